@@ -1,0 +1,86 @@
+/**
+ * The examples: each file of this folder is run as a user would run it, and must print what it says it prints.
+ *
+ * Goal: no sample in the documentation is wrong, because the samples are these files.
+ * Method: an example ends in a comment block, `// Output:` and then one comment line for each line printed. The file runs
+ * in a process and an empty folder of its own, with `pawl` leading to the sources, and its standard output is compared.
+ */
+
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+
+const examples = readdirSync(import.meta.dirname).filter((name) => name.endsWith(".ts") && !name.endsWith(".test.ts"));
+
+describe("examples", () => {
+  it("there are some", () => {
+    expect(examples).not.toEqual([]);
+  });
+
+  it.each(examples)("%s prints what it says", (name) => {
+    checkExample(join(import.meta.dirname, name));
+  });
+});
+
+describe("the check of the examples", () => {
+  const rows = [
+    {
+      rule: "the right output passes",
+      source: `console.log("a\\n\\nb");\n\n// Output:\n// a\n//\n// b\n`,
+      fails: null,
+    },
+    { rule: "a wrong line fails", source: `console.log("a");\n\n// Output:\n// b\n`, fails: /a/ },
+    { rule: "a missing line fails", source: `console.log("a");\n\n// Output:\n// a\n// b\n`, fails: /b/ },
+    { rule: "a line too many fails", source: `console.log("a\\nb");\n\n// Output:\n// a\n`, fails: /b/ },
+    { rule: "an exit code other than 0 fails", source: "process.exitCode = 3;\n\n// Output:\n", fails: /exit code 3/ },
+    { rule: "an error fails", source: `throw new Error("oh no");\n\n// Output:\n`, fails: /oh no/ },
+    { rule: "an example without output block fails", source: `console.log("a");\n`, fails: /no output block/ },
+    {
+      rule: "a block that is not at the end is none",
+      source: `// Output:\n// a\nconsole.log("a");\n`,
+      fails: /no output/,
+    },
+  ];
+  it.each(rows)("$rule", ({ source, fails }) => {
+    const folder = mkdtempSync(join(tmpdir(), "pawl-planted-"));
+    try {
+      const file = join(folder, "planted.mts");
+      writeFileSync(file, source);
+      if (fails === null) checkExample(file);
+      else expect(() => checkExample(file)).toThrow(fails);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+});
+
+function checkExample(file: string): void {
+  const expected = outputBlockOf(readFileSync(file, "utf8"));
+  if (expected === null) throw new Error(`${file} has no output block: end it with "// Output:" and what it prints`);
+  const folder = mkdtempSync(join(tmpdir(), "pawl-example-"));
+  try {
+    const args = ["--conditions=pawl-source", file];
+    const { status, signal, stdout, stderr } = spawnSync(process.execPath, args, {
+      cwd: folder,
+      encoding: "utf8",
+      timeout: 20_000,
+    });
+    if (status !== 0) throw new Error(`${file} ended with ${signal ?? `exit code ${status}`}:\n${stderr}`);
+    expect(stdout.trimEnd().split("\n")).toEqual(expected);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** The lines that the example says it prints, or null when it does not say. */
+function outputBlockOf(source: string): string[] | null {
+  const block = /^\/\/ Output:\n((?:\/\/.*\n?)*)\s*(?![\s\S])/m.exec(source)?.[1];
+  return block === undefined
+    ? null
+    : block
+        .trimEnd()
+        .split("\n")
+        .map((line) => line.replace(/^\/\/ ?/, ""));
+}

@@ -1,0 +1,328 @@
+/**
+ * Every npm script of this repository: `node scripts/run.mjs <task>`, with nothing to set up first.
+ *
+ * A fresh clone has neither the dependencies nor the right Node. This file runs on any Node from 18 on, installs what
+ * package-lock.json names when node_modules does not match it, finds the Node that came with it (tools/node), and runs
+ * the commands of the task on that Node, which is also the `node` that they find on their PATH.
+ *
+ * Promises: the exit code is that of the first command that failed; arguments after the task reach the task; a signal
+ * ends the commands too; two runs at once install once.
+ * Leaves out: what the tasks do. It must stay plain JavaScript without dependencies, as it runs before there are any.
+ */
+
+import { spawn, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import * as fs from "node:fs";
+import { constants, tmpdir } from "node:os";
+import * as path from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
+const modules = path.join(root, "node_modules");
+
+const lint = { title: "Lint and format", run: () => [bin("@biomejs/biome", "biome"), "check", "--error-on-warnings"] };
+const types = { title: "Types", run: () => [bin("typescript", "tsc"), "--noEmit"] };
+const reporters = ["--reporter=default", "--reporter=./scripts/count-tests.mjs"];
+const tests = { title: "Tests", run: () => [bin("vitest"), "run", "--allowOnly=false", ...reporters] };
+const source = ["--conditions=pawl-source", "--disable-warning=ExperimentalWarning"];
+
+/** A task is a list of commands; extra arguments go to the one marked `takesArgs`, or else to the last. */
+const tasks = {
+  test: [lint, types, tests],
+  check: [{ ...lint, takesArgs: true }, types],
+  build: [{ title: "Build", before: cleanDist, run: () => [bin("typescript", "tsc"), "-p", "tsconfig.build.json"] }],
+  start: [{ run: () => [...source, "demo/main.ts"] }],
+  bench: [{ run: () => [...source, "bench/main.ts"] }],
+  simulate: [{ run: () => [...source, "scripts/simulate.ts"] }],
+  mutate: [{ run: () => [...source, "scripts/mutate.ts"] }],
+};
+
+const [name, ...extraArgs] = process.argv.slice(2);
+process.exitCode = await main(name, extraArgs);
+
+async function main(task, args) {
+  if (task === undefined || !Object.hasOwn(tasks, task)) {
+    const known = Object.keys(tasks).join(", ");
+    return refuse(
+      task === undefined ? `Name a task: ${known}.` : `There is no task "${task}". The tasks are: ${known}.`,
+    );
+  }
+  if (!(await install())) return 1;
+  const node = findNode();
+  if (node === null) return 1;
+  return runTask(task, args, node);
+}
+
+function refuse(sentence) {
+  console.error(sentence);
+  return 1;
+}
+
+// ---------------------------------------------------------------------------------------------------- running a task
+
+/** Runs every command even when one fails, so that one run shows all there is to mend. */
+async function runTask(task, args, node) {
+  const steps = tasks[task];
+  const argsAt = steps.some((step) => step.takesArgs) ? steps.findIndex((step) => step.takesArgs) : steps.length - 1;
+  const reportDir = steps.includes(tests) ? fs.mkdtempSync(path.join(tmpdir(), "pawl-test-")) : null;
+  const report = reportDir === null ? null : path.join(reportDir, "counts.json");
+  const outcomes = [];
+  try {
+    for (const [index, step] of steps.entries()) {
+      if (step.title !== undefined) console.log(`\n=== ${step.title} ===`);
+      step.before?.();
+      const command = [...step.run(), ...(index === argsAt ? args : [])];
+      const env = { ...envWith(node), ...(report === null ? {} : { PAWL_TEST_COUNTS: report }) };
+      const { code, interrupted } = await runChild(node, command, { env, stdio: "inherit" });
+      if (interrupted !== null) return steps.length === 1 ? code : code || exitCodeOf(interrupted);
+      outcomes.push({ step, ...judge(step, code, report, args) });
+    }
+  } finally {
+    if (reportDir !== null) fs.rmSync(reportDir, { recursive: true, force: true });
+  }
+  if (steps.length > 1) {
+    const failed = outcomes.some(({ code }) => code !== 0);
+    console.log(`\n${failed ? "FAILED" : "PASSED"}  ${outcomes.map(({ said }) => said).join("  |  ")}`);
+  }
+  return outcomes.find(({ code }) => code !== 0)?.code ?? 0;
+}
+
+/** Says how a command ended. A test that was skipped proves nothing, so a full run that skips one has failed. */
+function judge(step, code, report, args) {
+  if (step !== tests) return { code, said: `${step.title ?? ""}: ${code === 0 ? "ok" : "failed"}` };
+  const counts = readCounts(report);
+  if (counts === null) return { code: code || 1, said: "Tests: did not finish" };
+  const { passed, failed, skipped } = counts;
+  const parts = [`${passed} passed`, failed > 0 ? `${failed} failed` : "", skipped > 0 ? `${skipped} skipped` : ""];
+  const said = `Tests: ${parts.filter(Boolean).join(", ")} of ${passed + failed + skipped}`;
+  return { code: code || (skipped > 0 && args.length === 0 ? 1 : 0), said };
+}
+
+function readCounts(report) {
+  try {
+    return readJson(report);
+  } catch {
+    return null;
+  }
+}
+
+function cleanDist() {
+  fs.rmSync(path.join(root, "dist"), { recursive: true, force: true });
+}
+
+/** The script behind a command of an installed package, from the package's own `bin`. */
+function bin(packageName, command = packageName) {
+  const home = path.join(modules, packageName);
+  const declared = readJson(path.join(home, "package.json")).bin;
+  return path.join(home, typeof declared === "string" ? declared : declared[command]);
+}
+
+/** The environment in which `node` is the given one, for the command and for all that it starts. */
+function envWith(node) {
+  const env = { ...process.env };
+  const pathKey = Object.keys(env).find((key) => key.toUpperCase() === "PATH") ?? "PATH";
+  env[pathKey] = [path.dirname(node), path.join(modules, ".bin"), env[pathKey]].filter(Boolean).join(path.delimiter);
+  return env;
+}
+
+/** Runs a command to its end. `interrupted` is the signal that ended it or that we passed on to it, if any. */
+function runChild(command, args, options) {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { cwd: root, ...options });
+    const stopForwarding = forwardSignals(child);
+    child.on("error", (error) => {
+      stopForwarding();
+      resolve({ code: refuse(`Could not run ${command}: ${error.message}`), interrupted: null });
+    });
+    child.on("exit", (code, signal) => {
+      const received = stopForwarding();
+      resolve({ code: code ?? exitCodeOf(signal), interrupted: signal ?? received });
+    });
+  });
+}
+
+/** Passes signals on to the child, except a Ctrl-C, which the terminal already gave to the child as well. */
+function forwardSignals(child) {
+  let received = null;
+  const names = ["SIGINT", "SIGTERM", "SIGHUP"];
+  const onSignal = (signal) => {
+    received = signal;
+    if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
+  };
+  for (const signal of names) process.on(signal, onSignal);
+  return () => {
+    for (const signal of names) process.off(signal, onSignal);
+    return received;
+  };
+}
+
+/** The exit code by which shells report death by this signal. */
+function exitCodeOf(signal) {
+  return 128 + (constants.signals[signal] ?? 0);
+}
+
+// ------------------------------------------------------------------------------------------------ the Node to run on
+
+/** The package of tools/node that has a Node for this platform, whether or not there is one. */
+function nodePackage() {
+  return `node-${process.platform === "win32" ? "win" : process.platform}-${process.arch}`;
+}
+
+/** The Node that tools/node brought; where it has none for this platform, this one, if package.json allows it. */
+function findNode() {
+  const brought = path.join(modules, nodePackage(), "bin", process.platform === "win32" ? "node.exe" : "node");
+  if (fs.existsSync(brought) && spawnSync(brought, ["--version"]).status === 0) return brought;
+  const wanted = readJson(path.join(root, "package.json")).engines.node;
+  if (satisfies(process.versions.node, wanted)) return process.execPath;
+  console.error(
+    `This needs Node ${wanted}, and npm has none to bring for ${process.platform} ${process.arch}; ` +
+      `this is Node ${process.versions.node}. Install Node 24 from nodejs.org and run the command again.`,
+  );
+  return null;
+}
+
+/** Knows the part of semver ranges that "engines" uses: `>=` and `<`, joined by blanks (and) and `||` (or). */
+function satisfies(version, range) {
+  const compare = (left, right) =>
+    left.map((part, i) => part - (right[i] ?? 0)).find((difference) => difference !== 0) ?? 0;
+  const numbers = (text) => text.split(".").map(Number);
+  return range.split("||").some((all) =>
+    all
+      .trim()
+      .split(/\s+/)
+      .every((comparator) => {
+        const [, operator, bound] = /^(>=|<)(\d+(?:\.\d+)*)$/.exec(comparator) ?? [];
+        if (operator === undefined) throw new Error(`cannot read "${comparator}" in the engines of package.json`);
+        const order = compare(numbers(version), numbers(bound));
+        return operator === ">=" ? order >= 0 : order < 0;
+      }),
+  );
+}
+
+function readJson(file) {
+  return JSON.parse(fs.readFileSync(file, "utf8"));
+}
+
+// ------------------------------------------------------------------------------------------------- the dependencies
+
+/** Makes node_modules match package-lock.json. Whoever comes second waits for the first and then finds it done. */
+async function install() {
+  if (isInstalled()) return true;
+  const release = await lockInstall();
+  try {
+    if (isInstalled()) return true;
+    if (matchesNpmsRecord()) {
+      fs.writeFileSync(stampFile(), stamp());
+      return true;
+    }
+    console.log("Installing the dependencies that package-lock.json names (npm ci) …");
+    const { code, interrupted } = await runNpmCi();
+    if (code !== 0 || interrupted !== null) {
+      console.error("npm ci did not finish, so nothing was run. Mend what it says above, and run this again.");
+      return false;
+    }
+    fs.writeFileSync(stampFile(), stamp());
+    return true;
+  } finally {
+    release();
+  }
+}
+
+function stampFile() {
+  return path.join(modules, ".pawl-installed");
+}
+
+/** What node_modules was made from: the lock file, for one platform (a folder may be shared with a container). */
+function stamp() {
+  const lock = fs.readFileSync(path.join(root, "package-lock.json"));
+  return `${createHash("sha256").update(lock).digest("hex")} ${process.platform}-${process.arch}\n`;
+}
+
+function isInstalled() {
+  try {
+    return fs.readFileSync(stampFile(), "utf8") === stamp();
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Whether an install made by hand already fits. npm writes its record of node_modules as the last thing it does; it fits
+ * when it has what the lock file has, in the same versions, but for optional packages, which other platforms need.
+ */
+function matchesNpmsRecord() {
+  let recorded;
+  try {
+    recorded = readJson(path.join(modules, ".package-lock.json")).packages;
+  } catch {
+    return false;
+  }
+  const locked = Object.entries(readJson(path.join(root, "package-lock.json")).packages);
+  const wanted = new Map(locked.filter(([place]) => place.startsWith("node_modules/")));
+  const same = (a, b) => a.version === b.version && a.integrity === b.integrity;
+  for (const [place, entry] of wanted) {
+    const found = recorded[place];
+    if (found === undefined) {
+      const mayBeMissing = (entry.optional || entry.devOptional) && place !== `node_modules/${nodePackage()}`;
+      if (!mayBeMissing) return false;
+    } else if (!same(found, entry) || !fs.existsSync(path.join(root, place))) return false;
+  }
+  return Object.keys(recorded).every((place) => !place.startsWith("node_modules/") || wanted.has(place));
+}
+
+/** Runs npm on the Node that npm itself runs on, because the one in node_modules is about to be replaced. */
+function runNpmCi() {
+  const args = ["ci", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error"];
+  const npmCli = process.env.npm_execpath;
+  const [command, commandArgs, shell] =
+    npmCli?.endsWith("npm-cli.js") === true
+      ? [process.env.npm_node_execpath ?? process.execPath, [npmCli, ...args], false]
+      : ["npm", args, process.platform === "win32"];
+  return runChild(command, commandArgs, { shell, stdio: ["ignore", "inherit", "inherit"] });
+}
+
+/**
+ * Takes the lock on installing: a file with the holder's process id, outside node_modules, which npm ci deletes. A lock
+ * whose process is gone is taken over by moving it away, which only one can do; one that turns out to be alive is put back.
+ */
+async function lockInstall() {
+  const lock = path.join(root, ".pawl-installing");
+  for (let told = false; ; told = true) {
+    try {
+      fs.writeFileSync(lock, String(process.pid), { flag: "wx" });
+      return () => fs.rmSync(lock, { force: true });
+    } catch (error) {
+      if (error.code !== "EEXIST") throw error;
+    }
+    if (isAbandoned(lock)) {
+      const moved = `${lock}.${process.pid}`;
+      try {
+        fs.renameSync(lock, moved);
+        if (!isAbandoned(moved)) fs.linkSync(moved, lock);
+      } catch (error) {
+        if (error.code !== "ENOENT" && error.code !== "EEXIST") throw error;
+      }
+      fs.rmSync(moved, { force: true });
+      continue;
+    }
+    if (!told) console.log("Another run is installing the dependencies; waiting for it …");
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}
+
+function isAbandoned(lock) {
+  let holder;
+  try {
+    holder = Number(fs.readFileSync(lock, "utf8"));
+    // The file is made before the id is in it, so an empty one belongs to somebody who is just arriving.
+    if (holder === 0) return Date.now() - fs.statSync(lock).mtimeMs > 5_000;
+  } catch {
+    return false;
+  }
+  try {
+    process.kill(holder, 0);
+    return false;
+  } catch (error) {
+    return error.code === "ESRCH";
+  }
+}

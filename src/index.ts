@@ -1,0 +1,38 @@
+/**
+ * Every public name of `pawl`, by hand.
+ */
+
+export type { Duration } from "./kernel/check.ts";
+export type { Codec, Place } from "./kernel/codec/codec.ts";
+export { jsonCodec } from "./kernel/codec/json.ts";
+export { transformed } from "./kernel/codec/transform.ts";
+export {
+  ClosedError,
+  DecisionAsyncError,
+  DecisionImpureError,
+  FencedError,
+  InvalidArgumentError,
+  InvalidDurationError,
+  InvalidIdError,
+  InvalidValueError,
+  LeaseUncertainError,
+  PawlError,
+  type Remedy,
+  type StoreCode,
+  StoreError,
+  TooManyKeysError,
+  UnsupportedEncodingError,
+  ValueTooLargeError,
+  VersionConflictError,
+} from "./kernel/errors.ts";
+export { type OpenOptions, open, Pawl, Tx } from "./open.ts";
+export {
+  type Expecting,
+  Slot,
+  type SlotListOptions,
+  type SlotPage,
+  type Sync,
+  type TryWrite,
+  TxSlot,
+  type Versioned,
+} from "./slot/slot.ts";

@@ -1,0 +1,145 @@
+/**
+ * Checks of what callers hand in: ids, counts, versions, durations. All of them run before anything is written, and say
+ * what was wrong in words that can be shown to the caller.
+ */
+
+import { InvalidArgumentError, InvalidDurationError, InvalidIdError } from "./errors.ts";
+
+const MAX_ID_BYTES = 256;
+
+// Control characters of ASCII and Latin-1, and the separators that some tools take for line ends.
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
+const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
+
+/** An id is kept as it is: no trimming, no normal form, no meaning in `/`, `%` or `..`. */
+export function checkId(id: unknown, what: string): string {
+  if (typeof id !== "string") throw new InvalidIdError(what, `must be a string, not ${typeName(id)}`);
+  if (id === "") throw new InvalidIdError(what, "must not be empty");
+  // Up to a third of the limit in characters, no text can be over it in bytes.
+  if (id.length > MAX_ID_BYTES / 3 && utf8Length(id) > MAX_ID_BYTES)
+    throw new InvalidIdError(what, `must not be longer than ${MAX_ID_BYTES} bytes`);
+  if (CONTROL.test(id)) throw new InvalidIdError(what, "must not have control characters");
+  if (!id.isWellFormed()) throw new InvalidIdError(what, "must not have lone surrogates");
+  return id;
+}
+
+/** A prefix is an id, or nothing at all. */
+export function checkPrefix(prefix: unknown, what: string): string {
+  return prefix === "" ? "" : checkId(prefix, what);
+}
+
+export function checkCount(count: unknown, what: string, max = 10_000): number {
+  if (typeof count !== "number" || !Number.isInteger(count) || count < 1 || count > max)
+    throw new InvalidArgumentError(what, `must be a whole number from 1 to ${max}, not ${shown(count)}`);
+  return count;
+}
+
+/** The version that a caller expects to replace; 0 says "none yet". */
+export function checkVersion(version: unknown, what: string): number {
+  if (!Number.isSafeInteger(version) || (version as number) < 0 || Object.is(version, -0))
+    throw new InvalidArgumentError(what, `must be a whole number from 0 to 2^53 - 1, not ${shown(version)}`);
+  return version as number;
+}
+
+/** The largest time a Date can hold. */
+const MAX_TIME_MS = 8.64e15;
+
+export function checkTime(ms: unknown, what: string): number {
+  if (!Number.isInteger(ms) || (ms as number) < 0 || (ms as number) > MAX_TIME_MS)
+    throw new InvalidArgumentError(what, `must be a time in whole milliseconds since 1970, not ${shown(ms)}`);
+  return ms as number;
+}
+
+const UNITS: Readonly<Record<string, number>> = {
+  ms: 1,
+  millisecond: 1,
+  s: 1000,
+  sec: 1000,
+  second: 1000,
+  m: 60_000,
+  min: 60_000,
+  minute: 60_000,
+  h: 3_600_000,
+  hour: 3_600_000,
+  d: 86_400_000,
+  day: 86_400_000,
+  w: 604_800_000,
+  week: 604_800_000,
+};
+
+/** A number of milliseconds, or words such as "90s", "1.5 hours" or "2 days". */
+export type Duration = number | string;
+
+const MAX_DURATION_MS = 100 * 365.25 * UNITS["day"]!;
+
+/** Whole milliseconds, 0 to a hundred years. A bare number in a string is refused: nobody can tell its unit. */
+export function checkDuration(duration: unknown, what: string): number {
+  const ms = typeof duration === "string" ? parseDuration(duration) : duration;
+  if (typeof ms !== "number" || !Number.isFinite(ms) || ms < 0 || ms > MAX_DURATION_MS)
+    throw new InvalidDurationError(
+      what,
+      `must be milliseconds from 0 to a hundred years, or a text such as "90s" or "2 days", not ${shown(duration)}`,
+    );
+  return Math.ceil(ms);
+}
+
+function parseDuration(text: string): number | undefined {
+  const match = /^(\d+(?:\.\d+)?) ?([a-z]+)$/.exec(text);
+  if (match === null) return undefined;
+  const [, amount = "", unit = ""] = match;
+  // Own properties only, so that "1 constructor" finds nothing; a plural is the unit and an s.
+  const scale = Object.hasOwn(UNITS, unit)
+    ? UNITS[unit]
+    : unit.length > 3 && unit.endsWith("s") && Object.hasOwn(UNITS, unit.slice(0, -1))
+      ? UNITS[unit.slice(0, -1)]
+      : undefined;
+  return scale === undefined ? undefined : Number(amount) * scale;
+}
+
+const MAX_LEASE_MS = 24 * 3_600_000;
+
+/** A lease must be long enough to renew in time, and short enough that a dead holder is noticed the same day. */
+export function checkLease(duration: unknown, what: string): number {
+  const ms = checkDuration(duration, what);
+  if (ms < 10 || ms > MAX_LEASE_MS)
+    throw new InvalidDurationError(what, `must be a lease from 10 ms to 24 hours, not ${shown(duration)}`);
+  return ms;
+}
+
+/** The bytes of a text in UTF-8. */
+export function utf8Length(text: string): number {
+  return Buffer.byteLength(text, "utf8");
+}
+
+/** Compares by UTF-8 bytes, as every store orders its keys; JavaScript's own order differs above U+FFFF. */
+export function compareUtf8(a: string, b: string): number {
+  const length = Math.min(a.length, b.length);
+  for (let i = 0; i < length; i++) {
+    const x = a.charCodeAt(i);
+    const y = b.charCodeAt(i);
+    // A surrogate stands for a character above all others, so it is moved above the rest of the 16-bit range.
+    if (x !== y) return (isSurrogate(x) ? x + 0x10000 : x) - (isSurrogate(y) ? y + 0x10000 : y);
+  }
+  return a.length - b.length;
+}
+
+const isSurrogate = (unit: number): boolean => unit >= 0xd800 && unit <= 0xdfff;
+
+/** The least text that is above every text with this prefix, or null if there is none. */
+export function prefixEnd(prefix: string): string | null {
+  const points = Array.from(prefix, (char) => char.codePointAt(0) ?? 0);
+  for (let last = points.pop(); last !== undefined; last = points.pop()) {
+    if (last === 0x10ffff) continue;
+    const next = last === 0xd7ff ? 0xe000 : last + 1;
+    return String.fromCodePoint(...points, next);
+  }
+  return null;
+}
+
+const typeName = (value: unknown): string => (value === null ? "null" : typeof value);
+
+function shown(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
+  if (typeof value === "number") return Object.is(value, -0) ? "-0" : String(value);
+  return typeName(value);
+}

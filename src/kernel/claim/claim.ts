@@ -1,0 +1,149 @@
+/**
+ * Claims in action: `claimDue` takes due records for this process, and a `Held` is the right to work on one.
+ *
+ * Finding due records is a look without locks; whether one is had is decided under its lock, by the rules of `decide.ts`. A
+ * `Held` commits on the single-flight path: the kernel keeps the row it last wrote, so nothing is read first.
+ */
+
+import { checkCount, checkId, checkLease } from "../check.ts";
+import type { Row } from "../contract.ts";
+import { type Address, address, type Draft, type Tx } from "../decision.ts";
+import { FencedError } from "../errors.ts";
+import type { Kernel } from "../kernel.ts";
+import { decideClaim, decideRenew, decideRest, decideWake, isHolder } from "./decide.ts";
+
+export interface ClaimOptions {
+  readonly kinds: readonly string[];
+  readonly by: string;
+  readonly leaseMs: number;
+  readonly limit: number;
+}
+
+export interface ClaimResult {
+  readonly held: readonly Held[];
+  /** How long until the next record of these kinds comes due, if one is waiting. */
+  readonly nextInMs: number | null;
+}
+
+/** Claims up to `limit` due records. Two processes may look at the same ones; each record goes to one of them. */
+export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<ClaimResult> {
+  const { kinds, by, limit } = options;
+  for (const kind of kinds) checkId(kind, "the kind");
+  checkId(by, "the holder");
+  checkCount(limit, "the limit");
+  const leaseMs = checkLease(options.leaseMs, "the lease");
+  const page = await kernel.due({ kinds, limit });
+  const claims = page.keys.map(({ space, key }) => {
+    const at = address(space, key);
+    return kernel.transact((tx) => claim(tx, at, { by, leaseMs }), [at]);
+  });
+  const answers = await Promise.allSettled(claims);
+  const held = answers.flatMap((answer) =>
+    answer.status === "fulfilled" && answer.value !== undefined ? [new Held(kernel, answer.value)] : [],
+  );
+  // A store that refused every single claim has something to say.
+  const refusal = answers.find((answer) => answer.status === "rejected");
+  if (held.length === 0 && refusal !== undefined) throw refusal.reason;
+  return { held, nextInMs: page.nextDueMs === null ? null : page.nextDueMs - page.nowMs };
+}
+
+/** The same in a decision: the row as claimed, or undefined if it is not to be had. */
+export function claim(tx: Tx, at: Address, by: { readonly by: string; readonly leaseMs: number }): Row | undefined {
+  const record = tx.record(at);
+  const answer = decideClaim(record, { ...by, nowMs: tx.nowMs, fenceFloor: tx.fenceFloor });
+  if (!answer.granted) return undefined;
+  record.write(answer.changes);
+  return record.row ?? undefined;
+}
+
+/** Tells a record that there is news for it: due at once if it rests, marked if it is held. */
+export function wake(tx: Tx, at: Address): boolean {
+  const record = tx.record(at);
+  if (!record.exists) return false;
+  record.write(decideWake(record, tx.nowMs));
+  return true;
+}
+
+/** The right to work on a claimed record, until its lease ends or another takes over. */
+export class Held {
+  readonly #kernel: Kernel;
+  readonly at: Address;
+  readonly fence: number;
+  readonly tries: number;
+  #wakesSeen: number;
+
+  constructor(kernel: Kernel, row: Row) {
+    this.#kernel = kernel;
+    this.at = address(row.space, row.key);
+    this.fence = row.fence;
+    this.tries = row.tries;
+    this.#wakesSeen = row.wakes;
+    kernel.hold(this.at, row);
+  }
+
+  /** Commits what the decision makes of the record; refused once another has taken over. */
+  async commit<T>(decide: (record: Draft, tx: Tx) => T): Promise<T> {
+    return this.#kernel.transactHeld((tx) => decide(this.#mine(tx), tx), this.at);
+  }
+
+  /** Looks at the record, and takes note of the wake-ups so far. */
+  async look<T>(decide: (record: Draft, tx: Tx) => T): Promise<T> {
+    const { seen, value } = await this.#kernel.transact(
+      (tx) => {
+        const record = this.#mine(tx);
+        return { seen: record.wakes, value: decide(record, tx) };
+      },
+      [this.at],
+    );
+    this.#wakesSeen = seen;
+    return value;
+  }
+
+  /** Keeps the lease for another while. */
+  async renew(leaseMs: number): Promise<void> {
+    await this.#kernel.transact(
+      (tx) => {
+        const record = tx.record(this.at);
+        const answer = decideRenew(record, { fence: this.fence, leaseMs, nowMs: tx.nowMs });
+        if (!answer.renewed) throw this.#fenced(record);
+        record.write({ dueMs: answer.dueMs });
+      },
+      [this.at],
+    );
+  }
+
+  /**
+   * Gives the record back until `dueMs`, or until somebody wakes it, and writes what `decide` says in the same commit.
+   * Answers "woken", with nothing written, if news came since the last look: look again first.
+   */
+  async rest(dueMs: (tx: Tx) => number | null, decide?: (record: Draft, tx: Tx) => void): Promise<"rested" | "woken"> {
+    const answer = await this.#kernel.transactHeld((tx) => {
+      const record = tx.record(this.at);
+      const answer = decideRest(record, { fence: this.fence, wakesSeen: this.#wakesSeen });
+      if (answer === "fenced") throw this.#fenced(record);
+      if (answer === "woken") return answer;
+      const due = dueMs(tx);
+      decide?.(record, tx);
+      // What the decision removed has no claim left to give back.
+      if (record.exists) record.write({ holder: null, dueMs: due, tries: 0 });
+      return answer;
+    }, this.at);
+    if (answer === "rested") this.#kernel.letGo(this.at);
+    return answer;
+  }
+
+  /** Forgets the record without writing: its lease runs out, and a peer goes on. */
+  abandon(): void {
+    this.#kernel.letGo(this.at);
+  }
+
+  #mine(tx: Tx): Draft {
+    const record = tx.record(this.at);
+    if (!isHolder(record, this.fence)) throw this.#fenced(record);
+    return record;
+  }
+
+  #fenced(record: Draft): FencedError {
+    return new FencedError(`${this.at.space} ${this.at.key}`, this.fence, record.fence);
+  }
+}

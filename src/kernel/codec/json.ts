@@ -1,0 +1,476 @@
+/**
+ * The JSON codec: plain values are the JSON that one expects to read in the column, and what JSON cannot say is tagged.
+ *
+ * A tag is an object with exactly one key, which begins with `$`:
+ *
+ *     {"$undefined":true}  {"$number":"NaN" | "Infinity" | "-Infinity" | "-0"}  {"$bigint":"12"}  {"$date":"2030-01-01T00:00:00.000Z"}
+ *     {"$bytes":"<base64>"}  {"$map":[[key,value],…]}  {"$set":[value,…]}  {"$error":{"name":…,"message":…,…}}
+ *
+ * A user's object that would look like a tag gets one more `$`: `{ $date: 1 }` is written `{"$$date":1}`, `{ $$date: 1 }` is written
+ * `{"$$$date":1}`, and so on. Most values need no tag: one walk finds that out, and native JSON does the rest; reading walks only when there is a `$`.
+ *
+ * Promises: what is encoded comes back equal, at any nesting, or is refused with the path to the part that cannot be kept. The text
+ * is well-formed Unicode without NUL. Nothing that is read can run code, revive a class or touch a prototype.
+ *
+ * What is kept, and how:
+ * - Objects: own enumerable properties with string keys, in order, also those named `__proto__` or `toJSON`. A getter is read,
+ *   perhaps twice, and its value kept. An object without a prototype comes back as an ordinary one.
+ * - Arrays, Map, Set: their items. A property put on one beside its items (as `index` on a match of a RegExp) is not kept.
+ * - Uint8Array and Buffer: their bytes; both come back as a Uint8Array with memory of its own.
+ * - Errors, of whatever class: name, message, stack, `cause`, the `errors` of an AggregateError and own enumerable properties such as `code`.
+ *   They come back as a plain Error with that name. An error is a report of what went wrong and often drags sockets and
+ *   requests along: here alone, a part that cannot be stored is left out rather than losing the report.
+ * - One object in two places is written twice and comes back as two.
+ *
+ * Refused: functions, symbols (as keys too), other classes, holes in arrays, invalid dates, cycles, more than 64 levels, more than
+ * 4 million parts (objects that share objects that share objects … unfold to any size). Text by other hands: of a key
+ * that is there twice the last counts, as JSON.parse has it.
+ *
+ * Leaves out: the limit on the size of the text.
+ */
+
+import { Buffer } from "node:buffer";
+import { isDate, isMap, isNativeError, isSet, isUint8Array } from "node:util/types";
+import { InvalidValueError, UnsupportedEncodingError } from "../errors.ts";
+import type { Codec } from "./codec.ts";
+import { sealedBy } from "./codec.ts";
+
+const MAX_LEVELS = 64;
+const MAX_PARTS = 4_000_000;
+const TOO_DEEP = `nested deeper than ${MAX_LEVELS} levels`;
+
+export const jsonCodec: Codec = {
+  encode(value) {
+    try {
+      if (partsLeft(value, 0, MAX_PARTS) >= 0) return JSON.stringify(value);
+    } catch {
+      // A getter or a proxy threw, or the text is too long for a string; the tagging walk finds out which and where.
+    }
+    return encodeTagged(value);
+  },
+
+  decode(text) {
+    let json: unknown;
+    try {
+      json = JSON.parse(text);
+    } catch {
+      // The SyntaxError is not passed on: it quotes the text, which may be secret.
+      const transform = sealedBy(text);
+      const reason =
+        transform === null ? "it is not JSON" : `it was sealed by the transform "${transform}", which this codec lacks`;
+      throw new UnsupportedEncodingError("$", reason);
+    }
+    return typeof json === "object" && json !== null && text.includes("$") ? decodeTagged(json) : json;
+  },
+};
+
+// Plain values
+
+/**
+ * Walks a value that JSON.stringify would keep as it is and gives how many parts of the allowance are left; gives -1 as soon as anything
+ * needs a tag, a refusal or a closer look. It may give -1 too often (the tagging walk decides), but never too rarely.
+ */
+function partsLeft(value: unknown, level: number, allowance: number): number {
+  if (isPlainLeaf(value)) return allowance;
+  if (typeof value !== "object" || value === null || level === MAX_LEVELS) return -1;
+  let left = allowance;
+  if (Array.isArray(value)) {
+    if (Object.getPrototypeOf(value) !== Array.prototype) return -1;
+    left -= value.length;
+    for (let i = 0; i < value.length && left >= 0; i++) {
+      const item: unknown = value[i];
+      if (!isPlainLeaf(item)) left = partsLeft(item, level + 1, left);
+    }
+    return left;
+  }
+  if (!isLocalObject(value)) return -1;
+  let isFirst = true;
+  for (const key in value) {
+    // Own keys come before inherited ones, so the only key of an object is the first even if someone extended Object.prototype.
+    if (isFirst && key.charCodeAt(0) === 36) return -1;
+    isFirst = false;
+    left -= 1;
+    const part = value[key];
+    if (!isPlainLeaf(part)) left = partsLeft(part, level + 1, left);
+    if (left < 0) return -1;
+  }
+  return Object.getOwnPropertySymbols(value).length === 0 ? left : -1;
+}
+
+function isPlainLeaf(value: unknown): value is string | boolean | number | null {
+  return (
+    typeof value === "string" ||
+    typeof value === "boolean" ||
+    value === null ||
+    (typeof value === "number" && Number.isFinite(value) && (value !== 0 || 1 / value > 0))
+  );
+}
+
+function isLocalObject(value: object): value is Record<string, unknown> {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === Object.prototype || prototype === null;
+}
+
+// Writing tags
+
+type Json = string | boolean | number | null | Json[] | { [key: string]: Json };
+
+function encodeTagged(value: unknown): string {
+  const walk = new Tagging();
+  let json: Json;
+  try {
+    json = walk.value(value);
+  } catch (error) {
+    throw new InvalidValueError(
+      pathText(walk.path),
+      error instanceof Refusal ? error.message : "it threw when it was read",
+    );
+  }
+  try {
+    return JSON.stringify(json);
+  } catch {
+    throw new InvalidValueError("$", "its text would be longer than a string can be");
+  }
+}
+
+class Tagging {
+  /** Stays as it was when the walk threw. */
+  readonly path: Step[] = [];
+  readonly #around: object[] = [];
+  #partCount = 0;
+
+  value(value: unknown): Json {
+    if (isPlainLeaf(value)) return value;
+    switch (typeof value) {
+      case "number":
+        return { $number: Object.is(value, -0) ? "-0" : String(value) };
+      case "undefined":
+        return { $undefined: true };
+      case "bigint":
+        return { $bigint: String(value) };
+      case "object":
+        if (value !== null) return this.#object(value);
+    }
+    throw new Refusal(`it is a ${typeof value}`);
+  }
+
+  #object(value: object): Json {
+    const kind = kindOf(value);
+    if (kind === "Date" && isDate(value)) return { $date: dateText(value) };
+    if (kind === "Uint8Array" && isUint8Array(value)) return { $bytes: Buffer.from(value).toString("base64") };
+
+    if (this.#around.includes(value)) throw new Refusal("it is an object that contains it: a cycle");
+    if (this.#around.length === MAX_LEVELS) throw new Refusal(TOO_DEEP);
+    this.#around.push(value);
+    const json = this.#container(value, kind);
+    this.#around.pop();
+    return json;
+  }
+
+  #container(value: object, kind: string): Json {
+    if (Array.isArray(value)) {
+      if (kind === "Array") return this.#array(value);
+    } else if (kind === "Object" && isRecord(value)) {
+      return this.#record(value);
+    } else if (kind === "Map" && isMap(value)) {
+      return {
+        $map: Array.from(value, ([key, item], i) => [this.#item("keys()", i, key), this.#item("values()", i, item)]),
+      };
+    } else if (kind === "Set" && isSet(value)) {
+      return { $set: Array.from(value, (item, i) => this.#item("values()", i, item)) };
+    } else if (isNativeError(value) || value instanceof Error) {
+      return { $error: this.#error(value) };
+    }
+    throw new Refusal(whyNotInstance(value));
+  }
+
+  #array(items: readonly unknown[]): Json {
+    const json: Json[] = [];
+    for (let i = 0; i < items.length; i++) {
+      this.path.push(i);
+      const item = items[i];
+      if (item === undefined && !Object.hasOwn(items, i)) throw new Refusal("it is a hole in an array");
+      json.push(this.#part(item));
+      this.path.pop();
+    }
+    return json;
+  }
+
+  #record(value: Readonly<Record<string, unknown>>): Json {
+    if (Object.getOwnPropertySymbols(value).length > 0) throw new Refusal("it has a symbol as a key");
+    const keys = Object.keys(value);
+    const prefix = keys.length === 1 && keys[0]?.startsWith("$") ? "$" : "";
+    const json = bareObject();
+    for (const key of keys) {
+      this.path.push(key);
+      json[prefix + key] = this.#part(value[key]);
+      this.path.pop();
+    }
+    return json;
+  }
+
+  #error(error: Error): Json {
+    const { name, message, stack } = error;
+    const json = bareObject();
+    json["name"] = typeof name === "string" ? name : "Error";
+    json["message"] = typeof message === "string" ? message : "";
+    if (typeof stack === "string") json["stack"] = stack;
+    for (const key of ["cause", "errors"] as const) {
+      if (Object.hasOwn(error, key) && !Object.prototype.propertyIsEnumerable.call(error, key))
+        this.#partOfError(error, key, json);
+    }
+    const data = bareObject();
+    for (const key of Object.keys(error)) {
+      if (key !== "name" && key !== "message" && key !== "stack") this.#partOfError(error, key, data);
+    }
+    if (Object.keys(data).length > 0) json["data"] = data;
+    return json;
+  }
+
+  /** Adds a part of an error, or nothing when that cannot be stored. */
+  #partOfError(error: Error, key: string, to: { [key: string]: Json }): void {
+    const steps = this.path.length;
+    const levels = this.#around.length;
+    this.path.push(key);
+    try {
+      const part: unknown = Reflect.get(error, key);
+      to[key] = this.#part(part);
+    } catch {
+      this.#around.length = levels;
+    }
+    this.path.length = steps;
+  }
+
+  #item(list: "keys()" | "values()", index: number, item: unknown): Json {
+    this.path.push({ list, index });
+    const json = this.#part(item);
+    this.path.pop();
+    return json;
+  }
+
+  #part(value: unknown): Json {
+    this.#partCount += 1;
+    if (this.#partCount > MAX_PARTS) throw new Refusal(`it is beyond the first ${MAX_PARTS} parts of the value`);
+    return this.value(value);
+  }
+}
+
+const KINDS: ReadonlyMap<unknown, string> = new Map([
+  [null, "Object"],
+  [Object.prototype, "Object"],
+  [Array.prototype, "Array"],
+  [Buffer.prototype, "Uint8Array"],
+]);
+
+/**
+ * The built-in class whose instance this is, itself and not a subclass; "" for any other. Built-ins of another realm count: under a test runner
+ * that uses `node:vm`, what `fetch` or `structuredClone` gives has the prototypes of the outer realm.
+ */
+function kindOf(value: object): string {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  const known = KINDS.get(prototype);
+  if (known !== undefined || typeof prototype !== "object" || prototype === null) return known ?? "";
+  const maker: unknown = Object.getOwnPropertyDescriptor(prototype, "constructor")?.value;
+  if (typeof maker !== "function") return "";
+  return Function.prototype.toString.call(maker) === `function ${maker.name}() { [native code] }` ? maker.name : "";
+}
+
+function dateText(date: Date): string {
+  if (Number.isNaN(Date.prototype.getTime.call(date))) throw new Refusal("it is an invalid Date");
+  return Date.prototype.toISOString.call(date);
+}
+
+function whyNotInstance(value: object): string {
+  if ("then" in value && typeof value.then === "function") return "it is a promise: did you forget await?";
+  const name =
+    typeof value.constructor === "function" && value.constructor.name !== ""
+      ? value.constructor.name
+      : "an unnamed class";
+  if (name === "Object") return "it inherits from another object";
+  const isBinary = ArrayBuffer.isView(value) || value instanceof ArrayBuffer;
+  return `it is an instance of ${name}${isBinary ? "; of binary data, only Uint8Array and Buffer can be stored" : ""}`;
+}
+
+/** Without a prototype, a property named `__proto__` is one like any other. */
+function bareObject(): { [key: string]: Json } {
+  return Object.create(null);
+}
+
+// Reading tags
+
+function decodeTagged(json: object): unknown {
+  const walk = new Reviving();
+  try {
+    return walk.value(json);
+  } catch (error) {
+    // What else can be thrown is a number or a Map beyond what the engine can hold.
+    const reason = error instanceof Refusal ? error.message : "it is too large";
+    throw new UnsupportedEncodingError(pathText(walk.path), reason);
+  }
+}
+
+class Reviving {
+  /** Stays as it was when the walk threw. */
+  readonly path: Step[] = [];
+  #level = 0;
+
+  value(json: unknown): unknown {
+    if (typeof json !== "object" || json === null) return json;
+    if (Array.isArray(json)) return this.#array(json);
+    if (!isRecord(json)) return json;
+    const keys = Object.keys(json);
+    const [first] = keys;
+    return keys.length === 1 && first?.startsWith("$") ? this.#tag(first, json[first]) : this.#record(json, keys);
+  }
+
+  #tag(tag: string, json: unknown): unknown {
+    if (tag.startsWith("$$")) {
+      const key = tag.slice(1);
+      return this.#record({ [key]: json }, [key]);
+    }
+    switch (tag) {
+      case "$undefined":
+        return json === true ? undefined : malformed(tag);
+      case "$number":
+        return json === "NaN" || json === "Infinity" || json === "-Infinity" || json === "-0"
+          ? Number(json)
+          : malformed(tag);
+      case "$bigint":
+        return typeof json === "string" && /^(0|-?[1-9][0-9]*)$/.test(json) ? BigInt(json) : malformed(tag);
+      case "$date":
+        return readDate(json) ?? malformed(tag);
+      case "$bytes":
+        return readBytes(json) ?? malformed(tag);
+      case "$map":
+        return this.#map(json) ?? malformed(tag);
+      case "$set":
+        return this.#set(json) ?? malformed(tag);
+      case "$error":
+        return this.#error(json) ?? malformed(tag);
+      default:
+        throw new Refusal(`it has the tag ${quoted(tag)}, which this release does not know`);
+    }
+  }
+
+  #array(items: unknown[]): unknown[] {
+    this.#descend();
+    for (let i = 0; i < items.length; i++) items[i] = this.#part(i, items[i]);
+    this.#level -= 1;
+    return items;
+  }
+
+  /** Assigning is safe even for `__proto__`: the key is an own property already, so no setter is reached. */
+  #record(record: Record<string, unknown>, keys: readonly string[]): Record<string, unknown> {
+    this.#descend();
+    for (const key of keys) record[key] = this.#part(key, record[key]);
+    this.#level -= 1;
+    return record;
+  }
+
+  #map(json: unknown): Map<unknown, unknown> | null {
+    if (!Array.isArray(json)) return null;
+    this.#descend();
+    const map = new Map<unknown, unknown>();
+    for (const [i, entry] of json.entries()) {
+      if (!Array.isArray(entry) || entry.length !== 2) return null;
+      map.set(this.#item("keys()", i, entry[0]), this.#item("values()", i, entry[1]));
+    }
+    this.#level -= 1;
+    return map.size === json.length ? map : null;
+  }
+
+  #set(json: unknown): Set<unknown> | null {
+    if (!Array.isArray(json)) return null;
+    this.#descend();
+    const set = new Set(json.map((item: unknown, i) => this.#item("values()", i, item)));
+    this.#level -= 1;
+    return set.size === json.length ? set : null;
+  }
+
+  /** A plain Error for every name: no class is looked up. A key that is not known here comes from a newer release. */
+  #error(json: unknown): Error | null {
+    if (!isRecord(json)) return null;
+    const { name, message, stack, data = {}, ...rest } = json;
+    if (typeof name !== "string" || typeof message !== "string" || !(stack === undefined || typeof stack === "string"))
+      return null;
+    if (!isRecord(data)) return null;
+    const error = new Error(message);
+    define(error, "name", name, false);
+    define(error, "stack", stack, false);
+    this.#descend();
+    for (const [key, part] of Object.entries(rest)) {
+      if (key !== "cause" && key !== "errors") return null;
+      define(error, key, this.#part(key, part), false);
+    }
+    for (const [key, part] of Object.entries(data)) define(error, key, this.#part(key, part), true);
+    this.#level -= 1;
+    return error;
+  }
+
+  #part(key: string | number, json: unknown): unknown {
+    this.path.push(key);
+    const value = this.value(json);
+    this.path.pop();
+    return value;
+  }
+
+  #item(list: "keys()" | "values()", index: number, json: unknown): unknown {
+    this.path.push({ list, index });
+    const value = this.value(json);
+    this.path.pop();
+    return value;
+  }
+
+  #descend(): void {
+    if (this.#level === MAX_LEVELS) throw new Refusal(TOO_DEEP);
+    this.#level += 1;
+  }
+}
+
+function malformed(tag: string): never {
+  throw new Refusal(`what follows the tag "${tag}" is malformed`);
+}
+
+function readDate(json: unknown): Date | null {
+  if (typeof json !== "string") return null;
+  const date = new Date(json);
+  return !Number.isNaN(date.getTime()) && date.toISOString() === json ? date : null;
+}
+
+/** Copied out of the Buffer, whose memory is a pool that others share. */
+function readBytes(json: unknown): Uint8Array | null {
+  if (typeof json !== "string") return null;
+  const buffer = Buffer.from(json, "base64");
+  return buffer.toString("base64") === json ? new Uint8Array(buffer) : null;
+}
+
+function define(error: Error, key: string, value: unknown, enumerable: boolean): void {
+  Object.defineProperty(error, key, { value, enumerable, writable: true, configurable: true });
+}
+
+// For both ways
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** A reason to refuse; the walk that throws it knows the path. */
+class Refusal extends Error {}
+
+/** One step down: a key, an index, or a place in what a Map or Set holds. */
+type Step = string | number | { readonly list: "keys()" | "values()"; readonly index: number };
+
+/** The path as one would write it: `$.items[3].run`. Long keys are cut, for it goes into messages. */
+function pathText(steps: readonly Step[]): string {
+  let text = "$";
+  for (const step of steps) {
+    if (typeof step === "number") text += `[${step}]`;
+    else if (typeof step === "object") text += `.${step.list}[${step.index}]`;
+    else text += /^[\p{L}_$][\p{L}\p{N}_$]{0,63}$/u.test(step) ? `.${step}` : `[${quoted(step)}]`;
+  }
+  return text;
+}
+
+function quoted(key: string): string {
+  return JSON.stringify(key.length > 64 ? `${key.slice(0, 64)}…` : key);
+}

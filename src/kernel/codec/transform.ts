@@ -1,0 +1,49 @@
+/**
+ * Transforms: encryption, compression and the like, around any codec.
+ *
+ *     const codec = transformed(transformed(jsonCodec, deflate), aes);   // deflated first, then encrypted
+ *
+ * What is written is sealed with the transform's name (codec.ts). What was written before the transform was switched on is
+ * not sealed with it and goes to the inner codec as it is; so text that nobody sealed stays readable, also under encryption.
+ * A transform that must refuse unsealed text refuses it in its own codec; one that rotates keys puts the key's id into what it seals.
+ *
+ * Leaves out: the algorithms and keys. A transform binds what it seals to the place, when moved text is to be found out.
+ */
+
+import { InvalidArgumentError, PawlError, UnsupportedEncodingError } from "../errors.ts";
+import type { Codec, Place } from "./codec.ts";
+import { sealOf } from "./codec.ts";
+
+export interface Transform {
+  /** Written with each text, so once used it is for ever. Letters, digits, `.`, `_` and `-`. */
+  readonly name: string;
+  /** Gives text that a text column keeps as it is: no NUL, no lone surrogates. Base64 is the easy choice. */
+  seal(text: string, at: Place): string;
+  /** Gives back what was sealed, or throws. */
+  open(sealed: string, at: Place): string;
+}
+
+export function transformed(inner: Codec, transform: Transform): Codec {
+  if (!/^[\w.-]{1,64}$/.test(transform.name)) {
+    throw new InvalidArgumentError(
+      "the name of a transform",
+      "must be 1 to 64 letters, digits, dots, hyphens or underscores",
+    );
+  }
+  const seal = sealOf(transform.name);
+  return {
+    encode: (value, at) => seal + transform.seal(inner.encode(value, at), at),
+    decode: (text, at) =>
+      inner.decode(text.startsWith(seal) ? opened(transform, text.slice(seal.length), at) : text, at),
+  };
+}
+
+/** A refusal of Pawl's own kind passes through: a transform may know better why it cannot open. */
+function opened(transform: Transform, sealed: string, at: Place): string {
+  try {
+    return transform.open(sealed, at);
+  } catch (error) {
+    if (error instanceof PawlError) throw error;
+    throw new UnsupportedEncodingError("$", `the transform "${transform.name}" could not open it`, { cause: error });
+  }
+}

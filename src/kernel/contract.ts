@@ -1,0 +1,144 @@
+/**
+ * The store contract: what Pawl asks of a database. A store knows rows, locks, a clock and a wake-up, and nothing else.
+ *
+ * A record is one row with a version; its past is a log of entries. `commit` is the only way to write: the store locks and
+ * reads the rows named, hands them to `decide`, and writes what comes back, all in one transaction. All rules live above,
+ * in decisions, so they are the same on every store.
+ *
+ * Each rule below is a law of the conformance suite (`storeConformance` in `pawl/testing`), which every store passes.
+ */
+
+/** Names a record within the store's namespace. */
+export interface Key {
+  readonly space: string;
+  readonly key: string;
+}
+
+/** What is true of one record now. */
+export interface Row extends Key {
+  /** The store's own number for the row; 0 in a row that is not stored yet. */
+  readonly id: number;
+  /** Rises with every write, through deletion and re-creation. */
+  readonly version: number;
+  /** Rises with every claim or grant, and with nothing else. */
+  readonly fence: number;
+  /** Counts the wake-ups that reached the record, so that one between a look and a rest is noticed. */
+  readonly wakes: number;
+  /** How often it was claimed since it last rested; counted at the claim, so a process that dies is counted too. */
+  readonly tries: number;
+  /** Who holds the lease, or null. */
+  readonly holder: string | null;
+  /** The queue that workers claim it from, or null for a record nobody claims. */
+  readonly kind: string | null;
+  readonly status: string | null;
+  /** When it next needs attention: a timer, or the end of the holder's lease. */
+  readonly dueMs: number | null;
+  /** The version of its newest log entry; 0 before the first. */
+  readonly head: number;
+  /** The encoded value; null once deleted. A deleted row stays until `dueMs`, so that its numbers go on rising. */
+  readonly value: string | null;
+}
+
+/** What happened: one entry of a record's log. Versions are gapless and start at 1. */
+export interface Entry {
+  readonly version: number;
+  readonly name: string;
+  readonly data: string;
+}
+
+export interface StoredEntry extends Entry {
+  /** The store's clock when it was committed. */
+  readonly atMs: number;
+  /** Rises with every entry of the store, in no promised step. */
+  readonly position: number;
+}
+
+/** One row to write, with what it replaces: the store refuses the batch if `was` is no longer what is there. */
+export interface Put {
+  readonly was: Row | null;
+  readonly row: Row;
+  /** New log entries, `was.head + 1` up to `row.head`. */
+  readonly entries: readonly Entry[];
+}
+
+/** What the store read for a batch. */
+export interface Found {
+  /**
+   * The store's clock, read after the last lock was had. Null only if nothing was locked and the store would have to ask
+   * for it; a decision that wants it then runs again with its rows locked.
+   */
+  readonly nowMs: number | null;
+  /** No fence below this may be given out: it is above the fence of every row that was ever removed. */
+  readonly fenceFloor: number;
+  /** One for each key asked for, in that order: the row, null if there is none, undefined if another holds its lock now. */
+  readonly rows: readonly (Row | null | undefined)[];
+}
+
+/** What a batch says once it has seen its rows: lock these as well and ask again, or write this. */
+export type Verdict = { readonly lock: readonly Key[] } | { readonly puts: readonly Put[] };
+
+export interface Batch {
+  /** One of the store's lanes; at most one batch of each is under way. */
+  readonly lane: number;
+  /** From the lane's last `settle`; a batch of an older epoch is refused, however late it arrives. */
+  readonly epoch: number;
+  /** Rises with each batch of the lane, and is stored with what it writes. */
+  readonly sequence: number;
+  /** Rows to lock and read first, each once. Empty for a batch whose rows are all known: one round trip, no read. */
+  readonly lock: readonly Key[];
+  /** Synchronous. Keys that are absent are protected like those that are there. Throwing drops the batch. */
+  decide(found: Found): Verdict;
+}
+
+/** A batch was written whole, or not at all because rows it believed to know have moved. */
+export type Receipt =
+  | { readonly committed: true; readonly nowMs: number; /** One for each put. */ readonly ids: readonly number[] }
+  | { readonly committed: false; readonly moved: readonly Key[] };
+
+export interface DueQuery {
+  readonly kinds: readonly string[];
+  readonly limit: number;
+}
+
+export interface DuePage {
+  readonly nowMs: number;
+  /** Records that are due now, the longest due first within a kind. A hint: only a claim under the lock decides. */
+  readonly keys: readonly Key[];
+  /** When the next of these kinds comes due, if any does after `nowMs`. */
+  readonly nextDueMs: number | null;
+}
+
+export interface ListQuery {
+  readonly space: string;
+  readonly prefix: string;
+  /** Only keys after this one. */
+  readonly after: string | null;
+  readonly limit: number;
+}
+
+/** One writer's connection to a database, in one namespace. */
+export interface Store {
+  /** How many batches of this writer may be under way at once. */
+  readonly lanes: number;
+  /** Makes sure that no batch of the lane is still in flight, starts a new epoch, and says the last sequence that was committed. */
+  settle(lane: number): Promise<{ readonly epoch: number; readonly sequence: number }>;
+  commit(batch: Batch): Promise<Receipt>;
+  /** Committed rows, without locks; deleted ones too. */
+  read(keys: readonly Key[]): Promise<readonly (Row | null)[]>;
+  /** Rows that are not deleted, in the order of their keys' UTF-8 bytes. */
+  list(query: ListQuery): Promise<readonly Row[]>;
+  /** A record's log after the given version, in order. */
+  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]>;
+  due(query: DueQuery): Promise<DuePage>;
+  /** Removes deleted rows whose time has come, with their logs, and lifts the fence floor above theirs. Answers how many. */
+  sweep(limit: number): Promise<number>;
+  /** Calls back after other writers' commits, soon but not surely. Answers how to stop it. */
+  watch(changed: () => void): () => void;
+  close(): Promise<void>;
+}
+
+/** A deleted row is kept this long, so that its versions and fences go on where they were. */
+export const DELETED_KEPT_MS = 7 * 24 * 60 * 60 * 1000;
+
+/** Keys have no control characters, so two different keys never give the same text. */
+export const keyText = (key: Key): string => `${key.space}\n${key.key}`;

@@ -1,0 +1,142 @@
+/**
+ * Errors: every refusal has a stable `code` to branch on and typed `data` to act on.
+ *
+ * Losing a race is a refusal (`version_conflict`, `fenced`), bad input is a refusal made before anything is written
+ * (`invalid_id`, `invalid_value`, …), and a store that cannot serve says which way it failed (`store_full`, `store_busy`, …).
+ * Only `outcome_unknown` leaves open whether the commit happened; repeating the call with the same id or key is then the cure.
+ *
+ * A code, once published, is for ever.
+ */
+
+export abstract class PawlError<Code extends string = string, Data extends object = object> extends Error {
+  readonly code: Code;
+  readonly data: Data;
+
+  constructor(code: Code, message: string, data: Data, options?: { cause?: unknown }) {
+    super(message, options);
+    this.name = new.target.name;
+    this.code = code;
+    this.data = data;
+  }
+}
+
+/** An id, key or name is empty, longer than 256 bytes, or has a control character or a lone surrogate. */
+export class InvalidIdError extends PawlError<"invalid_id", { what: string; reason: string }> {
+  constructor(what: string, reason: string) {
+    super("invalid_id", `${what} ${reason}`, { what, reason });
+  }
+}
+
+/** An argument is out of its range. Nothing was written; `data.what` names the argument. */
+export class InvalidArgumentError extends PawlError<"invalid_argument", { what: string; reason: string }> {
+  constructor(what: string, reason: string) {
+    super("invalid_argument", `${what} ${reason}`, { what, reason });
+  }
+}
+
+/** A duration is not one: give a number of milliseconds, or a string such as "90s" or "2 days". */
+export class InvalidDurationError extends PawlError<"invalid_duration", { what: string; reason: string }> {
+  constructor(what: string, reason: string) {
+    super("invalid_duration", `${what} ${reason}`, { what, reason });
+  }
+}
+
+/** A value cannot be stored as it is. `data.path` leads to the part that cannot be kept. */
+export class InvalidValueError extends PawlError<"invalid_value", { path: string; reason: string }> {
+  constructor(path: string, reason: string) {
+    super("invalid_value", `cannot store the value at ${path}: ${reason}`, { path, reason });
+  }
+}
+
+/** A value is larger than the limit when encoded. Store it elsewhere and keep a reference, or raise `maxValueBytes`. */
+export class ValueTooLargeError extends PawlError<"value_too_large", { bytes: number; maxBytes: number }> {
+  constructor(bytes: number, maxBytes: number) {
+    super("value_too_large", `the value takes ${bytes} bytes, and at most ${maxBytes} may be stored`, { bytes, maxBytes });
+  }
+}
+
+/** A stored value was written by something this release cannot read: a newer release, another codec, or by hand. */
+export class UnsupportedEncodingError extends PawlError<"unsupported_encoding", { path: string; reason: string }> {
+  constructor(path: string, reason: string, options?: { cause?: unknown }) {
+    super("unsupported_encoding", `cannot read the stored value at ${path}: ${reason}`, { path, reason }, options);
+  }
+}
+
+/** A decision returned a promise or is an async function. Decisions are synchronous: do the I/O before or after `transact`. */
+export class DecisionAsyncError extends PawlError<"decision_async", Record<string, never>> {
+  constructor() {
+    super("decision_async", "a decision must be synchronous: do I/O and awaiting before or after it", {});
+  }
+}
+
+/** A decision reached for ambient time, chance or I/O, or came out differently the second time. Use `tx.nowMs`, `tx.random()`, `tx.uuid()`. */
+export class DecisionImpureError extends PawlError<"decision_impure", { reason: string }> {
+  constructor(reason: string) {
+    super("decision_impure", `a decision must be pure: ${reason}`, { reason });
+  }
+}
+
+/** A decision touched more records than one commit may. Split it up. */
+export class TooManyKeysError extends PawlError<"too_many_keys", { max: number }> {
+  constructor(max: number) {
+    super("too_many_keys", `a decision may touch at most ${max} records`, { max });
+  }
+}
+
+/** Somebody else wrote first. Read again, and decide again on `data.current`. */
+export class VersionConflictError extends PawlError<
+  "version_conflict",
+  { name: string; expected: number; current: number }
+> {
+  constructor(name: string, expected: number, current: number) {
+    super("version_conflict", `${name} is at version ${current}, not ${expected}`, { name, expected, current });
+  }
+}
+
+/** The lease was lost and another holder has taken over. Nothing was written; stop working on it. */
+export class FencedError extends PawlError<"fenced", { name: string; fence: number; current: number }> {
+  constructor(name: string, fence: number, current: number) {
+    super("fenced", `${name} was taken over: its fence is ${current}, and yours was ${fence}`, { name, fence, current });
+  }
+}
+
+/** The lease could not be renewed in time, so another may hold it by now. Stop working; commits are refused if one does. */
+export class LeaseUncertainError extends PawlError<"lease_uncertain", Record<string, never>> {
+  constructor() {
+    super("lease_uncertain", "the lease could not be renewed in time, so another may hold it by now", {});
+  }
+}
+
+/** `close()` was called on this handle. */
+export class ClosedError extends PawlError<"closed", Record<string, never>> {
+  constructor() {
+    super("closed", "this handle is closed", {});
+  }
+}
+
+export type StoreCode =
+  | "store_busy"
+  | "store_full"
+  | "store_io"
+  | "store_readonly"
+  | "store_corrupt"
+  | "store_unreachable"
+  | "store_refused"
+  | "store_unfit"
+  | "outcome_unknown";
+
+/**
+ * What the kernel does about a store's failure. In all but `settle`, nothing was written.
+ * - retry: the same may work in a moment
+ * - split: one decision of the batch is the reason; run each alone
+ * - settle: it may have been written; ask the store
+ * - fail: tell the callers now
+ */
+export type Remedy = "retry" | "split" | "settle" | "fail";
+
+/** The store could not serve. Nothing was written, except perhaps where `code` is `outcome_unknown`: repeat that with the same id. */
+export class StoreError extends PawlError<StoreCode, { remedy: Remedy }> {
+  constructor(code: StoreCode, remedy: Remedy, message: string, options?: { cause?: unknown }) {
+    super(code, message, { remedy }, options);
+  }
+}

@@ -1,0 +1,162 @@
+/**
+ * The kernel: one verb to write, a few ways to read, and a bell that rings when something changed.
+ *
+ * Capabilities (slots, locks, workflows, …) are decisions handed to `transact`, and reads. They never see the store. Reads are
+ * tried again while the store is busy; writes go through the batcher, which does the same for them.
+ */
+
+import { Batcher } from "./batcher.ts";
+import { jsonCodec } from "./codec/json.ts";
+import type { Codec } from "./codec/codec.ts";
+import type { DuePage, DueQuery, ListQuery, Put, Row, Store, StoredEntry } from "./contract.ts";
+import { type Address, type Decision, deepFreeze, type Encoding } from "./decision.ts";
+import { ClosedError, StoreError } from "./errors.ts";
+import { type Ports, pause } from "./ports.ts";
+
+export interface KernelOptions {
+  readonly namespace: string;
+  readonly codec?: Codec | undefined;
+  readonly maxValueBytes?: number | undefined;
+  /** How long a call may wait for a store that is busy or away. */
+  readonly patienceMs?: number | undefined;
+}
+
+/** Rings with what this process committed, or with nothing when another process did. */
+export type Bell = (puts: readonly Put[] | undefined) => void;
+
+const MAX_VALUE_BYTES = 1024 * 1024;
+const PATIENCE_MS = 30_000;
+/** Whoever deletes sweeps up: one small sweep for so many deletions. */
+const SWEEP_EVERY = 256;
+
+export class Kernel {
+  readonly #store: Store;
+  readonly #ports: Ports;
+  readonly #batcher: Batcher;
+  readonly #encoding: Encoding;
+  readonly #patienceMs: number;
+  readonly #bells = new Set<Bell>();
+  #unwatch: (() => void) | undefined;
+  #deletions = 0;
+  #closed: Promise<void> | undefined;
+
+  constructor(store: Store, ports: Ports, options: KernelOptions) {
+    this.#store = store;
+    this.#ports = ports;
+    this.#patienceMs = options.patienceMs ?? PATIENCE_MS;
+    this.#encoding = {
+      namespace: options.namespace,
+      codec: options.codec ?? jsonCodec,
+      maxValueBytes: options.maxValueBytes ?? MAX_VALUE_BYTES,
+    };
+    this.#batcher = new Batcher(store, ports, {
+      encoding: this.#encoding,
+      patienceMs: this.#patienceMs,
+      committed: (puts) => this.#committed(puts),
+    });
+  }
+
+  get ports(): Ports {
+    return this.#ports;
+  }
+
+  /** Runs the decision and commits what it writes; the keys are those it is known to touch. */
+  transact<T>(decide: Decision<T>, keys: readonly Address[]): Promise<T> {
+    return this.#batcher.submit(decide, keys);
+  }
+
+  /** The same for the holder of a record's lease, without a read where the store can do without. */
+  transactHeld<T>(decide: Decision<T>, held: Address): Promise<T> {
+    return this.#batcher.submit(decide, [held], { known: true });
+  }
+
+  /** Keeps the row of a record that this process holds, for `transactHeld`. */
+  hold(at: Address, row: Row): void {
+    this.#batcher.know(at, row);
+  }
+
+  held(at: Address): Row | undefined {
+    return this.#batcher.known(at);
+  }
+
+  letGo(at: Address): void {
+    this.#batcher.forget(at);
+  }
+
+  read(keys: readonly Address[]): Promise<readonly (Row | null)[]> {
+    return this.#patiently(() => this.#store.read(keys));
+  }
+
+  list(query: ListQuery): Promise<readonly Row[]> {
+    return this.#patiently(() => this.#store.list(query));
+  }
+
+  entries(at: Address, after: number, limit: number): Promise<readonly StoredEntry[]> {
+    return this.#patiently(() => this.#store.entries(at, after, limit));
+  }
+
+  due(query: DueQuery): Promise<DuePage> {
+    return this.#patiently(() => this.#store.due(query));
+  }
+
+  /** A stored text as a value, frozen like those that decisions see. */
+  decode(row: { readonly space: string; readonly key: string }, text: string): unknown {
+    const { codec, namespace } = this.#encoding;
+    const value = codec.decode(text, { namespace, space: row.space, key: row.key });
+    deepFreeze(value);
+    return value;
+  }
+
+  /** Rings after every commit that this process makes, and soon, not surely, after those of others. */
+  listen(bell: Bell): () => void {
+    this.#bells.add(bell);
+    this.#unwatch ??= this.#store.watch(() => this.#ring(undefined));
+    return () => {
+      this.#bells.delete(bell);
+      if (this.#bells.size > 0) return;
+      this.#unwatch?.();
+      this.#unwatch = undefined;
+    };
+  }
+
+  /** Lets what was submitted finish, then closes the store. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    await this.#batcher.close();
+    this.#unwatch?.();
+    this.#bells.clear();
+    await this.#store.close();
+  }
+
+  #committed(puts: readonly Put[]): void {
+    for (const put of puts) if (put.row.value === null) this.#deletions += 1;
+    if (this.#deletions >= SWEEP_EVERY) {
+      this.#deletions = 0;
+      // A sweep that fails is made up for by the next one.
+      this.#store.sweep(2 * SWEEP_EVERY).catch(() => {});
+    }
+    this.#ring(puts);
+  }
+
+  #ring(puts: readonly Put[] | undefined): void {
+    for (const bell of [...this.#bells]) bell(puts);
+  }
+
+  async #patiently<T>(read: () => Promise<T>): Promise<T> {
+    if (this.#closed !== undefined) throw new ClosedError();
+    const giveUpAtMs = this.#ports.clock.nowMs() + this.#patienceMs;
+    for (let failures = 1; ; failures++) {
+      try {
+        return await read();
+      } catch (error) {
+        if (!(error instanceof StoreError) || error.data.remedy !== "retry") throw error;
+        if (giveUpAtMs <= this.#ports.clock.nowMs()) throw error;
+        await pause(this.#ports.clock, Math.min(50, 2 ** failures) * (0.25 + this.#ports.chance.random()));
+      }
+    }
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * Ports: everything the kernel takes from the world that is not deterministic, except the store itself.
+ *
+ * `src/node/` has the real ones; the simulator has its own. Local time is for waiting only. Whether a lease has ended is
+ * always asked of the store's clock.
+ */
+
+export interface Clock {
+  /** This process's clock, in milliseconds. */
+  nowMs(): number;
+  /** Calls back once after this long; answers how to cancel. Never early, and right for any length. */
+  after(ms: number, callback: () => void): () => void;
+  /** Calls back as soon as everything that is already under way in this process has had its turn. */
+  soon(callback: () => void): void;
+}
+
+export interface Chance {
+  /** At least 0, below 1. */
+  random(): number;
+  /** An unguessable id. */
+  uuid(): string;
+}
+
+export interface Ports {
+  readonly clock: Clock;
+  readonly chance: Chance;
+  /** Runs a decision so that reaching for ambient time, chance or I/O throws. Where it is given, each decision runs twice. */
+  readonly trap?: (<T>(decision: () => T) => T) | undefined;
+}
+
+/** Resolves after this long, or as soon as the signal aborts. */
+export function pause(clock: Clock, ms: number, abortSignal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (abortSignal?.aborted) return resolve();
+    const done = () => {
+      cancel();
+      abortSignal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const cancel = clock.after(ms, done);
+    abortSignal?.addEventListener("abort", done);
+  });
+}

@@ -1,0 +1,35 @@
+/**
+ * The real clock and the real chance. Nothing else in `src/` may touch the ambient ones, so that all of it can be simulated.
+ */
+
+import { randomUUID } from "node:crypto";
+import type { Ports } from "../kernel/ports.ts";
+
+/** `setTimeout` fires at once for more than 2^31 - 1 milliseconds, so longer waits are cut up. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+function after(ms: number, callback: () => void): () => void {
+  // Measured, not counted, so that many pieces do not add up their delays.
+  const endMs = performance.now() + ms;
+  let timer = setTimeout(tick, Math.min(ms, LONGEST_TIMER_MS));
+  function tick() {
+    const leftMs = endMs - performance.now();
+    if (leftMs <= 0) callback();
+    else timer = setTimeout(tick, Math.min(Math.ceil(leftMs), LONGEST_TIMER_MS));
+  }
+  return () => clearTimeout(timer);
+}
+
+export const nodePorts: Ports = {
+  clock: {
+    // Monotonic: waiting is not disturbed by somebody who sets the clock.
+    nowMs: () => performance.now(),
+    after,
+    soon: (callback) => void setImmediate(callback),
+  },
+  // Taken now, so that a decision may draw through its tape while the trap is set.
+  chance: { random: Math.random, uuid: () => randomUUID() },
+};
+
+/** The machine's clock. */
+export const wallMs = (): number => Date.now();

@@ -1,0 +1,146 @@
+/**
+ * `open`: chooses the store, puts the kernel on it, and gives out the handle that users work with.
+ */
+
+import { checkDuration, checkId, type Duration } from "./kernel/check.ts";
+import type { Codec } from "./kernel/codec/codec.ts";
+import type { Store } from "./kernel/contract.ts";
+import type { Tx as KernelTx } from "./kernel/decision.ts";
+import { InvalidArgumentError } from "./kernel/errors.ts";
+import { Kernel } from "./kernel/kernel.ts";
+import type { Ports } from "./kernel/ports.ts";
+import { nodePorts, wallMs } from "./node/ports.ts";
+import { trapAmbient } from "./node/trap.ts";
+import { listSlots, Slot, type SlotListOptions, type SlotPage, type Sync, type TxSlot } from "./slot/slot.ts";
+import { MemoryDatabase } from "./stores/memory/memory.ts";
+import { openSqlite } from "./stores/sqlite/sqlite.ts";
+
+export interface OpenOptions {
+  /** "memory:" for tests, or the path of an SQLite file, made if it is not there. `pawl.db` unless said otherwise. */
+  readonly store?: string;
+  /** Keeps applications or tenants that share a database apart. */
+  readonly namespace?: string;
+  /** How values become text. Wrap `jsonCodec` to encrypt or compress. */
+  readonly codec?: Codec;
+  /** The longest encoded value; 1 MiB unless said otherwise. */
+  readonly maxValueBytes?: number;
+  /** How long a call waits for a store that is busy or away; 30 s unless said otherwise. */
+  readonly patience?: Duration;
+  /** "full" survives power loss. "process" survives only the death of the process, and is faster. */
+  readonly durability?: "full" | "process";
+  /** Runs each decision twice and traps ambient time, chance and I/O in it. On by default for "memory:". */
+  readonly checkPurity?: boolean;
+}
+
+/** Opens a store: `open()` is SQLite in ./pawl.db, `open("memory:")` is for tests. */
+export async function open(store?: string | OpenOptions, more?: Omit<OpenOptions, "store">): Promise<Pawl> {
+  const options: OpenOptions = typeof store === "string" ? { ...more, store } : { ...store, ...more };
+  const where = options.store ?? "pawl.db";
+  const namespace = checkId(options.namespace ?? "default", "the namespace");
+  const patienceMs = checkDuration(options.patience ?? "30s", "patience");
+  const durability = options.durability ?? "full";
+  if (durability !== "full" && durability !== "process")
+    throw new InvalidArgumentError("durability", 'must be "full" or "process"');
+  const { maxValueBytes } = options;
+  if (maxValueBytes !== undefined && !(Number.isSafeInteger(maxValueBytes) && maxValueBytes > 0))
+    throw new InvalidArgumentError("maxValueBytes", "must be a whole number above 0");
+  const isMemory = where === "memory:";
+  const ports: Ports = (options.checkPurity ?? isMemory) ? { ...nodePorts, trap: trapAmbient } : nodePorts;
+  const opened = isMemory
+    ? new MemoryDatabase(wallMs).connect(namespace)
+    : await openSqlite({ path: checkPath(where), namespace, ports, wallMs, durability, patienceMs });
+  return pawlOn(opened, ports, { namespace, patienceMs, codec: options.codec, maxValueBytes });
+}
+
+/** Names that look like something other than a file are refused, so that a typing error does not make a file of that name. */
+function checkPath(path: string): string {
+  if (path === "" || path === ":memory:")
+    throw new InvalidArgumentError("the store", 'must be the path of a file, or "memory:" for tests');
+  if (/^[a-z][a-z0-9+.-]+:\/\//i.test(path))
+    throw new InvalidArgumentError("the store", `cannot be opened by this release: ${path.split(":")[0]}`);
+  if (path.includes("\0")) throw new InvalidArgumentError("the store", "must not have a NUL character");
+  return path;
+}
+
+/** The handle on any store; the simulator makes its own. @internal */
+export function pawlOn(
+  store: Store,
+  ports: Ports,
+  options: { namespace: string; patienceMs?: number; codec?: Codec | undefined; maxValueBytes?: number | undefined },
+): Pawl {
+  return new Pawl(new Kernel(store, ports, options));
+}
+
+/** A handle on one namespace of one store. */
+export class Pawl {
+  /** @internal */
+  readonly kernel: Kernel;
+  /** All slots at once. */
+  readonly slots: { list<T = unknown>(options?: SlotListOptions): Promise<SlotPage<T>> };
+
+  /** @internal */
+  constructor(kernel: Kernel) {
+    this.kernel = kernel;
+    this.slots = { list: (options) => listSlots(kernel, options) };
+  }
+
+  /** A handle on one shared value. With `initial`, that is what it holds until something is stored. */
+  slot<T>(name: string, options: { readonly initial: T }): Slot<T, never>;
+  slot<T>(name: string): Slot<T>;
+  slot<T>(name: string, options?: { readonly initial: T }): Slot<T, undefined> {
+    return new Slot<T, undefined>(this.kernel, name, { value: options?.initial });
+  }
+
+  /**
+   * Runs the decision and commits everything it writes at once, or nothing if it throws.
+   *
+   * The decision must be pure: no `await`, no I/O, no ambient time or chance. It may run more than once; `tx.nowMs`, `tx.uuid()`
+   * and `tx.random()` are safe. Naming the slots it `touches` saves a run.
+   */
+  async transact<T>(
+    decide: (tx: Tx) => Sync<T>,
+    options?: { readonly touches?: readonly Slot<never, unknown>[] },
+  ): Promise<T> {
+    const keys = options?.touches?.map((slot) => slot.touches) ?? [];
+    return this.kernel.transact((tx) => decide(new Tx(tx)) as T, keys);
+  }
+
+  /** Lets what is under way finish, and gives everything back. */
+  close(): Promise<void> {
+    return this.kernel.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+/** What a decision works with. */
+export class Tx {
+  readonly #tx: KernelTx;
+
+  /** @internal */
+  constructor(tx: KernelTx) {
+    this.#tx = tx;
+  }
+
+  /** The store's clock, in milliseconds since 1970; the same throughout the commit. */
+  get nowMs(): number {
+    return this.#tx.nowMs;
+  }
+
+  /** At least 0 and below 1; the same again when the decision runs again. */
+  random(): number {
+    return this.#tx.random();
+  }
+
+  /** A new unguessable id; the same again when the decision runs again. */
+  uuid(): string {
+    return this.#tx.uuid();
+  }
+
+  /** A slot, to be read and written at once. */
+  slot<T, Empty>(slot: Slot<T, Empty>): TxSlot<T, Empty> {
+    return slot.within(this.#tx);
+  }
+}

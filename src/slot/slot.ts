@@ -1,0 +1,183 @@
+/**
+ * Slots: one shared value each, with compare-and-swap.
+ *
+ * A slot is one record. Everything that writes is a decision, so `update` needs no retry loop: it runs under the record's
+ * lock, after whoever came first. The same verbs exist inside `transact`, as a synchronous face.
+ *
+ * Promises: linearizable for each slot (G10); versions strictly rise, also through deletion.
+ * Leaves out: history. What must be remembered belongs into a stream.
+ */
+
+import { checkCount, checkId, checkPrefix, checkVersion } from "../kernel/check.ts";
+import type { Row } from "../kernel/contract.ts";
+import { type Address, address, type Draft, type Tx } from "../kernel/decision.ts";
+import { VersionConflictError } from "../kernel/errors.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import { decideWrite, visibleVersion } from "./decide.ts";
+import { watchSlot } from "./watch.ts";
+
+const SPACE = "slot";
+
+/** A value with the version it was read at; version 0 says that nothing is stored. */
+export interface Versioned<T> {
+  readonly value: T;
+  readonly version: number;
+}
+
+export interface Expecting {
+  /** Refuse the write unless the slot is at this version; 0 expects that nothing is stored. */
+  readonly expectedVersion?: number | undefined;
+}
+
+export type TryWrite =
+  | { readonly ok: true; readonly version: number }
+  | { readonly ok: false; readonly code: "version_conflict"; readonly current: number };
+
+export interface SlotPage<T> {
+  readonly slots: readonly (Versioned<T> & { readonly name: string })[];
+  /** Where to go on, or null at the end. */
+  readonly next: string | null;
+}
+
+/** What a slot holds before anything is stored. */
+type Initial<T> = { readonly value: T };
+
+/** A handle on one shared value. `Empty` is what it gives while nothing is stored: undefined, or nothing if there is an initial value. */
+export class Slot<T, Empty = undefined> {
+  readonly name: string;
+  readonly #kernel: Kernel;
+  readonly #at: Address;
+  readonly #initial: Initial<T | Empty>;
+
+  /** @internal */
+  constructor(kernel: Kernel, name: string, initial: Initial<T | Empty>) {
+    this.name = checkId(name, "the slot's name");
+    this.#kernel = kernel;
+    this.#at = address(SPACE, name);
+    this.#initial = initial;
+  }
+
+  /** Reads the value and its version. */
+  async get(): Promise<Versioned<T | Empty>> {
+    const [row] = await this.#kernel.read([this.#at]);
+    return this.#show(row ?? null);
+  }
+
+  /** Stores a value; throws `version_conflict` if the slot is not at `expectedVersion`. */
+  async set(value: T, options?: Expecting): Promise<{ version: number }> {
+    return this.#transact((slot) => slot.set(value, options));
+  }
+
+  /** Stores a value, or says at which version the slot is instead. */
+  async trySet(value: T, options: { readonly expectedVersion: number }): Promise<TryWrite> {
+    return this.#transact((slot) => slot.trySet(value, options));
+  }
+
+  /** Replaces the value by what the function makes of it. The function is a decision: pure, synchronous, it may run more than once. */
+  async update(change: (value: T | Empty) => Sync<T>): Promise<Versioned<T>> {
+    return this.#transact((slot) => slot.update(change));
+  }
+
+  /** Removes the value; throws `version_conflict` if the slot is not at `expectedVersion`. */
+  async delete(options?: Expecting): Promise<{ deleted: boolean }> {
+    return this.#transact((slot) => slot.delete(options));
+  }
+
+  /** The value now, then each newer one as it is committed, by this process or another. One that was soon replaced may be left out. */
+  watch(options?: { readonly abortSignal?: AbortSignal }): AsyncIterableIterator<Versioned<T | Empty>> {
+    return watchSlot(this.#kernel, this.#at, (row) => this.#show(row), options?.abortSignal);
+  }
+
+  /** The same slot inside a decision. @internal */
+  within(tx: Tx): TxSlot<T, Empty> {
+    return new TxSlot<T, Empty>(tx.record(this.#at), this.#initial);
+  }
+
+  /** The record that a decision on this slot touches. @internal */
+  get touches(): Address {
+    return this.#at;
+  }
+
+  #transact<R>(act: (slot: TxSlot<T, Empty>) => R): Promise<R> {
+    return this.#kernel.transact((tx) => act(this.within(tx)), [this.#at]);
+  }
+
+  #show(row: Row | null): Versioned<T | Empty> {
+    if (row === null || row.value === null) return { value: this.#initial.value, version: 0 };
+    return { value: this.#kernel.decode(row, row.value) as T, version: row.version };
+  }
+}
+
+/** A type that no promise fits. */
+export type Sync<T> = T extends PromiseLike<unknown> ? never : T;
+
+/** A slot inside a decision: the same verbs, at once. */
+export class TxSlot<T, Empty = undefined> {
+  readonly #record: Draft;
+  readonly #initial: Initial<T | Empty>;
+
+  /** @internal */
+  constructor(record: Draft, initial: Initial<T | Empty>) {
+    this.#record = record;
+    this.#initial = initial;
+  }
+
+  get(): Versioned<T | Empty> {
+    const version = visibleVersion(this.#record);
+    return version === 0 ? { value: this.#initial.value, version } : { value: this.#record.value as T, version };
+  }
+
+  set(value: T, options?: Expecting): { version: number } {
+    this.#expect(options);
+    this.#record.write({ value });
+    return { version: this.#record.version };
+  }
+
+  trySet(value: T, options: { readonly expectedVersion: number }): TryWrite {
+    const answer = decideWrite(this.#record, checkVersion(options.expectedVersion, "expectedVersion"));
+    if (!answer.ok) return { ok: false, code: "version_conflict", current: answer.current };
+    return { ok: true, ...this.set(value) };
+  }
+
+  update(change: (value: T | Empty) => Sync<T>): Versioned<T> {
+    this.#record.write({ value: change(this.get().value) });
+    return { value: this.#record.value as T, version: this.#record.version };
+  }
+
+  delete(options?: Expecting): { deleted: boolean } {
+    this.#expect(options);
+    const deleted = this.#record.exists;
+    this.#record.remove();
+    return { deleted };
+  }
+
+  #expect(options: Expecting | undefined): void {
+    const expected = options?.expectedVersion;
+    if (expected === undefined) return;
+    const answer = decideWrite(this.#record, checkVersion(expected, "expectedVersion"));
+    if (!answer.ok) throw new VersionConflictError(`slot "${this.#record.at.key}"`, expected, answer.current);
+  }
+}
+
+export interface SlotListOptions {
+  /** Only slots whose names begin with this. */
+  readonly prefix?: string | undefined;
+  /** Only slots after this name: the `next` of the page before. */
+  readonly after?: string | null | undefined;
+  readonly limit?: number | undefined;
+}
+
+/** A page of slots in the order of their names' UTF-8 bytes. */
+export async function listSlots<T>(kernel: Kernel, options: SlotListOptions = {}): Promise<SlotPage<T>> {
+  const limit = checkCount(options.limit ?? 100, "the limit", 1000);
+  const prefix = checkPrefix(options.prefix ?? "", "the prefix");
+  const after = options.after == null ? null : checkId(options.after, "after");
+  // One more than asked for tells whether there is a next page.
+  const rows = await kernel.list({ space: SPACE, prefix, after, limit: limit + 1 });
+  const slots = rows.slice(0, limit).map((row) => ({
+    name: row.key,
+    version: row.version,
+    value: kernel.decode(row, row.value ?? "null") as T,
+  }));
+  return { slots, next: rows.length > limit ? (slots.at(-1)?.name ?? null) : null };
+}

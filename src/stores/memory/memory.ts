@@ -1,0 +1,200 @@
+/**
+ * The memory store: the store contract as plain code, and the specification that the others are held to.
+ *
+ * A `MemoryDatabase` is what several writers share, as processes share a file or a server; `connect` gives each its store.
+ * A commit happens in one turn of the event loop, so every lock is had at once. It is for tests and the simulator: nothing
+ * survives the process.
+ */
+
+import { compareUtf8 } from "../../kernel/check.ts";
+import {
+  type Batch,
+  type DuePage,
+  type DueQuery,
+  type Found,
+  type Key,
+  keyText,
+  type ListQuery,
+  type Put,
+  type Receipt,
+  type Row,
+  type Store,
+  type StoredEntry,
+} from "../../kernel/contract.ts";
+import { ClosedError, StoreError } from "../../kernel/errors.ts";
+
+/** The rows of one namespace. */
+interface Namespace {
+  readonly rows: Map<string, Row>;
+  readonly logs: Map<number, StoredEntry[]>;
+}
+
+export class MemoryDatabase {
+  readonly nowMs: () => number;
+  readonly #namespaces = new Map<string, Namespace>();
+  /** One for each store that watches. */
+  readonly watchers = new Map<MemoryStore, () => void>();
+  #ids = 0;
+  #positions = 0;
+  fenceFloor = 0;
+
+  constructor(nowMs: () => number) {
+    this.nowMs = nowMs;
+  }
+
+  connect(namespace: string, options?: { readonly lanes?: number }): MemoryStore {
+    return new MemoryStore(this, this.#namespace(namespace), options?.lanes ?? 1);
+  }
+
+  newId(): number {
+    this.#ids += 1;
+    return this.#ids;
+  }
+
+  newPosition(): number {
+    this.#positions += 1;
+    return this.#positions;
+  }
+
+  #namespace(name: string): Namespace {
+    let namespace = this.#namespaces.get(name);
+    if (namespace === undefined) {
+      namespace = { rows: new Map(), logs: new Map() };
+      this.#namespaces.set(name, namespace);
+    }
+    return namespace;
+  }
+}
+
+export class MemoryStore implements Store {
+  readonly lanes: number;
+  readonly #database: MemoryDatabase;
+  readonly #rows: Map<string, Row>;
+  readonly #logs: Map<number, StoredEntry[]>;
+  /** By lane: the epoch that may write, and the last sequence that did. */
+  readonly #marks: { epoch: number; sequence: number }[];
+  #closed = false;
+
+  constructor(database: MemoryDatabase, namespace: Namespace, lanes: number) {
+    this.#database = database;
+    this.#rows = namespace.rows;
+    this.#logs = namespace.logs;
+    this.lanes = lanes;
+    this.#marks = Array.from({ length: lanes }, () => ({ epoch: 0, sequence: 0 }));
+  }
+
+  async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
+    const mark = this.#mark(lane);
+    mark.epoch += 1;
+    return { ...mark };
+  }
+
+  async commit(batch: Batch): Promise<Receipt> {
+    const mark = this.#mark(batch.lane);
+    if (batch.epoch !== mark.epoch) throw staleEpoch();
+    const nowMs = this.#database.nowMs();
+    const found = (keys: readonly Key[]): Found => ({
+      nowMs,
+      fenceFloor: this.#database.fenceFloor,
+      rows: keys.map((key) => this.#rows.get(keyText(key)) ?? null),
+    });
+    let verdict = batch.decide(found(batch.lock));
+    while ("lock" in verdict) verdict = batch.decide(found(verdict.lock));
+    const moved = verdict.puts.filter((put) => !this.#isStill(put)).map((put) => put.row);
+    if (moved.length > 0) return { committed: false, moved };
+    const ids = verdict.puts.map((put) => this.#put(put, nowMs));
+    if (ids.length > 0) {
+      mark.sequence = batch.sequence;
+      for (const [store, changed] of this.#database.watchers) if (store !== this) changed();
+    }
+    return { committed: true, nowMs, ids };
+  }
+
+  #isStill({ was, row }: Put): boolean {
+    const now = this.#rows.get(keyText(row));
+    return now === undefined ? was === null : was !== null && was.id === now.id && was.version === now.version;
+  }
+
+  #put({ was, row, entries }: Put, nowMs: number): number {
+    const id = was?.id ?? this.#database.newId();
+    this.#rows.set(keyText(row), { ...row, id });
+    if (entries.length > 0) {
+      const log = this.#logs.get(id) ?? [];
+      for (const entry of entries) log.push({ ...entry, atMs: nowMs, position: this.#database.newPosition() });
+      this.#logs.set(id, log);
+    }
+    return id;
+  }
+
+  async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
+    this.#check();
+    return keys.map((key) => this.#rows.get(keyText(key)) ?? null);
+  }
+
+  async list({ space, prefix, after, limit }: ListQuery): Promise<readonly Row[]> {
+    this.#check();
+    return [...this.#rows.values()]
+      .filter((row) => row.space === space && row.value !== null && row.key.startsWith(prefix))
+      .filter((row) => after === null || compareUtf8(row.key, after) > 0)
+      .sort((a, b) => compareUtf8(a.key, b.key))
+      .slice(0, limit);
+  }
+
+  async entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
+    this.#check();
+    const row = this.#rows.get(keyText(key));
+    const log = row === undefined ? undefined : this.#logs.get(row.id);
+    return (log ?? []).filter((entry) => entry.version > after).slice(0, limit);
+  }
+
+  async due({ kinds, limit }: DueQuery): Promise<DuePage> {
+    this.#check();
+    const nowMs = this.#database.nowMs();
+    const timed = [...this.#rows.values()]
+      .filter((row) => row.dueMs !== null && row.kind !== null && kinds.includes(row.kind))
+      .sort((a, b) => (a.dueMs as number) - (b.dueMs as number) || a.id - b.id);
+    const due = timed.filter((row) => (row.dueMs as number) <= nowMs);
+    return {
+      nowMs,
+      keys: due.slice(0, limit).map(({ space, key }) => ({ space, key })),
+      nextDueMs: timed[due.length]?.dueMs ?? null,
+    };
+  }
+
+  async sweep(limit: number): Promise<number> {
+    this.#check();
+    const nowMs = this.#database.nowMs();
+    const gone = [...this.#rows.values()].filter((row) => row.value === null && (row.dueMs ?? 0) <= nowMs).slice(0, limit);
+    for (const row of gone) {
+      this.#database.fenceFloor = Math.max(this.#database.fenceFloor, row.fence + 1);
+      this.#rows.delete(keyText(row));
+      this.#logs.delete(row.id);
+    }
+    return gone.length;
+  }
+
+  watch(changed: () => void): () => void {
+    this.#database.watchers.set(this, changed);
+    return () => this.#database.watchers.delete(this);
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#database.watchers.delete(this);
+  }
+
+  #mark(lane: number): { epoch: number; sequence: number } {
+    this.#check();
+    const mark = this.#marks[lane];
+    if (mark === undefined) throw new RangeError(`this store has ${this.lanes} lanes, and lane ${lane} is not one of them`);
+    return mark;
+  }
+
+  #check(): void {
+    if (this.#closed) throw new ClosedError();
+  }
+}
+
+export function staleEpoch(): StoreError {
+  return new StoreError("store_refused", "settle", "the batch is of an older epoch: its outcome was settled without it");
+}

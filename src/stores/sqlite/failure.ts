@@ -1,0 +1,51 @@
+/**
+ * SQLite's result codes, as what the kernel can act on.
+ *
+ * A code tells whether anything was written only together with when it came: before COMMIT nothing was. At COMMIT, an
+ * I/O error may come after the frames reached the log file, and a crash right then would bring them back: that outcome is
+ * unknown until a later commit has overwritten them. A full disk is noticed while the frames are being written.
+ */
+
+import { type Remedy, type StoreCode, StoreError } from "../../kernel/errors.ts";
+
+const BUSY = 5;
+const LOCKED = 6;
+const READONLY = 8;
+const IOERR = 10;
+const CORRUPT = 11;
+const FULL = 13;
+const CANTOPEN = 14;
+const TOOBIG = 18;
+const CONSTRAINT = 19;
+const NOTADB = 26;
+
+const FAILURES: ReadonlyMap<number, readonly [StoreCode, Remedy, string]> = new Map([
+  [BUSY, ["store_busy", "retry", "another process is writing"]],
+  [LOCKED, ["store_busy", "retry", "another connection is writing"]],
+  [READONLY, ["store_readonly", "fail", "the database cannot be written: check the rights of the file and its folder"]],
+  [IOERR, ["store_io", "fail", "reading or writing the database file failed: check the disk, and that it is not full"]],
+  [CORRUPT, ["store_corrupt", "fail", "the database file is damaged: restore a backup"]],
+  [FULL, ["store_full", "fail", "the disk is full: make room, and work goes on"]],
+  [CANTOPEN, ["store_unreachable", "fail", "the database file cannot be opened: check that its folder exists and may be written"]],
+  [TOOBIG, ["store_refused", "split", "a value is larger than SQLite can hold"]],
+  [CONSTRAINT, ["store_refused", "split", "the database refused a row"]],
+  [NOTADB, ["store_corrupt", "fail", "the file is not an SQLite database"]],
+]);
+
+/** The error for the kernel, if it comes from SQLite; otherwise the error itself. */
+export function failure(error: unknown, when: "before" | "commit"): unknown {
+  if (!isSqliteError(error)) return error;
+  const primary = error.errcode & 0xff;
+  if (when === "commit" && primary === IOERR)
+    return new StoreError("outcome_unknown", "settle", `the commit failed half-way: ${error.message}`, { cause: error });
+  const [code, remedy, advice] = FAILURES.get(primary) ?? ["store_io", "fail", "SQLite failed"];
+  return new StoreError(code, remedy, `${advice} (${error.message})`, { cause: error });
+}
+
+interface SqliteError extends Error {
+  readonly errcode: number;
+}
+
+function isSqliteError(error: unknown): error is SqliteError {
+  return error instanceof Error && "errcode" in error && typeof error.errcode === "number";
+}

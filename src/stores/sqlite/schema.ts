@@ -1,0 +1,81 @@
+/**
+ * The tables, and how they came to be: numbered migrations, applied under the write lock by whoever comes first.
+ *
+ * - `pawl_record`: what is true now. Rows are found by name through one index and then known by number, so that random names
+ *   cost one random page when a record is made, and none when it is changed.
+ * - `pawl_log`: what happened. Rows are in commit order, so that appending to many logs at once fills a few pages.
+ * - `pawl_now`, `pawl_past`: the same, to be read by people.
+ *
+ * A migration, once released, is never changed; the next one changes what it made.
+ */
+
+import type { DatabaseSync } from "node:sqlite";
+import { StoreError } from "../../kernel/errors.ts";
+
+const MIGRATIONS: readonly string[] = [
+  `
+  create table pawl_record (
+    id integer primary key,
+    namespace text not null,
+    space text not null,
+    key text not null,
+    version integer not null,
+    fence integer not null,
+    wakes integer not null,
+    tries integer not null,
+    holder text,
+    kind text,
+    status text,
+    due integer,
+    head integer not null,
+    value text,
+    unique (namespace, space, key)
+  ) strict;
+
+  create index pawl_record_due on pawl_record (namespace, kind, due) where due is not null;
+
+  create table pawl_log (
+    position integer primary key,
+    record integer not null,
+    version integer not null,
+    name text not null,
+    data text not null,
+    at integer not null
+  ) strict;
+
+  create unique index pawl_log_version on pawl_log (record, version);
+
+  create view pawl_now as
+    select namespace, space, key, version, status, value, kind, holder, fence, tries,
+      strftime('%Y-%m-%d %H:%M:%f', due / 1000.0, 'unixepoch') as due_utc
+    from pawl_record where value is not null;
+
+  create view pawl_past as
+    select r.namespace, r.space, r.key, l.version, l.name, l.data,
+      strftime('%Y-%m-%d %H:%M:%f', l.at / 1000.0, 'unixepoch') as at_utc, l.position
+    from pawl_log l join pawl_record r on r.id = l.record;
+  `,
+];
+
+/** Brings the file up to this release's schema. The caller tries again while another process has the write lock. */
+export function migrate(db: DatabaseSync, migrations: readonly string[] = MIGRATIONS): void {
+  db.exec("begin immediate");
+  try {
+    db.exec("create table if not exists pawl_meta (name text primary key, number integer not null) strict, without rowid");
+    const row = db.prepare("select number from pawl_meta where name = 'schema'").get();
+    const has = Number(row?.["number"] ?? 0);
+    if (has > migrations.length)
+      throw new StoreError(
+        "store_unfit",
+        "fail",
+        `the database has schema ${has}, and this release of Pawl knows up to ${migrations.length}: upgrade Pawl in this process`,
+      );
+    for (const migration of migrations.slice(has)) db.exec(migration);
+    if (has < migrations.length)
+      db.prepare("insert or replace into pawl_meta (name, number) values ('schema', ?)").run(migrations.length);
+    db.exec("commit");
+  } catch (error) {
+    if (db.isTransaction) db.exec("rollback");
+    throw error;
+  }
+}

@@ -1,0 +1,132 @@
+/**
+ * The package as users get it: built, packed, unpacked into an empty project, type-checked and imported there.
+ *
+ * Goal: what is published works without this repository, has types without holes, and nothing that is not meant for users.
+ * Method: the real tarball (tarball.ts). The project's sources are in consumer/: what must compile, and, under
+ * `@ts-expect-error`, what must not; strict, and with the declarations of the package checked too.
+ */
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseAst } from "rolldown/parseAst";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Manifest } from "./tarball.ts";
+import { installInto, manifestOf, packRepository, root, run, runTsc } from "./tarball.ts";
+
+/** A runtime dependency is a promise to every user: adding one here is meant to be a decision. */
+const agreedDependencies: readonly string[] = [];
+
+const documents = ["README.md", "GUARANTEES.md", "CHANGELOG.md", "LICENSE", "package.json"];
+
+const folder = mkdtempSync(join(tmpdir(), "pawl-package-"));
+const project = join(folder, "project");
+let files = new Map<string, Buffer>();
+let manifest: Manifest = { exports: {} };
+
+beforeAll(() => {
+  files = packRepository(folder);
+  manifest = manifestOf(files);
+  mkdirSync(project);
+  installInto(project, files);
+}, 120_000);
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+describe("the tarball", () => {
+  it("holds the build, the documents and nothing else", () => {
+    const strangers = [...files.keys()].filter((path) => !documents.includes(path) && !path.startsWith("dist/"));
+    expect(strangers).toEqual([]);
+    expect([...files.keys()]).toEqual(expect.arrayContaining(["dist/index.js", "dist/index.d.ts", "LICENSE"]));
+  });
+
+  it("holds compiled files only, and no tests", () => {
+    const built = [...files.keys()].filter((path) => path.startsWith("dist/"));
+    expect(built.filter((path) => !/\.(?:js|d\.ts)$/.test(path) || /\.test\./.test(path))).toEqual([]);
+  });
+
+  it("runs nothing when it is installed", () => {
+    const scripts = Object.keys(manifest.scripts ?? {});
+    expect(scripts.filter((name) => /^(?:pre|post)?(?:install|prepare)$/.test(name))).toEqual([]);
+  });
+
+  it("is built anew before it is packed", () => {
+    expect(manifest.scripts?.["prepack"]).toBe(manifest.scripts?.["build"]);
+  });
+
+  it("depends on what was agreed", () => {
+    expect(Object.keys(manifest.dependencies ?? {})).toEqual(agreedDependencies);
+  });
+});
+
+describe("the types", () => {
+  it("accept what is right and refuse what is wrong, in a strict project", () => {
+    expect(runTsc(["-p", "."], project)).toEqual({ code: 0, output: "" });
+  });
+
+  it("are really looked at: a name that is not exported does not compile", () => {
+    const planted = join(folder, "planted");
+    mkdirSync(planted);
+    installInto(planted, files);
+    writeFileSync(join(planted, "planted.ts"), `import { noSuchName } from "pawl";\nnoSuchName();\n`);
+    const { code, output } = runTsc(["-p", "."], planted);
+    expect(code).not.toBe(0);
+    expect(output).toMatch(/planted\.ts.*noSuchName/);
+  });
+
+  it("have no any", () => {
+    const declarations = [...files].filter(([path]) => path.endsWith(".d.ts"));
+    const holes = declarations.flatMap(([path, content]) =>
+      findAny(content.toString("utf8")).map((at) => `${path}:${at}`),
+    );
+    expect(holes).toEqual([]);
+  });
+
+  it("an any would be found", () => {
+    const declaration = `/** any */\nexport declare const any: "any";\nexport type A = { any?: string[] };\n`;
+    expect(findAny(declaration)).toEqual([]);
+    expect(findAny(`${declaration}export declare function f(x: any): Promise<any[]>;\n`)).toEqual([4, 4]);
+  });
+});
+
+describe("the entry points", () => {
+  it("have types and code in the tarball, and our own condition leads nowhere in it", () => {
+    expect(Object.keys(manifest.exports)).toContain(".");
+    for (const [entry, { types = "", default: code = "", "pawl-source": source = "", ...others }] of entries()) {
+      expect([...files.keys()], entry).toEqual(expect.arrayContaining([types.slice(2), code.slice(2)]));
+      expect([...files.keys()], entry).not.toContain(source.slice(2));
+      expect(others, entry).toEqual({});
+    }
+  });
+
+  it("can all be imported by Node", () => {
+    for (const [entry] of entries()) {
+      const specifier = `pawl${entry.slice(1)}`;
+      const script = `const names = Object.keys(await import("${specifier}")); if (names.length === 0) process.exit(9);`;
+      const args = ["--disable-warning=ExperimentalWarning", "--input-type=module", "-e", script];
+      expect(run(process.execPath, args, project), specifier).toEqual({ code: 0, output: "" });
+    }
+  });
+});
+
+it("the lock file names no registry", () => {
+  expect(readFileSync(join(root, "package-lock.json"), "utf8")).not.toMatch(/"resolved": "\w+:\/\//);
+});
+
+function entries(): [string, Record<string, string>][] {
+  return Object.entries(manifest.exports);
+}
+
+/** The lines of a declaration file on which the type `any` stands. */
+function findAny(declaration: string): number[] {
+  const lines: number[] = [];
+  const visit = (value: unknown): void => {
+    if (typeof value !== "object" || value === null) return;
+    if ("type" in value && value.type === "TSAnyKeyword" && "start" in value && typeof value.start === "number") {
+      lines.push(declaration.slice(0, value.start).split("\n").length);
+    }
+    Object.values(value).forEach(visit);
+  };
+  visit(parseAst(declaration, { lang: "dts" }));
+  return lines;
+}
