@@ -1,8 +1,9 @@
 /**
- * What the JSON codec costs beside bare JSON: for each shape the median over rounds of encode and decode, and the ratio to
- * `JSON.stringify` and `JSON.parse` of the same value (tagged values: of the JSON they are written as).
+ * What the JSON codec costs beside bare JSON: for each shape the median time of encode and decode, and of `JSON.stringify`
+ * and `JSON.parse` for the same value (for tagged values: for the JSON they are written as).
  *
- * The contenders take turns within a round, so that a busy machine slows both.
+ * The two take turns in many short rounds, and the ratio is the median of the rounds' ratios, so that a busy machine
+ * slows both and spoils neither.
  *
  *     node bench/codec.ts
  */
@@ -10,8 +11,8 @@
 import type { Place } from "../src/kernel/codec/codec.ts";
 import { jsonCodec } from "../src/kernel/codec/json.ts";
 
-const ROUND_COUNT = 15;
-const ROUND_NS = 20_000_000;
+const ROUND_COUNT = 101;
+const ROUND_NS = 3_000_000;
 const at: Place = { namespace: "bench", space: "run", key: "1" };
 
 const order = {
@@ -49,40 +50,40 @@ function nsPerCall(act: () => unknown, callCount: number): number {
   return Number(process.hrtime.bigint() - start) / callCount;
 }
 
-function medians(...acts: (() => unknown)[]): number[] {
-  const rounds = acts.map((): number[] => []);
-  const callCount = Math.max(10, Math.ceil(ROUND_NS / Math.max(...acts.map((act) => nsPerCall(act, 200)))));
-  for (let round = 0; round < ROUND_COUNT; round++) {
-    for (const [i, act] of acts.entries()) rounds[i]?.push(nsPerCall(act, callCount));
-  }
-  return rounds.map((times) => times.sort((a, b) => a - b)[ROUND_COUNT >> 1] ?? Number.NaN);
+function median(figures: readonly number[]): number {
+  return figures.toSorted((a, b) => a - b)[figures.length >> 1] ?? Number.NaN;
 }
 
-function line(name: string, bareNs = Number.NaN, oursNs = Number.NaN): string {
-  return `${name.padEnd(8)} JSON ${bareNs.toFixed(0).padStart(7)} ns   codec ${oursNs.toFixed(0).padStart(7)} ns   ${(oursNs / bareNs).toFixed(2)}x`;
+function compare(name: string, bare: () => unknown, ours: () => unknown): void {
+  const callCount = Math.max(10, Math.ceil(ROUND_NS / Math.max(nsPerCall(bare, 2000), nsPerCall(ours, 2000))));
+  const rounds = Array.from({ length: ROUND_COUNT }, () => {
+    const bareNs = nsPerCall(bare, callCount);
+    const oursNs = nsPerCall(ours, callCount);
+    return { bareNs, oursNs, ratio: oursNs / bareNs };
+  });
+  const bareText = median(rounds.map((round) => round.bareNs))
+    .toFixed(0)
+    .padStart(7);
+  const oursText = median(rounds.map((round) => round.oursNs))
+    .toFixed(0)
+    .padStart(7);
+  const ratioText = median(rounds.map((round) => round.ratio)).toFixed(2);
+  console.log(`  ${name}   JSON ${bareText} ns   codec ${oursText} ns   ${ratioText}x`);
 }
 
 for (const [name, value] of Object.entries(shapes)) {
   const text = jsonCodec.encode(value, at);
-  const json: unknown = JSON.parse(text);
+  const json: unknown = name.startsWith("tagged") ? JSON.parse(text) : value;
   console.log(`${name} (${text.length} characters)`);
-  console.log(
-    `  ${line(
-      "encode",
-      ...medians(
-        () => JSON.stringify(json),
-        () => jsonCodec.encode(value, at),
-      ),
-    )}`,
+  compare(
+    "encode",
+    () => JSON.stringify(json),
+    () => jsonCodec.encode(value, at),
   );
-  console.log(
-    `  ${line(
-      "decode",
-      ...medians(
-        () => JSON.parse(text),
-        () => jsonCodec.decode(text, at),
-      ),
-    )}`,
+  compare(
+    "decode",
+    () => JSON.parse(text),
+    () => jsonCodec.decode(text, at),
   );
 }
 if (sink === undefined) console.log("nothing was measured");

@@ -93,9 +93,14 @@ function judge(step, code, report, args) {
   const counts = readCounts(report);
   if (counts === null) return { code: code || 1, said: "Tests: did not finish" };
   const { passed, failed, skipped } = counts;
-  const parts = [`${passed} passed`, failed > 0 ? `${failed} failed` : "", skipped > 0 ? `${skipped} skipped` : ""];
-  const said = `Tests: ${parts.filter(Boolean).join(", ")} of ${passed + failed + skipped}`;
-  return { code: code || (skipped > 0 && args.length === 0 ? 1 : 0), said };
+  const mayNotSkip = skipped > 0 && args.length === 0;
+  const parts = [
+    `${passed} of ${passed + failed + skipped} passed`,
+    failed > 0 ? `${failed} failed` : "",
+    skipped > 0 ? `${skipped} skipped${mayNotSkip ? " (which a full run may not)" : ""}` : "",
+    code !== 0 && failed === 0 ? "vitest failed (see above)" : "",
+  ];
+  return { code: code || (mayNotSkip ? 1 : 0), said: `Tests: ${parts.filter(Boolean).join(", ")}` };
 }
 
 function readCounts(report) {

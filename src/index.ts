@@ -27,6 +27,7 @@ export {
 } from "./kernel/errors.ts";
 export { type OpenOptions, open, Pawl, Tx } from "./open.ts";
 export {
+  type AnySlot,
   type Expecting,
   Slot,
   type SlotListOptions,

@@ -5,13 +5,13 @@
 import { checkDuration, checkId, type Duration } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
 import type { Store } from "./kernel/contract.ts";
-import type { Tx as KernelTx } from "./kernel/decision.ts";
+import type { Address, Tx as KernelTx } from "./kernel/decision.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
 import { Kernel } from "./kernel/kernel.ts";
 import type { Ports } from "./kernel/ports.ts";
 import { nodePorts, wallMs } from "./node/ports.ts";
 import { trapAmbient } from "./node/trap.ts";
-import { listSlots, Slot, type SlotListOptions, type SlotPage, type Sync, type TxSlot } from "./slot/slot.ts";
+import { type AnySlot, listSlots, Slot, type SlotListOptions, type SlotPage, type Sync, type TxSlot } from "./slot/slot.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
 
@@ -99,9 +99,9 @@ export class Pawl {
    */
   async transact<T>(
     decide: (tx: Tx) => Sync<T>,
-    options?: { readonly touches?: readonly Slot<never, unknown>[] },
+    options?: { readonly touches?: readonly AnySlot[] },
   ): Promise<T> {
-    const keys = options?.touches?.map((slot) => slot.touches) ?? [];
+    const keys = options?.touches?.map(touched) ?? [];
     return this.kernel.transact((tx) => decide(new Tx(tx)) as T, keys);
   }
 
@@ -113,6 +113,11 @@ export class Pawl {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
+}
+
+function touched(slot: AnySlot): Address {
+  if (!(slot instanceof Slot)) throw new InvalidArgumentError("touches", "must be slots of this handle");
+  return slot.touches;
 }
 
 /** What a decision works with. */

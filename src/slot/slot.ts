@@ -108,6 +108,9 @@ export class Slot<T, Empty = undefined> {
   }
 }
 
+/** A slot of any type. */
+export type AnySlot = Pick<Slot<unknown>, "name">;
+
 /** A type that no promise fits. */
 export type Sync<T> = T extends PromiseLike<unknown> ? never : T;
 

@@ -109,9 +109,39 @@ describe("the entry points", () => {
   });
 });
 
-it("the lock file names no registry", () => {
-  expect(readFileSync(join(root, "package-lock.json"), "utf8")).not.toMatch(/"resolved": "\w+:\/\//);
+describe("the lock file", () => {
+  const text = readFileSync(join(root, "package-lock.json"), "utf8");
+
+  it("names no registry", () => {
+    expect(text).not.toMatch(/"resolved": "\w+:\/\//);
+  });
+
+  // npm leaves out what the registry does not have at that moment, and `npm ci` then refuses the file on every machine.
+  it("has the optional packages of every platform", () => {
+    expect(findUnlocked(JSON.parse(text))).toEqual([]);
+  });
+
+  it("a missing optional package would be found", () => {
+    const packages = {
+      "": {},
+      "node_modules/a": { optionalDependencies: { b: "1", c: "1", d: "1" } },
+      "node_modules/b": {},
+      "node_modules/a/node_modules/c": {},
+    };
+    expect(findUnlocked({ packages })).toEqual(["node_modules/a needs d"]);
+  });
 });
+
+type Lock = { readonly packages: Record<string, { readonly optionalDependencies?: Record<string, string> }> };
+
+/** Optional dependencies that the lock file names but does not hold. */
+function findUnlocked({ packages }: Lock): string[] {
+  return Object.entries(packages).flatMap(([place, { optionalDependencies = {} }]) =>
+    Object.keys(optionalDependencies)
+      .filter((name) => !(`node_modules/${name}` in packages || `${place}/node_modules/${name}` in packages))
+      .map((name) => `${place} needs ${name}`),
+  );
+}
 
 function entries(): [string, Record<string, string>][] {
   return Object.entries(manifest.exports);

@@ -35,7 +35,7 @@ export function runTsc(args: readonly string[], cwd: string): Outcome {
 /** Builds and packs a copy of the repository below `folder`; returns the files of the tarball by their paths. */
 export function packRepository(folder: string): Map<string, Buffer> {
   const copy = join(folder, "repository");
-  const leftOut = new Set(["node_modules", ".git", "dist"]);
+  const leftOut = new Set(["node_modules", ".git", "dist", "out"]);
   cpSync(root, copy, { recursive: true, filter: (path) => !leftOut.has(basename(path)) });
   symlinkSync(join(root, "node_modules"), join(copy, "node_modules"), "junction");
   succeed(runTsc(["-p", "tsconfig.build.json"], copy));

@@ -3,30 +3,32 @@
  *
  * A tag is an object with exactly one key, which begins with `$`:
  *
- *     {"$undefined":true}  {"$number":"NaN" | "Infinity" | "-Infinity" | "-0"}  {"$bigint":"12"}  {"$date":"2030-01-01T00:00:00.000Z"}
- *     {"$bytes":"<base64>"}  {"$map":[[key,value],…]}  {"$set":[value,…]}  {"$error":{"name":…,"message":…,…}}
+ *     {"$undefined":true}   {"$number":"NaN" | "Infinity" | "-Infinity" | "-0"}   {"$bigint":"12"}
+ *     {"$date":"2030-01-01T00:00:00.000Z"}   {"$bytes":"<base64>"}   {"$map":[[key,value],…]}   {"$set":[value,…]}
+ *     {"$error":{"name":…,"message":…,"stack":…,"cause":…,"errors":[…],"data":{…}}}
  *
- * A user's object that would look like a tag gets one more `$`: `{ $date: 1 }` is written `{"$$date":1}`, `{ $$date: 1 }` is written
- * `{"$$$date":1}`, and so on. Most values need no tag: one walk finds that out, and native JSON does the rest; reading walks only when there is a `$`.
+ * A user's object that would look like a tag gets one more `$`: `{ $date: 1 }` is written `{"$$date":1}`, `{ $$date: 1 }`
+ * is written `{"$$$date":1}`, and so on. Most values need no tag: one walk finds that out, and native JSON does the rest.
+ * Reading is native JSON too, and walks only when the text has a `{"$`.
  *
- * Promises: what is encoded comes back equal, at any nesting, or is refused with the path to the part that cannot be kept. The text
- * is well-formed Unicode without NUL. Nothing that is read can run code, revive a class or touch a prototype.
+ * Promises: what is encoded comes back equal, at any nesting, or is refused with the path to the part that cannot be kept.
+ * The text is well-formed Unicode without NUL. Nothing that is read can run code, revive a class or touch a prototype.
  *
  * What is kept, and how:
- * - Objects: own enumerable properties with string keys, in order, also those named `__proto__` or `toJSON`. A getter is read,
- *   perhaps twice, and its value kept. An object without a prototype comes back as an ordinary one.
- * - Arrays, Map, Set: their items. A property put on one beside its items (as `index` on a match of a RegExp) is not kept.
+ * - Objects: own enumerable properties with string keys, in order, also those named `__proto__` or `toJSON`. A getter is
+ *   read, perhaps twice, and its value kept. An object without a prototype comes back as an ordinary one.
+ * - Arrays, Map, Set, Date: their content. A property put on one besides (`index` on the match of a RegExp) is not kept.
  * - Uint8Array and Buffer: their bytes; both come back as a Uint8Array with memory of its own.
- * - Errors, of whatever class: name, message, stack, `cause`, the `errors` of an AggregateError and own enumerable properties such as `code`.
- *   They come back as a plain Error with that name. An error is a report of what went wrong and often drags sockets and
- *   requests along: here alone, a part that cannot be stored is left out rather than losing the report.
+ * - Errors, of whatever class: name, message, stack, `cause`, the `errors` of an AggregateError and own enumerable
+ *   properties such as `code`. They come back as a plain Error with that name. An error is a report, and often drags
+ *   sockets and requests along: here alone, a part that cannot be stored is left out rather than losing the report.
  * - One object in two places is written twice and comes back as two.
  *
- * Refused: functions, symbols (as keys too), other classes, holes in arrays, invalid dates, cycles, more than 64 levels, more than
- * 4 million parts (objects that share objects that share objects … unfold to any size). Text by other hands: of a key
- * that is there twice the last counts, as JSON.parse has it.
+ * Refused: functions, symbols (as keys too), other classes, holes in arrays, invalid dates, cycles, more than 64 levels,
+ * more than 4 million parts (a few objects that share one another can unfold to any number).
  *
- * Leaves out: the limit on the size of the text.
+ * Leaves out: the limit on the size of the text; and text by other hands, which is read as JSON.parse reads it: of a key
+ * that is there twice the last counts, 1e400 is Infinity, and without tags it may be nested deeper than 64 levels.
  */
 
 import { Buffer } from "node:buffer";
@@ -37,17 +39,11 @@ import { sealedBy } from "./codec.ts";
 
 const MAX_LEVELS = 64;
 const MAX_PARTS = 4_000_000;
+const ERROR_TEXTS: readonly string[] = ["name", "message", "stack"];
 const TOO_DEEP = `nested deeper than ${MAX_LEVELS} levels`;
 
 export const jsonCodec: Codec = {
-  encode(value) {
-    try {
-      if (partsLeft(value, 0, MAX_PARTS) >= 0) return JSON.stringify(value);
-    } catch {
-      // A getter or a proxy threw, or the text is too long for a string; the tagging walk finds out which and where.
-    }
-    return encodeTagged(value);
-  },
+  encode: (value) => stringify(isPlain(value) ? value : tagged(value)),
 
   decode(text) {
     let json: unknown;
@@ -60,18 +56,43 @@ export const jsonCodec: Codec = {
         transform === null ? "it is not JSON" : `it was sealed by the transform "${transform}", which this codec lacks`;
       throw new UnsupportedEncodingError("$", reason);
     }
-    return typeof json === "object" && json !== null && text.includes("$") ? decodeTagged(json) : json;
+    return typeof json === "object" && json !== null && mayHoldTags(text) ? revived(json) : json;
   },
 };
 
+function stringify(json: unknown): string {
+  try {
+    return JSON.stringify(json);
+  } catch (error) {
+    const isTooLong = error instanceof RangeError;
+    throw new InvalidValueError(
+      "$",
+      isTooLong ? "its text is longer than a string can be" : "it threw when it was read",
+    );
+  }
+}
+
+/** Whether an object in the text begins with a key that begins with `$`. Looking for that one character first is fast. */
+function mayHoldTags(text: string): boolean {
+  return text.includes("$") && /\{\s*"\$/.test(text);
+}
+
 // Plain values
 
+function isPlain(value: unknown): boolean {
+  try {
+    return isPlainLeaf(value) || partsLeft(value, 0, MAX_PARTS) >= 0;
+  } catch {
+    return false; // A getter or a proxy threw; the tagging walk says where.
+  }
+}
+
 /**
- * Walks a value that JSON.stringify would keep as it is and gives how many parts of the allowance are left; gives -1 as soon as anything
- * needs a tag, a refusal or a closer look. It may give -1 too often (the tagging walk decides), but never too rarely.
+ * Walks an object that JSON.stringify would keep as it is and gives how many parts of the allowance are left; gives -1 as
+ * soon as anything needs a tag, a refusal or a closer look. It may give -1 too often (the tagging walk decides), but never
+ * too rarely. This is the hot path: leaves are looked at in place, and asking for symbols is half of what it costs.
  */
 function partsLeft(value: unknown, level: number, allowance: number): number {
-  if (isPlainLeaf(value)) return allowance;
   if (typeof value !== "object" || value === null || level === MAX_LEVELS) return -1;
   let left = allowance;
   if (Array.isArray(value)) {
@@ -86,7 +107,7 @@ function partsLeft(value: unknown, level: number, allowance: number): number {
   if (!isLocalObject(value)) return -1;
   let isFirst = true;
   for (const key in value) {
-    // Own keys come before inherited ones, so the only key of an object is the first even if someone extended Object.prototype.
+    // Own keys come before inherited ones, so an object's only key is the first, even if Object.prototype was extended.
     if (isFirst && key.charCodeAt(0) === 36) return -1;
     isFirst = false;
     left -= 1;
@@ -115,21 +136,16 @@ function isLocalObject(value: object): value is Record<string, unknown> {
 
 type Json = string | boolean | number | null | Json[] | { [key: string]: Json };
 
-function encodeTagged(value: unknown): string {
+/** The value as JSON with tags. */
+function tagged(value: unknown): Json {
   const walk = new Tagging();
-  let json: Json;
   try {
-    json = walk.value(value);
+    return walk.value(value);
   } catch (error) {
     throw new InvalidValueError(
       pathText(walk.path),
       error instanceof Refusal ? error.message : "it threw when it was read",
     );
-  }
-  try {
-    return JSON.stringify(json);
-  } catch {
-    throw new InvalidValueError("$", "its text would be longer than a string can be");
   }
 }
 
@@ -200,10 +216,10 @@ class Tagging {
     if (Object.getOwnPropertySymbols(value).length > 0) throw new Refusal("it has a symbol as a key");
     const keys = Object.keys(value);
     const prefix = keys.length === 1 && keys[0]?.startsWith("$") ? "$" : "";
-    const json = bareObject();
+    const json: { [key: string]: Json } = {};
     for (const key of keys) {
       this.path.push(key);
-      json[prefix + key] = this.#part(value[key]);
+      put(json, prefix + key, this.#part(value[key]));
       this.path.pop();
     }
     return json;
@@ -211,17 +227,17 @@ class Tagging {
 
   #error(error: Error): Json {
     const { name, message, stack } = error;
-    const json = bareObject();
+    const json: { [key: string]: Json } = {};
     json["name"] = typeof name === "string" ? name : "Error";
     json["message"] = typeof message === "string" ? message : "";
     if (typeof stack === "string") json["stack"] = stack;
     for (const key of ["cause", "errors"] as const) {
-      if (Object.hasOwn(error, key) && !Object.prototype.propertyIsEnumerable.call(error, key))
-        this.#partOfError(error, key, json);
+      const isEnumerable = Object.getOwnPropertyDescriptor(error, key)?.enumerable;
+      if (isEnumerable === false) this.#partOfError(error, key, json);
     }
-    const data = bareObject();
+    const data: { [key: string]: Json } = {};
     for (const key of Object.keys(error)) {
-      if (key !== "name" && key !== "message" && key !== "stack") this.#partOfError(error, key, data);
+      if (!ERROR_TEXTS.includes(key)) this.#partOfError(error, key, data);
     }
     if (Object.keys(data).length > 0) json["data"] = data;
     return json;
@@ -234,7 +250,7 @@ class Tagging {
     this.path.push(key);
     try {
       const part: unknown = Reflect.get(error, key);
-      to[key] = this.#part(part);
+      put(to, key, this.#part(part));
     } catch {
       this.#around.length = levels;
     }
@@ -259,12 +275,16 @@ const KINDS: ReadonlyMap<unknown, string> = new Map([
   [null, "Object"],
   [Object.prototype, "Object"],
   [Array.prototype, "Array"],
+  [Date.prototype, "Date"],
+  [Map.prototype, "Map"],
+  [Set.prototype, "Set"],
+  [Uint8Array.prototype, "Uint8Array"],
   [Buffer.prototype, "Uint8Array"],
 ]);
 
 /**
- * The built-in class whose instance this is, itself and not a subclass; "" for any other. Built-ins of another realm count: under a test runner
- * that uses `node:vm`, what `fetch` or `structuredClone` gives has the prototypes of the outer realm.
+ * The built-in class whose instance this is, itself and not a subclass; "" for any other. Built-ins of another realm
+ * count: under a test runner that uses `node:vm`, what `fetch` gives has the prototypes of the outer realm.
  */
 function kindOf(value: object): string {
   const prototype: unknown = Object.getPrototypeOf(value);
@@ -291,14 +311,16 @@ function whyNotInstance(value: object): string {
   return `it is an instance of ${name}${isBinary ? "; of binary data, only Uint8Array and Buffer can be stored" : ""}`;
 }
 
-/** Without a prototype, a property named `__proto__` is one like any other. */
-function bareObject(): { [key: string]: Json } {
-  return Object.create(null);
+/** Assigning to `__proto__` would reach its setter. */
+function put(json: { [key: string]: Json }, key: string, part: Json): void {
+  if (key === "__proto__") Object.defineProperty(json, key, { value: part, enumerable: true });
+  else json[key] = part;
 }
 
 // Reading tags
 
-function decodeTagged(json: object): unknown {
+/** The value of JSON with tags, made in place. */
+function revived(json: object): unknown {
   const walk = new Reviving();
   try {
     return walk.value(json);
@@ -391,9 +413,8 @@ class Reviving {
   #error(json: unknown): Error | null {
     if (!isRecord(json)) return null;
     const { name, message, stack, data = {}, ...rest } = json;
-    if (typeof name !== "string" || typeof message !== "string" || !(stack === undefined || typeof stack === "string"))
-      return null;
-    if (!isRecord(data)) return null;
+    if (typeof name !== "string" || typeof message !== "string" || !isRecord(data)) return null;
+    if (stack !== undefined && typeof stack !== "string") return null;
     const error = new Error(message);
     define(error, "name", name, false);
     define(error, "stack", stack, false);
@@ -402,7 +423,10 @@ class Reviving {
       if (key !== "cause" && key !== "errors") return null;
       define(error, key, this.#part(key, part), false);
     }
-    for (const [key, part] of Object.entries(data)) define(error, key, this.#part(key, part), true);
+    for (const [key, part] of Object.entries(data)) {
+      if (ERROR_TEXTS.includes(key)) return null;
+      define(error, key, this.#part(key, part), true);
+    }
     this.#level -= 1;
     return error;
   }

@@ -1,0 +1,112 @@
+/**
+ * Chaos: kills processes of the crew with SIGKILL, and now and then freezes a worker until its lease is over.
+ *
+ * It aims at those in the middle of something. A frozen worker wakes up believing that nothing happened, and tries to
+ * commit orders that others have charged meanwhile.
+ */
+
+import type { Place } from "./crew.ts";
+import { LEASE_MS } from "./shop.ts";
+
+/** A worker's place, with what its process has in hand. */
+export interface WorkerPlace {
+  readonly place: Place<never>;
+  readonly inHand: readonly string[];
+}
+
+export interface ChaosOptions {
+  readonly workers: () => readonly WorkerPlace[];
+  readonly webs: () => readonly Place<never>[];
+  readonly lengthMs: number;
+  readonly tell: (what: "killed" | "frozen" | "awake", sentence: string) => void;
+  readonly over: () => void;
+}
+
+const FIRST_KILL_MS = 900;
+const KILL_EVERY_MS = [800, 1_400] as const;
+/** Each so many kills, it is a web process's turn. */
+const WEB_TURN = 4;
+const FIRST_FREEZE_MS = 600;
+const FREEZE_EVERY_MS = 6_000;
+/** A worker that was asked to freeze may have been killed before it could, so another is asked. */
+const ASK_AGAIN_MS = 500;
+/** Past the end of the lease, and long enough for others to take over and finish. */
+const FROZEN_MS = LEASE_MS + 1_000;
+
+export class Chaos {
+  readonly #options: ChaosOptions;
+  readonly #endMs: number;
+  readonly #timers = new Set<NodeJS.Timeout>();
+  #killCount = 0;
+  #nextFreezeAtMs: number;
+
+  constructor(options: ChaosOptions) {
+    this.#options = options;
+    this.#endMs = performance.now() + options.lengthMs;
+    this.#nextFreezeAtMs = performance.now() + FIRST_FREEZE_MS;
+    this.#again(FIRST_KILL_MS, KILL_EVERY_MS, () => this.#kill());
+    this.#later(options.lengthMs + FROZEN_MS, options.over);
+    // Windows knows neither SIGSTOP nor SIGCONT.
+    if (process.platform !== "win32") this.#again(ASK_AGAIN_MS, [ASK_AGAIN_MS, ASK_AGAIN_MS], () => this.#freeze());
+  }
+
+  #again(inMs: number, every: readonly [number, number], act: () => void): void {
+    this.#later(inMs, () => {
+      if (performance.now() >= this.#endMs) return;
+      act();
+      this.#again(every[0] + (every[1] - every[0]) * Math.random(), every, act);
+    });
+  }
+
+  #later(ms: number, act: () => void): void {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      act();
+    }, ms);
+    this.#timers.add(timer);
+  }
+
+  #kill(): void {
+    this.#killCount += 1;
+    if (this.#killCount % WEB_TURN === 0) {
+      const web = anyOf(this.#options.webs().filter(({ state }) => state === "working"));
+      if (web === undefined) return;
+      this.#options.tell("killed", `${web.name} (pid ${web.pid})`);
+      web.kill();
+      return;
+    }
+    const working = this.#options.workers().filter(({ place }) => place.state === "working");
+    const victim = anyOf(working.filter(({ inHand }) => inHand.length > 0)) ?? anyOf(working);
+    if (victim === undefined) return;
+    const { place, inHand } = victim;
+    this.#options.tell("killed", `${place.name} (pid ${place.pid}) in the middle of ${countOf(inHand.length)}`);
+    place.kill();
+  }
+
+  /** Asks a worker to freeze; it does when it has an order in hand, and says so. */
+  #freeze(): void {
+    if (performance.now() < this.#nextFreezeAtMs) return;
+    anyOf(this.#options.workers().filter(({ place }) => place.state === "working"))?.place.tell({ is: "freeze" });
+  }
+
+  /** A worker has said that it freezes now. */
+  froze({ place, inHand }: WorkerPlace): void {
+    this.#nextFreezeAtMs = performance.now() + FREEZE_EVERY_MS;
+    place.is("frozen");
+    this.#options.tell("frozen", `${place.name} (pid ${place.pid}) with ${countOf(inHand.length)} in hand`);
+    this.#later(FROZEN_MS, () => {
+      this.#options.tell("awake", `${place.name} (pid ${place.pid}) goes on as if nothing had happened`);
+      place.thaw();
+    });
+  }
+
+  stop(): void {
+    for (const timer of this.#timers) clearTimeout(timer);
+  }
+}
+
+const countOf = (orders: number): string => (orders === 1 ? "1 order" : `${orders} orders`);
+
+function anyOf<T>(candidates: readonly T[]): T | undefined {
+  return candidates[Math.floor(candidates.length * Math.random())];
+}

@@ -1,0 +1,196 @@
+/**
+ * The live picture: what is going on, as lines. Pure: a scene and a size in, styled lines out.
+ *
+ * The numbers are read from the database and the ledgers each time; only what the processes do at the moment, and the list
+ * of what happened last, come from what they tell.
+ */
+
+import type { PlaceState } from "./crew.ts";
+import type { Line, Style } from "./terminal.ts";
+import { count, money, type Tally } from "./verdict.ts";
+
+export interface ProcessView {
+  readonly name: string;
+  readonly pid: number | undefined;
+  readonly state: PlaceState;
+  readonly killCount: number;
+  /** What it has in hand; null for a process that has nothing in hand ever. */
+  readonly inHand: readonly string[] | null;
+  /** What it has done so far, such as "charged 12". */
+  readonly done: readonly [what: string, times: number];
+}
+
+export type Happening = "killed" | "frozen" | "took over" | "refused" | "awake";
+
+export interface News {
+  readonly atMs: number;
+  readonly what: Happening;
+  readonly sentence: string;
+}
+
+export interface Scene {
+  readonly elapsedMs: number;
+  readonly orderCount: number;
+  readonly tally: Tally;
+  readonly processes: readonly ProcessView[];
+  /** Newest last. */
+  readonly news: readonly News[];
+  /** The killing is over, and what is left is being finished. */
+  readonly calm: boolean;
+}
+
+const WIDEST = 100;
+const MOST_NEWS = 10;
+
+const NEWS_STYLE: Record<Happening, Style> = {
+  killed: "red",
+  frozen: "cyan",
+  "took over": "yellow",
+  refused: "green",
+  awake: "cyan",
+};
+
+export function drawPicture(scene: Scene, size: { readonly width: number; readonly height: number }): readonly Line[] {
+  const width = Math.min(size.width, WIDEST) - 2;
+  const top: readonly Line[] = [
+    titleLine(scene, width),
+    [["  "], [introOf(scene), "dim"]],
+    [],
+    barLine(scene, width),
+    [],
+    ...scene.processes.map((each) => processLine(each, width)),
+    [],
+    ...counterLines(scene, width),
+    [],
+    proofLine(scene.tally),
+  ];
+  const room = Math.min(MOST_NEWS, size.height - top.length - 1);
+  return room < 1 ? top : [...top, [], ...scene.news.slice(-room).map(newsLine)];
+}
+
+/** What is left of it in the end. */
+export function drawEnd(scene: Scene): readonly Line[] {
+  const width = WIDEST - 20;
+  return [[], barLine(scene, width), [], ...counterLines(scene, width), [], proofLine(scene.tally), []];
+}
+
+/** The same in one line, for output that is no terminal. */
+export function drawBrief({ elapsedMs, orderCount, tally, processes }: Scene): Line {
+  const isRight = tally.balanceCents === tally.expectedCents;
+  const parts = [
+    `charged ${count(tally.charged)} of ${count(orderCount)}`,
+    `in hand ${tally.inHand}`,
+    `killed ${killsOf(processes)}`,
+    `taken over ${tally.takenOver}`,
+    `duplicates ignored ${tally.ignored}`,
+    `late commits refused ${tally.refused}`,
+    `lost ${tally.lost}`,
+    `charged twice ${tally.twice}`,
+    `balance ${isRight ? "right" : "WRONG"}`,
+  ];
+  return [[`${clock(elapsedMs)}  ${parts.join(" | ")}`]];
+}
+
+function titleLine({ elapsedMs, calm }: Scene, width: number): Line {
+  const title = "for work that must happen once";
+  const time = `${calm ? "the killing is over" : "the killing is on"}  ${clock(elapsedMs)}`;
+  return [["  "], [" PAWL ", "good"], [`  ${title}`, "bold"], [right(time, width - 8 - title.length)]];
+}
+
+function introOf({ orderCount }: Scene): string {
+  return `${count(orderCount)} orders, 6 processes, one SQLite file. Kill -9 every second; the books must stay right.`;
+}
+
+function barLine({ tally, orderCount }: Scene, width: number): Line {
+  const label = `  ${count(tally.charged)} of ${count(orderCount)} charged`.padStart(25);
+  const cells = Math.max(10, width - 2 - label.length);
+  const share = (orders: number) => Math.round((cells * orders) / orderCount);
+  const done = Math.min(cells, share(tally.charged));
+  const open = Math.min(cells, share(tally.placed)) - done;
+  return [
+    ["  "],
+    ["█".repeat(done), "green"],
+    ["▒".repeat(Math.max(0, open)), "yellow"],
+    ["░".repeat(cells - done - Math.max(0, open)), "dim"],
+    [label, "bold"],
+  ];
+}
+
+function processLine({ name, pid, state, killCount, inHand, done: [what, times] }: ProcessView, width: number): Line {
+  const isUp = state !== "killed" && state !== "gone";
+  const counts = `${what} ${count(times).padStart(5)}   killed ${String(killCount).padStart(2)}`;
+  const [said, style] = doing(state, inHand);
+  const saidWidth = width - 2 - 10 - 9 - counts.length - 1;
+  return [
+    ["  "],
+    [name.padEnd(10), "bold"],
+    [(isUp ? String(pid ?? "") : "").padEnd(9), "dim"],
+    [said.padEnd(saidWidth).slice(0, saidWidth), style],
+    [` ${counts}`],
+  ];
+}
+
+function doing(state: PlaceState, inHand: readonly string[] | null): readonly [string, Style] {
+  const orders = inHand === null || inHand.length === 0 ? "" : `, ${inHand.length} in hand`;
+  switch (state) {
+    case "starting":
+      return ["○ starting", "dim"];
+    case "killed":
+      return [`✕ killed${orders}`, "red"];
+    case "frozen":
+      return [`‖ frozen past its lease${orders}`, "cyan"];
+    case "stopping":
+    case "gone":
+      return ["○ closed", "dim"];
+    case "working":
+      if (inHand === null) return ["● taking orders", "green"];
+      return inHand.length === 0 ? ["● waiting for orders", "dim"] : [`● charging ${inHand.join(" ")}`, "green"];
+  }
+}
+
+function counterLines({ tally, processes }: Scene, width: number): readonly Line[] {
+  const rows: readonly (readonly [string, number, string, number])[] = [
+    ["orders taken in", tally.placed, "processes killed", killsOf(processes)],
+    ["charged", tally.charged, "orders taken over", tally.takenOver],
+    ["in hand", tally.inHand, "duplicate deliveries ignored", tally.ignored],
+    ["waiting", tally.waiting, "late commits refused", tally.refused],
+  ];
+  const column = Math.floor((width - 8) / 2);
+  return rows.map(([left, leftCount, label, labelCount]) => [
+    ["  "],
+    [left, "dim"],
+    [right(count(leftCount), column - left.length), "bold"],
+    ["      "],
+    [label, "dim"],
+    [right(count(labelCount), column - label.length), "bold"],
+  ]);
+}
+
+function proofLine({ lost, twice, balanceCents, expectedCents }: Tally): Line {
+  const isRight = balanceCents === expectedCents;
+  return [
+    ["  "],
+    [` lost ${lost} `, lost === 0 ? "good" : "bad"],
+    ["  "],
+    [` charged twice ${twice} `, twice === 0 ? "good" : "bad"],
+    ["  "],
+    [
+      ` balance ${money(balanceCents)} ${isRight ? "=" : "≠"} ${money(expectedCents)} expected `,
+      isRight ? "good" : "bad",
+    ],
+  ];
+}
+
+function newsLine({ atMs, what, sentence }: News): Line {
+  return [["  "], [clock(atMs), "dim"], ["  "], [what.padEnd(10), NEWS_STYLE[what]], [sentence]];
+}
+
+const killsOf = (processes: readonly ProcessView[]): number =>
+  processes.reduce((total, { killCount }) => total + killCount, 0);
+
+const right = (text: string, width: number): string => text.padStart(Math.max(text.length + 1, width));
+
+function clock(ms: number): string {
+  const seconds = Math.floor(ms / 1000);
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+}

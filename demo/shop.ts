@@ -1,0 +1,70 @@
+/**
+ * The shop: what the processes of the demonstration do to the database. Three decisions, each committed whole or not at all.
+ *
+ * An order is one record. It is placed once, however often it is delivered; then it is due, and workers claim it; charging
+ * it adds its price to the balance, writes that into its log and takes it off the queue, in one commit.
+ *
+ * Charging does not look whether the order was charged before: nothing but the claim stands between a worker and the
+ * money, so that a broken claim would show in the balance.
+ */
+
+import type { Held } from "../src/kernel/claim/claim.ts";
+import { type Address, address } from "../src/kernel/decision.ts";
+import type { Pawl } from "../src/open.ts";
+import type { Slot } from "../src/slot/slot.ts";
+
+/** The queue that workers claim orders from. */
+export const ORDER_KIND = "order";
+
+/** How long a worker that is not heard of keeps its orders. Short, so that one sees the others take over. */
+export const LEASE_MS = 1_500;
+
+export interface Order {
+  readonly id: string;
+  readonly cents: number;
+}
+
+const orderAt = (id: string): Address => address("order", id);
+
+/** What the shop has earned, in cents. Every worker writes it. */
+export const balanceOf = (pawl: Pawl): Slot<number, never> => pawl.slot<number>("balance", { initial: 0 });
+
+/** Takes the order in; answers whether it is new. */
+export function placeOrder(pawl: Pawl, { id, cents }: Order): Promise<boolean> {
+  const at = orderAt(id);
+  return pawl.kernel.transact(
+    (tx) => {
+      const order = tx.record(at);
+      if (order.exists) return false;
+      order.write({ value: { cents }, kind: ORDER_KIND, status: "placed", dueMs: tx.nowMs });
+      order.append("placed", { cents });
+      return true;
+    },
+    [at],
+  );
+}
+
+/** Notes who works on the order from now on, so that its log tells of every attempt. */
+export async function startOrder(held: Held, by: string): Promise<void> {
+  await held.commit((order) => order.append("started", { by, fence: held.fence }));
+}
+
+/** The money, the log and the queue, in one commit. Throws `fenced` if another worker has taken the order over. */
+export async function chargeOrder(held: Held, balance: Slot<number, never>, by: string): Promise<void> {
+  const answer = await held.rest(
+    () => null,
+    (order, tx) => {
+      const cents = centsOf(order.value);
+      balance.within(tx).update((sum) => sum + cents);
+      order.append("charged", { cents, by, fence: held.fence });
+      order.write({ kind: null, status: "charged" });
+    },
+  );
+  if (answer !== "rested") throw new Error("somebody woke an order, which nobody in this shop does");
+}
+
+function centsOf(value: unknown): number {
+  if (typeof value === "object" && value !== null && "cents" in value && typeof value.cents === "number")
+    return value.cents;
+  throw new Error("an order without a price");
+}

@@ -1,0 +1,223 @@
+/**
+ * The show: puts the crew to work, lets chaos loose on it, and shows what happens until the last order is charged.
+ *
+ * Promises: `end` leaves no process behind, whenever it is called.
+ * Leaves out: the verdict, which is not for those to give who took part.
+ */
+
+import { join } from "node:path";
+import type { DatabaseSync } from "node:sqlite";
+import { setTimeout as sleep } from "node:timers/promises";
+import { open } from "../src/index.ts";
+import { Chaos } from "./chaos.ts";
+import { Place } from "./crew.ts";
+import { makeLedgers, openReadOnly, PROVIDER_LEDGER, readEvidence } from "./evidence.ts";
+import type { FromWeb, FromWorker } from "./messages.ts";
+import { drawBrief, drawEnd, drawPicture, type Happening, type News, type ProcessView, type Scene } from "./picture.ts";
+import { Provider } from "./provider.ts";
+import { isScreen, print, Screen } from "./terminal.ts";
+import { type Tally, tallyOf } from "./verdict.ts";
+
+const WORKERS = 4;
+const WEBS = 2;
+const ORDERS_PER_SECOND = 20;
+/** Parts of the whole time. The rest is for what is still open when the last process was killed. */
+const ORDERING_SHARE = 0.8;
+const CHAOS_SHARE = 0.85;
+/** Long enough for any machine; an order that is not charged by then will not be. */
+const PATIENCE_MS = 60_000;
+const FRAME_MS = 100;
+/** The numbers are read from the files, which costs some milliseconds, so not for every frame. */
+const READ_MS = 400;
+const BRIEF_MS = 3_000;
+/** How long the last picture stays. */
+const LAST_LOOK_MS = 1_500;
+const NEWS_KEPT = 20;
+
+interface WorkerSeat {
+  readonly place: Place<FromWorker>;
+  inHand: readonly string[];
+  charged: number;
+}
+
+interface WebSeat {
+  readonly place: Place<FromWeb>;
+  placed: number;
+}
+
+export class Show {
+  readonly #database: string;
+  readonly #seconds: number;
+  readonly #orderCount: number;
+  readonly #startMs = performance.now();
+  readonly #screen = isScreen(process.stdout) ? new Screen(process.stdout) : undefined;
+  readonly #workers: WorkerSeat[] = [];
+  readonly #webs: WebSeat[] = [];
+  readonly #news: News[] = [];
+  #calm = false;
+
+  constructor(options: { database: string; seconds: number }) {
+    this.#database = options.database;
+    this.#seconds = options.seconds;
+    this.#orderCount = Math.round(options.seconds * ORDERS_PER_SECOND);
+  }
+
+  /** Processes that ended by themselves. */
+  get accidents(): readonly string[] {
+    return this.#places().flatMap(({ accidents }) => accidents);
+  }
+
+  async run(): Promise<void> {
+    const ledgers = makeLedgers(this.#database);
+    // Makes the file, so that it can be read before anybody has written.
+    await (await open(this.#database)).close();
+    const chaos = new Chaos({
+      workers: () => this.#workers,
+      webs: () => this.#webs.map(({ place }) => place),
+      lengthMs: 1000 * CHAOS_SHARE * this.#seconds,
+      tell: (what, sentence) => this.#tell(what, sentence),
+      over: () => {
+        this.#calm = true;
+      },
+    });
+    const provider = new Provider({
+      ledger: join(ledgers, PROVIDER_LEDGER),
+      doorCount: WEBS,
+      deliver: (door, order) => {
+        const place = this.#webs[door]?.place;
+        if (place?.state === "working") place.tell({ is: "order", ...order });
+        return place?.state === "working";
+      },
+      orderCount: this.#orderCount,
+      lengthMs: 1000 * ORDERING_SHARE * this.#seconds,
+    });
+    for (let i = 0; i < WORKERS; i++) this.#workers.push(this.#startWorker(i + 1, ledgers, chaos));
+    for (let i = 0; i < WEBS; i++) this.#webs.push(this.#startWeb(i, provider));
+    const db = openReadOnly(this.#database);
+    await this.#watch(db, ledgers);
+    provider.stop();
+    chaos.stop();
+    await Promise.all(this.#places().map((place) => place.stop()));
+    this.#screen?.leave();
+    print(process.stdout, drawEnd(this.#scene(tallyOf(readEvidence(db, ledgers)))));
+    db.close();
+  }
+
+  /** Shows what happens, until every order is charged or nobody would wait any longer. */
+  async #watch(db: DatabaseSync, ledgers: string): Promise<void> {
+    const giveUpAtMs = 1000 * this.#seconds + PATIENCE_MS;
+    let tally: Tally | undefined;
+    let readAtMs = 0;
+    let briefAtMs = 0;
+    for (let doneAtMs: number | undefined; ; await sleep(FRAME_MS)) {
+      const elapsedMs = this.#elapsedMs();
+      if (tally === undefined || elapsedMs - readAtMs >= READ_MS) {
+        tally = tallyOf(readEvidence(db, ledgers));
+        readAtMs = elapsedMs;
+      }
+      const scene = this.#scene(tally);
+      if (this.#screen !== undefined) this.#screen.draw(drawPicture(scene, this.#screen));
+      else if (elapsedMs - briefAtMs >= BRIEF_MS) {
+        print(process.stdout, [drawBrief(scene)]);
+        briefAtMs = elapsedMs;
+      }
+      if (tally.charged >= this.#orderCount && this.#calm) doneAtMs ??= elapsedMs;
+      const lastLookMs = this.#screen === undefined ? 0 : LAST_LOOK_MS;
+      if (doneAtMs !== undefined && elapsedMs - doneAtMs >= lastLookMs) return;
+      if (elapsedMs >= giveUpAtMs) return;
+    }
+  }
+
+  #startWorker(number: number, ledgers: string, chaos: Chaos): WorkerSeat {
+    const name = `worker ${number}`;
+    const seat: WorkerSeat = {
+      inHand: [],
+      charged: 0,
+      place: new Place<FromWorker>({
+        name,
+        script: "worker.ts",
+        // A ledger for each process: nobody else ever writes into it.
+        args: (life) => [this.#database, name, join(ledgers, `worker-${number}-${life}.txt`)],
+        hear: (message) => {
+          switch (message.is) {
+            case "ready":
+              seat.inHand = [];
+              seat.place.is("working");
+              break;
+            case "in hand":
+              seat.inHand = message.orders;
+              break;
+            case "charged":
+              seat.charged += 1;
+              break;
+            case "taken over":
+              this.#tell("took over", `${name} goes on with order ${message.order}, whose lease had run out`);
+              break;
+            case "refused":
+              this.#tell("refused", `${name} came too late with order ${message.order}: fenced`);
+              break;
+            case "freezing":
+              chaos.froze(seat);
+              break;
+          }
+        },
+      }),
+    };
+    return seat;
+  }
+
+  #startWeb(door: number, provider: Provider): WebSeat {
+    const seat: WebSeat = {
+      placed: 0,
+      place: new Place<FromWeb>({
+        name: `web ${door + 1}`,
+        script: "web.ts",
+        args: () => [this.#database],
+        hear: (message) => {
+          if (message.is === "ready") seat.place.is("working");
+          else if (message.isNew) seat.placed += 1;
+          provider.hear(door, message);
+        },
+      }),
+    };
+    return seat;
+  }
+
+  #tell(what: Happening, sentence: string): void {
+    this.#news.push({ atMs: this.#elapsedMs(), what, sentence });
+    if (this.#news.length > NEWS_KEPT) this.#news.shift();
+  }
+
+  #scene(tally: Tally): Scene {
+    return {
+      elapsedMs: this.#elapsedMs(),
+      orderCount: this.#orderCount,
+      tally,
+      processes: [
+        ...this.#webs.map(({ place, placed }) => viewOf(place, null, ["took in", placed])),
+        ...this.#workers.map(({ place, inHand, charged }) => viewOf(place, inHand, ["charged", charged])),
+      ],
+      news: this.#news,
+      calm: this.#calm,
+    };
+  }
+
+  #elapsedMs(): number {
+    return performance.now() - this.#startMs;
+  }
+
+  #places(): readonly Place<never>[] {
+    return [...this.#workers, ...this.#webs].map(({ place }) => place);
+  }
+
+  /** At once, for the end of the program. */
+  end(): void {
+    this.#screen?.leave();
+    for (const place of this.#places()) place.end();
+  }
+}
+
+function viewOf(place: Place<never>, inHand: readonly string[] | null, done: readonly [string, number]): ProcessView {
+  const { name, pid, state, killCount } = place;
+  return { name, pid, state, killCount, inHand, done };
+}

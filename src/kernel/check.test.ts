@@ -1,0 +1,283 @@
+/**
+ * Goal: what callers hand in is taken as it is or refused with its code, on the right side of every limit.
+ * Method: tables of what is taken and what is refused, and laws of the byte order against Buffer, which knows it.
+ */
+
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import {
+  checkCount,
+  checkDuration,
+  checkId,
+  checkLease,
+  checkPrefix,
+  checkTime,
+  checkVersion,
+  compareUtf8,
+  prefixEnd,
+  utf8Length,
+} from "./check.ts";
+import { PawlError } from "./errors.ts";
+
+function refusalOf(act: () => unknown): { code: string; message: string } | { taken: unknown } {
+  try {
+    return { taken: act() };
+  } catch (error) {
+    if (error instanceof PawlError) return { code: error.code, message: error.message };
+    throw error;
+  }
+}
+
+const DAY_MS = 86_400_000;
+
+describe("checkId", () => {
+  const taken = [
+    ["one letter", "a"],
+    ["a blank", " "],
+    ["blanks around, kept", " a "],
+    ["256 bytes of ASCII", "a".repeat(256)],
+    ["128 letters of two bytes", "é".repeat(128)],
+    ["85 letters of three bytes", "€".repeat(85)],
+    ["64 letters of four bytes", "😀".repeat(64)],
+    ["slashes and dots", "../a//b/."],
+    ["percent signs and quotes", "%2F%00'; drop table pawl_record;--"],
+    ["the highest character", "\u{10ffff}"],
+    ["one before the last control of ASCII", "~"],
+    ["one after the last control of Latin-1", "\u00a0"],
+    ["direction overrides", "\u202e\u2066"],
+    ["a joined emoji", "👨‍👩‍👧"],
+  ] as const;
+  test.each(taken)("%s is taken as it is", (_, id) => {
+    expect(checkId(id, "the id")).toBe(id);
+  });
+
+  test("a composed and a decomposed letter stay two ids", () => {
+    expect(checkId("\u00e9", "the id")).not.toBe(checkId("e\u0301", "the id"));
+  });
+
+  const refused = [
+    ["nothing", ""],
+    ["257 bytes of ASCII", "a".repeat(257)],
+    ["129 letters of two bytes", "é".repeat(129)],
+    ["86 letters of three bytes", "€".repeat(86)],
+    ["65 letters of four bytes", "😀".repeat(65)],
+    ["NUL", "a\u0000b"],
+    ["a line feed", "a\nb"],
+    ["the last of the first controls", "\u001f"],
+    ["delete", "\u007f"],
+    ["a control of Latin-1", "\u0080"],
+    ["the last control of Latin-1", "\u009f"],
+    ["a line separator", "\u2028"],
+    ["a paragraph separator", "\u2029"],
+    ["a lone high surrogate", "a\ud800"],
+    ["a lone low surrogate", "\udc00a"],
+    ["surrogates the wrong way round", "\udc00\ud800"],
+    ["a number", 5],
+    ["null", null],
+    ["undefined", undefined],
+    ["an object that would become a string", { toString: () => "a" }],
+    ["a String object", new String("a")],
+  ] as const;
+  test.each(refused)("%s is refused", (_, id) => {
+    expect(refusalOf(() => checkId(id, "the id"))).toMatchObject({
+      code: "invalid_id",
+      message: expect.stringMatching(/^the id must /),
+    });
+  });
+});
+
+describe("checkPrefix", () => {
+  test.each(["", "a", "a".repeat(256)])("%j is a prefix", (prefix) => {
+    expect(checkPrefix(prefix, "the prefix")).toBe(prefix);
+  });
+  test.each(["\u0000", "\ud83d", "a".repeat(257), null, undefined, 0])("%j is none", (prefix) => {
+    expect(refusalOf(() => checkPrefix(prefix, "the prefix"))).toMatchObject({ code: "invalid_id" });
+  });
+});
+
+describe("numbers", () => {
+  test.each([
+    [1, 10],
+    [10, 10],
+    [10_000, undefined],
+  ])("a count of %d up to %s is taken", (count, max) => {
+    expect(checkCount(count, "the count", max)).toBe(count);
+  });
+  test.each([
+    [0, 10],
+    [-1, 10],
+    [1.5, 10],
+    [11, 10],
+    [10_001, undefined],
+    [Number.NaN, 10],
+    [Number.POSITIVE_INFINITY, undefined],
+    ["1", 10],
+    [null, 10],
+    [undefined, 10],
+    [1n, 10],
+    [true, 10],
+  ])("a count of %s up to %s is refused", (count, max) => {
+    expect(refusalOf(() => checkCount(count, "the count", max))).toMatchObject({ code: "invalid_argument" });
+  });
+
+  test.each([0, 1, 2 ** 53 - 1])("%d is a version", (version) => {
+    expect(checkVersion(version, "the version")).toBe(version);
+  });
+  test.each([-1, -2, -0, 0.5, 2 ** 53, Number.NaN, Number.POSITIVE_INFINITY, "1", null, undefined, 1n, [1]])(
+    "%s is no version",
+    (version) => {
+      expect(refusalOf(() => checkVersion(version, "the version"))).toMatchObject({ code: "invalid_argument" });
+    },
+  );
+
+  test.each([0, 1, 8.64e15])("%d is a time", (ms) => {
+    expect(checkTime(ms, "the time")).toBe(ms);
+  });
+  test.each([-1, 0.5, 8.64e15 + 1, Number.NaN, Number.POSITIVE_INFINITY, "0", null, undefined, new Date(0)])(
+    "%s is no time",
+    (ms) => {
+      expect(refusalOf(() => checkTime(ms, "the time"))).toMatchObject({ code: "invalid_argument" });
+    },
+  );
+});
+
+describe("durations", () => {
+  const taken = [
+    [0, 0],
+    [1, 1],
+    [0.1, 1],
+    [1.0001, 2],
+    [36_525 * DAY_MS, 36_525 * DAY_MS],
+    ["0s", 0],
+    ["5ms", 5],
+    ["5 ms", 5],
+    ["90s", 90_000],
+    ["1 sec", 1_000],
+    ["2 seconds", 2_000],
+    ["1m", 60_000],
+    ["3 mins", 180_000],
+    ["1 minute", 60_000],
+    ["1.5 hours", 5_400_000],
+    ["1h", 3_600_000],
+    ["2 days", 2 * DAY_MS],
+    ["25d", 25 * DAY_MS],
+    ["1w", 7 * DAY_MS],
+    ["2 weeks", 14 * DAY_MS],
+    ["36525 days", 36_525 * DAY_MS],
+    ["1 millisecond", 1],
+    ["0.5ms", 1],
+  ] as const;
+  test.each(taken)("%j is %d ms", (duration, ms) => {
+    expect(checkDuration(duration, "the duration")).toBe(ms);
+  });
+
+  const refused = [
+    Number.NaN,
+    -5,
+    -0.1,
+    Number.POSITIVE_INFINITY,
+    Number.NEGATIVE_INFINITY,
+    36_525 * DAY_MS + 1,
+    "5",
+    "",
+    "s",
+    "-5s",
+    "+5s",
+    " 5s",
+    "5s ",
+    "5  s",
+    "5 S",
+    ".5s",
+    "5.s",
+    "1e3ms",
+    "0x5s",
+    "5ss",
+    "5 hs",
+    "5 years",
+    "5 constructors",
+    "5 constructor",
+    "5 tostring",
+    "1m30s",
+    "Infinity s",
+    `${"9".repeat(400)}s`,
+    "36525.1 days",
+    "5\ns",
+    "٥s",
+    null,
+    undefined,
+    5n,
+    {},
+    [5],
+    new Date(5),
+    true,
+  ];
+  test.each(refused)("%s is none", (duration) => {
+    expect(refusalOf(() => checkDuration(duration, "the duration"))).toMatchObject({
+      code: "invalid_duration",
+      message: expect.stringMatching(/^the duration must /),
+    });
+  });
+
+  test("a refusal quotes no more than the beginning of what it was given", () => {
+    const refusal = refusalOf(() => checkDuration("x".repeat(1_000_000), "the duration"));
+    expect("message" in refusal ? refusal.message.length : 0).toBeLessThan(300);
+  });
+
+  test.each([
+    [10, 10],
+    [9.1, 10],
+    ["10ms", 10],
+    ["24 hours", DAY_MS],
+    [DAY_MS, DAY_MS],
+  ])("%j is a lease", (lease, ms) => {
+    expect(checkLease(lease, "the lease")).toBe(ms);
+  });
+  test.each([0, 9, -1, DAY_MS + 1, "10 years", "3650 days", Number.NaN, Number.POSITIVE_INFINITY, "30", null, undefined])(
+    "%s is no lease",
+    (lease) => {
+      expect(refusalOf(() => checkLease(lease, "the lease"))).toMatchObject({ code: "invalid_duration" });
+    },
+  );
+});
+
+describe("the order of UTF-8 bytes", () => {
+  // Letters on both sides of each border: of lengths in bytes, of the surrogates, of the 16-bit range.
+  const letters = ["a", "b", "\u007f", "\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\u{10000}", "\u{10ffff}"];
+  const text = fc.array(fc.constantFrom(...letters), { maxLength: 4 }).map((parts) => parts.join(""));
+  const bytes = (a: string, b: string) => Math.sign(Buffer.compare(Buffer.from(a), Buffer.from(b)));
+
+  test("two texts compare as their bytes do", () => {
+    fc.assert(fc.property(text, text, (a, b) => Math.sign(compareUtf8(a, b)) === bytes(a, b)));
+  });
+
+  test("a private-use letter comes before an emoji, although its 16-bit code is higher", () => {
+    expect("\uffff" > "😀").toBe(true);
+    expect(compareUtf8("\uffff", "😀")).toBeLessThan(0);
+  });
+
+  test("a text has a prefix exactly if it is at or above it and below its end", () => {
+    fc.assert(
+      fc.property(text, text, (prefix, other) => {
+        const end = prefixEnd(prefix);
+        const isInside = compareUtf8(other, prefix) >= 0 && (end === null || compareUtf8(other, end) < 0);
+        return isInside === other.startsWith(prefix);
+      }),
+    );
+  });
+
+  test.each([
+    ["", null],
+    ["a", "b"],
+    ["a\u007f", "a\u0080"],
+    ["\ud7ff", "\ue000"],
+    ["\uffff", "\u{10000}"],
+    ["a\u{10ffff}", "b"],
+    ["\u{10ffff}\u{10ffff}", null],
+  ])("the end of prefix %j is %j", (prefix, end) => {
+    expect(prefixEnd(prefix)).toBe(end);
+  });
+
+  test("the length is that of the bytes", () => {
+    fc.assert(fc.property(text, (a) => utf8Length(a) === new TextEncoder().encode(a).length));
+  });
+});

@@ -1,0 +1,17 @@
+/**
+ * Every public name of `pawl/testing`, by hand: the simulator, its checkers, and the suite that every store passes.
+ */
+
+export { History, isLinearizable, type Model, type Operation } from "./checkers/linearizable.ts";
+export type { Fault, FaultCounts } from "./sim/faults.ts";
+export { type Process, type Service, ServiceError } from "./sim/process.ts";
+export { BrokenPromiseError, type World } from "./sim/world.ts";
+export {
+  describe,
+  neverStruck,
+  type Scenario,
+  SimulationError,
+  type SimulationReport,
+  type SimulateOptions,
+  simulate,
+} from "./simulate.ts";

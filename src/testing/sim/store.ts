@@ -1,0 +1,241 @@
+/**
+ * The simulated store: a memory store behind a wire that fails.
+ *
+ * Each call stops before its effect and again before its reply. A commit has the shape of the hardest real one, a database
+ * server: rows are locked and read, the decisions run, the writes are sent; in between others go on, find those rows locked,
+ * and the process may stop or die. A commit whose rows are all known goes out at once, without a clock.
+ */
+
+import type { Batch, DuePage, DueQuery, Found, Key, ListQuery, Put, Receipt, Row, Store, StoredEntry } from "../../kernel/contract.ts";
+import { keyText } from "../../kernel/contract.ts";
+import { StoreError } from "../../kernel/errors.ts";
+import { MemoryDatabase, type MemoryStore } from "../../stores/memory/memory.ts";
+import type { Process } from "./process.ts";
+import type { World } from "./world.ts";
+
+const LANES = 2;
+/** How long the server lets a transaction stand idle before it ends it and gives its locks back. */
+const IDLE_LIMIT_MS = 5_000;
+
+/** One transaction on the server's side. */
+interface Transaction {
+  /** The server ended it because it stood idle. */
+  isOver: boolean;
+}
+
+/** What all simulated processes share. */
+export class SimulatedDatabase {
+  readonly memory: MemoryDatabase;
+  /** Which transaction has which row. */
+  readonly locks = new Map<string, Transaction>();
+  diskFullUntilMs = 0;
+  #clockOffsetMs = 0;
+  #highestOffsetMs = 0;
+  /** Every commit in order: what checkers look at. */
+  readonly commits: { readonly nowMs: number; readonly puts: readonly Put[] }[] = [];
+
+  constructor(worldMs: () => number) {
+    // The store's calendar starts late enough that a clock may step back and stay positive.
+    this.memory = new MemoryDatabase(() => 1_700_000_000_000 + Math.floor(worldMs()) + this.#clockOffsetMs);
+  }
+
+  /** Sets the store's clock forward or back. */
+  jumpClock(ms: number): void {
+    this.#clockOffsetMs += ms;
+    this.#highestOffsetMs = Math.max(this.#highestOffsetMs, this.#clockOffsetMs);
+  }
+
+  healClock(): void {
+    this.#clockOffsetMs = this.#highestOffsetMs;
+  }
+}
+
+export class SimulatedStore implements Store {
+  readonly lanes = LANES;
+  readonly #world: World;
+  readonly #process: Process;
+  readonly #database: SimulatedDatabase;
+  readonly #memory: MemoryStore;
+  /** By lane: the transaction under way. */
+  readonly #open: (Transaction | undefined)[] = [];
+
+  constructor(world: World, process: Process, namespace: string) {
+    this.#world = world;
+    this.#process = process;
+    this.#database = world.database;
+    this.#memory = world.database.memory.connect(namespace, { lanes: LANES });
+  }
+
+  async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
+    return this.#call("settle", () => {
+      // The new epoch is the end of whatever this lane still had under way.
+      this.#release(this.#open[lane]);
+      return this.#memory.settle(lane);
+    });
+  }
+
+  async commit(batch: Batch): Promise<Receipt> {
+    const { faults } = this.#world;
+    const transaction: Transaction = { isOver: false };
+    this.#open[batch.lane] = transaction;
+    await this.#stop("commit: lock");
+    this.#refuse();
+    if (faults.strikes("lostRequest")) throw this.#unknown("the request was lost");
+    const puts = await this.#decide(batch, transaction);
+    await this.#stop("commit: write");
+    if (faults.strikes("serialization")) {
+      this.#release(transaction);
+      throw new StoreError("store_busy", "retry", "simulated: could not serialize access");
+    }
+    if (faults.strikes("lateRequest")) {
+      // Still on its way: it arrives when its caller has long been told, unless its epoch has ended by then.
+      this.#world.scheduler.after(this.#world.random.below(4_000), () => {
+        this.#write(batch, puts, transaction).catch(() => {});
+      });
+      throw this.#unknown("no answer in time");
+    }
+    const receipt = await this.#write(batch, puts, transaction);
+    if (faults.strikes("lostReply")) throw this.#unknown("the reply was lost");
+    await this.#reply("commit");
+    return receipt;
+  }
+
+  /** Locks, reads and lets the decisions run. */
+  async #decide(batch: Batch, transaction: Transaction): Promise<readonly Put[]> {
+    const take = async (keys: readonly Key[]): Promise<Found> => {
+      const rows: (Row | null | undefined)[] = [];
+      for (const key of keys) {
+        const text = keyText(key);
+        const isFree = !this.#database.locks.has(text) || this.#database.locks.get(text) === transaction;
+        if (!isFree || this.#world.faults.strikes("busy")) rows.push(undefined);
+        else {
+          this.#database.locks.set(text, transaction);
+          rows.push((await this.#memory.read([key]))[0] ?? null);
+        }
+      }
+      // Nothing locked, nothing asked: the clock is not known.
+      const nowMs = batch.lock.length > 0 || keys.length > 0 ? this.#database.memory.nowMs() : null;
+      return { nowMs, fenceFloor: this.#database.memory.fenceFloor, rows };
+    };
+    try {
+      let verdict = batch.decide(await take(batch.lock));
+      while ("lock" in verdict) {
+        if (verdict.lock.length > 0) await this.#stop("commit: lock more");
+        verdict = batch.decide(await take(verdict.lock));
+      }
+      if (batch.lock.length > 0)
+        this.#world.scheduler.after(IDLE_LIMIT_MS, () => {
+          transaction.isOver = true;
+          this.#release(transaction);
+        });
+      return verdict.puts;
+    } catch (error) {
+      this.#release(transaction);
+      throw error;
+    }
+  }
+
+  async #write(batch: Batch, puts: readonly Put[], transaction: Transaction): Promise<Receipt> {
+    try {
+      if (transaction.isOver)
+        throw new StoreError("store_unreachable", "retry", "simulated: the transaction stood idle for too long");
+      for (const { row } of puts) {
+        const holder = this.#database.locks.get(keyText(row));
+        if (holder !== undefined && holder !== transaction)
+          throw new StoreError("store_busy", "retry", "simulated: a row is locked");
+      }
+      const receipt = await this.#memory.commit({ ...batch, lock: [], decide: () => ({ puts }) });
+      if (receipt.committed && puts.length > 0)
+        this.#database.commits.push({
+          nowMs: receipt.nowMs,
+          puts: puts.map((put, index) => ({ ...put, row: { ...put.row, id: receipt.ids[index] ?? 0 } })),
+        });
+      return receipt;
+    } finally {
+      this.#release(transaction);
+    }
+  }
+
+  #release(transaction: Transaction | undefined): void {
+    if (transaction === undefined) return;
+    for (const [text, holder] of this.#database.locks) if (holder === transaction) this.#database.locks.delete(text);
+    const lane = this.#open.indexOf(transaction);
+    if (lane >= 0) this.#open[lane] = undefined;
+  }
+
+  read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
+    return this.#call("read", () => this.#memory.read(keys));
+  }
+
+  list(query: ListQuery): Promise<readonly Row[]> {
+    return this.#call("list", () => this.#memory.list(query));
+  }
+
+  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
+    return this.#call("entries", () => this.#memory.entries(key, after, limit));
+  }
+
+  due(query: DueQuery): Promise<DuePage> {
+    return this.#call("due", () => this.#memory.due(query));
+  }
+
+  sweep(limit: number): Promise<number> {
+    return this.#call("sweep", () => this.#memory.sweep(limit));
+  }
+
+  watch(changed: () => void): () => void {
+    let isComing = false;
+    return this.#memory.watch(() => {
+      if (isComing || this.#world.faults.strikes("lostWake")) return;
+      isComing = true;
+      this.#process.stop("wake-up", () => {
+        isComing = false;
+        changed();
+      });
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.#memory.close();
+  }
+
+  /** When the process dies: its server-side transactions end after a while, as when a connection breaks. */
+  abandon(): void {
+    for (const transaction of this.#open)
+      if (transaction !== undefined) this.#world.scheduler.after(this.#world.random.below(1_000), () => this.#release(transaction));
+    void this.#memory.close();
+  }
+
+  async #call<T>(label: string, effect: () => Promise<T>): Promise<T> {
+    const { faults } = this.#world;
+    await this.#stop(label);
+    if (faults.strikes("lostRequest") || faults.strikes("lostReply"))
+      throw new StoreError("store_unreachable", "retry", "simulated: no answer");
+    if (faults.strikes("busy")) throw new StoreError("store_busy", "retry", "simulated: busy");
+    const result = await effect();
+    await this.#reply(label);
+    return result;
+  }
+
+  async #reply(label: string): Promise<void> {
+    if (this.#world.faults.strikes("delay")) await this.#process.held(this.#world.random.below(60_000));
+    await this.#stop(`${label}: reply`);
+  }
+
+  #stop(label: string): Promise<void> {
+    return this.#process.arrive(label);
+  }
+
+  #refuse(): void {
+    const { faults, random, scheduler } = this.#world;
+    this.#world.jumpStoreClock();
+    if (faults.strikes("diskFull")) this.#database.diskFullUntilMs = scheduler.nowMs + random.below(2_000);
+    if (scheduler.nowMs < this.#database.diskFullUntilMs && !faults.healed)
+      throw new StoreError("store_full", "fail", "simulated: the disk is full");
+    if (faults.strikes("busy")) throw new StoreError("store_busy", "retry", "simulated: busy");
+  }
+
+  #unknown(why: string): StoreError {
+    return new StoreError("outcome_unknown", "settle", `simulated: ${why}`);
+  }
+}

@@ -1,0 +1,184 @@
+/**
+ * A simulated world: processes that share one database, faults between them, and a clock that jumps.
+ *
+ * `finish` has three parts: faults strike while the programs run; then everything heals; then every program must come to its
+ * end. What must never be wrong is checked by the scenario afterwards, or on the way with `check`.
+ */
+
+import { StoreError } from "../../kernel/errors.ts";
+import type { Ports } from "../../kernel/ports.ts";
+import { type Pawl, pawlOn } from "../../open.ts";
+import { Faults, type FaultCounts } from "./faults.ts";
+import { Process, type Service } from "./process.ts";
+import { Random } from "./random.ts";
+import { Scheduler } from "./scheduler.ts";
+import { SimulatedDatabase } from "./store.ts";
+
+/** A promise of the system under test was broken, or the simulation could not go on. */
+export class BrokenPromiseError extends Error {
+  override readonly name = "BrokenPromiseError";
+}
+
+interface Program {
+  readonly name: string;
+  readonly run: (process: Process) => Promise<void>;
+  /** Runs for as long as the world does, and need not end. */
+  readonly isService: boolean;
+  lives: number;
+  process: Process | undefined;
+  hasEnded: boolean;
+}
+
+export interface WorldLimits {
+  /** How long faults strike, in the world's time. */
+  readonly faultsMs: number;
+  /** How long the programs may take to end once everything has healed. */
+  readonly healMs: number;
+  readonly steps: number;
+}
+
+const NAMESPACE = "simulated";
+
+export class World {
+  /** @internal */
+  readonly random: Random;
+  /** @internal */
+  readonly faults: Faults;
+  /** @internal */
+  readonly scheduler: Scheduler;
+  /** @internal */
+  readonly database: SimulatedDatabase;
+  readonly seed: number;
+  readonly #limits: WorldLimits;
+  readonly #programs: Program[] = [];
+  #failure: unknown;
+  #healedAtMs: number | undefined;
+
+  /** @internal */
+  constructor(
+    seed: number,
+    options: { readonly fixed: Partial<FaultCounts>; readonly limits: WorldLimits; readonly keepTrace: boolean },
+  ) {
+    this.seed = seed;
+    this.random = new Random(seed);
+    this.faults = new Faults(this.random, options.fixed);
+    this.scheduler = new Scheduler(this.random, this.faults, options);
+    this.database = new SimulatedDatabase(() => this.scheduler.nowMs);
+    this.#limits = options.limits;
+  }
+
+  /** The world's time in milliseconds; processes' own clocks may say otherwise. */
+  get nowMs(): number {
+    return this.scheduler.nowMs;
+  }
+
+  /** When faults stopped striking. */
+  get healedAtMs(): number | undefined {
+    return this.#healedAtMs;
+  }
+
+  /**
+   * Adds a program. It runs in a process of its own; after a crash, or when a store error ends it, it starts again from the
+   * top, until it returns. A service runs for as long as the world does.
+   */
+  process(name: string, run: (process: Process) => Promise<void>, options?: { readonly service?: boolean }): void {
+    const program: Program = {
+      name,
+      run,
+      isService: options?.service ?? false,
+      lives: 0,
+      process: undefined,
+      hasEnded: false,
+    };
+    this.#programs.push(program);
+    this.#startSoon(program, 0);
+  }
+
+  /** Describes something outside that processes can `call`. It never crashes and remembers everything. */
+  service<Request, Answer>(name: string, handle: (request: Request) => Answer): Service<Request, Answer> {
+    return { name, handle };
+  }
+
+  /** Runs every program to its end: with faults first, then without. */
+  async finish(): Promise<void> {
+    const { faultsMs, healMs, steps } = this.#limits;
+    const isOver = () => this.#failure !== undefined || this.#programs.every((p) => p.hasEnded || p.isService);
+    const ended = await this.scheduler.run(isOver, { steps: steps / 2, untilMs: this.nowMs + faultsMs });
+    this.#heal();
+    const endMs = this.nowMs + healMs;
+    if (!ended && !(await this.scheduler.run(isOver, { steps, untilMs: endMs })) && this.#failure === undefined) {
+      const waiting = this.#programs.filter((p) => !p.hasEnded && !p.isService).map((p) => p.name);
+      this.#failure = new BrokenPromiseError(`after everything healed, these did not come to an end: ${waiting.join(", ")}`);
+    }
+    for (const { process } of this.#programs) if (process?.isAlive) process.die();
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  /** A handle without faults, to look at what is there in the end. */
+  open(): Pawl {
+    const ports: Ports = {
+      clock: {
+        nowMs: () => this.scheduler.nowMs,
+        after: (ms, callback) => this.scheduler.after(ms, callback),
+        soon: (callback) => queueMicrotask(callback),
+      },
+      chance: { random: () => this.random.unit(), uuid: () => this.random.uuid() },
+    };
+    return pawlOn(this.database.memory.connect(NAMESPACE), ports, { namespace: NAMESPACE });
+  }
+
+  /** Fails the simulation if the condition does not hold. */
+  check(condition: boolean, message: string): asserts condition {
+    if (!condition) throw new BrokenPromiseError(message);
+  }
+
+  /** Adds a line to the trace that is printed when the seed fails. */
+  note(what: string): void {
+    this.scheduler.note(what);
+  }
+
+  /** @internal */
+  crash(process: Process): void {
+    this.note(`${process.name}#${process.incarnation} crashes`);
+    process.die();
+    const program = this.#programs.find((p) => p.process === process);
+    if (program !== undefined && !program.hasEnded) this.#startSoon(program, this.random.below(5_000));
+  }
+
+  #startSoon(program: Program, afterMs: number): void {
+    this.scheduler.after(afterMs, () => this.#start(program));
+  }
+
+  #start(program: Program): void {
+    program.lives += 1;
+    this.jumpStoreClock();
+    const process = new Process(this, program.name, program.lives, NAMESPACE);
+    program.process = process;
+    program.run(process).then(
+      () => {
+        if (process.isAlive && !program.isService) program.hasEnded = true;
+      },
+      (error: unknown) => {
+        if (!process.isAlive) return;
+        // A store that fails for long ends a process; everything else is a finding.
+        if (error instanceof StoreError) this.crash(process);
+        else this.#failure ??= error;
+      },
+    );
+  }
+
+  /** Up to an hour forward or back. @internal */
+  jumpStoreClock(): void {
+    if (!this.faults.strikes("storeClockJump")) return;
+    this.database.jumpClock(Math.floor((this.random.unit() - 0.5) * 2 * 3_600_000));
+  }
+
+  #heal(): void {
+    if (this.faults.healed) return;
+    this.faults.heal();
+    this.#healedAtMs = this.nowMs;
+    // A store clock that stepped back has caught up with the latest time it ever showed.
+    this.database.healClock();
+    this.note("everything heals");
+  }
+}

@@ -1,0 +1,138 @@
+/**
+ * `simulate`: runs a scenario under many seeds and says which one broke it.
+ *
+ * Each seed is a world of its own, with its own faults and its own order of events, and runs twice: the two must go exactly
+ * the same way, or a failure could not be looked at again. A failing seed is run once more with a trace, and the error says
+ * how to run just that one.
+ */
+
+import { AmbientWatch } from "./sim/ambient.ts";
+import { FAULT_NAMES, type Fault, type FaultCounts, noFaults } from "./sim/faults.ts";
+import { BrokenPromiseError, World } from "./sim/world.ts";
+
+/** Options; a fault that is named has that probability under every seed, the others are drawn by each seed. */
+export interface SimulateOptions extends Partial<FaultCounts> {
+  /** How many schedules to try; 100 unless said otherwise. */
+  readonly seeds?: number;
+  /** The first of them; 1 unless said otherwise. `PAWL_SEED` in the environment runs one seed alone. */
+  readonly firstSeed?: number;
+  /** No faults but those that are named. */
+  readonly calm?: boolean;
+  /** How long faults strike before everything heals, in simulated milliseconds; ten minutes unless said otherwise. */
+  readonly faultsMs?: number;
+  /** How long the programs may then take to end; ten minutes unless said otherwise. */
+  readonly healMs?: number;
+}
+
+/** What a simulation did. */
+export interface SimulationReport {
+  readonly name: string;
+  readonly schedules: number;
+  /** How often the scheduler let something go, over all schedules. */
+  readonly portCalls: number;
+  readonly struck: Readonly<FaultCounts>;
+}
+
+export type Scenario = (world: World) => Promise<void>;
+
+/** A seed broke the scenario. `cause` is what broke; the message has the trace and how to run it again. */
+export class SimulationError extends Error {
+  override readonly name = "SimulationError";
+  readonly seed: number;
+
+  constructor(scenario: string, seed: number, detail: string, options: { cause: unknown }) {
+    const reason = options.cause instanceof Error ? options.cause.message : String(options.cause);
+    super(`"${scenario}" broke under seed ${seed}: ${reason}\n${detail}\nRun it again: PAWL_SEED=${seed} and the same command`, options);
+    this.seed = seed;
+  }
+}
+
+const STEPS = 60_000;
+const TRACE_LINES = 60;
+
+export async function simulate(name: string, options: SimulateOptions, scenario: Scenario): Promise<SimulationReport> {
+  const struck = noFaults();
+  let portCalls = 0;
+  const seeds = chosenSeeds(options);
+  for (const seed of seeds) {
+    const first = await runSeed(seed, options, scenario, false);
+    const second = first.failure === undefined ? await runSeed(seed, options, scenario, false) : first;
+    let { failure } = first;
+    if (failure === undefined && second.fingerprint !== first.fingerprint)
+      failure = new BrokenPromiseError(
+        `two runs of the seed differ (${first.fingerprint} and ${second.fingerprint}): the scenario depends on something that is not simulated`,
+      );
+    if (failure !== undefined) throw await explain(name, seed, options, scenario, failure);
+    portCalls += first.steps;
+    for (const fault of FAULT_NAMES) struck[fault] += first.struck[fault];
+  }
+  return { name, schedules: seeds.length, portCalls, struck };
+}
+
+/** Which faults never struck in these simulations: each of them is a hole in what they show. */
+export function neverStruck(reports: readonly SimulationReport[]): readonly Fault[] {
+  return FAULT_NAMES.filter((fault) => reports.every((report) => report.struck[fault] === 0));
+}
+
+/** What the simulations did, for people to read. */
+export function describe(reports: readonly SimulationReport[]): string {
+  const lines = reports.map(
+    ({ name, schedules, portCalls }) =>
+      `${String(schedules).padStart(8)} schedules, ${(portCalls / schedules).toFixed(0).padStart(5)} port calls each: ${name}`,
+  );
+  const struck = FAULT_NAMES.map((fault) => `${fault} ${reports.reduce((sum, report) => sum + report.struck[fault], 0)}`);
+  return [...lines, `faults struck: ${struck.join(", ")}`].join("\n");
+}
+
+function chosenSeeds(options: SimulateOptions): readonly number[] {
+  const only = process.env["PAWL_SEED"];
+  if (only !== undefined && only !== "") return [Number(only)];
+  const first = options.firstSeed ?? 1;
+  return Array.from({ length: options.seeds ?? 100 }, (_, index) => first + index);
+}
+
+interface SeedResult {
+  readonly failure: unknown;
+  readonly fingerprint: string;
+  readonly steps: number;
+  readonly struck: FaultCounts;
+  readonly world: World;
+}
+
+async function runSeed(seed: number, options: SimulateOptions, scenario: Scenario, keepTrace: boolean): Promise<SeedResult> {
+  const fixed: Partial<FaultCounts> = {};
+  for (const fault of FAULT_NAMES) {
+    const given = options[fault] ?? (options.calm === true ? 0 : undefined);
+    if (given !== undefined) fixed[fault] = given;
+  }
+  const limits = { faultsMs: options.faultsMs ?? 600_000, healMs: options.healMs ?? 600_000, steps: STEPS };
+  const world = new World(seed, { fixed, limits, keepTrace });
+  const ambient = new AmbientWatch();
+  let failure: unknown;
+  try {
+    await scenario(world);
+  } catch (error) {
+    failure = error ?? new BrokenPromiseError("the scenario threw nothing");
+  } finally {
+    ambient.end();
+  }
+  if (failure === undefined && ambient.caught !== undefined)
+    failure = new BrokenPromiseError(`${ambient.caught}: simulated code must take time and chance from its process`);
+  const { fingerprint, steps } = world.scheduler;
+  return { failure, fingerprint, steps, struck: world.faults.struck, world };
+}
+
+async function explain(
+  name: string,
+  seed: number,
+  options: SimulateOptions,
+  scenario: Scenario,
+  cause: unknown,
+): Promise<SimulationError> {
+  const { world } = await runSeed(seed, options, scenario, true);
+  const mix = FAULT_NAMES.filter((fault) => world.faults.mix[fault] > 0)
+    .map((fault) => `${fault} ${world.faults.mix[fault].toFixed(3)}`)
+    .join(", ");
+  const trace = world.scheduler.trace.slice(-TRACE_LINES).join("\n");
+  return new SimulationError(name, seed, `faults: ${mix}\nthe last of what happened:\n${trace}`, { cause });
+}

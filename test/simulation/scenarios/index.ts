@@ -1,0 +1,16 @@
+/** The scenarios that every run of the simulator goes through. */
+
+import type { Scenario } from "../../../src/testing/index.ts";
+import { jobs, recovery, timers } from "./jobs.ts";
+import { mailbox } from "./mailbox.ts";
+import { payments } from "./payments.ts";
+import { registers } from "./register.ts";
+import { transfers } from "./transfers.ts";
+
+export interface NamedScenario {
+  readonly name: string;
+  readonly calm?: boolean;
+  readonly scenario: Scenario;
+}
+
+export const scenarios: readonly NamedScenario[] = [transfers, registers, jobs, recovery, mailbox, timers, payments];
