@@ -55,9 +55,10 @@ function storyLines(story: readonly LogLine[]): readonly Line[] {
   const query = `select at_utc, name, data from pawl_past where key = '${order}'`;
   return [
     [
-      [`  The order that had it hardest is ${order}`, "bold"],
-      [`: ${query}`, "dim"],
+      [`  The order that had it hardest, ${order}`, "bold"],
+      [", as its log tells it", "dim"],
     ],
+    [[`  ${query}`, "dim"]],
     [],
     ...story.map(({ atUtc, name, cents, by }): Line => {
       const style = name === "charged" ? "green" : name === "started" ? "yellow" : "plain";

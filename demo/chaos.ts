@@ -6,6 +6,7 @@
  */
 
 import type { Place } from "./crew.ts";
+import { countOf } from "./picture.ts";
 import { LEASE_MS } from "./shop.ts";
 
 /** A worker's place, with what its process has in hand. */
@@ -104,8 +105,6 @@ export class Chaos {
     for (const timer of this.#timers) clearTimeout(timer);
   }
 }
-
-const countOf = (orders: number): string => (orders === 1 ? "1 order" : `${orders} orders`);
 
 function anyOf<T>(candidates: readonly T[]): T | undefined {
   return candidates[Math.floor(candidates.length * Math.random())];

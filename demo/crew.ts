@@ -29,7 +29,8 @@ export class Place<Message = unknown> {
   #child: ChildProcess | undefined;
   #lives = 0;
   #restart: NodeJS.Timeout | undefined;
-  #gone: () => void = () => {};
+  #closed: Promise<void> = Promise.resolve();
+  #isOver = false;
   state: PlaceState = "starting";
   killCount = 0;
   /** Processes that ended by themselves: there should be none. */
@@ -57,25 +58,24 @@ export class Place<Message = unknown> {
     child.stderr?.on("data", (chunk: Buffer) => {
       said = `${said}${chunk}`.slice(-4_000);
     });
+    child.on("error", (error) => {
+      said += error.message;
+    });
     child.on("message", (message) => {
       // What a process said before it was killed may arrive after.
       if (this.state !== "killed") hear(message as Message);
     });
-    child.on("error", (error) => {
-      said += error.message;
-    });
-    child.on("close", (code, signal) => {
-      if (this.state !== "killed" && this.state !== "gone" && !(this.state === "stopping" && code === 0))
-        this.accidents.push(
-          `${this.name} (pid ${child.pid}) ended with ${signal ?? `exit code ${code}`}: ${said.trim()}`,
-        );
-      if (this.state === "stopping" || this.state === "gone") {
-        this.state = "gone";
-        this.#gone();
-      } else {
-        this.state = "killed";
-        this.#restart = setTimeout(() => this.#start(), EMPTY_MS);
-      }
+    this.#closed = new Promise((resolve) => {
+      child.once("close", (code, signal) => {
+        const wasMeant = this.state === "killed" || this.state === "gone" || (this.state === "stopping" && code === 0);
+        if (!wasMeant)
+          this.accidents.push(
+            `${this.name} (pid ${child.pid}) ended with ${signal ?? `exit code ${code}`}: ${said.trim()}`,
+          );
+        this.state = this.#isOver ? "gone" : "killed";
+        if (!this.#isOver) this.#restart = setTimeout(() => this.#start(), EMPTY_MS);
+        resolve();
+      });
     });
   }
 
@@ -102,27 +102,23 @@ export class Place<Message = unknown> {
     this.#child?.kill("SIGCONT");
   }
 
-  /** Lets the process finish what it has in hand. */
+  /** Lets the process finish what it has in hand, and waits until it has ended. */
   async stop(): Promise<void> {
+    this.#isOver = true;
     clearTimeout(this.#restart);
-    if (this.state === "killed" && this.#child?.exitCode === null && this.#child.signalCode === null)
-      this.state = "gone";
-    if (this.#child === undefined || this.#child.exitCode !== null || this.#child.signalCode !== null) return;
-    const gone = new Promise<void>((resolve) => {
-      this.#gone = resolve;
-    });
     this.thaw();
-    if (this.state !== "gone") {
+    if (this.state === "working" || this.state === "starting") {
       this.state = "stopping";
       this.tell({ is: "stop" });
     }
     const patience = setTimeout(() => this.#child?.kill("SIGKILL"), STOP_PATIENCE_MS);
-    await gone;
+    await this.#closed;
     clearTimeout(patience);
   }
 
   /** At once, whatever it does: for the end of the program. */
   end(): void {
+    this.#isOver = true;
     clearTimeout(this.#restart);
     this.state = "gone";
     this.#child?.kill("SIGKILL");

@@ -62,15 +62,16 @@ interface Options {
 
 /** The options, or what to say instead of running. */
 function readOptions(): Options | string {
-  const { values } = parseOrExplain();
-  if (values === undefined || values.help === true) return USAGE;
+  const { values, complaint } = parseOptions();
+  if (values === undefined) return `${complaint}\n\n${USAGE}`;
+  if (values.help === true) return USAGE;
   const seconds = Number(values.seconds ?? 60);
   if (!(seconds >= 3 && seconds <= 3_600)) return "--seconds must be a number from 3 to 3600";
   if (values.db !== undefined && existsSync(values.db)) return `${values.db} is there already: name a new file`;
   return { seconds, db: values.db, keep: values.keep === true };
 }
 
-function parseOrExplain() {
+function parseOptions() {
   try {
     return parseArgs({
       options: {
@@ -81,8 +82,7 @@ function parseOrExplain() {
       },
     });
   } catch (error) {
-    console.error(error instanceof Error ? error.message : error);
-    return { values: undefined };
+    return { complaint: error instanceof Error ? error.message : String(error) };
   }
 }
 
@@ -110,7 +110,7 @@ function farewell(kept: string | undefined): readonly Line[] {
   return [
     [],
     ...look,
-    [["  See how it works   ", "dim"], ["demo/shop.ts"], ["  has the three decisions that the shop is made of", "dim"]],
+    [["  See how it works   ", "dim"], ["demo/shop.ts"], ["  the three decisions that the shop is made of", "dim"]],
     [["  Read on            ", "dim"], ["README.md"]],
     [],
   ];

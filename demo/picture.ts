@@ -30,6 +30,7 @@ export interface News {
 
 export interface Scene {
   readonly elapsedMs: number;
+  readonly lengthMs: number;
   readonly orderCount: number;
   readonly tally: Tally;
   readonly processes: readonly ProcessView[];
@@ -91,14 +92,15 @@ export function drawBrief({ elapsedMs, orderCount, tally, processes }: Scene): L
   return [[`${clock(elapsedMs)}  ${parts.join(" | ")}`]];
 }
 
-function titleLine({ elapsedMs, calm }: Scene, width: number): Line {
+function titleLine({ elapsedMs, lengthMs }: Scene, width: number): Line {
   const title = "for work that must happen once";
-  const time = `${calm ? "the killing is over" : "the killing is on"}  ${clock(elapsedMs)}`;
-  return [["  "], [" PAWL ", "good"], [`  ${title}`, "bold"], [right(time, width - 8 - title.length)]];
+  const time = `${clock(elapsedMs)} of about ${clock(lengthMs)}`;
+  return [["  "], [" PAWL ", "good"], [`  ${title}`, "bold"], [right(time, width - 10 - title.length)]];
 }
 
-function introOf({ orderCount }: Scene): string {
-  return `${count(orderCount)} orders, 6 processes, one SQLite file. Kill -9 every second; the books must stay right.`;
+function introOf({ orderCount, processes, calm }: Scene): string {
+  if (calm) return "The killing is over, and what it left behind is being finished.";
+  return `${count(orderCount)} orders, one SQLite file, ${processes.length} processes, one killed (-9) every second.`;
 }
 
 function barLine({ tally, orderCount }: Scene, width: number): Line {
@@ -131,14 +133,14 @@ function processLine({ name, pid, state, killCount, inHand, done: [what, times] 
 }
 
 function doing(state: PlaceState, inHand: readonly string[] | null): readonly [string, Style] {
-  const orders = inHand === null || inHand.length === 0 ? "" : `, ${inHand.length} in hand`;
+  const orders = inHand === null || inHand.length === 0 ? "" : `, ${countOf(inHand.length)} in hand`;
   switch (state) {
     case "starting":
       return ["○ starting", "dim"];
     case "killed":
       return [`✕ killed${orders}`, "red"];
     case "frozen":
-      return [`‖ frozen past its lease${orders}`, "cyan"];
+      return [`‖ frozen${orders}`, "cyan"];
     case "stopping":
     case "gone":
       return ["○ closed", "dim"];
@@ -182,11 +184,13 @@ function proofLine({ lost, twice, balanceCents, expectedCents }: Tally): Line {
 }
 
 function newsLine({ atMs, what, sentence }: News): Line {
-  return [["  "], [clock(atMs), "dim"], ["  "], [what.padEnd(10), NEWS_STYLE[what]], [sentence]];
+  return [["  "], [clock(atMs), "dim"], ["  "], [what.padEnd(11), NEWS_STYLE[what]], [sentence]];
 }
 
 const killsOf = (processes: readonly ProcessView[]): number =>
   processes.reduce((total, { killCount }) => total + killCount, 0);
+
+export const countOf = (orders: number): string => (orders === 1 ? "1 order" : `${orders} orders`);
 
 const right = (text: string, width: number): string => text.padStart(Math.max(text.length + 1, width));
 

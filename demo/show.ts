@@ -151,10 +151,10 @@ export class Show {
               seat.charged += 1;
               break;
             case "taken over":
-              this.#tell("took over", `${name} goes on with order ${message.order}, whose lease had run out`);
+              this.#tellTakeOver(name, message.order);
               break;
             case "refused":
-              this.#tell("refused", `${name} came too late with order ${message.order}: fenced`);
+              this.#tell("refused", `${name} came too late with ${message.order}: it has a new holder`);
               break;
             case "freezing":
               chaos.froze(seat);
@@ -188,9 +188,19 @@ export class Show {
     if (this.#news.length > NEWS_KEPT) this.#news.shift();
   }
 
+  /** A worker that takes over several orders in a row has one line for them. */
+  #tellTakeOver(name: string, order: string): void {
+    const last = this.#news.at(-1);
+    const start = `${name} goes on with `;
+    const goesOn = last?.what === "took over" && last.sentence.startsWith(start);
+    if (goesOn) this.#news.pop();
+    this.#tell("took over", goesOn ? `${last.sentence}, ${order}` : `${start}${order}`);
+  }
+
   #scene(tally: Tally): Scene {
     return {
       elapsedMs: this.#elapsedMs(),
+      lengthMs: 1000 * this.#seconds,
       orderCount: this.#orderCount,
       tally,
       processes: [

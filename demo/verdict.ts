@@ -84,7 +84,7 @@ export function judge(evidence: Evidence, integrity: string): readonly Check[] {
     {
       law: "the balance is right to the cent",
       holds: evidence.balanceCents === total && wrongPrice.length === 0,
-      found: `${money(evidence.balanceCents)}, and the provider's own list adds up to ${money(total)}`,
+      found: `${money(evidence.balanceCents)}; the provider counts ${money(total)}`,
     },
     {
       law: "no duplicate made a second order",
@@ -94,7 +94,7 @@ export function judge(evidence: Evidence, integrity: string): readonly Check[] {
     {
       law: "no acknowledged charge is missing",
       holds: gone.length === 0,
-      found: `${count(evidence.charged.length)} in the workers' ledgers, ${count(evidence.charged.length - gone.length)} of them here${named(gone)}`,
+      found: `${count(evidence.charged.length)} acknowledged, ${count(evidence.charged.length - gone.length)} of them here${named(gone)}`,
     },
     {
       law: "no refused commit slipped in",

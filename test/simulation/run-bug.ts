@@ -15,7 +15,7 @@ const { scenarios } = await import("./scenarios/index.ts");
 const found = scenarios.find((one) => one.name === caughtBy);
 if (found === undefined) throw new Error(`there is no scenario "${caughtBy}"`);
 try {
-  await simulate(found.name, { seeds: SEEDS, calm: found.calm ?? false }, found.scenario);
+  await simulate(found.name, { ...found.options, seeds: SEEDS }, found.scenario);
   console.log(`not caught in ${SEEDS} schedules: ${name}`);
   process.exitCode = 1;
 } catch (error) {

@@ -4,26 +4,28 @@
  * Goal: whatever page of the disk is the last one, each call is told yes, a definite no, or unknown; and that is true of
  * the file as it is, of the file as a crash right then would leave it, and of the file after there was room again.
  * Method: a small tmpfs, filled so that 0, 1, 2, … pages are left, with writes of several sizes until they fail. One series
- * starts with a short log; in the other a reader keeps the log from being emptied and it is about to need a second page of
- * its index in shared memory, which SQLite finds out only after the frames are written. The crash is a copy of the file
- * and its log.
+ * starts with a short log. In the next, the log is about to be copied back into a file that cannot grow. In the last, a
+ * reader keeps the log from being emptied and it is about to need a second page of its index in shared memory, which
+ * SQLite finds out only after the frames are written. The crash is a copy of the file and its log.
+ *
+ * Then the places that no disk space helps: what cannot be written, read or found is said at once, in words.
  */
 
-import { copyFileSync, existsSync, mkdirSync, rmSync, statSync } from "node:fs";
-import { join } from "node:path";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { afterAll, describe, expect, it } from "vitest";
-import { StoreError } from "../../src/kernel/errors.ts";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { type StoreCode, StoreError } from "../../src/kernel/errors.ts";
 import { open, type Pawl } from "../../src/open.ts";
-import { SmallDisk } from "./disk.ts";
-import { allOf, scratchFolder, slotsIn } from "./kit.ts";
+import { makeImmutable, PAGE_BYTES, SmallDisk } from "./disk.ts";
+import { allOf, scratchFolder } from "./kit.ts";
 
 const folder = scratchFolder();
 
 type Answer = "yes" | "no" | "unknown";
 
 /** What the callers were told. Each write has names of its own, so that each can be looked for. */
-class Told {
+class Answers {
   readonly answers = new Map<number, Answer>();
   readonly codes = new Map<string, number>();
   #next = 0;
@@ -71,7 +73,8 @@ class Told {
     const db = new DatabaseSync(path);
     try {
       const faults: string[] = [];
-      const slots = slotsIn(db);
+      const rows = allOf(db, "select key, case key when 'count' then value end as value from pawl_now where space = 'slot'");
+      const slots = new Map(rows.map((row) => [String(row["key"]), row["value"]]));
       let there = 0;
       for (const [n, answer] of this.answers) {
         const has = [slots.has(`one/${n}`), slots.has(`other/${n}`)];
@@ -80,7 +83,7 @@ class Told {
         if (answer === "no" && has[0]) faults.push(`write ${n} was refused and is there`);
         if (has[0]) there += 1;
       }
-      if (slots.get("count") !== there) faults.push(`${there} writes are there and ${slots.get("count")} were counted`);
+      if (slots.get("count") !== String(there)) faults.push(`${there} writes are there and ${slots.get("count")} were counted`);
       for (const row of allOf(db, "pragma integrity_check"))
         if (row["integrity_check"] !== "ok") faults.push(String(row["integrity_check"]));
       return faults;
@@ -99,7 +102,7 @@ function crashCopy(path: string): string {
 }
 
 /** Writes until the disk is full and a while longer. */
-async function writeUntilFull(pawl: Pawl, told: Told): Promise<void> {
+async function writeUntilFull(pawl: Pawl, told: Answers): Promise<void> {
   for (let failures = 0, i = 0; failures < 3; i++) {
     // Several callers at once share a commit, and its fate.
     const sizes = i % 3 === 2 ? [10, 9000, 300] : [(i * 701) % 3000];
@@ -109,60 +112,95 @@ async function writeUntilFull(pawl: Pawl, told: Told): Promise<void> {
   }
 }
 
-interface Series {
-  readonly name: string;
-  readonly moments: number;
-  /** Brings the file to where the disk gets full; answers how to end what it began. */
-  readonly prepare: (pawl: Pawl, path: string, told: Told) => Promise<() => void>;
+/** When the disk gets full: with so many frames to go until something happens to the log, and so many pages to write on. */
+interface Moment {
+  readonly framesToGo: number;
+  readonly freePages: number;
 }
 
-const FRAME_BYTES = 4096 + 24;
+interface Series {
+  readonly name: string;
+  readonly diskMib: number;
+  readonly moments: readonly Moment[];
+  /** Brings the file to where the disk shall get full; answers how to end what it began. */
+  readonly prepare: (pawl: Pawl, path: string, told: Answers, framesToGo: number) => Promise<() => void>;
+}
+
+const FRAME_BYTES = PAGE_BYTES + 24;
 /** Frames that the first page of the log's index holds. */
 const FIRST_INDEX_FRAMES = 4062;
+/** Frames after which the store has the log copied back. */
+const CHECKPOINT_FRAMES = 4000;
 
 const framesIn = (path: string): number => Math.floor((statSync(`${path}-wal`).size - 32) / FRAME_BYTES);
+
+/** Makes the log this long: by big writes, by small ones, and to the frame by bare SQL. */
+async function growLog(pawl: Pawl, path: string, told: Answers, frames: number): Promise<void> {
+  while (framesIn(path) < frames - 300) await told.write(pawl, 500_000);
+  while (framesIn(path) < frames - 40) await told.write(pawl, 10);
+  const db = new DatabaseSync(path);
+  db.exec("create table if not exists padding (n); insert into padding values (0)");
+  while (framesIn(path) < frames) db.exec("update padding set n = n + 1");
+  db.close();
+  expect(framesIn(path)).toBe(frames);
+}
+
+const steps = (step: number, count: number): number[] => Array.from({ length: count }, (_, index) => index * step);
 
 const SERIES: readonly Series[] = [
   {
     name: "with a short log",
-    moments: 32,
+    diskMib: 2,
+    moments: steps(1, 32).map((freePages) => ({ framesToGo: 0, freePages })),
     prepare: async (pawl, _path, told) => {
       for (let i = 0; i < 3; i++) await told.write(pawl, 100);
       return () => {};
     },
   },
   {
+    name: "with a log about to be copied back",
+    diskMib: 36,
+    moments: steps(6, 8).map((freePages) => ({ framesToGo: 4, freePages: 4 + freePages })),
+    prepare: async (pawl, path, told, framesToGo) => {
+      await growLog(pawl, path, told, CHECKPOINT_FRAMES - framesToGo);
+      return () => {};
+    },
+  },
+  {
     name: "with a log about to outgrow its index",
-    moments: 24,
-    prepare: async (pawl, path, told) => {
+    diskMib: 36,
+    moments: [0, 1, 5].flatMap((framesToGo) => [0, 2, 5, 8, 11].map((pages) => ({ framesToGo, freePages: framesToGo + pages }))),
+    prepare: async (pawl, path, told, framesToGo) => {
       await told.write(pawl, 100);
       const reader = new DatabaseSync(path);
       reader.exec("begin");
       allOf(reader, "select count(*) from pawl_record");
-      while (framesIn(path) < FIRST_INDEX_FRAMES - 400) await told.write(pawl, 500_000);
-      while (framesIn(path) < FIRST_INDEX_FRAMES - 12) await told.write(pawl, 10);
+      await growLog(pawl, path, told, FIRST_INDEX_FRAMES - framesToGo);
       return () => reader.close();
     },
   },
 ];
 
 describe("a disk that gets full", () => {
-  const disk = new SmallDisk(join(folder, "full"), 40);
+  const unknowns = new Map<string, number>();
 
-  for (const { name, moments, prepare } of SERIES)
+  for (const { name, diskMib, moments, prepare } of SERIES)
     it(`${name}: refuses clearly, keeps what it acknowledged, and goes on when there is room`, async () => {
+      const disk = new SmallDisk(join(folder, `full-${moments.length}`), diskMib);
+      onTestFinished(() => disk.remove());
       const faults: string[] = [];
       const codes = new Map<string, number>();
       const answers = { yes: 0, no: 0, unknown: 0 };
-      for (let freePages = 0; freePages < moments; freePages++) {
-        const path = join(disk.path, "db", "pawl.db");
-        mkdirSync(join(disk.path, "db"));
-        const told = new Told();
+      for (const { framesToGo, freePages } of moments) {
+        const home = join(disk.path, "home");
+        const path = join(home, "pawl.db");
+        mkdirSync(home);
+        const told = new Answers();
         const note = (when: string, of: string) => {
-          for (const fault of told.faults(of)) faults.push(`${freePages} pages free, ${when}: ${fault}`);
+          for (const fault of told.faults(of)) faults.push(`${framesToGo} frames to go, ${freePages} pages free, ${when}: ${fault}`);
         };
-        const pawl = await open(path, { patience: 100 });
-        const finish = await prepare(pawl, path, told);
+        const pawl = await open(path, { patience: 50 });
+        const finish = await prepare(pawl, path, told, framesToGo);
         disk.fill(freePages);
         await writeUntilFull(pawl, told);
         note("while full", path);
@@ -173,18 +211,161 @@ describe("a disk that gets full", () => {
         disk.makeRoom();
         finish();
         for (let i = 0; i < 3; i++)
-          if ((await told.write(pawl, 5000)) !== "yes") faults.push(`${freePages} pages free: there is room and it does not go on`);
+          if ((await told.write(pawl, 5000)) !== "yes") faults.push(`${freePages} pages free: it does not go on with room`);
         note("with room again", path);
         await told.settle(pawl);
         await pawl.close();
         note("opened again", path);
-        rmSync(join(disk.path, "db"), { recursive: true });
+        rmSync(home, { recursive: true });
       }
+      unknowns.set(name, answers.unknown);
       console.log(
-        `diskfull: ${name}, ${moments} moments; ${answers.yes} writes acknowledged, ${answers.no} refused, ${answers.unknown} ` +
-          `unknown; ${JSON.stringify(Object.fromEntries(codes))}; ${faults.length} faults`,
+        `diskfull: ${name}, ${moments.length} moments; ${answers.yes} writes acknowledged, ${answers.no} refused, ` +
+          `${answers.unknown} unknown; ${JSON.stringify(Object.fromEntries(codes))}; ${faults.length} faults`,
       );
       expect(faults).toEqual([]);
       expect(answers.no).toBeGreaterThan(0);
+      for (const code of codes.keys()) expect(["store_full", "store_io", "outcome_unknown"]).toContain(code);
     });
+
+  it("a commit that failed after its frames were written was among them, and was called unknown", () => {
+    expect(unknowns.get("with a log about to outgrow its index")).toBeGreaterThan(0);
+  });
+});
+
+/** What a user is told who opens such a place and writes to it. */
+async function tryPlace(path: string): Promise<{ when: "open" | "write" | "never"; code?: string; message?: string }> {
+  let pawl: Pawl;
+  try {
+    pawl = await open(path, { patience: 50 });
+  } catch (error) {
+    return told("open", error);
+  }
+  try {
+    await pawl.slot<number>("n").set(1);
+    return { when: "never" };
+  } catch (error) {
+    return told("write", error);
+  } finally {
+    await pawl.close();
+  }
+}
+
+function told(when: "open" | "write", error: unknown): { when: "open" | "write"; code: string; message: string } {
+  if (!(error instanceof StoreError)) throw error;
+  return { when, code: error.code, message: error.message };
+}
+
+async function makeDatabase(path: string): Promise<void> {
+  mkdirSync(dirname(path), { recursive: true });
+  const pawl = await open(path);
+  for (let i = 0; i < 50; i++) await pawl.slot<string>(`slot ${i}`).set("x".repeat(500));
+  await pawl.close();
+}
+
+describe("a place that does not serve", () => {
+  const places = join(folder, "places");
+
+  interface Place {
+    readonly place: string;
+    readonly make: (path: string) => void | Promise<void>;
+    readonly told: { readonly when: "open" | "write"; readonly code: StoreCode; readonly message: RegExp };
+  }
+  const rules: readonly Place[] = [
+    {
+      place: "a folder that is missing",
+      make: () => {},
+      told: { when: "open", code: "store_unreachable", message: /check that its folder exists/ },
+    },
+    {
+      place: "a folder where the file should be",
+      make: (path) => void mkdirSync(path, { recursive: true }),
+      told: { when: "open", code: "store_unreachable", message: /cannot be opened/ },
+    },
+    {
+      place: "a file below a file",
+      make: (path) => writeFileSync(dirname(path), "no folder"),
+      told: { when: "open", code: "store_unreachable", message: /check that its folder exists/ },
+    },
+    {
+      place: "a file of something else",
+      make: (path) => {
+        mkdirSync(dirname(path), { recursive: true });
+        writeFileSync(path, Buffer.alloc(3 * PAGE_BYTES, "something else "));
+      },
+      told: { when: "open", code: "store_corrupt", message: /not an SQLite database/ },
+    },
+    {
+      place: "a file that is one line of text",
+      make: (path) => {
+        mkdirSync(dirname(path), { recursive: true });
+        writeFileSync(path, "hello");
+      },
+      told: { when: "open", code: "store_corrupt", message: /not an SQLite database/ },
+    },
+    {
+      place: "a file whose pages are damaged after the first",
+      make: async (path) => {
+        await makeDatabase(path);
+        const bytes = readFileSync(path);
+        writeFileSync(path, bytes.fill(0xa5, PAGE_BYTES));
+      },
+      told: { when: "open", code: "store_corrupt", message: /damaged: restore a backup/ },
+    },
+    {
+      place: "a file that nobody may change",
+      make: async (path) => {
+        await makeDatabase(path);
+        makeImmutable(path);
+      },
+      told: { when: "write", code: "store_readonly", message: /cannot be written: check the rights/ },
+    },
+    {
+      place: "a disk that is mounted read-only",
+      make: async (path) => {
+        const disk = new SmallDisk(dirname(path), 2);
+        onTestFinished(() => disk.remove());
+        await makeDatabase(path);
+        disk.remount("ro");
+      },
+      told: { when: "open", code: "store_unreachable", message: /may be written/ },
+    },
+    {
+      place: "a disk that is mounted read-only, and no file yet",
+      make: (path) => {
+        const disk = new SmallDisk(dirname(path), 2);
+        onTestFinished(() => disk.remove());
+        disk.remount("ro");
+      },
+      told: { when: "open", code: "store_unreachable", message: /may be written/ },
+    },
+  ];
+
+  mkdirSync(places, { recursive: true });
+  for (const [index, { place, make, told }] of rules.entries())
+    it(`${place} is refused with "${told.code}" at the first ${told.when}`, async () => {
+      const path = join(places, String(index), "pawl.db");
+      await make(path);
+      const said = await tryPlace(path);
+      expect(said).toEqual({ ...told, message: expect.stringMatching(told.message) });
+    });
+
+  it("a file that serves is not refused", async () => {
+    const path = join(places, "good", "pawl.db");
+    await makeDatabase(path);
+    expect(await tryPlace(path)).toEqual({ when: "never" });
+  });
+
+  it("a file that was read-only is written once it no longer is", async () => {
+    const path = join(places, "changed", "pawl.db");
+    await makeDatabase(path);
+    const pawl = await open(path, { patience: 50 });
+    const release = makeImmutable(path, `${path}-wal`);
+    const failed = told("write", await pawl.slot<number>("n").set(1).catch((error: unknown) => error));
+    expect(["store_readonly", "store_io", "outcome_unknown"]).toContain(failed.code);
+    release();
+    await pawl.slot<number>("n").set(2);
+    expect(await pawl.slot<number>("n").get()).toMatchObject({ value: 2 });
+    await pawl.close();
+  });
 });

@@ -90,6 +90,10 @@ export class Stage {
     return writer;
   }
 
+  async connectTwo(): Promise<readonly [Writer, Writer]> {
+    return [await this.connect(), await this.connect()];
+  }
+
   async connectAll(count: number): Promise<readonly Writer[]> {
     const writers: Writer[] = [];
     for (let i = 0; i < count; i++) writers.push(await this.connect());
@@ -131,7 +135,7 @@ export interface Plan {
 /** The epoch that a lane writes in, and the last sequence it used: this writer's own count after `settle`. */
 export interface Mark {
   readonly epoch: number;
-  sequence: number;
+  readonly sequence: number;
 }
 
 /** Rows by name, as a patient commit has found them. */
@@ -151,18 +155,17 @@ export class Writer {
 
   async settle(lane = 0): Promise<Mark> {
     const { epoch, sequence } = await this.patiently(() => this.store.settle(lane));
-    const mark = { epoch, sequence };
-    this.#marks.set(lane, mark);
-    return mark;
+    this.#marks.set(lane, { epoch, sequence });
+    return { epoch, sequence };
   }
 
   /** One batch; a store that is busy is asked again, with the next sequence. */
   commit(plan: Plan): Promise<Receipt> {
     const { lane = 0, lock = [] } = plan;
     return this.patiently(async () => {
-      const mark = this.#marks.get(lane) ?? (await this.settle(lane));
-      mark.sequence += 1;
-      const { epoch, sequence } = mark;
+      const { epoch, sequence: last } = this.#marks.get(lane) ?? (await this.settle(lane));
+      const sequence = last + 1;
+      this.#marks.set(lane, { epoch, sequence });
       let round = 0;
       return this.store.commit({ lane, epoch, sequence, lock, decide: (found) => plan.decide(found, round++) });
     });

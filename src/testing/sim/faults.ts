@@ -19,6 +19,8 @@ const FAULTS = {
   delay: 0.03,
   /** Something else goes first than what was ready first. */
   reorder: 0.9,
+  /** A timer fires while calls are under way, as if they took that long. */
+  overtake: 0.3,
   /** The process is gone, as by kill -9: nothing of it runs any more, no `finally` either. */
   crash: 0.02,
   /** The process stands still, often longer than its leases, and then goes on as if nothing had been. */

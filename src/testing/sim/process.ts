@@ -54,8 +54,8 @@ export class Process {
         soon: (callback) => this.stop("soon", callback),
       },
       chance: { random: () => this.#world.random.unit(), uuid: () => this.#world.random.uuid() },
-      // Each decision runs twice and must write the same; ambient calls are caught for the whole world.
-      trap: (decision) => decision(),
+      // Ambient calls are caught for the whole world, so there is nothing to set here but the second run.
+      trap: this.#world.rehearses ? (decision) => decision() : undefined,
     };
   }
 

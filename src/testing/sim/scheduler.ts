@@ -119,13 +119,13 @@ export class Scheduler {
     let first = 0;
     while (first < stops.length && !(stops[first] as Stop).isReady()) first += 1;
     if (first === stops.length) return timer === undefined ? undefined : TIMER;
-    const canFire = timer !== undefined && timer.atMs <= this.#nowMs + OVERTAKING_MS;
-    const inOrder = canFire && timer.atMs <= this.#nowMs ? TIMER : first;
-    if (!this.#random.chance(this.#faults.mix.reorder)) return inOrder;
-    const ready: number[] = canFire ? [TIMER] : [];
+    if (timer !== undefined && timer.atMs <= this.#nowMs) return TIMER;
+    if (timer !== undefined && timer.atMs <= this.#nowMs + OVERTAKING_MS && this.#faults.strikes("overtake")) return TIMER;
+    if (!this.#random.chance(this.#faults.mix.reorder)) return first;
+    const ready: number[] = [];
     for (let i = first; i < stops.length; i++) if ((stops[i] as Stop).isReady()) ready.push(i);
     const chosen = this.#random.pick(ready);
-    if (chosen !== inOrder && !this.#faults.healed) this.#faults.struck.reorder += 1;
+    if (chosen !== first && !this.#faults.healed) this.#faults.struck.reorder += 1;
     return chosen;
   }
 

@@ -19,8 +19,17 @@ const IDLE_LIMIT_MS = 5_000;
 
 /** One transaction on the server's side. */
 interface Transaction {
+  /** The clock that its decisions saw, if they could. */
+  nowMs: number | null;
   /** The server ended it because it stood idle. */
   isOver: boolean;
+}
+
+/** One commit as checkers see it. */
+export interface Commit {
+  /** The store's clock when it was decided. */
+  readonly nowMs: number;
+  readonly puts: readonly Put[];
 }
 
 /** What all simulated processes share. */
@@ -32,7 +41,7 @@ export class SimulatedDatabase {
   #clockOffsetMs = 0;
   #highestOffsetMs = 0;
   /** Every commit in order: what checkers look at. */
-  readonly commits: { readonly nowMs: number; readonly puts: readonly Put[] }[] = [];
+  readonly commits: Commit[] = [];
 
   constructor(worldMs: () => number) {
     // The store's calendar starts late enough that a clock may step back and stay positive.
@@ -76,7 +85,7 @@ export class SimulatedStore implements Store {
 
   async commit(batch: Batch): Promise<Receipt> {
     const { faults } = this.#world;
-    const transaction: Transaction = { isOver: false };
+    const transaction: Transaction = { nowMs: null, isOver: false };
     this.#open[batch.lane] = transaction;
     await this.#stop("commit: lock");
     this.#refuse();
@@ -114,8 +123,8 @@ export class SimulatedStore implements Store {
         }
       }
       // Nothing locked, nothing asked: the clock is not known.
-      const nowMs = batch.lock.length > 0 || keys.length > 0 ? this.#database.memory.nowMs() : null;
-      return { nowMs, fenceFloor: this.#database.memory.fenceFloor, rows };
+      if (batch.lock.length > 0 || keys.length > 0) transaction.nowMs = this.#database.memory.nowMs();
+      return { nowMs: transaction.nowMs, fenceFloor: this.#database.memory.fenceFloor, rows };
     };
     try {
       let verdict = batch.decide(await take(batch.lock));
@@ -147,7 +156,7 @@ export class SimulatedStore implements Store {
       const receipt = await this.#memory.commit({ ...batch, lock: [], decide: () => ({ puts }) });
       if (receipt.committed && puts.length > 0)
         this.#database.commits.push({
-          nowMs: receipt.nowMs,
+          nowMs: transaction.nowMs ?? receipt.nowMs,
           puts: puts.map((put, index) => ({ ...put, row: { ...put.row, id: receipt.ids[index] ?? 0 } })),
         });
       return receipt;

@@ -49,6 +49,8 @@ export class World {
   /** @internal */
   readonly database: SimulatedDatabase;
   readonly seed: number;
+  /** Whether decisions are rehearsed under this seed: each runs twice, and must write the same. @internal */
+  readonly rehearses: boolean;
   readonly #limits: WorldLimits;
   readonly #programs: Program[] = [];
   #failure: unknown;
@@ -65,6 +67,7 @@ export class World {
     this.scheduler = new Scheduler(this.random, this.faults, options);
     this.database = new SimulatedDatabase(() => this.scheduler.nowMs);
     this.#limits = options.limits;
+    this.rehearses = this.random.chance(0.5);
   }
 
   /** The world's time in milliseconds; processes' own clocks may say otherwise. */
@@ -128,7 +131,7 @@ export class World {
   }
 
   /** Fails the simulation if the condition does not hold. */
-  check(condition: boolean, message: string): asserts condition {
+  check(condition: boolean, message: string): void {
     if (!condition) throw new BrokenPromiseError(message);
   }
 

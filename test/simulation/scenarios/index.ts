@@ -1,6 +1,6 @@
 /** The scenarios that every run of the simulator goes through. */
 
-import type { Scenario } from "../../../src/testing/index.ts";
+import type { Scenario, SimulateOptions } from "../../../src/testing/index.ts";
 import { jobs, recovery, timers } from "./jobs.ts";
 import { mailbox } from "./mailbox.ts";
 import { payments } from "./payments.ts";
@@ -9,7 +9,7 @@ import { transfers } from "./transfers.ts";
 
 export interface NamedScenario {
   readonly name: string;
-  readonly calm?: boolean;
+  readonly options?: SimulateOptions;
   readonly scenario: Scenario;
 }
 

@@ -30,6 +30,9 @@ export const jobs = {
   name: "one holder at a time, and work goes on",
   async scenario(world: World): Promise<void> {
     const { commits } = world.database;
+    const acknowledged = new Set<string>();
+    const written = new Set<string>();
+    let marks = 0;
     for (const name of ["w1", "w2", "w3"])
       world.process(
         name,
@@ -41,15 +44,16 @@ export const jobs = {
             concurrency: 2,
             work: async (held) => {
               for (let step = 1; step <= STEPS; step++) {
+                const mark = `mark ${++marks}`;
                 const left = await held.commit((record) => {
                   const job = record.value as Job;
-                  if (job.steps >= STEPS) return 0;
-                  record.append("step", { fence: held.fence });
+                  record.append("step", { fence: held.fence, mark });
                   record.write({ value: { ...job, steps: job.steps + 1 } });
                   return STEPS - job.steps - 1;
                 });
+                acknowledged.add(mark);
                 if (random() < 0.3) await sleep(random() * 2 * LEASE_MS);
-                if (left === 0) break;
+                if (left <= 0) break;
               }
               await held.rest(
                 () => null,
@@ -81,13 +85,18 @@ export const jobs = {
     await world.finish();
     checkCommits(world);
     const done = new Map<string, number>();
-    for (const { puts } of commits)
-      for (const { row, entries } of puts)
+    for (const { nowMs, puts } of commits)
+      for (const { was, row, entries } of puts) {
+        const isClaim = row.fence > (was?.fence ?? 0);
+        if (isClaim) world.check(row.dueMs === nowMs + LEASE_MS, `${row.key} was claimed without a full lease`);
         for (const { name, data } of entries) {
-          const { fence } = JSON.parse(data) as { fence: number };
+          const { fence, mark } = JSON.parse(data) as { fence: number; mark?: string };
+          if (mark !== undefined) written.add(mark);
           world.check(fence === row.fence, `${row.key}: "${name}" was written under fence ${fence} while ${row.fence} was valid`);
           if (name === "done") done.set(row.key, (done.get(row.key) ?? 0) + 1);
         }
+      }
+    for (const mark of acknowledged) world.check(written.has(mark), `${mark} was acknowledged and is not there`);
     for (const name of JOBS) world.check(done.get(name) === 2, `${name} was done ${done.get(name)} times in two rounds`);
   },
 };
@@ -160,7 +169,7 @@ export const recovery = {
 // Method: no faults; records that come due one after another, a worker that has nothing else to do.
 export const timers = {
   name: "what is due is claimed at its millisecond",
-  calm: true,
+  options: { calm: true, reorder: 0.7 },
   async scenario(world: World): Promise<void> {
     const late: number[] = [];
     const dueIn = Array.from({ length: 4 }, () => 1 + world.random.below(20_000));

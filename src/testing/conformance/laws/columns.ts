@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 import type { Key, Row } from "../../../kernel/contract.ts";
-import { at, blank, type Rule, range, rule, type Writer } from "../stage.ts";
+import { at, blank, type Rule, rule, type Writer } from "../stage.ts";
 
 const FULL: Partial<Row> = {
   version: 11,
@@ -88,8 +88,7 @@ const ALIKE: readonly Key[] = [
   at("a", "Space"),
   at("a", "space "),
   at("ea", "spac"),
-  at("", "spacea"),
-].filter(({ key }) => key !== "");
+];
 
 async function comesBack(writer: Writer, row: Row): Promise<Row> {
   const stored = await writer.makeOne(row);
@@ -99,8 +98,7 @@ async function comesBack(writer: Writer, row: Row): Promise<Row> {
 
 export const columns: readonly Rule[] = [
   rule("every column comes back as it was written", async (stage) => {
-    const [writer, other] = await stage.connectAll(2);
-    assert.ok(writer && other);
+    const [writer, other] = await stage.connectTwo();
     const full = await comesBack(writer, blank("full", FULL));
     await comesBack(writer, blank("blank"));
     assert.deepEqual(await other.readOne(full), full);
@@ -187,7 +185,6 @@ export const columns: readonly Rule[] = [
     const removed = await writer.remove(row, 9e14);
     assert.equal(removed.value, null);
     assert.deepEqual(await writer.readOne(row), removed);
-    assert.deepEqual((await writer.found(row)).rows.length, 1);
   }),
 
   rule("a row that is made again goes on with its numbers and its log", async (stage) => {
@@ -205,6 +202,5 @@ export const columns: readonly Rule[] = [
     );
     assert.deepEqual(await writer.listKeys(), ["k"]);
     assert.equal(await writer.sweep(), 0);
-    assert.equal(range(0, 2).length, again.head);
   }),
 ];

@@ -68,8 +68,7 @@ export const commits: readonly Rule[] = [
   }),
 
   rule("a stored row has a number above 0, and keeps it through every change", async (stage) => {
-    const [writer, other] = await stage.connectAll(2);
-    assert.ok(writer && other);
+    const [writer, other] = await stage.connectTwo();
     const row = await writer.makeOne(blank("k"));
     assert.ok(Number.isSafeInteger(row.id) && row.id > 0, `the id is ${row.id}`);
     const changed = await other.change(row, { value: "1" });
@@ -80,8 +79,7 @@ export const commits: readonly Rule[] = [
   }),
 
   rule("a row that moved refuses the whole batch, and nothing of it is written", async (stage) => {
-    const [writer, other] = await stage.connectAll(2);
-    assert.ok(writer && other);
+    const [writer, other] = await stage.connectTwo();
     const [stale, fresh] = await writer.make(blank("stale"), blank("fresh"));
     assert.ok(stale && fresh);
     await other.change(stale, { value: "moved" }, "moved");
@@ -97,8 +95,7 @@ export const commits: readonly Rule[] = [
   }),
 
   rule("a refused batch names every row that moved, and no other", async (stage) => {
-    const [writer, other] = await stage.connectAll(2);
-    assert.ok(writer && other);
+    const [writer, other] = await stage.connectTwo();
     const rows = await writer.make(blank("a"), blank("b"), blank("c"), blank("d", { space: "other" }));
     const [a, b, c, d] = rows;
     assert.ok(a && b && c && d);
@@ -110,8 +107,7 @@ export const commits: readonly Rule[] = [
   }),
 
   rule("an absent key is protected like one that is there: of two who make it, the second is refused", async (stage) => {
-    const [writer, other] = await stage.connectAll(2);
-    assert.ok(writer && other);
+    const [writer, other] = await stage.connectTwo();
     await writer.makeOne(blank("k", { value: "first" }), "first");
     for (const late of [other, writer]) await refuses(late, [making(blank("k", { value: "late" }), "late")], [at("k")]);
   }),
@@ -139,8 +135,7 @@ export const commits: readonly Rule[] = [
   }),
 
   rule("a decide that throws leaves nothing, its own error comes out, and the next batch goes through", async (stage) => {
-    const [writer, other] = await stage.connectAll(2);
-    assert.ok(writer && other);
+    const [writer, other] = await stage.connectTwo();
     const row = await writer.makeOne(blank("there"));
     const keys = [row, at("absent"), at("late")];
     const before = await pictureOf(other, keys);
@@ -179,8 +174,7 @@ export const commits: readonly Rule[] = [
   }),
 
   rule("decide gets one row for each key, in the order asked for, as last committed, null where there is none", async (stage) => {
-    const [writer, other] = await stage.connectAll(2);
-    assert.ok(writer && other);
+    const [writer, other] = await stage.connectTwo();
     const rows = await writer.make(blank("b"), blank("c"), blank("a"), blank("a", { space: "another" }));
     const [b] = rows;
     assert.ok(b);

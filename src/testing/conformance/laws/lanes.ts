@@ -98,8 +98,7 @@ export const lanes: readonly Rule[] = [
   }),
 
   rule("writers settle apart from each other", async (stage) => {
-    const [writer, other] = await stage.connectAll(2);
-    assert.ok(writer && other);
+    const [writer, other] = await stage.connectTwo();
     await writer.settle();
     await writer.makeOne(blank("mine"));
     const { sequence } = await writer.settle();
@@ -150,8 +149,7 @@ export const lanes: readonly Rule[] = [
   }),
 
   rule("settle is the last word on a batch that is under way", async (stage) => {
-    const [writer, other] = await stage.connectAll(2);
-    assert.ok(writer && other);
+    const [writer, other] = await stage.connectTwo();
     for (let n = 0; n < 10; n++) {
       const { epoch, sequence } = await writer.settle();
       const key = at(`k${n}`);

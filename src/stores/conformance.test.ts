@@ -1,0 +1,80 @@
+/**
+ * Goal: every store of this package keeps every law of the store contract.
+ * Method: the suite that users get, on a fresh database for each law. That each law can fail is shown beside the suite.
+ */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { nodePorts, wallMs } from "../node/ports.ts";
+import { type Difference, type Harness, storeConformance } from "../testing/conformance/conformance.ts";
+import { MemoryDatabase } from "./memory/memory.ts";
+import { openSqlite } from "./sqlite/sqlite.ts";
+
+function memory(lanes: number): () => Promise<Harness> {
+  return async () => {
+    let nowMs = 1_800_000_000_000;
+    const database = new MemoryDatabase(() => nowMs);
+    return {
+      connect: async (namespace = "default") => database.connect(namespace, { lanes }),
+      clock: {
+        advance: (ms) => {
+          nowMs += ms;
+        },
+        set: (ms) => {
+          nowMs = ms;
+        },
+      },
+      close: async () => {},
+    };
+  };
+}
+
+/** `moved` says whether the clock is one that the laws move, or the machine's own. */
+function sqlite(clock: "moved" | "real"): () => Promise<Harness> {
+  return async () => {
+    const folder = mkdtempSync(join(tmpdir(), "pawl-conformance-"));
+    let offsetMs = 0;
+    const storeMs = () => wallMs() + offsetMs;
+    const options = { path: join(folder, "pawl.db"), ports: nodePorts, wallMs: storeMs, patienceMs: 5000 };
+    const moving = {
+      advance: (ms: number) => {
+        offsetMs += ms;
+      },
+      set: (ms: number) => {
+        offsetMs = ms - wallMs();
+      },
+    };
+    return {
+      connect: (namespace = "default") => openSqlite({ ...options, namespace, durability: "process" }),
+      ...(clock === "moved" ? { clock: moving } : {}),
+      close: async () => rmSync(folder, { recursive: true, force: true }),
+    };
+  };
+}
+
+const CLOCK_IS_REAL: readonly Difference[] = [
+  {
+    law: "a clock that steps back turns no log around: stamps go back, versions and positions rise",
+    reason: "the machine's own clock is not for a test to set back",
+  },
+];
+
+const stores: readonly { name: string; open: () => Promise<Harness>; differences: readonly Difference[] }[] = [
+  { name: "memory", open: memory(1), differences: [] },
+  { name: "memory, with three lanes", open: memory(3), differences: [] },
+  { name: "SQLite", open: sqlite("moved"), differences: [] },
+  { name: "SQLite, on the machine's clock", open: sqlite("real"), differences: CLOCK_IS_REAL },
+];
+
+describe.each(stores)("$name", ({ open, differences }) => {
+  for (const law of storeConformance({ open, differences })) test(law.name, law.check);
+});
+
+test("a difference must name a law, and say why", () => {
+  const [difference] = CLOCK_IS_REAL;
+  const open = memory(1);
+  expect(() => storeConformance({ open, differences: [{ law: "no such law", reason: "none" }] })).toThrow(RangeError);
+  expect(() => storeConformance({ open, differences: [{ law: difference?.law ?? "", reason: " " }] })).toThrow(RangeError);
+});

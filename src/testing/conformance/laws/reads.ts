@@ -1,0 +1,85 @@
+/**
+ * Reads: what was committed, by whomever, and nothing else; in the order asked for; in one's own namespace.
+ */
+
+import assert from "node:assert/strict";
+import { at, blank, changing, type Rule, range, rule } from "../stage.ts";
+
+export const reads: readonly Rule[] = [
+  rule("a read answers in the order asked for, null where there is nothing, and twice if asked twice", async (stage) => {
+    const writer = await stage.connect();
+    const [c, a] = await writer.make(blank("c"), blank("a"), blank("b"));
+    assert.deepEqual(await writer.read(at("c"), at("none"), at("a"), at("c"), at("a", "other")), [c, null, a, c, null]);
+  }),
+
+  rule("nothing asked for, nothing answered", async (stage) => {
+    const writer = await stage.connect();
+    await writer.makeOne(blank("k", { kind: "mail", dueMs: 1 }));
+    assert.deepEqual(await writer.read(), []);
+    const page = await writer.due([]);
+    assert.deepEqual([page.keys, page.nextDueMs], [[], null]);
+    assert.deepEqual(await writer.list("", { space: "empty" }), []);
+  }),
+
+  rule("what was committed before is seen by every way of reading, whoever wrote it", async (stage) => {
+    const writers = await stage.connectAll(3);
+    let row = blank("k", { kind: "mail", dueMs: 1 });
+    for (let n = 0; n < 6; n++) {
+      const writer = writers[n % 3];
+      assert.ok(writer);
+      const said = `change ${n}`;
+      row =
+        n === 0
+          ? await writer.makeOne({ ...row, value: said }, said)
+          : await writer.change(row, { value: said, kind: said, dueMs: n }, said);
+      for (const reader of writers) {
+        assert.deepEqual(await reader.readOne(row), row);
+        assert.deepEqual(await reader.list(), [row]);
+        assert.equal((await reader.entries(row, n))[0]?.data, said);
+        assert.deepEqual(await reader.dueKeys([row.kind ?? ""]), ["k"]);
+        assert.deepEqual((await reader.found(row)).rows[0]?.version, row.version);
+      }
+    }
+  }),
+
+  rule("a read or a list of several rows sees a commit whole or not at all", async (stage) => {
+    const [writer, reader] = await stage.connectTwo();
+    let rows = await writer.make(...range(0, 5).map((n) => blank(`k${n}`, { value: "0" })));
+    let writing = true;
+    const write = async () => {
+      for (let n = 1; n <= 25; n++) rows = await writer.write(...rows.map((row) => changing(row, { value: String(n) })));
+      writing = false;
+    };
+    const look = async () => {
+      while (writing) {
+        const [read, list] = [await reader.read(...rows), await reader.list()];
+        for (const seen of [read, list]) {
+          assert.equal(seen.length, rows.length);
+          assert.equal(new Set(seen.map((row) => row?.value)).size, 1, "a commit was seen in part");
+        }
+      }
+    };
+    await Promise.all([write(), look()]);
+  }),
+
+  rule("namespaces do not see each other", async (stage) => {
+    const names = ["tenant", "Tenant", "tenant2", "tenan_", "%", "tenant "];
+    const writers = await Promise.all(names.map((name) => stage.connect(name)));
+    for (const [index, writer] of writers.entries()) {
+      assert.equal(await writer.readOne(at("k")), null);
+      await writer.makeOne(blank("k", { kind: "mail", dueMs: index + 1, value: String(index) }), `of ${index}`);
+      await writer.makeOne(blank(`own-${index}`, { kind: "later", dueMs: 8e14 + index }));
+    }
+    for (const [index, writer] of writers.entries()) {
+      assert.equal((await writer.readOne(at("k")))?.value, String(index));
+      assert.equal((await writer.found(at("k"))).rows[0]?.value, String(index));
+      assert.deepEqual(
+        (await writer.log(at("k"))).map(({ data }) => data),
+        [`of ${index}`],
+      );
+      assert.deepEqual(await writer.listKeys(), ["k", `own-${index}`]);
+      const { keys, nextDueMs } = await writer.due(["mail", "later"]);
+      assert.deepEqual([keys.map(({ key }) => key), nextDueMs], [["k"], 8e14 + index]);
+    }
+  }),
+];

@@ -1,0 +1,24 @@
+// Goal: the kernel keeps its promises under every fault there is: G1, G2, G6, G7, G10, G16, G17, G19 and G25 (GUARANTEES.md says
+// which scenario stands for which).
+// Method: at least 5,000 schedules over all scenarios, each run twice. `npm run simulate` does two hundred thousand.
+
+import { afterAll, expect, test } from "vitest";
+import { describe, neverStruck, simulate, type SimulationReport } from "../../src/testing/index.ts";
+import { scenarios } from "./scenarios/index.ts";
+
+const SCHEDULES = 5_040;
+const reports: SimulationReport[] = [];
+
+for (const { name, options, scenario } of scenarios)
+  test(name, { timeout: 120_000 }, async () => {
+    const report = await simulate(name, { ...options, seeds: SCHEDULES / scenarios.length }, scenario);
+    reports.push(report);
+    expect(report.portCalls / report.schedules).toBeGreaterThan(20);
+  });
+
+test("every fault struck", () => {
+  expect(reports.reduce((sum, report) => sum + report.schedules, 0)).toBeGreaterThanOrEqual(5_000);
+  expect(neverStruck(reports)).toEqual([]);
+});
+
+afterAll(() => console.log(describe(reports)));

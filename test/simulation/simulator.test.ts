@@ -1,0 +1,135 @@
+// Goal: the simulator itself does what its users rely on.
+
+import { expect, test } from "vitest";
+import { History, isLinearizable, simulate, SimulationError } from "../../src/testing/index.ts";
+import { register } from "./scenarios/register.ts";
+
+test("a seed that breaks is named, with its faults, its trace and how to run it again", async () => {
+  const broken = simulate("three in a row", { seeds: 50, crash: 0.3 }, async (world) => {
+    let lives = 0;
+    world.process("p", async ({ pawl }) => {
+      lives += 1;
+      await pawl.slot<number>("n", { initial: 0 }).update((n) => n + 1);
+      world.check(lives < 3, "it started three times");
+    });
+    await world.finish();
+  });
+  const error = await broken.catch((caught: unknown) => caught);
+  expect(error).toBeInstanceOf(SimulationError);
+  const { message, seed } = error as SimulationError;
+  expect(message).toContain(`"three in a row" broke under seed ${seed}: it started three times`);
+  expect(message).toContain("crash 0.300");
+  expect(message).toMatch(/p#\d+ commit: reply/);
+  expect(message).toContain(`PAWL_SEED=${seed}`);
+});
+
+test("code that takes its time from the machine is found", async () => {
+  const ambient = simulate("ambient", { seeds: 1 }, async (world) => {
+    world.process("p", async ({ pawl }) => {
+      await pawl.slot<number>("n").set(Date.now());
+    });
+    await world.finish();
+  });
+  await expect(ambient).rejects.toThrow(/Date\.now\(\) called .*simulator\.test\.ts/);
+});
+
+test("code that goes another way the second time is found", async () => {
+  let runs = 0;
+  const fickle = simulate("fickle", { seeds: 1, calm: true }, async (world) => {
+    runs += 1;
+    const times = runs;
+    world.process("p", async ({ pawl }) => {
+      for (let i = 0; i < times; i++) await pawl.slot<number>("n").set(i);
+    });
+    await world.finish();
+  });
+  await expect(fickle).rejects.toThrow("two runs of the seed differ");
+});
+
+test("a crash is silence: no finally runs", async () => {
+  let cleanedUp = 0;
+  const report = await simulate("silence", { seeds: 20, calm: true, crash: 0.2 }, async (world) => {
+    let lives = 0;
+    let ends = 0;
+    world.process("p", async ({ pawl }) => {
+      lives += 1;
+      try {
+        await pawl.slot<number>("n", { initial: 0 }).update((n) => n + 1);
+      } finally {
+        ends += 1;
+      }
+    });
+    await world.finish();
+    cleanedUp += ends;
+    world.check(ends === 1, `${ends} of ${lives} lives cleaned up`);
+  });
+  expect(report.struck.crash).toBeGreaterThan(0);
+  expect(cleanedUp).toBe(40);
+});
+
+test("what does not end after healing is named", async () => {
+  const stuck = simulate("stuck", { seeds: 1 }, async (world) => {
+    world.process("sleeper", () => new Promise(() => {}));
+    await world.finish();
+  });
+  await expect(stuck).rejects.toThrow("these did not come to an end: sleeper");
+});
+
+test("calm means that nothing strikes", async () => {
+  const report = await simulate("calm", { seeds: 20, calm: true }, async (world) => {
+    world.process("p", async ({ pawl }) => void (await pawl.slot<number>("n").set(1)));
+    await world.finish();
+  });
+  expect(Object.values(report.struck).every((count) => count === 0)).toBe(true);
+});
+
+const histories = [
+  {
+    law: "an answer that nothing explains is refused",
+    isFine: false,
+    run(history: History<{ op: "get" } | { op: "set"; value: number }, unknown>) {
+      history.end(history.begin({ op: "set", value: 1 }), { version: 1 });
+      history.end(history.begin({ op: "get" }), { value: 0, version: 0 });
+    },
+  },
+  {
+    law: "what overlaps may come in either order",
+    isFine: true,
+    run(history: History<{ op: "get" } | { op: "set"; value: number }, unknown>) {
+      const set = history.begin({ op: "set", value: 1 });
+      history.end(history.begin({ op: "get" }), { value: 0, version: 0 });
+      history.end(set, { version: 1 });
+    },
+  },
+  {
+    law: "an unknown one may have happened",
+    isFine: true,
+    run(history: History<{ op: "get" } | { op: "set"; value: number }, unknown>) {
+      history.begin({ op: "set", value: 1 });
+      history.end(history.begin({ op: "get" }), { value: 1, version: 1 });
+    },
+  },
+  {
+    law: "an unknown one may not have happened",
+    isFine: true,
+    run(history: History<{ op: "get" } | { op: "set"; value: number }, unknown>) {
+      history.begin({ op: "set", value: 1 });
+      history.end(history.begin({ op: "get" }), { value: 0, version: 0 });
+    },
+  },
+  {
+    law: "a refused one must not have happened",
+    isFine: false,
+    run(history: History<{ op: "get" } | { op: "set"; value: number }, unknown>) {
+      history.refused(history.begin({ op: "set", value: 1 }));
+      history.end(history.begin({ op: "get" }), { value: 1, version: 1 });
+    },
+  },
+];
+
+for (const { law, isFine, run } of histories)
+  test(`linearizability: ${law}`, () => {
+    const history = new History<{ op: "get" } | { op: "set"; value: number }, unknown>();
+    run(history);
+    expect(isLinearizable(history.operations, register)).toBe(isFine);
+  });
