@@ -30,13 +30,8 @@ function audit(file: string): boolean {
     ],
     [],
     ...checks.map(({ law, holds, found }): Line => {
-      const style = holds ? "green" : "red";
-      return [
-        ["  "],
-        [holds ? "✓" : "✗ FAILED", style],
-        [` ${law.padEnd(36)}`, holds ? "plain" : "bold"],
-        [found, "dim"],
-      ];
+      if (holds) return [["  "], ["✓", "green"], [` ${law.padEnd(36)}`], [found, "dim"]];
+      return [["  "], [`✗ ${law.padEnd(36)}`, "red"], ["FAILED", "bad"], [` ${found}`]];
     }),
     [],
     ...storyLines(hardestStory(evidence.log)),

@@ -16,11 +16,10 @@ export interface WorkerPlace {
 }
 
 export interface ChaosOptions {
-  readonly workers: () => readonly WorkerPlace[];
-  readonly webs: () => readonly Place<never>[];
+  readonly workers: readonly WorkerPlace[];
+  readonly webs: readonly Place<never>[];
   readonly lengthMs: number;
   readonly tell: (what: "killed" | "frozen" | "awake", sentence: string) => void;
-  readonly over: () => void;
 }
 
 const FIRST_KILL_MS = 900;
@@ -33,6 +32,8 @@ const FREEZE_EVERY_MS = 6_000;
 const ASK_AGAIN_MS = 500;
 /** Past the end of the lease, and long enough for others to take over and finish. */
 const FROZEN_MS = LEASE_MS + 1_000;
+/** If nobody takes over, it wakes up all the same. */
+const FROZEN_AT_MOST_MS = 5 * FROZEN_MS;
 
 export class Chaos {
   readonly #options: ChaosOptions;
@@ -40,13 +41,14 @@ export class Chaos {
   readonly #timers = new Set<NodeJS.Timeout>();
   #killCount = 0;
   #nextFreezeAtMs: number;
+  #frozenCount = 0;
+  readonly #takenOver = new Set<string>();
 
   constructor(options: ChaosOptions) {
     this.#options = options;
     this.#endMs = performance.now() + options.lengthMs;
     this.#nextFreezeAtMs = performance.now() + FIRST_FREEZE_MS;
     this.#again(FIRST_KILL_MS, KILL_EVERY_MS, () => this.#kill());
-    this.#later(options.lengthMs + FROZEN_MS, options.over);
     // Windows knows neither SIGSTOP nor SIGCONT.
     if (process.platform !== "win32") this.#again(ASK_AGAIN_MS, [ASK_AGAIN_MS, ASK_AGAIN_MS], () => this.#freeze());
   }
@@ -70,13 +72,13 @@ export class Chaos {
   #kill(): void {
     this.#killCount += 1;
     if (this.#killCount % WEB_TURN === 0) {
-      const web = anyOf(this.#options.webs().filter(({ state }) => state === "working"));
+      const web = anyOf(this.#options.webs.filter(({ state }) => state === "working"));
       if (web === undefined) return;
       this.#options.tell("killed", `${web.name} (pid ${web.pid})`);
       web.kill();
       return;
     }
-    const working = this.#options.workers().filter(({ place }) => place.state === "working");
+    const working = this.#options.workers.filter(({ place }) => place.state === "working");
     const victim = anyOf(working.filter(({ inHand }) => inHand.length > 0)) ?? anyOf(working);
     if (victim === undefined) return;
     const { place, inHand } = victim;
@@ -87,18 +89,40 @@ export class Chaos {
   /** Asks a worker to freeze; it does when it has an order in hand, and says so. */
   #freeze(): void {
     if (performance.now() < this.#nextFreezeAtMs) return;
-    anyOf(this.#options.workers().filter(({ place }) => place.state === "working"))?.place.tell({ is: "freeze" });
+    anyOf(this.#options.workers.filter(({ place }) => place.state === "working"))?.place.tell({ is: "freeze" });
   }
 
   /** A worker has said that it freezes now. */
   froze({ place, inHand }: WorkerPlace): void {
     this.#nextFreezeAtMs = performance.now() + FREEZE_EVERY_MS;
+    this.#frozenCount += 1;
     place.is("frozen");
     this.#options.tell("frozen", `${place.name} (pid ${place.pid}) with ${countOf(inHand.length)} in hand`);
-    this.#later(FROZEN_MS, () => {
-      this.#options.tell("awake", `${place.name} (pid ${place.pid}) goes on as if nothing had happened`);
-      place.thaw();
-    });
+    const sinceMs = performance.now();
+    for (const order of inHand) this.#takenOver.delete(order);
+    this.#later(FROZEN_MS, () => this.#thaw(place, inHand, sinceMs));
+  }
+
+  /** Wakes it up once somebody has taken over, so that it comes too late. */
+  #thaw(place: Place<never>, orders: readonly string[], sinceMs: number): void {
+    const isLate = orders.some((order) => this.#takenOver.has(order));
+    if (!isLate && performance.now() - sinceMs < FROZEN_AT_MOST_MS) {
+      this.#later(100, () => this.#thaw(place, orders, sinceMs));
+      return;
+    }
+    this.#frozenCount -= 1;
+    this.#options.tell("awake", `${place.name} (pid ${place.pid}) goes on as if nothing had happened`);
+    place.thaw();
+  }
+
+  /** A worker has said that it goes on with an order of another. */
+  tookOver(order: string): void {
+    this.#takenOver.add(order);
+  }
+
+  /** Nobody will be killed any more, and nobody is frozen. */
+  get isOver(): boolean {
+    return performance.now() >= this.#endMs && this.#frozenCount === 0;
   }
 
   stop(): void {

@@ -9,7 +9,7 @@
  * - `audit.ts` gives the verdict in the end, in a process of its own.
  *
  * Promises: exit code 0 only if every check of the verdict holds and no process ended by itself; no process and, unless
- * asked for, no file is left behind, also after Ctrl-C.
+ * asked for or needed to see what went wrong, no file is left behind, also after Ctrl-C.
  */
 
 import { spawnSync } from "node:child_process";
@@ -37,21 +37,26 @@ async function main(): Promise<number> {
   const folder = options.db === undefined ? mkdtempSync(join(tmpdir(), "pawl-demo-")) : undefined;
   const database = resolve(options.db ?? join(folder ?? "", "shop.db"));
   const show = new Show({ database, seconds: options.seconds });
+  let isKept = options.db !== undefined || options.keep;
   // Runs whatever ends the program, an error and Ctrl-C included.
   process.once("exit", () => {
     show.end();
-    if (folder !== undefined && !options.keep) rmSync(folder, { recursive: true, force: true });
+    if (folder !== undefined && !isKept) rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
   });
   for (const [signal, code] of Object.entries({ SIGINT: 130, SIGTERM: 143, SIGHUP: 129 }))
     process.once(signal, () => process.exit(code));
   await show.run();
-  const audit = spawnSync(process.execPath, [...process.execArgv, join(import.meta.dirname, "audit.ts"), database], {
-    stdio: "inherit",
-  });
-  const { accidents } = show;
-  print(process.stdout, accidentLines(accidents));
-  print(process.stdout, farewell(folder === undefined || options.keep ? database : undefined));
-  return audit.status === 0 && accidents.length === 0 ? 0 : 1;
+  const isRight = audit(database) && show.accidents.length === 0;
+  // What went wrong is worth looking at.
+  if (!isRight) isKept = true;
+  print(process.stdout, [...accidentLines(show.accidents), ...farewell(isKept ? database : undefined)]);
+  return isRight ? 0 : 1;
+}
+
+/** Has the run judged by a process that took no part in it. */
+function audit(database: string): boolean {
+  const args = [...process.execArgv, join(import.meta.dirname, "audit.ts"), database];
+  return spawnSync(process.execPath, args, { stdio: "inherit" }).status === 0;
 }
 
 interface Options {
@@ -62,8 +67,8 @@ interface Options {
 
 /** The options, or what to say instead of running. */
 function readOptions(): Options | string {
-  const { values, complaint } = parseOptions();
-  if (values === undefined) return `${complaint}\n\n${USAGE}`;
+  const values = parseOptions();
+  if (typeof values === "string") return `${values}\n\n${USAGE}`;
   if (values.help === true) return USAGE;
   const seconds = Number(values.seconds ?? 60);
   if (!(seconds >= 3 && seconds <= 3_600)) return "--seconds must be a number from 3 to 3600";
@@ -80,9 +85,9 @@ function parseOptions() {
         keep: { type: "boolean" },
         help: { type: "boolean", short: "h" },
       },
-    });
+    }).values;
   } catch (error) {
-    return { complaint: error instanceof Error ? error.message : String(error) };
+    return error instanceof Error ? error.message : String(error);
   }
 }
 
@@ -97,19 +102,13 @@ function accidentLines(accidents: readonly string[]): readonly Line[] {
 
 /** How to see for oneself, and where to go on. */
 function farewell(kept: string | undefined): readonly Line[] {
-  const look: Line[] =
+  const look: Line =
     kept === undefined
-      ? [[["  Look for yourself  ", "dim"], ["npm start -- --keep"], ["  keeps the database of the next run", "dim"]]]
-      : [
-          [["  Look for yourself  ", "dim"], [`npx node demo/look.ts ${kept}`]],
-          [
-            ["                     "],
-            [`npx node demo/look.ts ${kept} "select * from pawl_past where name = 'started'"`],
-          ],
-        ];
+      ? [["npm start -- --keep"], ["  keeps the database of the next run", "dim"]]
+      : [[`npx node demo/look.ts ${kept}`], ['  and any "select …"', "dim"]];
   return [
     [],
-    ...look,
+    [["  Look for yourself  ", "dim"], ...look],
     [["  See how it works   ", "dim"], ["demo/shop.ts"], ["  the three decisions that the shop is made of", "dim"]],
     [["  Read on            ", "dim"], ["README.md"]],
     [],

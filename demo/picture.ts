@@ -98,7 +98,8 @@ function titleLine({ elapsedMs, lengthMs }: Scene, width: number): Line {
   return [["  "], [" PAWL ", "good"], [`  ${title}`, "bold"], [right(time, width - 10 - title.length)]];
 }
 
-function introOf({ orderCount, processes, calm }: Scene): string {
+function introOf({ elapsedMs, orderCount, processes, calm }: Scene): string {
+  if (processes.some(({ state }) => state === "starting") && elapsedMs === 0) return "The processes are starting.";
   if (calm) return "The killing is over, and what it left behind is being finished.";
   return `${count(orderCount)} orders, one SQLite file, ${processes.length} processes, one killed (-9) every second.`;
 }

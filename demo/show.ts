@@ -49,12 +49,13 @@ export class Show {
   readonly #database: string;
   readonly #seconds: number;
   readonly #orderCount: number;
-  readonly #startMs = performance.now();
   readonly #screen = isScreen(process.stdout) ? new Screen(process.stdout) : undefined;
   readonly #workers: WorkerSeat[] = [];
   readonly #webs: WebSeat[] = [];
   readonly #news: News[] = [];
-  #calm = false;
+  #startMs: number | undefined;
+  #chaos: Chaos | undefined;
+  #provider: Provider | undefined;
 
   constructor(options: { database: string; seconds: number }) {
     this.#database = options.database;
@@ -71,64 +72,67 @@ export class Show {
     const ledgers = makeLedgers(this.#database);
     // Makes the file, so that it can be read before anybody has written.
     await (await open(this.#database)).close();
-    const chaos = new Chaos({
-      workers: () => this.#workers,
-      webs: () => this.#webs.map(({ place }) => place),
-      lengthMs: 1000 * CHAOS_SHARE * this.#seconds,
-      tell: (what, sentence) => this.#tell(what, sentence),
-      over: () => {
-        this.#calm = true;
-      },
-    });
-    const provider = new Provider({
-      ledger: join(ledgers, PROVIDER_LEDGER),
-      doorCount: WEBS,
-      deliver: (door, order) => {
-        const place = this.#webs[door]?.place;
-        if (place?.state === "working") place.tell({ is: "order", ...order });
-        return place?.state === "working";
-      },
-      orderCount: this.#orderCount,
-      lengthMs: 1000 * ORDERING_SHARE * this.#seconds,
-    });
-    for (let i = 0; i < WORKERS; i++) this.#workers.push(this.#startWorker(i + 1, ledgers, chaos));
-    for (let i = 0; i < WEBS; i++) this.#webs.push(this.#startWeb(i, provider));
+    for (let i = 0; i < WORKERS; i++) this.#workers.push(this.#startWorker(i + 1, ledgers));
+    for (let i = 0; i < WEBS; i++) this.#webs.push(this.#startWeb(i));
     const db = openReadOnly(this.#database);
     await this.#watch(db, ledgers);
-    provider.stop();
-    chaos.stop();
+    this.#provider?.stop();
+    this.#chaos?.stop();
     await Promise.all(this.#places().map((place) => place.stop()));
     this.#screen?.leave();
     print(process.stdout, drawEnd(this.#scene(tallyOf(readEvidence(db, ledgers)))));
     db.close();
   }
 
+  /** The first order is made and the clock starts when everybody is there. */
+  #begin(ledgers: string): void {
+    this.#startMs = performance.now();
+    this.#chaos = new Chaos({
+      workers: this.#workers,
+      webs: this.#webs.map(({ place }) => place),
+      lengthMs: 1000 * CHAOS_SHARE * this.#seconds,
+      tell: (what, sentence) => this.#tell(what, sentence),
+    });
+    this.#provider = new Provider({
+      ledger: join(ledgers, PROVIDER_LEDGER),
+      doorCount: WEBS,
+      deliver: (door, order) => {
+        const place = this.#webs[door]?.place;
+        if (place?.state !== "working") return false;
+        place.tell({ is: "order", ...order });
+        return true;
+      },
+      orderCount: this.#orderCount,
+      lengthMs: 1000 * ORDERING_SHARE * this.#seconds,
+    });
+  }
+
   /** Shows what happens, until every order is charged or nobody would wait any longer. */
   async #watch(db: DatabaseSync, ledgers: string): Promise<void> {
-    const giveUpAtMs = 1000 * this.#seconds + PATIENCE_MS;
-    let tally: Tally | undefined;
+    const giveUpAtMs = performance.now() + 1000 * this.#seconds + PATIENCE_MS;
+    let tally = tallyOf(readEvidence(db, ledgers));
     let readAtMs = 0;
     let briefAtMs = 0;
-    for (let doneAtMs: number | undefined; ; await sleep(FRAME_MS)) {
-      const elapsedMs = this.#elapsedMs();
-      if (tally === undefined || elapsedMs - readAtMs >= READ_MS) {
+    let doneAtMs: number | undefined;
+    for (; performance.now() < giveUpAtMs; await sleep(FRAME_MS)) {
+      if (this.#chaos === undefined && this.#places().every(({ state }) => state === "working")) this.#begin(ledgers);
+      const nowMs = performance.now();
+      if (nowMs - readAtMs >= READ_MS) {
         tally = tallyOf(readEvidence(db, ledgers));
-        readAtMs = elapsedMs;
+        readAtMs = nowMs;
       }
       const scene = this.#scene(tally);
       if (this.#screen !== undefined) this.#screen.draw(drawPicture(scene, this.#screen));
-      else if (elapsedMs - briefAtMs >= BRIEF_MS) {
+      else if (nowMs - briefAtMs >= BRIEF_MS) {
         print(process.stdout, [drawBrief(scene)]);
-        briefAtMs = elapsedMs;
+        briefAtMs = nowMs;
       }
-      if (tally.charged >= this.#orderCount && this.#calm) doneAtMs ??= elapsedMs;
-      const lastLookMs = this.#screen === undefined ? 0 : LAST_LOOK_MS;
-      if (doneAtMs !== undefined && elapsedMs - doneAtMs >= lastLookMs) return;
-      if (elapsedMs >= giveUpAtMs) return;
+      if (tally.charged >= this.#orderCount && this.#chaos?.isOver) doneAtMs ??= nowMs;
+      if (doneAtMs !== undefined && nowMs - doneAtMs >= (this.#screen === undefined ? 0 : LAST_LOOK_MS)) return;
     }
   }
 
-  #startWorker(number: number, ledgers: string, chaos: Chaos): WorkerSeat {
+  #startWorker(number: number, ledgers: string): WorkerSeat {
     const name = `worker ${number}`;
     const seat: WorkerSeat = {
       inHand: [],
@@ -151,13 +155,14 @@ export class Show {
               seat.charged += 1;
               break;
             case "taken over":
+              this.#chaos?.tookOver(message.order);
               this.#tellTakeOver(name, message.order);
               break;
             case "refused":
               this.#tell("refused", `${name} came too late with ${message.order}: it has a new holder`);
               break;
             case "freezing":
-              chaos.froze(seat);
+              this.#chaos?.froze(seat);
               break;
           }
         },
@@ -166,7 +171,7 @@ export class Show {
     return seat;
   }
 
-  #startWeb(door: number, provider: Provider): WebSeat {
+  #startWeb(door: number): WebSeat {
     const seat: WebSeat = {
       placed: 0,
       place: new Place<FromWeb>({
@@ -176,7 +181,7 @@ export class Show {
         hear: (message) => {
           if (message.is === "ready") seat.place.is("working");
           else if (message.isNew) seat.placed += 1;
-          provider.hear(door, message);
+          this.#provider?.hear(door, message);
         },
       }),
     };
@@ -208,12 +213,12 @@ export class Show {
         ...this.#workers.map(({ place, inHand, charged }) => viewOf(place, inHand, ["charged", charged])),
       ],
       news: this.#news,
-      calm: this.#calm,
+      calm: this.#chaos?.isOver === true,
     };
   }
 
   #elapsedMs(): number {
-    return performance.now() - this.#startMs;
+    return this.#startMs === undefined ? 0 : performance.now() - this.#startMs;
   }
 
   #places(): readonly Place<never>[] {

@@ -84,7 +84,7 @@ export function judge(evidence: Evidence, integrity: string): readonly Check[] {
     {
       law: "the balance is right to the cent",
       holds: evidence.balanceCents === total && wrongPrice.length === 0,
-      found: `${money(evidence.balanceCents)}; the provider counts ${money(total)}`,
+      found: `${money(evidence.balanceCents)} here, ${money(total)} ordered`,
     },
     {
       law: "no duplicate made a second order",

@@ -12,7 +12,7 @@ import { fork } from "node:child_process";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { describe, neverStruck, simulate, type SimulationReport } from "../src/testing/index.ts";
+import { describe, neverStruck, type SimulationReport, simulate } from "../src/testing/index.ts";
 import { scenarios } from "../test/simulation/scenarios/index.ts";
 
 /** A share small enough that the processes end together. */
@@ -37,12 +37,14 @@ else work();
 
 async function lead(): Promise<void> {
   const chosen = scenarios.filter(({ name }) => name.includes(values.scenario));
-  if (chosen.length === 0) throw new Error(`there is no scenario "${values.scenario}": ${scenarios.map((s) => s.name).join("; ")}`);
+  if (chosen.length === 0)
+    throw new Error(`there is no scenario "${values.scenario}": ${scenarios.map((s) => s.name).join("; ")}`);
   const each = Math.ceil(Number(values.schedules) / chosen.length);
   const first = Number(values["first-seed"]);
   const shares: Share[] = [];
   for (let seed = 0; seed < each; seed += SHARE)
-    for (const { name } of chosen) shares.push({ scenario: name, firstSeed: first + seed, seeds: Math.min(SHARE, each - seed) });
+    for (const { name } of chosen)
+      shares.push({ scenario: name, firstSeed: first + seed, seeds: Math.min(SHARE, each - seed) });
   const reports: SimulationReport[] = [];
   const startedMs = performance.now();
   const total = shares.length;
@@ -59,7 +61,10 @@ async function lead(): Promise<void> {
         if (answer.report !== undefined) reports.push(answer.report);
         broken ??= answer.broken;
         const done = total - shares.length;
-        if (done % 40 === 0) console.log(`${Math.round((done / total) * 100)} % after ${Math.round((performance.now() - startedMs) / 1000)} s`);
+        if (done % 40 === 0)
+          console.log(
+            `${Math.round((done / total) * 100)} % after ${Math.round((performance.now() - startedMs) / 1000)} s`,
+          );
         next();
       });
       child.on("exit", (code) => {
@@ -69,7 +74,12 @@ async function lead(): Promise<void> {
       next();
     });
   await Promise.all(Array.from({ length: availableParallelism() }, worker));
-  const merged = chosen.map(({ name }) => merge(name, reports.filter((report) => report.name === name)));
+  const merged = chosen.map(({ name }) =>
+    merge(
+      name,
+      reports.filter((report) => report.name === name),
+    ),
+  );
   console.log(describe(merged));
   const seconds = Math.round((performance.now() - startedMs) / 1000);
   const schedules = merged.reduce((sum, report) => sum + report.schedules, 0);
@@ -98,7 +108,10 @@ function merge(name: string, reports: readonly SimulationReport[]): SimulationRe
       schedules: sum.schedules + report.schedules,
       portCalls: sum.portCalls + report.portCalls,
       struck: Object.fromEntries(
-        Object.entries(report.struck).map(([fault, count]) => [fault, count + (sum.struck[fault as keyof typeof sum.struck] ?? 0)]),
+        Object.entries(report.struck).map(([fault, count]) => [
+          fault,
+          count + (sum.struck[fault as keyof typeof sum.struck] ?? 0),
+        ]),
       ) as SimulationReport["struck"],
     }),
     { name, schedules: 0, portCalls: 0, struck: {} as SimulationReport["struck"] },

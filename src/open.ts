@@ -11,7 +11,15 @@ import { Kernel } from "./kernel/kernel.ts";
 import type { Ports } from "./kernel/ports.ts";
 import { nodePorts, wallMs } from "./node/ports.ts";
 import { trapAmbient } from "./node/trap.ts";
-import { type AnySlot, listSlots, Slot, type SlotListOptions, type SlotPage, type Sync, type TxSlot } from "./slot/slot.ts";
+import {
+  type AnySlot,
+  listSlots,
+  Slot,
+  type SlotListOptions,
+  type SlotPage,
+  type Sync,
+  type TxSlot,
+} from "./slot/slot.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
 
@@ -97,10 +105,7 @@ export class Pawl {
    * The decision must be pure: no `await`, no I/O, no ambient time or chance. It may run more than once; `tx.nowMs`, `tx.uuid()`
    * and `tx.random()` are safe. Naming the slots it `touches` saves a run.
    */
-  async transact<T>(
-    decide: (tx: Tx) => Sync<T>,
-    options?: { readonly touches?: readonly AnySlot[] },
-  ): Promise<T> {
+  async transact<T>(decide: (tx: Tx) => Sync<T>, options?: { readonly touches?: readonly AnySlot[] }): Promise<T> {
     const keys = options?.touches?.map(touched) ?? [];
     return this.kernel.transact((tx) => decide(new Tx(tx)) as T, keys);
   }

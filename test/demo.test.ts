@@ -87,7 +87,9 @@ describe("the demonstration", () => {
   });
 });
 
-const numberAfter = (text: string, label: string): number => Number(new RegExp(`${label} +([\\d,]+)`).exec(text)?.[1]);
+/** The number at the end of a line, after this label. */
+const numberAfter = (text: string, label: string): number =>
+  Number(new RegExp(`${label} +([\\d,]+)$`, "m").exec(text)?.[1]);
 
 describe("the verdict", () => {
   it("an honest run passes every check", async () => {

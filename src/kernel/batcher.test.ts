@@ -139,10 +139,13 @@ describe("group commit", () => {
     const mebibyte = "x".repeat(1024 * 1024 - 2);
     const ranIn: number[] = [];
     const calls = Array.from({ length: 20 }, (_, i) =>
-      kernel.transact((tx) => {
-        ranIn.push(store.batches.length);
-        tx.record(address("n", String(i))).write({ value: mebibyte });
-      }, [address("n", String(i))]),
+      kernel.transact(
+        (tx) => {
+          ranIn.push(store.batches.length);
+          tx.record(address("n", String(i))).write({ value: mebibyte });
+        },
+        [address("n", String(i))],
+      ),
     );
     await Promise.all(calls);
     expect(store.batches.length).toBe(3);
@@ -219,7 +222,12 @@ describe("a store that fails", () => {
     const calls = [add(a), add(b), add(poison), add(c)].map((decide, i) =>
       codeOf(kernel.transact(decide, [[a, b, poison, c][i] as Address])),
     );
-    expect(await Promise.all(calls)).toEqual([{ notRefused: 1 }, { notRefused: 1 }, "store_refused", { notRefused: 1 }]);
+    expect(await Promise.all(calls)).toEqual([
+      { notRefused: 1 },
+      { notRefused: 1 },
+      "store_refused",
+      { notRefused: 1 },
+    ]);
     expect(store.batches.map((batch) => batch.lock.length)).toEqual([4, 1, 1, 1, 1]);
     expect(await kernel.transact(add(a), [a])).toBe(2);
   });
@@ -516,7 +524,9 @@ describe("lanes", () => {
     });
     await clock.finish(Promise.all(calls));
     for (const lane of [0, 1]) {
-      const marks = store.batches.filter((batch) => batch.lane === lane).map(({ epoch, sequence }) => [epoch, sequence]);
+      const marks = store.batches
+        .filter((batch) => batch.lane === lane)
+        .map(({ epoch, sequence }) => [epoch, sequence]);
       expect(marks.length).toBeGreaterThan(3);
       for (const [i, [epoch = 0, sequence = 0]] of marks.entries()) {
         const [epochBefore = 0, sequenceBefore = 0] = marks[i - 1] ?? [0, 0];
@@ -608,10 +618,13 @@ describe("known rows", () => {
     await hold(kernel, a);
     await peer().transact(add(a), [a]);
     const looks = kernel.transactHeld((tx) => tx.record(a).version, a);
-    const copies = kernel.transact((tx) => {
-      const into = tx.record(b);
-      into.write({ value: tx.record(a).value });
-    }, [b]);
+    const copies = kernel.transact(
+      (tx) => {
+        const into = tx.record(b);
+        into.write({ value: tx.record(a).value });
+      },
+      [b],
+    );
     await Promise.all([looks, copies]);
     expect(await sumOf(kernel, b)).toBe(2);
   });
@@ -694,9 +707,12 @@ describe("too many keys", () => {
 
   test("a decision that has too many harms no other of its batch", async () => {
     const { kernel } = bench();
-    const many = kernel.transact((tx) => {
-      for (const at of keys) tx.record(at);
-    }, keys.slice(0, 999));
+    const many = kernel.transact(
+      (tx) => {
+        for (const at of keys) tx.record(at);
+      },
+      keys.slice(0, 999),
+    );
     const other = kernel.transact(add(a), [a]);
     expect(await codeOf(many)).toBe("too_many_keys");
     expect(await other).toBe(1);

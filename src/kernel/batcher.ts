@@ -11,7 +11,16 @@
  * decision's throw or poison reaches only its own caller; a record is in at most one flight of this process.
  */
 
-import { type Found, type Key, keyText, type Put, type Receipt, type Row, type Store, type Verdict } from "./contract.ts";
+import {
+  type Found,
+  type Key,
+  keyText,
+  type Put,
+  type Receipt,
+  type Row,
+  type Store,
+  type Verdict,
+} from "./contract.ts";
 import { type Address, Cell, type Decision, type Encoding, type Outcome, runDecision, type Tape } from "./decision.ts";
 import { ClosedError, StoreError, TooManyKeysError } from "./errors.ts";
 import { type Ports, pause } from "./ports.ts";
@@ -147,8 +156,7 @@ export class Batcher {
       const submission = this.#queue[index] as Submission;
       const first = flight[0];
       const fits =
-        first === undefined ||
-        (!first.alone && !submission.alone && (!apart || first.known === submission.known));
+        first === undefined || (!first.alone && !submission.alone && (!apart || first.known === submission.known));
       // A decision that must wait for its records lets those behind it pass: they touch others, or wait as well.
       if (fits && !this.#isFlying(submission.keys)) flight.push(submission);
       else passed.push(submission);

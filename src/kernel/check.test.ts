@@ -232,17 +232,38 @@ describe("durations", () => {
   ])("%j is a lease", (lease, ms) => {
     expect(checkLease(lease, "the lease")).toBe(ms);
   });
-  test.each([0, 9, -1, DAY_MS + 1, "10 years", "3650 days", Number.NaN, Number.POSITIVE_INFINITY, "30", null, undefined])(
-    "%s is no lease",
-    (lease) => {
-      expect(refusalOf(() => checkLease(lease, "the lease"))).toMatchObject({ code: "invalid_duration" });
-    },
-  );
+  test.each([
+    0,
+    9,
+    -1,
+    DAY_MS + 1,
+    "10 years",
+    "3650 days",
+    Number.NaN,
+    Number.POSITIVE_INFINITY,
+    "30",
+    null,
+    undefined,
+  ])("%s is no lease", (lease) => {
+    expect(refusalOf(() => checkLease(lease, "the lease"))).toMatchObject({ code: "invalid_duration" });
+  });
 });
 
 describe("the order of UTF-8 bytes", () => {
   // Letters on both sides of each border: of lengths in bytes, of the surrogates, of the 16-bit range.
-  const letters = ["a", "b", "\u007f", "\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\u{10000}", "\u{10ffff}"];
+  const letters = [
+    "a",
+    "b",
+    "\u007f",
+    "\u0080",
+    "\u07ff",
+    "\u0800",
+    "\ud7ff",
+    "\ue000",
+    "\uffff",
+    "\u{10000}",
+    "\u{10ffff}",
+  ];
   const text = fc.array(fc.constantFrom(...letters), { maxLength: 4 }).map((parts) => parts.join(""));
   const bytes = (a: string, b: string) => Math.sign(Buffer.compare(Buffer.from(a), Buffer.from(b)));
 

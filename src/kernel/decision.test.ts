@@ -5,7 +5,14 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { bench, codeOf, countingChance, type ScriptedStore, storeError, unhandledDuring } from "../../test/kernel.fixture.ts";
+import {
+  bench,
+  codeOf,
+  countingChance,
+  type ScriptedStore,
+  storeError,
+  unhandledDuring,
+} from "../../test/kernel.fixture.ts";
 import { trapAmbient } from "../node/trap.ts";
 import { DELETED_KEPT_MS, type Row } from "./contract.ts";
 import { type Address, address, type Decision, type Tx } from "./decision.ts";
@@ -27,7 +34,12 @@ async function valueOf(kernel: Kernel, at: Address): Promise<unknown> {
 }
 
 /** Runs the decisions in one batch, in this order. */
-async function together(kernel: Kernel, store: ScriptedStore, keys: readonly Address[], decisions: Decision<unknown>[]) {
+async function together(
+  kernel: Kernel,
+  store: ScriptedStore,
+  keys: readonly Address[],
+  decisions: Decision<unknown>[],
+) {
   const before = store.batches.length;
   const answers = await Promise.allSettled(decisions.map((decide) => kernel.transact(decide, keys)));
   expect(store.batches.length - before, "batches").toBe(1);
@@ -117,12 +129,15 @@ describe("the decisions of a batch", () => {
 
   test("several writes of one decision are one version", async () => {
     const { kernel } = bench();
-    await kernel.transact((tx) => {
-      put(tx, a, 1);
-      put(tx, a, 2);
-      tx.record(a).write({ status: "on" });
-      tx.record(a).append("x", 1);
-    }, [a]);
+    await kernel.transact(
+      (tx) => {
+        put(tx, a, 1);
+        put(tx, a, 2);
+        tx.record(a).write({ status: "on" });
+        tx.record(a).append("x", 1);
+      },
+      [a],
+    );
     expect(await rowOf(kernel, a)).toMatchObject({ version: 1, value: "2", status: "on", head: 1 });
   });
 
@@ -132,9 +147,10 @@ describe("the decisions of a batch", () => {
     await kernel.transact((tx) => tx.record(a).write({ value: 1, ...all }), [a]);
     await kernel.transact((tx) => tx.record(a).write({ status: null }), [a]);
     expect(await rowOf(kernel, a)).toMatchObject({ ...all, status: null, value: "1", version: 2 });
-    await kernel.transact((tx) => tx.record(a).write({ dueMs: null, holder: null, kind: null, fence: 0, wakes: 0, tries: 0 }), [
-      a,
-    ]);
+    await kernel.transact(
+      (tx) => tx.record(a).write({ dueMs: null, holder: null, kind: null, fence: 0, wakes: 0, tries: 0 }),
+      [a],
+    );
     const none = { kind: null, dueMs: null, holder: null, fence: 0, wakes: 0, tries: 0 };
     expect(await rowOf(kernel, a)).toMatchObject({ ...none, value: "1", version: 3 });
   });
@@ -156,9 +172,12 @@ describe("the decisions of a batch", () => {
       put(tx, a, "real");
     };
     const answers = Promise.allSettled([
-      kernel.transact((tx) => {
-        leaked = tx;
-      }, [a]),
+      kernel.transact(
+        (tx) => {
+          leaked = tx;
+        },
+        [a],
+      ),
       kernel.transact(late, [a]),
     ]);
     while (leaked === undefined) await new Promise(setImmediate);
@@ -190,11 +209,14 @@ describe("values", () => {
   test("what a decision wrote is frozen too when it reads it back, and later changes to the original do not count", async () => {
     const { kernel } = bench();
     const mine = { n: 1 };
-    const seen = await kernel.transact((tx) => {
-      put(tx, a, mine);
-      const written = tx.record(a).value;
-      return [Object.isFrozen(written), written === mine];
-    }, [a]);
+    const seen = await kernel.transact(
+      (tx) => {
+        put(tx, a, mine);
+        const written = tx.record(a).value;
+        return [Object.isFrozen(written), written === mine];
+      },
+      [a],
+    );
     mine.n = 2;
     expect(seen).toEqual([true, false]);
     expect(await valueOf(kernel, a)).toEqual({ n: 1 });
@@ -205,11 +227,31 @@ describe("values", () => {
     ["a Set", new Set([1]), (value: Set<number>) => value.add(2)],
     ["a Date", new Date(0), (value: Date) => value.setTime(1)],
     ["bytes", new Uint8Array([1]), (value: Uint8Array) => value.fill(2)],
-    ["a Map in an object", { deep: [new Map([["n", 1]])] }, (value: { deep: Map<string, number>[] }) => value.deep[0]?.set("n", 2)],
-    ["an object in a Map", new Map([["n", { x: 1 }]]), (value: Map<string, { x: number }>) => Object.assign(value.get("n") ?? {}, { x: 2 })],
-    ["an object in a Set", new Set([{ x: 1 }]), (value: Set<{ x: number }>) => Object.assign([...value][0] ?? {}, { x: 2 })],
-    ["the cause of an Error", new Error("no", { cause: { x: 1 } }), (value: Error) => Object.assign(value.cause as object, { x: 2 })],
-    ["an Error", Object.assign(new Error("no"), { code: 1 }), (value: Error) => Object.assign(value, { code: 2, message: "yes" })],
+    [
+      "a Map in an object",
+      { deep: [new Map([["n", 1]])] },
+      (value: { deep: Map<string, number>[] }) => value.deep[0]?.set("n", 2),
+    ],
+    [
+      "an object in a Map",
+      new Map([["n", { x: 1 }]]),
+      (value: Map<string, { x: number }>) => Object.assign(value.get("n") ?? {}, { x: 2 }),
+    ],
+    [
+      "an object in a Set",
+      new Set([{ x: 1 }]),
+      (value: Set<{ x: number }>) => Object.assign([...value][0] ?? {}, { x: 2 }),
+    ],
+    [
+      "the cause of an Error",
+      new Error("no", { cause: { x: 1 } }),
+      (value: Error) => Object.assign(value.cause as object, { x: 2 }),
+    ],
+    [
+      "an Error",
+      Object.assign(new Error("no"), { code: 1 }),
+      (value: Error) => Object.assign(value, { code: 2, message: "yes" }),
+    ],
   ];
   test.each(mutable)("%s that one decision changes is unchanged for the next", async (_, value, change) => {
     const { kernel, store } = bench();
@@ -248,30 +290,43 @@ describe("values", () => {
       const refused = kernel.transact((tx) => put(tx, a, value), [a]);
       await expect(refused).rejects.toMatchObject({ code: "value_too_large", data: { bytes: 13, maxBytes: 12 } });
     }
-    expect(await codeOf(kernel.transact((tx) => tx.record(a).append("x", "x".repeat(11)), [a]))).toBe("value_too_large");
+    expect(await codeOf(kernel.transact((tx) => tx.record(a).append("x", "x".repeat(11)), [a]))).toBe(
+      "value_too_large",
+    );
     expect(await rowOf(kernel, a)).toMatchObject({ version: 3, head: 0, value: '"€€€x"' });
   });
 
   test("a write that was refused and caught changes nothing", async () => {
     const { kernel } = bench({ maxValueBytes: 12 });
     await kernel.transact((tx) => put(tx, a, 1), [a]);
-    await kernel.transact((tx) => {
-      expect(() => tx.record(a).write({ value: "x".repeat(100), status: "bad" })).toThrow();
-      expect(() => tx.record(a).write({ value: () => 1, status: "bad" })).toThrow();
-      expect(() => tx.record(a).append("bad", Symbol("bad"))).toThrow();
-    }, [a]);
+    await kernel.transact(
+      (tx) => {
+        expect(() => tx.record(a).write({ value: "x".repeat(100), status: "bad" })).toThrow();
+        expect(() => tx.record(a).write({ value: () => 1, status: "bad" })).toThrow();
+        expect(() => tx.record(a).append("bad", Symbol("bad"))).toThrow();
+      },
+      [a],
+    );
     expect(await rowOf(kernel, a)).toMatchObject({ version: 1, status: null, head: 0, value: "1" });
   });
 
   test("the first write of a record needs a value", async () => {
     const { kernel } = bench();
-    await expect(kernel.transact((tx) => tx.record(a).write({ status: "on" }), [a])).rejects.toThrow(/first write needs a value/);
-    await expect(kernel.transact((tx) => tx.record(a).append("x", 1), [a])).rejects.toThrow(/first write needs a value/);
+    await expect(kernel.transact((tx) => tx.record(a).write({ status: "on" }), [a])).rejects.toThrow(
+      /first write needs a value/,
+    );
+    await expect(kernel.transact((tx) => tx.record(a).append("x", 1), [a])).rejects.toThrow(
+      /first write needs a value/,
+    );
     expect(await rowOf(kernel, a)).toBeNull();
     await kernel.transact((tx) => put(tx, a, 1), [a]);
     await kernel.transact((tx) => tx.record(a).remove(), [a]);
-    await expect(kernel.transact((tx) => tx.record(a).write({ status: "on" }), [a])).rejects.toThrow(/first write needs a value/);
-    await expect(kernel.transact((tx) => tx.record(a).append("x", 1), [a])).rejects.toThrow(/first write needs a value/);
+    await expect(kernel.transact((tx) => tx.record(a).write({ status: "on" }), [a])).rejects.toThrow(
+      /first write needs a value/,
+    );
+    await expect(kernel.transact((tx) => tx.record(a).append("x", 1), [a])).rejects.toThrow(
+      /first write needs a value/,
+    );
     expect(await rowOf(kernel, a)).toMatchObject({ version: 2, value: null, status: null });
   });
 });
@@ -281,32 +336,59 @@ describe("removing", () => {
 
   test("ends every claim and keeps the numbers that must go on", async () => {
     const { kernel, clock } = bench();
-    await kernel.transact((tx) => {
-      tx.record(a).write(full);
-      tx.record(a).append("x", 1);
-    }, [a]);
+    await kernel.transact(
+      (tx) => {
+        tx.record(a).write(full);
+        tx.record(a).append("x", 1);
+      },
+      [a],
+    );
     await kernel.transact((tx) => tx.record(a).remove(), [a]);
-    const gone = { value: null, kind: null, status: null, holder: null, tries: 0, fence: 6, wakes: 7, head: 1, version: 2 };
+    const gone = {
+      value: null,
+      kind: null,
+      status: null,
+      holder: null,
+      tries: 0,
+      fence: 6,
+      wakes: 7,
+      head: 1,
+      version: 2,
+    };
     expect(await rowOf(kernel, a)).toMatchObject({ ...gone, dueMs: clock.wallMs() + DELETED_KEPT_MS });
-    expect(await kernel.transact((tx) => [tx.record(a).exists, tx.record(a).value, tx.record(a).version], [a])).toEqual([
-      false,
-      undefined,
-      2,
-    ]);
+    expect(await kernel.transact((tx) => [tx.record(a).exists, tx.record(a).value, tx.record(a).version], [a])).toEqual(
+      [false, undefined, 2],
+    );
   });
 
   test("what is made again goes on with versions, fence, wake-ups and log, and has no timer", async () => {
     const { kernel } = bench();
-    await kernel.transact((tx) => {
-      tx.record(a).write(full);
-      tx.record(a).append("x", 1);
-    }, [a]);
+    await kernel.transact(
+      (tx) => {
+        tx.record(a).write(full);
+        tx.record(a).append("x", 1);
+      },
+      [a],
+    );
     await kernel.transact((tx) => tx.record(a).remove(), [a]);
-    await kernel.transact((tx) => {
-      tx.record(a).write({ value: 2, kind: "job" });
-      expect(tx.record(a).append("y", 2)).toBe(2);
-    }, [a]);
-    const again = { value: "2", kind: "job", status: null, holder: null, tries: 0, fence: 6, wakes: 7, head: 2, version: 3 };
+    await kernel.transact(
+      (tx) => {
+        tx.record(a).write({ value: 2, kind: "job" });
+        expect(tx.record(a).append("y", 2)).toBe(2);
+      },
+      [a],
+    );
+    const again = {
+      value: "2",
+      kind: "job",
+      status: null,
+      holder: null,
+      tries: 0,
+      fence: 6,
+      wakes: 7,
+      head: 2,
+      version: 3,
+    };
     expect(await rowOf(kernel, a)).toMatchObject({ ...again, dueMs: null });
     expect((await kernel.entries(a, 0, 10)).map((entry) => entry.name)).toEqual(["x", "y"]);
   });
@@ -314,10 +396,13 @@ describe("removing", () => {
   test("what is removed and made again in one decision is the same as in two", async () => {
     const { kernel } = bench();
     await kernel.transact((tx) => tx.record(a).write(full), [a]);
-    await kernel.transact((tx) => {
-      tx.record(a).remove();
-      tx.record(a).write({ value: 2, kind: "job" });
-    }, [a]);
+    await kernel.transact(
+      (tx) => {
+        tx.record(a).remove();
+        tx.record(a).write({ value: 2, kind: "job" });
+      },
+      [a],
+    );
     const again = { value: "2", kind: "job", status: null, holder: null, tries: 0, fence: 6, wakes: 7 };
     expect(await rowOf(kernel, a)).toMatchObject({ ...again, dueMs: null });
   });
@@ -334,10 +419,13 @@ describe("removing", () => {
 
   test("made and removed in one decision, it is a deleted record", async () => {
     const { kernel } = bench();
-    await kernel.transact((tx) => {
-      put(tx, a, 1);
-      tx.record(a).remove();
-    }, [a]);
+    await kernel.transact(
+      (tx) => {
+        put(tx, a, 1);
+        tx.record(a).remove();
+      },
+      [a],
+    );
     expect(await rowOf(kernel, a)).toMatchObject({ version: 1, value: null });
   });
 });
@@ -359,28 +447,34 @@ describe("keys that come late", () => {
   test("make the run void, even if the decision caught what was thrown", async () => {
     const { kernel } = bench();
     await kernel.transact((tx) => put(tx, b, "there"), [b]);
-    const seen = await kernel.transact((tx) => {
-      let answer: unknown = "caught";
-      try {
-        answer = tx.record(b).value;
-      } catch {
-        put(tx, a, "written by the void run");
-      }
-      return answer;
-    }, [a]);
+    const seen = await kernel.transact(
+      (tx) => {
+        let answer: unknown = "caught";
+        try {
+          answer = tx.record(b).value;
+        } catch {
+          put(tx, a, "written by the void run");
+        }
+        return answer;
+      },
+      [a],
+    );
     expect(seen).toBe("there");
     expect(await rowOf(kernel, a)).toBeNull();
   });
 
   test("make the run void, even if the decision throws something else", async () => {
     const { kernel } = bench();
-    const seen = kernel.transact((tx) => {
-      try {
-        return tx.record(b).exists;
-      } catch {
-        throw new Error("disguised");
-      }
-    }, [a]);
+    const seen = kernel.transact(
+      (tx) => {
+        try {
+          return tx.record(b).exists;
+        } catch {
+          throw new Error("disguised");
+        }
+      },
+      [a],
+    );
     expect(await seen).toBe(false);
   });
 
@@ -432,11 +526,14 @@ describe("what a decision draws", () => {
       await pass({ ...batch, decide: (found) => (batch.decide(found), { puts: [] }) });
       throw storeError("store_busy", "retry");
     });
-    const answer = kernel.transact((tx) => {
-      runs.push(tx.uuid());
-      put(tx, a, tx.uuid());
-      return tx.record(a).value;
-    }, [a]);
+    const answer = kernel.transact(
+      (tx) => {
+        runs.push(tx.uuid());
+        put(tx, a, tx.uuid());
+        return tx.record(a).value;
+      },
+      [a],
+    );
     expect(await clock.finish(answer)).toBe("uuid-2");
     expect(runs).toEqual(["uuid-1", "uuid-1"]);
   });
@@ -503,10 +600,13 @@ describe("purity, where it is checked", () => {
   test("a decision that writes something else the second time is refused", async () => {
     const { kernel } = bench({ trap: trapAmbient });
     let runs = 0;
-    const refused = kernel.transact((tx) => {
-      runs += 1;
-      put(tx, a, runs);
-    }, [a]);
+    const refused = kernel.transact(
+      (tx) => {
+        runs += 1;
+        put(tx, a, runs);
+      },
+      [a],
+    );
     expect(await codeOf(refused)).toBe("decision_impure");
     expect(runs).toBe(2);
     expect(await rowOf(kernel, a)).toBeNull();
@@ -515,23 +615,32 @@ describe("purity, where it is checked", () => {
   const impure: [string, (tx: Tx, run: number) => unknown][] = [
     ["writes another record", (tx, run) => put(tx, run === 1 ? a : b, 1)],
     ["writes nothing", (tx, run) => run === 1 && put(tx, a, 1)],
-    ["appends more", (tx, run) => {
-      put(tx, a, 1);
-      for (let i = 0; i < run; i++) tx.record(a).append("x", 1);
-    }],
+    [
+      "appends more",
+      (tx, run) => {
+        put(tx, a, 1);
+        for (let i = 0; i < run; i++) tx.record(a).append("x", 1);
+      },
+    ],
     ["changes another column", (tx, run) => tx.record(a).write({ value: 1, status: String(run) })],
-    ["throws", (tx, run) => {
-      put(tx, a, 1);
-      if (run === 2) throw new Error("only now");
-    }],
+    [
+      "throws",
+      (tx, run) => {
+        put(tx, a, 1);
+        if (run === 2) throw new Error("only now");
+      },
+    ],
   ];
   test.each(impure)("so is one that %s the second time", async (_, decide) => {
     const { kernel } = bench({ trap: trapAmbient });
     let run = 0;
-    const refused = kernel.transact((tx) => {
-      run += 1;
-      return decide(tx, run);
-    }, [a, b]);
+    const refused = kernel.transact(
+      (tx) => {
+        run += 1;
+        return decide(tx, run);
+      },
+      [a, b],
+    );
     await expect(refused).rejects.toBeInstanceOf(DecisionImpureError);
     expect(await rowOf(kernel, a)).toBeNull();
     expect(await rowOf(kernel, b)).toBeNull();
@@ -540,11 +649,14 @@ describe("purity, where it is checked", () => {
   test("a decision that draws through its tape is pure", async () => {
     const { kernel } = bench({ trap: trapAmbient });
     const seen: unknown[] = [];
-    await kernel.transact((tx) => {
-      const value = { at: tx.nowMs, by: tx.uuid(), luck: tx.random(), on: new Date(tx.nowMs) };
-      put(tx, a, value);
-      seen.push(structuredClone(tx.record(a).value));
-    }, [a]);
+    await kernel.transact(
+      (tx) => {
+        const value = { at: tx.nowMs, by: tx.uuid(), luck: tx.random(), on: new Date(tx.nowMs) };
+        put(tx, a, value);
+        seen.push(structuredClone(tx.record(a).value));
+      },
+      [a],
+    );
     expect(seen[0]).toEqual(seen[1]);
     expect(await valueOf(kernel, a)).toEqual(seen[0]);
   });

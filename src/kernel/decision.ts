@@ -330,7 +330,12 @@ export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, tr
   return outcome;
 }
 
-function attempt<T>(decide: Decision<T>, scene: Scene, tape: Tape, trap: Ports["trap"]): { run: Run; outcome: Outcome<T> } {
+function attempt<T>(
+  decide: Decision<T>,
+  scene: Scene,
+  tape: Tape,
+  trap: Ports["trap"],
+): { run: Run; outcome: Outcome<T> } {
   const run = new Run(scene, tape);
   let outcome: Outcome<T>;
   try {

@@ -51,7 +51,10 @@ export class InvalidValueError extends PawlError<"invalid_value", { path: string
 /** A value is larger than the limit when encoded. Store it elsewhere and keep a reference, or raise `maxValueBytes`. */
 export class ValueTooLargeError extends PawlError<"value_too_large", { bytes: number; maxBytes: number }> {
   constructor(bytes: number, maxBytes: number) {
-    super("value_too_large", `the value takes ${bytes} bytes, and at most ${maxBytes} may be stored`, { bytes, maxBytes });
+    super("value_too_large", `the value takes ${bytes} bytes, and at most ${maxBytes} may be stored`, {
+      bytes,
+      maxBytes,
+    });
   }
 }
 
@@ -96,7 +99,11 @@ export class VersionConflictError extends PawlError<
 /** The lease was lost and another holder has taken over. Nothing was written; stop working on it. */
 export class FencedError extends PawlError<"fenced", { name: string; fence: number; current: number }> {
   constructor(name: string, fence: number, current: number) {
-    super("fenced", `${name} was taken over: its fence is ${current}, and yours was ${fence}`, { name, fence, current });
+    super("fenced", `${name} was taken over: its fence is ${current}, and yours was ${fence}`, {
+      name,
+      fence,
+      current,
+    });
   }
 }
 

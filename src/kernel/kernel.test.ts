@@ -55,13 +55,19 @@ describe("reads", () => {
     await kernel.transact((tx) => tx.record(b).remove(), [b]);
     const rows = await kernel.read([b, address("n", "none"), a]);
     expect(rows.map((row) => row && [row.key, row.value])).toEqual([["b", null], null, ["a", "1"]]);
-    expect((await kernel.list({ space: "n", prefix: "", after: null, limit: 10 })).map((row) => row.key)).toEqual(["a"]);
+    expect((await kernel.list({ space: "n", prefix: "", after: null, limit: 10 })).map((row) => row.key)).toEqual([
+      "a",
+    ]);
   });
 
   test("a decoded value is frozen", async () => {
     const { kernel } = bench();
     const value = kernel.decode(a, '{"list":[{"x":1}]}') as { list: object[] };
-    expect([Object.isFrozen(value), Object.isFrozen(value.list), Object.isFrozen(value.list[0])]).toEqual([true, true, true]);
+    expect([Object.isFrozen(value), Object.isFrozen(value.list), Object.isFrozen(value.list[0])]).toEqual([
+      true,
+      true,
+      true,
+    ]);
   });
 });
 

@@ -6,8 +6,8 @@
  */
 
 import { Batcher } from "./batcher.ts";
-import { jsonCodec } from "./codec/json.ts";
 import type { Codec } from "./codec/codec.ts";
+import { jsonCodec } from "./codec/json.ts";
 import type { DuePage, DueQuery, ListQuery, Put, Row, Store, StoredEntry } from "./contract.ts";
 import { type Address, type Decision, deepFreeze, type Encoding } from "./decision.ts";
 import { ClosedError, StoreError } from "./errors.ts";

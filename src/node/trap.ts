@@ -47,7 +47,12 @@ export function trapAmbient<T>(decision: () => T): T {
   const restore: (() => void)[] = [];
   const replace = (owner: object, name: string, value: unknown) => {
     const own = Object.getOwnPropertyDescriptor(owner, name);
-    Object.defineProperty(owner, name, { value, configurable: true, writable: true, enumerable: own?.enumerable ?? true });
+    Object.defineProperty(owner, name, {
+      value,
+      configurable: true,
+      writable: true,
+      enumerable: own?.enumerable ?? true,
+    });
     restore.push(() => {
       if (own === undefined) Reflect.deleteProperty(owner, name);
       else Object.defineProperty(owner, name, own);

@@ -76,5 +76,7 @@ test("a difference must name a law, and say why", () => {
   const [difference] = CLOCK_IS_REAL;
   const open = memory(1);
   expect(() => storeConformance({ open, differences: [{ law: "no such law", reason: "none" }] })).toThrow(RangeError);
-  expect(() => storeConformance({ open, differences: [{ law: difference?.law ?? "", reason: " " }] })).toThrow(RangeError);
+  expect(() => storeConformance({ open, differences: [{ law: difference?.law ?? "", reason: " " }] })).toThrow(
+    RangeError,
+  );
 });

@@ -10,8 +10,8 @@ export {
   describe,
   neverStruck,
   type Scenario,
+  type SimulateOptions,
   SimulationError,
   type SimulationReport,
-  type SimulateOptions,
   simulate,
 } from "./simulate.ts";

@@ -42,7 +42,10 @@ export class SimulationError extends Error {
 
   constructor(scenario: string, seed: number, detail: string, options: { cause: unknown }) {
     const reason = options.cause instanceof Error ? options.cause.message : String(options.cause);
-    super(`"${scenario}" broke under seed ${seed}: ${reason}\n${detail}\nRun it again: PAWL_SEED=${seed} and the same command`, options);
+    super(
+      `"${scenario}" broke under seed ${seed}: ${reason}\n${detail}\nRun it again: PAWL_SEED=${seed} and the same command`,
+      options,
+    );
     this.seed = seed;
   }
 }
@@ -80,7 +83,9 @@ export function describe(reports: readonly SimulationReport[]): string {
     ({ name, schedules, portCalls }) =>
       `${String(schedules).padStart(8)} schedules, ${(portCalls / schedules).toFixed(0).padStart(5)} port calls each: ${name}`,
   );
-  const struck = FAULT_NAMES.map((fault) => `${fault} ${reports.reduce((sum, report) => sum + report.struck[fault], 0)}`);
+  const struck = FAULT_NAMES.map(
+    (fault) => `${fault} ${reports.reduce((sum, report) => sum + report.struck[fault], 0)}`,
+  );
   return [...lines, `faults struck: ${struck.join(", ")}`].join("\n");
 }
 
@@ -99,7 +104,12 @@ interface SeedResult {
   readonly world: World;
 }
 
-async function runSeed(seed: number, options: SimulateOptions, scenario: Scenario, keepTrace: boolean): Promise<SeedResult> {
+async function runSeed(
+  seed: number,
+  options: SimulateOptions,
+  scenario: Scenario,
+  keepTrace: boolean,
+): Promise<SeedResult> {
   const fixed: Partial<FaultCounts> = {};
   for (const fault of FAULT_NAMES) {
     const given = options[fault] ?? (options.calm === true ? 0 : undefined);

@@ -118,7 +118,13 @@ export const bugs: readonly Bug[] = [
   {
     name: "callers hear before the commit",
     caughtBy: registers.name,
-    edits: [{ file: BATCHER, from: "    return { puts: this.puts };", to: "    this.answer();\n    return { puts: this.puts };" }],
+    edits: [
+      {
+        file: BATCHER,
+        from: "    return { puts: this.puts };",
+        to: "    this.answer();\n    return { puts: this.puts };",
+      },
+    ],
   },
   {
     name: "a batch that was refused is taken for committed",
@@ -128,7 +134,9 @@ export const bugs: readonly Bug[] = [
   {
     name: "a thrown decision leaves a write",
     caughtBy: transfers.name,
-    edits: [{ file: DECISION, from: 'if (outcome.is === "done") merge(run);', to: 'if (outcome.is !== "void") merge(run);' }],
+    edits: [
+      { file: DECISION, from: 'if (outcome.is === "done") merge(run);', to: 'if (outcome.is !== "void") merge(run);' },
+    ],
   },
   {
     name: "a late key is not re-run",
@@ -161,7 +169,11 @@ export const bugs: readonly Bug[] = [
         from: "          this.#database.locks.set(text, transaction);\n          rows.push((await this.#memory.read([key]))[0] ?? null);",
         to: "          const [row] = await this.#memory.read([key]);\n          if (row) this.#database.locks.set(text, transaction);\n          rows.push(row ?? null);",
       },
-      { file: MEMORY, from: "was === null : was !== null && was.id === now.id", to: "was === null : was === null || was.id === now.id" },
+      {
+        file: MEMORY,
+        from: "was === null : was !== null && was.id === now.id",
+        to: "was === null : was === null || was.id === now.id",
+      },
     ],
   },
   {
@@ -177,6 +189,12 @@ export const bugs: readonly Bug[] = [
   {
     name: "versions start again after a deletion",
     caughtBy: registers.name,
-    edits: [{ file: DECISION, from: "          ? { ...now, dueMs: null }", to: "          ? { ...now, dueMs: null, version: 0 }" }],
+    edits: [
+      {
+        file: DECISION,
+        from: "          ? { ...now, dueMs: null }",
+        to: "          ? { ...now, dueMs: null, version: 0 }",
+      },
+    ],
   },
 ];

@@ -3,7 +3,7 @@
 // Method: at least 5,000 schedules over all scenarios, each run twice. `npm run simulate` does two hundred thousand.
 
 import { afterAll, expect, test } from "vitest";
-import { describe, neverStruck, simulate, type SimulationReport } from "../../src/testing/index.ts";
+import { describe, neverStruck, type SimulationReport, simulate } from "../../src/testing/index.ts";
 import { scenarios } from "./scenarios/index.ts";
 
 const SCHEDULES = 5_040;

@@ -1,7 +1,7 @@
 // Goal: the simulator itself does what its users rely on.
 
 import { expect, test } from "vitest";
-import { History, isLinearizable, simulate, SimulationError } from "../../src/testing/index.ts";
+import { History, isLinearizable, SimulationError, simulate } from "../../src/testing/index.ts";
 import { register } from "./scenarios/register.ts";
 
 test("a seed that breaks is named, with its faults, its trace and how to run it again", async () => {

@@ -163,7 +163,7 @@ async function killLone(): Promise<{ checker: Checker; ledger: Ledger; recovered
   const checker = new Checker();
   let recovered = 0;
   for (let kill = 0; kill < KILLS.lone; kill++) {
-    const child = startChild("load.ts", [path, ledger.path, "a", String(kill)], folder);
+    const child = startChild("load.ts", [path, ledger.path, "a", String(kill)]);
     if (kill % 8 === 7) await sleep(40 + Math.random() * 60);
     else {
       await child.line();
@@ -194,7 +194,7 @@ async function killBeside(): Promise<{ checker: Checker; ledgers: Ledger[] }> {
   const ledgers = ["a", "b"].map((who) => new Ledger(join(folder, `beside-${who}.ledger`)));
   const checker = new Checker();
   const start = (index: number, life: number): Child =>
-    startChild("load.ts", [path, ledgers[index]?.path ?? "", index === 0 ? "a" : "b", String(life)], folder);
+    startChild("load.ts", [path, ledgers[index]?.path ?? "", index === 0 ? "a" : "b", String(life)]);
   const children = [start(0, 0), start(1, 0)];
   for (const child of children) await child.line();
   for (let kill = 0; kill < KILLS.beside; kill++) {

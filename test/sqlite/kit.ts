@@ -3,8 +3,7 @@
  * look at a file.
  *
  * A child is a TypeScript program of `children/`, run by this Node. It says a line for everything its parent must know,
- * and hears lines on its standard input. Compiled code is kept between the children of one test file, so that a start
- * takes about 60 ms; `startChild` waits for no one, so ten can start at once.
+ * and hears lines on its standard input. Compiled code is kept where Node keeps it, so that a start takes about 60 ms.
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
@@ -88,10 +87,10 @@ export class Child {
 }
 
 /** Starts a program of `children/`. Whatever is left of it when the tests end is ended with them. */
-export function startChild(program: string, args: readonly string[], cacheFolder: string): Child {
+export function startChild(program: string, args: readonly string[]): Child {
   const file = join(import.meta.dirname, "children", program);
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", file, ...args], {
-    env: { ...process.env, NODE_COMPILE_CACHE: join(cacheFolder, "compiled"), NODE_OPTIONS: "" },
+    env: { ...process.env, NODE_COMPILE_CACHE: join(tmpdir(), "node-compile-cache"), NODE_OPTIONS: "" },
     stdio: ["pipe", "pipe", "pipe"],
   });
   started.add(child);

@@ -22,7 +22,7 @@ describe("ten processes on one file", () => {
   it("no increment is lost, and nobody sleeps for another's lock", { timeout: 90_000 }, async () => {
     const path = join(folder, "count.db");
     const children = Array.from({ length: PROCESSES }, () =>
-      startChild("increments.ts", [path, String(INCREMENTS / PROCESSES), String(CALLERS)], folder),
+      startChild("increments.ts", [path, String(INCREMENTS / PROCESSES), String(CALLERS)]),
     );
     for (const child of children) expect(await child.line()).toBe("ready");
     const startedMs = performance.now();
@@ -65,9 +65,9 @@ const HELD_MS = 1500;
 
 /** One process has the lock, another writes. */
 async function meetHolder(path: string, planted: "planted" | "as it is"): Promise<Fared> {
-  const waiter = startChild("waiter.ts", [path, planted], folder);
+  const waiter = startChild("waiter.ts", [path, planted]);
   expect(await waiter.line()).toBe("ready");
-  const holder = startChild("holder.ts", [path, String(HELD_MS)], folder);
+  const holder = startChild("holder.ts", [path, String(HELD_MS)]);
   expect(await holder.line()).toBe("held");
   waiter.tell("go");
   const fared: Fared = JSON.parse(await waiter.line());

@@ -24,7 +24,8 @@ async function make(kernel: Kernel, at: Address, dueMs: number | null, kind = "j
   await kernel.transact((tx) => tx.record(at).write({ value: 0, kind, dueMs }), [at]);
 }
 
-const claim = (kernel: Kernel, by = "ann", limit = 10) => claimDue(kernel, { kinds: ["job"], by, leaseMs: 1_000, limit });
+const claim = (kernel: Kernel, by = "ann", limit = 10) =>
+  claimDue(kernel, { kinds: ["job"], by, leaseMs: 1_000, limit });
 
 async function claimOne(kernel: Kernel, by = "ann"): Promise<Held> {
   const { held } = await claim(kernel, by);
@@ -198,21 +199,33 @@ describe("the holder", () => {
     ["learn anything from a commit that only reads", (held) => held.commit((record) => record.value)],
   ];
   for (const [how, takeOver] of [
-    ["was taken over by another process", async ({ other, clock }: Bench & { other: Kernel }) => {
-      await clock.advance(1_000);
-      await claimOne(other, "bob");
-    }],
-    ["was taken over in its own process", async ({ kernel, clock }: Bench) => {
-      await clock.advance(1_000);
-      await claimOne(kernel, "bob");
-    }],
-    ["was taken over and given back", async ({ other, clock }: Bench & { other: Kernel }) => {
-      await clock.advance(1_000);
-      await (await claimOne(other, "bob")).rest(() => null);
-    }],
-    ["was removed by another", async ({ other }: Bench & { other: Kernel }) => {
-      await other.transact((tx) => tx.record(job).remove(), [job]);
-    }],
+    [
+      "was taken over by another process",
+      async ({ other, clock }: Bench & { other: Kernel }) => {
+        await clock.advance(1_000);
+        await claimOne(other, "bob");
+      },
+    ],
+    [
+      "was taken over in its own process",
+      async ({ kernel, clock }: Bench) => {
+        await clock.advance(1_000);
+        await claimOne(kernel, "bob");
+      },
+    ],
+    [
+      "was taken over and given back",
+      async ({ other, clock }: Bench & { other: Kernel }) => {
+        await clock.advance(1_000);
+        await (await claimOne(other, "bob")).rest(() => null);
+      },
+    ],
+    [
+      "was removed by another",
+      async ({ other }: Bench & { other: Kernel }) => {
+        await other.transact((tx) => tx.record(job).remove(), [job]);
+      },
+    ],
   ] as const)
     test.each(verbs)(`of a record that ${how} can no longer %s`, async (_, verb) => {
       const on = await due();
@@ -249,7 +262,10 @@ describe("resting", () => {
   test("gives the record back until its time, with what was written, and forgets the tries", async () => {
     const { kernel, clock } = await due();
     const held = await claimOne(kernel);
-    const answer = await held.rest((tx) => tx.nowMs + 500, (record) => record.write({ value: "done", status: "asleep" }));
+    const answer = await held.rest(
+      (tx) => tx.nowMs + 500,
+      (record) => record.write({ value: "done", status: "asleep" }),
+    );
     expect(answer).toBe("rested");
     const asleep = { holder: null, tries: 0, dueMs: clock.wallMs() + 500, value: '"done"', status: "asleep" };
     expect(await rowOf(kernel, job)).toMatchObject({ ...asleep, fence: held.fence });
@@ -275,16 +291,24 @@ describe("resting", () => {
   test("may remove the record in the same commit", async () => {
     const { kernel } = await due();
     const held = await claimOne(kernel);
-    expect(await held.rest(() => null, (record) => record.remove())).toBe("rested");
+    expect(
+      await held.rest(
+        () => null,
+        (record) => record.remove(),
+      ),
+    ).toBe("rested");
     expect(await rowOf(kernel, job)).toMatchObject({ value: null, holder: null });
   });
 
   test("a decision that throws leaves the record held", async () => {
     const { kernel } = await due();
     const held = await claimOne(kernel);
-    const refused = held.rest(() => null, () => {
-      throw new RangeError("not yet");
-    });
+    const refused = held.rest(
+      () => null,
+      () => {
+        throw new RangeError("not yet");
+      },
+    );
     await expect(refused).rejects.toThrow(RangeError);
     expect(await rowOf(kernel, job)).toMatchObject({ holder: "ann", value: "0" });
     expect(await held.rest(() => null)).toBe("rested");
@@ -297,7 +321,12 @@ describe("resting", () => {
       const waker = who === "another process" ? other : kernel;
       await held.look((record) => record.value);
       expect(await waker.transact((tx) => wake(tx, job), [job])).toBe(true);
-      expect(await held.rest(() => null, (record) => record.write({ value: "missed" }))).toBe("woken");
+      expect(
+        await held.rest(
+          () => null,
+          (record) => record.write({ value: "missed" }),
+        ),
+      ).toBe("woken");
       expect(await rowOf(kernel, job)).toMatchObject({ holder: "ann", value: "0" });
       await held.look((record) => record.value);
       expect(await held.rest(() => null)).toBe("rested");

@@ -74,7 +74,10 @@ export function decideRenew(
 export type RestAnswer = "rested" | "woken" | "fenced";
 
 /** The holder gives the record back, unless somebody woke it since the holder last looked. */
-export function decideRest(record: Claimable, rest: { readonly fence: number; readonly wakesSeen: number }): RestAnswer {
+export function decideRest(
+  record: Claimable,
+  rest: { readonly fence: number; readonly wakesSeen: number },
+): RestAnswer {
   if (!isHolder(record, rest.fence)) return "fenced";
   if (record.wakes !== rest.wakesSeen) return "woken";
   return "rested";
@@ -84,9 +87,11 @@ export function decideRest(record: Claimable, rest: { readonly fence: number; re
  * Somebody has news for the record. One that rests becomes due at once. One that is held is only marked: making it due
  * would hand a live lease away, and its holder sees the mark before it rests.
  */
-export function decideWake(record: Claimable, nowMs: number): { readonly wakes: number; readonly dueMs: number | null } {
+export function decideWake(
+  record: Claimable,
+  nowMs: number,
+): { readonly wakes: number; readonly dueMs: number | null } {
   const wakes = record.wakes + 1;
   if (record.holder !== null) return { wakes, dueMs: record.dueMs };
-  if (record.dueMs !== null && record.dueMs <= nowMs) return { wakes, dueMs: record.dueMs };
-  return { wakes, dueMs: nowMs };
+  return { wakes, dueMs: record.dueMs === null ? nowMs : Math.min(record.dueMs, nowMs) };
 }

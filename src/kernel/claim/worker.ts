@@ -67,7 +67,8 @@ export class Worker {
     const { clock } = this.#kernel.ports;
     const unlisten = this.#kernel.listen((puts) => {
       if (puts === undefined) this.#wakeUp();
-      else if (puts.some(({ row }) => row.holder === null && row.kind !== null && kinds.includes(row.kind))) this.#wakeUp();
+      else if (puts.some(({ row }) => row.holder === null && row.kind !== null && kinds.includes(row.kind)))
+        this.#wakeUp();
     });
     while (!this.#stopped) {
       // Made before looking, so that what comes due while looking is not slept over.
@@ -136,7 +137,9 @@ export class Worker {
     const { clock } = this.#kernel.ports;
     const startedMs = clock.nowMs();
     // The lease is good until its end, counted from before it was asked for; a store that does not answer by then ends the work.
-    const cancel = clock.after(Math.max(0, state.safeUntilMs - startedMs), () => state.abort.abort(new LeaseUncertainError()));
+    const cancel = clock.after(Math.max(0, state.safeUntilMs - startedMs), () =>
+      state.abort.abort(new LeaseUncertainError()),
+    );
     try {
       await held.renew(leaseMs);
       state.safeUntilMs = startedMs + leaseMs;

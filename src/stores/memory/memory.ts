@@ -164,7 +164,9 @@ export class MemoryStore implements Store {
   async sweep(limit: number): Promise<number> {
     this.#check();
     const nowMs = this.#database.nowMs();
-    const gone = [...this.#rows.values()].filter((row) => row.value === null && (row.dueMs ?? 0) <= nowMs).slice(0, limit);
+    const gone = [...this.#rows.values()]
+      .filter((row) => row.value === null && (row.dueMs ?? 0) <= nowMs)
+      .slice(0, limit);
     for (const row of gone) {
       this.#database.fenceFloor = Math.max(this.#database.fenceFloor, row.fence + 1);
       this.#rows.delete(keyText(row));
@@ -186,7 +188,8 @@ export class MemoryStore implements Store {
   #mark(lane: number): { epoch: number; sequence: number } {
     this.#check();
     const mark = this.#marks[lane];
-    if (mark === undefined) throw new RangeError(`this store has ${this.lanes} lanes, and lane ${lane} is not one of them`);
+    if (mark === undefined)
+      throw new RangeError(`this store has ${this.lanes} lanes, and lane ${lane} is not one of them`);
     return mark;
   }
 
@@ -196,5 +199,9 @@ export class MemoryStore implements Store {
 }
 
 export function staleEpoch(): StoreError {
-  return new StoreError("store_refused", "settle", "the batch is of an older epoch: its outcome was settled without it");
+  return new StoreError(
+    "store_refused",
+    "settle",
+    "the batch is of an older epoch: its outcome was settled without it",
+  );
 }

@@ -26,7 +26,14 @@ const FAILURES: ReadonlyMap<number, readonly [StoreCode, Remedy, string]> = new 
   [IOERR, ["store_io", "fail", "reading or writing the database file failed: check the disk, and that it is not full"]],
   [CORRUPT, ["store_corrupt", "fail", "the database file is damaged: restore a backup"]],
   [FULL, ["store_full", "fail", "the disk is full: make room, and work goes on"]],
-  [CANTOPEN, ["store_unreachable", "fail", "the database file cannot be opened: check that its folder exists and may be written"]],
+  [
+    CANTOPEN,
+    [
+      "store_unreachable",
+      "fail",
+      "the database file cannot be opened: check that its folder exists and may be written",
+    ],
+  ],
   [TOOBIG, ["store_refused", "split", "a value is larger than SQLite can hold"]],
   [CONSTRAINT, ["store_refused", "split", "the database refused a row"]],
   [NOTADB, ["store_corrupt", "fail", "the file is not an SQLite database"]],
@@ -37,7 +44,9 @@ export function failure(error: unknown, when: "before" | "commit"): unknown {
   if (!isSqliteError(error)) return error;
   const primary = error.errcode & 0xff;
   if (when === "commit" && primary === IOERR)
-    return new StoreError("outcome_unknown", "settle", `the commit failed half-way: ${error.message}`, { cause: error });
+    return new StoreError("outcome_unknown", "settle", `the commit failed half-way: ${error.message}`, {
+      cause: error,
+    });
   const [code, remedy, advice] = FAILURES.get(primary) ?? ["store_io", "fail", "SQLite failed"];
   return new StoreError(code, remedy, `${advice} (${error.message})`, { cause: error });
 }

@@ -61,7 +61,9 @@ const MIGRATIONS: readonly string[] = [
 export function migrate(db: DatabaseSync, migrations: readonly string[] = MIGRATIONS): void {
   db.exec("begin immediate");
   try {
-    db.exec("create table if not exists pawl_meta (name text primary key, number integer not null) strict, without rowid");
+    db.exec(
+      "create table if not exists pawl_meta (name text primary key, number integer not null) strict, without rowid",
+    );
     const row = db.prepare("select number from pawl_meta where name = 'schema'").get();
     const has = Number(row?.["number"] ?? 0);
     if (has > migrations.length)

@@ -28,6 +28,7 @@ import type {
 } from "../../kernel/contract.ts";
 import { ClosedError, StoreError } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
+import { RowCache } from "./cache.ts";
 import { failure } from "./failure.ts";
 import { migrate } from "./schema.ts";
 import { watchCommits } from "./watch.ts";
@@ -94,13 +95,17 @@ function configure(db: DatabaseSync, durability: SqliteOptions["durability"]): v
   const pragma = (text: string): unknown => Object.values(db.prepare(`pragma ${text}`).get() ?? {})[0];
   const mode = pragma("journal_mode = wal");
   if (mode !== "wal")
-    throw weak(`its journal mode is "${mode}" and cannot be made "wal"`, `use a file on a local disk, or "memory:" for tests`);
+    throw weak(
+      `its journal mode is "${mode}" and cannot be made "wal"`,
+      `use a file on a local disk, or "memory:" for tests`,
+    );
   const level = durability === "full" ? 2 : 1;
   db.exec(`pragma synchronous = ${level}`);
   db.exec("pragma fullfsync = on; pragma checkpoint_fullfsync = on");
   db.exec(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES}; pragma cache_size = -${CACHE_KIB}`);
   const synchronous = pragma("synchronous");
-  if (synchronous !== level) throw weak(`its "synchronous" is ${synchronous} instead of ${level}`, "use Node's own SQLite");
+  if (synchronous !== level)
+    throw weak(`its "synchronous" is ${synchronous} instead of ${level}`, "use Node's own SQLite");
 }
 
 function weak(what: string, cure: string): StoreError {
@@ -140,6 +145,7 @@ export class SqliteStore implements Store {
   readonly #options: SqliteOptions;
   readonly #sql: Statements;
   readonly #mark = { epoch: 0, sequence: 0 };
+  readonly #cache = new RowCache();
   /** A commit failed in a way that may have left something behind. */
   #doubtful = false;
   #closed = false;
@@ -165,18 +171,42 @@ export class SqliteStore implements Store {
 
   async commit(batch: Batch): Promise<Receipt> {
     this.#check();
+    let puts: readonly Put[] = [];
     if (batch.epoch !== this.#mark.epoch)
-      throw new StoreError("store_refused", "settle", "the batch is of an older epoch: its outcome was settled without it");
+      throw new StoreError(
+        "store_refused",
+        "settle",
+        "the batch is of an older epoch: its outcome was settled without it",
+      );
     const receipt = this.#transaction(() => {
       const nowMs = this.#options.wallMs();
       const fenceFloor = (this.#sql.fenceFloor.get() as unknown as [number] | undefined)?.[0] ?? 0;
-      const found = (keys: readonly Key[]): Found => ({ nowMs, fenceFloor, rows: keys.map((key) => this.#find(key)) });
+      this.#cache.begin(this.#dataVersion());
+      const found = (keys: readonly Key[]): Found => ({
+        nowMs,
+        fenceFloor,
+        rows: keys.map((key) => this.#recall(key)),
+      });
       let verdict = batch.decide(found(batch.lock));
       while ("lock" in verdict) verdict = batch.decide(found(verdict.lock));
-      return this.#write(verdict.puts, nowMs);
+      puts = verdict.puts;
+      return this.#write(puts, nowMs);
     });
-    if (receipt.committed) this.#mark.sequence = batch.sequence;
+    if (!receipt.committed) this.#cache.clear();
+    else {
+      this.#mark.sequence = batch.sequence;
+      puts.forEach(({ row }, i) => this.#cache.keep(row.id === 0 ? { ...row, id: receipt.ids[i] ?? 0 } : row));
+    }
     return receipt;
+  }
+
+  /** A row as it is now, under the write lock. */
+  #recall(key: Key): Row | null {
+    const kept = this.#cache.get(key);
+    if (kept !== undefined) return kept;
+    const row = this.#find(key);
+    if (row !== null) this.#cache.keep(row);
+    return row;
   }
 
   #write(puts: readonly Put[], nowMs: number): Receipt {
@@ -218,7 +248,20 @@ export class SqliteStore implements Store {
     const { changes } =
       was.dueMs === dueMs && was.kind === kind
         ? this.#sql.update.run(version, fence, wakes, tries, holder, status, head, value, was.id, was.version)
-        : this.#sql.updateDue.run(version, fence, wakes, tries, holder, status, head, value, kind, dueMs, was.id, was.version);
+        : this.#sql.updateDue.run(
+            version,
+            fence,
+            wakes,
+            tries,
+            holder,
+            status,
+            head,
+            value,
+            kind,
+            dueMs,
+            was.id,
+            was.version,
+          );
     return changes === 1 ? was.id : undefined;
   }
 
@@ -268,25 +311,33 @@ export class SqliteStore implements Store {
   async sweep(limit: number): Promise<number> {
     this.#check();
     return this.#transaction(() => {
-      const gone = this.#sql.deleted.all(this.#namespace, this.#options.wallMs(), limit) as unknown as [number, number][];
+      const gone = this.#sql.deleted.all(this.#namespace, this.#options.wallMs(), limit) as unknown as [
+        number,
+        number,
+      ][];
       for (const [id, fence] of gone) {
         this.#sql.liftFenceFloor.run(fence + 1);
         this.#sql.removeLog.run(id);
         this.#sql.remove.run(id);
       }
+      this.#cache.clear();
       return gone.length;
     });
   }
 
   watch(changed: () => void): () => void {
     this.#check();
-    const dataVersion = () => (this.#sql.dataVersion.get() as unknown as [number])[0];
-    const stop = watchCommits(`${this.#options.path}-wal`, this.#options.ports.clock, dataVersion, changed);
+    const { path, ports } = this.#options;
+    const stop = watchCommits(`${path}-wal`, ports.clock, () => this.#dataVersion(), changed);
     this.#watching.add(stop);
     return () => {
       this.#watching.delete(stop);
       stop();
     };
+  }
+
+  #dataVersion(): number {
+    return (this.#sql.dataVersion.get() as unknown as [number])[0];
   }
 
   async close(): Promise<void> {
@@ -308,6 +359,7 @@ export class SqliteStore implements Store {
       return result;
     } catch (cause) {
       if (this.#db.isTransaction) this.#sql.rollback.run();
+      this.#cache.clear();
       const error = failure(cause, when);
       if (error instanceof StoreError && error.data.remedy === "settle") this.#doubtful = true;
       throw error;

@@ -122,6 +122,9 @@ export class Stage {
   }
 }
 
+/** Lets everything that is under way have its turn. */
+export const turn = (): Promise<void> => new Promise((resolve) => nodePorts.clock.soon(resolve));
+
 export const rest = (ms: number): Promise<void> => pause(nodePorts.clock, ms);
 
 /** What one commit does: which rows it locks first, and what it says to those it finds. */

@@ -38,7 +38,12 @@ export class AmbientWatch {
         note();
         return Reflect.apply(original, owner, args);
       };
-      Object.defineProperty(owner, name, { value: spy, configurable: true, writable: true, enumerable: own?.enumerable ?? true });
+      Object.defineProperty(owner, name, {
+        value: spy,
+        configurable: true,
+        writable: true,
+        enumerable: own?.enumerable ?? true,
+      });
       this.#restore.push(() => {
         if (own === undefined) Reflect.deleteProperty(owner, name);
         else Object.defineProperty(owner, name, own);

@@ -6,8 +6,8 @@
  * week costs nothing.
  */
 
-import type { Random } from "./random.ts";
 import type { Faults } from "./faults.ts";
+import type { Random } from "./random.ts";
 
 export interface Stop {
   /** What waits, for the trace. */
@@ -120,7 +120,8 @@ export class Scheduler {
     while (first < stops.length && !(stops[first] as Stop).isReady()) first += 1;
     if (first === stops.length) return timer === undefined ? undefined : TIMER;
     if (timer !== undefined && timer.atMs <= this.#nowMs) return TIMER;
-    if (timer !== undefined && timer.atMs <= this.#nowMs + OVERTAKING_MS && this.#faults.strikes("overtake")) return TIMER;
+    if (timer !== undefined && timer.atMs <= this.#nowMs + OVERTAKING_MS && this.#faults.strikes("overtake"))
+      return TIMER;
     if (!this.#random.chance(this.#faults.mix.reorder)) return first;
     const ready: number[] = [];
     for (let i = first; i < stops.length; i++) if ((stops[i] as Stop).isReady()) ready.push(i);

@@ -6,7 +6,19 @@
  * and the process may stop or die. A commit whose rows are all known goes out at once, without a clock.
  */
 
-import type { Batch, DuePage, DueQuery, Found, Key, ListQuery, Put, Receipt, Row, Store, StoredEntry } from "../../kernel/contract.ts";
+import type {
+  Batch,
+  DuePage,
+  DueQuery,
+  Found,
+  Key,
+  ListQuery,
+  Put,
+  Receipt,
+  Row,
+  Store,
+  StoredEntry,
+} from "../../kernel/contract.ts";
 import { keyText } from "../../kernel/contract.ts";
 import { StoreError } from "../../kernel/errors.ts";
 import { MemoryDatabase, type MemoryStore } from "../../stores/memory/memory.ts";
@@ -211,7 +223,8 @@ export class SimulatedStore implements Store {
   /** When the process dies: its server-side transactions end after a while, as when a connection breaks. */
   abandon(): void {
     for (const transaction of this.#open)
-      if (transaction !== undefined) this.#world.scheduler.after(this.#world.random.below(1_000), () => this.#release(transaction));
+      if (transaction !== undefined)
+        this.#world.scheduler.after(this.#world.random.below(1_000), () => this.#release(transaction));
     void this.#memory.close();
   }
 

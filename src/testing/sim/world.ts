@@ -8,7 +8,7 @@
 import { StoreError } from "../../kernel/errors.ts";
 import type { Ports } from "../../kernel/ports.ts";
 import { type Pawl, pawlOn } from "../../open.ts";
-import { Faults, type FaultCounts } from "./faults.ts";
+import { type FaultCounts, Faults } from "./faults.ts";
 import { Process, type Service } from "./process.ts";
 import { Random } from "./random.ts";
 import { Scheduler } from "./scheduler.ts";
@@ -111,7 +111,9 @@ export class World {
     const endMs = this.nowMs + healMs;
     if (!ended && !(await this.scheduler.run(isOver, { steps, untilMs: endMs })) && this.#failure === undefined) {
       const waiting = this.#programs.filter((p) => !p.hasEnded && !p.isService).map((p) => p.name);
-      this.#failure = new BrokenPromiseError(`after everything healed, these did not come to an end: ${waiting.join(", ")}`);
+      this.#failure = new BrokenPromiseError(
+        `after everything healed, these did not come to an end: ${waiting.join(", ")}`,
+      );
     }
     for (const { process } of this.#programs) if (process?.isAlive) process.die();
     if (this.#failure !== undefined) throw this.#failure;

@@ -5,13 +5,13 @@
 // crash and are paused. Jobs are deleted when done, swept away, and made again under the same name.
 
 import { FencedError } from "../../../src/index.ts";
-import { Worker } from "../../../src/kernel/claim/worker.ts";
 import { claimDue } from "../../../src/kernel/claim/claim.ts";
+import { Worker } from "../../../src/kernel/claim/worker.ts";
 import { DELETED_KEPT_MS } from "../../../src/kernel/contract.ts";
 import { address, type Tx } from "../../../src/kernel/decision.ts";
 import type { Kernel } from "../../../src/kernel/kernel.ts";
-import type { World } from "../../../src/testing/index.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
+import type { World } from "../../../src/testing/index.ts";
 import { until } from "./transfers.ts";
 
 const LEASE_MS = 10_000;
@@ -92,12 +92,16 @@ export const jobs = {
         for (const { name, data } of entries) {
           const { fence, mark } = JSON.parse(data) as { fence: number; mark?: string };
           if (mark !== undefined) written.add(mark);
-          world.check(fence === row.fence, `${row.key}: "${name}" was written under fence ${fence} while ${row.fence} was valid`);
+          world.check(
+            fence === row.fence,
+            `${row.key}: "${name}" was written under fence ${fence} while ${row.fence} was valid`,
+          );
           if (name === "done") done.set(row.key, (done.get(row.key) ?? 0) + 1);
         }
       }
     for (const mark of acknowledged) world.check(written.has(mark), `${mark} was acknowledged and is not there`);
-    for (const name of JOBS) world.check(done.get(name) === 2, `${name} was done ${done.get(name)} times in two rounds`);
+    for (const name of JOBS)
+      world.check(done.get(name) === 2, `${name} was done ${done.get(name)} times in two rounds`);
   },
 };
 
@@ -152,7 +156,10 @@ export const recovery = {
           leaseMs: LEASE_MS,
           work: async (held) => {
             claimedAtMs ??= world.nowMs;
-            await held.rest(() => null, (record) => record.remove());
+            await held.rest(
+              () => null,
+              (record) => record.remove(),
+            );
           },
         });
       },
@@ -206,6 +213,9 @@ export const timers = {
     });
     await world.finish();
     checkCommits(world);
-    world.check(late.every((ms) => ms >= 0 && ms <= 2), `they were claimed ${late.join(", ")} ms late`);
+    world.check(
+      late.every((ms) => ms >= 0 && ms <= 2),
+      `they were claimed ${late.join(", ")} ms late`,
+    );
   },
 };

@@ -7,8 +7,8 @@ import { FencedError } from "../../../src/index.ts";
 import { claimDue, type Held, wake } from "../../../src/kernel/claim/claim.ts";
 import { Worker } from "../../../src/kernel/claim/worker.ts";
 import { address } from "../../../src/kernel/decision.ts";
-import type { World } from "../../../src/testing/index.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
+import type { World } from "../../../src/testing/index.ts";
 import { until } from "./transfers.ts";
 
 const BOX = address("box", "b");
@@ -61,7 +61,13 @@ export const mailbox = {
               await held.commit((record) => record.write({ value: { read: head } satisfies Box }));
             } while ((await held.rest(() => null)) === "woken");
           };
-          new Worker(pawl.kernel, { kinds: ["box"], by: `${name}#${incarnation}`, leaseMs: 5_000, pollMs: 60_000, work: read });
+          new Worker(pawl.kernel, {
+            kinds: ["box"],
+            by: `${name}#${incarnation}`,
+            leaseMs: 5_000,
+            pollMs: 60_000,
+            work: read,
+          });
           // A second loop without a wake-up of its own, so that claims also race within a process.
           await sleep(random() * 10_000);
           const { held } = await claimDue(pawl.kernel, { kinds: ["box"], by: name, leaseMs: 5_000, limit: 1 });

@@ -3,8 +3,8 @@
 // Method: three processes read, set with an expected version, update and delete two slots; a search looks for that order.
 
 import { StoreError } from "../../../src/index.ts";
-import { History, isLinearizable, type Model, type World } from "../../../src/testing/index.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
+import { History, isLinearizable, type Model, type World } from "../../../src/testing/index.ts";
 
 type Input =
   | { readonly op: "get" }
@@ -34,7 +34,8 @@ export const register: Model<State, Input, unknown> = {
       }
       case "trySet": {
         const current = visible(state);
-        if (current !== input.expectedVersion) return { state, output: { ok: false, code: "version_conflict", current } };
+        if (current !== input.expectedVersion)
+          return { state, output: { ok: false, code: "version_conflict", current } };
         const next = written(input.value);
         return { state: next, output: { ok: true, version: next.version } };
       }
@@ -78,7 +79,10 @@ export const registers = {
     await world.finish();
     checkCommits(world);
     for (const [name, { operations }] of histories)
-      world.check(isLinearizable(operations, register), `no order explains what ${name} answered: ${JSON.stringify(operations)}`);
+      world.check(
+        isLinearizable(operations, register),
+        `no order explains what ${name} answered: ${JSON.stringify(operations)}`,
+      );
   },
 };
 

@@ -3,9 +3,9 @@
 // Method: two processes work through the same list of transfers, each under an id of its own. A transfer finds its accounts by
 // reading another slot, so its keys are not known before. Refusals write first and throw then: nothing of it may stay.
 
-import { StoreError, type Slot } from "../../../src/index.ts";
-import type { Process, World } from "../../../src/testing/index.ts";
+import { type Slot, StoreError } from "../../../src/index.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
+import type { Process, World } from "../../../src/testing/index.ts";
 
 const ACCOUNTS = ["ann", "bob", "cy"];
 const START = 100;
@@ -45,7 +45,9 @@ export const transfers = {
       for (let i = 0; i < 5; i++) {
         await process.sleep(process.random() * 2_000);
         await until(async () => {
-          const total = await process.pawl.transact((tx) => slots.reduce((sum, s) => sum + tx.slot(s).get().value, 0), { touches: slots });
+          const total = await process.pawl.transact((tx) => slots.reduce((sum, s) => sum + tx.slot(s).get().value, 0), {
+            touches: slots,
+          });
           world.check(total === START * ACCOUNTS.length, `the accounts add up to ${total}`);
         }, process);
       }
@@ -55,9 +57,13 @@ export const transfers = {
     const pawl = world.open();
     for (const name of ACCOUNTS) {
       const done = list.filter((transfer) => !transfer.refuses);
-      const sum = (side: "from" | "to") => done.filter((t) => t[side] === name).reduce((total, t) => total + t.amount, 0);
+      const sum = (side: "from" | "to") =>
+        done.filter((t) => t[side] === name).reduce((total, t) => total + t.amount, 0);
       const { value } = await pawl.slot<number>(name, { initial: START }).get();
-      world.check(value === START - sum("from") + sum("to"), `${name} has ${value}, not ${START - sum("from") + sum("to")}`);
+      world.check(
+        value === START - sum("from") + sum("to"),
+        `${name} has ${value}, not ${START - sum("from") + sum("to")}`,
+      );
     }
     for (const { id, refuses } of list) {
       const { value } = await pawl.slot<boolean>(`done/${id}`, { initial: false }).get();

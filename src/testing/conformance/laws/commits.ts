@@ -219,7 +219,6 @@ export const commits: readonly Rule[] = [
     });
     assert.ok(receipt.committed);
     assert.equal(calls, 3);
-    await writer.write();
   }),
 
   rule("decide is told the store's clock once a row is locked, there or not, and the receipt tells it too", async (stage) => {

@@ -102,12 +102,16 @@ export const lanes: readonly Rule[] = [
     await writer.settle();
     await writer.makeOne(blank("mine"));
     const { sequence } = await writer.settle();
-    for (let n = 0; n < 5; n++) {
-      await other.settle();
-      await other.makeOne(blank(`theirs-${n}`));
-    }
+    const others = async (name: string) => {
+      for (const n of range(0, 5)) {
+        await other.settle();
+        await other.makeOne(blank(`${name}-${n}`));
+      }
+    };
+    await others("theirs");
     // In the epoch from before the other's: it must still hold.
     await writer.makeOne(blank("mine too"));
+    await others("more of theirs");
     assert.equal((await writer.settle()).sequence, sequence + 1);
   }),
 

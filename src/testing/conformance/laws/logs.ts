@@ -70,6 +70,18 @@ export const logs: readonly Rule[] = [
     assert.equal(all.size, 18, "a position was given twice");
   }),
 
+  rule("positions go on rising after a sweep took the newest entries", async (stage) => {
+    const writer = await stage.connect();
+    await writer.makeOne(blank("kept"), "one");
+    const doomed = await writer.makeOne(blank("doomed"), "one", "two", "three");
+    const highest = (await writer.entries(doomed)).at(-1)?.position ?? Number.NaN;
+    await writer.remove(doomed, 1);
+    assert.equal(await writer.sweep(), 1);
+    const next = await writer.makeOne(blank("next"), "one");
+    const position = (await writer.entries(next))[0]?.position ?? 0;
+    assert.ok(position > highest, `position ${position} came after ${highest}`);
+  }),
+
   rule("a log is paged by version: after the one named, as many as asked for", async (stage) => {
     const writer = await stage.connect();
     const row = await writer.makeOne(blank("k"), ...range(1, 251).map((n) => `entry ${n}`));

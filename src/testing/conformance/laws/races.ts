@@ -104,11 +104,12 @@ export const races: readonly Rule[] = [
     const [writer, other] = await stage.connectTwo();
     for (const round of range(0, 5)) {
       const names = [`a${round}`, `b${round}`];
-      // Each may make its own as long as the other is not there: never both. One of them asks late.
+      const isLate = round % 2 === 1;
+      // Each may make its own as long as the other is not there: never both.
       await Promise.all(
         [writer, other].map((who, index) => {
           const [mine, yours] = [names[index] ?? "", names[1 - index] ?? ""];
-          return who.transact(index === 0 ? [at(mine), at(yours)] : [at(mine)], (rows) => {
+          return who.transact(isLate ? [at(mine)] : [at(mine), at(yours)], (rows) => {
             const seen = rowOf(rows, yours);
             if (seen === undefined) return [at(yours)];
             return seen === null ? [making(blank(mine))] : [];

@@ -3,7 +3,7 @@
  */
 
 import assert from "node:assert/strict";
-import { at, blank, changing, type Rule, range, rule } from "../stage.ts";
+import { at, blank, changing, type Rule, range, rule, turn } from "../stage.ts";
 
 export const reads: readonly Rule[] = [
   rule("a read answers in the order asked for, null where there is nothing, and twice if asked twice", async (stage) => {
@@ -47,11 +47,18 @@ export const reads: readonly Rule[] = [
     let rows = await writer.make(...range(0, 5).map((n) => blank(`k${n}`, { value: "0" })));
     let writing = true;
     const write = async () => {
-      for (let n = 1; n <= 25; n++) rows = await writer.write(...rows.map((row) => changing(row, { value: String(n) })));
-      writing = false;
+      try {
+        for (const n of range(1, 26)) {
+          rows = await writer.write(...rows.map((row) => changing(row, { value: String(n) })));
+          await turn();
+        }
+      } finally {
+        writing = false;
+      }
     };
     const look = async () => {
       while (writing) {
+        await turn();
         const [read, list] = [await reader.read(...rows), await reader.list()];
         for (const seen of [read, list]) {
           assert.equal(seen.length, rows.length);

@@ -1,0 +1,1395 @@
+/**
+ * Goal: every law of the conformance suite can fail, and fails for the mistake it is there to find.
+ * Method: stores that are the memory store with one mistake each, of the kind that authors of stores make. Each is held to
+ * all laws, and must break those named beside it and no others. Every law is broken by at least one of them.
+ */
+
+import { expect, test } from "vitest";
+import { compareUtf8 } from "../../kernel/check.ts";
+import {
+  type Batch,
+  type DuePage,
+  type DueQuery,
+  type Found,
+  type Key,
+  keyText,
+  type ListQuery,
+  type Put,
+  type Receipt,
+  type Row,
+  type Store,
+  type StoredEntry,
+} from "../../kernel/contract.ts";
+import { PawlError, StoreError } from "../../kernel/errors.ts";
+import { MemoryDatabase } from "../../stores/memory/memory.ts";
+import { type Harness, storeConformance } from "./conformance.ts";
+
+// ------------------------------------------------------------------------------------------------- a store to break
+
+/** What the writers of one database share. */
+class World {
+  nowMs = 1_800_000_000_000;
+  database = new MemoryDatabase(() => this.nowMs);
+  /** Every space and kind that was ever written. */
+  readonly spaces = new Set<string>();
+  readonly kinds = new Set<string>();
+  readonly stores: Store[] = [];
+  readonly namespaces = new Set<string>();
+  /** For a mistake to keep what it likes. */
+  readonly names = new Map<string, Key>();
+  readonly notes = new Map<string, number>();
+
+  /** The memory store as an object, so that single methods can be replaced. */
+  connect(namespace: string): Store {
+    this.namespaces.add(namespace);
+    const { database } = this;
+    const store = database.connect(namespace, { lanes: 2 });
+    const watches = new Set<() => void>();
+    return {
+      lanes: store.lanes,
+      settle: (lane) => store.settle(lane),
+      commit: (batch) =>
+        store.commit({
+          ...batch,
+          decide: (found) => {
+            const verdict = batch.decide(found);
+            for (const { row } of "puts" in verdict ? verdict.puts : []) {
+              this.spaces.add(row.space);
+              if (row.kind !== null) this.kinds.add(row.kind);
+            }
+            return verdict;
+          },
+        }),
+      read: (keys) => store.read(keys),
+      list: (query) => store.list(query),
+      entries: (key, after, limit) => store.entries(key, after, limit),
+      due: (query) => store.due(query),
+      sweep: (limit) => store.sweep(limit),
+      // One connection for each watch, so that each stands for itself.
+      watch: (changed) => {
+        const stop = database.connect(namespace).watch(changed);
+        watches.add(stop);
+        return stop;
+      },
+      close: async () => {
+        for (const stop of watches) stop();
+        await store.close();
+      },
+    };
+  }
+}
+
+interface Broken {
+  readonly bug: string;
+  /** How the names of the laws begin that this mistake breaks. */
+  readonly breaks: readonly string[];
+  /** The methods that are wrong. */
+  readonly by: (store: Store, world: World, namespace: string) => Partial<Store>;
+  readonly namespaceOf?: (name: string) => string;
+}
+
+const sound: Broken = { bug: "none", breaks: [], by: () => ({}) };
+
+function opening({ by, namespaceOf = (name) => name }: Broken): () => Promise<Harness> {
+  return async () => {
+    const world = new World();
+    return {
+      async connect(name = "default") {
+        const namespace = namespaceOf(name);
+        const store = world.connect(namespace);
+        const broken = { ...store, ...by(store, world, namespace) };
+        world.stores.push(broken);
+        return broken;
+      },
+      clock: {
+        advance(ms) {
+          world.nowMs += ms;
+        },
+        set(ms) {
+          world.nowMs = ms;
+        },
+      },
+      close: async () => {},
+    };
+  };
+}
+
+const lawsOf = (broken: Broken) => storeConformance({ open: opening(broken), patienceMs: 200 });
+
+async function lawsBrokenBy(broken: Broken): Promise<readonly string[]> {
+  const verdicts = await Promise.all(
+    lawsOf(broken).map((law) =>
+      law.check().then(
+        () => [],
+        () => [law.name],
+      ),
+    ),
+  );
+  return verdicts.flat();
+}
+
+// ------------------------------------------------------------------------------------------------ ways to go wrong
+
+const tick = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+/** Writes something else than decide said; sees the rows as they are in the store. */
+function rewrite(batch: Batch, change: (puts: readonly Put[], rows: Found["rows"]) => readonly Put[]): Batch {
+  let puts: readonly Put[] | undefined;
+  return {
+    ...batch,
+    decide(found) {
+      if (puts !== undefined) return { puts: change(puts, found.rows) };
+      const verdict = batch.decide(found);
+      if ("lock" in verdict) return verdict;
+      puts = verdict.puts;
+      return { lock: puts.map(({ row }) => row) };
+    },
+  };
+}
+
+const rewriting =
+  (change: (puts: readonly Put[], rows: Found["rows"]) => readonly Put[]) =>
+  (store: Store): Partial<Store> => ({ commit: (batch) => store.commit(rewrite(batch, change)) });
+
+/** Writes other rows than decide said. */
+const writingRows = (change: (row: Row, was: Row | null) => Row) =>
+  rewriting((puts) => puts.map((put) => ({ ...put, row: change(put.row, put.was) })));
+
+/** Believes something else about what a row replaces. */
+const believing = (change: (was: Row | null, now: Row | null) => Row | null) =>
+  rewriting((puts, rows) => puts.map((put, index) => ({ ...put, was: change(put.was, rows[index] ?? null) })));
+
+/** Tells decide something else than what was found. */
+const telling =
+  (change: (found: Found, round: number, batch: Batch) => Found) =>
+  (store: Store): Partial<Store> => ({
+    commit(batch) {
+      let round = 0;
+      return store.commit({ ...batch, decide: (found) => batch.decide(change(found, round++, batch)) });
+    },
+  });
+
+const answering =
+  (change: (receipt: Receipt, puts: readonly Put[]) => Receipt) =>
+  (store: Store): Partial<Store> => ({
+    async commit(batch) {
+      let puts: readonly Put[] = [];
+      const receipt = await store.commit({
+        ...batch,
+        decide(found) {
+          const verdict = batch.decide(found);
+          if ("puts" in verdict) puts = verdict.puts;
+          return verdict;
+        },
+      });
+      return change(receipt, puts);
+    },
+  });
+
+/** Takes names that fold to the same text for one name: the one that came first. */
+const taking =
+  (fold: (key: Key) => string) =>
+  (store: Store, world: World): Partial<Store> => {
+    const named = <K extends Key>(key: K): K => {
+      const text = fold(key);
+      const { space, key: name } = world.names.get(text) ?? key;
+      world.names.set(text, { space, key: name });
+      return { ...key, space, key: name };
+    };
+    return {
+      commit: (batch) =>
+        store.commit({
+          ...batch,
+          lock: batch.lock.map(named),
+          decide(found) {
+            const verdict = batch.decide(found);
+            if ("lock" in verdict) return { lock: verdict.lock.map(named) };
+            return { puts: verdict.puts.map((put) => ({ ...put, row: named(put.row) })) };
+          },
+        }),
+      read: (keys) => store.read(keys.map(named)),
+      entries: (key, after, limit) => store.entries(named(key), after, limit),
+    };
+  };
+
+/** Settles and commits by its own account of epochs and sequences. */
+const settling =
+  (account: (mark: { epoch: number; sequence: number }, lane: number) => { epoch: number; sequence: number }) =>
+  (store: Store): Partial<Store> => ({ settle: async (lane) => account(await store.settle(lane), lane) });
+
+/** Reads first and writes later; `holds` says whether a row that was seen must still be as it was. */
+const readingFirst =
+  (holds: (seen: Row | null, now: Row | null) => boolean, blind: boolean) =>
+  (store: Store, world: World): Partial<Store> => ({
+    async commit(batch) {
+      const seen = new Map<string, { key: Key; row: Row | null }>();
+      let { lock } = batch;
+      for (;;) {
+        const rows = await store.read(lock);
+        await tick();
+        lock.forEach((key, index) => seen.set(keyText(key), { key, row: rows[index] ?? null }));
+        const { fenceFloor } = world.database;
+        const verdict = batch.decide({ nowMs: world.nowMs, fenceFloor, rows });
+        if ("lock" in verdict) {
+          lock = verdict.lock;
+          continue;
+        }
+        const all = [...seen.values()];
+        let moved: Key[] = [];
+        const last: Batch = {
+          ...batch,
+          lock: all.map(({ key }) => key),
+          decide(found) {
+            moved = all.filter(({ row }, index) => !holds(row, found.rows[index] ?? null)).map(({ key }) => key);
+            return { puts: moved.length > 0 ? [] : verdict.puts };
+          },
+        };
+        const blindly = rewrite(last, (puts, now) => puts.map((put, i) => ({ ...put, was: now[i] ?? null })));
+        const receipt = await store.commit(blind ? blindly : last);
+        return moved.length > 0 ? { committed: false, moved } : receipt;
+      }
+    },
+  });
+
+const isSame = (a: Row | null, b: Row | null): boolean => a?.id === b?.id && a?.version === b?.version;
+
+/** Finds due records in a way of its own. */
+interface Finding {
+  readonly isDue?: (row: Row, nowMs: number) => boolean;
+  readonly timeOf?: (row: Row) => number | null;
+  readonly before?: (rows: Row[], query: DueQuery) => Row[];
+  readonly order?: (a: Row, b: Row) => number;
+  readonly next?: (nextDueMs: number | null, page: DuePage) => number | null;
+}
+
+const finding =
+  (way: Finding) =>
+  (store: Store, world: World): Partial<Store> => ({
+    async due(query) {
+      const { nowMs } = await store.due(query);
+      const rows: Row[] = [];
+      for (const space of world.spaces) rows.push(...(await store.list({ space, prefix: "", after: null, limit: 1e6 })));
+      const timeOf = way.timeOf ?? ((row) => row.dueMs);
+      const isDue = way.isDue ?? ((row) => (timeOf(row) ?? 0) <= nowMs);
+      const order = way.order ?? ((a, b) => (timeOf(a) ?? 0) - (timeOf(b) ?? 0) || a.id - b.id);
+      const chosen = (way.before?.(rows, query) ?? rows)
+        .filter((row) => row.kind !== null && query.kinds.includes(row.kind) && timeOf(row) !== null)
+        .sort(order);
+      const due = chosen.filter((row) => isDue(row, nowMs)).slice(0, query.limit);
+      const later = chosen.filter((row) => !isDue(row, nowMs)).map((row) => timeOf(row) ?? 0);
+      const page = { nowMs, keys: due.map(({ space, key }) => ({ space, key })), nextDueMs: null };
+      const nextDueMs = later.length === 0 ? null : Math.min(...later);
+      return { ...page, nextDueMs: way.next === undefined ? nextDueMs : way.next(nextDueMs, page) };
+    },
+  });
+
+/** Lists in a way of its own: chosen among all rows of the space, and sorted. */
+const listing =
+  (choose: (rows: readonly Row[], query: ListQuery) => readonly Row[]) =>
+  (store: Store): Partial<Store> => ({
+    list: async (query) => choose(await store.list({ ...query, prefix: "", after: null, limit: 1e6 }), query),
+  });
+
+const prefixed = (isIn: (key: string, prefix: string) => boolean) =>
+  listing((rows, { prefix, after, limit }) =>
+    rows.filter(({ key }) => isIn(key, prefix) && (after === null || compareUtf8(key, after) > 0)).slice(0, limit),
+  );
+
+const readingLog =
+  (change: (log: readonly StoredEntry[], after: number, limit: number) => readonly StoredEntry[]) =>
+  (store: Store): Partial<Store> => ({
+    entries: async (key, after, limit) => change(await store.entries(key, 0, 1e6), after, limit),
+  });
+
+const page = (log: readonly StoredEntry[], after: number, limit: number) =>
+  log.filter(({ version }) => version > after).slice(0, limit);
+
+/** Sweeps as if the clock were elsewhere. */
+const sweepingAt =
+  (offsetMs: number) =>
+  (store: Store, world: World): Partial<Store> => ({
+    sweep(limit) {
+      world.nowMs += offsetMs;
+      const swept = store.sweep(limit);
+      world.nowMs -= offsetMs;
+      return swept;
+    },
+  });
+
+// --------------------------------------------------------------------------------------------------- the mistakes
+
+const BROKEN: readonly Broken[] = [
+  // Commits.
+  {
+    bug: "loses the last put of a large batch",
+    by: rewriting((puts) => (puts.length > 200 ? puts.slice(0, -1) : puts)),
+    breaks: [],
+  },
+  {
+    bug: "gives out ids in rising order, whatever the order of the puts",
+    by: answering((receipt) =>
+      receipt.committed ? { ...receipt, ids: receipt.ids.toSorted((a, b) => a - b) } : receipt,
+    ),
+    breaks: [],
+  },
+  {
+    bug: "numbers a row anew when it is made again",
+    by: (store, world) => {
+      const shift = (row: Row) => (world.notes.get(keyText(row)) ?? 0) * 1_000_000;
+      const out = <R extends Row | null | undefined>(row: R): R => (row ? { ...row, id: row.id + shift(row) } : row);
+      return {
+        async commit(batch) {
+          let puts: readonly Put[] = [];
+          const receipt = await store.commit({
+            ...batch,
+            decide(found) {
+              const verdict = batch.decide({ ...found, rows: found.rows.map(out) });
+              if ("lock" in verdict) return verdict;
+              puts = verdict.puts;
+              return { puts: puts.map((put) => ({ ...put, was: put.was && { ...put.was, id: put.was.id % 1_000_000 } })) };
+            },
+          });
+          if (!receipt.committed) return receipt;
+          for (const { was, row } of puts)
+            if (was !== null && was.value === null && row.value !== null)
+              world.notes.set(keyText(row), (world.notes.get(keyText(row)) ?? 0) + 1);
+          return { ...receipt, ids: receipt.ids.map((id, i) => id + (puts[i] ? shift(puts[i].row) : 0)) };
+        },
+        read: async (keys) => (await store.read(keys)).map(out),
+        list: async (query) => (await store.list(query)).map(out),
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "writes what it can of a refused batch",
+    by: (store) => ({
+      async commit(batch) {
+        const moved: Key[] = [];
+        const receipt = await store.commit(
+          rewrite(batch, (puts, rows) =>
+            puts.filter(({ was, row }, index) => {
+              const still = isSame(was, rows[index] ?? null);
+              if (!still) moved.push(row);
+              return still;
+            }),
+          ),
+        );
+        return moved.length > 0 ? { committed: false, moved } : receipt;
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "names only the first row that moved",
+    by: answering((receipt) => (receipt.committed ? receipt : { ...receipt, moved: receipt.moved.slice(0, 1) })),
+    breaks: [],
+  },
+  {
+    bug: "names every row of a refused batch",
+    by: answering((receipt, puts) => (receipt.committed ? receipt : { ...receipt, moved: puts.map(({ row }) => row) })),
+    breaks: [],
+  },
+  { bug: "ignores what a row replaces", by: believing((_, now) => now), breaks: [] },
+  { bug: "overwrites where it should make", by: believing((was, now) => was ?? now), breaks: [] },
+  {
+    bug: "takes a deleted row for an absent one",
+    by: believing((was, now) => (was === null && now?.value === null ? now : was)),
+    breaks: [],
+  },
+  { bug: "makes a row where it should change one", by: believing((was, now) => (now === null ? null : was)), breaks: [] },
+  {
+    bug: "knows a row by its version alone",
+    by: believing((was, now) => (was !== null && was.version === now?.version ? now : was)),
+    breaks: [],
+  },
+  {
+    bug: "locks absent keys by making them, and leaves them when decide throws",
+    by: (store) => ({
+      async commit(batch) {
+        try {
+          return await store.commit(batch);
+        } catch (error) {
+          const blank = { id: 0, version: 0, fence: 0, wakes: 0, tries: 0, holder: null, kind: null, status: null };
+          const holders = batch.lock.map((key) => ({ ...blank, ...key, dueMs: null, head: 0, value: null }));
+          await store.commit({
+            ...batch,
+            lock: batch.lock,
+            decide: ({ rows }) => ({
+              puts: holders.filter((_, i) => rows[i] === null).map((row) => ({ was: null, row, entries: [] })),
+            }),
+          });
+          throw error;
+        }
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "wraps what decide throws",
+    by: (store) => ({
+      commit: (batch) =>
+        store.commit(batch).catch((cause: unknown) => {
+          throw cause instanceof PawlError ? cause : new Error("the batch failed", { cause });
+        }),
+    }),
+    breaks: [],
+  },
+  {
+    bug: "leaves the transaction open when decide throws",
+    by: (store, world) => ({
+      async commit(batch) {
+        if (world.notes.has("open")) throw new StoreError("store_io", "fail", "there is a transaction already");
+        return store.commit({
+          ...batch,
+          decide(found) {
+            world.notes.set("open", 1);
+            const verdict = batch.decide(found);
+            world.notes.delete("open");
+            return verdict;
+          },
+        });
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "has no answer to a batch that does nothing at all",
+    by: (store) => ({
+      commit: (batch) =>
+        store.commit({
+          ...batch,
+          decide(found) {
+            const verdict = batch.decide(found);
+            if (batch.lock.length === 0 && "puts" in verdict && verdict.puts.length === 0) throw new Error("nothing to do");
+            return verdict;
+          },
+        }),
+    }),
+    breaks: [],
+  },
+  {
+    bug: "gives decide its rows in the order of their keys",
+    by: (store) => ({
+      commit: (batch) =>
+        store.commit({ ...batch, lock: batch.lock.toSorted((a, b) => compareUtf8(keyText(a), keyText(b))) }),
+    }),
+    breaks: [],
+  },
+  {
+    bug: "answers a late round with the rows of all rounds",
+    by: (store) => {
+      return {
+        commit(batch) {
+          const rows: (Row | null | undefined)[] = [];
+          return store.commit({
+            ...batch,
+            decide(found) {
+              rows.push(...found.rows);
+              return batch.decide({ ...found, rows: [...rows] });
+            },
+          });
+        },
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "rehearses decide",
+    by: (store) => ({
+      commit: (batch) =>
+        store.commit({
+          ...batch,
+          decide(found) {
+            batch.decide(found);
+            return batch.decide(found);
+          },
+        }),
+    }),
+    breaks: [],
+  },
+  { bug: "does not tell decide the clock", by: telling((found) => ({ ...found, nowMs: null })), breaks: [] },
+  {
+    bug: "tells decide the clock of the process",
+    by: telling((found) => ({ ...found, nowMs: Date.now() })),
+    breaks: [],
+  },
+  {
+    bug: "says of the last of many rows that it is locked",
+    by: telling((found) => (found.rows.length < 10 ? found : { ...found, rows: [...found.rows.slice(0, -1), undefined] })),
+    breaks: [],
+  },
+  {
+    bug: "tells of a row where none was asked for",
+    by: telling((found) => (found.rows.length > 0 ? found : { ...found, rows: [null] })),
+    breaks: [],
+  },
+
+  // Lanes.
+  { bug: "has no lane", by: () => ({ lanes: 0 }), breaks: [] },
+  {
+    bug: "goes on in the same epoch after a settle",
+    by: (store) => {
+      const first = new Map<number, number>();
+      const now = new Map<number, number>();
+      return {
+        async settle(lane) {
+          const { epoch, sequence } = await store.settle(lane);
+          now.set(lane, epoch);
+          first.set(lane, first.get(lane) ?? epoch);
+          return { epoch: first.get(lane) ?? epoch, sequence };
+        },
+        commit: (batch) => store.commit({ ...batch, epoch: now.get(batch.lane) ?? 0 }),
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "ignores the epoch",
+    by: (store) => {
+      const now = new Map<number, number>();
+      return {
+        async settle(lane) {
+          const mark = await store.settle(lane);
+          now.set(lane, mark.epoch);
+          return mark;
+        },
+        commit: (batch) => store.commit({ ...batch, epoch: now.get(batch.lane) ?? 0 }),
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "calls a batch of an older epoch busy, to be tried again",
+    by: (store) => ({
+      commit: (batch) =>
+        store.commit(batch).catch((error: unknown) => {
+          throw error instanceof StoreError ? new StoreError("store_busy", "retry", "it is busy") : error;
+        }),
+    }),
+    breaks: [],
+  },
+  {
+    bug: "checks the epoch when a batch arrives, and writes it later",
+    by: (store) => {
+      const now = new Map<number, number>();
+      return {
+        async settle(lane) {
+          const mark = await store.settle(lane);
+          now.set(lane, mark.epoch);
+          return mark;
+        },
+        async commit(batch) {
+          if (batch.epoch === now.get(batch.lane)) {
+            await tick();
+            return store.commit({ ...batch, epoch: now.get(batch.lane) ?? 0 });
+          }
+          return store.commit(batch);
+        },
+      };
+    },
+    breaks: [],
+  },
+  { bug: "forgets the sequence", by: settling(({ epoch }) => ({ epoch, sequence: 0 })), breaks: [] },
+  {
+    bug: "counts batches instead of keeping their sequence",
+    by: (store) => {
+      const counts = new Map<number, number>();
+      return {
+        settle: async (lane) => ({ ...(await store.settle(lane)), sequence: counts.get(lane) ?? 0 }),
+        async commit(batch) {
+          const receipt = await store.commit(batch);
+          if (receipt.committed) counts.set(batch.lane, (counts.get(batch.lane) ?? 0) + 1);
+          return receipt;
+        },
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "notes the sequence before it knows the outcome",
+    by: (store) => {
+      const last = new Map<number, number>();
+      return {
+        async settle(lane) {
+          const { epoch, sequence } = await store.settle(lane);
+          return { epoch, sequence: Math.max(sequence, last.get(lane) ?? 0) };
+        },
+        commit(batch) {
+          const sequence = batch.sequence;
+          return store.commit({
+            ...batch,
+            decide(found) {
+              last.set(batch.lane, sequence);
+              return batch.decide(found);
+            },
+          });
+        },
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "forgets the sequence with a batch that wrote nothing",
+    by: (store) => {
+      let wrote = false;
+      return {
+        settle: async (lane) => {
+          const { epoch, sequence } = await store.settle(lane);
+          return { epoch, sequence: wrote ? sequence : 0 };
+        },
+        async commit(batch) {
+          const receipt = await store.commit(batch);
+          if (receipt.committed) wrote = receipt.ids.length > 0;
+          return receipt;
+        },
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "keeps one sequence for all writers",
+    by: (store, world) => ({
+      settle: async (lane) => ({ ...(await store.settle(lane)), sequence: world.notes.get(`lane ${lane}`) ?? 0 }),
+      async commit(batch) {
+        const receipt = await store.commit(batch);
+        if (receipt.committed && receipt.ids.length > 0) world.notes.set(`lane ${batch.lane}`, batch.sequence);
+        return receipt;
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "keeps one mark for all lanes",
+    by: (store) => ({ settle: () => store.settle(0), commit: (batch) => store.commit({ ...batch, lane: 0 }) }),
+    breaks: [],
+  },
+  {
+    bug: "mixes up batches that are under way at once",
+    by: (store) => {
+      let latest: Batch | undefined;
+      return {
+        async commit(batch) {
+          latest = batch;
+          await tick();
+          return store.commit({ ...batch, decide: (found) => (latest ?? batch).decide(found) });
+        },
+      };
+    },
+    breaks: [],
+  },
+
+  // Columns.
+  { bug: "does not write the tries of a new row", by: writingRows((row, was) => (was ? row : { ...row, tries: 0 })), breaks: [] },
+  { bug: "does not write changed wakes", by: writingRows((row, was) => (was ? { ...row, wakes: was.wakes } : row)), breaks: [] },
+  {
+    bug: "writes a changed kind only with a changed time",
+    by: writingRows((row, was) => (was && was.dueMs === row.dueMs ? { ...row, kind: was.kind } : row)),
+    breaks: [],
+  },
+  {
+    bug: "keeps what becomes null",
+    by: writingRows((row, was) => (was ? { ...row, holder: row.holder ?? was.holder, status: row.status ?? was.status } : row)),
+    breaks: [],
+  },
+  { bug: "keeps numbers in 32 bits", by: writingRows((row) => ({ ...row, wakes: row.wakes | 0 })), breaks: [] },
+  {
+    bug: "keeps numbers in 15 digits",
+    by: writingRows((row) => ({ ...row, fence: Number(row.fence.toPrecision(15)) })),
+    breaks: [],
+  },
+  { bug: "trims values", by: writingRows((row) => ({ ...row, value: row.value?.trim() ?? null })), breaks: [] },
+  { bug: "takes an empty value for none", by: writingRows((row) => ({ ...row, value: row.value || null })), breaks: [] },
+  {
+    bug: "brings values into a normal form",
+    by: writingRows((row) => ({ ...row, value: row.value?.normalize("NFC") ?? null })),
+    breaks: [],
+  },
+  {
+    bug: "cuts long values",
+    by: writingRows((row) => ({ ...row, value: row.value?.slice(0, 65_536) ?? null })),
+    breaks: [],
+  },
+  {
+    bug: "cuts long entries",
+    by: rewriting((puts) =>
+      puts.map((put) => ({ ...put, entries: put.entries.map((entry) => ({ ...entry, data: entry.data.slice(0, 65_536) })) })),
+    ),
+    breaks: [],
+  },
+  { bug: "folds the case of names", by: taking((key) => keyText(key).toLowerCase()), breaks: [] },
+  { bug: "brings names into a normal form", by: taking((key) => keyText(key).normalize("NFC")), breaks: [] },
+  { bug: "pads names with blanks", by: taking((key) => keyText(key).trimEnd()), breaks: [] },
+  { bug: "cuts names at 255 characters", by: taking(({ space, key }) => `${space.slice(0, 255)}\n${key.slice(0, 255)}`), breaks: [] },
+  {
+    bug: "runs space and key together",
+    by: taking(({ space, key }) => space + key),
+    breaks: [],
+  },
+  {
+    bug: "does not read deleted rows",
+    by: (store) => ({ read: async (keys) => (await store.read(keys)).map((row) => (row?.value === null ? null : row)) }),
+    breaks: [],
+  },
+  {
+    bug: "starts the log anew when a row is made again",
+    by: (store, world) => ({
+      commit: (batch) =>
+        store.commit(
+          rewrite(batch, (puts) => {
+            for (const { was, row } of puts)
+              if (was?.value === null && row.value !== null) world.notes.set(keyText(row), was.head);
+            return puts;
+          }),
+        ),
+      entries: async (key, after, limit) =>
+        page(await store.entries(key, 0, 1e6), Math.max(after, world.notes.get(keyText(key)) ?? 0), limit),
+    }),
+    breaks: [],
+  },
+
+  // Logs.
+  {
+    bug: "loses an entry now and then",
+    by: rewriting((puts) =>
+      puts.map((put) => ({ ...put, entries: put.entries.filter(({ version }) => version % 11 !== 0) })),
+    ),
+    breaks: [],
+  },
+  { bug: "gives a log newest first", by: readingLog((log, after, limit) => page(log, after, limit).toReversed()), breaks: [] },
+  {
+    bug: "stamps entries with a clock of its own",
+    by: readingLog((log, after, limit) => page(log, after, limit).map((entry) => ({ ...entry, atMs: entry.atMs + 1 }))),
+    breaks: [],
+  },
+  {
+    bug: "stamps entries when they are read",
+    by: (store, world) => ({
+      entries: async (...query) => (await store.entries(...query)).map((entry) => ({ ...entry, atMs: world.nowMs })),
+    }),
+    breaks: [],
+  },
+  {
+    bug: "numbers the entries of each record on their own",
+    by: readingLog((log, after, limit) =>
+      page(log, after, limit).map((entry) => ({ ...entry, position: entry.version })),
+    ),
+    breaks: [],
+  },
+  {
+    bug: "gives positions of swept entries again",
+    by: (store, world) => {
+      const shifted = async (...query: Parameters<Store["entries"]>) => {
+        const lost = world.notes.get("lost") ?? 0;
+        return (await store.entries(...query)).map((entry) => ({ ...entry, position: entry.position - lost }));
+      };
+      return {
+        entries: shifted,
+        async sweep(limit) {
+          const swept = await store.sweep(limit);
+          world.notes.set("lost", (world.notes.get("lost") ?? 0) + 3 * swept);
+          return swept;
+        },
+      };
+    },
+    breaks: [],
+  },
+  { bug: "pages a log from the version named", by: readingLog((log, after, limit) => page(log, after - 1, limit)), breaks: [] },
+  { bug: "gives more entries than asked for", by: readingLog((log, after) => page(log, after, 1e6)), breaks: [] },
+  {
+    bug: "keeps one log for a key in all spaces",
+    by: (store, world) => ({
+      async entries(key, after, limit) {
+        const logs = [...(await store.entries(key, 0, 1e6))];
+        for (const space of world.spaces) if (space !== key.space) logs.push(...(await store.entries({ ...key, space }, 0, 1e6)));
+        return page(logs, after, limit);
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "has no answer for the log of a name that nobody has",
+    by: (store) => ({
+      async entries(key, after, limit) {
+        const [row] = await store.read([key]);
+        if (!row) throw new Error("no such row");
+        return store.entries(key, after, limit);
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "has no log for a deleted row",
+    by: (store) => ({
+      async entries(key, after, limit) {
+        const [row] = await store.read([key]);
+        return row?.value === null ? [] : store.entries(key, after, limit);
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "sorts a log by time",
+    by: readingLog((log, after, limit) =>
+      page(
+        log.toSorted((a, b) => a.atMs - b.atMs),
+        after,
+        limit,
+      ),
+    ),
+    breaks: [],
+  },
+
+  // Reads.
+  {
+    bug: "answers for each row once",
+    by: (store) => ({
+      read: (keys) => store.read([...new Map(keys.map((key) => [keyText(key), key])).values()]),
+    }),
+    breaks: [],
+  },
+  {
+    bug: "leaves out the rows that are not there",
+    by: (store) => ({ read: async (keys) => (await store.read(keys)).filter((row) => row !== null) }),
+    breaks: [],
+  },
+  {
+    bug: "cannot be asked for nothing",
+    by: (store) => ({
+      async read(keys) {
+        if (keys.length === 0) throw new Error("syntax error near )");
+        return store.read(keys);
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "remembers what it has read until it writes itself",
+    by: (store) => {
+      const seen = new Map<string, Row | null>();
+      return {
+        async commit(batch) {
+          const receipt = await store.commit(batch);
+          if (receipt.committed && receipt.ids.length > 0) seen.clear();
+          return receipt;
+        },
+        async read(keys) {
+          const rows = await store.read(keys);
+          return keys.map((key, index) => {
+            const known = seen.get(keyText(key));
+            if (known) return known;
+            seen.set(keyText(key), rows[index] ?? null);
+            return rows[index] ?? null;
+          });
+        },
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "reads rows one after another",
+    by: (store) => ({
+      async read(keys) {
+        const rows: (Row | null)[] = [];
+        for (const key of keys) {
+          rows.push(...(await store.read([key])));
+          if (keys.length > 1) await tick();
+        }
+        return rows;
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "writes rows one after another",
+    by: (store) => ({
+      async commit(batch) {
+        let puts: readonly Put[] = [];
+        const receipt = await store.commit({
+          ...batch,
+          decide(found) {
+            const verdict = batch.decide(found);
+            if ("lock" in verdict) return verdict;
+            puts = verdict.puts;
+            return { puts: puts.slice(0, 1) };
+          },
+        });
+        if (!receipt.committed) return receipt;
+        const ids = [...receipt.ids];
+        for (const put of puts.slice(1)) {
+          await tick();
+          const next = await store.commit({ ...batch, lock: [], decide: () => ({ puts: [put] }) });
+          if (!next.committed) return next;
+          ids.push(...next.ids);
+        }
+        return { ...receipt, ids };
+      },
+    }),
+    breaks: [],
+  },
+  { bug: "takes all namespaces for one", by: () => ({}), namespaceOf: () => "one", breaks: [] },
+  { bug: "folds the case of namespaces", by: () => ({}), namespaceOf: (name) => name.toLowerCase(), breaks: [] },
+
+  // Lists.
+  {
+    bug: "sorts a list as JavaScript does",
+    by: (store) => ({
+      async list({ after, limit, ...query }) {
+        const rows = await store.list({ ...query, after: null, limit: 1e6 });
+        return rows
+          .filter(({ key }) => after === null || key > after)
+          .sort((a, b) => (a.key < b.key ? -1 : 1))
+          .slice(0, limit);
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "takes a prefix for a pattern",
+    by: prefixed((key, prefix) =>
+      new RegExp(`^${prefix.replace(/[\\[\]*']/g, "\\$&").replaceAll("%", ".*").replaceAll("_", ".")}`, "su").test(key),
+    ),
+    breaks: [],
+  },
+  {
+    bug: "finds a prefix in any case",
+    by: prefixed((key, prefix) => key.toLowerCase().startsWith(prefix.toLowerCase())),
+    breaks: [],
+  },
+  {
+    bug: "finds a prefix in any normal form",
+    by: prefixed((key, prefix) => key.normalize("NFD").startsWith(prefix.normalize("NFD"))),
+    breaks: [],
+  },
+  {
+    bug: "ends a prefix at the last character there is",
+    by: prefixed((key, prefix) => compareUtf8(key, prefix) >= 0 && compareUtf8(key, `${prefix}\u{10ffff}`) <= 0),
+    breaks: [],
+  },
+  {
+    bug: "ends a prefix at its last unit and one",
+    by: prefixed((key, prefix) => {
+      const end = prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1);
+      return prefix === "" || (key >= prefix && key < end);
+    }),
+    breaks: [],
+  },
+  {
+    bug: "lists from the key named on",
+    by: listing((rows, { prefix, after, limit }) =>
+      rows.filter(({ key }) => key.startsWith(prefix) && (after === null || compareUtf8(key, after) >= 0)).slice(0, limit),
+    ),
+    breaks: [],
+  },
+  {
+    bug: "goes on after a key only if it is there",
+    by: listing((rows, { prefix, after, limit }) => {
+      const from = after === null ? 0 : rows.findIndex(({ key }) => key === after) + 1;
+      return rows
+        .slice(from)
+        .filter(({ key }) => key.startsWith(prefix))
+        .slice(0, limit);
+    }),
+    breaks: [],
+  },
+  {
+    bug: "gives one row more than asked for",
+    by: (store) => ({ list: (query) => store.list({ ...query, limit: query.limit + 1 }) }),
+    breaks: [],
+  },
+  {
+    bug: "lists deleted rows",
+    by: (store, world) => ({
+      commit: (batch) =>
+        store.commit(
+          rewrite(batch, (puts) => {
+            for (const { row } of puts) world.notes.set(keyText(row), 1);
+            return puts;
+          }),
+        ),
+      async list(query) {
+        const keys = [...world.notes.keys()].map((text) => text.split("\n"));
+        const rows = await store.read(keys.map(([space = "", key = ""]) => ({ space, key })));
+        return rows
+          .filter((row) => row !== null)
+          .filter(({ space, key }) => space === query.space && key.startsWith(query.prefix))
+          .filter(({ key }) => query.after === null || compareUtf8(key, query.after) > 0)
+          .sort((a, b) => compareUtf8(a.key, b.key))
+          .slice(0, query.limit);
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "lists the rows of spaces that begin alike",
+    by: (store, world) => ({
+      async list(query) {
+        const rows: Row[] = [...(await store.list(query))];
+        for (const space of world.spaces)
+          if (space !== query.space && space.startsWith(query.space)) rows.push(...(await store.list({ ...query, space })));
+        return rows.sort((a, b) => compareUtf8(a.key, b.key)).slice(0, query.limit);
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "lists rows without their holders",
+    by: (store) => ({ list: async (query) => (await store.list(query)).map((row) => ({ ...row, holder: null })) }),
+    breaks: [],
+  },
+
+  // Due.
+  {
+    bug: "folds the case of kinds",
+    by: (store, world) => ({
+      due({ kinds, limit }) {
+        const folded = new Set(kinds.map((kind) => kind.toLowerCase()));
+        return store.due({ kinds: [...world.kinds].filter((kind) => folded.has(kind.toLowerCase())), limit });
+      },
+    }),
+    breaks: [],
+  },
+  { bug: "finds a record a millisecond late", by: finding({ isDue: (row, nowMs) => (row.dueMs ?? 0) < nowMs }), breaks: [] },
+  { bug: "finds a record a millisecond early", by: finding({ isDue: (row, nowMs) => (row.dueMs ?? 0) <= nowMs + 1 }), breaks: [] },
+  {
+    bug: "says that the next is due a second later than it is",
+    by: finding({ next: (nextDueMs) => (nextDueMs === null ? null : nextDueMs + 1000) }),
+    breaks: [],
+  },
+  { bug: "gives the latest due first", by: finding({ order: (a, b) => (b.dueMs ?? 0) - (a.dueMs ?? 0) }), breaks: [] },
+  {
+    bug: "takes the first that it finds, and then sorts them",
+    by: finding({
+      before: (rows, { kinds, limit }) =>
+        rows.filter(({ kind, dueMs }) => kind !== null && kinds.includes(kind) && dueMs !== null).slice(-limit),
+    }),
+    breaks: [],
+  },
+  { bug: "says what comes next only when nothing is due", by: finding({ next: (ms, { keys }) => (keys.length > 0 ? null : ms) }), breaks: [] },
+  {
+    bug: "says what comes next of all kinds",
+    by: (store, world) => ({
+      async due(query) {
+        const { nextDueMs } = await store.due({ kinds: [...world.kinds], limit: 1 });
+        return { ...(await store.due(query)), nextDueMs };
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "looks at the thousand longest due, and then at their kinds",
+    by: finding({ before: (rows) => rows.sort((a, b) => (a.dueMs ?? 0) - (b.dueMs ?? 0)).slice(0, 1000) }),
+    breaks: [],
+  },
+  { bug: "takes a record without a time for one that is due", by: finding({ timeOf: (row) => row.dueMs ?? 0 }), breaks: [] },
+  {
+    bug: "finds what was due when it was first asked",
+    by: (store, world) => {
+      const openedAtMs = world.nowMs;
+      return finding({ isDue: (row) => (row.dueMs ?? 0) <= openedAtMs })(store, world);
+    },
+    breaks: [],
+  },
+  {
+    bug: "does not notice a changed time",
+    by: (store, world) => ({
+      ...finding({ timeOf: (row) => (row.dueMs === null ? null : (world.notes.get(keyText(row)) ?? row.dueMs)) })(store, world),
+      commit: (batch) =>
+        store.commit(
+          rewrite(batch, (puts) => {
+            for (const { was, row } of puts)
+              if (was === null && row.dueMs !== null) world.notes.set(keyText(row), row.dueMs);
+            return puts;
+          }),
+        ),
+    }),
+    breaks: [],
+  },
+  {
+    bug: "passes over records that have a holder",
+    by: finding({ before: (rows) => rows.filter(({ holder }) => holder === null) }),
+    breaks: [],
+  },
+
+  // Sweeps.
+  {
+    bug: "sweeps live rows as well",
+    by: (store, world, namespace) => ({
+      async sweep(limit) {
+        const other = world.database.connect(namespace);
+        const { epoch, sequence } = await other.settle(0);
+        for (const space of world.spaces) {
+          const rows = (await store.list({ space, prefix: "", after: null, limit: 1e6 })).filter(
+            ({ dueMs }) => dueMs !== null && dueMs <= world.nowMs,
+          );
+          const puts = rows.map((row) => ({ was: row, row: { ...row, value: null, kind: null }, entries: [] }));
+          await other.commit({ lane: 0, epoch, sequence: sequence + 1, lock: [], decide: () => ({ puts }) });
+        }
+        return store.sweep(limit);
+      },
+    }),
+    breaks: [],
+  },
+  { bug: "sweeps rows a millisecond late", by: sweepingAt(-1), breaks: [] },
+  { bug: "sweeps rows a millisecond early", by: sweepingAt(1), breaks: [] },
+  { bug: "sweeps rows long before their time", by: sweepingAt(1e15), breaks: [] },
+  { bug: "never sweeps what was deleted after it was opened", by: (store, world) => {
+    const openedAtMs = world.nowMs;
+    return {
+      sweep(limit) {
+        const nowMs = world.nowMs;
+        world.nowMs = openedAtMs;
+        const swept = store.sweep(limit);
+        world.nowMs = nowMs;
+        return swept;
+      },
+    };
+  }, breaks: [] },
+  {
+    bug: "leaves the logs of what it sweeps",
+    by: (store) => {
+      const logs = new Map<string, StoredEntry[]>();
+      return {
+        commit: (batch) =>
+          store.commit(
+            rewrite(batch, (puts) => {
+              for (const { row, entries } of puts) {
+                const log = logs.get(keyText(row)) ?? [];
+                log.push(...entries.map((entry) => ({ ...entry, atMs: 0, position: 0 })));
+                logs.set(keyText(row), log);
+              }
+              return puts;
+            }),
+          ),
+        async entries(key, after, limit) {
+          const log = await store.entries(key, after, limit);
+          const kept = logs.get(keyText(key)) ?? [];
+          return log.length === 0 && kept.length > 0 ? page(kept, after, limit) : log;
+        },
+      };
+    },
+    breaks: [],
+  },
+  { bug: "never lifts the fence floor", by: telling((found) => ({ ...found, fenceFloor: 0 })), breaks: [] },
+  {
+    bug: "lifts the fence floor to the highest fence, and not above",
+    by: telling((found) => ({ ...found, fenceFloor: Math.max(0, found.fenceFloor - 1) })),
+    breaks: [],
+  },
+  {
+    bug: "keeps the fence floor to the writer who swept",
+    by: (store, world) => {
+      let floor = 0;
+      return {
+        async sweep(limit) {
+          const swept = await store.sweep(limit);
+          floor = world.database.fenceFloor;
+          return swept;
+        },
+        commit: (batch) =>
+          store.commit({ ...batch, decide: (found) => batch.decide({ ...found, fenceFloor: floor }) }),
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "lets the fence floor sink",
+    by: (store, world) => ({
+      sweep(limit) {
+        world.database.fenceFloor = 0;
+        return store.sweep(limit);
+      },
+    }),
+    breaks: [],
+  },
+  { bug: "sweeps more than asked for", by: (store) => ({ sweep: () => store.sweep(1e6) }), breaks: [] },
+  {
+    bug: "says how many it was asked for, not how many it swept",
+    by: (store) => ({
+      async sweep(limit) {
+        const swept = await store.sweep(limit);
+        return swept === 0 ? 0 : Math.max(swept, Math.min(limit, 7));
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "sweeps all namespaces",
+    by: (store, world) => ({
+      async sweep(limit) {
+        let swept = await store.sweep(limit);
+        for (const namespace of world.namespaces) swept += await world.connect(namespace).sweep(limit - swept);
+        return swept;
+      },
+    }),
+    breaks: [],
+  },
+
+  // Watching.
+  { bug: "never calls back", by: () => ({ watch: () => () => {} }), breaks: [] },
+  {
+    bug: "calls back once",
+    by: (store) => ({
+      watch(changed) {
+        const stop = store.watch(() => {
+          stop();
+          changed();
+        });
+        return stop;
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "goes on calling back when stopped",
+    by: (store) => ({
+      watch(changed) {
+        store.watch(changed);
+        return () => {};
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "cannot stop a watch twice",
+    by: (store) => ({
+      watch(changed) {
+        const stop = store.watch(changed);
+        let stopped = false;
+        return () => {
+          if (stopped) throw new Error("it is not watching");
+          stopped = true;
+          stop();
+        };
+      },
+    }),
+    breaks: [],
+  },
+  {
+    bug: "has one watch at a time",
+    by: (store) => {
+      let stop = () => {};
+      return {
+        watch(changed) {
+          stop();
+          stop = store.watch(changed);
+          return () => stop();
+        },
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "goes on calling back when closed",
+    by: (_, world, namespace) => ({ watch: (changed) => world.database.connect(namespace).watch(changed) }),
+    breaks: [],
+  },
+
+  // Closing.
+  { bug: "goes on when closed", by: () => ({ close: async () => {} }), breaks: [] },
+  {
+    bug: "says in its own words that it is closed",
+    by: (store) => ({
+      read: (keys) =>
+        store.read(keys).catch(() => {
+          throw new Error("the database is not open");
+        }),
+    }),
+    breaks: [],
+  },
+  {
+    bug: "cannot be closed twice",
+    by: (store) => {
+      let closed = false;
+      return {
+        async close() {
+          if (closed) throw new Error("the database is not open");
+          closed = true;
+          await store.close();
+        },
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "closes all writers with the first",
+    by: (store, world) => {
+      const close = () => store.close();
+      return {
+        close: async () => {
+          world.notes.set("closed", 1);
+          await close();
+        },
+        settle: async (lane) => {
+          if (world.notes.has("closed")) await close();
+          return store.settle(lane);
+        },
+        commit: async (batch) => {
+          if (world.notes.has("closed")) await close();
+          return store.commit(batch);
+        },
+      };
+    },
+    breaks: [],
+  },
+  {
+    bug: "forgets everything when the last writer closes",
+    by: (store, world) => {
+      world.notes.set("open", (world.notes.get("open") ?? 0) + 1);
+      return {
+        async close() {
+          const open = (world.notes.get("open") ?? 0) - 1;
+          world.notes.set("open", open);
+          if (open === 0) world.database = new MemoryDatabase(() => world.nowMs);
+          await store.close();
+        },
+      };
+    },
+    breaks: [],
+  },
+
+  // Races.
+  { bug: "reads without a lock, and overwrites", by: readingFirst(() => true, true), breaks: [] },
+  { bug: "protects the rows that it writes, and not those that it reads", by: readingFirst(() => true, false), breaks: [] },
+  {
+    bug: "protects the rows that are there, and not those that are absent",
+    by: readingFirst((seen, now) => seen === null || isSame(seen, now), false),
+    breaks: [],
+  },
+  {
+    bug: "lets go of its rows when more are asked for",
+    by: (store) => ({
+      async commit(batch) {
+        let late: readonly Key[] | undefined;
+        const receipt = await store.commit({
+          ...batch,
+          decide(found) {
+            const verdict = batch.decide(found);
+            if ("puts" in verdict) return verdict;
+            late = verdict.lock;
+            return { puts: [] };
+          },
+        });
+        if (late === undefined) return receipt;
+        await tick();
+        return store.commit(
+          rewrite({ ...batch, lock: late }, (puts, rows) => puts.map((put, i) => ({ ...put, was: rows[i] ?? null }))),
+        );
+      },
+    }),
+    breaks: [],
+  },
+];
+
+test("debug", async () => {
+  for (const law of lawsOf(sound)) { const t = performance.now(); await law.check(); await law.check(); console.log("TIME", ((performance.now()-t)/2).toFixed(1), law.name); }
+  const covered = new Set<string>();
+  for (const b of [sound, ...BROKEN]) {
+    const t = performance.now();
+    const f = await lawsBrokenBy(b);
+    for (const x of f) covered.add(x);
+    console.log(`${b.bug} [${Math.round(performance.now() - t)}]\n${f.map((x) => `     ${x}`).join("\n")}`);
+  }
+  console.log("UNCOVERED", lawsOf(sound).map((l) => l.name).filter((n) => !covered.has(n)));
+  expect(1).toBe(1);
+});

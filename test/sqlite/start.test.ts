@@ -1,0 +1,302 @@
+/**
+ * Opening a file: what is made of one that does not exist, what is refused, and what people can read in it.
+ *
+ * Goal: ten processes that open a new file at the same moment all get it, with one schema; whatever would not keep what it
+ * acknowledges is refused (G1); a file of a newer release is refused and stays as it was (G24).
+ * Method: real processes and real files. The settings of a connection are asked of the connection itself.
+ */
+
+import { copyFileSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { describe, expect, it } from "vitest";
+import { PawlError, StoreError } from "../../src/kernel/errors.ts";
+import { address } from "../../src/kernel/decision.ts";
+import { open } from "../../src/open.ts";
+import { isFitSqlite } from "../../src/stores/sqlite/sqlite.ts";
+import { allOf, integrityOf, scratchFolder, startChild } from "./kit.ts";
+
+const folder = scratchFolder();
+
+async function refusal(opening: Promise<unknown>): Promise<PawlError> {
+  const outcome = await opening.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  if (!(outcome instanceof PawlError)) throw new Error(`it was not refused: ${outcome}`);
+  return outcome;
+}
+
+/** Everything that is in the file. */
+function contentOf(path: string): Record<string, unknown> {
+  const db = new DatabaseSync(path);
+  const schema = allOf(db, "select type, name, tbl_name, sql from sqlite_schema order by type, name");
+  const tables = schema.filter(({ type }) => type === "table").map(({ name }) => String(name));
+  const content = Object.fromEntries(tables.map((table) => [table, allOf(db, `select * from "${table}"`)]));
+  db.close();
+  return { schema, ...content };
+}
+
+describe("many processes that start at once", () => {
+  it("all open the file that did not exist, and it has one schema", async () => {
+    const PROCESSES = 10;
+    const ROUNDS = 5;
+    const children = Array.from({ length: PROCESSES }, () => startChild("starter.ts", []));
+    for (const child of children) expect(await child.line()).toBe("ready");
+    const alone = join(folder, "alone.db");
+    await (await open(alone)).close();
+    for (let round = 0; round < ROUNDS; round++) {
+      const path = join(folder, `together-${round}.db`);
+      for (const child of children) child.tell(path);
+      const values = await Promise.all(children.map((child) => child.line()));
+      const inOrder = values.toSorted((a, b) => Number(a) - Number(b));
+      expect(inOrder).toEqual(Array.from({ length: PROCESSES }, (_, index) => String(index + 1)));
+      expect(contentOf(path)["schema"]).toEqual(contentOf(alone)["schema"]);
+      expect(contentOf(path)["pawl_meta"]).toEqual(contentOf(alone)["pawl_meta"]);
+      expect(integrityOf(path)).toBe("ok");
+    }
+    for (const child of children) child.tell("");
+    await Promise.all(children.map((child) => child.ended));
+    console.log(`start: ${PROCESSES} processes opened a new file at once, ${ROUNDS} times; all of them got it`);
+  });
+});
+
+describe("a file of a newer release", () => {
+  it("is refused in words, and stays as it was to the byte", async () => {
+    const path = join(folder, "newer.db");
+    const pawl = await open(path);
+    await pawl.slot<string>("kept").set("from the future");
+    await pawl.close();
+    const db = new DatabaseSync(path);
+    db.exec("update pawl_meta set number = 1000 where name = 'schema'");
+    db.close();
+    const before = readFileSync(path);
+    const error = await refusal(open(path));
+    expect(error).toBeInstanceOf(StoreError);
+    expect(error).toMatchObject({ code: "store_unfit", message: /schema 1000.*upgrade Pawl/ });
+    expect(readFileSync(path).equals(before)).toBe(true);
+  });
+
+  it("is refused also while processes of that release have it open", async () => {
+    const path = join(folder, "newer-open.db");
+    const pawl = await open(path);
+    const db = new DatabaseSync(path);
+    db.exec("update pawl_meta set number = number + 1 where name = 'schema'");
+    const before = contentOf(path);
+    expect(await refusal(open(path))).toMatchObject({ code: "store_unfit" });
+    expect(contentOf(path)).toEqual(before);
+    db.close();
+    await pawl.close();
+  });
+});
+
+describe("the application's own database", () => {
+  it("keeps its tables, and Pawl's stand beside them", async () => {
+    const path = join(folder, "shared.db");
+    const db = new DatabaseSync(path);
+    db.exec("create table orders (id integer primary key, name text); insert into orders (name) values ('first')");
+    db.close();
+    const pawl = await open(path);
+    await pawl.slot<number>("n").set(1);
+    await pawl.close();
+    expect(contentOf(path)["orders"]).toEqual([{ id: 1, name: "first" }]);
+    expect(contentOf(path)["pawl_record"]).toHaveLength(1);
+  });
+});
+
+describe("what would not keep what it acknowledges", () => {
+  const existing = join(folder, "existing.db");
+
+  const rules: readonly { what: string; store: string; code: string; message: RegExp }[] = [
+    { what: "SQLite's memory", store: ":memory:", code: "invalid_argument", message: /"memory:" for tests/ },
+    { what: "no name", store: "", code: "invalid_argument", message: /path of a file/ },
+    { what: "memory by another name", store: "file::memory:", code: "store_unfit", message: /"wal"/ },
+    { what: "memory with a file's name", store: `file:${existing}?mode=memory`, code: "store_unfit", message: /"wal"/ },
+    { what: "a file said never to change", store: `file:${existing}?immutable=1`, code: "store_unfit", message: /"wal"/ },
+    {
+      what: "a file without locks",
+      store: `file:${existing}?nolock=1`,
+      code: "store_unreachable",
+      message: /cannot be opened/,
+    },
+    { what: "a new file without locks", store: `file:${folder}/new.db?nolock=1`, code: "store_unfit", message: /"wal"/ },
+    {
+      what: "a new file without shared memory",
+      store: `file:${folder}/new.db?vfs=unix-dotfile`,
+      code: "store_unfit",
+      message: /"wal"/,
+    },
+    { what: "another database's address", store: "mysql://localhost/app", code: "invalid_argument", message: /mysql/ },
+  ];
+  for (const { what, store, code, message } of rules)
+    it(`${what} is refused with "${code}"`, async () => {
+      await (await open(existing)).close();
+      const before = contentOf(existing);
+      expect(await refusal(open(store))).toMatchObject({ code, message: expect.stringMatching(message) });
+      expect(contentOf(existing)).toEqual(before);
+    });
+
+  it("a lower durability is had by its name only, and the default is the full one", async () => {
+    for (const durability of ["off", "normal", "FULL", "none", "", 0, false]) {
+      // What comes from a configuration file has passed no type check.
+      const options: { durability: "full" } = JSON.parse(JSON.stringify({ durability }));
+      const error = await refusal(open(join(folder, "weak.db"), options));
+      expect(error, String(durability)).toMatchObject({ code: "invalid_argument", data: { what: "durability" } });
+    }
+    const FULL = { synchronous: 2, fullfsync: 1, checkpoint_fullfsync: 1, journal_mode: "wal", timeout: 0 };
+    expect(await settingsAt({})).toEqual(FULL);
+    expect(await settingsAt({ durability: "full" })).toEqual(FULL);
+    expect(await settingsAt({ durability: "process" })).toEqual({ ...FULL, synchronous: 1 });
+  });
+
+  it("a file that was made without a write-ahead log gets one", async () => {
+    const path = join(folder, "delete-mode.db");
+    const db = new DatabaseSync(path);
+    db.exec("pragma journal_mode = delete; create table t (n)");
+    db.close();
+    await (await open(path)).close();
+    const after = new DatabaseSync(path);
+    expect(allOf(after, "pragma journal_mode")).toEqual([{ journal_mode: "wal" }]);
+    after.close();
+  });
+});
+
+/** What a connection says of itself that `open` made. */
+async function settingsAt(options: { durability?: "full" | "process" }): Promise<Record<string, unknown>> {
+  const { prepare } = DatabaseSync.prototype;
+  let connection: DatabaseSync | undefined;
+  DatabaseSync.prototype.prepare = function (this: DatabaseSync, ...args: Parameters<typeof prepare>) {
+    connection = this;
+    return prepare.apply(this, args);
+  };
+  try {
+    const pawl = await open(join(folder, "settings.db"), options);
+    const asked = ["synchronous", "fullfsync", "checkpoint_fullfsync", "journal_mode", "busy_timeout"];
+    const db = connection;
+    if (db === undefined) throw new Error("open made no connection");
+    const settings = Object.assign({}, ...asked.map((name) => allOf(db, `pragma ${name}`)[0]));
+    await pawl.close();
+    return settings;
+  } finally {
+    DatabaseSync.prototype.prepare = prepare;
+  }
+}
+
+describe("a SQLite that can lose commits", () => {
+  const rules: readonly [version: string, isFit: boolean, why: string][] = [
+    ["3.44.5", false, "before the repair of 3.44"],
+    ["3.44.6", true, "the repair of 3.44"],
+    ["3.44.10", true, "numbers, not texts, are compared"],
+    ["3.45.0", false, "never repaired"],
+    ["3.49.2", false, "never repaired"],
+    ["3.50.6", false, "before the repair of 3.50"],
+    ["3.50.7", true, "the repair of 3.50"],
+    ["3.51.0", false, "before the repair"],
+    ["3.51.2", false, "before the repair"],
+    ["3.51.3", true, "the repair"],
+    ["3.52.0", true, "after it"],
+    ["3.100.0", true, "numbers, not texts, are compared"],
+    ["4.0.0", true, "after it"],
+    ["2.8.17", false, "long before"],
+    ["3", false, "no release"],
+    ["", false, "no version at all"],
+  ];
+  for (const [version, isFit, why] of rules)
+    it(`"${version}" is ${isFit ? "fit" : "not fit"}: ${why}`, () => expect(isFitSqlite(version)).toBe(isFit));
+
+  it("is not the one that runs here", () => expect(isFitSqlite(process.versions["sqlite"] ?? "")).toBe(true));
+});
+
+describe("what people read in the file", () => {
+  it("pawl_now has each value as text and each time in words, and no deleted record", async () => {
+    const path = join(folder, "views.db");
+    const pawl = await open(path);
+    await pawl.slot<unknown>("visits").set({ count: 3, from: "Zürich" });
+    await pawl.slot<unknown>("deleted").set(1);
+    await pawl.slot<unknown>("deleted").delete();
+    const dueMs = Date.UTC(2031, 1, 3, 4, 5, 6, 78);
+    await pawl.kernel.transact(
+      (tx) => tx.record(address("job", "mail")).write({ value: [1], kind: "mailer", status: "waiting", dueMs }),
+      [],
+    );
+    const db = new DatabaseSync(path);
+    const columns = "namespace, space, key, version, status, value, kind, holder, fence, tries, due_utc";
+    expect(allOf(db, `select ${columns} from pawl_now order by space`)).toEqual([
+      {
+        namespace: "default",
+        space: "job",
+        key: "mail",
+        version: 1,
+        status: "waiting",
+        value: "[1]",
+        kind: "mailer",
+        holder: null,
+        fence: 0,
+        tries: 0,
+        due_utc: "2031-02-03 04:05:06.078",
+      },
+      {
+        namespace: "default",
+        space: "slot",
+        key: "visits",
+        version: 1,
+        status: null,
+        value: '{"count":3,"from":"Zürich"}',
+        kind: null,
+        holder: null,
+        fence: 0,
+        tries: 0,
+        due_utc: null,
+      },
+    ]);
+    expect(allOf(db, `select value ->> '$.from' as "from" from pawl_now where key = 'visits'`)).toEqual([{ from: "Zürich" }]);
+    db.close();
+    await pawl.close();
+  });
+
+  it("pawl_past has the log of every record in order, with when it was", async () => {
+    const path = join(folder, "past.db");
+    const pawl = await open(path, { namespace: "billing" });
+    const trail = address("trail", "order 1");
+    const startedMs = Date.now();
+    for (const name of ["placed", "paid"])
+      await pawl.kernel.transact(
+        (tx) => {
+          const record = tx.record(trail);
+          if (!record.exists) record.write({ value: null });
+          record.append(name, { by: "ann" });
+        },
+        [trail],
+      );
+    const db = new DatabaseSync(path);
+    const rows = allOf(db, "select * from pawl_past order by position");
+    expect(rows).toMatchObject([
+      { namespace: "billing", space: "trail", key: "order 1", version: 1, name: "placed", data: '{"by":"ann"}' },
+      { namespace: "billing", space: "trail", key: "order 1", version: 2, name: "paid", data: '{"by":"ann"}' },
+    ]);
+    for (const row of rows) {
+      const atMs = Date.parse(`${String(row["at_utc"]).replace(" ", "T")}Z`);
+      expect(atMs).toBeGreaterThanOrEqual(startedMs);
+      expect(atMs).toBeLessThanOrEqual(Date.now());
+    }
+    db.close();
+    await pawl.close();
+  });
+
+  it("a time in words is the time to the millisecond", async () => {
+    const path = join(folder, "times.db");
+    const pawl = await open(path);
+    const times = Array.from({ length: 500 }, (_, i) => (i < 100 ? 1_790_000_000_000 + i : Math.floor(Math.random() * 4e12)));
+    await pawl.kernel.transact((tx) => {
+      for (const [index, dueMs] of times.entries())
+        tx.record(address("job", String(index).padStart(4, "0"))).write({ value: 0, kind: "k", dueMs });
+    }, times.map((_, index) => address("job", String(index).padStart(4, "0"))));
+    await pawl.close();
+    const copy = join(folder, "times-copy.db");
+    copyFileSync(path, copy);
+    const db = new DatabaseSync(copy);
+    const words = allOf(db, "select due_utc from pawl_now order by key").map((row) => row["due_utc"]);
+    expect(words).toEqual(times.map((ms) => new Date(ms).toISOString().replace("T", " ").replace("Z", "")));
+    db.close();
+  });
+});
