@@ -397,7 +397,10 @@ const tried: Attack[] = [
     30,
     "Infinity, the nearest to 1e400 on the wire, comes back as Infinity",
     async (pawl) => {
-      expect(await kept(pawl, [1e400, -1e400])).toEqual([Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]);
+      expect(await kept(pawl, [Number("1e400"), Number("-1e400")])).toEqual([
+        Number.POSITIVE_INFINITY,
+        Number.NEGATIVE_INFINITY,
+      ]);
       expect(await kept(pawl, 1.7976931348623157e308)).toBe(Number.MAX_VALUE);
       expect(await kept(pawl, 5e-324)).toBe(5e-324);
     },

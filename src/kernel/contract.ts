@@ -64,8 +64,8 @@ export interface Put {
 /** What the store read for a batch. */
 export interface Found {
   /**
-   * The store's clock, read after the last lock was had. Null only if nothing was locked and the store would have to ask
-   * for it; a decision that wants it then runs again with its rows locked.
+   * The store's clock, read after the last lock was had. Null only if nothing was locked, the batch did not need it, and
+   * the store would have to ask for it.
    */
   readonly nowMs: number | null;
   /** No fence below this may be given out: it is above the fence of every row that was ever removed. */
@@ -86,6 +86,8 @@ export interface Batch {
   readonly sequence: number;
   /** Rows to lock and read first, each once. Empty for a batch whose rows are all known: one round trip, no read. */
   readonly lock: readonly Key[];
+  /** Whether `decide` needs the clock although nothing is locked. */
+  readonly needsClock: boolean;
   /** Synchronous. Keys that are absent are protected like those that are there. Throwing drops the batch. */
   decide(found: Found): Verdict;
 }
@@ -120,10 +122,13 @@ export interface ListQuery {
 export interface Store {
   /** How many batches of this writer may be under way at once. */
   readonly lanes: number;
-  /** Makes sure that no batch of the lane is still in flight, starts a new epoch, and says the last sequence that was committed. */
+  /**
+   * Makes sure that no batch of the lane is still in flight, starts a new epoch, and says the last sequence that was committed.
+   * A batch that wrote nothing need not count.
+   */
   settle(lane: number): Promise<{ readonly epoch: number; readonly sequence: number }>;
   commit(batch: Batch): Promise<Receipt>;
-  /** Committed rows, without locks; deleted ones too. */
+  /** Committed rows, without locks; deleted ones too. Each commit is seen whole or not at all. */
   read(keys: readonly Key[]): Promise<readonly (Row | null)[]>;
   /** Rows that are not deleted, in the order of their keys' UTF-8 bytes. */
   list(query: ListQuery): Promise<readonly Row[]>;

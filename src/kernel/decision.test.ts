@@ -28,7 +28,7 @@ async function rowOf(kernel: Kernel, at: Address): Promise<Row | null> {
   return row;
 }
 
-async function valueOf(kernel: Kernel, at: Address): Promise<unknown> {
+async function storedValue(kernel: Kernel, at: Address): Promise<unknown> {
   const row = await rowOf(kernel, at);
   return row === null || row.value === null ? undefined : kernel.decode(row, row.value);
 }
@@ -87,14 +87,13 @@ describe("the decisions of a batch", () => {
     expect(answers).toEqual([undefined, { threw: mistake }, "first"]);
     expect(await rowOf(kernel, a)).toMatchObject({ version: 1, head: 0, value: '"first"' });
     expect(await rowOf(kernel, b)).toBeNull();
-    expect(await valueOf(kernel, c)).toBe("last");
+    expect(await storedValue(kernel, c)).toBe("last");
     expect(await kernel.entries(a, 0, 10)).toEqual([]);
   });
 
   test.each([undefined, null, 0, "text"])("what is thrown reaches the caller as it is: %j", async (thrown) => {
     const { kernel } = bench();
     const refused = kernel.transact(() => {
-      // biome-ignore lint/style/useThrowOnlyError: a user's decision may throw anything.
       throw thrown;
     }, [a]);
     await expect(refused.catch((error: unknown) => ({ thrown: error }))).resolves.toEqual({ thrown });
@@ -187,7 +186,7 @@ describe("the decisions of a batch", () => {
       // Refusing it is as good as ignoring it.
     }
     expect(await answers).toMatchObject([{ status: "fulfilled" }, { status: "fulfilled" }]);
-    expect(await valueOf(kernel, a)).toBe("real");
+    expect(await storedValue(kernel, a)).toBe("real");
   });
 });
 
@@ -203,7 +202,7 @@ describe("values", () => {
       const refused = kernel.transact((tx) => act(tx.record(a).value as { list: { deep: number }[] }), [a]);
       await expect(refused).rejects.toThrow(TypeError);
     }
-    expect(await valueOf(kernel, a)).toEqual({ list: [{ deep: 1 }] });
+    expect(await storedValue(kernel, a)).toEqual({ list: [{ deep: 1 }] });
   });
 
   test("what a decision wrote is frozen too when it reads it back, and later changes to the original do not count", async () => {
@@ -219,7 +218,7 @@ describe("values", () => {
     );
     mine.n = 2;
     expect(seen).toEqual([true, false]);
-    expect(await valueOf(kernel, a)).toEqual({ n: 1 });
+    expect(await storedValue(kernel, a)).toEqual({ n: 1 });
   });
 
   const mutable: [string, unknown, (value: never) => unknown][] = [
@@ -523,7 +522,13 @@ describe("what a decision draws", () => {
     const { kernel, store, clock } = bench();
     const runs: string[] = [];
     store.commits.push(async (batch, pass) => {
-      await pass({ ...batch, decide: (found) => (batch.decide(found), { puts: [] }) });
+      await pass({
+        ...batch,
+        decide(found) {
+          batch.decide(found);
+          return { puts: [] };
+        },
+      });
       throw storeError("store_busy", "retry");
     });
     const answer = kernel.transact(
@@ -592,7 +597,7 @@ describe("asynchronous decisions", () => {
     const { kernel, store } = bench();
     await together(kernel, store, [a, b], [async (tx) => put(tx, a, 1), (tx) => put(tx, b, 1)]);
     expect(await rowOf(kernel, a)).toBeNull();
-    expect(await valueOf(kernel, b)).toBe(1);
+    expect(await storedValue(kernel, b)).toBe(1);
   });
 });
 
@@ -658,7 +663,7 @@ describe("purity, where it is checked", () => {
       [a],
     );
     expect(seen[0]).toEqual(seen[1]);
-    expect(await valueOf(kernel, a)).toEqual(seen[0]);
+    expect(await storedValue(kernel, a)).toEqual(seen[0]);
   });
 
   test("chance itself is asked once for both runs", async () => {

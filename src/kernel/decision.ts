@@ -47,6 +47,8 @@ export interface Encoding {
 /** One record in a batch: what the store has, and what the decisions so far make of it. */
 export class Cell {
   readonly at: Address;
+  /** Not read under a lock, but known to its holder, who alone may use it. */
+  readonly isKnown: boolean;
   readonly stored: Row | null;
   row: Row | null;
   entries: Entry[] = [];
@@ -55,8 +57,9 @@ export class Cell {
   /** The draft of the decision that runs now. */
   draft: Draft | undefined;
 
-  constructor(at: Address, stored: Row | null) {
+  constructor(at: Address, stored: Row | null, isKnown = false) {
     this.at = at;
+    this.isKnown = isKnown;
     this.stored = stored;
     this.row = stored;
   }
@@ -130,6 +133,7 @@ export class Draft {
 
   /** The value, frozen; undefined where there is none. */
   get value(): unknown {
+    this.#run.check();
     const text = this.row?.value ?? null;
     if (text === null) return undefined;
     if (this.#decoded === undefined) {
@@ -185,9 +189,15 @@ export class Draft {
   /** The row to change: a copy on the first change of this decision, one version up. */
   #open(value: string | undefined): Mutable<Row> {
     const now = this.row;
+    this.#run.check();
     if (value === undefined && (now === null || now.value === null))
       throw new Error(`${this.at.space} ${this.at.key} does not exist: its first write needs a value`);
-    if (now !== null && now !== this.cell.row) return now;
+    if (now !== null && now !== this.cell.row) {
+      const row: Mutable<Row> = now;
+      // Removed and made again in one decision: the time to sweep it goes with the deletion.
+      if (row.value === null) row.dueMs = null;
+      return row;
+    }
     const row: Mutable<Row> =
       now === null
         ? { ...NEW_ROW, space: this.at.space, key: this.at.key }
@@ -233,6 +243,13 @@ export interface Scene {
   readonly chance: Chance;
 }
 
+/** How a decision runs. */
+export interface RunOptions {
+  /** The record whose holder asks, and may use what is known of it. */
+  readonly held?: Address | null;
+  readonly trap?: Ports["trap"];
+}
+
 /** Thrown through a decision whose run is void. */
 const VOID = new Error("this run of the decision is void: it runs again with what it asked for");
 
@@ -242,19 +259,37 @@ class Run implements Tx {
   readonly #tape: Tape;
   #randomCount = 0;
   #uuidCount = 0;
+  readonly #held: string | undefined;
+  #isOver = false;
   readonly drafts: Draft[] = [];
-  /** A record that was not loaded, or the clock that was not read. */
-  wanted: Address | "clock" | undefined;
+  /** A record that was not loaded, or everything under lock, for the clock's sake. */
+  wanted: Address | "lock" | undefined;
   bytes = 0;
 
-  constructor(scene: Scene, tape: Tape) {
+  constructor(scene: Scene, tape: Tape, held: Address | null | undefined) {
     this.#scene = scene;
     this.#tape = tape;
+    this.#held = held?.text;
+  }
+
+  /** What outlives its decision must neither read nor write. */
+  check(): void {
+    if (this.#isOver) throw new Error("this decision is over: what it was given cannot be used any more");
+  }
+
+  end(): void {
+    this.#isOver = true;
+    for (const { cell } of this.drafts) cell.draft = undefined;
+  }
+
+  /** Whether it used what is known of a record without writing it: nobody would notice if that has moved. */
+  isUnchecked(outcome: Outcome<unknown>): boolean {
+    return this.drafts.some(({ cell, row }) => cell.isKnown && (row === cell.row || outcome.is !== "done"));
   }
 
   get nowMs(): number {
     if (this.#scene.nowMs !== null) return this.#scene.nowMs;
-    this.wanted ??= "clock";
+    this.wanted ??= "lock";
     throw VOID;
   }
 
@@ -281,8 +316,9 @@ class Run implements Tx {
   }
 
   record(at: Address): Draft {
+    this.check();
     const cell = this.#scene.cells.get(at.text);
-    if (cell === undefined) {
+    if (cell === undefined || (cell.isKnown && at.text !== this.#held)) {
       this.wanted = at;
       throw VOID;
     }
@@ -313,17 +349,17 @@ class Run implements Tx {
 export type Outcome<T> =
   | { readonly is: "done"; readonly value: T; readonly bytes: number }
   | { readonly is: "threw"; readonly error: unknown }
-  | { readonly is: "void"; readonly wanted: Address | "clock" };
+  | { readonly is: "void"; readonly wanted: Address | "lock" };
 
 /** Runs a decision on the cells, and merges what it wrote if it returned. */
-export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, trap?: Ports["trap"]): Outcome<T> {
+export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, options: RunOptions = {}): Outcome<T> {
   let rehearsed: string | undefined;
-  if (trap !== undefined) {
-    const rehearsal = attempt(decide, scene, tape, trap);
+  if (options.trap !== undefined) {
+    const rehearsal = attempt(decide, scene, tape, options);
     if (rehearsal.outcome.is !== "done") return rehearsal.outcome;
     rehearsed = written(rehearsal.run);
   }
-  const { run, outcome } = attempt(decide, scene, tape, trap);
+  const { run, outcome } = attempt(decide, scene, tape, options);
   if (rehearsed !== undefined && (outcome.is !== "done" || written(run) !== rehearsed))
     return { is: "threw", error: new DecisionImpureError("it wrote something else when it ran again") };
   if (outcome.is === "done") merge(run);
@@ -334,9 +370,9 @@ function attempt<T>(
   decide: Decision<T>,
   scene: Scene,
   tape: Tape,
-  trap: Ports["trap"],
+  { held, trap }: RunOptions,
 ): { run: Run; outcome: Outcome<T> } {
-  const run = new Run(scene, tape);
+  const run = new Run(scene, tape, held);
   let outcome: Outcome<T>;
   try {
     const value = trap === undefined ? decide(run) : trap(() => decide(run));
@@ -349,9 +385,10 @@ function attempt<T>(
   } catch (error) {
     outcome = { is: "threw", error };
   }
-  for (const draft of run.drafts) draft.cell.draft = undefined;
+  run.end();
   // Whatever the decision made of it, a run that wanted something it could not have is void.
   if (run.wanted !== undefined) outcome = { is: "void", wanted: run.wanted };
+  else if (run.isUnchecked(outcome)) outcome = { is: "void", wanted: "lock" };
   return { run, outcome };
 }
 
@@ -375,11 +412,13 @@ function isThenable(value: unknown): value is PromiseLike<unknown> {
 
 /**
  * Freezes plain objects and arrays, all the way down. Answers whether nothing in the value can change any more: Map, Set,
- * Date and bytes have methods that change them, frozen or not.
+ * Date and bytes have methods that change them, frozen or not, and errors have hidden parts.
  */
 export function deepFreeze(value: unknown): boolean {
   if (typeof value !== "object" || value === null) return true;
   if (ArrayBuffer.isView(value) || value instanceof Map || value instanceof Set || value instanceof Date) return false;
+  // What an error carries hides from enumeration.
+  if (value instanceof Error) return false;
   let fixed = true;
   for (const item of Object.values(value)) if (!deepFreeze(item)) fixed = false;
   Object.freeze(value);

@@ -67,7 +67,7 @@ export class Kernel {
 
   /** The same for the holder of a record's lease, without a read where the store can do without. */
   transactHeld<T>(decide: Decision<T>, held: Address): Promise<T> {
-    return this.#batcher.submit(decide, [held], { known: true });
+    return this.#batcher.submit(decide, [held], held);
   }
 
   /** Keeps the row of a record that this process holds, for `transactHeld`. */

@@ -6,7 +6,7 @@
 import { afterAll, describe, expect, test } from "vitest";
 import { codeOf, drained, temporaryFolder, unhandledDuring } from "../../test/kernel.fixture.ts";
 import { type OpenOptions, open, type Pawl } from "../open.ts";
-import type { Versioned } from "./slot.ts";
+import type { SlotPage, Versioned } from "./slot.ts";
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -352,7 +352,7 @@ for (const [name, place] of stores)
             const found: string[] = [];
             let after: string | null = null;
             do {
-              const page = await pawl.slots.list({ prefix, limit, after });
+              const page: SlotPage<unknown> = await pawl.slots.list({ prefix, limit, after });
               expect(page.slots.length).toBeLessThanOrEqual(limit);
               if (page.next !== null) expect(page.slots.length).toBe(limit);
               found.push(...page.slots.map((slot) => slot.name));

@@ -3,6 +3,14 @@
  */
 
 export { History, isLinearizable, type Model, type Operation } from "./checkers/linearizable.ts";
+export {
+  type ConformanceOptions,
+  type Difference,
+  type Harness,
+  type HarnessClock,
+  type Law,
+  storeConformance,
+} from "./conformance/conformance.ts";
 export type { Fault, FaultCounts } from "./sim/faults.ts";
 export { type Process, type Service, ServiceError } from "./sim/process.ts";
 export { BrokenPromiseError, type World } from "./sim/world.ts";

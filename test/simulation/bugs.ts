@@ -18,6 +18,7 @@ export interface Bug {
 const CLAIM = "kernel/claim/decide.ts";
 const DECISION = "kernel/decision.ts";
 const BATCHER = "kernel/batcher.ts";
+const FLIGHT = "kernel/flight.ts";
 const MEMORY = "stores/memory/memory.ts";
 
 export const bugs: readonly Bug[] = [
@@ -101,7 +102,7 @@ export const bugs: readonly Bug[] = [
       {
         file: BATCHER,
         from: "        return this.#resolve(lane, flight, error);",
-        to: "        flight.retry(this.#ports.clock.nowMs(), error);\n        return this.#backoff(lane);",
+        to: "        flight.retry();\n        lane.epoch = null;\n        return this.#backoff(lane);",
       },
     ],
   },
@@ -120,9 +121,9 @@ export const bugs: readonly Bug[] = [
     caughtBy: registers.name,
     edits: [
       {
-        file: BATCHER,
-        from: "    return { puts: this.puts };",
-        to: "    this.answer();\n    return { puts: this.puts };",
+        file: FLIGHT,
+        from: "    return { puts };",
+        to: "    this.answer();\n    return { puts };",
       },
     ],
   },
@@ -145,7 +146,7 @@ export const bugs: readonly Bug[] = [
       {
         file: DECISION,
         from: '  if (run.wanted !== undefined) outcome = { is: "void", wanted: run.wanted };\n',
-        to: "",
+        to: '  if (run.wanted === "lock") outcome = { is: "void", wanted: run.wanted };\n',
       },
     ],
   },
@@ -180,6 +181,17 @@ export const bugs: readonly Bug[] = [
     name: "a known row is written although it moved",
     caughtBy: jobs.name,
     edits: [{ file: MEMORY, from: "was.id === now.id && was.version === now.version;", to: "was.id === now.id;" }],
+  },
+  {
+    name: "a holder that was taken over still writes to other records",
+    caughtBy: jobs.name,
+    edits: [
+      {
+        file: DECISION,
+        from: '  else if (run.isUnchecked(outcome)) outcome = { is: "void", wanted: "lock" };\n',
+        to: "",
+      },
+    ],
   },
   {
     name: "chance is drawn anew in each run of a decision",

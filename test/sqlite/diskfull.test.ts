@@ -73,7 +73,10 @@ class Answers {
     const db = new DatabaseSync(path);
     try {
       const faults: string[] = [];
-      const rows = allOf(db, "select key, case key when 'count' then value end as value from pawl_now where space = 'slot'");
+      const rows = allOf(
+        db,
+        "select key, case key when 'count' then value end as value from pawl_now where space = 'slot'",
+      );
       const slots = new Map(rows.map((row) => [String(row["key"]), row["value"]]));
       let there = 0;
       for (const [n, answer] of this.answers) {
@@ -83,7 +86,8 @@ class Answers {
         if (answer === "no" && has[0]) faults.push(`write ${n} was refused and is there`);
         if (has[0]) there += 1;
       }
-      if (slots.get("count") !== String(there)) faults.push(`${there} writes are there and ${slots.get("count")} were counted`);
+      if (slots.get("count") !== String(there))
+        faults.push(`${there} writes are there and ${slots.get("count")} were counted`);
       for (const row of allOf(db, "pragma integrity_check"))
         if (row["integrity_check"] !== "ok") faults.push(String(row["integrity_check"]));
       return faults;
@@ -101,13 +105,16 @@ function crashCopy(path: string): string {
   return copy;
 }
 
-/** Writes until the disk is full and a while longer. */
-async function writeUntilFull(pawl: Pawl, told: Answers): Promise<void> {
+/** Writes until the disk is full and a while longer; `failed` looks at each failure before the next write. */
+async function writeUntilFull(pawl: Pawl, told: Answers, failed: () => void): Promise<void> {
   for (let failures = 0, i = 0; failures < 3; i++) {
     // Several callers at once share a commit, and its fate.
     const sizes = i % 3 === 2 ? [10, 9000, 300] : [(i * 701) % 3000];
     const answers = await Promise.all(sizes.map((bytes) => told.write(pawl, bytes)));
-    if (answers.some((answer) => answer !== "yes")) failures += 1;
+    if (answers.some((answer) => answer !== "yes")) {
+      failures += 1;
+      failed();
+    }
     if (i > 2000) throw new Error("the disk does not get full");
   }
 }
@@ -170,7 +177,9 @@ const SERIES: readonly Series[] = [
   {
     name: "with a log about to outgrow its index",
     diskMib: 36,
-    moments: [0, 1, 5].flatMap((framesToGo) => [0, 2, 5, 8, 11].map((pages) => ({ framesToGo, freePages: framesToGo + pages }))),
+    moments: [0, 1, 5].flatMap((framesToGo) =>
+      [0, 2, 5, 8, 11].map((pages) => ({ framesToGo, freePages: framesToGo + pages })),
+    ),
     prepare: async (pawl, path, told, framesToGo) => {
       await told.write(pawl, 100);
       const reader = new DatabaseSync(path);
@@ -198,21 +207,22 @@ describe("a disk that gets full", () => {
         mkdirSync(home);
         const told = new Answers();
         const note = (when: string, of: string) => {
-          for (const fault of told.faults(of)) faults.push(`${framesToGo} frames to go, ${freePages} pages free, ${when}: ${fault}`);
+          for (const fault of told.faults(of))
+            faults.push(`${framesToGo} frames to go, ${freePages} pages free, ${when}: ${fault}`);
         };
         const pawl = await open(path, { patience: 50 });
         const finish = await prepare(pawl, path, told, framesToGo);
         disk.fill(freePages);
-        await writeUntilFull(pawl, told);
+        await writeUntilFull(pawl, told, () => note("after a crash while full", crashCopy(path)));
         note("while full", path);
-        note("after a crash while full", crashCopy(path));
         for (const answer of told.answers.values()) answers[answer] += 1;
         for (const [code, count] of told.codes) codes.set(code, (codes.get(code) ?? 0) + count);
 
         disk.makeRoom();
         finish();
         for (let i = 0; i < 3; i++)
-          if ((await told.write(pawl, 5000)) !== "yes") faults.push(`${freePages} pages free: it does not go on with room`);
+          if ((await told.write(pawl, 5000)) !== "yes")
+            faults.push(`${freePages} pages free: it does not go on with room`);
         note("with room again", path);
         await told.settle(pawl);
         await pawl.close();
@@ -362,7 +372,13 @@ describe("a place that does not serve", () => {
     await makeDatabase(path);
     const pawl = await open(path, { patience: 50 });
     const release = makeImmutable(path, `${path}-wal`);
-    const failed = told("write", await pawl.slot<number>("n").set(1).catch((error: unknown) => error));
+    const failed = told(
+      "write",
+      await pawl
+        .slot<number>("n")
+        .set(1)
+        .catch((error: unknown) => error),
+    );
     expect(["store_readonly", "store_io", "outcome_unknown"]).toContain(failed.code);
     release();
     await pawl.slot<number>("n").set(2);

@@ -7,16 +7,17 @@
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll } from "vitest";
 
-/** A folder of its own for a test file, removed after its last test. */
-export function scratchFolder(): string {
-  const folder = mkdtempSync(join(tmpdir(), "pawl-sqlite-"));
+/** A folder of its own for a test file, removed after its last test; in memory where the disk plays no part. */
+export function scratchFolder(where: "on disk" | "in memory" = "on disk"): string {
+  const parent = where === "in memory" && existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
+  const folder = mkdtempSync(join(parent, "pawl-sqlite-"));
   afterAll(() => rmSync(folder, { recursive: true, force: true, maxRetries: 3 }));
   return folder;
 }

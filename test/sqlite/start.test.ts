@@ -10,8 +10,8 @@ import { copyFileSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, it } from "vitest";
-import { PawlError, StoreError } from "../../src/kernel/errors.ts";
 import { address } from "../../src/kernel/decision.ts";
+import { PawlError, StoreError } from "../../src/kernel/errors.ts";
 import { open } from "../../src/open.ts";
 import { isFitSqlite } from "../../src/stores/sqlite/sqlite.ts";
 import { allOf, integrityOf, scratchFolder, startChild } from "./kit.ts";
@@ -112,14 +112,24 @@ describe("what would not keep what it acknowledges", () => {
     { what: "no name", store: "", code: "invalid_argument", message: /path of a file/ },
     { what: "memory by another name", store: "file::memory:", code: "store_unfit", message: /"wal"/ },
     { what: "memory with a file's name", store: `file:${existing}?mode=memory`, code: "store_unfit", message: /"wal"/ },
-    { what: "a file said never to change", store: `file:${existing}?immutable=1`, code: "store_unfit", message: /"wal"/ },
+    {
+      what: "a file said never to change",
+      store: `file:${existing}?immutable=1`,
+      code: "store_unfit",
+      message: /"wal"/,
+    },
     {
       what: "a file without locks",
       store: `file:${existing}?nolock=1`,
       code: "store_unreachable",
       message: /cannot be opened/,
     },
-    { what: "a new file without locks", store: `file:${folder}/new.db?nolock=1`, code: "store_unfit", message: /"wal"/ },
+    {
+      what: "a new file without locks",
+      store: `file:${folder}/new.db?nolock=1`,
+      code: "store_unfit",
+      message: /"wal"/,
+    },
     {
       what: "a new file without shared memory",
       store: `file:${folder}/new.db?vfs=unix-dotfile`,
@@ -249,7 +259,9 @@ describe("what people read in the file", () => {
         due_utc: null,
       },
     ]);
-    expect(allOf(db, `select value ->> '$.from' as "from" from pawl_now where key = 'visits'`)).toEqual([{ from: "Zürich" }]);
+    expect(allOf(db, `select value ->> '$.from' as "from" from pawl_now where key = 'visits'`)).toEqual([
+      { from: "Zürich" },
+    ]);
     db.close();
     await pawl.close();
   });
@@ -286,11 +298,16 @@ describe("what people read in the file", () => {
   it("a time in words is the time to the millisecond", async () => {
     const path = join(folder, "times.db");
     const pawl = await open(path);
-    const times = Array.from({ length: 500 }, (_, i) => (i < 100 ? 1_790_000_000_000 + i : Math.floor(Math.random() * 4e12)));
-    await pawl.kernel.transact((tx) => {
-      for (const [index, dueMs] of times.entries())
-        tx.record(address("job", String(index).padStart(4, "0"))).write({ value: 0, kind: "k", dueMs });
-    }, times.map((_, index) => address("job", String(index).padStart(4, "0"))));
+    const times = Array.from({ length: 500 }, (_, i) =>
+      i < 100 ? 1_790_000_000_000 + i : Math.floor(Math.random() * 4e12),
+    );
+    await pawl.kernel.transact(
+      (tx) => {
+        for (const [index, dueMs] of times.entries())
+          tx.record(address("job", String(index).padStart(4, "0"))).write({ value: 0, kind: "k", dueMs });
+      },
+      times.map((_, index) => address("job", String(index).padStart(4, "0"))),
+    );
     await pawl.close();
     const copy = join(folder, "times-copy.db");
     copyFileSync(path, copy);

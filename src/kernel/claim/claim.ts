@@ -23,6 +23,8 @@ export interface ClaimResult {
   readonly held: readonly Held[];
   /** How long until the next record of these kinds comes due, if one is waiting. */
   readonly nextInMs: number | null;
+  /** As many were due as were asked for, so there may be more. */
+  readonly isFull: boolean;
 }
 
 /** Claims up to `limit` due records. Two processes may look at the same ones; each record goes to one of them. */
@@ -44,7 +46,8 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   // A store that refused every single claim has something to say.
   const refusal = answers.find((answer) => answer.status === "rejected");
   if (held.length === 0 && refusal !== undefined) throw refusal.reason;
-  return { held, nextInMs: page.nextDueMs === null ? null : page.nextDueMs - page.nowMs };
+  const nextInMs = page.nextDueMs === null ? null : page.nextDueMs - page.nowMs;
+  return { held, nextInMs, isFull: page.keys.length === limit };
 }
 
 /** The same in a decision: the row as claimed, or undefined if it is not to be had. */

@@ -9,6 +9,7 @@
  * the end of the lease. Both are counted in `tries`.
  */
 
+import { checkCount, checkDuration, checkId, checkLease } from "../check.ts";
 import { FencedError, LeaseUncertainError } from "../errors.ts";
 import type { Kernel } from "../kernel.ts";
 import { pause } from "../ports.ts";
@@ -33,17 +34,38 @@ const RENEW_AT_ONCE = 200;
 
 const RETRY_MS = { first: 100, longest: 60_000 };
 
+/** One record being worked on. */
+interface Hold {
+  readonly abort: AbortController;
+  /** Takes back the alarm for the end of the lease. */
+  disarm: () => void;
+}
+
+/** Starts a worker; it works until `stop`. */
+export function startWorker(kernel: Kernel, options: WorkerOptions): Worker {
+  return new Worker(kernel, options);
+}
+
 export class Worker {
   readonly #kernel: Kernel;
   readonly #options: Required<Omit<WorkerOptions, "failed">> & Pick<WorkerOptions, "failed">;
-  readonly #working = new Map<Held, { abort: AbortController; safeUntilMs: number }>();
+  readonly #working = new Map<Held, Hold>();
   readonly #stopping = new AbortController();
+  /** Aborted when the last of the work is done after `stop`. */
+  readonly #idle = new AbortController();
   #nudge: AbortController = new AbortController();
   readonly #ended: Promise<unknown>;
 
   constructor(kernel: Kernel, options: WorkerOptions) {
     this.#kernel = kernel;
-    this.#options = { leaseMs: 30_000, concurrency: 10, pollMs: 5_000, ...options };
+    for (const kind of options.kinds) checkId(kind, "the kind");
+    this.#options = {
+      ...options,
+      by: checkId(options.by, "the holder"),
+      leaseMs: checkLease(options.leaseMs ?? 30_000, "the lease"),
+      concurrency: checkCount(options.concurrency ?? 10, "the concurrency"),
+      pollMs: checkDuration(options.pollMs ?? 5_000, "the poll"),
+    };
     this.#ended = Promise.all([this.#claimLoop(), this.#renewLoop()]);
   }
 
@@ -64,11 +86,10 @@ export class Worker {
 
   async #claimLoop(): Promise<void> {
     const { kinds, by, leaseMs, concurrency, pollMs } = this.#options;
-    const { clock } = this.#kernel.ports;
+    const { clock, chance } = this.#kernel.ports;
     const unlisten = this.#kernel.listen((puts) => {
-      if (puts === undefined) this.#wakeUp();
-      else if (puts.some(({ row }) => row.holder === null && row.kind !== null && kinds.includes(row.kind)))
-        this.#wakeUp();
+      const isOurs = puts?.some(({ row }) => row.holder === null && row.kind !== null && kinds.includes(row.kind));
+      if (isOurs ?? true) this.#wakeUp();
     });
     while (!this.#stopped) {
       // Made before looking, so that what comes due while looking is not slept over.
@@ -78,10 +99,12 @@ export class Worker {
       if (free > 0) {
         try {
           const startedMs = clock.nowMs();
-          const { held, nextInMs } = await claimDue(this.#kernel, { kinds, by, leaseMs, limit: free });
+          const { held, nextInMs, isFull } = await claimDue(this.#kernel, { kinds, by, leaseMs, limit: free });
           for (const one of held) void this.#work(one, startedMs + leaseMs);
           if (held.length > 0) continue;
-          if (nextInMs !== null) waitMs = Math.min(waitMs, Math.max(1, nextInMs));
+          // Others were faster with all of them, and there may be more: look again, a little out of step.
+          if (isFull) waitMs = 1 + 10 * chance.random();
+          else if (nextInMs !== null) waitMs = Math.min(waitMs, Math.max(1, nextInMs));
         } catch (error) {
           this.#failed(error);
         }
@@ -89,24 +112,34 @@ export class Worker {
       await pause(clock, waitMs, this.#nudge.signal);
     }
     unlisten();
-    while (this.#working.size > 0) {
-      this.#nudge = new AbortController();
-      await pause(clock, pollMs, this.#nudge.signal);
-    }
+    if (this.#working.size === 0) this.#idle.abort();
+    else await new Promise((resolve) => this.#idle.signal.addEventListener("abort", resolve));
   }
 
   async #work(held: Held, safeUntilMs: number): Promise<void> {
-    const abort = new AbortController();
-    this.#working.set(held, { abort, safeUntilMs });
+    const hold: Hold = { abort: new AbortController(), disarm: () => {} };
+    this.#working.set(held, hold);
+    this.#arm(hold, safeUntilMs);
     try {
-      await this.#options.work(held, abort.signal);
+      await this.#options.work(held, hold.abort.signal);
     } catch (error) {
       this.#failed(error);
       if (!(error instanceof FencedError)) await this.#putBack(held);
     }
+    hold.disarm();
     held.abandon();
     this.#working.delete(held);
     this.#wakeUp();
+    if (this.#stopped && this.#working.size === 0) this.#idle.abort();
+  }
+
+  /** A lease that is not renewed by its end may be another's, whatever the store would say: the work is told to stop. */
+  #arm(hold: Hold, safeUntilMs: number): void {
+    const { clock } = this.#kernel.ports;
+    hold.disarm();
+    hold.disarm = clock.after(Math.max(0, safeUntilMs - clock.nowMs()), () =>
+      hold.abort.abort(new LeaseUncertainError()),
+    );
   }
 
   /** After a failure: due again later, unless somebody else has it by now. */
@@ -121,33 +154,26 @@ export class Worker {
 
   async #renewLoop(): Promise<void> {
     const { leaseMs } = this.#options;
-    const { clock } = this.#kernel.ports;
-    while (!this.#stopped || this.#working.size > 0) {
-      await pause(clock, leaseMs / 3, this.#stopped ? this.#nudge.signal : this.#stopping.signal);
+    while (!this.#idle.signal.aborted) {
+      await pause(this.#kernel.ports.clock, leaseMs / 3, this.#idle.signal);
       const working = [...this.#working];
       for (let from = 0; from < working.length; from += RENEW_AT_ONCE)
-        await Promise.all(working.slice(from, from + RENEW_AT_ONCE).map(([held]) => this.#renew(held)));
+        await Promise.all(working.slice(from, from + RENEW_AT_ONCE).map(([held, hold]) => this.#renew(held, hold)));
     }
   }
 
-  async #renew(held: Held): Promise<void> {
-    const state = this.#working.get(held);
-    if (state === undefined) return;
+  async #renew(held: Held, hold: Hold): Promise<void> {
+    if (!this.#working.has(held)) return;
     const { leaseMs } = this.#options;
-    const { clock } = this.#kernel.ports;
-    const startedMs = clock.nowMs();
-    // The lease is good until its end, counted from before it was asked for; a store that does not answer by then ends the work.
-    const cancel = clock.after(Math.max(0, state.safeUntilMs - startedMs), () =>
-      state.abort.abort(new LeaseUncertainError()),
-    );
+    // Counted from before it was asked for: the store's lease began no earlier.
+    const safeUntilMs = this.#kernel.ports.clock.nowMs() + leaseMs;
     try {
       await held.renew(leaseMs);
-      state.safeUntilMs = startedMs + leaseMs;
+      if (this.#working.has(held)) this.#arm(hold, safeUntilMs);
     } catch (error) {
-      if (error instanceof FencedError) state.abort.abort(error);
+      if (error instanceof FencedError) hold.abort.abort(error);
       else this.#failed(error);
     }
-    cancel();
   }
 
   #failed(error: unknown): void {

@@ -32,8 +32,7 @@ interface Namespace {
 export class MemoryDatabase {
   readonly nowMs: () => number;
   readonly #namespaces = new Map<string, Namespace>();
-  /** One for each store that watches. */
-  readonly watchers = new Map<MemoryStore, () => void>();
+  readonly watchers = new Set<{ readonly store: MemoryStore; readonly changed: () => void }>();
   #ids = 0;
   #positions = 0;
   fenceFloor = 0;
@@ -105,7 +104,7 @@ export class MemoryStore implements Store {
     const ids = verdict.puts.map((put) => this.#put(put, nowMs));
     if (ids.length > 0) {
       mark.sequence = batch.sequence;
-      for (const [store, changed] of this.#database.watchers) if (store !== this) changed();
+      for (const { store, changed } of this.#database.watchers) if (store !== this) changed();
     }
     return { committed: true, nowMs, ids };
   }
@@ -176,13 +175,15 @@ export class MemoryStore implements Store {
   }
 
   watch(changed: () => void): () => void {
-    this.#database.watchers.set(this, changed);
-    return () => this.#database.watchers.delete(this);
+    this.#check();
+    const watcher = { store: this, changed };
+    this.#database.watchers.add(watcher);
+    return () => void this.#database.watchers.delete(watcher);
   }
 
   async close(): Promise<void> {
     this.#closed = true;
-    this.#database.watchers.delete(this);
+    for (const watcher of this.#database.watchers) if (watcher.store === this) this.#database.watchers.delete(watcher);
   }
 
   #mark(lane: number): { epoch: number; sequence: number } {

@@ -6,6 +6,8 @@
  * - `pawl_log`: what happened. Rows are in commit order, so that appending to many logs at once fills a few pages.
  * - `pawl_now`, `pawl_past`: the same, to be read by people.
  *
+ * Both number their rows without ever giving a number twice, also after the last row was swept away.
+ *
  * A migration, once released, is never changed; the next one changes what it made.
  */
 
@@ -15,7 +17,7 @@ import { StoreError } from "../../kernel/errors.ts";
 const MIGRATIONS: readonly string[] = [
   `
   create table pawl_record (
-    id integer primary key,
+    id integer primary key autoincrement,
     namespace text not null,
     space text not null,
     key text not null,
@@ -35,7 +37,7 @@ const MIGRATIONS: readonly string[] = [
   create index pawl_record_due on pawl_record (namespace, kind, due) where due is not null;
 
   create table pawl_log (
-    position integer primary key,
+    position integer primary key autoincrement,
     record integer not null,
     version integer not null,
     name text not null,

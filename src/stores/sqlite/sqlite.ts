@@ -195,7 +195,8 @@ export class SqliteStore implements Store {
     if (!receipt.committed) this.#cache.clear();
     else {
       this.#mark.sequence = batch.sequence;
-      puts.forEach(({ row }, i) => this.#cache.keep(row.id === 0 ? { ...row, id: receipt.ids[i] ?? 0 } : row));
+      for (const [i, { row }] of puts.entries())
+        this.#cache.keep(row.id === 0 ? { ...row, id: receipt.ids[i] ?? 0 } : row);
     }
     return receipt;
   }
@@ -366,11 +367,16 @@ export class SqliteStore implements Store {
     }
   }
 
+  /** Reads in one snapshot, so that a commit of another process is seen whole or not at all. */
   #reading<T>(read: () => T): T {
     this.#check();
     try {
-      return read();
+      this.#sql.beginRead.run();
+      const result = read();
+      this.#sql.commit.run();
+      return result;
     } catch (cause) {
+      if (this.#db.isTransaction) this.#sql.rollback.run();
       throw failure(cause, "before");
     }
   }
@@ -383,6 +389,7 @@ export class SqliteStore implements Store {
 /** Every statement the store runs, prepared once. */
 class Statements {
   readonly begin: StatementSync;
+  readonly beginRead: StatementSync;
   readonly commit: StatementSync;
   readonly rollback: StatementSync;
   readonly find: StatementSync;
@@ -409,6 +416,7 @@ class Statements {
       return statement;
     };
     this.begin = prepare("begin immediate");
+    this.beginRead = prepare("begin deferred");
     this.commit = prepare("commit");
     this.rollback = prepare("rollback");
     this.find = prepare(`select ${COLUMNS} from pawl_record where namespace = ? and space = ? and key = ?`);

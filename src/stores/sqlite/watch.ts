@@ -14,13 +14,13 @@ export function watchCommits(
   dataVersion: () => number,
   changed: () => void,
 ): () => void {
-  let seen = dataVersion();
+  let seen = tryOr(-1, dataVersion);
   let checking = false;
   let stopped = false;
   const look = () => {
     checking = false;
     if (stopped) return;
-    const now = dataVersion();
+    const now = tryOr(seen, dataVersion);
     if (now === seen) return;
     seen = now;
     changed();
@@ -40,6 +40,15 @@ export function watchCommits(
     cancelPoll();
     watcher?.close();
   };
+}
+
+/** While another process recovers the log file, even this cannot be read; the poll asks again. */
+function tryOr<T>(otherwise: T, act: () => T): T {
+  try {
+    return act();
+  } catch {
+    return otherwise;
+  }
 }
 
 /** Some file systems cannot watch; the poll does it alone there. */

@@ -30,7 +30,7 @@ function checkPut(seen: Seen | undefined, { was, row, entries }: Put, nowMs: num
   must(was === null || row.version > was.version, "a version did not rise");
   must(was === null || was.version === seen?.row.version, "a write was made on an old version");
   must(row.head === (was?.head ?? 0) + entries.length, "the head does not count the entries");
-  entries.forEach((entry, i) => must(entry.version === (was?.head ?? 0) + 1 + i, "the log has a gap"));
+  for (const [i, entry] of entries.entries()) must(entry.version === (was?.head ?? 0) + 1 + i, "the log has a gap");
   must(row.fence >= (was?.fence ?? 0), "a fence fell");
   const isSameHold = was !== null && was.holder !== null && row.holder === was.holder && row.fence === was.fence;
   if (isSameHold) must((row.dueMs ?? 0) >= (was.dueMs ?? 0), `the lease of ${row.holder} was cut short`);

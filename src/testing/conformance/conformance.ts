@@ -31,8 +31,8 @@ export type { Harness, HarnessClock } from "./stage.ts";
 /** One rule of the contract. `check` resolves if the store keeps it, and rejects with what it did instead. */
 export interface Law {
   readonly name: string;
-  /** Whether it can only be checked where the harness has a `clock`. */
-  readonly needsClock: boolean;
+  /** Whether it sets the store's clock, and so can only be checked where the harness has a `clock`. */
+  readonly setsClock: boolean;
   readonly check: () => Promise<void>;
 }
 
@@ -73,9 +73,9 @@ export function storeConformance(options: ConformanceOptions): readonly Law[] {
     if (reason.trim() === "") throw new RangeError(`the difference from "${law}" has no reason`);
     left.add(law);
   }
-  return RULES.filter(({ name }) => !left.has(name)).map(({ name, needsClock, check }) => ({
+  return RULES.filter(({ name }) => !left.has(name)).map(({ name, setsClock, check }) => ({
     name,
-    needsClock,
+    setsClock,
     async check() {
       const stage = new Stage(await open(), patienceMs);
       try {

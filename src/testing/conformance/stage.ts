@@ -46,19 +46,19 @@ export interface Harness {
 /** A law as it is written down: it gets a stage of its own. */
 export interface Rule {
   readonly name: string;
-  readonly needsClock: boolean;
+  readonly setsClock: boolean;
   readonly check: (stage: Stage) => Promise<void>;
 }
 
 export function rule(name: string, check: (stage: Stage) => Promise<void>): Rule {
-  return { name, needsClock: false, check };
+  return { name, setsClock: false, check };
 }
 
 /** A law that only a clock that can be set will show. */
 export function clockRule(name: string, check: (stage: Stage, clock: HarnessClock) => Promise<void>): Rule {
   return {
     name,
-    needsClock: true,
+    setsClock: true,
     check(stage) {
       const { clock } = stage;
       if (clock === undefined)
@@ -131,6 +131,7 @@ export const rest = (ms: number): Promise<void> => pause(nodePorts.clock, ms);
 export interface Plan {
   readonly lock?: readonly Key[];
   readonly lane?: number;
+  readonly needsClock?: boolean;
   /** The round is 0 at the first call for a batch, and one more at each further call. */
   readonly decide: (found: Found, round: number) => Verdict;
 }
@@ -164,13 +165,14 @@ export class Writer {
 
   /** One batch; a store that is busy is asked again, with the next sequence. */
   commit(plan: Plan): Promise<Receipt> {
-    const { lane = 0, lock = [] } = plan;
+    const { lane = 0, lock = [], needsClock = false } = plan;
     return this.patiently(async () => {
       const { epoch, sequence: last } = this.#marks.get(lane) ?? (await this.settle(lane));
       const sequence = last + 1;
       this.#marks.set(lane, { epoch, sequence });
       let round = 0;
-      return this.store.commit({ lane, epoch, sequence, lock, decide: (found) => plan.decide(found, round++) });
+      const decide = (found: Found) => plan.decide(found, round++);
+      return this.store.commit({ lane, epoch, sequence, lock, needsClock, decide });
     });
   }
 
@@ -243,7 +245,10 @@ export class Writer {
     return rows[0] ?? null;
   }
 
-  async list(prefix = "", more: { space?: string; after?: string | null; limit?: number } = {}): Promise<readonly Row[]> {
+  async list(
+    prefix = "",
+    more: { space?: string; after?: string | null; limit?: number } = {},
+  ): Promise<readonly Row[]> {
     const query = { space: SPACE, after: null, limit: 1000, ...more, prefix };
     return (await this.patiently(() => this.store.list(query))).map(plain);
   }
@@ -290,6 +295,11 @@ export class Writer {
     });
     assert.ok(receipt.committed && seen !== undefined);
     return seen;
+  }
+
+  /** The rows as a batch finds them that locks them: a store that remembers rows must not remember wrongly. */
+  async locked(...keys: readonly Key[]): Promise<readonly (Row | null | undefined)[]> {
+    return (await this.found(...keys)).rows.map((row) => (row ? plain(row) : row));
   }
 
   async patiently<T>(ask: () => Promise<T>): Promise<T> {
@@ -374,3 +384,8 @@ export const range = (from: number, to: number): readonly number[] =>
 
 /** The refusal's own names, sorted, to compare. */
 export const texts = (keys: readonly Key[]): readonly string[] => keys.map(keyText).sort();
+
+export function isWithin(nowMs: number | null, before: number, after: number): void {
+  assert.ok(nowMs !== null && Number.isSafeInteger(nowMs), `the clock said ${nowMs}`);
+  assert.ok(before <= nowMs && nowMs <= after, `${nowMs} is not between ${before} and ${after}`);
+}

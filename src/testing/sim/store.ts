@@ -135,7 +135,7 @@ export class SimulatedStore implements Store {
         }
       }
       // Nothing locked, nothing asked: the clock is not known.
-      if (batch.lock.length > 0 || keys.length > 0) transaction.nowMs = this.#database.memory.nowMs();
+      if (batch.needsClock || keys.length > 0) transaction.nowMs = this.#database.memory.nowMs();
       return { nowMs: transaction.nowMs, fenceFloor: this.#database.memory.fenceFloor, rows };
     };
     try {

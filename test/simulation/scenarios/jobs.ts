@@ -6,9 +6,9 @@
 
 import { FencedError } from "../../../src/index.ts";
 import { claimDue } from "../../../src/kernel/claim/claim.ts";
-import { Worker } from "../../../src/kernel/claim/worker.ts";
+import { startWorker } from "../../../src/kernel/claim/worker.ts";
 import { DELETED_KEPT_MS } from "../../../src/kernel/contract.ts";
-import { address, type Tx } from "../../../src/kernel/decision.ts";
+import { address, type Draft, type Tx } from "../../../src/kernel/decision.ts";
 import type { Kernel } from "../../../src/kernel/kernel.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import type { World } from "../../../src/testing/index.ts";
@@ -24,6 +24,13 @@ interface Job {
   readonly steps: number;
 }
 
+/** A record that jobs write to and do not hold. */
+function tally(tx: Tx): Draft {
+  const record = tx.record(at("tally"));
+  if (!record.exists) record.write({ value: {} });
+  return record;
+}
+
 const at = (name: string) => address("job", name);
 
 export const jobs = {
@@ -37,7 +44,7 @@ export const jobs = {
       world.process(
         name,
         async ({ pawl, incarnation, random, sleep }) => {
-          new Worker(pawl.kernel, {
+          startWorker(pawl.kernel, {
             kinds: [KIND],
             by: `${name}#${incarnation}`,
             leaseMs: LEASE_MS,
@@ -52,6 +59,9 @@ export const jobs = {
                   return STEPS - job.steps - 1;
                 });
                 acknowledged.add(mark);
+                // The right to write elsewhere in the job's name ends with the lease as well.
+                if (random() < 0.5)
+                  await held.commit((_, tx) => void tally(tx).append("count", { fence: held.fence, job: held.at.key }));
                 if (random() < 0.3) await sleep(random() * 2 * LEASE_MS);
                 if (left <= 0) break;
               }
@@ -85,12 +95,21 @@ export const jobs = {
     await world.finish();
     checkCommits(world);
     const done = new Map<string, number>();
-    for (const { nowMs, puts } of commits)
+    const fences = new Map<string, number>();
+    for (const { nowMs, puts } of commits) {
+      const before = new Map(fences);
+      for (const { row } of puts) fences.set(row.key, row.fence);
       for (const { was, row, entries } of puts) {
         const isClaim = row.fence > (was?.fence ?? 0);
         if (isClaim) world.check(row.dueMs === nowMs + LEASE_MS, `${row.key} was claimed without a full lease`);
         for (const { name, data } of entries) {
-          const { fence, mark } = JSON.parse(data) as { fence: number; mark?: string };
+          const { fence, mark, job } = JSON.parse(data) as { fence: number; mark?: string; job?: string };
+          if (job !== undefined) {
+            // A batch may also have a claim that was decided after it.
+            const valid = [before.get(job), fences.get(job)];
+            world.check(valid.includes(fence), `"${name}" was written for ${job} under fence ${fence}, not ${valid}`);
+            continue;
+          }
           if (mark !== undefined) written.add(mark);
           world.check(
             fence === row.fence,
@@ -99,6 +118,7 @@ export const jobs = {
           if (name === "done") done.set(row.key, (done.get(row.key) ?? 0) + 1);
         }
       }
+    }
     for (const mark of acknowledged) world.check(written.has(mark), `${mark} was acknowledged and is not there`);
     for (const name of JOBS)
       world.check(done.get(name) === 2, `${name} was done ${done.get(name)} times in two rounds`);
@@ -150,7 +170,7 @@ export const recovery = {
     world.process(
       "heir",
       async ({ pawl, incarnation }) => {
-        new Worker(pawl.kernel, {
+        startWorker(pawl.kernel, {
           kinds: [KIND],
           by: `heir#${incarnation}`,
           leaseMs: LEASE_MS,
@@ -183,7 +203,7 @@ export const timers = {
     world.process(
       "worker",
       async ({ pawl }) => {
-        new Worker(pawl.kernel, {
+        startWorker(pawl.kernel, {
           kinds: [KIND],
           by: "worker",
           work: async (held) => {

@@ -5,7 +5,7 @@
 
 import { FencedError } from "../../../src/index.ts";
 import { claimDue, type Held, wake } from "../../../src/kernel/claim/claim.ts";
-import { Worker } from "../../../src/kernel/claim/worker.ts";
+import { startWorker } from "../../../src/kernel/claim/worker.ts";
 import { address } from "../../../src/kernel/decision.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import type { World } from "../../../src/testing/index.ts";
@@ -61,7 +61,7 @@ export const mailbox = {
               await held.commit((record) => record.write({ value: { read: head } satisfies Box }));
             } while ((await held.rest(() => null)) === "woken");
           };
-          new Worker(pawl.kernel, {
+          startWorker(pawl.kernel, {
             kinds: ["box"],
             by: `${name}#${incarnation}`,
             leaseMs: 5_000,

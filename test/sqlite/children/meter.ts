@@ -66,16 +66,14 @@ export function meterSqlite(): Waits {
       if (gaveUp) waits.sleptMs = Math.max(waits.sleptMs, sleptMs);
     }
   };
-  const { run, get, all } = StatementSync.prototype;
-  StatementSync.prototype.run = function (this: StatementSync, ...values: Parameters<typeof run>) {
-    return measured(this.sourceSQL, () => run.apply(this, values));
-  };
-  StatementSync.prototype.get = function (this: StatementSync, ...values: Parameters<typeof get>) {
-    return measured(this.sourceSQL, () => get.apply(this, values));
-  };
-  StatementSync.prototype.all = function (this: StatementSync, ...values: Parameters<typeof all>) {
-    return measured(this.sourceSQL, () => all.apply(this, values));
-  };
+  for (const name of ["run", "get", "all"] as const) {
+    const original = StatementSync.prototype[name];
+    Object.defineProperty(StatementSync.prototype, name, {
+      value(this: StatementSync, ...values: unknown[]) {
+        return measured(this.sourceSQL, () => Reflect.apply(original, this, values));
+      },
+    });
+  }
   const { exec } = DatabaseSync.prototype;
   DatabaseSync.prototype.exec = function (this: DatabaseSync, sql: string) {
     return measured(sql, () => exec.call(this, sql));

@@ -13,7 +13,14 @@ export const closing: readonly Rule[] = [
     const { epoch, sequence } = await writer.settle();
     await store.close();
     await store.close();
-    const late = { lane: 0, epoch, sequence: sequence + 1, lock: [], decide: () => ({ puts: [making(blank("late"))] }) };
+    const late = {
+      lane: 0,
+      epoch,
+      sequence: sequence + 1,
+      lock: [],
+      needsClock: false,
+      decide: () => ({ puts: [making(blank("late"))] }),
+    };
     const calls: Readonly<Record<string, () => Promise<unknown>>> = {
       settle: () => store.settle(0),
       commit: () => store.commit(late),

@@ -53,7 +53,7 @@ const TEXTS: readonly string[] = [
   "0x10",
   "true",
   "'; drop table t; --",
-  "100% _ \\ / \\\\ $1 ? :name @p ${x}",
+  "100% _ \\ / \\\\ $1 ? :name @p {x}",
   "caf\u00e9 and cafe\u0301",
   "Stra\u00dfe STRASSE \u0130\u0131",
   "\u{1f468}\u200d\u{1f469}\u200d\u{1f467} \u{1f600}",
@@ -93,6 +93,7 @@ const ALIKE: readonly Key[] = [
 async function comesBack(writer: Writer, row: Row): Promise<Row> {
   const stored = await writer.makeOne(row);
   assert.deepEqual(await writer.readOne(row), stored);
+  assert.deepEqual(await writer.locked(row), [stored]);
   return stored;
 }
 
@@ -111,6 +112,7 @@ export const columns: readonly Rule[] = [
       const next = await writer.change(row, change);
       assert.deepEqual(next, { ...row, version: row.version + 1, ...change });
       assert.deepEqual(await writer.readOne(row), next, `after the change ${JSON.stringify(change)}`);
+      assert.deepEqual(await writer.locked(row), [next]);
       row = next;
     }
   }),
@@ -159,7 +161,9 @@ export const columns: readonly Rule[] = [
 
   rule("names that look alike are different names", async (stage) => {
     const writer = await stage.connect();
-    const rows = await writer.make(...ALIKE.map(({ space, key }, index) => blank(key, { space, value: String(index) })));
+    const rows = await writer.make(
+      ...ALIKE.map(({ space, key }, index) => blank(key, { space, value: String(index) })),
+    );
     assert.deepEqual(await writer.read(...ALIKE), rows);
     const spaces = new Set(ALIKE.map(({ space }) => space));
     for (const space of spaces) {
@@ -185,6 +189,7 @@ export const columns: readonly Rule[] = [
     const removed = await writer.remove(row, 9e14);
     assert.equal(removed.value, null);
     assert.deepEqual(await writer.readOne(row), removed);
+    assert.deepEqual(await writer.locked(row), [removed]);
   }),
 
   rule("a row that is made again goes on with its numbers and its log", async (stage) => {

@@ -4,13 +4,14 @@
 
 import assert from "node:assert/strict";
 import type { Found, Key, Put, Receipt, Row } from "../../../kernel/contract.ts";
-import { at, blank, changing, making, plain, type Rule, range, rule, type Stage, texts, type Writer } from "../stage.ts";
+import { at, blank, changing, isWithin, making, plain, type Rule, range, rule, texts, type Writer } from "../stage.ts";
 
 const DECADES_AGO = 1;
 
 /** What a writer reads of rows and logs: equal before and after, nothing was written. */
 const pictureOf = async (writer: Writer, keys: readonly Key[]): Promise<unknown> => ({
   rows: await writer.read(...keys),
+  locked: await writer.locked(...keys),
   logs: await Promise.all(keys.map((key) => writer.entries(key))),
 });
 
@@ -102,15 +103,23 @@ export const commits: readonly Rule[] = [
     await other.write(changing(a, { value: "1" }), changing(d, { value: "1" }), making(blank("taken")));
     const change = (row: Row) => changing(row, { value: "2" });
     const taken = making(blank("taken"));
-    await refuses(writer, [change(c), change(a), taken, change(b), change(d), making(blank("free"))], [a, d, taken.row]);
+    await refuses(
+      writer,
+      [change(c), change(a), taken, change(b), change(d), making(blank("free"))],
+      [a, d, taken.row],
+    );
     await refuses(writer, [taken, making(blank("d"))], [taken.row]);
   }),
 
-  rule("an absent key is protected like one that is there: of two who make it, the second is refused", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
-    await writer.makeOne(blank("k", { value: "first" }), "first");
-    for (const late of [other, writer]) await refuses(late, [making(blank("k", { value: "late" }), "late")], [at("k")]);
-  }),
+  rule(
+    "an absent key is protected like one that is there: of two who make it, the second is refused",
+    async (stage) => {
+      const [writer, other] = await stage.connectTwo();
+      await writer.makeOne(blank("k", { value: "first" }), "first");
+      for (const late of [other, writer])
+        await refuses(late, [making(blank("k", { value: "late" }), "late")], [at("k")]);
+    },
+  ),
 
   rule("a deleted row is not absent: who believes so is refused", async (stage) => {
     const writer = await stage.connect();
@@ -134,32 +143,35 @@ export const commits: readonly Rule[] = [
     await refuses(writer, [changing(before, { value: "late" }, "late")], [before]);
   }),
 
-  rule("a decide that throws leaves nothing, its own error comes out, and the next batch goes through", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
-    const row = await writer.makeOne(blank("there"));
-    const keys = [row, at("absent"), at("late")];
-    const before = await pictureOf(other, keys);
-    for (const throwsIn of [0, 1]) {
-      const mine = new Error("the decision throws");
-      const batch = writer.commit({
-        lock: [row, at("absent")],
-        decide(_, round) {
-          if (round === throwsIn) throw mine;
-          return { lock: [at("late")] };
-        },
-      });
-      const outcome = await batch.then(
-        () => "committed",
-        (error: unknown) => error,
-      );
-      assert.equal(outcome, mine, "what came out is not what decide threw");
-      assert.deepEqual(await pictureOf(other, keys), before);
-      await writer.found(...keys);
-      await other.found(...keys);
-    }
-    await other.change(row, { value: "1" });
-    await writer.makeOne(blank("absent"));
-  }),
+  rule(
+    "a decide that throws leaves nothing, its own error comes out, and the next batch goes through",
+    async (stage) => {
+      const [writer, other] = await stage.connectTwo();
+      const row = await writer.makeOne(blank("there"));
+      const keys = [row, at("absent"), at("late")];
+      const before = await pictureOf(other, keys);
+      for (const throwsIn of [0, 1]) {
+        const mine = new Error("the decision throws");
+        const batch = writer.commit({
+          lock: [row, at("absent")],
+          decide(_, round) {
+            if (round === throwsIn) throw mine;
+            return { lock: [at("late")] };
+          },
+        });
+        const outcome = await batch.then(
+          () => "committed",
+          (error: unknown) => error,
+        );
+        assert.equal(outcome, mine, "what came out is not what decide threw");
+        assert.deepEqual(await pictureOf(other, keys), before);
+        await writer.found(...keys);
+        await other.found(...keys);
+      }
+      await other.change(row, { value: "1" });
+      await writer.makeOne(blank("absent"));
+    },
+  ),
 
   rule("a batch that writes nothing is committed", async (stage) => {
     const writer = await stage.connect();
@@ -173,20 +185,23 @@ export const commits: readonly Rule[] = [
     assert.equal(await writer.readOne(at("absent")), null, "locking an absent key made a row");
   }),
 
-  rule("decide gets one row for each key, in the order asked for, as last committed, null where there is none", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
-    const rows = await writer.make(blank("b"), blank("c"), blank("a"), blank("a", { space: "another" }));
-    const [b] = rows;
-    assert.ok(b);
-    await other.change(b, { value: "new", holder: "ann", fence: 4 }, "said");
-    const keys = [at("c"), at("nobody"), at("a", "another"), at("b"), at("a"), at("b", "another")];
-    const found = await writer.found(...keys);
-    assert.deepEqual(
-      found.rows.map((row) => (row ? plain(row) : row)),
-      await other.read(...keys),
-    );
-    assert.equal(found.rows[1], null);
-  }),
+  rule(
+    "decide gets one row for each key, in the order asked for, as last committed, null where there is none",
+    async (stage) => {
+      const [writer, other] = await stage.connectTwo();
+      const rows = await writer.make(blank("b"), blank("c"), blank("a"), blank("a", { space: "another" }));
+      const [b] = rows;
+      assert.ok(b);
+      await other.change(b, { value: "new", holder: "ann", fence: 4 }, "said");
+      const keys = [at("c"), at("nobody"), at("a", "another"), at("b"), at("a"), at("b", "another")];
+      const found = await writer.found(...keys);
+      assert.deepEqual(
+        found.rows.map((row) => (row ? plain(row) : row)),
+        await other.read(...keys),
+      );
+      assert.equal(found.rows[1], null);
+    },
+  ),
 
   rule("a key asked for late is read in the same batch, and its round answers for it alone", async (stage) => {
     const writer = await stage.connect();
@@ -221,23 +236,41 @@ export const commits: readonly Rule[] = [
     assert.equal(calls, 3);
   }),
 
-  rule("decide is told the store's clock once a row is locked, there or not, and the receipt tells it too", async (stage) => {
+  rule(
+    "decide is told the store's clock once a row is locked, there or not, and the receipt tells it too",
+    async (stage) => {
+      const writer = await stage.connect();
+      await writer.makeOne(blank("there"));
+      for (const lock of [[at("there")], [at("absent")]]) {
+        const times: (number | null)[] = [];
+        const before = await writer.nowMs();
+        const receipt = await writer.commit({
+          lock,
+          decide(found, round) {
+            times.push(found.nowMs);
+            return round === 0 ? { lock: [at("late")] } : { puts: [] };
+          },
+        });
+        const after = await writer.nowMs();
+        assert.ok(receipt.committed);
+        for (const nowMs of [...times, receipt.nowMs]) isWithin(nowMs, before, after);
+      }
+    },
+  ),
+
+  rule("a batch that needs the clock is told it, although it locks nothing", async (stage) => {
     const writer = await stage.connect();
-    await writer.makeOne(blank("there"));
-    for (const lock of [[at("there")], [at("absent")]]) {
-      const times: (number | null)[] = [];
-      const before = await writer.nowMs();
-      const receipt = await writer.commit({
-        lock,
-        decide(found, round) {
-          times.push(found.nowMs);
-          return round === 0 ? { lock: [at("late")] } : { puts: [] };
-        },
-      });
-      const after = await writer.nowMs();
-      assert.ok(receipt.committed);
-      for (const nowMs of [...times, receipt.nowMs]) isWithin(nowMs, before, after);
-    }
+    const before = await writer.nowMs();
+    let told: number | null = null;
+    const receipt = await writer.commit({
+      needsClock: true,
+      decide(found) {
+        told = found.nowMs;
+        return { puts: [making(blank("k"), "said")] };
+      },
+    });
+    assert.ok(receipt.committed);
+    isWithin(told, before, await writer.nowMs());
   }),
 
   rule("a row that nobody has locked is never said to be", async (stage) => {
@@ -252,7 +285,7 @@ export const commits: readonly Rule[] = [
       }
   }),
 
-  rule("a batch that knows its rows locks none and is told of none", async (stage: Stage) => {
+  rule("a batch that knows its rows locks none and is told of none", async (stage) => {
     const writer = await stage.connect();
     let row = await writer.makeOne(blank("k"));
     for (let n = 1; n <= 3; n++) {
@@ -269,8 +302,3 @@ export const commits: readonly Rule[] = [
     assert.deepEqual(await writer.readOne(row), row);
   }),
 ];
-
-export function isWithin(nowMs: number | null, before: number, after: number): void {
-  assert.ok(nowMs !== null && Number.isSafeInteger(nowMs), `the clock said ${nowMs}`);
-  assert.ok(before <= nowMs && nowMs <= after, `${nowMs} is not between ${before} and ${after}`);
-}

@@ -27,31 +27,35 @@ export const lanes: readonly Rule[] = [
     }
   }),
 
-  rule("a batch of an older epoch is refused, however late it arrives, and says that it must be settled", async (stage) => {
-    const writer = await stage.connect();
-    const old = await writer.settle();
-    await writer.makeOne(blank("k"));
-    const sequence = old.sequence + 1000;
-    await writer.settle();
-    for (let n = 0; n < 3; n++) {
-      const late = writer.store.commit({
-        lane: 0,
-        epoch: old.epoch,
-        sequence: sequence + n,
-        lock: [],
-        decide: () => ({ puts: [making(blank("late"))] }),
-      });
-      await assert.rejects(late, (error: unknown) => {
-        assert.ok(error instanceof StoreError, `not a StoreError: ${error}`);
-        assert.equal(error.data.remedy, "settle");
-        return true;
-      });
-      assert.equal(await writer.readOne(at("late")), null);
-      await writer.makeOne(blank(`k${n}`));
-      const settled = await writer.settle();
-      assert.ok(settled.sequence < sequence, "a batch that was refused was counted");
-    }
-  }),
+  rule(
+    "a batch of an older epoch is refused, however late it arrives, and says that it must be settled",
+    async (stage) => {
+      const writer = await stage.connect();
+      const old = await writer.settle();
+      await writer.makeOne(blank("k"));
+      const sequence = old.sequence + 1000;
+      await writer.settle();
+      for (let n = 0; n < 3; n++) {
+        const late = writer.store.commit({
+          lane: 0,
+          epoch: old.epoch,
+          sequence: sequence + n,
+          lock: [],
+          needsClock: false,
+          decide: () => ({ puts: [making(blank("late"))] }),
+        });
+        await assert.rejects(late, (error: unknown) => {
+          assert.ok(error instanceof StoreError, `not a StoreError: ${error}`);
+          assert.equal(error.data.remedy, "settle");
+          return true;
+        });
+        assert.equal(await writer.readOne(at("late")), null);
+        await writer.makeOne(blank(`k${n}`));
+        const settled = await writer.settle();
+        assert.ok(settled.sequence < sequence, "a batch that was refused was counted");
+      }
+    },
+  ),
 
   rule("settle says the last sequence that was committed", async (stage) => {
     const writer = await stage.connect();
@@ -61,7 +65,7 @@ export const lanes: readonly Rule[] = [
       assert.equal(last, sequence);
       for (const key of ["a", "b"]) {
         sequence += step;
-        const batch = { lane: 0, epoch, sequence, lock: [] };
+        const batch = { lane: 0, epoch, sequence, lock: [], needsClock: false };
         const puts = [making(blank(`${key}${sequence}`))];
         const receipt = await writer.patiently(() => writer.store.commit({ ...batch, decide: () => ({ puts }) }));
         assert.ok(receipt.committed);
@@ -119,9 +123,9 @@ export const lanes: readonly Rule[] = [
     const writer = await stage.connect();
     const all = range(0, writer.store.lanes);
     for (const lane of all) await writer.settle(lane);
-    const write = (lane: number, key: string) => writer.commit({ lane, decide: () => ({ puts: [making(blank(key))] }) });
-    for (const lane of all)
-      for (let n = 0; n <= lane; n++) assert.ok((await write(lane, `${lane}-${n}`)).committed);
+    const write = (lane: number, key: string) =>
+      writer.commit({ lane, decide: () => ({ puts: [making(blank(key))] }) });
+    for (const lane of all) for (let n = 0; n <= lane; n++) assert.ok((await write(lane, `${lane}-${n}`)).committed);
     const said = new Map<number, number>();
     for (const lane of all) said.set(lane, (await writer.settle(lane)).sequence);
     for (const lane of all) {
@@ -140,7 +144,9 @@ export const lanes: readonly Rule[] = [
     const all = range(0, writer.store.lanes);
     const rows = await writer.make(...all.map((lane) => blank(`lane-${lane}`)));
     const receipts = await Promise.all(
-      rows.map((row, lane) => writer.commit({ lane, decide: () => ({ puts: [changing(row, { value: `by ${lane}` })] }) })),
+      rows.map((row, lane) =>
+        writer.commit({ lane, decide: () => ({ puts: [changing(row, { value: `by ${lane}` })] }) }),
+      ),
     );
     assert.deepEqual(
       receipts.map((receipt) => (receipt.committed ? receipt.ids : "refused")),
@@ -163,6 +169,7 @@ export const lanes: readonly Rule[] = [
         epoch,
         sequence: sequence + 1,
         lock: n % 2 === 0 ? [] : [key],
+        needsClock: false,
         decide: () => ({ puts }),
       });
       const ended = flight.then(

@@ -37,7 +37,11 @@ const ORDERED: readonly string[] = [
 const LAST = "\u{10ffff}";
 
 /** Keys that a careless store would find with a prefix that they do not have, or not find with one that they have. */
-const PREFIXES: readonly { readonly prefix: string; readonly has: readonly string[]; readonly not: readonly string[] }[] = [
+const PREFIXES: readonly {
+  readonly prefix: string;
+  readonly has: readonly string[];
+  readonly not: readonly string[];
+}[] = [
   { prefix: "a", has: ["a", "a/", "aa", "a\u0308", `a${LAST}`, `a${LAST}${LAST}`], not: ["A", "\u00e4", "b", "`"] },
   { prefix: "a%", has: ["a%", "a%b"], not: ["a", "ab", "ab%"] },
   { prefix: "a_", has: ["a_", "a_b"], not: ["a", "ab", "aab"] },
@@ -128,7 +132,10 @@ export const lists: readonly Rule[] = [
     const rows = await writer.make(...range(10, 40).map((n) => blank(`k${n}`)));
     for (const row of rows.slice(0, 20)) await writer.remove(row, 9e14);
     assert.deepEqual(await writer.listKeys("", { limit: 3 }), ["k30", "k31", "k32"]);
-    assert.deepEqual(await paged(writer, "k", 4), range(30, 40).map((n) => `k${n}`));
+    assert.deepEqual(
+      await paged(writer, "k", 4),
+      range(30, 40).map((n) => `k${n}`),
+    );
   }),
 
   rule("a list has the rows of its space, whole", async (stage) => {

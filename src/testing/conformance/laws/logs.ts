@@ -3,8 +3,7 @@
  */
 
 import assert from "node:assert/strict";
-import { at, blank, changing, clockRule, making, type Rule, range, rule } from "../stage.ts";
-import { isWithin } from "./commits.ts";
+import { at, blank, changing, clockRule, isWithin, making, type Rule, range, rule } from "../stage.ts";
 
 export const logs: readonly Rule[] = [
   rule("a log comes back as it was written, in order, without gaps, from version 1", async (stage) => {
@@ -94,7 +93,8 @@ export const logs: readonly Rule[] = [
     assert.deepEqual(await versions(250, 10), []);
     assert.deepEqual(await versions(1000, 10), []);
     const paged: number[] = [];
-    for (let page = await versions(0, 100); page.length > 0; page = await versions(paged.length, 100)) paged.push(...page);
+    for (let page = await versions(0, 100); page.length > 0; page = await versions(paged.length, 100))
+      paged.push(...page);
     assert.deepEqual(paged, range(1, 251));
   }),
 
@@ -127,18 +127,21 @@ export const logs: readonly Rule[] = [
     );
   }),
 
-  clockRule("a clock that steps back turns no log around: stamps go back, versions and positions rise", async (stage, clock) => {
-    const writer = await stage.connect();
-    const nowMs = await writer.nowMs();
-    let row = await writer.makeOne(blank("k"), "first");
-    await clock.set(nowMs - 3_600_000);
-    row = await writer.change(row, {}, "second");
-    await clock.advance(1000);
-    await writer.change(row, {}, "third");
-    const [first, second, third] = await writer.entries(row);
-    assert.ok(first && second && third);
-    assert.deepEqual([first.data, second.data, third.data], ["first", "second", "third"]);
-    assert.ok(first.position < second.position && second.position < third.position);
-    assert.ok(second.atMs < first.atMs - 3_000_000 && second.atMs < third.atMs && third.atMs < first.atMs);
-  }),
+  clockRule(
+    "a clock that steps back turns no log around: stamps go back, versions and positions rise",
+    async (stage, clock) => {
+      const writer = await stage.connect();
+      const nowMs = await writer.nowMs();
+      let row = await writer.makeOne(blank("k"), "first");
+      await clock.set(nowMs - 3_600_000);
+      row = await writer.change(row, {}, "second");
+      await clock.advance(1000);
+      await writer.change(row, {}, "third");
+      const [first, second, third] = await writer.entries(row);
+      assert.ok(first && second && third);
+      assert.deepEqual([first.data, second.data, third.data], ["first", "second", "third"]);
+      assert.ok(first.position < second.position && second.position < third.position);
+      assert.ok(second.atMs < first.atMs - 3_000_000 && second.atMs < third.atMs && third.atMs < first.atMs);
+    },
+  ),
 ];

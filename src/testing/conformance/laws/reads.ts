@@ -6,11 +6,20 @@ import assert from "node:assert/strict";
 import { at, blank, changing, type Rule, range, rule, turn } from "../stage.ts";
 
 export const reads: readonly Rule[] = [
-  rule("a read answers in the order asked for, null where there is nothing, and twice if asked twice", async (stage) => {
-    const writer = await stage.connect();
-    const [c, a] = await writer.make(blank("c"), blank("a"), blank("b"));
-    assert.deepEqual(await writer.read(at("c"), at("none"), at("a"), at("c"), at("a", "other")), [c, null, a, c, null]);
-  }),
+  rule(
+    "a read answers in the order asked for, null where there is nothing, and twice if asked twice",
+    async (stage) => {
+      const writer = await stage.connect();
+      const [c, a] = await writer.make(blank("c"), blank("a"), blank("b"));
+      assert.deepEqual(await writer.read(at("c"), at("none"), at("a"), at("c"), at("a", "other")), [
+        c,
+        null,
+        a,
+        c,
+        null,
+      ]);
+    },
+  ),
 
   rule("nothing asked for, nothing answered", async (stage) => {
     const writer = await stage.connect();

@@ -28,8 +28,10 @@ export const sweeps: readonly Rule[] = [
     const again = await writer.change(revived, { value: "1", dueMs: 1 }, "again");
     assert.equal(await writer.sweep(), 1);
     assert.equal(await writer.readOne(at("past")), null);
+    assert.deepEqual(await writer.locked(at("past")), [null]);
     const rows = [...kept, recent, again];
     assert.deepEqual(await writer.read(...rows), rows);
+    assert.deepEqual(await writer.locked(...rows), rows);
     assert.deepEqual([(await writer.log(recent)).length, (await writer.log(again)).length], [1, 2]);
     assert.equal(await writer.sweep(), 0);
   }),
@@ -79,23 +81,26 @@ export const sweeps: readonly Rule[] = [
     );
   }),
 
-  rule("a sweep lifts the fence floor above every fence it removes, for every writer, and nothing lowers it", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
-    assert.ok((await floorOf(writer)) >= 0);
-    for (const fences of [[41, 3], [7], [2 ** 40], [1]]) {
-      const floor = await floorOf(other);
-      for (const fence of fences) {
-        const row = await writer.makeOne(blank(`k${fence}`, { fence }));
-        await writer.remove(row, 1);
+  rule(
+    "a sweep lifts the fence floor above every fence it removes, for every writer, and nothing lowers it",
+    async (stage) => {
+      const [writer, other] = await stage.connectTwo();
+      assert.ok((await floorOf(writer)) >= 0);
+      for (const fences of [[41, 3], [7], [2 ** 40], [1]]) {
+        const floor = await floorOf(other);
+        for (const fence of fences) {
+          const row = await writer.makeOne(blank(`k${fence}`, { fence }));
+          await writer.remove(row, 1);
+        }
+        assert.equal(await writer.sweep(), fences.length);
+        for (const who of [writer, other, await stage.connect()]) {
+          const now = await floorOf(who);
+          assert.ok(Number.isSafeInteger(now) && now > Math.max(...fences), `the floor ${now} is not above ${fences}`);
+          assert.ok(now >= floor, `the floor sank from ${floor} to ${now}`);
+        }
       }
-      assert.equal(await writer.sweep(), fences.length);
-      for (const who of [writer, other, await stage.connect()]) {
-        const now = await floorOf(who);
-        assert.ok(Number.isSafeInteger(now) && now > Math.max(...fences), `the floor ${now} is not above ${fences}`);
-        assert.ok(now >= floor, `the floor sank from ${floor} to ${now}`);
-      }
-    }
-  }),
+    },
+  ),
 
   rule("a sweep removes at most as many as asked for, and says how many", async (stage) => {
     const writer = await stage.connect();

@@ -1,0 +1,84 @@
+/**
+ * The report as a picture: for each result two bars, what ours is held against and ours, the first always of the same length.
+ *
+ * The picture is one SVG file without scripts or fonts of its own. It brings its own ground, and so can be read wherever it
+ * is put; its colours follow the reader's choice of light or dark.
+ */
+
+import { isLowerBetter, type Report, type Result } from "./result.ts";
+import { showFigure, showTarget } from "./table.ts";
+
+const WIDTH = 920;
+const LEFT = 330;
+/** The length of the first bar of each pair. */
+const FULL = 300;
+/** No bar is longer, so that one surprising figure does not leave the picture. */
+const LONGEST = FULL * 1.35;
+const TOP = 74;
+const PAIR = 52;
+const BAR = 15;
+
+const STYLE = `
+  svg { color-scheme: light dark; }
+  .ground { fill: #ffffff; }
+  text { fill: #1f2328; font: 13px system-ui, sans-serif; }
+  .title { font-size: 17px; font-weight: 600; }
+  .quiet { fill: #59636e; font-size: 12px; }
+  .base { fill: #afb8c1; }
+  .ours { fill: #0969da; }
+  .missed { fill: #cf222e; }
+  .target { stroke: #1f2328; stroke-width: 2; }
+  @media (prefers-color-scheme: dark) {
+    .ground { fill: #0d1117; }
+    text { fill: #e6edf3; }
+    .quiet { fill: #9198a1; }
+    .base { fill: #57606a; }
+    .ours { fill: #4493f8; }
+    .missed { fill: #f85149; }
+    .target { stroke: #e6edf3; }
+  }`;
+
+export function drawChart(report: Report): string {
+  const { machine } = report;
+  const height = TOP + report.results.length * PAIR + 46;
+  const facts = `${report.date} · ${machine.cpu}, ${machine.cores} cores · ${machine.fileSystem} · Node ${machine.node} · SQLite ${machine.sqlite}`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" role="img" aria-label="Pawl beside the raw limit">
+<style>${STYLE}
+</style>
+<rect class="ground" width="${WIDTH}" height="${height}"/>
+<text class="title" x="24" y="32">Pawl beside the raw limit of the same database</text>
+<text class="quiet" x="24" y="52">${escapeXml(facts)}</text>
+${report.results.map((result, index) => drawPair(result, TOP + index * PAIR)).join("\n")}
+<text class="quiet" x="24" y="${height - 18}">Medians of alternating rounds. Gray: what ours is held against. The upright line is the target; red missed it.</text>
+</svg>
+`;
+}
+
+function drawPair(result: Result, top: number): string {
+  const { id, title, unit, base, ours, ratio, target, reached } = result;
+  const length = Math.min(LONGEST, FULL * ratio);
+  const aim = target === null ? "" : `, target ${showTarget(target)}`;
+  const direction = isLowerBetter(unit) ? " (less is better)" : "";
+  const parts = [
+    `<text x="24" y="${top + 13}">${escapeXml(`${id}  ${title}`)}</text>`,
+    `<text class="quiet" x="24" y="${top + 31}">${escapeXml(`ratio ${ratio.toFixed(2)}${aim}${direction}`)}</text>`,
+    bar("base", FULL, top, `${base.name}: ${showFigure(base.median, unit)}`),
+    bar(reached === false ? "missed" : "ours", length, top + BAR + 4, `${ours.name}: ${showFigure(ours.median, unit)}`),
+  ];
+  if (target !== null) {
+    const x = LEFT + Math.min(LONGEST, FULL * target.ratio);
+    parts.push(`<line class="target" x1="${x}" x2="${x}" y1="${top + BAR + 1}" y2="${top + 2 * BAR + 7}"/>`);
+  }
+  return parts.join("\n");
+}
+
+function bar(kind: string, length: number, top: number, label: string): string {
+  return (
+    `<rect class="${kind}" x="${LEFT}" y="${top}" width="${Math.max(1, length).toFixed(1)}" height="${BAR}" rx="2"/>` +
+    `<text class="quiet" x="${LEFT + Math.max(1, length) + 8}" y="${top + 12}">${escapeXml(label)}</text>`
+  );
+}
+
+function escapeXml(text: string): string {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}

@@ -1,0 +1,55 @@
+/**
+ * What the benchmark ran on, as far as it matters: no names of machines, people or folders.
+ */
+
+import { closeSync, fdatasyncSync, openSync, readFileSync, realpathSync, rmSync, statfsSync, writeSync } from "node:fs";
+import { availableParallelism, cpus, totalmem } from "node:os";
+import { join, sep } from "node:path";
+import { type Machine, median } from "./result.ts";
+
+const SYNCS = 100;
+
+export function describeMachine(folder: string): Machine {
+  return {
+    platform: `${process.platform} ${process.arch}`,
+    cpu: cpus()[0]?.model.trim() ?? "unknown",
+    cores: availableParallelism(),
+    memoryGiB: Math.round(totalmem() / 2 ** 30),
+    node: process.versions.node,
+    sqlite: process.versions["sqlite"] ?? "unknown",
+    fileSystem: fileSystemOf(folder),
+    syncMs: measureSync(folder),
+  };
+}
+
+/** Linux tells the name; elsewhere there is a number. */
+function fileSystemOf(folder: string): string {
+  try {
+    const path = realpathSync(folder) + sep;
+    const mounts = readFileSync("/proc/mounts", "utf8").split("\n");
+    const holding = mounts
+      .map((line) => line.split(" "))
+      .filter(([, at = "-"]) => path.startsWith(at.endsWith(sep) ? at : at + sep))
+      .toSorted(([, a = ""], [, b = ""]) => b.length - a.length);
+    const type = holding[0]?.[2];
+    if (type !== undefined) return type;
+  } catch {
+    // There is no such list outside Linux.
+  }
+  return `type 0x${statfsSync(folder).type.toString(16)}`;
+}
+
+function measureSync(folder: string): number {
+  const path = join(folder, "sync");
+  const file = openSync(path, "w");
+  const page = Buffer.alloc(4096, 1);
+  const times = Array.from({ length: SYNCS }, () => {
+    const startedMs = performance.now();
+    writeSync(file, page);
+    fdatasyncSync(file);
+    return performance.now() - startedMs;
+  });
+  closeSync(file);
+  rmSync(path);
+  return median(times);
+}

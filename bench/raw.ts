@@ -1,0 +1,147 @@
+/**
+ * The raw limit: the same rows in the same tables with the same durability, through bare `node:sqlite`.
+ *
+ * It has the store's own schema and settings, and commits as many rows in a transaction as there are callers. It is as fast
+ * as we know to make it, and does less than any library could: it is the only writer, it gives out the rows' numbers and
+ * knows their versions, so it reads nothing and checks nothing; its values are text before the clock starts; it names only
+ * the columns that change; nobody waits for a promise. Two ways to do it are measured, one statement for each row and one
+ * for all rows of a turn, and the faster one is the limit.
+ */
+
+import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite";
+import { migrate } from "../src/stores/sqlite/schema.ts";
+import type { Contender, Session, Timing } from "./contender.ts";
+import { NAMESPACE } from "./ours.ts";
+import { type Plan, recordAt, stepAt } from "./plan.ts";
+
+/** The settings of the SQLite store; a test holds the two together. */
+const SETTINGS = [
+  "journal_mode = wal",
+  "synchronous = 2",
+  "fullfsync = on",
+  "checkpoint_fullfsync = on",
+  "wal_autocheckpoint = 4000",
+  "cache_size = -16384",
+];
+
+export function openRaw(path: string): DatabaseSync {
+  const db = new DatabaseSync(path, { timeout: 0 });
+  for (const setting of SETTINGS) db.exec(`pragma ${setting}`);
+  migrate(db);
+  return db;
+}
+
+/** What raw knows of its rows: their numbers, and the versions they had when the plan began. */
+interface Rows {
+  readonly ids: readonly number[];
+  readonly versions: readonly number[];
+}
+
+/** One turn of a plan, inside a transaction. */
+type Turn = (turn: number, atMs: number) => void;
+type Way = (db: DatabaseSync, plan: Plan, texts: readonly string[], rows: Rows) => Turn;
+
+const INSERT = "insert into pawl_record (id, namespace, space, key, version, fence, wakes, tries, head, value) values";
+const insertedRow = (plan: Plan) => `(?, '${NAMESPACE}', '${plan.space}', ?, 1, 0, 0, 0, ${plan.logged ? 1 : 0}, ?)`;
+const APPEND = "insert into pawl_log (record, version, name, data, at) values";
+const APPENDED_ROW = "(?, ?, 'step', ?, ?)";
+
+/** A statement for each row. */
+const rowByRow: Way = (db, plan, texts, { ids, versions }) => {
+  const insert = db.prepare(`${INSERT} ${insertedRow(plan)}`);
+  const update = db.prepare("update pawl_record set version = ?, head = ?, value = ? where id = ?");
+  const append = db.prepare(`${APPEND} ${APPENDED_ROW}`);
+  return (turn, atMs) => {
+    const step = stepAt(plan, turn);
+    const text = texts[step] ?? "";
+    const head = plan.logged ? step + 1 : 0;
+    const first = recordAt(plan, turn, 0);
+    for (let index = first; index < first + plan.callers; index++) {
+      const id = ids[index] ?? 0;
+      const version = versions[index] ?? 0;
+      if (version + step === 0) insert.run(id, plan.keys[index] ?? "", text);
+      else update.run(version + step + 1, head, text, id);
+    }
+    if (!plan.logged) return;
+    for (let index = first; index < first + plan.callers; index++) append.run(ids[index] ?? 0, head, text, atMs);
+  };
+};
+
+/** A statement for all rows of a turn. */
+const manyAtOnce: Way = (db, plan, texts, { ids, versions }) => {
+  const times = (row: string) => Array.from({ length: plan.callers }, () => row).join(", ");
+  const insert = db.prepare(`${INSERT} ${times(insertedRow(plan))}`);
+  const update = db.prepare(
+    `update pawl_record set version = v.column2, head = v.column3, value = v.column4
+     from (values ${times("(?, ?, ?, ?)")}) v where id = v.column1`,
+  );
+  const append = db.prepare(`${APPEND} ${times(APPENDED_ROW)}`);
+  return (turn, atMs) => {
+    const step = stepAt(plan, turn);
+    const text = texts[step] ?? "";
+    const head = plan.logged ? step + 1 : 0;
+    const first = recordAt(plan, turn, 0);
+    const isNew = (versions[first] ?? 0) + step === 0;
+    const records: SQLInputValue[] = [];
+    const entries: SQLInputValue[] = [];
+    for (let index = first; index < first + plan.callers; index++) {
+      const id = ids[index] ?? 0;
+      if (isNew) records.push(id, plan.keys[index] ?? "", text);
+      else records.push(id, (versions[index] ?? 0) + step + 1, head, text);
+      entries.push(id, head, text, atMs);
+    }
+    (isNew ? insert : update).run(...records);
+    if (plan.logged) append.run(...entries);
+  };
+};
+
+class RawSession implements Session {
+  readonly #db: DatabaseSync;
+  readonly #way: Way;
+  readonly #begin: StatementSync;
+  readonly #commit: StatementSync;
+
+  constructor(db: DatabaseSync, way: Way) {
+    this.#db = db;
+    this.#way = way;
+    this.#begin = db.prepare("begin immediate");
+    this.#commit = db.prepare("commit");
+  }
+
+  async run(plan: Plan): Promise<Timing> {
+    if (plan.hot) throw new Error("raw has no plan for a record that is written many times in a transaction");
+    const texts = plan.values.map((value) => JSON.stringify(value));
+    const doTurn = this.#way(this.#db, plan, texts, this.#rows(plan));
+    const latenciesMs: number[] = [];
+    const alone = plan.callers === 1;
+    const startedMs = performance.now();
+    for (let turn = 0; turn < plan.turns; turn++) {
+      const turnStartedMs = alone ? performance.now() : 0;
+      this.#begin.run();
+      doTurn(turn, Date.now());
+      this.#commit.run();
+      if (alone) latenciesMs.push(performance.now() - turnStartedMs);
+    }
+    return { ms: performance.now() - startedMs, transactions: plan.turns, latenciesMs };
+  }
+
+  #rows(plan: Plan): Rows {
+    const find = this.#db.prepare("select id, version from pawl_record where namespace = ? and space = ? and key = ?");
+    const rows = plan.keys.map((key) => find.get(NAMESPACE, plan.space, key));
+    return {
+      ids: rows.map((row, index) => Number(row?.["id"] ?? index + 1)),
+      versions: rows.map((row) => Number(row?.["version"] ?? 0)),
+    };
+  }
+
+  async close(): Promise<void> {
+    this.#db.close();
+  }
+}
+
+function contender(name: string, way: Way): Contender {
+  return { name, open: async (path) => new RawSession(openRaw(path), way) };
+}
+
+export const rawRows = contender("raw, a statement for each row", rowByRow);
+export const rawMany = contender("raw, a statement for each turn", manyAtOnce);

@@ -1,0 +1,83 @@
+/**
+ * What a run of the benchmark answers: for each case two measures side by side, their ratio, and what was aimed at.
+ *
+ * A ratio of two things measured in turns on one machine says more than a rate: rates of two machines, or of two hours of
+ * one machine, cannot be compared. Every round is kept, so that the spread can be seen.
+ */
+
+export type Unit = "commits/s" | "ms" | "MiB";
+
+export interface Measure {
+  readonly name: string;
+  readonly median: number;
+  readonly min: number;
+  readonly max: number;
+  readonly rounds: readonly number[];
+}
+
+export interface Target {
+  readonly is: "at least" | "at most";
+  readonly ratio: number;
+}
+
+export interface Result {
+  /** The case, and where a case has several comparisons, which one: "a", "f2". */
+  readonly id: string;
+  readonly title: string;
+  readonly unit: Unit;
+  /** What ours is held against: the raw limit, or ours under easier conditions. */
+  readonly base: Measure;
+  readonly ours: Measure;
+  /** Ours divided by base. */
+  readonly ratio: number;
+  /** Null for what is only told. */
+  readonly target: Target | null;
+  readonly reached: boolean | null;
+  /** Whatever else was counted, by name. */
+  readonly details: Readonly<Record<string, number | string>>;
+}
+
+export interface Machine {
+  readonly platform: string;
+  readonly cpu: string;
+  readonly cores: number;
+  readonly memoryGiB: number;
+  readonly node: string;
+  readonly sqlite: string;
+  readonly fileSystem: string;
+  /** Median of writing 4 KiB and waiting until it is on the disk. */
+  readonly syncMs: number;
+}
+
+export interface Report {
+  readonly format: 1;
+  readonly date: string;
+  readonly mode: "full" | "quick";
+  readonly seconds: number;
+  readonly machine: Machine;
+  readonly results: readonly Result[];
+}
+
+export function measureOf(name: string, rounds: readonly number[]): Measure {
+  return { name, median: median(rounds), min: Math.min(...rounds), max: Math.max(...rounds), rounds };
+}
+
+export function median(figures: readonly number[]): number {
+  const sorted = figures.toSorted((a, b) => a - b);
+  const upper = sorted[sorted.length >> 1] ?? Number.NaN;
+  const lower = sorted[(sorted.length - 1) >> 1] ?? Number.NaN;
+  return (upper + lower) / 2;
+}
+
+export function resultOf(
+  parts: Omit<Result, "ratio" | "reached" | "details"> & { details?: Result["details"] },
+): Result {
+  const { target } = parts;
+  const ratio = parts.ours.median / parts.base.median;
+  const reached = target === null ? null : target.is === "at least" ? ratio >= target.ratio : ratio <= target.ratio;
+  return { ...parts, ratio, reached, details: parts.details ?? {} };
+}
+
+export function isLowerBetter(unit: Unit): boolean {
+  return unit !== "commits/s";
+}

@@ -1,0 +1,67 @@
+/**
+ * The report as text for a terminal: one line for each result, with the spread of its rounds below.
+ */
+
+import type { Measure, Report, Result, Target, Unit } from "./result.ts";
+
+const HEAD = ["", "case", "beside", "", "ours", "", "ratio", "target", ""];
+
+export function drawTable(report: Report): string {
+  const { machine } = report;
+  const lines = report.results.map(cells);
+  const widths = HEAD.map((head, column) => Math.max(...[HEAD, ...lines].map((line) => (line[column] ?? head).length)));
+  const draw = (line: readonly string[]) =>
+    line
+      .map((cell, column) =>
+        isNumeric(column) ? cell.padStart(widths[column] ?? 0) : cell.padEnd(widths[column] ?? 0),
+      )
+      .join("  ")
+      .trimEnd();
+  const spread = report.results.map(
+    ({ id, unit, base, ours }) => `${id.padEnd(4)}${spreadOf(base, unit)}   ${spreadOf(ours, unit)}`,
+  );
+  return [
+    `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGiB} GiB, ${machine.platform}, ${machine.fileSystem}, ` +
+      `sync ${machine.syncMs.toFixed(2)} ms, Node ${machine.node}, SQLite ${machine.sqlite}`,
+    "",
+    draw(HEAD),
+    ...lines.map(draw),
+    "",
+    "Medians; the least and the most of the rounds:",
+    ...spread,
+    "",
+    report.mode === "quick"
+      ? "A quick run only shows that everything runs: its figures mean nothing."
+      : `${report.results.filter(({ reached }) => reached === false).length} targets were missed, in ${report.seconds} s.`,
+  ].join("\n");
+}
+
+function cells({ id, title, unit, base, ours, ratio, target, reached }: Result): string[] {
+  return [
+    id,
+    title,
+    base.name,
+    showFigure(base.median, unit),
+    ours.name,
+    showFigure(ours.median, unit),
+    ratio.toFixed(2),
+    target === null ? "" : showTarget(target),
+    reached === null ? "" : reached ? "reached" : "MISSED",
+  ];
+}
+
+function isNumeric(column: number): boolean {
+  return column === 3 || column === 5 || column === 6;
+}
+
+export function showTarget({ is, ratio }: Target): string {
+  return `${is === "at least" ? "≥" : "≤"} ${ratio}`;
+}
+
+export function showFigure(figure: number, unit: Unit): string {
+  return `${unit === "commits/s" ? Math.round(figure).toLocaleString("en") : figure.toPrecision(3)} ${unit}`;
+}
+
+function spreadOf({ name, min, max }: Measure, unit: Unit): string {
+  return `${name}: ${showFigure(min, unit)} – ${showFigure(max, unit)}`;
+}

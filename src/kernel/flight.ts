@@ -1,0 +1,212 @@
+/**
+ * A flight: one batch on its way, with its decisions, the records they see, and what becomes of them.
+ *
+ * It gathers the records that its decisions named, runs the decisions when the store has read them, asks for those that turn up
+ * late, and sorts the decisions afterwards: answered, or to be submitted again.
+ */
+
+import { type Found, type Key, keyText, type Put, type Row, type Verdict } from "./contract.ts";
+import { type Address, Cell, type Decision, type Encoding, type Outcome, runDecision, type Tape } from "./decision.ts";
+import { StoreError, TooManyKeysError } from "./errors.ts";
+import type { Ports } from "./ports.ts";
+
+/** A batch stops taking decisions in when what they wrote gets so long. */
+const MAX_BYTES = 8 * 1024 * 1024;
+const MAX_KEYS = 1000;
+
+/** One decision on its way, with the promise of its caller. */
+export interface Submission {
+  readonly decide: Decision<unknown>;
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: unknown) => void;
+  readonly tape: Tape;
+  readonly giveUpAtMs: number;
+  keys: readonly Address[];
+  /** The record that its caller holds, where what is known of it may be used; null on the locked path. */
+  held: Address | null;
+  /** Runs in a batch of its own, because a batch with it failed. */
+  alone: boolean;
+  outcome: Outcome<unknown> | undefined;
+}
+
+/** What a flight shares with the others of its process. */
+export interface Airspace {
+  /** Records that are in some flight now. */
+  readonly flying: Set<string>;
+  /** Rows of records whose lease this process holds. */
+  readonly known: ReadonlyMap<string, Row>;
+  readonly encoding: Encoding;
+  readonly ports: Ports;
+}
+
+export class Flight {
+  readonly #submissions: readonly Submission[];
+  readonly #air: Airspace;
+  readonly cells = new Map<string, Cell>();
+  /** Records this flight has or asked for; nobody else in this process may have them until it ends. */
+  readonly #taken = new Set<string>();
+  /** Records that another process has locked now. */
+  readonly #busy = new Set<string>();
+  #asked: readonly Address[] = [];
+  #pending: readonly Submission[];
+  #fenceFloor = 0;
+  puts: readonly Put[] = [];
+  /** Decisions to submit once more. */
+  again: Submission[] = [];
+
+  constructor(submissions: readonly Submission[], air: Airspace) {
+    this.#submissions = submissions;
+    this.#air = air;
+    this.#pending = submissions;
+    const asked = new Map<string, Address>();
+    for (const { keys, held } of submissions)
+      for (const at of keys) if (at.text !== held?.text || !air.known.has(at.text)) asked.set(at.text, at);
+    for (const { held } of submissions) {
+      const row = held === null ? undefined : air.known.get(held.text);
+      if (held !== null && row !== undefined && !asked.has(held.text))
+        this.cells.set(held.text, new Cell(held, row, true));
+    }
+    for (const text of this.cells.keys()) this.#take(text);
+    this.#ask(asked);
+  }
+
+  get size(): number {
+    return this.#submissions.length;
+  }
+
+  get lock(): readonly Address[] {
+    return this.#asked;
+  }
+
+  /** Only those who hold their records can do without the clock, until they ask for it. */
+  get needsClock(): boolean {
+    return this.#submissions.some(({ held }) => held === null);
+  }
+
+  get giveUpAtMs(): number {
+    return this.#submissions.reduce((latest, { giveUpAtMs }) => Math.max(latest, giveUpAtMs), 0);
+  }
+
+  /** Nothing could be decided, because others have the rows. */
+  get isStalled(): boolean {
+    return this.#busy.size > 0 && this.again.length === this.#submissions.length;
+  }
+
+  /** Called by the store with the rows it was asked for, until nothing more is wanted. */
+  decide(found: Found): Verdict {
+    for (const [index, at] of this.#asked.entries()) {
+      const row = found.rows[index];
+      if (row === undefined) this.#busy.add(at.text);
+      else this.cells.set(at.text, new Cell(at, row));
+    }
+    this.#fenceFloor = Math.max(this.#fenceFloor, found.fenceFloor);
+    const { encoding, ports } = this.#air;
+    const scene = {
+      cells: this.cells,
+      nowMs: found.nowMs,
+      fenceFloor: this.#fenceFloor,
+      encoding,
+      chance: ports.chance,
+    };
+    const waiting: Submission[] = [];
+    const wanted = new Map<string, Address>();
+    let bytes = 0;
+    for (const submission of this.#pending) {
+      if (bytes > MAX_BYTES || submission.keys.some((at) => this.#busy.has(at.text))) {
+        this.again.push(submission);
+        continue;
+      }
+      const { decide, tape, held } = submission;
+      const outcome = tooMany(submission) ?? runDecision(decide, scene, tape, { held, trap: ports.trap });
+      submission.outcome = outcome;
+      if (outcome.is === "done") bytes += outcome.bytes;
+      if (outcome.is === "void" && this.#wantsMore(submission, outcome.wanted, wanted)) waiting.push(submission);
+    }
+    this.#pending = waiting;
+    this.#ask(wanted);
+    if (waiting.length > 0) return { lock: this.#asked };
+    const puts: Put[] = [];
+    for (const cell of this.cells.values()) {
+      const put = cell.put();
+      if (put !== undefined) puts.push(put);
+    }
+    this.puts = puts;
+    return { puts };
+  }
+
+  /** Whether a void run can have what it wants in this flight; otherwise it is submitted again. */
+  #wantsMore(submission: Submission, want: Address | "lock", wanted: Map<string, Address>): boolean {
+    if (want === "lock") {
+      submission.held = null;
+      this.again.push(submission);
+      return false;
+    }
+    submission.keys = [...submission.keys, want];
+    const isElsewhere = this.#air.flying.has(want.text) && !this.#taken.has(want.text);
+    // A record that another flight of this process has, or that only its holder knows, cannot be waited for in this one.
+    if (isElsewhere || this.cells.get(want.text)?.isKnown === true) {
+      this.again.push(submission);
+      return false;
+    }
+    if (!this.cells.has(want.text) && !this.#busy.has(want.text)) wanted.set(want.text, want);
+    return true;
+  }
+
+  /** The batch is committed: everybody who was decided hears. */
+  answer(): void {
+    for (const { outcome, resolve, reject } of this.#submissions)
+      if (outcome?.is === "done") resolve(outcome.value);
+      else if (outcome?.is === "threw") reject(outcome.error);
+  }
+
+  /** Rows that were believed known are not what they were: their holders go the locked way, the others once more. */
+  moved(keys: readonly Key[]): void {
+    const texts = new Set(keys.map(keyText));
+    for (const submission of this.#submissions)
+      if (submission.held !== null && texts.has(submission.held.text)) submission.held = null;
+    this.retry();
+  }
+
+  retryAlone(): void {
+    for (const submission of this.#submissions) submission.alone = true;
+    this.retry();
+  }
+
+  /** Nothing was written: everybody once more. */
+  retry(): void {
+    this.again = [...this.#submissions];
+    for (const submission of this.#submissions) submission.outcome = undefined;
+  }
+
+  /** Those who have waited long enough are told no, with the reason; it is a definite one. */
+  giveUp(
+    nowMs: number,
+    reason: StoreError = new StoreError("store_busy", "retry", "others keep the records locked"),
+  ): void {
+    for (const submission of this.again) if (submission.giveUpAtMs <= nowMs) submission.reject(reason);
+    this.again = this.again.filter((submission) => submission.giveUpAtMs > nowMs);
+  }
+
+  fail(error: unknown): void {
+    this.again = [];
+    for (const submission of this.#submissions) submission.reject(error);
+  }
+
+  end(): void {
+    for (const text of this.#taken) this.#air.flying.delete(text);
+  }
+
+  #ask(keys: ReadonlyMap<string, Address>): void {
+    this.#asked = [...keys.values()];
+    for (const text of keys.keys()) this.#take(text);
+  }
+
+  #take(text: string): void {
+    this.#taken.add(text);
+    this.#air.flying.add(text);
+  }
+}
+
+function tooMany({ keys }: Submission): Outcome<never> | undefined {
+  return keys.length > MAX_KEYS ? { is: "threw", error: new TooManyKeysError(MAX_KEYS) } : undefined;
+}
