@@ -4,7 +4,7 @@
 
 import type { Measure, Report, Result, Target, Unit } from "./result.ts";
 
-const HEAD = ["", "case", "beside", "", "ours", "", "ratio", "target", ""];
+const HEAD = ["", "case", "beside", "", "ours", "", "ratio", "of best", "target", ""];
 
 export function drawTable(report: Report): string {
   const { machine } = report;
@@ -27,7 +27,7 @@ export function drawTable(report: Report): string {
     draw(HEAD),
     ...lines.map(draw),
     "",
-    "Medians; the least and the most of the rounds:",
+    "Medians, and the ratio of the best rounds. The least and the most of the rounds:",
     ...spread,
     "",
     report.mode === "quick"
@@ -36,7 +36,7 @@ export function drawTable(report: Report): string {
   ].join("\n");
 }
 
-function cells({ id, title, unit, base, ours, ratio, target, reached }: Result): string[] {
+function cells({ id, title, unit, base, ours, ratio, bestRatio, target, reached }: Result): string[] {
   return [
     id,
     title,
@@ -45,13 +45,14 @@ function cells({ id, title, unit, base, ours, ratio, target, reached }: Result):
     ours.name,
     showFigure(ours.median, unit),
     ratio.toFixed(2),
+    bestRatio.toFixed(2),
     target === null ? "" : showTarget(target),
     reached === null ? "" : reached ? "reached" : "MISSED",
   ];
 }
 
 function isNumeric(column: number): boolean {
-  return column === 3 || column === 5 || column === 6;
+  return column === 3 || (column >= 5 && column <= 7);
 }
 
 export function showTarget({ is, ratio }: Target): string {

@@ -42,8 +42,9 @@ describe("a quick run", () => {
     expect(report).toMatchObject({ format: 1, mode: "quick", date: "2001-02-03" });
     expect(report.machine).toMatchObject({ node: process.versions.node, sqlite: process.versions["sqlite"] });
     expect(report.results.map(({ id }) => id)).toEqual(IDS);
-    for (const { id, base, ours, ratio, target, reached } of report.results) {
+    for (const { id, base, ours, ratio, bestRatio, target, reached } of report.results) {
       expect(ratio, id).toBeCloseTo(ours.median / base.median, 3);
+      expect(bestRatio, id).toBeGreaterThan(0);
       expect(reached === null, id).toBe(target === null);
       for (const { name, median, min, max, rounds } of [base, ours]) {
         expect(rounds.length, `${id} ${name}`).toBeGreaterThanOrEqual(2);

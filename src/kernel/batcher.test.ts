@@ -410,6 +410,22 @@ describe("rows that another has locked", () => {
     expect(order).toEqual(["free", "first", "second"]);
   });
 
+  test("do not let a later caller overtake one that waits for them", async () => {
+    const { kernel, store, clock } = bench();
+    lockElsewhere(store, a, 1);
+    const order: string[] = [];
+    const say = (name: string) => kernel.transact(() => order.push(name), [a]);
+    const underWay = gate();
+    store.commits.push(held(underWay));
+    const first = say("first");
+    await drained();
+    const later = say("later");
+    await drained();
+    underWay.open();
+    await clock.finish(Promise.all([first, later]));
+    expect(order).toEqual(["first", "later"]);
+  });
+
   test("are waited for no longer than one is patient", async () => {
     const { kernel, store, clock } = bench({ patienceMs: 1_000 });
     lockElsewhere(store, a, 500);

@@ -4,8 +4,9 @@
  */
 
 import { afterAll, describe, expect, test } from "vitest";
-import { codeOf, drained, temporaryFolder, unhandledDuring } from "../../test/kernel.fixture.ts";
-import { type OpenOptions, open, type Pawl } from "../open.ts";
+import { bench, codeOf, drained, temporaryFolder, unhandledDuring } from "../../test/kernel.fixture.ts";
+import { DELETED_KEPT_MS } from "../kernel/contract.ts";
+import { type OpenOptions, open, Pawl } from "../open.ts";
 import type { SlotPage, Versioned } from "./slot.ts";
 
 const folder = temporaryFolder();
@@ -488,6 +489,26 @@ for (const [name, place] of stores)
       });
     });
   });
+
+describe("a slot that was deleted long ago and swept up", () => {
+  test("is seen by those who watch when it is made again", async () => {
+    const { clock, kernel, store } = bench();
+    const slot = new Pawl(kernel).slot<string>("a");
+    await slot.set("one");
+    await slot.set("two");
+    await slot.delete();
+    const watch = slot.watch();
+    expect(await watch.next()).toMatchObject({ value: { version: 0 } });
+    await clock.advance(DELETED_KEPT_MS);
+    expect(await store.sweep(10)).toBe(1);
+    await slot.set("anew");
+    const seen = (async () => {
+      for await (const { value } of watch) if (value === "anew") return value;
+      return "ended";
+    })();
+    expect(await clock.finish(seen)).toBe("anew");
+  });
+});
 
 describe("two processes on one SQLite file", () => {
   test("see and refuse each other's writes", async () => {

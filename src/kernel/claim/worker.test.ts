@@ -269,6 +269,30 @@ describe("leases", () => {
     await on.clock.finish(worker.stop());
   });
 
+  test("are counted from before their last renewal was asked for", async () => {
+    const on = bench({ patienceMs: 60_000 });
+    await make(on.kernel, job, on.clock.wallMs());
+    let reason: unknown;
+    const { worker } = workOn(on, {
+      work: async (_, abortSignal) => {
+        reason = await aborted(abortSignal);
+      },
+    });
+    // Renewed each second, last at 9 s; from 9.5 s on, the store is silent.
+    await on.clock.advance(9_500);
+    const silent = gate();
+    on.store.commits.push(async (batch, pass) => {
+      await silent.opened;
+      return pass(batch);
+    });
+    await on.clock.advance(2_499);
+    expect(reason).toBeUndefined();
+    await on.clock.advance(1);
+    expect(reason).toBeInstanceOf(LeaseUncertainError);
+    silent.open();
+    await on.clock.finish(worker.stop());
+  });
+
   test("of all its records are uncertain when the store is silent, however many there are", async () => {
     const on = bench({ patienceMs: 60_000 });
     const all = Array.from({ length: 450 }, (_, i) => address("job", `k${i}`));
