@@ -8,12 +8,12 @@
 import { isLowerBetter, type Report, type Result } from "./result.ts";
 import { showFigure, showTarget } from "./table.ts";
 
-const WIDTH = 920;
-const LEFT = 330;
+const WIDTH = 1040;
+const LEFT = 380;
 /** The length of the first bar of each pair. */
-const FULL = 300;
-/** No bar is longer, so that one surprising figure does not leave the picture. */
-const LONGEST = FULL * 1.35;
+const FULL = 220;
+/** Longer bars are cut here, so that one surprising figure does not leave the picture. */
+const LONGEST = FULL * 1.6;
 const TOP = 74;
 const PAIR = 52;
 const BAR = 15;
@@ -59,24 +59,30 @@ function drawPair(result: Result, top: number): string {
   const length = Math.min(LONGEST, FULL * ratio);
   const aim = target === null ? "" : `, target ${showTarget(target)}`;
   const direction = isLowerBetter(unit) ? " (less is better)" : "";
+  const targetLength = target === null ? 0 : Math.min(LONGEST, FULL * target.ratio);
+  const oursTop = top + BAR + 4;
   const parts = [
     `<text x="24" y="${top + 13}">${escapeXml(`${id}  ${title}`)}</text>`,
     `<text class="quiet" x="24" y="${top + 31}">${escapeXml(`ratio ${ratio.toFixed(2)}${aim}${direction}`)}</text>`,
-    bar("base", FULL, top, `${base.name}: ${showFigure(base.median, unit)}`),
-    bar(reached === false ? "missed" : "ours", length, top + BAR + 4, `${ours.name}: ${showFigure(ours.median, unit)}`),
+    bar("base", FULL, top),
+    label(FULL, top, `${base.name}: ${showFigure(base.median, unit)}`),
+    bar(reached === false ? "missed" : "ours", length, oursTop),
+    label(Math.max(length, targetLength), oursTop, `${ours.name}: ${showFigure(ours.median, unit)}`),
   ];
   if (target !== null) {
-    const x = LEFT + Math.min(LONGEST, FULL * target.ratio);
-    parts.push(`<line class="target" x1="${x}" x2="${x}" y1="${top + BAR + 1}" y2="${top + 2 * BAR + 7}"/>`);
+    const x = LEFT + targetLength;
+    parts.push(`<line class="target" x1="${x}" x2="${x}" y1="${oursTop - 3}" y2="${oursTop + BAR + 3}"/>`);
   }
   return parts.join("\n");
 }
 
-function bar(kind: string, length: number, top: number, label: string): string {
-  return (
-    `<rect class="${kind}" x="${LEFT}" y="${top}" width="${Math.max(1, length).toFixed(1)}" height="${BAR}" rx="2"/>` +
-    `<text class="quiet" x="${LEFT + Math.max(1, length) + 8}" y="${top + 12}">${escapeXml(label)}</text>`
-  );
+function bar(kind: string, length: number, top: number): string {
+  const width = Math.max(1, length).toFixed(1);
+  return `<rect class="${kind}" x="${LEFT}" y="${top}" width="${width}" height="${BAR}" rx="2"/>`;
+}
+
+function label(length: number, top: number, text: string): string {
+  return `<text class="quiet" x="${(LEFT + length + 8).toFixed(1)}" y="${top + 12}">${escapeXml(text)}</text>`;
 }
 
 function escapeXml(text: string): string {

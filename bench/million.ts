@@ -1,10 +1,11 @@
 /**
  * A million records that come due, made through the kernel: does claiming stay as fast, and memory as small?
  *
- * Method: a process of its own makes the records with 500 callers, half of them due, their times and so their places in
- * the file drawn at random. When a tenth and when a hundredth of the whole are there, and at the end, it claims 100 due ones
- * and lets them rest until tomorrow, several times. Then it makes many due records of a kind that nobody asks for, and claims
- * once more. While records are made it samples the heap after a collection of garbage.
+ * Method: a process of its own makes the records with 500 callers, three of four due. One kind comes due in the order in which
+ * its records were made, as most work does; the other in random order, so that each claimed record is on a page of its own, most
+ * of them cold. When a hundredth and when a tenth of the whole are there, and at the end, it claims 100 due ones of each kind and
+ * lets them rest until tomorrow, several times. Then it makes many due records of a kind that nobody asks for, and claims once
+ * more. While records are made it samples the heap after a collection of garbage.
  */
 
 import { fork } from "node:child_process";
@@ -14,7 +15,7 @@ import { claimDue } from "../src/kernel/claim/claim.ts";
 import { address } from "../src/kernel/decision.ts";
 import { openOurs } from "./ours.ts";
 import { orderedKey } from "./plan.ts";
-import { measureOf, median, type Result, resultOf } from "./result.ts";
+import { type Measure, measureOf, median, type Result, resultOf } from "./result.ts";
 import { collectGarbage, removeDatabase, type Setting } from "./rounds.ts";
 
 interface Order {
@@ -24,6 +25,8 @@ interface Order {
   readonly stages: readonly number[];
   readonly foreignCount: number;
   readonly claims: number;
+  /** Claims before those that are timed. */
+  readonly warmUps: number;
   /** How often the heap is looked at while the records are made; a divisor of their number. */
   readonly samples: number;
 }
@@ -33,8 +36,12 @@ interface ClaimTimes {
   readonly restMs: readonly number[];
 }
 
+/** Records of these kinds are made in turns, and claimed apart. */
+const KINDS = ["in order", "scattered"] as const;
+type Kind = (typeof KINDS)[number];
+
 interface Answer {
-  readonly stages: readonly ClaimTimes[];
+  readonly stages: readonly Readonly<Record<Kind, ClaimTimes>>[];
   readonly beside: ClaimTimes;
   readonly heapMiB: readonly number[];
   readonly rssMiB: readonly number[];
@@ -43,7 +50,6 @@ interface Answer {
 
 const CALLERS = 500;
 const CLAIMED_AT_ONCE = 100;
-const WARM_UP_CLAIMS = 5;
 const DAY_MS = 24 * 60 * 60 * 1000;
 /** What counts as flat: noise and colder caches, but nothing that grows with the number of records. */
 const FLAT = 1.5;
@@ -52,50 +58,51 @@ const FLAT_MEMORY = 1.25;
 export async function million(setting: Setting): Promise<readonly Result[]> {
   const path = join(setting.folder, "million.db");
   const order: Order = setting.quick
-    ? { path, recordCount: 20_000, stages: [2_000, 6_000, 20_000], foreignCount: 4_000, claims: 4, samples: 20 }
+    ? {
+        path,
+        recordCount: 20_000,
+        stages: [4_000, 10_000, 20_000],
+        foreignCount: 4_000,
+        claims: 4,
+        warmUps: 5,
+        samples: 20,
+      }
     : {
         path,
         recordCount: 1_000_000,
         stages: [10_000, 100_000, 1_000_000],
         foreignCount: 200_000,
         claims: 20,
+        warmUps: 15,
         samples: 100,
       };
   const answer = await inChild(order);
   removeDatabase(path);
-  const [few, some, all] = order.stages.map((count, index) => {
-    const times = answer.stages[index];
-    return measureOf(`among ${count.toLocaleString("en")}`, times?.claimMs ?? []);
-  });
-  if (few === undefined || some === undefined || all === undefined) throw new Error("a stage was not measured");
-  const beside = measureOf(`beside ${order.foreignCount.toLocaleString("en")} of another kind`, answer.beside.claimMs);
+  const ordered = stagesOf(order, answer, "in order");
+  const beside = measureOf(`beside ${count(order.foreignCount)} of another kind`, answer.beside.claimMs);
   const tenth = order.samples / 10;
   return [
     resultOf({
       id: "g1",
-      title: `claiming 100 of ${order.recordCount.toLocaleString("en")} records`,
+      title: `claiming 100 of ${count(order.recordCount)}, due in order`,
       unit: "ms",
-      base: few,
-      ours: all,
+      base: ordered.few,
+      ours: ordered.all,
       target: { is: "at most", ratio: FLAT },
-      details: {
-        [few.name]: few.median,
-        [some.name]: some.median,
-        [all.name]: all.median,
-        ...restTimes(order, answer),
-      },
+      details: ordered.details,
     }),
+    scatteredResult(order, answer),
     resultOf({
-      id: "g2",
+      id: "g3",
       title: "claiming beside due records nobody wants",
       unit: "ms",
-      base: all,
+      base: ordered.all,
       ours: beside,
       target: { is: "at most", ratio: FLAT },
     }),
     resultOf({
-      id: "g3",
-      title: `memory while ${order.recordCount.toLocaleString("en")} are made`,
+      id: "g4",
+      title: `memory while ${count(order.recordCount)} are made`,
       unit: "MiB",
       base: measureOf("heap, first tenth", answer.heapMiB.slice(0, tenth)),
       ours: measureOf("heap, after it", answer.heapMiB.slice(tenth)),
@@ -109,13 +116,40 @@ export async function million(setting: Setting): Promise<readonly Result[]> {
   ];
 }
 
-function restTimes({ stages }: Order, answer: Answer): Record<string, number> {
-  return Object.fromEntries(
-    stages.map((count, index) => [
-      `resting 100 among ${count.toLocaleString("en")}`,
-      median(answer.stages[index]?.restMs ?? []),
-    ]),
+function scatteredResult(order: Order, answer: Answer): Result {
+  const { few, all, details } = stagesOf(order, answer, "scattered");
+  const title = `claiming 100 of ${count(order.recordCount)}, due in random order`;
+  return resultOf({
+    id: "g2",
+    title,
+    unit: "ms",
+    base: few,
+    ours: all,
+    target: { is: "at most", ratio: FLAT },
+    details,
+  });
+}
+
+/** Claiming of a kind at the first and the last stage, and all stages as details. */
+function stagesOf(
+  order: Order,
+  answer: Answer,
+  kind: Kind,
+): { few: Measure; all: Measure; details: Result["details"] } {
+  const claims = order.stages.map((total, index) =>
+    measureOf(`among ${count(total)}`, answer.stages[index]?.[kind].claimMs ?? []),
   );
+  const rests = order.stages.map((total, index) => ({
+    name: `resting 100 among ${count(total)}`,
+    median: median(answer.stages[index]?.[kind].restMs ?? []),
+  }));
+  const [few, all] = [claims[0], claims.at(-1)];
+  if (few === undefined || all === undefined) throw new Error("a stage was not measured");
+  return { few, all, details: Object.fromEntries([...claims, ...rests].map(({ name, median }) => [name, median])) };
+}
+
+function count(total: number): string {
+  return total.toLocaleString("en");
 }
 
 function inChild(order: Order): Promise<Answer> {
@@ -132,7 +166,7 @@ function inChild(order: Order): Promise<Answer> {
 
 async function work(order: Order): Promise<Answer> {
   const { kernel } = await openOurs(order.path);
-  const stages: ClaimTimes[] = [];
+  const stages: Record<Kind, ClaimTimes>[] = [];
   const heapMiB: number[] = [];
   const rssMiB: number[] = [];
   const madePerSecond: number[] = [];
@@ -141,7 +175,7 @@ async function work(order: Order): Promise<Answer> {
     const stage = order.stages[stages.length] ?? order.recordCount;
     const upTo = Math.min(stage, (Math.floor(made / share) + 1) * share);
     const startedMs = performance.now();
-    await make(made, upTo, "job");
+    await make(made, upTo);
     const ms = performance.now() - startedMs;
     made = upTo;
     if (made % share === 0) {
@@ -151,21 +185,24 @@ async function work(order: Order): Promise<Answer> {
       heapMiB.push(heapUsed / 2 ** 20);
       rssMiB.push(rss / 2 ** 20);
     }
-    if (made === stage) stages.push(await claimAndRest());
+    if (made === stage)
+      stages.push({ "in order": await claimAndRest("in order"), scattered: await claimAndRest("scattered") });
   }
   await make(order.recordCount, order.recordCount + order.foreignCount, "nobody's");
-  const beside = await claimAndRest();
+  const beside = await claimAndRest("in order");
   await kernel.close();
   return { stages, beside, heapMiB, rssMiB, madePerSecond };
 
-  async function make(from: number, to: number, kind: string): Promise<void> {
+  async function make(from: number, to: number, ofKind?: string): Promise<void> {
     let next = from;
     const call = async (): Promise<void> => {
       while (next < to) {
-        const at = address("job", orderedKey(next++));
-        const dueInMs = (kind === "job" ? Math.random() * 2 - 1 : -1) * DAY_MS;
+        const index = next++;
+        const at = address("job", orderedKey(index));
+        const kind = ofKind ?? (index % 2 === 0 ? KINDS[0] : KINDS[1]);
+        const dueInMs = dueIn(index, kind);
         await kernel.transact(
-          (tx) => tx.record(at).write({ value: { job: at.key }, kind, dueMs: Math.floor(tx.nowMs + dueInMs) }),
+          (tx) => tx.record(at).write({ value: { job: at.key }, kind, dueMs: tx.nowMs + dueInMs }),
           [at],
         );
       }
@@ -173,22 +210,28 @@ async function work(order: Order): Promise<Answer> {
     await Promise.all(Array.from({ length: CALLERS }, call));
   }
 
-  async function claimAndRest(): Promise<ClaimTimes> {
+  async function claimAndRest(kind: Kind): Promise<ClaimTimes> {
     const claimMs: number[] = [];
     const restMs: number[] = [];
-    for (let turn = 0; turn < WARM_UP_CLAIMS + order.claims; turn++) {
+    for (let turn = 0; turn < order.warmUps + order.claims; turn++) {
       const startedMs = performance.now();
-      const claim = { kinds: ["job"], by: "bench", leaseMs: 60_000, limit: CLAIMED_AT_ONCE };
+      const claim = { kinds: [kind], by: "bench", leaseMs: 60_000, limit: CLAIMED_AT_ONCE };
       const { held } = await claimDue(kernel, claim);
       const claimedMs = performance.now();
       if (held.length !== CLAIMED_AT_ONCE) throw new Error(`${held.length} records were due`);
       await Promise.all(held.map((one) => one.rest((tx) => tx.nowMs + 2 * DAY_MS)));
-      if (turn < WARM_UP_CLAIMS) continue;
+      if (turn < order.warmUps) continue;
       claimMs.push(claimedMs - startedMs);
       restMs.push(performance.now() - claimedMs);
     }
     return { claimMs, restMs };
   }
+}
+
+/** Three of four are due, some longer than others. */
+function dueIn(index: number, kind: string): number {
+  if (index % 8 >= 6) return DAY_MS;
+  return kind === "scattered" ? -Math.ceil(Math.random() * DAY_MS) : index - DAY_MS;
 }
 
 if (import.meta.main) {

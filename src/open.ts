@@ -64,8 +64,11 @@ export async function open(store?: string | OpenOptions, more?: Omit<OpenOptions
 function checkPath(path: string): string {
   if (path === "" || path === ":memory:")
     throw new InvalidArgumentError("the store", 'must be the path of a file, or "memory:" for tests');
-  if (/^[a-z][a-z0-9+.-]+:\/\//i.test(path))
-    throw new InvalidArgumentError("the store", `cannot be opened by this release: ${path.split(":")[0]}`);
+  if (/^[a-z][a-z0-9+.-]+:\/\/|^file:/i.test(path))
+    throw new InvalidArgumentError(
+      "the store",
+      `must be the path of a file: this release opens no "${path.split(":")[0]}:"`,
+    );
   if (path.includes("\0")) throw new InvalidArgumentError("the store", "must not have a NUL character");
   return path;
 }
@@ -96,7 +99,7 @@ export class Pawl {
   slot<T>(name: string, options: { readonly initial: T }): Slot<T, never>;
   slot<T>(name: string): Slot<T>;
   slot<T>(name: string, options?: { readonly initial: T }): Slot<T, undefined> {
-    return new Slot<T, undefined>(this.kernel, name, { value: options?.initial });
+    return new Slot<T, undefined>(this.kernel, name, options?.initial);
   }
 
   /**

@@ -199,7 +199,7 @@ const refusals: Refusal[] = [
       "invalid_duration",
     ],
     [38, `a lease of ${inspect(duration)}`, claimWith({ leaseMs: duration }), "invalid_duration"],
-    [38, `a worker's lease of ${inspect(duration)}`, workWith({ leaseMs: duration }), "invalid_duration"],
+    [38, `a worker's lease of ${inspect(duration)}`, workWith({ leaseMs: duration ?? "null" }), "invalid_duration"],
   ]),
   [39, "a Date beyond range", (pawl) => pawl.slot("there").set(new Date(8.64e15 + 1)), "invalid_value"],
   ...[Number.NaN, Number.POSITIVE_INFINITY, -1, 8.64e15 + 1].map(
@@ -226,7 +226,7 @@ const refusals: Refusal[] = [
     [
       41,
       `${inspect(count)} records at a time, the nearest to permits`,
-      workWith({ concurrency: count }),
+      workWith({ concurrency: count ?? {} }),
       "invalid_argument",
     ],
   ]),

@@ -134,7 +134,7 @@ export class ScriptedStore implements Store {
   readonly settles: ((pass: Settle) => ReturnType<Settle>)[] = [];
   readonly reads: (() => Error | undefined)[] = [];
   /** What a batch finds, in place of what is there. */
-  found: (found: Found, keys: readonly Key[]) => Found = (found) => found;
+  found: (found: Found, keys: readonly Key[], batch: Batch) => Found = (found) => found;
   /** Rows are locked one round trip after another, as a server does it. */
   slowRounds = false;
   settleCount = 0;
@@ -157,7 +157,7 @@ export class ScriptedStore implements Store {
   async pass(batch: Batch): Promise<Receipt> {
     let asked = batch.lock;
     const decide = (found: Found) => {
-      const verdict = batch.decide(this.found(found, asked));
+      const verdict = batch.decide(this.found(found, asked, batch));
       if ("lock" in verdict) asked = verdict.lock;
       return verdict;
     };

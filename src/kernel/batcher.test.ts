@@ -647,9 +647,9 @@ describe("known rows", () => {
 });
 
 describe("a clock that was not read", () => {
-  /** As a server does it: without locks, nobody asked for the time. */
+  /** As a server does it: without locks, nobody asks for the time unless it is wanted. */
   function withoutClock({ store }: Bench): void {
-    store.found = (found, keys) => (keys.length === 0 ? { ...found, nowMs: null } : found);
+    store.found = (found, keys, batch) => (keys.length === 0 && !batch.needsClock ? { ...found, nowMs: null } : found);
   }
 
   test("sends a known decision that wants it the locked way, and only that one", async () => {
@@ -732,6 +732,50 @@ describe("too many keys", () => {
     const other = kernel.transact(add(a), [a]);
     expect(await codeOf(many)).toBe("too_many_keys");
     expect(await other).toBe(1);
+  });
+});
+
+describe("no patience at all", () => {
+  test("is enough for a store that is neither busy nor away: what is put off to the next batch is done there", async () => {
+    const { kernel, store } = bench({ patienceMs: 0 });
+    const mebibyte = "x".repeat(1024 * 1024 - 2);
+    const calls = Array.from({ length: 20 }, (_, i) => {
+      const at = address("n", `large-${i}`);
+      return codeOf(kernel.transact((tx) => tx.record(at).write({ value: mebibyte }), [at]));
+    });
+    expect(new Set((await Promise.all(calls)).map((answer) => JSON.stringify(answer)))).toEqual(new Set(["{}"]));
+    expect(store.batches.length).toBeGreaterThan(1);
+  });
+
+  test("is enough for a holder whose row has moved, or who leaves it unchecked, or wants the clock", async () => {
+    const { kernel, store, clock, peer } = bench({ patienceMs: 0 });
+    await hold(kernel, a);
+    await peer().transact(add(a), [a]);
+    expect(await kernel.transactHeld(add(a), a)).toBe(3);
+    expect(await kernel.transactHeld((tx) => tx.record(a).value, a)).toBe(3);
+    store.found = (found, keys, batch) => (keys.length === 0 && !batch.needsClock ? { ...found, nowMs: null } : found);
+    expect(await kernel.transactHeld((tx) => tx.nowMs, a)).toBe(clock.wallMs());
+  });
+
+  test("is enough for a decision whose late record another flight has", async () => {
+    const { kernel, store } = bench({ lanes: 2, patienceMs: 0 });
+    const first = gate();
+    store.commits.push(held(first));
+    const holder = kernel.transact(add(a), [a]);
+    await drained();
+    const late = codeOf(kernel.transact((tx) => [add(b)(tx), add(a)(tx)], [b]));
+    await drained();
+    first.open();
+    expect(await holder).toBe(1);
+    expect(await late).toEqual({ notRefused: [1, 2] });
+  });
+
+  test("is no reason to call unknown what the store said it does not have", async () => {
+    const { kernel, store, clock } = bench({ patienceMs: 0 });
+    store.commits.push(lostRequest);
+    const answer = await clock.finish(codeOf(kernel.transact(add(a), [a])));
+    expect(answer).not.toBe("outcome_unknown");
+    expect(await sumOf(kernel, a)).toBe(typeof answer === "object" ? 1 : 0);
   });
 });
 

@@ -157,7 +157,7 @@ export class Batcher {
         flight.giveUp(this.#ports.clock.nowMs(), obstacle);
         pauseMs = this.#backoff(lane);
       }
-      flight.giveUp(this.#ports.clock.nowMs());
+      flight.giveUpBlocked(this.#ports.clock.nowMs());
     } catch (error) {
       // A store that breaks its contract: nothing is known, and nobody may wait for ever.
       lane.epoch = null;
@@ -204,8 +204,8 @@ export class Batcher {
       if (id === undefined) this.#known.delete(text);
       else this.#known.set(text, { ...row, id });
     }
-    this.#options.committed(flight.puts);
     flight.answer();
+    this.#options.committed(flight.puts);
   }
 
   async #failed(lane: Lane, flight: Flight, error: StoreError): Promise<number> {
@@ -239,8 +239,11 @@ export class Batcher {
     }
     if (lane.sequence >= sequence) this.#landed(flight, undefined);
     else {
+      const reason = new StoreError("store_unreachable", "retry", "the commit did not reach the store", {
+        cause: error,
+      });
       flight.retry();
-      flight.giveUp(this.#ports.clock.nowMs(), error);
+      flight.giveUp(this.#ports.clock.nowMs(), reason);
     }
     return 0;
   }

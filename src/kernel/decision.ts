@@ -376,11 +376,7 @@ function attempt<T>(
   let outcome: Outcome<T>;
   try {
     const value = trap === undefined ? decide(run) : trap(() => decide(run));
-    if (isThenable(value)) {
-      // Its rejection, if any, is this same mistake and must not end the process.
-      value.then(undefined, () => {});
-      throw new DecisionAsyncError();
-    }
+    refusePromise(value);
     outcome = { is: "done", value, bytes: run.bytes };
   } catch (error) {
     outcome = { is: "threw", error };
@@ -406,8 +402,12 @@ function written(run: Run): string {
   return JSON.stringify(run.drafts.filter((d) => d.row !== d.cell.row).map((d) => [d.row, d.entries]));
 }
 
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  return typeof value === "object" && value !== null && "then" in value && typeof value.then === "function";
+/** A decision, or a function it is given, must have its answer at once. */
+export function refusePromise(value: unknown): void {
+  if (typeof value !== "object" || value === null || !("then" in value) || typeof value.then !== "function") return;
+  // Its rejection, if any, is this same mistake and must not end the process.
+  value.then(undefined, () => {});
+  throw new DecisionAsyncError();
 }
 
 /**

@@ -178,13 +178,18 @@ export class Flight {
     for (const submission of this.#submissions) submission.outcome = undefined;
   }
 
-  /** Those who have waited long enough are told no, with the reason; it is a definite one. */
-  giveUp(
-    nowMs: number,
-    reason: StoreError = new StoreError("store_busy", "retry", "others keep the records locked"),
-  ): void {
-    for (const submission of this.again) if (submission.giveUpAtMs <= nowMs) submission.reject(reason);
-    this.again = this.again.filter((submission) => submission.giveUpAtMs > nowMs);
+  /** Of those that are to go again, some have waited long enough: they are told no, with the reason. It is a definite one. */
+  giveUp(nowMs: number, reason: StoreError, isMeant: (submission: Submission) => boolean = () => true): void {
+    const isLate = (submission: Submission) => submission.giveUpAtMs <= nowMs && isMeant(submission);
+    for (const submission of this.again) if (isLate(submission)) submission.reject(reason);
+    this.again = this.again.filter((submission) => !isLate(submission));
+  }
+
+  /** The same for those whose records others keep locked. */
+  giveUpBlocked(nowMs: number): void {
+    if (this.#busy.size === 0) return;
+    const reason = new StoreError("store_busy", "retry", "another process keeps the records locked");
+    this.giveUp(nowMs, reason, ({ keys }) => keys.some((at) => this.#busy.has(at.text)));
   }
 
   fail(error: unknown): void {

@@ -8,7 +8,7 @@
 import { Batcher } from "./batcher.ts";
 import type { Codec } from "./codec/codec.ts";
 import { jsonCodec } from "./codec/json.ts";
-import type { DuePage, DueQuery, ListQuery, Put, Row, Store, StoredEntry } from "./contract.ts";
+import type { DuePage, DueQuery, Key, ListQuery, Put, Row, Store, StoredEntry } from "./contract.ts";
 import { type Address, type Decision, deepFreeze, type Encoding } from "./decision.ts";
 import { ClosedError, StoreError } from "./errors.ts";
 import { type Ports, pause } from "./ports.ts";
@@ -99,10 +99,15 @@ export class Kernel {
     return this.#patiently(() => this.#store.due(query));
   }
 
-  /** A stored text as a value, frozen like those that decisions see. */
-  decode(row: { readonly space: string; readonly key: string }, text: string): unknown {
+  encode({ space, key }: Key, value: unknown): string {
     const { codec, namespace } = this.#encoding;
-    const value = codec.decode(text, { namespace, space: row.space, key: row.key });
+    return codec.encode(value, { namespace, space, key });
+  }
+
+  /** A stored text as a value, frozen like those that decisions see. */
+  decode({ space, key }: Key, text: string): unknown {
+    const { codec, namespace } = this.#encoding;
+    const value = codec.decode(text, { namespace, space, key });
     deepFreeze(value);
     return value;
   }
@@ -128,8 +133,10 @@ export class Kernel {
   async #close(): Promise<void> {
     await this.#batcher.close();
     this.#unwatch?.();
-    this.#bells.clear();
     await this.#store.close();
+    // Whoever still listens looks once more, and learns that it is over.
+    this.#ring(undefined);
+    this.#bells.clear();
   }
 
   #committed(puts: readonly Put[]): void {

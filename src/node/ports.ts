@@ -14,7 +14,7 @@ function after(ms: number, callback: () => void): () => void {
   let timer = setTimeout(tick, Math.min(ms, LONGEST_TIMER_MS));
   function tick() {
     const leftMs = endMs - performance.now();
-    if (leftMs <= 0) callback();
+    if (!(leftMs > 0)) callback();
     else timer = setTimeout(tick, Math.min(Math.ceil(leftMs), LONGEST_TIMER_MS));
   }
   return () => clearTimeout(timer);

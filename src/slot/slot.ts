@@ -10,7 +10,7 @@
 
 import { checkCount, checkId, checkPrefix, checkVersion } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
-import { type Address, address, type Draft, type Tx } from "../kernel/decision.ts";
+import { type Address, address, type Draft, refusePromise, type Tx } from "../kernel/decision.ts";
 import { VersionConflictError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { decideWrite, visibleVersion } from "./decide.ts";
@@ -39,8 +39,8 @@ export interface SlotPage<T> {
   readonly next: string | null;
 }
 
-/** What a slot holds before anything is stored. */
-type Initial<T> = { readonly value: T };
+/** Gives what a slot holds before anything is stored: through the codec, like everything else, and each time anew. */
+type Initial<T> = () => T;
 
 /** A handle on one shared value. `Empty` is what it gives while nothing is stored: undefined, or nothing if there is an initial value. */
 export class Slot<T, Empty = undefined> {
@@ -50,11 +50,12 @@ export class Slot<T, Empty = undefined> {
   readonly #initial: Initial<T | Empty>;
 
   /** @internal */
-  constructor(kernel: Kernel, name: string, initial: Initial<T | Empty>) {
+  constructor(kernel: Kernel, name: string, initial: T | Empty) {
     this.name = checkId(name, "the slot's name");
     this.#kernel = kernel;
     this.#at = address(SPACE, name);
-    this.#initial = initial;
+    const text = kernel.encode(this.#at, initial);
+    this.#initial = () => kernel.decode(this.#at, text) as T | Empty;
   }
 
   /** Reads the value and its version. */
@@ -103,7 +104,7 @@ export class Slot<T, Empty = undefined> {
   }
 
   #show(row: Row | null): Versioned<T | Empty> {
-    if (row === null || row.value === null) return { value: this.#initial.value, version: 0 };
+    if (row === null || row.value === null) return { value: this.#initial(), version: 0 };
     return { value: this.#kernel.decode(row, row.value) as T, version: row.version };
   }
 }
@@ -127,7 +128,7 @@ export class TxSlot<T, Empty = undefined> {
 
   get(): Versioned<T | Empty> {
     const version = visibleVersion(this.#record);
-    return version === 0 ? { value: this.#initial.value, version } : { value: this.#record.value as T, version };
+    return version === 0 ? { value: this.#initial(), version } : { value: this.#record.value as T, version };
   }
 
   set(value: T, options?: Expecting): { version: number } {
@@ -143,7 +144,9 @@ export class TxSlot<T, Empty = undefined> {
   }
 
   update(change: (value: T | Empty) => Sync<T>): Versioned<T> {
-    this.#record.write({ value: change(this.get().value) });
+    const value = change(this.get().value);
+    refusePromise(value);
+    this.#record.write({ value });
     return { value: this.#record.value as T, version: this.#record.version };
   }
 

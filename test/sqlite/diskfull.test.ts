@@ -286,7 +286,7 @@ describe("a place that does not serve", () => {
     {
       place: "a folder that is missing",
       make: () => {},
-      told: { when: "open", code: "store_unreachable", message: /check that its folder exists/ },
+      told: { when: "open", code: "store_unreachable", message: /its folder exists/ },
     },
     {
       place: "a folder where the file should be",
@@ -296,7 +296,7 @@ describe("a place that does not serve", () => {
     {
       place: "a file below a file",
       make: (path) => writeFileSync(dirname(path), "no folder"),
-      told: { when: "open", code: "store_unreachable", message: /check that its folder exists/ },
+      told: { when: "open", code: "store_unreachable", message: /its folder exists/ },
     },
     {
       place: "a file of something else",

@@ -82,7 +82,7 @@ describe("the store's watch", () => {
   const connect = (path: string): Promise<SqliteStore> =>
     openSqlite({ path, namespace: "default", ports: nodePorts, wallMs, durability: "full", patienceMs: 1000 });
   const slotOn = (store: SqliteStore): Slot<number> =>
-    new Slot<number>(new Kernel(store, nodePorts, { namespace: "default" }), "n", { value: undefined });
+    new Slot<number>(new Kernel(store, nodePorts, { namespace: "default" }), "n", undefined);
 
   it("is silent about own commits, rings for those of others, and is silent again", async () => {
     const path = join(folder, "bell.db");

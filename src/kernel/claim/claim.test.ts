@@ -77,19 +77,20 @@ describe("claiming", () => {
     expect(first.held.map(({ at }) => at.key)).toEqual(["sooner", "later"]);
     const second = await claim(kernel, "ann", 2);
     expect(second.held.map(({ at }) => at.key)).toEqual(["third"]);
+    expect([first.isFull, second.isFull]).toEqual([true, false]);
     expect((await claim(kernel)).held).toEqual([]);
   });
 
   test("says how long until the next comes due", async () => {
     const { kernel, clock } = bench();
-    expect(await claim(kernel)).toEqual({ held: [], nextInMs: null });
+    expect(await claim(kernel)).toMatchObject({ held: [], nextInMs: null });
     await make(kernel, job, clock.wallMs() + 70);
-    expect(await claim(kernel)).toEqual({ held: [], nextInMs: 70 });
+    expect(await claim(kernel)).toMatchObject({ held: [], nextInMs: 70 });
     await clock.advance(69);
-    expect(await claim(kernel)).toEqual({ held: [], nextInMs: 1 });
+    expect(await claim(kernel)).toMatchObject({ held: [], nextInMs: 1 });
     await clock.advance(1);
     expect((await claim(kernel)).held.length).toBe(1);
-    expect(await claim(kernel)).toEqual({ held: [], nextInMs: 1_000 });
+    expect(await claim(kernel)).toMatchObject({ held: [], nextInMs: 1_000 });
   });
 
   test("after the lease has ended, the record goes to another with a higher fence and another try", async () => {
@@ -278,7 +279,7 @@ describe("resting", () => {
     const { kernel, clock } = await due();
     await (await claimOne(kernel)).rest(() => null);
     await clock.advance(365 * 86_400_000);
-    expect(await claim(kernel)).toEqual({ held: [], nextInMs: null });
+    expect(await claim(kernel)).toMatchObject({ held: [], nextInMs: null });
   });
 
   test("is over when it is done: a second rest is refused", async () => {

@@ -5,7 +5,7 @@
  * `Held` commits on the single-flight path: the kernel keeps the row it last wrote, so nothing is read first.
  */
 
-import { checkCount, checkId, checkLease } from "../check.ts";
+import { checkCount, checkId, checkLease, checkTime } from "../check.ts";
 import type { Row } from "../contract.ts";
 import { type Address, address, type Draft, type Tx } from "../decision.ts";
 import { FencedError } from "../errors.ts";
@@ -104,6 +104,7 @@ export class Held {
 
   /** Keeps the lease for another while. */
   async renew(leaseMs: number): Promise<void> {
+    checkLease(leaseMs, "the lease");
     await this.#kernel.transact(
       (tx) => {
         const record = tx.record(this.at);
@@ -126,6 +127,7 @@ export class Held {
       if (answer === "fenced") throw this.#fenced(record);
       if (answer === "woken") return answer;
       const due = dueMs(tx);
+      if (due !== null) checkTime(due, "the time to rest until");
       decide?.(record, tx);
       // What the decision removed has no claim left to give back.
       if (record.exists) record.write({ holder: null, dueMs: due, tries: 0 });

@@ -15,6 +15,7 @@ const IOERR = 10;
 const CORRUPT = 11;
 const FULL = 13;
 const CANTOPEN = 14;
+const PROTOCOL = 15;
 const TOOBIG = 18;
 const CONSTRAINT = 19;
 const NOTADB = 26;
@@ -31,16 +32,17 @@ const FAILURES: ReadonlyMap<number, readonly [StoreCode, Remedy, string]> = new 
     [
       "store_unreachable",
       "fail",
-      "the database file cannot be opened: check that its folder exists and may be written",
+      "the database file cannot be opened: check that it is a file, and that its folder exists and may be written",
     ],
   ],
+  [PROTOCOL, ["store_busy", "retry", "others are opening the database at the same moment"]],
   [TOOBIG, ["store_refused", "split", "a value is larger than SQLite can hold"]],
   [CONSTRAINT, ["store_refused", "split", "the database refused a row"]],
   [NOTADB, ["store_corrupt", "fail", "the file is not an SQLite database"]],
 ]);
 
 /** The error for the kernel, if it comes from SQLite; otherwise the error itself. */
-export function failure(error: unknown, when: "before" | "commit"): unknown {
+export function failure(error: unknown, when: "before" | "commit", path = ""): unknown {
   if (!isSqliteError(error)) return error;
   const primary = error.errcode & 0xff;
   if (when === "commit" && primary === IOERR)
@@ -48,7 +50,8 @@ export function failure(error: unknown, when: "before" | "commit"): unknown {
       cause: error,
     });
   const [code, remedy, advice] = FAILURES.get(primary) ?? ["store_io", "fail", "SQLite failed"];
-  return new StoreError(code, remedy, `${advice} (${error.message})`, { cause: error });
+  const where = path === "" ? "" : `${path}: `;
+  return new StoreError(code, remedy, `${where}${advice} (${error.message})`, { cause: error });
 }
 
 interface SqliteError extends Error {

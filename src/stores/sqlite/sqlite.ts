@@ -62,7 +62,7 @@ export async function openSqlite(options: SqliteOptions): Promise<SqliteStore> {
       return new SqliteStore(db, options);
     } catch (cause) {
       db?.close();
-      const error = failure(cause, "before");
+      const error = failure(cause, "before", options.path);
       if (!(error instanceof StoreError) || error.data.remedy !== "retry" || clock.nowMs() >= giveUpAtMs) throw error;
     }
     await pause(clock, 1 + 20 * chance.random());

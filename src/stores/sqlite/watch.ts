@@ -1,12 +1,17 @@
 /**
  * Hearing of other processes' commits: the write-ahead log file changes, and then `data_version` tells whether it was
- * somebody else. Own commits leave it as it is. A slow poll stands in where the file system does not tell.
+ * somebody else. Own commits leave it as it is.
+ *
+ * The file changes a little before the commit can be seen, by as long as the disk takes to sync. So after each change one looks
+ * again and again, less and less often, until there is something to see. A slow poll stands in where the file system does not tell.
  */
 
 import { watch as watchFile } from "node:fs";
 import type { Clock } from "../../kernel/ports.ts";
 
 const POLL_MS = 500;
+/** Together about a quarter of a second: a sync that takes longer is left to the poll. */
+const LOOK_AFTER_MS = [1, 2, 4, 8, 16, 32, 64, 128] as const;
 
 export function watchCommits(
   walPath: string,
@@ -15,29 +20,31 @@ export function watchCommits(
   changed: () => void,
 ): () => void {
   let seen = tryOr(-1, dataVersion);
-  let checking = false;
-  let stopped = false;
+  let looks = 0;
+  let waitMs = 0;
+  let cancel = () => {};
+
+  const lookAfter = (ms: number) => {
+    cancel();
+    waitMs = ms;
+    cancel = clock.after(ms, look);
+  };
   const look = () => {
-    checking = false;
-    if (stopped) return;
     const now = tryOr(seen, dataVersion);
-    if (now === seen) return;
+    const isNew = now !== seen;
     seen = now;
-    changed();
+    looks += 1;
+    lookAfter(isNew ? POLL_MS : (LOOK_AFTER_MS[looks] ?? POLL_MS));
+    if (isNew) changed();
   };
-  const soon = () => {
-    if (checking) return;
-    checking = true;
-    clock.soon(look);
-  };
-  let cancelPoll = clock.after(POLL_MS, function poll() {
-    soon();
-    cancelPoll = clock.after(POLL_MS, poll);
+  const watcher = startWatcher(walPath, () => {
+    looks = 0;
+    // A look that is about to happen is not put off, or a busy file would put it off for ever.
+    if (waitMs > LOOK_AFTER_MS[0]) lookAfter(LOOK_AFTER_MS[0]);
   });
-  const watcher = startWatcher(walPath, soon);
+  lookAfter(POLL_MS);
   return () => {
-    stopped = true;
-    cancelPoll();
+    cancel();
     watcher?.close();
   };
 }
