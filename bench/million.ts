@@ -12,7 +12,7 @@ import { fork } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { claimDue } from "../src/kernel/claim/claim.ts";
-import { address } from "../src/kernel/decision.ts";
+import { address } from "../src/kernel/contract.ts";
 import { openOurs } from "./ours.ts";
 import { orderedKey } from "./plan.ts";
 import { type Measure, measureOf, median, type Result, resultOf } from "./result.ts";

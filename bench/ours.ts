@@ -7,7 +7,8 @@
  */
 
 import { claimDue, Held } from "../src/kernel/claim/claim.ts";
-import { address, type Draft } from "../src/kernel/decision.ts";
+import { address } from "../src/kernel/contract.ts";
+import type { Draft } from "../src/kernel/draft.ts";
 import type { Kernel } from "../src/kernel/kernel.ts";
 import { nodePorts, wallMs } from "../src/node/ports.ts";
 import { type Pawl, pawlOn } from "../src/open.ts";

@@ -9,7 +9,7 @@ import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { address } from "../src/kernel/decision.ts";
+import { address } from "../src/kernel/contract.ts";
 import { openOurs } from "./ours.ts";
 import { steps } from "./plan.ts";
 import { measureOf, type Result, resultOf } from "./result.ts";

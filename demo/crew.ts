@@ -79,9 +79,9 @@ export class Place<Message = unknown> {
     });
   }
 
-  /** The process has said that it is ready, or that it is frozen. */
+  /** The process has said that it is ready, or that it is frozen; one that was told to stop may say so a little late. */
   is(state: "working" | "frozen"): void {
-    this.state = state;
+    if (!this.#isOver) this.state = state;
   }
 
   /** Says something to the process, if there is one. */

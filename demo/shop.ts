@@ -9,7 +9,7 @@
  */
 
 import type { Held } from "../src/kernel/claim/claim.ts";
-import { type Address, address } from "../src/kernel/decision.ts";
+import { type Address, address } from "../src/kernel/contract.ts";
 import type { Pawl } from "../src/open.ts";
 import type { Slot } from "../src/slot/slot.ts";
 

@@ -34,7 +34,7 @@ describe("refusals", () => {
     ["values of any size", () => ({ store: path(), maxValueBytes: Number.POSITIVE_INFINITY }), "invalid_argument"],
     ["a durability nobody knows", () => ({ store: path(), durability: "none" as "full" }), "invalid_argument"],
     ["a folder that is not there", () => ({ store: folder.file("none/pawl.db") }), "store_unreachable"],
-    ["an in-memory file by its URI", () => ({ store: "file:x?mode=memory" }), "store_unfit"],
+    ["an in-memory file by its URI", () => ({ store: "file:x?mode=memory" }), "invalid_argument"],
   ];
   test.each(refused)("%s is refused, and no file is made", async (_, options, code) => {
     const before = files();

@@ -4,8 +4,8 @@
 
 import { checkDuration, checkId, type Duration } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
-import type { Store } from "./kernel/contract.ts";
-import type { Address, Tx as KernelTx } from "./kernel/decision.ts";
+import type { Address, Store } from "./kernel/contract.ts";
+import type { Tx as KernelTx } from "./kernel/decision.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
 import { Kernel } from "./kernel/kernel.ts";
 import type { Ports } from "./kernel/ports.ts";

@@ -15,7 +15,7 @@ import { claimDue, type Held } from "../src/kernel/claim/claim.ts";
 import { Worker } from "../src/kernel/claim/worker.ts";
 import type { Codec } from "../src/kernel/codec/codec.ts";
 import { jsonCodec } from "../src/kernel/codec/json.ts";
-import { address } from "../src/kernel/decision.ts";
+import { address } from "../src/kernel/contract.ts";
 import { open, type Pawl } from "../src/open.ts";
 import { codeOf, drained, temporaryFolder } from "./kernel.fixture.ts";
 

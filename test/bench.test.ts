@@ -27,7 +27,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-const IDS = ["a", "b", "c", "d", "e", "f1", "f2", "g1", "g2", "g3", "g4", "h1", "h2", "i1", "i2"];
+const IDS = ["a", "b", "c", "d", "e", "f1", "f2", "f3", "g1", "g2", "g3", "g4", "h1", "h2", "i1", "i2"];
 
 describe("a quick run", () => {
   it("answers for every case with figures that can be, and leaves nothing else behind", { timeout: 120_000 }, () => {

@@ -18,7 +18,8 @@ import {
   textsOf,
 } from "../../test/kernel.fixture.ts";
 import type { Batch, Receipt, Row } from "./contract.ts";
-import { type Address, address, type Decision } from "./decision.ts";
+import { type Address, address } from "./contract.ts";
+import type { Decision } from "./decision.ts";
 import type { Remedy } from "./errors.ts";
 import type { Kernel } from "./kernel.ts";
 

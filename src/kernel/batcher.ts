@@ -11,8 +11,9 @@
  * decision's throw or poison reaches only its own caller; a record is in at most one flight of this process.
  */
 
-import { keyText, type Put, type Receipt, type Row, type Store } from "./contract.ts";
-import type { Address, Decision, Encoding } from "./decision.ts";
+import { type Address, keyText, type Put, type Receipt, type Row, type Store } from "./contract.ts";
+import type { Decision } from "./decision.ts";
+import type { Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
 import { type Airspace, Flight, type Submission } from "./flight.ts";
 import { type Ports, pause } from "./ports.ts";

@@ -147,3 +147,12 @@ export const DELETED_KEPT_MS = 7 * 24 * 60 * 60 * 1000;
 
 /** Keys have no control characters, so two different keys never give the same text. */
 export const keyText = (key: Key): string => `${key.space}\n${key.key}`;
+
+/** A key with its text, made once for each handle and used for every look-up. */
+export interface Address extends Key {
+  readonly text: string;
+}
+
+export function address(space: string, key: string): Address {
+  return { space, key, text: keyText({ space, key }) };
+}

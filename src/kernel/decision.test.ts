@@ -14,8 +14,8 @@ import {
   unhandledDuring,
 } from "../../test/kernel.fixture.ts";
 import { trapAmbient } from "../node/trap.ts";
-import { DELETED_KEPT_MS, type Row } from "./contract.ts";
-import { type Address, address, type Decision, type Tx } from "./decision.ts";
+import { type Address, address, DELETED_KEPT_MS, type Row } from "./contract.ts";
+import type { Decision, Tx } from "./decision.ts";
 import { DecisionImpureError } from "./errors.ts";
 import type { Kernel } from "./kernel.ts";
 

@@ -147,3 +147,12 @@ export class StoreError extends PawlError<StoreCode, { remedy: Remedy }> {
     super(code, message, { remedy }, options);
   }
 }
+
+/** For stores: a batch that arrives after its lane was settled without it. */
+export function staleEpoch(): StoreError {
+  return new StoreError(
+    "store_refused",
+    "settle",
+    "the batch is of an older epoch: its outcome was settled without it",
+  );
+}

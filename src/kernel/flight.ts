@@ -5,8 +5,10 @@
  * late, and sorts the decisions afterwards: answered, or to be submitted again.
  */
 
-import { type Found, type Key, keyText, type Put, type Row, type Verdict } from "./contract.ts";
-import { type Address, Cell, type Decision, type Encoding, type Outcome, runDecision, type Tape } from "./decision.ts";
+import { type Address, type Found, type Key, keyText, type Put, type Row, type Verdict } from "./contract.ts";
+import { type Decision, type Outcome, runDecision, type Tape } from "./decision.ts";
+import { Cell } from "./draft.ts";
+import type { Encoding } from "./encoding.ts";
 import { StoreError, TooManyKeysError } from "./errors.ts";
 import type { Ports } from "./ports.ts";
 

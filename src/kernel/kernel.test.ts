@@ -5,8 +5,8 @@
 
 import { describe, expect, test } from "vitest";
 import { bench, codeOf, drained, storeError } from "../../test/kernel.fixture.ts";
-import { DELETED_KEPT_MS, type Put } from "./contract.ts";
-import { address, type Decision } from "./decision.ts";
+import { address, DELETED_KEPT_MS, type Put } from "./contract.ts";
+import type { Decision } from "./decision.ts";
 
 const a = address("n", "a");
 const b = address("n", "b");

@@ -8,8 +8,9 @@
 import { Batcher } from "./batcher.ts";
 import type { Codec } from "./codec/codec.ts";
 import { jsonCodec } from "./codec/json.ts";
-import type { DuePage, DueQuery, Key, ListQuery, Put, Row, Store, StoredEntry } from "./contract.ts";
-import { type Address, type Decision, deepFreeze, type Encoding } from "./decision.ts";
+import type { Address, DuePage, DueQuery, Key, ListQuery, Put, Row, Store, StoredEntry } from "./contract.ts";
+import type { Decision } from "./decision.ts";
+import { deepFreeze, Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
 import { type Ports, pause } from "./ports.ts";
 
@@ -44,11 +45,8 @@ export class Kernel {
     this.#store = store;
     this.#ports = ports;
     this.#patienceMs = options.patienceMs ?? PATIENCE_MS;
-    this.#encoding = {
-      namespace: options.namespace,
-      codec: options.codec ?? jsonCodec,
-      maxValueBytes: options.maxValueBytes ?? MAX_VALUE_BYTES,
-    };
+    const { namespace, codec = jsonCodec, maxValueBytes = MAX_VALUE_BYTES } = options;
+    this.#encoding = new Encoding(namespace, codec, maxValueBytes);
     this.#batcher = new Batcher(store, ports, {
       encoding: this.#encoding,
       patienceMs: this.#patienceMs,
@@ -99,15 +97,13 @@ export class Kernel {
     return this.#patiently(() => this.#store.due(query));
   }
 
-  encode({ space, key }: Key, value: unknown): string {
-    const { codec, namespace } = this.#encoding;
-    return codec.encode(value, { namespace, space, key });
+  encode(key: Key, value: unknown): string {
+    return this.#encoding.encode(key, value);
   }
 
   /** A stored text as a value, frozen like those that decisions see. */
-  decode({ space, key }: Key, text: string): unknown {
-    const { codec, namespace } = this.#encoding;
-    const value = codec.decode(text, { namespace, space, key });
+  decode(key: Key, text: string): unknown {
+    const value = this.#encoding.decode(key, text);
     deepFreeze(value);
     return value;
   }

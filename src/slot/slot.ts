@@ -10,7 +10,9 @@
 
 import { checkCount, checkId, checkPrefix, checkVersion } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
-import { type Address, address, type Draft, refusePromise, type Tx } from "../kernel/decision.ts";
+import { type Address, address } from "../kernel/contract.ts";
+import { refusePromise, type Tx } from "../kernel/decision.ts";
+import type { Draft } from "../kernel/draft.ts";
 import { VersionConflictError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { decideWrite, visibleVersion } from "./decide.ts";
@@ -54,8 +56,8 @@ export class Slot<T, Empty = undefined> {
     this.name = checkId(name, "the slot's name");
     this.#kernel = kernel;
     this.#at = address(SPACE, name);
-    const text = kernel.encode(this.#at, initial);
-    this.#initial = () => kernel.decode(this.#at, text) as T | Empty;
+    const text = initial === undefined ? undefined : kernel.encode(this.#at, initial);
+    this.#initial = () => (text === undefined ? initial : (kernel.decode(this.#at, text) as T));
   }
 
   /** Reads the value and its version. */

@@ -5,8 +5,7 @@
  * also without a bell.
  */
 
-import { keyText, type Row } from "../kernel/contract.ts";
-import type { Address } from "../kernel/decision.ts";
+import { type Address, keyText, type Row } from "../kernel/contract.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { pause } from "../kernel/ports.ts";
 

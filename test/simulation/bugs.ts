@@ -203,7 +203,7 @@ export const bugs: readonly Bug[] = [
     caughtBy: registers.name,
     edits: [
       {
-        file: DECISION,
+        file: "kernel/draft.ts",
         from: "          ? { ...now, dueMs: null }",
         to: "          ? { ...now, dueMs: null, version: 0 }",
       },

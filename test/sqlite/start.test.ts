@@ -10,7 +10,7 @@ import { copyFileSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, it } from "vitest";
-import { address } from "../../src/kernel/decision.ts";
+import { address } from "../../src/kernel/contract.ts";
 import { PawlError, StoreError } from "../../src/kernel/errors.ts";
 import { open } from "../../src/open.ts";
 import { isFitSqlite } from "../../src/stores/sqlite/sqlite.ts";

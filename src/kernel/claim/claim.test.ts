@@ -7,7 +7,7 @@
 import { describe, expect, test } from "vitest";
 import { type Bench, bench, codeOf, storeError } from "../../../test/kernel.fixture.ts";
 import type { Row } from "../contract.ts";
-import { type Address, address } from "../decision.ts";
+import { type Address, address } from "../contract.ts";
 import type { Kernel } from "../kernel.ts";
 import { claimDue, claim as claimIn, Held, wake } from "./claim.ts";
 

@@ -7,7 +7,9 @@
 
 import { checkCount, checkId, checkLease, checkTime } from "../check.ts";
 import type { Row } from "../contract.ts";
-import { type Address, address, type Draft, type Tx } from "../decision.ts";
+import { type Address, address } from "../contract.ts";
+import type { Tx } from "../decision.ts";
+import type { Draft } from "../draft.ts";
 import { FencedError } from "../errors.ts";
 import type { Kernel } from "../kernel.ts";
 import { decideClaim, decideRenew, decideRest, decideWake, isHolder } from "./decide.ts";

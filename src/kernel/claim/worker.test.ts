@@ -7,7 +7,7 @@
 import { describe, expect, test } from "vitest";
 import { type Bench, bench, drained, gate, storeError } from "../../../test/kernel.fixture.ts";
 import type { Row } from "../contract.ts";
-import { type Address, address } from "../decision.ts";
+import { type Address, address } from "../contract.ts";
 import { FencedError, LeaseUncertainError } from "../errors.ts";
 import type { Kernel } from "../kernel.ts";
 import { claimDue, type Held, wake } from "./claim.ts";

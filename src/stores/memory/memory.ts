@@ -21,7 +21,7 @@ import {
   type Store,
   type StoredEntry,
 } from "../../kernel/contract.ts";
-import { ClosedError, StoreError } from "../../kernel/errors.ts";
+import { ClosedError, staleEpoch } from "../../kernel/errors.ts";
 
 /** The rows of one namespace. */
 interface Namespace {
@@ -197,12 +197,4 @@ export class MemoryStore implements Store {
   #check(): void {
     if (this.#closed) throw new ClosedError();
   }
-}
-
-export function staleEpoch(): StoreError {
-  return new StoreError(
-    "store_refused",
-    "settle",
-    "the batch is of an older epoch: its outcome was settled without it",
-  );
 }

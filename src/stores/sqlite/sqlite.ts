@@ -11,8 +11,7 @@
  * Promises: G1 by `synchronous = full` in WAL mode; G19 through `failure.ts`.
  */
 
-import { DatabaseSync, type StatementSync } from "node:sqlite";
-import { compareUtf8, prefixEnd } from "../../kernel/check.ts";
+import { DatabaseSync } from "node:sqlite";
 import type {
   Batch,
   DuePage,
@@ -26,11 +25,15 @@ import type {
   Store,
   StoredEntry,
 } from "../../kernel/contract.ts";
-import { ClosedError, StoreError } from "../../kernel/errors.ts";
+import { ClosedError, StoreError, staleEpoch } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
 import { RowCache } from "./cache.ts";
 import { failure } from "./failure.ts";
+import { listRows, lookForDue, readEntries } from "./looks.ts";
+import { Prepared } from "./prepared.ts";
+import { appendEntries, findRow, insertRow, updateRow } from "./rows.ts";
 import { migrate } from "./schema.ts";
+import { fenceFloorOf, sweepDeleted } from "./sweep.ts";
 import { watchCommits } from "./watch.ts";
 
 export interface SqliteOptions {
@@ -112,38 +115,21 @@ function weak(what: string, cure: string): StoreError {
   return new StoreError("store_unfit", "fail", `the database would not keep what it acknowledges: ${what}; ${cure}`);
 }
 
-/** Above any key: keys have at most 256 bytes, and this has 260 of the highest. */
-const ABOVE_ALL_KEYS = "\u{10ffff}".repeat(65);
-
-type SqliteRow = readonly [
-  id: number,
-  space: string,
-  key: string,
-  version: number,
-  fence: number,
-  wakes: number,
-  tries: number,
-  holder: string | null,
-  kind: string | null,
-  status: string | null,
-  due: number | null,
-  head: number,
-  value: string | null,
-];
-
-const COLUMNS = "id, space, key, version, fence, wakes, tries, holder, kind, status, due, head, value";
-
-function toRow(columns: unknown): Row {
-  const [id, space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value] = columns as SqliteRow;
-  return { id, space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value };
-}
+const BEGIN = "begin immediate";
+const BEGIN_READ = "begin deferred";
+const COMMIT = "commit";
+const ROLLBACK = "rollback";
+const DATA_VERSION = "pragma data_version";
+/** A commit of its own, for what an earlier one may have left behind. */
+const TOUCH =
+  "insert into pawl_meta (name, number) values ('touched', 1) on conflict do update set number = number + 1";
 
 export class SqliteStore implements Store {
   readonly lanes = 1;
   readonly #db: DatabaseSync;
   readonly #namespace: string;
   readonly #options: SqliteOptions;
-  readonly #sql: Statements;
+  readonly #on: Prepared;
   readonly #mark = { epoch: 0, sequence: 0 };
   readonly #cache = new RowCache();
   /** A commit failed in a way that may have left something behind. */
@@ -155,14 +141,14 @@ export class SqliteStore implements Store {
     this.#db = db;
     this.#options = options;
     this.#namespace = options.namespace;
-    this.#sql = new Statements(db);
+    this.#on = new Prepared(db);
   }
 
   async settle(): Promise<{ epoch: number; sequence: number }> {
     this.#check();
     if (this.#doubtful) {
       // The next commit starts where the failed one did, and so leaves nothing of it to recover.
-      this.#transaction(() => this.#sql.touch.run());
+      this.#transaction(() => this.#on.sql(TOUCH).run());
       this.#doubtful = false;
     }
     this.#mark.epoch += 1;
@@ -171,16 +157,11 @@ export class SqliteStore implements Store {
 
   async commit(batch: Batch): Promise<Receipt> {
     this.#check();
+    if (batch.epoch !== this.#mark.epoch) throw staleEpoch();
     let puts: readonly Put[] = [];
-    if (batch.epoch !== this.#mark.epoch)
-      throw new StoreError(
-        "store_refused",
-        "settle",
-        "the batch is of an older epoch: its outcome was settled without it",
-      );
     const receipt = this.#transaction(() => {
       const nowMs = this.#options.wallMs();
-      const fenceFloor = (this.#sql.fenceFloor.get() as unknown as [number] | undefined)?.[0] ?? 0;
+      const fenceFloor = fenceFloorOf(this.#on);
       this.#cache.begin(this.#dataVersion());
       const found = (keys: readonly Key[]): Found => ({
         nowMs,
@@ -205,7 +186,7 @@ export class SqliteStore implements Store {
   #recall(key: Key): Row | null {
     const kept = this.#cache.get(key);
     if (kept !== undefined) return kept;
-    const row = this.#find(key);
+    const row = findRow(this.#on, this.#namespace, key);
     if (row !== null) this.#cache.keep(row);
     return row;
   }
@@ -213,117 +194,35 @@ export class SqliteStore implements Store {
   #write(puts: readonly Put[], nowMs: number): Receipt {
     const ids: number[] = [];
     const moved: Key[] = [];
-    for (const put of puts) {
-      const id = put.was === null ? this.#insert(put.row) : this.#update(put.was, put.row);
-      if (id === undefined) moved.push(put.row);
-      else for (const { version, name, data } of put.entries) this.#sql.append.run(id, version, name, data, nowMs);
+    for (const { was, row, entries } of puts) {
+      const id = was === null ? insertRow(this.#on, this.#namespace, row) : updateRow(this.#on, was, row);
+      if (id === undefined) moved.push(row);
+      else appendEntries(this.#on, id, entries, nowMs);
       ids.push(id ?? 0);
     }
-    if (moved.length === 0) return { committed: true, nowMs, ids };
-    return { committed: false, moved };
-  }
-
-  #insert(row: Row): number | undefined {
-    const { space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value } = row;
-    const { changes, lastInsertRowid } = this.#sql.insert.run(
-      this.#namespace,
-      space,
-      key,
-      version,
-      fence,
-      wakes,
-      tries,
-      holder,
-      kind,
-      status,
-      dueMs,
-      head,
-      value,
-    );
-    return changes === 1 ? Number(lastInsertRowid) : undefined;
-  }
-
-  #update(was: Row, row: Row): number | undefined {
-    const { version, fence, wakes, tries, holder, kind, status, dueMs, head, value } = row;
-    // Naming `kind` and `due` would rewrite the index of due records, which most commits leave as it is.
-    const { changes } =
-      was.dueMs === dueMs && was.kind === kind
-        ? this.#sql.update.run(version, fence, wakes, tries, holder, status, head, value, was.id, was.version)
-        : this.#sql.updateDue.run(
-            version,
-            fence,
-            wakes,
-            tries,
-            holder,
-            status,
-            head,
-            value,
-            kind,
-            dueMs,
-            was.id,
-            was.version,
-          );
-    return changes === 1 ? was.id : undefined;
-  }
-
-  #find(key: Key): Row | null {
-    const columns = this.#sql.find.get(this.#namespace, key.space, key.key);
-    return columns === undefined ? null : toRow(columns);
+    return moved.length === 0 ? { committed: true, nowMs, ids } : { committed: false, moved };
   }
 
   async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
-    return this.#reading(() => keys.map((key) => this.#find(key)));
+    return this.#snapshot(() => keys.map((key) => findRow(this.#on, this.#namespace, key)));
   }
 
-  async list({ space, prefix, after, limit }: ListQuery): Promise<readonly Row[]> {
-    const start = after !== null && compareUtf8(after, prefix) > 0 ? after : prefix;
-    const end = prefixEnd(prefix) ?? ABOVE_ALL_KEYS;
-    return this.#reading(() => this.#sql.list.all(this.#namespace, space, start, end, after ?? "", limit).map(toRow));
+  async list(query: ListQuery): Promise<readonly Row[]> {
+    return this.#snapshot(() => listRows(this.#on, this.#namespace, query));
   }
 
   async entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.#reading(() =>
-      this.#sql.entries.all(this.#namespace, key.space, key.key, after, limit).map((columns) => {
-        const [version, name, data, atMs, position] = columns as unknown as [number, string, string, number, number];
-        return { version, name, data, atMs, position };
-      }),
-    );
+    return this.#snapshot(() => readEntries(this.#on, this.#namespace, key, after, limit));
   }
 
-  async due({ kinds, limit }: DueQuery): Promise<DuePage> {
-    return this.#reading(() => {
-      const nowMs = this.#options.wallMs();
-      const keys: { readonly dueMs: number; readonly id: number; readonly at: Key }[] = [];
-      let nextDueMs: number | null = null;
-      // One look for each kind: many due records of a kind nobody works on cost nothing.
-      for (const kind of new Set(kinds)) {
-        for (const columns of this.#sql.due.all(this.#namespace, kind, nowMs, limit)) {
-          const [space, key, dueMs, id] = columns as unknown as [string, string, number, number];
-          keys.push({ dueMs, id, at: { space, key } });
-        }
-        const [next] = this.#sql.nextDue.get(this.#namespace, kind, nowMs) as unknown as [number | null];
-        if (next !== null && (nextDueMs === null || next < nextDueMs)) nextDueMs = next;
-      }
-      keys.sort((a, b) => a.dueMs - b.dueMs || a.id - b.id);
-      return { nowMs, keys: keys.slice(0, limit).map(({ at }) => at), nextDueMs };
-    });
+  async due(query: DueQuery): Promise<DuePage> {
+    return this.#snapshot(() => lookForDue(this.#on, this.#namespace, query, this.#options.wallMs()));
   }
 
   async sweep(limit: number): Promise<number> {
     this.#check();
-    return this.#transaction(() => {
-      const gone = this.#sql.deleted.all(this.#namespace, this.#options.wallMs(), limit) as unknown as [
-        number,
-        number,
-      ][];
-      for (const [id, fence] of gone) {
-        this.#sql.liftFenceFloor.run(fence + 1);
-        this.#sql.removeLog.run(id);
-        this.#sql.remove.run(id);
-      }
-      this.#cache.clear();
-      return gone.length;
-    });
+    this.#cache.clear();
+    return this.#transaction(() => sweepDeleted(this.#on, this.#namespace, this.#options.wallMs(), limit));
   }
 
   watch(changed: () => void): () => void {
@@ -338,7 +237,7 @@ export class SqliteStore implements Store {
   }
 
   #dataVersion(): number {
-    return (this.#sql.dataVersion.get() as unknown as [number])[0];
+    return this.#on.number(DATA_VERSION) ?? 0;
   }
 
   async close(): Promise<void> {
@@ -352,14 +251,14 @@ export class SqliteStore implements Store {
   #transaction<T>(work: () => T): T {
     let when: "before" | "commit" = "before";
     try {
-      this.#sql.begin.run();
+      this.#on.sql(BEGIN).run();
       const result = work();
       when = "commit";
       const refused = typeof result === "object" && result !== null && "committed" in result && !result.committed;
-      (refused ? this.#sql.rollback : this.#sql.commit).run();
+      this.#on.sql(refused ? ROLLBACK : COMMIT).run();
       return result;
     } catch (cause) {
-      if (this.#db.isTransaction) this.#sql.rollback.run();
+      if (this.#db.isTransaction) this.#on.sql(ROLLBACK).run();
       this.#cache.clear();
       const error = failure(cause, when);
       if (error instanceof StoreError && error.data.remedy === "settle") this.#doubtful = true;
@@ -368,99 +267,20 @@ export class SqliteStore implements Store {
   }
 
   /** Reads in one snapshot, so that a commit of another process is seen whole or not at all. */
-  #reading<T>(read: () => T): T {
+  #snapshot<T>(read: () => T): T {
     this.#check();
     try {
-      this.#sql.beginRead.run();
+      this.#on.sql(BEGIN_READ).run();
       const result = read();
-      this.#sql.commit.run();
+      this.#on.sql(COMMIT).run();
       return result;
     } catch (cause) {
-      if (this.#db.isTransaction) this.#sql.rollback.run();
+      if (this.#db.isTransaction) this.#on.sql(ROLLBACK).run();
       throw failure(cause, "before");
     }
   }
 
   #check(): void {
     if (this.#closed) throw new ClosedError();
-  }
-}
-
-/** Every statement the store runs, prepared once. */
-class Statements {
-  readonly begin: StatementSync;
-  readonly beginRead: StatementSync;
-  readonly commit: StatementSync;
-  readonly rollback: StatementSync;
-  readonly find: StatementSync;
-  readonly insert: StatementSync;
-  readonly update: StatementSync;
-  readonly updateDue: StatementSync;
-  readonly append: StatementSync;
-  readonly list: StatementSync;
-  readonly entries: StatementSync;
-  readonly due: StatementSync;
-  readonly nextDue: StatementSync;
-  readonly deleted: StatementSync;
-  readonly remove: StatementSync;
-  readonly removeLog: StatementSync;
-  readonly fenceFloor: StatementSync;
-  readonly liftFenceFloor: StatementSync;
-  readonly touch: StatementSync;
-  readonly dataVersion: StatementSync;
-
-  constructor(db: DatabaseSync) {
-    const prepare = (sql: string): StatementSync => {
-      const statement = db.prepare(sql);
-      statement.setReturnArrays(true);
-      return statement;
-    };
-    this.begin = prepare("begin immediate");
-    this.beginRead = prepare("begin deferred");
-    this.commit = prepare("commit");
-    this.rollback = prepare("rollback");
-    this.find = prepare(`select ${COLUMNS} from pawl_record where namespace = ? and space = ? and key = ?`);
-    // A row that is there already is reported as moved; the caller rolls back.
-    this.insert = prepare(
-      `insert into pawl_record
-         (namespace, space, key, version, fence, wakes, tries, holder, kind, status, due, head, value)
-       values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing`,
-    );
-    this.update = prepare(
-      `update pawl_record set version = ?, fence = ?, wakes = ?, tries = ?, holder = ?, status = ?, head = ?, value = ?
-       where id = ? and version = ?`,
-    );
-    this.updateDue = prepare(
-      `update pawl_record set version = ?, fence = ?, wakes = ?, tries = ?, holder = ?, status = ?, head = ?, value = ?,
-         kind = ?, due = ? where id = ? and version = ?`,
-    );
-    this.append = prepare("insert into pawl_log (record, version, name, data, at) values (?, ?, ?, ?, ?)");
-    this.list = prepare(
-      `select ${COLUMNS} from pawl_record
-       where namespace = ? and space = ? and key >= ? and key < ? and key <> ? and value is not null order by key limit ?`,
-    );
-    this.entries = prepare(
-      `select version, name, data, at, position from pawl_log
-       where record = (select id from pawl_record where namespace = ? and space = ? and key = ?) and version > ?
-       order by version limit ?`,
-    );
-    this.due = prepare(
-      "select space, key, due, id from pawl_record where namespace = ? and kind = ? and due <= ? order by due, id limit ?",
-    );
-    this.nextDue = prepare("select min(due) from pawl_record where namespace = ? and kind = ? and due > ?");
-    this.deleted = prepare(
-      "select id, fence from pawl_record where namespace = ? and kind is null and due <= ? and value is null limit ?",
-    );
-    this.remove = prepare("delete from pawl_record where id = ?");
-    this.removeLog = prepare("delete from pawl_log where record = ?");
-    this.fenceFloor = prepare("select number from pawl_meta where name = 'fence_floor'");
-    this.liftFenceFloor = prepare(
-      `insert into pawl_meta (name, number) values ('fence_floor', ?)
-       on conflict do update set number = max(number, excluded.number)`,
-    );
-    this.touch = prepare(
-      "insert into pawl_meta (name, number) values ('touched', 1) on conflict do update set number = number + 1",
-    );
-    this.dataVersion = prepare("pragma data_version");
   }
 }

@@ -7,8 +7,9 @@
 import { FencedError } from "../../../src/index.ts";
 import { claimDue } from "../../../src/kernel/claim/claim.ts";
 import { startWorker } from "../../../src/kernel/claim/worker.ts";
-import { DELETED_KEPT_MS } from "../../../src/kernel/contract.ts";
-import { address, type Draft, type Tx } from "../../../src/kernel/decision.ts";
+import { address, DELETED_KEPT_MS } from "../../../src/kernel/contract.ts";
+import type { Tx } from "../../../src/kernel/decision.ts";
+import type { Draft } from "../../../src/kernel/draft.ts";
 import type { Kernel } from "../../../src/kernel/kernel.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import type { World } from "../../../src/testing/index.ts";

@@ -6,7 +6,7 @@
 import { FencedError } from "../../../src/index.ts";
 import { claimDue, type Held, wake } from "../../../src/kernel/claim/claim.ts";
 import { startWorker } from "../../../src/kernel/claim/worker.ts";
-import { address } from "../../../src/kernel/decision.ts";
+import { address } from "../../../src/kernel/contract.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import type { World } from "../../../src/testing/index.ts";
 import { until } from "./transfers.ts";

@@ -8,7 +8,7 @@
 
 import { openSync, writeSync } from "node:fs";
 import { flushCompileCache } from "node:module";
-import { address } from "../../../src/kernel/decision.ts";
+import { address } from "../../../src/kernel/contract.ts";
 import { open } from "../../../src/open.ts";
 
 const CALLERS = 8;

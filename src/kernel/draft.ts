@@ -1,0 +1,203 @@
+/**
+ * Drafts: records as decisions see and change them.
+ *
+ * A cell is one record in a batch, shared by its decisions. A draft is one decision's copy of it: changes are made there, and
+ * become the cell's only when the decision has returned. Values are given out frozen; what is written passes through the codec at
+ * once, so what is read is what will be read again.
+ */
+
+import { type Address, DELETED_KEPT_MS, type Entry, type Put, type Row } from "./contract.ts";
+import { deepFreeze } from "./encoding.ts";
+
+/** What a draft needs of the run of the decision it belongs to. */
+export interface Pen {
+  readonly nowMs: number;
+  /** Throws once the decision is over. */
+  check(): void;
+  encode(at: Address, value: unknown): string;
+  decode(at: Address, text: string): unknown;
+}
+
+/** One record in a batch: what the store has, and what the decisions so far make of it. */
+export class Cell {
+  readonly at: Address;
+  /** Not read under a lock, but known to its holder, who alone may use it. */
+  readonly isKnown: boolean;
+  readonly stored: Row | null;
+  row: Row | null;
+  entries: Entry[] = [];
+  /** The decoded value of `row`, once somebody asked. */
+  decoded: { readonly value: unknown } | undefined;
+  /** The draft of the decision that runs now. */
+  draft: Draft | undefined;
+
+  constructor(at: Address, stored: Row | null, isKnown = false) {
+    this.at = at;
+    this.isKnown = isKnown;
+    this.stored = stored;
+    this.row = stored;
+  }
+
+  put(): Put | undefined {
+    return this.row === null || this.row === this.stored
+      ? undefined
+      : { was: this.stored, row: this.row, entries: this.entries };
+  }
+}
+
+export interface Changes {
+  value?: unknown;
+  kind?: string | null;
+  status?: string | null;
+  dueMs?: number | null;
+  holder?: string | null;
+  fence?: number;
+  wakes?: number;
+  tries?: number;
+}
+
+/** One record as one decision sees and changes it. */
+export class Draft {
+  readonly at: Address;
+  readonly #pen: Pen;
+  readonly cell: Cell;
+  row: Row | null;
+  entries: Entry[] | undefined;
+  #decoded: { readonly value: unknown } | undefined;
+
+  constructor(pen: Pen, cell: Cell) {
+    this.#pen = pen;
+    this.at = cell.at;
+    this.cell = cell;
+    this.row = cell.row;
+    this.#decoded = cell.decoded;
+  }
+
+  get exists(): boolean {
+    return this.row !== null && this.row.value !== null;
+  }
+  /** 0 before the first write; goes on rising through deletion. */
+  get version(): number {
+    return this.row?.version ?? 0;
+  }
+  get fence(): number {
+    return this.row?.fence ?? 0;
+  }
+  get wakes(): number {
+    return this.row?.wakes ?? 0;
+  }
+  get tries(): number {
+    return this.row?.tries ?? 0;
+  }
+  get holder(): string | null {
+    return this.row?.holder ?? null;
+  }
+  get kind(): string | null {
+    return this.row?.kind ?? null;
+  }
+  get status(): string | null {
+    return this.row?.status ?? null;
+  }
+  get dueMs(): number | null {
+    return this.row?.dueMs ?? null;
+  }
+  get head(): number {
+    return this.row?.head ?? 0;
+  }
+
+  /** The value, frozen; undefined where there is none. */
+  get value(): unknown {
+    this.#pen.check();
+    const text = this.row?.value ?? null;
+    if (text === null) return undefined;
+    if (this.#decoded === undefined) {
+      const value = this.#pen.decode(this.at, text);
+      this.#decoded = { value };
+      // What cannot change is decoded once for the whole batch; a Map, a Date or bytes, once for each decision.
+      if (deepFreeze(value) && this.row === this.cell.row) this.cell.decoded = this.#decoded;
+    }
+    return this.#decoded.value;
+  }
+
+  /** Changes what is named and leaves the rest. A record is made by the first write, which must have a value. */
+  write(changes: Changes): void {
+    const value = Object.hasOwn(changes, "value") ? this.#pen.encode(this.at, changes.value) : undefined;
+    const row = this.#open(value);
+    if (value !== undefined) {
+      row.value = value;
+      this.#decoded = undefined;
+    }
+    if (changes.kind !== undefined) row.kind = changes.kind;
+    if (changes.status !== undefined) row.status = changes.status;
+    if (changes.dueMs !== undefined) row.dueMs = changes.dueMs;
+    if (changes.holder !== undefined) row.holder = changes.holder;
+    if (changes.fence !== undefined) row.fence = changes.fence;
+    if (changes.wakes !== undefined) row.wakes = changes.wakes;
+    if (changes.tries !== undefined) row.tries = changes.tries;
+  }
+
+  /** Adds to the record's log; answers the entry's version. */
+  append(name: string, data: unknown): number {
+    const text = this.#pen.encode(this.at, data);
+    const row = this.#open(undefined);
+    row.head += 1;
+    this.entries ??= [];
+    this.entries.push({ version: row.head, name, data: text });
+    return row.head;
+  }
+
+  /** Deletes the value and ends every claim; versions, fences and the log go on where they were if it is made again. */
+  remove(): void {
+    if (!this.exists) return;
+    const dueMs = this.#pen.nowMs + DELETED_KEPT_MS;
+    const row = this.#open(undefined);
+    row.value = null;
+    row.kind = null;
+    row.status = null;
+    row.holder = null;
+    row.tries = 0;
+    row.dueMs = dueMs;
+    this.#decoded = undefined;
+  }
+
+  /** The row to change: a copy on the first change of this decision, one version up. */
+  #open(value: string | undefined): Mutable<Row> {
+    const now = this.row;
+    this.#pen.check();
+    if (value === undefined && (now === null || now.value === null))
+      throw new Error(`${this.at.space} ${this.at.key} does not exist: its first write needs a value`);
+    if (now !== null && now !== this.cell.row) {
+      const row: Mutable<Row> = now;
+      // Removed and made again in one decision: the time to sweep it goes with the deletion.
+      if (row.value === null) row.dueMs = null;
+      return row;
+    }
+    const row: Mutable<Row> =
+      now === null
+        ? { ...NEW_ROW, space: this.at.space, key: this.at.key }
+        : now.value === null
+          ? { ...now, dueMs: null }
+          : { ...now };
+    row.version += 1;
+    this.row = row;
+    return row;
+  }
+}
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+const NEW_ROW: Row = {
+  id: 0,
+  space: "",
+  key: "",
+  version: 0,
+  fence: 0,
+  wakes: 0,
+  tries: 0,
+  holder: null,
+  kind: null,
+  status: null,
+  dueMs: null,
+  head: 0,
+  value: null,
+};

@@ -1,0 +1,68 @@
+/**
+ * Looks: reading many rows without locks. Each runs in one snapshot.
+ */
+
+import { compareUtf8, prefixEnd } from "../../kernel/check.ts";
+import type { DuePage, DueQuery, Key, ListQuery, Row, StoredEntry } from "../../kernel/contract.ts";
+import type { Prepared } from "./prepared.ts";
+import { COLUMNS, toRow } from "./rows.ts";
+
+/** Above any key: keys have at most 256 bytes, and this has 260 of the highest. */
+const ABOVE_ALL_KEYS = "\u{10ffff}".repeat(65);
+
+const LIST = `
+  select ${COLUMNS} from pawl_record
+  where namespace = ? and space = ? and key >= ? and key < ? and key <> ? and value is not null
+  order by key limit ?`;
+
+/** A range of the index of names, so that a short prefix of a large space costs what it gives. */
+export function listRows(on: Prepared, namespace: string, { space, prefix, after, limit }: ListQuery): readonly Row[] {
+  const start = after !== null && compareUtf8(after, prefix) > 0 ? after : prefix;
+  const end = prefixEnd(prefix) ?? ABOVE_ALL_KEYS;
+  return on
+    .sql(LIST)
+    .all(namespace, space, start, end, after ?? "", limit)
+    .map(toRow);
+}
+
+const ENTRIES = `
+  select version, name, data, at, position from pawl_log
+  where record = (select id from pawl_record where namespace = ? and space = ? and key = ?) and version > ?
+  order by version limit ?`;
+
+export function readEntries(
+  on: Prepared,
+  namespace: string,
+  { space, key }: Key,
+  after: number,
+  limit: number,
+): readonly StoredEntry[] {
+  return on
+    .sql(ENTRIES)
+    .all(namespace, space, key, after, limit)
+    .map((columns) => {
+      const [version, name, data, atMs, position] = columns as unknown as [number, string, string, number, number];
+      return { version, name, data, atMs, position };
+    });
+}
+
+const DUE = `
+  select space, key, due, id from pawl_record where namespace = ? and kind = ? and due <= ? order by due, id limit ?`;
+
+const NEXT_DUE = "select min(due) from pawl_record where namespace = ? and kind = ? and due > ?";
+
+/** One look for each kind: many due records of a kind that nobody here works on cost nothing. */
+export function lookForDue(on: Prepared, namespace: string, { kinds, limit }: DueQuery, nowMs: number): DuePage {
+  const found: { readonly dueMs: number; readonly id: number; readonly at: Key }[] = [];
+  let nextDueMs: number | null = null;
+  for (const kind of new Set(kinds)) {
+    for (const columns of on.sql(DUE).all(namespace, kind, nowMs, limit)) {
+      const [space, key, dueMs, id] = columns as unknown as [string, string, number, number];
+      found.push({ dueMs, id, at: { space, key } });
+    }
+    const [next] = on.sql(NEXT_DUE).get(namespace, kind, nowMs) as unknown as [number | null];
+    if (next !== null && (nextDueMs === null || next < nextDueMs)) nextDueMs = next;
+  }
+  found.sort((a, b) => a.dueMs - b.dueMs || a.id - b.id);
+  return { nowMs, keys: found.slice(0, limit).map(({ at }) => at), nextDueMs };
+}
