@@ -185,7 +185,7 @@ export const cases: readonly Case[] = [
     id: "f3",
     title: "random keys, only new records",
     unit: "commits/s",
-    size: { turns: 1000, rounds: 3 },
+    size: { turns: 600, rounds: 3 },
     contender: ours,
     make: steps,
     options: { callers: CALLERS, commitsPerRecord: 1, order: "random" },

@@ -47,7 +47,7 @@ describe("a quick run", () => {
       expect(bestRatio, id).toBeGreaterThan(0);
       expect(reached === null, id).toBe(target === null);
       for (const { name, median, min, max, rounds } of [base, ours]) {
-        expect(rounds.length, `${id} ${name}`).toBeGreaterThanOrEqual(2);
+        expect(rounds.length, `${id} ${name}`).toBeGreaterThanOrEqual(1);
         expect(min, `${id} ${name}`).toBeGreaterThan(0);
         expect(median, `${id} ${name}`).toBeGreaterThanOrEqual(min);
         expect(max, `${id} ${name}`).toBeGreaterThanOrEqual(median);

@@ -196,6 +196,13 @@ export class Batcher {
   }
 
   #landed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined): void {
+    if (this.#known.size > 0) this.#remember(flight, receipt);
+    flight.answer();
+    this.#options.committed(flight.puts);
+  }
+
+  /** Keeps the rows up to date that this process knows because it holds them. */
+  #remember(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined): void {
     for (const [text, { row }] of flight.cells) if (row !== null && this.#known.has(text)) this.#known.set(text, row);
     for (const [index, { row }] of flight.puts.entries()) {
       const text = keyText(row);
@@ -205,8 +212,6 @@ export class Batcher {
       if (id === undefined) this.#known.delete(text);
       else this.#known.set(text, { ...row, id });
     }
-    flight.answer();
-    this.#options.committed(flight.puts);
   }
 
   async #failed(lane: Lane, flight: Flight, error: StoreError): Promise<number> {

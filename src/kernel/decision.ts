@@ -11,7 +11,7 @@ import type { Address } from "./contract.ts";
 import { type Cell, Draft, type Pen } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
 import { DecisionAsyncError, DecisionImpureError } from "./errors.ts";
-import type { Chance, Ports } from "./ports.ts";
+import type { Ports } from "./ports.ts";
 
 /** What a decision sees besides its records. */
 export interface Tx {
@@ -38,14 +38,7 @@ export interface Scene {
   readonly nowMs: number | null;
   readonly fenceFloor: number;
   readonly encoding: Encoding;
-  readonly chance: Chance;
-}
-
-/** How a decision runs. */
-export interface RunOptions {
-  /** The record whose holder asks, and may use what is known of it. */
-  readonly held?: Address | null;
-  readonly trap?: Ports["trap"];
+  readonly ports: Ports;
 }
 
 /** Thrown through a decision whose run is void. */
@@ -57,17 +50,17 @@ class Run implements Tx, Pen {
   readonly #tape: Tape;
   #randomCount = 0;
   #uuidCount = 0;
-  readonly #held: string | undefined;
+  readonly #held: Address | null;
   #isOver = false;
   readonly drafts: Draft[] = [];
   /** A record that was not loaded, or everything under lock, for the clock's sake. */
   wanted: Address | "lock" | undefined;
   bytes = 0;
 
-  constructor(scene: Scene, tape: Tape, held: Address | null | undefined) {
+  constructor(scene: Scene, tape: Tape, held: Address | null) {
     this.#scene = scene;
     this.#tape = tape;
-    this.#held = held?.text;
+    this.#held = held;
   }
 
   /** What outlives its decision must neither read nor write. */
@@ -82,6 +75,7 @@ class Run implements Tx, Pen {
 
   /** Whether it used what is known of a record without writing it: nobody would notice if that has moved. */
   isUnchecked(outcome: Outcome<unknown>): boolean {
+    if (this.#held === null) return false;
     return this.drafts.some(({ cell, row }) => cell.isKnown && (row === cell.row || outcome.is !== "done"));
   }
 
@@ -99,7 +93,7 @@ class Run implements Tx, Pen {
     const { randoms } = this.#tape;
     const drawn = randoms[this.#randomCount++];
     if (drawn !== undefined) return drawn;
-    const fresh = this.#scene.chance.random();
+    const fresh = this.#scene.ports.chance.random();
     randoms.push(fresh);
     return fresh;
   }
@@ -108,7 +102,7 @@ class Run implements Tx, Pen {
     const { uuids } = this.#tape;
     const drawn = uuids[this.#uuidCount++];
     if (drawn !== undefined) return drawn;
-    const fresh = this.#scene.chance.uuid();
+    const fresh = this.#scene.ports.chance.uuid();
     uuids.push(fresh);
     return fresh;
   }
@@ -116,7 +110,7 @@ class Run implements Tx, Pen {
   record(at: Address): Draft {
     this.check();
     const cell = this.#scene.cells.get(at.text);
-    if (cell === undefined || (cell.isKnown && at.text !== this.#held)) {
+    if (cell === undefined || (cell.isKnown && at.text !== this.#held?.text)) {
       this.wanted = at;
       throw VOID;
     }
@@ -143,31 +137,32 @@ export type Outcome<T> =
   | { readonly is: "threw"; readonly error: unknown }
   | { readonly is: "void"; readonly wanted: Address | "lock" };
 
-/** Runs a decision on the cells, and merges what it wrote if it returned. */
-export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, options: RunOptions = {}): Outcome<T> {
-  let rehearsed: string | undefined;
-  if (options.trap !== undefined) {
-    const rehearsal = attempt(decide, scene, tape, options);
-    if (rehearsal.outcome.is !== "done") return rehearsal.outcome;
-    rehearsed = written(rehearsal.run);
+/**
+ * Runs a decision on the cells, and merges what it wrote if it returned. `held` is the record whose holder asks, and may use what
+ * is known of it.
+ */
+export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, held: Address | null): Outcome<T> {
+  const { trap } = scene.ports;
+  const run = new Run(scene, tape, held);
+  if (trap === undefined) {
+    const outcome = attempt(run, () => decide(run));
+    if (outcome.is === "done") merge(run);
+    return outcome;
   }
-  const { run, outcome } = attempt(decide, scene, tape, options);
-  if (rehearsed !== undefined && (outcome.is !== "done" || written(run) !== rehearsed))
+  const rehearsal = new Run(scene, tape, held);
+  const rehearsed = attempt(rehearsal, () => trap(() => decide(rehearsal)));
+  if (rehearsed.is !== "done") return rehearsed;
+  const outcome = attempt(run, () => trap(() => decide(run)));
+  if (outcome.is !== "done" || written(run) !== written(rehearsal))
     return { is: "threw", error: new DecisionImpureError("it wrote something else when it ran again") };
-  if (outcome.is === "done") merge(run);
+  merge(run);
   return outcome;
 }
 
-function attempt<T>(
-  decide: Decision<T>,
-  scene: Scene,
-  tape: Tape,
-  { held, trap }: RunOptions,
-): { run: Run; outcome: Outcome<T> } {
-  const run = new Run(scene, tape, held);
+function attempt<T>(run: Run, decide: () => T): Outcome<T> {
   let outcome: Outcome<T>;
   try {
-    const value = trap === undefined ? decide(run) : trap(() => decide(run));
+    const value = decide();
     refusePromise(value);
     outcome = { is: "done", value, bytes: run.bytes };
   } catch (error) {
@@ -175,9 +170,9 @@ function attempt<T>(
   }
   run.end();
   // Whatever the decision made of it, a run that wanted something it could not have is void.
-  if (run.wanted !== undefined) outcome = { is: "void", wanted: run.wanted };
-  else if (run.isUnchecked(outcome)) outcome = { is: "void", wanted: "lock" };
-  return { run, outcome };
+  if (run.wanted !== undefined) return { is: "void", wanted: run.wanted };
+  if (run.isUnchecked(outcome)) return { is: "void", wanted: "lock" };
+  return outcome;
 }
 
 function merge(run: Run): void {

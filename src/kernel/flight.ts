@@ -108,18 +108,17 @@ export class Flight {
       nowMs: found.nowMs,
       fenceFloor: this.#fenceFloor,
       encoding,
-      chance: ports.chance,
+      ports,
     };
     const waiting: Submission[] = [];
     const wanted = new Map<string, Address>();
     let bytes = 0;
     for (const submission of this.#pending) {
-      if (bytes > MAX_BYTES || submission.keys.some((at) => this.#busy.has(at.text))) {
+      if (bytes > MAX_BYTES || this.#isBlocked(submission)) {
         this.again.push(submission);
         continue;
       }
-      const { decide, tape, held } = submission;
-      const outcome = tooMany(submission) ?? runDecision(decide, scene, tape, { held, trap: ports.trap });
+      const outcome = tooMany(submission) ?? runDecision(submission.decide, scene, submission.tape, submission.held);
       submission.outcome = outcome;
       if (outcome.is === "done") bytes += outcome.bytes;
       if (outcome.is === "void" && this.#wantsMore(submission, outcome.wanted, wanted)) waiting.push(submission);
@@ -191,7 +190,11 @@ export class Flight {
   giveUpBlocked(nowMs: number): void {
     if (this.#busy.size === 0) return;
     const reason = new StoreError("store_busy", "retry", "another process keeps the records locked");
-    this.giveUp(nowMs, reason, ({ keys }) => keys.some((at) => this.#busy.has(at.text)));
+    this.giveUp(nowMs, reason, (submission) => this.#isBlocked(submission));
+  }
+
+  #isBlocked({ keys }: Submission): boolean {
+    return this.#busy.size > 0 && keys.some((at) => this.#busy.has(at.text));
   }
 
   fail(error: unknown): void {

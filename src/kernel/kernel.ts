@@ -146,7 +146,7 @@ export class Kernel {
   }
 
   #ring(puts: readonly Put[] | undefined): void {
-    for (const bell of [...this.#bells]) bell(puts);
+    if (this.#bells.size > 0) for (const bell of [...this.#bells]) bell(puts);
   }
 
   async #patiently<T>(read: () => Promise<T>): Promise<T> {

@@ -1,9 +1,11 @@
 /**
- * Rows: finding, making and changing records, and appending to their logs. All of it runs under the file's write lock, except
- * `findRow`, which also reads in a snapshot.
+ * Rows: finding records, and writing what a batch decided. Writing runs under the file's write lock, when it is known that all
+ * rows are still what the batch saw.
  */
 
-import type { Entry, Key, Row } from "../../kernel/contract.ts";
+import type { SQLInputValue } from "node:sqlite";
+import type { Key, Put, Row } from "../../kernel/contract.ts";
+import { bulk, runBulk } from "./bulk.ts";
 import type { Prepared } from "./prepared.ts";
 
 export const COLUMNS = "id, space, key, version, fence, wakes, tries, holder, kind, status, due, head, value";
@@ -36,43 +38,93 @@ export function findRow(on: Prepared, namespace: string, { space, key }: Key): R
   return columns === undefined ? null : toRow(columns);
 }
 
-const INSERT = `
-  insert into pawl_record (namespace, space, key, version, fence, wakes, tries, holder, kind, status, due, head, value)
-  values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing`;
+const LAST_ID = "select seq from sqlite_sequence where name = 'pawl_record'";
 
-/** The new row's number, or undefined if there is one of that name already. */
-export function insertRow(on: Prepared, namespace: string, row: Row): number | undefined {
-  const { space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value } = row;
-  const { changes, lastInsertRowid } = on
-    .sql(INSERT)
-    .run(namespace, space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value);
-  return changes === 1 ? Number(lastInsertRowid) : undefined;
+const INSERT = bulk(
+  14,
+  (rows) => `
+  insert into pawl_record
+    (id, namespace, space, key, version, fence, wakes, tries, holder, status, head, value, kind, due)
+  values ${rows}`,
+);
+
+/** What most commits change. */
+const UPDATE_VALUE = bulk(
+  4,
+  (rows) => `
+  update pawl_record set version = v.column2, head = v.column3, value = v.column4
+  from (values ${rows}) v where id = v.column1`,
+);
+
+/** The rest, but for what the index of due records is made of: naming that would rewrite the index. */
+const UPDATE = bulk(
+  9,
+  (rows) => `
+  update pawl_record set version = v.column2, head = v.column3, value = v.column4, fence = v.column5,
+    wakes = v.column6, tries = v.column7, holder = v.column8, status = v.column9
+  from (values ${rows}) v where id = v.column1`,
+);
+
+const UPDATE_WITH_DUE = bulk(
+  11,
+  (rows) => `
+  update pawl_record set version = v.column2, head = v.column3, value = v.column4, fence = v.column5,
+    wakes = v.column6, tries = v.column7, holder = v.column8, status = v.column9, kind = v.column10, due = v.column11
+  from (values ${rows}) v where id = v.column1`,
+);
+
+const APPEND = bulk(5, (rows) => `insert into pawl_log (record, version, name, data, at) values ${rows}`);
+
+/** Writes all of it; answers the rows' numbers. */
+export function writePuts(on: Prepared, namespace: string, puts: readonly Put[], nowMs: number): number[] {
+  const inserted: SQLInputValue[] = [];
+  const valued: SQLInputValue[] = [];
+  const updated: SQLInputValue[] = [];
+  const updatedWithDue: SQLInputValue[] = [];
+  const appended: SQLInputValue[] = [];
+  let lastId: number | undefined;
+  const ids = puts.map(({ was, row, entries }) => {
+    const { space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value } = row;
+    let id: number;
+    if (was === null) {
+      lastId ??= on.number(LAST_ID) ?? 0;
+      lastId += 1;
+      id = lastId;
+      inserted.push(id, namespace, space, key, version, fence, wakes, tries, holder, status, head, value, kind, dueMs);
+    } else {
+      id = was.id;
+      if (was.dueMs !== dueMs || was.kind !== kind)
+        updatedWithDue.push(id, version, head, value, fence, wakes, tries, holder, status, kind, dueMs);
+      else if (isValueOnly(was, row)) valued.push(id, version, head, value);
+      else updated.push(id, version, head, value, fence, wakes, tries, holder, status);
+    }
+    for (const entry of entries) appended.push(id, entry.version, entry.name, entry.data, nowMs);
+    return id;
+  });
+  const changed =
+    runBulk(on, INSERT, inserted) +
+    runBulk(on, UPDATE_VALUE, valued) +
+    runBulk(on, UPDATE, updated) +
+    runBulk(on, UPDATE_WITH_DUE, updatedWithDue);
+  if (changed !== puts.length)
+    throw new Error(`${changed} rows were changed under the write lock instead of ${puts.length}`);
+  runBulk(on, APPEND, appended);
+  return ids;
 }
 
-const UPDATE = `
-  update pawl_record set version = ?, fence = ?, wakes = ?, tries = ?, holder = ?, status = ?, head = ?, value = ?
-  where id = ? and version = ?`;
-
-const UPDATE_WITH_DUE = `
-  update pawl_record set version = ?, fence = ?, wakes = ?, tries = ?, holder = ?, status = ?, head = ?, value = ?,
-    kind = ?, due = ?
-  where id = ? and version = ?`;
-
-/** The row's number, or undefined if it is not what it was. */
-export function updateRow(on: Prepared, was: Row, row: Row): number | undefined {
-  const { version, fence, wakes, tries, holder, kind, status, dueMs, head, value } = row;
-  // Naming `kind` and `due` would rewrite the index of due records, which most commits leave as it is.
-  const { changes } =
-    was.dueMs === dueMs && was.kind === kind
-      ? on.sql(UPDATE).run(version, fence, wakes, tries, holder, status, head, value, was.id, was.version)
-      : on
-          .sql(UPDATE_WITH_DUE)
-          .run(version, fence, wakes, tries, holder, status, head, value, kind, dueMs, was.id, was.version);
-  return changes === 1 ? was.id : undefined;
+function isValueOnly(was: Row, row: Row): boolean {
+  return (
+    was.fence === row.fence &&
+    was.wakes === row.wakes &&
+    was.tries === row.tries &&
+    was.holder === row.holder &&
+    was.status === row.status
+  );
 }
 
-const APPEND = "insert into pawl_log (record, version, name, data, at) values (?, ?, ?, ?, ?)";
+const VERSION = "select version from pawl_record where id = ?";
 
-export function appendEntries(on: Prepared, id: number, entries: readonly Entry[], nowMs: number): void {
-  for (const { version, name, data } of entries) on.sql(APPEND).run(id, version, name, data, nowMs);
+/** The version of the row with this number, or undefined if there is none. */
+export function versionOf(on: Prepared, id: number): number | undefined {
+  return (on.sql(VERSION).get(id) as unknown as [number] | undefined)?.[0];
 }

@@ -31,7 +31,7 @@ import { RowCache } from "./cache.ts";
 import { failure } from "./failure.ts";
 import { listRows, lookForDue, readEntries } from "./looks.ts";
 import { Prepared } from "./prepared.ts";
-import { appendEntries, findRow, insertRow, updateRow } from "./rows.ts";
+import { findRow, versionOf, writePuts } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { fenceFloorOf, sweepDeleted } from "./sweep.ts";
 import { watchCommits } from "./watch.ts";
@@ -177,7 +177,7 @@ export class SqliteStore implements Store {
     else {
       this.#mark.sequence = batch.sequence;
       for (const [i, { row }] of puts.entries())
-        this.#cache.keep(row.id === 0 ? { ...row, id: receipt.ids[i] ?? 0 } : row);
+        this.#cache.keep(row, row.id === 0 ? { ...row, id: receipt.ids[i] ?? 0 } : row);
     }
     return receipt;
   }
@@ -187,20 +187,20 @@ export class SqliteStore implements Store {
     const kept = this.#cache.get(key);
     if (kept !== undefined) return kept;
     const row = findRow(this.#on, this.#namespace, key);
-    if (row !== null) this.#cache.keep(row);
+    this.#cache.keep(key, row);
     return row;
   }
 
+  /** Everything, if all rows are still what the batch saw; otherwise nothing, and which they are. */
   #write(puts: readonly Put[], nowMs: number): Receipt {
-    const ids: number[] = [];
-    const moved: Key[] = [];
-    for (const { was, row, entries } of puts) {
-      const id = was === null ? insertRow(this.#on, this.#namespace, row) : updateRow(this.#on, was, row);
-      if (id === undefined) moved.push(row);
-      else appendEntries(this.#on, id, entries, nowMs);
-      ids.push(id ?? 0);
-    }
-    return moved.length === 0 ? { committed: true, nowMs, ids } : { committed: false, moved };
+    const moved = puts.filter((put) => !this.#isStill(put)).map(({ row }) => row);
+    if (moved.length > 0) return { committed: false, moved };
+    return { committed: true, nowMs, ids: writePuts(this.#on, this.#namespace, puts, nowMs) };
+  }
+
+  #isStill({ was, row }: Put): boolean {
+    if (was === null) return this.#recall(row) === null;
+    return (this.#cache.byId(was.id)?.version ?? versionOf(this.#on, was.id)) === was.version;
   }
 
   async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
