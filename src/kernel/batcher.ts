@@ -12,7 +12,7 @@
  */
 
 import { type Address, keyText, type Put, type Receipt, type Row, type Store } from "./contract.ts";
-import type { Decision } from "./decision.ts";
+import { type Decision, Tape } from "./decision.ts";
 import type { Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
 import { type Airspace, Flight, type Submission } from "./flight.ts";
@@ -53,7 +53,8 @@ export class Batcher {
     this.#store = store;
     this.#ports = ports;
     this.#options = options;
-    this.#air = { flying: new Set(), known: this.#known, encoding: options.encoding, ports };
+    // With one lane there is one flight at a time, and nothing to keep apart.
+    this.#air = { flying: store.lanes > 1 ? new Set() : null, known: this.#known, encoding: options.encoding, ports };
     this.#lanes = Array.from({ length: store.lanes }, (_, index) => ({
       index,
       isBusy: false,
@@ -71,7 +72,7 @@ export class Batcher {
         decide,
         resolve: resolve as (value: unknown) => void,
         reject,
-        tape: { randoms: [], uuids: [] },
+        tape: new Tape(),
         giveUpAtMs: this.#ports.clock.nowMs() + this.#options.patienceMs,
         keys,
         held,
@@ -144,7 +145,7 @@ export class Batcher {
 
   #isFlying({ keys }: Submission): boolean {
     const { flying } = this.#air;
-    return flying.size > 0 && keys.some((at) => flying.has(at.text));
+    return flying !== null && flying.size > 0 && keys.some((at) => flying.has(at.text));
   }
 
   async #fly(lane: Lane, flight: Flight): Promise<void> {

@@ -26,10 +26,22 @@ export interface Tx {
 
 export type Decision<T> = (tx: Tx) => T;
 
-/** What a submission drew, so that it draws the same again. */
-export interface Tape {
-  readonly randoms: number[];
-  readonly uuids: string[];
+/** What a submission drew, so that it draws the same again. Most draw nothing. */
+export class Tape {
+  #randoms: number[] | undefined;
+  #uuids: string[] | undefined;
+
+  random(index: number, draw: () => number): number {
+    this.#randoms ??= [];
+    this.#randoms[index] ??= draw();
+    return this.#randoms[index];
+  }
+
+  uuid(index: number, draw: () => string): string {
+    this.#uuids ??= [];
+    this.#uuids[index] ??= draw();
+    return this.#uuids[index];
+  }
 }
 
 /** The batch as its decisions see it. */
@@ -90,21 +102,11 @@ class Run implements Tx, Pen {
   }
 
   random(): number {
-    const { randoms } = this.#tape;
-    const drawn = randoms[this.#randomCount++];
-    if (drawn !== undefined) return drawn;
-    const fresh = this.#scene.ports.chance.random();
-    randoms.push(fresh);
-    return fresh;
+    return this.#tape.random(this.#randomCount++, this.#scene.ports.chance.random);
   }
 
   uuid(): string {
-    const { uuids } = this.#tape;
-    const drawn = uuids[this.#uuidCount++];
-    if (drawn !== undefined) return drawn;
-    const fresh = this.#scene.ports.chance.uuid();
-    uuids.push(fresh);
-    return fresh;
+    return this.#tape.uuid(this.#uuidCount++, this.#scene.ports.chance.uuid);
   }
 
   record(at: Address): Draft {
@@ -145,24 +147,24 @@ export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, he
   const { trap } = scene.ports;
   const run = new Run(scene, tape, held);
   if (trap === undefined) {
-    const outcome = attempt(run, () => decide(run));
+    const outcome = attempt(run, decide);
     if (outcome.is === "done") merge(run);
     return outcome;
   }
   const rehearsal = new Run(scene, tape, held);
-  const rehearsed = attempt(rehearsal, () => trap(() => decide(rehearsal)));
+  const rehearsed = attempt(rehearsal, (tx) => trap(() => decide(tx)));
   if (rehearsed.is !== "done") return rehearsed;
-  const outcome = attempt(run, () => trap(() => decide(run)));
+  const outcome = attempt(run, (tx) => trap(() => decide(tx)));
   if (outcome.is !== "done" || written(run) !== written(rehearsal))
     return { is: "threw", error: new DecisionImpureError("it wrote something else when it ran again") };
   merge(run);
   return outcome;
 }
 
-function attempt<T>(run: Run, decide: () => T): Outcome<T> {
+function attempt<T>(run: Run, decide: Decision<T>): Outcome<T> {
   let outcome: Outcome<T>;
   try {
-    const value = decide();
+    const value = decide(run);
     refusePromise(value);
     outcome = { is: "done", value, bytes: run.bytes };
   } catch (error) {

@@ -18,6 +18,8 @@ export interface Pen {
   decode(at: Address, text: string): unknown;
 }
 
+const NO_ENTRIES: readonly Entry[] = [];
+
 /** One record in a batch: what the store has, and what the decisions so far make of it. */
 export class Cell {
   readonly at: Address;
@@ -25,7 +27,7 @@ export class Cell {
   readonly isKnown: boolean;
   readonly stored: Row | null;
   row: Row | null;
-  entries: Entry[] = [];
+  entries: readonly Entry[] = NO_ENTRIES;
   /** The decoded value of `row`, once somebody asked. */
   decoded: { readonly value: unknown } | undefined;
   /** The draft of the decision that runs now. */

@@ -33,8 +33,8 @@ export interface Submission {
 
 /** What a flight shares with the others of its process. */
 export interface Airspace {
-  /** Records that are in some flight now. */
-  readonly flying: Set<string>;
+  /** Records that are in some flight now; null where there is one flight at a time. */
+  readonly flying: Set<string> | null;
   /** Rows of records whose lease this process holds. */
   readonly known: ReadonlyMap<string, Row>;
   readonly encoding: Encoding;
@@ -68,7 +68,7 @@ export class Flight {
       if (held !== null && row !== undefined && !asked.has(held.text))
         this.cells.set(held.text, new Cell(held, row, true));
     }
-    for (const text of this.cells.keys()) this.#take(text);
+    this.#take(this.cells.keys());
     this.#ask(asked);
   }
 
@@ -96,11 +96,11 @@ export class Flight {
 
   /** Called by the store with the rows it was asked for, until nothing more is wanted. */
   decide(found: Found): Verdict {
-    for (const [index, at] of this.#asked.entries()) {
+    this.#asked.forEach((at, index) => {
       const row = found.rows[index];
       if (row === undefined) this.#busy.add(at.text);
       else this.cells.set(at.text, new Cell(at, row));
-    }
+    });
     this.#fenceFloor = Math.max(this.#fenceFloor, found.fenceFloor);
     const { encoding, ports } = this.#air;
     const scene = {
@@ -143,7 +143,7 @@ export class Flight {
       return false;
     }
     submission.keys = [...submission.keys, want];
-    const isElsewhere = this.#air.flying.has(want.text) && !this.#taken.has(want.text);
+    const isElsewhere = this.#air.flying?.has(want.text) === true && !this.#taken.has(want.text);
     // A record that another flight of this process has, or that only its holder knows, cannot be waited for in this one.
     if (isElsewhere || this.cells.get(want.text)?.isKnown === true) {
       this.again.push(submission);
@@ -203,17 +203,21 @@ export class Flight {
   }
 
   end(): void {
-    for (const text of this.#taken) this.#air.flying.delete(text);
+    for (const text of this.#taken) this.#air.flying?.delete(text);
   }
 
   #ask(keys: ReadonlyMap<string, Address>): void {
     this.#asked = [...keys.values()];
-    for (const text of keys.keys()) this.#take(text);
+    this.#take(keys.keys());
   }
 
-  #take(text: string): void {
-    this.#taken.add(text);
-    this.#air.flying.add(text);
+  #take(texts: Iterable<string>): void {
+    const { flying } = this.#air;
+    if (flying === null) return;
+    for (const text of texts) {
+      this.#taken.add(text);
+      flying.add(text);
+    }
   }
 }
 

@@ -176,8 +176,9 @@ export class SqliteStore implements Store {
     if (!receipt.committed) this.#cache.clear();
     else {
       this.#mark.sequence = batch.sequence;
-      for (const [i, { row }] of puts.entries())
+      puts.forEach(({ row }, i) => {
         this.#cache.keep(row, row.id === 0 ? { ...row, id: receipt.ids[i] ?? 0 } : row);
+      });
     }
     return receipt;
   }
