@@ -145,8 +145,8 @@ export const bugs: readonly Bug[] = [
     edits: [
       {
         file: DECISION,
-        from: '  if (run.wanted !== undefined) outcome = { is: "void", wanted: run.wanted };\n',
-        to: '  if (run.wanted === "lock") outcome = { is: "void", wanted: run.wanted };\n',
+        from: '  if (run.wanted !== undefined) return { is: "void", wanted: run.wanted };\n',
+        to: '  if (run.wanted === "lock") return { is: "void", wanted: run.wanted };\n',
       },
     ],
   },
@@ -188,7 +188,7 @@ export const bugs: readonly Bug[] = [
     edits: [
       {
         file: DECISION,
-        from: '  else if (run.isUnchecked(outcome)) outcome = { is: "void", wanted: "lock" };\n',
+        from: '  if (run.isUnchecked(outcome)) return { is: "void", wanted: "lock" };\n',
         to: "",
       },
     ],
@@ -196,7 +196,7 @@ export const bugs: readonly Bug[] = [
   {
     name: "chance is drawn anew in each run of a decision",
     caughtBy: transfers.name,
-    edits: [{ file: DECISION, from: "    uuids.push(fresh);\n", to: "" }],
+    edits: [{ file: DECISION, from: "this.#uuids[index] ??= draw();", to: "this.#uuids[index] = draw();" }],
   },
   {
     name: "versions start again after a deletion",
