@@ -9,6 +9,7 @@ import { codeOf, temporaryFolder } from "../test/kernel.fixture.ts";
 import { jsonCodec } from "./kernel/codec/json.ts";
 import { transformed } from "./kernel/codec/transform.ts";
 import { type OpenOptions, open, type Pawl } from "./open.ts";
+import { MemoryDatabase } from "./stores/memory/memory.ts";
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -153,6 +154,16 @@ describe.each(stores)("on %s", (_, place) => {
     expect(row?.value).toBe('~backwards:}1:"n"{');
     // Sealed text counts, so a few characters less than the limit fit.
     expect(await codeOf(pawl.slot("a").set("x".repeat(8)))).toBe("value_too_large");
+  });
+});
+
+describe("on a store of one's own", () => {
+  test("everything works as on Pawl's", async () => {
+    const store = new MemoryDatabase(() => 1_000).connect("mine");
+    await using pawl = await open({ store });
+    await pawl.slot<number>("n", { initial: 0 }).update((n) => n + 1);
+    expect(await store.read([{ space: "slot", key: "n" }])).toMatchObject([{ version: 1, value: "1" }]);
+    expect(await pawl.transact((tx) => tx.nowMs)).toBe(1_000);
   });
 });
 

@@ -24,8 +24,11 @@ import { MemoryDatabase } from "./stores/memory/memory.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
 
 export interface OpenOptions {
-  /** "memory:" for tests, or the path of an SQLite file, made if it is not there. `pawl.db` unless said otherwise. */
-  readonly store?: string;
+  /**
+   * The path of an SQLite file, made if it is not there; `pawl.db` unless said otherwise. "memory:" is for tests. Or a store of your
+   * own, in a namespace of its choosing, that passes `storeConformance` of `pawl/testing`.
+   */
+  readonly store?: string | Store;
   /** Keeps applications or tenants that share a database apart. */
   readonly namespace?: string;
   /** How values become text. Wrap `jsonCodec` to encrypt or compress. */
@@ -54,9 +57,10 @@ export async function open(store?: string | OpenOptions, more?: Omit<OpenOptions
     throw new InvalidArgumentError("maxValueBytes", "must be a whole number above 0");
   const isMemory = where === "memory:";
   const ports: Ports = (options.checkPurity ?? isMemory) ? { ...nodePorts, trap: trapAmbient } : nodePorts;
-  const opened = isMemory
-    ? new MemoryDatabase(wallMs).connect(namespace)
-    : await openSqlite({ path: checkPath(where), namespace, ports, wallMs, durability, patienceMs });
+  let opened: Store;
+  if (typeof where !== "string") opened = where;
+  else if (isMemory) opened = new MemoryDatabase(wallMs).connect(namespace);
+  else opened = await openSqlite({ path: checkPath(where), namespace, ports, wallMs, durability, patienceMs });
   return pawlOn(opened, ports, { namespace, patienceMs, codec: options.codec, maxValueBytes });
 }
 

@@ -2,6 +2,21 @@
  * Every public name of `pawl/testing`, by hand: the simulator, its checkers, and the suite that every store passes.
  */
 
+export type {
+  Batch,
+  DuePage,
+  DueQuery,
+  Entry,
+  Found,
+  Key,
+  ListQuery,
+  Put,
+  Receipt,
+  Row,
+  Store,
+  StoredEntry,
+  Verdict,
+} from "../kernel/contract.ts";
 export { History, isLinearizable, type Model, type Operation } from "./checkers/linearizable.ts";
 export {
   type ConformanceOptions,
