@@ -40,6 +40,7 @@ async function lead(): Promise<void> {
   if (chosen.length === 0)
     throw new Error(`there is no scenario "${values.scenario}": ${scenarios.map((s) => s.name).join("; ")}`);
   const each = Math.ceil(Number(values.schedules) / chosen.length);
+  if (!(each >= 1)) throw new Error(`--schedules must be a number of at least 1, not "${values.schedules}"`);
   const first = Number(values["first-seed"]);
   const shares: Share[] = [];
   for (let seed = 0; seed < each; seed += SHARE)

@@ -5,11 +5,12 @@
 export type { Duration } from "./kernel/check.ts";
 export type { Codec, Place } from "./kernel/codec/codec.ts";
 export { jsonCodec } from "./kernel/codec/json.ts";
-export { transformed } from "./kernel/codec/transform.ts";
+export { type Transform, transformed } from "./kernel/codec/transform.ts";
 export {
   ClosedError,
   DecisionAsyncError,
   DecisionImpureError,
+  DecisionOverError,
   FencedError,
   InvalidArgumentError,
   InvalidDurationError,

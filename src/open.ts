@@ -2,9 +2,9 @@
  * `open`: chooses the store, puts the kernel on it, and gives out the handle that users work with.
  */
 
-import { checkDuration, checkId, type Duration } from "./kernel/check.ts";
+import { checkDuration, checkFunction, checkId, type Duration } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
-import type { Address, Store } from "./kernel/contract.ts";
+import type { Store } from "./kernel/contract.ts";
 import type { Tx as KernelTx } from "./kernel/decision.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
 import { Kernel } from "./kernel/kernel.ts";
@@ -39,29 +39,68 @@ export interface OpenOptions {
   readonly patience?: Duration;
   /** "full" survives power loss. "process" survives only the death of the process, and is faster. */
   readonly durability?: "full" | "process";
-  /** Runs each decision twice and traps ambient time, chance and I/O in it. On by default for "memory:". */
+  /** Runs each decision twice, and traps the ambient clock, chance, timers and fetch in it. On by default for "memory:". */
   readonly checkPurity?: boolean;
 }
 
 /** Opens a store: `open()` is SQLite in ./pawl.db, `open("memory:")` is for tests. */
 export async function open(store?: string | OpenOptions, more?: Omit<OpenOptions, "store">): Promise<Pawl> {
-  const options: OpenOptions = typeof store === "string" ? { ...more, store } : { ...store, ...more };
+  const options = checkOptions(store, more);
   const where = options.store ?? "pawl.db";
   const namespace = checkId(options.namespace ?? "default", "the namespace");
   const patienceMs = checkDuration(options.patience ?? "30s", "patience");
   const durability = options.durability ?? "full";
   if (durability !== "full" && durability !== "process")
     throw new InvalidArgumentError("durability", 'must be "full" or "process"');
-  const { maxValueBytes } = options;
+  const { codec, maxValueBytes } = options;
+  if (codec !== undefined && (typeof codec?.encode !== "function" || typeof codec.decode !== "function"))
+    throw new InvalidArgumentError("the codec", "must have encode and decode");
   if (maxValueBytes !== undefined && !(Number.isSafeInteger(maxValueBytes) && maxValueBytes > 0))
     throw new InvalidArgumentError("maxValueBytes", "must be a whole number above 0");
   const isMemory = where === "memory:";
   const ports: Ports = (options.checkPurity ?? isMemory) ? { ...nodePorts, trap: trapAmbient } : nodePorts;
   let opened: Store;
-  if (typeof where !== "string") opened = where;
+  if (typeof where !== "string") opened = checkStore(where);
   else if (isMemory) opened = new MemoryDatabase(wallMs).connect(namespace);
   else opened = await openSqlite({ path: checkPath(where), namespace, ports, wallMs, durability, patienceMs });
-  return pawlOn(opened, ports, { namespace, patienceMs, codec: options.codec, maxValueBytes });
+  return pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes });
+}
+
+const OPTIONS: Readonly<Record<keyof OpenOptions, true>> = {
+  store: true,
+  namespace: true,
+  codec: true,
+  maxValueBytes: true,
+  patience: true,
+  durability: true,
+  checkPurity: true,
+};
+
+/** Whatever is not understood is refused: opening another file than was meant would go unnoticed for long. */
+function checkOptions(store: unknown, more: unknown): OpenOptions {
+  const options: object = { ...(typeof store === "string" ? { store } : plain(store)), ...plain(more) };
+  const unknown = Object.keys(options).filter((name) => !Object.hasOwn(OPTIONS, name));
+  if (unknown.length > 0)
+    throw new InvalidArgumentError("the options", `must not have ${unknown.join(", ")}: there is no such option`);
+  return options;
+}
+
+function plain(options: unknown): object {
+  if (options === undefined) return {};
+  if (options instanceof URL) throw new InvalidArgumentError("the store", "must be a path: use fileURLToPath(url)");
+  if (typeof options !== "object" || options === null || Array.isArray(options))
+    throw new InvalidArgumentError("what to open", "must be a path, or an object of options");
+  return options;
+}
+
+const STORE_METHODS = ["settle", "commit", "read", "list", "entries", "due", "sweep", "watch", "close"] as const;
+
+function checkStore(store: Store): Store {
+  const isStore =
+    typeof store === "object" && store !== null && STORE_METHODS.every((name) => typeof store[name] === "function");
+  if (!isStore || !Number.isInteger(store.lanes) || store.lanes < 1)
+    throw new InvalidArgumentError("the store", "must be a path, or a store with its methods and at least one lane");
+  return store;
 }
 
 /** Names that look like something other than a file are refused, so that a typing error does not make a file of that name. */
@@ -71,7 +110,7 @@ function checkPath(path: string): string {
   if (/^[a-z][a-z0-9+.-]+:\/\/|^file:/i.test(path))
     throw new InvalidArgumentError(
       "the store",
-      `must be the path of a file: this release opens no "${path.split(":")[0]}:"`,
+      `must be the plain path of a file: this release opens no "${path.split(":")[0]}:"`,
     );
   if (path.includes("\0")) throw new InvalidArgumentError("the store", "must not have a NUL character");
   return path;
@@ -91,7 +130,7 @@ export class Pawl {
   /** @internal */
   readonly kernel: Kernel;
   /** All slots at once. */
-  readonly slots: { list<T = unknown>(options?: SlotListOptions): Promise<SlotPage<T>> };
+  readonly slots: { list(options?: SlotListOptions): Promise<SlotPage> };
 
   /** @internal */
   constructor(kernel: Kernel) {
@@ -113,8 +152,9 @@ export class Pawl {
    * and `tx.random()` are safe. Naming the slots it `touches` saves a run.
    */
   async transact<T>(decide: (tx: Tx) => Sync<T>, options?: { readonly touches?: readonly AnySlot[] }): Promise<T> {
-    const keys = options?.touches?.map(touched) ?? [];
-    return this.kernel.transact((tx) => decide(new Tx(tx)) as T, keys);
+    checkFunction(decide, "the decision");
+    const keys = Array.from(options?.touches ?? [], (slot) => slotOf(this.kernel, slot).touches);
+    return this.kernel.transact((tx) => decide(new Tx(tx, this.kernel)) as T, keys);
   }
 
   /** Lets what is under way finish, and gives everything back. */
@@ -127,18 +167,23 @@ export class Pawl {
   }
 }
 
-function touched(slot: AnySlot): Address {
-  if (!(slot instanceof Slot)) throw new InvalidArgumentError("touches", "must be slots of this handle");
-  return slot.touches;
+/** A slot of another handle would be written to this one's database, under its name. */
+function slotOf(kernel: Kernel, slot: AnySlot): Slot<unknown, unknown> {
+  if (!(slot instanceof Slot)) throw new InvalidArgumentError("the slot", "must be a handle, as pawl.slot gives it");
+  if (!slot.isOn(kernel))
+    throw new InvalidArgumentError("the slot", `"${slot.name}" must be of the handle whose transact this is`);
+  return slot;
 }
 
 /** What a decision works with. */
 export class Tx {
   readonly #tx: KernelTx;
+  readonly #kernel: Kernel;
 
   /** @internal */
-  constructor(tx: KernelTx) {
+  constructor(tx: KernelTx, kernel: Kernel) {
     this.#tx = tx;
+    this.#kernel = kernel;
   }
 
   /** The store's clock, in milliseconds since 1970; the same throughout the commit. */
@@ -158,6 +203,7 @@ export class Tx {
 
   /** A slot, to be read and written at once. */
   slot<T, Empty>(slot: Slot<T, Empty>): TxSlot<T, Empty> {
+    slotOf(this.#kernel, slot);
     return slot.within(this.#tx);
   }
 }

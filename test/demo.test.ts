@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { integrityOf, makeLedgers, openReadOnly, PROVIDER_LEDGER, readEvidence } from "../demo/evidence.ts";
-import { drawBrief, drawPicture, type Scene } from "../demo/picture.ts";
+import { amid, drawBrief, drawPicture, type Scene } from "../demo/picture.ts";
 import { balanceOf, chargeOrder, ORDER_KIND, placeOrder, startOrder } from "../demo/shop.ts";
 import { paint } from "../demo/terminal.ts";
 import { hardestStory, judge, tallyOf } from "../demo/verdict.ts";
@@ -71,13 +71,18 @@ describe("the demonstration", () => {
     const child = spawn(process.execPath, [...flags, join(demo, "main.ts")], {
       env: { ...process.env, TMPDIR: temp, TEMP: temp, TMP: temp },
       // Closes when the last process that has it has ended, the demonstration's own children included.
-      stdio: ["ignore", "ignore", "pipe"],
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let said = "";
+    child.stdout.on("data", (chunk: Buffer) => {
+      said += chunk;
     });
     await expect.poll(() => readdirSync(temp).length, { timeout: 10_000 }).toBe(1);
     await new Promise((resolve) => setTimeout(resolve, 2_000));
     child.kill("SIGINT");
     const code = await new Promise((resolve) => child.once("close", resolve));
     expect({ code, left: readdirSync(temp) }).toEqual({ code: 130, left: [] });
+    expect(said).toMatch(/^Stopped; nothing was left behind\.$/m);
   });
 
   it("refuses what it does not know", () => {
@@ -97,6 +102,16 @@ describe("the verdict", () => {
     expect(failures(run)).toEqual([]);
     expect(tally(run)).toMatchObject({ charged: 3, takenOver: 1, refused: 1, ignored: 1, lost: 0, twice: 0 });
     expect(tally(run).balanceCents).toBe(tally(run).expectedCents);
+  });
+
+  it("what each process did adds up to what was done", async () => {
+    const { doneBy, placed, charged } = tally(await honestRun());
+    expect({ placed, charged }).toEqual({ placed: 3, charged: 3 });
+    expect([...doneBy]).toEqual([
+      ["web 1", 3],
+      ["worker 2", 2],
+      ["worker 1", 1],
+    ]);
   });
 
   it("the order that was attempted most often has its story told", async () => {
@@ -207,7 +222,10 @@ interface HonestRun {
   readonly ledgers: string;
 }
 
-/** Three orders: one plain, one taken over from a worker that comes back too late, one delivered twice. */
+/**
+ * Three orders: one plain, one taken over from a worker that comes back too late, one delivered twice. Each worker is one
+ * process after another.
+ */
 async function honestRun(): Promise<HonestRun> {
   const database = join(mkdtempSync(join(folder, "run-")), "shop.db");
   const ledgers = makeLedgers(database);
@@ -215,7 +233,7 @@ async function honestRun(): Promise<HonestRun> {
   const [late, good] = [await open(database), await open(database)];
   const place = async (id: string, cents: number) => {
     note(`delivered ${id}`);
-    note(`confirmed ${id} ${(await placeOrder(good, { id, cents })) ? "new" : "again"}`);
+    note(`confirmed ${id} ${(await placeOrder(good, { id, cents }, "web 1 (pid 10)")) ? "new" : "again"}`);
   };
   const claim = async (pawl: typeof good, by: string, leaseMs: number) => {
     const [held] = (await claimDue(pawl.kernel, { kinds: [ORDER_KIND], by, leaseMs, limit: 1 })).held;
@@ -235,12 +253,15 @@ async function honestRun(): Promise<HonestRun> {
     note(`order ${id} ${cents}`);
     await place(id, cents);
     if (id === "0002") {
-      const frozen = await claim(late, "late", 10);
+      const frozen = await claim(late, "worker 1 (pid 11)", 10);
       await new Promise((resolve) => setTimeout(resolve, 20));
-      await charge(await claim(good, "good", 5_000), "good");
-      await expect(chargeOrder(frozen, balanceOf(late), "late")).rejects.toMatchObject({ code: "fenced" });
+      await charge(await claim(good, "worker 2 (pid 12)", 5_000), "worker 2 (pid 12)");
+      await expect(chargeOrder(frozen, balanceOf(late), "worker 1 (pid 11)")).rejects.toMatchObject({ code: "fenced" });
       note(`refused ${id} ${frozen.fence}`);
-    } else await charge(await claim(good, "good", 5_000), "good");
+    } else {
+      const by = id === "0001" ? "worker 2 (pid 9)" : "worker 1 (pid 13)";
+      await charge(await claim(good, by, 5_000), by);
+    }
   }
   await place("0003", 3_000);
   await Promise.all([late.close(), good.close()]);
@@ -293,6 +314,11 @@ describe("the picture", () => {
       ordered: 700,
       placed: 690,
       charged: 600,
+      doneBy: new Map([
+        ["web 1", 690],
+        ["worker 1", 301],
+        ["worker 2", 299],
+      ]),
       waiting: 80,
       inHand: 10,
       takenOver: 31,
@@ -304,9 +330,9 @@ describe("the picture", () => {
       expectedCents: 3_300_000,
     },
     processes: [
-      { name: "web 1", pid: 4_194_304, state: "working", killCount: 3, inHand: null, done: ["took in", 690] },
-      { name: "worker 1", pid: 12, state: "working", killCount: 0, inHand: ["0601", "0602"], done: ["charged", 300] },
-      { name: "worker 2", pid: 13, state: "killed", killCount: 12, inHand: ["0603"], done: ["charged", 300] },
+      { name: "web 1", pid: 4_194_304, state: "working", killCount: 3, inHand: null, does: "took in" },
+      { name: "worker 1", pid: 12, state: "working", killCount: 0, inHand: ["0601", "0602"], does: "charged" },
+      { name: "worker 2", pid: 13, state: "killed", killCount: 12, inHand: ["0603"], does: "charged" },
     ],
     news: Array.from({ length: 20 }, (_, index) => ({ atMs: index, what: "killed", sentence: `news ${index}` })),
     calm: false,
@@ -318,10 +344,44 @@ describe("the picture", () => {
     { width: 80, height: 24 },
     { width: 120, height: 40 },
     { width: 100, height: 12 },
-  ])("it fits $width x $height", (size) => {
+    { width: 70, height: 15 },
+    { width: 70, height: 5 },
+    { width: 70, height: 1 },
+  ])("it fits $width x $height, and the proof is in it", (size) => {
     const lines = draw(size);
     for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(size.width);
-    if (size.height >= 24) expect(lines.length).toBeLessThanOrEqual(size.height);
+    expect(lines.length).toBeLessThanOrEqual(size.height);
+    expect(lines.join("\n")).toMatch(/lost 0 .* charged twice 0 .* balance \$33,000\.00 = \$33,000\.00/);
+  });
+
+  it.each([
+    { height: 24, news: 8, processes: 3 },
+    { height: 17, news: 1, processes: 3 },
+    { height: 16, news: 0, processes: 3 },
+    { height: 15, news: 0, processes: 3 },
+    { height: 14, news: 0, processes: 2 },
+    { height: 11, news: 0, processes: 0 },
+  ])("at a height of $height there are $news news and $processes processes", ({ height, news, processes }) => {
+    const lines = draw({ width: 80, height });
+    const those = (pattern: RegExp) => lines.filter((line) => pattern.test(line)).length;
+    expect({ news: those(/news/), processes: those(/^ {2}(web|worker) \d/) }).toEqual({ news, processes });
+  });
+
+  it("what a process has done is as of the same moment as the total", () => {
+    const rows = draw({ width: 80, height: 24 }).map((line) => / (took in|charged) +(\d+) {3}killed/.exec(line));
+    expect(rows.filter((row) => row !== null).map(([, does, times]) => [does, times])).toEqual([
+      ["took in", "690"],
+      ["charged", "301"],
+      ["charged", "299"],
+    ]);
+  });
+
+  it.each([
+    { orders: 0, sentence: "while it was idle" },
+    { orders: 1, sentence: "in the middle of 1 order" },
+    { orders: 4, sentence: "in the middle of 4 orders" },
+  ])("a process with $orders orders in hand is killed $sentence", ({ orders, sentence }) => {
+    expect(amid(orders)).toBe(sentence);
   });
 
   it("the newest news is last, and as much of it as fits", () => {

@@ -12,7 +12,7 @@
  */
 
 import { type Address, keyText, type Put, type Receipt, type Row, type Store } from "./contract.ts";
-import { type Decision, Tape } from "./decision.ts";
+import { type Decision, type Guard, Tape } from "./decision.ts";
 import type { Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
 import { type Airspace, Flight, type Submission } from "./flight.ts";
@@ -32,6 +32,7 @@ interface Lane {
 
 export interface BatcherOptions {
   readonly encoding: Encoding;
+  readonly guard: Guard;
   /** How long a call may wait for a store that is busy or away. */
   readonly patienceMs: number;
   /** Told of every commit, in this process's order. */
@@ -54,7 +55,13 @@ export class Batcher {
     this.#ports = ports;
     this.#options = options;
     // With one lane there is one flight at a time, and nothing to keep apart.
-    this.#air = { flying: store.lanes > 1 ? new Set() : null, known: this.#known, encoding: options.encoding, ports };
+    this.#air = {
+      flying: store.lanes > 1 ? new Set() : null,
+      known: this.#known,
+      encoding: options.encoding,
+      ports,
+      guard: options.guard,
+    };
     this.#lanes = Array.from({ length: store.lanes }, (_, index) => ({
       index,
       isBusy: false,
@@ -67,6 +74,7 @@ export class Batcher {
   /** `held` names the record whose lease the caller holds; it must be among the keys. */
   submit<T>(decide: Decision<T>, keys: readonly Address[], held: Address | null = null): Promise<T> {
     return new Promise<T>((resolve, reject) => {
+      if (this.#options.guard.isBroken()) return;
       if (this.#closing !== undefined) return reject(new ClosedError());
       this.#queue.push({
         decide,

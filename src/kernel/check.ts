@@ -34,6 +34,10 @@ export function checkCount(count: unknown, what: string, max = 10_000): number {
   return count;
 }
 
+export function checkFunction(given: unknown, what: string): void {
+  if (typeof given !== "function") throw new InvalidArgumentError(what, `must be a function, not ${typeName(given)}`);
+}
+
 /** The version that a caller expects to replace; 0 says "none yet". */
 export function checkVersion(version: unknown, what: string): number {
   if (!Number.isSafeInteger(version) || (version as number) < 0 || Object.is(version, -0))

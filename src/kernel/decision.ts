@@ -10,7 +10,7 @@
 import type { Address } from "./contract.ts";
 import { type Cell, Draft, type Pen } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
-import { DecisionAsyncError, DecisionImpureError } from "./errors.ts";
+import { DecisionAsyncError, DecisionImpureError, DecisionOverError } from "./errors.ts";
 import type { Ports } from "./ports.ts";
 
 /** What a decision sees besides its records. */
@@ -51,6 +51,35 @@ export interface Scene {
   readonly fenceFloor: number;
   readonly encoding: Encoding;
   readonly ports: Ports;
+  readonly guard: Guard;
+}
+
+/**
+ * Notices the handle being used inside a decision, which would happen on its own, and again whenever the decision runs again. What was
+ * asked never comes about, because the decision is refused.
+ */
+export class Guard {
+  #isDeciding = false;
+  #offence: DecisionImpureError | undefined;
+
+  /** Called by whatever must not be called inside a decision; answers whether it was. */
+  isBroken(): boolean {
+    if (this.#isDeciding)
+      this.#offence ??= new DecisionImpureError("the handle works outside; inside, use tx, as in tx.slot(slot)");
+    return this.#isDeciding;
+  }
+
+  begin(): void {
+    this.#isDeciding = true;
+  }
+
+  /** Throws if it was broken meanwhile. */
+  end(): void {
+    const offence = this.#offence;
+    this.#isDeciding = false;
+    this.#offence = undefined;
+    if (offence !== undefined) throw offence;
+  }
 }
 
 /** Thrown through a decision whose run is void. */
@@ -77,7 +106,7 @@ class Run implements Tx, Pen {
 
   /** What outlives its decision must neither read nor write. */
   check(): void {
-    if (this.#isOver) throw new Error("this decision is over: what it was given cannot be used any more");
+    if (this.#isOver) throw new DecisionOverError();
   }
 
   end(): void {
@@ -92,6 +121,7 @@ class Run implements Tx, Pen {
   }
 
   get nowMs(): number {
+    this.check();
     if (this.#scene.nowMs !== null) return this.#scene.nowMs;
     this.wanted ??= "lock";
     throw VOID;
@@ -102,10 +132,12 @@ class Run implements Tx, Pen {
   }
 
   random(): number {
+    this.check();
     return this.#tape.random(this.#randomCount++, this.#scene.ports.chance.random);
   }
 
   uuid(): string {
+    this.check();
     return this.#tape.uuid(this.#uuidCount++, this.#scene.ports.chance.uuid);
   }
 
@@ -147,26 +179,32 @@ export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, he
   const { trap } = scene.ports;
   const run = new Run(scene, tape, held);
   if (trap === undefined) {
-    const outcome = attempt(run, decide);
+    const outcome = attempt(run, scene.guard, decide);
     if (outcome.is === "done") merge(run);
     return outcome;
   }
   const rehearsal = new Run(scene, tape, held);
-  const rehearsed = attempt(rehearsal, (tx) => trap(() => decide(tx)));
+  const rehearsed = attempt(rehearsal, scene.guard, (tx) => trap(() => decide(tx)));
   if (rehearsed.is !== "done") return rehearsed;
-  const outcome = attempt(run, (tx) => trap(() => decide(tx)));
+  const outcome = attempt(run, scene.guard, (tx) => trap(() => decide(tx)));
   if (outcome.is !== "done" || written(run) !== written(rehearsal))
     return { is: "threw", error: new DecisionImpureError("it wrote something else when it ran again") };
   merge(run);
   return outcome;
 }
 
-function attempt<T>(run: Run, decide: Decision<T>): Outcome<T> {
+function attempt<T>(run: Run, guard: Guard, decide: Decision<T>): Outcome<T> {
   let outcome: Outcome<T>;
+  guard.begin();
   try {
     const value = decide(run);
     refusePromise(value);
     outcome = { is: "done", value, bytes: run.bytes };
+  } catch (error) {
+    outcome = { is: "threw", error };
+  }
+  try {
+    guard.end();
   } catch (error) {
     outcome = { is: "threw", error };
   }
@@ -193,8 +231,13 @@ function written(run: Run): string {
 
 /** A decision, or a function it is given, must have its answer at once. */
 export function refusePromise(value: unknown): void {
-  if (typeof value !== "object" || value === null || !("then" in value) || typeof value.then !== "function") return;
-  // Its rejection, if any, is this same mistake and must not end the process.
-  value.then(undefined, () => {});
-  throw new DecisionAsyncError();
+  if (typeof value !== "object" || value === null) return;
+  if ("then" in value && typeof value.then === "function") {
+    // Its rejection, if any, is this same mistake and must not end the process.
+    value.then(undefined, () => {});
+    throw new DecisionAsyncError();
+  }
+  // A generator function has done nothing yet.
+  if (Symbol.toStringTag in value && /^(Async)?Generator$/.test(String(value[Symbol.toStringTag])))
+    throw new DecisionAsyncError();
 }

@@ -5,7 +5,7 @@
 import { utf8Length } from "./check.ts";
 import type { Codec } from "./codec/codec.ts";
 import type { Key } from "./contract.ts";
-import { ValueTooLargeError } from "./errors.ts";
+import { InvalidValueError, UnsupportedEncodingError, ValueTooLargeError } from "./errors.ts";
 
 export class Encoding {
   readonly #namespace: string;
@@ -18,20 +18,44 @@ export class Encoding {
     this.#maxBytes = maxBytes;
   }
 
-  encode({ space, key }: Key, value: unknown): string {
-    const text = this.#codec.encode(value, { namespace: this.#namespace, space, key });
+  encode(at: Key, value: unknown): string {
+    const text = this.#encode(at, value);
     // Up to a third of the limit in characters, no text can be over it in bytes.
     if (text.length * 3 > this.#maxBytes) {
       const bytes = utf8Length(text);
-      if (bytes > this.#maxBytes) throw new ValueTooLargeError(bytes, this.#maxBytes);
+      if (bytes > this.#maxBytes) throw new ValueTooLargeError(bytes, this.#maxBytes, nameOf(at));
     }
     return text;
   }
 
-  decode({ space, key }: Key, text: string): unknown {
-    return this.#codec.decode(text, { namespace: this.#namespace, space, key });
+  #encode(at: Key, value: unknown): string {
+    let text: unknown;
+    try {
+      text = this.#codec.encode(value, { namespace: this.#namespace, space: at.space, key: at.key });
+    } catch (error) {
+      if (!(error instanceof InvalidValueError)) throw error;
+      throw new InvalidValueError(error.data.path, error.data.reason, nameOf(at));
+    }
+    // A codec of the user's own may give anything; what a text column would change must not get there.
+    if (typeof text === "string" && text.isWellFormed() && !text.includes("\0")) return text;
+    const given = typeof text === "string" ? "text with NUL or lone surrogates" : `no text but ${kindOf(text)}`;
+    throw new InvalidValueError("$", `the codec gave ${given}`, nameOf(at));
+  }
+
+  decode(at: Key, text: string): unknown {
+    try {
+      return this.#codec.decode(text, { namespace: this.#namespace, space: at.space, key: at.key });
+    } catch (error) {
+      if (!(error instanceof UnsupportedEncodingError)) throw error;
+      const { path, reason } = error.data;
+      throw new UnsupportedEncodingError(path, reason, { cause: error.cause, name: nameOf(at) });
+    }
   }
 }
+
+const nameOf = ({ space, key }: Key): string => `${space} "${key}"`;
+
+const kindOf = (value: unknown): string => (value instanceof Promise ? "a promise" : typeof value);
 
 /**
  * Freezes plain objects and arrays, all the way down. Answers whether nothing in the value can change any more: Map, Set,

@@ -41,27 +41,44 @@ export class InvalidDurationError extends PawlError<"invalid_duration", { what: 
   }
 }
 
-/** A value cannot be stored as it is. `data.path` leads to the part that cannot be kept. */
-export class InvalidValueError extends PawlError<"invalid_value", { path: string; reason: string }> {
-  constructor(path: string, reason: string) {
-    super("invalid_value", `cannot store the value at ${path}: ${reason}`, { path, reason });
+/** A value cannot be stored as it is. `data.path` leads to the part that cannot be kept, `data.name` says of which record. */
+export class InvalidValueError extends PawlError<"invalid_value", { path: string; reason: string; name?: string }> {
+  constructor(path: string, reason: string, name?: string) {
+    super("invalid_value", `cannot store the value${of(name)} at ${path}: ${reason}`, named({ path, reason }, name));
   }
 }
 
 /** A value is larger than the limit when encoded. Store it elsewhere and keep a reference, or raise `maxValueBytes`. */
-export class ValueTooLargeError extends PawlError<"value_too_large", { bytes: number; maxBytes: number }> {
-  constructor(bytes: number, maxBytes: number) {
-    super("value_too_large", `the value takes ${bytes} bytes, and at most ${maxBytes} may be stored`, {
-      bytes,
-      maxBytes,
-    });
+export class ValueTooLargeError extends PawlError<
+  "value_too_large",
+  { bytes: number; maxBytes: number; name: string }
+> {
+  constructor(bytes: number, maxBytes: number, name: string) {
+    const message = `the value${of(name)} takes ${bytes} bytes, and at most ${maxBytes} may be stored`;
+    super("value_too_large", message, { bytes, maxBytes, name });
   }
 }
 
 /** A stored value was written by something this release cannot read: a newer release, another codec, or by hand. */
-export class UnsupportedEncodingError extends PawlError<"unsupported_encoding", { path: string; reason: string }> {
-  constructor(path: string, reason: string, options?: { cause?: unknown }) {
-    super("unsupported_encoding", `cannot read the stored value at ${path}: ${reason}`, { path, reason }, options);
+export class UnsupportedEncodingError extends PawlError<
+  "unsupported_encoding",
+  { path: string; reason: string; name?: string }
+> {
+  constructor(path: string, reason: string, options?: { cause?: unknown; name?: string }) {
+    const message = `cannot read the stored value${of(options?.name)} at ${path}: ${reason}`;
+    super("unsupported_encoding", message, named({ path, reason }, options?.name), options);
+  }
+}
+
+const of = (name: string | undefined): string => (name === undefined ? "" : ` of ${name}`);
+
+const named = <Data extends object>(data: Data, name: string | undefined): Data & { name?: string } =>
+  name === undefined ? data : { ...data, name };
+
+/** What a decision was given was used when it had returned. It must not be kept. */
+export class DecisionOverError extends PawlError<"decision_over", Record<string, never>> {
+  constructor() {
+    super("decision_over", "this decision is over: what it was given cannot be used any more", {});
   }
 }
 

@@ -6,7 +6,7 @@
  */
 
 import { type Address, type Found, type Key, keyText, type Put, type Row, type Verdict } from "./contract.ts";
-import { type Decision, type Outcome, runDecision, type Tape } from "./decision.ts";
+import { type Decision, type Guard, type Outcome, runDecision, type Tape } from "./decision.ts";
 import { Cell } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
 import { StoreError, TooManyKeysError } from "./errors.ts";
@@ -39,6 +39,7 @@ export interface Airspace {
   readonly known: ReadonlyMap<string, Row>;
   readonly encoding: Encoding;
   readonly ports: Ports;
+  readonly guard: Guard;
 }
 
 export class Flight {
@@ -102,13 +103,14 @@ export class Flight {
       else this.cells.set(at.text, new Cell(at, row));
     });
     this.#fenceFloor = Math.max(this.#fenceFloor, found.fenceFloor);
-    const { encoding, ports } = this.#air;
+    const { encoding, ports, guard } = this.#air;
     const scene = {
       cells: this.cells,
       nowMs: found.nowMs,
       fenceFloor: this.#fenceFloor,
       encoding,
       ports,
+      guard,
     };
     const waiting: Submission[] = [];
     const wanted = new Map<string, Address>();

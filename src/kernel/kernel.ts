@@ -9,7 +9,7 @@ import { Batcher } from "./batcher.ts";
 import type { Codec } from "./codec/codec.ts";
 import { jsonCodec } from "./codec/json.ts";
 import type { Address, DuePage, DueQuery, Key, ListQuery, Put, Row, Store, StoredEntry } from "./contract.ts";
-import type { Decision } from "./decision.ts";
+import { type Decision, Guard } from "./decision.ts";
 import { deepFreeze, Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
 import { type Ports, pause } from "./ports.ts";
@@ -35,6 +35,7 @@ export class Kernel {
   readonly #ports: Ports;
   readonly #batcher: Batcher;
   readonly #encoding: Encoding;
+  readonly #guard = new Guard();
   readonly #patienceMs: number;
   readonly #bells = new Set<Bell>();
   #unwatch: (() => void) | undefined;
@@ -49,6 +50,7 @@ export class Kernel {
     this.#encoding = new Encoding(namespace, codec, maxValueBytes);
     this.#batcher = new Batcher(store, ports, {
       encoding: this.#encoding,
+      guard: this.#guard,
       patienceMs: this.#patienceMs,
       committed: (puts) => this.#committed(puts),
     });
@@ -150,6 +152,7 @@ export class Kernel {
   }
 
   async #patiently<T>(read: () => Promise<T>): Promise<T> {
+    if (this.#guard.isBroken()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
     const giveUpAtMs = this.#ports.clock.nowMs() + this.#patienceMs;
     for (let failures = 1; ; failures++) {

@@ -10,12 +10,17 @@ let isSet = false;
 /** Runs the decision with the trap set. Asked for inside itself, it is set already. */
 export function trapAmbient<T>(decision: () => T): T {
   if (isSet) return decision();
+  let offence: DecisionImpureError | undefined;
   const undo = replaceAmbient(({ shown, instead }) => () => {
-    throw new DecisionImpureError(`${shown} is not allowed, ${instead}`);
+    offence ??= new DecisionImpureError(`${shown} is not allowed, ${instead}`);
+    throw offence;
   });
   isSet = true;
   try {
-    return decision();
+    const value = decision();
+    // Also if the decision caught it.
+    if (offence !== undefined) throw offence;
+    return value;
   } finally {
     isSet = false;
     undo();

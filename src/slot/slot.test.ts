@@ -353,7 +353,7 @@ for (const [name, place] of stores)
             const found: string[] = [];
             let after: string | null = null;
             do {
-              const page: SlotPage<unknown> = await pawl.slots.list({ prefix, limit, after });
+              const page: SlotPage = await pawl.slots.list({ prefix, limit, after });
               expect(page.slots.length).toBeLessThanOrEqual(limit);
               if (page.next !== null) expect(page.slots.length).toBe(limit);
               found.push(...page.slots.map((slot) => slot.name));

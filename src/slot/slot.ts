@@ -8,7 +8,7 @@
  * Leaves out: history. What must be remembered belongs into a stream.
  */
 
-import { checkCount, checkId, checkPrefix, checkVersion } from "../kernel/check.ts";
+import { checkCount, checkFunction, checkId, checkPrefix, checkVersion } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import { refusePromise, type Tx } from "../kernel/decision.ts";
@@ -35,8 +35,9 @@ export type TryWrite =
   | { readonly ok: true; readonly version: number }
   | { readonly ok: false; readonly code: "version_conflict"; readonly current: number };
 
-export interface SlotPage<T> {
-  readonly slots: readonly (Versioned<T> & { readonly name: string })[];
+export interface SlotPage {
+  /** Their values may be of any type: the names tell. */
+  readonly slots: readonly (Versioned<unknown> & { readonly name: string })[];
   /** Where to go on, or null at the end. */
   readonly next: string | null;
 }
@@ -60,7 +61,7 @@ export class Slot<T, Empty = undefined> {
     this.#initial = () => (text === undefined ? initial : (kernel.decode(this.#at, text) as T));
   }
 
-  /** Reads the value and its version. */
+  /** Reads the value, frozen, and its version. */
   async get(): Promise<Versioned<T | Empty>> {
     const [row] = await this.#kernel.read([this.#at]);
     return this.#show(row ?? null);
@@ -76,7 +77,10 @@ export class Slot<T, Empty = undefined> {
     return this.#transact((slot) => slot.trySet(value, options));
   }
 
-  /** Replaces the value by what the function makes of it. The function is a decision: pure, synchronous, it may run more than once. */
+  /**
+   * Replaces the value by what the function makes of it; the value it is given is frozen. The function is a decision: pure, synchronous,
+   * it may run more than once. Repeating an update whose outcome is unknown may do it twice: put a mark into the same `transact`.
+   */
   async update(change: (value: T | Empty) => Sync<T>): Promise<Versioned<T>> {
     return this.#transact((slot) => slot.update(change));
   }
@@ -86,7 +90,10 @@ export class Slot<T, Empty = undefined> {
     return this.#transact((slot) => slot.delete(options));
   }
 
-  /** The value now, then each newer one as it is committed, by this process or another. One that was soon replaced may be left out. */
+  /**
+   * The value now, then each newer one as it is committed, by this process or another. One that was soon
+   * replaced may be left out. It ends when it is aborted or the handle is closed, and keeps the process alive until then.
+   */
   watch(options?: { readonly abortSignal?: AbortSignal }): AsyncIterableIterator<Versioned<T | Empty>> {
     return watchSlot(this.#kernel, this.#at, (row) => this.#show(row), options?.abortSignal);
   }
@@ -94,6 +101,11 @@ export class Slot<T, Empty = undefined> {
   /** The same slot inside a decision. @internal */
   within(tx: Tx): TxSlot<T, Empty> {
     return new TxSlot<T, Empty>(tx.record(this.#at), this.#initial);
+  }
+
+  /** Whether it is a slot of the handle that this kernel is behind. @internal */
+  isOn(kernel: Kernel): boolean {
+    return this.#kernel === kernel;
   }
 
   /** The record that a decision on this slot touches. @internal */
@@ -140,12 +152,13 @@ export class TxSlot<T, Empty = undefined> {
   }
 
   trySet(value: T, options: { readonly expectedVersion: number }): TryWrite {
-    const answer = decideWrite(this.#record, checkVersion(options.expectedVersion, "expectedVersion"));
+    const answer = decideWrite(this.#record, checkVersion(options?.expectedVersion, "expectedVersion"));
     if (!answer.ok) return { ok: false, code: "version_conflict", current: answer.current };
     return { ok: true, ...this.set(value) };
   }
 
   update(change: (value: T | Empty) => Sync<T>): Versioned<T> {
+    checkFunction(change, "what to update by");
     const value = change(this.get().value);
     refusePromise(value);
     this.#record.write({ value });
@@ -176,16 +189,16 @@ export interface SlotListOptions {
 }
 
 /** A page of slots in the order of their names' UTF-8 bytes. */
-export async function listSlots<T>(kernel: Kernel, options: SlotListOptions = {}): Promise<SlotPage<T>> {
-  const limit = checkCount(options.limit ?? 100, "the limit", 1000);
-  const prefix = checkPrefix(options.prefix ?? "", "the prefix");
-  const after = options.after == null ? null : checkId(options.after, "after");
+export async function listSlots(kernel: Kernel, options?: SlotListOptions): Promise<SlotPage> {
+  const limit = checkCount(options?.limit ?? 100, "the limit", 1000);
+  const prefix = checkPrefix(options?.prefix ?? "", "the prefix");
+  const after = options?.after == null ? null : checkId(options.after, "after");
   // One more than asked for tells whether there is a next page.
   const rows = await kernel.list({ space: SPACE, prefix, after, limit: limit + 1 });
   const slots = rows.slice(0, limit).map((row) => ({
     name: row.key,
     version: row.version,
-    value: kernel.decode(row, row.value ?? "null") as T,
+    value: kernel.decode(row, row.value ?? "null"),
   }));
   return { slots, next: rows.length > limit ? (slots.at(-1)?.name ?? null) : null };
 }

@@ -6,29 +6,59 @@
  */
 
 import { type Address, keyText, type Row } from "../kernel/contract.ts";
+import { ClosedError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { pause } from "../kernel/ports.ts";
 
 const POLL_MS = 5_000;
 
-export async function* watchSlot<T>(
+export function watchSlot<T>(
   kernel: Kernel,
   at: Address,
   show: (row: Row | null) => T,
   abortSignal?: AbortSignal,
+): AsyncIterableIterator<T> {
+  const stop = new AbortController();
+  const signal = abortSignal === undefined ? stop.signal : AbortSignal.any([stop.signal, abortSignal]);
+  const values = look(kernel, at, show, signal);
+  return {
+    next: () => values.next(),
+    // A generator would only hear of it when the next value comes.
+    return: () => {
+      stop.abort();
+      return values.return(undefined);
+    },
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+}
+
+async function* look<T>(
+  kernel: Kernel,
+  at: Address,
+  show: (row: Row | null) => T,
+  signal: AbortSignal,
 ): AsyncGenerator<T, undefined, undefined> {
   let rung = new AbortController();
   const unlisten = kernel.listen((puts) => {
     if (puts === undefined || puts.some(({ row }) => keyText(row) === at.text)) rung.abort();
   });
   const stop = () => rung.abort();
-  abortSignal?.addEventListener("abort", stop);
+  signal.addEventListener("abort", stop);
   try {
-    let seen = -1;
-    while (abortSignal?.aborted !== true) {
+    let seen: number | undefined;
+    while (!signal.aborted) {
       // Made before looking, so that a change while looking is not slept over.
       rung = new AbortController();
-      const [row = null] = await kernel.read([at]);
+      let row: Row | null;
+      try {
+        [row = null] = await kernel.read([at]);
+      } catch (error) {
+        // Closing the handle ends what it was watching.
+        if (error instanceof ClosedError && seen !== undefined) return undefined;
+        throw error;
+      }
       const version = row?.version ?? 0;
       if (version !== seen) {
         seen = version;
@@ -37,7 +67,7 @@ export async function* watchSlot<T>(
     }
   } finally {
     unlisten();
-    abortSignal?.removeEventListener("abort", stop);
+    signal.removeEventListener("abort", stop);
   }
   return undefined;
 }

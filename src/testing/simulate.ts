@@ -6,6 +6,8 @@
  * how to run just that one.
  */
 
+import { checkCount, checkFunction } from "../kernel/check.ts";
+import { InvalidArgumentError } from "../kernel/errors.ts";
 import { AmbientWatch } from "./sim/ambient.ts";
 import { FAULT_NAMES, type Fault, type FaultCounts, noFaults } from "./sim/faults.ts";
 import { BrokenPromiseError, World } from "./sim/world.ts";
@@ -54,6 +56,7 @@ const STEPS = 60_000;
 const TRACE_LINES = 60;
 
 export async function simulate(name: string, options: SimulateOptions, scenario: Scenario): Promise<SimulationReport> {
+  checkFunction(scenario, "the scenario");
   const struck = noFaults();
   let portCalls = 0;
   const seeds = chosenSeeds(options);
@@ -89,11 +92,22 @@ export function describe(reports: readonly SimulationReport[]): string {
   return [...lines, `faults struck: ${struck.join(", ")}`].join("\n");
 }
 
+/** A simulation that tries nothing would pass: whatever is not understood is refused. */
 function chosenSeeds(options: SimulateOptions): readonly number[] {
-  const only = process.env["PAWL_SEED"];
-  if (only !== undefined && only !== "") return [Number(only)];
-  const first = options.firstSeed ?? 1;
-  return Array.from({ length: options.seeds ?? 100 }, (_, index) => first + index);
+  const names = [...FAULT_NAMES, "seeds", "firstSeed", "calm", "faultsMs", "healMs"] as readonly string[];
+  for (const name of Object.keys(options))
+    if (!names.includes(name)) throw new InvalidArgumentError("the options", `must not have ${name}`);
+  for (const fault of FAULT_NAMES) {
+    const given = options[fault];
+    if (given !== undefined && !(given >= 0 && given <= 1))
+      throw new InvalidArgumentError(fault, "must be a probability from 0 to 1");
+  }
+  const only = process.env["PAWL_SEED"] ?? "";
+  const first = only === "" ? (options.firstSeed ?? 1) : Number(only);
+  const seeds = only === "" ? (options.seeds ?? 100) : 1;
+  if (!Number.isSafeInteger(first) || first < 0) throw new InvalidArgumentError("the seed", "must be a whole number");
+  checkCount(seeds, "the number of seeds", 1e9);
+  return Array.from({ length: seeds }, (_, index) => first + index);
 }
 
 interface SeedResult {
@@ -126,8 +140,13 @@ async function runSeed(
   } finally {
     ambient.end();
   }
-  if (failure === undefined && ambient.caught !== undefined)
-    failure = new BrokenPromiseError(`${ambient.caught}: simulated code must take time and chance from its process`);
+  if (failure === undefined && !world.hasRun)
+    failure = new BrokenPromiseError("nothing was simulated: the scenario must add processes and await world.finish()");
+  // What went wrong otherwise is likely to follow from it.
+  if (ambient.caught !== undefined)
+    failure = new BrokenPromiseError(`${ambient.caught}: simulated code must take time and chance from its process`, {
+      cause: failure,
+    });
   const { fingerprint, steps } = world.scheduler;
   return { failure, fingerprint, steps, struck: world.faults.struck, world };
 }

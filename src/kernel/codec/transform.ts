@@ -10,7 +10,7 @@
  * Leaves out: the algorithms and keys. A transform binds what it seals to the place, when moved text is to be found out.
  */
 
-import { InvalidArgumentError, PawlError, UnsupportedEncodingError } from "../errors.ts";
+import { InvalidArgumentError, InvalidValueError, PawlError, UnsupportedEncodingError } from "../errors.ts";
 import type { Codec, Place } from "./codec.ts";
 import { sealOf } from "./codec.ts";
 
@@ -32,10 +32,18 @@ export function transformed(inner: Codec, transform: Transform): Codec {
   }
   const seal = sealOf(transform.name);
   return {
-    encode: (value, at) => seal + transform.seal(inner.encode(value, at), at),
+    encode: (value, at) => seal + sealed(transform, inner.encode(value, at), at),
     decode: (text, at) =>
       inner.decode(text.startsWith(seal) ? opened(transform, text.slice(seal.length), at) : text, at),
   };
+}
+
+/** Joined to its name, anything would become text; a promise would be stored as its name. */
+function sealed(transform: Transform, text: string, at: Place): string {
+  const result: unknown = transform.seal(text, at);
+  if (typeof result === "string") return result;
+  const kind = result instanceof Promise ? "a promise" : typeof result;
+  throw new InvalidValueError("$", `the transform "${transform.name}" must give text at once, and gave ${kind}`);
 }
 
 /** A refusal of Pawl's own kind passes through: a transform may know better why it cannot open. */

@@ -8,6 +8,7 @@
 
 import { type Remedy, type StoreCode, StoreError } from "../../kernel/errors.ts";
 
+const ERROR = 1;
 const BUSY = 5;
 const LOCKED = 6;
 const READONLY = 8;
@@ -21,6 +22,7 @@ const CONSTRAINT = 19;
 const NOTADB = 26;
 
 const FAILURES: ReadonlyMap<number, readonly [StoreCode, Remedy, string]> = new Map([
+  [ERROR, ["store_unfit", "fail", "the database does not take Pawl's tables, or has others of their names"]],
   [BUSY, ["store_busy", "retry", "another process is writing"]],
   [LOCKED, ["store_busy", "retry", "another connection is writing"]],
   [READONLY, ["store_readonly", "fail", "the database cannot be written: check the rights of the file and its folder"]],
@@ -38,7 +40,7 @@ const FAILURES: ReadonlyMap<number, readonly [StoreCode, Remedy, string]> = new 
   [PROTOCOL, ["store_busy", "retry", "others are opening the database at the same moment"]],
   [TOOBIG, ["store_refused", "split", "a value is larger than SQLite can hold"]],
   [CONSTRAINT, ["store_refused", "split", "the database refused a row"]],
-  [NOTADB, ["store_corrupt", "fail", "the file is not an SQLite database"]],
+  [NOTADB, ["store_corrupt", "fail", "the file is not an SQLite database: check the path"]],
 ]);
 
 /** The error for the kernel, if it comes from SQLite; otherwise the error itself. */

@@ -11,7 +11,8 @@
  * Promises: G1 by `synchronous = full` in WAL mode; G19 through `failure.ts`.
  */
 
-import { DatabaseSync } from "node:sqlite";
+import { resolve } from "node:path";
+import type { DatabaseSync } from "node:sqlite";
 import type {
   Batch,
   DuePage,
@@ -55,14 +56,17 @@ const CACHE_KIB = 16 * 1024;
 export async function openSqlite(options: SqliteOptions): Promise<SqliteStore> {
   const { clock, chance } = options.ports;
   refuseOldSqlite();
+  // Loaded only now: a Node without it should hear the sentence above.
+  const { DatabaseSync } = await import("node:sqlite");
+  const path = resolve(options.path);
   const giveUpAtMs = clock.nowMs() + options.patienceMs;
   for (;;) {
     let db: DatabaseSync | undefined;
     try {
-      db = new DatabaseSync(options.path, { timeout: 0 });
+      db = new DatabaseSync(path, { timeout: 0 });
       configure(db, options.durability);
       migrate(db);
-      return new SqliteStore(db, options);
+      return new SqliteStore(db, { ...options, path });
     } catch (cause) {
       db?.close();
       const error = failure(cause, "before", options.path);
@@ -85,13 +89,13 @@ export function isFitSqlite(version: string): boolean {
 }
 
 function refuseOldSqlite(): void {
-  const version = process.versions["sqlite"] ?? "0";
-  if (isFitSqlite(version)) return;
-  throw new StoreError(
-    "store_unfit",
-    "fail",
-    `this Node has SQLite ${version}, which can lose commits when several processes write: use Node 22.22.3, 24.15 or newer`,
-  );
+  const version = process.versions["sqlite"];
+  if (version !== undefined && isFitSqlite(version)) return;
+  const trouble =
+    version === undefined
+      ? "this Node has no SQLite"
+      : `this Node has SQLite ${version}, which can lose commits when several processes write`;
+  throw new StoreError("store_unfit", "fail", `${trouble}: use Node 22.22.3, 24.15 or newer`);
 }
 
 function configure(db: DatabaseSync, durability: SqliteOptions["durability"]): void {

@@ -127,7 +127,7 @@ export interface Service<Request, Answer> {
   readonly handle: (request: Request) => Answer;
 }
 
-/** An outside service failed: with `data` nothing is known of what it did, unless it is `refused`. */
+/** An outside service failed. If it `refused`, it did nothing; otherwise nothing is known of what it did. */
 export class ServiceError extends Error {
   readonly refused: boolean;
 

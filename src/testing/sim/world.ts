@@ -75,6 +75,11 @@ export class World {
     return this.scheduler.nowMs;
   }
 
+  /** Whether there was anything to run, and it ran. @internal */
+  get hasRun(): boolean {
+    return this.#healedAtMs !== undefined && this.#programs.length > 0;
+  }
+
   /** When faults stopped striking. */
   get healedAtMs(): number | undefined {
     return this.#healedAtMs;
@@ -159,7 +164,8 @@ export class World {
     this.jumpStoreClock();
     const process = new Process(this, program.name, program.lives, NAMESPACE);
     program.process = process;
-    program.run(process).then(
+    // A program that is no async function has done all it does when it returns.
+    Promise.resolve(program.run(process)).then(
       () => {
         if (process.isAlive && !program.isService) program.hasEnded = true;
       },

@@ -35,9 +35,12 @@ for await (const { value } of name.watch({ abortSignal: AbortSignal.timeout(1) }
   if (seen === "stop") break;
 }
 
-const page = await pawl.slots.list<number>({ prefix: "visit", limit: 10, after: null });
-export const listed: readonly { name: string; value: number; version: number }[] = page.slots;
-export const next: string | null = page.next;
+let after: string | null = null;
+do {
+  const page = await pawl.slots.list({ prefix: "visit", limit: 10, after });
+  const listed: readonly { name: string; value: unknown; version: number }[] = page.slots;
+  after = listed.length === 0 ? null : page.next;
+} while (after !== null);
 
 export const count: number = await pawl.transact(
   (tx) => {
