@@ -7,7 +7,17 @@
  */
 
 import { spawn, spawnSync } from "node:child_process";
-import { appendFileSync, closeSync, mkdtempSync, openSync, readdirSync, rmSync, writeSync } from "node:fs";
+import {
+  appendFileSync,
+  closeSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
@@ -70,18 +80,18 @@ describe("the demonstration", () => {
     const temp = mkdtempSync(join(folder, "tmp-"));
     const child = spawn(process.execPath, [...flags, join(demo, "main.ts")], {
       env: { ...process.env, TMPDIR: temp, TEMP: temp, TMP: temp },
-      // Closes when the last process that has it has ended, the demonstration's own children included.
-      stdio: ["ignore", "pipe", "pipe"],
+      stdio: ["ignore", "pipe", "inherit"],
     });
     let said = "";
     child.stdout.on("data", (chunk: Buffer) => {
       said += chunk;
     });
-    await expect.poll(() => readdirSync(temp).length, { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => [readdirSync(temp).length, processesOn(temp)], { timeout: 10_000 }).toEqual([1, 6]);
     await new Promise((resolve) => setTimeout(resolve, 2_000));
     child.kill("SIGINT");
     const code = await new Promise((resolve) => child.once("close", resolve));
     expect({ code, left: readdirSync(temp) }).toEqual({ code: 130, left: [] });
+    await expect.poll(() => processesOn(temp), { timeout: 5_000 }).toBe(0);
     expect(said).toMatch(/^Stopped; nothing was left behind\.$/m);
   });
 
@@ -91,6 +101,24 @@ describe("the demonstration", () => {
     expect(runDemo(["--help"])).toMatchObject({ status: 0, stdout: expect.stringContaining("--keep") });
   });
 });
+
+/** How many processes were started with something in this folder; one that has ended has no command line any more. */
+function processesOn(folder: string): number {
+  const commands = existsSync("/proc/self/cmdline")
+    ? readdirSync("/proc")
+        .filter((name) => /^\d+$/.test(name))
+        .map(commandOf)
+    : spawnSync("ps", ["-A", "-ww", "-o", "args="], { encoding: "utf8" }).stdout.split("\n");
+  return commands.filter((command) => command.includes(folder)).length;
+}
+
+function commandOf(pid: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  } catch {
+    return "";
+  }
+}
 
 /** The number at the end of a line, after this label. */
 const numberAfter = (text: string, label: string): number =>

@@ -62,6 +62,8 @@ export class Faults {
   readonly mix: FaultCounts;
   readonly struck: FaultCounts = noFaults();
   #healed = false;
+  /** Told of every fault that strikes, where a trace is kept. */
+  told: ((fault: Fault) => void) | undefined;
 
   constructor(random: Random, fixed: Partial<FaultCounts>) {
     this.#random = random;
@@ -76,6 +78,7 @@ export class Faults {
   strikes(name: Fault): boolean {
     if (this.#healed || !this.#random.chance(this.mix[name])) return false;
     this.struck[name] += 1;
+    this.told?.(name);
     return true;
   }
 

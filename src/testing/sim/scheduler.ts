@@ -47,12 +47,12 @@ export class Scheduler {
   steps = 0;
   /** The last of what happened, kept if asked for. */
   readonly trace: string[] = [];
-  readonly #keepTrace: boolean;
+  readonly keepsTrace: boolean;
 
   constructor(random: Random, faults: Faults, options: { readonly keepTrace: boolean }) {
     this.#random = random;
     this.#faults = faults;
-    this.#keepTrace = options.keepTrace;
+    this.keepsTrace = options.keepTrace;
   }
 
   /** The world's own time, in milliseconds since the simulation began. */
@@ -82,7 +82,7 @@ export class Scheduler {
   }
 
   note(what: string): void {
-    if (this.#keepTrace) this.trace.push(`${String(Math.round(this.#nowMs)).padStart(9)} ms  ${what}`);
+    if (this.keepsTrace) this.trace.push(`${String(Math.round(this.#nowMs)).padStart(9)} ms  ${what}`);
   }
 
   /** Runs until `done`, or until nothing is left to happen; answers whether it was done. */
@@ -109,6 +109,8 @@ export class Scheduler {
     const timer = this.#timers.shift() as Timer;
     this.#nowMs = Math.max(this.#nowMs, timer.atMs);
     this.#mark("timer", timer.order);
+    // What the timer lets happen has a line of its own.
+    if (this.keepsTrace) this.trace.pop();
     timer.go();
   }
 
@@ -134,6 +136,6 @@ export class Scheduler {
     let hash = this.#hash ^ choice;
     for (let i = 0; i < label.length; i++) hash = Math.imul(hash ^ label.charCodeAt(i), 0x01000193);
     this.#hash = hash;
-    if (this.#keepTrace) this.note(label);
+    if (this.keepsTrace) this.note(label);
   }
 }

@@ -149,6 +149,10 @@ export class SimulatedStore implements Store {
           transaction.isOver = true;
           this.#release(transaction);
         });
+      if (this.#world.scheduler.keepsTrace)
+        this.#world.note(
+          `  decided: ${verdict.puts.map(({ row }) => `${row.space} ${row.key} v${row.version}`).join(", ")}`,
+        );
       return verdict.puts;
     } catch (error) {
       this.#release(transaction);

@@ -8,7 +8,7 @@
 import { StoreError } from "../../kernel/errors.ts";
 import type { Ports } from "../../kernel/ports.ts";
 import { type Pawl, pawlOn } from "../../open.ts";
-import { type FaultCounts, Faults } from "./faults.ts";
+import { type Fault, type FaultCounts, Faults } from "./faults.ts";
 import { Process, type Service } from "./process.ts";
 import { Random } from "./random.ts";
 import { Scheduler } from "./scheduler.ts";
@@ -65,6 +65,7 @@ export class World {
     this.random = new Random(seed);
     this.faults = new Faults(this.random, options.fixed);
     this.scheduler = new Scheduler(this.random, this.faults, options);
+    if (options.keepTrace) this.faults.told = (fault) => this.#noteFault(fault);
     this.database = new SimulatedDatabase(() => this.scheduler.nowMs);
     this.#limits = options.limits;
     this.rehearses = this.random.chance(0.5);
@@ -140,6 +141,11 @@ export class World {
   /** Fails the simulation if the condition does not hold. */
   check(condition: boolean, message: string): void {
     if (!condition) throw new BrokenPromiseError(message);
+  }
+
+  /** Timers that go first are seen by the times in the trace; a line for each would hide the rest. */
+  #noteFault(fault: Fault): void {
+    if (fault !== "overtake") this.note(`  fault: ${fault}`);
   }
 
   /** Adds a line to the trace that is printed when the seed fails. */
