@@ -4,12 +4,15 @@
 
 import type { Measure, Report, Result, Target, Unit } from "./result.ts";
 
-const HEAD = ["", "case", "beside", "", "ours", "", "ratio", "of best", "target", ""];
+const HEAD = ["", "case", "beside", "", "ours", "", "ratio", "of best"];
 
 export function drawTable(report: Report): string {
   const { machine } = report;
+  const heads = report.results.some(({ target }) => target !== null) ? [...HEAD, "target", ""] : HEAD;
   const lines = report.results.map(cells);
-  const widths = HEAD.map((head, column) => Math.max(...[HEAD, ...lines].map((line) => (line[column] ?? head).length)));
+  const widths = heads.map((head, column) =>
+    Math.max(...[heads, ...lines].map((line) => (line[column] ?? head).length)),
+  );
   const draw = (line: readonly string[]) =>
     line
       .map((cell, column) =>
@@ -24,7 +27,7 @@ export function drawTable(report: Report): string {
     `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGiB} GiB, ${machine.platform}, ${machine.fileSystem}, ` +
       `sync ${machine.syncMs.toFixed(2)} ms, Node ${machine.node}, SQLite ${machine.sqlite}`,
     "",
-    draw(HEAD),
+    draw(heads),
     ...lines.map(draw),
     "",
     "Medians, and the ratio of the best rounds. The least and the most of the rounds:",

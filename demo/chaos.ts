@@ -6,7 +6,7 @@
  */
 
 import type { Place } from "./crew.ts";
-import { countOf } from "./picture.ts";
+import { amid, countOf } from "./picture.ts";
 import { LEASE_MS } from "./shop.ts";
 
 /** A worker's place, with what its process has in hand. */
@@ -82,7 +82,7 @@ export class Chaos {
     const victim = anyOf(working.filter(({ inHand }) => inHand.length > 0)) ?? anyOf(working);
     if (victim === undefined) return;
     const { place, inHand } = victim;
-    this.#options.tell("killed", `${place.name} (pid ${place.pid}) in the middle of ${countOf(inHand.length)}`);
+    this.#options.tell("killed", `${place.name} (pid ${place.pid}) ${amid(inHand.length)}`);
     place.kill();
   }
 

@@ -38,13 +38,18 @@ async function main(): Promise<number> {
   const database = resolve(options.db ?? join(folder ?? "", "shop.db"));
   const show = new Show({ database, seconds: options.seconds });
   let isKept = options.db !== undefined || options.keep;
-  // Runs whatever ends the program, an error and Ctrl-C included.
-  process.once("exit", () => {
+  const tidyUp = () => {
     show.end();
     if (folder !== undefined && !isKept) rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
-  });
+  };
+  // Runs whatever ends the program, an error included.
+  process.once("exit", tidyUp);
   for (const [signal, code] of Object.entries({ SIGINT: 130, SIGTERM: 143, SIGHUP: 129 }))
-    process.once(signal, () => process.exit(code));
+    process.once(signal, () => {
+      tidyUp();
+      console.log(isKept ? `Stopped; the database is kept: ${database}` : "Stopped; nothing was left behind.");
+      process.exit(code);
+    });
   await show.run();
   const isRight = audit(database) && show.accidents.length === 0;
   // What went wrong is worth looking at.

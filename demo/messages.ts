@@ -8,7 +8,6 @@ export type FromWorker =
   | { readonly is: "ready" }
   | { readonly is: "in hand"; readonly orders: readonly string[] }
   | { readonly is: "taken over"; readonly order: string }
-  | { readonly is: "charged"; readonly order: string }
   | { readonly is: "refused"; readonly order: string }
   | { readonly is: "freezing" };
 

@@ -1,8 +1,10 @@
 /**
  * The live picture: what is going on, as lines. Pure: a scene and a size in, styled lines out.
  *
- * The numbers are read from the database and the ledgers each time; only what the processes do at the moment, and the list
- * of what happened last, come from what they tell.
+ * The numbers are read from the database and the ledgers each time, those of each process too, so that they add up; only
+ * what the processes do at the moment, and the list of what happened last, come from what they tell.
+ *
+ * Promises: however small the terminal is, the proof is in it.
  */
 
 import type { PlaceState } from "./crew.ts";
@@ -16,8 +18,8 @@ export interface ProcessView {
   readonly killCount: number;
   /** What it has in hand; null for a process that has nothing in hand ever. */
   readonly inHand: readonly string[] | null;
-  /** What it has done so far, such as "charged 12". */
-  readonly done: readonly [what: string, times: number];
+  /** What it does with orders; how many it has done so far is in the tally. */
+  readonly does: "took in" | "charged";
 }
 
 export type Happening = "killed" | "frozen" | "took over" | "refused" | "awake";
@@ -53,26 +55,28 @@ const NEWS_STYLE: Record<Happening, Style> = {
 
 export function drawPicture(scene: Scene, size: { readonly width: number; readonly height: number }): readonly Line[] {
   const width = Math.min(size.width, WIDEST) - 2;
-  const top: readonly Line[] = [
-    titleLine(scene, width),
-    [["  "], [introOf(scene), "dim"]],
-    [],
-    barLine(scene, width),
-    [],
-    ...scene.processes.map((each) => processLine(each, width)),
-    [],
-    ...counterLines(scene, width),
-    [],
-    proofLine(scene.tally),
-  ];
-  const room = Math.min(MOST_NEWS, size.height - top.length - 1);
-  return room < 1 ? top : [...top, [], ...scene.news.slice(-room).map(newsLine)];
+  const head: readonly Line[] = [titleLine(scene, width), [["  "], [introOf(scene), "dim"]], [], barLine(scene, width)];
+  const counters: readonly Line[] = [[], ...counterLines(scene, width), []];
+  const proof = proofLine(scene.tally, width);
+  // Where not all of it fits, the news goes first, then the processes, then whatever is just above the proof.
+  const room = size.height - head.length - counters.length - 1;
+  const processes = belowGap(
+    scene.processes.map((each) => processLine(each, scene.tally, width)),
+    room,
+  );
+  const news = belowGap(scene.news.slice(-MOST_NEWS).map(newsLine), room - processes.length);
+  return [...[...head, ...processes, ...counters].slice(0, size.height - 1), proof, ...news];
+}
+
+/** An empty line and the last of these that fit below it. */
+function belowGap(lines: readonly Line[], room: number): readonly Line[] {
+  return room < 2 ? [] : [[], ...lines.slice(1 - room)];
 }
 
 /** What is left of it in the end. */
 export function drawEnd(scene: Scene): readonly Line[] {
   const width = WIDEST - 20;
-  return [[], barLine(scene, width), [], ...counterLines(scene, width), [], proofLine(scene.tally), []];
+  return [[], barLine(scene, width), [], ...counterLines(scene, width), [], proofLine(scene.tally, width), []];
 }
 
 /** The same in one line, for output that is no terminal. */
@@ -101,7 +105,7 @@ function titleLine({ elapsedMs, lengthMs }: Scene, width: number): Line {
 function introOf({ elapsedMs, orderCount, processes, calm }: Scene): string {
   if (processes.some(({ state }) => state === "starting") && elapsedMs === 0) return "The processes are starting.";
   if (calm) return "The killing is over, and what it left behind is being finished.";
-  return `${count(orderCount)} orders, one SQLite file, ${processes.length} processes, one killed (-9) every second.`;
+  return `${count(orderCount)} orders, one SQLite file, ${processes.length} processes, a kill -9 every second.`;
 }
 
 function barLine({ tally, orderCount }: Scene, width: number): Line {
@@ -119,9 +123,10 @@ function barLine({ tally, orderCount }: Scene, width: number): Line {
   ];
 }
 
-function processLine({ name, pid, state, killCount, inHand, done: [what, times] }: ProcessView, width: number): Line {
+function processLine(view: ProcessView, { doneBy }: Tally, width: number): Line {
+  const { name, pid, state, killCount, inHand, does } = view;
   const isUp = state !== "killed" && state !== "gone";
-  const counts = `${what} ${count(times).padStart(5)}   killed ${String(killCount).padStart(2)}`;
+  const counts = `${does} ${count(doneBy.get(name) ?? 0).padStart(5)}   killed ${String(killCount).padStart(2)}`;
   const [said, style] = doing(state, inHand);
   const saidWidth = width - 2 - 10 - 9 - counts.length - 1;
   return [
@@ -169,18 +174,20 @@ function counterLines({ tally, processes }: Scene, width: number): readonly Line
   ]);
 }
 
-function proofLine({ lost, twice, balanceCents, expectedCents }: Tally): Line {
+function proofLine({ lost, twice, balanceCents, expectedCents }: Tally, width: number): Line {
   const isRight = balanceCents === expectedCents;
+  const losses = ` lost ${lost} `;
+  const repeats = ` charged twice ${twice} `;
+  const balance = ` balance ${money(balanceCents)} ${isRight ? "=" : "≠"} ${money(expectedCents)} `;
+  const expected = "expected ";
+  const isWide = losses.length + repeats.length + balance.length + expected.length + 6 <= width;
   return [
     ["  "],
-    [` lost ${lost} `, lost === 0 ? "good" : "bad"],
+    [losses, lost === 0 ? "good" : "bad"],
     ["  "],
-    [` charged twice ${twice} `, twice === 0 ? "good" : "bad"],
+    [repeats, twice === 0 ? "good" : "bad"],
     ["  "],
-    [
-      ` balance ${money(balanceCents)} ${isRight ? "=" : "≠"} ${money(expectedCents)} expected `,
-      isRight ? "good" : "bad",
-    ],
+    [isWide ? balance + expected : balance, isRight ? "good" : "bad"],
   ];
 }
 
@@ -190,6 +197,10 @@ function newsLine({ atMs, what, sentence }: News): Line {
 
 const killsOf = (processes: readonly ProcessView[]): number =>
   processes.reduce((total, { killCount }) => total + killCount, 0);
+
+/** In the middle of what a process was that had so many orders in hand. */
+export const amid = (orders: number): string =>
+  orders === 0 ? "while it was idle" : `in the middle of ${countOf(orders)}`;
 
 export const countOf = (orders: number): string => (orders === 1 ? "1 order" : `${orders} orders`);
 

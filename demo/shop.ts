@@ -30,14 +30,14 @@ const orderAt = (id: string): Address => address("order", id);
 export const balanceOf = (pawl: Pawl): Slot<number, never> => pawl.slot<number>("balance", { initial: 0 });
 
 /** Takes the order in; answers whether it is new. */
-export function placeOrder(pawl: Pawl, { id, cents }: Order): Promise<boolean> {
+export function placeOrder(pawl: Pawl, { id, cents }: Order, by: string): Promise<boolean> {
   const at = orderAt(id);
   return pawl.kernel.transact(
     (tx) => {
       const order = tx.record(at);
       if (order.exists) return false;
       order.write({ value: { cents }, kind: ORDER_KIND, status: "placed", dueMs: tx.nowMs });
-      order.append("placed", { cents });
+      order.append("placed", { cents, by });
       return true;
     },
     [at],

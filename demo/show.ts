@@ -37,12 +37,6 @@ const NEWS_KEPT = 20;
 interface WorkerSeat {
   readonly place: Place<FromWorker>;
   inHand: readonly string[];
-  charged: number;
-}
-
-interface WebSeat {
-  readonly place: Place<FromWeb>;
-  placed: number;
 }
 
 export class Show {
@@ -51,7 +45,7 @@ export class Show {
   readonly #orderCount: number;
   readonly #screen = isScreen(process.stdout) ? new Screen(process.stdout) : undefined;
   readonly #workers: WorkerSeat[] = [];
-  readonly #webs: WebSeat[] = [];
+  readonly #webs: Place<FromWeb>[] = [];
   readonly #news: News[] = [];
   #startMs: number | undefined;
   #chaos: Chaos | undefined;
@@ -89,7 +83,7 @@ export class Show {
     this.#startMs = performance.now();
     this.#chaos = new Chaos({
       workers: this.#workers,
-      webs: this.#webs.map(({ place }) => place),
+      webs: this.#webs,
       lengthMs: 1000 * CHAOS_SHARE * this.#seconds,
       tell: (what, sentence) => this.#tell(what, sentence),
     });
@@ -97,7 +91,7 @@ export class Show {
       ledger: join(ledgers, PROVIDER_LEDGER),
       doorCount: WEBS,
       deliver: (door, order) => {
-        const place = this.#webs[door]?.place;
+        const place = this.#webs[door];
         if (place?.state !== "working") return false;
         place.tell({ is: "order", ...order });
         return true;
@@ -136,7 +130,6 @@ export class Show {
     const name = `worker ${number}`;
     const seat: WorkerSeat = {
       inHand: [],
-      charged: 0,
       place: new Place<FromWorker>({
         name,
         script: "worker.ts",
@@ -150,9 +143,6 @@ export class Show {
               break;
             case "in hand":
               seat.inHand = message.orders;
-              break;
-            case "charged":
-              seat.charged += 1;
               break;
             case "taken over":
               this.#chaos?.tookOver(message.order);
@@ -171,21 +161,18 @@ export class Show {
     return seat;
   }
 
-  #startWeb(door: number): WebSeat {
-    const seat: WebSeat = {
-      placed: 0,
-      place: new Place<FromWeb>({
-        name: `web ${door + 1}`,
-        script: "web.ts",
-        args: () => [this.#database],
-        hear: (message) => {
-          if (message.is === "ready") seat.place.is("working");
-          else if (message.isNew) seat.placed += 1;
-          this.#provider?.hear(door, message);
-        },
-      }),
-    };
-    return seat;
+  #startWeb(door: number): Place<FromWeb> {
+    const name = `web ${door + 1}`;
+    const place = new Place<FromWeb>({
+      name,
+      script: "web.ts",
+      args: () => [this.#database, name],
+      hear: (message) => {
+        if (message.is === "ready") place.is("working");
+        this.#provider?.hear(door, message);
+      },
+    });
+    return place;
   }
 
   #tell(what: Happening, sentence: string): void {
@@ -209,8 +196,8 @@ export class Show {
       orderCount: this.#orderCount,
       tally,
       processes: [
-        ...this.#webs.map(({ place, placed }) => viewOf(place, null, ["took in", placed])),
-        ...this.#workers.map(({ place, inHand, charged }) => viewOf(place, inHand, ["charged", charged])),
+        ...this.#webs.map((place) => viewOf(place, null, "took in")),
+        ...this.#workers.map(({ place, inHand }) => viewOf(place, inHand, "charged")),
       ],
       news: this.#news,
       calm: this.#chaos?.isOver === true,
@@ -222,7 +209,7 @@ export class Show {
   }
 
   #places(): readonly Place<never>[] {
-    return [...this.#workers, ...this.#webs].map(({ place }) => place);
+    return [...this.#workers.map(({ place }) => place), ...this.#webs];
   }
 
   /** At once, for the end of the program. */
@@ -232,7 +219,10 @@ export class Show {
   }
 }
 
-function viewOf(place: Place<never>, inHand: readonly string[] | null, done: readonly [string, number]): ProcessView {
-  const { name, pid, state, killCount } = place;
-  return { name, pid, state, killCount, inHand, done };
+function viewOf(
+  { name, pid, state, killCount }: Place<never>,
+  inHand: ProcessView["inHand"],
+  does: ProcessView["does"],
+): ProcessView {
+  return { name, pid, state, killCount, inHand, does };
 }

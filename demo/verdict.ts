@@ -11,6 +11,8 @@ export interface Tally {
   readonly ordered: number;
   readonly placed: number;
   readonly charged: number;
+  /** How many orders each web process has taken in and each worker has charged, by its name, whichever process bore it. */
+  readonly doneBy: ReadonlyMap<string, number>;
   readonly waiting: number;
   readonly inHand: number;
   readonly takenOver: number;
@@ -33,6 +35,7 @@ export function tallyOf(evidence: Evidence): Tally {
     ordered: evidence.ordered.size,
     placed: placed.size,
     charged: charges.size,
+    doneBy: doneBy(evidence.log),
     waiting: evidence.openCount - evidence.heldCount,
     inHand: evidence.heldCount,
     takenOver: linesIn(started) - started.size,
@@ -120,6 +123,17 @@ export function hardestStory(log: readonly LogLine[]): readonly LogLine[] {
   const started = [...byOrder(log, "started")].sort(([, a], [, b]) => b.length - a.length);
   const hardest = started[0]?.[0];
   return log.filter(({ order }) => order === hardest);
+}
+
+/** The log names a process as "worker 3 (pid 12)"; its successors have the same name and another pid. */
+function doneBy(log: readonly LogLine[]): ReadonlyMap<string, number> {
+  const done = new Map<string, number>();
+  for (const { name, by } of log) {
+    if (by === null || !(name === "placed" || name === "charged")) continue;
+    const who = by.replace(/ \(pid \d+\)$/, "");
+    done.set(who, (done.get(who) ?? 0) + 1);
+  }
+  return done;
 }
 
 /** Orders that were confirmed to the provider and were never placed. */

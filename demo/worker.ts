@@ -55,6 +55,7 @@ async function work(held: Held): Promise<void> {
   } catch (error) {
     if (!(error instanceof FencedError)) throw error;
     note("refused", held);
+    tellParent({ is: "refused", order });
   } finally {
     letGo(order);
   }
@@ -62,7 +63,6 @@ async function work(held: Held): Promise<void> {
 
 function note(what: "charged" | "refused", held: Held): void {
   appendFileSync(ledger, `${what} ${held.at.key} ${held.fence}\n`);
-  tellParent({ is: what, order: held.at.key });
 }
 
 function take(order: string): void {
