@@ -95,11 +95,16 @@ function plain(options: unknown): object {
 
 const STORE_METHODS = ["settle", "commit", "read", "list", "entries", "due", "sweep", "watch", "close"] as const;
 
+/** A store is one writer: two kernels on it would take each other's commits for their own. */
+const taken = new WeakSet<Store>();
+
 function checkStore(store: Store): Store {
   const isStore =
     typeof store === "object" && store !== null && STORE_METHODS.every((name) => typeof store[name] === "function");
   if (!isStore || !Number.isInteger(store.lanes) || store.lanes < 1)
     throw new InvalidArgumentError("the store", "must be a path, or a store with its methods and at least one lane");
+  if (taken.has(store)) throw new InvalidArgumentError("the store", "must not be opened twice: connect another");
+  taken.add(store);
   return store;
 }
 

@@ -136,6 +136,8 @@ export class Batcher {
     const passed: Submission[] = [];
     // With lanes to spare, holders do not wait for the round trip of the locked path.
     const apart = this.#lanes.length > 1;
+    const { flying } = this.#air;
+    const reserved = new Set<string>();
     let index = 0;
     for (; index < this.#queue.length && taken.length < MAX_DECISIONS; index++) {
       const submission = this.#queue[index] as Submission;
@@ -143,17 +145,15 @@ export class Batcher {
       const fits =
         first === undefined ||
         (!first.alone && !submission.alone && (!apart || (first.held === null) === (submission.held === null)));
-      // A decision that must wait for its records lets those behind it pass: they touch others, or wait as well.
-      if (fits && !this.#isFlying(submission)) taken.push(submission);
-      else passed.push(submission);
+      // A decision that must wait for its records lets those behind it pass that touch others; its own are kept for it.
+      if (fits && !isAnyOf(submission, flying) && !isAnyOf(submission, reserved)) taken.push(submission);
+      else {
+        passed.push(submission);
+        if (apart) for (const at of submission.keys) reserved.add(at.text);
+      }
     }
     this.#queue = passed.concat(this.#queue.slice(index));
     return taken;
-  }
-
-  #isFlying({ keys }: Submission): boolean {
-    const { flying } = this.#air;
-    return flying !== null && flying.size > 0 && keys.some((at) => flying.has(at.text));
   }
 
   async #fly(lane: Lane, flight: Flight): Promise<void> {
@@ -252,7 +252,7 @@ export class Batcher {
       }
       await pause(this.#ports.clock, this.#backoff(lane));
     }
-    if (lane.sequence >= sequence) this.#landed(flight, undefined);
+    if (flight.isDecided && lane.sequence >= sequence) this.#landed(flight, undefined);
     else {
       const reason = new StoreError("store_unreachable", "retry", "the commit did not reach the store", {
         cause: error,
@@ -282,4 +282,8 @@ export class Batcher {
     lane.failures += 1;
     return Math.min(50, 1.6 ** Math.min(lane.failures, 12)) * (0.25 + this.#ports.chance.random());
   }
+}
+
+function isAnyOf({ keys }: Submission, texts: ReadonlySet<string> | null): boolean {
+  return texts !== null && texts.size > 0 && keys.some((at) => texts.has(at.text));
 }

@@ -54,6 +54,8 @@ export class Flight {
   #pending: readonly Submission[];
   #fenceFloor = 0;
   puts: readonly Put[] = [];
+  /** What is to be written is known; before that, nothing can have been. */
+  isDecided = false;
   /** Decisions to submit once more. */
   again: Submission[] = [];
 
@@ -134,6 +136,7 @@ export class Flight {
       if (put !== undefined) puts.push(put);
     }
     this.puts = puts;
+    this.isDecided = true;
     return { puts };
   }
 

@@ -39,7 +39,8 @@ export class Kernel {
   readonly #patienceMs: number;
   readonly #bells = new Set<Bell>();
   #unwatch: (() => void) | undefined;
-  #deletions = 0;
+  /** The first commit sweeps, for those who never delete that many. */
+  #deletions = SWEEP_EVERY;
   #closed: Promise<void> | undefined;
 
   constructor(store: Store, ports: Ports, options: KernelOptions) {

@@ -57,9 +57,27 @@ const TRACE_LINES = 60;
 
 export async function simulate(name: string, options: SimulateOptions, scenario: Scenario): Promise<SimulationReport> {
   checkFunction(scenario, "the scenario");
+  const seeds = chosenSeeds(options);
+  if (isRunning) throw new InvalidArgumentError("simulate", "must not be called while another simulation runs");
+  isRunning = true;
+  try {
+    return await simulateAll(name, options, scenario, seeds);
+  } finally {
+    isRunning = false;
+  }
+}
+
+/** Simulations replace globals while they run, so they run one after another. */
+let isRunning = false;
+
+async function simulateAll(
+  name: string,
+  options: SimulateOptions,
+  scenario: Scenario,
+  seeds: readonly number[],
+): Promise<SimulationReport> {
   const struck = noFaults();
   let portCalls = 0;
-  const seeds = chosenSeeds(options);
   for (const seed of seeds) {
     const first = await runSeed(seed, options, scenario, false);
     const second = first.failure === undefined ? await runSeed(seed, options, scenario, false) : first;
@@ -140,6 +158,7 @@ async function runSeed(
   } finally {
     ambient.end();
   }
+  failure ??= world.failure;
   if (failure === undefined && !world.hasRun)
     failure = new BrokenPromiseError("nothing was simulated: the scenario must add processes and await world.finish()");
   // What went wrong otherwise is likely to follow from it.

@@ -109,7 +109,7 @@ export const bugs: readonly Bug[] = [
   {
     name: "a lost reply is taken for a yes",
     caughtBy: transfers.name,
-    edits: [{ file: BATCHER, from: "if (lane.sequence >= sequence)", to: "if (lane.sequence >= 0)" }],
+    edits: [{ file: BATCHER, from: "if (flight.isDecided && lane.sequence >= sequence)", to: "if (flight.isDecided)" }],
   },
   {
     name: "a commit that was given up arrives after all",
@@ -190,6 +190,17 @@ export const bugs: readonly Bug[] = [
         file: DECISION,
         from: '  if (run.isUnchecked(outcome)) return { is: "void", wanted: "lock" };\n',
         to: "",
+      },
+    ],
+  },
+  {
+    name: "an unknown outcome is told as a definite no",
+    caughtBy: registers.name,
+    edits: [
+      {
+        file: BATCHER,
+        from: 'new StoreError("outcome_unknown", "settle", error.message, { cause: error })',
+        to: 'new StoreError("store_unreachable", "retry", error.message, { cause: error })',
       },
     ],
   },

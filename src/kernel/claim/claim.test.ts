@@ -380,3 +380,45 @@ describe("waking", () => {
     expect(await rowOf(kernel, job)).toMatchObject({ value: null, wakes: 0 });
   });
 });
+
+describe("what the holder's process remembers of the record", () => {
+  test("is no ground for a refusal once another has changed it", async () => {
+    const { kernel, other } = await due();
+    const held = await claimOne(kernel);
+    await other.transact((tx) => tx.record(job).write({ value: 7 }), [job]);
+    const answer = held.commit((record) => {
+      const seen = record.value;
+      record.write({ value: 8 });
+      if (seen !== 7) throw new Error("decided on what was there before");
+      return seen;
+    });
+    expect(await answer).toBe(7);
+    expect((await rowOf(kernel, job)).value).toBe("8");
+  });
+
+  test("does not hide a wake-up that came after the look", async () => {
+    const { kernel, other } = await due();
+    const held = await claimOne(kernel);
+    await other.transact((tx) => wake(tx, job), [job]);
+    await held.look(() => {});
+    await other.transact((tx) => wake(tx, job), [job]);
+    await held.commit(count);
+    expect(await held.rest(() => null)).toBe("woken");
+    await held.look(() => {});
+    expect(await held.rest(() => null)).toBe("rested");
+  });
+
+  test("a claim that waits for a locked row keeps none of the others waiting", async () => {
+    const { kernel } = await due();
+    const seen: string[] = [];
+    const { held } = await claimDue(kernel, {
+      kinds: ["job"],
+      by: "ann",
+      leaseMs: 1_000,
+      limit: 10,
+      granted: (one) => seen.push(one.at.key),
+    });
+    expect(seen).toEqual(held.map((one) => one.at.key));
+    expect(seen).toEqual(["one"]);
+  });
+});

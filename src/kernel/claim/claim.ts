@@ -19,6 +19,8 @@ export interface ClaimOptions {
   readonly by: string;
   readonly leaseMs: number;
   readonly limit: number;
+  /** Told of each as soon as it is had, while others may still be waited for. */
+  readonly granted?: (held: Held) => void;
 }
 
 export interface ClaimResult {
@@ -37,13 +39,17 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   checkCount(limit, "the limit");
   const leaseMs = checkLease(options.leaseMs, "the lease");
   const page = await kernel.due({ kinds, limit });
-  const claims = page.keys.map(({ space, key }) => {
+  const claims = page.keys.map(async ({ space, key }) => {
     const at = address(space, key);
-    return kernel.transact((tx) => claim(tx, at, { by, leaseMs }), [at]);
+    const row = await kernel.transact((tx) => claim(tx, at, { by, leaseMs }), [at]);
+    if (row === undefined) return undefined;
+    const held = new Held(kernel, row);
+    options.granted?.(held);
+    return held;
   });
   const answers = await Promise.allSettled(claims);
   const held = answers.flatMap((answer) =>
-    answer.status === "fulfilled" && answer.value !== undefined ? [new Held(kernel, answer.value)] : [],
+    answer.status === "fulfilled" && answer.value !== undefined ? [answer.value] : [],
   );
   // A store that refused every single claim has something to say.
   const refusal = answers.find((answer) => answer.status === "rejected");

@@ -10,8 +10,8 @@
  */
 
 import { checkCount, checkDuration, checkId, checkLease } from "../check.ts";
-import { FencedError, LeaseUncertainError } from "../errors.ts";
-import type { Kernel } from "../kernel.ts";
+import { ClosedError, FencedError, LeaseUncertainError } from "../errors.ts";
+import type { Bell, Kernel } from "../kernel.ts";
 import { pause } from "../ports.ts";
 import { claimDue, type Held } from "./claim.ts";
 
@@ -29,9 +29,6 @@ export interface WorkerOptions {
   readonly failed?: (error: unknown) => void;
 }
 
-/** Renewals go in groups, so that a worker with thousands of records does not fill a whole batch with them. */
-const RENEW_AT_ONCE = 200;
-
 const RETRY_MS = { first: 100, longest: 60_000 };
 
 /** One record being worked on. */
@@ -39,6 +36,8 @@ interface Hold {
   readonly abort: AbortController;
   /** Takes back the alarm for the end of the lease. */
   disarm: () => void;
+  /** Takes back the next renewal. */
+  rest: () => void;
 }
 
 /** Starts a worker; it works until `stop`. */
@@ -66,7 +65,7 @@ export class Worker {
       concurrency: checkCount(options.concurrency ?? 10, "the concurrency"),
       pollMs: checkDuration(options.pollMs ?? 5_000, "the poll"),
     };
-    this.#ended = Promise.all([this.#claimLoop(), this.#renewLoop()]);
+    this.#ended = this.#claimLoop();
   }
 
   /** Takes no more, and waits for what is being worked on. */
@@ -87,7 +86,7 @@ export class Worker {
   async #claimLoop(): Promise<void> {
     const { kinds, by, leaseMs, concurrency, pollMs } = this.#options;
     const { clock, chance } = this.#kernel.ports;
-    const unlisten = this.#kernel.listen((puts) => {
+    const unlisten = this.#listen((puts) => {
       const isOurs = puts?.some(({ row }) => row.holder === null && row.kind !== null && kinds.includes(row.kind));
       if (isOurs ?? true) this.#wakeUp();
     });
@@ -99,14 +98,16 @@ export class Worker {
       if (free > 0) {
         try {
           const startedMs = clock.nowMs();
-          const { held, nextInMs, isFull } = await claimDue(this.#kernel, { kinds, by, leaseMs, limit: free });
-          for (const one of held) void this.#work(one, startedMs + leaseMs);
+          const granted = (held: Held) => void this.#work(held, startedMs + leaseMs);
+          const { held, nextInMs, isFull } = await claimDue(this.#kernel, { kinds, by, leaseMs, limit: free, granted });
           if (held.length > 0) continue;
           // Others were faster with all of them, and there may be more: look again, a little out of step.
           if (isFull) waitMs = 1 + 10 * chance.random();
           else if (nextInMs !== null) waitMs = Math.min(waitMs, Math.max(1, nextInMs));
         } catch (error) {
           this.#failed(error);
+          // Nothing comes after the end of the handle.
+          if (error instanceof ClosedError) break;
         }
       }
       await pause(clock, waitMs, this.#nudge.signal);
@@ -116,19 +117,31 @@ export class Worker {
     else await new Promise((resolve) => this.#idle.signal.addEventListener("abort", resolve));
   }
 
+  /** A handle that is closed already has no bell; the first look says so. */
+  #listen(bell: Bell): () => void {
+    try {
+      return this.#kernel.listen(bell);
+    } catch (error) {
+      if (error instanceof ClosedError) return () => {};
+      throw error;
+    }
+  }
+
   async #work(held: Held, safeUntilMs: number): Promise<void> {
-    const hold: Hold = { abort: new AbortController(), disarm: () => {} };
+    const hold: Hold = { abort: new AbortController(), disarm: () => {}, rest: () => {} };
     this.#working.set(held, hold);
     this.#arm(hold, safeUntilMs);
+    this.#renewLater(held, hold);
     try {
       await this.#options.work(held, hold.abort.signal);
     } catch (error) {
       this.#failed(error);
       if (!(error instanceof FencedError)) await this.#putBack(held);
     }
-    hold.disarm();
-    held.abandon();
     this.#working.delete(held);
+    hold.disarm();
+    hold.rest();
+    held.abandon();
     this.#wakeUp();
     if (this.#stopped && this.#working.size === 0) this.#idle.abort();
   }
@@ -142,6 +155,11 @@ export class Worker {
     );
   }
 
+  /** Each record on its own, so that one that is locked by somebody keeps no other waiting. */
+  #renewLater(held: Held, hold: Hold): void {
+    hold.rest = this.#kernel.ports.clock.after(this.#options.leaseMs / 3, () => void this.#renew(held, hold));
+  }
+
   /** After a failure: due again later, unless somebody else has it by now. */
   async #putBack(held: Held): Promise<void> {
     const delayMs = Math.min(RETRY_MS.longest, RETRY_MS.first * 2 ** Math.min(held.tries - 1, 20));
@@ -152,18 +170,7 @@ export class Worker {
     }
   }
 
-  async #renewLoop(): Promise<void> {
-    const { leaseMs } = this.#options;
-    while (!this.#idle.signal.aborted) {
-      await pause(this.#kernel.ports.clock, leaseMs / 3, this.#idle.signal);
-      const working = [...this.#working];
-      for (let from = 0; from < working.length; from += RENEW_AT_ONCE)
-        await Promise.all(working.slice(from, from + RENEW_AT_ONCE).map(([held, hold]) => this.#renew(held, hold)));
-    }
-  }
-
   async #renew(held: Held, hold: Hold): Promise<void> {
-    if (!this.#working.has(held)) return;
     const { leaseMs } = this.#options;
     // Counted from before it was asked for: the store's lease began no earlier.
     const safeUntilMs = this.#kernel.ports.clock.nowMs() + leaseMs;
@@ -174,9 +181,14 @@ export class Worker {
       if (error instanceof FencedError) hold.abort.abort(error);
       else this.#failed(error);
     }
+    if (this.#working.has(held) && !hold.abort.signal.aborted) this.#renewLater(held, hold);
   }
 
   #failed(error: unknown): void {
-    this.#options.failed?.(error);
+    try {
+      this.#options.failed?.(error);
+    } catch {
+      // Whoever listens badly must not stop the work.
+    }
   }
 }

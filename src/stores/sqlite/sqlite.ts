@@ -274,6 +274,8 @@ export class SqliteStore implements Store {
   /** Reads in one snapshot, so that a commit of another process is seen whole or not at all. */
   #snapshot<T>(read: () => T): T {
     this.#check();
+    // Would end the transaction that it is called in the middle of.
+    if (this.#db.isTransaction) throw new StoreError("store_busy", "retry", "a commit is under way in this very call");
     try {
       this.#on.sql(BEGIN_READ).run();
       const result = read();

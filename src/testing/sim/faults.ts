@@ -37,6 +37,8 @@ const FAULTS = {
   diskFull: 0.01,
   /** The store asks for the transaction to be run again. */
   serialization: 0.05,
+  /** The store refuses a batch because of one of its rows. */
+  poison: 0.05,
   /** A wake-up from another process is lost. */
   lostWake: 0.3,
   /** An outside service answers 5xx, with nothing done. */

@@ -31,7 +31,7 @@ export class Process {
     this.isPreviousRelease = world.faults.strikes("mixedVersions");
     if (world.faults.strikes("clockSkew")) this.#skewMs = (world.random.unit() - 0.5) * 2 * 3_600_000;
     this.#store = new SimulatedStore(world, this, namespace);
-    this.pawl = pawlOn(this.#store, this.ports, { namespace, patienceMs: 20_000 });
+    this.pawl = pawlOn(this.#store, this.ports, { namespace, patienceMs: world.patienceMs });
   }
 
   /** This process's clock, which may be wrong, and its chance, which the seed decides. */

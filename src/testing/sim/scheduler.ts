@@ -132,10 +132,16 @@ export class Scheduler {
     return chosen;
   }
 
-  #mark(label: string, choice: number): void {
-    let hash = this.#hash ^ choice;
-    for (let i = 0; i < label.length; i++) hash = Math.imul(hash ^ label.charCodeAt(i), 0x01000193);
+  /** Makes the text part of the fingerprint. */
+  mix(text: string): void {
+    let hash = this.#hash;
+    for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
     this.#hash = hash;
+  }
+
+  #mark(label: string, choice: number): void {
+    this.#hash ^= choice;
+    this.mix(label);
     if (this.keepsTrace) this.note(label);
   }
 }

@@ -25,7 +25,6 @@ import { MemoryDatabase, type MemoryStore } from "../../stores/memory/memory.ts"
 import type { Process } from "./process.ts";
 import type { World } from "./world.ts";
 
-const LANES = 2;
 /** How long the server lets a transaction stand idle before it ends it and gives its locks back. */
 const IDLE_LIMIT_MS = 5_000;
 
@@ -72,7 +71,7 @@ export class SimulatedDatabase {
 }
 
 export class SimulatedStore implements Store {
-  readonly lanes = LANES;
+  readonly lanes: number;
   readonly #world: World;
   readonly #process: Process;
   readonly #database: SimulatedDatabase;
@@ -84,7 +83,8 @@ export class SimulatedStore implements Store {
     this.#world = world;
     this.#process = process;
     this.#database = world.database;
-    this.#memory = world.database.memory.connect(namespace, { lanes: LANES });
+    this.lanes = world.lanes;
+    this.#memory = world.database.memory.connect(namespace, { lanes: world.lanes });
   }
 
   async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
@@ -107,6 +107,10 @@ export class SimulatedStore implements Store {
     if (faults.strikes("serialization")) {
       this.#release(transaction);
       throw new StoreError("store_busy", "retry", "simulated: could not serialize access");
+    }
+    if (puts.length > 1 && faults.strikes("poison")) {
+      this.#release(transaction);
+      throw new StoreError("store_refused", "split", "simulated: one of the rows cannot be stored");
     }
     if (faults.strikes("lateRequest")) {
       // Still on its way: it arrives when its caller has long been told, unless its epoch has ended by then.
@@ -135,7 +139,7 @@ export class SimulatedStore implements Store {
         }
       }
       // Nothing locked, nothing asked: the clock is not known.
-      if (batch.needsClock || keys.length > 0) transaction.nowMs = this.#database.memory.nowMs();
+      if (batch.needsClock || keys.length > 0) transaction.nowMs ??= this.#database.memory.nowMs();
       return { nowMs: transaction.nowMs, fenceFloor: this.#database.memory.fenceFloor, rows };
     };
     try {
@@ -170,6 +174,7 @@ export class SimulatedStore implements Store {
           throw new StoreError("store_busy", "retry", "simulated: a row is locked");
       }
       const receipt = await this.#memory.commit({ ...batch, lock: [], decide: () => ({ puts }) });
+      for (const { row } of puts) this.#world.scheduler.mix(`${row.key} ${row.version} ${row.value}`);
       if (receipt.committed && puts.length > 0)
         this.#database.commits.push({
           nowMs: transaction.nowMs ?? receipt.nowMs,
@@ -235,10 +240,11 @@ export class SimulatedStore implements Store {
   async #call<T>(label: string, effect: () => Promise<T>): Promise<T> {
     const { faults } = this.#world;
     await this.#stop(label);
-    if (faults.strikes("lostRequest") || faults.strikes("lostReply"))
-      throw new StoreError("store_unreachable", "retry", "simulated: no answer");
+    const noAnswer = new StoreError("store_unreachable", "retry", "simulated: no answer");
+    if (faults.strikes("lostRequest")) throw noAnswer;
     if (faults.strikes("busy")) throw new StoreError("store_busy", "retry", "simulated: busy");
     const result = await effect();
+    if (faults.strikes("lostReply")) throw noAnswer;
     await this.#reply(label);
     return result;
   }

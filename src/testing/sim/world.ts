@@ -51,6 +51,10 @@ export class World {
   readonly seed: number;
   /** Whether decisions are rehearsed under this seed: each runs twice, and must write the same. @internal */
   readonly rehearses: boolean;
+  /** How many commits a process may have under way at once: one as on SQLite, more as on a server. @internal */
+  readonly lanes: number;
+  /** How long calls wait for a store that is away: sometimes not long enough to learn what became of them. @internal */
+  readonly patienceMs: number;
   readonly #limits: WorldLimits;
   readonly #programs: Program[] = [];
   #failure: unknown;
@@ -69,6 +73,8 @@ export class World {
     this.database = new SimulatedDatabase(() => this.scheduler.nowMs);
     this.#limits = options.limits;
     this.rehearses = this.random.chance(0.5);
+    this.lanes = 1 + this.random.below(3);
+    this.patienceMs = this.random.chance(0.2) ? 20 : 20_000;
   }
 
   /** The world's time in milliseconds; processes' own clocks may say otherwise. */
@@ -140,7 +146,16 @@ export class World {
 
   /** Fails the simulation if the condition does not hold. */
   check(condition: boolean, message: string): void {
-    if (!condition) throw new BrokenPromiseError(message);
+    if (condition) return;
+    // Kept, so that code under test that swallows the error does not swallow the finding.
+    const broken = new BrokenPromiseError(message);
+    this.#failure ??= broken;
+    throw broken;
+  }
+
+  /** What was found to be broken, if anything was. @internal */
+  get failure(): unknown {
+    return this.#failure;
   }
 
   /** Timers that go first are seen by the times in the trace; a line for each would hide the rest. */

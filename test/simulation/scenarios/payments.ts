@@ -36,6 +36,7 @@ export const payments = {
         }
       });
     await world.finish();
+    world.check(charged.size === 2, `${charged.size} payments were made for two orders`);
     const pawl = world.open();
     for (const id of ["o1", "o2"]) {
       const { value } = await pawl.slot<Order>(id).get();
