@@ -1,6 +1,9 @@
 /**
  * Rows: finding records, and writing what a batch decided. Writing runs under the file's write lock, when it is known that all
  * rows are still what the batch saw.
+ *
+ * The bulk statements end the whole transaction if they fail (`or rollback`), which they should not: to be able to undo one
+ * statement alone, SQLite would first copy every page that it changes.
  */
 
 import type { SQLInputValue } from "node:sqlite";
@@ -43,7 +46,7 @@ const LAST_ID = "select seq from sqlite_sequence where name = 'pawl_record'";
 const INSERT = bulk(
   14,
   (rows) => `
-  insert into pawl_record
+  insert or rollback into pawl_record
     (id, namespace, space, key, version, fence, wakes, tries, holder, status, head, value, kind, due)
   values ${rows}`,
 );
@@ -52,7 +55,7 @@ const INSERT = bulk(
 const UPDATE_VALUE = bulk(
   4,
   (rows) => `
-  update pawl_record set version = v.column2, head = v.column3, value = v.column4
+  update or rollback pawl_record set version = v.column2, head = v.column3, value = v.column4
   from (values ${rows}) v where id = v.column1`,
 );
 
@@ -60,7 +63,7 @@ const UPDATE_VALUE = bulk(
 const UPDATE = bulk(
   9,
   (rows) => `
-  update pawl_record set version = v.column2, head = v.column3, value = v.column4, fence = v.column5,
+  update or rollback pawl_record set version = v.column2, head = v.column3, value = v.column4, fence = v.column5,
     wakes = v.column6, tries = v.column7, holder = v.column8, status = v.column9
   from (values ${rows}) v where id = v.column1`,
 );
@@ -68,12 +71,12 @@ const UPDATE = bulk(
 const UPDATE_WITH_DUE = bulk(
   11,
   (rows) => `
-  update pawl_record set version = v.column2, head = v.column3, value = v.column4, fence = v.column5,
+  update or rollback pawl_record set version = v.column2, head = v.column3, value = v.column4, fence = v.column5,
     wakes = v.column6, tries = v.column7, holder = v.column8, status = v.column9, kind = v.column10, due = v.column11
   from (values ${rows}) v where id = v.column1`,
 );
 
-const APPEND = bulk(5, (rows) => `insert into pawl_log (record, version, name, data, at) values ${rows}`);
+const APPEND = bulk(5, (rows) => `insert or rollback into pawl_log (record, version, name, data, at) values ${rows}`);
 
 /** Writes all of it; answers the rows' numbers. */
 export function writePuts(on: Prepared, namespace: string, puts: readonly Put[], nowMs: number): number[] {
