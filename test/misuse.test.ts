@@ -26,7 +26,7 @@ describe("opening", () => {
   // As plain JavaScript would call it.
   const openAnything = open as (what?: unknown, more?: unknown) => Promise<unknown>;
   const wrong: readonly [string, unknown, RegExp][] = [
-    ["a URL", new URL("file:///tmp/x.db"), /use fileURLToPath/],
+    ["a URL", new URL("file:///x.db"), /use fileURLToPath/],
     ["a number", 42, /must be a path, or an object of options/],
     ["null", null, /must be a path, or an object of options/],
     ["a list", ["x.db"], /must be a path, or an object of options/],
