@@ -21,14 +21,23 @@ import {
   type TxSlot,
 } from "./slot/slot.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
+import type { Finding } from "./stores/postgres/fitness.ts";
+import type { PgPool } from "./stores/postgres/lines.ts";
+import { isPostgres, poolFor } from "./stores/postgres/pool.ts";
+import { openPostgres } from "./stores/postgres/postgres.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
 
 export interface OpenOptions {
   /**
-   * The path of an SQLite file, made if it is not there; `pawl.db` unless said otherwise. "memory:" is for tests. Or a store of your
-   * own, in a namespace of its choosing, that passes `storeConformance` of `pawl/testing`.
+   * The path of an SQLite file, made if it is not there; `pawl.db` unless said otherwise. "postgres://…" for a PostgreSQL database.
+   * "memory:" is for tests. Or a store of your own, in a namespace of its choosing, that passes `storeConformance` of
+   * `pawl/testing`.
    */
   readonly store?: string | Store;
+  /** The Pool of `pg` that the application already has, instead of a connection string. */
+  readonly pool?: PgPool;
+  /** The PostgreSQL schema of Pawl's tables, made if it is not there; "pawl" unless said otherwise. */
+  readonly schema?: string;
   /** Keeps applications or tenants that share a database apart. */
   readonly namespace?: string;
   /** How values become text. Wrap `jsonCodec` to encrypt or compress. */
@@ -43,7 +52,7 @@ export interface OpenOptions {
   readonly checkPurity?: boolean;
 }
 
-/** Opens a store: `open()` is SQLite in ./pawl.db, `open("memory:")` is for tests. */
+/** Opens a store: `open()` is SQLite in ./pawl.db, `open("postgres://…")` is a server, `open("memory:")` is for tests. */
 export async function open(store?: string | OpenOptions, more?: Omit<OpenOptions, "store">): Promise<Pawl> {
   const options = checkOptions(store, more);
   const where = options.store ?? "pawl.db";
@@ -60,14 +69,31 @@ export async function open(store?: string | OpenOptions, more?: Omit<OpenOptions
   const isMemory = where === "memory:";
   const ports: Ports = (options.checkPurity ?? isMemory) ? { ...nodePorts, trap: trapAmbient } : nodePorts;
   let opened: Store;
-  if (typeof where !== "string") opened = checkStore(where);
+  const postgres = {
+    namespace,
+    ports,
+    durability,
+    patienceMs,
+    schema: checkId(options.schema ?? "pawl", "the schema"),
+    warned,
+  };
+  if (options.pool !== undefined) opened = await openPostgres({ ...postgres, pool: checkPool(options) });
+  else if (typeof where !== "string") opened = checkStore(where);
+  else if (isPostgres(where)) opened = await openPostgres({ ...postgres, ...(await poolFor(where)) });
   else if (isMemory) opened = new MemoryDatabase(wallMs).connect(namespace);
   else opened = await openSqlite({ path: checkPath(where), namespace, ports, wallMs, durability, patienceMs });
   return pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes });
 }
 
+/** What can be lived with is said once, where Node shows its own warnings. */
+function warned({ code, sentence }: Finding): void {
+  process.emitWarning(sentence, { type: "PawlWarning", code });
+}
+
 const OPTIONS: Readonly<Record<keyof OpenOptions, true>> = {
   store: true,
+  pool: true,
+  schema: true,
   namespace: true,
   codec: true,
   maxValueBytes: true,
@@ -106,6 +132,18 @@ function checkStore(store: Store): Store {
   if (taken.has(store)) throw new InvalidArgumentError("the store", "must not be opened twice: connect another");
   taken.add(store);
   return store;
+}
+
+function checkPool({ pool, store }: OpenOptions): PgPool {
+  if (store !== undefined) throw new InvalidArgumentError("the pool", "must not be given together with a store");
+  if (typeof pool?.connect !== "function") throw new InvalidArgumentError("the pool", "must be a Pool of pg");
+  // A connection that pipelines by itself takes only queries of its own kind.
+  if ((pool as { options?: { pipeline?: unknown } }).options?.pipeline === true)
+    throw new InvalidArgumentError(
+      "the pool",
+      "must be one without `pipeline`: Pawl sends its statements together anyway",
+    );
+  return pool;
 }
 
 /** Names that look like something other than a file are refused, so that a typing error does not make a file of that name. */

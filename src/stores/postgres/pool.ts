@@ -1,0 +1,36 @@
+/**
+ * A pool of our own, for those who give a connection string. `pg` is the application's to install, and loaded only when needed.
+ */
+
+import { StoreError } from "../../kernel/errors.ts";
+import type { PgPool } from "./lines.ts";
+
+/** One for each lane, one that listens, one that notifies, and a few that read. */
+const MAX_CONNECTIONS = 10;
+const CONNECT_MS = 5000;
+
+export const isPostgres = (where: string): boolean => /^postgres(ql)?:\/\//i.test(where);
+
+export async function poolFor(url: string): Promise<{ pool: PgPool; endPool: () => Promise<void> }> {
+  const { default: pg } = await load();
+  const pool = new pg.Pool({
+    connectionString: url,
+    max: MAX_CONNECTIONS,
+    connectionTimeoutMillis: CONNECT_MS,
+    // Making a connection costs more than keeping it.
+    idleTimeoutMillis: 0,
+    keepAlive: true,
+    fallback_application_name: "pawl",
+  });
+  // An idle connection that breaks is replaced when it is needed.
+  pool.on("error", () => {});
+  return { pool, endPool: () => pool.end() };
+}
+
+async function load(): Promise<typeof import("pg")> {
+  try {
+    return await import("pg");
+  } catch (cause) {
+    throw new StoreError("store_unfit", "fail", "PostgreSQL needs the package pg: run npm install pg", { cause });
+  }
+}

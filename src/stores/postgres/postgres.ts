@@ -1,0 +1,377 @@
+/**
+ * The PostgreSQL store: any number of processes on any number of machines.
+ *
+ * A locked batch takes two round trips: begin, lock and read the rows, read the clock; then write, mark and commit. A batch whose
+ * rows are known takes one. Rows that others have locked are passed over, so nobody waits for a process that was stopped in the
+ * middle of a batch; the server gives up its locks after `LOCKS_HELD_MS`.
+ *
+ * Each lane has a mark, one row with an epoch and the sequence of the last batch, written by the batch itself. When a reply is lost,
+ * `settle` raises the epoch, which waits for a commit still under way and refuses one that comes later; then the mark tells.
+ *
+ * Promises: G1 by the server's own log; G2 by the marks; G18, because a commit that did not wait for the standby counts as
+ * unknown; G19 through `failure.ts`.
+ */
+
+import {
+  type Batch,
+  type DuePage,
+  type DueQuery,
+  type Found,
+  type Key,
+  keyText,
+  type ListQuery,
+  type Put,
+  type Receipt,
+  type Row,
+  type Store,
+  type StoredEntry,
+} from "../../kernel/contract.ts";
+import { ClosedError, StoreError, staleEpoch } from "../../kernel/errors.ts";
+import type { Ports } from "../../kernel/ports.ts";
+import { Bell } from "./bell.ts";
+import { failure, isAssertion, isServerError } from "./failure.ts";
+import { type Finding, factsOf, judge, missingRights, NO_LISTEN, refuseUnfit } from "./fitness.ts";
+import { type Line, LinePool, type PgPool } from "./lines.ts";
+import { type LookStatements, lookStatements, toDuePage, toEntries, toRows } from "./looks.ts";
+import { type RowStatements, rowStatements, toRow } from "./rows.ts";
+import { MIGRATIONS, type Migration, migrate, quoted } from "./schema.ts";
+import { assertion, BEGIN, CLOCK, COMMIT, MOVED, pinForReading, pinForWriting, ROLLBACK, STALE } from "./statements.ts";
+import { sweepStatement } from "./sweep.ts";
+import { type Answer, type Call, type Statement, statement } from "./train.ts";
+
+export interface PostgresOptions {
+  readonly pool: PgPool;
+  /** Ends the pool when the store is closed; for a pool of our own. */
+  readonly endPool?: (() => Promise<void>) | undefined;
+  readonly schema: string;
+  readonly namespace: string;
+  readonly ports: Ports;
+  readonly durability: "full" | "process";
+  readonly patienceMs: number;
+  /** Told of what is not as it should be, but can be lived with. */
+  readonly warned?: ((finding: Finding) => void) | undefined;
+  /** The store's clock as SQL; for tests. */
+  readonly clock?: string | undefined;
+  readonly lanes?: number | undefined;
+  /** The schema's history; for tests of migrations. */
+  readonly migrations?: readonly Migration[] | undefined;
+}
+
+const LANES = 4;
+/** No answer takes longer, or the connection counts as lost. */
+const ANSWER_MS = 5000;
+
+/** Checks the server, brings the schema up to date, and connects. */
+export async function openPostgres(options: PostgresOptions): Promise<PostgresStore> {
+  const { pool, schema, ports, patienceMs, durability, warned } = options;
+  const lines = new LinePool({ pool, clock: ports.clock, answerMs: Math.min(ANSWER_MS, patienceMs) });
+  try {
+    const findings = [...(await lines.use(async (line) => judge(await factsOf(line), durability)))];
+    refuseUnfit(findings);
+    const migrations = options.migrations ?? MIGRATIONS(quoted(schema));
+    await migrate({ lines, schema, clock: ports.clock, patienceMs, migrations });
+    refuseUnfit(await lines.use((line) => missingRights(line, schema)));
+    const store = new PostgresStore(lines, options);
+    if (!(await store.hears())) findings.push(NO_LISTEN);
+    for (const finding of findings) warned?.(finding);
+    return store;
+  } catch (error) {
+    await options.endPool?.();
+    throw failure(error, false);
+  }
+}
+
+/** What a transaction has so far. */
+interface Underway {
+  isOpen: boolean;
+  isDoubtful: boolean;
+  nowMs: number | null;
+  readonly absent: Map<string, Key>;
+}
+
+interface MarkStatements {
+  readonly settle: Statement;
+  readonly mark: Statement;
+  readonly forget: Statement;
+  readonly all: Statement;
+}
+
+export class PostgresStore implements Store {
+  readonly lanes: number;
+  readonly #options: PostgresOptions;
+  readonly #lines: LinePool;
+  readonly #namespace: string;
+  readonly #writer: string;
+  readonly #rows: RowStatements;
+  readonly #looks: LookStatements;
+  readonly #sweep: (namespace: string, limit: number) => Call;
+  readonly #pinned: { readonly writing: Call; readonly reading: Call };
+  readonly #marks: MarkStatements;
+  readonly #bell: Bell;
+  #closing: Promise<void> | undefined;
+
+  constructor(lines: LinePool, options: PostgresOptions) {
+    const { schema, namespace, ports, durability, patienceMs } = options;
+    const s = quoted(schema);
+    const clock = options.clock ?? CLOCK;
+    const answerMs = Math.min(ANSWER_MS, patienceMs);
+    this.lanes = options.lanes ?? LANES;
+    this.#options = options;
+    this.#lines = lines;
+    this.#namespace = namespace;
+    this.#writer = ports.chance.uuid();
+    this.#rows = rowStatements(s, schema, clock);
+    this.#looks = lookStatements(s, clock);
+    this.#sweep = sweepStatement(s, clock);
+    this.#pinned = { writing: pinForWriting(answerMs, durability === "full"), reading: pinForReading(answerMs) };
+    this.#marks = markStatements(s, clock);
+    this.#bell = new Bell({
+      lines,
+      clock: ports.clock,
+      channel: statement(`${schema}\n${namespace}`).name,
+      writer: this.#writer,
+      marks: async () => (await this.#read(this.#call(this.#marks.all, namespace, this.#writer))).rows[0]?.[0] ?? "",
+    });
+  }
+
+  /** Whether notifications arrive here. */
+  hears(): Promise<boolean> {
+    return this.#bell.test();
+  }
+
+  #call(of: Statement, ...values: readonly (string | null)[]): Call {
+    return { statement: of, values };
+  }
+
+  async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
+    this.#check();
+    if (!Number.isInteger(lane) || lane < 0)
+      throw new RangeError(`this store has ${this.lanes} lanes, and lane ${lane} is not one of them`);
+    const settle = this.#call(this.#marks.settle, this.#writer, String(lane), this.#namespace);
+    try {
+      return await this.#lines.use(async (line) => {
+        line.began();
+        const answers = await line.send([BEGIN, this.#pinned.writing, settle, COMMIT]);
+        line.ended();
+        if (line.isUnreplicated)
+          throw new StoreError("store_unreachable", "retry", "the standby has not confirmed the mark yet");
+        const [epoch, sequence] = answers[2]?.rows[0] ?? [];
+        return { epoch: Number(epoch), sequence: Number(sequence) };
+      });
+    } catch (error) {
+      throw failure(error, false);
+    }
+  }
+
+  async commit(batch: Batch): Promise<Receipt> {
+    this.#check();
+    const under: Underway = { isOpen: false, isDoubtful: false, nowMs: null, absent: new Map() };
+    try {
+      const receipt = await this.#lines.use((line) => this.#commit(line, batch, under));
+      if (receipt.committed && receipt.ids.length > 0) this.#bell.tell();
+      return receipt;
+    } catch (error) {
+      throw isAssertion(error, STALE) ? staleEpoch() : failure(error, under.isDoubtful);
+    }
+  }
+
+  async #commit(line: Line, batch: Batch, under: Underway): Promise<Receipt> {
+    const isAlone = batch.lock.length === 0 && !batch.needsClock;
+    let verdict = batch.decide(isAlone ? NOTHING_FOUND : await this.#find(line, batch.lock, under));
+    while ("lock" in verdict) verdict = batch.decide(await this.#find(line, verdict.lock, under));
+    const { puts } = verdict;
+    if (puts.length === 0) return this.#leave(line, under);
+    try {
+      return await this.#write(line, batch, puts, under);
+    } catch (error) {
+      if (!isMoved(error, under)) throw error;
+      return { committed: false, moved: await this.#moved(line, puts, under) };
+    }
+  }
+
+  /** Locks and reads these rows, and those of an earlier round stay locked. */
+  async #find(line: Line, keys: readonly Key[], under: Underway): Promise<Found> {
+    const calls = under.isOpen ? [] : [BEGIN, this.#pinned.writing];
+    if (keys.length > 0) calls.push(this.#rows.lock(this.#namespace, keys));
+    calls.push(this.#rows.clock);
+    line.began();
+    const answers = await line.send(calls);
+    under.isOpen = true;
+    const [now, floor] = answers.at(-1)?.rows[0] ?? [];
+    under.nowMs = Number(now);
+    const rows: (Row | null | undefined)[] = keys.map(() => undefined);
+    for (const columns of keys.length > 0 ? (answers.at(-2)?.rows ?? []) : []) {
+      const index = Number(columns[0]) - 1;
+      const key = keys[index];
+      // Passed over because another has it, or is just making it.
+      if (key === undefined || columns[1] !== "t") continue;
+      const isAbsent = columns[2] === null;
+      rows[index] = isAbsent ? null : toRow(key, columns, 2);
+      if (isAbsent) under.absent.set(keyText(key), key);
+    }
+    return { nowMs: under.nowMs, fenceFloor: Number(floor), rows };
+  }
+
+  /** Nothing is to be written. What was decided still holds only if what was absent is absent. */
+  async #leave(line: Line, under: Underway): Promise<Receipt> {
+    if (!under.isOpen) await this.#find(line, [], under);
+    const absent = [...under.absent.values()];
+    const calls = absent.length > 0 ? [this.#rows.stillAbsent(this.#namespace, absent), COMMIT] : [COMMIT];
+    try {
+      await line.send(calls);
+      line.ended();
+      return { committed: true, nowMs: under.nowMs ?? 0, ids: [] };
+    } catch (error) {
+      if (!isMoved(error, under)) throw error;
+      return { committed: false, moved: absent };
+    }
+  }
+
+  async #write(line: Line, batch: Batch, puts: readonly Put[], under: Underway): Promise<Receipt> {
+    const inserted = puts.filter(({ was }) => was === null);
+    const updated = puts.filter(({ was }) => was !== null);
+    for (const { row } of inserted) under.absent.delete(keyText(row));
+    const absent = [...under.absent.values()];
+    const { epoch, lane, sequence } = batch;
+    const mark = this.#call(this.#marks.mark, this.#writer, String(lane), String(epoch), String(sequence));
+    const calls = under.isOpen ? [mark] : [BEGIN, this.#pinned.writing, mark];
+    const markedAt = calls.length - 1;
+    calls.push(...this.#rows.update(updated, under.nowMs));
+    const insertedAt = calls.length;
+    if (inserted.length > 0) {
+      calls.push(this.#rows.insert(this.#namespace, inserted));
+      calls.push(...this.#rows.append(this.#namespace, inserted, under.nowMs));
+    }
+    if (absent.length > 0) calls.push(this.#rows.stillAbsent(this.#namespace, absent));
+    calls.push(COMMIT);
+    line.began();
+    under.isDoubtful = true;
+    const answers = await line.send(calls);
+    line.ended();
+    // A transaction that failed answers COMMIT too, with another word.
+    if (answers.at(-1)?.tag !== "COMMIT")
+      throw new StoreError("store_refused", "retry", "the server rolled the batch back");
+    if (line.isUnreplicated)
+      throw new StoreError("outcome_unknown", "settle", "the commit did not wait for the synchronous standby");
+    const newIds = answers[insertedAt]?.rows ?? [];
+    let made = 0;
+    const ids = puts.map(({ was }) => was?.id ?? Number(newIds[made++]?.[0]));
+    return { committed: true, nowMs: under.nowMs ?? Number(answers[markedAt]?.rows[0]?.[1]), ids };
+  }
+
+  /** Which rows are not what the batch believed; all of them, if that cannot be seen any more. */
+  async #moved(line: Line, puts: readonly Put[], under: Underway): Promise<readonly Key[]> {
+    const keys = [...puts.map(({ row }) => row), ...under.absent.values()];
+    line.ended();
+    const answers = await line.send([ROLLBACK, this.#pinned.reading, this.#rows.read(this.#namespace, keys)]);
+    const versions = new Map(answers[2]?.rows.map((columns) => [Number(columns[0]) - 1, columns]));
+    const moved = keys.filter((_, index) => {
+      const was = puts[index]?.was ?? null;
+      const now = versions.get(index);
+      if (was === null || now === undefined) return (was === null) !== (now === undefined);
+      return Number(now[1]) !== was.id || Number(now[2]) !== was.version;
+    });
+    return moved.length > 0 ? moved : keys;
+  }
+
+  async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
+    const rows: (Row | null)[] = keys.map(() => null);
+    for (const columns of (await this.#read(this.#rows.read(this.#namespace, keys))).rows) {
+      const index = Number(columns[0]) - 1;
+      const key = keys[index];
+      if (key !== undefined) rows[index] = toRow(key, columns, 1);
+    }
+    return rows;
+  }
+
+  async list(query: ListQuery): Promise<readonly Row[]> {
+    return toRows(query.space, await this.#read(this.#looks.list(this.#namespace, query)));
+  }
+
+  async entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
+    return toEntries(await this.#read(this.#looks.entries(this.#namespace, key, after, limit)));
+  }
+
+  async due(query: DueQuery): Promise<DuePage> {
+    return toDuePage(await this.#read(this.#looks.due(this.#namespace, query)), query.limit);
+  }
+
+  async sweep(limit: number): Promise<number> {
+    this.#check();
+    try {
+      const answers = await this.#lines.use(async (line) => {
+        line.began();
+        const answers = await line.send([BEGIN, this.#pinned.writing, this.#sweep(this.#namespace, limit), COMMIT]);
+        line.ended();
+        return answers;
+      });
+      return Number(answers[2]?.rows[0]?.[0]);
+    } catch (error) {
+      throw failure(error, false);
+    }
+  }
+
+  watch(changed: () => void): () => void {
+    this.#check();
+    return this.#bell.watch(changed);
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    await this.#bell.close();
+    try {
+      const forget = this.#call(this.#marks.forget, this.#writer);
+      await this.#lines.use((line) => line.send([this.#pinned.reading, forget]));
+    } catch {
+      // Marks that are left behind are swept up later.
+    }
+    await this.#options.endPool?.();
+  }
+
+  /** One statement in one snapshot. A standby may lag behind, so it is not asked. */
+  async #read(call: Call): Promise<Answer> {
+    this.#check();
+    try {
+      const [pinned, answer] = await this.#lines.use((line) => line.send([this.#pinned.reading, call]));
+      if (pinned?.rows[0]?.[0] !== "f" || answer === undefined)
+        throw new StoreError("store_readonly", "retry", "the server is a standby: connect to the primary");
+      return answer;
+    } catch (error) {
+      throw failure(error, false);
+    }
+  }
+
+  #check(): void {
+    if (this.#closing !== undefined) throw new ClosedError();
+  }
+}
+
+const NOTHING_FOUND: Found = { nowMs: null, fenceFloor: 0, rows: [] };
+
+/** Rows were not what the batch believed, or could not be had in time by a batch that had not locked them. */
+function isMoved(error: unknown, under: Underway): boolean {
+  if (isAssertion(error, MOVED)) return true;
+  if (!isServerError(error)) return false;
+  return error.code === "23505" || (error.code === "55P03" && !under.isOpen);
+}
+
+function markStatements(s: string, clock: string): MarkStatements {
+  return {
+    settle: statement(`
+      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, $2::text::int, $3, 1, 0, ${clock})
+      on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence`),
+    mark: statement(`
+      with done as (
+        update ${s}.writer set sequence = $4::text::bigint, at = ${clock}
+        where writer = $1 and lane = $2::text::int and epoch = $3::text::bigint returning at)
+      select ${assertion("count(*) = 1", STALE)}, max(at) from done`),
+    forget: statement(`delete from ${s}.writer where writer = $1`),
+    all: statement(
+      `select coalesce(sum(sequence), 0) || '/' || count(*) from ${s}.writer where namespace = $1 and writer <> $2`,
+    ),
+  };
+}

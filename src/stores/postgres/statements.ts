@@ -1,0 +1,66 @@
+/**
+ * The transaction around Pawl's statements: how it begins, what it pins, and the marks that tell afterwards whether it happened.
+ *
+ * Everything is said anew for each transaction, because a pooler may give each to another server process. Plans are pinned:
+ * a plan that was made while a table was empty would read the whole of it for ever after.
+ */
+
+import { type Call, statement } from "./train.ts";
+
+/** Within a locked batch, the server waits this long for the process that holds the locks, and then gives them up. */
+export const LOCKS_HELD_MS = 2000;
+/** How long a batch that knows its rows waits for one of them. */
+const LOCK_WAIT_MS = 250;
+
+/** The server's clock in milliseconds, as SQL. Read when it is evaluated, not when the transaction began. */
+export const CLOCK = "floor(extract(epoch from clock_timestamp()) * 1000)::bigint";
+
+export const BEGIN: Call = { statement: statement("begin isolation level read committed read write"), values: [] };
+export const COMMIT: Call = { statement: statement("commit"), values: [] };
+export const ROLLBACK: Call = { statement: statement("rollback"), values: [] };
+
+const setting = (name: string, value: string): string => `set_config('${name}', ${value}, true)`;
+
+const PLANS = [
+  setting("plan_cache_mode", "'force_generic_plan'"),
+  setting("enable_seqscan", "'off'"),
+  setting("enable_hashjoin", "'off'"),
+  setting("enable_mergejoin", "'off'"),
+  setting("enable_bitmapscan", "'off'"),
+  setting("enable_material", "'off'"),
+  setting("jit", "'off'"),
+];
+
+/** Whatever the session had, a commit of ours is on disk before it is answered. */
+const DURABLE = setting(
+  "synchronous_commit",
+  "case current_setting('synchronous_commit') when 'off' then 'on' else current_setting('synchronous_commit') end",
+);
+
+/** Pins for a transaction that writes. The first column tells whether the server is a standby. */
+export function pinForWriting(answerMs: number, isDurable: boolean): Call {
+  const all = [
+    ...PLANS,
+    setting("lock_timeout", `'${LOCK_WAIT_MS}'`),
+    setting("statement_timeout", `'${answerMs}'`),
+    setting("idle_in_transaction_session_timeout", `'${LOCKS_HELD_MS}'`),
+    ...(isDurable ? [DURABLE] : []),
+  ];
+  return { statement: statement(`select pg_is_in_recovery(), ${all.join(", ")}`), values: [] };
+}
+
+/** Pins for a statement that reads. */
+export function pinForReading(answerMs: number): Call {
+  const all = [...PLANS, setting("statement_timeout", `'${answerMs}'`)];
+  return { statement: statement(`select pg_is_in_recovery(), ${all.join(", ")}`), values: [] };
+}
+
+/**
+ * A condition that must hold, as an expression: where it does not, the statement fails with these words, and with it the
+ * transaction. Written so that it cannot be worked out before it is reached.
+ */
+export const assertion = (condition: string, words: string): string =>
+  `(case when ${condition} then '0' else '${words}' end)::int`;
+
+export const MOVED = "pawl: a row moved";
+export const STALE = "pawl: the epoch is over";
