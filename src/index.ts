@@ -6,6 +6,7 @@ export type { Duration } from "./kernel/check.ts";
 export type { Codec, Place } from "./kernel/codec/codec.ts";
 export { jsonCodec } from "./kernel/codec/json.ts";
 export { type Transform, transformed } from "./kernel/codec/transform.ts";
+export type { Sql } from "./kernel/contract.ts";
 export {
   ClosedError,
   DecisionAsyncError,
@@ -26,7 +27,7 @@ export {
   ValueTooLargeError,
   VersionConflictError,
 } from "./kernel/errors.ts";
-export { type OpenOptions, open, Pawl, Tx } from "./open.ts";
+export { type OpenOptions, open, Pawl, type Transact, type TransactOptions, Tx, type TxInSql } from "./open.ts";
 export {
   type AnySlot,
   type Expecting,
@@ -38,3 +39,5 @@ export {
   TxSlot,
   type Versioned,
 } from "./slot/slot.ts";
+export { SqlAfterTxError, type SqlExecutor } from "./sql.ts";
+export type { PgClient, PgPool } from "./stores/postgres/lines.ts";

@@ -4,8 +4,8 @@
 
 import { checkDuration, checkFunction, checkId, type Duration } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
-import type { Store } from "./kernel/contract.ts";
-import type { Tx as KernelTx } from "./kernel/decision.ts";
+import type { Address, Sql, Store } from "./kernel/contract.ts";
+import type { Decision, Tx as KernelTx } from "./kernel/decision.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
 import { Kernel } from "./kernel/kernel.ts";
 import type { Ports } from "./kernel/ports.ts";
@@ -20,6 +20,7 @@ import {
   type Sync,
   type TxSlot,
 } from "./slot/slot.ts";
+import { executorOf, SqlAfterTxError, type SqlExecutor } from "./sql.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
 import type { Finding } from "./stores/postgres/fitness.ts";
 import type { PgPool } from "./stores/postgres/lines.ts";
@@ -168,6 +169,23 @@ export function pawlOn(
   return new Pawl(new Kernel(store, ports, options));
 }
 
+export interface TransactOptions {
+  /** Slots that the decision is known to touch. */
+  readonly touches?: readonly AnySlot[];
+}
+
+/** Runs a decision in the transaction of `transact.sql`, after its SQL, and answers what it returned. */
+export type TxInSql = <T>(decide: (tx: Tx) => Sync<T>, options?: TransactOptions) => Promise<T>;
+
+export interface Transact {
+  <T>(decide: (tx: Tx) => Sync<T>, options?: TransactOptions): Promise<T>;
+  /**
+   * The same together with SQL of your own, on PostgreSQL and SQLite: one transaction, all or nothing. Your statements run first, then
+   * `tx`. What the work throws rolls all of it back. On SQLite it holds the file's one write lock: keep it short.
+   */
+  sql<T>(work: (sql: Sql, tx: TxInSql) => Promise<T>): Promise<T>;
+}
+
 /** A handle on one namespace of one store. */
 export class Pawl {
   /** @internal */
@@ -175,9 +193,21 @@ export class Pawl {
   /** All slots at once. */
   readonly slots: { list(options?: SlotListOptions): Promise<SlotPage> };
 
+  /**
+   * Runs the decision and commits everything it writes at once, or nothing if it throws.
+   *
+   * The decision must be pure: no `await`, no I/O, no ambient time or chance. It may run more than once; `tx.nowMs`, `tx.uuid()`
+   * and `tx.random()` are safe. Naming the slots it `touches` saves a run.
+   */
+  readonly transact: Transact;
+
   /** @internal */
   constructor(kernel: Kernel) {
     this.kernel = kernel;
+    this.transact = Object.assign(
+      <T>(decide: (tx: Tx) => Sync<T>, options?: TransactOptions) => this.#transact(decide, options),
+      { sql: <T>(work: (sql: Sql, tx: TxInSql) => Promise<T>) => this.#sql(work) },
+    );
     this.slots = { list: (options) => listSlots(kernel, options) };
   }
 
@@ -189,15 +219,41 @@ export class Pawl {
   }
 
   /**
-   * Runs the decision and commits everything it writes at once, or nothing if it throws.
-   *
-   * The decision must be pure: no `await`, no I/O, no ambient time or chance. It may run more than once; `tx.nowMs`, `tx.uuid()`
-   * and `tx.random()` are safe. Naming the slots it `touches` saves a run.
+   * Runs the decision inside a transaction that somebody else opened, on the database of this handle: what it writes holds if they
+   * commit, and is gone if they roll back. See `SqlExecutor` for what can be handed in.
    */
-  async transact<T>(decide: (tx: Tx) => Sync<T>, options?: { readonly touches?: readonly AnySlot[] }): Promise<T> {
+  async within<T>(executor: SqlExecutor, decide: (tx: Tx) => Sync<T>, options?: TransactOptions): Promise<T> {
     checkFunction(decide, "the decision");
+    const run = executorOf(executor);
+    return this.kernel.within(run, ...this.#decision(decide, options));
+  }
+
+  #decision<T>(decide: (tx: Tx) => Sync<T>, options: TransactOptions | undefined): [Decision<T>, Address[]] {
     const keys = Array.from(options?.touches ?? [], (slot) => slotOf(this.kernel, slot).touches);
-    return this.kernel.transact((tx) => decide(new Tx(tx, this.kernel)) as T, keys);
+    return [(tx) => decide(new Tx(tx, this.kernel)) as T, keys];
+  }
+
+  async #transact<T>(decide: (tx: Tx) => Sync<T>, options?: TransactOptions): Promise<T> {
+    checkFunction(decide, "the decision");
+    return this.kernel.transact(...this.#decision(decide, options));
+  }
+
+  async #sql<T>(work: (sql: Sql, tx: TxInSql) => Promise<T>): Promise<T> {
+    checkFunction(work, "the work");
+    return this.kernel.share((sql, join) => {
+      let isDeciding = false;
+      const first: Sql = {
+        query: async (text, values) => {
+          if (isDeciding) throw new SqlAfterTxError();
+          return sql.query(text, values);
+        },
+      };
+      return work(first, async (decide, options) => {
+        checkFunction(decide, "the decision");
+        isDeciding = true;
+        return join(...this.#decision(decide, options));
+      });
+    });
   }
 
   /** Lets what is under way finish, and gives everything back. */

@@ -142,6 +142,37 @@ export interface Store {
   close(): Promise<void>;
 }
 
+/** Runs one statement in somebody's transaction and answers its rows. The text has `$1` (or `?`) at most once, and one text for it. */
+export type Executor = (text: string, value?: string) => Promise<readonly unknown[]>;
+
+/** What a decision needs inside somebody's transaction: as in a batch, but the transaction is theirs. */
+export type Joining = Pick<Batch, "lock" | "decide">;
+
+/**
+ * It is written, and true as soon as the transaction is committed, which `committed` tells where it can be seen. Or nothing was
+ * written, because rows moved or more of them are wanted: ask again.
+ */
+export type Joined = { readonly written: true; readonly committed: Promise<boolean> } | { readonly written: false };
+
+/** A statement of the user's own. */
+export interface Sql {
+  query<Row = Record<string, unknown>>(
+    text: string,
+    values?: readonly unknown[],
+  ): Promise<{ readonly rows: Row[]; readonly rowCount: number }>;
+}
+
+/** A store whose transactions can hold other SQL as well. */
+export interface SqlStore extends Store {
+  /** Runs a batch inside a transaction that somebody else opened and will end. Waits for rows that others have locked. */
+  join(executor: Executor, batch: Joining): Promise<Joined>;
+  /** Opens a transaction, runs the work in it, and commits it under a mark, as a batch of a lane beyond `lanes`. */
+  share<T>(
+    mark: Pick<Batch, "lane" | "epoch" | "sequence">,
+    work: (sql: Sql, executor: Executor) => Promise<T>,
+  ): Promise<T>;
+}
+
 /** A deleted row is kept this long, so that its versions and fences go on where they were. */
 export const DELETED_KEPT_MS = 7 * 24 * 60 * 60 * 1000;
 

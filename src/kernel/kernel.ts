@@ -8,10 +8,23 @@
 import { Batcher } from "./batcher.ts";
 import type { Codec } from "./codec/codec.ts";
 import { jsonCodec } from "./codec/json.ts";
-import type { Address, DuePage, DueQuery, Key, ListQuery, Put, Row, Store, StoredEntry } from "./contract.ts";
+import type {
+  Address,
+  DuePage,
+  DueQuery,
+  Executor,
+  Key,
+  ListQuery,
+  Put,
+  Row,
+  Sql,
+  Store,
+  StoredEntry,
+} from "./contract.ts";
 import { type Decision, Guard } from "./decision.ts";
 import { deepFreeze, Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
+import { type Join, Joint } from "./joint.ts";
 import { type Ports, pause } from "./ports.ts";
 
 export interface KernelOptions {
@@ -34,6 +47,7 @@ export class Kernel {
   readonly #store: Store;
   readonly #ports: Ports;
   readonly #batcher: Batcher;
+  readonly #joint: Joint;
   readonly #encoding: Encoding;
   readonly #guard = new Guard();
   readonly #patienceMs: number;
@@ -55,6 +69,13 @@ export class Kernel {
       patienceMs: this.#patienceMs,
       committed: (puts) => this.#committed(puts),
     });
+    this.#joint = new Joint(store, {
+      encoding: this.#encoding,
+      guard: this.#guard,
+      ports,
+      patienceMs: this.#patienceMs,
+      committed: () => this.#ring(undefined),
+    });
   }
 
   get ports(): Ports {
@@ -69,6 +90,20 @@ export class Kernel {
   /** The same for the holder of a record's lease, without a read where the store can do without. */
   transactHeld<T>(decide: Decision<T>, held: Address): Promise<T> {
     return this.#batcher.submit(decide, [held], held);
+  }
+
+  /** Runs the decision inside a transaction that somebody else opened; it holds once they commit. */
+  within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {
+    if (this.#guard.isBroken()) return new Promise(() => {});
+    if (this.#closed !== undefined) throw new ClosedError();
+    return this.#joint.within(executor, decide, keys);
+  }
+
+  /** Opens a transaction for the work, which may run SQL and join decisions to it, and commits all of it. */
+  share<T>(work: (sql: Sql, join: Join) => Promise<T>): Promise<T> {
+    if (this.#guard.isBroken()) return new Promise(() => {});
+    if (this.#closed !== undefined) throw new ClosedError();
+    return this.#joint.share(work);
   }
 
   /** Keeps the row of a record that this process holds, for `transactHeld`. */
@@ -130,7 +165,7 @@ export class Kernel {
   }
 
   async #close(): Promise<void> {
-    await this.#batcher.close();
+    await Promise.all([this.#batcher.close(), this.#joint.close()]);
     this.#unwatch?.();
     await this.#store.close();
     // Whoever still listens looks once more, and learns that it is over.

@@ -151,6 +151,26 @@ export class Line {
     });
   }
 
+  /** One statement of the user's, with `pg`'s own idea of values and rows. */
+  async ask(
+    text: string,
+    values: readonly unknown[],
+    limitMs: number,
+  ): Promise<{ rows: unknown[]; rowCount: number | null }> {
+    if (this.#isBroken) throw new LostLineError("the connection is gone");
+    const { clock } = this.#lines;
+    // The socket's end is what ends the query.
+    const cancel = clock.after(limitMs, () => this.#destroy());
+    try {
+      return await this.#client.query({ text, values });
+    } catch (error) {
+      if (!isServerError(error) || isFatal(error)) this.#isBroken = true;
+      throw error;
+    } finally {
+      cancel();
+    }
+  }
+
   /** Calls back for each notification, and once when the connection is lost. */
   listen(notified: (payload: string) => void, lost: () => void): void {
     this.#client.on("notification", (message: { payload?: string }) => notified(message.payload ?? ""));

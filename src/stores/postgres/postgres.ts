@@ -16,26 +16,44 @@ import {
   type Batch,
   type DuePage,
   type DueQuery,
+  type Executor,
   type Found,
+  type Joined,
+  type Joining,
   type Key,
   keyText,
   type ListQuery,
   type Put,
   type Receipt,
   type Row,
-  type Store,
+  type Sql,
+  type SqlStore,
   type StoredEntry,
 } from "../../kernel/contract.ts";
 import { ClosedError, StoreError, staleEpoch } from "../../kernel/errors.ts";
-import type { Ports } from "../../kernel/ports.ts";
+import { type Ports, pause } from "../../kernel/ports.ts";
 import { Bell } from "./bell.ts";
 import { failure, isAssertion, isServerError } from "./failure.ts";
 import { type Finding, factsOf, judge, missingRights, NO_LISTEN, refuseUnfit } from "./fitness.ts";
+import { type JointStatements, join, jointStatements } from "./joint.ts";
 import { type Line, LinePool, type PgPool } from "./lines.ts";
 import { type LookStatements, lookStatements, toDuePage, toEntries, toRows } from "./looks.ts";
 import { type RowStatements, rowStatements, toRow } from "./rows.ts";
 import { MIGRATIONS, type Migration, migrate, quoted } from "./schema.ts";
-import { assertion, BEGIN, CLOCK, COMMIT, MOVED, pinForReading, pinForWriting, ROLLBACK, STALE } from "./statements.ts";
+import {
+  assertion,
+  BEGIN,
+  CLOCK,
+  COMMIT,
+  MOVED,
+  pinForReading,
+  pinForSharing,
+  pinForWriting,
+  ROLLBACK,
+  SHARED_MS,
+  STALE,
+  TIGHTEN,
+} from "./statements.ts";
 import { sweepStatement } from "./sweep.ts";
 import { type Answer, type Call, type Statement, statement } from "./train.ts";
 
@@ -96,7 +114,7 @@ interface MarkStatements {
   readonly all: Statement;
 }
 
-export class PostgresStore implements Store {
+export class PostgresStore implements SqlStore {
   readonly lanes: number;
   readonly #options: PostgresOptions;
   readonly #lines: LinePool;
@@ -105,7 +123,8 @@ export class PostgresStore implements Store {
   readonly #rows: RowStatements;
   readonly #looks: LookStatements;
   readonly #sweep: (namespace: string, limit: number) => Call;
-  readonly #pinned: { readonly writing: Call; readonly reading: Call };
+  readonly #pinned: { readonly writing: Call; readonly reading: Call; readonly sharing: Call };
+  readonly #joint: JointStatements;
   readonly #marks: MarkStatements;
   readonly #bell: Bell;
   #closing: Promise<void> | undefined;
@@ -123,7 +142,13 @@ export class PostgresStore implements Store {
     this.#rows = rowStatements(s, schema, clock);
     this.#looks = lookStatements(s, clock);
     this.#sweep = sweepStatement(s, clock);
-    this.#pinned = { writing: pinForWriting(answerMs, durability === "full"), reading: pinForReading(answerMs) };
+    const isDurable = durability === "full";
+    this.#pinned = {
+      writing: pinForWriting(answerMs, isDurable),
+      reading: pinForReading(answerMs),
+      sharing: pinForSharing(isDurable),
+    };
+    this.#joint = jointStatements(s, schema, clock);
     this.#marks = markStatements(s, clock);
     this.#bell = new Bell({
       lines,
@@ -248,15 +273,19 @@ export class PostgresStore implements Store {
     under.isDoubtful = true;
     const answers = await line.send(calls);
     line.ended();
-    // A transaction that failed answers COMMIT too, with another word.
-    if (answers.at(-1)?.tag !== "COMMIT")
-      throw new StoreError("store_refused", "retry", "the server rolled the batch back");
-    if (line.isUnreplicated)
-      throw new StoreError("outcome_unknown", "settle", "the commit did not wait for the synchronous standby");
+    this.#checkCommitted(line, answers.at(-1));
     const newIds = answers[insertedAt]?.rows ?? [];
     let made = 0;
     const ids = puts.map(({ was }) => was?.id ?? Number(newIds[made++]?.[0]));
     return { committed: true, nowMs: under.nowMs ?? Number(answers[markedAt]?.rows[0]?.[1]), ids };
+  }
+
+  #checkCommitted(line: Line, answer: Answer | undefined): void {
+    // A transaction that failed answers COMMIT too, with another word.
+    if (answer?.tag !== "COMMIT")
+      throw new StoreError("store_refused", "retry", "the server rolled the transaction back");
+    if (line.isUnreplicated)
+      throw new StoreError("outcome_unknown", "settle", "the commit did not wait for the synchronous standby");
   }
 
   /** Which rows are not what the batch believed; all of them, if that cannot be seen any more. */
@@ -272,6 +301,52 @@ export class PostgresStore implements Store {
       return Number(now[1]) !== was.id || Number(now[2]) !== was.version;
     });
     return moved.length > 0 ? moved : keys;
+  }
+
+  join(executor: Executor, batch: Joining): Promise<Joined> {
+    this.#check();
+    return join(executor, this.#joint, this.#namespace, batch, (xid) => this.#hasEnded(xid));
+  }
+
+  async share<T>(
+    { lane, epoch, sequence }: Pick<Batch, "lane" | "epoch" | "sequence">,
+    work: (sql: Sql, executor: Executor) => Promise<T>,
+  ): Promise<T> {
+    this.#check();
+    const mark = this.#call(this.#marks.mark, this.#writer, String(lane), String(epoch), String(sequence));
+    const stage: { at: "begin" | "work" | "commit" } = { at: "begin" };
+    try {
+      const value = await this.#lines.use(async (line) => {
+        line.began();
+        await line.send([BEGIN, this.#pinned.sharing]);
+        stage.at = "work";
+        const value = await work(...sharers(line));
+        stage.at = "commit";
+        const answers = await line.send([mark, COMMIT]);
+        line.ended();
+        this.#checkCommitted(line, answers.at(-1));
+        return value;
+      });
+      this.#bell.tell();
+      return value;
+    } catch (error) {
+      // What the work throws is its own.
+      if (stage.at === "work") throw error;
+      throw isAssertion(error, STALE) ? staleEpoch() : failure(error, stage.at === "commit");
+    }
+  }
+
+  /** Looks now and then whether somebody's transaction is over, and tells the others if it was committed. */
+  async #hasEnded(xid: string): Promise<boolean> {
+    const { clock } = this.#options.ports;
+    for (let waitMs = 2; waitMs < 20_000 && this.#closing === undefined; waitMs *= 1.5) {
+      await pause(clock, waitMs);
+      const [row] = (await this.#read(this.#call(XACT_STATUS, xid))).rows;
+      if (row?.[0] === "in progress") continue;
+      if (row?.[0] === "committed") this.#bell.tell();
+      return row?.[0] === "committed";
+    }
+    return false;
   }
 
   async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
@@ -348,6 +423,25 @@ export class PostgresStore implements Store {
   #check(): void {
     if (this.#closing !== undefined) throw new ClosedError();
   }
+}
+
+const XACT_STATUS = statement("select pg_xact_status($1::text::xid8)");
+
+/** The user's own statements, and Pawl's after them: from then on the transaction may not be idle for long. */
+function sharers(line: Line): [Sql, Executor] {
+  let isTight = false;
+  const sql: Sql = {
+    async query<Row>(text: string, values: readonly unknown[] = []) {
+      const { rows, rowCount } = await line.ask(text, values, SHARED_MS + ANSWER_MS);
+      return { rows: rows as Row[], rowCount: rowCount ?? 0 };
+    },
+  };
+  const executor: Executor = async (text, value) => {
+    if (!isTight) await line.ask(TIGHTEN, [], ANSWER_MS);
+    isTight = true;
+    return (await line.ask(text, value === undefined ? [] : [value], SHARED_MS + ANSWER_MS)).rows;
+  };
+  return [sql, executor];
 }
 
 const NOTHING_FOUND: Found = { nowMs: null, fenceFloor: 0, rows: [] };

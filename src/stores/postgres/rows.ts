@@ -43,9 +43,9 @@ export const keyArrays = (keys: readonly Key[]): [spaces: Buffer, names: Buffer]
   textArray(keys.map(({ key }) => key)),
 ];
 
-/** What stands for an absent key: its hash, with the names of schema and namespace in it. */
-const keyLock = (schema: string): string =>
-  `hashtextextended(${literal(schema)} || chr(10) || $1 || chr(10) || k.space || chr(10) || k.key, 0)`;
+/** What stands for an absent key `k`: its hash, with the names of schema and namespace in it. */
+export const keyHash = (schema: string, namespace: string): string =>
+  `hashtextextended(${literal(schema)} || chr(10) || ${namespace} || chr(10) || k.space || chr(10) || k.key, 0)`;
 
 const literal = (text: string): string => `'${text.replaceAll("'", "''")}'`;
 
@@ -72,7 +72,7 @@ export function rowStatements(s: string, schema: string, clock: string): RowStat
   const LOCK = statement(`
     select k.n, case when r.id is not null then true
         when exists (select from ${record} r where ${at("k")}) then false
-        else pg_try_advisory_xact_lock(${keyLock(schema)}) end,
+        else pg_try_advisory_xact_lock(${keyHash(schema, "$1")}) end,
       ${SELECTED}
     from ${KEYS} left join lateral (
       select ${COLUMNS} from ${record} r where ${at("k")} for no key update skip locked

@@ -55,6 +55,22 @@ export function pinForReading(answerMs: number): Call {
   return { statement: statement(`select pg_is_in_recovery(), ${all.join(", ")}`), values: [] };
 }
 
+/** How long the user's own part of a transaction may be idle, or take for a statement. */
+export const SHARED_MS = 30_000;
+
+/** For a transaction that is the user's as well: plans are theirs, and so are most settings. */
+export function pinForSharing(isDurable: boolean): Call {
+  const all = [
+    setting("statement_timeout", `'${SHARED_MS}'`),
+    setting("idle_in_transaction_session_timeout", `'${SHARED_MS}'`),
+    ...(isDurable ? [DURABLE] : []),
+  ];
+  return { statement: statement(`select pg_is_in_recovery(), ${all.join(", ")}`), values: [] };
+}
+
+/** From here on rows of Pawl's are locked. */
+export const TIGHTEN = `select ${setting("idle_in_transaction_session_timeout", `'${LOCKS_HELD_MS}'`)}`;
+
 /**
  * A condition that must hold, as an expression: where it does not, the statement fails with these words, and with it the
  * transaction. Written so that it cannot be worked out before it is reached.

@@ -17,23 +17,29 @@ import type {
   Batch,
   DuePage,
   DueQuery,
+  Executor,
   Found,
+  Joined,
+  Joining,
   Key,
   ListQuery,
   Put,
   Receipt,
   Row,
-  Store,
+  Sql,
+  SqlStore,
   StoredEntry,
 } from "../../kernel/contract.ts";
 import { ClosedError, StoreError, staleEpoch } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
 import { RowCache } from "./cache.ts";
 import { failure } from "./failure.ts";
+import { join } from "./joint.ts";
 import { listRows, lookForDue, readEntries } from "./looks.ts";
 import { Prepared } from "./prepared.ts";
 import { findRow, versionOf, writePuts } from "./rows.ts";
 import { migrate } from "./schema.ts";
+import { SharedConnection } from "./shared.ts";
 import { fenceFloorOf, sweepDeleted } from "./sweep.ts";
 import { watchCommits } from "./watch.ts";
 
@@ -128,7 +134,7 @@ const DATA_VERSION = "pragma data_version";
 const TOUCH =
   "insert into pawl_meta (name, number) values ('touched', 1) on conflict do update set number = number + 1";
 
-export class SqliteStore implements Store {
+export class SqliteStore implements SqlStore {
   readonly lanes = 1;
   readonly #db: DatabaseSync;
   readonly #namespace: string;
@@ -139,6 +145,8 @@ export class SqliteStore implements Store {
   /** A commit failed in a way that may have left something behind. */
   #doubtful = false;
   #closed = false;
+  /** A connection of its own for transactions that wait for the user's code. */
+  #sharing: Promise<SharedConnection> | undefined;
   readonly #watching = new Set<() => void>();
 
   constructor(db: DatabaseSync, options: SqliteOptions) {
@@ -148,8 +156,10 @@ export class SqliteStore implements Store {
     this.#on = new Prepared(db);
   }
 
-  async settle(): Promise<{ epoch: number; sequence: number }> {
+  async settle(lane = 0): Promise<{ epoch: number; sequence: number }> {
     this.#check();
+    // A shared transaction has its answer when COMMIT returns; there is nothing to settle.
+    if (lane >= this.lanes) return { epoch: 1, sequence: 0 };
     if (this.#doubtful) {
       // The next commit starts where the failed one did, and so leaves nothing of it to recover.
       this.#transaction(() => this.#on.sql(TOUCH).run());
@@ -208,6 +218,28 @@ export class SqliteStore implements Store {
     return (this.#cache.byId(was.id)?.version ?? versionOf(this.#on, was.id)) === was.version;
   }
 
+  async join(executor: Executor, batch: Joining): Promise<Joined> {
+    this.#check();
+    try {
+      return await join(executor, this.#namespace, this.#options.wallMs(), batch);
+    } catch (error) {
+      throw failure(error, "before");
+    }
+  }
+
+  async share<T>(_mark: unknown, work: (sql: Sql, executor: Executor) => Promise<T>): Promise<T> {
+    this.#check();
+    this.#sharing ??= this.#connect().then((db) => new SharedConnection(db, this.#options));
+    return (await this.#sharing).run(work);
+  }
+
+  async #connect(): Promise<DatabaseSync> {
+    const { DatabaseSync } = await import("node:sqlite");
+    const db = new DatabaseSync(this.#options.path, { timeout: 0 });
+    configure(db, this.#options.durability);
+    return db;
+  }
+
   async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
     return this.#snapshot(() => keys.map((key) => findRow(this.#on, this.#namespace, key)));
   }
@@ -250,6 +282,7 @@ export class SqliteStore implements Store {
     this.#closed = true;
     for (const stop of this.#watching) stop();
     this.#db.close();
+    if (this.#sharing !== undefined) (await this.#sharing).close();
   }
 
   /** Runs the work under the file's write lock. What it throws is rolled back; so is a receipt that says nothing was written. */

@@ -1,0 +1,154 @@
+/**
+ * Joint transactions: decisions that commit together with other SQL.
+ *
+ * `within` runs a decision in a transaction that somebody else opened: its rows are locked, decided on and written there, and hold
+ * when that transaction commits. `share` opens a transaction itself; it has a lane and a mark, as a batch does, so a lost reply is
+ * resolved in the same way.
+ *
+ * Promises: all or nothing with the other SQL (G29); `share` ends in yes, a definite no, or `outcome_unknown` (G2). A decision that
+ * throws has written nothing, and leaves the transaction usable.
+ */
+
+import type { Address, Executor, Sql, SqlStore, Store } from "./contract.ts";
+import { type Decision, Tape } from "./decision.ts";
+import { InvalidArgumentError, StoreError } from "./errors.ts";
+import { type Airspace, Flight, type Submission } from "./flight.ts";
+import { pause } from "./ports.ts";
+
+/** Runs a decision in the transaction at hand. */
+export type Join = <T>(decide: Decision<T>, keys: readonly Address[]) => Promise<T>;
+
+interface Lane {
+  readonly index: number;
+  epoch: number | null;
+  sequence: number;
+}
+
+export interface JointOptions extends Omit<Airspace, "flying" | "known"> {
+  readonly patienceMs: number;
+  readonly committed: () => void;
+}
+
+export class Joint {
+  readonly #store: Store;
+  readonly #options: JointOptions;
+  readonly #air: Airspace;
+  readonly #free: Lane[] = [];
+  #lanes = 0;
+  readonly #shared = new Set<Promise<unknown>>();
+
+  constructor(store: Store, options: JointOptions) {
+    this.#store = store;
+    this.#options = options;
+    this.#air = { ...options, flying: null, known: new Map() };
+  }
+
+  async within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {
+    const store = this.#sqlStore();
+    const { clock } = this.#options.ports;
+    const giveUpAtMs = clock.nowMs() + this.#options.patienceMs;
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    const submission: Submission = {
+      decide,
+      resolve: resolve as (value: unknown) => void,
+      reject,
+      tape: new Tape(),
+      giveUpAtMs,
+      keys,
+      held: null,
+      alone: true,
+      outcome: undefined,
+    };
+    for (;;) {
+      const flight = new Flight([submission], this.#air);
+      const joined = await store.join(executor, { lock: flight.lock, decide: (found) => flight.decide(found) });
+      if (joined.written && flight.again.length === 0) {
+        flight.answer();
+        joined.committed.then(
+          (isCommitted) => isCommitted && this.#options.committed(),
+          () => {},
+        );
+        return promise;
+      }
+      if (clock.nowMs() >= giveUpAtMs)
+        throw new StoreError("store_busy", "retry", "the records changed again and again under the decision");
+      await pause(clock, 1);
+    }
+  }
+
+  share<T>(work: (sql: Sql, join: Join) => Promise<T>): Promise<T> {
+    const store = this.#sqlStore();
+    const shared = this.#share(store, work);
+    this.#shared.add(shared);
+    const done = () => this.#shared.delete(shared);
+    shared.then(done, done);
+    return shared;
+  }
+
+  /** Lets what is under way finish. */
+  async close(): Promise<void> {
+    await Promise.allSettled(this.#shared);
+  }
+
+  async #share<T>(store: SqlStore, work: (sql: Sql, join: Join) => Promise<T>): Promise<T> {
+    const lane = this.#free.pop() ?? { index: store.lanes + this.#lanes++, epoch: null, sequence: 0 };
+    const giveUpAtMs = this.#options.ports.clock.nowMs() + this.#options.patienceMs;
+    let result: { readonly value: T } | undefined;
+    try {
+      await this.#settle(lane, giveUpAtMs);
+      lane.sequence += 1;
+      await store.share(
+        { lane: lane.index, epoch: lane.epoch ?? 0, sequence: lane.sequence },
+        async (sql, executor) => {
+          const value = await work(sql, (decide, keys) => this.within(executor, decide, keys));
+          result = { value };
+        },
+      );
+    } catch (error) {
+      if (!(error instanceof StoreError) || error.data.remedy !== "settle") throw error;
+      await this.#resolve(lane, giveUpAtMs, error);
+    } finally {
+      this.#free.push(lane);
+    }
+    // Everything the work returned was there before the commit was asked for.
+    if (result === undefined) throw new Error("a shared transaction was committed before its work was done");
+    this.#options.committed();
+    return result.value;
+  }
+
+  /** The reply was lost: returns if the transaction is there, throws a definite no if it is not. */
+  async #resolve(lane: Lane, giveUpAtMs: number, error: StoreError): Promise<void> {
+    const { sequence } = lane;
+    lane.epoch = null;
+    try {
+      await this.#settle(lane, giveUpAtMs);
+    } catch {
+      throw new StoreError("outcome_unknown", "settle", error.message, { cause: error });
+    }
+    if (lane.sequence < sequence)
+      throw new StoreError("store_unreachable", "retry", "the commit did not reach the store", { cause: error });
+  }
+
+  async #settle(lane: Lane, giveUpAtMs: number): Promise<void> {
+    const { clock, chance } = this.#options.ports;
+    while (lane.epoch === null)
+      try {
+        const { epoch, sequence } = await this.#store.settle(lane.index);
+        lane.epoch = epoch;
+        lane.sequence = sequence;
+      } catch (error) {
+        if (!(error instanceof StoreError) || clock.nowMs() >= giveUpAtMs) throw error;
+        await pause(clock, 50 * (0.25 + chance.random()));
+      }
+  }
+
+  #sqlStore(): SqlStore {
+    if (!isSqlStore(this.#store))
+      throw new InvalidArgumentError("the store", "must be SQLite or PostgreSQL to share a transaction with SQL");
+    return this.#store;
+  }
+}
+
+function isSqlStore(store: Store): store is SqlStore {
+  return "join" in store && "share" in store;
+}

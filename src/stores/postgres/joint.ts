@@ -1,0 +1,204 @@
+/**
+ * Pawl's part of somebody else's transaction, in statements that any way of running SQL can run: one text as the only parameter,
+ * one column of text as the answer. Slower than a batch, and needs nothing but an executor.
+ *
+ * Rows are waited for here, in the order of their keys, and absent keys by an advisory lock. A savepoint stands before it all: what is
+ * locked for a decision that needs more is given back, and locked anew with the rest, so that nothing is locked out of order. Nothing
+ * is set in the transaction that its owner would notice.
+ */
+
+import { compareUtf8 } from "../../kernel/check.ts";
+import {
+  type Executor,
+  type Found,
+  type Joined,
+  type Joining,
+  type Key,
+  keyText,
+  type Put,
+  type Row,
+} from "../../kernel/contract.ts";
+import { StoreError } from "../../kernel/errors.ts";
+import { failure, isServerError, type ServerError } from "./failure.ts";
+import { keyHash } from "./rows.ts";
+
+const COLUMNS = "id, version, fence, wakes, tries, holder, kind, status, due, head, value";
+const INPUT = "input as materialized (select $1::text::json as j)";
+const KEYS = "input cross join json_to_recordset(j -> 'keys') as k(n int, space text, key text)";
+
+export interface JointStatements {
+  readonly lock: string;
+  readonly guard: string;
+  readonly clock: string;
+  readonly write: string;
+}
+
+export function jointStatements(s: string, schema: string, clock: string): JointStatements {
+  const record = `${s}.record`;
+  return {
+    lock: `with ${INPUT}, had as (
+        select k.n, ${COLUMNS.split(", ")
+          .map((column) => `r.${column}`)
+          .join(", ")}
+        from ${KEYS} join ${record} r on r.namespace = j ->> 'namespace' and r.space = k.space and r.key = k.key
+        order by r.space, r.key for no key update of r)
+      select coalesce(json_agg(json_build_array(n, ${COLUMNS})), '[]')::text as pawl from had`,
+    guard: `with ${INPUT}, absent as materialized (
+        select ${keyHash(schema, "(j ->> 'namespace')")} as hash from ${KEYS} order by k.space collate "C", k.key collate "C")
+      select count(pg_advisory_xact_lock(hash))::text as pawl from absent`,
+    clock: `select json_build_array(${clock}, coalesce((select number from ${s}.meta where name = 'fence_floor'), 0),
+        current_setting('transaction_isolation'))::text as pawl`,
+    write: `with ${INPUT},
+      v as materialized (select v.* from input, json_to_recordset(j -> 'rows') as v(old bigint, was bigint, space text, key text,
+        version bigint, fence bigint, wakes bigint, tries bigint, holder text, kind text, status text, due bigint, head bigint, value text)),
+      updated as (
+        update ${record} r set version = v.version, fence = v.fence, wakes = v.wakes, tries = v.tries, holder = v.holder,
+          kind = v.kind, status = v.status, due = v.due, head = v.head, value = v.value
+        from v where r.id = v.old and r.version = v.was returning r.id, r.space, r.key),
+      inserted as (
+        insert into ${record} (namespace, space, key, version, fence, wakes, tries, holder, kind, status, due, head, value)
+        select j ->> 'namespace', space, key, version, fence, wakes, tries, holder, kind, status, due, head, value
+        from input, v where v.old is null returning id, space, key),
+      written as (select * from updated union all select * from inserted),
+      appended as (
+        insert into ${s}.log (record, version, name, data, at)
+        select w.id, e.version, e.name, e.data, e.at
+        from input cross join json_to_recordset(j -> 'entries') as e(space text, key text, version bigint, name text, data text, at bigint)
+        join written w on w.space = e.space and w.key = e.key)
+      select json_build_array((select count(*) from written), pg_current_xact_id()::text)::text as pawl`,
+  };
+}
+
+type Columns = [
+  n: number,
+  id: number,
+  version: number,
+  fence: number,
+  wakes: number,
+  tries: number,
+  holder: string | null,
+  kind: string | null,
+  status: string | null,
+  due: number | null,
+  head: number,
+  value: string | null,
+];
+
+const SAVEPOINT = "savepoint pawl_joint";
+const UNDO = "rollback to savepoint pawl_joint";
+const RELEASE = "release savepoint pawl_joint";
+
+/** Runs the batch in the executor's transaction. `ended` tells whether the transaction of this number was committed. */
+export async function join(
+  executor: Executor,
+  { lock, guard, clock, write }: JointStatements,
+  namespace: string,
+  batch: Joining,
+  ended: (xid: string) => Promise<boolean>,
+): Promise<Joined> {
+  const ask = async (text: string, input?: object): Promise<string> => {
+    const [row] = await executor(text, input === undefined ? undefined : JSON.stringify(input));
+    return textOf(row);
+  };
+  const find = async (keys: readonly Key[], rows: (Row | null)[], wanted: readonly number[]): Promise<number[]> => {
+    const asked = wanted.map((n) => ({ n, ...nameOf(keys[n]) }));
+    for (const columns of JSON.parse(await ask(lock, { namespace, keys: asked })) as Columns[])
+      rows[columns[0]] = toRow(nameOf(keys[columns[0]]), columns);
+    return wanted.filter((n) => rows[n] === null);
+  };
+  try {
+    await executor(SAVEPOINT);
+    const keys = [...batch.lock].sort((a, b) => compareUtf8(keyText(a), keyText(b)));
+    const rows: (Row | null)[] = keys.map(() => null);
+    const absent = keys.length === 0 ? [] : await find(keys, rows, [...keys.keys()]);
+    if (absent.length > 0) {
+      await ask(guard, { namespace, keys: absent.map((n) => ({ n, ...nameOf(keys[n]) })) });
+      // Somebody may have made one before the lock was had.
+      await find(keys, rows, absent);
+    }
+    const [nowMs, fenceFloor, isolation] = JSON.parse(await ask(clock)) as [number, number, string];
+    if (isolation !== "read committed") throw wrongIsolation(isolation);
+    const byKey = new Map(keys.map((key, n) => [keyText(key), rows[n] ?? null]));
+    const found: Found = { nowMs, fenceFloor, rows: batch.lock.map((key) => byKey.get(keyText(key)) ?? null) };
+    const verdict = batch.decide(found);
+    if ("lock" in verdict) {
+      await executor(UNDO);
+      await executor(RELEASE);
+      return { written: false };
+    }
+    const { puts } = verdict;
+    if (puts.length === 0) {
+      await executor(RELEASE);
+      return { written: true, committed: Promise.resolve(false) };
+    }
+    const [written, xid] = JSON.parse(await ask(write, input(namespace, puts, nowMs))) as [number, string];
+    if (written !== puts.length)
+      throw new Error(`${written} rows were written under their locks instead of ${puts.length}`);
+    await executor(RELEASE);
+    return { written: true, committed: ended(xid) };
+  } catch (error) {
+    const cause = serverErrorIn(error);
+    if (cause?.code === "25P01") throw noTransaction(error);
+    // What the decision threw must not take the rest of the transaction with it.
+    await executor(UNDO).catch(() => {});
+    await executor(RELEASE).catch(() => {});
+    if (cause?.code === "23505") return { written: false };
+    throw failure(cause ?? error, false);
+  }
+}
+
+const nameOf = (key: Key | undefined): Key => ({ space: key?.space ?? "", key: key?.key ?? "" });
+
+function toRow({ space, key }: Key, columns: Columns): Row {
+  const [, id, version, fence, wakes, tries, holder, kind, status, dueMs, head, value] = columns;
+  return { id, space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value };
+}
+
+function input(namespace: string, puts: readonly Put[], nowMs: number): object {
+  return {
+    namespace,
+    rows: puts.map(({ was, row: { id: _, dueMs, ...row } }) => ({
+      ...row,
+      due: dueMs,
+      old: was?.id ?? null,
+      was: was?.version ?? null,
+    })),
+    entries: puts.flatMap(({ row: { space, key }, entries }) =>
+      entries.map((entry) => ({ space, key, ...entry, at: nowMs })),
+    ),
+  };
+}
+
+function textOf(row: unknown): string {
+  if (typeof row === "object" && row !== null && "pawl" in row && typeof row.pawl === "string") return row.pawl;
+  throw new StoreError(
+    "store_refused",
+    "fail",
+    "the executor must answer an array of rows, each an object by column name",
+  );
+}
+
+/** Where ORMs wrap the driver's error, the server's own is one or two steps further down. */
+function serverErrorIn(error: unknown): ServerError | undefined {
+  for (let at = error, depth = 0; at instanceof Error && depth < 4; at = at.cause ?? driverError(at), depth++)
+    if (isServerError(at)) return at;
+  return undefined;
+}
+
+const driverError = (error: Error): unknown =>
+  "driverError" in error ? error.driverError : "originalError" in error ? error.originalError : undefined;
+
+const noTransaction = (cause: unknown): StoreError =>
+  new StoreError(
+    "store_refused",
+    "fail",
+    "pawl.within needs a transaction that is open: run it inside one, with an executor of that transaction",
+    { cause },
+  );
+
+const wrongIsolation = (isolation: string): StoreError =>
+  new StoreError(
+    "store_unfit",
+    "fail",
+    `pawl.within needs a transaction begun as READ COMMITTED, and this one is ${isolation.toUpperCase()}: what was absent when it began could be there by now`,
+  );

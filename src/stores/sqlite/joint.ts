@@ -1,0 +1,95 @@
+/**
+ * Pawl's part of somebody else's transaction on the same file, in statements that any way of running SQL can run: one text as the
+ * only parameter, one column of text as the answer.
+ *
+ * The first thing it does is to write, which takes the file's one write lock: from then on, what is read is what is true. If the
+ * transaction has read before and the file has changed since, SQLite refuses that, and nothing can be done but to begin anew.
+ */
+
+import type { Executor, Found, Joined, Joining, Key, Put, Row } from "../../kernel/contract.ts";
+import { StoreError } from "../../kernel/errors.ts";
+import { COLUMNS, toRow } from "./rows.ts";
+
+const TAKE_THE_LOCK = "update pawl_meta set number = number where name = 'schema'";
+
+const FIND = `
+  select json_group_array(json_array(k.key, ${COLUMNS.split(", ")
+    .map((column) => `r.${column}`)
+    .join(", ")})) as pawl
+  from (select ? as j) i, json_each(i.j, '$.keys') k
+  join pawl_record r on r.namespace = json_extract(i.j, '$.namespace')
+    and r.space = json_extract(k.value, '$.space') and r.key = json_extract(k.value, '$.key')`;
+
+const FLOOR = "select coalesce((select number from pawl_meta where name = 'fence_floor'), 0) || '' as pawl";
+
+const INSERT = `
+  insert into pawl_record (namespace, space, key, version, fence, wakes, tries, holder, kind, status, due, head, value)
+  select json_extract(i.j, '$.namespace'), value ->> 'space', value ->> 'key', value ->> 'version', value ->> 'fence',
+    value ->> 'wakes', value ->> 'tries', value ->> 'holder', value ->> 'kind', value ->> 'status', value ->> 'dueMs',
+    value ->> 'head', value ->> 'value'
+  from (select ? as j) i, json_each(i.j, '$.inserted')`;
+
+const UPDATE = `
+  update pawl_record set version = v.value ->> 'version', fence = v.value ->> 'fence', wakes = v.value ->> 'wakes',
+    tries = v.value ->> 'tries', holder = v.value ->> 'holder', kind = v.value ->> 'kind', status = v.value ->> 'status',
+    due = v.value ->> 'dueMs', head = v.value ->> 'head', value = v.value ->> 'value'
+  from json_each(?) v where pawl_record.id = v.value ->> 'id'`;
+
+const APPEND = `
+  insert into pawl_log (record, version, name, data, at)
+  select r.id, e.value ->> 'version', e.value ->> 'name', e.value ->> 'data', e.value ->> 'atMs'
+  from (select ? as j) i, json_each(i.j, '$.entries') e
+  join pawl_record r on r.namespace = json_extract(i.j, '$.namespace')
+    and r.space = e.value ->> 'space' and r.key = e.value ->> 'key'`;
+
+/** Outside a transaction this begins one, which its release commits: Pawl's part is whole in any case. */
+const SAVEPOINT = "savepoint pawl_joint";
+const UNDO = "rollback to pawl_joint";
+const RELEASE = "release pawl_joint";
+
+export async function join(executor: Executor, namespace: string, nowMs: number, batch: Joining): Promise<Joined> {
+  await executor(SAVEPOINT);
+  try {
+    await executor(TAKE_THE_LOCK);
+    const fenceFloor = Number(await ask(executor, FLOOR));
+    const find = async (keys: readonly Key[]): Promise<Found> => {
+      const rows: (Row | null)[] = keys.map(() => null);
+      const input = { namespace, keys: keys.map(({ space, key }) => ({ space, key })) };
+      for (const [n, ...columns] of JSON.parse(await ask(executor, FIND, input)) as [number, ...unknown[]][])
+        rows[n] = toRow(columns);
+      return { nowMs, fenceFloor, rows };
+    };
+    let verdict = batch.decide(await find(batch.lock));
+    while ("lock" in verdict) verdict = batch.decide(await find(verdict.lock));
+    await write(executor, namespace, verdict.puts, nowMs);
+    await executor(RELEASE);
+  } catch (error) {
+    // What the decision threw must not take the rest of the transaction with it.
+    await executor(UNDO).catch(() => {});
+    await executor(RELEASE).catch(() => {});
+    throw error;
+  }
+  // Whoever watches the file hears of it.
+  return { written: true, committed: Promise.resolve(false) };
+}
+
+async function write(executor: Executor, namespace: string, puts: readonly Put[], nowMs: number): Promise<void> {
+  const inserted = puts.filter(({ was }) => was === null).map(({ row }) => row);
+  const updated = puts.flatMap(({ was, row }) => (was === null ? [] : [{ ...row, id: was.id }]));
+  const entries = puts.flatMap(({ row: { space, key }, entries }) =>
+    entries.map((entry) => ({ space, key, ...entry, atMs: nowMs })),
+  );
+  if (inserted.length > 0) await executor(INSERT, JSON.stringify({ namespace, inserted }));
+  if (updated.length > 0) await executor(UPDATE, JSON.stringify(updated));
+  if (entries.length > 0) await executor(APPEND, JSON.stringify({ namespace, entries }));
+}
+
+async function ask(executor: Executor, text: string, input?: object): Promise<string> {
+  const [row] = await executor(text, input === undefined ? undefined : JSON.stringify(input));
+  if (typeof row === "object" && row !== null && "pawl" in row && typeof row.pawl === "string") return row.pawl;
+  throw new StoreError(
+    "store_refused",
+    "fail",
+    "the executor must answer an array of rows, each an object by column name",
+  );
+}

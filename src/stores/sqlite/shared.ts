@@ -1,0 +1,105 @@
+/**
+ * Transactions that wait for the user's code: `transact.sql` on SQLite.
+ *
+ * They have a connection of their own, so that nothing else gets into them, and come one after another, as the file has one
+ * write lock. Everybody else's commits wait for it, so it is taken away from a transaction that keeps it for too long.
+ */
+
+import type { DatabaseSync, SQLInputValue } from "node:sqlite";
+import type { Executor, Sql } from "../../kernel/contract.ts";
+import { StoreError } from "../../kernel/errors.ts";
+import { type Ports, pause } from "../../kernel/ports.ts";
+import { failure } from "./failure.ts";
+
+/** The longest that one transaction may hold the file. */
+export const SHARED_MS = 5000;
+
+interface SharedOptions {
+  readonly ports: Ports;
+  readonly patienceMs: number;
+}
+
+export class SharedConnection {
+  readonly #db: DatabaseSync;
+  readonly #options: SharedOptions;
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(db: DatabaseSync, options: SharedOptions) {
+    this.#db = db;
+    this.#options = options;
+  }
+
+  run<T>(work: (sql: Sql, executor: Executor) => Promise<T>): Promise<T> {
+    const mine = this.#last.then(() => this.#run(work));
+    this.#last = mine.catch(() => {});
+    return mine;
+  }
+
+  close(): void {
+    this.#db.close();
+  }
+
+  async #run<T>(work: (sql: Sql, executor: Executor) => Promise<T>): Promise<T> {
+    await this.#begin();
+    const db = this.#db;
+    let over: Error | undefined;
+    const query = (text: string, values: readonly unknown[]) => {
+      if (over !== undefined) throw over;
+      const rows = db.prepare(text).all(...(values as SQLInputValue[]));
+      if (db.isTransaction) return rows;
+      over = new StoreError("store_refused", "fail", "a statement ended the transaction, which is not its to end");
+      throw over;
+    };
+    const sql: Sql = {
+      async query<Row>(text: string, values: readonly unknown[] = []) {
+        const rows = query(text, values);
+        const changed = Number(db.prepare("select changes() as n").get()?.["n"] ?? 0);
+        return { rows: rows as Row[], rowCount: rows.length > 0 ? rows.length : changed };
+      },
+    };
+    const { promise: late, reject } = Promise.withResolvers<never>();
+    const cancel = this.#options.ports.clock.after(SHARED_MS, () => {
+      over ??= new StoreError("store_busy", "fail", `the transaction held the file for more than ${SHARED_MS} ms`);
+      if (db.isTransaction) db.exec("rollback");
+      reject(over);
+    });
+    let at: "before" | "commit" = "before";
+    try {
+      const value = await Promise.race([
+        work(sql, async (text, value) => query(text, value === undefined ? [] : [value])),
+        late,
+      ]);
+      if (over !== undefined) throw over;
+      at = "commit";
+      db.exec("commit");
+      return value;
+    } catch (error) {
+      over ??= new StoreError("store_refused", "fail", "the transaction is over");
+      if (db.isTransaction) db.exec("rollback");
+      throw at === "commit" ? unresolved(failure(error, at)) : error;
+    } finally {
+      cancel();
+    }
+  }
+
+  async #begin(): Promise<void> {
+    const { clock, chance } = this.#options.ports;
+    const giveUpAtMs = clock.nowMs() + this.#options.patienceMs;
+    for (;;) {
+      try {
+        this.#db.exec("begin immediate");
+        return;
+      } catch (cause) {
+        const error = failure(cause, "before");
+        if (!(error instanceof StoreError) || error.data.remedy !== "retry" || clock.nowMs() >= giveUpAtMs) throw error;
+      }
+      await pause(clock, 1 + 10 * chance.random());
+    }
+  }
+}
+
+/** Nobody can tell here what became of it: that is said at once. */
+function unresolved(error: unknown): unknown {
+  if (!(error instanceof StoreError) || error.data.remedy !== "settle") return error;
+  return new StoreError("outcome_unknown", "fail", error.message, { cause: error });
+}
