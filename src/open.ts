@@ -2,7 +2,7 @@
  * `open`: chooses the store, puts the kernel on it, and gives out the handle that users work with.
  */
 
-import { checkDuration, checkFunction, checkId, type Duration } from "./kernel/check.ts";
+import { checkDuration, checkFunction, checkId, type Duration, utf8Length } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
 import type { Address, Sql, Store } from "./kernel/contract.ts";
 import type { Decision, Tx as KernelTx } from "./kernel/decision.ts";
@@ -75,7 +75,7 @@ export async function open(store?: string | OpenOptions, more?: Omit<OpenOptions
     ports,
     durability,
     patienceMs,
-    schema: checkId(options.schema ?? "pawl", "the schema"),
+    schema: checkSchema(options.schema ?? "pawl"),
     warned,
   };
   if (options.pool !== undefined) opened = await openPostgres({ ...postgres, pool: checkPool(options) });
@@ -133,6 +133,15 @@ function checkStore(store: Store): Store {
   if (taken.has(store)) throw new InvalidArgumentError("the store", "must not be opened twice: connect another");
   taken.add(store);
   return store;
+}
+
+/** PostgreSQL cuts longer names off without a word, so two of them could be one. */
+function checkSchema(schema: unknown): string {
+  const name = checkId(schema, "the schema");
+  if (utf8Length(name) > 63) throw new InvalidArgumentError("the schema", "must not be longer than 63 bytes");
+  if (name.startsWith("pg_"))
+    throw new InvalidArgumentError("the schema", 'must not begin with "pg_", which is PostgreSQL\'s');
+  return name;
 }
 
 function checkPool({ pool, store }: OpenOptions): PgPool {

@@ -92,6 +92,7 @@ export class Bell {
 
   /** Whether notifications arrive at all. */
   async test(): Promise<boolean> {
+    if (!this.#options.lines.isLarge) return false;
     const line = await this.#options.lines.take();
     try {
       return await listen(line, this.#options, silent, silent).hears;
@@ -140,7 +141,7 @@ export class Bell {
   #start(): void {
     this.#seen = undefined;
     void this.#poll();
-    void this.#listen();
+    if (this.#options.lines.isLarge) void this.#listen();
   }
 
   #stop(): void {

@@ -50,7 +50,8 @@ const CLASSES: ReadonlyMap<string, Failure> = new Map<string, Failure>([
 export interface ServerError extends Error {
   readonly code: string;
   readonly severity?: string | undefined;
-  readonly routine?: string | undefined;
+  /** The table that a constraint belongs to. */
+  readonly table?: string | undefined;
 }
 
 /** Told by the server, and not by the socket or by `pg`. */
@@ -59,11 +60,12 @@ export function isServerError(error: unknown): error is ServerError {
 }
 
 /**
- * Whether the server ended the connection with it, so that a COMMIT on its way may or may not have happened. The severity may be in
- * the server's language; then only codes that never end a connection are taken for mere errors.
+ * Whether the connection may have ended with it, so that a COMMIT on its way may or may not have happened. A severity can be in the
+ * server's language, and a pooler can report the end of a connection as a mere error: only codes that never end one are definite.
  */
-export function isFatal(error: ServerError): boolean {
-  return error.severity !== "ERROR" && !/^(0A|22|23|26|40|42|54|55|57014|25P02|25006)/.test(error.code);
+export function isFatal({ severity, code }: ServerError): boolean {
+  if (severity === "FATAL" || severity === "PANIC") return true;
+  return !/^(0A|21|22|23|25006|25P02|26|28|2B|3|40|42|44|53|54|55|57014|P0)/.test(code);
 }
 
 /** The words that Pawl's own statements fail with when something is not as it should be. */

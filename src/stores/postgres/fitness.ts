@@ -115,7 +115,7 @@ export const NO_LISTEN: Finding = {
   code: "listen",
   isRefused: false,
   sentence:
-    "notifications do not arrive on this connection, as behind a pooler in transaction mode: Pawl polls instead, and hears of other processes up to 200 ms later; give it a direct connection to hear at once",
+    "notifications do not arrive here, as behind a pooler in transaction mode or with a pool of less than three connections: Pawl polls instead, and hears of other processes up to 200 ms later",
 };
 
 export function refuseUnfit(findings: readonly Finding[]): void {

@@ -142,7 +142,7 @@ export async function join(
     // What the decision threw must not take the rest of the transaction with it.
     await executor(UNDO).catch(() => {});
     await executor(RELEASE).catch(() => {});
-    if (cause?.code === "23505") return { written: false };
+    if (cause?.code === "23505" && cause.table === "record") return { written: false };
     throw failure(cause ?? error, false);
   }
 }

@@ -39,6 +39,9 @@ export interface Lines {
 /** What each connection has prepared, kept as long as the connection. */
 const prepared = new WeakMap<PgClient, Set<string>>();
 
+/** One that listens, one that notifies, and one for the work. */
+const LARGE_POOL = 3;
+
 /** Checked-out connections of one store. */
 export class LinePool {
   readonly #lines: Lines;
@@ -61,6 +64,12 @@ export class LinePool {
     } finally {
       await line.end();
     }
+  }
+
+  /** Whether a line can be kept for long without starving the rest. A pool that does not tell its size is taken to be large. */
+  get isLarge(): boolean {
+    const { options } = this.#lines.pool as { options?: { max?: unknown } };
+    return typeof options?.max !== "number" || options.max >= LARGE_POOL;
   }
 
   /** A line to keep; whoever takes it ends it. */

@@ -450,7 +450,7 @@ const NOTHING_FOUND: Found = { nowMs: null, fenceFloor: 0, rows: [] };
 function isMoved(error: unknown, under: Underway): boolean {
   if (isAssertion(error, MOVED)) return true;
   if (!isServerError(error)) return false;
-  return error.code === "23505" || (error.code === "55P03" && !under.isOpen);
+  return (error.code === "23505" && error.table === "record") || (error.code === "55P03" && !under.isOpen);
 }
 
 function markStatements(s: string, clock: string): MarkStatements {

@@ -66,9 +66,13 @@ export function migrate(db: DatabaseSync, migrations: readonly string[] = MIGRAT
     db.exec(
       "create table if not exists pawl_meta (name text primary key, number integer not null) strict, without rowid",
     );
-    const row = db.prepare("select number from pawl_meta where name = 'schema'").get();
-    const has = Number(row?.["number"] ?? 0);
-    if (has > migrations.length)
+    const number = (name: string): number | undefined => {
+      const row = db.prepare("select number from pawl_meta where name = ?").get(name);
+      return row === undefined ? undefined : Number(row["number"]);
+    };
+    const has = number("schema") ?? 0;
+    // A later schema says which releases can still work on it.
+    if (Math.min(has, number("oldest") ?? has) > migrations.length)
       throw new StoreError(
         "store_unfit",
         "fail",
