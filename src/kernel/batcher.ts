@@ -19,6 +19,8 @@ import { type Airspace, Flight, type Submission } from "./flight.ts";
 import { type Ports, pause } from "./ports.ts";
 
 const MAX_DECISIONS = 512;
+/** So many decisions are worth a transaction of their own, where the store has a lane for it. */
+const WORTH_A_FLIGHT = 40;
 
 /** One writer's sequence of batches. The store tells, lane by lane, which was the last that it has. */
 interface Lane {
@@ -121,9 +123,12 @@ export class Batcher {
     this.#isScheduled = true;
     this.#ports.clock.soon(() => {
       this.#isScheduled = false;
-      for (const lane of this.#lanes) {
-        if (lane.isBusy) continue;
-        const submissions = this.#take();
+      const free = this.#lanes.filter((lane) => !lane.isBusy);
+      // Where many wait, two flights that overlap are quicker than one that is twice as long.
+      const flights = Math.min(free.length, Math.max(1, Math.floor(this.#queue.length / WORTH_A_FLIGHT)));
+      const share = Math.min(MAX_DECISIONS, Math.ceil(this.#queue.length / flights));
+      for (const lane of free) {
+        const submissions = this.#take(share);
         if (submissions.length === 0) break;
         void this.#fly(lane, new Flight(submissions, this.#air));
       }
@@ -131,7 +136,7 @@ export class Batcher {
   }
 
   /** The next decisions that can share a flight, in the order they came. */
-  #take(): Submission[] {
+  #take(most: number): Submission[] {
     const taken: Submission[] = [];
     const passed: Submission[] = [];
     // With lanes to spare, holders do not wait for the round trip of the locked path.
@@ -139,7 +144,7 @@ export class Batcher {
     const { flying } = this.#air;
     const reserved = new Set<string>();
     let index = 0;
-    for (; index < this.#queue.length && taken.length < MAX_DECISIONS; index++) {
+    for (; index < this.#queue.length && taken.length < most; index++) {
       const submission = this.#queue[index] as Submission;
       const first = taken[0];
       const fits =

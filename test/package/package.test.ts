@@ -17,12 +17,15 @@ import { installInto, manifestOf, packRepository, root, run, runTsc } from "./ta
 /** A runtime dependency is a promise to every user: adding one here is meant to be a decision. */
 const agreedDependencies: readonly string[] = [];
 
+/** What users bring themselves, and only if they use it: nothing of it may be needed to import the package. */
+const agreedPeers: readonly string[] = ["pg"];
+
 const documents = ["README.md", "GUARANTEES.md", "CHANGELOG.md", "LICENSE", "package.json"];
 
 const folder = mkdtempSync(join(tmpdir(), "pawl-package-"));
 const project = join(folder, "project");
 let files = new Map<string, Buffer>();
-let manifest: Manifest = { exports: {} };
+let manifest: Manifest & Peers = { exports: {} };
 
 beforeAll(() => {
   files = packRepository(folder);
@@ -56,6 +59,12 @@ describe("the tarball", () => {
 
   it("depends on what was agreed", () => {
     expect(Object.keys(manifest.dependencies ?? {})).toEqual(agreedDependencies);
+  });
+
+  it("leaves it to the user to install peers", () => {
+    const { peerDependencies = {}, peerDependenciesMeta = {} } = manifest;
+    expect(Object.keys(peerDependencies)).toEqual(agreedPeers);
+    expect(agreedPeers.filter((name) => peerDependenciesMeta[name]?.optional !== true)).toEqual([]);
   });
 });
 
@@ -130,9 +139,37 @@ describe("the lock file", () => {
     };
     expect(findUnlocked({ packages })).toEqual(["node_modules/a needs d"]);
   });
+
+  // A script that runs on one machine and is refused on another would make two kinds of installs.
+  it("has no package whose install script may run", () => {
+    const { allowScripts } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+    expect(findScripts(JSON.parse(text), allowScripts)).toEqual([]);
+  });
+
+  it("an install script would be found, under the package's own name", () => {
+    const packages = {
+      "": { name: "pawl", hasInstallScript: true },
+      "node_modules/a": {},
+      "node_modules/b": { hasInstallScript: true },
+      "node_modules/alias": { name: "@c/c", hasInstallScript: true },
+      "node_modules/a/node_modules/@d/d": { hasInstallScript: true },
+    };
+    expect(findScripts({ packages }, { "@c/c": false, "@d/d": true })).toEqual(["pawl", "b", "@d/d"]);
+  });
 });
 
-type Lock = { readonly packages: Record<string, { readonly optionalDependencies?: Record<string, string> }> };
+type Peers = {
+  readonly peerDependencies?: Record<string, string>;
+  readonly peerDependenciesMeta?: Record<string, { readonly optional?: boolean }>;
+};
+
+type Locked = {
+  readonly name?: string;
+  readonly hasInstallScript?: boolean;
+  readonly optionalDependencies?: Record<string, string>;
+};
+
+type Lock = { readonly packages: Record<string, Locked> };
 
 /** Optional dependencies that the lock file names but does not hold. */
 function findUnlocked({ packages }: Lock): string[] {
@@ -141,6 +178,14 @@ function findUnlocked({ packages }: Lock): string[] {
       .filter((name) => !(`node_modules/${name}` in packages || `${place}/node_modules/${name}` in packages))
       .map((name) => `${place} needs ${name}`),
   );
+}
+
+/** Packages with an install script that package.json does not refuse to run. */
+function findScripts({ packages }: Lock, allowScripts: Record<string, boolean>): string[] {
+  return Object.entries(packages)
+    .filter(([, { hasInstallScript = false }]) => hasInstallScript)
+    .map(([place, { name }]) => name ?? place.replace(/^.*node_modules\//, ""))
+    .filter((name) => allowScripts[name] !== false);
 }
 
 function entries(): [string, Record<string, string>][] {

@@ -11,22 +11,15 @@ import { type Answer, type Call, type PreparedNames, Train } from "./train.ts";
 
 /** A connection of `pg`, as its Pool gives it out. */
 export interface PgClient {
-  // biome-ignore lint/suspicious/noExplicitAny: `pg` has its own types of what can be submitted, in each release others.
-  query(query: any): any;
+  query(query: object): unknown;
   release(destroy?: Error | boolean): void;
-  // biome-ignore lint/suspicious/noExplicitAny: as above, for its events.
-  on(event: string, listener: (message: any) => void): unknown;
-  // biome-ignore lint/suspicious/noExplicitAny: as above, for its events.
-  off(event: string, listener: (message: any) => void): unknown;
+  on(event: string, listener: (message: object) => void): unknown;
+  off(event: string, listener: (message: object) => void): unknown;
 }
 
 /** A Pool of `pg`, or whatever gives out connections as it does. */
 export interface PgPool {
   connect(): Promise<PgClient>;
-}
-
-interface Notice {
-  readonly routine?: string | undefined;
 }
 
 export interface Lines {
@@ -116,9 +109,9 @@ export class Line {
   readonly #client: PgClient;
   readonly #lines: Lines;
   readonly #prepared: PreparedNames;
-  readonly #heard = (notice: Notice): void => {
+  readonly #heard = (notice: object): void => {
     // The server says in this way, and with COMMIT all the same, that the standby may not have it.
-    if (notice.routine === "SyncRepWaitForLSN") this.isUnreplicated = true;
+    if ("routine" in notice && notice.routine === "SyncRepWaitForLSN") this.isUnreplicated = true;
   };
   /** A commit of this line did not wait for the standby. */
   isUnreplicated = false;
@@ -171,7 +164,7 @@ export class Line {
     // The socket's end is what ends the query.
     const cancel = clock.after(limitMs, () => this.#destroy());
     try {
-      return await this.#client.query({ text, values });
+      return (await this.#client.query({ text, values })) as { rows: unknown[]; rowCount: number | null };
     } catch (error) {
       if (!isServerError(error) || isFatal(error)) this.#isBroken = true;
       throw error;
@@ -182,7 +175,9 @@ export class Line {
 
   /** Calls back for each notification, and once when the connection is lost. */
   listen(notified: (payload: string) => void, lost: () => void): void {
-    this.#client.on("notification", (message: { payload?: string }) => notified(message.payload ?? ""));
+    this.#client.on("notification", (message) => {
+      notified("payload" in message && typeof message.payload === "string" ? message.payload : "");
+    });
     const gone = () => {
       if (this.#isBroken) return;
       this.#isBroken = true;

@@ -121,13 +121,13 @@ export function rowStatements(s: string, schema: string, clock: string): RowStat
 
   const APPEND = statement(`
     insert into ${s}.log (record, version, name, data, at)
-    select v.record, v.version, v.name, v.data, coalesce($4::text::bigint, ${clock})
+    select v.record, v.version, v.name, v.data, coalesce($4::text::bigint, (select ${clock}))
     from unnest(${ENTRIES}, $5::bigint[]) v(version, name, data, record)`);
 
   /** For records that the same transaction has just made, whose numbers are not known here yet. */
   const APPEND_BY_KEY = statement(`
     insert into ${s}.log (record, version, name, data, at)
-    select r.id, v.version, v.name, v.data, coalesce($4::text::bigint, ${clock})
+    select r.id, v.version, v.name, v.data, coalesce($4::text::bigint, (select ${clock}))
     from unnest(${ENTRIES}, $6::text[], $7::text[]) v(version, name, data, space, key)
     join ${record} r on r.namespace = $5 and r.space = v.space and r.key = v.key`);
 
