@@ -2,14 +2,14 @@
  * The bell: telling other processes of our commits, and hearing of theirs.
  *
  * A notification inside the data's transaction would make all commits of the server wait for one another, so each batch is followed
- * by a small transaction of its own that only notifies; while one is under way, further batches share the next. Listening takes
+ * by a small transaction of its own that only notifies; while one is under way, further batches share the next. Listeners say that
+ * they are there, so where there are none, nobody is told and nothing is spent. Listening takes
  * a connection of its own, is tested when it starts, and is taken up again when it is lost. Since a crash can lose a notification,
  * and a pooler swallows them all, there is always a poll of the marks as well: slow where listening works, faster where not.
  */
 
 import type { Clock } from "../../kernel/ports.ts";
 import type { Line, LinePool } from "./lines.ts";
-import { statement } from "./train.ts";
 
 const SAFETY_POLL_MS = 2000;
 const FALLBACK_POLL_MS = 200;
@@ -17,8 +17,15 @@ const SELF_TEST_MS = 2000;
 const RELISTEN_MS = [100, 200, 500, 1000, 2000, 5000] as const;
 /** Where listening does not work, it is tried again this often. */
 const RETEST_MS = 60_000;
+/** Whether anybody listens is looked up this often at most; without a listener nobody is told. */
+const ASK_MS = 1000;
+/** A listener says so anew this often. */
+const LISTENING_MS = 20_000;
+/** How long everybody may take to notice a new listener; it polls quickly for so long. */
+const NEW_MS = 2 * ASK_MS;
 
-const NOTIFY = statement("select pg_notify($1, $2), set_config('synchronous_commit', 'off', true)");
+/** Not worth preparing, and so it also works before it is known whether that can be done. */
+const NOTIFY = { name: "", text: "select pg_notify($1, $2), set_config('synchronous_commit', 'off', true)" };
 
 export interface BellOptions {
   readonly lines: LinePool;
@@ -28,6 +35,10 @@ export interface BellOptions {
   readonly writer: string;
   /** Changes with every batch that another process commits. */
   readonly marks: () => Promise<string>;
+  /** Says that this process listens. */
+  readonly sayListening: () => Promise<void>;
+  /** Whether another process said so lately. */
+  readonly isHeard: () => Promise<boolean>;
 }
 
 const silent = (): void => {};
@@ -38,7 +49,7 @@ const TEST = " hears";
 /** Starts listening, and says whether a notification of our own arrives. */
 export function listen(
   line: Line,
-  { lines, clock, channel, writer }: Omit<BellOptions, "marks">,
+  { lines, clock, channel, writer }: Pick<BellOptions, "lines" | "clock" | "channel" | "writer">,
   heard: (payload: string) => void,
   lost: () => void,
 ): { readonly hears: Promise<boolean>; readonly stop: () => void } {
@@ -76,6 +87,10 @@ export class Bell {
   readonly #watchers = new Set<() => void>();
   #telling: Promise<void> | undefined;
   #isNews = false;
+  #isHeard = false;
+  #askAtMs = Number.NEGATIVE_INFINITY;
+  #saidAtMs = Number.NEGATIVE_INFINITY;
+  #isNewUntilMs = Number.NEGATIVE_INFINITY;
   #line: Line | undefined;
   #cancelListen = () => {};
   #cancelPoll = () => {};
@@ -108,10 +123,15 @@ export class Bell {
   }
 
   async #tell(): Promise<void> {
-    const { lines, channel, writer } = this.#options;
+    const { lines, channel, writer, clock } = this.#options;
     try {
       while (this.#isNews && !this.#isClosed) {
         this.#isNews = false;
+        if (clock.nowMs() >= this.#askAtMs) {
+          this.#isHeard = await this.#options.isHeard();
+          this.#askAtMs = clock.nowMs() + ASK_MS;
+        }
+        if (!this.#isHeard) continue;
         await lines.use((line) => line.send([{ statement: NOTIFY, values: [channel, writer] }]));
       }
     } catch {
@@ -160,7 +180,12 @@ export class Bell {
 
   async #poll(): Promise<void> {
     this.#cancelPoll();
+    const { clock } = this.#options;
     try {
+      if (this.hears === true && clock.nowMs() >= this.#saidAtMs + LISTENING_MS) {
+        this.#saidAtMs = clock.nowMs();
+        await this.#options.sayListening();
+      }
       const marks = await this.#options.marks();
       const isNew = this.#seen !== undefined && this.#seen !== marks;
       this.#seen = marks;
@@ -170,10 +195,8 @@ export class Bell {
     }
     if (!this.#isWatching) return;
     this.#cancelPoll();
-    this.#cancelPoll = this.#options.clock.after(
-      this.hears === true ? SAFETY_POLL_MS : FALLBACK_POLL_MS,
-      () => void this.#poll(),
-    );
+    const isSettled = this.hears === true && clock.nowMs() >= this.#isNewUntilMs;
+    this.#cancelPoll = clock.after(isSettled ? SAFETY_POLL_MS : FALLBACK_POLL_MS, () => void this.#poll());
   }
 
   async #listen(): Promise<void> {
@@ -197,8 +220,13 @@ export class Bell {
       if (!isOurs()) return;
       this.hears = hears;
       this.#failures = 0;
-      if (hears) this.#ring();
-      else {
+      if (hears) {
+        this.#isNewUntilMs = clock.nowMs() + NEW_MS;
+        this.#saidAtMs = Number.NEGATIVE_INFINITY;
+        // What was committed while nobody listened has to be looked for.
+        this.#ring();
+        void this.#poll();
+      } else {
         // Notifications do not come this way. They are polled for, and once in a while it is tried again.
         this.#line = undefined;
         drop(line);

@@ -99,14 +99,18 @@ export async function missingRights(line: Line, schema: string): Promise<readonl
      where not has_table_privilege(format('%I.%I', $1::text, t.name), p.privilege)`,
     [schema],
   );
-  if (rows.length === 0) return [];
+  const [sequence] = await run(line, "select has_sequence_privilege(format('%I.record_id_seq', $1::text), 'usage')", [
+    schema,
+  ]);
   const lacking = rows.map(([table, right]) => `${right} on ${quoted(schema)}.${table}`);
+  if (sequence?.[0] !== "t") lacking.push(`usage on sequence ${quoted(schema)}.record_id_seq`);
+  if (lacking.length === 0) return [];
   const shown = lacking.slice(0, 3).join(", ");
   return [
     {
       code: "rights",
       isRefused: true,
-      sentence: `the role lacks the right to ${shown}${lacking.length > 3 ? " and more" : ""}: grant select, insert, update, delete on all tables in schema ${quoted(schema)} to it`,
+      sentence: `the role lacks the right to ${shown}${lacking.length > 3 ? " and more" : ""}: grant select, insert, update, delete on all tables in schema ${quoted(schema)}, and usage on all sequences in it`,
     },
   ];
 }

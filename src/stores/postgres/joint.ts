@@ -37,14 +37,12 @@ export function jointStatements(s: string, schema: string, clock: string): Joint
   const record = `${s}.record`;
   return {
     lock: `with ${INPUT}, had as (
-        select k.n, ${COLUMNS.split(", ")
-          .map((column) => `r.${column}`)
-          .join(", ")}
-        from ${KEYS} join ${record} r on r.namespace = j ->> 'namespace' and r.space = k.space and r.key = k.key
-        order by r.space, r.key for no key update of r)
+        select k.n, r.* from ${KEYS} cross join lateral (
+          select ${COLUMNS} from ${record} r
+          where r.namespace = j ->> 'namespace' and r.space = k.space and r.key = k.key for no key update) r)
       select coalesce(json_agg(json_build_array(n, ${COLUMNS})), '[]')::text as pawl from had`,
     guard: `with ${INPUT}, absent as materialized (
-        select ${keyHash(schema, "(j ->> 'namespace')")} as hash from ${KEYS} order by k.space collate "C", k.key collate "C")
+        select ${keyHash(schema, "(j ->> 'namespace')")} as hash from ${KEYS} order by k.n)
       select count(pg_advisory_xact_lock(hash))::text as pawl from absent`,
     clock: `select json_build_array(${clock}, coalesce((select number from ${s}.meta where name = 'fence_floor'), 0),
         current_setting('transaction_isolation'))::text as pawl`,
@@ -54,7 +52,7 @@ export function jointStatements(s: string, schema: string, clock: string): Joint
       updated as (
         update ${record} r set version = v.version, fence = v.fence, wakes = v.wakes, tries = v.tries, holder = v.holder,
           kind = v.kind, status = v.status, due = v.due, head = v.head, value = v.value
-        from v where r.id = v.old and r.version = v.was returning r.id, r.space, r.key),
+        from v where r.id = any (array[v.old]) and r.version = v.was returning r.id, r.space, r.key),
       inserted as (
         insert into ${record} (namespace, space, key, version, fence, wakes, tries, holder, kind, status, due, head, value)
         select j ->> 'namespace', space, key, version, fence, wakes, tries, holder, kind, status, due, head, value

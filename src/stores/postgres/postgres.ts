@@ -104,7 +104,8 @@ interface Underway {
   isOpen: boolean;
   isDoubtful: boolean;
   nowMs: number | null;
-  readonly absent: Map<string, Key>;
+  /** Keys that were absent, each with the number that its row would get. */
+  readonly absent: Map<string, { readonly key: Key; readonly id: number }>;
 }
 
 interface MarkStatements {
@@ -112,6 +113,8 @@ interface MarkStatements {
   readonly mark: Statement;
   readonly forget: Statement;
   readonly all: Statement;
+  readonly listens: Statement;
+  readonly heard: Statement;
 }
 
 export class PostgresStore implements SqlStore {
@@ -156,6 +159,12 @@ export class PostgresStore implements SqlStore {
       channel: statement(`${schema}\n${namespace}`).name,
       writer: this.#writer,
       marks: async () => (await this.#read(this.#call(this.#marks.all, namespace, this.#writer))).rows[0]?.[0] ?? "",
+      sayListening: async () => {
+        const listens = this.#call(this.#marks.listens, this.#writer, namespace);
+        await this.#lines.use((line) => line.send([this.#pinned.reading, listens]));
+      },
+      isHeard: async () =>
+        (await this.#read(this.#call(this.#marks.heard, namespace, this.#writer))).rows[0]?.[0] === "t",
     });
   }
 
@@ -229,10 +238,10 @@ export class PostgresStore implements SqlStore {
       const index = Number(columns[0]) - 1;
       const key = keys[index];
       // Passed over because another has it, or is just making it.
-      if (key === undefined || columns[1] !== "t") continue;
+      if (key === undefined || columns[1] === null) continue;
       const isAbsent = columns[2] === null;
-      rows[index] = isAbsent ? null : toRow(key, columns, 2);
-      if (isAbsent) under.absent.set(keyText(key), key);
+      rows[index] = isAbsent ? null : toRow(key, columns, 1);
+      if (isAbsent) under.absent.set(keyText(key), { key, id: Number(columns[1]) });
     }
     return { nowMs: under.nowMs, fenceFloor: Number(floor), rows };
   }
@@ -240,7 +249,7 @@ export class PostgresStore implements SqlStore {
   /** Nothing is to be written. What was decided still holds only if what was absent is absent. */
   async #leave(line: Line, under: Underway): Promise<Receipt> {
     if (!under.isOpen) await this.#find(line, [], under);
-    const absent = [...under.absent.values()];
+    const absent = absentKeys(under);
     const calls = absent.length > 0 ? [this.#rows.stillAbsent(this.#namespace, absent), COMMIT] : [COMMIT];
     try {
       await line.send(calls);
@@ -253,20 +262,14 @@ export class PostgresStore implements SqlStore {
   }
 
   async #write(line: Line, batch: Batch, puts: readonly Put[], under: Underway): Promise<Receipt> {
-    const inserted = puts.filter(({ was }) => was === null);
-    const updated = puts.filter(({ was }) => was !== null);
-    for (const { row } of inserted) under.absent.delete(keyText(row));
-    const absent = [...under.absent.values()];
+    const ids = await this.#ids(line, puts, under);
+    for (const { row } of puts) under.absent.delete(keyText(row));
+    const absent = absentKeys(under);
     const { epoch, lane, sequence } = batch;
     const mark = this.#call(this.#marks.mark, this.#writer, String(lane), String(epoch), String(sequence));
     const calls = under.isOpen ? [mark] : [BEGIN, this.#pinned.writing, mark];
     const markedAt = calls.length - 1;
-    calls.push(...this.#rows.update(updated, under.nowMs));
-    const insertedAt = calls.length;
-    if (inserted.length > 0) {
-      calls.push(this.#rows.insert(this.#namespace, inserted));
-      calls.push(...this.#rows.append(this.#namespace, inserted, under.nowMs));
-    }
+    calls.push(...this.#rows.write(this.#namespace, puts, ids, under.nowMs));
     if (absent.length > 0) calls.push(this.#rows.stillAbsent(this.#namespace, absent));
     calls.push(COMMIT);
     line.began();
@@ -274,10 +277,17 @@ export class PostgresStore implements SqlStore {
     const answers = await line.send(calls);
     line.ended();
     this.#checkCommitted(line, answers.at(-1));
-    const newIds = answers[insertedAt]?.rows ?? [];
-    let made = 0;
-    const ids = puts.map(({ was }) => was?.id ?? Number(newIds[made++]?.[0]));
     return { committed: true, nowMs: under.nowMs ?? Number(answers[markedAt]?.rows[0]?.[1]), ids };
+  }
+
+  /** The number of each row: its own, the one that came with its absence, or a new one. */
+  async #ids(line: Line, puts: readonly Put[], under: Underway): Promise<readonly number[]> {
+    const ids = puts.map(({ was, row }) => was?.id ?? under.absent.get(keyText(row))?.id);
+    const missing = ids.filter((id) => id === undefined).length;
+    if (missing === 0) return ids as number[];
+    const [answer] = await line.send([this.#rows.reserve(missing)]);
+    const fresh = answer?.rows.map(([id]) => Number(id)) ?? [];
+    return ids.map((id) => id ?? (fresh.pop() as number));
   }
 
   #checkCommitted(line: Line, answer: Answer | undefined): void {
@@ -290,7 +300,7 @@ export class PostgresStore implements SqlStore {
 
   /** Which rows are not what the batch believed; all of them, if that cannot be seen any more. */
   async #moved(line: Line, puts: readonly Put[], under: Underway): Promise<readonly Key[]> {
-    const keys = [...puts.map(({ row }) => row), ...under.absent.values()];
+    const keys = [...puts.map(({ row }) => row), ...absentKeys(under)];
     line.ended();
     const answers = await line.send([ROLLBACK, this.#pinned.reading, this.#rows.read(this.#namespace, keys)]);
     const versions = new Map(answers[2]?.rows.map((columns) => [Number(columns[0]) - 1, columns]));
@@ -444,6 +454,8 @@ function sharers(line: Line): [Sql, Executor] {
   return [sql, executor];
 }
 
+const absentKeys = ({ absent }: Underway): Key[] => Array.from(absent.values(), ({ key }) => key);
+
 const NOTHING_FOUND: Found = { nowMs: null, fenceFloor: 0, rows: [] };
 
 /** Rows were not what the batch believed, or could not be had in time by a batch that had not locked them. */
@@ -452,6 +464,10 @@ function isMoved(error: unknown, under: Underway): boolean {
   if (!isServerError(error)) return false;
   return (error.code === "23505" && error.table === "record") || (error.code === "55P03" && !under.isOpen);
 }
+
+/** The lane that stands for listening, and how long a process that said so is taken to be there. */
+const LISTENING = -1;
+const LISTENS_FOR_MS = 60_000;
 
 function markStatements(s: string, clock: string): MarkStatements {
   return {
@@ -463,6 +479,12 @@ function markStatements(s: string, clock: string): MarkStatements {
         update ${s}.writer set sequence = $4::text::bigint, at = ${clock}
         where writer = $1 and lane = $2::text::int and epoch = $3::text::bigint returning at)
       select ${assertion("count(*) = 1", STALE)}, max(at) from done`),
+    listens: statement(`
+      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, ${LISTENING}, $2, 0, 0, ${clock})
+      on conflict (writer, lane) do update set at = excluded.at`),
+    heard: statement(`
+      select exists (select from ${s}.writer
+        where namespace = $1 and lane = ${LISTENING} and writer <> $2 and at > ${clock} - ${LISTENS_FOR_MS})`),
     forget: statement(`delete from ${s}.writer where writer = $1`),
     all: statement(
       `select coalesce(sum(sequence), 0) || '/' || count(*) from ${s}.writer where namespace = $1 and writer <> $2`,

@@ -50,46 +50,60 @@ export const keyHash = (schema: string, namespace: string): string =>
 const literal = (text: string): string => `'${text.replaceAll("'", "''")}'`;
 
 export interface RowStatements {
+  /** Answers for each key its place, a number, and the columns: no number means busy, no further columns absent. */
   lock(namespace: string, keys: readonly Key[]): Call;
   /** The clock and the fence floor, in a snapshot after the locks. */
   readonly clock: Call;
+  /** Numbers for rows that are made without having been looked for. */
+  reserve(count: number): Call;
   read(namespace: string, keys: readonly Key[]): Call;
   /** Fails unless all of them are absent in a snapshot of its own. */
   stillAbsent(namespace: string, keys: readonly Key[]): Call;
-  /** Writes rows that are there, if they are still what the batch saw, and appends to their logs. */
-  update(puts: readonly Put[], nowMs: number | null): Call[];
-  /** Makes rows, and answers their numbers. */
-  insert(namespace: string, puts: readonly Put[]): Call;
-  /** Appends to the logs of rows that were just made. */
-  append(namespace: string, puts: readonly Put[], nowMs: number | null): Call[];
+  /** Writes rows, if they are still what the batch saw, and appends to their logs. One number for each put. */
+  write(namespace: string, puts: readonly Put[], ids: readonly number[], nowMs: number | null): Call[];
 }
 
+/**
+ * Plans are made once, perhaps while a table is nearly empty, so nothing may depend on how large it is: a look-up is written so that
+ * it cannot be turned round into a walk through the table (`limit 1` in a lateral subquery, `= any (array[…])` in a join).
+ */
 export function rowStatements(s: string, schema: string, clock: string): RowStatements {
   const record = `${s}.record`;
-  const at = (k: string): string => `r.namespace = $1 and r.space = ${k}.space and r.key = ${k}.key`;
+  const at = "r.namespace = $1 and r.space = k.space and r.key = k.key";
   const KEYS = "unnest($2::text[], $3::text[]) with ordinality as k(space, key, n)";
+  const NEW_ID = `nextval(${literal(`${s}.record_id_seq`)})`;
 
   const LOCK = statement(`
-    select k.n, case when r.id is not null then true
-        when exists (select from ${record} r where ${at("k")}) then false
-        else pg_try_advisory_xact_lock(${keyHash(schema, "$1")}) end,
-      ${SELECTED}
+    select k.n, case when r.id is not null then r.id
+        when (select true from ${record} r where ${at} limit 1) then null
+        when pg_try_advisory_xact_lock(${keyHash(schema, "$1")}) then ${NEW_ID} end,
+      ${SELECTED.replace("r.id, ", "")}
     from ${KEYS} left join lateral (
-      select ${COLUMNS} from ${record} r where ${at("k")} for no key update skip locked
+      select ${COLUMNS} from ${record} r where ${at} for no key update skip locked
     ) r on true`);
 
   const CLOCK_AND_FLOOR = statement(
     `select ${clock}, coalesce((select number from ${s}.meta where name = 'fence_floor'), 0)`,
   );
 
-  const READ = statement(`select k.n, ${SELECTED} from ${KEYS} join ${record} r on ${at("k")}`);
+  const RESERVE = statement(`select ${NEW_ID} from generate_series(1, $1::text::int)`);
+
+  const READ = statement(`
+    select k.n, ${SELECTED} from ${KEYS} cross join lateral (
+      select ${COLUMNS} from ${record} r where ${at} limit 1
+    ) r`);
+
+  const STILL_ABSENT = statement(`
+    select ${assertion("count(*) = 0", MOVED)} from ${KEYS} cross join lateral (
+      select from ${record} r where ${at} limit 1
+    ) r`);
 
   /** What most commits change. */
   const UPDATE_VALUE = statement(`
     with done as (
       update ${record} r set version = v.version, head = v.head, value = v.value
       from unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[]) v(id, was, version, head, value)
-      where r.id = v.id and r.version = v.was returning 1)
+      where r.id = any (array[v.id]) and r.version = v.was returning 1)
     select ${assertion("count(*) = $1::text::bigint", MOVED)} from done`);
 
   const UPDATE = statement(`
@@ -99,77 +113,69 @@ export function rowStatements(s: string, schema: string, clock: string): RowStat
       from unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[],
         $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[])
         v(id, was, version, head, value, fence, wakes, tries, due, holder, kind, status)
-      where r.id = v.id and r.version = v.was returning 1)
+      where r.id = any (array[v.id]) and r.version = v.was returning 1)
     select ${assertion("count(*) = $1::text::bigint", MOVED)} from done`);
 
-  /** In the order given, which is the order of the numbers that come back. One that is there after all fails the statement. */
+  /** One that is there after all fails the statement. */
   const INSERT = statement(`
     insert into ${record}
-      (namespace, space, key, version, head, value, fence, wakes, tries, due, holder, kind, status)
-    select $1, space, key, version, head, value, fence, wakes, tries, due, holder, kind, status
-    from unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[],
-      $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[])
-      with ordinality v(space, key, version, head, value, fence, wakes, tries, due, holder, kind, status, n)
-    order by n
-    returning id`);
-
-  const STILL_ABSENT = statement(`
-    select ${assertion("count(*) = 0", MOVED)}
-    from unnest($2::text[], $3::text[]) k(space, key) join ${record} r on ${at("k")}`);
-
-  const ENTRIES = "$1::bigint[], $2::text[], $3::text[]";
+      (namespace, space, key, id, version, head, value, fence, wakes, tries, due, holder, kind, status)
+    select $1, v.* from unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
+      $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::text[]) v`);
 
   const APPEND = statement(`
-    insert into ${s}.log (record, version, name, data, at)
-    select v.record, v.version, v.name, v.data, coalesce($4::text::bigint, (select ${clock}))
-    from unnest(${ENTRIES}, $5::bigint[]) v(version, name, data, record)`);
-
-  /** For records that the same transaction has just made, whose numbers are not known here yet. */
-  const APPEND_BY_KEY = statement(`
-    insert into ${s}.log (record, version, name, data, at)
-    select r.id, v.version, v.name, v.data, coalesce($4::text::bigint, (select ${clock}))
-    from unnest(${ENTRIES}, $6::text[], $7::text[]) v(version, name, data, space, key)
-    join ${record} r on r.namespace = $5 and r.space = v.space and r.key = v.key`);
+    insert into ${s}.log (at, record, version, name, data)
+    select coalesce($1::text::bigint, (select ${clock})), v.*
+    from unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[]) v`);
 
   return {
     lock: (namespace, keys) => ({ statement: LOCK, values: [namespace, ...keyArrays(keys)] }),
     clock: { statement: CLOCK_AND_FLOOR, values: [] },
+    reserve: (count) => ({ statement: RESERVE, values: [String(count)] }),
     read: (namespace, keys) => ({ statement: READ, values: [namespace, ...keyArrays(keys)] }),
     stillAbsent: (namespace, keys) => ({ statement: STILL_ABSENT, values: [namespace, ...keyArrays(keys)] }),
-    insert: (namespace, puts) => ({
-      statement: INSERT,
-      values: [namespace, ...keyArrays(puts.map(({ row }) => row)), ...content(puts), ...rest(puts)],
-    }),
-    update(puts, nowMs) {
+    write(namespace, puts, ids, nowMs) {
       const calls: Call[] = [];
       const valued: Put[] = [];
-      const others: Put[] = [];
-      for (const put of puts) (isValueOnly(put) ? valued : others).push(put);
+      const updated: Put[] = [];
+      const inserted: Put[] = [];
+      const newIds: number[] = [];
+      const entries: Entry[] = [];
+      const records: number[] = [];
+      puts.forEach((put, index) => {
+        const id = ids[index] ?? 0;
+        if (put.was === null) {
+          inserted.push(put);
+          newIds.push(id);
+        } else if (isValueOnly(put.was, put.row)) valued.push(put);
+        else updated.push(put);
+        for (const entry of put.entries) {
+          entries.push(entry);
+          records.push(id);
+        }
+      });
       if (valued.length > 0) calls.push({ statement: UPDATE_VALUE, values: [...identity(valued), ...content(valued)] });
-      if (others.length > 0)
-        calls.push({ statement: UPDATE, values: [...identity(others), ...content(others), ...rest(others)] });
-      const entries = puts.flatMap(({ row, entries }) => entries.map((entry) => ({ row, entry })));
-      if (entries.length > 0) {
-        const ids = int8Array(entries.map(({ row }) => row.id));
-        calls.push({ statement: APPEND, values: [...entryArrays(entries), textOf(nowMs), ids] });
+      if (updated.length > 0)
+        calls.push({ statement: UPDATE, values: [...identity(updated), ...content(updated), ...rest(updated)] });
+      if (inserted.length > 0) {
+        const keys = keyArrays(inserted.map(({ row }) => row));
+        const values = [namespace, ...keys, int8Array(newIds), ...content(inserted), ...rest(inserted)];
+        calls.push({ statement: INSERT, values });
       }
+      if (entries.length > 0)
+        calls.push({ statement: APPEND, values: [textOf(nowMs), ...entryArrays(records, entries)] });
       return calls;
-    },
-    append(namespace, puts, nowMs) {
-      const entries = puts.flatMap(({ row, entries }) => entries.map((entry) => ({ row, entry })));
-      if (entries.length === 0) return [];
-      const keys = keyArrays(entries.map(({ row }) => row));
-      return [{ statement: APPEND_BY_KEY, values: [...entryArrays(entries), textOf(nowMs), namespace, ...keys] }];
     },
   };
 }
 
 const textOf = (number: number | null): string | null => (number === null ? null : String(number));
 
-const entryArrays = (entries: readonly { readonly entry: Entry }[]): Buffer[] => [
-  int8Array(entries.map(({ entry }) => entry.version)),
-  textArray(entries.map(({ entry }) => entry.name)),
-  textArray(entries.map(({ entry }) => entry.data)),
+const entryArrays = (records: readonly number[], entries: readonly Entry[]): Buffer[] => [
+  int8Array(records),
+  int8Array(entries.map(({ version }) => version)),
+  textArray(entries.map(({ name }) => name)),
+  textArray(entries.map(({ data }) => data)),
 ];
 
 const identity = (puts: readonly Put[]): (string | Buffer)[] => [
@@ -194,9 +200,8 @@ const rest = (puts: readonly Put[]): Buffer[] => [
   textArray(puts.map(({ row }) => row.status)),
 ];
 
-function isValueOnly({ was, row }: Put): boolean {
+function isValueOnly(was: Row, row: Row): boolean {
   return (
-    was !== null &&
     was.fence === row.fence &&
     was.wakes === row.wakes &&
     was.tries === row.tries &&

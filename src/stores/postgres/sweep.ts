@@ -15,21 +15,22 @@ const MARKS_KEPT_MS = 30 * 24 * 60 * 60 * 1000;
 export function sweepStatement(s: string, clock: string): (namespace: string, limit: number) => Call {
   const SWEEP = statement(`
     with over as materialized (
-      select r.id, r.fence, r.head > ${SHORT_LOG} and exists (select from ${s}.log l where l.record = r.id) as is_long
+      select r.id, r.fence,
+        r.head > ${SHORT_LOG} and (select true from ${s}.log l where l.record = r.id limit 1) is true as is_long
       from ${s}.record r
-      where r.namespace = $1 and r.kind is null and r.due <= ${clock} and r.value is null
+      where r.namespace = $1 and r.kind is null and r.due <= (select ${clock}) and r.value is null
       order by r.namespace, r.kind, r.due limit $2::text::bigint for update skip locked),
     shortened as (
-      delete from ${s}.log where (record, version) in (
-        select l.record, l.version from over cross join lateral (
-          select l.record, l.version from ${s}.log l where l.record = over.id limit ${ENTRIES_AT_ONCE}) l
-        where over.is_long limit ${ENTRIES_AT_ONCE})),
-    emptied as (delete from ${s}.log l using over where l.record = over.id and not over.is_long),
-    gone as (delete from ${s}.record r using over where r.id = over.id and not over.is_long returning r.fence),
+      delete from ${s}.log where ctid = any (array(
+        select l.ctid from over cross join lateral (
+          select l.ctid from ${s}.log l where l.record = over.id limit ${ENTRIES_AT_ONCE}) l
+        where over.is_long limit ${ENTRIES_AT_ONCE}))),
+    emptied as (delete from ${s}.log l using over where l.record = any (array[over.id]) and not over.is_long),
+    gone as (delete from ${s}.record r using over where r.id = any (array[over.id]) and not over.is_long returning r.fence),
     lifted as (
       insert into ${s}.meta as m (name, number) select 'fence_floor', max(fence) + 1 from gone having count(*) > 0
       on conflict (name) do update set number = greatest(m.number, excluded.number)),
-    forgotten as (delete from ${s}.writer where at < ${clock} - ${MARKS_KEPT_MS})
+    forgotten as (delete from ${s}.writer where at < (select ${clock}) - ${MARKS_KEPT_MS})
     select count(*) from gone`);
   return (namespace, limit) => ({ statement: SWEEP, values: [namespace, String(limit)] });
 }
