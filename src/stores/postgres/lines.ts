@@ -133,13 +133,12 @@ export class Line {
   }
 
   /** Sends all of it at once, and resolves when the last is answered. */
-  send(calls: readonly Call[]): Promise<readonly Answer[]> {
-    const { clock, answerMs } = this.#lines;
+  send(calls: readonly Call[], limitMs = this.#lines.answerMs): Promise<readonly Answer[]> {
     return new Promise((resolve, reject) => {
-      const cancel = clock.after(answerMs, () => {
+      const cancel = this.#lines.clock.after(limitMs, () => {
         this.#isBroken = true;
         this.#destroy();
-        reject(new LostLineError(`the server did not answer within ${answerMs} ms`));
+        reject(new LostLineError(`the server did not answer within ${limitMs} ms`));
       });
       const train = new Train(calls, this.#prepared, (error, answers) => {
         cancel();

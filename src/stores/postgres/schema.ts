@@ -88,6 +88,8 @@ export const MIGRATIONS = (s: string): readonly Migration[] => [
 
 /** How long a migration waits for a table before it lets others pass. */
 const LOCK_MS = 500;
+/** Making an index on a large table takes its time. */
+const MIGRATION_MS = 60 * 60 * 1000;
 
 export interface Plan {
   readonly lines: LinePool;
@@ -103,7 +105,7 @@ export async function migrate(plan: Plan): Promise<void> {
   for (;;) {
     try {
       if (await isReady(plan)) return;
-      await plan.lines.use((line) => step(line, plan));
+      await plan.lines.use((line) => migrateOnce(line, plan));
     } catch (error) {
       if (!isServerError(error) || !WORTH_ANOTHER_TRY.has(error.code) || plan.clock.nowMs() >= giveUpAtMs)
         throw explained(error, plan.schema);
@@ -116,6 +118,13 @@ export async function migrate(plan: Plan): Promise<void> {
 const WORTH_ANOTHER_TRY = new Set(["55P03", "40P01", "23505", "42P06", "42P07", "57014", "40001"]);
 
 function explained(error: unknown, schema: string): unknown {
+  if (isServerError(error) && error.code === "55P03")
+    return new StoreError(
+      "store_busy",
+      "retry",
+      `another process is still bringing the schema "${schema}" up to date, or keeps one of its tables locked`,
+      { cause: error },
+    );
   if (!isServerError(error) || error.code !== "42501") return error;
   const cure = `let an administrator run: create schema if not exists ${quoted(schema)} authorization <role>`;
   return new StoreError(
@@ -153,39 +162,43 @@ async function stateOf(line: Line, schema: string): Promise<State> {
 }
 
 /** Does the next migration, unless somebody else just did. */
-async function step(line: Line, { schema, migrations }: Plan): Promise<void> {
+async function migrateOnce(line: Line, { lines, schema, migrations }: Plan): Promise<void> {
   const s = quoted(schema);
   line.began();
   await run(line, "begin isolation level read committed read write");
   await run(line, `set local lock_timeout = ${LOCK_MS}`);
+  await run(line, "set local statement_timeout = 0");
+  await run(line, "set local idle_in_transaction_session_timeout = 0");
   // Waits for whoever is at it; ends with the transaction, so a process that dies holds up nobody.
   await run(line, "select pg_advisory_xact_lock(hashtextextended('pawl migrates ' || $1, 0))", [schema]);
   const { done } = await stateOf(line, schema);
   const migration = migrations[done];
-  if (migration === undefined) {
-    await run(line, "rollback");
-    line.ended();
-    return;
+  if (migration !== undefined) {
+    if (done === 0) {
+      const [there] = await run(line, "select to_regnamespace($1) is not null", [s]);
+      if (there?.[0] !== "t") await run(line, `create schema if not exists ${s}`);
+      await run(line, `create table if not exists ${s}.meta (name text primary key, number bigint not null)`);
+    }
+    // What cannot run in a transaction runs on another line, while this one keeps the others away.
+    if (migration.isOnline === true) await lines.use((other) => runOnline(other, schema, migration.statements));
+    else for (const text of migration.statements) await run(line, text, [], MIGRATION_MS);
+    await note(line, s, "schema", done + 1);
+    if (migration.oldest !== undefined) await note(line, s, "oldest", migration.oldest);
   }
-  if (done === 0) {
-    const [there] = await run(line, "select to_regnamespace($1) is not null", [s]);
-    if (there?.[0] !== "t") await run(line, `create schema if not exists ${s}`);
-    await run(line, `create table if not exists ${s}.meta (name text primary key, number bigint not null)`);
-  }
-  const isOnline = migration.isOnline === true;
-  if (!isOnline) for (const text of migration.statements) await run(line, text);
-  else {
-    // These cannot run in a transaction. Each can be run twice, so two processes at once do no harm.
-    await run(line, "rollback");
-    line.ended();
-    for (const text of migration.statements) await run(line, text);
-    line.began();
-    await run(line, "begin isolation level read committed read write");
-  }
-  await note(line, s, "schema", done + 1);
-  if (migration.oldest !== undefined) await note(line, s, "oldest", migration.oldest);
   await run(line, "commit");
   line.ended();
+}
+
+/** An index whose making was cut short is there, but good for nothing: it would be taken for done. */
+async function runOnline(line: Line, schema: string, statements: readonly string[]): Promise<void> {
+  const broken = await run(
+    line,
+    `select format('%I.%I', n.nspname, c.relname) from pg_index i join pg_class c on c.oid = i.indexrelid
+     join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and not i.indisvalid`,
+    [schema],
+  );
+  for (const [index] of broken) await run(line, `drop index concurrently if exists ${index}`, [], MIGRATION_MS);
+  for (const text of statements) await run(line, text, [], MIGRATION_MS);
 }
 
 async function note(line: Line, s: string, name: string, number: number): Promise<void> {
@@ -201,7 +214,8 @@ export async function run(
   line: Line,
   text: string,
   values: readonly string[] = [],
+  limitMs?: number,
 ): Promise<readonly (readonly (string | null)[])[]> {
-  const [answer] = await line.send([{ statement: { name: "", text }, values }]);
+  const [answer] = await line.send([{ statement: { name: "", text }, values }], limitMs);
   return answer?.rows ?? [];
 }

@@ -37,6 +37,9 @@ const DURABLE = setting(
   "case current_setting('synchronous_commit') when 'off' then 'on' else current_setting('synchronous_commit') end",
 );
 
+/** A commit that did not wait for the standby is told by a warning, which must not be kept back. */
+const TOLD = setting("client_min_messages", "'warning'");
+
 /** Pins for a transaction that writes. The first column tells whether the server is a standby. */
 export function pinForWriting(answerMs: number, isDurable: boolean): Call {
   const all = [
@@ -44,6 +47,7 @@ export function pinForWriting(answerMs: number, isDurable: boolean): Call {
     setting("lock_timeout", `'${LOCK_WAIT_MS}'`),
     setting("statement_timeout", `'${answerMs}'`),
     setting("idle_in_transaction_session_timeout", `'${LOCKS_HELD_MS}'`),
+    TOLD,
     ...(isDurable ? [DURABLE] : []),
   ];
   return { statement: statement(`select pg_is_in_recovery(), ${all.join(", ")}`), values: [] };
@@ -63,6 +67,7 @@ export function pinForSharing(isDurable: boolean): Call {
   const all = [
     setting("statement_timeout", `'${SHARED_MS}'`),
     setting("idle_in_transaction_session_timeout", `'${SHARED_MS}'`),
+    TOLD,
     ...(isDurable ? [DURABLE] : []),
   ];
   return { statement: statement(`select pg_is_in_recovery(), ${all.join(", ")}`), values: [] };
