@@ -34,6 +34,8 @@ const tasks = {
   start: [{ run: () => [...source, "demo/main.ts"] }],
   bench: [{ run: () => [...source, "bench/main.ts"] }],
   simulate: [{ run: () => [...source, "scripts/simulate.ts"] }],
+  faults: [{ run: () => [...source, "scripts/faults.ts"] }],
+  differential: [{ run: () => [...source, "scripts/differential.ts"] }],
   mutate: [{ run: () => [...source, "scripts/mutate.ts"] }],
 };
 
