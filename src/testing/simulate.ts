@@ -4,12 +4,16 @@
  * Each seed is a world of its own, with its own faults and its own order of events, and runs twice: the two must go exactly
  * the same way, or a failure could not be looked at again. A failing seed is run once more with a trace, and the error says
  * how to run just that one.
+ *
+ * `simulateOn` does the same on another database than the one in memory, for the tests of real stores.
  */
 
 import { checkCount, checkFunction } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { AmbientWatch } from "./sim/ambient.ts";
+import type { Database } from "./sim/database.ts";
 import { FAULT_NAMES, type Fault, type FaultCounts, noFaults } from "./sim/faults.ts";
+import { SimulatedDatabase } from "./sim/store.ts";
 import { BrokenPromiseError, World } from "./sim/world.ts";
 
 /** Options; a fault that is named has that probability under every seed, the others are drawn by each seed. */
@@ -55,13 +59,33 @@ export class SimulationError extends Error {
 const STEPS = 60_000;
 const TRACE_LINES = 60;
 
-export async function simulate(name: string, options: SimulateOptions, scenario: Scenario): Promise<SimulationReport> {
+/** What worlds are made on. @internal */
+export interface Ground {
+  /** Whether a seed goes the same way twice. Otherwise each runs once, with its trace, because nobody can look at it again. */
+  readonly isRepeatable: boolean;
+  /** An empty database for the next world. */
+  open(): Promise<(world: World) => Database>;
+}
+
+const IN_MEMORY: Ground = { isRepeatable: true, open: async () => (world) => new SimulatedDatabase(world) };
+
+export function simulate(name: string, options: SimulateOptions, scenario: Scenario): Promise<SimulationReport> {
+  return simulateOn(IN_MEMORY, name, options, scenario);
+}
+
+/** @internal */
+export async function simulateOn(
+  ground: Ground,
+  name: string,
+  options: SimulateOptions,
+  scenario: Scenario,
+): Promise<SimulationReport> {
   checkFunction(scenario, "the scenario");
   const seeds = chosenSeeds(options);
   if (isRunning) throw new InvalidArgumentError("simulate", "must not be called while another simulation runs");
   isRunning = true;
   try {
-    return await simulateAll(name, options, scenario, seeds);
+    return await simulateAll(ground, name, options, scenario, seeds);
   } finally {
     isRunning = false;
   }
@@ -71,6 +95,7 @@ export async function simulate(name: string, options: SimulateOptions, scenario:
 let isRunning = false;
 
 async function simulateAll(
+  ground: Ground,
   name: string,
   options: SimulateOptions,
   scenario: Scenario,
@@ -79,14 +104,15 @@ async function simulateAll(
   const struck = noFaults();
   let portCalls = 0;
   for (const seed of seeds) {
-    const first = await runSeed(seed, options, scenario, false);
-    const second = first.failure === undefined ? await runSeed(seed, options, scenario, false) : first;
+    const run = (keepTrace: boolean) => runSeed(ground, seed, options, scenario, keepTrace);
+    const first = await run(!ground.isRepeatable);
+    const second = first.failure === undefined && ground.isRepeatable ? await run(false) : first;
     let { failure } = first;
     if (failure === undefined && second.fingerprint !== first.fingerprint)
       failure = new BrokenPromiseError(
         `two runs of the seed differ (${first.fingerprint} and ${second.fingerprint}): the scenario depends on something that is not simulated`,
       );
-    if (failure !== undefined) throw await explain(name, seed, options, scenario, failure);
+    if (failure !== undefined) throw explain(name, seed, ground.isRepeatable ? await run(true) : first, failure);
     portCalls += first.steps;
     for (const fault of FAULT_NAMES) struck[fault] += first.struck[fault];
   }
@@ -137,6 +163,7 @@ interface SeedResult {
 }
 
 async function runSeed(
+  ground: Ground,
   seed: number,
   options: SimulateOptions,
   scenario: Scenario,
@@ -148,7 +175,7 @@ async function runSeed(
     if (given !== undefined) fixed[fault] = given;
   }
   const limits = { faultsMs: options.faultsMs ?? 600_000, healMs: options.healMs ?? 600_000, steps: STEPS };
-  const world = new World(seed, { fixed, limits, keepTrace });
+  const world = new World(seed, { fixed, limits, keepTrace, database: await ground.open() });
   const ambient = new AmbientWatch();
   let failure: unknown;
   try {
@@ -159,6 +186,9 @@ async function runSeed(
     ambient.end();
   }
   failure ??= world.failure;
+  await world.database.end().catch((error: unknown) => {
+    failure ??= error;
+  });
   if (failure === undefined && !world.hasRun)
     failure = new BrokenPromiseError("nothing was simulated: the scenario must add processes and await world.finish()");
   // What went wrong otherwise is likely to follow from it.
@@ -170,14 +200,7 @@ async function runSeed(
   return { failure, fingerprint, steps, struck: world.faults.struck, world };
 }
 
-async function explain(
-  name: string,
-  seed: number,
-  options: SimulateOptions,
-  scenario: Scenario,
-  cause: unknown,
-): Promise<SimulationError> {
-  const { world } = await runSeed(seed, options, scenario, true);
+function explain(name: string, seed: number, { world }: SeedResult, cause: unknown): SimulationError {
   const mix = FAULT_NAMES.filter((fault) => world.faults.mix[fault] > 0)
     .map((fault) => `${fault} ${world.faults.mix[fault].toFixed(3)}`)
     .join(", ");

@@ -43,6 +43,12 @@ export class LinePool {
 
   constructor(lines: Lines) {
     this.#lines = lines;
+    pooled(lines.pool).on?.("connect", listenForErrors);
+  }
+
+  /** Leaves the pool as it was. */
+  close(): void {
+    pooled(this.#lines.pool).off?.("connect", listenForErrors);
   }
 
   /** Runs the work on a line of its own, and gives the line back. */
@@ -103,6 +109,16 @@ function lost(error: unknown): unknown {
 }
 
 const silent = (): void => {};
+
+/** A connection that the server ends in the very moment it is handed out would otherwise end the process: nobody listens yet. */
+const listenForErrors = (client: PgClient): void => void client.on("error", silent);
+
+interface PoolEvents {
+  on?(event: "connect", listener: (client: PgClient) => void): unknown;
+  off?(event: "connect", listener: (client: PgClient) => void): unknown;
+}
+
+const pooled = (pool: PgPool): PoolEvents => pool as PoolEvents;
 
 /** One connection, while it is ours. */
 export class Line {

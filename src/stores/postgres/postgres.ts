@@ -94,6 +94,7 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     for (const finding of findings) warned?.(finding);
     return store;
   } catch (error) {
+    lines.close();
     await options.endPool?.();
     throw failure(error, false);
   }
@@ -414,6 +415,7 @@ export class PostgresStore implements SqlStore {
     } catch {
       // Marks that are left behind are swept up later.
     }
+    this.#lines.close();
     await this.#options.endPool?.();
   }
 

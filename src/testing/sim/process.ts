@@ -7,7 +7,7 @@
 
 import type { Ports } from "../../kernel/ports.ts";
 import { type Pawl, pawlOn } from "../../open.ts";
-import { SimulatedStore } from "./store.ts";
+import type { ProcessStore } from "./database.ts";
 import type { World } from "./world.ts";
 
 export class Process {
@@ -18,7 +18,7 @@ export class Process {
   readonly isPreviousRelease: boolean;
   readonly pawl: Pawl;
   readonly #world: World;
-  readonly #store: SimulatedStore;
+  readonly #store: ProcessStore;
   #skewMs = 0;
   #pausedUntilMs = 0;
   #isAlive = true;
@@ -30,7 +30,7 @@ export class Process {
     this.incarnation = incarnation;
     this.isPreviousRelease = world.faults.strikes("mixedVersions");
     if (world.faults.strikes("clockSkew")) this.#skewMs = (world.random.unit() - 0.5) * 2 * 3_600_000;
-    this.#store = new SimulatedStore(world, this, namespace);
+    this.#store = world.database.connect(this, namespace);
     this.pawl = pawlOn(this.#store, this.ports, { namespace, patienceMs: world.patienceMs });
   }
 

@@ -4,6 +4,8 @@
  * Whatever leaves a simulated process (a store call, a timer, an outside call) becomes a stop and waits here. When nothing
  * in the process can run any more, one stop is let go. When none is ready, the clock jumps to the next timer, so a simulated
  * week costs nothing.
+ *
+ * Where a simulated process talks to something real, that takes real time. The world stands still until it is over.
  */
 
 import type { Faults } from "./faults.ts";
@@ -40,6 +42,8 @@ export class Scheduler {
   readonly #faults: Faults;
   readonly #stops: Stop[] = [];
   readonly #timers: Timer[] = [];
+  /** What is real and not over yet. */
+  readonly #outside = new Set<Promise<unknown>>();
   #order = 0;
   #nowMs = 0;
   #hash = 0x811c9dc5;
@@ -81,6 +85,14 @@ export class Scheduler {
     };
   }
 
+  /** Lets nothing else happen until this is over. Answers the same promise. */
+  outside<T>(work: Promise<T>): Promise<T> {
+    this.#outside.add(work);
+    const over = () => void this.#outside.delete(work);
+    work.then(over, over);
+    return work;
+  }
+
   note(what: string): void {
     if (this.keepsTrace) this.trace.push(`${String(Math.round(this.#nowMs)).padStart(9)} ms  ${what}`);
   }
@@ -88,7 +100,7 @@ export class Scheduler {
   /** Runs until `done`, or until nothing is left to happen; answers whether it was done. */
   async run(done: () => boolean, limits: { readonly steps: number; readonly untilMs: number }): Promise<boolean> {
     for (;;) {
-      await drain();
+      await this.#quiet();
       if (done()) return true;
       if (this.steps >= limits.steps || this.#nowMs > limits.untilMs) return false;
       const index = this.#choose();
@@ -96,6 +108,15 @@ export class Scheduler {
       this.steps += 1;
       if (index === TIMER) this.#fire();
       else this.#letGo(index);
+    }
+  }
+
+  /** Nothing in any process can go on, and nothing outside is under way. */
+  async #quiet(): Promise<void> {
+    await drain();
+    while (this.#outside.size > 0) {
+      await Promise.allSettled(this.#outside);
+      await drain();
     }
   }
 

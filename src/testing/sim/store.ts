@@ -16,12 +16,12 @@ import type {
   Put,
   Receipt,
   Row,
-  Store,
   StoredEntry,
 } from "../../kernel/contract.ts";
 import { keyText } from "../../kernel/contract.ts";
 import { StoreError } from "../../kernel/errors.ts";
 import { MemoryDatabase, type MemoryStore } from "../../stores/memory/memory.ts";
+import { Database, type ProcessStore } from "./database.ts";
 import type { Process } from "./process.ts";
 import type { World } from "./world.ts";
 
@@ -36,41 +36,28 @@ interface Transaction {
   isOver: boolean;
 }
 
-/** One commit as checkers see it. */
-export interface Commit {
-  /** The store's clock when it was decided. */
-  readonly nowMs: number;
-  readonly puts: readonly Put[];
-}
-
-/** What all simulated processes share. */
-export class SimulatedDatabase {
+/** What all simulated processes share, in memory. */
+export class SimulatedDatabase extends Database {
+  readonly #world: World;
   readonly memory: MemoryDatabase;
   /** Which transaction has which row. */
   readonly locks = new Map<string, Transaction>();
   diskFullUntilMs = 0;
-  #clockOffsetMs = 0;
-  #highestOffsetMs = 0;
-  /** Every commit in order: what checkers look at. */
-  readonly commits: Commit[] = [];
 
-  constructor(worldMs: () => number) {
-    // The store's calendar starts late enough that a clock may step back and stay positive.
-    this.memory = new MemoryDatabase(() => 1_700_000_000_000 + Math.floor(worldMs()) + this.#clockOffsetMs);
+  constructor(world: World) {
+    super(() => world.nowMs);
+    this.#world = world;
+    this.memory = new MemoryDatabase(() => this.nowMs());
   }
 
-  /** Sets the store's clock forward or back. */
-  jumpClock(ms: number): void {
-    this.#clockOffsetMs += ms;
-    this.#highestOffsetMs = Math.max(this.#highestOffsetMs, this.#clockOffsetMs);
+  connect(process: Process, namespace: string): SimulatedStore {
+    return new SimulatedStore(this.#world, process, this, namespace);
   }
 
-  healClock(): void {
-    this.#clockOffsetMs = this.#highestOffsetMs;
-  }
+  async end(): Promise<void> {}
 }
 
-export class SimulatedStore implements Store {
+export class SimulatedStore implements ProcessStore {
   readonly lanes: number;
   readonly #world: World;
   readonly #process: Process;
@@ -79,12 +66,12 @@ export class SimulatedStore implements Store {
   /** By lane: the transaction under way. */
   readonly #open: (Transaction | undefined)[] = [];
 
-  constructor(world: World, process: Process, namespace: string) {
+  constructor(world: World, process: Process, database: SimulatedDatabase, namespace: string) {
     this.#world = world;
     this.#process = process;
-    this.#database = world.database;
+    this.#database = database;
     this.lanes = world.lanes;
-    this.#memory = world.database.memory.connect(namespace, { lanes: world.lanes });
+    this.#memory = database.memory.connect(namespace, { lanes: world.lanes });
   }
 
   async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
@@ -229,7 +216,6 @@ export class SimulatedStore implements Store {
     await this.#memory.close();
   }
 
-  /** When the process dies: its server-side transactions end after a while, as when a connection breaks. */
   abandon(): void {
     for (const transaction of this.#open)
       if (transaction !== undefined)

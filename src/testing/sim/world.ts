@@ -8,11 +8,11 @@
 import { StoreError } from "../../kernel/errors.ts";
 import type { Ports } from "../../kernel/ports.ts";
 import { type Pawl, pawlOn } from "../../open.ts";
+import type { Database } from "./database.ts";
 import { type Fault, type FaultCounts, Faults } from "./faults.ts";
 import { Process, type Service } from "./process.ts";
 import { Random } from "./random.ts";
 import { Scheduler } from "./scheduler.ts";
-import { SimulatedDatabase } from "./store.ts";
 
 /** A promise of the system under test was broken, or the simulation could not go on. */
 export class BrokenPromiseError extends Error {
@@ -47,7 +47,7 @@ export class World {
   /** @internal */
   readonly scheduler: Scheduler;
   /** @internal */
-  readonly database: SimulatedDatabase;
+  readonly database: Database;
   readonly seed: number;
   /** Whether decisions are rehearsed under this seed: each runs twice, and must write the same. @internal */
   readonly rehearses: boolean;
@@ -63,14 +63,19 @@ export class World {
   /** @internal */
   constructor(
     seed: number,
-    options: { readonly fixed: Partial<FaultCounts>; readonly limits: WorldLimits; readonly keepTrace: boolean },
+    options: {
+      readonly fixed: Partial<FaultCounts>;
+      readonly limits: WorldLimits;
+      readonly keepTrace: boolean;
+      readonly database: (world: World) => Database;
+    },
   ) {
     this.seed = seed;
     this.random = new Random(seed);
     this.faults = new Faults(this.random, options.fixed);
     this.scheduler = new Scheduler(this.random, this.faults, options);
     if (options.keepTrace) this.faults.told = (fault) => this.#noteFault(fault);
-    this.database = new SimulatedDatabase(() => this.scheduler.nowMs);
+    this.database = options.database(this);
     this.#limits = options.limits;
     this.rehearses = this.random.chance(0.5);
     this.lanes = 1 + this.random.below(3);
@@ -151,6 +156,11 @@ export class World {
     const broken = new BrokenPromiseError(message);
     this.#failure ??= broken;
     throw broken;
+  }
+
+  /** The simulation itself could not go on. @internal */
+  fail(error: unknown): void {
+    this.#failure ??= error;
   }
 
   /** What was found to be broken, if anything was. @internal */

@@ -1,0 +1,60 @@
+/**
+ * Real faults on real processes: workers are killed and stopped, connections cut, servers crashed and replaced, and what was
+ * acknowledged is held against what is there.
+ *
+ *   node --conditions=pawl-source scripts/faults.ts --minutes 30 --seed 7 --workers 4
+ *   node --conditions=pawl-source scripts/faults.ts --minutes 1 --only promoted --postgres 14
+ *   node --conditions=pawl-source scripts/faults.ts --minutes 1 --store sqlite
+ *
+ * It exits with 1 if anything was lost, doubled or out of order, or if a kind of fault never struck, and prints all of it. Clocks are
+ * skewed by libfaketime where it is installed (Debian: the package "faketime").
+ */
+
+import { parseArgs } from "node:util";
+import { describeRun } from "../test/faults/report.ts";
+import { runFaults } from "../test/faults/run.ts";
+import { postgresVersions } from "../test/postgres/server.ts";
+
+const { values } = parseArgs({
+  options: {
+    minutes: { type: "string", default: "5" },
+    seed: { type: "string", default: "1" },
+    workers: { type: "string", default: "4" },
+    store: { type: "string", default: "postgres" },
+    postgres: { type: "string", default: "18" },
+    only: { type: "string" },
+    quiet: { type: "boolean", default: false },
+  },
+});
+
+const seconds = 60 * atLeast(0, values.minutes, "--minutes");
+const workers = atLeast(1, values.workers, "--workers");
+const seed = atLeast(0, values.seed, "--seed");
+if (values.store !== "postgres" && values.store !== "sqlite") throw new Error("--store must be postgres or sqlite");
+const version = postgresVersions.find((one) => String(one) === values.postgres);
+if (version === undefined) throw new Error(`--postgres must be one of ${postgresVersions.join(", ")}`);
+
+const startedMs = performance.now();
+const report = await runFaults({
+  store: values.store,
+  version,
+  seconds,
+  seed,
+  workers,
+  only: values.only,
+  ...(values.quiet ? {} : { say }),
+});
+console.log(`\n${describeRun(report)}`);
+const silent = [...report.struck].filter(([, count]) => count === 0).map(([name]) => name);
+if (silent.length > 0) console.log(`these faults never struck: ${silent.join("; ")}`);
+process.exitCode = report.violations.length > 0 || silent.length > 0 ? 1 : 0;
+
+function say(sentence: string): void {
+  console.log(`${((performance.now() - startedMs) / 1000).toFixed(1).padStart(8)} s  ${sentence}`);
+}
+
+function atLeast(least: number, text: string, name: string): number {
+  const number = Number(text);
+  if (!(number >= least)) throw new Error(`${name} must be a number of at least ${least}, not "${text}"`);
+  return number;
+}

@@ -1,0 +1,127 @@
+/**
+ * A worker's bench: what the code of each kind of work uses inside a worker process.
+ *
+ * Every attempt is said before it is made and after it is answered, by a write that is done when it returns: the line has left
+ * the process before anything else happens in it.
+ */
+
+import { writeSync } from "node:fs";
+import { PawlError } from "../../src/index.ts";
+import type { Pawl } from "../../src/open.ts";
+import { Random } from "../../src/testing/sim/random.ts";
+import { type Line, monotonicNs } from "./ledger.ts";
+
+export type Answered<T> =
+  | { readonly is: "yes"; readonly output: T }
+  | { readonly is: "no" | "unknown"; readonly code: string };
+
+/** What the parent says to a worker. */
+export type Order =
+  | { readonly order: "task"; readonly work: string; readonly task: unknown }
+  /** Faults are over: begin nothing new, end what there is. */
+  | { readonly order: "heal" }
+  | { readonly order: "stop" }
+  /** Set the clock of this process so far off; for machines without libfaketime. */
+  | { readonly order: "skew"; readonly ms: number };
+
+const STDOUT = 1;
+
+/** Says a line to the parent. The pipe blocks, so it has left this process when this returns. */
+export function say(line: Line): void {
+  writeSync(STDOUT, `${JSON.stringify(line)}\n`);
+}
+
+export class Bench {
+  readonly pawl: Pawl;
+  /** Names this process among all that ever worked. */
+  readonly life: string;
+  readonly random: Random;
+  #ops = 0;
+  #marks = 0;
+  #isHealing = false;
+  #isOver = false;
+  readonly #tasks = new Map<string, unknown[]>();
+
+  constructor(pawl: Pawl, life: string, seed: number) {
+    this.pawl = pawl;
+    this.life = life;
+    this.random = new Random(seed);
+  }
+
+  get isHealing(): boolean {
+    return this.#isHealing;
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** A name that no other attempt has. */
+  mark(): string {
+    this.#marks += 1;
+    return `${this.life}.${this.#marks}`;
+  }
+
+  /** Does it, with a word before and a word after. A mistake that is no answer of Pawl's is said as an accident. */
+  async attempt<T>(work: string, input: unknown, act: () => Promise<T>): Promise<Answered<T>> {
+    this.#ops += 1;
+    const op = this.#ops;
+    say({ is: "try", op, work, input, at: monotonicNs() });
+    try {
+      const output = await act();
+      say({ is: "yes", op, output, at: monotonicNs() });
+      return { is: "yes", output };
+    } catch (error) {
+      const { is, code } = classify(error);
+      say({ is, op, code, at: monotonicNs() });
+      if (code === "accident") this.accident(work, error);
+      return { is, code };
+    }
+  }
+
+  note(work: string, what: string, data: unknown): void {
+    say({ is: "note", work, what, data, at: monotonicNs() });
+  }
+
+  accident(work: string, error: unknown): void {
+    this.note(work, "accident", error instanceof Error ? (error.stack ?? error.message) : String(error));
+  }
+
+  /** A piece of work that the parent handed over, if there is one. */
+  take(work: string): unknown {
+    return this.#tasks.get(work)?.shift();
+  }
+
+  sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => setTimeout(resolve, ms));
+  }
+
+  obey(order: Order): void {
+    if (order.order === "heal") this.#isHealing = true;
+    else if (order.order === "stop") this.#isOver = true;
+    else if (order.order === "skew") skewDate(order.ms);
+    else {
+      const tasks = this.#tasks.get(order.work) ?? [];
+      tasks.push(order.task);
+      this.#tasks.set(order.work, tasks);
+    }
+  }
+}
+
+function classify(error: unknown): { is: "no" | "unknown"; code: string } {
+  if (!(error instanceof PawlError)) return { is: "unknown", code: "accident" };
+  return { is: error.code === "outcome_unknown" ? "unknown" : "no", code: error.code };
+}
+
+const RealDate = Date;
+
+/** Sets the clock that JavaScript sees off by so much. */
+export function skewDate(ms: number): void {
+  globalThis.Date = new Proxy(RealDate, {
+    construct: (target, args, newTarget) =>
+      Reflect.construct(target, args.length === 0 ? [RealDate.now() + ms] : args, newTarget) as object,
+    apply: () => String(new RealDate(RealDate.now() + ms)),
+    get: (target, name, receiver) =>
+      name === "now" ? () => RealDate.now() + ms : (Reflect.get(target, name, receiver) as unknown),
+  });
+}

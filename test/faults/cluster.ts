@@ -1,0 +1,129 @@
+/**
+ * A PostgreSQL primary with a synchronous standby, and the proxies that lead to whichever is the primary now.
+ *
+ * Everything here goes around the proxies, so that no fault keeps the harness from looking or from striking.
+ */
+
+import pg from "pg";
+import { type PostgresServer, type PostgresVersion, startPostgres } from "../postgres/server.ts";
+import { FaultyProxy } from "./proxy.ts";
+
+const DATABASE = "pawl_faults";
+
+export class Cluster {
+  primary: PostgresServer;
+  /** Null while there is none: after a promotion, until a new one streams. */
+  standby: PostgresServer | null = null;
+  readonly proxies: FaultyProxy[] = [];
+
+  private constructor(primary: PostgresServer) {
+    this.primary = primary;
+  }
+
+  /** With so many proxies in front of it. */
+  static async start(options: {
+    readonly proxies: number;
+    readonly version?: PostgresVersion | undefined;
+  }): Promise<Cluster> {
+    const { proxies, version = 18 } = options;
+    // A standby that lost its primary asks again soon, not after five seconds.
+    const settings = { wal_retrieve_retry_interval: "100ms" };
+    const cluster = new Cluster(await startPostgres({ version, settings }));
+    try {
+      await cluster.primary.createDatabase(DATABASE);
+      for (let i = 0; i < proxies; i++) cluster.proxies.push(await FaultyProxy.start(cluster.primary.port));
+      cluster.standby = await cluster.primary.standby({ synchronous: true });
+    } catch (error) {
+      await cluster.destroy();
+      throw error;
+    }
+    return cluster;
+  }
+
+  /** The database on the primary of now. */
+  get url(): string {
+    const url = new URL(this.primary.url);
+    url.pathname = `/${DATABASE}`;
+    return url.href;
+  }
+
+  /** Asks the primary, or another, as superuser; from outside the database, so that its backends are all workers'. */
+  async query(
+    sql: string,
+    values: unknown[] = [],
+    server: PostgresServer = this.primary,
+  ): Promise<Record<string, unknown>[]> {
+    const client = new pg.Client({ connectionString: server.url });
+    // A server that ends meanwhile says so here too.
+    client.on("error", () => {});
+    try {
+      await client.connect();
+      return (await client.query<Record<string, unknown>>(sql, values)).rows;
+    } finally {
+      await client.end().catch(() => {});
+    }
+  }
+
+  /** The backends of the workers, with what they wait for. */
+  async backends(): Promise<{ readonly pid: number; readonly waitsForStandby: boolean }[]> {
+    const rows = await this.query("select pid, wait_event from pg_stat_activity where datname = $1", [DATABASE]);
+    return rows.map((row) => ({ pid: Number(row["pid"]), waitsForStandby: row["wait_event"] === "SyncRep" }));
+  }
+
+  /** Waits until the primary answers again. */
+  async untilUp(): Promise<void> {
+    await this.#until("the primary does not come back", async () => {
+      await this.query("select 1");
+      return true;
+    });
+  }
+
+  /** Waits until the standby has everything that the primary had when this was called. */
+  async untilSynchronous(): Promise<void> {
+    const [now] = await this.query("select pg_current_wal_flush_lsn()::text as lsn");
+    await this.#until("the standby does not catch up", async () => {
+      const sql = `select from pg_stat_replication
+        where state = 'streaming' and sync_state = 'sync' and flush_lsn >= $1::pg_lsn`;
+      return (await this.query(sql, [now?.["lsn"]])).length > 0;
+    });
+  }
+
+  /** Makes the standby the primary, leads everybody there, and does away with the old one, which must be dead. */
+  async promote(): Promise<void> {
+    const { primary: old, standby } = this;
+    if (standby === null) throw new Error("there is no standby to promote");
+    if (old.isRunning) throw new Error("the primary is still running");
+    await standby.promote();
+    this.primary = standby;
+    this.standby = null;
+    for (const proxy of this.proxies) proxy.switchTo(standby.port);
+    await old.destroy();
+  }
+
+  /** Makes a new standby of the primary if it has none, and waits until everything is as it was before the fault. */
+  async mend(): Promise<void> {
+    await this.untilUp();
+    this.standby ??= await this.primary.standby({ synchronous: true });
+    await this.untilSynchronous();
+  }
+
+  async destroy(): Promise<void> {
+    for (const proxy of this.proxies) await proxy.close();
+    await this.standby?.destroy();
+    await this.primary.destroy();
+  }
+
+  async #until(complaint: string, isDone: () => Promise<boolean>): Promise<void> {
+    const deadlineMs = performance.now() + 30_000;
+    let reason: unknown;
+    while (performance.now() < deadlineMs) {
+      try {
+        if (await isDone()) return;
+      } catch (error) {
+        reason = error;
+      }
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    throw new Error(`${complaint}: ${reason ?? ""}\n${this.primary.log()}`);
+  }
+}

@@ -1,0 +1,454 @@
+/**
+ * A run: the crew at work, faults drawn from a seed, then a time to heal, and then the judgement.
+ *
+ * Each kind of fault strikes once, in an order drawn from the seed, and after that they are drawn by weight until the time is
+ * over. Faults on workers go on beside those on the server and the way to it. Most of these wait until every worker has recovered
+ * from the one before, which is measured; the others strike while it recovers. After that nothing happens any more: whatever
+ * is unresolved is asked again until it is acknowledged, and every claim must end within three leases. Then the ledger is held
+ * against the database.
+ *
+ * What the seed decides is which faults, in which order and with which numbers; when exactly they meet the work is up to the
+ * machine, as it is in life.
+ */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { open, type Pawl } from "../../src/open.ts";
+import { Random } from "../../src/testing/sim/random.ts";
+import type { PostgresVersion } from "../postgres/server.ts";
+import { Cluster } from "./cluster.ts";
+import { Crew, type Place } from "./crew.ts";
+import {
+  type Fault,
+  networkFaults,
+  type Scene,
+  type ServerFault,
+  serverFaults,
+  type WorkerFault,
+  workerFaults,
+} from "./faults.ts";
+import { Ledger, monotonicNs, type Operation } from "./ledger.ts";
+import type { ProxyCounts } from "./proxy.ts";
+import { findFaketime } from "./skew.ts";
+import { LEASE_MS } from "./works/claims.ts";
+import { works } from "./works/index.ts";
+import type { Span, Verdict, Work } from "./works/work.ts";
+
+export interface RunOptions {
+  readonly store: "sqlite" | "postgres";
+  /** The version of the server; 18 unless said otherwise. */
+  readonly version?: PostgresVersion | undefined;
+  readonly seconds: number;
+  readonly seed: number;
+  readonly workers: number;
+  /** Only faults whose name has this in it. */
+  readonly only?: string | undefined;
+  /** Faults on the network beside those on the server, without waiting for recovery: more in less time, and nothing measured. */
+  readonly crowded?: boolean;
+  /** Told of what is going on. */
+  readonly say?: (sentence: string) => void;
+}
+
+export interface WorkReport {
+  readonly attempts: number;
+  /** Acknowledged attempts that wrote something. */
+  readonly commits: number;
+  /** Attempts to write whose outcome was unknown, and how many of them had happened, if that can be told. */
+  readonly unknown: number;
+  readonly happened: number | null;
+}
+
+export interface RunReport {
+  readonly seconds: number;
+  /** How often each kind of fault struck; those that never did are there with 0. */
+  readonly struck: ReadonlyMap<string, number>;
+  readonly works: ReadonlyMap<string, WorkReport>;
+  /** How often each code was heard. */
+  readonly refusals: ReadonlyMap<string, number>;
+  /** What workers noted: being fenced, losing a lease, being refused when they opened, and so on. */
+  readonly notes: ReadonlyMap<string, number>;
+  /** How long each surviving worker took, from the end of the fault, until its next acknowledged commit. */
+  readonly recoveryMs: ReadonlyMap<string, readonly number[]>;
+  /** How long all claims took to end, once faults were over; null if they did not. */
+  readonly healedMs: number | null;
+  readonly repeats: number;
+  readonly lives: number;
+  readonly proxy: ProxyCounts | null;
+  readonly clocks: string;
+  readonly violations: readonly string[];
+  /** Where everything that the workers said is kept, if something was wrong. */
+  readonly ledger: string | null;
+}
+
+const LEASES_TO_HEAL = 3;
+const RESOLVE_WITHIN_MS = 30_000;
+/** What a store may say while it is being hurt, and what losing a race is called. */
+const EXPECTED = /^(store_busy|store_unreachable|store_readonly|outcome_unknown|fenced|version_conflict|died)$/;
+
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+export async function runFaults(options: RunOptions): Promise<RunReport> {
+  const folder = mkdtempSync(join(tmpdir(), "pawl-faults-"));
+  const run = new Run(options, folder);
+  let isWell = false;
+  try {
+    const report = await run.go();
+    isWell = report.violations.length === 0;
+    return report;
+  } finally {
+    await run.end();
+    if (isWell) rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
+  }
+}
+
+class Run {
+  readonly #options: RunOptions;
+  readonly #folder: string;
+  readonly #random: Random;
+  readonly #ledger: Ledger;
+  readonly #struck = new Map<string, number>();
+  readonly #recovery: Recovery;
+  readonly #doubts: Span[] = [];
+  readonly #violations: string[] = [];
+  readonly #faketime = findFaketime();
+  #cluster: Cluster | null = null;
+  #crew: Crew | undefined;
+
+  constructor(options: RunOptions, folder: string) {
+    this.#options = options;
+    this.#folder = folder;
+    this.#random = new Random(options.seed);
+    this.#ledger = new Ledger(this.#ledgerFile);
+    this.#recovery = new Recovery(this.#ledger, () => this.#crew?.present ?? []);
+  }
+
+  get #ledgerFile(): string {
+    return join(this.#folder, "ledger");
+  }
+
+  get #store(): string {
+    return this.#cluster?.url ?? join(this.#folder, "faults.db");
+  }
+
+  #say(sentence: string): void {
+    this.#options.say?.(sentence);
+  }
+
+  async go(): Promise<RunReport> {
+    const { store, version, workers, seconds, seed } = this.#options;
+    if (store === "postgres") this.#cluster = await Cluster.start({ proxies: workers + 1, version });
+    await this.#withPawl(async (pawl) => {
+      for (const work of works) await work.prepare?.(pawl);
+    });
+    const crew = new Crew(workers, {
+      store: this.#store,
+      namespace: NAMESPACE,
+      ledger: this.#ledger,
+      random: new Random(seed + 1),
+      works,
+      proxies: this.#cluster?.proxies ?? [],
+      skews: this.#cluster !== null,
+      faketime: this.#faketime,
+      folder: this.#folder,
+    });
+    this.#crew = crew;
+    crew.start();
+    await this.#untilAtWork(crew);
+    const startedMs = performance.now();
+    await this.#hurt(crew, startedMs + seconds * 1000);
+    const hurtSeconds = (performance.now() - startedMs) / 1000;
+    const violations = this.#violations;
+    const healedMs = await this.#heal(crew, violations);
+    await crew.stop();
+    await this.#ledger.close();
+    const verdicts = await this.#judge(violations);
+    violations.push(...crew.accidents);
+    return {
+      seconds: hurtSeconds,
+      struck: this.#struck,
+      works: this.#reportWorks(verdicts),
+      refusals: this.#countRefusals(violations),
+      notes: this.#countNotes(violations),
+      recoveryMs: this.#recovery.byFault,
+      healedMs,
+      repeats: crew.repeats.count,
+      lives: crew.places.reduce((sum, { life }) => sum + Number(life.split("#")[1]), 0),
+      proxy: this.#sumProxies(),
+      clocks: this.#describeClocks(),
+      violations,
+      ledger: violations.length > 0 ? this.#ledgerFile : null,
+    };
+  }
+
+  async end(): Promise<void> {
+    this.#crew?.abort();
+    await this.#cluster?.destroy();
+  }
+
+  async #untilAtWork(crew: Crew): Promise<void> {
+    const deadlineMs = performance.now() + 30_000;
+    const commits = () => this.#ledger.operations("deposits").filter(({ answer }) => answer === "yes").length;
+    while (crew.present.length < crew.places.length || commits() < crew.places.length) {
+      if (performance.now() > deadlineMs || crew.accidents.length > 0)
+        throw new Error(`the crew does not start: ${crew.accidents.join("\n")}`);
+      await sleep(20);
+    }
+  }
+
+  /** What strikes workers, and beside it what strikes the server or the way to it. */
+  async #hurt(crew: Crew, untilMs: number): Promise<void> {
+    const scene: Scene = {
+      crew,
+      random: this.#random,
+      pastLeaseMs: () => LEASE_MS * (1.2 + 0.8 * this.#random.unit()),
+      doubts: this.#doubts,
+    };
+    const cluster = this.#cluster;
+    const isCrowded = this.#options.crowded === true;
+    const strikeWorker = (fault: WorkerFault) => fault.strike(scene);
+    const lanes = [
+      this.#lane({
+        faults: workerFaults,
+        strike: strikeWorker,
+        untilMs,
+        pauseMs: isCrowded ? 400 : 1_200,
+        isOnWorkers: true,
+      }),
+    ];
+    if (cluster !== null) {
+      const onServer = { ...scene, cluster };
+      const strike = (fault: ServerFault) => fault.strike(onServer);
+      const mend = () => cluster.mend();
+      if (isCrowded) lanes.push(this.#lane({ faults: networkFaults, strike, untilMs, pauseMs: 100 }));
+      const rest = isCrowded ? serverFaults : [...networkFaults, ...serverFaults];
+      lanes.push(this.#lane({ faults: rest, strike, mend, untilMs, pauseMs: 250 }));
+    }
+    await Promise.all(lanes);
+  }
+
+  /**
+   * Each once, even if that takes longer than there is time, and then by weight until the time is over. One that found nothing to
+   * strike, because everything was down already, has a few more tries.
+   */
+  async #lane<F extends Fault>(lane: Lane<F>): Promise<void> {
+    const faults = lane.faults.filter(({ name }) => name.includes(this.#options.only ?? ""));
+    if (faults.length === 0) return;
+    for (const { name } of faults) this.#struck.set(name, 0);
+    const first = this.#shuffled(faults);
+    let triesLeft = 10;
+    const heavy = faults.flatMap((fault) => Array.from({ length: fault.weight }, () => fault));
+    while (first.length > 0 || performance.now() < lane.untilMs) {
+      const fault = first.shift() ?? this.#random.pick(heavy);
+      this.#say(fault.name);
+      // Whether it is measured is decided before, so that what is measured is no choice of the fast ones.
+      const isMeasured = this.#options.crowded !== true && this.#random.chance(0.7);
+      const recovery = this.#recovery.before(lane.isOnWorkers === true);
+      const hasStruck = await lane.strike(fault);
+      if (!hasStruck && this.#struck.get(fault.name) === 0 && triesLeft-- > 0) first.push(fault);
+      if (hasStruck) {
+        this.#struck.set(fault.name, (this.#struck.get(fault.name) ?? 0) + 1);
+        const stuck = await recovery.after(fault.name, isMeasured);
+        if (stuck.length > 0) this.#violations.push(`${stuck.join(", ")} did not recover after: ${fault.name}`);
+      }
+      await lane.mend?.();
+      await sleep(lane.pauseMs * (0.5 + this.#random.unit()));
+    }
+  }
+
+  #shuffled<T>(items: readonly T[]): T[] {
+    const left = [...items];
+    return items.flatMap(() => left.splice(this.#random.below(left.length), 1));
+  }
+
+  /** No fault any more: everything that can be worked on is worked on, and what is unresolved is resolved. */
+  async #heal(crew: Crew, violations: string[]): Promise<number | null> {
+    this.#say("healing");
+    for (const { proxy } of crew.places) proxy?.disarm();
+    const startedMs = performance.now();
+    crew.heal();
+    let healedMs: number | null = null;
+    await this.#withPawl(async (pawl) => {
+      for (;;) {
+        const elapsedMs = performance.now() - startedMs;
+        if (healedMs === null && (await areHealed(pawl))) healedMs = performance.now() - startedMs;
+        if (healedMs !== null && crew.repeats.pending.length === 0) break;
+        if (elapsedMs > RESOLVE_WITHIN_MS) break;
+        await sleep(20);
+      }
+    });
+    const limitMs = LEASES_TO_HEAL * LEASE_MS;
+    if (healedMs === null || healedMs > limitMs)
+      violations.push(`${limitMs} ms after the last fault, claims had not ended: it took ${healedMs ?? "too"} long`);
+    for (const what of crew.repeats.pending) violations.push(`${what} was not acknowledged although faults were over`);
+    return healedMs;
+  }
+
+  async #judge(violations: string[]): Promise<ReadonlyMap<Work, Verdict>> {
+    this.#say("judging");
+    const verdicts = new Map<Work, Verdict>();
+    await this.#withPawl(async (pawl) => {
+      for (const work of works) {
+        const verdict = await work.judge(pawl, {
+          operations: this.#ledger.operations(work.name),
+          notes: this.#ledger.notes(work.name),
+          doubts: this.#doubts,
+        });
+        verdicts.set(work, verdict);
+        violations.push(...verdict.wrong);
+      }
+    });
+    return verdicts;
+  }
+
+  /** Straight to the store, past all proxies. */
+  async #withPawl(act: (pawl: Pawl) => Promise<void>): Promise<void> {
+    const pawl = await open(this.#store, { namespace: NAMESPACE });
+    try {
+      await act(pawl);
+    } finally {
+      await pawl.close();
+    }
+  }
+
+  #reportWorks(verdicts: ReadonlyMap<Work, Verdict>): ReadonlyMap<string, WorkReport> {
+    const reports = new Map<string, WorkReport>();
+    for (const [work, { unknown, happened }] of verdicts) {
+      const operations = this.#ledger.operations(work.name);
+      reports.set(work.name, {
+        attempts: operations.length,
+        commits: operations.filter((operation) => work.isCommit(operation)).length,
+        unknown,
+        happened,
+      });
+    }
+    return reports;
+  }
+
+  #countRefusals(violations: string[]): ReadonlyMap<string, number> {
+    const counts = new Map<string, number>();
+    for (const { name } of works)
+      for (const { code } of this.#ledger.operations(name))
+        if (code !== null) counts.set(code, (counts.get(code) ?? 0) + 1);
+    for (const [code, count] of counts)
+      if (!EXPECTED.test(code))
+        violations.push(`${count} attempts were refused with ${code}, which nothing here explains`);
+    return counts;
+  }
+
+  #countNotes(violations: string[]): ReadonlyMap<string, number> {
+    const counts = new Map<string, number>();
+    for (const name of ["crew", ...works.map((work) => work.name)])
+      for (const { what, life, data } of this.#ledger.notes(name)) {
+        counts.set(what, (counts.get(what) ?? 0) + 1);
+        if (what === "accident") violations.push(`${life}: ${data}`);
+      }
+    return counts;
+  }
+
+  #describeClocks(): string {
+    if (this.#cluster === null) return "clocks as they are";
+    if (this.#faketime !== null) return "clocks skewed by libfaketime";
+    return "clocks skewed for JavaScript only, as libfaketime is not installed";
+  }
+
+  #sumProxies(): ProxyCounts | null {
+    const [first, ...rest] = this.#cluster?.proxies ?? [];
+    if (first === undefined) return null;
+    const sum: ProxyCounts = { ...first.counts };
+    for (const { counts } of rest)
+      for (const name of Object.keys(sum) as (keyof ProxyCounts)[]) sum[name] += counts[name];
+    return sum;
+  }
+}
+
+const NAMESPACE = "faults";
+
+/** Faults that strike one after another. */
+interface Lane<F extends Fault> {
+  readonly faults: readonly F[];
+  readonly strike: (fault: F) => Promise<boolean>;
+  /** Puts right what the next fault needs. */
+  readonly mend?: () => Promise<void>;
+  readonly untilMs: number;
+  readonly pauseMs: number;
+  readonly isOnWorkers?: boolean;
+}
+
+async function areHealed(pawl: Pawl): Promise<boolean> {
+  for (const work of works) if (work.isHealed !== undefined && !(await work.isHealed(pawl))) return false;
+  return true;
+}
+
+const common = (a: ReadonlySet<string>, b: ReadonlySet<string>): Set<string> =>
+  new Set([...a].filter((one) => b.has(one)));
+
+const RECOVER_WITHIN_MS = 20_000;
+
+/**
+ * Measures, fault by fault, how long each worker that outlived it took until its next acknowledged commit. Workers that are killed or
+ * stopped meanwhile, which is another fault, are left out; so is everything while the server is being struck by another.
+ */
+class Recovery {
+  readonly byFault = new Map<string, number[]>();
+  readonly #crew: () => readonly Place[];
+  readonly #watches = new Set<Watch>();
+  #isStriking = false;
+
+  constructor(ledger: Ledger, crew: () => readonly Place[]) {
+    this.#crew = crew;
+    ledger.listen({ ended: (operation) => this.#ended(operation) });
+  }
+
+  /** A fault is about to strike; if it is not one on a worker, it disturbs what is being measured. */
+  before(isOnWorker: boolean): { after(name: string, isMeasured: boolean): Promise<readonly string[]> } {
+    const alive = this.#lives();
+    if (!isOnWorker) {
+      this.#isStriking = true;
+      for (const watch of this.#watches) watch.isDisturbed = true;
+    }
+    return {
+      after: async (name, isMeasured) => {
+        const isDisturbed = isOnWorker && this.#isStriking;
+        if (!isOnWorker) this.#isStriking = false;
+        return isMeasured && !isDisturbed ? this.#measure(name, alive) : [];
+      },
+    };
+  }
+
+  /** Answers who did not recover in time. */
+  async #measure(name: string, alive: ReadonlySet<string>): Promise<readonly string[]> {
+    const watch: Watch = { from: monotonicNs(), waiting: common(this.#lives(), alive), times: [], isDisturbed: false };
+    this.#watches.add(watch);
+    const deadlineMs = performance.now() + RECOVER_WITHIN_MS;
+    while (watch.waiting.size > 0 && !watch.isDisturbed && performance.now() < deadlineMs) {
+      await sleep(5);
+      watch.waiting = common(watch.waiting, this.#lives());
+    }
+    this.#watches.delete(watch);
+    if (watch.isDisturbed) return [];
+    this.byFault.set(name, [...(this.byFault.get(name) ?? []), ...watch.times]);
+    return [...watch.waiting];
+  }
+
+  #lives(): Set<string> {
+    return new Set(this.#crew().map(({ life }) => life));
+  }
+
+  #ended(operation: Operation): void {
+    const { endedAt, life } = operation;
+    for (const watch of this.#watches) {
+      if (endedAt === null || endedAt < watch.from || !watch.waiting.has(life)) continue;
+      if (!works.some((work) => work.name === operation.work && work.isCommit(operation))) continue;
+      watch.waiting.delete(life);
+      watch.times.push((endedAt - watch.from) / 1e6);
+    }
+  }
+}
+
+interface Watch {
+  readonly from: number;
+  waiting: Set<string>;
+  readonly times: number[];
+  isDisturbed: boolean;
+}

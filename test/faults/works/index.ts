@@ -1,0 +1,8 @@
+/** Every kind of work that the crew does under faults. */
+
+import { claims } from "./claims.ts";
+import { deposits } from "./deposits.ts";
+import { registers } from "./registers.ts";
+import type { Work } from "./work.ts";
+
+export const works: readonly Work[] = [deposits, registers, claims];
