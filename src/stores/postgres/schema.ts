@@ -179,9 +179,12 @@ async function migrateOnce(line: Line, { lines, schema, migrations }: Plan): Pro
       if (there?.[0] !== "t") await run(line, `create schema if not exists ${s}`);
       await run(line, `create table if not exists ${s}.meta (name text primary key, number bigint not null)`);
     }
-    // What cannot run in a transaction runs on another line, while this one keeps the others away.
-    if (migration.isOnline === true) await lines.use((other) => runOnline(other, schema, migration.statements));
-    else for (const text of migration.statements) await run(line, text, [], MIGRATION_MS);
+    if (migration.isOnline === true) {
+      // The last look left its snapshot behind, which an index made concurrently would wait for; this has none.
+      await run(line, "set local lock_timeout = 0");
+      // What cannot run in a transaction runs on another line, while this one keeps the others away.
+      await lines.use((other) => runOnline(other, schema, migration.statements));
+    } else for (const text of migration.statements) await run(line, text, [], MIGRATION_MS);
     await note(line, s, "schema", done + 1);
     if (migration.oldest !== undefined) await note(line, s, "oldest", migration.oldest);
   }

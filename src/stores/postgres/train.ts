@@ -56,6 +56,9 @@ export class Train {
   readonly #answers: Answer[] = [];
   readonly #done: (error: unknown, answers: readonly Answer[]) => void;
   #rows: TextRow[] = [];
+  #isDone = false;
+  /** Set by `pg` where the pool has a timeout for queries, which it takes for running until this is called. */
+  callback: (() => void) | undefined;
 
   constructor(
     calls: readonly Call[],
@@ -99,14 +102,22 @@ export class Train {
   }
 
   handleReadyForQuery(): void {
-    this.#done(undefined, this.#answers);
+    this.#finish(undefined);
+  }
+
+  #finish(error: unknown): void {
+    if (this.#isDone) return;
+    this.#isDone = true;
+    this.callback?.();
+    this.#done(error, this.#answers);
   }
 
   handleError(error: unknown): void {
+    if (this.#isDone) return;
     // What stood behind the failed statement was not prepared either.
     if (this.#prepared !== null)
       for (const { statement } of this.#calls.slice(this.#answers.length)) this.#prepared.delete(statement.name);
-    this.#done(error, this.#answers);
+    this.#finish(error);
   }
 
   handleRowDescription(): void {}
