@@ -6,7 +6,7 @@
  */
 
 import { isLowerBetter, type Report, type Result } from "./result.ts";
-import { showFigure, showTarget } from "./table.ts";
+import { showFigure, showMachine, showTarget } from "./table.ts";
 
 const WIDTH = 1040;
 const LEFT = 380;
@@ -38,20 +38,28 @@ const STYLE = `
     .target { stroke: #e6edf3; }
   }`;
 
-export function drawChart(report: Report): string {
-  const { machine } = report;
-  const height = TOP + report.results.length * PAIR + 46;
-  const facts = `${report.date} · ${machine.cpu}, ${machine.cores} cores · ${machine.fileSystem} · Node ${machine.node} · SQLite ${machine.sqlite}`;
+/** One picture of all stores, each with its own heading: what was measured apart must not be compared. */
+export function drawChart(reports: readonly Report[]): string {
+  const heights = reports.map(({ results }) => TOP + results.length * PAIR);
+  const height = heights.reduce((sum, one) => sum + one, 0) + 46;
+  const tops = heights.map((_, index) => heights.slice(0, index).reduce((sum, one) => sum + one, 0));
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" role="img" aria-label="Pawl beside the raw limit">
 <style>${STYLE}
 </style>
 <rect class="ground" width="${WIDTH}" height="${height}"/>
-<text class="title" x="24" y="32">Pawl beside the raw limit of the same database</text>
-<text class="quiet" x="24" y="52">${escapeXml(facts)}</text>
-${report.results.map((result, index) => drawPair(result, TOP + index * PAIR)).join("\n")}
+${reports.map((report, index) => drawReport(report, tops[index] ?? 0)).join("\n")}
 <text class="quiet" x="24" y="${height - 18}">Medians of alternating rounds. Gray: what ours is held against. The upright line is the target; red missed it.</text>
 </svg>
 `;
+}
+
+function drawReport({ date, machine, results }: Report, top: number): string {
+  const name = machine.database.split(" ")[0] ?? "";
+  return [
+    `<text class="title" x="24" y="${top + 32}">${escapeXml(`Pawl beside the raw limit of ${name}`)}</text>`,
+    `<text class="quiet" x="24" y="${top + 52}">${escapeXml(`${date} · ${showMachine(machine)}`)}</text>`,
+    ...results.map((result, index) => drawPair(result, top + TOP + index * PAIR)),
+  ].join("\n");
 }
 
 function drawPair(result: Result, top: number): string {

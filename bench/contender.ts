@@ -1,15 +1,16 @@
 /**
  * What takes part in a comparison. A further database or a peer is one more of these.
  *
- * `open` gets the path of a file of its own; what a contender needs to be ready (schema, statements, handles) is made
+ * `open` gets a database of its own; what a contender needs to be ready (schema, statements, handles) is made
  * there or before the clock starts in `run`. A commit counts when it is as durable as the store promises by default.
  */
 
+import type { Place } from "./ground.ts";
 import type { Plan } from "./plan.ts";
 
 export interface Contender {
   readonly name: string;
-  open(path: string): Promise<Session>;
+  open(place: Place): Promise<Session>;
 }
 
 export interface Session {

@@ -5,21 +5,25 @@
 import { closeSync, fdatasyncSync, openSync, readFileSync, realpathSync, rmSync, statfsSync, writeSync } from "node:fs";
 import { availableParallelism, cpus, totalmem } from "node:os";
 import { join, sep } from "node:path";
-import { type Machine, median } from "./result.ts";
+import { type Disk, type Machine, median } from "./result.ts";
 
 const SYNCS = 100;
 
-export function describeMachine(folder: string): Machine {
+/** The database by name and version, and a folder on the disk that it is on, if that is one of this machine. */
+export function describeMachine(database: string, folder: string | null): Machine {
   return {
     platform: `${process.platform} ${process.arch}`,
     cpu: cpus()[0]?.model.trim() ?? "unknown",
     cores: availableParallelism(),
     memoryGiB: Math.round(totalmem() / 2 ** 30),
     node: process.versions.node,
-    sqlite: process.versions["sqlite"] ?? "unknown",
-    fileSystem: fileSystemOf(folder),
-    syncMs: measureSync(folder),
+    database,
+    disk: folder === null ? null : describeDisk(folder),
   };
+}
+
+function describeDisk(folder: string): Disk {
+  return { fileSystem: fileSystemOf(folder), syncMs: measureSync(folder) };
 }
 
 /** Linux tells the name; elsewhere there is a number. */
@@ -40,7 +44,7 @@ function fileSystemOf(folder: string): string {
 }
 
 function measureSync(folder: string): number {
-  const path = join(folder, "sync");
+  const path = join(folder, `pawl-bench-sync-${process.pid}`);
   const file = openSync(path, "w");
   const page = Buffer.alloc(4096, 1);
   const times = Array.from({ length: SYNCS }, () => {

@@ -13,10 +13,11 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { claimDue } from "../src/kernel/claim/claim.ts";
 import { address } from "../src/kernel/contract.ts";
+import { removeDatabase } from "./ground.ts";
 import { openOurs } from "./ours.ts";
 import { orderedKey } from "./plan.ts";
 import { type Measure, measureOf, median, type Result, resultOf } from "./result.ts";
-import { collectGarbage, removeDatabase, type Setting } from "./rounds.ts";
+import { collectGarbage, type Setting } from "./rounds.ts";
 
 interface Order {
   readonly path: string;

@@ -1,5 +1,5 @@
 /**
- * Ours: the kernel on the SQLite store, opened as `open` does it, by three ways in.
+ * Ours: the kernel on a store, opened as `open` does it, by three ways in. The place tells which store.
  *
  * - locked: `kernel.transact`, the path of everything that was not claimed first.
  * - held: `Held.commit`, the path of whoever holds a record's lease.
@@ -7,13 +7,16 @@
  */
 
 import { claimDue, Held } from "../src/kernel/claim/claim.ts";
-import { address } from "../src/kernel/contract.ts";
+import { address, type Store } from "../src/kernel/contract.ts";
 import type { Draft } from "../src/kernel/draft.ts";
 import type { Kernel } from "../src/kernel/kernel.ts";
 import { nodePorts, wallMs } from "../src/node/ports.ts";
 import { type Pawl, pawlOn } from "../src/open.ts";
+import { isPostgres, poolFor } from "../src/stores/postgres/pool.ts";
+import { openPostgres } from "../src/stores/postgres/postgres.ts";
 import { openSqlite } from "../src/stores/sqlite/sqlite.ts";
 import type { Contender, Session, Timing } from "./contender.ts";
+import type { Place } from "./ground.ts";
 import { type Plan, recordAt, stepAt } from "./plan.ts";
 
 export const NAMESPACE = "bench";
@@ -25,16 +28,8 @@ export interface Ours {
   transactions(): number;
 }
 
-export async function openOurs(path: string): Promise<Ours> {
-  const durability = "full";
-  const store = await openSqlite({
-    path,
-    namespace: NAMESPACE,
-    ports: nodePorts,
-    wallMs,
-    durability,
-    patienceMs: 30_000,
-  });
+export async function openOurs(place: Place): Promise<Ours> {
+  const store = await openStore(place);
   let transactions = 0;
   const commit = store.commit.bind(store);
   store.commit = (batch) => {
@@ -43,6 +38,12 @@ export async function openOurs(path: string): Promise<Ours> {
   };
   const pawl = pawlOn(store, nodePorts, { namespace: NAMESPACE });
   return { pawl, kernel: pawl.kernel, transactions: () => transactions };
+}
+
+function openStore(place: Place): Promise<Store> {
+  const options = { namespace: NAMESPACE, ports: nodePorts, durability: "full", patienceMs: 30_000 } as const;
+  if (!isPostgres(place)) return openSqlite({ ...options, path: place, wallMs });
+  return poolFor(place).then((pool) => openPostgres({ ...options, ...pool, schema: "pawl" }));
 }
 
 /** One commit to one record: the `step`-th of the plan. */
@@ -115,7 +116,7 @@ class OursSession implements Session {
 }
 
 function contender(name: string, way: Way): Contender {
-  return { name, open: async (path) => new OursSession(await openOurs(path), way) };
+  return { name, open: async (place) => new OursSession(await openOurs(place), way) };
 }
 
 export const ours = contender("Pawl", locked);
@@ -126,8 +127,8 @@ const FOR_LONG_MS = 60 * 60 * 1000;
 const CLAIMED_AT_ONCE = 500;
 
 /** Makes the plan's records and claims them: where contenders start that work on claimed records. */
-export async function claimAll(path: string, plan: Plan): Promise<void> {
-  const { kernel } = await openOurs(path);
+export async function claimAll(place: Place, plan: Plan): Promise<void> {
+  const { kernel } = await openOurs(place);
   const make = (key: string) => {
     const at = address(plan.space, key);
     return kernel.transact((tx) => tx.record(at).write({ value: null, kind: "bench", dueMs: tx.nowMs }), [at]);

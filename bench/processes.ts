@@ -1,37 +1,54 @@
 /**
- * Several processes that write to one file at once: what they do together, beside what one does alone.
+ * Several processes that write to one database at once: what they do together, beside what one does alone.
  *
- * SQLite lets one of them write at a time, so more processes cannot be faster than one; this shows what taking turns costs.
- * Each process has 100 callers and records of its own, and all are let go at the same moment.
+ * SQLite lets one of them write at a time, so more processes cannot be faster than one; there, this shows what taking turns costs.
+ * PostgreSQL lets them all write. Each process has 100 callers and records of its own, or all write to one hot record, and all
+ * are let go at the same moment.
  */
 
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
-import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { address } from "../src/kernel/contract.ts";
+import type { Case } from "./comparisons.ts";
+import type { Ground, Place } from "./ground.ts";
 import { openOurs } from "./ours.ts";
 import { steps } from "./plan.ts";
-import { measureOf, type Result, resultOf } from "./result.ts";
-import { removeDatabase, type Setting } from "./rounds.ts";
+import { measureOf, type Result, resultOf, type Target } from "./result.ts";
+import type { Setting } from "./rounds.ts";
 
 /** Sent to a process, which answers that it is ready; "go" then starts it, and it answers how many commits it made. */
 interface Order {
-  readonly path: string;
+  readonly place: Place;
   readonly name: string;
   readonly ms: number;
+  /** All callers of all processes write to one record. */
+  readonly isHot: boolean;
 }
 
 const COUNTS = [1, 2, 4];
 const ROUNDS = 3;
 
-export async function processes(setting: Setting): Promise<readonly Result[]> {
+export interface Processes {
+  /** The results are this with 1, 2, … */
+  readonly id: string;
+  /** After the number of processes. */
+  readonly title: string;
+  readonly isHot: boolean;
+  readonly target: Target | null;
+}
+
+export function processes(spec: Processes): Case {
+  return { id: spec.id, title: `two and four ${spec.title}`, run: (setting) => measure(setting, spec) };
+}
+
+async function measure(setting: Setting, { id, title, isHot, target }: Processes): Promise<readonly Result[]> {
   const ms = setting.quick ? 150 : 1500;
   const rates = COUNTS.map((): number[] => []);
   const shares = COUNTS.map((): number[] => []);
   for (let round = 0; round < (setting.quick ? 1 : setting.rounds(ROUNDS)); round++)
     for (const [index, count] of COUNTS.entries()) {
-      const made = await together(join(setting.folder, "shared.db"), count, ms);
+      const made = await together(setting.ground, count, { ms, isHot });
       rates[index]?.push((made.reduce((sum, one) => sum + one, 0) / ms) * 1000);
       shares[index]?.push(Math.min(...made) / Math.max(...made));
     }
@@ -41,27 +58,27 @@ export async function processes(setting: Setting): Promise<readonly Result[]> {
   if (alone === undefined) throw new Error("nothing was measured");
   return more.map((measure, index) =>
     resultOf({
-      id: `h${index + 1}`,
-      title: `${COUNTS[index + 1]} processes on one file`,
+      id: `${id}${index + 1}`,
+      title: `${COUNTS[index + 1]} ${title}`,
       unit: "commits/s",
       base: alone,
       ours: measure,
-      target: null,
+      target,
       details: { "the least share, of the largest": Math.min(...(shares[index + 1] ?? [])) },
     }),
   );
 }
 
 /** How many commits each of so many processes made in this time. */
-async function together(path: string, count: number, ms: number): Promise<readonly number[]> {
-  removeDatabase(path);
+async function together(ground: Ground, count: number, order: Pick<Order, "ms" | "isHot">): Promise<readonly number[]> {
+  const place = await ground.fresh();
   const children = Array.from({ length: count }, () =>
     fork(fileURLToPath(import.meta.url), { execArgv: process.execArgv }),
   );
   try {
     await Promise.all(
       children.map((child, index) => {
-        child.send({ path, name: `process-${index}`, ms } satisfies Order);
+        child.send({ ...order, place, name: `process-${index}` } satisfies Order);
         return answerOf(child);
       }),
     );
@@ -69,7 +86,7 @@ async function together(path: string, count: number, ms: number): Promise<readon
     return await Promise.all(children.map(answerOf));
   } finally {
     await Promise.all(children.map(end));
-    removeDatabase(path);
+    await ground.remove(place);
   }
 }
 
@@ -92,14 +109,15 @@ async function end(child: ChildProcess): Promise<void> {
 
 // --------------------------------------------------------------------------------------------- in the other processes
 
-async function work({ path, name, ms }: Order): Promise<void> {
-  const { kernel } = await openOurs(path);
+async function work({ place, name, ms, isHot }: Order): Promise<void> {
+  const { kernel } = await openOurs(place);
   const { callers, values, commitsPerRecord } = steps({ callers: 100, turns: 0 });
   let made = 0;
   let untilMs = 0;
   const call = async (caller: number): Promise<void> => {
     for (let turn = 0; performance.now() < untilMs; turn++) {
-      const at = address("run", `${name}-${untilMs}-${Math.floor(turn / commitsPerRecord)}-${caller}`);
+      const own = `${name}-${untilMs}-${Math.floor(turn / commitsPerRecord)}-${caller}`;
+      const at = address("run", isHot ? "hot" : own);
       const value = values[turn % commitsPerRecord];
       await kernel.transact(
         (tx) => {

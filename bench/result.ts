@@ -5,7 +5,7 @@
  * one machine, cannot be compared. Every round is kept, so that the spread can be seen.
  */
 
-export type Unit = "commits/s" | "ms" | "MiB";
+export type Unit = "commits/s" | "ms" | "MiB" | "transactions" | "bytes";
 
 export interface Measure {
   readonly name: string;
@@ -45,20 +45,35 @@ export interface Machine {
   readonly cores: number;
   readonly memoryGiB: number;
   readonly node: string;
-  readonly sqlite: string;
+  /** Name and version, such as "SQLite 3.53.4". */
+  readonly database: string;
+  /** Of the database's files; null where they are on another machine. */
+  readonly disk: Disk | null;
+}
+
+export interface Disk {
   readonly fileSystem: string;
   /** Median of writing 4 KiB and waiting until it is on the disk. */
   readonly syncMs: number;
 }
 
+/** The databases that Pawl stores in. */
+export const STORES = ["sqlite", "postgres"] as const;
+export type StoreName = (typeof STORES)[number];
+
+/** One store, measured in one go. */
 export interface Report {
-  readonly format: 1;
   readonly date: string;
   readonly mode: "full" | "quick";
   readonly seconds: number;
   readonly machine: Machine;
   readonly results: readonly Result[];
+  /** What could not be measured here, and why. */
+  readonly notes: readonly string[];
 }
+
+/** What is saved: each store that was measured. */
+export type Saved = { readonly format: 2 } & { readonly [store in StoreName]?: Report };
 
 export function measureOf(name: string, rounds: readonly number[]): Measure {
   return { name, median: median(rounds), min: Math.min(...rounds), max: Math.max(...rounds), rounds };

@@ -1,29 +1,29 @@
 /**
- * Rounds: all sides of a comparison take turns, each time on a fresh file in the same folder, and the first round of each is
- * thrown away. Whatever else the machine does meets all of them alike.
+ * Rounds: all sides of a comparison take turns, each time in a fresh database of the same kind, and the first round of each is
+ * thrown away, but for a quick run, which has only one. Whatever else the machine does meets all of them alike.
  *
- * In the thrown-away round, sides that are to write the same rows are checked for it: a contender that does less work than
+ * In the first round, sides that are to write the same rows are checked for it: a contender that does less work than
  * it should ends the benchmark.
  */
 
-import { createHash } from "node:crypto";
-import { rmSync } from "node:fs";
-import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import type { Contender, Timing } from "./contender.ts";
+import type { Ground, Place } from "./ground.ts";
 import { claimAll } from "./ours.ts";
 import { commitCount, type Plan } from "./plan.ts";
 import { type Measure, measureOf, median, type Unit } from "./result.ts";
 
 /** What a case may ask of the run that it is part of. */
-export interface Setting {
-  /** Where the databases are made. */
+export interface Setting<G extends Ground = Ground> {
+  readonly ground: G;
+  /** For what is no round: files of a case's own. */
   readonly folder: string;
   readonly quick: boolean;
   /** How many rounds a case runs that would by itself run `wished`. */
   rounds(wished: number): number;
+  /** Says what could not be measured here, and why. */
+  note(sentence: string): void;
 }
 
 export interface Side {
@@ -51,12 +51,13 @@ export async function compare(setting: Setting, comparison: Comparison): Promise
   const figures = sides.map((): number[] => []);
   const sharing = sides.map((): number[] => []);
   const rowsLeft = new Set<string>();
-  for (let round = 0; round <= setting.rounds(rounds); round++) {
+  const warmUps = setting.quick ? 0 : 1;
+  for (let round = 0; round < setting.rounds(rounds) + warmUps; round++) {
     for (const [index, side] of sides.entries()) {
-      const warmUp = round === 0;
+      const warmUp = round < warmUps;
       const plan = side.plan();
-      const timing = await playOnce(setting, side.contender, plan, (path) => {
-        if (warmUp && sameRows) rowsLeft.add(fingerprint(path));
+      const timing = await playOnce(setting, side.contender, plan, async (place) => {
+        if (round === 0 && sameRows) rowsLeft.add(await setting.ground.fingerprint(place));
       });
       if (rowsLeft.size > 1) throw new Error(`"${side.name}" left other rows than "${sides[0]?.name}"`);
       if (warmUp) continue;
@@ -71,42 +72,23 @@ export async function compare(setting: Setting, comparison: Comparison): Promise
 }
 
 async function playOnce(
-  setting: Setting,
+  { ground, quick }: Setting,
   contender: Contender,
   plan: Plan,
-  after: (path: string) => void,
+  after: (place: Place) => Promise<void>,
 ): Promise<Timing> {
-  const path = join(setting.folder, "round.db");
-  removeDatabase(path);
+  const place = await ground.fresh();
   try {
-    if (plan.claimed) await claimAll(path, plan);
-    const session = await contender.open(path);
+    if (plan.claimed) await claimAll(place, plan);
+    const session = await contender.open(place);
+    if (!quick) await ground.settle();
     collectGarbage();
-    const timing = await session.run(plan);
-    await session.close();
-    after(path);
+    const timing = await session.run(plan).finally(() => session.close());
+    await after(place);
     return timing;
   } finally {
-    removeDatabase(path);
+    await ground.remove(place);
   }
-}
-
-export function removeDatabase(path: string): void {
-  for (const suffix of ["", "-wal", "-shm"]) rmSync(path + suffix, { force: true });
-}
-
-/** Everything that was written, but for the times and the fences that come from them. */
-function fingerprint(path: string): string {
-  const db = new DatabaseSync(path, { readOnly: true });
-  const hash = createHash("sha256");
-  const queries = [
-    `select namespace, space, key, version, wakes, tries, holder, kind, status, head, value from pawl_record
-     order by namespace, space, key`,
-    "select r.key, l.version, l.name, l.data from pawl_log l join pawl_record r on r.id = l.record order by r.key, l.version",
-  ];
-  for (const query of queries) for (const row of db.prepare(query).iterate()) hash.update(JSON.stringify(row));
-  db.close();
-  return hash.digest("hex");
 }
 
 setFlagsFromString("--expose-gc");

@@ -2,7 +2,7 @@
  * The report as text for a terminal: one line for each result, with the spread of its rounds below.
  */
 
-import type { Measure, Report, Result, Target, Unit } from "./result.ts";
+import type { Machine, Measure, Report, Result, Target, Unit } from "./result.ts";
 
 const HEAD = ["", "case", "beside", "", "ours", "", "ratio", "of best"];
 
@@ -24,8 +24,7 @@ export function drawTable(report: Report): string {
     ({ id, unit, base, ours }) => `${id.padEnd(4)}${spreadOf(base, unit)}   ${spreadOf(ours, unit)}`,
   );
   return [
-    `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGiB} GiB, ${machine.platform}, ${machine.fileSystem}, ` +
-      `sync ${machine.syncMs.toFixed(2)} ms, Node ${machine.node}, SQLite ${machine.sqlite}`,
+    showMachine(machine),
     "",
     draw(heads),
     ...lines.map(draw),
@@ -33,10 +32,16 @@ export function drawTable(report: Report): string {
     "Medians, and the ratio of the best rounds. The least and the most of the rounds:",
     ...spread,
     "",
+    ...report.notes,
     report.mode === "quick"
       ? "A quick run only shows that everything runs: its figures mean nothing."
       : `${report.results.filter(({ reached }) => reached === false).length} targets were missed, in ${report.seconds} s.`,
   ].join("\n");
+}
+
+export function showMachine({ cpu, cores, memoryGiB, platform, node, database, disk }: Machine): string {
+  const where = disk === null ? "disk unknown" : `${disk.fileSystem}, sync ${disk.syncMs.toFixed(2)} ms`;
+  return `${cpu}, ${cores} cores, ${memoryGiB} GiB, ${platform}, ${where}, Node ${node}, ${database}`;
 }
 
 function cells({ id, title, unit, base, ours, ratio, bestRatio, target, reached }: Result): string[] {
@@ -63,7 +68,8 @@ export function showTarget({ is, ratio }: Target): string {
 }
 
 export function showFigure(figure: number, unit: Unit): string {
-  return `${unit === "commits/s" ? Math.round(figure).toLocaleString("en") : figure.toPrecision(3)} ${unit}`;
+  const isWhole = unit === "commits/s" || unit === "bytes";
+  return `${isWhole ? Math.round(figure).toLocaleString("en") : figure.toPrecision(3)} ${unit}`;
 }
 
 function spreadOf({ name, min, max }: Measure, unit: Unit): string {

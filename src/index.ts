@@ -39,5 +39,5 @@ export {
   TxSlot,
   type Versioned,
 } from "./slot/slot.ts";
-export { SqlAfterTxError, type SqlExecutor } from "./sql.ts";
+export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./sql.ts";
 export type { PgClient, PgPool } from "./stores/postgres/lines.ts";

@@ -20,7 +20,7 @@ import {
   type Sync,
   type TxSlot,
 } from "./slot/slot.ts";
-import { executorOf, SqlAfterTxError, type SqlExecutor } from "./sql.ts";
+import { executorOf, SqlAfterTxError, type SqlExecutor, SqlOverError } from "./sql.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
 import type { Finding } from "./stores/postgres/fitness.ts";
 import type { PgPool } from "./stores/postgres/lines.ts";
@@ -249,19 +249,43 @@ export class Pawl {
 
   async #sql<T>(work: (sql: Sql, tx: TxInSql) => Promise<T>): Promise<T> {
     checkFunction(work, "the work");
-    return this.kernel.share((sql, join) => {
+    return this.kernel.share(async (sql, join) => {
       let isDeciding = false;
-      const first: Sql = {
-        query: async (text, values) => {
-          if (isDeciding) throw new SqlAfterTxError();
-          return sql.query(text, values);
-        },
+      let isOver = false;
+      const pending = new Set<Promise<unknown>>();
+      /** What was not waited for is waited for before the commit; what comes later is refused. */
+      const during = async <U>(act: () => Promise<U>): Promise<U> => {
+        if (isOver) throw new SqlOverError();
+        const acting = act();
+        pending.add(acting);
+        try {
+          return await acting;
+        } finally {
+          pending.delete(acting);
+        }
       };
-      return work(first, async (decide, options) => {
-        checkFunction(decide, "the decision");
-        isDeciding = true;
-        return join(...this.#decision(decide, options));
-      });
+      const first: Sql = {
+        query: (text, values) =>
+          during(async () => {
+            if (isDeciding) throw new SqlAfterTxError();
+            return sql.query(text, values);
+          }),
+      };
+      const then: TxInSql = (decide, options) =>
+        during(async () => {
+          checkFunction(decide, "the decision");
+          isDeciding = true;
+          return join(...this.#decision(decide, options));
+        });
+      try {
+        const value = await work(first, then);
+        isOver = true;
+        await Promise.all(pending);
+        return value;
+      } finally {
+        isOver = true;
+        await Promise.allSettled(pending);
+      }
     });
   }
 

@@ -21,6 +21,13 @@ export class SqlAfterTxError extends PawlError<"sql_after_tx", Record<string, ne
   }
 }
 
+/** `sql` or `tx` of a `transact.sql` was used when its work had ended. They must not be kept. */
+export class SqlOverError extends PawlError<"sql_over", Record<string, never>> {
+  constructor() {
+    super("sql_over", "this transaction is over: what transact.sql gave cannot be used any more", {});
+  }
+}
+
 /** The executor as the kernel wants it. */
 export function executorOf(given: SqlExecutor): Executor {
   const run = runnerOf(given);

@@ -64,7 +64,7 @@ export interface Put {
 /** What the store read for a batch. */
 export interface Found {
   /**
-   * The store's clock, read after the last lock was had. Null only if nothing was locked, the batch did not need it, and
+   * The store's clock, read after the first locks were had; the same in later rounds. Null only if nothing was locked, the batch did not need it, and
    * the store would have to ask for it.
    */
   readonly nowMs: number | null;

@@ -97,7 +97,6 @@ export class Bell {
   #stopTest = () => {};
   #failures = 0;
   #seen: string | undefined;
-  #isClosed = false;
   /** Whether notifications arrive: undefined until tested. */
   hears: boolean | undefined;
 
@@ -119,13 +118,14 @@ export class Bell {
   /** We committed something. */
   tell(): void {
     this.#isNews = true;
-    this.#telling ??= this.#tell();
+    // Later, so that it has not ended before it is known to have begun.
+    this.#telling ??= Promise.resolve().then(() => this.#tell());
   }
 
   async #tell(): Promise<void> {
     const { lines, channel, writer, clock } = this.#options;
     try {
-      while (this.#isNews && !this.#isClosed) {
+      while (this.#isNews) {
         this.#isNews = false;
         if (clock.nowMs() >= this.#askAtMs) {
           this.#isHeard = await this.#options.isHeard();
@@ -151,8 +151,8 @@ export class Bell {
     };
   }
 
+  /** What was committed last is still told. */
   async close(): Promise<void> {
-    this.#isClosed = true;
     this.#watchers.clear();
     this.#stop();
     await this.#telling;

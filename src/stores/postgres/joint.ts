@@ -137,10 +137,11 @@ export async function join(
   } catch (error) {
     const cause = serverErrorIn(error);
     if (cause?.code === "25P01") throw noTransaction(error);
+    if (cause?.code === "42P01" && cause.message.includes(SAVEPOINT)) throw noExecutor(error);
     // What the decision threw must not take the rest of the transaction with it.
     await executor(UNDO).catch(() => {});
     await executor(RELEASE).catch(() => {});
-    if (cause?.code === "23505" && cause.table === "record") return { written: false };
+    if (cause?.code === "23505") return { written: false };
     throw failure(cause ?? error, false);
   }
 }
@@ -176,15 +177,37 @@ function textOf(row: unknown): string {
   );
 }
 
-/** Where ORMs wrap the driver's error, the server's own is one or two steps further down. */
+/** Where ORMs wrap the driver's error, the server's own, or at least its code, is a few steps further down. */
 function serverErrorIn(error: unknown): ServerError | undefined {
-  for (let at = error, depth = 0; at instanceof Error && depth < 4; at = at.cause ?? driverError(at), depth++)
+  let at: unknown = error;
+  for (let depth = 0; depth < 6 && typeof at === "object" && at !== null; depth++) {
     if (isServerError(at)) return at;
+    const code = member(at, "originalCode");
+    if (typeof code === "string") {
+      const message = String(member(at, "originalMessage") ?? (error instanceof Error ? error.message : ""));
+      return Object.assign(new Error(message, { cause: error }), { code, severity: "ERROR" });
+    }
+    at = WRAPPINGS.map((name) => member(at as object, name)).find(
+      (inner) => typeof inner === "object" && inner !== null,
+    );
+  }
   return undefined;
 }
 
-const driverError = (error: Error): unknown =>
-  "driverError" in error ? error.driverError : "originalError" in error ? error.originalError : undefined;
+/** TypeORM, some drivers, and Prisma with a driver adapter. */
+const WRAPPINGS = ["cause", "driverError", "originalError", "meta", "driverAdapterError"] as const;
+
+const member = (of: object, name: string): unknown => (of as Record<string, unknown>)[name];
+
+const noExecutor = (cause: unknown): StoreError =>
+  new StoreError(
+    "store_refused",
+    "fail",
+    "the executor must run the text it is given as a statement: wrap the raw query",
+    {
+      cause,
+    },
+  );
 
 const noTransaction = (cause: unknown): StoreError =>
   new StoreError(

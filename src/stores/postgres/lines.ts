@@ -5,6 +5,7 @@
  * unclear is destroyed, and the pool makes a new one: that is all there is to reconnecting.
  */
 
+import { StoreError } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/ports.ts";
 import { isFatal, isServerError, LostLineError } from "./failure.ts";
 import { type Answer, type Call, type PreparedNames, Train } from "./train.ts";
@@ -108,6 +109,9 @@ function lost(error: unknown): unknown {
   return new LostLineError(error instanceof Error ? error.message : String(error), { cause: error });
 }
 
+const endedEarly = (): StoreError =>
+  new StoreError("store_refused", "fail", "a statement ended the transaction, which is not its to end");
+
 const silent = (): void => {};
 
 /** A connection that the server ends in the very moment it is handed out would otherwise end the process: nobody listens yet. */
@@ -175,17 +179,29 @@ export class Line {
     limitMs: number,
   ): Promise<{ rows: unknown[]; rowCount: number | null }> {
     if (this.#isBroken) throw new LostLineError("the connection is gone");
+    if (!this.#isOpen) throw endedEarly();
     const { clock } = this.#lines;
     // The socket's end is what ends the query.
     const cancel = clock.after(limitMs, () => this.#destroy());
     try {
-      return (await this.#client.query({ text, values })) as { rows: unknown[]; rowCount: number | null };
+      const result = await this.#client.query({ text, values });
+      if (this.#hasEnded) {
+        this.#isOpen = false;
+        throw endedEarly();
+      }
+      return result as { rows: unknown[]; rowCount: number | null };
     } catch (error) {
-      if (!isServerError(error) || isFatal(error)) this.#isBroken = true;
+      if (!(error instanceof StoreError) && (!isServerError(error) || isFatal(error))) this.#isBroken = true;
       throw error;
     } finally {
       cancel();
     }
+  }
+
+  /** Whether `pg` knows that no transaction is open. */
+  get #hasEnded(): boolean {
+    const { getTransactionStatus } = this.#client as { getTransactionStatus?(): string | null };
+    return getTransactionStatus?.call(this.#client) === "I";
   }
 
   /** Calls back for each notification, and once when the connection is lost. */

@@ -45,6 +45,7 @@ import {
   BEGIN,
   CLOCK,
   COMMIT,
+  ENDED,
   MOVED,
   pinForReading,
   pinForSharing,
@@ -52,6 +53,7 @@ import {
   ROLLBACK,
   SHARED_MS,
   STALE,
+  stillShared,
   TIGHTEN,
 } from "./statements.ts";
 import { sweepStatement } from "./sweep.ts";
@@ -116,6 +118,7 @@ interface MarkStatements {
   readonly all: Statement;
   readonly listens: Statement;
   readonly heard: Statement;
+  readonly joined: Statement;
 }
 
 export class PostgresStore implements SqlStore {
@@ -131,6 +134,8 @@ export class PostgresStore implements SqlStore {
   readonly #joint: JointStatements;
   readonly #marks: MarkStatements;
   readonly #bell: Bell;
+  /** Transactions of others that hold something of ours, and are not known to have ended. */
+  readonly #joined = new Set<string>();
   #closing: Promise<void> | undefined;
 
   constructor(lines: LinePool, options: PostgresOptions) {
@@ -165,7 +170,7 @@ export class PostgresStore implements SqlStore {
         await this.#lines.use((line) => line.send([this.#pinned.reading, listens]));
       },
       isHeard: async () =>
-        (await this.#read(this.#call(this.#marks.heard, namespace, this.#writer))).rows[0]?.[0] === "t",
+        (await this.#look(this.#call(this.#marks.heard, namespace, this.#writer))).rows[0]?.[0] === "t",
     });
   }
 
@@ -233,7 +238,8 @@ export class PostgresStore implements SqlStore {
     const answers = await line.send(calls);
     under.isOpen = true;
     const [now, floor] = answers.at(-1)?.rows[0] ?? [];
-    under.nowMs = Number(now);
+    // One time for the whole commit, however many rounds it takes.
+    under.nowMs ??= Number(now);
     const rows: (Row | null | undefined)[] = keys.map(() => undefined);
     for (const columns of keys.length > 0 ? (answers.at(-2)?.rows ?? []) : []) {
       const index = Number(columns[0]) - 1;
@@ -264,7 +270,7 @@ export class PostgresStore implements SqlStore {
 
   async #write(line: Line, batch: Batch, puts: readonly Put[], under: Underway): Promise<Receipt> {
     const ids = await this.#ids(line, puts, under);
-    for (const { row } of puts) under.absent.delete(keyText(row));
+    if (under.absent.size > 0) for (const { row } of puts) under.absent.delete(keyText(row));
     const absent = absentKeys(under);
     const { epoch, lane, sequence } = batch;
     const mark = this.#call(this.#marks.mark, this.#writer, String(lane), String(epoch), String(sequence));
@@ -333,7 +339,7 @@ export class PostgresStore implements SqlStore {
         stage.at = "work";
         const value = await work(...sharers(line));
         stage.at = "commit";
-        const answers = await line.send([mark, COMMIT]);
+        const answers = await line.send([stillShared(), mark, COMMIT]);
         line.ended();
         this.#checkCommitted(line, answers.at(-1));
         return value;
@@ -343,6 +349,8 @@ export class PostgresStore implements SqlStore {
     } catch (error) {
       // What the work throws is its own.
       if (stage.at === "work") throw error;
+      if (isAssertion(error, ENDED))
+        throw new StoreError("store_refused", "fail", "a statement ended the transaction, which is not its to end");
       throw isAssertion(error, STALE) ? staleEpoch() : failure(error, stage.at === "commit");
     }
   }
@@ -350,14 +358,28 @@ export class PostgresStore implements SqlStore {
   /** Looks now and then whether somebody's transaction is over, and tells the others if it was committed. */
   async #hasEnded(xid: string): Promise<boolean> {
     const { clock } = this.#options.ports;
-    for (let waitMs = 2; waitMs < 20_000 && this.#closing === undefined; waitMs *= 1.5) {
+    this.#joined.add(xid);
+    for (let waitMs = 2; waitMs < 20_000 && this.#joined.has(xid); waitMs *= 1.5) {
       await pause(clock, waitMs);
-      const [row] = (await this.#read(this.#call(XACT_STATUS, xid))).rows;
-      if (row?.[0] === "in progress") continue;
-      if (row?.[0] === "committed") this.#bell.tell();
-      return row?.[0] === "committed";
+      const isCommitted = await this.#lookAfter(xid);
+      if (isCommitted !== undefined) return isCommitted;
     }
+    this.#joined.delete(xid);
     return false;
+  }
+
+  /** Whether it was committed; undefined while that is open. */
+  async #lookAfter(xid: string): Promise<boolean | undefined> {
+    const status = this.#call(XACT_STATUS, xid);
+    const said = (await this.#look(status)).rows[0]?.[0];
+    if (said === "in progress") return undefined;
+    this.#joined.delete(xid);
+    if (said !== "committed") return false;
+    // It has no mark, so those who poll are told by one.
+    const joined = this.#call(this.#marks.joined, this.#writer, this.#namespace);
+    await this.#lines.use((line) => line.send([this.#pinned.reading, joined]));
+    this.#bell.tell();
+    return true;
   }
 
   async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
@@ -408,6 +430,9 @@ export class PostgresStore implements SqlStore {
   }
 
   async #close(): Promise<void> {
+    // A last look at transactions of others that we had a part in.
+    await Promise.allSettled([...this.#joined].map((xid) => this.#lookAfter(xid)));
+    this.#joined.clear();
     await this.#bell.close();
     try {
       const forget = this.#call(this.#marks.forget, this.#writer);
@@ -420,8 +445,12 @@ export class PostgresStore implements SqlStore {
   }
 
   /** One statement in one snapshot. A standby may lag behind, so it is not asked. */
-  async #read(call: Call): Promise<Answer> {
+  #read(call: Call): Promise<Answer> {
     this.#check();
+    return this.#look(call);
+  }
+
+  async #look(call: Call): Promise<Answer> {
     try {
       const [pinned, answer] = await this.#lines.use((line) => line.send([this.#pinned.reading, call]));
       if (pinned?.rows[0]?.[0] !== "f" || answer === undefined)
@@ -469,6 +498,8 @@ function isMoved(error: unknown, under: Underway): boolean {
 
 /** The lane that stands for listening, and how long a process that said so is taken to be there. */
 const LISTENING = -1;
+/** The lane that stands for transactions of others that were joined. */
+const JOINED = -2;
 const LISTENS_FOR_MS = 60_000;
 
 function markStatements(s: string, clock: string): MarkStatements {
@@ -484,6 +515,9 @@ function markStatements(s: string, clock: string): MarkStatements {
     listens: statement(`
       insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, ${LISTENING}, $2, 0, 0, ${clock})
       on conflict (writer, lane) do update set at = excluded.at`),
+    joined: statement(`
+      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, ${JOINED}, $2, 0, 1, ${clock})
+      on conflict (writer, lane) do update set sequence = w.sequence + 1, at = excluded.at`),
     heard: statement(`
       select exists (select from ${s}.writer
         where namespace = $1 and lane = ${LISTENING} and writer <> $2 and at > ${clock} - ${LISTENS_FOR_MS})`),

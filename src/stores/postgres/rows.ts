@@ -73,11 +73,12 @@ export function rowStatements(s: string, schema: string, clock: string): RowStat
   const KEYS = "unnest($2::text[], $3::text[]) with ordinality as k(space, key, n)";
   const NEW_ID = `nextval(${literal(`${s}.record_id_seq`)})`;
 
+  // Numbers that are mostly 0 are left out, which saves making text of them and reading it: `toRow` takes null for 0.
   const LOCK = statement(`
     select k.n, case when r.id is not null then r.id
         when (select true from ${record} r where ${at} limit 1) then null
         when pg_try_advisory_xact_lock(${keyHash(schema, "$1")}) then ${NEW_ID} end,
-      ${SELECTED.replace("r.id, ", "")}
+      ${SELECTED.replace("r.id, ", "").replace(/r\.(fence|wakes|tries|head)/g, "nullif(r.$1, 0)")}
     from ${KEYS} left join lateral (
       select ${COLUMNS} from ${record} r where ${at} for no key update skip locked
     ) r on true`);
@@ -124,9 +125,9 @@ export function rowStatements(s: string, schema: string, clock: string): RowStat
       $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::text[]) v`);
 
   const APPEND = statement(`
-    insert into ${s}.log (at, record, version, name, data)
-    select coalesce($1::text::bigint, (select ${clock})), v.*
-    from unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[]) v`);
+    insert into ${s}.log (record, version, name, data, at)
+    select v.record, v.version, v.name, v.data, coalesce($1::text::bigint, (select ${clock}))
+    from unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[]) v(record, version, name, data)`);
 
   return {
     lock: (namespace, keys) => ({ statement: LOCK, values: [namespace, ...keyArrays(keys)] }),

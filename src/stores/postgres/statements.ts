@@ -69,9 +69,18 @@ export function pinForSharing(isDurable: boolean): Call {
     setting("idle_in_transaction_session_timeout", `'${SHARED_MS}'`),
     TOLD,
     ...(isDurable ? [DURABLE] : []),
+    setting(SHARED, "'yes'"),
   ];
   return { statement: statement(`select pg_is_in_recovery(), ${all.join(", ")}`), values: [] };
 }
+
+/** A setting of our own that is gone when the transaction is: a COMMIT among the user's statements does not go unnoticed. */
+const SHARED = "pawl.shared";
+export const ENDED = "pawl: the transaction was ended";
+export const stillShared = (): Call => ({
+  statement: statement(`select ${assertion(`current_setting('${SHARED}', true) = 'yes'`, ENDED)}`),
+  values: [],
+});
 
 /** From here on rows of Pawl's are locked. */
 export const TIGHTEN = `select ${setting("idle_in_transaction_session_timeout", `'${LOCKS_HELD_MS}'`)}`;

@@ -47,10 +47,16 @@ const SAVEPOINT = "savepoint pawl_joint";
 const UNDO = "rollback to pawl_joint";
 const RELEASE = "release pawl_joint";
 
-export async function join(executor: Executor, namespace: string, nowMs: number, batch: Joining): Promise<Joined> {
+export async function join(
+  executor: Executor,
+  namespace: string,
+  wallMs: () => number,
+  batch: Joining,
+): Promise<Joined> {
   await executor(SAVEPOINT);
   try {
     await executor(TAKE_THE_LOCK);
+    const nowMs = wallMs();
     const fenceFloor = Number(await ask(executor, FLOOR));
     const find = async (keys: readonly Key[]): Promise<Found> => {
       const rows: (Row | null)[] = keys.map(() => null);

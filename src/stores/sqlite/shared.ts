@@ -14,6 +14,8 @@ import { failure } from "./failure.ts";
 /** The longest that one transaction may hold the file. */
 export const SHARED_MS = 5000;
 
+const CHANGES = "select changes() as n";
+
 interface SharedOptions {
   readonly ports: Ports;
   readonly patienceMs: number;
@@ -45,16 +47,17 @@ export class SharedConnection {
     let over: Error | undefined;
     const query = (text: string, values: readonly unknown[]) => {
       if (over !== undefined) throw over;
-      const rows = db.prepare(text).all(...(values as SQLInputValue[]));
-      if (db.isTransaction) return rows;
+      const statement = db.prepare(text);
+      const rows = statement.all(...(values as SQLInputValue[]));
+      const rowCount = statement.columns().length > 0 ? rows.length : Number(db.prepare(CHANGES).get()?.["n"] ?? 0);
+      if (db.isTransaction) return { rows, rowCount };
       over = new StoreError("store_refused", "fail", "a statement ended the transaction, which is not its to end");
       throw over;
     };
     const sql: Sql = {
       async query<Row>(text: string, values: readonly unknown[] = []) {
-        const rows = query(text, values);
-        const changed = Number(db.prepare("select changes() as n").get()?.["n"] ?? 0);
-        return { rows: rows as Row[], rowCount: rows.length > 0 ? rows.length : changed };
+        const { rows, rowCount } = query(text, values);
+        return { rows: rows as Row[], rowCount };
       },
     };
     const { promise: late, reject } = Promise.withResolvers<never>();
@@ -66,7 +69,7 @@ export class SharedConnection {
     let at: "before" | "commit" = "before";
     try {
       const value = await Promise.race([
-        work(sql, async (text, value) => query(text, value === undefined ? [] : [value])),
+        work(sql, async (text, value) => query(text, value === undefined ? [] : [value]).rows),
         late,
       ]);
       if (over !== undefined) throw over;

@@ -221,7 +221,7 @@ export class SqliteStore implements SqlStore {
   async join(executor: Executor, batch: Joining): Promise<Joined> {
     this.#check();
     try {
-      return await join(executor, this.#namespace, this.#options.wallMs(), batch);
+      return await join(executor, this.#namespace, this.#options.wallMs, batch);
     } catch (error) {
       throw failure(error, "before");
     }

@@ -1,0 +1,54 @@
+/**
+ * Where rounds are played: a kind of database, of which each round of each side gets a fresh one.
+ *
+ * `Place` names one database, as a path or as a URL, so that it can be told to other processes too.
+ */
+
+import { createHash } from "node:crypto";
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+
+export type Place = string;
+
+export interface Ground {
+  /** A database of its own, with nothing in it but what the store makes when it is opened. */
+  fresh(): Promise<Place>;
+  /** Called when a side is ready, before the clock starts: what was written so far must not be paid for by the round. */
+  settle(): Promise<void>;
+  /** Everything that was written, but for the times and the fences that come from them, and the numbers of rows. */
+  fingerprint(place: Place): Promise<string>;
+  remove(place: Place): Promise<void>;
+}
+
+/** What rounds leave behind, in an order that does not depend on how it came there. The texts are `record` and `log`. */
+export const leftBehind = (record: string, log: string): readonly string[] => [
+  `select namespace, space, key, version, wakes, tries, holder, kind, status, head, value from ${record}
+   order by namespace, space, key`,
+  `select r.key, l.version, l.name, l.data from ${log} l join ${record} r on r.id = l.record order by r.key, l.version`,
+];
+
+/** Files of SQLite in this folder, one at a time. */
+export function sqliteGround(folder: string): Ground {
+  const path = join(folder, "round.db");
+  return {
+    fresh: async () => {
+      removeDatabase(path);
+      return path;
+    },
+    settle: async () => {},
+    fingerprint: async (place) => {
+      const db = new DatabaseSync(place, { readOnly: true });
+      const hash = createHash("sha256");
+      for (const query of leftBehind("pawl_record", "pawl_log"))
+        for (const row of db.prepare(query).iterate()) hash.update(JSON.stringify(row));
+      db.close();
+      return hash.digest("hex");
+    },
+    remove: async (place) => removeDatabase(place),
+  };
+}
+
+export function removeDatabase(path: string): void {
+  for (const suffix of ["", "-wal", "-shm"]) rmSync(path + suffix, { force: true });
+}

@@ -1,0 +1,464 @@
+/**
+ * Goal: the schema comes to be, and changes, while any number of processes start, work, stop in the middle, and lack rights.
+ * Method: stores opened with the real migrations, and with further ones made up here, on a database that all tests of this file
+ * share, each in a schema of its own. Load is other stores counting; what may block is held by transactions of the test.
+ */
+
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import pg from "pg";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { address } from "../../src/kernel/contract.ts";
+import { StoreError } from "../../src/kernel/errors.ts";
+import { Kernel } from "../../src/kernel/kernel.ts";
+import { nodePorts } from "../../src/node/ports.ts";
+import { open as openPawl } from "../../src/open.ts";
+import type { PostgresStore } from "../../src/stores/postgres/postgres.ts";
+import { MIGRATIONS, type Migration, quoted } from "../../src/stores/postgres/schema.ts";
+import { blank, making, range, removing } from "../../src/testing/conformance/stage.ts";
+import { FaultyProxy } from "../faults/proxy.ts";
+import { connect, type StoreOptions } from "./kit.ts";
+import { type FreshDatabase, freshDatabase } from "./server.ts";
+
+let database: FreshDatabase | undefined;
+let admin: pg.Client;
+
+beforeAll(async () => {
+  database = await freshDatabase();
+  admin = await client();
+});
+afterAll(async () => {
+  await admin.end();
+  await database?.drop();
+});
+
+const ends: (() => Promise<unknown>)[] = [];
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end();
+});
+
+const url = (): string => database?.url ?? "";
+
+async function client(): Promise<pg.Client> {
+  const one = new pg.Client({ connectionString: url() });
+  one.on("error", () => {});
+  await one.connect();
+  return one;
+}
+
+async function ask(text: string, values: unknown[] = []): Promise<unknown> {
+  return (await admin.query<unknown[]>({ text, values, rowMode: "array" })).rows[0]?.[0];
+}
+
+const freshSchema = (): string => `migrate ${randomUUID()}`;
+
+/** A store on few connections: many of them are opened here. */
+async function open(options: StoreOptions & { readonly url?: string }): Promise<PostgresStore> {
+  const { url: at = url(), ...more } = options;
+  const store = await connect(at, { max: 2, ...more });
+  ends.push(() => store.close());
+  return store;
+}
+
+function kernelOn(store: PostgresStore): Kernel {
+  const kernel = new Kernel(store, nodePorts, { namespace: "default", patienceMs: 10_000 });
+  ends.push(() => kernel.close());
+  return kernel;
+}
+
+const key = address("migrate", "count");
+
+const addOne = (kernel: Kernel): Promise<number> =>
+  kernel.transact(
+    (tx) => {
+      const record = tx.record(key);
+      const count = Number(record.value ?? 0) + 1;
+      record.write({ value: count });
+      record.append("added", count);
+      return count;
+    },
+    [key],
+  );
+
+/** Counts until it is told to stop. */
+function load(kernel: Kernel): { stop(): Promise<{ count: number; longestMs: number }> } {
+  let isOver = false;
+  let count = 0;
+  let longestMs = 0;
+  const working = (async () => {
+    while (!isOver) {
+      const startMs = performance.now();
+      await addOne(kernel);
+      count += 1;
+      longestMs = Math.max(longestMs, performance.now() - startMs);
+    }
+    return { count, longestMs };
+  })();
+  working.catch(() => {});
+  const stop = () => {
+    isOver = true;
+    return working;
+  };
+  ends.push(() => stop().catch(() => {}));
+  return { stop };
+}
+
+async function until(what: string, look: () => Promise<boolean>, ms = 5000): Promise<void> {
+  for (const giveUpAtMs = performance.now() + ms; !(await look()); await sleep(5))
+    if (performance.now() > giveUpAtMs) throw new Error(`waited ${ms} ms, and not yet so: ${what}`);
+}
+
+/** The sentence with which opening is refused. */
+async function refusal(opening: Promise<PostgresStore>): Promise<string> {
+  try {
+    await opening;
+  } catch (error) {
+    if (error instanceof StoreError) return `${error.code}: ${error.message}`;
+    throw error;
+  }
+  return "not refused";
+}
+
+/** The schema of today and further migrations. */
+const further = (schema: string, ...more: readonly Migration[]): readonly Migration[] => [
+  ...MIGRATIONS(quoted(schema)),
+  ...more,
+];
+
+const schemaNumber = (schema: string, name = "schema"): Promise<unknown> =>
+  ask(`select number::int from ${quoted(schema)}.meta where name = $1`, [name]);
+
+const today = MIGRATIONS("x").length;
+
+describe("many at once", () => {
+  test.each(range(1, 6))("ten processes start on an empty database, and make the schema once (round %i)", async () => {
+    const schema = freshSchema();
+    // Nothing in the server itself keeps the second of these from being run twice.
+    const ran = [
+      { statements: [`create table ${quoted(schema)}.ran (at timestamptz)`] },
+      { statements: ["select pg_sleep(0.02)", `insert into ${quoted(schema)}.ran values (clock_timestamp())`] },
+    ];
+    const options = { schema, migrations: further(schema, ...ran) };
+    const stores = await Promise.all(range(0, 10).map(() => open(options)));
+    expect(await schemaNumber(schema)).toBe(today + 2);
+    expect(await ask(`select count(*)::int from ${quoted(schema)}.ran`)).toBe(1);
+    const counts = await Promise.all(stores.map((store) => addOne(kernelOn(store))));
+    expect(counts.sort((a, b) => a - b)).toEqual(range(1, 11));
+  });
+
+  test("opening one that is there changes nothing", async () => {
+    const schema = freshSchema();
+    await open({ schema });
+    const tables = () =>
+      ask(
+        "select string_agg(relname || relfilenode, ',' order by oid) from pg_class where relnamespace = $1::regnamespace",
+        [quoted(schema)],
+      );
+    const before = await tables();
+    await open({ schema });
+    expect(await tables()).toBe(before);
+  });
+});
+
+describe("releases side by side", () => {
+  test("a schema that is too new is refused in one sentence", async () => {
+    const schema = freshSchema();
+    await open({ schema, migrations: further(schema, { statements: [], oldest: today + 1 }) });
+    expect(await refusal(open({ schema }))).toBe(
+      `store_unfit: the schema "${schema}" needs a release of Pawl that knows schema ${today + 1}, and this one knows ${today}: upgrade Pawl in this process`,
+    );
+  });
+
+  test("the release before and the one after work on one schema, while it changes under load", async () => {
+    const schema = freshSchema();
+    const s = quoted(schema);
+    const old = kernelOn(await open({ schema }));
+    await addOne(old);
+    const working = load(old);
+    const migrations = further(schema, { statements: [`alter table ${s}.record add column extra text`], oldest: 1 });
+    const young = kernelOn(await open({ schema, migrations }));
+    expect(await schemaNumber(schema)).toBe(today + 1);
+    expect(await schemaNumber(schema, "oldest")).toBe(1);
+    const alsoWorking = load(young);
+    // One of the old release can still start.
+    const late = kernelOn(await open({ schema }));
+    await addOne(late);
+    await sleep(300);
+    const [one, two] = [await working.stop(), await alsoWorking.stop()];
+    expect(Math.min(one.count, two.count)).toBeGreaterThan(0);
+    expect(await addOne(young)).toBe(one.count + two.count + 3);
+    expect(await ask(`select count(*)::int from ${s}.past`)).toBe(one.count + two.count + 3);
+  });
+
+  test("an index is made under load, by four at once, without stopping it", async () => {
+    const schema = freshSchema();
+    const s = quoted(schema);
+    const kernel = kernelOn(await open({ schema }));
+    await addOne(kernel);
+    const working = load(kernel);
+    const index = "create index concurrently if not exists record_status";
+    const online = { isOnline: true, statements: [`${index} on ${s}.record (status)`] };
+    // Whoever makes it waits for this one, so long that those who wait for their turn have looked for a deadlock before there is one:
+    // were they all let at it, the one at work would be the one to be ended, and leave half an index behind.
+    const holder = await client();
+    await holder.query("begin");
+    await holder.query(`lock table ${s}.record in row exclusive mode`);
+    const opening = Promise.all(range(0, 4).map(() => open({ schema, migrations: further(schema, online) })));
+    const waiting = `select count(*)::int from pg_stat_activity where query like '${index}%' and wait_event_type = 'Lock'`;
+    await until("somebody makes it", async () => Number(await ask(waiting)) > 0);
+    await sleep(1300);
+    expect(await schemaNumber(schema)).toBe(today);
+    await holder.query("rollback");
+    await holder.end();
+    await opening;
+    const { count, longestMs } = await working.stop();
+    expect(count).toBeGreaterThan(0);
+    expect(longestMs).toBeLessThan(2000);
+    expect(await ask("select indisvalid from pg_index where indexrelid = $1::regclass", [`${s}.record_status`])).toBe(
+      true,
+    );
+    expect(await schemaNumber(schema)).toBe(today + 1);
+  });
+});
+
+describe("what is in the way", () => {
+  test("a migration that cannot have its table lets the others work, and goes on by itself", async () => {
+    const schema = freshSchema();
+    const s = quoted(schema);
+    const kernel = kernelOn(await open({ schema }));
+    await addOne(kernel);
+    const holder = await client();
+    await holder.query("begin");
+    await holder.query(`select from ${s}.record`);
+    const migrations = further(schema, { statements: [`alter table ${s}.record add column extra text`] });
+    const opening = open({ schema, migrations });
+    await until(
+      "it waits",
+      async () =>
+        Number(await ask("select count(*)::int from pg_locks where mode = 'AccessExclusiveLock' and not granted")) > 0,
+    );
+    const working = load(kernel);
+    await sleep(1800);
+    const { count, longestMs } = await working.stop();
+    expect(count).toBeGreaterThan(3);
+    expect(longestMs).toBeLessThan(1500);
+    expect(await schemaNumber(schema)).toBe(today);
+    await holder.query("rollback");
+    await holder.end();
+    await opening;
+    expect(await schemaNumber(schema)).toBe(today + 1);
+  });
+
+  test("a migration that takes longer than an answer may is waited for", { timeout: 20_000 }, async () => {
+    const schema = freshSchema();
+    await open({ schema });
+    const migrations = further(schema, { statements: ["select pg_sleep(1.5)"] });
+    await open({ schema, migrations, patienceMs: 1000 });
+    expect(await schemaNumber(schema)).toBe(today + 1);
+  });
+
+  const PAUSE = "select pg_sleep(0.7) as pause";
+  const IN_THE_MIDDLE = `select pid from pg_stat_activity where state = 'active' and query = '${PAUSE}'`;
+  const gone: { how: string; end(proxy: FaultyProxy): Promise<unknown> }[] = [
+    { how: "its connection is ended", end: () => ask(`select pg_terminate_backend(pid) from (${IN_THE_MIDDLE}) m`) },
+    { how: "it is cut off", end: async (proxy) => proxy.cutAll() },
+  ];
+
+  test.each(gone)(
+    "a process that ends in the middle of a migration leaves nothing half-done: $how",
+    async ({ end }) => {
+      const schema = freshSchema();
+      const s = quoted(schema);
+      await open({ schema });
+      const proxy = await FaultyProxy.start(Number(new URL(url()).port));
+      ends.push(() => proxy.close());
+      const migrations = further(schema, {
+        statements: [`create table ${s}.first ()`, PAUSE, `create table ${s}.second ()`],
+      });
+      const broken = refusal(open({ url: proxy.urlOf(url()), schema, migrations }));
+      await until("it is in the middle", async () => (await ask(IN_THE_MIDDLE)) !== undefined);
+      await end(proxy);
+      expect(await broken).toMatch(/^store_unreachable: /);
+      expect(await schemaNumber(schema)).toBe(today);
+      expect(await ask("select to_regclass($1)::text", [`${s}.first`])).toBeNull();
+      await open({ schema, migrations });
+      expect(await schemaNumber(schema)).toBe(today + 1);
+      expect(await ask("select to_regclass($1) is not null", [`${s}.second`])).toBe(true);
+    },
+  );
+
+  test("one that runs outside a transaction is run again from its start", async () => {
+    const schema = freshSchema();
+    const s = quoted(schema);
+    await open({ schema });
+    const index = `${s}.record_status`;
+    const migrations = further(schema, {
+      isOnline: true,
+      statements: [
+        `drop index concurrently if exists ${index}`,
+        `create index concurrently record_status on ${s}.record (status)`,
+      ],
+    });
+    // It waits for whoever is in a transaction that has seen the table.
+    const holder = await client();
+    await holder.query("begin isolation level repeatable read");
+    await holder.query(`insert into ${s}.meta values ('held', 1)`);
+    await holder.query(`lock table ${s}.record in row exclusive mode`);
+    const broken = refusal(open({ schema, migrations }));
+    const creating =
+      "select pid from pg_stat_activity where query like 'create index concurrently%' and wait_event_type = 'Lock'";
+    await until("it waits", async () => (await ask(creating)) !== undefined);
+    await ask(`select pg_terminate_backend(pid) from (${creating}) w`);
+    expect(await broken).toMatch(/^store_unreachable: /);
+    await holder.query("rollback");
+    await holder.end();
+    expect(await ask("select indisvalid from pg_index where indexrelid = $1::regclass", [index])).toBe(false);
+    await open({ schema, migrations });
+    expect(await ask("select indisvalid from pg_index where indexrelid = $1::regclass", [index])).toBe(true);
+  });
+});
+
+describe("names", () => {
+  const odd = [
+    'with "quotes"',
+    "UPPER and lower",
+    "🦀 and ü",
+    "it's; drop schema public--",
+    "a.b",
+    "select",
+    "%s $1 \\ {x}",
+    "s".repeat(63),
+  ];
+
+  test.each(odd)("a schema may be called %s", async (name) => {
+    await admin.query(`drop schema if exists ${quoted(name)} cascade`);
+    const store = await open({ schema: name, max: 3 });
+    const kernel = kernelOn(store);
+    expect(await addOne(kernel)).toBe(1);
+    expect(await addOne(kernel)).toBe(2);
+    expect((await kernel.entries(key, 0, 10)).length).toBe(2);
+    expect((await kernel.list({ space: key.space, prefix: "", after: null, limit: 10 })).length).toBe(1);
+    await kernel.transact((tx) => tx.record(key).remove(), [key]);
+    await store.sweep(10);
+    await kernel.close();
+    expect(await ask("select count(*)::int from pg_namespace where nspname = $1", [name])).toBe(1);
+    const again = await open({ schema: name });
+    expect((await again.read([key]))[0]).toMatchObject({ version: 3, value: null });
+  });
+
+  test("a name that the server would cut short is refused", async () => {
+    await expect(openPawl(url(), { schema: "ü".repeat(32) })).rejects.toThrow(
+      "the schema must not be longer than 63 bytes",
+    );
+    expect(await ask("select count(*)::int from pg_namespace where nspname like 'üü%'")).toBe(0);
+  });
+
+  test("two schemas and two namespaces in one database do not see each other", async () => {
+    const [one, two] = [freshSchema(), freshSchema()];
+    const places = [
+      { schema: one, namespace: "default" },
+      { schema: one, namespace: "other" },
+      { schema: two, namespace: "default" },
+      { schema: two, namespace: "other" },
+    ];
+    const stores = await Promise.all(places.map((place) => open(place)));
+    const put = (value: string) => making({ ...blank("k", { value, kind: "job", dueMs: 1 }), space: "s" }, value);
+    // All at once: what stands for an absent key in one is in nobody's way in another.
+    const settled = await Promise.all(stores.map((store) => store.settle(0)));
+    const found = await Promise.all(
+      stores.map((store, n) =>
+        store.commit({
+          lane: 0,
+          epoch: settled[n]?.epoch ?? 0,
+          sequence: 1,
+          lock: [{ space: "s", key: "k" }],
+          needsClock: false,
+          decide: ({ rows }) => {
+            expect(rows).toEqual([null]);
+            return { puts: [put(String(n))] };
+          },
+        }),
+      ),
+    );
+    expect(found.map(({ committed }) => committed)).toEqual([true, true, true, true]);
+    for (const [n, store] of stores.entries()) {
+      const [row] = await store.read([{ space: "s", key: "k" }]);
+      expect(row?.value).toBe(String(n));
+      expect((await store.list({ space: "s", prefix: "", after: null, limit: 10 })).length).toBe(1);
+      expect((await store.entries({ space: "s", key: "k" }, 0, 10)).map(({ data }) => data)).toEqual([String(n)]);
+      expect((await store.due({ kinds: ["job"], limit: 10 })).keys.length).toBe(1);
+    }
+    // Delete in one, and sweep in all.
+    const [first] = stores;
+    const [row] = (await first?.read([{ space: "s", key: "k" }])) ?? [];
+    if (!first || !row) throw new Error("it is gone");
+    await first.commit({
+      lane: 0,
+      epoch: settled[0]?.epoch ?? 0,
+      sequence: 2,
+      lock: [],
+      needsClock: false,
+      decide: () => ({ puts: [removing(row, 1)] }),
+    });
+    expect(await Promise.all(stores.slice(1).map((store) => store.sweep(10)))).toEqual([0, 0, 0]);
+    expect(await first.sweep(10)).toBe(1);
+    expect(await ask(`select count(*)::int from ${quoted(one)}.record`)).toBe(1);
+    expect(await ask(`select count(*)::int from ${quoted(two)}.record`)).toBe(2);
+  });
+});
+
+describe("rights", () => {
+  const roles: string[] = [];
+  afterAll(async () => {
+    for (const role of roles) {
+      await admin.query(`drop owned by ${role} cascade`);
+      await admin.query(`drop role ${role}`);
+    }
+  });
+
+  /** A role of its own, and the way in for it. */
+  async function makeRole(): Promise<{ role: string; url: string }> {
+    const role = `role_${randomUUID().replaceAll("-", "")}`;
+    await admin.query(`create role ${role}`);
+    roles.push(role);
+    const through = new URL(url());
+    through.searchParams.set("options", `-c role=${role}`);
+    return { role, url: through.href };
+  }
+
+  test("a role that may not make a schema is told what to ask for, and that helps", async () => {
+    const { role, url: through } = await makeRole();
+    const schema = freshSchema();
+    const sentence = await refusal(open({ url: through, schema }));
+    expect(sentence).toBe(
+      `store_unfit: the role may not make Pawl's tables in the schema "${schema}" (permission denied for database ${new URL(url()).pathname.slice(1)}); let an administrator run: create schema if not exists ${quoted(schema)} authorization <role>`,
+    );
+    await admin.query(`create schema ${quoted(schema)} authorization ${role}`);
+    expect(await addOne(kernelOn(await open({ url: through, schema })))).toBe(1);
+  });
+
+  test("a role that may only look is told which rights it lacks, and that helps", async () => {
+    const { role, url: through } = await makeRole();
+    const schema = freshSchema();
+    const s = quoted(schema);
+    await open({ schema });
+    await admin.query(`grant usage on schema ${s} to ${role}; grant select on all tables in schema ${s} to ${role}`);
+    const sentence = await refusal(open({ url: through, schema }));
+    expect(sentence).toMatch(
+      /^store_unfit: the role lacks the right to insert on .* and more: grant select, insert, update, delete on all tables in schema "migrate [^"]+", and usage on all sequences in it/,
+    );
+    await admin.query(`grant select, insert, update, delete on all tables in schema ${s} to ${role}`);
+    expect(await refusal(open({ url: through, schema }))).toMatch(/lacks the right to usage on sequence/);
+    await admin.query(`grant usage on all sequences in schema ${s} to ${role}`);
+    const kernel = kernelOn(await open({ url: through, schema }));
+    expect(await addOne(kernel)).toBe(1);
+    await kernel.transact((tx) => tx.record(key).remove(), [key]);
+  });
+
+  test("a role without any right is told so in one sentence", async () => {
+    const { url: through } = await makeRole();
+    const schema = freshSchema();
+    await open({ schema });
+    expect(await refusal(open({ url: through, schema }))).toMatch(/^store_unfit: .*permission denied for schema/);
+  });
+});

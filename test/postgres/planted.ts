@@ -1,0 +1,91 @@
+/**
+ * Bugs that the PostgreSQL store could have, each with the scenario that must catch it. They are planted one at a time into the
+ * real source; a bug that no schedule catches is a hole in the simulator on PostgreSQL.
+ */
+
+import type { SimulateOptions } from "../../src/testing/index.ts";
+import type { Edit } from "../simulation/plant.ts";
+import { mailbox } from "../simulation/scenarios/mailbox.ts";
+import { registers } from "../simulation/scenarios/register.ts";
+import { exclusion } from "./exclusion.ts";
+
+export interface PostgresBug {
+  readonly name: string;
+  readonly caughtBy: string;
+  /** Faults that the bug needs, so that few schedules are enough. */
+  readonly options: SimulateOptions;
+  readonly edits: readonly Edit[];
+}
+
+const STORE = "stores/postgres/postgres.ts";
+const ROWS = "stores/postgres/rows.ts";
+
+export const postgresBugs: readonly PostgresBug[] = [
+  {
+    name: "a batch of an older epoch is written",
+    caughtBy: registers.name,
+    options: { lateRequest: 0.2, crash: 0 },
+    edits: [
+      { file: STORE, from: "and epoch = $3::text::bigint returning at)", to: "and $3::text <> '' returning at)" },
+    ],
+  },
+  {
+    name: "settling does not end the epoch",
+    caughtBy: registers.name,
+    options: { lateRequest: 0.2, crash: 0 },
+    edits: [{ file: STORE, from: "set epoch = w.epoch + 1,", to: "set epoch = w.epoch," }],
+  },
+  {
+    name: "the mark does not tell which batch was written",
+    caughtBy: registers.name,
+    options: { lostReply: 0.1, crash: 0 },
+    edits: [
+      { file: STORE, from: "set sequence = $4::text::bigint,", to: "set sequence = least(0, $4::text::bigint)," },
+    ],
+  },
+  {
+    name: "a connection that breaks while committing is taken for a no",
+    caughtBy: registers.name,
+    options: { lostReply: 0.1, crash: 0 },
+    edits: [{ file: STORE, from: "failure(error, under.isDoubtful);", to: "failure(error, false);" }],
+  },
+  {
+    name: "a known row is written although it moved",
+    caughtBy: mailbox.name,
+    // What it breaks never ends, so it is not waited for as long as usual.
+    options: { calm: true, reorder: 0.9, faultsMs: 30_000, healMs: 60_000 },
+    edits: [
+      {
+        file: ROWS,
+        from: "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version = v.was returning",
+        to: "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) returning",
+      },
+      {
+        file: ROWS,
+        from: "holder, kind, status)\n      where r.id = any (array[v.id]) and r.version = v.was returning",
+        to: "holder, kind, status)\n      where r.id = any (array[v.id]) returning",
+      },
+    ],
+  },
+  {
+    name: "what is appended to a log is not written",
+    caughtBy: mailbox.name,
+    options: { calm: true },
+    edits: [{ file: ROWS, from: "if (entries.length > 0)", to: "if (entries.length > 1000)" }],
+  },
+  {
+    name: "absent keys are not guarded",
+    caughtBy: exclusion.name,
+    options: { calm: true, reorder: 0.9 },
+    edits: [
+      { file: ROWS, from: "when pg_try_advisory_xact_lock(", to: "when 0 is distinct from (" },
+      { file: ROWS, from: 'assertion("count(*) = 0", MOVED)', to: 'assertion("count(*) >= 0", MOVED)' },
+    ],
+  },
+  {
+    name: "rows are read without being locked",
+    caughtBy: exclusion.name,
+    options: { calm: true, reorder: 0.9 },
+    edits: [{ file: ROWS, from: "for no key update skip locked\n", to: "\n" }],
+  },
+];

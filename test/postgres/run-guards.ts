@@ -1,0 +1,97 @@
+/**
+ * Takes the guards out of the source, one for each copy of it, and runs the trap of each against its copy.
+ *
+ * All copies live in this one process: everything under a guard is loaded anew, with the guard's number in its address, and its
+ * edits are made while it is loaded. Several run at once, each lane of them on a database of its own.
+ *
+ * Says a line of JSON for each guard: caught, not caught, or broken: failed for another reason than the trap, for instance because
+ * the edit makes wrong SQL, or was never loaded. With arguments, only guards whose name has one of them in it are taken out.
+ */
+
+import { AssertionError } from "node:assert/strict";
+import { registerHooks } from "node:module";
+import { replaceOnce } from "../simulation/plant.ts";
+import { type Guard, guards } from "./guards.ts";
+import { freshDatabase, startPostgres } from "./server.ts";
+
+export interface GuardReport {
+  readonly guard: string;
+  readonly is: "caught" | "not caught" | "broken";
+  readonly message: string;
+}
+
+const LANES = 6;
+const made = guards.map(() => 0);
+
+registerHooks({
+  resolve(specifier, context, next) {
+    const resolved = next(specifier, context);
+    const number = numberIn(context.parentURL);
+    const isOurs = resolved.url.startsWith("file:") && !resolved.url.includes("/node_modules/");
+    return number === null || !isOurs ? resolved : { ...resolved, url: `${resolved.url}?guard=${number}` };
+  },
+  load(url, context, next) {
+    const loaded = next(url, context);
+    const number = numberIn(url);
+    if (number === null || loaded.source == null) return loaded;
+    const { pathname } = new URL(url);
+    const edits = guards[number]?.edits.filter(({ file }) => pathname.endsWith(`/src/${file}`)) ?? [];
+    made[number] = (made[number] ?? 0) + edits.length;
+    return { ...loaded, source: edits.reduce(replaceOnce, String(loaded.source)) };
+  },
+});
+
+function numberIn(url: string | undefined): number | null {
+  const number = url === undefined ? null : (/\?guard=(\d+)$/.exec(url)?.[1] ?? null);
+  return number === null ? null : Number(number);
+}
+
+const names = process.argv.slice(2);
+const wanted = guards.filter(({ name }) => names.length === 0 || names.some((part) => name.includes(part)));
+const alone: Guard[] = [];
+const together: Guard[] = [];
+for (const guard of wanted) ((await trapOf(guard, "./traps/index.ts")).needsServer ? alone : together).push(guard);
+
+await Promise.all([
+  work(alone, async () => (await startPostgres()).url),
+  ...Array.from({ length: LANES }, () => work(together, async () => (await freshDatabase()).url)),
+]);
+// Whatever the missing guards left hanging.
+process.exit();
+
+async function work(todo: Guard[], place: () => Promise<string>): Promise<void> {
+  if (todo.length === 0) return;
+  const url = await place();
+  for (let guard = todo.shift(); guard !== undefined; guard = todo.shift())
+    console.log(JSON.stringify(await play(guard, url)));
+}
+
+async function play(guard: Guard, url: string): Promise<GuardReport> {
+  const number = guards.indexOf(guard);
+  try {
+    const trap = await trapOf(guard, `./traps/index.ts?guard=${number}`);
+    const { Arena } = await import(`./traps/arena.ts?guard=${number}`);
+    if (made[number] !== guard.edits.length)
+      throw new Error(`${made[number]} of ${guard.edits.length} edits were made`);
+    await Arena.play(url, trap);
+    return { guard: guard.name, is: "not caught", message: "" };
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    return { guard: guard.name, is: isCatch(error) ? "caught" : "broken", message };
+  }
+}
+
+async function trapOf({ name, trap }: Guard, place: string): Promise<import("./traps/arena.ts").Trap> {
+  const { traps }: typeof import("./traps/index.ts") = await import(place);
+  const found = traps.find((one) => one.name === trap);
+  if (found === undefined) throw new Error(`there is no trap "${trap}" for the guard "${name}"`);
+  return found;
+}
+
+/** A refusal that the trap did not expect is a catch, unless it says that the server did not understand the statement. */
+function isCatch(error: unknown): boolean {
+  if (error instanceof AssertionError) return true;
+  if (!(error instanceof Error) || !("data" in error)) return false;
+  const { cause } = error;
+  return !(cause instanceof Error && "code" in cause && /^42/.test(String(cause.code)));
+}

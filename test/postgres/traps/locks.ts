@@ -1,0 +1,114 @@
+/**
+ * Traps around locks: nobody may wait for somebody who waits, who is slow, or who is gone.
+ */
+
+import assert from "node:assert/strict";
+import type { Row } from "../../../src/kernel/contract.ts";
+import { LOCKS_HELD_MS } from "../../../src/stores/postgres/statements.ts";
+import { changing } from "../../../src/testing/conformance/stage.ts";
+import { isCommit, isLook } from "../watched.ts";
+import { addOne, at, commit, isPending, make, type Trap, trap, until, within } from "./arena.ts";
+
+export const locks: readonly Trap[] = [
+  trap("late keys in opposite order: nobody waits, each is told that the other has the row", async (arena) => {
+    const pools = [arena.watched(), arena.watched()] as const;
+    const one = await arena.store({ pool: pools[0] });
+    const two = await arena.store({ pool: pools[1] });
+    await commit(one, [], () => [make(at("a")), make(at("b"))]);
+    const looks = (store: typeof one, first: string, second: string) => {
+      let late: Row | null | undefined = null;
+      const done = commit(store, [at(first)], ({ rows }, round) => {
+        if (round === 0) return { lock: [at(second)] };
+        late = rows[0];
+        return [];
+      });
+      return done.then(() => late);
+    };
+    // Each has its first row, and stops before it asks for the second.
+    const held = pools.map((pool) => pool.hold((texts) => isLook(texts) && !texts.some((text) => /^begin/.test(text))));
+    const answers = [looks(one, "a", "b"), looks(two, "b", "a")];
+    for (const answer of answers) answer.catch(() => {});
+    for (const { reached } of held) await within("both have their first row", reached);
+    for (const { open } of held) open();
+    const [first, second] = await within("both are done", Promise.all(answers));
+    assert.ok(first === undefined || second === undefined, "both were given a row that the other had");
+  }),
+
+  trap("one locked row does not stall the others of a batch", async (arena) => {
+    const kernel = await arena.kernel({ lanes: 1 });
+    const keys = ["a", "b", "c", "d", "e"].map((key) => at(key));
+    await Promise.all(keys.map((key) => addOne(kernel, key)));
+    const other = await arena.client();
+    await other.query("begin");
+    await other.query(`select from ${arena.s}.record where key = 'c' for update`);
+    const adding = keys.map((key) => addOne(kernel, key));
+    const [a, b, c, d, e] = adding;
+    assert.deepEqual(await within("the others are done", Promise.all([a, b, d, e])), [2, 2, 2, 2]);
+    assert.ok(c !== undefined && (await isPending(c, 50)), "the locked row was written");
+    await other.query("rollback");
+    assert.equal(await within("the last is done", c), 2);
+  }),
+
+  trap(
+    "a record is in one flight of a process at a time, so that no flight finds another of its own in the way",
+    async (arena) => {
+      const pool = arena.watched();
+      const kernel = await arena.kernel({ pool, lanes: 4 });
+      const hot = at("the hot key");
+      await addOne(kernel, hot);
+      const held = pool.hold(isCommit);
+      const first = addOne(kernel, hot);
+      await within("the first is under way", held.reached);
+      const before = pool.cargo.length;
+      const second = addOne(kernel, hot);
+      const others = Promise.all(["x", "y", "z"].map((key) => addOne(kernel, at(key))));
+      assert.deepEqual(await within("others go on in other lanes", others), [1, 1, 1]);
+      assert.ok(await isPending(second, 50));
+      const asking = pool.cargo.slice(before).filter((values) => values.includes(hot.key));
+      assert.equal(asking.length, 0, "it was asked for while another flight had it");
+      held.open();
+      assert.deepEqual(await within("both are done", Promise.all([first, second])), [2, 3]);
+    },
+  ),
+
+  trap("a batch that knows its rows waits a moment for one that another has locked, and no longer", async (arena) => {
+    const store = await arena.store();
+    await commit(store, [], () => [make(at("a"))]);
+    const [a] = await store.read([at("a")]);
+    assert.ok(a);
+    const other = await arena.client();
+    await other.query("begin");
+    await other.query(`select from ${arena.s}.record where key = 'a' for update`);
+    const startMs = performance.now();
+    const receipt = await within(
+      "it is told",
+      commit(store, [], () => [changing(a, { value: "1" })]),
+    );
+    assert.equal(receipt.committed, false);
+    assert.ok(performance.now() - startMs < 1500, "it took too long");
+    await other.query("rollback");
+  }),
+
+  trap(
+    "the locks of a process that stopped between look and write are gone after a while, and so is its batch",
+    async (arena) => {
+      const pool = arena.watched();
+      const [stopped, other] = [await arena.kernel({ pool }), await arena.kernel()];
+      await addOne(other, at("k"));
+      const held = pool.hold(isCommit);
+      const late = addOne(stopped, at("k"));
+      await within("it has its locks", held.reached);
+      const startMs = performance.now();
+      const count = await within("the other gets the row", addOne(other, at("k")), LOCKS_HELD_MS + 1500);
+      assert.ok(performance.now() - startMs > LOCKS_HELD_MS / 2, "it was never locked");
+      held.open();
+      // The one that was stopped may be quicker, once it hears that its connection is gone.
+      assert.deepEqual([count, await within("the stopped one goes on", late)].sort(), [2, 3]);
+      await until("nobody is left in a transaction", async () => {
+        const text =
+          "select count(*)::int from pg_stat_activity where state like 'idle in transaction%' and datname = current_database()";
+        return (await arena.value(text)) === 0;
+      });
+    },
+  ),
+];
