@@ -23,7 +23,8 @@ describe.each(grounds)("transact.sql on %s", (_, arrive) => {
     await pawl.close();
     await ground.leave();
   });
-  const rows = async () => (await pawl.transact.sql((sql) => sql.query("select id from t order by id"))).rows.map((row) => row["id"]);
+  const rows = async () =>
+    (await pawl.transact.sql((sql) => sql.query("select id from t order by id"))).rows.map((row) => row["id"]);
 
   test("a select that finds nothing counts nothing", async () => {
     await pawl.transact.sql(async (sql) => {

@@ -44,12 +44,16 @@ export class LinePool {
 
   constructor(lines: Lines) {
     this.#lines = lines;
-    pooled(lines.pool).on?.("connect", listenForErrors);
+    const users = poolUsers.get(lines.pool) ?? 0;
+    if (users === 0) pooled(lines.pool).on?.("connect", listenForErrors);
+    poolUsers.set(lines.pool, users + 1);
   }
 
   /** Leaves the pool as it was. */
   close(): void {
-    pooled(this.#lines.pool).off?.("connect", listenForErrors);
+    const users = (poolUsers.get(this.#lines.pool) ?? 1) - 1;
+    if (users === 0) pooled(this.#lines.pool).off?.("connect", listenForErrors);
+    poolUsers.set(this.#lines.pool, users);
   }
 
   /** Runs the work on a line of its own, and gives the line back. */
@@ -116,6 +120,9 @@ const silent = (): void => {};
 
 /** A connection that the server ends in the very moment it is handed out would otherwise end the process: nobody listens yet. */
 const listenForErrors = (client: PgClient): void => void client.on("error", silent);
+
+/** How many stores are on a pool, which may be many: they listen as one. */
+const poolUsers = new WeakMap<PgPool, number>();
 
 interface PoolEvents {
   on?(event: "connect", listener: (client: PgClient) => void): unknown;
