@@ -173,3 +173,8 @@ export function staleEpoch(): StoreError {
     "the batch is of an older epoch: its outcome was settled without it",
   );
 }
+
+/** For stores: one of the user's statements ended a transaction that is Pawl's as well. */
+export function endedEarly(): StoreError {
+  return new StoreError("store_refused", "fail", "a statement ended the transaction, which is not its to end");
+}

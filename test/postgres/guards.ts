@@ -22,6 +22,7 @@ const FLIGHT = "kernel/flight.ts";
 const BELL = "stores/postgres/bell.ts";
 const FAILURE = "stores/postgres/failure.ts";
 const LINES = "stores/postgres/lines.ts";
+const MARKS = "stores/postgres/marks.ts";
 const POSTGRES = "stores/postgres/postgres.ts";
 const ROWS = "stores/postgres/rows.ts";
 const STATEMENTS = "stores/postgres/statements.ts";
@@ -250,7 +251,7 @@ export const guards: readonly Guard[] = [
     "settling waits for the row that a batch marks",
     "settling waits for a commit that is still under way, and then knows of it",
     edit(
-      POSTGRES,
+      MARKS,
       "on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence`",
       "on conflict (writer, lane) do nothing returning epoch, sequence`",
     ),
@@ -258,12 +259,12 @@ export const guards: readonly Guard[] = [
   guard(
     "the mark is written in its own epoch only",
     "a batch of an epoch that was settled is refused, however late it arrives",
-    edit(POSTGRES, "and epoch = $3::text::bigint returning at)", "and epoch >= $3::text::bigint returning at)"),
+    edit(MARKS, "and epoch = $3::text::bigint returning at)", "and epoch >= $3::text::bigint returning at)"),
   ),
   guard(
     "settling begins a new epoch",
     "a batch of an epoch that was settled is refused, however late it arrives",
-    edit(POSTGRES, "do update set epoch = w.epoch + 1,", "do update set epoch = w.epoch,"),
+    edit(MARKS, "do update set epoch = w.epoch + 1,", "do update set epoch = w.epoch,"),
   ),
   guard(
     "a connection that the server ended leaves a doubt",

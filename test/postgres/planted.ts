@@ -17,6 +17,7 @@ export interface PostgresBug {
   readonly edits: readonly Edit[];
 }
 
+const MARKS = "stores/postgres/marks.ts";
 const STORE = "stores/postgres/postgres.ts";
 const ROWS = "stores/postgres/rows.ts";
 
@@ -26,21 +27,21 @@ export const postgresBugs: readonly PostgresBug[] = [
     caughtBy: registers.name,
     options: { lateRequest: 0.2, crash: 0 },
     edits: [
-      { file: STORE, from: "and epoch = $3::text::bigint returning at)", to: "and $3::text <> '' returning at)" },
+      { file: MARKS, from: "and epoch = $3::text::bigint returning at)", to: "and $3::text <> '' returning at)" },
     ],
   },
   {
     name: "settling does not end the epoch",
     caughtBy: registers.name,
     options: { lateRequest: 0.2, crash: 0 },
-    edits: [{ file: STORE, from: "set epoch = w.epoch + 1,", to: "set epoch = w.epoch," }],
+    edits: [{ file: MARKS, from: "set epoch = w.epoch + 1,", to: "set epoch = w.epoch," }],
   },
   {
     name: "the mark does not tell which batch was written",
     caughtBy: registers.name,
     options: { lostReply: 0.1, crash: 0 },
     edits: [
-      { file: STORE, from: "set sequence = $4::text::bigint,", to: "set sequence = least(0, $4::text::bigint)," },
+      { file: MARKS, from: "set sequence = $4::text::bigint,", to: "set sequence = least(0, $4::text::bigint)," },
     ],
   },
   {

@@ -19,6 +19,7 @@ import {
   type Row,
 } from "../../kernel/contract.ts";
 import { StoreError } from "../../kernel/errors.ts";
+import { ask } from "../../kernel/executor.ts";
 import { failure, isServerError, type ServerError } from "./failure.ts";
 import { keyHash } from "./rows.ts";
 
@@ -94,13 +95,9 @@ export async function join(
   batch: Joining,
   ended: (xid: string) => Promise<boolean>,
 ): Promise<Joined> {
-  const ask = async (text: string, input?: object): Promise<string> => {
-    const [row] = await executor(text, input === undefined ? undefined : JSON.stringify(input));
-    return textOf(row);
-  };
   const find = async (keys: readonly Key[], rows: (Row | null)[], wanted: readonly number[]): Promise<number[]> => {
     const asked = wanted.map((n) => ({ n, ...nameOf(keys[n]) }));
-    for (const columns of JSON.parse(await ask(lock, { namespace, keys: asked })) as Columns[])
+    for (const columns of JSON.parse(await ask(executor, lock, { namespace, keys: asked })) as Columns[])
       rows[columns[0]] = toRow(nameOf(keys[columns[0]]), columns);
     return wanted.filter((n) => rows[n] === null);
   };
@@ -110,11 +107,11 @@ export async function join(
     const rows: (Row | null)[] = keys.map(() => null);
     const absent = keys.length === 0 ? [] : await find(keys, rows, [...keys.keys()]);
     if (absent.length > 0) {
-      await ask(guard, { namespace, keys: absent.map((n) => ({ n, ...nameOf(keys[n]) })) });
+      await ask(executor, guard, { namespace, keys: absent.map((n) => ({ n, ...nameOf(keys[n]) })) });
       // Somebody may have made one before the lock was had.
       await find(keys, rows, absent);
     }
-    const [nowMs, fenceFloor, isolation] = JSON.parse(await ask(clock)) as [number, number, string];
+    const [nowMs, fenceFloor, isolation] = JSON.parse(await ask(executor, clock)) as [number, number, string];
     if (isolation !== "read committed") throw wrongIsolation(isolation);
     const byKey = new Map(keys.map((key, n) => [keyText(key), rows[n] ?? null]));
     const found: Found = { nowMs, fenceFloor, rows: batch.lock.map((key) => byKey.get(keyText(key)) ?? null) };
@@ -129,7 +126,7 @@ export async function join(
       await executor(RELEASE);
       return { written: true, committed: Promise.resolve(false) };
     }
-    const [written, xid] = JSON.parse(await ask(write, input(namespace, puts, nowMs))) as [number, string];
+    const [written, xid] = JSON.parse(await ask(executor, write, input(namespace, puts, nowMs))) as [number, string];
     if (written !== puts.length)
       throw new Error(`${written} rows were written under their locks instead of ${puts.length}`);
     await executor(RELEASE);
@@ -166,15 +163,6 @@ function input(namespace: string, puts: readonly Put[], nowMs: number): object {
       entries.map((entry) => ({ space, key, ...entry, at: nowMs })),
     ),
   };
-}
-
-function textOf(row: unknown): string {
-  if (typeof row === "object" && row !== null && "pawl" in row && typeof row.pawl === "string") return row.pawl;
-  throw new StoreError(
-    "store_refused",
-    "fail",
-    "the executor must answer an array of rows, each an object by column name",
-  );
 }
 
 /** Where ORMs wrap the driver's error, the server's own, or at least its code, is a few steps further down. */

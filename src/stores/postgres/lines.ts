@@ -5,9 +5,10 @@
  * unclear is destroyed, and the pool makes a new one: that is all there is to reconnecting.
  */
 
-import { StoreError } from "../../kernel/errors.ts";
+import { endedEarly, StoreError } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/ports.ts";
 import { isFatal, isServerError, LostLineError } from "./failure.ts";
+import { ROLLBACK } from "./statements.ts";
 import { type Answer, type Call, type PreparedNames, Train } from "./train.ts";
 
 /** A connection of `pg`, as its Pool gives it out. */
@@ -112,9 +113,6 @@ function lost(error: unknown): unknown {
   if (isServerError(error) || error instanceof LostLineError) return error;
   return new LostLineError(error instanceof Error ? error.message : String(error), { cause: error });
 }
-
-const endedEarly = (): StoreError =>
-  new StoreError("store_refused", "fail", "a statement ended the transaction, which is not its to end");
 
 const silent = (): void => {};
 
@@ -242,7 +240,7 @@ export class Line {
   async end(): Promise<void> {
     if (this.#isOpen && !this.#isBroken)
       try {
-        await this.send([{ statement: ROLLBACK, values: [] }]);
+        await this.send([ROLLBACK]);
       } catch {
         this.#isBroken = true;
       }
@@ -258,5 +256,3 @@ export class Line {
     connection?.stream?.destroy?.();
   }
 }
-
-const ROLLBACK = { name: "pawl_rollback", text: "rollback" };

@@ -30,7 +30,7 @@ import {
   type SqlStore,
   type StoredEntry,
 } from "../../kernel/contract.ts";
-import { ClosedError, StoreError, staleEpoch } from "../../kernel/errors.ts";
+import { ClosedError, endedEarly, StoreError, staleEpoch } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
 import { Bell } from "./bell.ts";
 import { failure, isAssertion, isServerError } from "./failure.ts";
@@ -38,10 +38,10 @@ import { type Finding, factsOf, judge, missingRights, NO_LISTEN, refuseUnfit } f
 import { type JointStatements, join, jointStatements } from "./joint.ts";
 import { type Line, LinePool, type PgPool } from "./lines.ts";
 import { type LookStatements, lookStatements, toDuePage, toEntries, toRows } from "./looks.ts";
+import { type MarkStatements, markStatements } from "./marks.ts";
 import { type RowStatements, rowStatements, toRow } from "./rows.ts";
 import { MIGRATIONS, type Migration, migrate, quoted } from "./schema.ts";
 import {
-  assertion,
   BEGIN,
   CLOCK,
   COMMIT,
@@ -109,16 +109,6 @@ interface Underway {
   nowMs: number | null;
   /** Keys that were absent, each with the number that its row would get. */
   readonly absent: Map<string, { readonly key: Key; readonly id: number }>;
-}
-
-interface MarkStatements {
-  readonly settle: Statement;
-  readonly mark: Statement;
-  readonly forget: Statement;
-  readonly all: Statement;
-  readonly listens: Statement;
-  readonly heard: Statement;
-  readonly joined: Statement;
 }
 
 export class PostgresStore implements SqlStore {
@@ -349,8 +339,7 @@ export class PostgresStore implements SqlStore {
     } catch (error) {
       // What the work throws is its own.
       if (stage.at === "work") throw error;
-      if (isAssertion(error, ENDED))
-        throw new StoreError("store_refused", "fail", "a statement ended the transaction, which is not its to end");
+      if (isAssertion(error, ENDED)) throw endedEarly();
       throw isAssertion(error, STALE) ? staleEpoch() : failure(error, stage.at === "commit");
     }
   }
@@ -494,36 +483,4 @@ function isMoved(error: unknown, under: Underway): boolean {
   if (isAssertion(error, MOVED)) return true;
   if (!isServerError(error)) return false;
   return (error.code === "23505" && error.table === "record") || (error.code === "55P03" && !under.isOpen);
-}
-
-/** The lane that stands for listening, and how long a process that said so is taken to be there. */
-const LISTENING = -1;
-/** The lane that stands for transactions of others that were joined. */
-const JOINED = -2;
-const LISTENS_FOR_MS = 60_000;
-
-function markStatements(s: string, clock: string): MarkStatements {
-  return {
-    settle: statement(`
-      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, $2::text::int, $3, 1, 0, ${clock})
-      on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence`),
-    mark: statement(`
-      with done as (
-        update ${s}.writer set sequence = $4::text::bigint, at = ${clock}
-        where writer = $1 and lane = $2::text::int and epoch = $3::text::bigint returning at)
-      select ${assertion("count(*) = 1", STALE)}, max(at) from done`),
-    listens: statement(`
-      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, ${LISTENING}, $2, 0, 0, ${clock})
-      on conflict (writer, lane) do update set at = excluded.at`),
-    joined: statement(`
-      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, ${JOINED}, $2, 0, 1, ${clock})
-      on conflict (writer, lane) do update set sequence = w.sequence + 1, at = excluded.at`),
-    heard: statement(`
-      select exists (select from ${s}.writer
-        where namespace = $1 and lane = ${LISTENING} and writer <> $2 and at > ${clock} - ${LISTENS_FOR_MS})`),
-    forget: statement(`delete from ${s}.writer where writer = $1`),
-    all: statement(
-      `select coalesce(sum(sequence), 0) || '/' || count(*) from ${s}.writer where namespace = $1 and writer <> $2`,
-    ),
-  };
 }

@@ -7,7 +7,7 @@
  */
 
 import type { Executor, Found, Joined, Joining, Key, Put, Row } from "../../kernel/contract.ts";
-import { StoreError } from "../../kernel/errors.ts";
+import { ask } from "../../kernel/executor.ts";
 import { COLUMNS, toRow } from "./rows.ts";
 
 const TAKE_THE_LOCK = "update pawl_meta set number = number where name = 'schema'";
@@ -88,14 +88,4 @@ async function write(executor: Executor, namespace: string, puts: readonly Put[]
   if (inserted.length > 0) await executor(INSERT, JSON.stringify({ namespace, inserted }));
   if (updated.length > 0) await executor(UPDATE, JSON.stringify(updated));
   if (entries.length > 0) await executor(APPEND, JSON.stringify({ namespace, entries }));
-}
-
-async function ask(executor: Executor, text: string, input?: object): Promise<string> {
-  const [row] = await executor(text, input === undefined ? undefined : JSON.stringify(input));
-  if (typeof row === "object" && row !== null && "pawl" in row && typeof row.pawl === "string") return row.pawl;
-  throw new StoreError(
-    "store_refused",
-    "fail",
-    "the executor must answer an array of rows, each an object by column name",
-  );
 }

@@ -7,7 +7,7 @@
 
 import type { DatabaseSync, SQLInputValue } from "node:sqlite";
 import type { Executor, Sql } from "../../kernel/contract.ts";
-import { StoreError } from "../../kernel/errors.ts";
+import { endedEarly, StoreError } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
 import { failure } from "./failure.ts";
 
@@ -51,7 +51,7 @@ export class SharedConnection {
       const rows = statement.all(...(values as SQLInputValue[]));
       const rowCount = statement.columns().length > 0 ? rows.length : Number(db.prepare(CHANGES).get()?.["n"] ?? 0);
       if (db.isTransaction) return { rows, rowCount };
-      over = new StoreError("store_refused", "fail", "a statement ended the transaction, which is not its to end");
+      over = endedEarly();
       throw over;
     };
     const sql: Sql = {

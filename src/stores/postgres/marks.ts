@@ -1,0 +1,52 @@
+/**
+ * Marks: what tells, after a lost reply, whether a batch is there; and what one process says of itself to the others.
+ *
+ * One row for each lane of a writer, with an epoch and the sequence of its last batch. A batch writes its mark under
+ * `where epoch = mine`; settling raises the epoch, which waits for a batch that is just writing it and refuses one that comes later.
+ * Two lanes below zero are no lanes: one says that the process listens, one counts transactions of others that it had a part in.
+ */
+
+import { assertion, STALE } from "./statements.ts";
+import { type Statement, statement } from "./train.ts";
+
+export interface MarkStatements {
+  readonly settle: Statement;
+  readonly mark: Statement;
+  readonly forget: Statement;
+  readonly all: Statement;
+  readonly listens: Statement;
+  readonly heard: Statement;
+  readonly joined: Statement;
+}
+
+/** The lane that stands for listening, and how long a process that said so is taken to be there. */
+const LISTENING = -1;
+/** The lane that stands for transactions of others that were joined. */
+const JOINED = -2;
+const LISTENS_FOR_MS = 60_000;
+
+export function markStatements(s: string, clock: string): MarkStatements {
+  return {
+    settle: statement(`
+      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, $2::text::int, $3, 1, 0, ${clock})
+      on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence`),
+    mark: statement(`
+      with done as (
+        update ${s}.writer set sequence = $4::text::bigint, at = ${clock}
+        where writer = $1 and lane = $2::text::int and epoch = $3::text::bigint returning at)
+      select ${assertion("count(*) = 1", STALE)}, max(at) from done`),
+    listens: statement(`
+      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, ${LISTENING}, $2, 0, 0, ${clock})
+      on conflict (writer, lane) do update set at = excluded.at`),
+    joined: statement(`
+      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, ${JOINED}, $2, 0, 1, ${clock})
+      on conflict (writer, lane) do update set sequence = w.sequence + 1, at = excluded.at`),
+    heard: statement(`
+      select exists (select from ${s}.writer
+        where namespace = $1 and lane = ${LISTENING} and writer <> $2 and at > ${clock} - ${LISTENS_FOR_MS})`),
+    forget: statement(`delete from ${s}.writer where writer = $1`),
+    all: statement(
+      `select coalesce(sum(sequence), 0) || '/' || count(*) from ${s}.writer where namespace = $1 and writer <> $2`,
+    ),
+  };
+}
