@@ -5,7 +5,7 @@
 import { againstRaw, amongOurs, atLeast, atMost, CALLERS, type Case } from "./comparisons.ts";
 import { counts } from "./counts.ts";
 import type { PostgresGround } from "./ground-postgres.ts";
-import { ours, oursHeld, oursSlot } from "./ours.ts";
+import { ours, oursHeld, oursLocked, oursSlot } from "./ours.ts";
 import { honesty } from "./pgbench.ts";
 import { counters, steps } from "./plan.ts";
 import { processes } from "./processes.ts";
@@ -21,6 +21,17 @@ export const postgresCases: readonly Case<PostgresGround>[] = [
     size: { turns: 800, rounds: 5 },
     raws,
     contender: ours,
+    make: steps,
+    options: { callers: CALLERS },
+    target: atLeast(0.5),
+  }),
+  againstRaw({
+    id: "a2",
+    title: "the same, each row locked and read",
+    unit: "commits/s",
+    size: { turns: 800, rounds: 5 },
+    raws,
+    contender: oursLocked,
     make: steps,
     options: { callers: CALLERS },
     target: atLeast(0.5),

@@ -1,13 +1,15 @@
 /**
- * Ours: the kernel on a store, opened as `open` does it, by three ways in. The place tells which store.
+ * Ours: the kernel on a store, opened as `open` does it, by four ways in. The place tells which store.
  *
- * - locked: `kernel.transact`, the path of everything that was not claimed first.
+ * - plain: `kernel.transact`, the path of everything that was not claimed first. Rows that this process wrote last are not read again.
+ * - locked: the same by decisions that look at the store's clock, so that their rows are locked and read each time.
  * - held: `Held.commit`, the path of whoever holds a record's lease.
  * - slot: `slot.update`, the public API.
  */
 
 import { claimDue, Held } from "../src/kernel/claim/claim.ts";
 import { address, type Store } from "../src/kernel/contract.ts";
+import type { Tx } from "../src/kernel/decision.ts";
 import type { Draft } from "../src/kernel/draft.ts";
 import type { Kernel } from "../src/kernel/kernel.ts";
 import { nodePorts, wallMs } from "../src/node/ports.ts";
@@ -50,11 +52,20 @@ function openStore(place: Place): Promise<Store> {
 type Act = (step: number) => Promise<unknown>;
 type Way = (ours: Ours, plan: Plan) => Promise<readonly Act[]>;
 
-async function locked({ kernel }: Ours, plan: Plan): Promise<readonly Act[]> {
+async function plain({ kernel }: Ours, plan: Plan): Promise<readonly Act[]> {
   const write = writer(plan);
   return plan.keys.map((key) => {
     const at = address(plan.space, key);
     return (step) => kernel.transact((tx) => write(tx.record(at), step), [at]);
+  });
+}
+
+async function locked({ kernel }: Ours, plan: Plan): Promise<readonly Act[]> {
+  const write = writer(plan);
+  return plan.keys.map((key) => {
+    const at = address(plan.space, key);
+    const decide = (tx: Tx, step: number) => tx.nowMs > 0 && write(tx.record(at), step);
+    return (step) => kernel.transact((tx) => decide(tx, step), [at]);
   });
 }
 
@@ -119,7 +130,8 @@ function contender(name: string, way: Way): Contender {
   return { name, open: async (place) => new OursSession(await openOurs(place), way) };
 }
 
-export const ours = contender("Pawl", locked);
+export const ours = contender("Pawl", plain);
+export const oursLocked = contender("Pawl, locked", locked);
 export const oursHeld = contender("Pawl, as holder", held);
 export const oursSlot = contender("Pawl, slot.update", slot);
 

@@ -848,3 +848,91 @@ describe("all of it at once", () => {
     );
   });
 });
+
+describe("rows that this process wrote last", () => {
+  /** What each batch from here on locked. */
+  const locksFrom = (store: ScriptedStore) => {
+    const sent = store.batches.length;
+    return () => store.batches.slice(sent).map((batch) => textsOf(batch.lock));
+  };
+
+  test("are neither locked nor read again, where the store has lanes", async () => {
+    const { kernel, store } = bench({ lanes: 2 });
+    await kernel.transact(add(a), [a]);
+    const locks = locksFrom(store);
+    for (const sum of [2, 3, 4]) expect(await kernel.transact(add(a), [a])).toBe(sum);
+    expect(locks()).toEqual([[], [], []]);
+  });
+
+  test("are read where it has only one", async () => {
+    const { kernel, store } = bench();
+    await kernel.transact(add(a), [a]);
+    const locks = locksFrom(store);
+    expect(await kernel.transact(add(a), [a])).toBe(2);
+    expect(locks()).toEqual([[a.text]]);
+  });
+
+  test("can be several for one decision, but then it must know all of them", async () => {
+    const { kernel, store } = bench({ lanes: 2 });
+    const both: Decision<number[]> = (tx) => [add(a)(tx), add(b)(tx)];
+    await kernel.transact(add(a), [a]);
+    const locks = locksFrom(store);
+    expect(await kernel.transact(both, [a, b])).toEqual([2, 1]);
+    expect(await kernel.transact(both, [a, b])).toEqual([3, 2]);
+    expect(locks()).toEqual([[a.text, b.text], []]);
+  });
+
+  test("that moved are locked, and not believed for a while, longer each time", async () => {
+    const { kernel, store, peer } = bench({ lanes: 2 });
+    const other = peer();
+    await kernel.transact(add(a), [a]);
+    const believed: number[] = [];
+    for (let turn = 0; turn < 200; turn++) {
+      await other.transact(add(a), [a]);
+      const locks = locksFrom(store);
+      expect(await kernel.transact(add(a), [a])).toBe(2 * turn + 3);
+      if (locks()[0]?.length === 0) believed.push(turn);
+    }
+    expect(believed).toEqual([0, 9, 26, 59, 124]);
+  });
+
+  test("are locked when the decision reads one of them without writing it, or throws", async () => {
+    for (const decide of [
+      (tx) => [tx.record(a).value, add(b)(tx)],
+      (tx) => {
+        tx.record(a).write({ value: 0 });
+        throw new RangeError("no");
+      },
+    ] satisfies Decision<unknown>[]) {
+      const { kernel, store, peer } = bench({ lanes: 2 });
+      await kernel.transact((tx) => [add(a)(tx), add(b)(tx)], [a, b]);
+      await peer().transact(add(c), [c]);
+      const locks = locksFrom(store);
+      await kernel.transact(decide, [a, b]).catch(() => {});
+      expect(locks().at(-1)).toEqual([a.text, b.text]);
+    }
+  });
+
+  test("are forgotten when they are deleted, long, or made by a commit whose reply was lost", async () => {
+    const { kernel, store, clock } = bench({ lanes: 2 });
+    await kernel.transact(add(a), [a]);
+    await kernel.transact((tx) => tx.record(a).remove(), [a]);
+    await kernel.transact((tx) => tx.record(b).write({ value: "x".repeat(5000) }), [b]);
+    store.commits.push(lostReply);
+    await clock.finish(kernel.transact(add(c), [c]));
+    const locks = locksFrom(store);
+    for (const at of [a, b, c]) await kernel.transact((tx) => tx.record(at).write({ value: 1 }), [at]);
+    expect(locks()).toEqual([[a.text], [b.text], [c.text]]);
+  });
+
+  test("are so many at most, and those of long ago go first", async () => {
+    const { kernel, store } = bench({ lanes: 2 });
+    const many = Array.from({ length: 9000 }, (_, i) => address("many", `k${i}`));
+    await Promise.all(many.map((at) => kernel.transact(add(at), [at])));
+    const [first, last] = [many[0] as Address, many.at(-1) as Address];
+    const locks = locksFrom(store);
+    await kernel.transact(add(last), [last]);
+    await kernel.transact(add(first), [first]);
+    expect(locks()).toEqual([[], [first.text]]);
+  });
+});

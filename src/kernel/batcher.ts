@@ -4,18 +4,20 @@
  * share one fsync.
  *
  * Two paths, one meaning. *Locked*: the store locks and reads the records, then the decisions run. *Single flight*: whoever
- * holds a record's lease knows its row, so its decision runs before the store is asked, and the store only checks that the row
- * has not moved. A row that moved, a wish to see the clock, or a decision that would leave its row unchecked goes the locked way.
+ * holds a record's lease, or wrote it last, knows its row, so its decision runs before the store is asked, and the store only checks
+ * that the row has not moved. A row that moved, a wish to see the clock, or a decision that would leave a row unchecked goes the
+ * locked way.
  *
  * Promises: a caller hears only after the commit; every call ends in yes, a definite no, or `outcome_unknown` (G2); one
  * decision's throw or poison reaches only its own caller; a record is in at most one flight of this process.
  */
 
-import { type Address, keyText, type Put, type Receipt, type Row, type Store } from "./contract.ts";
+import type { Address, Put, Receipt, Row, Store } from "./contract.ts";
 import { type Decision, type Guard, Tape } from "./decision.ts";
 import type { Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
 import { type Airspace, Flight, type Submission } from "./flight.ts";
+import { Known } from "./known.ts";
 import { type Ports, pause } from "./ports.ts";
 
 const MAX_DECISIONS = 512;
@@ -46,7 +48,7 @@ export class Batcher {
   readonly #ports: Ports;
   readonly #options: BatcherOptions;
   readonly #lanes: Lane[];
-  readonly #known = new Map<string, Row>();
+  readonly #known: Known;
   readonly #air: Airspace;
   #queue: Submission[] = [];
   #isScheduled = false;
@@ -56,6 +58,8 @@ export class Batcher {
     this.#store = store;
     this.#ports = ports;
     this.#options = options;
+    // A store with lanes is away by a round trip, which is worth saving.
+    this.#known = new Known(store.lanes > 1);
     // With one lane there is one flight at a time, and nothing to keep apart.
     this.#air = {
       flying: store.lanes > 1 ? new Set() : null,
@@ -73,8 +77,8 @@ export class Batcher {
     }));
   }
 
-  /** `held` names the record whose lease the caller holds; it must be among the keys. */
-  submit<T>(decide: Decision<T>, keys: readonly Address[], held: Address | null = null): Promise<T> {
+  /** A holder of all these records may use what is known of them, whatever the store. */
+  submit<T>(decide: Decision<T>, keys: readonly Address[], isHolder = false): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.#options.guard.isBroken()) return;
       if (this.#closing !== undefined) return reject(new ClosedError());
@@ -85,7 +89,8 @@ export class Batcher {
         tape: new Tape(),
         giveUpAtMs: this.#ports.clock.nowMs() + this.#options.patienceMs,
         keys,
-        held,
+        mayBelieve: isHolder || this.#lanes.length > 1,
+        believes: false,
         alone: false,
         outcome: undefined,
       });
@@ -95,15 +100,15 @@ export class Batcher {
 
   /** From now on, commits in this process keep this row up to date, and its holder's decisions may use it. */
   know(at: Address, row: Row): void {
-    this.#known.set(at.text, row);
+    this.#known.hold(at.text, row);
   }
 
   known(at: Address): Row | undefined {
-    return this.#known.get(at.text);
+    return this.#known.held(at.text);
   }
 
   forget(at: Address): void {
-    this.#known.delete(at.text);
+    this.#known.letGo(at.text);
   }
 
   /** Lets what was submitted finish, and takes nothing more. */
@@ -139,7 +144,7 @@ export class Batcher {
   #take(most: number): Submission[] {
     const taken: Submission[] = [];
     const passed: Submission[] = [];
-    // With lanes to spare, holders do not wait for the round trip of the locked path.
+    // With lanes to spare, those who know their records do not wait for the round trip of the locked path.
     const apart = this.#lanes.length > 1;
     const { flying } = this.#air;
     const reserved = new Set<string>();
@@ -147,9 +152,13 @@ export class Batcher {
     for (; index < this.#queue.length && taken.length < most; index++) {
       const submission = this.#queue[index] as Submission;
       const first = taken[0];
+      submission.believes =
+        submission.mayBelieve &&
+        submission.keys.length > 0 &&
+        submission.keys.every((at) => this.#known.get(at.text) !== undefined);
       const fits =
         first === undefined ||
-        (!first.alone && !submission.alone && (!apart || (first.held === null) === (submission.held === null)));
+        (!first.alone && !submission.alone && (!apart || first.believes === submission.believes));
       // A decision that must wait for its records lets those behind it pass that touch others; its own are kept for it.
       if (fits && !isAnyOf(submission, flying) && !isAnyOf(submission, reserved)) taken.push(submission);
       else {
@@ -210,22 +219,12 @@ export class Batcher {
   }
 
   #landed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined): void {
-    if (this.#known.size > 0) this.#remember(flight, receipt);
+    for (const [text, { row }] of flight.cells) if (row !== null) this.#known.saw(text, row);
+    flight.puts.forEach((put, index) => {
+      this.#known.wrote(put, receipt?.ids[index]);
+    });
     flight.answer();
     this.#options.committed(flight.puts);
-  }
-
-  /** Keeps the rows up to date that this process knows because it holds them. */
-  #remember(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined): void {
-    for (const [text, { row }] of flight.cells) if (row !== null && this.#known.has(text)) this.#known.set(text, row);
-    for (const [index, { row }] of flight.puts.entries()) {
-      const text = keyText(row);
-      if (row.id !== 0 || !this.#known.has(text)) continue;
-      // Without the receipt a new row's id is not known, and neither is the row.
-      const id = receipt?.ids[index];
-      if (id === undefined) this.#known.delete(text);
-      else this.#known.set(text, { ...row, id });
-    }
   }
 
   async #failed(lane: Lane, flight: Flight, error: StoreError): Promise<number> {

@@ -94,7 +94,13 @@ export interface Batch {
 
 /** A batch was written whole, or not at all because rows it believed to know have moved. */
 export type Receipt =
-  | { readonly committed: true; readonly nowMs: number /** One for each put. */; readonly ids: readonly number[] }
+  | {
+      readonly committed: true;
+      /** The store's clock; 0 if nothing was locked nor written, and the store would have had to ask for it. */
+      readonly nowMs: number;
+      /** One for each put. */
+      readonly ids: readonly number[];
+    }
   | { readonly committed: false; readonly moved: readonly Key[] };
 
 export interface DueQuery {

@@ -91,17 +91,17 @@ class Run implements Tx, Pen {
   readonly #tape: Tape;
   #randomCount = 0;
   #uuidCount = 0;
-  readonly #held: Address | null;
+  readonly #believes: boolean;
   #isOver = false;
   readonly drafts: Draft[] = [];
   /** A record that was not loaded, or everything under lock, for the clock's sake. */
   wanted: Address | "lock" | undefined;
   bytes = 0;
 
-  constructor(scene: Scene, tape: Tape, held: Address | null) {
+  constructor(scene: Scene, tape: Tape, believes: boolean) {
     this.#scene = scene;
     this.#tape = tape;
-    this.#held = held;
+    this.#believes = believes;
   }
 
   /** What outlives its decision must neither read nor write. */
@@ -116,7 +116,7 @@ class Run implements Tx, Pen {
 
   /** Whether it used what is known of a record without writing it: nobody would notice if that has moved. */
   isUnchecked(outcome: Outcome<unknown>): boolean {
-    if (this.#held === null) return false;
+    if (!this.#believes) return false;
     return this.drafts.some(({ cell, row }) => cell.isKnown && (row === cell.row || outcome.is !== "done"));
   }
 
@@ -144,7 +144,7 @@ class Run implements Tx, Pen {
   record(at: Address): Draft {
     this.check();
     const cell = this.#scene.cells.get(at.text);
-    if (cell === undefined || (cell.isKnown && at.text !== this.#held?.text)) {
+    if (cell === undefined || (cell.isKnown && !this.#believes)) {
       this.wanted = at;
       throw VOID;
     }
@@ -172,18 +172,18 @@ export type Outcome<T> =
   | { readonly is: "void"; readonly wanted: Address | "lock" };
 
 /**
- * Runs a decision on the cells, and merges what it wrote if it returned. `held` is the record whose holder asks, and may use what
- * is known of it.
+ * Runs a decision on the cells, and merges what it wrote if it returned. One that believes may use rows that are known and were not
+ * read under a lock.
  */
-export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, held: Address | null): Outcome<T> {
+export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, believes: boolean): Outcome<T> {
   const { trap } = scene.ports;
-  const run = new Run(scene, tape, held);
+  const run = new Run(scene, tape, believes);
   if (trap === undefined) {
     const outcome = attempt(run, scene.guard, decide);
     if (outcome.is === "done") merge(run);
     return outcome;
   }
-  const rehearsal = new Run(scene, tape, held);
+  const rehearsal = new Run(scene, tape, believes);
   const rehearsed = attempt(rehearsal, scene.guard, (tx) => trap(() => decide(tx)));
   if (rehearsed.is !== "done") return rehearsed;
   const outcome = attempt(run, scene.guard, (tx) => trap(() => decide(tx)));

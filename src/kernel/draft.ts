@@ -23,7 +23,7 @@ const NO_ENTRIES: readonly Entry[] = [];
 /** One record in a batch: what the store has, and what the decisions so far make of it. */
 export class Cell {
   readonly at: Address;
-  /** Not read under a lock, but known to its holder, who alone may use it. */
+  /** Not read under a lock, but known from before; only a decision that believes may use it. */
   readonly isKnown: boolean;
   readonly stored: Row | null;
   row: Row | null;

@@ -5,11 +5,12 @@
  * late, and sorts the decisions afterwards: answered, or to be submitted again.
  */
 
-import { type Address, type Found, type Key, keyText, type Put, type Row, type Verdict } from "./contract.ts";
+import { type Address, type Found, type Key, keyText, type Put, type Verdict } from "./contract.ts";
 import { type Decision, type Guard, type Outcome, runDecision, type Tape } from "./decision.ts";
 import { Cell } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
 import { StoreError, TooManyKeysError } from "./errors.ts";
+import type { Known } from "./known.ts";
 import type { Ports } from "./ports.ts";
 
 /** A batch stops taking decisions in when what they wrote gets so long. */
@@ -24,8 +25,10 @@ export interface Submission {
   readonly tape: Tape;
   readonly giveUpAtMs: number;
   keys: readonly Address[];
-  /** The record that its caller holds, where what is known of it may be used; null on the locked path. */
-  held: Address | null;
+  /** What is known of its records may be used; otherwise it goes the locked way. */
+  mayBelieve: boolean;
+  /** It is about to be decided on what is known of its records: of all of them. */
+  believes: boolean;
   /** Runs in a batch of its own, because a batch with it failed. */
   alone: boolean;
   outcome: Outcome<unknown> | undefined;
@@ -35,8 +38,7 @@ export interface Submission {
 export interface Airspace {
   /** Records that are in some flight now; null where there is one flight at a time. */
   readonly flying: Set<string> | null;
-  /** Rows of records whose lease this process holds. */
-  readonly known: ReadonlyMap<string, Row>;
+  readonly known: Known;
   readonly encoding: Encoding;
   readonly ports: Ports;
   readonly guard: Guard;
@@ -64,13 +66,9 @@ export class Flight {
     this.#air = air;
     this.#pending = submissions;
     const asked = new Map<string, Address>();
-    for (const { keys, held } of submissions)
-      for (const at of keys) if (at.text !== held?.text || !air.known.has(at.text)) asked.set(at.text, at);
-    for (const { held } of submissions) {
-      const row = held === null ? undefined : air.known.get(held.text);
-      if (held !== null && row !== undefined && !asked.has(held.text))
-        this.cells.set(held.text, new Cell(held, row, true));
-    }
+    for (const { keys, believes } of submissions) if (!believes) for (const at of keys) asked.set(at.text, at);
+    for (const { keys, believes } of submissions)
+      if (believes) for (const at of keys) if (!asked.has(at.text)) this.#believe(at);
     this.#take(this.cells.keys());
     this.#ask(asked);
   }
@@ -83,9 +81,9 @@ export class Flight {
     return this.#asked;
   }
 
-  /** Only those who hold their records can do without the clock, until they ask for it. */
+  /** Only those who know their records can do without the clock, until they ask for it. */
   get needsClock(): boolean {
-    return this.#submissions.some(({ held }) => held === null);
+    return this.#submissions.some(({ believes }) => !believes);
   }
 
   get giveUpAtMs(): number {
@@ -122,7 +120,8 @@ export class Flight {
         this.again.push(submission);
         continue;
       }
-      const outcome = tooMany(submission) ?? runDecision(submission.decide, scene, submission.tape, submission.held);
+      const outcome =
+        tooMany(submission) ?? runDecision(submission.decide, scene, submission.tape, submission.believes);
       submission.outcome = outcome;
       if (outcome.is === "done") bytes += outcome.bytes;
       if (outcome.is === "void" && this.#wantsMore(submission, outcome.wanted, wanted)) waiting.push(submission);
@@ -143,13 +142,13 @@ export class Flight {
   /** Whether a void run can have what it wants in this flight; otherwise it is submitted again. */
   #wantsMore(submission: Submission, want: Address | "lock", wanted: Map<string, Address>): boolean {
     if (want === "lock") {
-      submission.held = null;
+      this.#disappoint(submission, submission.keys);
       this.again.push(submission);
       return false;
     }
     submission.keys = [...submission.keys, want];
     const isElsewhere = this.#air.flying?.has(want.text) === true && !this.#taken.has(want.text);
-    // A record that another flight of this process has, or that only its holder knows, cannot be waited for in this one.
+    // A record that another flight of this process has, or that is only believed, cannot be waited for in this one.
     if (isElsewhere || this.cells.get(want.text)?.isKnown === true) {
       this.again.push(submission);
       return false;
@@ -168,8 +167,10 @@ export class Flight {
   /** Rows that were believed known are not what they were: their holders go the locked way, the others once more. */
   moved(keys: readonly Key[]): void {
     const texts = new Set(keys.map(keyText));
-    for (const submission of this.#submissions)
-      if (submission.held !== null && texts.has(submission.held.text)) submission.held = null;
+    for (const submission of this.#submissions) {
+      const stale = submission.keys.filter((at) => texts.has(at.text));
+      if (submission.believes && stale.length > 0) this.#disappoint(submission, stale);
+    }
     this.retry();
   }
 
@@ -209,6 +210,17 @@ export class Flight {
 
   end(): void {
     for (const text of this.#taken) this.#air.flying?.delete(text);
+  }
+
+  #believe(at: Address): void {
+    const row = this.#air.known.get(at.text);
+    if (row !== undefined && !this.cells.has(at.text)) this.cells.set(at.text, new Cell(at, row, true));
+  }
+
+  /** It goes the locked way, and what was known of these records is not used for a while. */
+  #disappoint(submission: Submission, keys: readonly Address[]): void {
+    submission.mayBelieve = false;
+    for (const at of keys) this.#air.known.disappointed(at.text);
   }
 
   #ask(keys: ReadonlyMap<string, Address>): void {

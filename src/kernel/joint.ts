@@ -13,6 +13,7 @@ import type { Address, Executor, Sql, SqlStore, Store } from "./contract.ts";
 import { type Decision, Tape } from "./decision.ts";
 import { InvalidArgumentError, StoreError } from "./errors.ts";
 import { type Airspace, Flight, type Submission } from "./flight.ts";
+import { Known } from "./known.ts";
 import { pause } from "./ports.ts";
 
 /** Runs a decision in the transaction at hand. */
@@ -40,7 +41,7 @@ export class Joint {
   constructor(store: Store, options: JointOptions) {
     this.#store = store;
     this.#options = options;
-    this.#air = { ...options, flying: null, known: new Map() };
+    this.#air = { ...options, flying: null, known: new Known(false) };
   }
 
   async within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {
@@ -55,7 +56,8 @@ export class Joint {
       tape: new Tape(),
       giveUpAtMs,
       keys,
-      held: null,
+      mayBelieve: false,
+      believes: false,
       alone: true,
       outcome: undefined,
     };

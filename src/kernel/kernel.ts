@@ -89,7 +89,7 @@ export class Kernel {
 
   /** The same for the holder of a record's lease, without a read where the store can do without. */
   transactHeld<T>(decide: Decision<T>, held: Address): Promise<T> {
-    return this.#batcher.submit(decide, [held], held);
+    return this.#batcher.submit(decide, [held], true);
   }
 
   /** Runs the decision inside a transaction that somebody else opened; it holds once they commit. */

@@ -27,6 +27,7 @@ const POSTGRES = "stores/postgres/postgres.ts";
 const ROWS = "stores/postgres/rows.ts";
 const STATEMENTS = "stores/postgres/statements.ts";
 const SWEEP = "stores/postgres/sweep.ts";
+const WRITE = "stores/postgres/write.ts";
 
 const guard = (name: string, trap: string, ...edits: readonly Edit[]): Guard => ({ name, trap, edits });
 const edit = (file: string, from: string, to: string): Edit => ({ file, from, to });
@@ -54,9 +55,9 @@ export const guards: readonly Guard[] = [
     "a row that is there after all is not written over",
     "a key that appears between look and lock: its second creator goes again",
     edit(
-      ROWS,
-      "$12::text[], $13::text[], $14::text[]) v`",
-      "$12::text[], $13::text[], $14::text[]) v on conflict (namespace, space, key) do update set value = excluded.value`",
+      WRITE,
+      "bigint[] text[] ${REST}`)}) v)`",
+      "bigint[] text[] ${REST}`)}) v on conflict (namespace, space, key) do update set value = excluded.value)`",
     ),
   ),
   guard(
@@ -107,7 +108,7 @@ export const guards: readonly Guard[] = [
     "a value is written on the version that was known",
     "who was taken over appends nothing to the history, and changes nothing, although it knows its row",
     edit(
-      ROWS,
+      WRITE,
       "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version = v.was",
       "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version >= v.was",
     ),
@@ -116,7 +117,7 @@ export const guards: readonly Guard[] = [
     "a row is written on the version that was known",
     "who was taken over appends nothing to the history, and changes nothing, although it knows its row",
     edit(
-      ROWS,
+      WRITE,
       "tries, due, holder, kind, status)\n      where r.id = any (array[v.id]) and r.version = v.was",
       "tries, due, holder, kind, status)\n      where r.id = any (array[v.id]) and r.version >= v.was",
     ),
@@ -124,11 +125,7 @@ export const guards: readonly Guard[] = [
   guard(
     "the count of rows written is checked",
     "a batch that knows its rows is refused when one of them moved, and names it",
-    edit(
-      ROWS,
-      'v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version = v.was returning 1)\n    select ${assertion("count(*) = $1::text::bigint", MOVED)} from done`);',
-      'v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version = v.was returning 1)\n    select ${assertion("count(*) <= $1::text::bigint", MOVED)} from done`);',
-    ),
+    edit(WRITE, "${counted} = $5::text::bigint", "${counted} <= $5::text::bigint"),
   ),
   guard(
     "the head of the log is kept in the record",
@@ -259,7 +256,7 @@ export const guards: readonly Guard[] = [
   guard(
     "the mark is written in its own epoch only",
     "a batch of an epoch that was settled is refused, however late it arrives",
-    edit(MARKS, "and epoch = $3::text::bigint returning at)", "and epoch >= $3::text::bigint returning at)"),
+    edit(MARKS, "and epoch = $3::text::bigint returning at`", "and epoch >= $3::text::bigint returning at`"),
   ),
   guard(
     "settling begins a new epoch",

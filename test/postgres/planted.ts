@@ -20,6 +20,7 @@ export interface PostgresBug {
 const MARKS = "stores/postgres/marks.ts";
 const STORE = "stores/postgres/postgres.ts";
 const ROWS = "stores/postgres/rows.ts";
+const WRITE = "stores/postgres/write.ts";
 
 export const postgresBugs: readonly PostgresBug[] = [
   {
@@ -27,7 +28,7 @@ export const postgresBugs: readonly PostgresBug[] = [
     caughtBy: registers.name,
     options: { lateRequest: 0.2, crash: 0 },
     edits: [
-      { file: MARKS, from: "and epoch = $3::text::bigint returning at)", to: "and $3::text <> '' returning at)" },
+      { file: MARKS, from: "and epoch = $3::text::bigint returning at`", to: "and $3::text <> '' returning at`" },
     ],
   },
   {
@@ -57,12 +58,12 @@ export const postgresBugs: readonly PostgresBug[] = [
     options: { calm: true, reorder: 0.9, faultsMs: 30_000, healMs: 60_000 },
     edits: [
       {
-        file: ROWS,
+        file: WRITE,
         from: "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version = v.was returning",
         to: "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) returning",
       },
       {
-        file: ROWS,
+        file: WRITE,
         from: "holder, kind, status)\n      where r.id = any (array[v.id]) and r.version = v.was returning",
         to: "holder, kind, status)\n      where r.id = any (array[v.id]) returning",
       },
@@ -72,7 +73,10 @@ export const postgresBugs: readonly PostgresBug[] = [
     name: "what is appended to a log is not written",
     caughtBy: mailbox.name,
     options: { calm: true },
-    edits: [{ file: ROWS, from: "if (entries.length > 0)", to: "if (entries.length > 1000)" }],
+    edits: [
+      { file: WRITE, from: "(entries.length > 0 ? APPENDED : 0)", to: "(entries.length > 1000 ? APPENDED : 0)" },
+      { file: WRITE, from: "if (entries.length > 0)", to: "if (entries.length > 1000)" },
+    ],
   },
   {
     name: "absent keys are not guarded",

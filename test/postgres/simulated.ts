@@ -138,7 +138,7 @@ const markOf = (...parts: readonly unknown[]): string => parts.join(" ");
 
 function parcelOf(statements: readonly Statement[], underWay?: ReadonlyMap<string, Decided>): Parcel {
   const mark = statements.find(({ text }) => text.includes("set sequence"));
-  const decided = mark === undefined ? undefined : underWay?.get(markOf(...mark.values.slice(1)));
+  const decided = mark === undefined ? undefined : underWay?.get(markOf(...mark.values.slice(1, 4)));
   const first = statements[0]?.text ?? "";
   const begins = first.startsWith("begin");
   const commits = statements.at(-1)?.text === "commit";

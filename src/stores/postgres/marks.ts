@@ -25,16 +25,18 @@ const LISTENING = -1;
 const JOINED = -2;
 const LISTENS_FOR_MS = 60_000;
 
+/** Leaves the mark of a batch: `$1` the writer, `$2` the lane, `$3` the epoch, `$4` the sequence. */
+export const MARK = (s: string, clock: string): string => `
+      update ${s}.writer set sequence = $4::text::bigint, at = ${clock}
+      where writer = $1 and lane = $2::text::int and epoch = $3::text::bigint returning at`;
+
 export function markStatements(s: string, clock: string): MarkStatements {
   return {
     settle: statement(`
       insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, $2::text::int, $3, 1, 0, ${clock})
       on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence`),
     mark: statement(`
-      with done as (
-        update ${s}.writer set sequence = $4::text::bigint, at = ${clock}
-        where writer = $1 and lane = $2::text::int and epoch = $3::text::bigint returning at)
-      select ${assertion("count(*) = 1", STALE)}, max(at) from done`),
+      with mark as (${MARK(s, clock)}) select ${assertion("count(*) = 1", STALE)} from mark`),
     listens: statement(`
       insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, ${LISTENING}, $2, 0, 0, ${clock})
       on conflict (writer, lane) do update set at = excluded.at`),

@@ -58,6 +58,7 @@ import {
 } from "./statements.ts";
 import { sweepStatement } from "./sweep.ts";
 import { type Answer, type Call, type Statement, statement } from "./train.ts";
+import { type Mark, markValues, writing } from "./write.ts";
 
 export interface PostgresOptions {
   readonly pool: PgPool;
@@ -118,6 +119,7 @@ export class PostgresStore implements SqlStore {
   readonly #namespace: string;
   readonly #writer: string;
   readonly #rows: RowStatements;
+  readonly #write: ReturnType<typeof writing>;
   readonly #looks: LookStatements;
   readonly #sweep: (namespace: string, limit: number) => Call;
   readonly #pinned: { readonly writing: Call; readonly reading: Call; readonly sharing: Call };
@@ -139,6 +141,7 @@ export class PostgresStore implements SqlStore {
     this.#namespace = namespace;
     this.#writer = ports.chance.uuid();
     this.#rows = rowStatements(s, schema, clock);
+    this.#write = writing(s, clock);
     this.#looks = lookStatements(s, clock);
     this.#sweep = sweepStatement(s, clock);
     const isDurable = durability === "full";
@@ -171,6 +174,10 @@ export class PostgresStore implements SqlStore {
 
   #call(of: Statement, ...values: readonly (string | null)[]): Call {
     return { statement: of, values };
+  }
+
+  #markOf({ lane, epoch, sequence }: Pick<Batch, "lane" | "epoch" | "sequence">): Mark {
+    return { writer: this.#writer, lane, epoch, sequence };
   }
 
   async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
@@ -212,7 +219,7 @@ export class PostgresStore implements SqlStore {
     const { puts } = verdict;
     if (puts.length === 0) return this.#leave(line, under);
     try {
-      return await this.#write(line, batch, puts, under);
+      return await this.#finish(line, batch, puts, under);
     } catch (error) {
       if (!isMoved(error, under)) throw error;
       return { committed: false, moved: await this.#moved(line, puts, under) };
@@ -245,7 +252,8 @@ export class PostgresStore implements SqlStore {
 
   /** Nothing is to be written. What was decided still holds only if what was absent is absent. */
   async #leave(line: Line, under: Underway): Promise<Receipt> {
-    if (!under.isOpen) await this.#find(line, [], under);
+    // Nothing was asked of the server either.
+    if (!under.isOpen) return { committed: true, nowMs: 0, ids: [] };
     const absent = absentKeys(under);
     const calls = absent.length > 0 ? [this.#rows.stillAbsent(this.#namespace, absent), COMMIT] : [COMMIT];
     try {
@@ -258,15 +266,13 @@ export class PostgresStore implements SqlStore {
     }
   }
 
-  async #write(line: Line, batch: Batch, puts: readonly Put[], under: Underway): Promise<Receipt> {
+  async #finish(line: Line, batch: Batch, puts: readonly Put[], under: Underway): Promise<Receipt> {
     const ids = await this.#ids(line, puts, under);
     if (under.absent.size > 0) for (const { row } of puts) under.absent.delete(keyText(row));
     const absent = absentKeys(under);
-    const { epoch, lane, sequence } = batch;
-    const mark = this.#call(this.#marks.mark, this.#writer, String(lane), String(epoch), String(sequence));
-    const calls = under.isOpen ? [mark] : [BEGIN, this.#pinned.writing, mark];
-    const markedAt = calls.length - 1;
-    calls.push(...this.#rows.write(this.#namespace, puts, ids, under.nowMs));
+    const write = this.#write(this.#markOf(batch), this.#namespace, puts, ids, under.nowMs);
+    const calls = under.isOpen ? [write] : [BEGIN, this.#pinned.writing, write];
+    const writtenAt = calls.length - 1;
     if (absent.length > 0) calls.push(this.#rows.stillAbsent(this.#namespace, absent));
     calls.push(COMMIT);
     line.began();
@@ -274,7 +280,7 @@ export class PostgresStore implements SqlStore {
     const answers = await line.send(calls);
     line.ended();
     this.#checkCommitted(line, answers.at(-1));
-    return { committed: true, nowMs: under.nowMs ?? Number(answers[markedAt]?.rows[0]?.[1]), ids };
+    return { committed: true, nowMs: under.nowMs ?? Number(answers[writtenAt]?.rows[0]?.[2]), ids };
   }
 
   /** The number of each row: its own, the one that came with its absence, or a new one. */
@@ -316,11 +322,11 @@ export class PostgresStore implements SqlStore {
   }
 
   async share<T>(
-    { lane, epoch, sequence }: Pick<Batch, "lane" | "epoch" | "sequence">,
+    batch: Pick<Batch, "lane" | "epoch" | "sequence">,
     work: (sql: Sql, executor: Executor) => Promise<T>,
   ): Promise<T> {
     this.#check();
-    const mark = this.#call(this.#marks.mark, this.#writer, String(lane), String(epoch), String(sequence));
+    const mark = this.#call(this.#marks.mark, ...markValues(this.#markOf(batch)));
     const stage: { at: "begin" | "work" | "commit" } = { at: "begin" };
     try {
       const value = await this.#lines.use(async (line) => {

@@ -1,13 +1,13 @@
 /**
- * Rows: locking and reading records, and writing what a batch decided.
+ * Rows: locking and reading records.
  *
  * Nobody waits for a row: one that another has locked is passed over and reported as busy. Absent rows have nothing to lock, so
  * an advisory lock on the key stands for them; that they are absent still is checked when the batch is written, in a later
  * snapshot, because the reading statement may have looked before the lock was had.
  */
 
-import type { Entry, Key, Put, Row } from "../../kernel/contract.ts";
-import { int8Array, textArray } from "./arrays.ts";
+import type { Key, Row } from "../../kernel/contract.ts";
+import { textArray } from "./arrays.ts";
 import { assertion, MOVED } from "./statements.ts";
 import { type Call, statement, type TextRow } from "./train.ts";
 
@@ -59,8 +59,6 @@ export interface RowStatements {
   read(namespace: string, keys: readonly Key[]): Call;
   /** Fails unless all of them are absent in a snapshot of its own. */
   stillAbsent(namespace: string, keys: readonly Key[]): Call;
-  /** Writes rows, if they are still what the batch saw, and appends to their logs. One number for each put. */
-  write(namespace: string, puts: readonly Put[], ids: readonly number[], nowMs: number | null): Call[];
 }
 
 /**
@@ -99,116 +97,11 @@ export function rowStatements(s: string, schema: string, clock: string): RowStat
       select from ${record} r where ${at} limit 1
     ) r`);
 
-  /** What most commits change. */
-  const UPDATE_VALUE = statement(`
-    with done as (
-      update ${record} r set version = v.version, head = v.head, value = v.value
-      from unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[]) v(id, was, version, head, value)
-      where r.id = any (array[v.id]) and r.version = v.was returning 1)
-    select ${assertion("count(*) = $1::text::bigint", MOVED)} from done`);
-
-  const UPDATE = statement(`
-    with done as (
-      update ${record} r set version = v.version, head = v.head, value = v.value, fence = v.fence, wakes = v.wakes,
-        tries = v.tries, due = v.due, holder = v.holder, kind = v.kind, status = v.status
-      from unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[],
-        $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[])
-        v(id, was, version, head, value, fence, wakes, tries, due, holder, kind, status)
-      where r.id = any (array[v.id]) and r.version = v.was returning 1)
-    select ${assertion("count(*) = $1::text::bigint", MOVED)} from done`);
-
-  /** One that is there after all fails the statement. */
-  const INSERT = statement(`
-    insert into ${record}
-      (namespace, space, key, id, version, head, value, fence, wakes, tries, due, holder, kind, status)
-    select $1, v.* from unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
-      $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::text[]) v`);
-
-  const APPEND = statement(`
-    insert into ${s}.log (record, version, name, data, at)
-    select v.record, v.version, v.name, v.data, coalesce($1::text::bigint, (select ${clock}))
-    from unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[]) v(record, version, name, data)`);
-
   return {
     lock: (namespace, keys) => ({ statement: LOCK, values: [namespace, ...keyArrays(keys)] }),
     clock: { statement: CLOCK_AND_FLOOR, values: [] },
     reserve: (count) => ({ statement: RESERVE, values: [String(count)] }),
     read: (namespace, keys) => ({ statement: READ, values: [namespace, ...keyArrays(keys)] }),
     stillAbsent: (namespace, keys) => ({ statement: STILL_ABSENT, values: [namespace, ...keyArrays(keys)] }),
-    write(namespace, puts, ids, nowMs) {
-      const calls: Call[] = [];
-      const valued: Put[] = [];
-      const updated: Put[] = [];
-      const inserted: Put[] = [];
-      const newIds: number[] = [];
-      const entries: Entry[] = [];
-      const records: number[] = [];
-      puts.forEach((put, index) => {
-        const id = ids[index] ?? 0;
-        if (put.was === null) {
-          inserted.push(put);
-          newIds.push(id);
-        } else if (isValueOnly(put.was, put.row)) valued.push(put);
-        else updated.push(put);
-        for (const entry of put.entries) {
-          entries.push(entry);
-          records.push(id);
-        }
-      });
-      if (valued.length > 0) calls.push({ statement: UPDATE_VALUE, values: [...identity(valued), ...content(valued)] });
-      if (updated.length > 0)
-        calls.push({ statement: UPDATE, values: [...identity(updated), ...content(updated), ...rest(updated)] });
-      if (inserted.length > 0) {
-        const keys = keyArrays(inserted.map(({ row }) => row));
-        const values = [namespace, ...keys, int8Array(newIds), ...content(inserted), ...rest(inserted)];
-        calls.push({ statement: INSERT, values });
-      }
-      if (entries.length > 0)
-        calls.push({ statement: APPEND, values: [textOf(nowMs), ...entryArrays(records, entries)] });
-      return calls;
-    },
   };
-}
-
-const textOf = (number: number | null): string | null => (number === null ? null : String(number));
-
-const entryArrays = (records: readonly number[], entries: readonly Entry[]): Buffer[] => [
-  int8Array(records),
-  int8Array(entries.map(({ version }) => version)),
-  textArray(entries.map(({ name }) => name)),
-  textArray(entries.map(({ data }) => data)),
-];
-
-const identity = (puts: readonly Put[]): (string | Buffer)[] => [
-  String(puts.length),
-  int8Array(puts.map(({ was }) => was?.id ?? 0)),
-  int8Array(puts.map(({ was }) => was?.version ?? 0)),
-];
-
-const content = (puts: readonly Put[]): Buffer[] => [
-  int8Array(puts.map(({ row }) => row.version)),
-  int8Array(puts.map(({ row }) => row.head)),
-  textArray(puts.map(({ row }) => row.value)),
-];
-
-const rest = (puts: readonly Put[]): Buffer[] => [
-  int8Array(puts.map(({ row }) => row.fence)),
-  int8Array(puts.map(({ row }) => row.wakes)),
-  int8Array(puts.map(({ row }) => row.tries)),
-  int8Array(puts.map(({ row }) => row.dueMs)),
-  textArray(puts.map(({ row }) => row.holder)),
-  textArray(puts.map(({ row }) => row.kind)),
-  textArray(puts.map(({ row }) => row.status)),
-];
-
-function isValueOnly(was: Row, row: Row): boolean {
-  return (
-    was.fence === row.fence &&
-    was.wakes === row.wakes &&
-    was.tries === row.tries &&
-    was.holder === row.holder &&
-    was.kind === row.kind &&
-    was.status === row.status &&
-    was.dueMs === row.dueMs
-  );
 }
