@@ -27,6 +27,7 @@ export {
   ValueTooLargeError,
   VersionConflictError,
 } from "./kernel/errors.ts";
+export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql.ts";
 export { type OpenOptions, open, Pawl, type Transact, type TransactOptions, Tx, type TxInSql } from "./open.ts";
 export {
   type AnySlot,
@@ -39,5 +40,60 @@ export {
   TxSlot,
   type Versioned,
 } from "./slot/slot.ts";
-export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./sql.ts";
 export type { PgClient, PgPool } from "./stores/postgres/lines.ts";
+export type {
+  AtMostOnceOptions,
+  ChildOptions,
+  Context,
+  Received,
+  ReceivedOrNot,
+  RunSlot,
+  SlotScope,
+  StepFunction,
+  StepOptions,
+  WithInput,
+} from "./workflow/context.ts";
+export {
+  type AnyWorkflow,
+  type Body,
+  type Signal,
+  signal,
+  type Workflow,
+  type WorkflowOptions,
+  workflow,
+} from "./workflow/definition.ts";
+export {
+  HistoryContradictionError,
+  NonRetryableError,
+  ResultTimeoutError,
+  RunCanceledError,
+  RunConflictError,
+  RunEndedError,
+  RunExistsError,
+  RunFailedError,
+  RunNotFoundError,
+  RunParkedError,
+  RunStuckError,
+  RunTimedOutError,
+  SchemaError,
+  type SchemaIssue,
+  StepInFlightError,
+  StepTimeoutError,
+  UsedInBodyError,
+} from "./workflow/errors.ts";
+export type { RunEvent } from "./workflow/execution.ts";
+export { Operation } from "./workflow/operation.ts";
+export type { Reconciled, StepHandle } from "./workflow/plans.ts";
+export type { RetryOptions } from "./workflow/retry.ts";
+export {
+  type HistoryEntry,
+  Run,
+  type RunInfo,
+  type RunListOptions,
+  type RunPage,
+  type SignalOptions,
+  type StartOptions,
+} from "./workflow/runs.ts";
+export type { StandardSchema } from "./workflow/schema.ts";
+export type { RunStatus } from "./workflow/words.ts";
+export type { RunWorker, WorkOptions } from "./workflow/worker.ts";

@@ -9,6 +9,7 @@ import type { Decision, Tx as KernelTx } from "./kernel/decision.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
 import { Kernel } from "./kernel/kernel.ts";
 import type { Ports } from "./kernel/ports.ts";
+import { executorOf, SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql.ts";
 import { nodePorts, wallMs } from "./node/ports.ts";
 import { trapAmbient } from "./node/trap.ts";
 import {
@@ -20,13 +21,23 @@ import {
   type Sync,
   type TxSlot,
 } from "./slot/slot.ts";
-import { executorOf, SqlAfterTxError, type SqlExecutor, SqlOverError } from "./sql.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
 import type { Finding } from "./stores/postgres/fitness.ts";
 import type { PgPool } from "./stores/postgres/lines.ts";
 import { isPostgres, poolFor } from "./stores/postgres/pool.ts";
 import { openPostgres } from "./stores/postgres/postgres.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
+import type { WithInput } from "./workflow/context.ts";
+import type { AnyWorkflow, Signal, Workflow } from "./workflow/definition.ts";
+import {
+  Run,
+  type RunListOptions,
+  type RunPage,
+  Runs,
+  type SignalOptions,
+  type StartOptions,
+} from "./workflow/runs.ts";
+import type { RunWorker, WorkOptions } from "./workflow/worker.ts";
 
 export interface OpenOptions {
   /**
@@ -199,6 +210,9 @@ export interface Transact {
 export class Pawl {
   /** @internal */
   readonly kernel: Kernel;
+  readonly #runs: Runs;
+  /** All runs at once. */
+  readonly runs: { list(options?: RunListOptions): Promise<RunPage> };
   /** All slots at once. */
   readonly slots: { list(options?: SlotListOptions): Promise<SlotPage> };
 
@@ -218,6 +232,30 @@ export class Pawl {
       { sql: <T>(work: (sql: Sql, tx: TxInSql) => Promise<T>) => this.#sql(work) },
     );
     this.slots = { list: (options) => listSlots(kernel, options) };
+    this.#runs = new Runs(kernel);
+    this.runs = { list: (options) => this.#runs.list(options) };
+  }
+
+  /** Puts this process to work on these workflows, until `stop` or `close`. */
+  work(workflows: readonly AnyWorkflow[], options?: WorkOptions): RunWorker {
+    return this.#runs.work(workflows, options);
+  }
+
+  /** Starts a run. The same id again is the same run. A workflow whose code is not here can be started by its name. */
+  start<Input, Output>(
+    workflow: Workflow<Input, Output>,
+    ...rest: WithInput<Input, StartOptions>
+  ): Promise<Run<Output>>;
+  start(workflow: string, input?: unknown, options?: StartOptions): Promise<Run>;
+  async start(workflow: string | { readonly name: string }, input?: unknown, options?: StartOptions): Promise<Run> {
+    return new Run(this.#runs, await this.#runs.start(workflow, input, options));
+  }
+
+  /** A handle on a run, whoever started it. */
+  run<Output>(workflow: Workflow<never, Output>, id: string): Run<Output>;
+  run(workflow: string, id: string): Run;
+  run(_workflow: string | { readonly name: string }, id: string): Run {
+    return new Run(this.#runs, checkId(id, "the run's id"));
   }
 
   /** A handle on one shared value. With `initial`, that is what it holds until something is stored. */
@@ -239,7 +277,7 @@ export class Pawl {
 
   #decision<T>(decide: (tx: Tx) => Sync<T>, options: TransactOptions | undefined): [Decision<T>, Address[]] {
     const keys = Array.from(options?.touches ?? [], (slot) => slotOf(this.kernel, slot).touches);
-    return [(tx) => decide(new Tx(tx, this.kernel)) as T, keys];
+    return [(tx) => decide(new Tx(tx, this.kernel, this.#runs)) as T, keys];
   }
 
   async #transact<T>(decide: (tx: Tx) => Sync<T>, options?: TransactOptions): Promise<T> {
@@ -290,8 +328,9 @@ export class Pawl {
   }
 
   /** Lets what is under way finish, and gives everything back. */
-  close(): Promise<void> {
-    return this.kernel.close();
+  async close(): Promise<void> {
+    await this.#runs.close();
+    await this.kernel.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -311,11 +350,26 @@ function slotOf(kernel: Kernel, slot: AnySlot): Slot<unknown, unknown> {
 export class Tx {
   readonly #tx: KernelTx;
   readonly #kernel: Kernel;
+  readonly #runs: Runs;
 
   /** @internal */
-  constructor(tx: KernelTx, kernel: Kernel) {
+  constructor(tx: KernelTx, kernel: Kernel, runs: Runs) {
     this.#tx = tx;
     this.#kernel = kernel;
+    this.#runs = runs;
+  }
+
+  /** Starts a run, if this commit happens; answers its id. */
+  start<Input>(workflow: Workflow<Input, unknown>, ...rest: WithInput<Input, StartOptions>): string;
+  start(workflow: string, input?: unknown, options?: StartOptions): string;
+  start(workflow: string | { readonly name: string }, input?: unknown, options?: StartOptions): string {
+    return this.#runs.startIn(this.#tx, workflow, input, options);
+  }
+
+  /** Sends a signal to a run, if this commit happens; answers whether it is new. */
+  signal<Payload>(run: string, signal: Signal<Payload>, ...rest: WithInput<Payload, SignalOptions>): boolean;
+  signal(run: string, signal: Signal<unknown>, payload?: unknown, options?: SignalOptions): boolean {
+    return this.#runs.signalIn(this.#tx, run, signal, payload, options);
   }
 
   /** The store's clock, in milliseconds since 1970; the same throughout the commit. */

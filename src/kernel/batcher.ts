@@ -103,6 +103,11 @@ export class Batcher {
     this.#known.hold(at.text, row);
   }
 
+  /** The record is about to be made by a commit of this process, which will hold it. */
+  expect(at: Address): void {
+    this.#known.expect(at.text);
+  }
+
   known(at: Address): Row | undefined {
     return this.#known.held(at.text);
   }

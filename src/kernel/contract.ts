@@ -119,8 +119,14 @@ export interface DuePage {
 export interface ListQuery {
   readonly space: string;
   readonly prefix: string;
-  /** Only keys after this one. */
+  /** By key, in the order of their UTF-8 bytes, unless said otherwise; or by the rows' numbers, which is about the order they were made in. */
+  readonly order?: "key" | "newest" | "oldest" | undefined;
+  /** Only what comes after this in the order: a key, or for newest and oldest the number of a row as text. */
   readonly after: string | null;
+  /** Only rows of one of these kinds; none of them gives nothing. */
+  readonly kinds?: readonly string[] | undefined;
+  /** Only rows with one of these statuses; none of them gives nothing. */
+  readonly statuses?: readonly string[] | undefined;
   readonly limit: number;
 }
 
@@ -136,7 +142,7 @@ export interface Store {
   commit(batch: Batch): Promise<Receipt>;
   /** Committed rows, without locks; deleted ones too. Each commit is seen whole or not at all. */
   read(keys: readonly Key[]): Promise<readonly (Row | null)[]>;
-  /** Rows that are not deleted, in the order of their keys' UTF-8 bytes. */
+  /** Rows that are not deleted, a page of them, in the order asked for. */
   list(query: ListQuery): Promise<readonly Row[]>;
   /** A record's log after the given version, in order. */
   entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]>;

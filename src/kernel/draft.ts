@@ -140,7 +140,11 @@ export class Draft {
 
   /** Adds to the record's log; answers the entry's version. */
   append(name: string, data: unknown): number {
-    const text = this.#pen.encode(this.at, data);
+    return this.appendText(name, this.#pen.encode(this.at, data));
+  }
+
+  /** The same for what was encoded already, for this record. */
+  appendText(name: string, text: string): number {
     const row = this.#open(undefined);
     row.head += 1;
     this.entries ??= [];

@@ -48,6 +48,7 @@ export class Kernel {
   readonly #ports: Ports;
   readonly #batcher: Batcher;
   readonly #joint: Joint;
+  readonly namespace: string;
   readonly #encoding: Encoding;
   readonly #guard = new Guard();
   readonly #patienceMs: number;
@@ -62,6 +63,7 @@ export class Kernel {
     this.#ports = ports;
     this.#patienceMs = options.patienceMs ?? PATIENCE_MS;
     const { namespace, codec = jsonCodec, maxValueBytes = MAX_VALUE_BYTES } = options;
+    this.namespace = namespace;
     this.#encoding = new Encoding(namespace, codec, maxValueBytes);
     this.#batcher = new Batcher(store, ports, {
       encoding: this.#encoding,
@@ -111,6 +113,11 @@ export class Kernel {
     this.#batcher.know(at, row);
   }
 
+  /** The same for a record that is about to be made by a commit of this process, which will hold it: then the row is known. */
+  expect(at: Address): void {
+    this.#batcher.expect(at);
+  }
+
   held(at: Address): Row | undefined {
     return this.#batcher.known(at);
   }
@@ -144,6 +151,11 @@ export class Kernel {
     const value = this.#encoding.decode(key, text);
     deepFreeze(value);
     return value;
+  }
+
+  /** The same as a value of one's own, which may be changed. */
+  decodeFresh(key: Key, text: string): unknown {
+    return this.#encoding.decode(key, text);
   }
 
   /** Rings after every commit that this process makes, and soon, not surely, after those of others. */

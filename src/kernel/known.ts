@@ -24,7 +24,8 @@ interface Recent {
 }
 
 export class Known {
-  readonly #held = new Map<string, Row>();
+  /** Undefined for one that is about to be made and held. */
+  readonly #held = new Map<string, Row | undefined>();
   /** The oldest first; null where rows are not worth remembering, because the store reads them as quickly. */
   readonly #recent: Map<string, Recent> | null;
 
@@ -39,6 +40,11 @@ export class Known {
   hold(text: string, row: Row): void {
     this.#held.set(text, row);
     this.#recent?.delete(text);
+  }
+
+  /** Once a commit of this process makes the record, its row is known. */
+  expect(text: string): void {
+    this.#held.set(text, undefined);
   }
 
   held(text: string): Row | undefined {

@@ -9,7 +9,7 @@ import pg from "pg";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { open, type Pawl, type SqlExecutor } from "../../src/index.ts";
 import { address } from "../../src/kernel/contract.ts";
-import { executorOf } from "../../src/sql.ts";
+import { executorOf } from "../../src/kernel/sql.ts";
 import {
   type Ground,
   grounds,

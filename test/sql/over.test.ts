@@ -5,7 +5,7 @@
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { open, type Pawl, type Sql, type SqlExecutor, type TxInSql } from "../../src/index.ts";
-import { executorOf } from "../../src/sql.ts";
+import { executorOf } from "../../src/kernel/sql.ts";
 import { type Ground, grounds, postgresGround, refusal, sleep, sqliteGround } from "./grounds.ts";
 
 let count = 0;

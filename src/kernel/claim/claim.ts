@@ -19,6 +19,8 @@ export interface ClaimOptions {
   readonly by: string;
   readonly leaseMs: number;
   readonly limit: number;
+  /** What a claimed record's status becomes. */
+  readonly status?: string | undefined;
   /** Told of each as soon as it is had, while others may still be waited for. */
   readonly granted?: (held: Held) => void;
 }
@@ -41,7 +43,7 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   const page = await kernel.due({ kinds, limit });
   const claims = page.keys.map(async ({ space, key }) => {
     const at = address(space, key);
-    const row = await kernel.transact((tx) => claim(tx, at, { by, leaseMs }), [at]);
+    const row = await kernel.transact((tx) => claim(tx, at, { by, leaseMs, status: options.status }), [at]);
     if (row === undefined) return undefined;
     const held = new Held(kernel, row);
     options.granted?.(held);
@@ -58,12 +60,18 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   return { held, nextInMs, isFull: page.keys.length === limit };
 }
 
+export interface Claimant {
+  readonly by: string;
+  readonly leaseMs: number;
+  readonly status?: string | undefined;
+}
+
 /** The same in a decision: the row as claimed, or undefined if it is not to be had. */
-export function claim(tx: Tx, at: Address, by: { readonly by: string; readonly leaseMs: number }): Row | undefined {
+export function claim(tx: Tx, at: Address, by: Claimant): Row | undefined {
   const record = tx.record(at);
   const answer = decideClaim(record, { ...by, nowMs: tx.nowMs, fenceFloor: tx.fenceFloor });
   if (!answer.granted) return undefined;
-  record.write(answer.changes);
+  record.write(by.status === undefined ? answer.changes : { ...answer.changes, status: by.status });
   return record.row ?? undefined;
 }
 

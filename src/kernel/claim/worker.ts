@@ -21,6 +21,8 @@ export interface WorkerOptions {
   readonly by: string;
   readonly leaseMs?: number;
   readonly concurrency?: number;
+  /** What a claimed record's status becomes. */
+  readonly status?: string | undefined;
   /** The slow poll for wake-ups that were lost. */
   readonly pollMs?: number;
   /** Must end with `held.rest`, or by removing the record; what it leaves held comes due when the lease ends. */
@@ -47,7 +49,7 @@ export function startWorker(kernel: Kernel, options: WorkerOptions): Worker {
 
 export class Worker {
   readonly #kernel: Kernel;
-  readonly #options: Required<Omit<WorkerOptions, "failed">> & Pick<WorkerOptions, "failed">;
+  readonly #options: Required<Omit<WorkerOptions, "failed" | "status">> & Pick<WorkerOptions, "failed" | "status">;
   readonly #working = new Map<Held, Hold>();
   readonly #stopping = new AbortController();
   /** Aborted when the last of the work is done after `stop`. */
@@ -75,6 +77,16 @@ export class Worker {
     await this.#ended;
   }
 
+  /** How many records are being worked on. */
+  get workingCount(): number {
+    return this.#working.size;
+  }
+
+  /** Works on a record that was claimed otherwise, by a commit that made it; its lease began no earlier than counted here. */
+  adopt(held: Held, safeUntilMs: number): void {
+    void this.#work(held, safeUntilMs);
+  }
+
   get #stopped(): boolean {
     return this.#stopping.signal.aborted;
   }
@@ -84,7 +96,7 @@ export class Worker {
   }
 
   async #claimLoop(): Promise<void> {
-    const { kinds, by, leaseMs, concurrency, pollMs } = this.#options;
+    const { kinds, by, leaseMs, concurrency, pollMs, status } = this.#options;
     const { clock, chance } = this.#kernel.ports;
     const unlisten = this.#listen((puts) => {
       const isOurs = puts?.some(({ row }) => row.holder === null && row.kind !== null && kinds.includes(row.kind));
@@ -99,7 +111,14 @@ export class Worker {
         try {
           const startedMs = clock.nowMs();
           const granted = (held: Held) => void this.#work(held, startedMs + leaseMs);
-          const { held, nextInMs, isFull } = await claimDue(this.#kernel, { kinds, by, leaseMs, limit: free, granted });
+          const { held, nextInMs, isFull } = await claimDue(this.#kernel, {
+            kinds,
+            by,
+            leaseMs,
+            limit: free,
+            status,
+            granted,
+          });
           if (held.length > 0) continue;
           // Others were faster with all of them, and there may be more: look again, a little out of step.
           if (isFull) waitMs = 1 + 10 * chance.random();

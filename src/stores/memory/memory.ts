@@ -29,6 +29,18 @@ interface Namespace {
   readonly logs: Map<number, StoredEntry[]>;
 }
 
+/** What a list goes by: a row has it, and so has the place that a list goes on after. */
+type Place = Pick<Row, "id" | "key">;
+
+const ORDERS: Readonly<Record<NonNullable<ListQuery["order"]>, (a: Place, b: Place) => number>> = {
+  key: (a, b) => compareUtf8(a.key, b.key),
+  newest: (a, b) => b.id - a.id,
+  oldest: (a, b) => a.id - b.id,
+};
+
+const isOneOf = (text: string | null, texts: readonly string[] | undefined): boolean =>
+  texts === undefined || (text !== null && texts.includes(text));
+
 export class MemoryDatabase {
   readonly nowMs: () => number;
   readonly #namespaces = new Map<string, Namespace>();
@@ -130,12 +142,15 @@ export class MemoryStore implements Store {
     return keys.map((key) => this.#rows.get(keyText(key)) ?? null);
   }
 
-  async list({ space, prefix, after, limit }: ListQuery): Promise<readonly Row[]> {
+  async list({ space, prefix, order, after, kinds, statuses, limit }: ListQuery): Promise<readonly Row[]> {
     this.#check();
+    const compare = ORDERS[order ?? "key"];
+    const last: Place | null = after === null ? null : { key: after, id: Number(after) };
     return [...this.#rows.values()]
       .filter((row) => row.space === space && row.value !== null && row.key.startsWith(prefix))
-      .filter((row) => after === null || compareUtf8(row.key, after) > 0)
-      .sort((a, b) => compareUtf8(a.key, b.key))
+      .filter((row) => isOneOf(row.kind, kinds) && isOneOf(row.status, statuses))
+      .filter((row) => last === null || compare(row, last) > 0)
+      .sort(compare)
       .slice(0, limit);
   }
 

@@ -10,6 +10,7 @@ import { type Answer, type Call, statement } from "./train.ts";
 
 /** Above any key: keys have at most 256 bytes, and this has 260 of the highest. */
 const ABOVE_ALL_KEYS = "\u{10ffff}".repeat(65);
+const ABOVE_ALL_NUMBERS = String(Number.MAX_SAFE_INTEGER);
 
 export interface LookStatements {
   list(namespace: string, query: ListQuery): Call;
@@ -23,6 +24,31 @@ export function lookStatements(s: string, clock: string): LookStatements {
     select r.key, ${SELECTED} from ${s}.record r
     where namespace = $1 and space = $2 and key >= $3 and key < $4 and key <> $5 and value is not null
     order by namespace, space, key limit $6::text::bigint`);
+
+  const CHOSEN = "($7::text[] is null or r.kind = any ($7)) and ($8::text[] is null or r.status = any ($8))";
+
+  /** The same range; what is not chosen is read and passed over. */
+  const CHOSEN_BY_KEY = statement(`
+    select r.key, ${SELECTED} from ${s}.record r
+    where namespace = $1 and space = $2 and key >= $3 and key < $4 and key <> $5 and value is not null and ${CHOSEN}
+    order by namespace, space, key limit $6::text::bigint`);
+
+  /**
+   * A walk along the primary key that ends with the page. The index of names must not serve, because all of the space would be read
+   * and sorted: names with something appended, though it is nothing, are not what that index is made of. And no other processes
+   * must help, because starting them takes longer than most pages: they cannot where the walk begins at a row of a join.
+   */
+  const byNumber = (isAfter: "<" | ">", direction: "asc" | "desc") =>
+    statement(`
+    select r.* from unnest(array[$5::text::bigint]) last(id) cross join lateral (
+      select r.key, ${SELECTED} from ${s}.record r
+      where r.id ${isAfter} last.id and r.namespace || '' = $1 and r.space || '' = $2
+        and r.key || '' >= $3 and r.key || '' < $4 and r.value is not null and ${CHOSEN}
+      order by r.id ${direction} limit $6::text::bigint) r
+    order by r.id ${direction}`);
+
+  const NEWEST = byNumber("<", "desc");
+  const OLDEST = byNumber(">", "asc");
 
   const ENTRIES = statement(`
     select l.version, l.name, l.data, l.at, l.position from ${s}.log l
@@ -49,10 +75,18 @@ export function lookStatements(s: string, clock: string): LookStatements {
       order by r.namespace, r.kind, r.due limit 1) d`);
 
   return {
-    list(namespace, { space, prefix, after, limit }) {
-      const start = after !== null && compareUtf8(after, prefix) > 0 ? after : prefix;
+    list(namespace, { space, prefix, order = "key", after, kinds, statuses, limit }) {
       const end = prefixEnd(prefix) ?? ABOVE_ALL_KEYS;
-      return { statement: LIST, values: [namespace, space, start, end, after ?? "", String(limit)] };
+      const chosen = [kinds, statuses].map((texts) => (texts === undefined ? null : textArray(texts)));
+      if (order !== "key") {
+        const last = after ?? (order === "newest" ? ABOVE_ALL_NUMBERS : "0");
+        const values = [namespace, space, prefix, end, last, String(limit), ...chosen];
+        return { statement: order === "newest" ? NEWEST : OLDEST, values };
+      }
+      const start = after !== null && compareUtf8(after, prefix) > 0 ? after : prefix;
+      const range = [namespace, space, start, end, after ?? "", String(limit)];
+      if (kinds === undefined && statuses === undefined) return { statement: LIST, values: range };
+      return { statement: CHOSEN_BY_KEY, values: [...range, ...chosen] };
     },
     entries: (namespace, { space, key }, after, limit) => ({
       statement: ENTRIES,

@@ -15,15 +15,44 @@ const LIST = `
   where namespace = ? and space = ? and key >= ? and key < ? and key <> ? and value is not null
   order by key limit ?`;
 
-/** A range of the index of names, so that a short prefix of a large space costs what it gives. */
-export function listRows(on: Prepared, namespace: string, { space, prefix, after, limit }: ListQuery): readonly Row[] {
-  const start = after !== null && compareUtf8(after, prefix) > 0 ? after : prefix;
+/** Lists of texts come as JSON, so that one statement does for any number of them. */
+const CHOSEN = `
+  (?7 is null or kind in (select value from json_each(?7))) and (?8 is null or status in (select value from json_each(?8)))`;
+
+const CHOSEN_BY_KEY = `
+  select ${COLUMNS} from pawl_record
+  where namespace = ?1 and space = ?2 and key >= ?3 and key < ?4 and key <> ?5 and value is not null and ${CHOSEN}
+  order by key limit ?6`;
+
+/** Without an index, rows are walked in the order of their numbers, and the walk ends with the page instead of sorting the space. */
+const byNumber = (isAfter: "<" | ">", direction: "asc" | "desc"): string => `
+  select ${COLUMNS} from pawl_record not indexed
+  where id ${isAfter} ?5 and namespace = ?1 and space = ?2 and key >= ?3 and key < ?4 and value is not null and ${CHOSEN}
+  order by id ${direction} limit ?6`;
+
+const NEWEST = byNumber("<", "desc");
+const OLDEST = byNumber(">", "asc");
+
+/** By key, it is a range of the index of names, so that a short prefix of a large space costs what it gives. */
+export function listRows(on: Prepared, namespace: string, query: ListQuery): readonly Row[] {
+  const { space, prefix, order = "key", after, kinds, statuses, limit } = query;
   const end = prefixEnd(prefix) ?? ABOVE_ALL_KEYS;
-  return on
-    .sql(LIST)
-    .all(namespace, space, start, end, after ?? "", limit)
-    .map(toRow);
+  const chosen = [jsonOf(kinds), jsonOf(statuses)];
+  if (order !== "key") {
+    const last = after === null ? (order === "newest" ? Number.MAX_SAFE_INTEGER : 0) : Number(after);
+    return on
+      .sql(order === "newest" ? NEWEST : OLDEST)
+      .all(namespace, space, prefix, end, last, limit, ...chosen)
+      .map(toRow);
+  }
+  const start = after !== null && compareUtf8(after, prefix) > 0 ? after : prefix;
+  const range = [namespace, space, start, end, after ?? "", limit];
+  const isPlain = kinds === undefined && statuses === undefined;
+  return (isPlain ? on.sql(LIST).all(...range) : on.sql(CHOSEN_BY_KEY).all(...range, ...chosen)).map(toRow);
 }
+
+const jsonOf = (texts: readonly string[] | undefined): string | null =>
+  texts === undefined ? null : JSON.stringify(texts);
 
 const ENTRIES = `
   select version, name, data, at, position from pawl_log

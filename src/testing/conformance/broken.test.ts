@@ -284,17 +284,80 @@ const finding =
     },
   });
 
-/** Lists in a way of its own: chosen among all rows of the space, and sorted. */
+type Order = NonNullable<ListQuery["order"]>;
+type Place = Pick<Row, "id" | "key">;
+
+const COMPARE: Readonly<Record<Order, (a: Place, b: Place) => number>> = {
+  key: (a, b) => compareUtf8(a.key, b.key),
+  newest: (a, b) => b.id - a.id,
+  oldest: (a, b) => a.id - b.id,
+};
+
+const isOneOf = (text: string | null, texts: readonly string[] | undefined): boolean =>
+  texts === undefined || (text !== null && texts.includes(text));
+
+const isChosen = ({ kind, status }: Row, { kinds, statuses }: ListQuery): boolean =>
+  isOneOf(kind, kinds) && isOneOf(status, statuses);
+
+/** Lists in a way of its own. */
+interface Listing {
+  readonly compare?: Partial<typeof COMPARE>;
+  /** The rows after this place, of rows in order. */
+  readonly goOn?: (rows: readonly Row[], last: Place, order: Order) => readonly Row[];
+  readonly isIn?: (key: string, prefix: string) => boolean;
+  readonly isChosen?: (row: Row, query: ListQuery) => boolean;
+  readonly cut?: (rows: readonly Row[], query: ListQuery) => readonly Row[];
+}
+
+function pageOf(rows: readonly Row[], query: ListQuery, way: Listing = {}): readonly Row[] {
+  const { prefix, after, order = "key", limit } = query;
+  const compare = way.compare?.[order] ?? COMPARE[order];
+  const goOn = way.goOn ?? ((all, last) => all.filter((row) => compare(row, last) > 0));
+  const isIn = way.isIn ?? ((key) => key.startsWith(prefix));
+  const sorted = rows.toSorted(compare);
+  const chosen = (after === null ? sorted : goOn(sorted, { key: after, id: Number(after) }, order))
+    .filter(({ key }) => isIn(key, prefix))
+    .filter((row) => (way.isChosen ?? isChosen)(row, query));
+  return (way.cut?.(chosen, query) ?? chosen).slice(0, limit);
+}
+
+const allOf = (store: Store, space: string) => store.list({ space, prefix: "", after: null, limit: 1e6 });
+
 const listing =
-  (choose: (rows: readonly Row[], query: ListQuery) => readonly Row[]) =>
+  (way: Listing) =>
   (store: Store): Partial<Store> => ({
-    list: async (query) => choose(await store.list({ ...query, prefix: "", after: null, limit: 1e6 }), query),
+    list: async (query) => pageOf(await allOf(store, query.space), query, way),
   });
 
-const prefixed = (isIn: (key: string, prefix: string) => boolean) =>
-  listing((rows, { prefix, after, limit }) =>
-    rows.filter(({ key }) => isIn(key, prefix) && (after === null || compareUtf8(key, after) > 0)).slice(0, limit),
-  );
+/** Chooses by kinds and statuses in a way of its own. */
+const choosing = (isIt: (text: string | null, texts: readonly string[]) => boolean) =>
+  listing({
+    isChosen: ({ kind, status }, { kinds, statuses }) =>
+      (kinds === undefined || isIt(kind, kinds)) && (statuses === undefined || isIt(status, statuses)),
+  });
+
+/** Lists deleted rows among the others, where it is asked like this. */
+const listingDeleted =
+  (isAsked: (query: ListQuery) => boolean) =>
+  (store: Store, world: World): Partial<Store> => ({
+    commit: (batch) =>
+      store.commit(
+        rewrite(batch, (puts) => {
+          for (const { row } of puts) world.names.set(keyText(row), { space: row.space, key: row.key });
+          return puts;
+        }),
+      ),
+    async list(query) {
+      if (!isAsked(query)) return store.list(query);
+      const rows = await store.read([...world.names.values()].filter(({ space }) => space === query.space));
+      return pageOf(
+        rows.filter((row) => row !== null),
+        query,
+      );
+    },
+  });
+
+const isByNumber = ({ order = "key" }: ListQuery): boolean => order !== "key";
 
 const readingLog =
   (change: (log: readonly StoredEntry[], after: number, limit: number) => readonly StoredEntry[]) =>
@@ -765,14 +828,14 @@ const BROKEN: readonly Broken[] = [
   {
     bug: "writes a changed kind only with a changed time",
     by: writingRows((row, was) => (was && was.dueMs === row.dueMs ? { ...row, kind: was.kind } : row)),
-    breaks: ["a change of", "what was committed before", "a record without a", "a changed time"],
+    breaks: ["a change of", "what was committed before", "a record without a", "a changed time", "chosen rows are"],
   },
   {
     bug: "keeps what becomes null",
     by: writingRows((row, was) =>
       was ? { ...row, holder: row.holder ?? was.holder, status: row.status ?? was.status } : row,
     ),
-    breaks: ["a change of", "a deleted row is read"],
+    breaks: ["a change of", "a deleted row is read", "chosen rows are"],
   },
   {
     bug: "keeps numbers in 32 bits",
@@ -1093,7 +1156,7 @@ const BROKEN: readonly Broken[] = [
     bug: "takes all namespaces for one",
     by: () => ({}),
     namespaceOf: () => "one",
-    breaks: ["namespaces do not", "a sweep stays"],
+    breaks: ["namespaces do not", "a sweep stays", "in every order, a list"],
   },
   {
     bug: "folds the case of namespaces",
@@ -1105,100 +1168,92 @@ const BROKEN: readonly Broken[] = [
   // Lists.
   {
     bug: "sorts a list as JavaScript does",
-    by: (store) => ({
-      async list({ after, limit, ...query }) {
-        const rows = await store.list({ ...query, after: null, limit: 1e6 });
-        return rows
-          .filter(({ key }) => after === null || key > after)
-          .sort((a, b) => (a.key < b.key ? -1 : 1))
-          .slice(0, limit);
-      },
-    }),
+    by: listing({ compare: { key: (a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0) } }),
     breaks: ["a list is"],
   },
   {
     bug: "takes a prefix for a pattern",
-    by: prefixed((key, prefix) =>
-      new RegExp(
-        `^${prefix
-          .replace(/[\\[\]*']/g, "\\$&")
-          .replaceAll("%", ".*")
-          .replaceAll("_", ".")}`,
-        "su",
-      ).test(key),
-    ),
+    by: listing({
+      isIn: (key, prefix) =>
+        new RegExp(
+          `^${prefix
+            .replace(/[\\[\]*']/g, "\\$&")
+            .replaceAll("%", ".*")
+            .replaceAll("_", ".")}`,
+          "su",
+        ).test(key),
+    }),
     breaks: ["a prefix is"],
   },
   {
     bug: "finds a prefix in any case",
-    by: prefixed((key, prefix) => key.toLowerCase().startsWith(prefix.toLowerCase())),
+    by: listing({ isIn: (key, prefix) => key.toLowerCase().startsWith(prefix.toLowerCase()) }),
     breaks: ["a prefix is"],
   },
   {
     bug: "finds a prefix in any normal form",
-    by: prefixed((key, prefix) => key.normalize("NFD").startsWith(prefix.normalize("NFD"))),
+    by: listing({ isIn: (key, prefix) => key.normalize("NFD").startsWith(prefix.normalize("NFD")) }),
     breaks: ["a prefix is"],
   },
   {
     bug: "ends a prefix at the last character there is",
-    by: prefixed((key, prefix) => compareUtf8(key, prefix) >= 0 && compareUtf8(key, `${prefix}\u{10ffff}`) <= 0),
+    by: listing({
+      isIn: (key, prefix) => compareUtf8(key, prefix) >= 0 && compareUtf8(key, `${prefix}\u{10ffff}`) <= 0,
+    }),
     breaks: ["a prefix is"],
   },
   {
     bug: "ends a prefix at its last unit and one",
-    by: prefixed((key, prefix) => {
-      const end = prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1);
-      return prefix === "" || (key >= prefix && key < end);
+    by: listing({
+      isIn: (key, prefix) => {
+        const end = prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1);
+        return prefix === "" || (key >= prefix && key < end);
+      },
     }),
     breaks: ["a prefix is"],
   },
   {
     bug: "lists from the key named on",
-    by: listing((rows, { prefix, after, limit }) =>
-      rows
-        .filter(({ key }) => key.startsWith(prefix) && (after === null || compareUtf8(key, after) >= 0))
-        .slice(0, limit),
-    ),
-    breaks: ["a list is", "a list goes", "a list has at", "deleted rows are"],
+    by: listing({
+      goOn: (rows, last, order) =>
+        rows.filter((row) => COMPARE[order](row, last) > 0 || (order === "key" && row.key === last.key)),
+    }),
+    breaks: [
+      "a list is",
+      "a list goes",
+      "a list has at",
+      "deleted rows are",
+      "in every order, the pages",
+      "in no order",
+    ],
   },
   {
     bug: "goes on after a key only if it is there",
-    by: listing((rows, { prefix, after, limit }) => {
-      const from = after === null ? 0 : rows.findIndex(({ key }) => key === after) + 1;
-      return rows
-        .slice(from)
-        .filter(({ key }) => key.startsWith(prefix))
-        .slice(0, limit);
+    by: listing({
+      goOn: (rows, last, order) =>
+        order === "key"
+          ? rows.slice(rows.findIndex(({ key }) => key === last.key) + 1)
+          : rows.filter((row) => COMPARE[order](row, last) > 0),
     }),
     breaks: ["a list goes"],
   },
   {
     bug: "gives one row more than asked for",
     by: (store) => ({ list: (query) => store.list({ ...query, limit: query.limit + 1 }) }),
-    breaks: ["a list is", "a list has at", "deleted rows are"],
+    breaks: [
+      "a list is",
+      "a list has at",
+      "deleted rows are",
+      "by number, a list begins",
+      "by number, a list goes",
+      "in every order, the pages",
+      "in no order",
+    ],
   },
   {
     bug: "lists deleted rows",
-    by: (store, world) => ({
-      commit: (batch) =>
-        store.commit(
-          rewrite(batch, (puts) => {
-            for (const { row } of puts) world.notes.set(keyText(row), 1);
-            return puts;
-          }),
-        ),
-      async list(query) {
-        const keys = [...world.notes.keys()].map((text) => text.split("\n"));
-        const rows = await store.read(keys.map(([space = "", key = ""]) => ({ space, key })));
-        return rows
-          .filter((row) => row !== null)
-          .filter(({ space, key }) => space === query.space && key.startsWith(query.prefix))
-          .filter(({ key }) => query.after === null || compareUtf8(key, query.after) > 0)
-          .sort((a, b) => compareUtf8(a.key, b.key))
-          .slice(0, query.limit);
-      },
-    }),
-    breaks: ["deleted rows are"],
+    by: listingDeleted((query) => !isByNumber(query)),
+    breaks: ["deleted rows are", "in no order"],
   },
   {
     bug: "lists the rows of spaces that begin alike",
@@ -1208,15 +1263,191 @@ const BROKEN: readonly Broken[] = [
         for (const space of world.spaces)
           if (space !== query.space && space.startsWith(query.space))
             rows.push(...(await store.list({ ...query, space })));
-        return rows.sort((a, b) => compareUtf8(a.key, b.key)).slice(0, query.limit);
+        return rows.sort(COMPARE[query.order ?? "key"]).slice(0, query.limit);
       },
     }),
-    breaks: ["names that look", "a list has the"],
+    breaks: ["names that look", "a list has the", "in every order, a list"],
   },
   {
     bug: "lists rows without their holders",
     by: (store) => ({ list: async (query) => (await store.list(query)).map((row) => ({ ...row, holder: null })) }),
     breaks: ["names of 256", "a list has the"],
+  },
+  {
+    bug: "lists by key, whatever the order",
+    by: (store) => ({ list: (query) => store.list({ ...query, order: "key" }) }),
+    breaks: [
+      "by number, a list begins",
+      "by number, a list goes",
+      "kinds and statuses",
+      "in every order, the pages",
+      "in no order",
+      "in every order, a list",
+    ],
+  },
+  {
+    bug: "takes the newest for the oldest",
+    by: listing({ compare: { newest: COMPARE.oldest, oldest: COMPARE.newest } }),
+    breaks: [
+      "by number, a list begins",
+      "by number, a list goes",
+      "kinds and statuses",
+      "in every order, the pages",
+      "in no order",
+      "in every order, a list",
+    ],
+  },
+  {
+    bug: "turns round the page of the oldest",
+    by: listing({
+      cut: (rows, { order, limit }) => (order === "newest" ? rows.slice(-limit) : rows),
+    }),
+    breaks: ["by number, a list begins", "by number, a list goes", "in every order, the pages", "in no order"],
+  },
+  {
+    bug: "goes on after the text of a number",
+    by: listing({
+      goOn: (rows, last, order) =>
+        rows.filter((row) =>
+          order === "key"
+            ? COMPARE.key(row, last) > 0
+            : order === "oldest"
+              ? String(row.id) > last.key
+              : String(row.id) < last.key,
+        ),
+    }),
+    breaks: ["by number, a list goes", "in every order, the pages", "in no order"],
+  },
+  {
+    bug: "lists from the number named on",
+    by: listing({
+      goOn: (rows, last, order) =>
+        rows.filter((row) => COMPARE[order](row, last) > 0 || (order !== "key" && row.id === last.id)),
+    }),
+    breaks: ["by number, a list goes", "in every order, the pages", "in no order"],
+  },
+  {
+    bug: "goes on after a number only if it is there",
+    by: listing({
+      goOn: (rows, last, order) =>
+        order === "key"
+          ? rows.filter((row) => COMPARE.key(row, last) > 0)
+          : rows.slice(rows.findIndex(({ id }) => id === last.id) + 1),
+    }),
+    breaks: ["by number, a list goes"],
+  },
+  {
+    bug: "takes no kinds for all kinds",
+    by: choosing((text, texts) => texts.length === 0 || isOneOf(text, texts)),
+    breaks: ["kinds and statuses"],
+  },
+  {
+    bug: "folds the case of kinds and statuses in a list",
+    by: choosing((text, texts) => texts.some((one) => one.toLowerCase() === text?.toLowerCase())),
+    breaks: ["kinds and statuses"],
+  },
+  {
+    bug: "trims kinds and statuses",
+    by: choosing((text, texts) => texts.some((one) => one.trim() === text?.trim())),
+    breaks: ["kinds and statuses"],
+  },
+  {
+    bug: "sends the kinds as one text, with commas between",
+    by: choosing((text, texts) => text !== null && texts.join().split(",").includes(text)),
+    breaks: ["kinds and statuses"],
+  },
+  {
+    bug: "looks at the first of the kinds only",
+    by: choosing((text, [first]) => first !== undefined && text === first),
+    breaks: ["kinds and statuses", "in every order, the pages"],
+  },
+  {
+    bug: "lists rows without a kind with those of any",
+    by: choosing((text, texts) => texts.length > 0 && (text === null || texts.includes(text))),
+    breaks: ["kinds and statuses", "chosen rows are", "in every order, the pages"],
+  },
+  {
+    bug: "chooses by kind or by status, where both are named",
+    by: listing({
+      isChosen: (row, query) =>
+        isChosen(row, query) ||
+        (query.kinds !== undefined &&
+          query.statuses !== undefined &&
+          (isOneOf(row.kind, query.kinds) || isOneOf(row.status, query.statuses))),
+    }),
+    breaks: ["kinds and statuses", "chosen rows are", "in every order, the pages"],
+  },
+  {
+    bug: "does not choose where it goes by number",
+    by: (store) => ({
+      list: (query) => store.list(isByNumber(query) ? { ...query, kinds: undefined, statuses: undefined } : query),
+    }),
+    breaks: ["kinds and statuses", "chosen rows are", "in every order, the pages"],
+  },
+  {
+    bug: "chooses by what a row was when it was made",
+    by: (store) => {
+      const made = new Map<string, Row>();
+      const asMade = listing({ isChosen: (row, query) => isChosen(made.get(keyText(row)) ?? row, query) });
+      return {
+        ...asMade(store),
+        commit: (batch) =>
+          store.commit(
+            rewrite(batch, (puts) => {
+              for (const { was, row } of puts) if (was === null) made.set(keyText(row), row);
+              return puts;
+            }),
+          ),
+      };
+    },
+    breaks: ["chosen rows are"],
+  },
+  {
+    bug: "cuts the page, and then chooses",
+    by: (store) => ({
+      list: async (query) =>
+        (await store.list({ ...query, kinds: undefined, statuses: undefined })).filter((row) => isChosen(row, query)),
+    }),
+    breaks: ["in every order, the pages"],
+  },
+  {
+    bug: "gives one row more than asked for where it chooses",
+    by: (store) => ({
+      list: ({ limit, ...query }) => store.list({ ...query, limit: query.kinds === undefined ? limit : limit + 1 }),
+    }),
+    breaks: ["in every order, the pages", "in no order"],
+  },
+  {
+    bug: "lists deleted rows by number",
+    by: listingDeleted(isByNumber),
+    breaks: ["in no order"],
+  },
+  {
+    bug: "lists deleted rows that still have a kind",
+    by: listingDeleted(({ kinds }) => kinds !== undefined),
+    breaks: ["in no order"],
+  },
+  {
+    bug: "lists all spaces by number",
+    by: (store, world) => ({
+      async list(query) {
+        if (!isByNumber(query)) return store.list(query);
+        const spaces = await Promise.all([...world.spaces].map((space) => allOf(store, space)));
+        return pageOf(spaces.flat(), query);
+      },
+    }),
+    breaks: ["in every order, a list"],
+  },
+  {
+    bug: "lists all namespaces by number",
+    by: (store, world) => ({
+      async list(query) {
+        if (!isByNumber(query)) return store.list(query);
+        const all = [...world.namespaces].map((namespace) => allOf(world.database.connect(namespace), query.space));
+        return pageOf((await Promise.all(all)).flat(), query);
+      },
+    }),
+    breaks: ["in every order, a list"],
   },
 
   // Due.

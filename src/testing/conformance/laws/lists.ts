@@ -1,9 +1,11 @@
 /**
- * Lists: the rows of a space that are not deleted, by prefix, page by page, in the order of their keys' UTF-8 bytes.
+ * Lists: the rows of a space that are not deleted, by prefix, by kind and by status, page by page, in the order of their keys'
+ * UTF-8 bytes or of their numbers.
  */
 
 import assert from "node:assert/strict";
-import { at, blank, type Rule, range, rule, type Writer } from "../stage.ts";
+import type { ListQuery, Row } from "../../../kernel/contract.ts";
+import { at, blank, only, plain, type Rule, range, rule, SPACE, type Writer } from "../stage.ts";
 
 /** In the order of UTF-8 bytes. JavaScript's own order has the last three between \ud7ff and \ue000. */
 const ORDERED: readonly string[] = [
@@ -72,6 +74,68 @@ async function paged(writer: Writer, prefix: string, limit: number): Promise<rea
   }
 }
 
+type Asked = Omit<Partial<ListQuery>, "after" | "limit">;
+
+async function pageOf(writer: Writer, asked: Partial<ListQuery>): Promise<readonly Row[]> {
+  const query: ListQuery = { space: SPACE, prefix: "", after: null, limit: 1000, ...asked };
+  return (await writer.patiently(() => writer.store.list(query))).map(plain);
+}
+
+const keysOf = (rows: readonly Row[]): readonly string[] => rows.map(({ key }) => key);
+
+/** All that is asked for, page by page, each page from the place where the one before it ended. */
+async function walked(writer: Writer, asked: Asked, limit: number): Promise<readonly string[]> {
+  const all: Row[] = [];
+  for (;;) {
+    const last = all.at(-1);
+    const place = asked.order === undefined || asked.order === "key" ? last?.key : last?.id.toString();
+    const page = await pageOf(writer, { ...asked, after: place ?? null, limit });
+    assert.ok(page.length <= limit, `${page.length} rows on a page of ${limit}`);
+    if (page.length === 0) return keysOf(all);
+    all.push(...page);
+    assert.ok(all.length < 1000, "the pages have no end");
+  }
+}
+
+/** The orders there are, with what each makes of rows. */
+const ORDERS: readonly { readonly order: ListQuery["order"]; readonly sorted: (rows: readonly Row[]) => Row[] }[] = [
+  { order: undefined, sorted: (rows) => rows.toSorted((a, b) => (a.key < b.key ? -1 : 1)) },
+  { order: "key", sorted: (rows) => rows.toSorted((a, b) => (a.key < b.key ? -1 : 1)) },
+  { order: "newest", sorted: (rows) => rows.toSorted((a, b) => b.id - a.id) },
+  { order: "oldest", sorted: (rows) => rows.toSorted((a, b) => a.id - b.id) },
+];
+
+const orderName = (order: ListQuery["order"]): string => order ?? "no order named";
+
+/** Rows whose keys are in another order than their numbers, made in several commits. */
+async function shuffled(writer: Writer, count: number, columns: (n: number) => Partial<Row> = () => ({})) {
+  const keys = range(0, count).map((n) => `k${100 + ((n * 7) % count)}`);
+  const rows: Row[] = [];
+  for (const from of range(0, Math.ceil(count / 10)))
+    rows.push(
+      ...(await writer.make(
+        ...keys.slice(from * 10, from * 10 + 10).map((key, n) => blank(key, columns(from * 10 + n))),
+      )),
+    );
+  return rows;
+}
+
+/** Texts that a careless store would take for one another, or for a list of several. */
+const KINDS = ["mail", "Mail", "mai", "mail ", "m_il", "%", "", "a,b", '{a,"b"}', "caf\u00e9", "cafe\u0301"] as const;
+const STATUSES = [
+  "waiting",
+  "WAITING",
+  "wait",
+  "waiting ",
+  "null",
+  "%",
+  "",
+  "a,b",
+  "[1]",
+  "\u00e4",
+  "a\u0308",
+] as const;
+
 export const lists: readonly Rule[] = [
   rule("a list is in the order of its keys' UTF-8 bytes", async (stage) => {
     const writer = await stage.connect();
@@ -87,12 +151,13 @@ export const lists: readonly Rule[] = [
     const writer = await stage.connect();
     const all = [...new Set(PREFIXES.flatMap(({ has, not }) => [...has, ...not]))];
     await writer.make(...all.map((key) => blank(key)));
-    for (const { prefix, has, not } of PREFIXES) {
-      const found = new Set(await writer.listKeys(prefix));
-      const shown = JSON.stringify(prefix);
-      for (const key of has) assert.ok(found.has(key), `${JSON.stringify(key)} was not found by ${shown}`);
-      for (const key of not) assert.ok(!found.has(key), `${JSON.stringify(key)} was found by ${shown}`);
-    }
+    for (const { prefix, has, not } of PREFIXES)
+      for (const { order } of ORDERS) {
+        const found = new Set(keysOf(await pageOf(writer, { prefix, order })));
+        const shown = `${JSON.stringify(prefix)}, ${orderName(order)}`;
+        for (const key of has) assert.ok(found.has(key), `${JSON.stringify(key)} was not found by ${shown}`);
+        for (const key of not) assert.ok(!found.has(key), `${JSON.stringify(key)} was found by ${shown}`);
+      }
     assert.deepEqual([...(await writer.listKeys())].sort(), all.sort());
   }),
 
@@ -148,5 +213,166 @@ export const lists: readonly Rule[] = [
     );
     assert.deepEqual(await writer.list(), [mine]);
     assert.deepEqual(await writer.list("k"), [await writer.readOne(at("k"))]);
+  }),
+
+  rule("by number, a list begins with the newest or with the oldest", async (stage) => {
+    const writer = await stage.connect();
+    const rows = await shuffled(writer, 30);
+    const newest = await writer.makeOne(blank("a"));
+    for (const { order, sorted } of ORDERS) {
+      const all = sorted([...rows, newest]);
+      assert.deepEqual(await pageOf(writer, { order }), all, orderName(order));
+      assert.deepEqual(await pageOf(writer, { order, limit: 3 }), all.slice(0, 3), orderName(order));
+      assert.deepEqual(
+        await pageOf(writer, { order, prefix: "k11" }),
+        sorted(rows.filter(({ key }) => key.startsWith("k11"))),
+      );
+      assert.deepEqual(await pageOf(writer, { order, prefix: "l" }), []);
+    }
+  }),
+
+  rule("by number, a list goes on after the number named, there or not", async (stage) => {
+    const writer = await stage.connect();
+    const rows = (await shuffled(writer, 24)).toSorted((a, b) => a.id - b.id);
+    const gone = only(rows.splice(9, 1));
+    await writer.remove(gone, await writer.nowMs());
+    await stage.reach(writer, (await writer.nowMs()) + 1);
+    await writer.sweep();
+    for (const { id } of [gone, ...rows]) {
+      const after = String(id);
+      const [sooner, later] = [rows.filter((row) => row.id < id), rows.filter((row) => row.id > id)];
+      assert.deepEqual(await pageOf(writer, { order: "oldest", after }), later, `the oldest after ${after}`);
+      assert.deepEqual(
+        await pageOf(writer, { order: "newest", after }),
+        sooner.toReversed(),
+        `the newest after ${after}`,
+      );
+      assert.deepEqual(
+        await pageOf(writer, { order: "newest", after, limit: 2, prefix: "k10" }),
+        sooner
+          .filter(({ key }) => key.startsWith("k10"))
+          .toReversed()
+          .slice(0, 2),
+      );
+    }
+    for (const [order, after] of [
+      ["newest", 0],
+      ["oldest", Number.MAX_SAFE_INTEGER],
+    ] as const)
+      assert.deepEqual(await pageOf(writer, { order, after: String(after) }), []);
+  }),
+
+  rule("kinds and statuses choose what is listed, as plain texts", async (stage) => {
+    const writer = await stage.connect();
+    const kindOf = (n: number): string | null => KINDS[n % (KINDS.length + 1)] ?? null;
+    const statusOf = (n: number): string | null => STATUSES[(n * 5 + 2) % (STATUSES.length + 1)] ?? null;
+    const rows = await shuffled(writer, 71, (n) => ({ kind: kindOf(n), status: statusOf(n) }));
+    const choices = <T extends string>(texts: readonly T[]): readonly (readonly string[] | undefined)[] => [
+      undefined,
+      [],
+      ...texts.map((text) => [text]),
+      texts.slice(0, 4),
+      [texts[2] ?? "", texts[2] ?? "", "no such text"],
+      [...texts],
+    ];
+    const isOf = (text: string | null, texts: readonly string[] | undefined) =>
+      texts === undefined || (text !== null && texts.includes(text));
+    const ask = async ({ order, sorted }: (typeof ORDERS)[number], asked: Pick<ListQuery, "kinds" | "statuses">) =>
+      assert.deepEqual(
+        await pageOf(writer, { order, ...asked }),
+        sorted(rows.filter(({ kind, status }) => isOf(kind, asked.kinds) && isOf(status, asked.statuses))),
+        `${orderName(order)}, ${JSON.stringify(asked)}`,
+      );
+    for (const order of ORDERS) {
+      for (const kinds of choices(KINDS)) await ask(order, { kinds });
+      for (const statuses of choices(STATUSES)) await ask(order, { statuses });
+      for (const kinds of [undefined, [], ["mail"], KINDS.slice(0, 6), [...KINDS]])
+        for (const statuses of [undefined, [], ["waiting"], STATUSES.slice(4), [...STATUSES]])
+          await ask(order, { kinds, statuses });
+    }
+  }),
+
+  rule("chosen rows are those of now, not of when they were made", async (stage) => {
+    const writer = await stage.connect();
+    const [a, b, c] = await writer.make(
+      blank("a", { kind: "mail", status: "waiting" }),
+      blank("b", { kind: "mail", status: "waiting" }),
+      blank("c"),
+    );
+    assert.ok(a !== undefined && b !== undefined && c !== undefined);
+    await writer.change(a, { status: "done" });
+    await writer.change(b, { kind: "post", status: null });
+    await writer.change(c, { kind: "mail", status: "waiting" });
+    for (const { order } of ORDERS) {
+      const found = async (asked: Asked) =>
+        keysOf(await pageOf(writer, { order, ...asked }))
+          .toSorted()
+          .join();
+      assert.equal(await found({ kinds: ["mail"] }), "a,c", orderName(order));
+      assert.equal(await found({ kinds: ["post"] }), "b", orderName(order));
+      assert.equal(await found({ statuses: ["waiting"] }), "c", orderName(order));
+      assert.equal(await found({ kinds: ["mail"], statuses: ["done"] }), "a", orderName(order));
+    }
+  }),
+
+  rule("in every order, the pages of what is chosen have every row once", async (stage) => {
+    const writer = await stage.connect();
+    const rows = await shuffled(writer, 61, (n) => ({
+      kind: n % 3 === 0 ? "mail" : n % 3 === 1 ? "post" : null,
+      status: n % 4 === 0 ? null : "waiting",
+    }));
+    const [kinds, statuses] = [["post", "mail"], ["waiting"]];
+    for (const { order, sorted } of ORDERS)
+      for (const asked of [{}, { kinds }, { statuses }, { kinds, statuses }, { kinds, statuses, prefix: "k12" }]) {
+        const wanted = sorted(
+          rows.filter(
+            ({ key, kind, status }) =>
+              (!("kinds" in asked) || kind !== null) &&
+              (!("statuses" in asked) || status !== null) &&
+              (!("prefix" in asked) || key.startsWith("k12")),
+          ),
+        );
+        assert.ok(wanted.length > 3);
+        for (const limit of [1, 7, wanted.length, wanted.length + 1])
+          assert.deepEqual(
+            await walked(writer, { ...asked, order }, limit),
+            keysOf(wanted),
+            `${orderName(order)}, ${Object.keys(asked)}, pages of ${limit}`,
+          );
+      }
+  }),
+
+  rule("in no order are deleted rows listed, whatever they still say", async (stage) => {
+    const writer = await stage.connect();
+    const rows = await shuffled(writer, 40, () => ({ kind: "mail", status: "waiting" }));
+    const [left, bare, full] = [
+      rows.filter((_, n) => n % 4 === 1),
+      rows.filter((_, n) => n % 4 === 0),
+      rows.filter((_, n) => n % 4 > 1),
+    ];
+    for (const row of bare) await writer.remove(row, 9e14);
+    for (const row of full) await writer.change(row, { value: null, dueMs: 9e14 });
+    const choices = [{}, { kinds: ["mail"] }, { statuses: ["waiting"] }, { kinds: ["mail"], statuses: ["waiting"] }];
+    for (const { order, sorted } of ORDERS)
+      for (const asked of choices) {
+        const wanted = sorted(left);
+        assert.deepEqual(await pageOf(writer, { ...asked, order }), wanted, orderName(order));
+        assert.deepEqual(await pageOf(writer, { ...asked, order, limit: 3 }), wanted.slice(0, 3), orderName(order));
+        assert.deepEqual(await walked(writer, { ...asked, order }, 4), keysOf(wanted), orderName(order));
+      }
+  }),
+
+  rule("in every order, a list stays in its space and its namespace", async (stage) => {
+    const columns = { kind: "mail", status: "waiting" };
+    const [writer, other] = [await stage.connect(), await stage.connect("other")];
+    const mine: Row[] = [];
+    for (const n of range(10, 16)) {
+      mine.push(await writer.makeOne(blank(`k${n}`, columns)));
+      await other.make(blank(`k${n}`, columns), blank(`m${n}`, columns));
+      await writer.make(...["spac", "spaces", "spice"].map((space) => blank(`n${n}`, { ...columns, space })));
+    }
+    for (const { order, sorted } of ORDERS)
+      for (const asked of [{}, { kinds: ["mail"], statuses: ["waiting"] }])
+        assert.deepEqual(await pageOf(writer, { ...asked, order }), sorted(mine), orderName(order));
   }),
 ];

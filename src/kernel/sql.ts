@@ -5,8 +5,8 @@
  * or a function of two lines around an ORM's raw query. Pawl's statements have one parameter at most, a text.
  */
 
-import type { Executor } from "./kernel/contract.ts";
-import { InvalidArgumentError, PawlError } from "./kernel/errors.ts";
+import type { Executor } from "./contract.ts";
+import { InvalidArgumentError, PawlError } from "./errors.ts";
 
 /** Runs one statement with its values, and answers an array of rows, or an object with `rows`. */
 export type SqlExecutor =

@@ -1,0 +1,332 @@
+/**
+ * `ctx`: what the code of a run works with. Everything here is recorded, so that it is the same again at replay.
+ */
+
+import { checkDuration, checkFunction, checkId, checkTime, type Duration } from "../kernel/check.ts";
+import type { Sql } from "../kernel/contract.ts";
+import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
+import type { SqlExecutor } from "../kernel/sql.ts";
+import type { Expecting, Sync, TryWrite, TxSlot, Versioned } from "../slot/slot.ts";
+import type { Coroutine } from "./coroutine.ts";
+import { type Definition, definitionOf, type Signal, type Workflow } from "./definition.ts";
+import type { RunEvent } from "./execution.ts";
+import { Operation } from "./operation.ts";
+import type { Reconciled, StepHandle, StepMode } from "./plans.ts";
+import { hash, type RunValue } from "./records.ts";
+import { checkRetry, type RetryOptions } from "./retry.ts";
+import { checkSchemaNow, type StandardSchema } from "./schema.ts";
+
+export interface StepOptions {
+  /** Tells steps of one name apart that are under way at once. */
+  readonly id?: string | undefined;
+  readonly retry?: RetryOptions | undefined;
+  /** How long an attempt may take. */
+  readonly timeout?: Duration | undefined;
+  /** How long all attempts may take, with the waits between them. */
+  readonly totalTimeout?: Duration | undefined;
+  /** The longest time between two heartbeats; an attempt that is silent for longer has failed. */
+  readonly heartbeat?: Duration | undefined;
+}
+
+export interface AtMostOnceOptions<T> extends Omit<StepOptions, "retry"> {
+  /** Asked after a crash that left open whether the step happened. Without it, or where it does not know, the run is parked. */
+  readonly reconcile?: ((step: { readonly key: string }) => Reconciled<T> | Promise<Reconciled<T>>) | undefined;
+}
+
+export interface StepFunction {
+  /** At least once: it runs again if a crash loses its record. Pass `key` on, so that the other side can tell. */
+  <T>(name: string, run: (step: StepHandle) => T | PromiseLike<T>, options?: StepOptions): Operation<T>;
+  /** Exactly once: your SQL and the step's record are one transaction, in Pawl's own database. */
+  tx: {
+    <T>(name: string, run: (sql: Sql, step: StepHandle) => T | PromiseLike<T>, options?: StepOptions): Operation<T>;
+    /**
+     * The same in a transaction that your own library opens: `run` opens it, does its work, calls `record` with the transaction
+     * and the step's value before it commits, and resolves when it has committed.
+     */
+    within<T>(
+      name: string,
+      run: (record: (executor: SqlExecutor, value: T) => Promise<void>, step: StepHandle) => PromiseLike<unknown>,
+      options?: StepOptions,
+    ): Operation<T>;
+  };
+  /** At most once: the intent is durable first, and after a crash it is not run again on a guess. */
+  atMostOnce<T>(
+    name: string,
+    run: (step: StepHandle) => T | PromiseLike<T>,
+    options?: AtMostOnceOptions<T>,
+  ): Operation<T>;
+}
+
+export type Received<T> = { readonly ok: true; readonly value: T; readonly signal: string };
+export type ReceivedOrNot<T> = Received<T> | { readonly ok: false; readonly reason: "timeout" };
+
+export interface ChildOptions {
+  /** The child's run id; made of the parent's unless said otherwise. */
+  readonly id?: string | undefined;
+  /** What becomes of the child when this run ends first: "cancel" for `ctx.call`, "leave" for `ctx.start`, unless said otherwise. */
+  readonly whenParentEnds?: "cancel" | "leave" | undefined;
+}
+
+/** The input, where the workflow takes one, and the options last. */
+export type WithInput<Input, Options> = undefined extends Input
+  ? [input?: Input, options?: Options]
+  : [input: Input, options?: Options];
+
+export interface SlotScope {
+  /** Shared by this run and its children, by all runs of the workflow, or by everybody, as `pawl.slot`. "run" unless said otherwise. */
+  readonly scope?: "run" | "workflow" | "global" | undefined;
+}
+
+/** A slot as the code of a run sees it: each verb is recorded, and takes effect once. */
+export interface RunSlot<T, Empty = undefined> {
+  get(): Operation<Versioned<T | Empty>>;
+  set(value: T, options?: Expecting): Operation<{ version: number }>;
+  trySet(value: T, options: { readonly expectedVersion: number }): Operation<TryWrite>;
+  update(change: (value: T | Empty) => Sync<T>): Operation<Versioned<T>>;
+  delete(options?: Expecting): Operation<{ deleted: boolean }>;
+}
+
+export const slotSpace = (scope: "run" | "workflow" | "global", of: string): string =>
+  scope === "global" ? "slot" : `slot/${scope}/${of}`;
+
+export class Context {
+  readonly #coroutine: Coroutine;
+  readonly #definition: Definition;
+  readonly #value: RunValue;
+  readonly #tell: (event: Pick<RunEvent, "type" | "message" | "data">) => void;
+  #draws = 0;
+  #step: StepFunction | undefined;
+
+  /** @internal */
+  constructor(
+    coroutine: Coroutine,
+    definition: Definition,
+    value: RunValue,
+    _namespace: string,
+    tell: (event: Pick<RunEvent, "type" | "message" | "data">) => void,
+  ) {
+    this.#coroutine = coroutine;
+    this.#definition = definition;
+    this.#value = value;
+    this.#tell = tell;
+  }
+
+  get runId(): string {
+    return this.#coroutine.runId;
+  }
+
+  get workflow(): string {
+    return this.#definition.name;
+  }
+
+  /** 1, and one more each time that the run was started again under its id after it had ended. */
+  get incarnation(): number {
+    return this.#value.incarnation;
+  }
+
+  /** When the run was to begin. */
+  get scheduledAt(): Date {
+    return new Date(this.#value.scheduledAtMs ?? this.#value.startedAtMs);
+  }
+
+  /** Does something in the world, once for each record of it. */
+  get step(): StepFunction {
+    this.#step ??= this.#makeStep();
+    return this.#step;
+  }
+
+  #makeStep(): StepFunction {
+    const ask = <T>(name: string, mode: StepMode, options: StepOptions | undefined): Operation<T> => {
+      const named = checkStepName(name);
+      checkFunction(mode.run, "what the step does");
+      const { retry: base } = this.#definition;
+      if (options === undefined) return this.#coroutine.ask<T>(named, { ...PLAIN, mode, retry: base });
+      const { id, retry, timeout, totalTimeout, heartbeat } = options;
+      const plan = {
+        kind: "step",
+        mode,
+        retry: checkRetry(retry, base),
+        timeoutMs: timeout === undefined ? null : checkDuration(timeout, "the step's timeout"),
+        totalTimeoutMs: totalTimeout === undefined ? null : checkDuration(totalTimeout, "the step's total timeout"),
+        heartbeatMs: heartbeat === undefined ? null : checkDuration(heartbeat, "the step's heartbeat"),
+      } as const;
+      return this.#coroutine.ask<T>(named, plan, id === undefined ? undefined : checkId(id, "the step's id"));
+    };
+    const step = <T>(
+      name: string,
+      run: (step: StepHandle) => T | PromiseLike<T>,
+      options?: StepOptions,
+    ): Operation<T> => ask<T>(name, { is: "plain", run }, options);
+    const tx = <T>(
+      name: string,
+      run: (sql: Sql, step: StepHandle) => T | PromiseLike<T>,
+      options?: StepOptions,
+    ): Operation<T> => ask<T>(name, { is: "sql", run }, options);
+    const within = <T>(
+      name: string,
+      run: (record: (executor: SqlExecutor, value: T) => Promise<void>, step: StepHandle) => PromiseLike<unknown>,
+      options?: StepOptions,
+    ): Operation<T> => {
+      const mode: StepMode = {
+        is: "within",
+        run: (record, handle) => run((executor, value) => record(executor, value), handle),
+      };
+      return ask<T>(name, mode, options);
+    };
+    const atMostOnce = <T>(
+      name: string,
+      run: (step: StepHandle) => T | PromiseLike<T>,
+      options?: AtMostOnceOptions<T>,
+    ): Operation<T> => ask<T>(name, { is: "once", run, reconcile: options?.reconcile }, options);
+    return Object.assign(step, { tx: Object.assign(tx, { within }), atMostOnce });
+  }
+
+  /** Waits, for milliseconds or for years; no process is needed meanwhile. */
+  sleep(duration: Duration): Operation<void> {
+    return this.#coroutine.ask("", { kind: "sleep", ms: checkDuration(duration, "the sleep"), untilMs: null });
+  }
+
+  sleepUntil(time: Date | number): Operation<void> {
+    const untilMs = checkTime(typeof time === "number" ? time : time.getTime(), "the time to sleep until");
+    return this.#coroutine.ask("", { kind: "sleep", ms: null, untilMs });
+  }
+
+  /** Waits for a signal; one that came early is had at once. With a timeout, the answer says whether it came. */
+  waitForSignal<T>(signal: Signal<T>): Operation<Received<T>>;
+  waitForSignal<T>(
+    signal: Signal<T>,
+    options: { readonly timeout?: Duration | undefined },
+  ): Operation<ReceivedOrNot<T>>;
+  waitForSignal(
+    signal: Signal<unknown>,
+    options?: { readonly timeout?: Duration | undefined },
+  ): Operation<ReceivedOrNot<unknown>> {
+    return this.waitForAny([signal], options ?? {});
+  }
+
+  /** Waits for one of several signals: `signal` of the answer is the name of the one that came. */
+  waitForAny<T>(
+    signals: readonly Signal<T>[],
+    options: { readonly timeout?: Duration | undefined } = {},
+  ): Operation<ReceivedOrNot<T>> {
+    const names = signals.map(({ name }) => checkId(name, "the signal"));
+    if (names.length === 0) throw new InvalidArgumentError("the signals", "must be at least one");
+    const { timeout } = options;
+    const timeoutMs = timeout === undefined ? null : checkDuration(timeout, "the timeout");
+    return this.#coroutine.ask(names.join(" | "), { kind: "signal", names, timeoutMs });
+  }
+
+  /** Runs another workflow as a child, and waits for its result. */
+  call<Input, Output>(
+    workflow: Workflow<Input, Output>,
+    ...[input, options]: WithInput<Input, ChildOptions>
+  ): Operation<Output> {
+    return this.#child<Output>(workflow, input, options, true);
+  }
+
+  /** Starts another workflow as a child, and answers its run id. */
+  start<Input, Output>(
+    workflow: Workflow<Input, Output>,
+    ...[input, options]: WithInput<Input, ChildOptions>
+  ): Operation<string> {
+    return this.#child<string>(workflow, input, options, false);
+  }
+
+  #child<T>(
+    workflow: { readonly name: string },
+    input: unknown,
+    options: ChildOptions | undefined,
+    waits: boolean,
+  ): Operation<T> {
+    const name = checkId(workflow.name, "the workflow");
+    const schema = definitionOf(workflow)?.input;
+    const childId = options?.id === undefined ? undefined : checkId(options.id, "the child's id");
+    return this.#coroutine.ask<T>(name, {
+      kind: "child",
+      workflow: name,
+      childId,
+      input: checkSchemaNow(schema, input, `the input of "${name}"`),
+      schema: undefined,
+      waits,
+      whenParentEnds: options?.whenParentEnds ?? (waits ? "cancel" : "leave"),
+    });
+  }
+
+  /** A shared value: each verb is one record of the run, and takes effect once. */
+  slot<T>(name: string, options: SlotScope & { readonly initial: T }): RunSlot<T, never>;
+  slot<T>(name: string, options?: SlotScope): RunSlot<T>;
+  slot<T>(name: string, options: SlotScope & { readonly initial?: T } = {}): RunSlot<T, undefined> {
+    const key = checkId(name, "the slot's name");
+    const { scope = "run", initial } = options;
+    if (scope !== "run" && scope !== "workflow" && scope !== "global")
+      throw new InvalidArgumentError("the slot's scope", 'must be "run", "workflow" or "global"');
+    const space = slotSpace(scope, scope === "run" ? (this.#value.root ?? this.runId) : this.workflow);
+    const ask = <R>(act: (slot: TxSlot<unknown, unknown>) => unknown): Operation<R> =>
+      this.#coroutine.ask<R>(key, { kind: "slot", space, key, initial, act });
+    return {
+      get: () => ask((slot) => slot.get()),
+      set: (value, expecting) => ask((slot) => slot.set(value, expecting)),
+      trySet: (value, expecting) => ask((slot) => slot.trySet(value, expecting)),
+      update: (change) => ask((slot) => slot.update(change as (value: unknown) => unknown)),
+      delete: (expecting) => ask((slot) => slot.delete(expecting)),
+    };
+  }
+
+  /** The time, the same again at replay. */
+  now(): Date {
+    return new Date(this.#coroutine.nowMs());
+  }
+
+  /** At least 0 and below 1, the same again at replay. */
+  random(): number {
+    return Number.parseInt(this.#draw().slice(0, 12), 16) / 2 ** 48;
+  }
+
+  /** An unguessable id, the same again at replay. */
+  uuid(): string {
+    const hex = this.#draw();
+    const variant = ((Number.parseInt(hex.slice(16, 17), 16) & 3) | 8).toString(16);
+    return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-${variant}${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
+  }
+
+  #draw(): string {
+    this.#draws += 1;
+    return hash(this.#value.seed, String(this.#draws));
+  }
+
+  /** Tells the worker's listeners, once: not again at replay. */
+  log(message: string, data?: unknown): void {
+    if (this.#coroutine.driver !== undefined && !this.#coroutine.isReplaying)
+      this.#tell({ type: "log", message, ...(data === undefined ? {} : { data }) });
+  }
+
+  /** All of them, as `Promise.all`; for `yield*`. */
+  all<T extends readonly unknown[]>(operations: readonly [...{ [K in keyof T]: PromiseLike<T[K]> }]): Operation<T> {
+    return new Operation(Promise.all(operations) as unknown as Promise<T>);
+  }
+
+  /** The first to settle, as `Promise.race`; for `yield*`. */
+  race<T>(operations: readonly PromiseLike<T>[]): Operation<T> {
+    return new Operation(Promise.race(operations));
+  }
+
+  /** All of them, however they end, as `Promise.allSettled`; for `yield*`. */
+  allSettled<T>(operations: readonly PromiseLike<T>[]): Operation<PromiseSettledResult<T>[]> {
+    return new Operation(Promise.allSettled(operations));
+  }
+}
+
+const PLAIN = { kind: "step", timeoutMs: null, totalTimeoutMs: null, heartbeatMs: null } as const;
+
+/** Names of steps that were fine once need not be looked at again. */
+const stepNames = new Set<string>();
+
+function checkStepName(name: unknown): string {
+  if (typeof name === "string" && stepNames.has(name)) return name;
+  const checked = checkId(name, "the step's name");
+  if (checked.includes("#")) throw new InvalidIdError("the step's name", 'must not have a "#": give an id instead');
+  if (stepNames.size < 10_000) stepNames.add(checked);
+  return checked;
+}
+
+export type { StandardSchema };

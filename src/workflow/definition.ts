@@ -1,0 +1,114 @@
+/**
+ * Definitions: `workflow` and `signal`, which need nothing opened and can be imported everywhere.
+ *
+ * The types flow from here: what a workflow takes and gives, and what a signal carries.
+ */
+
+import { checkDuration, checkFunction, checkId, type Duration } from "../kernel/check.ts";
+import { InvalidArgumentError } from "../kernel/errors.ts";
+import type { Context } from "./context.ts";
+import type { Operation } from "./operation.ts";
+import { checkRetry, type Retry, type RetryOptions } from "./retry.ts";
+import type { StandardSchema } from "./schema.ts";
+
+/** What a workflow does: an async function, or a generator that writes `yield*` before each operation. */
+export type Body<Input, Output> = (
+  ctx: Context,
+  input: Input,
+) => PromiseLike<Output> | Generator<Operation<unknown>, Output, unknown>;
+
+/** Any function that can be one; `never` stands for an input that is not known here. */
+type AnyBody = (ctx: Context, input: never) => PromiseLike<unknown> | Generator<Operation<unknown>, unknown, unknown>;
+
+type InputOf<B extends AnyBody> = Parameters<B> extends [unknown, infer Input] ? Input : undefined;
+
+type OutputOf<B extends AnyBody> =
+  ReturnType<B> extends Generator<infer _Yield, infer Output, infer _Next>
+    ? Output
+    : ReturnType<B> extends PromiseLike<infer Output>
+      ? Output
+      : never;
+
+export interface WorkflowOptions<Input, Output> {
+  readonly name: string;
+  /** Checks what the workflow is started with; any library that follows Standard Schema. */
+  readonly input?: StandardSchema<unknown, Input> | undefined;
+  /** Checks what it returns. */
+  readonly output?: StandardSchema<unknown, Output> | undefined;
+  /** How its steps are tried again, unless they say otherwise. */
+  readonly retry?: RetryOptions | undefined;
+  /** A run that takes longer is told `run_timed_out`, and may clean up. */
+  readonly timeout?: Duration | undefined;
+  /** How often a run may be claimed without getting anywhere before it is parked; 5 unless said otherwise. */
+  readonly tries?: number | undefined;
+}
+
+declare const INPUT: unique symbol;
+declare const OUTPUT: unique symbol;
+
+/** A workflow. Give it to `pawl.work` where it is to run, and to `pawl.start` to start it. */
+export interface Workflow<Input = unknown, Output = unknown> {
+  readonly name: string;
+  readonly [INPUT]?: (input: Input) => void;
+  readonly [OUTPUT]?: Output;
+}
+
+/** A workflow of any input and output. */
+export type AnyWorkflow = Workflow<never, unknown>;
+
+/** What the engine knows of a workflow. */
+export interface Definition {
+  readonly name: string;
+  readonly body: Body<unknown, unknown>;
+  readonly input: StandardSchema | undefined;
+  readonly output: StandardSchema | undefined;
+  readonly retry: Retry;
+  readonly timeoutMs: number | null;
+  readonly maxTries: number;
+}
+
+const definitions = new WeakMap<object, Definition>();
+const MAX_TRIES = 5;
+
+export function workflow<B extends AnyBody>(name: string, body: B): Workflow<InputOf<B>, OutputOf<B>>;
+export function workflow<Input = undefined, Output = unknown>(
+  options: WorkflowOptions<Input, Output>,
+  body: Body<Input, Output>,
+): Workflow<Input, Output>;
+export function workflow(given: string | WorkflowOptions<unknown, unknown>, body: AnyBody): Workflow<unknown, unknown> {
+  const options = typeof given === "string" ? { name: given } : given;
+  if (typeof options !== "object" || options === null)
+    throw new InvalidArgumentError("the workflow", "must have a name, or an object of options with one");
+  checkFunction(body, "what the workflow does");
+  const { input, output, retry, timeout, tries } = options as WorkflowOptions<unknown, unknown>;
+  const defined: Workflow<unknown, unknown> = Object.freeze({ name: checkId(options.name, "the workflow's name") });
+  definitions.set(defined, {
+    name: defined.name,
+    body: body as Body<unknown, unknown>,
+    input: input as StandardSchema | undefined,
+    output: output as StandardSchema | undefined,
+    retry: checkRetry(retry),
+    timeoutMs: timeout === undefined ? null : checkDuration(timeout, "the workflow's timeout"),
+    maxTries: tries ?? MAX_TRIES,
+  });
+  return defined;
+}
+
+/** The definition behind a workflow, or undefined for a mere name. @internal */
+export function definitionOf(workflow: unknown): Definition | undefined {
+  return typeof workflow === "object" && workflow !== null ? definitions.get(workflow) : undefined;
+}
+
+/** What a run waits for, by name; `Payload` is what it carries. */
+export interface Signal<Payload = undefined> {
+  readonly name: string;
+  readonly schema: StandardSchema<unknown, Payload> | undefined;
+}
+
+/** Defines a signal. With a schema, what is sent is checked. */
+export function signal<Payload = undefined>(
+  name: string,
+  schema?: StandardSchema<unknown, Payload> | undefined,
+): Signal<Payload> {
+  return Object.freeze({ name: checkId(name, "the signal's name"), schema });
+}

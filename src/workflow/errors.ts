@@ -1,0 +1,137 @@
+/**
+ * Errors of workflows.
+ */
+
+import { PawlError } from "../kernel/errors.ts";
+
+/** Thrown by a step to say that trying again is useless. The step fails with it at once. */
+export class NonRetryableError extends Error {
+  override readonly name = "NonRetryableError";
+}
+
+/** There is no run of this id. */
+export class RunNotFoundError extends PawlError<"run_not_found", { run: string }> {
+  constructor(run: string) {
+    super("run_not_found", `there is no run "${run}"`, { run });
+  }
+}
+
+/** A run of this id exists, with another workflow or another input. Choose another id, or look at the run that is there. */
+export class RunConflictError extends PawlError<"run_conflict", { run: string; reason: string }> {
+  constructor(run: string, reason: string) {
+    super("run_conflict", `run "${run}" ${reason}`, { run, reason });
+  }
+}
+
+/** A run of this id exists already, and was not to be found but made. */
+export class RunExistsError extends PawlError<"run_exists", { run: string; status: string }> {
+  constructor(run: string, status: string) {
+    super("run_exists", `run "${run}" exists already and is ${status}`, { run, status });
+  }
+}
+
+/** The run has ended, so nothing can reach it any more. `data.status` says how. */
+export class RunEndedError extends PawlError<"run_ended", { run: string; status: string }> {
+  constructor(run: string, status: string) {
+    super("run_ended", `run "${run}" is ${status}`, { run, status });
+  }
+}
+
+/** The run failed. `cause` is what its function threw. */
+export class RunFailedError extends PawlError<"run_failed", { run: string }> {
+  constructor(run: string, cause: unknown) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    super("run_failed", `run "${run}" failed: ${reason}`, { run }, { cause });
+  }
+}
+
+/** The run was canceled. Inside a run: cleanup may go on, and the run ends as canceled when this is thrown on. */
+export class RunCanceledError extends PawlError<"run_canceled", { run: string; reason: string | undefined }> {
+  constructor(run: string, reason: string | undefined) {
+    super("run_canceled", `run "${run}" was canceled${reason === undefined ? "" : `: ${reason}`}`, { run, reason });
+  }
+}
+
+/** The run took longer than its workflow's `timeout`. */
+export class RunTimedOutError extends PawlError<"run_timed_out", { run: string }> {
+  constructor(run: string) {
+    super("run_timed_out", `run "${run}" took longer than its timeout`, { run });
+  }
+}
+
+/** The run is parked and waits for a person: `data.reason` says why. `retry` lets it go on. */
+export class RunParkedError extends PawlError<"run_parked", { run: string; reason: string }> {
+  constructor(run: string, reason: string) {
+    super("run_parked", `run "${run}" is parked: ${reason}`, { run, reason });
+  }
+}
+
+/** The result did not come within the `timeout` of the call. The run goes on. */
+export class ResultTimeoutError extends PawlError<"result_timeout", { run: string; timeoutMs: number }> {
+  constructor(run: string, timeoutMs: number) {
+    super("result_timeout", `run "${run}" had no result within ${timeoutMs} ms; it goes on`, { run, timeoutMs });
+  }
+}
+
+/** An attempt of a step took longer than its `timeout`, or did not give a heartbeat in time. */
+export class StepTimeoutError extends PawlError<"step_timeout", { step: string; timeoutMs: number }> {
+  constructor(step: string, timeoutMs: number, what = "took longer than") {
+    super("step_timeout", `step "${step}" ${what} ${timeoutMs} ms`, { step, timeoutMs });
+  }
+}
+
+/** The same step name is under way twice at once: give each an `id`. */
+export class StepInFlightError extends PawlError<"step_in_flight", { step: string }> {
+  constructor(step: string) {
+    super(
+      "step_in_flight",
+      `step "${step}" is already under way: for several at once give each an id, as in { id: item.id }`,
+      { step },
+    );
+  }
+}
+
+/** The code does not do what the history says it did. Nothing was written; run the code that wrote it, or a `patched` one. */
+export class HistoryContradictionError extends PawlError<
+  "history_contradiction",
+  { run: string; history: string; code: string }
+> {
+  constructor(run: string, history: string, code: string) {
+    super("history_contradiction", `run "${run}": the history says ${history}, but the code ${code}`, {
+      run,
+      history,
+      code,
+    });
+  }
+}
+
+/** The run's function waits for something that is no operation of `ctx`, and that does not come. */
+export class RunStuckError extends PawlError<"run_stuck", { run: string }> {
+  constructor(run: string) {
+    super("run_stuck", `run "${run}" waits for something that is no operation of ctx, and that does not come`, { run });
+  }
+}
+
+/** What was given does not fit the workflow's schema. */
+export class SchemaError extends PawlError<"schema_mismatch", { what: string; issues: readonly SchemaIssue[] }> {
+  constructor(what: string, issues: readonly SchemaIssue[]) {
+    const first = issues[0];
+    const at = first === undefined || first.path === "" ? "" : ` at ${first.path}`;
+    super("schema_mismatch", `${what} does not fit its schema${at}: ${first?.message ?? "no reason was given"}`, {
+      what,
+      issues,
+    });
+  }
+}
+
+export interface SchemaIssue {
+  readonly message: string;
+  readonly path: string;
+}
+
+/** `pawl.…` was used in the body of a run, where it would happen again at each replay. Use `ctx`, or do it inside a step. */
+export class UsedInBodyError extends PawlError<"used_in_body", { instead: string }> {
+  constructor(instead: string) {
+    super("used_in_body", `this would happen again at each replay of the run: ${instead}`, { instead });
+  }
+}

@@ -1,0 +1,962 @@
+/**
+ * An execution: this process works on a run that it holds, from the claim until the run rests, ends, or is lost.
+ *
+ * What happens outside arrives here: a step's outcome, a timer, a message. One at a time it becomes a fact, is given to the code, and the
+ * code runs as far as it can. Then all facts that are not written yet are committed at once, together with whatever the code's next
+ * wishes need beforehand: intents, ends of timers, children. Only when that is durable do the next effects begin. When the code has
+ * returned, its last facts and the run's end are one commit; when nothing is left but to wait, the run is given back in the same way.
+ *
+ * Promises: a step's record is durable before any later operation begins (G14); the order of the history is the order in which the code
+ * saw it; whoever lost the run writes nothing any more (G6).
+ */
+
+import type { Held } from "../kernel/claim/claim.ts";
+import type { Address, Row, StoredEntry } from "../kernel/contract.ts";
+import type { Tx } from "../kernel/decision.ts";
+import type { Draft } from "../kernel/draft.ts";
+import { ClosedError, FencedError, InvalidValueError, StoreError } from "../kernel/errors.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import { executorOf } from "../kernel/sql.ts";
+import { TxSlot } from "../slot/slot.ts";
+import { Context } from "./context.ts";
+import { type Asked, Coroutine, type Driver, type Fact, type Settled } from "./coroutine.ts";
+import type { Definition } from "./definition.ts";
+import { HistoryContradictionError, RunStuckError, RunTimedOutError } from "./errors.ts";
+import type { ChildPlan, Reconciled, StepHandle, StepPlan } from "./plans.ts";
+import { cancelRun, endRun, hash, inboxAt, type RunValue, runAt, startRun } from "./records.ts";
+import { checkSchema } from "./schema.ts";
+import { type StepHost, StepRun } from "./steps.ts";
+import { ENDED, parseFact, type RunStatus, type Word } from "./words.ts";
+
+/** What executions of one process share. */
+export interface Engine {
+  readonly kernel: Kernel;
+  readonly leaseMs: number;
+  /** True once the worker takes no more and gives back what it has. */
+  readonly isStopping: boolean;
+  told(event: RunEvent): void;
+}
+
+/** What happens in this process's runs, for logs and live views. */
+export interface RunEvent {
+  readonly type:
+    | "run.started"
+    | "run.resumed"
+    | "run.rested"
+    | "run.ended"
+    | "run.parked"
+    | "run.lost"
+    | "run.trouble"
+    | "step.started"
+    | "step.completed"
+    | "step.failed"
+    | "step.retried"
+    | "log";
+  readonly workflow: string;
+  readonly run: string;
+  readonly step?: string;
+  readonly attempt?: number;
+  readonly status?: RunStatus;
+  readonly error?: unknown;
+  readonly message?: string;
+  readonly data?: unknown;
+}
+
+/** Something that came from outside and is not yet a fact of the code's. */
+interface Arrival {
+  /** The operation it is for; null for the run as a whole. */
+  readonly asked: Asked | null;
+  readonly word: Word;
+  readonly data: unknown;
+  /** The data as text for the history; null where it is in the history already. */
+  readonly text: string | null;
+}
+
+/** A fact that the code has seen and the store has not. */
+interface Unwritten {
+  readonly name: string;
+  readonly text: string;
+}
+
+/** How the work on a run ended here. */
+export type Ending = "rested" | "ended" | "given back" | "lost";
+
+const PAGE = 500;
+/** How long code may wait for what is no operation of ours. */
+const STUCK_MS = 10_000;
+
+export class Execution implements StepHost, Driver {
+  readonly #engine: Engine;
+  readonly #held: Held;
+  readonly #definition: Definition;
+  readonly #runAt: Address;
+  readonly coroutine: Coroutine;
+  #value: RunValue;
+  readonly #isCold: boolean;
+  /** The store's clock at the claim, and this process's at the same moment. */
+  readonly #claimedAtMs: number;
+  readonly #claimedHereMs: number;
+  #unwritten: Unwritten[] = [];
+  #arrivals: Arrival[] = [];
+  /** Asked for, and not begun: what is unwritten must be durable first. */
+  #toBegin: Asked[] = [];
+  readonly #running = new Map<Asked, StepRun>();
+  #isDraining = false;
+  #isCommitting = false;
+  /** While a commit is under way whose facts the code has not seen yet, nothing else may become a fact. */
+  #isBlocked = false;
+  #isOver = false;
+  #cancelTimer: () => void = () => {};
+  #cancelStuck: (() => void) | undefined;
+  readonly #ending = Promise.withResolvers<Ending>();
+
+  constructor(
+    engine: Engine,
+    definition: Definition,
+    held: Held,
+    row: Row,
+    value: RunValue,
+    warm: Coroutine | undefined,
+  ) {
+    this.#engine = engine;
+    this.#definition = definition;
+    this.#held = held;
+    this.#runAt = held.at;
+    this.#value = value;
+    this.#claimedAtMs = (row.dueMs ?? 0) - engine.leaseMs;
+    this.#claimedHereMs = engine.kernel.ports.clock.nowMs();
+    this.#isCold = warm === undefined;
+    this.coroutine = warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs);
+    this.coroutine.driver = this;
+    this.#wakes = row.wakes;
+  }
+
+  /** So many wake-ups have reached the run, as far as is known here. */
+  #wakes: number;
+
+  get wakes(): number {
+    return this.#wakes;
+  }
+
+  get runId(): string {
+    return this.#held.at.key;
+  }
+
+  get value(): RunValue {
+    return this.#value;
+  }
+
+  get clock(): Kernel["ports"]["clock"] {
+    return this.#engine.kernel.ports.clock;
+  }
+
+  random(): number {
+    return this.#engine.kernel.ports.chance.random();
+  }
+
+  nowMs(): number {
+    return Math.round(this.#claimedAtMs + this.clock.nowMs() - this.#claimedHereMs);
+  }
+
+  get isCanceled(): boolean {
+    return this.#value.cancel !== undefined;
+  }
+
+  /** Works on the run. A new one has its input at hand; others are replayed unless their code is warm. */
+  async work(isNew: { readonly input: unknown } | undefined): Promise<Ending> {
+    try {
+      if (this.#held.tries > this.#definition.maxTries) {
+        await this.#park(`it was claimed ${this.#held.tries} times without getting anywhere`);
+        return "rested";
+      }
+      if (isNew !== undefined) {
+        this.coroutine.head = this.#value.from;
+        this.#begin(isNew.input);
+        this.#drain();
+        this.#tell("run.started");
+        return await this.#ending.promise;
+      }
+      if (this.#isCold) {
+        await this.#replay();
+        this.#toBegin.push(...this.coroutine.takeNew());
+      } else this.#toBegin.push(...this.coroutine.waiting.values());
+      this.#tell("run.resumed");
+      if (this.#wakes > this.coroutine.wakesSeen) await this.#readInbox();
+      this.#notice();
+      this.#wakeDue(this.#claimedAtMs);
+      if (!this.#isDraining) this.#pump();
+      return await this.#ending.promise;
+    } catch (error) {
+      return this.#trouble(error);
+    }
+  }
+
+  /** News from outside: somebody woke the run. */
+  async look(): Promise<void> {
+    if (this.#isOver) return;
+    try {
+      const { value, wakes } = await this.#held.look((record) => ({
+        value: record.value as RunValue,
+        wakes: record.wakes,
+      }));
+      this.#value = value;
+      this.#wakes = wakes;
+      await this.#readInbox();
+      if (this.#isOver) return;
+      this.#notice();
+      if (!this.#isDraining) this.#pump();
+    } catch (error) {
+      await this.#trouble(error);
+    }
+  }
+
+  /** The lease is lost, or the worker is in a hurry: the code is given up, and another worker goes on from the history. */
+  abandon(reason: unknown): void {
+    this.#over("lost", reason);
+  }
+
+  /** The worker stops: what runs is finished, and then the run is given back. */
+  stopSoon(): void {
+    if (!this.#isDraining) this.#pump();
+  }
+
+  abortSteps(reason: unknown): void {
+    for (const step of [...this.#running.values()]) step.abort(reason);
+  }
+
+  #begin(input: unknown): void {
+    const ctx = new Context(this.coroutine, this.#definition, this.#value, this.#engine.kernel.namespace, (event) =>
+      this.#engine.told({ ...event, workflow: this.#definition.name, run: this.runId }),
+    );
+    this.coroutine.begin(this.#definition, ctx, input);
+  }
+
+  // Replay.
+
+  async #replay(): Promise<void> {
+    const { from, skips = [] } = this.#value;
+    this.coroutine.isReplaying = true;
+    const isSkipped = (version: number): boolean => skips.some(([first, last]) => version >= first && version <= last);
+    let before: StoredEntry | undefined;
+    for await (const entry of this.#entries(from - 1)) {
+      if (this.#isOver) return;
+      if (isSkipped(entry.version)) {
+        this.coroutine.head = entry.version;
+        continue;
+      }
+      if (before !== undefined) await this.#replayOne(before, entry);
+      before = entry;
+    }
+    if (before !== undefined) {
+      // What the code does after the last fact, it does for the first time; or nobody knows better.
+      this.coroutine.isReplaying = false;
+      await this.#replayOne(before, undefined);
+    }
+    this.coroutine.isReplaying = false;
+  }
+
+  /** The facts after this version, in pages. */
+  async *#entries(after: number): AsyncGenerator<StoredEntry> {
+    const { kernel } = this.#engine;
+    for (let at = after; ; ) {
+      const page = await kernel.entries(this.#runAt, at, PAGE);
+      yield* page;
+      const last = page.at(-1);
+      if (page.length < PAGE || last === undefined) return;
+      at = last.version;
+    }
+  }
+
+  async #replayOne(entry: StoredEntry, next: StoredEntry | undefined): Promise<void> {
+    const data = this.#engine.kernel.decodeFresh(this.#runAt, entry.data);
+    const nowMs = next?.name === "now" ? Number(this.#engine.kernel.decodeFresh(this.#runAt, next.data)) : entry.atMs;
+    if (entry.name === "started") {
+      this.coroutine.head = entry.version;
+      this.#begin((data as { input: unknown }).input);
+      return this.#drained();
+    }
+    if (this.coroutine.replay(entry.version, entry.name, data, nowMs)) await this.#drained();
+  }
+
+  #drained(): Promise<void> {
+    return new Promise((resolve) => this.clock.soon(resolve));
+  }
+
+  // Arrivals become facts.
+
+  note(word: Word, data: unknown): void {
+    this.#unwritten.push({ name: word, text: this.#engine.kernel.encode(this.#runAt, data) });
+  }
+
+  #arrive(asked: Asked | null, word: Word, data: unknown, text: string | null): void {
+    if (this.#isOver) return;
+    this.#arrivals.push({ asked, word, data, text });
+    if (!this.#isDraining) this.#pump();
+  }
+
+  #pump(): void {
+    while (!this.#isDraining && !this.#isBlocked && !this.#isOver) {
+      const arrival = this.#arrivals.shift();
+      if (arrival === undefined) {
+        this.#turnEnded();
+        return;
+      }
+      const { asked, word, data, text } = arrival;
+      // What was interrupted meanwhile is no fact any more.
+      if (asked !== null && !this.coroutine.waiting.has(asked.text)) continue;
+      if (text !== null) this.#unwritten.push({ name: asked === null ? word : `${word} ${asked.id}`, text });
+      const fact: Fact = { word, id: asked?.id ?? "", data };
+      if (this.coroutine.apply(fact)) this.#drain();
+      if (word === "canceled") this.abortSteps(this.coroutine.canceled);
+    }
+  }
+
+  /** Lets the code run as far as it can. */
+  #drain(): void {
+    this.#isDraining = true;
+    this.clock.soon(() => {
+      this.#isDraining = false;
+      this.#pump();
+    });
+  }
+
+  /** The code has seen everything there is, and waits. */
+  #turnEnded(): void {
+    if (this.#isCommitting || this.#isOver) return;
+    const { coroutine } = this;
+    if (coroutine.hasNew) this.#toBegin.push(...coroutine.takeNew());
+    this.#cancelStuck?.();
+    this.#cancelStuck = undefined;
+    if (coroutine.outcome !== undefined) {
+      this.#run(this.#finish(coroutine.outcome));
+      return;
+    }
+    if (coroutine.messages.length > 0 && this.#deliverMessages()) {
+      this.#pump();
+      return;
+    }
+    const toBegin = this.#toBegin.filter((asked) => coroutine.waiting.has(asked.text));
+    this.#toBegin = [];
+    if (this.#engine.isStopping && this.#running.size === 0) {
+      this.#run(this.#giveBack(toBegin));
+      return;
+    }
+    const effects = toBegin.some(isEffect);
+    if (this.#running.size === 0 && !effects) {
+      if (coroutine.waiting.size > 0) {
+        this.#run(this.#rest(toBegin));
+        return;
+      }
+      // It waits for something that is no operation: perhaps it comes, perhaps never.
+      if (this.#unwritten.length === 0) {
+        this.#watchStuck();
+        return;
+      }
+    }
+    if (this.#unwritten.length > 0 || toBegin.some(needsRecord)) {
+      this.#run(this.#commit(toBegin));
+      return;
+    }
+    this.#start(toBegin);
+  }
+
+  #watchStuck(): void {
+    this.#cancelStuck = this.clock.after(STUCK_MS, () => {
+      if (!this.#isOver && this.coroutine.waiting.size === 0) this.#run(Promise.reject(new RunStuckError(this.runId)));
+    });
+    // Code that went on by itself is noticed when it asks for something.
+    this.#pollForeign(1);
+  }
+
+  /** Code that awaits something foreign goes on without our knowing: it is looked after for a while. */
+  #pollForeign(ms: number): void {
+    this.clock.after(ms, () => {
+      if (this.#isOver || this.#isCommitting || this.#cancelStuck === undefined) return;
+      if (this.coroutine.hasNew || this.coroutine.outcome !== undefined) this.#pump();
+      else this.#pollForeign(Math.min(500, ms * 2));
+    });
+  }
+
+  #run(work: Promise<void>): void {
+    work.catch((error: unknown) => void this.#trouble(error));
+  }
+
+  // Commits.
+
+  /** Writes what the code has seen, and what its next wishes need beforehand; then they begin. */
+  async #commit(toBegin: readonly Asked[]): Promise<void> {
+    const unwritten = this.#takeUnwritten();
+    const decided = toBegin.filter(isDecided);
+    this.#isCommitting = true;
+    this.#isBlocked = decided.length > 0;
+    const made = await this.#held.commit((record, tx) => {
+      append(record, unwritten);
+      return this.#prepare(record, tx, toBegin);
+    });
+    if (this.#isOver) return;
+    this.#isCommitting = false;
+    this.#isBlocked = false;
+    this.coroutine.head += unwritten.length + made.facts;
+    for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
+    for (const asked of toBegin)
+      if (asked.plan.kind === "step" && asked.plan.mode.is === "once" && !asked.hasIntent) {
+        asked.hasIntent = true;
+        this.#intents.add(asked);
+      }
+    this.#arrivals = [
+      ...made.answers.map(([asked, word, data]): Arrival => ({ asked, word, data, text: null })),
+      ...this.#arrivals,
+    ];
+    this.#start(toBegin);
+    if (!this.#isDraining) this.#pump();
+  }
+
+  #takeUnwritten(): readonly Unwritten[] {
+    const unwritten = this.#unwritten;
+    this.#unwritten = [];
+    return unwritten;
+  }
+
+  /** In the decision: what must be written before these begin. It may run more than once. */
+  #prepare(record: Draft, tx: Tx, toBegin: readonly Asked[]): Prepared {
+    const made: Prepared = { facts: 0, timers: [], answers: [] };
+    for (const asked of toBegin) {
+      const { plan } = asked;
+      if (plan.kind === "step") {
+        if (plan.mode.is !== "once" || asked.hasIntent) continue;
+        record.append(`intent ${asked.id}`, {});
+        made.facts += 1;
+      } else if (plan.kind === "child") {
+        if (asked.childId !== undefined) continue;
+        const run = this.#startChild(tx, asked, plan);
+        record.append(`child ${asked.id}`, { run });
+        made.facts += 1;
+        made.answers.push([asked, "child", { run }]);
+      } else if (plan.kind === "slot") {
+        const { word, data } = this.#actOnSlot(tx, asked);
+        record.append(`${word} ${asked.id}`, data);
+        made.facts += 1;
+        made.answers.push([asked, "slot", data]);
+      } else {
+        const dueMs = asked.dueMs ?? endOf(asked, tx);
+        if (dueMs === null || asked.dueMs !== null) continue;
+        record.append(`${plan.kind === "sleep" ? "sleep" : "wait"} ${asked.id}`, { dueMs });
+        made.facts += 1;
+        made.timers.push([asked, dueMs]);
+      }
+    }
+    return made;
+  }
+
+  #startChild(tx: Tx, asked: Asked, plan: ChildPlan): string {
+    const id = plan.childId ?? childId(this.runId, this.#value.incarnation, plan.workflow, asked.id);
+    startRun(tx, {
+      id,
+      workflow: plan.workflow,
+      input: plan.input,
+      fingerprint: null,
+      timeoutMs: null,
+      parent: { run: this.runId, id: asked.id, incarnation: this.#value.incarnation, waits: plan.waits },
+      root: this.#value.root ?? this.runId,
+      ifExists: "join",
+    });
+    return id;
+  }
+
+  /** What the user's function throws is the operation's outcome; the slot is then as it was. */
+  #actOnSlot(tx: Tx, asked: Asked): { readonly word: Word; readonly data: Settled } {
+    if (asked.plan.kind !== "slot") throw new Error("not a slot's operation");
+    const { space, key, initial, act } = asked.plan;
+    const slot = tx.record({ space, key, text: `${space}\n${key}` });
+    try {
+      return { word: "slot", data: { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) } };
+    } catch (error) {
+      // It throws before it writes, if it does.
+      return { word: "slot", data: { error } };
+    }
+  }
+
+  /** Gives the run back until something is due, and keeps its code warm. */
+  async #rest(toBegin: readonly Asked[]): Promise<void> {
+    if (toBegin.some(isDecided)) return this.#commit(toBegin);
+    const unwritten = this.#takeUnwritten();
+    this.#isCommitting = true;
+    let made: Prepared = { facts: 0, timers: [], answers: [] };
+    const answer = await this.#held.rest(
+      (tx) => {
+        const timers = toBegin.map((asked) => asked.dueMs ?? endOf(asked, tx));
+        for (const asked of this.coroutine.waiting.values()) timers.push(asked.dueMs);
+        if (this.coroutine.canceled === undefined) timers.push(this.#value.deadlineMs ?? null);
+        const due = timers.filter((ms) => ms !== null);
+        return due.length === 0 ? null : Math.min(...due);
+      },
+      (record, tx) => {
+        append(record, unwritten);
+        made = this.#prepare(record, tx, toBegin);
+        record.write({ status: "waiting" satisfies RunStatus });
+      },
+    );
+    if (this.#isOver) return;
+    if (answer === "woken") {
+      this.#unwritten = [...unwritten, ...this.#unwritten];
+      this.#toBegin = [...toBegin, ...this.#toBegin];
+      this.#isCommitting = false;
+      return this.look();
+    }
+    this.coroutine.head += unwritten.length + made.facts;
+    for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
+    this.#tell("run.rested");
+    this.#over("rested", undefined);
+  }
+
+  /** The worker stops: the run goes to another at once. */
+  async #giveBack(toBegin: readonly Asked[]): Promise<void> {
+    const unwritten = this.#takeUnwritten();
+    this.#isCommitting = true;
+    this.#toBegin = [...toBegin];
+    await this.#held.commit((record, tx) => {
+      append(record, unwritten);
+      record.write({ holder: null, dueMs: tx.nowMs, tries: 0, status: "waiting" satisfies RunStatus });
+    });
+    this.#over("given back", undefined);
+  }
+
+  async #finish(outcome: Settled): Promise<void> {
+    this.#isCommitting = true;
+    const { status, settled, text } = await this.#ends(outcome);
+    const unwritten = this.#takeUnwritten();
+    const children = [...this.coroutine.children.values()].filter(({ whenParentEnds }) => whenParentEnds === "cancel");
+    await this.#held.commit((record, tx) => {
+      append(record, unwritten);
+      record.appendText(status === "completed" ? "completed" : "failed", text);
+      for (const child of children) cancelChild(tx, child.run, this.runId);
+      endRun(tx, record, this.runId, status, settled);
+    });
+    if (this.#isOver) return;
+    this.#tell("run.ended", { status, ...("error" in settled ? { error: settled.error } : {}) });
+    this.#over("ended", undefined);
+  }
+
+  /** How the run ends: what cannot be stored, or does not fit the schema, is a failure. */
+  async #ends(outcome: Settled): Promise<{ status: RunStatus; settled: Settled; text: string }> {
+    const { kernel } = this.#engine;
+    let settled = outcome;
+    if ("ok" in settled)
+      try {
+        const { output } = this.#definition;
+        const ok = output === undefined ? settled.ok : await checkSchema(output, settled.ok, "the run's output");
+        // Written with the run's record too, so both must hold it.
+        kernel.encode(this.#runAt, { ok });
+        settled = { ok };
+      } catch (error) {
+        settled = { error };
+      }
+    const text = this.#storable(settled);
+    const status = statusOf(settled, this.coroutine.canceled);
+    const stored = kernel.decodeFresh(this.#runAt, text) as Settled;
+    const mark = kernel.encode(this.#runAt, { status });
+    return { status, settled: stored, text: mark };
+  }
+
+  /** An outcome as text; an error that cannot be stored as it is becomes one that can. */
+  #storable(outcome: Settled): string {
+    const { kernel } = this.#engine;
+    try {
+      return kernel.encode(this.#runAt, outcome);
+    } catch (error) {
+      if (!("error" in outcome)) return kernel.encode(this.#runAt, { error });
+      const { error: thrown } = outcome;
+      const plain = new Error(
+        thrown instanceof Error ? thrown.message.slice(0, 1000) : "something that cannot be stored",
+      );
+      if (thrown instanceof Error) plain.name = thrown.name;
+      return kernel.encode(this.#runAt, { error: plain });
+    }
+  }
+
+  async #park(reason: string): Promise<void> {
+    const unwritten = this.#takeUnwritten();
+    await this.#held.commit((record) => {
+      append(record, unwritten);
+      record.append("parked", { reason });
+      const value = record.value as RunValue;
+      record.write({
+        value: { ...value, parked: { reason } },
+        holder: null,
+        dueMs: null,
+        status: "parked" satisfies RunStatus,
+      });
+    });
+    this.#tell("run.parked", { message: reason });
+    this.#over("lost", new Error(reason));
+  }
+
+  // What happens outside.
+
+  #start(toBegin: readonly Asked[]): void {
+    for (const asked of toBegin)
+      if (asked.plan.kind === "step" && this.coroutine.waiting.has(asked.text) && !this.#running.has(asked)) {
+        if (asked.dueMs === null) this.#startStep(asked, asked.plan);
+      }
+    this.#armTimer();
+  }
+
+  #startStep(asked: Asked, plan: StepPlan): void {
+    const step = new StepRun(this, asked, plan);
+    this.#running.set(asked, step);
+    const { mode } = plan;
+    switch (mode.is) {
+      case "plain":
+        step.try(mode.run);
+        return;
+      case "once":
+        // An intent of this very life is the one to act on; one from before may have been acted on.
+        if (!asked.hasIntent || this.#intents.has(asked)) {
+          step.try(mode.run);
+          return;
+        }
+        return void this.#reconcile(asked, step, plan);
+      case "sql":
+        step.try((handle) => this.#inSql(asked, (sql) => mode.run(sql, handle)));
+        return;
+      case "within":
+        step.try((handle) => this.#inTheirs(asked, mode.run, handle));
+        return;
+    }
+  }
+
+  /** Intents that this execution wrote itself. */
+  readonly #intents = new Set<Asked>();
+
+  async #reconcile(asked: Asked, step: StepRun, plan: StepPlan): Promise<void> {
+    if (plan.mode.is !== "once") return;
+    const { reconcile, run } = plan.mode;
+    let said: Reconciled<unknown> = { unknown: true };
+    let trouble = "";
+    if (reconcile !== undefined)
+      try {
+        said = (await reconcile({ key: this.keyOf(asked) })) as Reconciled<unknown>;
+      } catch (error) {
+        trouble = ` (reconcile threw: ${error instanceof Error ? error.message : String(error)})`;
+      }
+    if (this.#isOver) return;
+    if ("done" in said && said.done) return this.succeeded(asked, said.value);
+    if ("done" in said && !said.done) return step.try(run);
+    this.#running.delete(asked);
+    this.#run(
+      this.#park(`step "${asked.id}" may or may not have happened${trouble}: resolve it, and let the run go on`),
+    );
+  }
+
+  keyOf(asked: Asked): string {
+    const { namespace } = this.#engine.kernel;
+    return hash(namespace, this.runId, String(this.#value.incarnation), asked.id);
+  }
+
+  succeeded(asked: Asked, value: unknown): void {
+    this.#running.delete(asked);
+    if (this.#isOver) return;
+    const { kernel } = this.#engine;
+    let text: string;
+    try {
+      text = kernel.encode(this.#runAt, { ok: value });
+    } catch (error) {
+      this.failed(asked, error);
+      return;
+    }
+    this.#tell("step.completed", { step: asked.id });
+    this.#arrive(asked, "step", kernel.decodeFresh(this.#runAt, text), text);
+  }
+
+  failed(asked: Asked, error: unknown): void {
+    this.#running.delete(asked);
+    if (this.#isOver) return;
+    const text = this.#storable({ error });
+    this.#tell("step.failed", { step: asked.id, error });
+    this.#arrive(asked, "step", this.#engine.kernel.decodeFresh(this.#runAt, text), text);
+  }
+
+  postponed(asked: Asked, error: unknown, delayMs: number): void {
+    this.#running.delete(asked);
+    if (this.#isOver) return;
+    const dueMs = this.nowMs() + delayMs;
+    this.#tell("step.retried", { step: asked.id, error, attempt: asked.attempts });
+    const { kernel } = this.#engine;
+    const stored = kernel.decodeFresh(this.#runAt, this.#storable({ error })) as { error: unknown };
+    const data = { attempts: asked.attempts, error: stored.error, dueMs };
+    this.#arrive(asked, "attempt", data, kernel.encode(this.#runAt, data));
+  }
+
+  progressed(asked: Asked, progress: unknown): void {
+    if (this.#isOver) return;
+    const { kernel } = this.#engine;
+    const text = kernel.encode(this.#runAt, progress);
+    this.#arrive(asked, "progress", kernel.decodeFresh(this.#runAt, text), text);
+  }
+
+  /** The user's SQL and the step's record in one transaction. */
+  async #inSql(asked: Asked, work: (sql: Parameters<Parameters<Kernel["share"]>[0]>[0]) => unknown): Promise<never> {
+    const { kernel } = this.#engine;
+    let text = "";
+    await kernel.share(async (sql, join) => {
+      const value = await work(sql);
+      text = kernel.encode(this.#runAt, { ok: value });
+      await this.#exclusively(() => join((tx) => this.#recordInTheirs(tx, asked, text), [this.#runAt]));
+    });
+    return this.#recorded(asked, text);
+  }
+
+  async #inTheirs(
+    asked: Asked,
+    run: (
+      record: (executor: Parameters<typeof executorOf>[0], value?: unknown) => Promise<void>,
+      step: StepHandle,
+    ) => unknown,
+    handle: StepHandle,
+  ): Promise<unknown> {
+    const { kernel } = this.#engine;
+    let text: string | undefined;
+    const value = await run(async (executor, given) => {
+      text = kernel.encode(this.#runAt, { ok: given });
+      const theirs = executorOf(executor);
+      await this.#exclusively(() =>
+        kernel.within(theirs, (tx) => this.#recordInTheirs(tx, asked, text ?? ""), [this.#runAt]),
+      );
+    }, handle);
+    if (text === undefined) throw new Error(`step "${asked.id}" did not record itself in its transaction`);
+    void value;
+    return this.#recorded(asked, text);
+  }
+
+  /** Nothing else becomes a fact until the transaction that is being joined has ended. */
+  async #exclusively(join: () => Promise<void>): Promise<void> {
+    while (this.#isCommitting) await new Promise<void>((resolve) => this.clock.soon(resolve));
+    if (this.#isOver) throw new FencedError(this.runId, this.#held.fence, this.#held.fence);
+    this.#isCommitting = true;
+    this.#isBlocked = true;
+    await join();
+  }
+
+  #recordInTheirs(tx: Tx, asked: Asked, text: string): void {
+    const record = tx.record(this.#runAt);
+    if (record.holder === null || record.fence !== this.#held.fence)
+      throw new FencedError(this.runId, this.#held.fence, record.fence);
+    append(record, this.#unwritten);
+    record.appendText(`step ${asked.id}`, text);
+  }
+
+  /** The transaction is committed: the code hears of it. */
+  #recorded(asked: Asked, text: string): Promise<never> {
+    const { kernel } = this.#engine;
+    this.#running.delete(asked);
+    this.coroutine.head += this.#unwritten.length + 1;
+    this.#unwritten = [];
+    this.#isCommitting = false;
+    this.#isBlocked = false;
+    this.#tell("step.completed", { step: asked.id });
+    this.#arrivals.unshift({ asked, word: "step", data: kernel.decodeFresh(this.#runAt, text), text: null });
+    if (!this.#isDraining) this.#pump();
+    // It has been heard of; what the step's function gave is not needed.
+    return new Promise(() => {});
+  }
+
+  // Timers, messages and cancellation.
+
+  #armTimer(): void {
+    this.#cancelTimer();
+    let dueMs =
+      this.coroutine.canceled === undefined
+        ? (this.#value.deadlineMs ?? Number.POSITIVE_INFINITY)
+        : Number.POSITIVE_INFINITY;
+    for (const asked of this.coroutine.waiting.values()) if (asked.dueMs !== null) dueMs = Math.min(dueMs, asked.dueMs);
+    if (dueMs === Number.POSITIVE_INFINITY) return;
+    this.#cancelTimer = this.clock.after(Math.max(0, dueMs - this.nowMs()), () => {
+      if (this.#isOver) return;
+      this.#wakeDue(dueMs);
+      if (!this.#isDraining) this.#pump();
+    });
+  }
+
+  /** Everything whose time has come by this moment of the store's clock. */
+  #wakeDue(nowMs: number): void {
+    const due = [...this.coroutine.waiting.values()].filter(({ dueMs }) => dueMs !== null && dueMs <= nowMs);
+    due.sort((a, b) => (a.dueMs ?? 0) - (b.dueMs ?? 0));
+    const nothing = this.#engine.kernel.encode(this.#runAt, null);
+    for (const asked of due) {
+      if (asked.plan.kind === "sleep") this.#arrivals.push({ asked, word: "woke", data: null, text: nothing });
+      else if (asked.plan.kind === "signal") {
+        if (!this.#deliverMessages(asked)) this.#arrivals.push({ asked, word: "expired", data: null, text: nothing });
+      } else if (asked.plan.kind === "step") {
+        asked.dueMs = null;
+        if (!this.#running.has(asked) && !this.#toBegin.includes(asked)) this.#toBegin.push(asked);
+      }
+    }
+    const { deadlineMs } = this.#value;
+    if (deadlineMs !== undefined && deadlineMs <= nowMs) this.#cancel({ timedOut: true });
+  }
+
+  /** What the record says that the code has not heard. */
+  #notice(): void {
+    if (this.#value.cancel !== undefined) this.#cancel(this.#value.cancel);
+  }
+
+  #isCancelSent = false;
+
+  #cancel(data: { readonly timedOut?: boolean; readonly reason?: string }): void {
+    if (this.coroutine.canceled !== undefined || this.#isCancelSent) return;
+    this.#isCancelSent = true;
+    this.#arrivals.push({ asked: null, word: "canceled", data, text: this.#engine.kernel.encode(this.#runAt, data) });
+  }
+
+  async #readInbox(): Promise<void> {
+    const { kernel } = this.#engine;
+    const { coroutine } = this;
+    const at = inboxAt(this.runId);
+    const wakes = this.#wakes;
+    for (;;) {
+      const page = await kernel.entries(at, coroutine.inboxSeen, PAGE);
+      for (const { version, name, data } of page) {
+        coroutine.inboxSeen = version;
+        if (coroutine.received.has(version)) continue;
+        const { word, id } = parseFact(name);
+        coroutine.messages.push({ version, word, name: id, data: kernel.decodeFresh(at, data) });
+      }
+      if (page.length < PAGE) break;
+    }
+    this.coroutine.wakesSeen = wakes;
+  }
+
+  /** Gives messages to the operations that wait for them, the oldest first. Answers whether there was one. */
+  #deliverMessages(only?: Asked): boolean {
+    const { messages } = this.coroutine;
+    let isAny = false;
+    for (const asked of only === undefined ? this.coroutine.waiting.values() : [only]) {
+      const index = messages.findIndex((message) => isFor(message, asked));
+      const message = messages[index];
+      if (message === undefined) continue;
+      if (this.#arrivals.some((arrival) => arrival.asked === asked)) continue;
+      messages.splice(index, 1);
+      const isSignal = message.word === "signal";
+      const data = isSignal
+        ? { at: message.version, signal: message.name, value: message.data }
+        : { at: message.version, outcome: (message.data as { outcome: Settled }).outcome };
+      const text = this.#engine.kernel.encode(this.#runAt, data);
+      this.#arrivals.push({ asked, word: isSignal ? "received" : "ended", data, text });
+      isAny = true;
+    }
+    return isAny;
+  }
+
+  // The end.
+
+  #tell(type: RunEvent["type"], more: Partial<RunEvent> = {}): void {
+    this.#engine.told({ type, workflow: this.#definition.name, run: this.runId, ...more });
+  }
+
+  async #trouble(error: unknown): Promise<Ending> {
+    if (this.#isOver) return this.#ending.promise;
+    if (error instanceof FencedError || error instanceof ClosedError) {
+      this.#tell("run.lost", { error });
+      this.#over("lost", error);
+      return "lost";
+    }
+    this.#tell("run.trouble", { error });
+    const isStore = error instanceof StoreError;
+    try {
+      if (!isStore && this.#held.tries >= this.#definition.maxTries) {
+        this.#unwritten = [];
+        await this.#park(reasonOf(error));
+      } else await this.#putBack(isStore);
+    } catch (again) {
+      this.#tell("run.lost", { error: again });
+    }
+    this.#over("lost", error);
+    return "lost";
+  }
+
+  /** Due again after a while. What only the store is to blame for counts as no try. */
+  async #putBack(isStore: boolean): Promise<void> {
+    const delayMs = Math.min(60_000, 100 * 2 ** Math.min(this.#held.tries - 1, 20));
+    await this.#held.commit((record, tx) =>
+      record.write({
+        holder: null,
+        dueMs: tx.nowMs + delayMs,
+        status: "waiting" satisfies RunStatus,
+        ...(isStore ? { tries: 0 } : {}),
+      }),
+    );
+  }
+
+  #over(ending: Ending, reason: unknown): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#cancelTimer();
+    this.#cancelStuck?.();
+    for (const step of this.#running.values()) step.drop(reason);
+    this.#running.clear();
+    this.coroutine.driver = undefined;
+    this.#ending.resolve(ending);
+  }
+}
+
+interface Prepared {
+  facts: number;
+  readonly timers: [Asked, number][];
+  /** Facts that are written, and that the code is to see next. */
+  readonly answers: [Asked, Word, unknown][];
+}
+
+function append(record: Draft, unwritten: readonly Unwritten[]): void {
+  for (const { name, text } of unwritten) record.appendText(name, text);
+}
+
+/** A step is done outside; everything else waits, or is decided in a commit. */
+const isEffect = ({ plan, dueMs }: Asked): boolean => plan.kind === "step" && dueMs === null;
+
+/** Done by the commit itself. */
+const isDecided = ({ plan, childId }: Asked): boolean =>
+  plan.kind === "slot" || (plan.kind === "child" && childId === undefined);
+
+function needsRecord(asked: Asked): boolean {
+  const { plan, dueMs } = asked;
+  if (isDecided(asked)) return true;
+  if (plan.kind === "step") return plan.mode.is === "once" && !asked.hasIntent;
+  return dueMs === null && (plan.kind === "sleep" || (plan.kind === "signal" && plan.timeoutMs !== null));
+}
+
+/** When a timer that begins now ends. */
+function endOf({ plan }: Asked, tx: Tx): number | null {
+  if (plan.kind === "sleep") return plan.untilMs ?? tx.nowMs + (plan.ms ?? 0);
+  if (plan.kind === "signal" && plan.timeoutMs !== null) return tx.nowMs + plan.timeoutMs;
+  return null;
+}
+
+function isFor(message: { readonly word: string; readonly name: string }, { plan, id }: Asked): boolean {
+  if (plan.kind === "signal") return message.word === "signal" && plan.names.includes(message.name);
+  return plan.kind === "child" && plan.waits && message.word === "child" && message.name === id;
+}
+
+function statusOf(settled: Settled, canceled: Error | undefined): RunStatus {
+  if ("ok" in settled) return "completed";
+  if (canceled !== undefined && settled.error === canceled)
+    return canceled instanceof RunTimedOutError ? "timed_out" : "canceled";
+  return "failed";
+}
+
+/** A child's id is its parent's with the operation, where that fits. */
+function childId(run: string, incarnation: number, workflow: string, id: string): string {
+  const full = `${run}/${workflow}/${id}${incarnation === 1 ? "" : `/${incarnation}`}`;
+  return Buffer.byteLength(full) <= 256 ? full : `${workflow.slice(0, 60)}/${hash(full)}`;
+}
+
+/** A child that is over, or not there any more, needs no canceling. */
+function cancelChild(tx: Tx, child: string, parent: string): void {
+  const run = tx.record(runAt(child));
+  if (!run.exists || ENDED.has(run.status ?? "")) return;
+  cancelRun(tx, child, `its parent "${parent}" has ended`);
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof HistoryContradictionError || error instanceof InvalidValueError) return error.message;
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,87 @@
+/**
+ * Plans: what is to be done for an operation, as the code asked for it.
+ */
+
+import type { Sql } from "../kernel/contract.ts";
+import type { SqlExecutor } from "../kernel/sql.ts";
+import type { TxSlot } from "../slot/slot.ts";
+import type { Retry } from "./retry.ts";
+import type { StandardSchema } from "./schema.ts";
+
+/** What a step's function is given. */
+export interface StepHandle<Progress = unknown> {
+  /** The same each time this step runs, and no other step's: pass it on as an idempotency key. */
+  readonly key: string;
+  /** 1 for the first attempt. */
+  readonly attempt: number;
+  /** Aborts when the run is canceled or times out, when the attempt does, when the lease is lost, and when the worker shuts down. */
+  readonly abortSignal: AbortSignal;
+  /** What the last `heartbeat` of an earlier attempt left, if any. */
+  readonly progress: Progress | undefined;
+  /** Says that the step is alive, and keeps how far it is. */
+  heartbeat(progress?: Progress): void;
+}
+
+/** What somebody says of a step that may have happened. */
+export type Reconciled<T> =
+  | { readonly done: true; readonly value: T }
+  | { readonly done: false }
+  | { readonly unknown: true };
+
+export type StepMode =
+  | { readonly is: "plain"; readonly run: (step: StepHandle) => unknown }
+  | {
+      readonly is: "once";
+      readonly run: (step: StepHandle) => unknown;
+      readonly reconcile: ((step: { readonly key: string }) => unknown) | undefined;
+    }
+  | { readonly is: "sql"; readonly run: (sql: Sql, step: StepHandle) => unknown }
+  | {
+      readonly is: "within";
+      readonly run: (record: (executor: SqlExecutor, value?: unknown) => Promise<void>, step: StepHandle) => unknown;
+    };
+
+export interface StepPlan {
+  readonly kind: "step";
+  readonly mode: StepMode;
+  readonly retry: Retry;
+  /** For an attempt, and for all of them with the waits between. */
+  readonly timeoutMs: number | null;
+  readonly totalTimeoutMs: number | null;
+  /** The longest time between two heartbeats. */
+  readonly heartbeatMs: number | null;
+}
+
+export interface SleepPlan {
+  readonly kind: "sleep";
+  readonly ms: number | null;
+  readonly untilMs: number | null;
+}
+
+export interface SignalPlan {
+  readonly kind: "signal";
+  readonly names: readonly string[];
+  readonly timeoutMs: number | null;
+}
+
+export interface ChildPlan {
+  readonly kind: "child";
+  readonly workflow: string;
+  readonly childId: string | undefined;
+  readonly input: unknown;
+  readonly schema: StandardSchema | undefined;
+  /** The code wants its result, not only that it began. */
+  readonly waits: boolean;
+  /** What becomes of it when the parent ends first. */
+  readonly whenParentEnds: "cancel" | "leave";
+}
+
+export interface SlotPlan {
+  readonly kind: "slot";
+  readonly space: string;
+  readonly key: string;
+  readonly initial: unknown;
+  readonly act: (slot: TxSlot<unknown, unknown>) => unknown;
+}
+
+export type Plan = StepPlan | SleepPlan | SignalPlan | ChildPlan | SlotPlan;

@@ -1,0 +1,268 @@
+/**
+ * Records of a run, and the decisions on them that are not the holder's: start, signal, cancel, retry, and news for a parent.
+ *
+ * A run is one record; its log is the run's history, which only the holder of the run writes, or whoever ends its rest. What others have
+ * to say goes to the inbox, a record of its own with a log of messages, and wakes the run in the same commit.
+ *
+ * Promises: the same id is the same run, and another input under it is refused (G3); a signal's id counts once (G2); what is sent to a
+ * run that has ended is refused, with its status (G15).
+ */
+
+import { createHash } from "node:crypto";
+import { wake } from "../kernel/claim/claim.ts";
+import { nextFence } from "../kernel/claim/decide.ts";
+import { jsonCodec } from "../kernel/codec/json.ts";
+import { type Address, address } from "../kernel/contract.ts";
+import type { Tx } from "../kernel/decision.ts";
+import type { Draft } from "../kernel/draft.ts";
+import type { Settled } from "./coroutine.ts";
+import { RunConflictError, RunEndedError, RunExistsError, RunNotFoundError } from "./errors.ts";
+import { ENDED, type RunStatus } from "./words.ts";
+
+/** What a run's record holds. Its input and all that happened are in its log. */
+export interface RunValue {
+  readonly workflow: string;
+  /** 1, and one more each time that a run which had ended is started again under its id. */
+  readonly incarnation: number;
+  /** Where chance in the run comes from. */
+  readonly seed: string;
+  /** The store's clock at the start. */
+  readonly startedAtMs: number;
+  /** When it was to begin, if that was not at once. */
+  readonly scheduledAtMs?: number;
+  /** The version of its first fact. */
+  readonly from: number;
+  /** Tells whether another start under this id has the same input. */
+  readonly fingerprint?: string;
+  readonly tags?: readonly string[];
+  readonly parent?: Parent;
+  /** The run that is the parent of all, for what is shared in the tree. */
+  readonly root?: string;
+  readonly deadlineMs?: number;
+  readonly cancel?: { readonly reason?: string };
+  /** Facts that do not count any more, because a person let the run go on from before them. */
+  readonly skips?: readonly (readonly [from: number, to: number])[];
+  readonly parked?: { readonly reason: string };
+  readonly outcome?: Settled;
+}
+
+/** Whose child it is, under which operation there, and what becomes of it when the parent ends first. */
+export interface Parent {
+  readonly run: string;
+  readonly id: string;
+  readonly incarnation: number;
+  /** Whether the parent waits for its outcome. */
+  readonly waits: boolean;
+}
+
+export const RUNS = "run";
+const INBOXES = "inbox";
+const SIGNAL_IDS = "signal-id";
+
+export const runAt = (id: string): Address => address(RUNS, id);
+export const inboxAt = (id: string): Address => address(INBOXES, id);
+
+/** The queue that workers of a workflow claim its runs from. */
+export const queueOf = (workflow: string): string => `run/${workflow}`;
+
+export const hash = (...parts: readonly string[]): string => {
+  const sha = createHash("sha256");
+  for (const part of parts) sha.update(`${Buffer.byteLength(part)}:`).update(part);
+  return sha.digest("hex").slice(0, 32);
+};
+
+const signalIdAt = (run: string, id: string): Address => address(SIGNAL_IDS, `${hash(run)}.${hash(id)}`);
+
+/** The same for values that are the same, whatever the order of their keys. */
+export const fingerprint = (input: unknown): string => hash(jsonCodec.encode(sorted(input), NOWHERE));
+
+const NOWHERE = { namespace: "", space: "", key: "" };
+
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (typeof value !== "object" || value === null) return value;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (prototype !== Object.prototype && prototype !== null) return value;
+  const entries = Object.entries(value).map(([name, part]): [string, unknown] => [name, sorted(part)]);
+  return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)));
+}
+
+export interface StartRequest {
+  readonly id: string;
+  readonly workflow: string;
+  readonly input: unknown;
+  /** Null where the id is new for certain, so that there is nothing to compare with. */
+  readonly fingerprint: string | null;
+  readonly tags?: readonly string[] | undefined;
+  readonly delayMs?: number | undefined;
+  readonly atMs?: number | undefined;
+  readonly timeoutMs: number | null;
+  readonly parent?: Parent | undefined;
+  readonly root?: string | undefined;
+  /** What is done if the id is taken. */
+  readonly ifExists: "join" | "reject" | "restart";
+  /** The process that starts it also works on it. */
+  readonly lease?: { readonly by: string; readonly leaseMs: number } | undefined;
+}
+
+export interface Started {
+  readonly isNew: boolean;
+  readonly isLeased: boolean;
+  readonly nowMs: number;
+}
+
+/** Makes a run, or finds the one that has this id. */
+export function startRun(tx: Tx, request: StartRequest): Started {
+  const record = tx.record(runAt(request.id));
+  const { nowMs } = tx;
+  if (record.exists) {
+    const value = record.value as RunValue;
+    const isOver = ENDED.has(record.status ?? "");
+    if (request.ifExists === "reject") throw new RunExistsError(request.id, record.status ?? "");
+    if (!(request.ifExists === "restart" && isOver)) {
+      checkSame(request, value);
+      return { isNew: false, isLeased: false, nowMs };
+    }
+  }
+  const before = record.exists ? (record.value as RunValue) : undefined;
+  const startMs = request.atMs ?? nowMs + (request.delayMs ?? 0);
+  const isNow = startMs <= nowMs;
+  const lease = isNow ? request.lease : undefined;
+  const value: RunValue = {
+    workflow: request.workflow,
+    incarnation: (before?.incarnation ?? 0) + 1,
+    seed: tx.uuid(),
+    startedAtMs: nowMs,
+    ...(isNow ? {} : { scheduledAtMs: startMs }),
+    from: record.head + 1,
+    ...(request.fingerprint === null ? {} : { fingerprint: request.fingerprint }),
+    ...(request.tags === undefined || request.tags.length === 0 ? {} : { tags: request.tags }),
+    ...(request.parent === undefined ? {} : { parent: request.parent }),
+    ...(request.root === undefined ? {} : { root: request.root }),
+    ...(request.timeoutMs === null ? {} : { deadlineMs: startMs + request.timeoutMs }),
+  };
+  record.write({
+    value,
+    kind: queueOf(request.workflow),
+    status: (lease === undefined ? "pending" : "running") satisfies RunStatus,
+    holder: lease?.by ?? null,
+    dueMs: lease === undefined ? startMs : nowMs + lease.leaseMs,
+    fence: lease === undefined ? record.fence : nextFence(record.fence, tx.fenceFloor),
+    tries: lease === undefined ? 0 : 1,
+  });
+  record.append("started", { input: request.input });
+  return { isNew: true, isLeased: lease !== undefined, nowMs };
+}
+
+/** The same id for something else would be answered with a result that is not its own. */
+function checkSame(request: StartRequest, value: RunValue): void {
+  if (value.workflow !== request.workflow)
+    throw new RunConflictError(request.id, `is a run of "${value.workflow}", not of "${request.workflow}"`);
+  if (value.fingerprint !== undefined && request.fingerprint !== null && value.fingerprint !== request.fingerprint)
+    throw new RunConflictError(request.id, "was started with another input");
+}
+
+/** The run as somebody outside may reach it: there, and not over. */
+function livingRun(tx: Tx, id: string): Draft {
+  const run = tx.record(runAt(id));
+  if (!run.exists) throw new RunNotFoundError(id);
+  if (ENDED.has(run.status ?? "")) throw new RunEndedError(id, run.status ?? "");
+  return run;
+}
+
+/** Keeps a signal for a run, once for each id. */
+export function signalRun(
+  tx: Tx,
+  run: string,
+  signal: { readonly name: string; readonly payload: unknown; readonly id?: string | undefined },
+): { readonly isNew: boolean } {
+  if (signal.id !== undefined) {
+    const seen = tx.record(signalIdAt(run, signal.id));
+    if (seen.exists) return { isNew: false };
+    livingRun(tx, run);
+    seen.write({ value: true });
+  } else livingRun(tx, run);
+  send(tx, run, `signal ${signal.name}`, signal.payload);
+  return { isNew: true };
+}
+
+function send(tx: Tx, run: string, name: string, data: unknown): void {
+  const inbox = tx.record(inboxAt(run));
+  if (!inbox.exists) inbox.write({ value: null });
+  inbox.append(name, data);
+  wake(tx, runAt(run));
+}
+
+/** Tells a parent how its child ended, if it still cares. */
+export function tellParent(tx: Tx, parent: Parent, child: string, outcome: Settled): void {
+  const run = tx.record(runAt(parent.run));
+  if (!run.exists || ENDED.has(run.status ?? "")) return;
+  if ((run.value as RunValue).incarnation !== parent.incarnation) return;
+  send(tx, parent.run, `child ${parent.id}`, { run: child, outcome });
+}
+
+/** Asks a run to stop. One that has not begun ends at once. */
+export function cancelRun(tx: Tx, id: string, reason: string | undefined): RunStatus {
+  const run = tx.record(runAt(id));
+  if (!run.exists) throw new RunNotFoundError(id);
+  const status = run.status as RunStatus;
+  if (ENDED.has(status)) return status;
+  const value = run.value as RunValue;
+  const cancel = reason === undefined ? {} : { reason };
+  if (status === "pending" || status === "parked") {
+    run.append("canceled", cancel);
+    endRun(tx, run, id, "canceled", { error: canceledError(id, reason) });
+    return "canceled";
+  }
+  if (value.cancel === undefined) run.write({ value: { ...value, cancel } });
+  wake(tx, runAt(id));
+  return status;
+}
+
+function canceledError(id: string, reason: string | undefined): Error {
+  const error = new Error(`run "${id}" was canceled${reason === undefined ? "" : `: ${reason}`}`);
+  error.name = "RunCanceledError";
+  return error;
+}
+
+/** Ends a run: its outcome, its status, and what its parent hears, in one commit. */
+export function endRun(tx: Tx, run: Draft, id: string, status: RunStatus, outcome: Settled): void {
+  const value = run.value as RunValue;
+  run.write({ value: { ...value, outcome }, status, holder: null, dueMs: null, tries: 0 });
+  if (value.parent?.waits === true) tellParent(tx, value.parent, id, outcome);
+}
+
+/** Lets a run that failed or is parked go on; `skip` leaves out the facts from the failed step on. */
+export function retryRun(tx: Tx, id: string, skipFrom: number | null): void {
+  const run = tx.record(runAt(id));
+  if (!run.exists) throw new RunNotFoundError(id);
+  const status = run.status as RunStatus;
+  if (status !== "failed" && status !== "parked" && status !== "timed_out" && status !== "canceled")
+    throw new RunEndedError(id, status);
+  const {
+    outcome: _outcome,
+    parked: _parked,
+    cancel: _cancel,
+    deadlineMs: _deadline,
+    ...value
+  } = run.value as RunValue;
+  const version = run.append("retried", {});
+  const skips = [...(value.skips ?? []), [skipFrom ?? version, version] as const];
+  run.write({ value: { ...value, skips }, status: "pending", dueMs: tx.nowMs, holder: null, tries: 0 });
+}
+
+/** A person says what became of a step whose run is parked because nobody knew. */
+export function resolveStep(
+  tx: Tx,
+  id: string,
+  step: string,
+  answer: { readonly done: true; readonly value: unknown } | { readonly done: false },
+): void {
+  const run = tx.record(runAt(id));
+  if (!run.exists) throw new RunNotFoundError(id);
+  if (run.status !== "parked") throw new RunConflictError(id, `is ${run.status}, not parked`);
+  const { parked: _parked, ...value } = run.value as RunValue;
+  if (answer.done) run.append(`step ${step}`, { ok: answer.value });
+  else run.append(`undone ${step}`, {});
+  run.write({ value, status: "pending", dueMs: tx.nowMs, holder: null, tries: 0 });
+}

@@ -1,0 +1,59 @@
+/**
+ * Retries, as rules: whether a step that failed is tried again, and after how long.
+ */
+
+import { checkCount, checkDuration, type Duration } from "../kernel/check.ts";
+import { InvalidArgumentError } from "../kernel/errors.ts";
+import { NonRetryableError } from "./errors.ts";
+
+export interface RetryOptions {
+  /** How often it is tried in all; 5 unless said otherwise, 1 for never again. */
+  readonly attempts?: number | undefined;
+  /** The wait before the second attempt; 1 s unless said otherwise. */
+  readonly delay?: Duration | undefined;
+  /** What the wait is multiplied by each time; 2 unless said otherwise. */
+  readonly factor?: number | undefined;
+  /** No wait is longer; a minute unless said otherwise. */
+  readonly maxDelay?: Duration | undefined;
+  /** How much of the wait is left to chance, 0 to 1; 0.5 unless said otherwise, so that many who failed together do not come back together. */
+  readonly jitter?: number | undefined;
+  /** Says of an error whether it is worth trying again; all are unless said otherwise, but for `NonRetryableError`. */
+  readonly when?: ((error: unknown) => boolean) | undefined;
+}
+
+/** A policy, checked and complete. */
+export interface Retry {
+  readonly attempts: number;
+  readonly delayMs: number;
+  readonly factor: number;
+  readonly maxDelayMs: number;
+  readonly jitter: number;
+  readonly when: ((error: unknown) => boolean) | undefined;
+}
+
+const DEFAULTS: Retry = { attempts: 5, delayMs: 1000, factor: 2, maxDelayMs: 60_000, jitter: 0.5, when: undefined };
+
+export function checkRetry(options: RetryOptions | undefined, base: Retry = DEFAULTS): Retry {
+  if (options === undefined) return base;
+  const { attempts, delay, factor = base.factor, maxDelay, jitter = base.jitter, when = base.when } = options;
+  if (!(Number.isFinite(factor) && factor >= 1))
+    throw new InvalidArgumentError("the retry's factor", "must be 1 or more");
+  if (!(jitter >= 0 && jitter <= 1)) throw new InvalidArgumentError("the retry's jitter", "must be from 0 to 1");
+  return {
+    attempts: attempts === undefined ? base.attempts : checkCount(attempts, "the retry's attempts", 1_000_000),
+    delayMs: delay === undefined ? base.delayMs : checkDuration(delay, "the retry's delay"),
+    factor,
+    maxDelayMs: maxDelay === undefined ? base.maxDelayMs : checkDuration(maxDelay, "the retry's longest delay"),
+    jitter,
+    when,
+  };
+}
+
+/** How long to wait before the next attempt, or null if there is none. `attempt` counts those made, `chance` is from 0 to 1. */
+export function decideRetry(retry: Retry, attempt: number, error: unknown, chance: number): number | null {
+  if (attempt >= retry.attempts) return null;
+  if (error instanceof NonRetryableError) return null;
+  if (retry.when !== undefined && !retry.when(error)) return null;
+  const full = Math.min(retry.maxDelayMs, retry.delayMs * retry.factor ** (attempt - 1));
+  return Math.round(full * (1 - retry.jitter * chance));
+}

@@ -1,0 +1,445 @@
+/**
+ * Runs as the outside sees them: starting, handles, lists.
+ */
+
+import { checkCount, checkDuration, checkId, checkPrefix, type Duration } from "../kernel/check.ts";
+import type { Row } from "../kernel/contract.ts";
+import type { Tx } from "../kernel/decision.ts";
+import { InvalidArgumentError } from "../kernel/errors.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import type { WithInput } from "./context.ts";
+import type { Settled } from "./coroutine.ts";
+import { type AnyWorkflow, type Definition, definitionOf, type Signal, type Workflow } from "./definition.ts";
+import {
+  ResultTimeoutError,
+  RunCanceledError,
+  RunFailedError,
+  RunNotFoundError,
+  RunParkedError,
+  RunTimedOutError,
+} from "./errors.ts";
+import {
+  cancelRun,
+  fingerprint,
+  queueOf,
+  RUNS,
+  type RunValue,
+  resolveStep,
+  retryRun,
+  runAt,
+  type Started,
+  type StartRequest,
+  signalRun,
+  startRun,
+} from "./records.ts";
+import { Results } from "./results.ts";
+import { checkSchema, checkSchemaNow } from "./schema.ts";
+import { type RunStatus, STATUSES } from "./words.ts";
+import { RunWorker, type WorkOptions } from "./worker.ts";
+
+export interface StartOptions {
+  /** The run's id. The same id again is the same run; with another input it is refused. A new one unless said otherwise. */
+  readonly id?: string | undefined;
+  /** What happens if the id is taken: "join" finds that run, "reject" throws, "restart" starts it again if it has ended. */
+  readonly ifExists?: "join" | "reject" | "restart" | undefined;
+  /** Begins this much later. */
+  readonly delay?: Duration | undefined;
+  /** Begins at this time. */
+  readonly at?: Date | number | undefined;
+  /** Words to find it by. */
+  readonly tags?: readonly string[] | undefined;
+}
+
+export interface SignalOptions {
+  /** The same id again has no effect. */
+  readonly id?: string | undefined;
+}
+
+/** A run as it is now. */
+export interface RunInfo {
+  readonly id: string;
+  readonly workflow: string;
+  readonly status: RunStatus;
+  readonly incarnation: number;
+  readonly tags: readonly string[];
+  readonly startedAt: Date;
+  readonly scheduledAt: Date | null;
+  /** When it goes on by itself, if it waits for that. */
+  readonly dueAt: Date | null;
+  readonly parent: string | null;
+  readonly isCancelRequested: boolean;
+  /** Why it is parked. */
+  readonly parkedReason: string | null;
+  readonly error: unknown;
+}
+
+/** One fact of a run's history. */
+export interface HistoryEntry {
+  readonly version: number;
+  readonly name: string;
+  readonly data: unknown;
+  readonly at: Date;
+}
+
+export interface RunListOptions {
+  readonly workflow?: string | AnyWorkflow | undefined;
+  readonly status?: RunStatus | readonly RunStatus[] | undefined;
+  /** Only runs with this tag. */
+  readonly tag?: string | undefined;
+  /** Only runs whose ids begin with this. */
+  readonly prefix?: string | undefined;
+  /** By when they were made, the newest first, unless said otherwise; or by id. */
+  readonly order?: "newest" | "oldest" | "id" | undefined;
+  /** The `next` of the page before. */
+  readonly after?: string | null | undefined;
+  readonly limit?: number | undefined;
+}
+
+export interface RunPage {
+  readonly runs: readonly RunInfo[];
+  readonly next: string | null;
+}
+
+/** A handle on one run, here or anywhere. */
+export class Run<Output = unknown> {
+  readonly id: string;
+  readonly #runs: Runs;
+
+  /** @internal */
+  constructor(runs: Runs, id: string) {
+    this.#runs = runs;
+    this.id = id;
+  }
+
+  /** Waits for the result. Throws what became of the run instead, or `result_timeout`. */
+  result(options?: { readonly timeout?: Duration | undefined; readonly abortSignal?: AbortSignal }): Promise<Output> {
+    return this.#runs.result(this.id, options) as Promise<Output>;
+  }
+
+  status(): Promise<RunInfo> {
+    return this.#runs.info(this.id);
+  }
+
+  /** What happened so far. */
+  history(options?: { readonly after?: number; readonly limit?: number }): Promise<readonly HistoryEntry[]> {
+    return this.#runs.history(this.id, options);
+  }
+
+  /** Sends a signal. It is kept until the run receives it; a run that has ended refuses it. */
+  signal<Payload>(
+    signal: Signal<Payload>,
+    ...[payload, options]: WithInput<Payload, SignalOptions>
+  ): Promise<{ readonly isNew: boolean }> {
+    return this.#runs.signal(this.id, signal, payload, options);
+  }
+
+  /** Asks the run to stop. Its cleanup may take a while: `result` tells when it has ended. Answers the status before. */
+  cancel(options?: { readonly reason?: string }): Promise<{ readonly status: RunStatus }> {
+    return this.#runs.cancel(this.id, options?.reason);
+  }
+
+  /** Lets a run that failed or is parked go on, from the step that failed. */
+  retry(): Promise<void> {
+    return this.#runs.retry(this.id);
+  }
+
+  /** Says what became of a step that runs at most once, for a run that is parked because nobody knew; then the run goes on. */
+  resolveStep(
+    step: string,
+    answer: { readonly done: true; readonly value: unknown } | { readonly done: false },
+  ): Promise<void> {
+    return this.#runs.resolveStep(this.id, step, answer);
+  }
+}
+
+/** Everything about runs, for one handle. @internal */
+export class Runs {
+  readonly #kernel: Kernel;
+  readonly #results: Results;
+  readonly #workers = new Set<RunWorker>();
+
+  constructor(kernel: Kernel) {
+    this.#kernel = kernel;
+    this.#results = new Results(kernel);
+  }
+
+  work(workflows: readonly AnyWorkflow[], options?: WorkOptions): RunWorker {
+    const worker = new RunWorker(this.#kernel, workflows, options);
+    this.#workers.add(worker);
+    return worker;
+  }
+
+  /** Before the handle is closed: the workers give back what they have. */
+  async close(): Promise<void> {
+    await Promise.allSettled([...this.#workers].map((worker) => worker.stop({ timeout: 5000 })));
+  }
+
+  async start(
+    workflow: string | { readonly name: string },
+    input: unknown,
+    options: StartOptions = {},
+  ): Promise<string> {
+    const definition = definitionOf(workflow);
+    const checked =
+      definition?.input === undefined ? input : await checkSchema(definition.input, input, "the run's input");
+    const request = this.#request(workflow, definition, checked, options, () => this.#kernel.ports.chance.uuid());
+    const worker = this.#roomFor(request.workflow);
+    const lease = worker?.lease(request.workflow);
+    if (worker === undefined || lease === undefined) {
+      await this.#kernel.transact((tx) => startRun(tx, request), [runAt(request.id)]);
+      return request.id;
+    }
+    return this.#startHere(worker, { ...request, lease });
+  }
+
+  /** The commit that starts the run also leases it to this process, which begins at once. */
+  async #startHere(worker: RunWorker, request: StartRequest): Promise<string> {
+    const at = runAt(request.id);
+    const kernel = this.#kernel;
+    // What the run is begun with has passed through the codec, as at replay.
+    const input = kernel.decodeFresh(at, kernel.encode(at, request.input));
+    const safeUntilMs = kernel.ports.clock.nowMs() + worker.leaseMs;
+    const isNewHere = kernel.held(at) === undefined;
+    if (isNewHere) kernel.expect(at);
+    worker.keepPlace();
+    let started: Started | undefined;
+    try {
+      started = await kernel.transact((tx) => startRun(tx, request), [at]);
+    } finally {
+      worker.freePlace();
+      if (started?.isLeased !== true && isNewHere) kernel.letGo(at);
+    }
+    if (started.isLeased) worker.adopt(request.id, input, safeUntilMs);
+    return request.id;
+  }
+
+  #roomFor(workflow: string): RunWorker | undefined {
+    for (const worker of this.#workers) if (worker.lease(workflow) !== undefined) return worker;
+    return undefined;
+  }
+
+  /** The same in a decision. */
+  startIn(tx: Tx, workflow: string | { readonly name: string }, input: unknown, options: StartOptions = {}): string {
+    const definition = definitionOf(workflow);
+    const checked = checkSchemaNow(definition?.input, input, "the run's input");
+    const request = this.#request(workflow, definition, checked, options, () => tx.uuid());
+    startRun(tx, request);
+    return request.id;
+  }
+
+  #request(
+    workflow: string | { readonly name: string },
+    definition: Definition | undefined,
+    input: unknown,
+    options: StartOptions,
+    newId: () => string,
+  ): StartRequest {
+    const name = checkId(typeof workflow === "string" ? workflow : workflow?.name, "the workflow");
+    const { id, ifExists = "join", delay, at, tags } = options;
+    if (ifExists !== "join" && ifExists !== "reject" && ifExists !== "restart")
+      throw new InvalidArgumentError("ifExists", 'must be "join", "reject" or "restart"');
+    const atMs = at === undefined ? undefined : typeof at === "number" ? at : at.getTime();
+    return {
+      id: id === undefined ? newId() : checkId(id, "the run's id"),
+      workflow: name,
+      input,
+      fingerprint: id === undefined ? null : fingerprint(input),
+      tags: tags?.map((tag) => checkId(tag, "the tag")),
+      delayMs: delay === undefined ? undefined : checkDuration(delay, "the delay"),
+      atMs,
+      timeoutMs: definition?.timeoutMs ?? null,
+      ifExists,
+    };
+  }
+
+  async result(
+    id: string,
+    options: { readonly timeout?: Duration | undefined; readonly abortSignal?: AbortSignal } = {},
+  ): Promise<unknown> {
+    checkId(id, "the run's id");
+    const { clock } = this.#kernel.ports;
+    const { timeout, abortSignal } = options;
+    const timeoutMs = timeout === undefined ? undefined : checkDuration(timeout, "the timeout");
+    abortSignal?.throwIfAborted();
+    const { row, stop } = this.#results.wait(id);
+    const { promise: interrupted, reject } = Promise.withResolvers<never>();
+    const cancel =
+      timeoutMs === undefined ? undefined : clock.after(timeoutMs, () => reject(new ResultTimeoutError(id, timeoutMs)));
+    const aborted = (): void => reject(abortSignal?.reason);
+    abortSignal?.addEventListener("abort", aborted);
+    try {
+      // One that is worked on here need not be looked for.
+      if (this.#kernel.held(runAt(id)) === undefined) await this.#results.look(id);
+      const ended = await (cancel === undefined && abortSignal === undefined ? row : Promise.race([row, interrupted]));
+      return this.#outcome(id, ended);
+    } finally {
+      stop();
+      row.catch(() => {});
+      interrupted.catch(() => {});
+      cancel?.();
+      abortSignal?.removeEventListener("abort", aborted);
+    }
+  }
+
+  #outcome(id: string, row: Row | null): unknown {
+    if (row === null || row.value === null) throw new RunNotFoundError(id);
+    const value = this.#kernel.decodeFresh(row, row.value) as RunValue;
+    const outcome: Settled = value.outcome ?? { ok: undefined };
+    switch (row.status as RunStatus) {
+      case "completed":
+        return "ok" in outcome ? outcome.ok : undefined;
+      case "canceled":
+        throw new RunCanceledError(id, value.cancel?.reason);
+      case "timed_out":
+        throw new RunTimedOutError(id);
+      case "parked":
+        throw new RunParkedError(id, value.parked?.reason ?? "");
+      default:
+        throw new RunFailedError(id, "error" in outcome ? outcome.error : undefined);
+    }
+  }
+
+  /** A handle; where a workflow is given, whoever uses it learns if the run is another's. */
+  handle<Output>(workflow: Workflow<never, Output> | string | undefined, id: string): Run<Output> {
+    void workflow;
+    return new Run<Output>(this, checkId(id, "the run's id"));
+  }
+
+  async #row(id: string): Promise<Row> {
+    const [row] = await this.#kernel.read([runAt(id)]);
+    if (row === undefined || row === null || row.value === null) throw new RunNotFoundError(id);
+    return row;
+  }
+
+  async info(id: string): Promise<RunInfo> {
+    return this.#show(await this.#row(id));
+  }
+
+  #show(row: Row): RunInfo {
+    const value = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+    const status = row.status as RunStatus;
+    const isResting = row.holder === null && row.dueMs !== null;
+    return {
+      id: row.key,
+      workflow: value.workflow,
+      status,
+      incarnation: value.incarnation,
+      tags: value.tags ?? [],
+      startedAt: new Date(value.startedAtMs),
+      scheduledAt: value.scheduledAtMs === undefined ? null : new Date(value.scheduledAtMs),
+      dueAt: isResting && row.dueMs !== null ? new Date(row.dueMs) : null,
+      parent: value.parent?.run ?? null,
+      isCancelRequested: value.cancel !== undefined,
+      parkedReason: status === "parked" ? (value.parked?.reason ?? "") : null,
+      error: value.outcome !== undefined && "error" in value.outcome ? value.outcome.error : undefined,
+    };
+  }
+
+  async history(
+    id: string,
+    options: { readonly after?: number; readonly limit?: number } = {},
+  ): Promise<readonly HistoryEntry[]> {
+    const row = await this.#row(id);
+    const limit = checkCount(options.limit ?? 1000, "the limit");
+    const entries = await this.#kernel.entries(runAt(id), options.after ?? 0, limit);
+    return entries.map(({ version, name, data, atMs }) => ({
+      version,
+      name,
+      data: this.#kernel.decodeFresh(row, data),
+      at: new Date(atMs),
+    }));
+  }
+
+  async signal(
+    id: string,
+    signal: Signal<unknown>,
+    payload: unknown,
+    options: SignalOptions = {},
+  ): Promise<{ readonly isNew: boolean }> {
+    const checked = await checkSchema(signal.schema, payload, `the signal "${signal.name}"`);
+    const sent = { name: checkId(signal.name, "the signal"), payload: checked, id: checkSignalId(options) };
+    return this.#kernel.transact((tx) => signalRun(tx, id, sent), [runAt(id)]);
+  }
+
+  signalIn(tx: Tx, id: string, signal: Signal<unknown>, payload: unknown, options: SignalOptions = {}): boolean {
+    const checked = checkSchemaNow(signal.schema, payload, `the signal "${signal.name}"`);
+    const sent = { name: checkId(signal.name, "the signal"), payload: checked, id: checkSignalId(options) };
+    return signalRun(tx, checkId(id, "the run's id"), sent).isNew;
+  }
+
+  async cancel(id: string, reason: string | undefined): Promise<{ readonly status: RunStatus }> {
+    return { status: await this.#kernel.transact((tx) => cancelRun(tx, id, reason), [runAt(id)]) };
+  }
+
+  async retry(id: string): Promise<void> {
+    const failed = await this.#lastFailedStep(id);
+    await this.#kernel.transact((tx) => retryRun(tx, id, failed), [runAt(id)]);
+  }
+
+  /** Where the run's failure began: its last step that failed, and that was not passed over already. */
+  async #lastFailedStep(id: string): Promise<number | null> {
+    const row = await this.#row(id);
+    const value = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+    const since = Math.max(value.from, ...(value.skips ?? []).map(([, to]) => to));
+    let failed: number | null = null;
+    for (let after = since - 1; ; ) {
+      const page = await this.#kernel.entries(runAt(id), after, 500);
+      for (const { version, name, data } of page) {
+        after = version;
+        if (name.startsWith("step ") && "error" in (this.#kernel.decodeFresh(row, data) as object)) failed = version;
+      }
+      if (page.length < 500) return row.status === "parked" ? null : failed;
+    }
+  }
+
+  async resolveStep(
+    id: string,
+    step: string,
+    answer: { readonly done: true; readonly value: unknown } | { readonly done: false },
+  ): Promise<void> {
+    await this.#kernel.transact((tx) => resolveStep(tx, id, step, answer), [runAt(id)]);
+  }
+
+  async list(options: RunListOptions = {}): Promise<RunPage> {
+    const { workflow, status, tag, order = "newest", after = null } = options;
+    const limit = checkCount(options.limit ?? 100, "the limit", 1000);
+    const prefix = checkPrefix(options.prefix ?? "", "the prefix");
+    const statuses = status === undefined ? undefined : typeof status === "string" ? [status] : status;
+    for (const one of statuses ?? [])
+      if (!STATUSES.includes(one))
+        throw new InvalidArgumentError("the status", `must be one of ${STATUSES.join(", ")}`);
+    if (order !== "newest" && order !== "oldest" && order !== "id")
+      throw new InvalidArgumentError("the order", 'must be "newest", "oldest" or "id"');
+    if (after !== null && order !== "id" && !/^\d{1,15}$/.test(after))
+      throw new InvalidArgumentError("after", "must be the `next` of a page");
+    const name = workflow === undefined ? undefined : typeof workflow === "string" ? workflow : workflow.name;
+    const found: Row[] = [];
+    let from = after;
+    // A tag is in the value, so pages are read until enough have it.
+    for (;;) {
+      const rows = await this.#kernel.list({
+        space: RUNS,
+        prefix,
+        after: from,
+        limit: limit + 1,
+        order: order === "id" ? "key" : order,
+        kinds: name === undefined ? undefined : [queueOf(name)],
+        statuses,
+      });
+      for (const row of rows) {
+        from = order === "id" ? row.key : String(row.id);
+        if (tag === undefined || this.#show(row).tags.includes(tag)) found.push(row);
+        if (found.length > limit) break;
+      }
+      if (rows.length <= limit || found.length > limit) break;
+    }
+    const page = found.slice(0, limit);
+    const last = page.at(-1);
+    const next = found.length > limit && last !== undefined ? (order === "id" ? last.key : String(last.id)) : null;
+    return { runs: page.map((row) => this.#show(row)), next };
+  }
+}
+
+function checkSignalId({ id }: SignalOptions): string | undefined {
+  return id === undefined ? undefined : checkId(id, "the signal's id");
+}

@@ -1,0 +1,223 @@
+/**
+ * `pawl.work`: this process takes part in the work on some workflows.
+ *
+ * Runs are claimed like any due record, and those that this process starts are leased to it by the very commit that starts them. The code of
+ * runs that rest is kept warm, up to a number of them, so that going on replays nothing; the others are replayed from their history.
+ * When a wake-up reaches a run that is held here, by a signal, a child or a cancellation, it looks into its inbox.
+ *
+ * Promises: nothing belongs to this process but leases, so any peer goes on when it dies (G25); a run of a workflow that nobody here knows is
+ * left to those who do.
+ */
+
+import { checkCount, checkDuration, checkLease, type Duration } from "../kernel/check.ts";
+import { Held } from "../kernel/claim/claim.ts";
+import { startWorker, type Worker } from "../kernel/claim/worker.ts";
+import type { Put } from "../kernel/contract.ts";
+import { ClosedError, InvalidArgumentError } from "../kernel/errors.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import { pause } from "../kernel/ports.ts";
+import type { Coroutine } from "./coroutine.ts";
+import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
+import { type Engine, Execution, type RunEvent } from "./execution.ts";
+import { queueOf, RUNS, type RunValue, runAt } from "./records.ts";
+
+export interface WorkOptions {
+  /** How many runs are worked on at a time; 100 unless said otherwise. Those that sleep or wait do not count. */
+  readonly concurrency?: number | undefined;
+  /** How long a run stays this process's if nothing is heard of it; 30 s unless said otherwise. */
+  readonly lease?: Duration | undefined;
+  /** How many resting runs keep their code in memory; 1,000 unless said otherwise. */
+  readonly warm?: number | undefined;
+  /** Told of everything that happens in this worker's runs. */
+  readonly on?: ((event: RunEvent) => void) | undefined;
+}
+
+/** A run's code at rest. */
+interface Warm {
+  readonly coroutine: Coroutine;
+  readonly incarnation: number;
+  readonly skips: number;
+}
+
+/** Other processes' commits make this one look at the runs it holds, no more often than this. */
+const LOOK_MS = 50;
+
+/** A part of this process that works on runs, until `stop`. */
+export class RunWorker implements Engine {
+  readonly kernel: Kernel;
+  readonly leaseMs: number;
+  readonly #by: string;
+  readonly #concurrency: number;
+  readonly #warmLimit: number;
+  readonly #definitions = new Map<string, Definition>();
+  readonly #on: ((event: RunEvent) => void) | undefined;
+  readonly #worker: Worker;
+  readonly #executions = new Map<string, Execution>();
+  readonly #warm = new Map<string, Warm>();
+  /** What runs were started with that this process is to begin itself. */
+  readonly #inputs = new WeakMap<Held, { readonly input: unknown }>();
+  readonly #unlisten: () => void;
+  #isStopping = false;
+  #isLooking = false;
+  #adopted = 0;
+
+  /** @internal */
+  constructor(kernel: Kernel, workflows: readonly AnyWorkflow[], options: WorkOptions = {}) {
+    this.kernel = kernel;
+    for (const workflow of workflows) {
+      const definition = definitionOf(workflow);
+      if (definition === undefined)
+        throw new InvalidArgumentError("what to work on", "must be workflows, as workflow() gives them");
+      if (this.#definitions.has(definition.name))
+        throw new InvalidArgumentError("what to work on", `must not have two workflows named "${definition.name}"`);
+      this.#definitions.set(definition.name, definition);
+    }
+    if (this.#definitions.size === 0)
+      throw new InvalidArgumentError("what to work on", "must be at least one workflow");
+    this.leaseMs = checkLease(options.lease ?? 30_000, "the lease");
+    this.#concurrency = checkCount(options.concurrency ?? 100, "the concurrency");
+    this.#warmLimit = options.warm === 0 ? 0 : checkCount(options.warm ?? 1000, "the warm runs", 10_000_000);
+    this.#on = options.on;
+    this.#by = kernel.ports.chance.uuid();
+    this.#worker = startWorker(kernel, {
+      kinds: [...this.#definitions.keys()].map(queueOf),
+      by: this.#by,
+      leaseMs: this.leaseMs,
+      concurrency: this.#concurrency,
+      status: "running",
+      work: (held, abortSignal) => this.#work(held, abortSignal),
+      failed: (error) => {
+        if (!(error instanceof ClosedError)) this.told({ type: "run.trouble", workflow: "", run: "", error });
+      },
+    });
+    this.#unlisten = kernel.listen((puts) => this.#heard(puts));
+  }
+
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
+
+  /** Takes no more, lets steps that run finish, and gives the runs to others. After `timeout`, steps are told to stop. */
+  async stop(options?: { readonly timeout?: Duration | undefined }): Promise<void> {
+    this.#isStopping = true;
+    const { clock } = this.kernel.ports;
+    const stopped = this.#worker.stop();
+    for (const execution of this.#executions.values()) execution.stopSoon();
+    const cancel =
+      options?.timeout === undefined
+        ? () => {}
+        : clock.after(checkDuration(options.timeout, "the timeout"), () => {
+            const reason = new Error("the worker shuts down");
+            for (const execution of this.#executions.values()) execution.abortSteps(reason);
+            // Those that do not obey are left to their leases.
+            void pause(clock, 100).then(() => {
+              for (const execution of this.#executions.values()) execution.abandon(reason);
+            });
+          });
+    await stopped;
+    cancel();
+    this.#unlisten();
+    this.#warm.clear();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  told(event: RunEvent): void {
+    if (this.#on === undefined) return;
+    try {
+      this.#on(event);
+    } catch {
+      // Whoever listens badly must not stop the work.
+    }
+  }
+
+  /** How a run of this workflow may be leased to this process by the commit that starts it; undefined if there is no room. @internal */
+  lease(workflow: string): { readonly by: string; readonly leaseMs: number } | undefined {
+    if (this.#isStopping || !this.#definitions.has(workflow)) return undefined;
+    if (this.#worker.workingCount + this.#adopted >= this.#concurrency) return undefined;
+    return { by: this.#by, leaseMs: this.leaseMs };
+  }
+
+  /** A place is kept for a run that is about to be started. @internal */
+  keepPlace(): void {
+    this.#adopted += 1;
+  }
+
+  freePlace(): void {
+    this.#adopted -= 1;
+  }
+
+  /** Begins a run that was just started, and leased to this process. @internal */
+  adopt(id: string, input: unknown, safeUntilMs: number): void {
+    const row = this.kernel.held(runAt(id));
+    if (row === undefined) return;
+    const held = new Held(this.kernel, row);
+    this.#inputs.set(held, { input });
+    this.#worker.adopt(held, safeUntilMs);
+  }
+
+  async #work(held: Held, abortSignal: AbortSignal): Promise<void> {
+    const row = this.kernel.held(held.at);
+    if (row === undefined || row.value === null) return;
+    const id = held.at.key;
+    const value = this.kernel.decodeFresh(held.at, row.value) as RunValue;
+    const definition = this.#definitions.get(value.workflow);
+    if (definition === undefined) return;
+    const isNew = this.#inputs.get(held);
+    const warm = isNew === undefined ? this.#takeWarm(id, row.head, value) : undefined;
+    const execution = new Execution(this, definition, held, row, value, warm);
+    this.#executions.set(id, execution);
+    const lost = () => execution.abandon(abortSignal.reason);
+    abortSignal.addEventListener("abort", lost);
+    const ending = await execution.work(isNew);
+    abortSignal.removeEventListener("abort", lost);
+    this.#executions.delete(id);
+    if (ending === "rested") this.#keepWarm(id, execution);
+  }
+
+  #takeWarm(id: string, head: number, value: RunValue): Coroutine | undefined {
+    const warm = this.#warm.get(id);
+    if (warm === undefined) return undefined;
+    this.#warm.delete(id);
+    const { coroutine, incarnation, skips } = warm;
+    const isSame = incarnation === value.incarnation && skips === (value.skips?.length ?? 0);
+    return isSame && coroutine.head === head ? coroutine : undefined;
+  }
+
+  #keepWarm(id: string, execution: Execution): void {
+    if (this.#warmLimit === 0 || this.#isStopping) return;
+    const { coroutine, value } = execution;
+    this.#warm.set(id, { coroutine, incarnation: value.incarnation, skips: value.skips?.length ?? 0 });
+    if (this.#warm.size > this.#warmLimit) this.#warm.delete(this.#warm.keys().next().value as string);
+  }
+
+  #heard(puts: readonly Put[] | undefined): void {
+    if (this.#executions.size === 0) return;
+    if (puts === undefined) return void this.#lookAtAll();
+    for (const { row } of puts) {
+      if (row.space !== RUNS) continue;
+      const execution = this.#executions.get(row.key);
+      if (execution !== undefined && row.wakes > execution.wakes) void execution.look();
+    }
+  }
+
+  /** Another process committed something: perhaps it was meant for a run that is held here. */
+  async #lookAtAll(): Promise<void> {
+    if (this.#isLooking) return;
+    this.#isLooking = true;
+    await pause(this.kernel.ports.clock, LOOK_MS);
+    this.#isLooking = false;
+    const executions = [...this.#executions.values()];
+    try {
+      const rows = await this.kernel.read(executions.map(({ runId }) => runAt(runId)));
+      rows.forEach((row, index) => {
+        const execution = executions[index];
+        if (row !== null && execution !== undefined && row.wakes > execution.wakes) void execution.look();
+      });
+    } catch {
+      // The next bell, or the end of the wait, tells.
+    }
+  }
+}
