@@ -24,6 +24,7 @@ export {
   StoreError,
   TooManyKeysError,
   UnsupportedEncodingError,
+  UsedInBodyError,
   ValueTooLargeError,
   VersionConflictError,
 } from "./kernel/errors.ts";
@@ -79,7 +80,6 @@ export {
   type SchemaIssue,
   StepInFlightError,
   StepTimeoutError,
-  UsedInBodyError,
 } from "./workflow/errors.ts";
 export type { RunEvent } from "./workflow/execution.ts";
 export { Operation } from "./workflow/operation.ts";

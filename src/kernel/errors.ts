@@ -131,6 +131,17 @@ export class LeaseUncertainError extends PawlError<"lease_uncertain", Record<str
   }
 }
 
+/** The handle was used in the body of a run, where it would happen again at each replay. Use `ctx`, or do it inside a step. */
+export class UsedInBodyError extends PawlError<"used_in_body", { run: string }> {
+  constructor(run: string) {
+    super(
+      "used_in_body",
+      `pawl was used in the body of run "${run}", where it would happen again at each replay: use ctx, as in ctx.start, ctx.slot or ctx.call, or do it inside ctx.step`,
+      { run },
+    );
+  }
+}
+
 /** `close()` was called on this handle. */
 export class ClosedError extends PawlError<"closed", Record<string, never>> {
   constructor() {

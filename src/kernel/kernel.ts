@@ -23,7 +23,7 @@ import type {
 } from "./contract.ts";
 import { type Decision, Guard } from "./decision.ts";
 import { deepFreeze, Encoding } from "./encoding.ts";
-import { ClosedError, StoreError } from "./errors.ts";
+import { ClosedError, StoreError, UsedInBodyError } from "./errors.ts";
 import { type Join, Joint } from "./joint.ts";
 import { type Ports, pause } from "./ports.ts";
 
@@ -86,6 +86,7 @@ export class Kernel {
 
   /** Runs the decision and commits what it writes; the keys are those it is known to touch. */
   transact<T>(decide: Decision<T>, keys: readonly Address[]): Promise<T> {
+    this.#checkOutside();
     return this.#batcher.submit(decide, keys);
   }
 
@@ -96,6 +97,7 @@ export class Kernel {
 
   /** Runs the decision inside a transaction that somebody else opened; it holds once they commit. */
   within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {
+    this.#checkOutside();
     if (this.#guard.isBroken()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
     return this.#joint.within(executor, decide, keys);
@@ -103,6 +105,7 @@ export class Kernel {
 
   /** Opens a transaction for the work, which may run SQL and join decisions to it, and commits all of it. */
   share<T>(work: (sql: Sql, join: Join) => Promise<T>): Promise<T> {
+    this.#checkOutside();
     if (this.#guard.isBroken()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
     return this.#joint.share(work);
@@ -199,7 +202,14 @@ export class Kernel {
     if (this.#bells.size > 0) for (const bell of [...this.#bells]) bell(puts);
   }
 
+  /** In the body of a run this would happen again at each replay. */
+  #checkOutside(): void {
+    const run = this.#ports.bodies?.current();
+    if (run !== undefined) throw new UsedInBodyError(run);
+  }
+
   async #patiently<T>(read: () => Promise<T>): Promise<T> {
+    this.#checkOutside();
     if (this.#guard.isBroken()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
     const giveUpAtMs = this.#ports.clock.nowMs() + this.#patienceMs;

@@ -26,6 +26,23 @@ export interface Ports {
   readonly chance: Chance;
   /** Runs a decision so that reaching for ambient time, chance or I/O throws. Where it is given, each decision runs twice. */
   readonly trap?: (<T>(decision: () => T) => T) | undefined;
+  /** Knows which code is part of the body of a run, also after it has awaited something. */
+  readonly bodies?: Bodies | undefined;
+  /** Watches over code that blocks the process for longer than this. */
+  readonly watchdog?: ((limitMs: number) => Watchdog) | undefined;
+}
+
+export interface Bodies {
+  /** Runs code as the body of this run. */
+  run<T>(id: string, body: () => T): T;
+  /** The run whose body the calling code is part of. */
+  current(): string | undefined;
+}
+
+export interface Watchdog {
+  /** Says whose code runs from now on, for the report. */
+  running(label: string | undefined): void;
+  stop(): void;
 }
 
 /** Resolves after this long, or as soon as the signal aborts. */

@@ -2,8 +2,10 @@
  * The real clock and the real chance. Nothing else in `src/` may touch the ambient ones, so that all of it can be simulated.
  */
 
+import { AsyncLocalStorage } from "node:async_hooks";
 import { randomUUID } from "node:crypto";
 import type { Ports } from "../kernel/ports.ts";
+import { startWatchdog } from "./watchdog.ts";
 
 /** `setTimeout` fires at once for more than 2^31 - 1 milliseconds, so longer waits are cut up. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
@@ -20,6 +22,8 @@ function after(ms: number, callback: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
+const bodies = new AsyncLocalStorage<string>();
+
 export const nodePorts: Ports = {
   clock: {
     // Monotonic: waiting is not disturbed by somebody who sets the clock.
@@ -29,6 +33,8 @@ export const nodePorts: Ports = {
   },
   // Taken now, so that a decision may draw through its tape while the trap is set.
   chance: { random: Math.random, uuid: () => randomUUID() },
+  bodies: { run: (id, body) => bodies.run(id, body), current: () => bodies.getStore() },
+  watchdog: (limitMs) => startWatchdog({ limitMs }),
 };
 
 /** The machine's clock. */

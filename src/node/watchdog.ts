@@ -178,7 +178,7 @@ class Thread {
     Atomics.add(this.#cells, AT.beat, 1);
   }
 
-  /** About 0.1 µs for a new label; nothing for the one that stands there. */
+  /** Takes 0.2 to 0.6 µs for another label, the most for one just made of pieces, and some 20 ns for the one that stands there. */
   say(label: string | undefined): void {
     if (label === this.#label) return;
     this.#label = label;

@@ -102,7 +102,6 @@ export class Context {
     coroutine: Coroutine,
     definition: Definition,
     value: RunValue,
-    _namespace: string,
     tell: (event: Pick<RunEvent, "type" | "message" | "data">) => void,
   ) {
     this.#coroutine = coroutine;
@@ -239,14 +238,14 @@ export class Context {
     waits: boolean,
   ): Operation<T> {
     const name = checkId(workflow.name, "the workflow");
-    const schema = definitionOf(workflow)?.input;
+    const definition = definitionOf(workflow);
     const childId = options?.id === undefined ? undefined : checkId(options.id, "the child's id");
     return this.#coroutine.ask<T>(name, {
       kind: "child",
       workflow: name,
       childId,
-      input: checkSchemaNow(schema, input, `the input of "${name}"`),
-      schema: undefined,
+      input: checkSchemaNow(definition?.input, input, `the input of "${name}"`),
+      timeoutMs: definition?.timeoutMs ?? null,
       waits,
       whenParentEnds: options?.whenParentEnds ?? (waits ? "cancel" : "leave"),
     });

@@ -19,8 +19,8 @@ import { type Kind, operationId, parseFact, WORDS, type Word } from "./words.ts"
 export class Asked {
   readonly plan: Plan;
   readonly id: string;
-  /** The name, where the code gave no id to tell it from others of that name. */
-  readonly name: string | undefined;
+  /** What it is counted under: its kind and name, and the id that the code gave. */
+  readonly counted: string;
   readonly #resolve: (value: unknown) => void;
   readonly #reject: (error: unknown) => void;
   /** What the history says of it so far. */
@@ -35,13 +35,13 @@ export class Asked {
   constructor(
     plan: Plan,
     id: string,
-    name: string | undefined,
+    counted: string,
     resolve: (value: unknown) => void,
     reject: (error: unknown) => void,
   ) {
     this.plan = plan;
     this.id = id;
-    this.name = name;
+    this.counted = counted;
     this.#resolve = resolve;
     this.#reject = reject;
   }
@@ -106,7 +106,7 @@ export class Coroutine {
   driver: Driver | undefined;
   #new: Asked[] = [];
   readonly #counts = new Map<string, number>();
-  /** Names of steps under way that the code gave no id. */
+  /** Steps under way, as they are counted. */
   readonly #underWay = new Set<string>();
   #nowMs: number | undefined;
   /** A cancellation that has reached the code: as an error in its hands, or to be thrown by what it asks for next. */
@@ -139,23 +139,22 @@ export class Coroutine {
   ask<T>(name: string, plan: Plan, explicitId?: string | undefined): Operation<T> {
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const operation = new Operation(promise as Promise<T>);
-    const counted = `${plan.kind} ${name}`;
+    const counted = explicitId === undefined ? `${plan.kind} ${name}` : `${plan.kind} ${name}#=${explicitId}`;
     const count = (this.#counts.get(counted) ?? 0) + 1;
-    const own = explicitId === undefined ? name : undefined;
-    const asked = new Asked(plan, operationId(name, count, explicitId), own, resolve, reject);
+    const asked = new Asked(plan, operationId(name, count, explicitId), counted, resolve, reject);
     // The same name twice at once would be told apart by chance alone.
-    if (plan.kind === "step" && (own === undefined ? this.waiting.has(asked.text) : this.#underWay.has(own))) {
+    if (plan.kind === "step" && this.#underWay.has(counted)) {
       reject(new StepInFlightError(name));
       return operation;
     }
-    if (own !== undefined) this.#counts.set(counted, count);
+    this.#counts.set(counted, count);
     if (this.#canceled !== undefined && !this.#canceled.isThrown) {
       this.#canceled.isThrown = true;
       reject(this.#canceled.error);
       return operation;
     }
     this.waiting.set(asked.text, asked);
-    if (plan.kind === "step" && own !== undefined) this.#underWay.add(own);
+    if (plan.kind === "step") this.#underWay.add(counted);
     this.#new.push(asked);
     return operation;
   }
@@ -182,10 +181,9 @@ export class Coroutine {
   }
 
   /** Applies a fact of the history; answers whether the code goes on because of it. `nowMs` is the time that the code saw then. */
-  replay(version: number, name: string, data: unknown, nowMs: number): boolean {
+  replay(name: string, data: unknown, nowMs: number): boolean {
     const { word, id } = parseFact(name);
     if (!Object.hasOwn(WORDS, word)) throw this.#contradiction(name, "knows nothing of the kind");
-    this.head = version;
     return this.apply({ word: word as Word, id, data }, nowMs);
   }
 
@@ -255,7 +253,7 @@ export class Coroutine {
 
   #forget(asked: Asked): void {
     this.waiting.delete(asked.text);
-    if (asked.kind === "step" && asked.name !== undefined) this.#underWay.delete(asked.name);
+    if (asked.kind === "step") this.#underWay.delete(asked.counted);
   }
 
   #applyToRun(word: Word, data: unknown, nowMs: number | undefined): boolean {

@@ -128,10 +128,3 @@ export interface SchemaIssue {
   readonly message: string;
   readonly path: string;
 }
-
-/** `pawl.…` was used in the body of a run, where it would happen again at each replay. Use `ctx`, or do it inside a step. */
-export class UsedInBodyError extends PawlError<"used_in_body", { instead: string }> {
-  constructor(instead: string) {
-    super("used_in_body", `this would happen again at each replay of the run: ${instead}`, { instead });
-  }
-}

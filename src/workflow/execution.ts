@@ -11,22 +11,24 @@
  */
 
 import type { Held } from "../kernel/claim/claim.ts";
-import type { Address, Row, StoredEntry } from "../kernel/contract.ts";
+import type { Address, Row, Sql } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
-import { ClosedError, FencedError, InvalidValueError, StoreError } from "../kernel/errors.ts";
+import { ClosedError, FencedError, StoreError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { executorOf } from "../kernel/sql.ts";
-import { TxSlot } from "../slot/slot.ts";
 import { Context } from "./context.ts";
 import { type Asked, Coroutine, type Driver, type Fact, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
-import { HistoryContradictionError, RunStuckError, RunTimedOutError } from "./errors.ts";
-import type { ChildPlan, Reconciled, StepHandle, StepPlan } from "./plans.ts";
-import { cancelRun, endRun, hash, inboxAt, type RunValue, runAt, startRun } from "./records.ts";
+import { NonRetryableError, RunStuckError, RunTimedOutError } from "./errors.ts";
+import { JointStep } from "./joint-step.ts";
+import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
+import { endRun, hash, inboxAt, type RunValue } from "./records.ts";
+import { replay } from "./replay.ts";
 import { checkSchema } from "./schema.ts";
 import { type StepHost, StepRun } from "./steps.ts";
-import { ENDED, parseFact, type RunStatus, type Word } from "./words.ts";
+import { cancelChild, endOf, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
+import { parseFact, type RunStatus, type Word } from "./words.ts";
 
 /** What executions of one process share. */
 export interface Engine {
@@ -34,6 +36,8 @@ export interface Engine {
   readonly leaseMs: number;
   /** True once the worker takes no more and gives back what it has. */
   readonly isStopping: boolean;
+  /** Says whose code runs from now on. */
+  running(run: string): void;
   told(event: RunEvent): void;
 }
 
@@ -70,6 +74,8 @@ interface Arrival {
   readonly data: unknown;
   /** The data as text for the history; null where it is in the history already. */
   readonly text: string | null;
+  /** The time that the code sees with it, where that is settled. */
+  readonly nowMs?: number | undefined;
 }
 
 /** A fact that the code has seen and the store has not. */
@@ -191,9 +197,24 @@ export class Execution implements StepHost, Driver {
     }
   }
 
-  /** News from outside: somebody woke the run. */
+  /** News from outside: somebody woke the run. One look at a time; what comes meanwhile is looked for afterwards. */
   async look(): Promise<void> {
     if (this.#isOver) return;
+    this.#looks += 1;
+    if (this.#looks > 1) return;
+    try {
+      for (let looked = 0; looked < this.#looks && !this.#isOver; ) {
+        looked = this.#looks;
+        await this.#lookOnce();
+      }
+    } finally {
+      this.#looks = 0;
+    }
+  }
+
+  #looks = 0;
+
+  async #lookOnce(): Promise<void> {
     try {
       const { value, wakes } = await this.#held.look((record) => ({
         value: record.value as RunValue,
@@ -225,61 +246,25 @@ export class Execution implements StepHost, Driver {
   }
 
   #begin(input: unknown): void {
-    const ctx = new Context(this.coroutine, this.#definition, this.#value, this.#engine.kernel.namespace, (event) =>
+    const ctx = new Context(this.coroutine, this.#definition, this.#value, (event) =>
       this.#engine.told({ ...event, workflow: this.#definition.name, run: this.runId }),
     );
-    this.coroutine.begin(this.#definition, ctx, input);
+    this.#engine.running(this.runId);
+    const begin = (): void => this.coroutine.begin(this.#definition, ctx, input);
+    const { bodies } = this.#engine.kernel.ports;
+    if (bodies === undefined) begin();
+    else bodies.run(this.runId, begin);
   }
 
-  // Replay.
-
-  async #replay(): Promise<void> {
-    const { from, skips = [] } = this.#value;
-    this.coroutine.isReplaying = true;
-    const isSkipped = (version: number): boolean => skips.some(([first, last]) => version >= first && version <= last);
-    let before: StoredEntry | undefined;
-    for await (const entry of this.#entries(from - 1)) {
-      if (this.#isOver) return;
-      if (isSkipped(entry.version)) {
-        this.coroutine.head = entry.version;
-        continue;
-      }
-      if (before !== undefined) await this.#replayOne(before, entry);
-      before = entry;
-    }
-    if (before !== undefined) {
-      // What the code does after the last fact, it does for the first time; or nobody knows better.
-      this.coroutine.isReplaying = false;
-      await this.#replayOne(before, undefined);
-    }
-    this.coroutine.isReplaying = false;
-  }
-
-  /** The facts after this version, in pages. */
-  async *#entries(after: number): AsyncGenerator<StoredEntry> {
-    const { kernel } = this.#engine;
-    for (let at = after; ; ) {
-      const page = await kernel.entries(this.#runAt, at, PAGE);
-      yield* page;
-      const last = page.at(-1);
-      if (page.length < PAGE || last === undefined) return;
-      at = last.version;
-    }
-  }
-
-  async #replayOne(entry: StoredEntry, next: StoredEntry | undefined): Promise<void> {
-    const data = this.#engine.kernel.decodeFresh(this.#runAt, entry.data);
-    const nowMs = next?.name === "now" ? Number(this.#engine.kernel.decodeFresh(this.#runAt, next.data)) : entry.atMs;
-    if (entry.name === "started") {
-      this.coroutine.head = entry.version;
-      this.#begin((data as { input: unknown }).input);
-      return this.#drained();
-    }
-    if (this.coroutine.replay(entry.version, entry.name, data, nowMs)) await this.#drained();
-  }
-
-  #drained(): Promise<void> {
-    return new Promise((resolve) => this.clock.soon(resolve));
+  #replay(): Promise<void> {
+    return replay({
+      kernel: this.#engine.kernel,
+      at: this.#runAt,
+      value: this.#value,
+      coroutine: this.coroutine,
+      begin: (input) => this.#begin(input),
+      isOver: () => this.#isOver,
+    });
   }
 
   // Arrivals become facts.
@@ -301,12 +286,13 @@ export class Execution implements StepHost, Driver {
         this.#turnEnded();
         return;
       }
-      const { asked, word, data, text } = arrival;
+      const { asked, word, data, text, nowMs } = arrival;
       // What was interrupted meanwhile is no fact any more.
-      if (asked !== null && !this.coroutine.waiting.has(asked.text)) continue;
+      if (asked !== null && this.coroutine.waiting.get(asked.text) !== asked) continue;
       if (text !== null) this.#unwritten.push({ name: asked === null ? word : `${word} ${asked.id}`, text });
       const fact: Fact = { word, id: asked?.id ?? "", data };
-      if (this.coroutine.apply(fact)) this.#drain();
+      this.#engine.running(this.runId);
+      if (this.coroutine.apply(fact, nowMs)) this.#drain();
       if (word === "canceled") this.abortSteps(this.coroutine.canceled);
     }
   }
@@ -390,12 +376,11 @@ export class Execution implements StepHost, Driver {
     this.#isCommitting = true;
     this.#isBlocked = decided.length > 0;
     const made = await this.#held.commit((record, tx) => {
-      append(record, unwritten);
-      return this.#prepare(record, tx, toBegin);
+      this.#append(record, unwritten);
+      return grant(tx, record, this.runId, toBegin);
     });
     if (this.#isOver) return;
-    this.#isCommitting = false;
-    this.#isBlocked = false;
+    this.#unblock();
     this.coroutine.head += unwritten.length + made.facts;
     for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
     for (const asked of toBegin)
@@ -404,11 +389,17 @@ export class Execution implements StepHost, Driver {
         this.#intents.add(asked);
       }
     this.#arrivals = [
-      ...made.answers.map(([asked, word, data]): Arrival => ({ asked, word, data, text: null })),
+      ...made.answers.map(([asked, word, data]): Arrival => ({ asked, word, data, text: null, nowMs: made.nowMs })),
       ...this.#arrivals,
     ];
     this.#start(toBegin);
     if (!this.#isDraining) this.#pump();
+  }
+
+  /** Writes facts. What gets somewhere is no longer what was tried in vain. */
+  #append(record: Draft, unwritten: readonly Unwritten[]): void {
+    for (const { name, text } of unwritten) record.appendText(name, text);
+    if (record.tries > 1 && unwritten.some(({ name }) => name.startsWith("step "))) record.write({ tries: 1 });
   }
 
   #takeUnwritten(): readonly Unwritten[] {
@@ -417,82 +408,23 @@ export class Execution implements StepHost, Driver {
     return unwritten;
   }
 
-  /** In the decision: what must be written before these begin. It may run more than once. */
-  #prepare(record: Draft, tx: Tx, toBegin: readonly Asked[]): Prepared {
-    const made: Prepared = { facts: 0, timers: [], answers: [] };
-    for (const asked of toBegin) {
-      const { plan } = asked;
-      if (plan.kind === "step") {
-        if (plan.mode.is !== "once" || asked.hasIntent) continue;
-        record.append(`intent ${asked.id}`, {});
-        made.facts += 1;
-      } else if (plan.kind === "child") {
-        if (asked.childId !== undefined) continue;
-        const run = this.#startChild(tx, asked, plan);
-        record.append(`child ${asked.id}`, { run });
-        made.facts += 1;
-        made.answers.push([asked, "child", { run }]);
-      } else if (plan.kind === "slot") {
-        const { word, data } = this.#actOnSlot(tx, asked);
-        record.append(`${word} ${asked.id}`, data);
-        made.facts += 1;
-        made.answers.push([asked, "slot", data]);
-      } else {
-        const dueMs = asked.dueMs ?? endOf(asked, tx);
-        if (dueMs === null || asked.dueMs !== null) continue;
-        record.append(`${plan.kind === "sleep" ? "sleep" : "wait"} ${asked.id}`, { dueMs });
-        made.facts += 1;
-        made.timers.push([asked, dueMs]);
-      }
-    }
-    return made;
-  }
-
-  #startChild(tx: Tx, asked: Asked, plan: ChildPlan): string {
-    const id = plan.childId ?? childId(this.runId, this.#value.incarnation, plan.workflow, asked.id);
-    startRun(tx, {
-      id,
-      workflow: plan.workflow,
-      input: plan.input,
-      fingerprint: null,
-      timeoutMs: null,
-      parent: { run: this.runId, id: asked.id, incarnation: this.#value.incarnation, waits: plan.waits },
-      root: this.#value.root ?? this.runId,
-      ifExists: "join",
-    });
-    return id;
-  }
-
-  /** What the user's function throws is the operation's outcome; the slot is then as it was. */
-  #actOnSlot(tx: Tx, asked: Asked): { readonly word: Word; readonly data: Settled } {
-    if (asked.plan.kind !== "slot") throw new Error("not a slot's operation");
-    const { space, key, initial, act } = asked.plan;
-    const slot = tx.record({ space, key, text: `${space}\n${key}` });
-    try {
-      return { word: "slot", data: { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) } };
-    } catch (error) {
-      // It throws before it writes, if it does.
-      return { word: "slot", data: { error } };
-    }
-  }
-
   /** Gives the run back until something is due, and keeps its code warm. */
   async #rest(toBegin: readonly Asked[]): Promise<void> {
     if (toBegin.some(isDecided)) return this.#commit(toBegin);
     const unwritten = this.#takeUnwritten();
     this.#isCommitting = true;
-    let made: Prepared = { facts: 0, timers: [], answers: [] };
+    let made = noneGranted();
     const answer = await this.#held.rest(
       (tx) => {
-        const timers = toBegin.map((asked) => asked.dueMs ?? endOf(asked, tx));
+        const timers = toBegin.map((asked) => endOf(asked, tx));
         for (const asked of this.coroutine.waiting.values()) timers.push(asked.dueMs);
         if (this.coroutine.canceled === undefined) timers.push(this.#value.deadlineMs ?? null);
         const due = timers.filter((ms) => ms !== null);
         return due.length === 0 ? null : Math.min(...due);
       },
       (record, tx) => {
-        append(record, unwritten);
-        made = this.#prepare(record, tx, toBegin);
+        this.#append(record, unwritten);
+        made = grant(tx, record, this.runId, toBegin);
         record.write({ status: "waiting" satisfies RunStatus });
       },
     );
@@ -515,7 +447,7 @@ export class Execution implements StepHost, Driver {
     this.#isCommitting = true;
     this.#toBegin = [...toBegin];
     await this.#held.commit((record, tx) => {
-      append(record, unwritten);
+      this.#append(record, unwritten);
       record.write({ holder: null, dueMs: tx.nowMs, tries: 0, status: "waiting" satisfies RunStatus });
     });
     this.#over("given back", undefined);
@@ -523,12 +455,12 @@ export class Execution implements StepHost, Driver {
 
   async #finish(outcome: Settled): Promise<void> {
     this.#isCommitting = true;
-    const { status, settled, text } = await this.#ends(outcome);
+    const { status, settled } = await this.#ends(outcome);
     const unwritten = this.#takeUnwritten();
     const children = [...this.coroutine.children.values()].filter(({ whenParentEnds }) => whenParentEnds === "cancel");
     await this.#held.commit((record, tx) => {
-      append(record, unwritten);
-      record.appendText(status === "completed" ? "completed" : "failed", text);
+      this.#append(record, unwritten);
+      record.append(status === "completed" ? "completed" : "failed", { status });
       for (const child of children) cancelChild(tx, child.run, this.runId);
       endRun(tx, record, this.runId, status, settled);
     });
@@ -538,24 +470,23 @@ export class Execution implements StepHost, Driver {
   }
 
   /** How the run ends: what cannot be stored, or does not fit the schema, is a failure. */
-  async #ends(outcome: Settled): Promise<{ status: RunStatus; settled: Settled; text: string }> {
-    const { kernel } = this.#engine;
+  async #ends(outcome: Settled): Promise<{ status: RunStatus; settled: Settled }> {
+    const { output } = this.#definition;
     let settled = outcome;
     if ("ok" in settled)
       try {
-        const { output } = this.#definition;
-        const ok = output === undefined ? settled.ok : await checkSchema(output, settled.ok, "the run's output");
-        // Written with the run's record too, so both must hold it.
-        kernel.encode(this.#runAt, { ok });
-        settled = { ok };
+        if (output !== undefined) settled = { ok: await checkSchema(output, settled.ok, "the run's output") };
+        this.#engine.kernel.encode(this.#runAt, settled);
       } catch (error) {
         settled = { error };
       }
-    const text = this.#storable(settled);
     const status = statusOf(settled, this.coroutine.canceled);
-    const stored = kernel.decodeFresh(this.#runAt, text) as Settled;
-    const mark = kernel.encode(this.#runAt, { status });
-    return { status, settled: stored, text: mark };
+    return { status, settled: "ok" in settled ? settled : this.#stored(settled) };
+  }
+
+  /** A failure as it will be read again. */
+  #stored(failure: Settled): Settled {
+    return this.#engine.kernel.decodeFresh(this.#runAt, this.#storable(failure)) as Settled;
   }
 
   /** An outcome as text; an error that cannot be stored as it is becomes one that can. */
@@ -577,7 +508,7 @@ export class Execution implements StepHost, Driver {
   async #park(reason: string): Promise<void> {
     const unwritten = this.#takeUnwritten();
     await this.#held.commit((record) => {
-      append(record, unwritten);
+      this.#append(record, unwritten);
       record.append("parked", { reason });
       const value = record.value as RunValue;
       record.write({
@@ -594,6 +525,7 @@ export class Execution implements StepHost, Driver {
   // What happens outside.
 
   #start(toBegin: readonly Asked[]): void {
+    this.#engine.running(this.runId);
     for (const asked of toBegin)
       if (asked.plan.kind === "step" && this.coroutine.waiting.has(asked.text) && !this.#running.has(asked)) {
         if (asked.dueMs === null) this.#startStep(asked, asked.plan);
@@ -682,8 +614,7 @@ export class Execution implements StepHost, Driver {
     const dueMs = this.nowMs() + delayMs;
     this.#tell("step.retried", { step: asked.id, error, attempt: asked.attempts });
     const { kernel } = this.#engine;
-    const stored = kernel.decodeFresh(this.#runAt, this.#storable({ error })) as { error: unknown };
-    const data = { attempts: asked.attempts, error: stored.error, dueMs };
+    const data = { attempts: asked.attempts, ...this.#stored({ error }), dueMs };
     this.#arrive(asked, "attempt", data, kernel.encode(this.#runAt, data));
   }
 
@@ -695,69 +626,89 @@ export class Execution implements StepHost, Driver {
   }
 
   /** The user's SQL and the step's record in one transaction. */
-  async #inSql(asked: Asked, work: (sql: Parameters<Parameters<Kernel["share"]>[0]>[0]) => unknown): Promise<never> {
+  async #inSql(asked: Asked, work: (sql: Sql) => unknown): Promise<unknown> {
     const { kernel } = this.#engine;
-    let text = "";
-    await kernel.share(async (sql, join) => {
-      const value = await work(sql);
-      text = kernel.encode(this.#runAt, { ok: value });
-      await this.#exclusively(() => join((tx) => this.#recordInTheirs(tx, asked, text), [this.#runAt]));
-    });
-    return this.#recorded(asked, text);
+    const joint = new JointStep(this, asked);
+    try {
+      await kernel.share(async (sql, join) => {
+        const value = await work(sql);
+        await joint.enter(value);
+        await join((tx) => joint.record(tx), [this.#runAt]);
+      });
+    } catch (error) {
+      return joint.failed(error, error instanceof StoreError);
+    }
+    return joint.committed();
   }
 
-  async #inTheirs(
-    asked: Asked,
-    run: (
-      record: (executor: Parameters<typeof executorOf>[0], value?: unknown) => Promise<void>,
-      step: StepHandle,
-    ) => unknown,
-    handle: StepHandle,
-  ): Promise<unknown> {
+  /** The same in a transaction that the user's own library opens. */
+  async #inTheirs(asked: Asked, run: WithinRun, handle: StepHandle): Promise<unknown> {
     const { kernel } = this.#engine;
-    let text: string | undefined;
-    const value = await run(async (executor, given) => {
-      text = kernel.encode(this.#runAt, { ok: given });
-      const theirs = executorOf(executor);
-      await this.#exclusively(() =>
-        kernel.within(theirs, (tx) => this.#recordInTheirs(tx, asked, text ?? ""), [this.#runAt]),
-      );
-    }, handle);
-    if (text === undefined) throw new Error(`step "${asked.id}" did not record itself in its transaction`);
-    void value;
-    return this.#recorded(asked, text);
+    const joint = new JointStep(this, asked);
+    try {
+      await run(async (executor, value) => {
+        const theirs = executorOf(executor);
+        await joint.enter(value);
+        await kernel.within(theirs, (tx) => joint.record(tx), [this.#runAt]);
+      }, handle);
+    } catch (error) {
+      // Once the record was in their transaction, only the history can tell whether it was committed.
+      return joint.failed(error, joint.hasEntered);
+    }
+    if (!joint.hasEntered)
+      throw new NonRetryableError(`step "${asked.id}" did not call record in its transaction, so nothing is recorded`);
+    return joint.committed();
   }
 
-  /** Nothing else becomes a fact until the transaction that is being joined has ended. */
-  async #exclusively(join: () => Promise<void>): Promise<void> {
-    while (this.#isCommitting) await new Promise<void>((resolve) => this.clock.soon(resolve));
+  /** From here on nothing else becomes a fact, until the transaction that is being joined has ended. @internal */
+  async enterTransaction(): Promise<void> {
+    while (this.#isCommitting && !this.#isOver) await new Promise<void>((resolve) => this.clock.soon(resolve));
     if (this.#isOver) throw new FencedError(this.runId, this.#held.fence, this.#held.fence);
     this.#isCommitting = true;
     this.#isBlocked = true;
-    await join();
   }
 
-  #recordInTheirs(tx: Tx, asked: Asked, text: string): void {
+  encodeOutcome(value: unknown): string {
+    return this.#engine.kernel.encode(this.#runAt, { ok: value });
+  }
+
+  /** In the transaction: the step's record, and what is unwritten before it. Answers the row as it will be. @internal */
+  recordIn(tx: Tx, asked: Asked, text: string): { readonly row: Row | null; readonly nowMs: number } {
     const record = tx.record(this.#runAt);
     if (record.holder === null || record.fence !== this.#held.fence)
       throw new FencedError(this.runId, this.#held.fence, record.fence);
-    append(record, this.#unwritten);
+    this.#append(record, this.#unwritten);
     record.appendText(`step ${asked.id}`, text);
+    return { row: record.row, nowMs: tx.nowMs };
   }
 
-  /** The transaction is committed: the code hears of it. */
-  #recorded(asked: Asked, text: string): Promise<never> {
+  /** The transaction is committed: the code hears of it. @internal */
+  leaveTransaction(asked: Asked, text: string, written: { readonly row: Row | null; readonly nowMs: number }): void {
     const { kernel } = this.#engine;
     this.#running.delete(asked);
+    if (this.#isOver) return;
+    if (written.row !== null) kernel.hold(this.#runAt, written.row);
     this.coroutine.head += this.#unwritten.length + 1;
     this.#unwritten = [];
+    this.#unblock();
+    this.#tell("step.completed", { step: asked.id });
+    const data = kernel.decodeFresh(this.#runAt, text);
+    this.#arrivals.unshift({ asked, word: "step", data, text: null, nowMs: written.nowMs });
+    if (!this.#isDraining) this.#pump();
+  }
+
+  /** The transaction came to nothing, or nobody knows what it came to. @internal */
+  dropTransaction(error: unknown, isDoubtful: boolean): void {
+    if (isDoubtful) this.#run(Promise.reject(error));
+    else {
+      this.#unblock();
+      if (!this.#isDraining) this.#pump();
+    }
+  }
+
+  #unblock(): void {
     this.#isCommitting = false;
     this.#isBlocked = false;
-    this.#tell("step.completed", { step: asked.id });
-    this.#arrivals.unshift({ asked, word: "step", data: kernel.decodeFresh(this.#runAt, text), text: null });
-    if (!this.#isDraining) this.#pump();
-    // It has been heard of; what the step's function gave is not needed.
-    return new Promise(() => {});
   }
 
   // Timers, messages and cancellation.
@@ -899,38 +850,6 @@ export class Execution implements StepHost, Driver {
   }
 }
 
-interface Prepared {
-  facts: number;
-  readonly timers: [Asked, number][];
-  /** Facts that are written, and that the code is to see next. */
-  readonly answers: [Asked, Word, unknown][];
-}
-
-function append(record: Draft, unwritten: readonly Unwritten[]): void {
-  for (const { name, text } of unwritten) record.appendText(name, text);
-}
-
-/** A step is done outside; everything else waits, or is decided in a commit. */
-const isEffect = ({ plan, dueMs }: Asked): boolean => plan.kind === "step" && dueMs === null;
-
-/** Done by the commit itself. */
-const isDecided = ({ plan, childId }: Asked): boolean =>
-  plan.kind === "slot" || (plan.kind === "child" && childId === undefined);
-
-function needsRecord(asked: Asked): boolean {
-  const { plan, dueMs } = asked;
-  if (isDecided(asked)) return true;
-  if (plan.kind === "step") return plan.mode.is === "once" && !asked.hasIntent;
-  return dueMs === null && (plan.kind === "sleep" || (plan.kind === "signal" && plan.timeoutMs !== null));
-}
-
-/** When a timer that begins now ends. */
-function endOf({ plan }: Asked, tx: Tx): number | null {
-  if (plan.kind === "sleep") return plan.untilMs ?? tx.nowMs + (plan.ms ?? 0);
-  if (plan.kind === "signal" && plan.timeoutMs !== null) return tx.nowMs + plan.timeoutMs;
-  return null;
-}
-
 function isFor(message: { readonly word: string; readonly name: string }, { plan, id }: Asked): boolean {
   if (plan.kind === "signal") return message.word === "signal" && plan.names.includes(message.name);
   return plan.kind === "child" && plan.waits && message.word === "child" && message.name === id;
@@ -943,20 +862,4 @@ function statusOf(settled: Settled, canceled: Error | undefined): RunStatus {
   return "failed";
 }
 
-/** A child's id is its parent's with the operation, where that fits. */
-function childId(run: string, incarnation: number, workflow: string, id: string): string {
-  const full = `${run}/${workflow}/${id}${incarnation === 1 ? "" : `/${incarnation}`}`;
-  return Buffer.byteLength(full) <= 256 ? full : `${workflow.slice(0, 60)}/${hash(full)}`;
-}
-
-/** A child that is over, or not there any more, needs no canceling. */
-function cancelChild(tx: Tx, child: string, parent: string): void {
-  const run = tx.record(runAt(child));
-  if (!run.exists || ENDED.has(run.status ?? "")) return;
-  cancelRun(tx, child, `its parent "${parent}" has ended`);
-}
-
-function reasonOf(error: unknown): string {
-  if (error instanceof HistoryContradictionError || error instanceof InvalidValueError) return error.message;
-  return error instanceof Error ? error.message : String(error);
-}
+const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -6,7 +6,6 @@ import type { Sql } from "../kernel/contract.ts";
 import type { SqlExecutor } from "../kernel/sql.ts";
 import type { TxSlot } from "../slot/slot.ts";
 import type { Retry } from "./retry.ts";
-import type { StandardSchema } from "./schema.ts";
 
 /** What a step's function is given. */
 export interface StepHandle<Progress = unknown> {
@@ -36,10 +35,13 @@ export type StepMode =
       readonly reconcile: ((step: { readonly key: string }) => unknown) | undefined;
     }
   | { readonly is: "sql"; readonly run: (sql: Sql, step: StepHandle) => unknown }
-  | {
-      readonly is: "within";
-      readonly run: (record: (executor: SqlExecutor, value?: unknown) => Promise<void>, step: StepHandle) => unknown;
-    };
+  | { readonly is: "within"; readonly run: WithinRun };
+
+/** Opens a transaction, does its work in it, and calls `record` before it commits. */
+export type WithinRun = (
+  record: (executor: SqlExecutor, value?: unknown) => Promise<void>,
+  step: StepHandle,
+) => unknown;
 
 export interface StepPlan {
   readonly kind: "step";
@@ -69,7 +71,7 @@ export interface ChildPlan {
   readonly workflow: string;
   readonly childId: string | undefined;
   readonly input: unknown;
-  readonly schema: StandardSchema | undefined;
+  readonly timeoutMs: number | null;
   /** The code wants its result, not only that it began. */
   readonly waits: boolean;
   /** What becomes of it when the parent ends first. */

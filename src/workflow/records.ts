@@ -190,7 +190,15 @@ function send(tx: Tx, run: string, name: string, data: unknown): void {
   const inbox = tx.record(inboxAt(run));
   if (!inbox.exists) inbox.write({ value: null });
   inbox.append(name, data);
-  wake(tx, runAt(run));
+  wakeRun(tx, run);
+}
+
+/** News for a run. One that has not begun, or is parked, is not begun by it: the news is kept. */
+function wakeRun(tx: Tx, id: string): void {
+  const run = tx.record(runAt(id));
+  const isAtRest = run.holder === null && (run.status === "pending" || run.status === "parked");
+  if (isAtRest) run.write({ wakes: run.wakes + 1 });
+  else wake(tx, runAt(id));
 }
 
 /** Tells a parent how its child ended, if it still cares. */
@@ -215,7 +223,7 @@ export function cancelRun(tx: Tx, id: string, reason: string | undefined): RunSt
     return "canceled";
   }
   if (value.cancel === undefined) run.write({ value: { ...value, cancel } });
-  wake(tx, runAt(id));
+  wakeRun(tx, id);
   return status;
 }
 

@@ -67,4 +67,4 @@ export function parseFact(name: string): { readonly word: string; readonly id: s
 
 /** Names an operation: the name alone for the first time, numbered after that, or with the id that the code gave. Without a name, the number. */
 export const operationId = (name: string, count: number, id: string | undefined): string =>
-  id !== undefined ? `${name}#=${id}` : name === "" ? String(count) : count === 1 ? name : `${name}#${count}`;
+  name === "" ? String(count) : `${name}${id === undefined ? "" : `#=${id}`}${count === 1 ? "" : `#${count}`}`;

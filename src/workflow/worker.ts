@@ -15,7 +15,7 @@ import { startWorker, type Worker } from "../kernel/claim/worker.ts";
 import type { Put } from "../kernel/contract.ts";
 import { ClosedError, InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { pause } from "../kernel/ports.ts";
+import { pause, type Watchdog } from "../kernel/ports.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
 import { type Engine, Execution, type RunEvent } from "./execution.ts";
@@ -28,6 +28,8 @@ export interface WorkOptions {
   readonly lease?: Duration | undefined;
   /** How many resting runs keep their code in memory; 1,000 unless said otherwise. */
   readonly warm?: number | undefined;
+  /** Code that blocks the process for so long is named, and the process ended, so that peers go on; 60 s unless said otherwise. */
+  readonly watchdog?: Duration | false | undefined;
   /** Told of everything that happens in this worker's runs. */
   readonly on?: ((event: RunEvent) => void) | undefined;
 }
@@ -57,6 +59,7 @@ export class RunWorker implements Engine {
   /** What runs were started with that this process is to begin itself. */
   readonly #inputs = new WeakMap<Held, { readonly input: unknown }>();
   readonly #unlisten: () => void;
+  readonly #watchdog: Watchdog | undefined;
   #isStopping = false;
   #isLooking = false;
   #adopted = 0;
@@ -79,6 +82,9 @@ export class RunWorker implements Engine {
     this.#warmLimit = options.warm === 0 ? 0 : checkCount(options.warm ?? 1000, "the warm runs", 10_000_000);
     this.#on = options.on;
     this.#by = kernel.ports.chance.uuid();
+    const limit = options.watchdog ?? "60s";
+    this.#watchdog =
+      limit === false ? undefined : kernel.ports.watchdog?.(checkDuration(limit, "the watchdog's limit"));
     this.#worker = startWorker(kernel, {
       kinds: [...this.#definitions.keys()].map(queueOf),
       by: this.#by,
@@ -117,11 +123,16 @@ export class RunWorker implements Engine {
     await stopped;
     cancel();
     this.#unlisten();
+    this.#watchdog?.stop();
     this.#warm.clear();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
+  }
+
+  running(run: string): void {
+    this.#watchdog?.running(run);
   }
 
   told(event: RunEvent): void {

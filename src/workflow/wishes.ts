@@ -1,0 +1,125 @@
+/**
+ * Wishes: what must be written before an operation that the code asked for can begin, or what the commit itself does for it.
+ *
+ * An intent, the end of a timer, a child and a slot's change are written by the commit that comes before the next effects, together
+ * with the facts that the code has seen. Everything here runs in a decision, and may run more than once.
+ */
+
+import type { Tx } from "../kernel/decision.ts";
+import type { Draft } from "../kernel/draft.ts";
+import { TxSlot } from "../slot/slot.ts";
+import type { Asked, Settled } from "./coroutine.ts";
+import type { ChildPlan, SlotPlan } from "./plans.ts";
+import { cancelRun, hash, type Parent, type RunValue, runAt, startRun, tellParent } from "./records.ts";
+import { ENDED, type Word } from "./words.ts";
+
+/** What the commit wrote for the wishes. */
+export interface Granted {
+  /** How many facts. */
+  facts: number;
+  /** The store's clock, where it was asked for. */
+  nowMs: number | undefined;
+  readonly timers: [Asked, number][];
+  /** Facts that are written, and that the code is to see next. */
+  readonly answers: [Asked, Word, unknown][];
+}
+
+export const noneGranted = (): Granted => ({ facts: 0, nowMs: undefined, timers: [], answers: [] });
+
+/** A step is done outside; everything else waits, or is decided in a commit. */
+export const isEffect = ({ plan, dueMs }: Asked): boolean => plan.kind === "step" && dueMs === null;
+
+/** Done by the commit itself. */
+export const isDecided = ({ plan, childId }: Asked): boolean =>
+  plan.kind === "slot" || (plan.kind === "child" && childId === undefined);
+
+export function needsRecord(asked: Asked): boolean {
+  const { plan, dueMs } = asked;
+  if (isDecided(asked)) return true;
+  if (plan.kind === "step") return plan.mode.is === "once" && !asked.hasIntent;
+  return dueMs === null && (plan.kind === "sleep" || (plan.kind === "signal" && plan.timeoutMs !== null));
+}
+
+/** When its timer ends, if it begins now; null if it has none. */
+export function endOf({ plan, dueMs }: Asked, tx: Tx): number | null {
+  if (dueMs !== null) return dueMs;
+  if (plan.kind === "sleep") return plan.untilMs ?? tx.nowMs + (plan.ms ?? 0);
+  if (plan.kind === "signal" && plan.timeoutMs !== null) return tx.nowMs + plan.timeoutMs;
+  return null;
+}
+
+/** Writes what these need to the run's record, and elsewhere. */
+export function grant(tx: Tx, record: Draft, run: string, asked: readonly Asked[]): Granted {
+  const granted = noneGranted();
+  for (const one of asked) {
+    const { plan } = one;
+    if (plan.kind === "step") {
+      if (plan.mode.is !== "once" || one.hasIntent) continue;
+      record.append(`intent ${one.id}`, {});
+    } else if (plan.kind === "child") {
+      if (one.childId !== undefined) continue;
+      const data = { run: startChild(tx, record.value as RunValue, run, one, plan) };
+      record.append(`child ${one.id}`, data);
+      granted.answers.push([one, "child", data]);
+    } else if (plan.kind === "slot") {
+      const data = actOnSlot(tx, plan);
+      record.append(`slot ${one.id}`, data);
+      granted.answers.push([one, "slot", data]);
+    } else {
+      if (one.dueMs !== null) continue;
+      const dueMs = endOf(one, tx);
+      if (dueMs === null) continue;
+      record.append(`${plan.kind === "sleep" ? "sleep" : "wait"} ${one.id}`, { dueMs });
+      granted.timers.push([one, dueMs]);
+    }
+    granted.facts += 1;
+  }
+  // What the code sees of these facts is as old as they are: replay will say the same.
+  if (granted.answers.length > 0) granted.nowMs = tx.nowMs;
+  return granted;
+}
+
+/** Makes the child. One that was made before, and has ended since, tells its outcome once more. */
+function startChild(tx: Tx, value: RunValue, run: string, asked: Asked, plan: ChildPlan): string {
+  const id = plan.childId ?? childId(run, value.incarnation, plan.workflow, asked.id);
+  const parent: Parent = { run, id: asked.id, incarnation: value.incarnation, waits: plan.waits };
+  const { isNew } = startRun(tx, {
+    id,
+    workflow: plan.workflow,
+    input: plan.input,
+    fingerprint: null,
+    timeoutMs: plan.timeoutMs,
+    parent,
+    root: value.root ?? run,
+    ifExists: "join",
+  });
+  if (isNew || !plan.waits) return id;
+  const child = tx.record(runAt(id));
+  const { outcome } = child.value as RunValue;
+  if (ENDED.has(child.status ?? "") && outcome !== undefined) tellParent(tx, parent, id, outcome);
+  else child.write({ value: { ...(child.value as RunValue), parent } });
+  return id;
+}
+
+/** A child's id is its parent's with the operation, where that fits. */
+function childId(run: string, incarnation: number, workflow: string, id: string): string {
+  const full = `${run}/${id}${incarnation === 1 ? "" : `/${incarnation}`}`;
+  return Buffer.byteLength(full) <= 256 ? full : `${workflow.slice(0, 60)}/${hash(full)}`;
+}
+
+/** What the user's function throws is the operation's outcome; it throws before it writes, if it does. */
+function actOnSlot(tx: Tx, { space, key, initial, act }: SlotPlan): Settled {
+  const slot = tx.record({ space, key, text: `${space}\n${key}` });
+  try {
+    return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };
+  } catch (error) {
+    return { error };
+  }
+}
+
+/** A child that is over, or not there any more, needs no canceling. */
+export function cancelChild(tx: Tx, child: string, parent: string): void {
+  const run = tx.record(runAt(child));
+  if (!run.exists || ENDED.has(run.status ?? "")) return;
+  cancelRun(tx, child, `its parent "${parent}" has ended`);
+}
