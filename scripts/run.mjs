@@ -33,6 +33,7 @@ const tasks = {
   build: [{ title: "Build", before: cleanDist, run: () => [bin("typescript", "tsc"), "-p", "tsconfig.build.json"] }],
   start: [{ run: () => [...source, "demo/main.ts"] }],
   bench: [{ run: () => [...source, "bench/main.ts"] }],
+  "bench:peers": [{ run: () => [...source, "bench/peers/start.mjs"] }],
   simulate: [{ run: () => [...source, "scripts/simulate.ts"] }],
   faults: [{ run: () => [...source, "scripts/faults.ts"] }],
   differential: [{ run: () => [...source, "scripts/differential.ts"] }],
