@@ -19,6 +19,8 @@ export interface Chance {
   random(): number;
   /** An unguessable id. */
   uuid(): string;
+  /** The same, but in about the order in which they are made: a store keeps such names side by side. */
+  orderedId?(): string;
 }
 
 export interface Ports {

@@ -22,6 +22,20 @@ function after(ms: number, callback: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
+let lastMs = 0;
+let count = 0;
+
+/** A UUID of version 7: the time, a count within the millisecond, and chance. */
+function orderedId(): string {
+  const nowMs = Date.now();
+  count = nowMs > lastMs ? 0 : count + 1;
+  // A full count, or a clock that was set back, goes on from where it was.
+  lastMs = count > 0xfff ? lastMs + 1 : Math.max(lastMs, nowMs);
+  if (count > 0xfff) count = 0;
+  const time = lastMs.toString(16).padStart(12, "0");
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${count.toString(16).padStart(3, "0")}-${randomUUID().slice(19)}`;
+}
+
 const bodies = new AsyncLocalStorage<string>();
 
 export const nodePorts: Ports = {
@@ -32,7 +46,7 @@ export const nodePorts: Ports = {
     soon: (callback) => void setImmediate(callback),
   },
   // Taken now, so that a decision may draw through its tape while the trap is set.
-  chance: { random: Math.random, uuid: () => randomUUID() },
+  chance: { random: Math.random, uuid: () => randomUUID(), orderedId },
   bodies: { run: (id, body) => bodies.run(id, body), current: () => bodies.getStore() },
   watchdog: (limitMs) => startWatchdog({ limitMs }),
 };

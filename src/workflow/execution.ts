@@ -14,13 +14,13 @@ import type { Held } from "../kernel/claim/claim.ts";
 import type { Address, Row, Sql } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
-import { ClosedError, FencedError, StoreError } from "../kernel/errors.ts";
+import { ClosedError, FencedError, InvalidValueError, StoreError, ValueTooLargeError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { executorOf } from "../kernel/sql.ts";
 import { Context } from "./context.ts";
 import { type Asked, Coroutine, type Driver, type Fact, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
-import { NonRetryableError, RunStuckError, RunTimedOutError } from "./errors.ts";
+import { NonRetryableError, RunStuckError, RunTimedOutError, SchemaError } from "./errors.ts";
 import { JointStep } from "./joint-step.ts";
 import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
 import { endRun, hash, inboxAt, type RunValue } from "./records.ts";
@@ -38,6 +38,8 @@ export interface Engine {
   readonly isStopping: boolean;
   /** Says whose code runs from now on. */
   running(run: string): void;
+  /** Whether anybody wants to be told. */
+  readonly isHeard: boolean;
   told(event: RunEvent): void;
 }
 
@@ -453,35 +455,34 @@ export class Execution implements StepHost, Driver {
     this.#over("given back", undefined);
   }
 
+  /** The last facts and the end of the run. What it gave but cannot be stored, or does not fit the schema, is a failure. */
   async #finish(outcome: Settled): Promise<void> {
     this.#isCommitting = true;
-    const { status, settled } = await this.#ends(outcome);
-    const unwritten = this.#takeUnwritten();
-    const children = [...this.coroutine.children.values()].filter(({ whenParentEnds }) => whenParentEnds === "cancel");
+    const { output } = this.#definition;
+    if ("error" in outcome) return this.#end(this.#stored(outcome), statusOf(outcome, this.coroutine.canceled));
+    try {
+      const ok = output === undefined ? outcome.ok : await checkSchema(output, outcome.ok, "the run's output");
+      await this.#end({ ok }, "completed");
+    } catch (error) {
+      if (!(error instanceof InvalidValueError || error instanceof ValueTooLargeError || error instanceof SchemaError))
+        throw error;
+      await this.#end(this.#stored({ error }), "failed");
+    }
+  }
+
+  async #end(settled: Settled, status: RunStatus): Promise<void> {
+    const unwritten = this.#unwritten;
+    const { children } = this.coroutine;
     await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
       record.append(status === "completed" ? "completed" : "failed", { status });
-      for (const child of children) cancelChild(tx, child.run, this.runId);
+      for (const { run, whenParentEnds } of children.values())
+        if (whenParentEnds === "cancel") cancelChild(tx, run, this.runId);
       endRun(tx, record, this.runId, status, settled);
     });
     if (this.#isOver) return;
     this.#tell("run.ended", { status, ...("error" in settled ? { error: settled.error } : {}) });
     this.#over("ended", undefined);
-  }
-
-  /** How the run ends: what cannot be stored, or does not fit the schema, is a failure. */
-  async #ends(outcome: Settled): Promise<{ status: RunStatus; settled: Settled }> {
-    const { output } = this.#definition;
-    let settled = outcome;
-    if ("ok" in settled)
-      try {
-        if (output !== undefined) settled = { ok: await checkSchema(output, settled.ok, "the run's output") };
-        this.#engine.kernel.encode(this.#runAt, settled);
-      } catch (error) {
-        settled = { error };
-      }
-    const status = statusOf(settled, this.coroutine.canceled);
-    return { status, settled: "ok" in settled ? settled : this.#stored(settled) };
   }
 
   /** A failure as it will be read again. */
@@ -583,6 +584,10 @@ export class Execution implements StepHost, Driver {
   keyOf(asked: Asked): string {
     const { namespace } = this.#engine.kernel;
     return hash(namespace, this.runId, String(this.#value.incarnation), asked.id);
+  }
+
+  attempted(asked: Asked, attempt: number): void {
+    this.#tell("step.started", { step: asked.id, attempt });
   }
 
   succeeded(asked: Asked, value: unknown): void {
@@ -801,7 +806,7 @@ export class Execution implements StepHost, Driver {
   // The end.
 
   #tell(type: RunEvent["type"], more: Partial<RunEvent> = {}): void {
-    this.#engine.told({ type, workflow: this.#definition.name, run: this.runId, ...more });
+    if (this.#engine.isHeard) this.#engine.told({ type, workflow: this.#definition.name, run: this.runId, ...more });
   }
 
   async #trouble(error: unknown): Promise<Ending> {

@@ -91,6 +91,8 @@ export interface StartRequest {
   readonly id: string;
   readonly workflow: string;
   readonly input: unknown;
+  /** The input as it is stored, if that is known already. */
+  readonly startedText?: string | undefined;
   /** Null where the id is new for certain, so that there is nothing to compare with. */
   readonly fingerprint: string | null;
   readonly tags?: readonly string[] | undefined;
@@ -150,7 +152,8 @@ export function startRun(tx: Tx, request: StartRequest): Started {
     fence: lease === undefined ? record.fence : nextFence(record.fence, tx.fenceFloor),
     tries: lease === undefined ? 0 : 1,
   });
-  record.append("started", { input: request.input });
+  if (request.startedText === undefined) record.append("started", { input: request.input });
+  else record.appendText("started", request.startedText);
   return { isNew: true, isLeased: lease !== undefined, nowMs };
 }
 

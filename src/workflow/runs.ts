@@ -182,7 +182,7 @@ export class Runs {
     const definition = definitionOf(workflow);
     const checked =
       definition?.input === undefined ? input : await checkSchema(definition.input, input, "the run's input");
-    const request = this.#request(workflow, definition, checked, options, () => this.#kernel.ports.chance.uuid());
+    const request = this.#request(workflow, definition, checked, options, () => this.#newId());
     const worker = this.#roomFor(request.workflow);
     const lease = worker?.lease(request.workflow);
     if (worker === undefined || lease === undefined) {
@@ -197,20 +197,26 @@ export class Runs {
     const at = runAt(request.id);
     const kernel = this.#kernel;
     // What the run is begun with has passed through the codec, as at replay.
-    const input = kernel.decodeFresh(at, kernel.encode(at, request.input));
+    const startedText = kernel.encode(at, { input: request.input });
+    const { input } = kernel.decodeFresh(at, startedText) as { input: unknown };
     const safeUntilMs = kernel.ports.clock.nowMs() + worker.leaseMs;
     const isNewHere = kernel.held(at) === undefined;
     if (isNewHere) kernel.expect(at);
     worker.keepPlace();
     let started: Started | undefined;
     try {
-      started = await kernel.transact((tx) => startRun(tx, request), [at]);
+      started = await kernel.transact((tx) => startRun(tx, { ...request, startedText }), [at]);
     } finally {
       worker.freePlace();
       if (started?.isLeased !== true && isNewHere) kernel.letGo(at);
     }
     if (started.isLeased) worker.adopt(request.id, input, safeUntilMs);
     return request.id;
+  }
+
+  #newId(): string {
+    const { chance } = this.#kernel.ports;
+    return chance.orderedId?.() ?? chance.uuid();
   }
 
   #roomFor(workflow: string): RunWorker | undefined {

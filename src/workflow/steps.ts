@@ -6,7 +6,7 @@
  */
 
 import type { Asked } from "./coroutine.ts";
-import { NonRetryableError, StepTimeoutError } from "./errors.ts";
+import { StepTimeoutError } from "./errors.ts";
 import type { StepHandle, StepPlan } from "./plans.ts";
 import { decideRetry } from "./retry.ts";
 
@@ -15,6 +15,7 @@ export interface StepHost {
   readonly clock: { nowMs(): number; after(ms: number, callback: () => void): () => void };
   random(): number;
   keyOf(asked: Asked): string;
+  attempted(asked: Asked, attempt: number): void;
   /** The outcome is there, as text for the history. */
   succeeded(asked: Asked, value: unknown): void;
   failed(asked: Asked, error: unknown): void;
@@ -80,6 +81,7 @@ export class StepRun implements StepHandle {
       this.#host.failed(this.#asked, this.#reason);
       return;
     }
+    this.#host.attempted(this.#asked, this.attempt);
     const { timeoutMs, heartbeatMs } = this.#plan;
     if (timeoutMs !== null)
       this.#cancelTimer = this.#host.clock.after(timeoutMs, () =>
@@ -188,7 +190,7 @@ export class StepRun implements StepHandle {
 /** A retry policy of the user's that throws ends the attempts. */
 function retryDelay(plan: StepPlan, attempt: number, error: unknown, chance: number): number | null {
   // What runs at most once is not tried again on a guess.
-  if (plan.mode.is === "once" || error instanceof NonRetryableError) return null;
+  if (plan.mode.is === "once") return null;
   try {
     return decideRetry(plan.retry, attempt, error, chance);
   } catch {

@@ -91,7 +91,8 @@ export class RunWorker implements Engine {
       leaseMs: this.leaseMs,
       concurrency: this.#concurrency,
       status: "running",
-      work: (held, abortSignal) => this.#work(held, abortSignal),
+      work: (held) => this.#work(held),
+      lost: (held, reason) => this.#executions.get(held.at.key)?.abandon(reason),
       failed: (error) => {
         if (!(error instanceof ClosedError)) this.told({ type: "run.trouble", workflow: "", run: "", error });
       },
@@ -135,6 +136,10 @@ export class RunWorker implements Engine {
     this.#watchdog?.running(run);
   }
 
+  get isHeard(): boolean {
+    return this.#on !== undefined;
+  }
+
   told(event: RunEvent): void {
     if (this.#on === undefined) return;
     try {
@@ -169,7 +174,7 @@ export class RunWorker implements Engine {
     this.#worker.adopt(held, safeUntilMs);
   }
 
-  async #work(held: Held, abortSignal: AbortSignal): Promise<void> {
+  async #work(held: Held): Promise<void> {
     const row = this.kernel.held(held.at);
     if (row === undefined || row.value === null) return;
     const id = held.at.key;
@@ -180,10 +185,7 @@ export class RunWorker implements Engine {
     const warm = isNew === undefined ? this.#takeWarm(id, row.head, value) : undefined;
     const execution = new Execution(this, definition, held, row, value, warm);
     this.#executions.set(id, execution);
-    const lost = () => execution.abandon(abortSignal.reason);
-    abortSignal.addEventListener("abort", lost);
     const ending = await execution.work(isNew);
-    abortSignal.removeEventListener("abort", lost);
     this.#executions.delete(id);
     if (ending === "rested") this.#keepWarm(id, execution);
   }

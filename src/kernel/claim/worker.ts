@@ -29,13 +29,21 @@ export interface WorkerOptions {
   readonly work: (held: Held, abortSignal: AbortSignal) => Promise<void>;
   /** Told of what `work` threw and what the worker could not do. */
   readonly failed?: (error: unknown) => void;
+  /** Told instead of `abortSignal`, which then never aborts: that a lease was lost, or may be. For those who work on many at once. */
+  readonly lost?: ((held: Held, reason: unknown) => void) | undefined;
 }
 
+type Optional = "failed" | "status" | "lost";
+
 const RETRY_MS = { first: 100, longest: 60_000 };
+
+const NUDGED = "nudged";
+const NEVER_ABORTED = new AbortController();
 
 /** One record being worked on. */
 interface Hold {
   readonly abort: AbortController;
+  isLost: boolean;
   /** Takes back the alarm for the end of the lease. */
   disarm: () => void;
   /** Takes back the next renewal. */
@@ -49,12 +57,14 @@ export function startWorker(kernel: Kernel, options: WorkerOptions): Worker {
 
 export class Worker {
   readonly #kernel: Kernel;
-  readonly #options: Required<Omit<WorkerOptions, "failed" | "status">> & Pick<WorkerOptions, "failed" | "status">;
+  readonly #options: Required<Omit<WorkerOptions, Optional>> & Pick<WorkerOptions, Optional>;
   readonly #working = new Map<Held, Hold>();
   readonly #stopping = new AbortController();
   /** Aborted when the last of the work is done after `stop`. */
   readonly #idle = new AbortController();
   #nudge: AbortController = new AbortController();
+  /** More may be due than there was room for. */
+  #isHungry = false;
   readonly #ended: Promise<unknown>;
 
   constructor(kernel: Kernel, options: WorkerOptions) {
@@ -92,20 +102,25 @@ export class Worker {
   }
 
   #wakeUp(): void {
-    this.#nudge.abort();
+    // With a reason, because to make one is costly.
+    this.#nudge.abort(NUDGED);
   }
 
   async #claimLoop(): Promise<void> {
     const { kinds, by, leaseMs, concurrency, pollMs, status } = this.#options;
     const { clock, chance } = this.#kernel.ports;
     const unlisten = this.#listen((puts) => {
-      const isOurs = puts?.some(({ row }) => row.holder === null && row.kind !== null && kinds.includes(row.kind));
+      const isOurs = puts?.some(
+        ({ row: { holder, dueMs, kind } }) =>
+          holder === null && dueMs !== null && kind !== null && kinds.includes(kind),
+      );
       if (isOurs ?? true) this.#wakeUp();
     });
     while (!this.#stopped) {
       // Made before looking, so that what comes due while looking is not slept over.
       this.#nudge = new AbortController();
       const free = concurrency - this.#working.size;
+      this.#isHungry = free <= 0;
       let waitMs = pollMs;
       if (free > 0) {
         try {
@@ -119,6 +134,7 @@ export class Worker {
             status,
             granted,
           });
+          this.#isHungry = isFull;
           if (held.length > 0) continue;
           // Others were faster with all of them, and there may be more: look again, a little out of step.
           if (isFull) waitMs = 1 + 10 * chance.random();
@@ -147,9 +163,10 @@ export class Worker {
   }
 
   async #work(held: Held, safeUntilMs: number): Promise<void> {
-    const hold: Hold = { abort: new AbortController(), disarm: () => {}, rest: () => {} };
+    const abort = this.#options.lost === undefined ? new AbortController() : NEVER_ABORTED;
+    const hold: Hold = { abort, isLost: false, disarm: () => {}, rest: () => {} };
     this.#working.set(held, hold);
-    this.#arm(hold, safeUntilMs);
+    this.#arm(held, hold, safeUntilMs);
     this.#renewLater(held, hold);
     try {
       await this.#options.work(held, hold.abort.signal);
@@ -161,17 +178,25 @@ export class Worker {
     hold.disarm();
     hold.rest();
     held.abandon();
-    this.#wakeUp();
+    // There is room again for those that were left.
+    if (this.#isHungry || this.#stopped) this.#wakeUp();
     if (this.#stopped && this.#working.size === 0) this.#idle.abort();
   }
 
   /** A lease that is not renewed by its end may be another's, whatever the store would say: the work is told to stop. */
-  #arm(hold: Hold, safeUntilMs: number): void {
+  #arm(held: Held, hold: Hold, safeUntilMs: number): void {
     const { clock } = this.#kernel.ports;
     hold.disarm();
     hold.disarm = clock.after(Math.max(0, safeUntilMs - clock.nowMs()), () =>
-      hold.abort.abort(new LeaseUncertainError()),
+      this.#lose(held, hold, new LeaseUncertainError()),
     );
+  }
+
+  #lose(held: Held, hold: Hold, reason: unknown): void {
+    if (hold.isLost) return;
+    hold.isLost = true;
+    if (this.#options.lost === undefined) hold.abort.abort(reason);
+    else this.#options.lost(held, reason);
   }
 
   /** Each record on its own, so that one that is locked by somebody keeps no other waiting. */
@@ -195,12 +220,12 @@ export class Worker {
     const safeUntilMs = this.#kernel.ports.clock.nowMs() + leaseMs;
     try {
       await held.renew(leaseMs);
-      if (this.#working.has(held)) this.#arm(hold, safeUntilMs);
+      if (this.#working.has(held)) this.#arm(held, hold, safeUntilMs);
     } catch (error) {
-      if (error instanceof FencedError) hold.abort.abort(error);
+      if (error instanceof FencedError) this.#lose(held, hold, error);
       else this.#failed(error);
     }
-    if (this.#working.has(held) && !hold.abort.signal.aborted) this.#renewLater(held, hold);
+    if (this.#working.has(held) && !hold.isLost) this.#renewLater(held, hold);
   }
 
   #failed(error: unknown): void {
