@@ -6,6 +6,7 @@ import { againstRaw, amongOurs, atLeast, atMost, CALLERS, type Case } from "./co
 import { counts } from "./counts.ts";
 import type { PostgresGround } from "./ground-postgres.ts";
 import { ours, oursHeld, oursLocked, oursSlot } from "./ours.ts";
+import { oursRuns } from "./ours-runs.ts";
 import { honesty } from "./pgbench.ts";
 import { counters, steps } from "./plan.ts";
 import { processes } from "./processes.ts";
@@ -78,6 +79,30 @@ export const postgresCases: readonly Case<PostgresGround>[] = [
     easy: ["on 100 records", { callers: CALLERS }],
     hard: ["on one record", { callers: CALLERS, hot: true }],
     target: atLeast(1),
+  }),
+  againstRaw({
+    id: "w1",
+    title: "runs of one step, 100 callers: their commits",
+    unit: "commits/s",
+    size: { turns: 400, rounds: 5 },
+    raws,
+    contender: oursRuns,
+    make: steps,
+    options: { callers: CALLERS, commitsPerRecord: 2 },
+    target: atLeast(0.5),
+    sameRows: false,
+  }),
+  againstRaw({
+    id: "w10",
+    title: "runs of ten steps, 100 callers: their commits",
+    unit: "commits/s",
+    size: { turns: 396, rounds: 5 },
+    raws,
+    contender: oursRuns,
+    make: steps,
+    options: { callers: CALLERS, commitsPerRecord: 11 },
+    target: atLeast(0.5),
+    sameRows: false,
   }),
   processes({ id: "h", title: "processes, records of their own", isHot: false, target: atLeast(1) }),
   processes({ id: "j", title: "processes on one hot record", isHot: true, target: null }),

@@ -8,6 +8,7 @@
 import { againstRaw, amongOurs, atLeast, atMost, CALLERS, type Case } from "./comparisons.ts";
 import { million } from "./million.ts";
 import { ours, oursHeld, oursSlot } from "./ours.ts";
+import { oursRuns } from "./ours-runs.ts";
 import { counters, steps } from "./plan.ts";
 import { processes } from "./processes.ts";
 import { rawMany, rawRows } from "./raw.ts";
@@ -102,6 +103,30 @@ export const sqliteCases: readonly Case[] = [
     target: atLeast(0.6),
   }),
   { id: "g", title: "a million records that come due", run: million },
+  againstRaw({
+    id: "w1",
+    title: "runs of one step, 100 callers: their commits",
+    unit: "commits/s",
+    size: { turns: 1600, rounds: 5 },
+    raws,
+    contender: oursRuns,
+    make: steps,
+    options: { callers: CALLERS, commitsPerRecord: 2 },
+    target: atLeast(0.5),
+    sameRows: false,
+  }),
+  againstRaw({
+    id: "w10",
+    title: "runs of ten steps, 100 callers: their commits",
+    unit: "commits/s",
+    size: { turns: 1595, rounds: 5 },
+    raws,
+    contender: oursRuns,
+    make: steps,
+    options: { callers: CALLERS, commitsPerRecord: 11 },
+    target: atLeast(0.5),
+    sameRows: false,
+  }),
   processes({ id: "h", title: "processes on one file", isHot: false, target: null }),
   againstRaw({
     id: "i1",

@@ -42,15 +42,17 @@ export interface AgainstRaw {
   readonly make: typeof steps;
   readonly options: Omit<PlanOptions, "turns">;
   readonly target: Target | null;
+  /** False for a contender that writes its own rows, as many and as long. */
+  readonly sameRows?: boolean;
 }
 
 export function againstRaw(spec: AgainstRaw): Case {
-  const { id, title, unit, size, raws, contender, make, options, target } = spec;
+  const { id, title, unit, size, raws, contender, make, options, target, sameRows = true } = spec;
   const run = async (setting: Setting): Promise<readonly Result[]> => {
     // One plan for all, so that random keys are the same ones too.
     const plan = make({ ...options, turns: turnsOf(setting, size) });
     const sides = [...raws, contender].map((one): Side => ({ name: one.name, contender: one, plan: () => plan }));
-    const measures = await compare(setting, { unit, rounds: size.rounds, sides, sameRows: true });
+    const measures = await compare(setting, { unit, rounds: size.rounds, sides, sameRows });
     const mine = nth(measures, raws.length);
     const base = measures.slice(0, raws.length).reduce((best, one) => (isBetter(unit, one, best) ? one : best));
     return [resultOf({ id, title, unit, base, ours: mine, target, details: detailsOf(measures) })];

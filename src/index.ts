@@ -29,7 +29,16 @@ export {
   VersionConflictError,
 } from "./kernel/errors.ts";
 export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql.ts";
-export { type OpenOptions, open, Pawl, type Transact, type TransactOptions, Tx, type TxInSql } from "./open.ts";
+export {
+  type OpenOptions,
+  open,
+  Pawl,
+  type SlotOptions,
+  type Transact,
+  type TransactOptions,
+  Tx,
+  type TxInSql,
+} from "./open.ts";
 export {
   type AnySlot,
   type Expecting,

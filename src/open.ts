@@ -27,7 +27,7 @@ import type { PgPool } from "./stores/postgres/lines.ts";
 import { isPostgres, poolFor } from "./stores/postgres/pool.ts";
 import { openPostgres } from "./stores/postgres/postgres.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
-import type { WithInput } from "./workflow/context.ts";
+import { slotSpace, type WithInput } from "./workflow/context.ts";
 import type { AnyWorkflow, Signal, Workflow } from "./workflow/definition.ts";
 import {
   Run,
@@ -189,6 +189,13 @@ export function pawlOn(
   return new Pawl(new Kernel(store, ports, options));
 }
 
+export interface SlotOptions {
+  /** The slot that `ctx.slot` gives to this run and its children, instead of everybody's. */
+  readonly run?: string | undefined;
+  /** The slot that `ctx.slot` gives to all runs of this workflow. */
+  readonly workflow?: string | AnyWorkflow | undefined;
+}
+
 export interface TransactOptions {
   /** Slots that the decision is known to touch. */
   readonly touches?: readonly AnySlot[];
@@ -248,21 +255,29 @@ export class Pawl {
   ): Promise<Run<Output>>;
   start(workflow: string, input?: unknown, options?: StartOptions): Promise<Run>;
   async start(workflow: string | { readonly name: string }, input?: unknown, options?: StartOptions): Promise<Run> {
-    return new Run(this.#runs, await this.#runs.start(workflow, input, options));
+    const id = await this.#runs.start(workflow, input, options);
+    return new Run(this.#runs, nameOf(workflow), id);
   }
 
   /** A handle on a run, whoever started it. */
   run<Output>(workflow: Workflow<never, Output>, id: string): Run<Output>;
   run(workflow: string, id: string): Run;
-  run(_workflow: string | { readonly name: string }, id: string): Run {
-    return new Run(this.#runs, checkId(id, "the run's id"));
+  run(workflow: string | { readonly name: string }, id: string): Run {
+    return new Run(this.#runs, checkId(nameOf(workflow), "the workflow"), checkId(id, "the run's id"));
   }
 
   /** A handle on one shared value. With `initial`, that is what it holds until something is stored. */
-  slot<T>(name: string, options: { readonly initial: T }): Slot<T, never>;
-  slot<T>(name: string): Slot<T>;
-  slot<T>(name: string, options?: { readonly initial: T }): Slot<T, undefined> {
-    return new Slot<T, undefined>(this.kernel, name, options?.initial);
+  slot<T>(name: string, options: SlotOptions & { readonly initial: T }): Slot<T, never>;
+  slot<T>(name: string, options?: SlotOptions): Slot<T>;
+  slot<T>(name: string, options: SlotOptions & { readonly initial?: T } = {}): Slot<T, undefined> {
+    const { run, workflow, initial } = options;
+    const space =
+      run !== undefined
+        ? slotSpace("run", checkId(run, "the run's id"))
+        : workflow !== undefined
+          ? slotSpace("workflow", checkId(nameOf(workflow), "the workflow"))
+          : undefined;
+    return new Slot<T, undefined>(this.kernel, name, initial, space);
   }
 
   /**
@@ -337,6 +352,9 @@ export class Pawl {
     await this.close();
   }
 }
+
+const nameOf = (workflow: string | { readonly name: string }): string =>
+  typeof workflow === "string" ? workflow : workflow.name;
 
 /** A slot of another handle would be written to this one's database, under its name. */
 function slotOf(kernel: Kernel, slot: AnySlot): Slot<unknown, unknown> {

@@ -23,6 +23,8 @@ import { type Ports, pause } from "./ports.ts";
 const MAX_DECISIONS = 512;
 /** So many decisions are worth a transaction of their own, where the store has a lane for it. */
 const WORTH_A_FLIGHT = 40;
+/** For so many turns of the event loop a flight waits for those who are just coming; for none if nobody is. */
+const MAX_TURNS = 3;
 
 /** One writer's sequence of batches. The store tells, lane by lane, which was the last that it has. */
 interface Lane {
@@ -131,7 +133,17 @@ export class Batcher {
   #schedule(): void {
     if (this.#isScheduled || this.#lanes.every((lane) => lane.isBusy)) return;
     this.#isScheduled = true;
+    this.#leaveWhenQuiet(this.#queue.length, MAX_TURNS);
+  }
+
+  /** Whoever comes in the same moment is taken along: those who heard of one flight together ask for the next one together. */
+  #leaveWhenQuiet(seen: number, turns: number): void {
     this.#ports.clock.soon(() => {
+      const { length } = this.#queue;
+      if (length > seen && turns > 1) {
+        this.#leaveWhenQuiet(length, turns - 1);
+        return;
+      }
       this.#isScheduled = false;
       const free = this.#lanes.filter((lane) => !lane.isBusy);
       // Where many wait, two flights that overlap are quicker than one that is twice as long.

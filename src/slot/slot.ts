@@ -53,10 +53,10 @@ export class Slot<T, Empty = undefined> {
   readonly #initial: Initial<T | Empty>;
 
   /** @internal */
-  constructor(kernel: Kernel, name: string, initial: T | Empty) {
+  constructor(kernel: Kernel, name: string, initial: T | Empty, space = SPACE) {
     this.name = checkId(name, "the slot's name");
     this.#kernel = kernel;
-    this.#at = address(SPACE, name);
+    this.#at = address(space, name);
     const text = initial === undefined ? undefined : kernel.encode(this.#at, initial);
     this.#initial = () => (text === undefined ? initial : (kernel.decode(this.#at, text) as T));
   }

@@ -204,10 +204,10 @@ export class Context {
   }
 
   /** Waits for one of several signals: `signal` of the answer is the name of the one that came. */
-  waitForAny<T>(
-    signals: readonly Signal<T>[],
+  waitForAny<S extends readonly Signal<unknown>[]>(
+    signals: readonly [...S],
     options: { readonly timeout?: Duration | undefined } = {},
-  ): Operation<ReceivedOrNot<T>> {
+  ): Operation<ReceivedOrNot<S[number] extends Signal<infer T> ? T : never>> {
     const names = signals.map(({ name }) => checkId(name, "the signal"));
     if (names.length === 0) throw new InvalidArgumentError("the signals", "must be at least one");
     const { timeout } = options;

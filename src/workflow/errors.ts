@@ -91,7 +91,7 @@ export class StepInFlightError extends PawlError<"step_in_flight", { step: strin
   }
 }
 
-/** The code does not do what the history says it did. Nothing was written; run the code that wrote it, or a `patched` one. */
+/** The code does not do what the history says it did. Nothing was written; run the code that wrote it. */
 export class HistoryContradictionError extends PawlError<
   "history_contradiction",
   { run: string; history: string; code: string }

@@ -20,7 +20,13 @@ import { executorOf } from "../kernel/sql.ts";
 import { Context } from "./context.ts";
 import { type Asked, Coroutine, type Driver, type Fact, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
-import { NonRetryableError, RunStuckError, RunTimedOutError, SchemaError } from "./errors.ts";
+import {
+  HistoryContradictionError,
+  NonRetryableError,
+  RunStuckError,
+  RunTimedOutError,
+  SchemaError,
+} from "./errors.ts";
 import { JointStep } from "./joint-step.ts";
 import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
 import { endRun, hash, inboxAt, type RunValue } from "./records.ts";
@@ -90,6 +96,8 @@ interface Unwritten {
 export type Ending = "rested" | "ended" | "given back" | "lost";
 
 const PAGE = 500;
+/** A step's progress is written no more often than this. */
+const PROGRESS_MS = 1000;
 /** How long code may wait for what is no operation of ours. */
 const STUCK_MS = 10_000;
 
@@ -325,27 +333,22 @@ export class Execution implements StepHost, Driver {
     }
     const toBegin = this.#toBegin.filter((asked) => coroutine.waiting.has(asked.text));
     this.#toBegin = [];
-    if (this.#engine.isStopping && this.#running.size === 0) {
-      this.#run(this.#giveBack(toBegin));
-      return;
+    const isIdle = this.#running.size === 0;
+    if (isIdle && coroutine.waiting.size > 0 && !toBegin.some(isEffect)) this.#run(this.#rest(toBegin));
+    else if (this.#engine.isStopping) this.#stop(toBegin);
+    else if (this.#unwritten.length > 0 || toBegin.some(needsRecord)) this.#run(this.#commit(toBegin));
+    // It waits for something that is no operation: perhaps it comes, perhaps never.
+    else if (isIdle && coroutine.waiting.size === 0) this.#watchStuck();
+    else this.#start(toBegin);
+  }
+
+  /** Nothing new is begun. What runs is waited for, and then the run is another's. */
+  #stop(toBegin: readonly Asked[]): void {
+    if (this.#running.size === 0) this.#run(this.#giveBack(toBegin));
+    else {
+      this.#toBegin = [...toBegin];
+      if (this.#unwritten.length > 0) this.#run(this.#commit([]));
     }
-    const effects = toBegin.some(isEffect);
-    if (this.#running.size === 0 && !effects) {
-      if (coroutine.waiting.size > 0) {
-        this.#run(this.#rest(toBegin));
-        return;
-      }
-      // It waits for something that is no operation: perhaps it comes, perhaps never.
-      if (this.#unwritten.length === 0) {
-        this.#watchStuck();
-        return;
-      }
-    }
-    if (this.#unwritten.length > 0 || toBegin.some(needsRecord)) {
-      this.#run(this.#commit(toBegin));
-      return;
-    }
-    this.#start(toBegin);
   }
 
   #watchStuck(): void {
@@ -623,12 +626,25 @@ export class Execution implements StepHost, Driver {
     this.#arrive(asked, "attempt", data, kernel.encode(this.#runAt, data));
   }
 
+  /** Written at once, and then no more often than once in a while: the last one counts. */
   progressed(asked: Asked, progress: unknown): void {
     if (this.#isOver) return;
     const { kernel } = this.#engine;
     const text = kernel.encode(this.#runAt, progress);
+    const isWaiting = this.#progress.has(asked);
+    this.#progress.set(asked, isWaiting ? text : null);
+    if (isWaiting) return;
     this.#arrive(asked, "progress", kernel.decodeFresh(this.#runAt, text), text);
+    this.clock.after(PROGRESS_MS, () => {
+      const latest = this.#progress.get(asked);
+      this.#progress.delete(asked);
+      if (typeof latest === "string" && this.coroutine.waiting.get(asked.text) === asked)
+        this.progressed(asked, kernel.decodeFresh(this.#runAt, latest));
+    });
   }
+
+  /** Steps whose progress was written a moment ago, with what they said since. */
+  readonly #progress = new Map<Asked, string | null>();
 
   /** The user's SQL and the step's record in one transaction. */
   async #inSql(asked: Asked, work: (sql: Sql) => unknown): Promise<unknown> {
@@ -867,4 +883,8 @@ function statusOf(settled: Settled, canceled: Error | undefined): RunStatus {
   return "failed";
 }
 
-const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+function reasonOf(error: unknown): string {
+  if (error instanceof HistoryContradictionError)
+    return `the history says ${error.data.history}, but the code ${error.data.code}`;
+  return error instanceof Error ? error.message : String(error);
+}

@@ -249,7 +249,7 @@ export function retryRun(tx: Tx, id: string, skipFrom: number | null): void {
   if (!run.exists) throw new RunNotFoundError(id);
   const status = run.status as RunStatus;
   if (status !== "failed" && status !== "parked" && status !== "timed_out" && status !== "canceled")
-    throw new RunEndedError(id, status);
+    throw new RunConflictError(id, `is ${status}: only a run that failed, was stopped or is parked can go on`);
   const {
     outcome: _outcome,
     parked: _parked,
@@ -262,16 +262,18 @@ export function retryRun(tx: Tx, id: string, skipFrom: number | null): void {
   run.write({ value: { ...value, skips }, status: "pending", dueMs: tx.nowMs, holder: null, tries: 0 });
 }
 
-/** A person says what became of a step whose run is parked because nobody knew. */
+/** A person says what became of a step whose run is parked because nobody knew. `head` is the history that was looked at. */
 export function resolveStep(
   tx: Tx,
   id: string,
+  head: number,
   step: string,
   answer: { readonly done: true; readonly value: unknown } | { readonly done: false },
 ): void {
   const run = tx.record(runAt(id));
   if (!run.exists) throw new RunNotFoundError(id);
   if (run.status !== "parked") throw new RunConflictError(id, `is ${run.status}, not parked`);
+  if (run.head !== head) throw new RunConflictError(id, "has moved on meanwhile");
   const { parked: _parked, ...value } = run.value as RunValue;
   if (answer.done) run.append(`step ${step}`, { ok: answer.value });
   else run.append(`undone ${step}`, {});

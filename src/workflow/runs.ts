@@ -9,10 +9,11 @@ import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { WithInput } from "./context.ts";
 import type { Settled } from "./coroutine.ts";
-import { type AnyWorkflow, type Definition, definitionOf, type Signal, type Workflow } from "./definition.ts";
+import { type AnyWorkflow, type Definition, definitionOf, type Signal } from "./definition.ts";
 import {
   ResultTimeoutError,
   RunCanceledError,
+  RunConflictError,
   RunFailedError,
   RunNotFoundError,
   RunParkedError,
@@ -34,7 +35,7 @@ import {
 } from "./records.ts";
 import { Results } from "./results.ts";
 import { checkSchema, checkSchemaNow } from "./schema.ts";
-import { type RunStatus, STATUSES } from "./words.ts";
+import { parseFact, type RunStatus, STATUSES } from "./words.ts";
 import { RunWorker, type WorkOptions } from "./worker.ts";
 
 export interface StartOptions {
@@ -104,16 +105,18 @@ export interface RunPage {
 export class Run<Output = unknown> {
   readonly id: string;
   readonly #runs: Runs;
+  readonly #workflow: string;
 
   /** @internal */
-  constructor(runs: Runs, id: string) {
+  constructor(runs: Runs, workflow: string, id: string) {
     this.#runs = runs;
+    this.#workflow = workflow;
     this.id = id;
   }
 
   /** Waits for the result. Throws what became of the run instead, or `result_timeout`. */
   result(options?: { readonly timeout?: Duration | undefined; readonly abortSignal?: AbortSignal }): Promise<Output> {
-    return this.#runs.result(this.id, options) as Promise<Output>;
+    return this.#runs.result(this.#workflow, this.id, options) as Promise<Output>;
   }
 
   status(): Promise<RunInfo> {
@@ -259,6 +262,7 @@ export class Runs {
   }
 
   async result(
+    workflow: string,
     id: string,
     options: { readonly timeout?: Duration | undefined; readonly abortSignal?: AbortSignal } = {},
   ): Promise<unknown> {
@@ -277,7 +281,7 @@ export class Runs {
       // One that is worked on here need not be looked for.
       if (this.#kernel.held(runAt(id)) === undefined) await this.#results.look(id);
       const ended = await (cancel === undefined && abortSignal === undefined ? row : Promise.race([row, interrupted]));
-      return this.#outcome(id, ended);
+      return this.#outcome(workflow, id, ended);
     } finally {
       stop();
       row.catch(() => {});
@@ -287,9 +291,11 @@ export class Runs {
     }
   }
 
-  #outcome(id: string, row: Row | null): unknown {
+  #outcome(workflow: string, id: string, row: Row | null): unknown {
     if (row === null || row.value === null) throw new RunNotFoundError(id);
     const value = this.#kernel.decodeFresh(row, row.value) as RunValue;
+    if (value.workflow !== workflow)
+      throw new RunConflictError(id, `is a run of "${value.workflow}", not of "${workflow}"`);
     const outcome: Settled = value.outcome ?? { ok: undefined };
     switch (row.status as RunStatus) {
       case "completed":
@@ -303,12 +309,6 @@ export class Runs {
       default:
         throw new RunFailedError(id, "error" in outcome ? outcome.error : undefined);
     }
-  }
-
-  /** A handle; where a workflow is given, whoever uses it learns if the run is another's. */
-  handle<Output>(workflow: Workflow<never, Output> | string | undefined, id: string): Run<Output> {
-    void workflow;
-    return new Run<Output>(this, checkId(id, "the run's id"));
   }
 
   async #row(id: string): Promise<Row> {
@@ -403,7 +403,29 @@ export class Runs {
     step: string,
     answer: { readonly done: true; readonly value: unknown } | { readonly done: false },
   ): Promise<void> {
-    await this.#kernel.transact((tx) => resolveStep(tx, id, step, answer), [runAt(id)]);
+    const row = await this.#row(id);
+    const open = await this.#openIntents(row);
+    if (!open.has(step)) {
+      const names = [...open].map((name) => `"${name}"`).join(", ");
+      throw new RunConflictError(id, `has no open step "${step}"${names === "" ? "" : `; it has ${names}`}`);
+    }
+    await this.#kernel.transact((tx) => resolveStep(tx, id, row.head, step, answer), [runAt(id)]);
+  }
+
+  /** Steps that were about to run, and of which nothing more is known. */
+  async #openIntents(row: Row): Promise<ReadonlySet<string>> {
+    const { from } = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+    const open = new Set<string>();
+    for (let after = from - 1; ; ) {
+      const page = await this.#kernel.entries(runAt(row.key), after, 500);
+      for (const { version, name } of page) {
+        after = version;
+        const { word, id } = parseFact(name);
+        if (word === "intent") open.add(id);
+        else if (word === "step" || word === "undone") open.delete(id);
+      }
+      if (page.length < 500) return open;
+    }
   }
 
   async list(options: RunListOptions = {}): Promise<RunPage> {

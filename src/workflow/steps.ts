@@ -82,10 +82,17 @@ export class StepRun implements StepHandle {
       return;
     }
     this.#host.attempted(this.#asked, this.attempt);
-    const { timeoutMs, heartbeatMs } = this.#plan;
-    if (timeoutMs !== null)
-      this.#cancelTimer = this.#host.clock.after(timeoutMs, () =>
-        this.#late(run, turn, new StepTimeoutError(this.#asked.id, timeoutMs)),
+    const { timeoutMs, totalTimeoutMs, heartbeatMs } = this.#plan;
+    const leftMs =
+      totalTimeoutMs === null ? Number.POSITIVE_INFINITY : this.#startedMs + totalTimeoutMs - this.#host.clock.nowMs();
+    const limitMs = Math.min(timeoutMs ?? Number.POSITIVE_INFINITY, Math.max(0, leftMs));
+    if (limitMs < Number.POSITIVE_INFINITY)
+      this.#cancelTimer = this.#host.clock.after(limitMs, () =>
+        this.#late(
+          run,
+          turn,
+          new StepTimeoutError(this.#asked.id, limitMs === timeoutMs ? limitMs : (totalTimeoutMs ?? 0)),
+        ),
       );
     if (heartbeatMs !== null) this.#armHeartbeat(run);
     let given: unknown;
@@ -169,7 +176,7 @@ export class StepRun implements StepHandle {
     const { clock } = this.#host;
     const delayMs = this.#isAborted ? null : retryDelay(this.#plan, this.attempt, error, this.#host.random());
     const { totalTimeoutMs } = this.#plan;
-    const isOver = totalTimeoutMs !== null && clock.nowMs() + (delayMs ?? 0) - this.#startedMs > totalTimeoutMs;
+    const isOver = totalTimeoutMs !== null && clock.nowMs() + (delayMs ?? 0) - this.#startedMs >= totalTimeoutMs;
     if (delayMs === null || isOver) {
       this.#host.failed(this.#asked, error);
       return;

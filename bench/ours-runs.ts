@@ -1,0 +1,64 @@
+/**
+ * Ours as users of workflows meet it: each caller starts a run and waits for its result before it starts the next.
+ *
+ * A run of N plain steps is N + 1 commits to one record, each with a log entry, so a plan whose records get N + 1 commits is what
+ * the bare group commit of the same records does. What the steps do costs nothing.
+ */
+
+import { workflow } from "../src/index.ts";
+import type { Contender, Session, Timing } from "./contender.ts";
+import type { Place } from "./ground.ts";
+import { type Ours, openOurs } from "./ours.ts";
+import type { Plan } from "./plan.ts";
+
+const runs = workflow("steps", async (ctx, count: number) => {
+  for (let step = 0; step < count; step++) await ctx.step("charge", () => given[step]);
+  return count;
+});
+
+/** What the steps give; the same for all runs of a plan. */
+let given: readonly unknown[] = [];
+
+class RunsSession implements Session {
+  readonly #ours: Ours;
+
+  constructor(ours: Ours) {
+    this.#ours = ours;
+    ours.pawl.work([runs], { concurrency: 1000 });
+  }
+
+  async run(plan: Plan): Promise<Timing> {
+    const steps = plan.commitsPerRecord - 1;
+    const turns = Math.floor(plan.turns / plan.commitsPerRecord);
+    const { pawl } = this.#ours;
+    given = plan.values;
+    const latenciesMs: number[] = [];
+    let last = "";
+    const call = async (): Promise<void> => {
+      for (let turn = 0; turn < turns; turn++) {
+        const startedMs = performance.now();
+        const run = await pawl.start(runs, steps);
+        if ((await run.result()) !== steps) throw new Error("a run answered something else");
+        last = run.id;
+        if (plan.callers === 1) latenciesMs.push(performance.now() - startedMs);
+      }
+    };
+    const before = this.#ours.transactions();
+    const startedMs = performance.now();
+    await Promise.all(Array.from({ length: plan.callers }, call));
+    const ms = performance.now() - startedMs;
+    const transactions = this.#ours.transactions() - before;
+    const facts = await pawl.run(runs, last).history();
+    if (facts.length !== steps + 2) throw new Error(`a run left ${facts.length} facts instead of ${steps + 2}`);
+    return { ms, transactions, latenciesMs };
+  }
+
+  close(): Promise<void> {
+    return this.#ours.pawl.close();
+  }
+}
+
+export const oursRuns: Contender = {
+  name: "Pawl, runs",
+  open: async (place: Place) => new RunsSession(await openOurs(place)),
+};

@@ -1,0 +1,45 @@
+// A letter is to be printed once. The printer takes no key and cannot be asked, so after a crash nobody knows whether it printed: the step
+// is not run again on a guess, the run is parked, and a person who looks at the printer says how it was.
+
+import { spawnSync } from "node:child_process";
+import { appendFileSync, readFileSync } from "node:fs";
+import { open, workflow } from "pawl";
+
+const [, , role] = process.argv;
+
+const letter = workflow("letter", async (ctx, to: string) => {
+  const page = await ctx.step.atMostOnce("print", () => {
+    appendFileSync("printer.txt", `Dear ${to},\n`);
+    if (role === "first") process.kill(process.pid, "SIGKILL"); // Printed, and nobody has written down that it was.
+    return 1;
+  });
+  return ctx.step("file", () => `filed page ${page}`);
+});
+
+await using pawl = await open("office.db");
+
+if (role === "first") {
+  pawl.work([letter], { lease: "500ms" });
+  await (await pawl.start(letter, "Ann", { id: "letter-1" })).result();
+} else {
+  const { signal } = spawnSync(process.execPath, [...process.execArgv, import.meta.filename, "first"]);
+  console.log("the first process ended with", signal);
+
+  pawl.work([letter]);
+  const run = pawl.run(letter, "letter-1");
+  await run.result().catch((error: Error) => console.log(error.message));
+  const { runs } = await pawl.runs.list({ status: "parked" });
+  console.log("waiting for a person:", runs.map(({ id }) => id).join(", "));
+
+  const isPrinted = readFileSync("printer.txt", "utf8").includes("Dear Ann");
+  await run.resolveStep("print", isPrinted ? { done: true, value: 1 } : { done: false });
+  console.log(await run.result());
+  console.log("pages in the printer:", readFileSync("printer.txt", "utf8").split("\n").length - 1);
+}
+
+// Output:
+// the first process ended with SIGKILL
+// run "letter-1" is parked: step "print" may or may not have happened: resolve it, and let the run go on
+// waiting for a person: letter-1
+// filed page 1
+// pages in the printer: 1
