@@ -19,6 +19,8 @@ import { type Kind, operationId, parseFact, WORDS, type Word } from "./words.ts"
 export class Asked {
   readonly plan: Plan;
   readonly id: string;
+  /** Its kind and id. */
+  readonly text: string;
   /** What it is counted under: its kind and name, and the id that the code gave. */
   readonly counted: string;
   readonly #resolve: (value: unknown) => void;
@@ -41,6 +43,7 @@ export class Asked {
   ) {
     this.plan = plan;
     this.id = id;
+    this.text = `${plan.kind} ${id}`;
     this.counted = counted;
     this.#resolve = resolve;
     this.#reject = reject;
@@ -48,10 +51,6 @@ export class Asked {
 
   get kind(): Kind {
     return this.plan.kind;
-  }
-
-  get text(): string {
-    return `${this.plan.kind} ${this.id}`;
   }
 
   settle(outcome: Settled): void {
@@ -137,8 +136,13 @@ export class Coroutine {
 
   /** The code asks for something. */
   ask<T>(name: string, plan: Plan, explicitId?: string | undefined): Operation<T> {
-    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const { promise, resolve, reject: refuse } = Promise.withResolvers<unknown>();
     const operation = new Operation(promise as Promise<T>);
+    const reject = (error: unknown): void => {
+      // Code may look at it later, or never: that is not the process's affair.
+      promise.catch(ignore);
+      refuse(error);
+    };
     const counted = explicitId === undefined ? `${plan.kind} ${name}` : `${plan.kind} ${name}#=${explicitId}`;
     const count = (this.#counts.get(counted) ?? 0) + 1;
     const asked = new Asked(plan, operationId(name, count, explicitId), counted, resolve, reject);
@@ -159,10 +163,10 @@ export class Coroutine {
     return operation;
   }
 
-  /** What the code has asked for since this was last taken, and not heard of yet. */
+  /** What the code has asked for since this was last taken. */
   takeNew(): readonly Asked[] {
     if (this.#new.length === 0) return NONE;
-    const taken = this.#new.filter((asked) => this.waiting.has(asked.text));
+    const taken = this.#new;
     this.#new = [];
     return taken;
   }
@@ -289,6 +293,8 @@ export class Coroutine {
 }
 
 const NONE: readonly Asked[] = [];
+
+const ignore = (): void => {};
 
 const isInterruptible = ({ kind, dueMs }: Asked): boolean =>
   kind === "sleep" || kind === "signal" || kind === "child" || (kind === "step" && dueMs !== null);

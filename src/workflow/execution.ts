@@ -331,8 +331,7 @@ export class Execution implements StepHost, Driver {
       this.#pump();
       return;
     }
-    const toBegin = this.#toBegin.filter((asked) => coroutine.waiting.has(asked.text));
-    this.#toBegin = [];
+    const toBegin = this.#takeToBegin();
     const isIdle = this.#running.size === 0;
     if (isIdle && coroutine.waiting.size > 0 && !toBegin.some(isEffect)) this.#run(this.#rest(toBegin));
     else if (this.#engine.isStopping) this.#stop(toBegin);
@@ -340,6 +339,17 @@ export class Execution implements StepHost, Driver {
     // It waits for something that is no operation: perhaps it comes, perhaps never.
     else if (isIdle && coroutine.waiting.size === 0) this.#watchStuck();
     else this.#start(toBegin);
+  }
+
+  /** What was asked for and not begun, and not interrupted meanwhile. */
+  #takeToBegin(): readonly Asked[] {
+    const toBegin = this.#toBegin;
+    this.#toBegin = [];
+    const { waiting } = this.coroutine;
+    // Most often it is all of them.
+    return toBegin.every((asked) => waiting.get(asked.text) === asked)
+      ? toBegin
+      : toBegin.filter((asked) => waiting.get(asked.text) === asked);
   }
 
   /** Nothing new is begun. What runs is waited for, and then the run is another's. */
@@ -393,10 +403,11 @@ export class Execution implements StepHost, Driver {
         asked.hasIntent = true;
         this.#intents.add(asked);
       }
-    this.#arrivals = [
-      ...made.answers.map(([asked, word, data]): Arrival => ({ asked, word, data, text: null, nowMs: made.nowMs })),
-      ...this.#arrivals,
-    ];
+    if (made.answers.length > 0)
+      this.#arrivals = [
+        ...made.answers.map(([asked, word, data]): Arrival => ({ asked, word, data, text: null, nowMs: made.nowMs })),
+        ...this.#arrivals,
+      ];
     this.#start(toBegin);
     if (!this.#isDraining) this.#pump();
   }

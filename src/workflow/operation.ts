@@ -8,8 +8,6 @@ export class Operation<T> implements PromiseLike<T> {
   /** @internal */
   constructor(promise: Promise<T>) {
     this.#promise = promise;
-    // Code may look at it later, or never: that is not the process's affair.
-    promise.catch(ignore);
   }
 
   // biome-ignore lint/suspicious/noThenProperty: it is made to be awaited.
@@ -32,8 +30,6 @@ export class Operation<T> implements PromiseLike<T> {
     return (yield this) as T;
   }
 }
-
-const ignore = (): void => {};
 
 /** Runs a generator to its end, waiting for each operation that it yields. */
 export async function drive<T>(code: Generator<Operation<unknown>, T, unknown>): Promise<T> {

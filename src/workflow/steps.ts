@@ -66,11 +66,13 @@ export class StepRun implements StepHandle {
     return this.#abort.signal;
   }
 
-  heartbeat = (progress?: unknown): void => {
-    this.#armHeartbeat();
-    if (progress === undefined) return;
-    this.#host.progressed(this.#asked, progress);
-  };
+  /** Made when it is asked for, and to be called without its step. */
+  get heartbeat(): (progress?: unknown) => void {
+    return (progress) => {
+      this.#armHeartbeat();
+      if (progress !== undefined) this.#host.progressed(this.#asked, progress);
+    };
+  }
 
   /** Runs the function once more. */
   try(run: (step: StepHandle) => unknown): void {
