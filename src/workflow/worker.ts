@@ -57,7 +57,7 @@ export class RunWorker implements Engine {
   readonly #executions = new Map<string, Execution>();
   readonly #warm = new Map<string, Warm>();
   /** What runs were started with that this process is to begin itself. */
-  readonly #inputs = new WeakMap<Held, { readonly input: unknown }>();
+  readonly #inputs = new Map<Held, { readonly input: unknown }>();
   readonly #unlisten: () => void;
   readonly #watchdog: Watchdog | undefined;
   #isStopping = false;
@@ -182,6 +182,7 @@ export class RunWorker implements Engine {
     const definition = this.#definitions.get(value.workflow);
     if (definition === undefined) return;
     const isNew = this.#inputs.get(held);
+    if (isNew !== undefined) this.#inputs.delete(held);
     const warm = isNew === undefined ? this.#takeWarm(id, row.head, value) : undefined;
     const execution = new Execution(this, definition, held, row, value, warm);
     this.#executions.set(id, execution);

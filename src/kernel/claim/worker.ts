@@ -63,6 +63,9 @@ export class Worker {
   /** Aborted when the last of the work is done after `stop`. */
   readonly #idle = new AbortController();
   #nudge: AbortController = new AbortController();
+  /** Work that began a moment ago, and until when its lease is safe. */
+  readonly #young = new Map<Held, { readonly hold: Hold; readonly safeUntilMs: number }>();
+  #cancelLook: (() => void) | undefined;
   /** More may be due than there was room for. */
   #isHungry = false;
   readonly #ended: Promise<unknown>;
@@ -85,6 +88,7 @@ export class Worker {
     this.#stopping.abort();
     this.#wakeUp();
     await this.#ended;
+    this.#cancelLook?.();
   }
 
   /** How many records are being worked on. */
@@ -166,8 +170,7 @@ export class Worker {
     const abort = this.#options.lost === undefined ? new AbortController() : NEVER_ABORTED;
     const hold: Hold = { abort, isLost: false, disarm: () => {}, rest: () => {} };
     this.#working.set(held, hold);
-    this.#arm(held, hold, safeUntilMs);
-    this.#renewLater(held, hold);
+    this.#lookAfter(held, hold, safeUntilMs);
     try {
       await this.#options.work(held, hold.abort.signal);
     } catch (error) {
@@ -175,12 +178,30 @@ export class Worker {
       if (!(error instanceof FencedError)) await this.#putBack(held);
     }
     this.#working.delete(held);
+    this.#young.delete(held);
     hold.disarm();
     hold.rest();
     held.abandon();
     // There is room again for those that were left.
     if (this.#isHungry || this.#stopped) this.#wakeUp();
     if (this.#stopped && this.#working.size === 0) this.#idle.abort();
+  }
+
+  /**
+   * Most work is done long before its lease must be renewed, so timers of its own are only for what lasts. One timer after a part of
+   * that time looks for those.
+   */
+  #lookAfter(held: Held, hold: Hold, safeUntilMs: number): void {
+    this.#young.set(held, { hold, safeUntilMs });
+    if (this.#cancelLook !== undefined) return;
+    this.#cancelLook = this.#kernel.ports.clock.after(this.#options.leaseMs / 6, () => {
+      this.#cancelLook = undefined;
+      for (const [held, { hold, safeUntilMs }] of this.#young) {
+        this.#arm(held, hold, safeUntilMs);
+        this.#renewLater(held, hold, this.#options.leaseMs / 6);
+      }
+      this.#young.clear();
+    });
   }
 
   /** A lease that is not renewed by its end may be another's, whatever the store would say: the work is told to stop. */
@@ -200,8 +221,8 @@ export class Worker {
   }
 
   /** Each record on its own, so that one that is locked by somebody keeps no other waiting. */
-  #renewLater(held: Held, hold: Hold): void {
-    hold.rest = this.#kernel.ports.clock.after(this.#options.leaseMs / 3, () => void this.#renew(held, hold));
+  #renewLater(held: Held, hold: Hold, ms = this.#options.leaseMs / 3): void {
+    hold.rest = this.#kernel.ports.clock.after(ms, () => void this.#renew(held, hold));
   }
 
   /** After a failure: due again later, unless somebody else has it by now. */
