@@ -84,6 +84,11 @@ export class Kernel {
     return this.#ports;
   }
 
+  /** Whether an open transaction keeps all other commits waiting. */
+  get isSingleWriter(): boolean {
+    return this.#store.lanes === 1;
+  }
+
   /** Runs the decision and commits what it writes; the keys are those it is known to touch. */
   transact<T>(decide: Decision<T>, keys: readonly Address[]): Promise<T> {
     this.#checkOutside();

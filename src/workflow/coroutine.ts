@@ -27,6 +27,10 @@ export class Asked {
   readonly #reject: (error: unknown) => void;
   /** What the history says of it so far. */
   hasIntent = false;
+  /** It failed once, and its next attempt was put off for long. */
+  isPostponed = false;
+  /** The run was canceled before it began; then it does not. */
+  isCanceled = false;
   attempts = 0;
   lastError: unknown;
   progress: unknown;
@@ -171,6 +175,12 @@ export class Coroutine {
     return taken;
   }
 
+  /** A message that was not received after all. */
+  putBack(message: InboxMessage): void {
+    this.messages.push(message);
+    this.messages.sort((a, b) => a.version - b.version);
+  }
+
   get hasNew(): boolean {
     return this.#new.length > 0;
   }
@@ -209,6 +219,7 @@ export class Coroutine {
         asked.attempts = attempts;
         asked.lastError = error;
         asked.dueMs = dueMs;
+        asked.isPostponed = true;
         return false;
       }
       case "progress":
@@ -267,7 +278,9 @@ export class Coroutine {
     this.#canceled = { error, isThrown: false };
     this.#nowMs = nowMs;
     // What merely waits is interrupted. What is being done is told to stop, and its end is waited for.
-    const interrupted = [...this.waiting.values()].filter((asked) => isInterruptible(asked));
+    const waiting = [...this.waiting.values()];
+    const interrupted = waiting.filter((asked) => isInterruptible(asked));
+    for (const asked of waiting) asked.isCanceled = true;
     for (const asked of interrupted) {
       this.#forget(asked);
       this.#canceled.isThrown = true;
@@ -296,8 +309,9 @@ const NONE: readonly Asked[] = [];
 
 const ignore = (): void => {};
 
-const isInterruptible = ({ kind, dueMs }: Asked): boolean =>
-  kind === "sleep" || kind === "signal" || kind === "child" || (kind === "step" && dueMs !== null);
+/** A step whose next attempt was put off counts as waiting, also when that has begun: replay cannot tell. */
+const isInterruptible = ({ kind, isPostponed }: Asked): boolean =>
+  kind === "sleep" || kind === "signal" || kind === "child" || (kind === "step" && isPostponed);
 
 function isGenerator(code: unknown): code is Generator<Operation<unknown>, unknown, unknown> {
   return typeof code === "object" && code !== null && "next" in code && "throw" in code && !("then" in code);

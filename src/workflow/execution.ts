@@ -14,11 +14,18 @@ import type { Held } from "../kernel/claim/claim.ts";
 import type { Address, Row, Sql } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
-import { ClosedError, FencedError, InvalidValueError, StoreError, ValueTooLargeError } from "../kernel/errors.ts";
+import {
+  ClosedError,
+  FencedError,
+  InvalidValueError,
+  LeaseUncertainError,
+  StoreError,
+  ValueTooLargeError,
+} from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { executorOf } from "../kernel/sql.ts";
 import { Context } from "./context.ts";
-import { type Asked, Coroutine, type Driver, type Fact, type Settled } from "./coroutine.ts";
+import { type Asked, Coroutine, type Driver, type Fact, type InboxMessage, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
 import {
   HistoryContradictionError,
@@ -84,6 +91,8 @@ interface Arrival {
   readonly text: string | null;
   /** The time that the code sees with it, where that is settled. */
   readonly nowMs?: number | undefined;
+  /** What it was made of. */
+  readonly message?: InboxMessage | undefined;
 }
 
 /** A fact that the code has seen and the store has not. */
@@ -190,6 +199,8 @@ export class Execution implements StepHost, Driver {
         this.#begin(isNew.input);
         this.#drain();
         this.#tell("run.started");
+        if (this.#wakes > 0) this.#looks += 1;
+        this.#ready();
         return await this.#ending.promise;
       }
       if (this.#isCold) {
@@ -200,45 +211,47 @@ export class Execution implements StepHost, Driver {
       if (this.#wakes > this.coroutine.wakesSeen) await this.#readInbox();
       this.#notice();
       this.#wakeDue(this.#claimedAtMs);
-      if (!this.#isDraining) this.#pump();
+      this.#ready();
       return await this.#ending.promise;
     } catch (error) {
       return this.#trouble(error);
     }
   }
 
-  /** News from outside: somebody woke the run. One look at a time; what comes meanwhile is looked for afterwards. */
-  async look(): Promise<void> {
-    if (this.#isOver) return;
+  /** News from outside: somebody woke the run, or something may be due. What comes during a look is looked for afterwards. */
+  look(): void {
     this.#looks += 1;
-    if (this.#looks > 1) return;
-    try {
-      for (let looked = 0; looked < this.#looks && !this.#isOver; ) {
-        looked = this.#looks;
-        await this.#lookOnce();
-      }
-    } finally {
-      this.#looks = 0;
-    }
+    if (this.#isReady && this.#looks === 1) this.#run(this.#lookAround());
   }
 
   #looks = 0;
+  /** The code is where the history ends; before that, it can be told nothing new. */
+  #isReady = false;
 
-  async #lookOnce(): Promise<void> {
-    try {
-      const { value, wakes } = await this.#held.look((record) => ({
+  #ready(): void {
+    this.#isReady = true;
+    if (this.#looks > 0) this.#run(this.#lookAround());
+    if (!this.#isDraining) this.#pump();
+  }
+
+  async #lookAround(): Promise<void> {
+    for (let looked = 0; looked < this.#looks && !this.#isOver; ) {
+      looked = this.#looks;
+      const { value, wakes, nowMs } = await this.#held.look((record, tx) => ({
         value: record.value as RunValue,
         wakes: record.wakes,
+        nowMs: tx.nowMs,
       }));
       this.#value = value;
       this.#wakes = wakes;
-      await this.#readInbox();
+      if (wakes > this.coroutine.wakesSeen) await this.#readInbox();
       if (this.#isOver) return;
       this.#notice();
-      if (!this.#isDraining) this.#pump();
-    } catch (error) {
-      await this.#trouble(error);
+      this.#wakeDue(nowMs);
     }
+    this.#looks = 0;
+    this.#armTimer();
+    if (!this.#isDraining) this.#pump();
   }
 
   /** The lease is lost, or the worker is in a hurry: the code is given up, and another worker goes on from the history. */
@@ -297,8 +310,11 @@ export class Execution implements StepHost, Driver {
         return;
       }
       const { asked, word, data, text, nowMs } = arrival;
-      // What was interrupted meanwhile is no fact any more.
-      if (asked !== null && this.coroutine.waiting.get(asked.text) !== asked) continue;
+      // What was interrupted meanwhile is no fact any more; a message is then there for another.
+      if (asked !== null && this.coroutine.waiting.get(asked.text) !== asked) {
+        if (arrival.message !== undefined) this.coroutine.putBack(arrival.message);
+        continue;
+      }
       if (text !== null) this.#unwritten.push({ name: asked === null ? word : `${word} ${asked.id}`, text });
       const fact: Fact = { word, id: asked?.id ?? "", data };
       this.#engine.running(this.runId);
@@ -333,8 +349,11 @@ export class Execution implements StepHost, Driver {
     }
     const toBegin = this.#takeToBegin();
     const isIdle = this.#running.size === 0;
-    if (isIdle && coroutine.waiting.size > 0 && !toBegin.some(isEffect)) this.#run(this.#rest(toBegin));
-    else if (this.#engine.isStopping) this.#stop(toBegin);
+    if (isIdle && coroutine.waiting.size > 0 && !toBegin.some(isEffect)) {
+      // News that is being looked at must not be slept over.
+      if (this.#looks > 0) this.#toBegin = [...toBegin];
+      else this.#run(this.#rest(toBegin));
+    } else if (this.#engine.isStopping) this.#stop(toBegin);
     else if (this.#unwritten.length > 0 || toBegin.some(needsRecord)) this.#run(this.#commit(toBegin));
     // It waits for something that is no operation: perhaps it comes, perhaps never.
     else if (isIdle && coroutine.waiting.size === 0) this.#watchStuck();
@@ -429,6 +448,8 @@ export class Execution implements StepHost, Driver {
     if (toBegin.some(isDecided)) return this.#commit(toBegin);
     const unwritten = this.#takeUnwritten();
     this.#isCommitting = true;
+    // What the code would see now would not be written with it.
+    this.#isBlocked = true;
     let made = noneGranted();
     const answer = await this.#held.rest(
       (tx) => {
@@ -448,8 +469,9 @@ export class Execution implements StepHost, Driver {
     if (answer === "woken") {
       this.#unwritten = [...unwritten, ...this.#unwritten];
       this.#toBegin = [...toBegin, ...this.#toBegin];
-      this.#isCommitting = false;
-      return this.look();
+      this.#unblock();
+      this.look();
+      return;
     }
     this.coroutine.head += unwritten.length + made.facts;
     for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
@@ -540,6 +562,11 @@ export class Execution implements StepHost, Driver {
   // What happens outside.
 
   #start(toBegin: readonly Asked[]): void {
+    // A process that stood still for longer than its lease begins nothing.
+    if (toBegin.length > 0 && this.clock.nowMs() >= this.#held.safeUntilMs) {
+      this.#over("lost", new LeaseUncertainError());
+      return;
+    }
     this.#engine.running(this.runId);
     for (const asked of toBegin)
       if (asked.plan.kind === "step" && this.coroutine.waiting.has(asked.text) && !this.#running.has(asked)) {
@@ -551,6 +578,7 @@ export class Execution implements StepHost, Driver {
   #startStep(asked: Asked, plan: StepPlan): void {
     const step = new StepRun(this, asked, plan);
     this.#running.set(asked, step);
+    if (asked.isCanceled) step.abort(this.coroutine.canceled);
     const { mode } = plan;
     switch (mode.is) {
       case "plain":
@@ -558,16 +586,14 @@ export class Execution implements StepHost, Driver {
         return;
       case "once":
         // An intent of this very life is the one to act on; one from before may have been acted on.
-        if (!asked.hasIntent || this.#intents.has(asked)) {
-          step.try(mode.run);
-          return;
-        }
-        return void this.#reconcile(asked, step, plan);
+        if (!asked.hasIntent || this.#intents.has(asked)) step.try(mode.run);
+        else void this.#reconcile(asked, step, plan);
+        return;
       case "sql":
-        step.try((handle) => this.#inSql(asked, (sql) => mode.run(sql, handle)));
+        step.try((handle) => this.#inSql(new JointStep(this, asked, step), (sql) => mode.run(sql, handle)));
         return;
       case "within":
-        step.try((handle) => this.#inTheirs(asked, mode.run, handle));
+        step.try((handle) => this.#inTheirs(new JointStep(this, asked, step), mode.run, handle));
         return;
     }
   }
@@ -658,13 +684,14 @@ export class Execution implements StepHost, Driver {
   readonly #progress = new Map<Asked, string | null>();
 
   /** The user's SQL and the step's record in one transaction. */
-  async #inSql(asked: Asked, work: (sql: Sql) => unknown): Promise<unknown> {
+  async #inSql(joint: JointStep, work: (sql: Sql) => unknown): Promise<unknown> {
     const { kernel } = this.#engine;
-    const joint = new JointStep(this, asked);
     try {
+      // Where there is one writer at a time, whoever has the transaction must not wait for our own commits.
+      if (kernel.isSingleWriter) await joint.enter();
       await kernel.share(async (sql, join) => {
-        const value = await work(sql);
-        await joint.enter(value);
+        joint.encode(await work(sql));
+        await joint.enter();
         await join((tx) => joint.record(tx), [this.#runAt]);
       });
     } catch (error) {
@@ -674,28 +701,32 @@ export class Execution implements StepHost, Driver {
   }
 
   /** The same in a transaction that the user's own library opens. */
-  async #inTheirs(asked: Asked, run: WithinRun, handle: StepHandle): Promise<unknown> {
+  async #inTheirs(joint: JointStep, run: WithinRun, handle: StepHandle): Promise<unknown> {
     const { kernel } = this.#engine;
-    const joint = new JointStep(this, asked);
     try {
+      if (kernel.isSingleWriter) await joint.enter();
       await run(async (executor, value) => {
         const theirs = executorOf(executor);
-        await joint.enter(value);
+        joint.encode(value);
+        await joint.enter();
         await kernel.within(theirs, (tx) => joint.record(tx), [this.#runAt]);
       }, handle);
     } catch (error) {
       // Once the record was in their transaction, only the history can tell whether it was committed.
-      return joint.failed(error, joint.hasEntered);
+      return joint.failed(error, joint.isRecorded);
     }
-    if (!joint.hasEntered)
-      throw new NonRetryableError(`step "${asked.id}" did not call record in its transaction, so nothing is recorded`);
+    if (!joint.isRecorded) {
+      const forgotten = `step "${joint.id}" did not call record in its transaction, so nothing is recorded`;
+      return joint.failed(new NonRetryableError(forgotten), false);
+    }
     return joint.committed();
   }
 
   /** From here on nothing else becomes a fact, until the transaction that is being joined has ended. @internal */
-  async enterTransaction(): Promise<void> {
+  async enterTransaction(isCurrent: () => boolean): Promise<void> {
     while (this.#isCommitting && !this.#isOver) await new Promise<void>((resolve) => this.clock.soon(resolve));
-    if (this.#isOver) throw new FencedError(this.runId, this.#held.fence, this.#held.fence);
+    // The attempt may have been given up meanwhile.
+    if (this.#isOver || !isCurrent()) throw new FencedError(this.runId, this.#held.fence, this.#held.fence);
     this.#isCommitting = true;
     this.#isBlocked = true;
   }
@@ -745,6 +776,7 @@ export class Execution implements StepHost, Driver {
 
   // Timers, messages and cancellation.
 
+  /** The store is asked whether something is due, when it should be, and now and then: this process's clock may be wrong. */
   #armTimer(): void {
     this.#cancelTimer();
     let dueMs =
@@ -752,12 +784,9 @@ export class Execution implements StepHost, Driver {
         ? (this.#value.deadlineMs ?? Number.POSITIVE_INFINITY)
         : Number.POSITIVE_INFINITY;
     for (const asked of this.coroutine.waiting.values()) if (asked.dueMs !== null) dueMs = Math.min(dueMs, asked.dueMs);
-    if (dueMs === Number.POSITIVE_INFINITY) return;
-    this.#cancelTimer = this.clock.after(Math.max(0, dueMs - this.nowMs()), () => {
-      if (this.#isOver) return;
-      this.#wakeDue(dueMs);
-      if (!this.#isDraining) this.#pump();
-    });
+    if (dueMs === Number.POSITIVE_INFINITY || this.#isOver) return;
+    const delayMs = Math.min(Math.max(1, dueMs - this.nowMs()), this.#engine.leaseMs / 3);
+    this.#cancelTimer = this.clock.after(delayMs, () => this.look());
   }
 
   /** Everything whose time has come by this moment of the store's clock. */
@@ -798,6 +827,7 @@ export class Execution implements StepHost, Driver {
     const wakes = this.#wakes;
     for (;;) {
       const page = await kernel.entries(at, coroutine.inboxSeen, PAGE);
+      if (this.#isOver) return;
       for (const { version, name, data } of page) {
         coroutine.inboxSeen = version;
         if (coroutine.received.has(version)) continue;
@@ -806,7 +836,7 @@ export class Execution implements StepHost, Driver {
       }
       if (page.length < PAGE) break;
     }
-    this.coroutine.wakesSeen = wakes;
+    coroutine.wakesSeen = wakes;
   }
 
   /** Gives messages to the operations that wait for them, the oldest first. Answers whether there was one. */
@@ -824,7 +854,7 @@ export class Execution implements StepHost, Driver {
         ? { at: message.version, signal: message.name, value: message.data }
         : { at: message.version, outcome: (message.data as { outcome: Settled }).outcome };
       const text = this.#engine.kernel.encode(this.#runAt, data);
-      this.#arrivals.push({ asked, word: isSignal ? "received" : "ended", data, text });
+      this.#arrivals.push({ asked, word: isSignal ? "received" : "ended", data, text, message });
       isAny = true;
     }
     return isAny;

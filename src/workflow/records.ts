@@ -233,6 +233,8 @@ export function cancelRun(tx: Tx, id: string, reason: string | undefined): RunSt
 function canceledError(id: string, reason: string | undefined): Error {
   const error = new Error(`run "${id}" was canceled${reason === undefined ? "" : `: ${reason}`}`);
   error.name = "RunCanceledError";
+  // Where it was made says nothing, and is not the same twice.
+  error.stack = `${error.name}: ${error.message}`;
   return error;
 }
 
@@ -248,15 +250,11 @@ export function retryRun(tx: Tx, id: string, skipFrom: number | null): void {
   const run = tx.record(runAt(id));
   if (!run.exists) throw new RunNotFoundError(id);
   const status = run.status as RunStatus;
-  if (status !== "failed" && status !== "parked" && status !== "timed_out" && status !== "canceled")
-    throw new RunConflictError(id, `is ${status}: only a run that failed, was stopped or is parked can go on`);
-  const {
-    outcome: _outcome,
-    parked: _parked,
-    cancel: _cancel,
-    deadlineMs: _deadline,
-    ...value
-  } = run.value as RunValue;
+  if (status !== "failed" && status !== "parked")
+    throw new RunConflictError(id, `is ${status}: only a run that failed or is parked can go on`);
+  const { outcome: _outcome, parked: _parked, deadlineMs: _deadline, cancel, ...kept } = run.value as RunValue;
+  // One that is parked has not heard yet that it is to stop.
+  const value: RunValue = status === "parked" && cancel !== undefined ? { ...kept, cancel } : kept;
   const version = run.append("retried", {});
   const skips = [...(value.skips ?? []), [skipFrom ?? version, version] as const];
   run.write({ value: { ...value, skips }, status: "pending", dueMs: tx.nowMs, holder: null, tries: 0 });

@@ -273,19 +273,19 @@ export class Runs {
     abortSignal?.throwIfAborted();
     const { row, stop } = this.#results.wait(id);
     const { promise: interrupted, reject } = Promise.withResolvers<never>();
+    interrupted.catch(() => {});
+    row.catch(() => {});
     const cancel =
       timeoutMs === undefined ? undefined : clock.after(timeoutMs, () => reject(new ResultTimeoutError(id, timeoutMs)));
     const aborted = (): void => reject(abortSignal?.reason);
     abortSignal?.addEventListener("abort", aborted);
     try {
       // One that is worked on here need not be looked for.
-      if (this.#kernel.held(runAt(id)) === undefined) await this.#results.look(id);
+      if (this.#kernel.held(runAt(id)) === undefined) await Promise.race([this.#results.look(id), interrupted]);
       const ended = await (cancel === undefined && abortSignal === undefined ? row : Promise.race([row, interrupted]));
       return this.#outcome(workflow, id, ended);
     } finally {
       stop();
-      row.catch(() => {});
-      interrupted.catch(() => {});
       cancel?.();
       abortSignal?.removeEventListener("abort", aborted);
     }

@@ -129,7 +129,7 @@ export class StepRun implements StepHandle {
   /** The run is given up here; nothing more is heard of it. */
   drop(reason: unknown): void {
     this.#turn += 1;
-    this.#disarm();
+    this.disarm();
     this.#waiting?.();
     this.#waiting = undefined;
     this.#isAborted = true;
@@ -151,9 +151,14 @@ export class StepRun implements StepHandle {
     });
   }
 
-  #disarm(): void {
+  /** From here on the attempt cannot time out. */
+  disarm(): void {
     this.#cancelTimer();
     this.#cancelHeartbeat();
+  }
+
+  get turn(): number {
+    return this.#turn;
   }
 
   #late(run: (step: StepHandle) => unknown, turn: number, error: StepTimeoutError): void {
@@ -167,14 +172,14 @@ export class StepRun implements StepHandle {
   #gave(turn: number, value: unknown): void {
     if (turn !== this.#turn) return;
     this.#turn += 1;
-    this.#disarm();
+    this.disarm();
     this.#host.succeeded(this.#asked, value);
   }
 
   #threw(run: (step: StepHandle) => unknown, turn: number, error: unknown): void {
     if (turn !== this.#turn) return;
     this.#turn += 1;
-    this.#disarm();
+    this.disarm();
     const { clock } = this.#host;
     const delayMs = this.#isAborted ? null : retryDelay(this.#plan, this.attempt, error, this.#host.random());
     const { totalTimeoutMs } = this.#plan;

@@ -187,7 +187,8 @@ export class RunWorker implements Engine {
     const execution = new Execution(this, definition, held, row, value, warm);
     this.#executions.set(id, execution);
     const ending = await execution.work(isNew);
-    this.#executions.delete(id);
+    // It may be worked on here anew by now.
+    if (this.#executions.get(id) === execution) this.#executions.delete(id);
     if (ending === "rested") this.#keepWarm(id, execution);
   }
 
@@ -213,7 +214,7 @@ export class RunWorker implements Engine {
     for (const { row } of puts) {
       if (row.space !== RUNS) continue;
       const execution = this.#executions.get(row.key);
-      if (execution !== undefined && row.wakes > execution.wakes) void execution.look();
+      if (execution !== undefined && row.wakes > execution.wakes) execution.look();
     }
   }
 
@@ -228,7 +229,7 @@ export class RunWorker implements Engine {
       const rows = await this.kernel.read(executions.map(({ runId }) => runAt(runId)));
       rows.forEach((row, index) => {
         const execution = executions[index];
-        if (row !== null && execution !== undefined && row.wakes > execution.wakes) void execution.look();
+        if (row !== null && execution !== undefined && row.wakes > execution.wakes) execution.look();
       });
     } catch {
       // The next bell, or the end of the wait, tells.

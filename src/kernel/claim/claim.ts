@@ -89,6 +89,8 @@ export class Held {
   readonly at: Address;
   readonly fence: number;
   readonly tries: number;
+  /** Until then, by this process's clock, the lease is surely not another's. */
+  safeUntilMs = Number.POSITIVE_INFINITY;
   #wakesSeen: number;
 
   constructor(kernel: Kernel, row: Row) {
@@ -137,9 +139,11 @@ export class Held {
    * Answers "woken", with nothing written, if news came since the last look: look again first.
    */
   async rest(dueMs: (tx: Tx) => number | null, decide?: (record: Draft, tx: Tx) => void): Promise<"rested" | "woken"> {
+    // As of now: a look that is under way has not told what it sees.
+    const wakesSeen = this.#wakesSeen;
     const answer = await this.#kernel.transactHeld((tx) => {
       const record = tx.record(this.at);
-      const answer = decideRest(record, { fence: this.fence, wakesSeen: this.#wakesSeen });
+      const answer = decideRest(record, { fence: this.fence, wakesSeen });
       if (answer === "fenced") throw this.#fenced(record);
       if (answer === "woken") return answer;
       const due = dueMs(tx);

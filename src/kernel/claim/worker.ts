@@ -60,8 +60,8 @@ export class Worker {
   readonly #options: Required<Omit<WorkerOptions, Optional>> & Pick<WorkerOptions, Optional>;
   readonly #working = new Map<Held, Hold>();
   readonly #stopping = new AbortController();
-  /** Aborted when the last of the work is done after `stop`. */
-  readonly #idle = new AbortController();
+  /** Called when the last of the work is done after `stop`. */
+  #whenIdle: () => void = () => {};
   #nudge: AbortController = new AbortController();
   /** Work that began a moment ago, and until when its lease is safe. */
   readonly #young = new Map<Held, { readonly hold: Hold; readonly safeUntilMs: number }>();
@@ -152,8 +152,11 @@ export class Worker {
       await pause(clock, waitMs, this.#nudge.signal);
     }
     unlisten();
-    if (this.#working.size === 0) this.#idle.abort();
-    else await new Promise((resolve) => this.#idle.signal.addEventListener("abort", resolve));
+    // A claim that was under way may have brought one more.
+    while (this.#working.size > 0)
+      await new Promise<void>((resolve) => {
+        this.#whenIdle = resolve;
+      });
   }
 
   /** A handle that is closed already has no bell; the first look says so. */
@@ -169,6 +172,7 @@ export class Worker {
   async #work(held: Held, safeUntilMs: number): Promise<void> {
     const abort = this.#options.lost === undefined ? new AbortController() : NEVER_ABORTED;
     const hold: Hold = { abort, isLost: false, disarm: () => {}, rest: () => {} };
+    held.safeUntilMs = safeUntilMs;
     this.#working.set(held, hold);
     this.#lookAfter(held, hold, safeUntilMs);
     try {
@@ -184,7 +188,7 @@ export class Worker {
     held.abandon();
     // There is room again for those that were left.
     if (this.#isHungry || this.#stopped) this.#wakeUp();
-    if (this.#stopped && this.#working.size === 0) this.#idle.abort();
+    if (this.#stopped && this.#working.size === 0) this.#whenIdle();
   }
 
   /**
@@ -241,6 +245,7 @@ export class Worker {
     const safeUntilMs = this.#kernel.ports.clock.nowMs() + leaseMs;
     try {
       await held.renew(leaseMs);
+      held.safeUntilMs = safeUntilMs;
       if (this.#working.has(held)) this.#arm(held, hold, safeUntilMs);
     } catch (error) {
       if (error instanceof FencedError) this.#lose(held, hold, error);
