@@ -32,13 +32,18 @@ const mayImport: Record<string, readonly string[]> = {
   workflow: ["kernel", ...capabilities],
   http: inside,
   console: ["http"],
+  otel: ["kernel", "workflow", "node"],
   testing: [...inside, ...stores, "node", "top"],
   cli: [...inside, ...stores, "node", "top", "http", "console", "testing"],
   top: [...inside, ...stores, "node", "http", "console", "testing"],
 };
 
-/** Built-in modules that only these folders may use. */
-const reserved: Record<string, readonly string[]> = { "node:sqlite": ["stores/sqlite", "testing"] };
+/** Modules that only these folders may use. */
+const reserved: Record<string, readonly string[]> = {
+  "node:sqlite": ["stores/sqlite", "testing"],
+  // Whoever does not use telemetry does not need the package.
+  "@opentelemetry/api": ["otel"],
+};
 
 type Sources = ReadonlyMap<string, string>;
 type Import = { specifier: string | null; typeOnly: boolean };
@@ -185,6 +190,23 @@ describe("imports", () => {
       says: "kernel may not use node:sqlite",
       "kernel/b.ts": `import { DatabaseSync } from "node:sqlite";`,
     },
+    {
+      rule: "only telemetry uses OpenTelemetry",
+      says: "workflow may not use @opentelemetry/api",
+      "workflow/b.ts": `import { trace } from "@opentelemetry/api";`,
+    },
+    {
+      rule: "workflows do not know telemetry",
+      says: "workflow may not import otel",
+      "workflow/b.ts": `import "../otel/b.ts";`,
+      "otel/b.ts": "",
+    },
+    {
+      rule: "what users import first does not know telemetry",
+      says: "top may not import otel",
+      "index.ts": `export * from "./otel/b.ts";`,
+      "otel/b.ts": "",
+    },
     { rule: "a cycle of two", says: "a cycle", "kernel/b.ts": `import "./c.ts";`, "kernel/c.ts": `import "./b.ts";` },
     { rule: "a file that imports itself", says: "a cycle", "kernel/b.ts": `import "./b.ts";` },
     {
@@ -320,6 +342,7 @@ function judge(file: string, specifier: string | null, sources: Sources, declare
     return reserved[specifier]?.includes(from) === false ? `${from} may not use ${specifier}` : null;
   }
   const packageName = specifier.split("/", specifier.startsWith("@") ? 2 : 1).join("/");
+  if (reserved[packageName]?.includes(from) === false) return `${from} may not use ${packageName}`;
   return declared.includes(packageName) ? null : `${packageName} is not in dependencies or peerDependencies`;
 }
 

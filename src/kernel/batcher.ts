@@ -106,8 +106,8 @@ export class Batcher {
   }
 
   /** The record is about to be made by a commit of this process, which will hold it. */
-  expect(at: Address): void {
-    this.#known.expect(at.text);
+  expect(at: Address, isExpected: boolean): void {
+    this.#known.expect(at.text, isExpected);
   }
 
   known(at: Address): Row | undefined {

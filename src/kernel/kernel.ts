@@ -122,8 +122,8 @@ export class Kernel {
   }
 
   /** The same for a record that is about to be made by a commit of this process, which will hold it: then the row is known. */
-  expect(at: Address): void {
-    this.#batcher.expect(at);
+  expect(at: Address, isExpected: boolean): void {
+    this.#batcher.expect(at, isExpected);
   }
 
   held(at: Address): Row | undefined {

@@ -24,8 +24,9 @@ interface Recent {
 }
 
 export class Known {
-  /** Undefined for one that is about to be made and held. */
-  readonly #held = new Map<string, Row | undefined>();
+  readonly #held = new Map<string, Row>();
+  /** Records that are about to be made, or made again, and held. */
+  readonly #expected = new Set<string>();
   /** The oldest first; null where rows are not worth remembering, because the store reads them as quickly. */
   readonly #recent: Map<string, Recent> | null;
 
@@ -42,9 +43,10 @@ export class Known {
     this.#recent?.delete(text);
   }
 
-  /** Once a commit of this process makes the record, its row is known. */
-  expect(text: string): void {
-    this.#held.set(text, undefined);
+  /** Once a commit of this process writes the record, its row is known; until it is no longer expected. */
+  expect(text: string, isExpected: boolean): void {
+    if (isExpected) this.#expected.add(text);
+    else this.#expected.delete(text);
   }
 
   held(text: string): Row | undefined {
@@ -62,10 +64,10 @@ export class Known {
 
   /** What was written by a batch that is now committed; `id` is undefined where the row is new and its number was not heard. */
   wrote({ row }: Put, id: number | undefined): void {
-    if (this.#held.size === 0 && this.#recent === null) return;
+    if (this.#held.size === 0 && this.#expected.size === 0 && this.#recent === null) return;
     const text = keyText(row);
     const stored = row.id !== 0 ? row : id === undefined ? undefined : { ...row, id };
-    if (this.#held.has(text)) {
+    if (this.#held.has(text) || this.#expected.has(text)) {
       if (stored === undefined) this.#held.delete(text);
       else this.#held.set(text, stored);
     } else this.#remember(text, stored);

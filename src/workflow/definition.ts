@@ -4,7 +4,7 @@
  * The types flow from here: what a workflow takes and gives, and what a signal carries.
  */
 
-import { checkDuration, checkFunction, checkId, type Duration } from "../kernel/check.ts";
+import { checkCount, checkDuration, checkFunction, checkId, type Duration } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Context } from "./context.ts";
 import type { Operation } from "./operation.ts";
@@ -81,16 +81,21 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
     throw new InvalidArgumentError("the workflow", "must have a name, or an object of options with one");
   checkFunction(body, "what the workflow does");
   const { input, output, retry, timeout, tries } = options as WorkflowOptions<unknown, unknown>;
-  const defined: Workflow<unknown, unknown> = Object.freeze({ name: checkId(options.name, "the workflow's name") });
-  definitions.set(defined, {
-    name: defined.name,
+  return workflowOf({
+    name: checkId(options.name, "the workflow's name"),
     body: body as Body<unknown, unknown>,
     input: input as StandardSchema | undefined,
     output: output as StandardSchema | undefined,
     retry: checkRetry(retry),
     timeoutMs: timeout === undefined ? null : checkDuration(timeout, "the workflow's timeout"),
-    maxTries: tries ?? MAX_TRIES,
+    maxTries: tries === undefined ? MAX_TRIES : checkCount(tries, "the workflow's tries"),
   });
+}
+
+/** A workflow with this definition. @internal */
+export function workflowOf(definition: Definition): Workflow<unknown, unknown> {
+  const defined: Workflow<unknown, unknown> = Object.freeze({ name: definition.name });
+  definitions.set(defined, definition);
   return defined;
 }
 

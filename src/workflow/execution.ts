@@ -54,6 +54,7 @@ export interface Engine {
   /** Whether anybody wants to be told. */
   readonly isHeard: boolean;
   told(event: RunEvent): void;
+  readonly around: RunListener["around"];
 }
 
 /** What happens in this process's runs, for logs and live views. */
@@ -79,6 +80,13 @@ export interface RunEvent {
   readonly error?: unknown;
   readonly message?: string;
   readonly data?: unknown;
+}
+
+/** Who is told. */
+export interface RunListener {
+  (event: RunEvent): void;
+  /** Runs the function of the attempt that `step.started` has just told of, and answers what it gives, untouched: for tracing. */
+  readonly around?: (<T>(event: RunEvent, work: () => T) => T) | undefined;
 }
 
 /** Something that came from outside and is not yet a fact of the code's. */
@@ -207,7 +215,7 @@ export class Execution implements StepHost, Driver {
         await this.#replay();
         this.#toBegin.push(...this.coroutine.takeNew());
       } else this.#toBegin.push(...this.coroutine.waiting.values());
-      this.#tell("run.resumed");
+      this.#tell(this.#isCold && this.coroutine.head === this.#value.from ? "run.started" : "run.resumed");
       if (this.#wakes > this.coroutine.wakesSeen) await this.#readInbox();
       this.#notice();
       this.#wakeDue(this.#claimedAtMs);
@@ -256,6 +264,7 @@ export class Execution implements StepHost, Driver {
 
   /** The lease is lost, or the worker is in a hurry: the code is given up, and another worker goes on from the history. */
   abandon(reason: unknown): void {
+    if (!this.#isOver) this.#tell("run.lost", { error: reason });
     this.#over("lost", reason);
   }
 
@@ -488,6 +497,7 @@ export class Execution implements StepHost, Driver {
       this.#append(record, unwritten);
       record.write({ holder: null, dueMs: tx.nowMs, tries: 0, status: "waiting" satisfies RunStatus });
     });
+    if (!this.#isOver) this.#tell("run.rested");
     this.#over("given back", undefined);
   }
 
@@ -630,6 +640,24 @@ export class Execution implements StepHost, Driver {
     this.#tell("step.started", { step: asked.id, attempt });
   }
 
+  call(asked: Asked, run: (step: StepHandle) => unknown, step: StepHandle): unknown {
+    const { around } = this.#engine;
+    if (around === undefined) return run(step);
+    const { name } = this.#definition;
+    const event: RunEvent = {
+      type: "step.started",
+      workflow: name,
+      run: this.runId,
+      step: asked.id,
+      attempt: step.attempt,
+    };
+    return around(event, () => run(step));
+  }
+
+  retried(asked: Asked, error: unknown): void {
+    if (!this.#isOver) this.#tell("step.retried", { step: asked.id, error, attempt: asked.attempts });
+  }
+
   succeeded(asked: Asked, value: unknown): void {
     this.#running.delete(asked);
     if (this.#isOver) return;
@@ -668,6 +696,8 @@ export class Execution implements StepHost, Driver {
     if (this.#isOver) return;
     const { kernel } = this.#engine;
     const text = kernel.encode(this.#runAt, progress);
+    // The next attempt in this process has it at once.
+    asked.progress = kernel.decodeFresh(this.#runAt, text);
     const isWaiting = this.#progress.has(asked);
     this.#progress.set(asked, isWaiting ? text : null);
     if (isWaiting) return;
@@ -823,7 +853,7 @@ export class Execution implements StepHost, Driver {
   async #readInbox(): Promise<void> {
     const { kernel } = this.#engine;
     const { coroutine } = this;
-    const at = inboxAt(this.runId);
+    const at = inboxAt(this.runId, this.#value.incarnation);
     const wakes = this.#wakes;
     for (;;) {
       const page = await kernel.entries(at, coroutine.inboxSeen, PAGE);

@@ -60,7 +60,9 @@ const INBOXES = "inbox";
 const SIGNAL_IDS = "signal-id";
 
 export const runAt = (id: string): Address => address(RUNS, id);
-export const inboxAt = (id: string): Address => address(INBOXES, id);
+/** Each time that a run is started under its id, it begins with an empty inbox. */
+export const inboxAt = (id: string, incarnation: number): Address =>
+  address(incarnation === 1 ? INBOXES : `${INBOXES}/${incarnation}`, id);
 
 /** The queue that workers of a workflow claim its runs from. */
 export const queueOf = (workflow: string): string => `run/${workflow}`;
@@ -71,7 +73,8 @@ export const hash = (...parts: readonly string[]): string => {
   return sha.digest("hex").slice(0, 32);
 };
 
-const signalIdAt = (run: string, id: string): Address => address(SIGNAL_IDS, `${hash(run)}.${hash(id)}`);
+const signalIdAt = (run: string, incarnation: number, id: string): Address =>
+  address(SIGNAL_IDS, `${hash(run, String(incarnation))}.${hash(id)}`);
 
 /** The same for values that are the same, whatever the order of their keys. */
 export const fingerprint = (input: unknown): string => hash(jsonCodec.encode(sorted(input), NOWHERE));
@@ -159,8 +162,7 @@ export function startRun(tx: Tx, request: StartRequest): Started {
 
 /** The same id for something else would be answered with a result that is not its own. */
 function checkSame(request: StartRequest, value: RunValue): void {
-  if (value.workflow !== request.workflow)
-    throw new RunConflictError(request.id, `is a run of "${value.workflow}", not of "${request.workflow}"`);
+  checkWorkflow(request.id, value, request.workflow);
   if (value.fingerprint !== undefined && request.fingerprint !== null && value.fingerprint !== request.fingerprint)
     throw new RunConflictError(request.id, "was started with another input");
 }
@@ -177,20 +179,38 @@ function livingRun(tx: Tx, id: string): Draft {
 export function signalRun(
   tx: Tx,
   run: string,
-  signal: { readonly name: string; readonly payload: unknown; readonly id?: string | undefined },
+  signal: {
+    readonly name: string;
+    readonly payload: unknown;
+    readonly id?: string | undefined;
+    readonly workflow?: string | undefined;
+  },
 ): { readonly isNew: boolean } {
-  if (signal.id !== undefined) {
-    const seen = tx.record(signalIdAt(run, signal.id));
-    if (seen.exists) return { isNew: false };
-    livingRun(tx, run);
-    seen.write({ value: true });
-  } else livingRun(tx, run);
-  send(tx, run, `signal ${signal.name}`, signal.payload);
+  const { incarnation } = existingRun(tx, run, signal.workflow);
+  const seen = signal.id === undefined ? undefined : tx.record(signalIdAt(run, incarnation, signal.id));
+  if (seen?.exists === true) return { isNew: false };
+  livingRun(tx, run);
+  seen?.write({ value: true });
+  send(tx, run, incarnation, `signal ${signal.name}`, signal.payload);
   return { isNew: true };
 }
 
-function send(tx: Tx, run: string, name: string, data: unknown): void {
-  const inbox = tx.record(inboxAt(run));
+/** What the run's record holds; a run of another workflow than was meant is refused. */
+function existingRun(tx: Tx, id: string, workflow: string | undefined): RunValue {
+  const run = tx.record(runAt(id));
+  if (!run.exists) throw new RunNotFoundError(id);
+  const value = run.value as RunValue;
+  checkWorkflow(id, value, workflow);
+  return value;
+}
+
+export function checkWorkflow(id: string, value: RunValue, workflow: string | undefined): void {
+  if (workflow !== undefined && value.workflow !== workflow)
+    throw new RunConflictError(id, `is a run of "${value.workflow}", not of "${workflow}"`);
+}
+
+function send(tx: Tx, run: string, incarnation: number, name: string, data: unknown): void {
+  const inbox = tx.record(inboxAt(run, incarnation));
   if (!inbox.exists) inbox.write({ value: null });
   inbox.append(name, data);
   wakeRun(tx, run);
@@ -209,19 +229,19 @@ export function tellParent(tx: Tx, parent: Parent, child: string, outcome: Settl
   const run = tx.record(runAt(parent.run));
   if (!run.exists || ENDED.has(run.status ?? "")) return;
   if ((run.value as RunValue).incarnation !== parent.incarnation) return;
-  send(tx, parent.run, `child ${parent.id}`, { run: child, outcome });
+  send(tx, parent.run, parent.incarnation, `child ${parent.id}`, { run: child, outcome });
 }
 
 /** Asks a run to stop. One that has not begun ends at once. */
-export function cancelRun(tx: Tx, id: string, reason: string | undefined): RunStatus {
+export function cancelRun(tx: Tx, id: string, reason: string | undefined, workflow?: string): RunStatus {
+  const value = existingRun(tx, id, workflow);
   const run = tx.record(runAt(id));
-  if (!run.exists) throw new RunNotFoundError(id);
   const status = run.status as RunStatus;
   if (ENDED.has(status)) return status;
-  const value = run.value as RunValue;
   const cancel = reason === undefined ? {} : { reason };
   if (status === "pending" || status === "parked") {
     run.append("canceled", cancel);
+    run.write({ value: { ...value, cancel } });
     endRun(tx, run, id, "canceled", { error: canceledError(id, reason) });
     return "canceled";
   }
@@ -233,8 +253,17 @@ export function cancelRun(tx: Tx, id: string, reason: string | undefined): RunSt
 function canceledError(id: string, reason: string | undefined): Error {
   const error = new Error(`run "${id}" was canceled${reason === undefined ? "" : `: ${reason}`}`);
   error.name = "RunCanceledError";
-  // Where it was made says nothing, and is not the same twice.
-  error.stack = `${error.name}: ${error.message}`;
+  return withoutStack(error);
+}
+
+/** An error that a decision stores: where it was made says nothing, and is not the same twice. */
+export function withoutStack<E>(error: E): E {
+  if (error instanceof Error)
+    try {
+      error.stack = `${error.name}: ${error.message}`;
+    } catch {
+      // It cannot be changed; then it is stored as it is.
+    }
   return error;
 }
 

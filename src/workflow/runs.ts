@@ -21,6 +21,7 @@ import {
 } from "./errors.ts";
 import {
   cancelRun,
+  checkWorkflow,
   fingerprint,
   queueOf,
   RUNS,
@@ -120,7 +121,7 @@ export class Run<Output = unknown> {
   }
 
   status(): Promise<RunInfo> {
-    return this.#runs.info(this.id);
+    return this.#runs.info(this.id, this.#workflow);
   }
 
   /** What happened so far. */
@@ -133,12 +134,12 @@ export class Run<Output = unknown> {
     signal: Signal<Payload>,
     ...[payload, options]: WithInput<Payload, SignalOptions>
   ): Promise<{ readonly isNew: boolean }> {
-    return this.#runs.signal(this.id, signal, payload, options);
+    return this.#runs.signal(this.#workflow, this.id, signal, payload, options);
   }
 
   /** Asks the run to stop. Its cleanup may take a while: `result` tells when it has ended. Answers the status before. */
   cancel(options?: { readonly reason?: string }): Promise<{ readonly status: RunStatus }> {
-    return this.#runs.cancel(this.id, options?.reason);
+    return this.#runs.cancel(this.#workflow, this.id, options?.reason);
   }
 
   /** Lets a run that failed or is parked go on, from the step that failed. */
@@ -203,15 +204,14 @@ export class Runs {
     const startedText = kernel.encode(at, { input: request.input });
     const { input } = kernel.decodeFresh(at, startedText) as { input: unknown };
     const safeUntilMs = kernel.ports.clock.nowMs() + worker.leaseMs;
-    const isNewHere = kernel.held(at) === undefined;
-    if (isNewHere) kernel.expect(at);
+    kernel.expect(at, true);
     worker.keepPlace();
     let started: Started | undefined;
     try {
       started = await kernel.transact((tx) => startRun(tx, { ...request, startedText }), [at]);
     } finally {
       worker.freePlace();
-      if (started?.isLeased !== true && isNewHere) kernel.letGo(at);
+      kernel.expect(at, false);
     }
     if (started.isLeased) worker.adopt(request.id, input, safeUntilMs);
     return request.id;
@@ -294,8 +294,7 @@ export class Runs {
   #outcome(workflow: string, id: string, row: Row | null): unknown {
     if (row === null || row.value === null) throw new RunNotFoundError(id);
     const value = this.#kernel.decodeFresh(row, row.value) as RunValue;
-    if (value.workflow !== workflow)
-      throw new RunConflictError(id, `is a run of "${value.workflow}", not of "${workflow}"`);
+    checkWorkflow(id, value, workflow);
     const outcome: Settled = value.outcome ?? { ok: undefined };
     switch (row.status as RunStatus) {
       case "completed":
@@ -317,8 +316,10 @@ export class Runs {
     return row;
   }
 
-  async info(id: string): Promise<RunInfo> {
-    return this.#show(await this.#row(id));
+  async info(id: string, workflow: string): Promise<RunInfo> {
+    const row = await this.#row(id);
+    checkWorkflow(id, this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue, workflow);
+    return this.#show(row);
   }
 
   #show(row: Row): RunInfo {
@@ -357,13 +358,14 @@ export class Runs {
   }
 
   async signal(
+    workflow: string,
     id: string,
     signal: Signal<unknown>,
     payload: unknown,
     options: SignalOptions = {},
   ): Promise<{ readonly isNew: boolean }> {
     const checked = await checkSchema(signal.schema, payload, `the signal "${signal.name}"`);
-    const sent = { name: checkId(signal.name, "the signal"), payload: checked, id: checkSignalId(options) };
+    const sent = { name: checkId(signal.name, "the signal"), payload: checked, id: checkSignalId(options), workflow };
     return this.#kernel.transact((tx) => signalRun(tx, id, sent), [runAt(id)]);
   }
 
@@ -373,8 +375,8 @@ export class Runs {
     return signalRun(tx, checkId(id, "the run's id"), sent).isNew;
   }
 
-  async cancel(id: string, reason: string | undefined): Promise<{ readonly status: RunStatus }> {
-    return { status: await this.#kernel.transact((tx) => cancelRun(tx, id, reason), [runAt(id)]) };
+  async cancel(workflow: string, id: string, reason: string | undefined): Promise<{ readonly status: RunStatus }> {
+    return { status: await this.#kernel.transact((tx) => cancelRun(tx, id, reason, workflow), [runAt(id)]) };
   }
 
   async retry(id: string): Promise<void> {

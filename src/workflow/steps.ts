@@ -16,6 +16,10 @@ export interface StepHost {
   random(): number;
   keyOf(asked: Asked): string;
   attempted(asked: Asked, attempt: number): void;
+  /** Runs the function, with whoever listens around it. */
+  call(asked: Asked, run: (step: StepHandle) => unknown, step: StepHandle): unknown;
+  /** The attempt failed, and the next one is waited for in memory. */
+  retried(asked: Asked, error: unknown): void;
   /** The outcome is there, as text for the history. */
   succeeded(asked: Asked, value: unknown): void;
   failed(asked: Asked, error: unknown): void;
@@ -99,7 +103,7 @@ export class StepRun implements StepHandle {
     if (heartbeatMs !== null) this.#armHeartbeat(run);
     let given: unknown;
     try {
-      given = run(this);
+      given = this.#host.call(this.#asked, run, this);
     } catch (error) {
       this.#threw(run, turn, error);
       return;
@@ -194,6 +198,7 @@ export class StepRun implements StepHandle {
       this.#host.postponed(this.#asked, error, delayMs);
       return;
     }
+    this.#host.retried(this.#asked, error);
     this.#waiting = clock.after(delayMs, () => {
       this.#waiting = undefined;
       this.try(run);

@@ -10,7 +10,7 @@ import type { Draft } from "../kernel/draft.ts";
 import { TxSlot } from "../slot/slot.ts";
 import type { Asked, Settled } from "./coroutine.ts";
 import type { ChildPlan, SlotPlan } from "./plans.ts";
-import { cancelRun, hash, type Parent, type RunValue, runAt, startRun, tellParent } from "./records.ts";
+import { cancelRun, hash, type Parent, type RunValue, runAt, startRun, tellParent, withoutStack } from "./records.ts";
 import { ENDED, type Word } from "./words.ts";
 
 /** What the commit wrote for the wishes. */
@@ -113,7 +113,7 @@ function actOnSlot(tx: Tx, { space, key, initial, act }: SlotPlan): Settled {
   try {
     return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };
   } catch (error) {
-    return { error };
+    return { error: withoutStack(error) };
   }
 }
 

@@ -18,7 +18,7 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
-import { type Engine, Execution, type RunEvent } from "./execution.ts";
+import { type Engine, Execution, type RunEvent, type RunListener } from "./execution.ts";
 import { queueOf, RUNS, type RunValue, runAt } from "./records.ts";
 
 export interface WorkOptions {
@@ -31,7 +31,7 @@ export interface WorkOptions {
   /** Code that blocks the process for so long is named, and the process ended, so that peers go on; 60 s unless said otherwise. */
   readonly watchdog?: Duration | false | undefined;
   /** Told of everything that happens in this worker's runs. */
-  readonly on?: ((event: RunEvent) => void) | undefined;
+  readonly on?: RunListener | undefined;
 }
 
 /** A run's code at rest. */
@@ -52,7 +52,7 @@ export class RunWorker implements Engine {
   readonly #concurrency: number;
   readonly #warmLimit: number;
   readonly #definitions = new Map<string, Definition>();
-  readonly #on: ((event: RunEvent) => void) | undefined;
+  readonly #on: RunListener | undefined;
   readonly #worker: Worker;
   readonly #executions = new Map<string, Execution>();
   readonly #warm = new Map<string, Warm>();
@@ -138,6 +138,10 @@ export class RunWorker implements Engine {
 
   get isHeard(): boolean {
     return this.#on !== undefined;
+  }
+
+  get around(): RunListener["around"] {
+    return this.#on?.around;
   }
 
   told(event: RunEvent): void {

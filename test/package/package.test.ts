@@ -11,14 +11,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseAst } from "rolldown/parseAst";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Manifest } from "./tarball.ts";
+import type { Manifest, Outcome } from "./tarball.ts";
 import { installInto, manifestOf, packRepository, root, run, runTsc } from "./tarball.ts";
 
 /** A runtime dependency is a promise to every user: adding one here is meant to be a decision. */
 const agreedDependencies: readonly string[] = [];
 
 /** What users bring themselves, and only if they use it: nothing of it may be needed to import the package. */
-const agreedPeers: readonly string[] = ["pg"];
+const agreedPeers: readonly string[] = ["@opentelemetry/api", "pg"];
+
+/** The entry points that are of use only with a peer, and which. All others are imported where there is none. */
+const agreedNeeds: Record<string, readonly string[]> = { "./otel": ["@opentelemetry/api"] };
 
 const documents = ["README.md", "GUARANTEES.md", "CHANGELOG.md", "LICENSE", "package.json"];
 
@@ -110,11 +113,32 @@ describe("the entry points", () => {
 
   it("can all be imported by Node", () => {
     for (const [entry] of entries()) {
-      const specifier = `pawl${entry.slice(1)}`;
-      const script = `const names = Object.keys(await import("${specifier}")); if (names.length === 0) process.exit(9);`;
-      const args = ["--disable-warning=ExperimentalWarning", "--input-type=module", "-e", script];
-      expect(run(process.execPath, args, project), specifier).toEqual({ code: 0, output: "" });
+      const home = entry in agreedNeeds ? projectWith(entry) : project;
+      expect(importIn(home, entry), entry).toEqual({ code: 0, output: "" });
     }
+  });
+
+  it.each(Object.entries(agreedNeeds))("%s names what it needs where that is missing", (entry, [peer = ""]) => {
+    const { code, output } = importIn(project, entry);
+    expect(code).not.toBe(0);
+    expect(output).toContain(`Cannot find package '${peer}'`);
+  });
+
+  it("./otel has types that fit those of OpenTelemetry and of the worker", () => {
+    const home = projectWith("./otel");
+    const source = `
+      import { trace } from "@opentelemetry/api";
+      import { open, workflow } from "pawl";
+      import { type Telemetry, telemetry, traceIdOf } from "pawl/otel";
+      await using pawl = await open("memory:");
+      const on: Telemetry = telemetry({ tracerProvider: trace.getTracerProvider(), attributes: { region: "eu" } });
+      pawl.work([workflow("order", async () => {})], { on });
+      export const id: string = traceIdOf("order", "order-1");
+      // @ts-expect-error
+      telemetry({ tracerProvider: 1 });
+    `;
+    writeFileSync(join(home, "telemetry.ts"), source);
+    expect(runTsc(["-p", "."], home)).toEqual({ code: 0, output: "" });
   });
 });
 
@@ -186,6 +210,20 @@ function findScripts({ packages }: Lock, allowScripts: Record<string, boolean>):
     .filter(([, { hasInstallScript = false }]) => hasInstallScript)
     .map(([place, { name }]) => name ?? place.replace(/^.*node_modules\//, ""))
     .filter((name) => allowScripts[name] !== false);
+}
+
+/** A project that has installed the package, and the peers that this entry point needs. */
+function projectWith(entry: string): string {
+  const home = mkdtempSync(join(folder, "with-peers-"));
+  installInto(home, files, agreedNeeds[entry]);
+  return home;
+}
+
+/** Imports an entry point in a project's folder, and finds something in it. */
+function importIn(home: string, entry: string): Outcome {
+  const specifier = `pawl${entry.slice(1)}`;
+  const script = `const names = Object.keys(await import("${specifier}")); if (names.length === 0) process.exit(9);`;
+  return run(process.execPath, ["--disable-warning=ExperimentalWarning", "--input-type=module", "-e", script], home);
 }
 
 function entries(): [string, Record<string, string>][] {

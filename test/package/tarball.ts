@@ -3,7 +3,7 @@
  *
  * The repository is copied to a temporary folder and built and packed there, so that a `dist` or stray file of the
  * developer neither helps nor harms. The tarball is unpacked by hand into the node_modules of an empty project, which
- * gets the package's own dependencies from ours and nothing else but the types of Node: peers stay absent.
+ * gets the package's own dependencies from ours and nothing else but the types of Node: peers stay absent unless asked for.
  */
 
 import { spawnSync } from "node:child_process";
@@ -46,14 +46,14 @@ export function packRepository(folder: string): Map<string, Buffer> {
 }
 
 /** A project in `folder` that has installed the package; its sources are those of test/package/consumer. */
-export function installInto(folder: string, files: ReadonlyMap<string, Buffer>): void {
+export function installInto(folder: string, files: ReadonlyMap<string, Buffer>, peers: readonly string[] = []): void {
   const home = join(folder, "node_modules/pawl");
   for (const [path, content] of files) {
     mkdirSync(dirname(join(home, path)), { recursive: true });
     writeFileSync(join(home, path), content);
   }
   const { dependencies = {} } = manifestOf(files);
-  for (const name of ["@types/node", ...Object.keys(dependencies)]) {
+  for (const name of ["@types/node", ...Object.keys(dependencies), ...peers]) {
     mkdirSync(dirname(join(folder, "node_modules", name)), { recursive: true });
     symlinkSync(join(root, "node_modules", name), join(folder, "node_modules", name), "junction");
   }

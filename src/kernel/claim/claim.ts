@@ -153,13 +153,14 @@ export class Held {
       if (record.exists) record.write({ holder: null, dueMs: due, tries: 0 });
       return answer;
     }, this.at);
-    if (answer === "rested") this.#kernel.letGo(this.at);
+    if (answer === "rested") this.abandon();
     return answer;
   }
 
   /** Forgets the record without writing: its lease runs out, and a peer goes on. */
   abandon(): void {
-    this.#kernel.letGo(this.at);
+    // This process may hold it anew by now.
+    if (this.#kernel.held(this.at)?.fence === this.fence) this.#kernel.letGo(this.at);
   }
 
   #mine(tx: Tx): Draft {

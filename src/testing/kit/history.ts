@@ -1,0 +1,184 @@
+/**
+ * Histories as text, and their replay against the code of today.
+ *
+ * `saveHistory` writes all that a replay needs, with one line for each fact, so that histories of production can be kept in a repository
+ * as files. `replayHistory` gives such a history to a workflow's code, as a worker would that takes the run over, and answers where the
+ * code gets to, or which fact it contradicts. No step runs, and nothing is written.
+ *
+ * Promises: what replays here replays in production: it is the same code that applies the facts (G23).
+ */
+
+import { jsonCodec } from "../../kernel/codec/json.ts";
+import { InvalidArgumentError } from "../../kernel/errors.ts";
+import { Kernel } from "../../kernel/kernel.ts";
+import { nodePorts } from "../../node/ports.ts";
+import type { Pawl } from "../../open.ts";
+import { MemoryDatabase } from "../../stores/memory/memory.ts";
+import { Context } from "../../workflow/context.ts";
+import { Coroutine, type Settled } from "../../workflow/coroutine.ts";
+import { type Definition, definitionOf, type Workflow } from "../../workflow/definition.ts";
+import { HistoryContradictionError, RunNotFoundError, RunTimedOutError } from "../../workflow/errors.ts";
+import { queueOf, type RunValue, runAt } from "../../workflow/records.ts";
+import { replay } from "../../workflow/replay.ts";
+import { checkSchema } from "../../workflow/schema.ts";
+import { Random } from "../sim/random.ts";
+
+/** Where the code gets to with a history, or what it contradicts. */
+export type Replayed<Output = unknown> =
+  | { readonly ok: true; readonly status: "completed"; readonly value: Output }
+  | { readonly ok: true; readonly status: "failed" | "canceled" | "timed_out"; readonly error: unknown }
+  /** It goes on from there: what it waits for, such as "step charge" or "sleep 1". */
+  | { readonly ok: true; readonly status: "waiting"; readonly waitsFor: readonly string[] }
+  | { readonly ok: false; readonly contradiction: HistoryContradictionError };
+
+/** What a saved history holds. */
+interface Saved {
+  readonly pawl: typeof FORMAT;
+  readonly run: Pick<RunValue, "workflow" | "incarnation" | "seed" | "startedAtMs" | "scheduledAtMs" | "skips"> & {
+    readonly id: string;
+  };
+  readonly facts: readonly { readonly name: string; readonly atMs: number; readonly data: unknown }[];
+}
+
+const FORMAT = "history/1";
+const NOWHERE = { namespace: "", space: "", key: "" };
+const PAGE = 500;
+const MAX_VALUE_BYTES = 2 ** 30;
+
+/** The history of a run as text, from any store. Stacks of errors are left out. */
+export async function saveHistory(pawl: Pawl, run: string | { readonly id: string }): Promise<string> {
+  const { kernel } = pawl;
+  const id = typeof run === "string" ? run : run.id;
+  const at = runAt(id);
+  const [row] = await kernel.read([at]);
+  if (row === undefined || row === null || row.value === null) throw new RunNotFoundError(id);
+  const value = kernel.decodeFresh(at, row.value) as RunValue;
+  const { workflow, incarnation, seed, startedAtMs, scheduledAtMs, from, skips = [] } = value;
+  const facts: string[] = [];
+  for (let after = from - 1; ; ) {
+    const page = await kernel.entries(at, after, PAGE);
+    for (const { version, name, data, atMs } of page) {
+      after = version;
+      facts.push(JSON.stringify({ name, atMs, data: portable(kernel.decodeFresh(at, data)) }));
+    }
+    if (page.length < PAGE) break;
+  }
+  const shifted = skips.map(([first, last]) => [first - from + 1, last - from + 1]);
+  const head = {
+    id,
+    workflow,
+    incarnation,
+    seed,
+    startedAtMs,
+    ...(scheduledAtMs === undefined ? {} : { scheduledAtMs }),
+    ...(shifted.length === 0 ? {} : { skips: shifted }),
+  };
+  return `{"pawl":"${FORMAT}","run":${JSON.stringify(head)},"facts":[\n${facts.join(",\n")}\n]}\n`;
+}
+
+/** As the JSON codec writes it, whatever the codec of the store is; without stacks, which name the files of one machine. */
+function portable(value: unknown): unknown {
+  return JSON.parse(jsonCodec.encode(value, NOWHERE), (key, part: unknown) => {
+    if (key !== "$error" || typeof part !== "object" || part === null) return part;
+    return Object.fromEntries(Object.entries(part).filter(([name]) => name !== "stack"));
+  });
+}
+
+/** Gives a saved history to the code of a workflow, and answers where it gets to. */
+export async function replayHistory<Output>(
+  workflow: Workflow<never, Output>,
+  history: string,
+): Promise<Replayed<Output>> {
+  const definition = definitionOf(workflow);
+  if (definition === undefined) throw new InvalidArgumentError("the workflow", "must be one, as workflow() gives it");
+  const { run, facts } = parse(history);
+  if (run.workflow !== definition.name)
+    throw new InvalidArgumentError("the history", `must be of "${definition.name}": it is of "${run.workflow}"`);
+  const { id, ...rest } = run;
+  const value: RunValue = { ...rest, from: 1 };
+  const at = runAt(id);
+  const coroutine = new Coroutine(id, value.scheduledAtMs ?? value.startedAtMs);
+  const kernel = await kernelWith(id, value, facts);
+  try {
+    await replay({
+      kernel,
+      at,
+      value,
+      coroutine,
+      begin: (input) => {
+        const ctx = new Context(coroutine, definition, value, () => {});
+        const begin = (): void => coroutine.begin(definition, ctx, input);
+        if (nodePorts.bodies === undefined) begin();
+        else nodePorts.bodies.run(id, begin);
+      },
+      isOver: () => false,
+    });
+  } catch (error) {
+    if (error instanceof HistoryContradictionError) return { ok: false, contradiction: error };
+    throw error;
+  } finally {
+    await kernel.close();
+  }
+  return reached(definition, coroutine);
+}
+
+async function reached<Output>(definition: Definition, coroutine: Coroutine): Promise<Replayed<Output>> {
+  const { outcome, canceled } = coroutine;
+  if (outcome === undefined) return { ok: true, status: "waiting", waitsFor: [...coroutine.waiting.keys()] };
+  const ended: Settled =
+    "error" in outcome || definition.output === undefined
+      ? outcome
+      : await checkSchema(definition.output, outcome.ok, "the run's output").then(
+          (ok) => ({ ok }),
+          (error: unknown) => ({ error }),
+        );
+  if (!("error" in ended)) return { ok: true, status: "completed", value: ended.ok as Output };
+  const { error } = ended;
+  const isCanceled = canceled !== undefined && error === canceled;
+  const status = !isCanceled ? "failed" : canceled instanceof RunTimedOutError ? "timed_out" : "canceled";
+  return { ok: true, status, error };
+}
+
+/** A kernel in memory that holds the facts, each at its time. */
+async function kernelWith(id: string, value: RunValue, facts: Saved["facts"]): Promise<Kernel> {
+  let nowMs = value.startedAtMs;
+  const random = new Random(1);
+  const ports = {
+    clock: { nowMs: () => nowMs, after: () => () => {}, soon: nodePorts.clock.soon },
+    chance: { random: () => random.unit(), uuid: () => random.uuid() },
+  };
+  const store = new MemoryDatabase(() => nowMs).connect("replay");
+  const kernel = new Kernel(store, ports, { namespace: "replay", maxValueBytes: MAX_VALUE_BYTES });
+  const at = runAt(id);
+  await kernel.transact((tx) => tx.record(at).write({ value, kind: queueOf(value.workflow), status: "parked" }), [at]);
+  for (const { name, atMs, data } of facts) {
+    nowMs = atMs;
+    await kernel.transact((tx) => tx.record(at).appendText(name, JSON.stringify(data)), [at]);
+  }
+  return kernel;
+}
+
+function parse(text: string): Saved {
+  let saved: unknown;
+  try {
+    saved = JSON.parse(text);
+  } catch {
+    throw new InvalidArgumentError("the history", "must be text that saveHistory gave: it is not JSON");
+  }
+  if (!isSaved(saved)) throw new InvalidArgumentError("the history", "must be text that saveHistory gave");
+  return saved;
+}
+
+function isSaved(saved: unknown): saved is Saved {
+  if (!isObject(saved) || saved["pawl"] !== FORMAT) return false;
+  const { run, facts } = saved;
+  const isRun =
+    isObject(run) &&
+    [run["id"], run["workflow"], run["seed"]].every((text) => typeof text === "string") &&
+    [run["incarnation"], run["startedAtMs"]].every((number) => typeof number === "number");
+  const isFact = (fact: unknown): boolean =>
+    isObject(fact) && typeof fact["name"] === "string" && typeof fact["atMs"] === "number" && "data" in fact;
+  return isRun && Array.isArray(facts) && facts.every(isFact);
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;

@@ -1,0 +1,181 @@
+/**
+ * Steps of a workflow replaced by stubs, without a change to its code.
+ *
+ * The code of a run gets its `ctx` from the definition; here it gets one whose `step` hands on another function under the same name. All
+ * else is as it was: a stubbed step is recorded, tried again, timed out and keyed like any other.
+ *
+ * A stubbed `step.tx` is a plain step, as there is no SQL in memory: its stub runs again after a crash that loses its record, just as the
+ * transaction would have been rolled back then.
+ */
+
+import type { Sql } from "../../kernel/contract.ts";
+import { InvalidArgumentError } from "../../kernel/errors.ts";
+import type { AtMostOnceOptions, Context, StepFunction, StepOptions } from "../../workflow/context.ts";
+import { type AnyWorkflow, definitionOf, type Workflow, workflowOf } from "../../workflow/definition.ts";
+import { NonRetryableError } from "../../workflow/errors.ts";
+import type { Operation } from "../../workflow/operation.ts";
+import type { Reconciled, StepHandle } from "../../workflow/plans.ts";
+
+/** One call of a stub. */
+export interface StubCall {
+  /** The run's id. */
+  readonly run: string;
+  /** The step's name. */
+  readonly step: string;
+  readonly key: string;
+  readonly attempt: number;
+}
+
+/** Does what a step does, in a test. `call` says which step of which run it stands for. */
+export type StepStub<T = unknown> = (step: StepHandle, call: StubCall) => T | PromiseLike<T>;
+
+/** A stub; for a step that runs at most once, perhaps with the answer to whether it happened. */
+export type AnyStepStub<T = unknown> =
+  | StepStub<T>
+  | { readonly run: StepStub<T>; readonly reconcile: (step: { readonly key: string }) => Reconciled<T> };
+
+/** Stubs for steps that give these: `{ … } satisfies StubsOf<{ charge: Charge }>` checks names and answers. */
+export type StubsOf<Steps> = { readonly [Name in keyof Steps]?: AnyStepStub<Steps[Name]> };
+
+/** A stub that remembers its calls. */
+export interface Stub<T> extends StepStub<T> {
+  readonly calls: readonly StubCall[];
+}
+
+export interface StubOptions {
+  /** How often each step fails before it succeeds; 0 unless said otherwise. */
+  readonly failures?: number | undefined;
+  /** What it fails with. */
+  readonly error?: unknown;
+}
+
+/** A stub that gives this answer, or what this function makes of the step, and remembers its calls. */
+export function stub<T>(answer: T | StepStub<T>, options: StubOptions = {}): Stub<T> {
+  const calls: StubCall[] = [];
+  const { failures = 0 } = options;
+  const run = (step: StepHandle, call: StubCall): T | PromiseLike<T> => {
+    calls.push(call);
+    // Counted by key: attempts count from 1 again after a crash that lost them.
+    if (calls.filter(({ key }) => key === call.key).length <= failures)
+      throw options.error ?? new Error(`the stub of step "${call.step}" fails, as it was told to`);
+    return isStub(answer) ? answer(step, call) : answer;
+  };
+  return Object.assign(run, { calls });
+}
+
+function isStub<T>(answer: T | StepStub<T>): answer is StepStub<T> {
+  return typeof answer === "function";
+}
+
+export interface WithStepsOptions {
+  /** What becomes of steps without a stub: "refuse", so that no test does by mistake what is meant for production, or "run". */
+  readonly others?: "refuse" | "run" | undefined;
+}
+
+/** The workflow with these steps replaced, by name. It has the same name and type, and stands in its place in `pawl.work`. */
+export function withSteps<Input, Output>(
+  original: Workflow<Input, Output>,
+  stubs: Readonly<Record<string, AnyStepStub>>,
+  options: WithStepsOptions = {},
+): Workflow<Input, Output> {
+  const { others = "refuse" } = options;
+  if (others !== "refuse" && others !== "run") throw new InvalidArgumentError("others", 'must be "refuse" or "run"');
+  for (const [name, given] of Object.entries(stubs))
+    if (typeof (typeof given === "object" ? given?.run : given) !== "function")
+      throw new InvalidArgumentError(
+        `the stub of step "${name}"`,
+        "must be a function, or an object with run and reconcile",
+      );
+  const find = (name: string): AnyStepStub | undefined => {
+    if (Object.hasOwn(stubs, name)) return stubs[name];
+    return others === "run" ? undefined : missing(name);
+  };
+  return withContext(original, (step, ctx) => stubbed(step, ctx.runId, find));
+}
+
+const missing = (name: string): StepStub => {
+  return () => {
+    throw new NonRetryableError(`step "${name}" has no stub: give it one, or let it run with { others: "run" }`);
+  };
+};
+
+type Plain = <T>(name: string, run: (step: StepHandle) => T | PromiseLike<T>, options?: StepOptions) => Operation<T>;
+type InSql = <T>(
+  name: string,
+  run: (sql: Sql, step: StepHandle) => T | PromiseLike<T>,
+  options?: StepOptions,
+) => Operation<T>;
+type Within = StepFunction["tx"]["within"];
+type AtMostOnce = StepFunction["atMostOnce"];
+
+const stepFunction = (plain: Plain, inSql: InSql, within: Within, atMostOnce: AtMostOnce): StepFunction =>
+  Object.assign(plain, { tx: Object.assign(inSql, { within }), atMostOnce });
+
+function stubbed(original: StepFunction, run: string, find: (name: string) => AnyStepStub | undefined): StepFunction {
+  /** The stub as a step's function. What it gives is what the code is told that the step gave. */
+  const as = <T>(name: string, given: AnyStepStub) => {
+    const act = typeof given === "function" ? given : given.run;
+    return (step: StepHandle): T => act(step, { run, step: name, key: step.key, attempt: step.attempt }) as T;
+  };
+  const plain: Plain = (name, real, options) => {
+    const found = find(name);
+    return original(name, found === undefined ? real : as(name, found), options);
+  };
+  const inSql: InSql = (name, real, options) => {
+    const found = find(name);
+    return found === undefined ? original.tx(name, real, options) : original(name, as(name, found), options);
+  };
+  const within: Within = (name, real, options) => {
+    const found = find(name);
+    return found === undefined ? original.tx.within(name, real, options) : original(name, as(name, found), options);
+  };
+  const atMostOnce: AtMostOnce = <T>(
+    name: string,
+    real: (step: StepHandle) => T | PromiseLike<T>,
+    options?: AtMostOnceOptions<T>,
+  ) => {
+    const found = find(name);
+    if (found === undefined) return original.atMostOnce(name, real, options);
+    // The real `reconcile` would ask the real other side.
+    const reconcile =
+      typeof found === "function" ? undefined : (at: { readonly key: string }) => found.reconcile(at) as Reconciled<T>;
+    return original.atMostOnce<T>(name, as(name, found), { ...options, reconcile });
+  };
+  return stepFunction(plain, inSql, within, atMostOnce);
+}
+
+/** Something done around every function that a step calls. @internal */
+export type Around = <Given extends readonly unknown[], T>(
+  name: string,
+  run: (...given: Given) => T,
+) => (...given: Given) => T;
+
+/** The workflow with something done around every function of its steps. @internal */
+export function aroundSteps(original: AnyWorkflow, around: Around): AnyWorkflow {
+  return withContext(original, (step) =>
+    stepFunction(
+      (name, run, options) => step(name, around(name, run), options),
+      (name, run, options) => step.tx(name, around(name, run), options),
+      (name, run, options) => step.tx.within(name, around(name, run), options),
+      (name, run, options) => step.atMostOnce(name, around(name, run), options),
+    ),
+  );
+}
+
+/** The same workflow, whose code finds another `ctx.step`. */
+function withContext<Input, Output>(
+  original: Workflow<Input, Output>,
+  change: (step: StepFunction, ctx: Context) => StepFunction,
+): Workflow<Input, Output> {
+  const definition = definitionOf(original);
+  if (definition === undefined) throw new InvalidArgumentError("the workflow", "must be one, as workflow() gives it");
+  const changed = workflowOf({
+    ...definition,
+    body: (ctx, given) => {
+      // Each life of a run has a `ctx` of its own, whose own property goes before the one that all share.
+      Object.defineProperty(ctx, "step", { value: change(ctx.step, ctx), configurable: true });
+      return definition.body(ctx, given);
+    },
+  });
+  return changed as Workflow<Input, Output>;
+}

@@ -1,0 +1,457 @@
+/**
+ * Goal: what a process leaves behind is gone on with by a peer, from the history, and what nobody can go on with waits for a person.
+ * Method: handles that die with their leases standing, a process that is killed, code that contradicts its history, runs that are parked.
+ */
+
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { open, signal, workflow } from "../../src/index.ts";
+import { Child, spawnNode } from "../children.ts";
+import { gate } from "../kernel.fixture.ts";
+import { EVERY, endLease, factsOf, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
+
+const go = signal<number>("go");
+const never = () => new Promise<never>(() => {});
+
+onStores(EVERY, (place) => {
+  describe("a peer", () => {
+    test("goes on where a dead worker was, and does no recorded step again", async () => {
+      const [one, two] = await Promise.all([place.openHandle(), place.open()]);
+      const ran: string[] = [];
+      const keys = new Map<string, Set<string>>();
+      const steps = (by: string, last: () => unknown) =>
+        workflow("steps", async (ctx) => {
+          const results: string[] = [];
+          for (const name of ["a", "b", "c"])
+            results.push(
+              (await ctx.step(name, ({ key }) => {
+                keys.set(name, (keys.get(name) ?? new Set()).add(key));
+                ran.push(`${by} ${name}`);
+                return name === "c" ? last() : `${by} ${name}`;
+              })) as string,
+            );
+          return results;
+        });
+      one.pawl.work([steps("one", never)]);
+      await one.pawl.start("steps", undefined, { id: "one" });
+      await expect.poll(() => ran.length, PATIENCE).toBe(3);
+      one.die();
+      await endLease(two, "one");
+      two.work([steps("two", () => "two c")]);
+      expect(await resultOf(two.run("steps", "one"))).toEqual(["one a", "one b", "two c"]);
+      expect(ran).toEqual(["one a", "one b", "one c", "two c"]);
+      expect([...keys.values()].map(({ size }) => size)).toEqual([1, 1, 1]);
+    });
+
+    // A crash before each commit in turn: the result is the same, and each recorded step ran once for its record.
+    test.each([1, 2, 3, 4, 5, 6])("goes on after a crash before commit %i of the run", async (crashAt) => {
+      const [one, two] = await Promise.all([place.openHandle(), place.open()]);
+      const ran = { plain: 0, once: 0, reconciled: 0 };
+      const kinds = workflow("kinds", async (ctx) => {
+        const a = await ctx.step("plain", () => `plain ${++ran.plain}`);
+        const b = await ctx.step.atMostOnce("once", () => `once ${++ran.once}`, {
+          reconcile: () => {
+            ran.reconciled += 1;
+            return ran.once === 0 ? { done: false } : { done: true, value: `once ${ran.once}` };
+          },
+        });
+        await ctx.sleep(1);
+        const n = await ctx.slot("n", { scope: "global", initial: 0 }).update((value) => value + 1);
+        return [a, b, n.value];
+      });
+      one.pawl.work([kinds]);
+      // The first commit of all is the start, which is acknowledged.
+      const started = one.pawl.start(kinds, undefined, { id: "one" });
+      await started;
+      one.dieBefore(crashAt);
+      await expect
+        .poll(async () => (await two.run(kinds, "one").status()).status === "completed" || one.isDead(), PATIENCE)
+        .toBe(true);
+      one.die();
+      if ((await two.run(kinds, "one").status()).status !== "completed") await endLease(two, "one");
+      two.work([kinds]);
+      const [a, b, n] = await resultOf(two.run(kinds, "one"));
+      expect(a).toMatch(/^plain [12]$/);
+      expect([b, n]).toEqual(["once 1", 1]);
+      expect(ran.once).toBe(1);
+      const facts = await factsOf(two.run(kinds, "one"));
+      expect(facts.filter((name) => name === "step plain" || name === "step once").length).toBe(2);
+    });
+
+    test("wakes what sleeps, although the process that began it is gone", async () => {
+      const [one, two] = await Promise.all([place.openHandle(), place.open()]);
+      const naps = workflow("naps", async (ctx) => {
+        // Long enough that the first process is gone by then, and has not taken it up again.
+        await ctx.sleep(2000);
+        return (await ctx.waitForSignal(go)).value;
+      });
+      one.pawl.work([naps]);
+      await one.pawl.start(naps, undefined, { id: "one" });
+      await reaches(two.run(naps, "one"), "waiting");
+      one.die();
+      two.work([naps]);
+      await two.run(naps, "one").signal(go, 4);
+      expect(await resultOf(two.run(naps, "one"))).toBe(4);
+    });
+
+    test("that took over is the only one that is heard: the old worker's step is told to stop and its result is lost", async () => {
+      const [one, two] = await Promise.all([place.open(), place.open()]);
+      const begun = gate();
+      const { opened, open: letGo } = gate();
+      const aborted: boolean[] = [];
+      let isTold = false;
+      const it = (by: string, wait: () => Promise<unknown>) =>
+        workflow("it", async (ctx) =>
+          ctx.step("a", async ({ abortSignal }) => {
+            abortSignal.addEventListener("abort", () => {
+              isTold = true;
+            });
+            await wait();
+            aborted.push(abortSignal.aborted);
+            return by;
+          }),
+        );
+      // With its one place taken, it does not take the run back itself.
+      one.work(
+        [
+          it("old", () => {
+            begun.open();
+            return opened;
+          }),
+        ],
+        { concurrency: 1, lease: 300 },
+      );
+      const run = await one.start("it", undefined, { id: "one" });
+      await begun.opened;
+      await endLease(two, "one");
+      two.work([it("new", async () => {})]);
+      expect(await resultOf(two.run("it", "one"))).toBe("new");
+      await expect.poll(() => isTold, PATIENCE).toBe(true);
+      letGo();
+      await expect.poll(() => aborted.length, PATIENCE).toBe(2);
+      expect(aborted).toEqual([false, true]);
+      expect(await resultOf(run)).toBe("new");
+      expect(await factsOf(run)).toEqual(["started", "step a", "completed"]);
+    });
+  });
+
+  test("a listener is told that a run was lost to a peer", async () => {
+    const [one, two] = await Promise.all([place.open(), place.open()]);
+    const begun = gate();
+    const told: string[] = [];
+    const it = (wait: boolean) =>
+      workflow("it", async (ctx) =>
+        ctx.step("a", ({ abortSignal }) => {
+          if (!wait) return "new";
+          begun.open();
+          return new Promise<string>((resolve) => abortSignal.addEventListener("abort", () => resolve("old")));
+        }),
+      );
+    one.work([it(true)], { concurrency: 1, lease: 300, on: ({ type }) => told.push(type) });
+    await one.start("it", undefined, { id: "one" });
+    await begun.opened;
+    await endLease(two, "one");
+    two.work([it(false)]);
+    expect(await resultOf(two.run("it", "one"))).toBe("new");
+    await expect.poll(() => told, { timeout: 1000 }).toContain("run.lost");
+  });
+
+  describe("a run that is being put to rest", () => {
+    // The commit that puts it to rest, or its answer, takes longer than the sleep beside it.
+    const lost = (what: "request" | "answer") => async () => {
+      const handle = await place.openHandle();
+      const ran: string[] = [];
+      const it = workflow("it", async (ctx) => {
+        const slow = () => handle.hold(what, new Promise((resolve) => setTimeout(resolve, 400)));
+        await Promise.all([ctx.sleep(200), ctx.step("a", slow)]);
+        await ctx.step("b", () => ran.push("b"));
+        await ctx.sleep(1);
+      });
+      handle.pawl.work([it]);
+      const run = await handle.pawl.start(it);
+      expect(await run.result({ timeout: "2s" })).toBe(undefined);
+      const woken = ["sleep 1", "step a", "woke 1", "step b", "sleep 2", "woke 2"];
+      expect(await factsOf(run)).toEqual(["started", ...woken, "completed"]);
+      expect(ran).toEqual(["b"]);
+    };
+    test("loses no timer that ends before the store has it", lost("request"));
+    test("loses no timer that ends before the answer comes", lost("answer"));
+  });
+
+  describe("a worker that stops", () => {
+    test("lets the step that runs finish, begins no other, and another goes on at once", async () => {
+      const [one, two] = await Promise.all([place.open(), place.open()]);
+      const begun = gate();
+      const { opened, open: letGo } = gate();
+      const ran: string[] = [];
+      const it = (by: string) =>
+        workflow("it", async (ctx) => {
+          const a = await ctx.step("a", async () => {
+            ran.push(`${by} a`);
+            begun.open();
+            await opened;
+            return `${by} a`;
+          });
+          return [
+            a,
+            await ctx.step("b", () => {
+              ran.push(`${by} b`);
+              return `${by} b`;
+            }),
+          ];
+        });
+      const worker = one.work([it("one")]);
+      const run = await one.start("it", undefined, { id: "one" });
+      await begun.opened;
+      const stopped = worker.stop();
+      letGo();
+      await stopped;
+      expect(await factsOf(run)).toEqual(["started", "step a"]);
+      two.work([it("two")]);
+      expect(await resultOf(run)).toEqual(["one a", "two b"]);
+      expect(ran).toEqual(["one a", "two b"]);
+    });
+
+    test("takes no more, and leaves what is started then to others", async () => {
+      const [one, two] = await Promise.all([place.open(), place.open()]);
+      const it = workflow("it", async () => "done");
+      await one.work([it]).stop();
+      const run = await one.start(it);
+      expect((await run.status()).status).toBe("pending");
+      two.work([it]);
+      expect(await resultOf(run)).toBe("done");
+    });
+
+    test("with a time limit tells steps to stop when it is over, and goes", async () => {
+      const [one, two] = await Promise.all([place.open(), place.open()]);
+      const begun = gate();
+      let isTold = false;
+      const it = (wait: boolean) =>
+        workflow("it", async (ctx) =>
+          ctx.step("a", ({ abortSignal }) => {
+            if (!wait) return "done";
+            begun.open();
+            abortSignal.addEventListener("abort", () => {
+              isTold = true;
+            });
+            return never();
+          }),
+        );
+      const worker = one.work([it(true)]);
+      const run = await one.start("it", undefined, { id: "one" });
+      await begun.opened;
+      await worker.stop({ timeout: 10 });
+      expect(isTold).toBe(true);
+      await endLease(two, "one");
+      two.work([it(false)]);
+      expect(await resultOf(run)).toBe("done");
+    });
+
+    test("closing a handle stops its workers, and peers go on", async () => {
+      const [one, two] = await Promise.all([place.open(), place.open()]);
+      const it = workflow("it", async (ctx) => (await ctx.waitForSignal(go)).value);
+      one.work([it]);
+      const { id } = await one.start(it);
+      await reaches(two.run(it, id), "waiting");
+      await one.close();
+      two.work([it]);
+      await two.run(it, id).signal(go, 1);
+      expect(await resultOf(two.run(it, id))).toBe(1);
+    });
+  });
+
+  describe("code that contradicts the history", () => {
+    const v1 = (name = "it") =>
+      workflow({ name, tries: 2 }, async (ctx) => {
+        await ctx.step("charge", () => "charged");
+        await ctx.waitForSignal(go);
+        return ctx.step("ship", () => "shipped");
+      });
+    const others: [string, ReturnType<typeof v1>, RegExp][] = [
+      [
+        "another step in its place",
+        workflow({ name: "it", tries: 2 }, async (ctx) => {
+          await ctx.step("bill", () => "billed");
+          await ctx.waitForSignal(go);
+          return ctx.step("ship", () => "shipped");
+        }),
+        /"step charge".*waits for "step bill"/,
+      ],
+      ["nothing any more", workflow({ name: "it", tries: 2 }, async () => "at once"), /"step charge".*has ended/],
+      [
+        "another kind in its place",
+        workflow({ name: "it", tries: 2 }, async (ctx) => {
+          await ctx.waitForSignal(signal("charge"));
+          return "never";
+        }),
+        /"step charge".*waits for "signal charge"/,
+      ],
+    ];
+
+    test.each(others)(
+      "(%s) is reported with both sides, nothing is written, and the run is parked after its tries",
+      async (_, v2, both) => {
+        const [one, two, three] = await Promise.all([place.open(), place.open(), place.open()]);
+        const first = one.work([v1()]);
+        const run = await one.start("it", undefined, { id: "one" });
+        await reaches(run, "waiting");
+        await first.stop();
+        const before = await run.history();
+        const reports: unknown[] = [];
+        let isEffect = false;
+        const second = two.work([v2], {
+          on: ({ type, error }) => {
+            if (type === "run.trouble") reports.push(error);
+            if (type.startsWith("step.")) isEffect = true;
+          },
+        });
+        await run.signal(go, 1);
+        await reaches(run, "parked");
+        expect(isEffect).toBe(false);
+        expect(reports.length).toBe(2);
+        expect(reports[0]).toMatchObject({
+          code: "history_contradiction",
+          data: { run: "one" },
+          message: expect.stringMatching(both),
+        });
+        expect((await run.status()).parkedReason).toMatch(both);
+        const after = await run.history();
+        expect(after.slice(0, before.length)).toEqual(before);
+        expect(after.slice(before.length).map(({ name }) => name)).toEqual(["parked"]);
+        await second.stop();
+        // With the code that wrote it, a person lets it go on.
+        three.work([v1()]);
+        await run.retry();
+        expect(await resultOf(run)).toBe("shipped");
+      },
+    );
+  });
+
+  describe("parking and retry", () => {
+    test("a run that failed goes on from the step that failed, and what was done stays done", async () => {
+      const pawl = await place.open();
+      const ran: string[] = [];
+      let isBroken = true;
+      const it = workflow("it", async (ctx) => {
+        const a = await ctx.step("a", () => {
+          ran.push("a");
+          return ctx.uuid();
+        });
+        await ctx.step(
+          "b",
+          () => {
+            ran.push("b");
+            if (isBroken) throw new Error("down");
+          },
+          { retry: { attempts: 1 } },
+        );
+        return a;
+      });
+      pawl.work([it]);
+      const run = await pawl.start(it);
+      await expect(resultOf(run)).rejects.toMatchObject({ code: "run_failed" });
+      const [, a] = await run.history();
+      isBroken = false;
+      await run.retry();
+      expect(a?.data).toEqual({ ok: await resultOf(run) });
+      expect(ran).toEqual(["a", "b", "b"]);
+    });
+
+    test("it may fail again, and be let go on again", async () => {
+      const pawl = await place.open();
+      let times = 0;
+      const it = workflow("it", async (ctx) =>
+        ctx.step(
+          "a",
+          () => {
+            times += 1;
+            if (times < 3) throw new Error(`down ${times}`);
+            return times;
+          },
+          { retry: { attempts: 1 } },
+        ),
+      );
+      pawl.work([it]);
+      const run = await pawl.start(it);
+      for (const n of [1, 2]) {
+        await expect(resultOf(run)).rejects.toMatchObject({ cause: { message: `down ${n}` } });
+        await run.retry();
+        await expect
+          .poll(async () => ["failed", "completed"].includes((await run.status()).status), PATIENCE)
+          .toBe(true);
+      }
+      expect(await resultOf(run)).toBe(3);
+    });
+
+    test("what completed, or has not ended, is not let go on", async () => {
+      const pawl = await place.open();
+      const it = workflow("it", async () => 1);
+      const waits = workflow("waits", async (ctx) => ctx.sleep("1 hour"));
+      pawl.work([it, waits]);
+      const done = await pawl.start(it);
+      await resultOf(done);
+      await expect(done.retry()).rejects.toMatchObject({
+        code: "run_conflict",
+        message: expect.stringMatching(/completed/),
+      });
+      const waiting = await pawl.start(waits);
+      await reaches(waiting, "waiting");
+      await expect(waiting.retry()).rejects.toMatchObject({
+        code: "run_conflict",
+        message: expect.stringMatching(/waiting/),
+      });
+    });
+
+    test("a run that is parked is nobody's until a person says so; then it is canceled, or goes on", async () => {
+      const [one, two] = await Promise.all([place.openHandle(), place.open()]);
+      let times = 0;
+      const it = workflow("it", async (ctx) =>
+        ctx.step.atMostOnce("charge", () => {
+          times += 1;
+          return times === 1 || times === 2 ? never() : `charge ${times}`;
+        }),
+      );
+      one.pawl.work([it]);
+      await one.pawl.start(it, undefined, { id: "a" });
+      await one.pawl.start(it, undefined, { id: "b" });
+      await expect.poll(() => times, PATIENCE).toBe(2);
+      one.die();
+      await Promise.all(["a", "b"].map((id) => endLease(two, id)));
+      two.work([it]);
+      const [a, b] = [two.run(it, "a"), two.run(it, "b")];
+      await Promise.all([reaches(a, "parked"), reaches(b, "parked")]);
+      expect(times).toBe(2);
+      expect((await two.runs.list({ status: "parked" })).runs.length).toBe(2);
+      await a.resolveStep("charge", { done: false });
+      expect(await resultOf(a)).toBe("charge 3");
+      expect((await b.status()).status).toBe("parked");
+      await b.resolveStep("charge", { done: true, value: "by hand" });
+      expect(await resultOf(b)).toBe("by hand");
+      await expect(b.resolveStep("charge", { done: false })).rejects.toMatchObject({ code: "run_conflict" });
+    });
+  });
+});
+
+onStores(["SQLite"], (place) => {
+  test("a process that is killed in the middle of a step leaves a run that another goes on with", async () => {
+    const child = new Child(spawnNode(join(import.meta.dirname, "children", "victim.ts"), [place.where]), "victim.ts");
+    expect(await child.line()).toBe("in step two");
+    await child.kill();
+    const pawl = await open(place.where, { namespace: "victims" });
+    try {
+      const ran: string[] = [];
+      const it = workflow("it", async (ctx) => [
+        await ctx.step("one", () => ran.push("one")),
+        await ctx.step("two", () => {
+          ran.push("two");
+          return "survivor two";
+        }),
+      ]);
+      pawl.work([it]);
+      expect(await resultOf(pawl.run(it, "one"))).toEqual(["victim one", "survivor two"]);
+      expect(ran).toEqual(["two"]);
+    } finally {
+      await pawl.close();
+    }
+  });
+});

@@ -1,0 +1,233 @@
+/**
+ * Goal: whoever waits for a run hears how it ended, wherever it was worked on, and can stop waiting without disturbing it.
+ * Method: one run for each way to end, on every store, waited for by the handle that works and by one that does not.
+ */
+
+import { describe, expect, test } from "vitest";
+import { type Pawl, signal, workflow } from "../../src/index.ts";
+import { codeOf } from "../kernel.fixture.ts";
+import { EVERY, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
+
+const go = signal<number>("go");
+const waits = workflow("waits", async (ctx) => (await ctx.waitForSignal(go)).value);
+
+class CardError extends Error {
+  override readonly name = "CardError";
+  readonly reason = "expired";
+}
+
+const fails = workflow("fails", async () => {
+  throw new CardError("no money");
+});
+const late = workflow({ name: "late", timeout: 20 }, async (ctx) => {
+  await ctx.sleep("1 hour");
+});
+interface Made {
+  readonly name: string;
+  readonly id: string;
+}
+
+/** How runs end that do not complete, what is thrown for each, and the status it leaves. */
+const endings: readonly [string, (pawl: Pawl) => Promise<Made>, object, string][] = [
+  [
+    "failed",
+    async (pawl) => ({ name: "fails", id: (await pawl.start(fails)).id }),
+    { code: "run_failed", cause: { name: "CardError", message: "no money", reason: "expired" } },
+    "failed",
+  ],
+  [
+    "was canceled",
+    async (pawl) => {
+      const run = await pawl.start(waits);
+      await run.cancel({ reason: "changed my mind" });
+      return { name: "waits", id: run.id };
+    },
+    { code: "run_canceled", data: { reason: "changed my mind" } },
+    "canceled",
+  ],
+  [
+    "timed out",
+    async (pawl) => ({ name: "late", id: (await pawl.start(late)).id }),
+    { code: "run_timed_out" },
+    "timed_out",
+  ],
+];
+
+onStores(EVERY, (place) => {
+  describe.each(endings)("of a run that %s", (_, make, thrown, status) => {
+    test("the result is an error that says so, here and at another handle, early and late", async () => {
+      const [here, there] = await Promise.all([place.open(), place.open()]);
+      here.work([waits, fails, late]);
+      const { name, id } = await make(here);
+      const runs = [here.run(name, id), there.run(name, id)];
+      const early = await Promise.all(runs.map((run) => resultOf(run).catch((error: unknown) => error)));
+      const later = await Promise.all(runs.map((run) => resultOf(run).catch((error: unknown) => error)));
+      for (const error of [...early, ...later]) {
+        expect(error).toBeInstanceOf(Error);
+        expect(error).toMatchObject({ data: { run: id }, ...thrown });
+      }
+      expect((await there.run(name, id).status()).status).toBe(status);
+    });
+  });
+
+  test("a run that was canceled before it began tells the reason too", async () => {
+    const pawl = await place.open();
+    const run = await pawl.start(waits, undefined, { delay: "1 hour" });
+    await run.cancel({ reason: "too late" });
+    await expect(resultOf(run)).rejects.toMatchObject({ code: "run_canceled", data: { reason: "too late" } });
+  });
+
+  test("of a run that does not exist is run_not_found, for all that is asked of it", async () => {
+    const pawl = await place.open();
+    const run = pawl.run(waits, "nobody");
+    const asked = [
+      run.result(),
+      run.status(),
+      run.history(),
+      run.signal(go, 1),
+      run.cancel(),
+      run.retry(),
+      run.resolveStep("x", { done: false }),
+    ];
+    expect(await Promise.all(asked.map(codeOf))).toEqual(asked.map(() => "run_not_found"));
+  });
+
+  test("is not given to a handle that names another workflow", async () => {
+    const pawl = await place.open();
+    pawl.work([waits]);
+    const run = await pawl.start(waits);
+    await run.signal(go, 1);
+    expect(await resultOf(run)).toBe(1);
+    expect(await codeOf(resultOf(pawl.run("fails", run.id)))).toBe("run_conflict");
+  });
+
+  test("of a run on another handle comes when that one ends it", async () => {
+    const [front, back] = await Promise.all([place.open(), place.open()]);
+    back.work([waits]);
+    const run = await front.start(waits);
+    await reaches(run, "waiting");
+    const results = [run, back.run(waits, run.id), front.run(waits, run.id)].map(resultOf);
+    await front.run(waits, run.id).signal(go, 7);
+    expect(await Promise.all(results)).toEqual([7, 7, 7]);
+  });
+
+  test("that does not come in time is result_timeout, and the run goes on", async () => {
+    const pawl = await place.open();
+    pawl.work([waits]);
+    const run = await pawl.start(waits);
+    await expect(run.result({ timeout: 10 })).rejects.toMatchObject({
+      code: "result_timeout",
+      data: { run: run.id, timeoutMs: 10 },
+    });
+    await run.signal(go, 1);
+    expect(await resultOf(run)).toBe(1);
+  });
+
+  test("can be given up by an abort signal, before and while it is waited for, and the run goes on", async () => {
+    const pawl = await place.open();
+    pawl.work([waits]);
+    const run = await pawl.start(waits);
+    const abort = new AbortController();
+    const waiting = run.result({ abortSignal: abort.signal });
+    const reason = new Error("enough");
+    abort.abort(reason);
+    await expect(waiting).rejects.toBe(reason);
+    await expect(run.result({ abortSignal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    await run.signal(go, 1);
+    expect(await resultOf(run)).toBe(1);
+  });
+
+  test("is what the codec makes of it: types are kept, and undefined is undefined", async () => {
+    const pawl = await place.open();
+    const rich = { at: new Date(5), big: 12n, map: new Map([["a", new Set([1])]]), nothing: undefined };
+    pawl.work([workflow("rich", async () => rich), workflow("void", async () => {})]);
+    expect(await resultOf(await pawl.start("rich"))).toEqual(rich);
+    expect(await resultOf(await pawl.start("void"))).toBe(undefined);
+  });
+
+  test("that cannot be stored fails the run, and its steps are not done again", async () => {
+    const pawl = await place.open();
+    let times = 0;
+    const odd = workflow("odd", async (ctx) => {
+      await ctx.step("count", () => ++times);
+      return () => {};
+    });
+    pawl.work([odd]);
+    const run = await pawl.start(odd);
+    await expect(resultOf(run)).rejects.toMatchObject({ code: "run_failed", cause: { name: "InvalidValueError" } });
+    expect(times).toBe(1);
+  });
+
+  test("an error that cannot be stored whole still tells its message", async () => {
+    const pawl = await place.open();
+    const odd = workflow("odd", () => Promise.reject({ message: "not even an error", act: () => {} }));
+    const long = workflow("long", async () => {
+      throw new Error("x".repeat(2 ** 21));
+    });
+    pawl.work([odd, long]);
+    await expect(resultOf(await pawl.start(odd))).rejects.toMatchObject({ code: "run_failed" });
+    await expect(resultOf(await pawl.start(long))).rejects.toMatchObject({ code: "run_failed" });
+  });
+
+  test("code that waits for what is no operation goes on when it comes", async () => {
+    const pawl = await place.open();
+    const { promise, resolve } = Promise.withResolvers<number>();
+    const foreign = workflow("foreign", async (ctx) => {
+      const value = await promise;
+      return ctx.step("double", () => value * 2);
+    });
+    pawl.work([foreign]);
+    const run = await pawl.start(foreign);
+    await expect.poll(async () => (await run.status()).status, PATIENCE).toBe("running");
+    resolve(21);
+    expect(await resultOf(run)).toBe(42);
+  });
+});
+
+describe("schemas", () => {
+  const number = {
+    "~standard": {
+      version: 1 as const,
+      vendor: "test",
+      validate: (value: unknown) =>
+        Number.isInteger(Number(value))
+          ? { value: Number(value) }
+          : { issues: [{ message: "no number", path: ["n"] }] },
+    },
+  };
+
+  onStores(["memory"], (place) => {
+    test("of the input check and change what a run is started with", async () => {
+      const pawl = await place.open();
+      const half = workflow({ name: "half", input: number }, async (_ctx, n) => n / 2);
+      pawl.work([half]);
+      // What comes in over the wire is often text.
+      expect(await resultOf(await pawl.start("half", 8))).toBe(4);
+      const loose: { name: string } = half;
+      expect(await codeOf(pawl.start(loose as typeof half, Number.NaN))).toBe("schema_mismatch");
+      expect((await pawl.runs.list()).runs.length).toBe(1);
+    });
+
+    test("of the output fail a run that returns something else", async () => {
+      const pawl = await place.open();
+      const wrong = workflow({ name: "wrong", output: number }, async () => Number.NaN);
+      pawl.work([wrong]);
+      await expect(resultOf(await pawl.start(wrong))).rejects.toMatchObject({
+        code: "run_failed",
+        cause: { data: { issues: [{ message: "no number", path: "n" }] } },
+      });
+    });
+
+    test("of a signal refuse what does not fit, and nothing is sent", async () => {
+      const pawl = await place.open();
+      const count = signal("count", number);
+      const counts = workflow("counts", async (ctx) => (await ctx.waitForSignal(count)).value);
+      pawl.work([counts]);
+      const run = await pawl.start(counts);
+      expect(await codeOf(run.signal(count, Number.NaN))).toBe("schema_mismatch");
+      expect(await codeOf(pawl.transact((tx) => tx.signal(run.id, count, Number.NaN)))).toBe("schema_mismatch");
+      await run.signal(count, 3);
+      expect(await resultOf(run)).toBe(3);
+    });
+  });
+});
