@@ -312,7 +312,7 @@ export class Execution implements StepHost, Driver {
   }
 
   #pump(): void {
-    while (!this.#isDraining && !this.#isBlocked && !this.#isOver) {
+    while (this.#isReady && !this.#isDraining && !this.#isBlocked && !this.#isOver) {
       const arrival = this.#arrivals.shift();
       if (arrival === undefined) {
         this.#turnEnded();
