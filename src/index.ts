@@ -90,7 +90,7 @@ export {
   StepInFlightError,
   StepTimeoutError,
 } from "./workflow/errors.ts";
-export type { RunEvent, RunListener } from "./workflow/execution.ts";
+export type { RunEvent, RunListener } from "./workflow/events.ts";
 export { Operation } from "./workflow/operation.ts";
 export type { Reconciled, StepHandle } from "./workflow/plans.ts";
 export type { RetryOptions } from "./workflow/retry.ts";

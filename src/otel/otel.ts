@@ -30,7 +30,7 @@ import {
 } from "@opentelemetry/api";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { nodePorts } from "../node/ports.ts";
-import type { RunEvent } from "../workflow/execution.ts";
+import type { RunEvent } from "../workflow/events.ts";
 import { type Instruments, makeInstruments } from "./instruments.ts";
 import { contextOf } from "./trace.ts";
 

@@ -9,7 +9,7 @@ import type { SqlExecutor } from "../kernel/sql.ts";
 import type { Expecting, Sync, TryWrite, TxSlot, Versioned } from "../slot/slot.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type Definition, definitionOf, type Signal, type Workflow } from "./definition.ts";
-import type { RunEvent } from "./execution.ts";
+import type { Told } from "./events.ts";
 import { Operation } from "./operation.ts";
 import type { Reconciled, StepHandle, StepMode } from "./plans.ts";
 import { hash, type RunValue } from "./records.ts";
@@ -93,17 +93,12 @@ export class Context {
   readonly #coroutine: Coroutine;
   readonly #definition: Definition;
   readonly #value: RunValue;
-  readonly #tell: (event: Pick<RunEvent, "type" | "message" | "data">) => void;
+  readonly #tell: (event: Told) => void;
   #draws = 0;
   #step: StepFunction | undefined;
 
   /** @internal */
-  constructor(
-    coroutine: Coroutine,
-    definition: Definition,
-    value: RunValue,
-    tell: (event: Pick<RunEvent, "type" | "message" | "data">) => void,
-  ) {
+  constructor(coroutine: Coroutine, definition: Definition, value: RunValue, tell: (event: Told) => void) {
     this.#coroutine = coroutine;
     this.#definition = definition;
     this.#value = value;

@@ -34,6 +34,7 @@ import {
   RunTimedOutError,
   SchemaError,
 } from "./errors.ts";
+import type { RunEvent, RunListener, Told } from "./events.ts";
 import { JointStep } from "./joint-step.ts";
 import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
 import { endRun, hash, inboxAt, type RunValue } from "./records.ts";
@@ -55,38 +56,6 @@ export interface Engine {
   readonly isHeard: boolean;
   told(event: RunEvent): void;
   readonly around: RunListener["around"];
-}
-
-/** What happens in this process's runs, for logs and live views. */
-export interface RunEvent {
-  readonly type:
-    | "run.started"
-    | "run.resumed"
-    | "run.rested"
-    | "run.ended"
-    | "run.parked"
-    | "run.lost"
-    | "run.trouble"
-    | "step.started"
-    | "step.completed"
-    | "step.failed"
-    | "step.retried"
-    | "log";
-  readonly workflow: string;
-  readonly run: string;
-  readonly step?: string;
-  readonly attempt?: number;
-  readonly status?: RunStatus;
-  readonly error?: unknown;
-  readonly message?: string;
-  readonly data?: unknown;
-}
-
-/** Who is told. */
-export interface RunListener {
-  (event: RunEvent): void;
-  /** Runs the function of the attempt that `step.started` has just told of, and answers what it gives, untouched: for tracing. */
-  readonly around?: (<T>(event: RunEvent, work: () => T) => T) | undefined;
 }
 
 /** Something that came from outside and is not yet a fact of the code's. */
@@ -206,7 +175,7 @@ export class Execution implements StepHost, Driver {
         this.coroutine.head = this.#value.from;
         this.#begin(isNew.input);
         this.#drain();
-        this.#tell("run.started");
+        this.#tell({ type: "run.started" });
         if (this.#wakes > 0) this.#looks += 1;
         this.#ready();
         return await this.#ending.promise;
@@ -215,7 +184,8 @@ export class Execution implements StepHost, Driver {
         await this.#replay();
         this.#toBegin.push(...this.coroutine.takeNew());
       } else this.#toBegin.push(...this.coroutine.waiting.values());
-      this.#tell(this.#isCold && this.coroutine.head === this.#value.from ? "run.started" : "run.resumed");
+      const isFirst = this.#isCold && this.coroutine.head === this.#value.from;
+      this.#tell({ type: isFirst ? "run.started" : "run.resumed" });
       if (this.#wakes > this.coroutine.wakesSeen) await this.#readInbox();
       this.#notice();
       this.#wakeDue(this.#claimedAtMs);
@@ -264,7 +234,7 @@ export class Execution implements StepHost, Driver {
 
   /** The lease is lost, or the worker is in a hurry: the code is given up, and another worker goes on from the history. */
   abandon(reason: unknown): void {
-    if (!this.#isOver) this.#tell("run.lost", { error: reason });
+    if (!this.#isOver) this.#tell({ type: "run.lost", error: reason });
     this.#over("lost", reason);
   }
 
@@ -278,9 +248,7 @@ export class Execution implements StepHost, Driver {
   }
 
   #begin(input: unknown): void {
-    const ctx = new Context(this.coroutine, this.#definition, this.#value, (event) =>
-      this.#engine.told({ ...event, workflow: this.#definition.name, run: this.runId }),
-    );
+    const ctx = new Context(this.coroutine, this.#definition, this.#value, (event) => this.#tell(event));
     this.#engine.running(this.runId);
     const begin = (): void => this.coroutine.begin(this.#definition, ctx, input);
     const { bodies } = this.#engine.kernel.ports;
@@ -484,7 +452,7 @@ export class Execution implements StepHost, Driver {
     }
     this.coroutine.head += unwritten.length + made.facts;
     for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
-    this.#tell("run.rested");
+    this.#tell({ type: "run.rested" });
     this.#over("rested", undefined);
   }
 
@@ -497,7 +465,7 @@ export class Execution implements StepHost, Driver {
       this.#append(record, unwritten);
       record.write({ holder: null, dueMs: tx.nowMs, tries: 0, status: "waiting" satisfies RunStatus });
     });
-    if (!this.#isOver) this.#tell("run.rested");
+    if (!this.#isOver) this.#tell({ type: "run.rested" });
     this.#over("given back", undefined);
   }
 
@@ -527,7 +495,7 @@ export class Execution implements StepHost, Driver {
       endRun(tx, record, this.runId, status, settled);
     });
     if (this.#isOver) return;
-    this.#tell("run.ended", { status, ...("error" in settled ? { error: settled.error } : {}) });
+    this.#tell({ type: "run.ended", status, ...("error" in settled ? { error: settled.error } : {}) });
     this.#over("ended", undefined);
   }
 
@@ -565,7 +533,7 @@ export class Execution implements StepHost, Driver {
         status: "parked" satisfies RunStatus,
       });
     });
-    this.#tell("run.parked", { message: reason });
+    this.#tell({ type: "run.parked", message: reason });
     this.#over("lost", new Error(reason));
   }
 
@@ -637,7 +605,7 @@ export class Execution implements StepHost, Driver {
   }
 
   attempted(asked: Asked, attempt: number): void {
-    this.#tell("step.started", { step: asked.id, attempt });
+    this.#tell({ type: "step.started", step: asked.id, attempt });
   }
 
   call(asked: Asked, run: (step: StepHandle) => unknown, step: StepHandle): unknown {
@@ -655,7 +623,7 @@ export class Execution implements StepHost, Driver {
   }
 
   retried(asked: Asked, error: unknown): void {
-    if (!this.#isOver) this.#tell("step.retried", { step: asked.id, error, attempt: asked.attempts });
+    if (!this.#isOver) this.#tell({ type: "step.retried", step: asked.id, error, attempt: asked.attempts });
   }
 
   succeeded(asked: Asked, value: unknown): void {
@@ -669,7 +637,7 @@ export class Execution implements StepHost, Driver {
       this.failed(asked, error);
       return;
     }
-    this.#tell("step.completed", { step: asked.id });
+    this.#tell({ type: "step.completed", step: asked.id });
     this.#arrive(asked, "step", kernel.decodeFresh(this.#runAt, text), text);
   }
 
@@ -677,7 +645,7 @@ export class Execution implements StepHost, Driver {
     this.#running.delete(asked);
     if (this.#isOver) return;
     const text = this.#storable({ error });
-    this.#tell("step.failed", { step: asked.id, error });
+    this.#tell({ type: "step.failed", step: asked.id, error });
     this.#arrive(asked, "step", this.#engine.kernel.decodeFresh(this.#runAt, text), text);
   }
 
@@ -685,7 +653,7 @@ export class Execution implements StepHost, Driver {
     this.#running.delete(asked);
     if (this.#isOver) return;
     const dueMs = this.nowMs() + delayMs;
-    this.#tell("step.retried", { step: asked.id, error, attempt: asked.attempts });
+    this.#tell({ type: "step.retried", step: asked.id, error, attempt: asked.attempts });
     const { kernel } = this.#engine;
     const data = { attempts: asked.attempts, ...this.#stored({ error }), dueMs };
     this.#arrive(asked, "attempt", data, kernel.encode(this.#runAt, data));
@@ -784,7 +752,7 @@ export class Execution implements StepHost, Driver {
     this.coroutine.head += this.#unwritten.length + 1;
     this.#unwritten = [];
     this.#unblock();
-    this.#tell("step.completed", { step: asked.id });
+    this.#tell({ type: "step.completed", step: asked.id });
     const data = kernel.decodeFresh(this.#runAt, text);
     this.#arrivals.unshift({ asked, word: "step", data, text: null, nowMs: written.nowMs });
     if (!this.#isDraining) this.#pump();
@@ -892,18 +860,18 @@ export class Execution implements StepHost, Driver {
 
   // The end.
 
-  #tell(type: RunEvent["type"], more: Partial<RunEvent> = {}): void {
-    if (this.#engine.isHeard) this.#engine.told({ type, workflow: this.#definition.name, run: this.runId, ...more });
+  #tell(event: Told): void {
+    if (this.#engine.isHeard) this.#engine.told({ ...event, workflow: this.#definition.name, run: this.runId });
   }
 
   async #trouble(error: unknown): Promise<Ending> {
     if (this.#isOver) return this.#ending.promise;
     if (error instanceof FencedError || error instanceof ClosedError) {
-      this.#tell("run.lost", { error });
+      this.#tell({ type: "run.lost", error });
       this.#over("lost", error);
       return "lost";
     }
-    this.#tell("run.trouble", { error });
+    this.#tell({ type: "run.trouble", error });
     const isStore = error instanceof StoreError;
     try {
       if (!isStore && this.#held.tries >= this.#definition.maxTries) {
@@ -911,7 +879,7 @@ export class Execution implements StepHost, Driver {
         await this.#park(reasonOf(error));
       } else await this.#putBack(isStore);
     } catch (again) {
-      this.#tell("run.lost", { error: again });
+      this.#tell({ type: "run.lost", error: again });
     }
     this.#over("lost", error);
     return "lost";

@@ -18,7 +18,8 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
-import { type Engine, Execution, type RunEvent, type RunListener } from "./execution.ts";
+import type { RunEvent, RunListener } from "./events.ts";
+import { type Engine, Execution } from "./execution.ts";
 import { queueOf, RUNS, type RunValue, runAt } from "./records.ts";
 
 export interface WorkOptions {

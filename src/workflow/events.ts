@@ -1,0 +1,47 @@
+/**
+ * What happens in this process's runs, told to whoever wants to hear: for logs, live views and tracing.
+ */
+
+import type { RunStatus } from "./words.ts";
+
+/** What any event may have; each type says what it surely has. */
+interface OfRun {
+  readonly workflow: string;
+  readonly run: string;
+  readonly step?: string;
+  readonly attempt?: number;
+  readonly status?: RunStatus;
+  readonly error?: unknown;
+  readonly message?: string;
+  readonly data?: unknown;
+}
+
+interface OfStep extends OfRun {
+  readonly step: string;
+}
+
+export type RunEvent =
+  /** Work on it began, for the first time or again; or it was given back until something is due, or to another worker. */
+  | (OfRun & { readonly type: "run.started" | "run.resumed" | "run.rested" })
+  | (OfRun & { readonly type: "run.ended"; readonly status: RunStatus; readonly error?: unknown })
+  /** It waits for a person; `message` says why. */
+  | (OfRun & { readonly type: "run.parked"; readonly message: string })
+  /** Another worker has it, or may have; or something went wrong here, and it is tried again. */
+  | (OfRun & { readonly type: "run.lost" | "run.trouble"; readonly error: unknown })
+  | (OfStep & { readonly type: "step.started"; readonly attempt: number })
+  | (OfStep & { readonly type: "step.completed" })
+  | (OfStep & { readonly type: "step.failed"; readonly error: unknown })
+  /** An attempt failed, and there will be another. */
+  | (OfStep & { readonly type: "step.retried"; readonly attempt: number; readonly error: unknown })
+  /** From `ctx.log`. */
+  | (OfRun & { readonly type: "log"; readonly message: string; readonly data?: unknown });
+
+/** An event without the run it is about. */
+export type Told<E = RunEvent> = E extends OfRun ? Omit<E, "workflow" | "run"> : never;
+
+/** Who is told. */
+export interface RunListener {
+  (event: RunEvent): void;
+  /** Runs the function of the attempt that `step.started` has just told of, and answers what it gives, untouched: for tracing. */
+  readonly around?: (<T>(event: RunEvent, work: () => T) => T) | undefined;
+}
