@@ -13,7 +13,7 @@ import { checkCount, checkDuration, checkLease, type Duration } from "../kernel/
 import { Held } from "../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../kernel/claim/worker.ts";
 import type { Put } from "../kernel/contract.ts";
-import { ClosedError, InvalidArgumentError } from "../kernel/errors.ts";
+import { ClosedError, InvalidArgumentError, LeaseUncertainError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
 import type { Coroutine } from "./coroutine.ts";
@@ -190,6 +190,8 @@ export class RunWorker implements Engine {
     if (isNew !== undefined) this.#inputs.delete(held);
     const warm = isNew === undefined ? this.#takeWarm(id, row.head, value) : undefined;
     const execution = new Execution(this, definition, held, row, value, warm);
+    // Whoever worked on it here before has lost it without having heard.
+    this.#executions.get(id)?.abandon(new LeaseUncertainError());
     this.#executions.set(id, execution);
     const ending = await execution.work(isNew);
     // It may be worked on here anew by now.
