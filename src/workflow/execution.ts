@@ -243,6 +243,14 @@ export class Execution implements StepHost, Driver {
     if (!this.#isDraining) this.#pump();
   }
 
+  /** The worker stops and waits no longer: what runs is told to stop, and whatever becomes of it is another's to do again. */
+  shutDown(reason: unknown): void {
+    this.#isShuttingDown = true;
+    this.abortSteps(reason);
+  }
+
+  #isShuttingDown = false;
+
   abortSteps(reason: unknown): void {
     for (const step of [...this.#running.values()]) step.abort(reason);
   }
@@ -644,6 +652,11 @@ export class Execution implements StepHost, Driver {
   failed(asked: Asked, error: unknown): void {
     this.#running.delete(asked);
     if (this.#isOver) return;
+    if (this.#isShuttingDown && !asked.isCanceled) {
+      this.#toBegin.push(asked);
+      if (!this.#isDraining) this.#pump();
+      return;
+    }
     const text = this.#storable({ error });
     this.#tell({ type: "step.failed", step: asked.id, error });
     this.#arrive(asked, "step", this.#engine.kernel.decodeFresh(this.#runAt, text), text);

@@ -116,7 +116,7 @@ export class RunWorker implements Engine {
         ? () => {}
         : clock.after(checkDuration(options.timeout, "the timeout"), () => {
             const reason = new Error("the worker shuts down");
-            for (const execution of this.#executions.values()) execution.abortSteps(reason);
+            for (const execution of this.#executions.values()) execution.shutDown(reason);
             // Those that do not obey are left to their leases.
             void pause(clock, 100).then(() => {
               for (const execution of this.#executions.values()) execution.abandon(reason);

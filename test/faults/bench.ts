@@ -21,6 +21,8 @@ export type Order =
   /** Faults are over: begin nothing new, end what there is. */
   | { readonly order: "heal" }
   | { readonly order: "stop" }
+  /** What the ledger has to say to a question. */
+  | { readonly order: "answer"; readonly ask: number; readonly answer: unknown }
   /** Set the clock of this process so far off; for machines without libfaketime. */
   | { readonly order: "skew"; readonly ms: number };
 
@@ -30,6 +32,15 @@ const STDOUT = 1;
 export function say(line: Line): void {
   writeSync(STDOUT, `${JSON.stringify(line)}\n`);
 }
+
+/** A time in which nothing ran in this process. */
+export interface Stall {
+  readonly from: number;
+  readonly to: number;
+}
+
+const TICK_MS = 20;
+const STALL_NS = 150e6;
 
 export class Bench {
   readonly pawl: Pawl;
@@ -41,11 +52,25 @@ export class Bench {
   #isHealing = false;
   #isOver = false;
   readonly #tasks = new Map<string, unknown[]>();
+  readonly #answers = new Map<number, (answer: unknown) => void>();
+  #asks = 0;
+  #tickedAt = monotonicNs();
+  #stall: Stall | null = null;
 
   constructor(pawl: Pawl, life: string, seed: number) {
     this.pawl = pawl;
     this.life = life;
     this.random = new Random(seed);
+    setInterval(() => {
+      this.#stall = this.lastStall;
+      this.#tickedAt = monotonicNs();
+    }, TICK_MS).unref();
+  }
+
+  /** When this process last stood still for a while, if it ever did; it may have been woken a moment ago. */
+  get lastStall(): Stall | null {
+    const now = monotonicNs();
+    return now - this.#tickedAt > STALL_NS ? { from: this.#tickedAt, to: now } : this.#stall;
   }
 
   get isHealing(): boolean {
@@ -87,6 +112,15 @@ export class Bench {
     this.note(work, "accident", error instanceof Error ? (error.stack ?? error.message) : String(error));
   }
 
+  /** What the ledger knows, by the work's own `answer`. */
+  ask(work: string, question: unknown): Promise<unknown> {
+    this.#asks += 1;
+    const ask = this.#asks;
+    const answer = new Promise<unknown>((resolve) => this.#answers.set(ask, resolve));
+    say({ is: "ask", ask, work, question });
+    return answer;
+  }
+
   /** A piece of work that the parent handed over, if there is one. */
   take(work: string): unknown {
     return this.#tasks.get(work)?.shift();
@@ -100,7 +134,10 @@ export class Bench {
     if (order.order === "heal") this.#isHealing = true;
     else if (order.order === "stop") this.#isOver = true;
     else if (order.order === "skew") skewDate(order.ms);
-    else {
+    else if (order.order === "answer") {
+      this.#answers.get(order.ask)?.(order.answer);
+      this.#answers.delete(order.ask);
+    } else {
       const tasks = this.#tasks.get(order.work) ?? [];
       tasks.push(order.task);
       this.#tasks.set(order.work, tasks);

@@ -5,6 +5,8 @@
  * goes into the ledger. What ended in anything but yes and can be asked again is handed to whichever worker is there, by
  * `Repeats`, until it is acknowledged.
  *
+ * A worker that asks what the ledger knows is answered here, from what all of them said before.
+ *
  * Promises: a process that ended without being killed by us is kept as an accident, with what it said last.
  */
 
@@ -180,6 +182,8 @@ function drawSkew(random: Random): number {
   return Math.round((2 * random.unit() - 1) * scale);
 }
 
+const HEAR_FIRST_MS = 30;
+
 export class Crew {
   readonly places: readonly Place[];
   readonly follower: Place;
@@ -191,6 +195,17 @@ export class Crew {
     this.places = Array.from({ length: size }, (_, i) => new Place(this, options, i, "worker.ts"));
     this.follower = new Place(this, options, size, "follower.ts");
     this.repeats = new Repeats(this, options);
+    const { ledger, works } = options;
+    ledger.listen({
+      asked: (life, { work, question, ask }) => {
+        // After a moment, so that whatever was said before the question has been heard, through whichever pipe it comes.
+        setTimeout(() => {
+          const known = { notes: ledger.notes(work), dead: ledger.dead };
+          const answer = works.find(({ name }) => name === work)?.answer?.(question, known);
+          this.places.find((place) => place.life === life)?.tell({ order: "answer", ask, answer });
+        }, HEAR_FIRST_MS);
+      },
+    });
   }
 
   start(): void {

@@ -5,6 +5,8 @@
  * died. Nothing that stands in the database is believed; it is held against this. An attempt that has no answer when its worker
  * is dead is unknown: it may have happened.
  *
+ * Some of what workers do is an effect outside of the database, and this is the outside: a worker may ask what became of it.
+ *
  * Times are nanoseconds of the machine's monotonic clock, which all processes share and no fault sets.
  */
 
@@ -40,7 +42,16 @@ export type Line =
   | { readonly is: "try"; readonly op: number; readonly work: string; readonly input: unknown; readonly at: number }
   | { readonly is: "yes"; readonly op: number; readonly output: unknown; readonly at: number }
   | { readonly is: "no" | "unknown"; readonly op: number; readonly code: string; readonly at: number }
-  | { readonly is: "note"; readonly work: string; readonly what: string; readonly data: unknown; readonly at: number };
+  | { readonly is: "note"; readonly work: string; readonly what: string; readonly data: unknown; readonly at: number }
+  | Question;
+
+/** A worker asks what the ledger knows. */
+export interface Question {
+  readonly is: "ask";
+  readonly ask: number;
+  readonly work: string;
+  readonly question: unknown;
+}
 
 /** The machine's monotonic clock, the same in all processes. */
 export const monotonicNs = (): number => Number(process.hrtime.bigint());
@@ -48,6 +59,7 @@ export const monotonicNs = (): number => Number(process.hrtime.bigint());
 export type Listener = {
   readonly ended?: (operation: Operation) => void;
   readonly noted?: (note: Note) => void;
+  readonly asked?: (life: string, question: Question) => void;
 };
 
 /** Told of a worker that says what cannot be: its own or the harness's mistake. */
@@ -58,6 +70,7 @@ export class Ledger {
   readonly #notes = new Map<string, Note[]>();
   /** What has no answer yet, by life and number. */
   readonly #open = new Map<string, Map<number, Operation>>();
+  readonly #dead = new Set<string>();
   readonly #listeners: Listener[] = [];
   readonly #copy: WriteStream | undefined;
 
@@ -78,6 +91,18 @@ export class Ledger {
     return this.#notes.get(work) ?? [];
   }
 
+  /** Processes that are no more. */
+  get dead(): ReadonlySet<string> {
+    return this.#dead;
+  }
+
+  /** Whether somebody has tried something of this kind and not heard the end of it. */
+  isOpen(work: string): boolean {
+    for (const open of this.#open.values())
+      for (const operation of open.values()) if (operation.work === work) return true;
+    return false;
+  }
+
   get works(): readonly string[] {
     return [...this.#operations.keys()];
   }
@@ -87,6 +112,10 @@ export class Ledger {
     const line = JSON.parse(text) as Line;
     if (line.is === "note") {
       this.#note({ life, ...line });
+      return;
+    }
+    if (line.is === "ask") {
+      for (const { asked } of this.#listeners) asked?.(life, line);
       return;
     }
     const open = this.#opensOf(life);
@@ -120,6 +149,7 @@ export class Ledger {
   /** The process is no more: whatever it had not heard the end of stays unknown. */
   died(life: string): void {
     this.#copy?.write(`${life} died\n`);
+    this.#dead.add(life);
     const open = this.#opensOf(life);
     this.#open.delete(life);
     for (const operation of open.values()) {

@@ -24,9 +24,7 @@ export function describeRun(report: RunReport): string {
     lines.push(row(name, work.attempts, work.commits, work.unknown, ...resolved(work)));
   lines.push("", `asked again: ${report.repeats}`, `not yes: ${list(report.refusals)}`, `noted: ${list(report.notes)}`);
   if (report.proxy !== null) lines.push(`proxies: ${list(new Map(Object.entries(report.proxy)))}`);
-  lines.push(
-    report.healedMs === null ? "claims did not end" : `all claims ended after ${report.healedMs.toFixed(0)} ms`,
-  );
+  for (const [name, ms] of report.healedMs) lines.push(`all ${name} ended after ${ms.toFixed(0)} ms`);
   lines.push("", report.violations.length === 0 ? "no violation" : `${report.violations.length} VIOLATIONS`);
   for (const violation of report.violations.slice(0, 200)) lines.push(`- ${violation}`);
   if (report.ledger !== null) lines.push(`everything that the workers said is in ${report.ledger}`);

@@ -247,6 +247,23 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe("done");
     });
 
+    test("with a time limit does not take what its steps do about that for their outcome", async () => {
+      const [one, two] = await Promise.all([place.open(), place.open()]);
+      const begun = gate();
+      const obeys = workflow("it", async (ctx) =>
+        ctx.step("a", async ({ abortSignal }) => {
+          begun.open();
+          await new Promise((_, reject) => abortSignal.addEventListener("abort", () => reject(abortSignal.reason)));
+        }),
+      );
+      const worker = one.work([obeys]);
+      const run = await one.start("it", undefined, { id: "one" });
+      await begun.opened;
+      await worker.stop({ timeout: 10 });
+      two.work([workflow("it", async (ctx) => ctx.step("a", () => "done"))]);
+      expect(await resultOf(run)).toBe("done");
+    });
+
     test("closing a handle stops its workers, and peers go on", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const it = workflow("it", async (ctx) => (await ctx.waitForSignal(go)).value);

@@ -3,6 +3,7 @@
 import { claims } from "./claims.ts";
 import { deposits } from "./deposits.ts";
 import { registers } from "./registers.ts";
+import { runs } from "./runs.ts";
 import type { Work } from "./work.ts";
 
-export const works: readonly Work[] = [deposits, registers, claims];
+export const works: readonly Work[] = [deposits, registers, claims, runs];

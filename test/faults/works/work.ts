@@ -37,10 +37,17 @@ export interface Work {
    * task is handed to `bench.take`.
    */
   readonly again?: (operation: Operation) => { readonly id: string; readonly task: unknown } | null;
+  /** Answers a worker's `bench.ask` from what the ledger has of this work by then. */
+  readonly answer?: (
+    question: unknown,
+    ledger: { readonly notes: readonly Note[]; readonly dead: ReadonlySet<string> },
+  ) => unknown;
   /** Whether an attempt that was acknowledged wrote something. */
   readonly isCommit: (operation: Operation) => boolean;
-  /** Whether nothing is left to do, once faults are over. */
+  /** Whether nothing is left to do, once faults are over. Where it has a time of its own, asked when no attempt is open and none is to be made again. */
   readonly isHealed?: (pawl: Pawl) => Promise<boolean>;
+  /** How soon after the last fault that must be so; three leases unless said otherwise. */
+  readonly healsWithinMs?: number;
   readonly judge: (pawl: Pawl, evidence: Evidence) => Promise<Verdict>;
 }
 
