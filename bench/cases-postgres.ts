@@ -11,6 +11,7 @@ import { honesty } from "./pgbench.ts";
 import { counters, steps } from "./plan.ts";
 import { processes } from "./processes.ts";
 import { byHand, rawPostgres, rawPostgresTwice } from "./raw-postgres.ts";
+import { shortScaleCases } from "./scale.ts";
 
 const raws = [rawPostgres, rawPostgresTwice];
 
@@ -104,6 +105,7 @@ export const postgresCases: readonly Case<PostgresGround>[] = [
     target: atLeast(0.5),
     sameRows: false,
   }),
+  ...shortScaleCases,
   processes({ id: "h", title: "processes, records of their own", isHot: false, target: atLeast(1) }),
   processes({ id: "j", title: "processes on one hot record", isHot: true, target: null }),
   againstRaw({

@@ -1,8 +1,9 @@
 /**
  * The cases on SQLite: what is compared with what, how much of it, and what is aimed at.
  *
- * Sizes are such that a full run ends within six minutes on a busy machine with two cores; a quick run is only there to see
- * that everything runs, and its figures mean nothing. A round is long enough that SQLite copies its log back at least once.
+ * Sizes are such that a full run, without the cases of scale, ends within six minutes on a busy machine with two cores; a quick run
+ * is only there to see that everything runs, and its figures mean nothing. A round is long enough that SQLite copies its log back
+ * at least once.
  */
 
 import { againstRaw, amongOurs, atLeast, atMost, CALLERS, type Case } from "./comparisons.ts";
@@ -12,6 +13,7 @@ import { oursRuns } from "./ours-runs.ts";
 import { counters, steps } from "./plan.ts";
 import { processes } from "./processes.ts";
 import { rawMany, rawRows } from "./raw.ts";
+import { scaleCases } from "./scale.ts";
 
 const raws = [rawRows, rawMany];
 
@@ -127,6 +129,7 @@ export const sqliteCases: readonly Case[] = [
     target: atLeast(0.5),
     sameRows: false,
   }),
+  ...scaleCases,
   processes({ id: "h", title: "processes on one file", isHot: false, target: null }),
   againstRaw({
     id: "i1",

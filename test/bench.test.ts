@@ -45,9 +45,9 @@ beforeAll(() => {
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const IDS: Readonly<Record<StoreName, readonly string[]>> = {
-  sqlite: ["a", "b", "c", "d", "e", "f1", "f2", "f3", "g1", "g2", "g3", "g4", "h1", "h2", "i1", "i2"],
+  sqlite: ["a", "b", "c", "d", "e", "f1", "f2", "f3", "g1", "g2", "g3", "g4", "w1", "w10", "h1", "h2", "i1", "i2"],
   postgres: [
-    ...["a", "b", "c", "d", "e", "h1", "h2", "j1", "j2", "i1", "i2", "k"],
+    ...["a", "a2", "b", "c", "d", "e", "w1", "w10", "h1", "h2", "j1", "j2", "i1", "i2", "k"],
     ...(findPgbench() === null ? [] : ["r1", "r2"]),
     ...["t1a", "t1b", "t2a", "t2b"],
   ],

@@ -11,7 +11,7 @@
  */
 
 import type { Held } from "../kernel/claim/claim.ts";
-import type { Address, Row, Sql } from "../kernel/contract.ts";
+import type { Address, Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import {
@@ -23,24 +23,16 @@ import {
   ValueTooLargeError,
 } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { executorOf } from "../kernel/sql.ts";
 import { Context } from "./context.ts";
 import { type Asked, Coroutine, type Driver, type Fact, type InboxMessage, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
-import {
-  HistoryContradictionError,
-  NonRetryableError,
-  RunStuckError,
-  RunTimedOutError,
-  SchemaError,
-} from "./errors.ts";
+import { Effects, type EffectsHost } from "./effects.ts";
+import { HistoryContradictionError, RunStuckError, RunTimedOutError, SchemaError } from "./errors.ts";
 import type { RunEvent, RunListener, Told } from "./events.ts";
-import { JointStep } from "./joint-step.ts";
-import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
-import { endRun, hash, inboxAt, type RunValue } from "./records.ts";
+import { storedAs } from "./outcome.ts";
+import { endRun, inboxAt, type RunValue } from "./records.ts";
 import { replay } from "./replay.ts";
 import { checkSchema } from "./schema.ts";
-import { type StepHost, StepRun } from "./steps.ts";
 import { cancelChild, endOf, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
 import { parseFact, type RunStatus, type Word } from "./words.ts";
 
@@ -82,16 +74,15 @@ interface Unwritten {
 export type Ending = "rested" | "ended" | "given back" | "lost";
 
 const PAGE = 500;
-/** A step's progress is written no more often than this. */
-const PROGRESS_MS = 1000;
 /** How long code may wait for what is no operation of ours. */
 const STUCK_MS = 10_000;
 
-export class Execution implements StepHost, Driver {
+export class Execution implements EffectsHost, Driver {
   readonly #engine: Engine;
+  readonly kernel: Kernel;
   readonly #held: Held;
   readonly #definition: Definition;
-  readonly #runAt: Address;
+  readonly at: Address;
   readonly coroutine: Coroutine;
   #value: RunValue;
   readonly #isCold: boolean;
@@ -102,7 +93,7 @@ export class Execution implements StepHost, Driver {
   #arrivals: Arrival[] = [];
   /** Asked for, and not begun: what is unwritten must be durable first. */
   #toBegin: Asked[] = [];
-  readonly #running = new Map<Asked, StepRun>();
+  readonly #effects: Effects;
   #isDraining = false;
   #isCommitting = false;
   /** While a commit is under way whose facts the code has not seen yet, nothing else may become a fact. */
@@ -121,9 +112,10 @@ export class Execution implements StepHost, Driver {
     warm: Coroutine | undefined,
   ) {
     this.#engine = engine;
+    this.kernel = engine.kernel;
     this.#definition = definition;
     this.#held = held;
-    this.#runAt = held.at;
+    this.at = held.at;
     this.#value = value;
     this.#claimedAtMs = (row.dueMs ?? 0) - engine.leaseMs;
     this.#claimedHereMs = engine.kernel.ports.clock.nowMs();
@@ -131,6 +123,7 @@ export class Execution implements StepHost, Driver {
     this.coroutine = warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs);
     this.coroutine.driver = this;
     this.#wakes = row.wakes;
+    this.#effects = new Effects(this);
   }
 
   /** So many wake-ups have reached the run, as far as is known here. */
@@ -149,19 +142,27 @@ export class Execution implements StepHost, Driver {
   }
 
   get clock(): Kernel["ports"]["clock"] {
-    return this.#engine.kernel.ports.clock;
-  }
-
-  random(): number {
-    return this.#engine.kernel.ports.chance.random();
+    return this.kernel.ports.clock;
   }
 
   nowMs(): number {
     return Math.round(this.#claimedAtMs + this.clock.nowMs() - this.#claimedHereMs);
   }
 
-  get isCanceled(): boolean {
-    return this.#value.cancel !== undefined;
+  get workflow(): string {
+    return this.#definition.name;
+  }
+
+  get incarnation(): number {
+    return this.#value.incarnation;
+  }
+
+  get around(): RunListener["around"] {
+    return this.#engine.around;
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
   }
 
   /** Works on the run. A new one has its input at hand; others are replayed unless their code is warm. */
@@ -175,17 +176,15 @@ export class Execution implements StepHost, Driver {
         this.coroutine.head = this.#value.from;
         this.#begin(isNew.input);
         this.#drain();
-        this.#tell({ type: "run.started" });
+        this.tell({ type: "run.started" });
         if (this.#wakes > 0) this.#looks += 1;
         this.#ready();
         return await this.#ending.promise;
       }
-      if (this.#isCold) {
-        await this.#replay();
-        this.#toBegin.push(...this.coroutine.takeNew());
-      } else this.#toBegin.push(...this.coroutine.waiting.values());
+      if (this.#isCold) await this.#replay();
+      for (const asked of this.coroutine.waiting.values()) this.#toBegin.push(asked);
       const isFirst = this.#isCold && this.coroutine.head === this.#value.from;
-      this.#tell({ type: isFirst ? "run.started" : "run.resumed" });
+      this.tell({ type: isFirst ? "run.started" : "run.resumed" });
       if (this.#wakes > this.coroutine.wakesSeen) await this.#readInbox();
       this.#notice();
       this.#wakeDue(this.#claimedAtMs);
@@ -234,7 +233,7 @@ export class Execution implements StepHost, Driver {
 
   /** The lease is lost, or the worker is in a hurry: the code is given up, and another worker goes on from the history. */
   abandon(reason: unknown): void {
-    if (!this.#isOver) this.#tell({ type: "run.lost", error: reason });
+    if (!this.#isOver) this.tell({ type: "run.lost", error: reason });
     this.#over("lost", reason);
   }
 
@@ -243,31 +242,24 @@ export class Execution implements StepHost, Driver {
     if (!this.#isDraining) this.#pump();
   }
 
-  /** The worker stops and waits no longer: what runs is told to stop, and whatever becomes of it is another's to do again. */
+  /** The worker waits no longer: what runs is told to stop, and whatever becomes of it is another's to do again. */
   shutDown(reason: unknown): void {
-    this.#isShuttingDown = true;
-    this.abortSteps(reason);
-  }
-
-  #isShuttingDown = false;
-
-  abortSteps(reason: unknown): void {
-    for (const step of [...this.#running.values()]) step.abort(reason);
+    this.#effects.shutDown(reason);
   }
 
   #begin(input: unknown): void {
-    const ctx = new Context(this.coroutine, this.#definition, this.#value, (event) => this.#tell(event));
+    const ctx = new Context(this.coroutine, this.#definition, this.#value, (event) => this.tell(event));
     this.#engine.running(this.runId);
     const begin = (): void => this.coroutine.begin(this.#definition, ctx, input);
-    const { bodies } = this.#engine.kernel.ports;
+    const { bodies } = this.kernel.ports;
     if (bodies === undefined) begin();
     else bodies.run(this.runId, begin);
   }
 
   #replay(): Promise<void> {
     return replay({
-      kernel: this.#engine.kernel,
-      at: this.#runAt,
+      kernel: this.kernel,
+      at: this.at,
       value: this.#value,
       coroutine: this.coroutine,
       begin: (input) => this.#begin(input),
@@ -278,12 +270,17 @@ export class Execution implements StepHost, Driver {
   // Arrivals become facts.
 
   note(word: Word, data: unknown): void {
-    this.#unwritten.push({ name: word, text: this.#engine.kernel.encode(this.#runAt, data) });
+    this.#unwritten.push({ name: word, text: this.kernel.encode(this.at, data) });
   }
 
-  #arrive(asked: Asked | null, word: Word, data: unknown, text: string | null): void {
+  arrive(asked: Asked, word: Word, data: unknown, text: string): void {
     if (this.#isOver) return;
     this.#arrivals.push({ asked, word, data, text });
+    if (!this.#isDraining) this.#pump();
+  }
+
+  undone(asked: Asked): void {
+    this.#toBegin.push(asked);
     if (!this.#isDraining) this.#pump();
   }
 
@@ -304,7 +301,7 @@ export class Execution implements StepHost, Driver {
       const fact: Fact = { word, id: asked?.id ?? "", data };
       this.#engine.running(this.runId);
       if (this.coroutine.apply(fact, nowMs)) this.#drain();
-      if (word === "canceled") this.abortSteps(this.coroutine.canceled);
+      if (word === "canceled") this.#effects.abort(this.coroutine.canceled);
     }
   }
 
@@ -321,7 +318,7 @@ export class Execution implements StepHost, Driver {
   #turnEnded(): void {
     if (this.#isCommitting || this.#isOver) return;
     const { coroutine } = this;
-    if (coroutine.hasNew) this.#toBegin.push(...coroutine.takeNew());
+    for (const asked of coroutine.takeNew()) this.#toBegin.push(asked);
     this.#cancelStuck?.();
     this.#cancelStuck = undefined;
     if (coroutine.outcome !== undefined) {
@@ -333,7 +330,7 @@ export class Execution implements StepHost, Driver {
       return;
     }
     const toBegin = this.#takeToBegin();
-    const isIdle = this.#running.size === 0;
+    const { isIdle } = this.#effects;
     if (isIdle && coroutine.waiting.size > 0 && !toBegin.some(isEffect)) {
       // News that is being looked at must not be slept over.
       if (this.#looks > 0) this.#toBegin = [...toBegin];
@@ -358,7 +355,7 @@ export class Execution implements StepHost, Driver {
 
   /** Nothing new is begun. What runs is waited for, and then the run is another's. */
   #stop(toBegin: readonly Asked[]): void {
-    if (this.#running.size === 0) this.#run(this.#giveBack(toBegin));
+    if (this.#effects.isIdle) this.#run(this.#giveBack(toBegin));
     else {
       this.#toBegin = [...toBegin];
       if (this.#unwritten.length > 0) this.#run(this.#commit([]));
@@ -404,8 +401,7 @@ export class Execution implements StepHost, Driver {
     for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
     for (const asked of toBegin)
       if (asked.plan.kind === "step" && asked.plan.mode.is === "once" && !asked.hasIntent) {
-        asked.hasIntent = true;
-        this.#intents.add(asked);
+        this.#effects.intended(asked);
       }
     if (made.answers.length > 0)
       this.#arrivals = [
@@ -438,11 +434,13 @@ export class Execution implements StepHost, Driver {
     let made = noneGranted();
     const answer = await this.#held.rest(
       (tx) => {
-        const timers = toBegin.map((asked) => endOf(asked, tx));
-        for (const asked of this.coroutine.waiting.values()) timers.push(asked.dueMs);
-        if (this.coroutine.canceled === undefined) timers.push(this.#value.deadlineMs ?? null);
-        const due = timers.filter((ms) => ms !== null);
-        return due.length === 0 ? null : Math.min(...due);
+        let due = this.coroutine.canceled === undefined ? (this.#value.deadlineMs ?? null) : null;
+        const earlier = (ms: number | null): void => {
+          if (ms !== null && (due === null || ms < due)) due = ms;
+        };
+        for (const asked of toBegin) earlier(endOf(asked, tx));
+        for (const asked of this.coroutine.waiting.values()) earlier(asked.dueMs);
+        return due;
       },
       (record, tx) => {
         this.#append(record, unwritten);
@@ -460,7 +458,7 @@ export class Execution implements StepHost, Driver {
     }
     this.coroutine.head += unwritten.length + made.facts;
     for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
-    this.#tell({ type: "run.rested" });
+    this.tell({ type: "run.rested" });
     this.#over("rested", undefined);
   }
 
@@ -473,7 +471,7 @@ export class Execution implements StepHost, Driver {
       this.#append(record, unwritten);
       record.write({ holder: null, dueMs: tx.nowMs, tries: 0, status: "waiting" satisfies RunStatus });
     });
-    if (!this.#isOver) this.#tell({ type: "run.rested" });
+    if (!this.#isOver) this.tell({ type: "run.rested" });
     this.#over("given back", undefined);
   }
 
@@ -481,14 +479,15 @@ export class Execution implements StepHost, Driver {
   async #finish(outcome: Settled): Promise<void> {
     this.#isCommitting = true;
     const { output } = this.#definition;
-    if ("error" in outcome) return this.#end(this.#stored(outcome), statusOf(outcome, this.coroutine.canceled));
+    if ("error" in outcome)
+      return this.#end(storedAs(this.kernel, this.at, outcome), statusOf(outcome, this.coroutine.canceled));
     try {
       const ok = output === undefined ? outcome.ok : await checkSchema(output, outcome.ok, "the run's output");
       await this.#end({ ok }, "completed");
     } catch (error) {
       if (!(error instanceof InvalidValueError || error instanceof ValueTooLargeError || error instanceof SchemaError))
         throw error;
-      await this.#end(this.#stored({ error }), "failed");
+      await this.#end(storedAs(this.kernel, this.at, { error }), "failed");
     }
   }
 
@@ -503,29 +502,12 @@ export class Execution implements StepHost, Driver {
       endRun(tx, record, this.runId, status, settled);
     });
     if (this.#isOver) return;
-    this.#tell({ type: "run.ended", status, ...("error" in settled ? { error: settled.error } : {}) });
+    this.tell({ type: "run.ended", status, ...("error" in settled ? { error: settled.error } : {}) });
     this.#over("ended", undefined);
   }
 
-  /** A failure as it will be read again. */
-  #stored(failure: Settled): Settled {
-    return this.#engine.kernel.decodeFresh(this.#runAt, this.#storable(failure)) as Settled;
-  }
-
-  /** An outcome as text; an error that cannot be stored as it is becomes one that can. */
-  #storable(outcome: Settled): string {
-    const { kernel } = this.#engine;
-    try {
-      return kernel.encode(this.#runAt, outcome);
-    } catch (error) {
-      if (!("error" in outcome)) return kernel.encode(this.#runAt, { error });
-      const { error: thrown } = outcome;
-      const plain = new Error(
-        thrown instanceof Error ? thrown.message.slice(0, 1000) : "something that cannot be stored",
-      );
-      if (thrown instanceof Error) plain.name = thrown.name;
-      return kernel.encode(this.#runAt, { error: plain });
-    }
+  park(reason: string): void {
+    this.#run(this.#park(reason));
   }
 
   async #park(reason: string): Promise<void> {
@@ -541,7 +523,7 @@ export class Execution implements StepHost, Driver {
         status: "parked" satisfies RunStatus,
       });
     });
-    this.#tell({ type: "run.parked", message: reason });
+    this.tell({ type: "run.parked", message: reason });
     this.#over("lost", new Error(reason));
   }
 
@@ -555,182 +537,10 @@ export class Execution implements StepHost, Driver {
     }
     this.#engine.running(this.runId);
     for (const asked of toBegin)
-      if (asked.plan.kind === "step" && this.coroutine.waiting.has(asked.text) && !this.#running.has(asked)) {
-        if (asked.dueMs === null) this.#startStep(asked, asked.plan);
+      if (asked.plan.kind === "step" && this.coroutine.waiting.has(asked.text) && !this.#effects.has(asked)) {
+        if (asked.dueMs === null) this.#effects.begin(asked, asked.plan);
       }
     this.#armTimer();
-  }
-
-  #startStep(asked: Asked, plan: StepPlan): void {
-    const step = new StepRun(this, asked, plan);
-    this.#running.set(asked, step);
-    if (asked.isCanceled) step.abort(this.coroutine.canceled);
-    const { mode } = plan;
-    switch (mode.is) {
-      case "plain":
-        step.try(mode.run);
-        return;
-      case "once":
-        // An intent of this very life is the one to act on; one from before may have been acted on.
-        if (!asked.hasIntent || this.#intents.has(asked)) step.try(mode.run);
-        else void this.#reconcile(asked, step, plan);
-        return;
-      case "sql":
-        step.try((handle) => this.#inSql(new JointStep(this, asked, step), (sql) => mode.run(sql, handle)));
-        return;
-      case "within":
-        step.try((handle) => this.#inTheirs(new JointStep(this, asked, step), mode.run, handle));
-        return;
-    }
-  }
-
-  /** Intents that this execution wrote itself. */
-  readonly #intents = new Set<Asked>();
-
-  async #reconcile(asked: Asked, step: StepRun, plan: StepPlan): Promise<void> {
-    if (plan.mode.is !== "once") return;
-    const { reconcile, run } = plan.mode;
-    let said: Reconciled<unknown> = { unknown: true };
-    let trouble = "";
-    if (reconcile !== undefined)
-      try {
-        said = (await reconcile({ key: this.keyOf(asked) })) as Reconciled<unknown>;
-      } catch (error) {
-        trouble = ` (reconcile threw: ${error instanceof Error ? error.message : String(error)})`;
-      }
-    if (this.#isOver) return;
-    if ("done" in said && said.done) return this.succeeded(asked, said.value);
-    if ("done" in said && !said.done) return step.try(run);
-    this.#running.delete(asked);
-    this.#run(
-      this.#park(`step "${asked.id}" may or may not have happened${trouble}: resolve it, and let the run go on`),
-    );
-  }
-
-  keyOf(asked: Asked): string {
-    const { namespace } = this.#engine.kernel;
-    return hash(namespace, this.runId, String(this.#value.incarnation), asked.id);
-  }
-
-  attempted(asked: Asked, attempt: number): void {
-    this.#tell({ type: "step.started", step: asked.id, attempt });
-  }
-
-  call(asked: Asked, run: (step: StepHandle) => unknown, step: StepHandle): unknown {
-    const { around } = this.#engine;
-    if (around === undefined) return run(step);
-    const { name } = this.#definition;
-    const event: RunEvent = {
-      type: "step.started",
-      workflow: name,
-      run: this.runId,
-      step: asked.id,
-      attempt: step.attempt,
-    };
-    return around(event, () => run(step));
-  }
-
-  retried(asked: Asked, error: unknown): void {
-    if (!this.#isOver) this.#tell({ type: "step.retried", step: asked.id, error, attempt: asked.attempts });
-  }
-
-  succeeded(asked: Asked, value: unknown): void {
-    this.#running.delete(asked);
-    if (this.#isOver) return;
-    const { kernel } = this.#engine;
-    let text: string;
-    try {
-      text = kernel.encode(this.#runAt, { ok: value });
-    } catch (error) {
-      this.failed(asked, error);
-      return;
-    }
-    this.#tell({ type: "step.completed", step: asked.id });
-    this.#arrive(asked, "step", kernel.decodeFresh(this.#runAt, text), text);
-  }
-
-  failed(asked: Asked, error: unknown): void {
-    this.#running.delete(asked);
-    if (this.#isOver) return;
-    if (this.#isShuttingDown && !asked.isCanceled) {
-      this.#toBegin.push(asked);
-      if (!this.#isDraining) this.#pump();
-      return;
-    }
-    const text = this.#storable({ error });
-    this.#tell({ type: "step.failed", step: asked.id, error });
-    this.#arrive(asked, "step", this.#engine.kernel.decodeFresh(this.#runAt, text), text);
-  }
-
-  postponed(asked: Asked, error: unknown, delayMs: number): void {
-    this.#running.delete(asked);
-    if (this.#isOver) return;
-    const dueMs = this.nowMs() + delayMs;
-    this.#tell({ type: "step.retried", step: asked.id, error, attempt: asked.attempts });
-    const { kernel } = this.#engine;
-    const data = { attempts: asked.attempts, ...this.#stored({ error }), dueMs };
-    this.#arrive(asked, "attempt", data, kernel.encode(this.#runAt, data));
-  }
-
-  /** Written at once, and then no more often than once in a while: the last one counts. */
-  progressed(asked: Asked, progress: unknown): void {
-    if (this.#isOver) return;
-    const { kernel } = this.#engine;
-    const text = kernel.encode(this.#runAt, progress);
-    // The next attempt in this process has it at once.
-    asked.progress = kernel.decodeFresh(this.#runAt, text);
-    const isWaiting = this.#progress.has(asked);
-    this.#progress.set(asked, isWaiting ? text : null);
-    if (isWaiting) return;
-    this.#arrive(asked, "progress", kernel.decodeFresh(this.#runAt, text), text);
-    this.clock.after(PROGRESS_MS, () => {
-      const latest = this.#progress.get(asked);
-      this.#progress.delete(asked);
-      if (typeof latest === "string" && this.coroutine.waiting.get(asked.text) === asked)
-        this.progressed(asked, kernel.decodeFresh(this.#runAt, latest));
-    });
-  }
-
-  /** Steps whose progress was written a moment ago, with what they said since. */
-  readonly #progress = new Map<Asked, string | null>();
-
-  /** The user's SQL and the step's record in one transaction. */
-  async #inSql(joint: JointStep, work: (sql: Sql) => unknown): Promise<unknown> {
-    const { kernel } = this.#engine;
-    try {
-      // Where there is one writer at a time, whoever has the transaction must not wait for our own commits.
-      if (kernel.isSingleWriter) await joint.enter();
-      await kernel.share(async (sql, join) => {
-        joint.encode(await work(sql));
-        await joint.enter();
-        await join((tx) => joint.record(tx), [this.#runAt]);
-      });
-    } catch (error) {
-      return joint.failed(error, error instanceof StoreError);
-    }
-    return joint.committed();
-  }
-
-  /** The same in a transaction that the user's own library opens. */
-  async #inTheirs(joint: JointStep, run: WithinRun, handle: StepHandle): Promise<unknown> {
-    const { kernel } = this.#engine;
-    try {
-      if (kernel.isSingleWriter) await joint.enter();
-      await run(async (executor, value) => {
-        const theirs = executorOf(executor);
-        joint.encode(value);
-        await joint.enter();
-        await kernel.within(theirs, (tx) => joint.record(tx), [this.#runAt]);
-      }, handle);
-    } catch (error) {
-      // Once the record was in their transaction, only the history can tell whether it was committed.
-      return joint.failed(error, joint.isRecorded);
-    }
-    if (!joint.isRecorded) {
-      const forgotten = `step "${joint.id}" did not call record in its transaction, so nothing is recorded`;
-      return joint.failed(new NonRetryableError(forgotten), false);
-    }
-    return joint.committed();
   }
 
   /** From here on nothing else becomes a fact, until the transaction that is being joined has ended. @internal */
@@ -742,13 +552,9 @@ export class Execution implements StepHost, Driver {
     this.#isBlocked = true;
   }
 
-  encodeOutcome(value: unknown): string {
-    return this.#engine.kernel.encode(this.#runAt, { ok: value });
-  }
-
   /** In the transaction: the step's record, and what is unwritten before it. Answers the row as it will be. @internal */
   recordIn(tx: Tx, asked: Asked, text: string): { readonly row: Row | null; readonly nowMs: number } {
-    const record = tx.record(this.#runAt);
+    const record = tx.record(this.at);
     if (record.holder === null || record.fence !== this.#held.fence)
       throw new FencedError(this.runId, this.#held.fence, record.fence);
     this.#append(record, this.#unwritten);
@@ -758,15 +564,14 @@ export class Execution implements StepHost, Driver {
 
   /** The transaction is committed: the code hears of it. @internal */
   leaveTransaction(asked: Asked, text: string, written: { readonly row: Row | null; readonly nowMs: number }): void {
-    const { kernel } = this.#engine;
-    this.#running.delete(asked);
+    const { kernel } = this;
     if (this.#isOver) return;
-    if (written.row !== null) kernel.hold(this.#runAt, written.row);
+    if (written.row !== null) kernel.hold(this.at, written.row);
     this.coroutine.head += this.#unwritten.length + 1;
     this.#unwritten = [];
     this.#unblock();
-    this.#tell({ type: "step.completed", step: asked.id });
-    const data = kernel.decodeFresh(this.#runAt, text);
+    this.tell({ type: "step.completed", step: asked.id });
+    const data = kernel.decodeFresh(this.at, text);
     this.#arrivals.unshift({ asked, word: "step", data, text: null, nowMs: written.nowMs });
     if (!this.#isDraining) this.#pump();
   }
@@ -804,14 +609,14 @@ export class Execution implements StepHost, Driver {
   #wakeDue(nowMs: number): void {
     const due = [...this.coroutine.waiting.values()].filter(({ dueMs }) => dueMs !== null && dueMs <= nowMs);
     due.sort((a, b) => (a.dueMs ?? 0) - (b.dueMs ?? 0));
-    const nothing = this.#engine.kernel.encode(this.#runAt, null);
+    const nothing = this.kernel.encode(this.at, null);
     for (const asked of due) {
       if (asked.plan.kind === "sleep") this.#arrivals.push({ asked, word: "woke", data: null, text: nothing });
       else if (asked.plan.kind === "signal") {
         if (!this.#deliverMessages(asked)) this.#arrivals.push({ asked, word: "expired", data: null, text: nothing });
       } else if (asked.plan.kind === "step") {
         asked.dueMs = null;
-        if (!this.#running.has(asked) && !this.#toBegin.includes(asked)) this.#toBegin.push(asked);
+        if (!this.#effects.has(asked) && !this.#toBegin.includes(asked)) this.#toBegin.push(asked);
       }
     }
     const { deadlineMs } = this.#value;
@@ -828,11 +633,11 @@ export class Execution implements StepHost, Driver {
   #cancel(data: { readonly timedOut?: boolean; readonly reason?: string }): void {
     if (this.coroutine.canceled !== undefined || this.#isCancelSent) return;
     this.#isCancelSent = true;
-    this.#arrivals.push({ asked: null, word: "canceled", data, text: this.#engine.kernel.encode(this.#runAt, data) });
+    this.#arrivals.push({ asked: null, word: "canceled", data, text: this.kernel.encode(this.at, data) });
   }
 
   async #readInbox(): Promise<void> {
-    const { kernel } = this.#engine;
+    const { kernel } = this;
     const { coroutine } = this;
     const at = inboxAt(this.runId, this.#value.incarnation);
     const wakes = this.#wakes;
@@ -864,7 +669,7 @@ export class Execution implements StepHost, Driver {
       const data = isSignal
         ? { at: message.version, signal: message.name, value: message.data }
         : { at: message.version, outcome: (message.data as { outcome: Settled }).outcome };
-      const text = this.#engine.kernel.encode(this.#runAt, data);
+      const text = this.kernel.encode(this.at, data);
       this.#arrivals.push({ asked, word: isSignal ? "received" : "ended", data, text, message });
       isAny = true;
     }
@@ -873,18 +678,18 @@ export class Execution implements StepHost, Driver {
 
   // The end.
 
-  #tell(event: Told): void {
+  tell(event: Told): void {
     if (this.#engine.isHeard) this.#engine.told({ ...event, workflow: this.#definition.name, run: this.runId });
   }
 
   async #trouble(error: unknown): Promise<Ending> {
     if (this.#isOver) return this.#ending.promise;
     if (error instanceof FencedError || error instanceof ClosedError) {
-      this.#tell({ type: "run.lost", error });
+      this.tell({ type: "run.lost", error });
       this.#over("lost", error);
       return "lost";
     }
-    this.#tell({ type: "run.trouble", error });
+    this.tell({ type: "run.trouble", error });
     const isStore = error instanceof StoreError;
     try {
       if (!isStore && this.#held.tries >= this.#definition.maxTries) {
@@ -892,7 +697,7 @@ export class Execution implements StepHost, Driver {
         await this.#park(reasonOf(error));
       } else await this.#putBack(isStore);
     } catch (again) {
-      this.#tell({ type: "run.lost", error: again });
+      this.tell({ type: "run.lost", error: again });
     }
     this.#over("lost", error);
     return "lost";
@@ -916,8 +721,7 @@ export class Execution implements StepHost, Driver {
     this.#isOver = true;
     this.#cancelTimer();
     this.#cancelStuck?.();
-    for (const step of this.#running.values()) step.drop(reason);
-    this.#running.clear();
+    this.#effects.drop(reason);
     this.coroutine.driver = undefined;
     this.#ending.resolve(ending);
   }

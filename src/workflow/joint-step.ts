@@ -5,30 +5,40 @@
  * where the code will hear of it; and the attempt cannot time out any more, because the next one might then be recorded as well.
  */
 
-import type { Row } from "../kernel/contract.ts";
+import type { Address, Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
+import type { Kernel } from "../kernel/kernel.ts";
 import type { Asked } from "./coroutine.ts";
-import type { Execution } from "./execution.ts";
 import type { StepRun } from "./steps.ts";
 
+/** What a joint step needs of the run it is in. */
+export interface JointHost {
+  readonly kernel: Kernel;
+  readonly at: Address;
+  /** From here on nothing else becomes a fact, until the transaction has ended. */
+  enterTransaction(isCurrent: () => boolean): Promise<void>;
+  /** In the transaction: the step's record, and what is unwritten before it. Answers the row as it will be. */
+  recordIn(tx: Tx, asked: Asked, text: string): { readonly row: Row | null; readonly nowMs: number };
+  /** The transaction is committed: the code hears of it. */
+  leaveTransaction(asked: Asked, text: string, written: { readonly row: Row | null; readonly nowMs: number }): void;
+  /** The transaction came to nothing, or nobody knows what it came to. */
+  dropTransaction(error: unknown, isDoubtful: boolean): void;
+}
+
 export class JointStep {
-  readonly #execution: Execution;
-  readonly #asked: Asked;
+  readonly #host: JointHost;
+  readonly asked: Asked;
   readonly #step: StepRun;
   readonly #turn: number;
   #text = "";
   #written: { readonly row: Row | null; readonly nowMs: number } | undefined;
   #hasEntered = false;
 
-  constructor(execution: Execution, asked: Asked, step: StepRun) {
-    this.#execution = execution;
-    this.#asked = asked;
+  constructor(host: JointHost, asked: Asked, step: StepRun) {
+    this.#host = host;
+    this.asked = asked;
     this.#step = step;
     this.#turn = step.turn;
-  }
-
-  get id(): string {
-    return this.#asked.id;
   }
 
   /** The step's record is in the transaction. */
@@ -37,30 +47,30 @@ export class JointStep {
   }
 
   encode(value: unknown): void {
-    this.#text = this.#execution.encodeOutcome(value);
+    this.#text = this.#host.kernel.encode(this.#host.at, { ok: value });
   }
 
   async enter(): Promise<void> {
     if (this.#hasEntered) return;
-    await this.#execution.enterTransaction(() => this.#step.turn === this.#turn);
+    await this.#host.enterTransaction(() => this.#step.turn === this.#turn);
     this.#step.disarm();
     this.#hasEntered = true;
   }
 
   /** A decision; it may run more than once. */
   record(tx: Tx): void {
-    this.#written = this.#execution.recordIn(tx, this.#asked, this.#text);
+    this.#written = this.#host.recordIn(tx, this.asked, this.#text);
   }
 
   /** It has been heard of: what the step's function gives is not needed any more. */
   committed(): Promise<never> {
-    this.#execution.leaveTransaction(this.#asked, this.#text, this.#written ?? { row: null, nowMs: 0 });
+    this.#host.leaveTransaction(this.asked, this.#text, this.#written ?? { row: null, nowMs: 0 });
     return never();
   }
 
   /** A definite no fails the attempt. What nobody knows is looked up in the history, by working on the run anew. */
   failed(error: unknown, isDoubtful: boolean): Promise<never> {
-    if (this.#hasEntered) this.#execution.dropTransaction(error, isDoubtful);
+    if (this.#hasEntered) this.#host.dropTransaction(error, isDoubtful);
     return this.#hasEntered && isDoubtful ? never() : Promise.reject(error);
   }
 }

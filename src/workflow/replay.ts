@@ -60,4 +60,6 @@ async function apply(on: Replaying, entry: StoredEntry, next: StoredEntry | unde
     if (!coroutine.replay(entry.name, data, nowMs)) return;
   }
   await new Promise<void>((resolve) => kernel.ports.clock.soon(resolve));
+  // What the code asks for is in `waiting` until it is answered; a list of all of it would grow with the history.
+  coroutine.takeNew();
 }

@@ -1,0 +1,15 @@
+/**
+ * Scale: what must not cost more when there is more of it. A run's late steps, runs that sleep, runs that wake together, a long history.
+ *
+ * All of it goes through the public API, with a worker in the same process, as users have it.
+ */
+
+import type { Case } from "./comparisons.ts";
+import { longHistory } from "./scale-history.ts";
+import { sleepingRuns, wakingRuns } from "./scale-sleepers.ts";
+import { stepCurve } from "./scale-steps.ts";
+
+export const scaleCases: readonly Case[] = [stepCurve, sleepingRuns, wakingRuns, longHistory];
+
+/** Those that are done soon where a commit is a round trip. */
+export const shortScaleCases: readonly Case[] = [stepCurve, wakingRuns];

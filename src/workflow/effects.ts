@@ -1,0 +1,258 @@
+/**
+ * Effects: the steps of one run that are under way in this process, of all three kinds.
+ *
+ * A step is begun when everything before it is durable. Its outcome, a failed attempt that is tried again much later, and its progress
+ * are handed back as arrivals for the history. What may have happened in an earlier life is never done again on a guess.
+ */
+
+import type { Address, Sql } from "../kernel/contract.ts";
+import { StoreError } from "../kernel/errors.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import { executorOf } from "../kernel/sql.ts";
+import type { Asked, Coroutine } from "./coroutine.ts";
+import { NonRetryableError } from "./errors.ts";
+import type { RunListener, Told } from "./events.ts";
+import { type JointHost, JointStep } from "./joint-step.ts";
+import { storable, storedAs } from "./outcome.ts";
+import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
+import { hash } from "./records.ts";
+import { type StepHost, StepRun } from "./steps.ts";
+import type { Word } from "./words.ts";
+
+/** What effects need of the run they are in. */
+export interface EffectsHost extends JointHost {
+  readonly kernel: Kernel;
+  readonly at: Address;
+  readonly incarnation: number;
+  readonly workflow: string;
+  readonly coroutine: Coroutine;
+  readonly isOver: boolean;
+  readonly around: RunListener["around"];
+  /** The store's clock, as well as it is known here. */
+  nowMs(): number;
+  /** Something for the history, and for the code. */
+  arrive(asked: Asked, word: Word, data: unknown, text: string): void;
+  /** It was not done, and nothing is said about it: to be begun again, here or elsewhere. */
+  undone(asked: Asked): void;
+  park(reason: string): void;
+  tell(event: Told): void;
+}
+
+/** A step's progress is written no more often than this. */
+const PROGRESS_MS = 1000;
+
+export class Effects implements StepHost {
+  readonly #host: EffectsHost;
+  readonly #running = new Map<Asked, StepRun>();
+  /** Intents that were written in this life: to be acted on without asking. */
+  readonly #intents = new Set<Asked>();
+  /** Steps whose progress was written a moment ago, with what they said since. */
+  readonly #progress = new Map<Asked, string | null>();
+  #isShuttingDown = false;
+
+  constructor(host: EffectsHost) {
+    this.#host = host;
+  }
+
+  get isIdle(): boolean {
+    return this.#running.size === 0;
+  }
+
+  has(asked: Asked): boolean {
+    return this.#running.has(asked);
+  }
+
+  get clock(): Kernel["ports"]["clock"] {
+    return this.#host.kernel.ports.clock;
+  }
+
+  random(): number {
+    return this.#host.kernel.ports.chance.random();
+  }
+
+  /** The intent of this step has just been written. */
+  intended(asked: Asked): void {
+    asked.hasIntent = true;
+    this.#intents.add(asked);
+  }
+
+  begin(asked: Asked, plan: StepPlan): void {
+    const step = new StepRun(this, asked, plan);
+    this.#running.set(asked, step);
+    if (asked.isCanceled) step.abort(this.#host.coroutine.canceled);
+    const { mode } = plan;
+    switch (mode.is) {
+      case "plain":
+        step.try(mode.run);
+        return;
+      case "once":
+        // An intent of this very life is the one to act on; one from before may have been acted on.
+        if (!asked.hasIntent || this.#intents.has(asked)) step.try(mode.run);
+        else void this.#reconcile(asked, step, plan);
+        return;
+      case "sql":
+        step.try((handle) => this.#inSql(new JointStep(this.#host, asked, step), (sql) => mode.run(sql, handle)));
+        return;
+      case "within":
+        step.try((handle) => this.#inTheirs(new JointStep(this.#host, asked, step), mode.run, handle));
+        return;
+    }
+  }
+
+  /** Tells what runs to stop; its end is waited for. */
+  abort(reason: unknown): void {
+    for (const step of [...this.#running.values()]) step.abort(reason);
+  }
+
+  /** The worker waits no longer: what runs is told to stop, and whatever becomes of it is another's to do again. */
+  shutDown(reason: unknown): void {
+    this.#isShuttingDown = true;
+    this.abort(reason);
+  }
+
+  /** The run is given up here: nothing more is heard of what runs. */
+  drop(reason: unknown): void {
+    for (const step of this.#running.values()) step.drop(reason);
+    this.#running.clear();
+  }
+
+  async #reconcile(asked: Asked, step: StepRun, plan: StepPlan): Promise<void> {
+    if (plan.mode.is !== "once") return;
+    const { reconcile, run } = plan.mode;
+    let said: Reconciled<unknown> = { unknown: true };
+    let trouble = "";
+    if (reconcile !== undefined)
+      try {
+        said = (await reconcile({ key: this.keyOf(asked) })) as Reconciled<unknown>;
+      } catch (error) {
+        trouble = ` (reconcile threw: ${error instanceof Error ? error.message : String(error)})`;
+      }
+    if (this.#host.isOver) return;
+    if ("done" in said && said.done) return this.succeeded(asked, said.value);
+    if ("done" in said && !said.done) return step.try(run);
+    this.#running.delete(asked);
+    this.#host.park(`step "${asked.id}" may or may not have happened${trouble}: resolve it, and let the run go on`);
+  }
+
+  // What a step tells.
+
+  keyOf(asked: Asked): string {
+    const { kernel, at, incarnation } = this.#host;
+    return hash(kernel.namespace, at.key, String(incarnation), asked.id);
+  }
+
+  attempted(asked: Asked, attempt: number): void {
+    this.#host.tell({ type: "step.started", step: asked.id, attempt });
+  }
+
+  call(asked: Asked, run: (step: StepHandle) => unknown, step: StepHandle): unknown {
+    const { around, workflow, at } = this.#host;
+    if (around === undefined) return run(step);
+    const { attempt } = step;
+    return around({ type: "step.started", workflow, run: at.key, step: asked.id, attempt }, () => run(step));
+  }
+
+  retried(asked: Asked, error: unknown): void {
+    if (!this.#host.isOver) this.#host.tell({ type: "step.retried", step: asked.id, error, attempt: asked.attempts });
+  }
+
+  succeeded(asked: Asked, value: unknown): void {
+    this.#running.delete(asked);
+    const { kernel, at, isOver } = this.#host;
+    if (isOver) return;
+    let text: string;
+    try {
+      text = kernel.encode(at, { ok: value });
+    } catch (error) {
+      this.failed(asked, error);
+      return;
+    }
+    this.#host.tell({ type: "step.completed", step: asked.id });
+    this.#host.arrive(asked, "step", kernel.decodeFresh(at, text), text);
+  }
+
+  failed(asked: Asked, error: unknown): void {
+    this.#running.delete(asked);
+    const { kernel, at, isOver } = this.#host;
+    if (isOver) return;
+    if (this.#isShuttingDown && !asked.isCanceled) {
+      this.#host.undone(asked);
+      return;
+    }
+    const text = storable(kernel, at, { error });
+    this.#host.tell({ type: "step.failed", step: asked.id, error });
+    this.#host.arrive(asked, "step", kernel.decodeFresh(at, text), text);
+  }
+
+  postponed(asked: Asked, error: unknown, delayMs: number): void {
+    this.#running.delete(asked);
+    const { kernel, at, isOver } = this.#host;
+    if (isOver) return;
+    this.#host.tell({ type: "step.retried", step: asked.id, error, attempt: asked.attempts });
+    const dueMs = this.#host.nowMs() + delayMs;
+    const data = { attempts: asked.attempts, ...storedAs(kernel, at, { error }), dueMs };
+    this.#host.arrive(asked, "attempt", data, kernel.encode(at, data));
+  }
+
+  /** Written at once, and then no more often than once in a while: the last one counts. */
+  progressed(asked: Asked, progress: unknown): void {
+    const { kernel, at, coroutine, isOver } = this.#host;
+    if (isOver) return;
+    const text = kernel.encode(at, progress);
+    // The next attempt in this process has it at once.
+    asked.progress = kernel.decodeFresh(at, text);
+    const isWaiting = this.#progress.has(asked);
+    this.#progress.set(asked, isWaiting ? text : null);
+    if (isWaiting) return;
+    this.#host.arrive(asked, "progress", kernel.decodeFresh(at, text), text);
+    this.clock.after(PROGRESS_MS, () => {
+      const latest = this.#progress.get(asked);
+      this.#progress.delete(asked);
+      if (typeof latest === "string" && coroutine.waiting.get(asked.text) === asked)
+        this.progressed(asked, kernel.decodeFresh(at, latest));
+    });
+  }
+
+  // Steps in a transaction.
+
+  /** The user's SQL and the step's record in one transaction. */
+  async #inSql(joint: JointStep, work: (sql: Sql) => unknown): Promise<unknown> {
+    const { kernel, at } = this.#host;
+    try {
+      // Where there is one writer at a time, whoever has the transaction must not wait for our own commits.
+      if (kernel.isSingleWriter) await joint.enter();
+      await kernel.share(async (sql, join) => {
+        joint.encode(await work(sql));
+        await joint.enter();
+        await join((tx) => joint.record(tx), [at]);
+      });
+    } catch (error) {
+      return joint.failed(error, error instanceof StoreError);
+    }
+    this.#running.delete(joint.asked);
+    return joint.committed();
+  }
+
+  /** The same in a transaction that the user's own library opens. */
+  async #inTheirs(joint: JointStep, run: WithinRun, handle: StepHandle): Promise<unknown> {
+    const { kernel, at } = this.#host;
+    try {
+      if (kernel.isSingleWriter) await joint.enter();
+      await run(async (executor, value) => {
+        const theirs = executorOf(executor);
+        joint.encode(value);
+        await joint.enter();
+        await kernel.within(theirs, (tx) => joint.record(tx), [at]);
+      }, handle);
+    } catch (error) {
+      // Once the record was in their transaction, only the history can tell whether it was committed.
+      return joint.failed(error, joint.isRecorded);
+    }
+    if (!joint.isRecorded) {
+      const forgotten = `step "${joint.asked.id}" did not call record in its transaction, so nothing is recorded`;
+      return joint.failed(new NonRetryableError(forgotten), false);
+    }
+    this.#running.delete(joint.asked);
+    return joint.committed();
+  }
+}

@@ -1,0 +1,26 @@
+/**
+ * Outcomes as they are stored. An error that cannot be stored as it is becomes one that can: a failure is never lost for that.
+ */
+
+import type { Address } from "../kernel/contract.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import type { Settled } from "./coroutine.ts";
+
+const MAX_MESSAGE = 1000;
+
+export function storable(kernel: Kernel, at: Address, outcome: Settled): string {
+  try {
+    return kernel.encode(at, outcome);
+  } catch (error) {
+    if (!("error" in outcome)) return kernel.encode(at, { error });
+    const { error: thrown } = outcome;
+    const isError = thrown instanceof Error;
+    const plain = new Error(isError ? thrown.message.slice(0, MAX_MESSAGE) : "something that cannot be stored");
+    if (isError) plain.name = thrown.name;
+    return kernel.encode(at, { error: plain });
+  }
+}
+
+/** An outcome as it will be read again. */
+export const storedAs = (kernel: Kernel, at: Address, outcome: Settled): Settled =>
+  kernel.decodeFresh(at, storable(kernel, at, outcome)) as Settled;
