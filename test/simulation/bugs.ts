@@ -1,17 +1,21 @@
 /**
- * Bugs that a kernel like this could have, each with the scenario that must catch it. They are planted one at a time into the
+ * Bugs that a kernel and workflows like these could have, each with the scenario that must catch it. They are planted one at a time into the
  * real source; a bug that no schedule catches is a hole in the simulator.
  */
 
+import type { SimulateOptions } from "../../src/testing/index.ts";
 import type { Edit } from "./plant.ts";
 import { jobs, timers } from "./scenarios/jobs.ts";
 import { mailbox } from "./scenarios/mailbox.ts";
 import { registers } from "./scenarios/register.ts";
 import { transfers } from "./scenarios/transfers.ts";
+import { families, letters, meetings, orders, poison } from "./scenarios/workflows.ts";
 
 export interface Bug {
   readonly name: string;
   readonly caughtBy: string;
+  /** Faults that the bug needs, where few schedules have them by chance. */
+  readonly options?: SimulateOptions;
   readonly edits: readonly Edit[];
 }
 
@@ -20,6 +24,17 @@ const DECISION = "kernel/decision.ts";
 const BATCHER = "kernel/batcher.ts";
 const FLIGHT = "kernel/flight.ts";
 const MEMORY = "stores/memory/memory.ts";
+const HELD = "kernel/claim/claim.ts";
+const EFFECTS = "workflow/effects.ts";
+const COROUTINE = "workflow/coroutine.ts";
+const EXECUTION = "workflow/execution.ts";
+const RECORDS = "workflow/records.ts";
+const WISHES = "workflow/wishes.ts";
+
+/** Processes die, calls take their time, and nothing else goes wrong. */
+const CRASHES: SimulateOptions = { calm: true, crash: 0.02, reorder: 0.5, overtake: 0.1 };
+/** Everything meets at one moment. */
+const MEETINGS: SimulateOptions = { calm: true, reorder: 0.8, overtake: 0.2 };
 
 export const bugs: readonly Bug[] = [
   {
@@ -217,6 +232,245 @@ export const bugs: readonly Bug[] = [
         file: "kernel/draft.ts",
         from: "          ? { ...now, dueMs: null }",
         to: "          ? { ...now, dueMs: null, version: 0 }",
+      },
+    ],
+  },
+  {
+    name: "effects begin before what came before them is durable",
+    caughtBy: orders.name,
+    options: CRASHES,
+    edits: [
+      {
+        file: EXECUTION,
+        from: "    this.#isBlocked = decided.length > 0;\n    const made",
+        to: "    this.#isBlocked = decided.length > 0;\n    this.#start(toBegin);\n    const made",
+      },
+    ],
+  },
+  {
+    name: "the intent of a step that runs at most once is not written",
+    caughtBy: orders.name,
+    options: CRASHES,
+    edits: [{ file: WISHES, from: 'if (plan.mode.is !== "once" || one.hasIntent) continue;', to: "continue;" }],
+  },
+  {
+    name: "nobody is asked whether a step happened",
+    caughtBy: orders.name,
+    options: CRASHES,
+    edits: [{ file: EFFECTS, from: "else void this.#reconcile(asked, step, plan);", to: "else step.try(mode.run);" }],
+  },
+  {
+    name: "a signal's id is not remembered",
+    caughtBy: letters.name,
+    options: { calm: true, lostReply: 0.1, crash: 0.01 },
+    edits: [{ file: RECORDS, from: "  seen?.write({ value: true });\n", to: "" }],
+  },
+  {
+    name: "facts are written in another order than the code saw them",
+    caughtBy: orders.name,
+    options: MEETINGS,
+    edits: [
+      {
+        file: EXECUTION,
+        from: "    for (const { name, text } of unwritten) record.appendText(name, text);",
+        to: "    for (const { name, text } of [...unwritten].reverse()) record.appendText(name, text);",
+      },
+    ],
+  },
+  {
+    name: "whoever lost a run still writes its history",
+    caughtBy: orders.name,
+    options: { calm: true, pause: 0.02, reorder: 0.5, clockJump: 0.02 },
+    edits: [
+      {
+        file: HELD,
+        from: "    return this.#kernel.transactHeld((tx) => decide(this.#mine(tx), tx), this.at);",
+        to: "    return this.#kernel.transactHeld((tx) => decide(tx.record(this.at), tx), this.at);",
+      },
+    ],
+  },
+  {
+    name: "a run is put to rest although there is news for it",
+    caughtBy: letters.name,
+    edits: [
+      {
+        file: HELD,
+        from: "decideRest(record, { fence: this.fence, wakesSeen });",
+        to: "decideRest(record, { fence: this.fence, wakesSeen: wakesSeen < 0 ? wakesSeen : record.wakes });",
+      },
+    ],
+  },
+  {
+    name: "a child's end is not told to its parent",
+    caughtBy: families.name,
+    options: { calm: true },
+    edits: [
+      {
+        file: RECORDS,
+        from: "  if (value.parent?.waits === true) tellParent(tx, value.parent, id, outcome);\n",
+        to: "",
+      },
+    ],
+  },
+  {
+    name: "what comes while a run is put to rest is seen and not written",
+    caughtBy: orders.name,
+    options: MEETINGS,
+    edits: [
+      { file: EXECUTION, from: "      if (this.#looks > 0) this.#toBegin = [...toBegin];\n      else ", to: "      " },
+      {
+        file: EXECUTION,
+        from: "    // What the code would see now would not be written with it.\n    this.#isBlocked = true;\n",
+        to: "",
+      },
+    ],
+  },
+  {
+    name: "news reaches code that is still being replayed",
+    caughtBy: letters.name,
+    options: { calm: true, reorder: 0.9, overtake: 0.1 },
+    edits: [{ file: EXECUTION, from: "    if (this.#isReady && this.#looks === 1)", to: "    if (this.#looks === 1)" }],
+  },
+  {
+    name: "a message is lost when the wait for it is interrupted",
+    caughtBy: meetings.name,
+    options: MEETINGS,
+    edits: [
+      {
+        file: EXECUTION,
+        from: "        if (arrival.message !== undefined) this.coroutine.putBack(arrival.message);\n",
+        to: "",
+      },
+    ],
+  },
+  {
+    name: "a step that is recorded is begun again after replay",
+    caughtBy: orders.name,
+    options: CRASHES,
+    edits: [
+      { file: "workflow/replay.ts", from: "  coroutine.takeNew();\n", to: "" },
+      {
+        file: EXECUTION,
+        from: "of this.coroutine.waiting.values()) this.#toBegin.push(asked);",
+        to: "of this.#isCold ? [] : this.coroutine.waiting.values()) this.#toBegin.push(asked);",
+      },
+      {
+        file: EXECUTION,
+        from: "    return toBegin.every((asked) => waiting.get(asked.text) === asked)",
+        to: "    return toBegin.every((asked) => waiting.size >= 0 || asked.dueMs === null)",
+      },
+      {
+        file: EXECUTION,
+        from: 'asked.plan.kind === "step" && this.coroutine.waiting.has(asked.text) && ',
+        to: 'asked.plan.kind === "step" && ',
+      },
+    ],
+  },
+  {
+    name: "a timer fires early",
+    caughtBy: letters.name,
+    options: { storeClockJump: 0 },
+    edits: [
+      {
+        file: EXECUTION,
+        from: ".filter(({ dueMs }) => dueMs !== null && dueMs <= nowMs);",
+        to: ".filter(({ dueMs }) => dueMs !== null && dueMs <= nowMs + 1_000);",
+      },
+    ],
+  },
+  {
+    name: "what a slot came to is not recorded",
+    caughtBy: orders.name,
+    options: CRASHES,
+    edits: [
+      {
+        file: WISHES,
+        from: "      const data = actOnSlot(tx, plan);\n",
+        to: '      const data = actOnSlot(tx, plan);\n      granted.answers.push([one, "slot", data]);\n      if (data !== null) continue;\n',
+      },
+    ],
+  },
+  {
+    name: "a slot's change is made twice",
+    caughtBy: orders.name,
+    options: { calm: true },
+    edits: [
+      {
+        file: WISHES,
+        from: "    return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };",
+        to: "    act(new TxSlot<unknown, unknown>(slot, () => initial));\n    return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };",
+      },
+    ],
+  },
+  {
+    name: "a slot's change is told and not made",
+    caughtBy: families.name,
+    options: { calm: true },
+    edits: [
+      {
+        file: WISHES,
+        from: "    return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };",
+        to: "    return { ok: initial };",
+      },
+    ],
+  },
+  {
+    name: "a wait that is over says that it received",
+    caughtBy: meetings.name,
+    options: { calm: true },
+    edits: [
+      {
+        file: COROUTINE,
+        from: '{ ok: { ok: false, reason: "timeout" } }',
+        to: '{ ok: { ok: true, reason: "timeout" } }',
+      },
+    ],
+  },
+  {
+    name: "a child's failure loses its reason",
+    caughtBy: families.name,
+    options: { calm: true },
+    edits: [
+      {
+        file: COROUTINE,
+        from: "        return this.#settle(asked, outcome, nowMs);",
+        to: '        return this.#settle(asked, "ok" in outcome ? outcome : { error: new Error("a child failed") }, nowMs);',
+      },
+    ],
+  },
+  {
+    name: "claims are not counted, so that poison is tried for ever",
+    caughtBy: poison.name,
+    options: { calm: true },
+    edits: [
+      {
+        file: EXECUTION,
+        from: "    if (this.#held.tries > this.#definition.maxTries)",
+        to: "    if (this.#held.tries < 0)",
+      },
+    ],
+  },
+  {
+    name: "a step whose result cannot be stored is tried again",
+    caughtBy: poison.name,
+    options: { calm: true },
+    edits: [
+      {
+        file: EFFECTS,
+        from: "      this.failed(asked, error);\n      return;\n",
+        to: '      if (asked.plan.kind === "step" && asked.attempts++ < 2) this.begin(asked, asked.plan);\n      else this.failed(asked, error);\n      return;\n',
+      },
+    ],
+  },
+  {
+    name: "code that waits for something foreign is waited for",
+    caughtBy: poison.name,
+    options: { calm: true },
+    edits: [
+      {
+        file: EXECUTION,
+        from: "      if (!this.#isOver && this.coroutine.waiting.size === 0) this.#run(",
+        to: "      if (!this.#isOver && this.coroutine.waiting.size < 0) this.#run(",
       },
     ],
   },

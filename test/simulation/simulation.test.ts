@@ -1,5 +1,5 @@
-// Goal: the kernel keeps its promises under every fault there is: G1, G2, G6, G7, G10, G16, G17, G19 and G25 (GUARANTEES.md says
-// which scenario stands for which).
+// Goal: the kernel and workflows keep their promises under every fault there is: G1, G2, G6, G7, G10, G14, G15, G16, G17, G19, G21, G23
+// and G25 (GUARANTEES.md says which scenario stands for which).
 // Method: at least 5,000 schedules over all scenarios, each run twice. `npm run simulate` does two hundred thousand.
 
 import { afterAll, expect, test } from "vitest";

@@ -21,6 +21,8 @@ export interface ClaimOptions {
   readonly limit: number;
   /** What a claimed record's status becomes. */
   readonly status?: string | undefined;
+  /** Records that were claimed more often than this without coming to rest are not taken, but told. */
+  readonly mostTries?: number | undefined;
   /** Told of each as soon as it is had, while others may still be waited for. */
   readonly granted?: (held: Held) => void;
 }
@@ -31,20 +33,27 @@ export interface ClaimResult {
   readonly nextInMs: number | null;
   /** As many were due as were asked for, so there may be more. */
   readonly isFull: boolean;
+  /** Those that were not taken because they were tried too often, the longest due first. */
+  readonly suspects: readonly Address[];
 }
 
 /** Claims up to `limit` due records. Two processes may look at the same ones; each record goes to one of them. */
 export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<ClaimResult> {
-  const { kinds, by, limit } = options;
+  const { kinds, by, limit, status, mostTries = Number.POSITIVE_INFINITY } = options;
   for (const kind of kinds) checkId(kind, "the kind");
   checkId(by, "the holder");
   checkCount(limit, "the limit");
   const leaseMs = checkLease(options.leaseMs, "the lease");
   const page = await kernel.due({ kinds, limit });
+  const suspects: Address[] = [];
   const claims = page.keys.map(async ({ space, key }) => {
     const at = address(space, key);
-    const row = await kernel.transact((tx) => claim(tx, at, { by, leaseMs, status: options.status }), [at]);
-    if (row === undefined) return undefined;
+    const row = await kernel.transact(
+      (tx) => (tx.record(at).tries > mostTries ? "suspect" : claim(tx, at, { by, leaseMs, status })),
+      [at],
+    );
+    if (row === "suspect") suspects.push(at);
+    if (row === undefined || row === "suspect") return undefined;
     const held = new Held(kernel, row);
     options.granted?.(held);
     return held;
@@ -57,7 +66,7 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   const refusal = answers.find((answer) => answer.status === "rejected");
   if (held.length === 0 && refusal !== undefined) throw refusal.reason;
   const nextInMs = page.nextDueMs === null ? null : page.nextDueMs - page.nowMs;
-  return { held, nextInMs, isFull: page.keys.length === limit };
+  return { held, nextInMs, isFull: page.keys.length === limit, suspects };
 }
 
 export interface Claimant {

@@ -447,6 +447,36 @@ describe("work that fails", () => {
     await worker.stop();
   });
 
+  test("again and again makes it a suspect: such are taken one at a time, beside those that are not", async () => {
+    const on = bench();
+    const names = ["one", "two", "three", "good"].map((name) => address("job", name));
+    for (const at of names) {
+      await make(on.kernel, at, on.clock.wallMs());
+      if (at.key !== "good") await on.kernel.transact((tx) => tx.record(at).write({ tries: 2 }), [at]);
+    }
+    const ends: (() => void)[] = [];
+    const { worker, worked } = workOn(on, {
+      leaseMs: 60_000,
+      work: async (held) => {
+        await new Promise<void>((resolve) => ends.push(resolve));
+        await done(held);
+      },
+    });
+    await drained();
+    expect(worked.length).toBe(2);
+    expect(worked).toContain("good");
+    // One that ends, and one that lasts, make room for the next.
+    ends.at(-1)?.();
+    await on.clock.advance(10);
+    expect(worked.length).toBe(3);
+    await on.clock.advance(2_980);
+    expect(worked.length).toBe(3);
+    await on.clock.advance(20);
+    expect(worked.length).toBe(4);
+    for (const end of ends) end();
+    await on.clock.finish(worker.stop());
+  });
+
   test("may have removed its record: there is nothing to put back", async () => {
     const on = bench();
     await make(on.kernel, job, on.clock.wallMs());

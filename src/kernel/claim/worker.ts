@@ -5,15 +5,19 @@
  * watch), until the next timer, or until a slow poll that makes up for lost wake-ups. While the function works, the lease is
  * renewed; when it is lost, or cannot be renewed in time, `abortSignal` tells the function to stop.
  *
+ * A record that was claimed several times without coming to rest may be what kills its processes. Such suspects are taken one at a time,
+ * each after the one before has lasted a while, so that those who only shared a process with it are not blamed for ever.
+ *
  * A function that throws leaves its record due again later, with a growing delay; one that dies with its process leaves it to
  * the end of the lease. Both are counted in `tries`.
  */
 
 import { checkCount, checkDuration, checkId, checkLease } from "../check.ts";
+import type { Address } from "../contract.ts";
 import { ClosedError, FencedError, LeaseUncertainError } from "../errors.ts";
 import type { Bell, Kernel } from "../kernel.ts";
 import { pause } from "../ports.ts";
-import { claimDue, type Held } from "./claim.ts";
+import { claim, claimDue, Held } from "./claim.ts";
 
 export interface WorkerOptions {
   readonly kinds: readonly string[];
@@ -36,6 +40,10 @@ export interface WorkerOptions {
 type Optional = "failed" | "status" | "lost";
 
 const RETRY_MS = { first: 100, longest: 60_000 };
+
+/** How often a record may be claimed without coming to rest before it is a suspect, and how long one must last to be cleared. */
+const MOST_TRIES = 1;
+const CLEARED_AFTER_MS = 3000;
 
 const NUDGED = "nudged";
 const NEVER_ABORTED = new AbortController();
@@ -66,6 +74,8 @@ export class Worker {
   /** Work that began a moment ago, and until when its lease is safe. */
   readonly #young = new Map<Held, { readonly hold: Hold; readonly safeUntilMs: number }>();
   #cancelLook: (() => void) | undefined;
+  /** One that was tried often before, and has not lasted long enough yet. */
+  #suspect: Held | undefined;
   /** More may be due than there was room for. */
   #isHungry = false;
   readonly #ended: Promise<unknown>;
@@ -130,14 +140,18 @@ export class Worker {
         try {
           const startedMs = clock.nowMs();
           const granted = (held: Held) => void this.#work(held, startedMs + leaseMs);
-          const { held, nextInMs, isFull } = await claimDue(this.#kernel, {
+          const { held, nextInMs, isFull, suspects } = await claimDue(this.#kernel, {
             kinds,
             by,
             leaseMs,
             limit: free,
             status,
+            mostTries: MOST_TRIES,
             granted,
           });
+          // Any of them: who always came right before the guilty one would always be there when it strikes.
+          const suspect = suspects[Math.floor(suspects.length * chance.random())];
+          if (await this.#takeSuspect(suspect, startedMs + leaseMs)) continue;
           this.#isHungry = isFull;
           if (held.length > 0) continue;
           // Others were faster with all of them, and there may be more: look again, a little out of step.
@@ -157,6 +171,29 @@ export class Worker {
       await new Promise<void>((resolve) => {
         this.#whenIdle = resolve;
       });
+  }
+
+  /** Takes one that may be dangerous, if there is none in hand. */
+  async #takeSuspect(at: Address | undefined, safeUntilMs: number): Promise<boolean> {
+    const { by, leaseMs, status } = this.#options;
+    if (at === undefined || this.#suspect !== undefined || this.#working.size >= this.#options.concurrency)
+      return false;
+    const row = await this.#kernel.transact((tx) => claim(tx, at, { by, leaseMs, status }), [at]);
+    if (row === undefined) return true;
+    const held = new Held(this.#kernel, row);
+    this.#suspect = held;
+    const cancel = this.#kernel.ports.clock.after(CLEARED_AFTER_MS, () => this.#clear(held));
+    void this.#work(held, safeUntilMs).then(() => {
+      cancel();
+      this.#clear(held);
+    });
+    return true;
+  }
+
+  #clear(held: Held): void {
+    if (this.#suspect !== held) return;
+    this.#suspect = undefined;
+    this.#wakeUp();
   }
 
   /** A handle that is closed already has no bell; the first look says so. */

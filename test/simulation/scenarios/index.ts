@@ -6,6 +6,7 @@ import { mailbox } from "./mailbox.ts";
 import { payments } from "./payments.ts";
 import { registers } from "./register.ts";
 import { transfers } from "./transfers.ts";
+import { families, letters, meetings, orders, poison } from "./workflows.ts";
 
 export interface NamedScenario {
   readonly name: string;
@@ -13,4 +14,17 @@ export interface NamedScenario {
   readonly scenario: Scenario;
 }
 
-export const scenarios: readonly NamedScenario[] = [transfers, registers, jobs, recovery, mailbox, timers, payments];
+export const scenarios: readonly NamedScenario[] = [
+  transfers,
+  registers,
+  jobs,
+  recovery,
+  mailbox,
+  timers,
+  payments,
+  orders,
+  meetings,
+  letters,
+  families,
+  poison,
+];

@@ -15,8 +15,10 @@ import {
   RunParkedError,
   StoreError,
 } from "../../../src/index.ts";
+import type { Found, Verdict } from "../../../src/kernel/contract.ts";
 import type { Ports } from "../../../src/kernel/ports.ts";
 import { type Pawl, pawlOn } from "../../../src/open.ts";
+import { MemoryDatabase } from "../../../src/stores/memory/memory.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import { type Process, ServiceError, type World } from "../../../src/testing/index.ts";
 import { type RunValue, runAt } from "../../../src/workflow/records.ts";
@@ -43,9 +45,17 @@ interface Begun {
 export interface Place {
   readonly process: Pick<Process, "call" | "sleep" | "random">;
   readonly by: () => string;
+  /** Ends the process on the spot. */
+  readonly crash: () => void;
 }
 
 export type Workflows = (place: Place) => readonly AnyWorkflow[];
+
+/** What may become of runs that are meant to go wrong. */
+export interface StageOptions {
+  /** Why this run may stay parked; undefined for one that a person helps. */
+  readonly parks?: ((run: string) => RegExp | undefined) | undefined;
+}
 
 export class Stage {
   readonly world: World;
@@ -57,12 +67,14 @@ export class Stage {
   /** What everybody was told of each run's outcome. */
   readonly told = new Map<string, Set<string>>();
   readonly #workflows: Workflows;
+  readonly #parks: (run: string) => RegExp | undefined;
   readonly #service;
   #lastToldMs = 0;
 
-  constructor(world: World, workflows: Workflows) {
+  constructor(world: World, workflows: Workflows, { parks = () => undefined }: StageOptions = {}) {
     this.world = world;
     this.#workflows = workflows;
+    this.#parks = parks;
     this.#service = world.service("outside", ({ run, step }: { readonly run: string; readonly step: string }) => {
       const name = `${run} ${step}`;
       this.done.set(name, (this.done.get(name) ?? 0) + 1);
@@ -70,9 +82,10 @@ export class Stage {
     });
   }
 
-  /** A step's function: notes that it was begun, and calls the outside. */
-  async act(place: Place, run: string, step: string, { key }: { readonly key: string }): Promise<string> {
+  /** A step's function: notes that it was begun, and calls the outside, after a while if it is slow. */
+  async act(place: Place, run: string, step: string, { key }: { readonly key: string }, slowMs = 0): Promise<string> {
     this.begun.push({ run, step, key, by: place.by(), at: this.world.database.commits.length });
+    if (slowMs > 0) await place.process.sleep(slowMs);
     return place.process.call(this.#service, { run, step });
   }
 
@@ -102,7 +115,10 @@ export class Stage {
   work(process: Process): ReturnType<Pawl["work"]> {
     const warm = [0, 1, 1000][Math.floor(process.random() * 3)] ?? 0;
     let by = "";
-    const workflows = this.#workflows({ process, by: () => by });
+    const crash = (): void => {
+      if (process.isAlive) this.world.crash(process);
+    };
+    const workflows = this.#workflows({ process, by: () => by, crash });
     const worker = process.pawl.work(workflows, {
       lease: LEASE_MS,
       concurrency: process.random() < 0.2 ? 1 : 10,
@@ -117,8 +133,9 @@ export class Stage {
     return worker;
   }
 
-  /** Nothing but the store fails in these runs. */
+  /** Nothing but the store fails in these runs, unless they are meant to. */
   #strange(run: string, error: unknown): void {
+    if (error instanceof Error && this.#parks(run)?.test(error.message) === true) return;
     const said = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
     // Kept by the world, although whoever listens to a worker must not throw.
     this.world.check(error instanceof PawlError && error.code === "closed", `run ${run} was in trouble: ${said}`);
@@ -134,7 +151,7 @@ export class Stage {
           try {
             const { runs } = await pawl.runs.list({ status: "parked" });
             for (const { workflow, id, parkedReason } of runs)
-              await this.#help(pawl.run(workflow, id), parkedReason ?? "");
+              if (this.#parks(id) === undefined) await this.#help(pawl.run(workflow, id), parkedReason ?? "");
           } catch (error) {
             if (!(error instanceof StoreError)) throw error;
           }
@@ -151,6 +168,8 @@ export class Stage {
       try {
         return this.#tell(id, `completed ${JSON.stringify(await run.result({ timeout: 60_000 }))}`);
       } catch (error) {
+        if (error instanceof RunParkedError && this.#parks(id)?.test(error.message) === true)
+          return this.#tell(id, `parked: ${error.data.reason}`);
         if (error instanceof RunParkedError) await process.sleep(1_000);
         else if (error instanceof StoreError) await process.sleep(200);
         else if (error instanceof PawlError && error.code !== "result_timeout")
@@ -226,13 +245,36 @@ export class Stage {
   }
 
   /** A step that runs at most once was begun once, and once more for each no. */
-  checkAtMostOnce(step: string, saysNo: boolean): void {
+  checkAtMostOnce(step: string): void {
     for (const run of this.told.keys()) {
       const name = `${run} ${step}`;
       const times = this.begun.filter((begun) => begun.run === run && begun.step === step).length;
       const noes = this.noes.get(name) ?? 0;
       this.world.check(times <= 1 + noes, `${name} was begun ${times} times, with ${noes} noes`);
-      this.world.check(saysNo || noes === 0, `${name} was asked about`);
+    }
+  }
+
+  /** Nobody who claimed a run began the step a second time. */
+  checkOncePerClaim(step: string): void {
+    for (const run of new Set(this.begun.filter((begun) => begun.step === step).map((begun) => begun.run))) {
+      const times = this.begun.filter((begun) => begun.run === run && begun.step === step).length;
+      const puts = this.world.database.commits.flatMap((commit) => commit.puts);
+      const claims = puts.filter(
+        ({ was, row }) => row.space === "run" && row.key === run && row.fence > (was?.fence ?? 0),
+      ).length;
+      this.world.check(times <= claims, `${run}: step ${step} was begun ${times} times in ${claims} claims`);
+    }
+  }
+
+  /** Whenever the step was begun, the one before it had its record. */
+  checkAfter(step: string, before: string): void {
+    for (const { run, at } of this.begun.filter((begun) => begun.step === step)) {
+      const isRecorded = this.world.database.commits
+        .slice(0, at)
+        .some(({ puts }) =>
+          puts.some(({ row, entries }) => row.key === run && entries.some(({ name }) => name === `step ${before}`)),
+        );
+      this.world.check(isRecorded, `${run}: step ${step} was begun before step ${before} was recorded`);
     }
   }
 
@@ -259,7 +301,9 @@ export class Stage {
       clock: { nowMs: () => world.nowMs, after: () => () => {}, soon: (callback) => void realSetImmediate(callback) },
       chance: { random: () => 0.5, uuid: () => world.random.uuid() },
     };
-    const pawl = pawlOn(world.database.memory.connect("simulated"), ports, { namespace: "simulated" });
+    const options = { namespace: "simulated" };
+    const pawl = pawlOn((await copyOf(world)).connect("simulated"), ports, options);
+    const real = pawlOn(world.database.memory.connect("simulated"), ports, options);
     const stranger: Place = {
       process: {
         call: (_service, request) => {
@@ -269,6 +313,9 @@ export class Stage {
         random: () => 0.5,
       },
       by: () => "stranger",
+      crash: () => {
+        throw new Error("it would crash at replay");
+      },
     };
     const troubles: string[] = [];
     const worker = pawl.work(this.#workflows(stranger), {
@@ -280,13 +327,14 @@ export class Stage {
       },
     });
     const begunBefore = this.begun.length;
-    const { runs } = await pawl.runs.list({ limit: 1000, order: "oldest" });
+    const { runs } = await real.runs.list({ limit: 1000, order: "oldest" });
     // One after another, so that nobody hears a second time of what another did.
     for (const before of runs) {
       const { id, status, dueAt } = before;
       const run = pawl.run(before.workflow, id);
-      world.check(ENDED.has(status), `${id} is ${status} in the end, and due ${dueAt?.getTime()}`);
-      const entries = await pawl.kernel.entries(runAt(id), 0, 10_000);
+      const mayRemain = status === "parked" && this.#parks(id)?.test(before.parkedReason ?? "") === true;
+      world.check(ENDED.has(status) || mayRemain, `${id} is ${status} in the end, and due ${dueAt?.getTime()}`);
+      const entries = await real.kernel.entries(runAt(id), 0, 10_000);
       world.check(
         entries.every(({ version }, index) => version === index + 1),
         `${id}: its history has a gap`,
@@ -311,6 +359,23 @@ export class Stage {
     }
     void worker;
   }
+}
+
+/** All that was committed, once more in a database of its own, so that a replay changes nothing of the world's. */
+async function copyOf({ database }: World): Promise<MemoryDatabase> {
+  let nowMs = 0;
+  const copy = new MemoryDatabase(() => nowMs);
+  const store = copy.connect("simulated");
+  const { epoch } = await store.settle(0);
+  for (const [sequence, { puts, ...commit }] of database.commits.entries()) {
+    nowMs = commit.nowMs;
+    const decide = ({ rows }: Found): Verdict => ({
+      puts: puts.map((put, index) => ({ ...put, was: rows[index] ?? null })),
+    });
+    await store.commit({ lane: 0, epoch, sequence, lock: puts.map(({ row }) => row), needsClock: false, decide });
+  }
+  nowMs = database.nowMs();
+  return copy;
 }
 
 interface RunTimer {

@@ -1,7 +1,7 @@
 // Goal: what workflows promise, under every fault: a recorded step never runs again, and one that runs at most once not on a guess
 // (G14); signal, timeout and cancel that meet come to one outcome, and everybody is told the same (G15); signals count once, in
 // their order (G2); children and parents hear of each other; histories have no gaps and replay to the same outcome (G23); whoever
-// lost a run writes nothing (G6); once faults stop, everything ends (G25).
+// lost a run writes nothing (G6); poison ends by itself (G21); once faults stop, everything ends (G25).
 // Method: several workers, with and without warm code, that crash, stand still and stop in good order; clients that start the same
 // runs, send the same signals again after a lost reply, and wait for the outcome. In the end each run is replayed by a stranger.
 
@@ -21,6 +21,17 @@ const caught = (error: unknown): string => {
 
 const ORDERS = ["o1", "o2"];
 
+/** Which step of an order comes after which. */
+const FOLLOWS = [
+  ["charge", "ship"],
+  ["ship", "pack"],
+  ["ship", "label"],
+  ["pack", "gift"],
+  ["label", "gift"],
+  ["gift", "fast"],
+  ["gift", "slow"],
+] as const;
+
 export const orders = {
   name: "a recorded step never runs again",
   async scenario(world: World): Promise<void> {
@@ -35,8 +46,8 @@ export const orders = {
       });
     await world.finish();
     await stage.check(120_000);
-    stage.checkAtMostOnce("ship", true);
-    stage.checkAtMostOnce("gift", true);
+    for (const step of ["ship", "gift"]) stage.checkAtMostOnce(step);
+    for (const [before, step] of FOLLOWS) stage.checkAfter(step, before);
     const { value: count } = await world.open().slot<number>("orders", { initial: 0 }).get();
     world.check(count === ORDERS.length, `${count} orders were counted`);
   },
@@ -47,6 +58,9 @@ const start = (process: Process, name: string, id: string, input: unknown) => pr
 const order = (stage: Stage, place: Place) =>
   workflow("order", async (ctx: Context, input: { readonly id: string }) => {
     const act = (name: string) => ctx.step(name, (step) => stage.act(place, ctx.runId, name, step), { retry: RETRY });
+    // So that its end and that of the sleep beside it meet.
+    const slowly = (name: string, step: { readonly key: string }): Promise<string> =>
+      stage.act(place, ctx.runId, name, step, place.process.random() < 0.5 ? 1_000 : 0);
     const charged = await act("charge");
     const now = ctx.now().getTime();
     const ship = await ctx.step
@@ -57,7 +71,11 @@ const order = (stage: Stage, place: Place) =>
         },
       })
       .catch(caught);
-    const [pack, label] = await Promise.all([act("pack"), act("label"), ctx.sleep(1_000)]);
+    const [pack, label] = await Promise.all([
+      ctx.step("pack", (step) => slowly("pack", step), { retry: RETRY }),
+      act("label"),
+      ctx.sleep(1_000),
+    ]);
     const gift = await ctx.step.atMostOnce("gift", (step) => stage.act(place, ctx.runId, "gift", step)).catch(caught);
     const first = await Promise.race([act("fast"), act("slow"), ctx.sleep(2_000).then(() => "neither")]);
     const { version } = await ctx.slot<number>("orders", { scope: "global", initial: 0 }).update((n) => n + 1);
@@ -283,4 +301,110 @@ const child = (stage: Stage, place: Place) =>
     await ctx.sleep(ms);
     await ctx.slot<number>("born", { scope: "global", initial: 0 }).update((n) => n + 1);
     return `${name}: ${done}`;
+  });
+
+// ------------------------------------------------------------------------------------------------- runs that are poison
+
+const GOOD = ["good-1", "good-2", "good-3"];
+const TRIES = 3;
+
+/** What each kind of poison comes to. */
+const POISON = {
+  "never settles": /^run_failed .*took longer than/,
+  "waits for something foreign": /^parked: .*no operation of ctx/,
+  "crashes when it begins": /^parked: .*claimed \d+ times without getting anywhere/,
+  "crashes in a step": /^parked: .*claimed \d+ times without getting anywhere/,
+  "throws at once": /^run_failed .*as it does/,
+  "throws what cannot be stored": /^run_failed .*something that cannot be stored/,
+  "gives what cannot be stored": /^run_failed .*symbol/i,
+  "has a step that gives what cannot be stored": /^completed "caught"$/,
+} as const;
+
+/** Whatever it does, its process may die under it each time, because of a fault or of other poison. */
+const IN_VAIN = /^parked: it was claimed \d+ times without getting anywhere$/;
+
+type Poison = keyof typeof POISON;
+
+const KINDS = Object.keys(POISON) as readonly Poison[];
+
+const isPoison = (name: string): name is Poison => Object.hasOwn(POISON, name);
+
+export const poison = {
+  name: "poison ends by itself, and harms no other run",
+  async scenario(world: World): Promise<void> {
+    const workflows = (place: Place) => [good(stage, place), poisonous(stage, place)];
+    const stage = new Stage(world, workflows, {
+      parks: (run) => (isPoison(run) ? /no operation of ctx|without getting anywhere/ : undefined),
+    });
+    for (const name of ["w1", "w2"]) stage.worker(name);
+    stage.person("person");
+    for (const name of ["c1", "c2"])
+      world.process(name, async (process) => {
+        if (process.random() < 0.2) stage.work(process);
+        const runs = [...GOOD.map((id) => ["good", id] as const), ...KINDS.map((id) => ["poisonous", id] as const)];
+        // In an order of its own each time, so that anything may be beside anything.
+        const order = runs.map((run) => ({ run, at: process.random() })).sort((a, b) => a.at - b.at);
+        for (const { run } of order)
+          await until(async () => void (await start(process, run[0], run[1], run[1])), process);
+        for (const [workflow, id] of runs) await stage.outcome(process, workflow, id);
+      });
+    await world.finish();
+    await stage.check(240_000);
+    for (const id of GOOD) {
+      const [outcome] = stage.told.get(id) ?? [];
+      world.check(outcome === 'completed ["first done","second done"]', `${id} ended with ${outcome}`);
+    }
+    for (const id of KINDS) {
+      const [outcome = ""] = stage.told.get(id) ?? [];
+      world.check(POISON[id].test(outcome) || IN_VAIN.test(outcome), `what ${id} ended with ${outcome}`);
+    }
+    // What cannot be stored was done, and is not tried again by whoever heard so.
+    stage.checkOncePerClaim("unstorable");
+  },
+};
+
+const good = (stage: Stage, place: Place) =>
+  workflow("good", async (ctx: Context) => {
+    const first = await ctx.step("first", (step) => stage.act(place, ctx.runId, "first", step), { retry: RETRY });
+    await ctx.sleep(1_000);
+    const second = await ctx.step("second", (step) => stage.act(place, ctx.runId, "second", step), { retry: RETRY });
+    return [first, second];
+  });
+
+const never = (): Promise<never> => new Promise(() => {});
+
+/** Without where it was made: that is another place each time that a seed runs. */
+const told = (error: unknown): never => {
+  throw new Error(error instanceof Error ? error.message : String(error));
+};
+
+const poisonous = (stage: Stage, place: Place) =>
+  workflow<Poison, unknown>({ name: "poisonous", tries: TRIES }, async (ctx, kind) => {
+    switch (kind) {
+      case "never settles":
+        return ctx.step("hang", never, { timeout: 4_000, retry: { attempts: 2, delay: 500 } }).catch(told);
+      case "waits for something foreign":
+        return never();
+      case "crashes when it begins":
+        place.crash();
+        return never();
+      case "crashes in a step":
+        return ctx.step("crash", () => {
+          place.crash();
+          return never();
+        });
+      case "throws at once":
+        throw new Error("as it does");
+      case "throws what cannot be stored":
+        throw Symbol("poison");
+      case "gives what cannot be stored":
+        return Symbol("poison");
+      case "has a step that gives what cannot be stored":
+        return ctx
+          .step("unstorable", async (step) => {
+            await stage.act(place, ctx.runId, "unstorable", step).catch(caught);
+            return Symbol("poison");
+          })
+          .catch(() => "caught");
+    }
   });
