@@ -343,9 +343,9 @@ export class Pawl {
   }
 
   /** Lets what is under way finish, and gives everything back. */
-  async close(): Promise<void> {
-    await this.#runs.close();
-    await this.kernel.close();
+  close(): Promise<void> {
+    // Without workers there is nothing to give back first.
+    return this.#runs.isWorking ? this.#runs.close().then(() => this.kernel.close()) : this.kernel.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

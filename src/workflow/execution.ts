@@ -543,7 +543,7 @@ export class Execution implements EffectsHost, Driver {
     this.#armTimer();
   }
 
-  /** From here on nothing else becomes a fact, until the transaction that is being joined has ended. @internal */
+  /** From here on nothing else becomes a fact, until the transaction that is being joined has ended. */
   async enterTransaction(isCurrent: () => boolean): Promise<void> {
     while (this.#isCommitting && !this.#isOver) await new Promise<void>((resolve) => this.clock.soon(resolve));
     // The attempt may have been given up meanwhile.
@@ -552,7 +552,7 @@ export class Execution implements EffectsHost, Driver {
     this.#isBlocked = true;
   }
 
-  /** In the transaction: the step's record, and what is unwritten before it. Answers the row as it will be. @internal */
+  /** In the transaction: the step's record, and what is unwritten before it. Answers the row as it will be. */
   recordIn(tx: Tx, asked: Asked, text: string): { readonly row: Row | null; readonly nowMs: number } {
     const record = tx.record(this.at);
     if (record.holder === null || record.fence !== this.#held.fence)
@@ -562,7 +562,7 @@ export class Execution implements EffectsHost, Driver {
     return { row: record.row, nowMs: tx.nowMs };
   }
 
-  /** The transaction is committed: the code hears of it. @internal */
+  /** The transaction is committed: the code hears of it. */
   leaveTransaction(asked: Asked, text: string, written: { readonly row: Row | null; readonly nowMs: number }): void {
     const { kernel } = this;
     if (this.#isOver) return;
@@ -576,7 +576,7 @@ export class Execution implements EffectsHost, Driver {
     if (!this.#isDraining) this.#pump();
   }
 
-  /** The transaction came to nothing, or nobody knows what it came to. @internal */
+  /** The transaction came to nothing, or nobody knows what it came to. */
   dropTransaction(error: unknown, isDoubtful: boolean): void {
     if (isDoubtful) this.#run(Promise.reject(error));
     else {

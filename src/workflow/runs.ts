@@ -173,6 +173,10 @@ export class Runs {
     return worker;
   }
 
+  get isWorking(): boolean {
+    return this.#workers.size > 0;
+  }
+
   /** Before the handle is closed: the workers give back what they have. */
   async close(): Promise<void> {
     await Promise.allSettled([...this.#workers].map((worker) => worker.stop({ timeout: 5000 })));
