@@ -202,6 +202,8 @@ describe("whatever the connection is told later", () => {
   async function setAtCommit(durability: "full" | "process"): Promise<unknown> {
     const url = await databaseWith();
     const pool = new pg.Pool({ connectionString: url, max: 1 });
+    // Its database is dropped while its connection may still be closing.
+    pool.on("error", () => {});
     const store = await connect(url, { pool, durability });
     await pool.query("create table seen (setting text)");
     await pool.query(`create function see() returns trigger language plpgsql as
