@@ -6,7 +6,7 @@
  */
 
 import type { Address, Sql } from "../kernel/contract.ts";
-import { StoreError } from "../kernel/errors.ts";
+import { LeaseUncertainError, StoreError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { executorOf } from "../kernel/sql.ts";
 import type { Asked, Coroutine } from "./coroutine.ts";
@@ -222,6 +222,8 @@ export class Effects implements StepHost {
       // Where there is one writer at a time, whoever has the transaction must not wait for our own commits.
       if (kernel.isSingleWriter) await joint.enter();
       await kernel.share(async (sql, join) => {
+        // The connection may have been long in coming.
+        if (this.#host.isOver) throw new LeaseUncertainError();
         joint.encode(await work(sql));
         await joint.enter();
         await join((tx) => joint.record(tx), [at]);
