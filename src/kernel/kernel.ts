@@ -40,6 +40,8 @@ export type Bell = (puts: readonly Put[] | undefined) => void;
 
 const MAX_VALUE_BYTES = 1024 * 1024;
 const PATIENCE_MS = 30_000;
+/** So many log entries are read at a time. */
+const PAGE = 500;
 /** Whoever deletes sweeps up: one small sweep for so many deletions. */
 const SWEEP_EVERY = 256;
 
@@ -144,6 +146,17 @@ export class Kernel {
 
   entries(at: Address, after: number, limit: number): Promise<readonly StoredEntry[]> {
     return this.#patiently(() => this.#store.entries(at, after, limit));
+  }
+
+  /** All entries after this version, in pages: each is read when the one before is done with. */
+  async *entriesAfter(at: Address, after: number): AsyncGenerator<StoredEntry> {
+    for (let seen = after; ; ) {
+      const page = await this.entries(at, seen, PAGE);
+      yield* page;
+      const last = page.at(-1);
+      if (page.length < PAGE || last === undefined) return;
+      seen = last.version;
+    }
   }
 
   due(query: DueQuery): Promise<DuePage> {

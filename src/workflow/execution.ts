@@ -73,7 +73,6 @@ interface Unwritten {
 /** How the work on a run ended here. */
 export type Ending = "rested" | "ended" | "given back" | "lost";
 
-const PAGE = 500;
 /** How long code may wait for what is no operation of ours. */
 const STUCK_MS = 10_000;
 
@@ -137,6 +136,11 @@ export class Execution implements EffectsHost, Driver {
     return this.#held.at.key;
   }
 
+  /** Under which claim it works. */
+  get fence(): number {
+    return this.#held.fence;
+  }
+
   get value(): RunValue {
     return this.#value;
   }
@@ -170,7 +174,7 @@ export class Execution implements EffectsHost, Driver {
     try {
       if (this.#held.tries > this.#definition.maxTries) {
         await this.#park(`it was claimed ${this.#held.tries} times without getting anywhere`);
-        return "rested";
+        return "lost";
       }
       if (isNew !== undefined) {
         this.coroutine.head = this.#value.from;
@@ -530,6 +534,7 @@ export class Execution implements EffectsHost, Driver {
   // What happens outside.
 
   #start(toBegin: readonly Asked[]): void {
+    if (!this.#isReady) return;
     // A process that stood still for longer than its lease begins nothing.
     if (toBegin.length > 0 && this.clock.nowMs() >= this.#held.safeUntilMs) {
       this.#over("lost", new LeaseUncertainError());
@@ -637,20 +642,15 @@ export class Execution implements EffectsHost, Driver {
   }
 
   async #readInbox(): Promise<void> {
-    const { kernel } = this;
-    const { coroutine } = this;
+    const { kernel, coroutine } = this;
     const at = inboxAt(this.runId, this.#value.incarnation);
     const wakes = this.#wakes;
-    for (;;) {
-      const page = await kernel.entries(at, coroutine.inboxSeen, PAGE);
+    for await (const { version, name, data } of kernel.entriesAfter(at, coroutine.inboxSeen)) {
       if (this.#isOver) return;
-      for (const { version, name, data } of page) {
-        coroutine.inboxSeen = version;
-        if (coroutine.received.has(version)) continue;
-        const { word, id } = parseFact(name);
-        coroutine.messages.push({ version, word, name: id, data: kernel.decodeFresh(at, data) });
-      }
-      if (page.length < PAGE) break;
+      coroutine.inboxSeen = version;
+      if (coroutine.received.has(version)) continue;
+      const { word, id } = parseFact(name);
+      coroutine.messages.push({ version, word, name: id, data: kernel.decodeFresh(at, data) });
     }
     coroutine.wakesSeen = wakes;
   }
@@ -690,6 +690,8 @@ export class Execution implements EffectsHost, Driver {
       return "lost";
     }
     this.tell({ type: "run.trouble", error });
+    // Whatever comes now is for whoever goes on.
+    this.#isReady = false;
     const isStore = error instanceof StoreError;
     try {
       if (!isStore && this.#held.tries >= this.#definition.maxTries) {

@@ -7,8 +7,6 @@ import type { Kernel } from "../kernel/kernel.ts";
 import type { Coroutine } from "./coroutine.ts";
 import type { RunValue } from "./records.ts";
 
-const PAGE = 500;
-
 export interface Replaying {
   readonly kernel: Kernel;
   readonly at: Address;
@@ -26,7 +24,7 @@ export async function replay(on: Replaying): Promise<void> {
   let before: StoredEntry | undefined;
   coroutine.isReplaying = true;
   // Each waits for the next one, which may tell the time that the code saw after it.
-  for await (const entry of entriesOf(on, from - 1)) {
+  for await (const entry of on.kernel.entriesAfter(on.at, from - 1)) {
     if (on.isOver()) return;
     if (!isSkipped(entry.version)) {
       if (before !== undefined) await apply(on, before, entry);
@@ -38,17 +36,6 @@ export async function replay(on: Replaying): Promise<void> {
   const { head } = coroutine;
   if (before !== undefined) await apply(on, before, undefined);
   coroutine.head = head;
-}
-
-/** The facts after this version, in pages. */
-async function* entriesOf({ kernel, at }: Replaying, after: number): AsyncGenerator<StoredEntry> {
-  for (let seen = after; ; ) {
-    const page = await kernel.entries(at, seen, PAGE);
-    yield* page;
-    const last = page.at(-1);
-    if (page.length < PAGE || last === undefined) return;
-    seen = last.version;
-  }
 }
 
 async function apply(on: Replaying, entry: StoredEntry, next: StoredEntry | undefined): Promise<void> {

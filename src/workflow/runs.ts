@@ -394,14 +394,9 @@ export class Runs {
     const value = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
     const since = Math.max(value.from, ...(value.skips ?? []).map(([, to]) => to));
     let failed: number | null = null;
-    for (let after = since - 1; ; ) {
-      const page = await this.#kernel.entries(runAt(id), after, 500);
-      for (const { version, name, data } of page) {
-        after = version;
-        if (name.startsWith("step ") && "error" in (this.#kernel.decodeFresh(row, data) as object)) failed = version;
-      }
-      if (page.length < 500) return row.status === "parked" ? null : failed;
-    }
+    for await (const { version, name, data } of this.#kernel.entriesAfter(runAt(id), since - 1))
+      if (name.startsWith("step ") && "error" in (this.#kernel.decodeFresh(row, data) as object)) failed = version;
+    return row.status === "parked" ? null : failed;
   }
 
   async resolveStep(
@@ -422,16 +417,12 @@ export class Runs {
   async #openIntents(row: Row): Promise<ReadonlySet<string>> {
     const { from } = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
     const open = new Set<string>();
-    for (let after = from - 1; ; ) {
-      const page = await this.#kernel.entries(runAt(row.key), after, 500);
-      for (const { version, name } of page) {
-        after = version;
-        const { word, id } = parseFact(name);
-        if (word === "intent") open.add(id);
-        else if (word === "step" || word === "undone") open.delete(id);
-      }
-      if (page.length < 500) return open;
+    for await (const { name } of this.#kernel.entriesAfter(runAt(row.key), from - 1)) {
+      const { word, id } = parseFact(name);
+      if (word === "intent") open.add(id);
+      else if (word === "step" || word === "undone") open.delete(id);
     }
+    return open;
   }
 
   async list(options: RunListOptions = {}): Promise<RunPage> {

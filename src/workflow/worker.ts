@@ -93,7 +93,11 @@ export class RunWorker implements Engine {
       concurrency: this.#concurrency,
       status: "running",
       work: (held) => this.#work(held),
-      lost: (held, reason) => this.#executions.get(held.at.key)?.abandon(reason),
+      lost: (held, reason) => {
+        // It may be worked on here anew by now.
+        const execution = this.#executions.get(held.at.key);
+        if (execution?.fence === held.fence) execution.abandon(reason);
+      },
       failed: (error) => {
         if (!(error instanceof ClosedError)) this.told({ type: "run.trouble", workflow: "", run: "", error });
       },
