@@ -30,6 +30,31 @@ export {
 } from "./kernel/errors.ts";
 export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql.ts";
 export {
+  DeadlockError,
+  type DeadlockLink,
+  LockBusyError,
+  LockLostError,
+  LockNestedError,
+  LockRemovedError,
+  LockTimeoutError,
+} from "./lock/errors.ts";
+export { Hold } from "./lock/hold.ts";
+export {
+  type AcquireOptions,
+  type Intervention,
+  Lock,
+  type LockEvent,
+  type LockInfo,
+  type LockOptions,
+  type LockParty,
+  type SemaphoreOptions,
+  type TryAcquired,
+  type TryAcquireOptions,
+  TxLock,
+  Waiter,
+} from "./lock/lock.ts";
+export type { LockKind, Mode } from "./lock/records.ts";
+export {
   type OpenOptions,
   open,
   Pawl,
@@ -91,6 +116,14 @@ export {
   StepTimeoutError,
 } from "./workflow/errors.ts";
 export type { RunEvent, RunListener } from "./workflow/events.ts";
+export type {
+  LockBody,
+  RunAcquireOptions,
+  RunLock,
+  RunLockHold,
+  RunTryAcquired,
+  RunWaiter,
+} from "./workflow/held-locks.ts";
 export { Operation } from "./workflow/operation.ts";
 export type { Reconciled, StepHandle } from "./workflow/plans.ts";
 export type { RetryOptions } from "./workflow/retry.ts";
@@ -104,5 +137,6 @@ export {
   type StartOptions,
 } from "./workflow/runs.ts";
 export type { StandardSchema } from "./workflow/schema.ts";
+export type { WaitLink, WaitReason, WaitSubject } from "./workflow/why.ts";
 export type { RunStatus } from "./workflow/words.ts";
 export type { RunWorker, WorkOptions } from "./workflow/worker.ts";

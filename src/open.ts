@@ -10,6 +10,8 @@ import { InvalidArgumentError } from "./kernel/errors.ts";
 import { Kernel } from "./kernel/kernel.ts";
 import type { Ports } from "./kernel/ports.ts";
 import { executorOf, SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql.ts";
+import type { Hold } from "./lock/hold.ts";
+import { type AcquireOptions, Lock, type LockOptions, Locks, type SemaphoreOptions, type TxLock } from "./lock/lock.ts";
 import { nodePorts, wallMs } from "./node/ports.ts";
 import { trapAmbient } from "./node/trap.ts";
 import {
@@ -29,6 +31,7 @@ import { openPostgres } from "./stores/postgres/postgres.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
 import { slotSpace, type WithInput } from "./workflow/context.ts";
 import type { AnyWorkflow, Signal, Workflow } from "./workflow/definition.ts";
+import { runHooks } from "./workflow/locks.ts";
 import {
   Run,
   type RunListOptions,
@@ -37,6 +40,7 @@ import {
   type SignalOptions,
   type StartOptions,
 } from "./workflow/runs.ts";
+import { type WaitReason, type WaitSubject, whyWaiting } from "./workflow/why.ts";
 import type { RunWorker, WorkOptions } from "./workflow/worker.ts";
 
 export interface OpenOptions {
@@ -218,6 +222,7 @@ export class Pawl {
   /** @internal */
   readonly kernel: Kernel;
   readonly #runs: Runs;
+  readonly #locks: Locks;
   /** All runs at once. */
   readonly runs: { list(options?: RunListOptions): Promise<RunPage> };
   /** All slots at once. */
@@ -240,6 +245,7 @@ export class Pawl {
     );
     this.slots = { list: (options) => listSlots(kernel, options) };
     this.#runs = new Runs(kernel);
+    this.#locks = new Locks(kernel, runHooks);
     this.runs = { list: (options) => this.#runs.list(options) };
   }
 
@@ -278,6 +284,38 @@ export class Pawl {
           ? slotSpace("workflow", checkId(nameOf(workflow), "the workflow"))
           : undefined;
     return new Slot<T, undefined>(this.kernel, name, initial, space);
+  }
+
+  /**
+   * Runs the function while the lock is held, and gives it back whatever happens; several names are had together or not at all. Hand the
+   * fence to what the lock protects: it is what stops a holder that was paused for too long.
+   */
+  async lock<T>(
+    names: string | readonly string[],
+    work: (hold: Hold) => T | PromiseLike<T>,
+    options?: AcquireOptions & LockOptions,
+  ): Promise<Awaited<T>> {
+    return this.mutex(names, options).with(work, options);
+  }
+
+  /** A lock that one at a time holds; or several, that are had together. */
+  mutex(names: string | readonly string[], options?: LockOptions): Lock {
+    return this.#locks.mutex(names, options);
+  }
+
+  /** A lock that so many at a time hold. */
+  semaphore(name: string, options?: SemaphoreOptions): Lock {
+    return this.#locks.semaphore(name, options);
+  }
+
+  /** A lock that many readers hold at a time, or one writer. */
+  rwlock(name: string, options?: LockOptions): { readonly read: Lock; readonly write: Lock } {
+    return this.#locks.rwlock(name, options);
+  }
+
+  /** Why a run, or whoever waits for a lock, does not go on: link by link, down to what would have to happen. */
+  whyWaiting(subject: WaitSubject): Promise<WaitReason> {
+    return whyWaiting(this.kernel, subject);
   }
 
   /**
@@ -344,8 +382,9 @@ export class Pawl {
 
   /** Lets what is under way finish, and gives everything back. */
   close(): Promise<void> {
-    // Without workers there is nothing to give back first.
-    return this.#runs.isWorking ? this.#runs.close().then(() => this.kernel.close()) : this.kernel.close();
+    // Without workers and locks there is nothing to give back first.
+    if (!this.#runs.isWorking && !this.#locks.isBusy) return this.kernel.close();
+    return Promise.all([this.#runs.close(), this.#locks.close()]).then(() => this.kernel.close());
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -403,6 +442,16 @@ export class Tx {
   /** A new unguessable id; the same again when the decision runs again. */
   uuid(): string {
     return this.#tx.uuid();
+  }
+
+  /** A lock, to be taken, checked or given back in this commit. */
+  lock(lock: Lock): TxLock {
+    if (!(lock instanceof Lock) || !lock.isOn(this.#kernel))
+      throw new InvalidArgumentError(
+        "the lock",
+        "must be of the handle whose transact this is, as pawl.mutex gives it",
+      );
+    return lock.within(this.#tx);
   }
 
   /** A slot, to be read and written at once. */

@@ -152,10 +152,13 @@ export class Draft {
     return row.head;
   }
 
-  /** Deletes the value and ends every claim; versions, fences and the log go on where they were if it is made again. */
-  remove(): void {
+  /**
+   * Deletes the value and ends every claim; versions, fences and the log go on where they were if it is made again. One whose key is
+   * never used again need not be kept for that.
+   */
+  remove(keptMs = DELETED_KEPT_MS): void {
     if (!this.exists) return;
-    const dueMs = this.#pen.nowMs + DELETED_KEPT_MS;
+    const dueMs = this.#pen.nowMs + keptMs;
     const row = this.#open(undefined);
     row.value = null;
     row.kind = null;

@@ -29,16 +29,17 @@ export interface Ports {
   /** Runs a decision so that reaching for ambient time, chance or I/O throws. Where it is given, each decision runs twice. */
   readonly trap?: (<T>(decision: () => T) => T) | undefined;
   /** Knows which code is part of the body of a run, also after it has awaited something. */
-  readonly bodies?: Bodies | undefined;
+  readonly bodies?: Scope<string> | undefined;
+  /** Knows which locks the calling code holds, also after it has awaited something. */
+  readonly holding?: Scope<readonly string[]> | undefined;
   /** Watches over code that blocks the process for longer than this. */
   readonly watchdog?: ((limitMs: number) => Watchdog) | undefined;
 }
 
-export interface Bodies {
-  /** Runs code as the body of this run. */
-  run<T>(id: string, body: () => T): T;
-  /** The run whose body the calling code is part of. */
-  current(): string | undefined;
+/** Something that is known to code wherever it goes on from here, and to nobody else. */
+export interface Scope<Known> {
+  run<T>(known: Known, code: () => T): T;
+  current(): Known | undefined;
 }
 
 export interface Watchdog {

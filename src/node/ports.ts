@@ -4,7 +4,7 @@
 
 import { AsyncLocalStorage } from "node:async_hooks";
 import { randomUUID } from "node:crypto";
-import type { Ports } from "../kernel/ports.ts";
+import type { Ports, Scope } from "../kernel/ports.ts";
 import { startWatchdog } from "./watchdog.ts";
 
 /** `setTimeout` fires at once for more than 2^31 - 1 milliseconds, so longer waits are cut up. */
@@ -36,7 +36,10 @@ function orderedId(): string {
   return `${time.slice(0, 8)}-${time.slice(8)}-7${count.toString(16).padStart(3, "0")}-${randomUUID().slice(19)}`;
 }
 
-const bodies = new AsyncLocalStorage<string>();
+function scope<Known>(): Scope<Known> {
+  const storage = new AsyncLocalStorage<Known>();
+  return { run: (known, code) => storage.run(known, code), current: () => storage.getStore() };
+}
 
 export const nodePorts: Ports = {
   clock: {
@@ -47,7 +50,8 @@ export const nodePorts: Ports = {
   },
   // Taken now, so that a decision may draw through its tape while the trap is set.
   chance: { random: Math.random, uuid: () => randomUUID(), orderedId },
-  bodies: { run: (id, body) => bodies.run(id, body), current: () => bodies.getStore() },
+  bodies: scope(),
+  holding: scope(),
   watchdog: (limitMs) => startWatchdog({ limitMs }),
 };
 

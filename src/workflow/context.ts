@@ -6,14 +6,16 @@ import { checkDuration, checkFunction, checkId, checkTime, type Duration } from 
 import type { Sql } from "../kernel/contract.ts";
 import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
 import type { SqlExecutor } from "../kernel/sql.ts";
+import { checkPermits, type LockSpec, lockRefs } from "../lock/lock.ts";
 import type { Expecting, Sync, TryWrite, TxSlot, Versioned } from "../slot/slot.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type Definition, definitionOf, type Signal, type Workflow } from "./definition.ts";
 import type { Told } from "./events.ts";
+import { type LockBody, type RunAcquireOptions, type RunLock, type RunLockHold, runLock } from "./held-locks.ts";
 import { Operation } from "./operation.ts";
 import type { Reconciled, StepHandle, StepMode } from "./plans.ts";
-import { hash, type RunValue } from "./records.ts";
 import { checkRetry, type RetryOptions } from "./retry.ts";
+import { hash, type RunValue } from "./run.ts";
 import { checkSchemaNow, type StandardSchema } from "./schema.ts";
 
 export interface StepOptions {
@@ -264,6 +266,41 @@ export class Context {
       update: (change) => ask((slot) => slot.update(change as (value: unknown) => unknown)),
       delete: (expecting) => ask((slot) => slot.delete(expecting)),
     };
+  }
+
+  /**
+   * Runs the code while the lock is held, across steps, sleeps and crashes; several names are had together or not at all. Hand the fence to
+   * what the lock protects. Throws `lock_lost` if the lock was taken away meanwhile.
+   */
+  lock<T>(
+    names: string | readonly string[],
+    code: (hold: RunLockHold) => LockBody<T>,
+    options?: RunAcquireOptions,
+  ): Operation<T> {
+    return this.mutex(names).with(code, options);
+  }
+
+  /** A lock that one at a time holds. */
+  mutex(names: string | readonly string[]): RunLock {
+    return this.#locks({ refs: lockRefs("mutex", names), mode: "exclusive", permits: null });
+  }
+
+  /** A lock that so many at a time hold. */
+  semaphore(name: string, options: { readonly permits?: number | undefined } = {}): RunLock {
+    return this.#locks({ refs: lockRefs("semaphore", name), mode: "shared", permits: checkPermits(options.permits) });
+  }
+
+  /** A lock that many readers hold at a time, or one writer. */
+  rwlock(name: string): { readonly read: RunLock; readonly write: RunLock } {
+    const refs = lockRefs("rwlock", name);
+    return {
+      read: this.#locks({ refs, mode: "shared", permits: null }),
+      write: this.#locks({ refs, mode: "exclusive", permits: null }),
+    };
+  }
+
+  #locks(spec: LockSpec): RunLock {
+    return runLock(this.#coroutine, spec);
   }
 
   /** The time, the same again at replay. */

@@ -8,11 +8,14 @@
  * Promises: a fact that the code did not ask for is refused with both sides (G23).
  */
 
+import { DeadlockError, LockRemovedError, LockTimeoutError } from "../lock/errors.ts";
+import { shownLocks } from "../lock/records.ts";
 import type { Context } from "./context.ts";
 import type { Definition } from "./definition.ts";
 import { HistoryContradictionError, RunCanceledError, RunTimedOutError, StepInFlightError } from "./errors.ts";
-import { drive, Operation } from "./operation.ts";
-import type { Plan } from "./plans.ts";
+import type { Denial } from "./locks.ts";
+import { drive, isGenerator, Operation } from "./operation.ts";
+import type { LockPlan, Plan } from "./plans.ts";
 import { type Kind, operationId, parseFact, WORDS, type Word } from "./words.ts";
 
 /** Something that the code has asked for and not heard of yet. */
@@ -37,6 +40,12 @@ export class Asked {
   childId: string | undefined;
   /** When its timer ends, by the store's clock. */
   dueMs: number | null = null;
+  /** It stands in line for a lock, since the run's record had this version. */
+  isQueued = false;
+  queuedVersion = 0;
+  /** Its time in line is over, or it may be part of a circle: the next commit decides. */
+  isOverdue = false;
+  isSuspected = false;
 
   constructor(
     plan: Plan,
@@ -101,6 +110,12 @@ export class Coroutine {
   wakesSeen = 0;
   /** Children that may be alive, by operation. */
   readonly children = new Map<string, { readonly run: string; readonly whenParentEnds: "cancel" | "leave" }>();
+  /** The locks that the code was given, or keeps a place in line for, and has not given back, by operation. */
+  readonly kept = new Map<string, LockPlan>();
+  /** What those are worth now; another process may have held them when the history was written. */
+  fences: ReadonlyMap<string, number> = new Map();
+  /** The code was interrupted while it waited for a lock. */
+  mayHaveOrphans = false;
   /** The version of the last fact that was applied, or will be when what is noted is written. */
   head = 0;
   outcome: Settled | undefined;
@@ -140,6 +155,15 @@ export class Coroutine {
 
   /** The code asks for something. */
   ask<T>(name: string, plan: Plan, explicitId?: string | undefined): Operation<T> {
+    return this.askNamed<T>(name, plan, explicitId).operation;
+  }
+
+  /** The same, with the name under which the operation is known. */
+  askNamed<T>(
+    name: string,
+    plan: Plan,
+    explicitId?: string | undefined,
+  ): { readonly id: string; readonly operation: Operation<T> } {
     const { promise, resolve, reject: refuse } = Promise.withResolvers<unknown>();
     const operation = new Operation(promise as Promise<T>);
     const reject = (error: unknown): void => {
@@ -153,18 +177,19 @@ export class Coroutine {
     // The same name twice at once would be told apart by chance alone.
     if (plan.kind === "step" && this.#underWay.has(counted)) {
       reject(new StepInFlightError(name));
-      return operation;
+      return { id: asked.id, operation };
     }
     this.#counts.set(counted, count);
-    if (this.#canceled !== undefined && !this.#canceled.isThrown) {
+    // What gives something back is part of stopping.
+    if (this.#canceled !== undefined && !this.#canceled.isThrown && plan.kind !== "unlock") {
       this.#canceled.isThrown = true;
       reject(this.#canceled.error);
-      return operation;
+      return { id: asked.id, operation };
     }
     this.waiting.set(asked.text, asked);
     if (plan.kind === "step") this.#underWay.add(counted);
     this.#new.push(asked);
-    return operation;
+    return { id: asked.id, operation };
   }
 
   /** What the code has asked for since this was last taken. */
@@ -244,6 +269,21 @@ export class Coroutine {
         this.received.add(at);
         return this.#settle(asked, { ok: { ok: true, signal, value } }, nowMs);
       }
+      case "queued":
+        asked.isQueued = true;
+        asked.dueMs = (data as { dueMs?: number }).dueMs ?? null;
+        return false;
+      case "granted":
+        this.#keep(asked);
+        return this.#settle(asked, { ok: this.fences.get(asked.id) ?? (data as { fence: number }).fence }, nowMs);
+      case "placed":
+        this.#keep(asked);
+        return this.#settle(asked, { ok: { place: (data as { place: number }).place } }, nowMs);
+      case "denied":
+        return this.#settle(asked, deniedAs(asked.plan, data as Denial), nowMs);
+      case "unlock":
+        if (asked.plan.kind === "unlock") this.kept.delete(asked.plan.of);
+        return this.#settle(asked, { ok: data }, nowMs);
       case "ended": {
         const { at, outcome } = data as { at: number; outcome: Settled };
         this.received.add(at);
@@ -253,6 +293,12 @@ export class Coroutine {
       default:
         return this.#settle(asked, data as Settled, nowMs);
     }
+  }
+
+  #keep({ id, plan }: Asked): void {
+    if (plan.kind !== "lock") return;
+    if (plan.resumes !== undefined) this.kept.delete(plan.resumes);
+    this.kept.set(id, plan);
   }
 
   #settle(asked: Asked, outcome: Settled, nowMs: number | undefined): boolean {
@@ -284,6 +330,7 @@ export class Coroutine {
     for (const asked of interrupted) {
       this.#forget(asked);
       this.#canceled.isThrown = true;
+      if (asked.kind === "lock") this.mayHaveOrphans = true;
       asked.settle({ error });
     }
     return interrupted.length > 0;
@@ -311,8 +358,19 @@ const ignore = (): void => {};
 
 /** A step whose next attempt was put off counts as waiting, also when that has begun: replay cannot tell. */
 const isInterruptible = ({ kind, isPostponed }: Asked): boolean =>
-  kind === "sleep" || kind === "signal" || kind === "child" || (kind === "step" && isPostponed);
+  kind === "sleep" || kind === "signal" || kind === "child" || kind === "lock" || (kind === "step" && isPostponed);
 
-function isGenerator(code: unknown): code is Generator<Operation<unknown>, unknown, unknown> {
-  return typeof code === "object" && code !== null && "next" in code && "throw" in code && !("then" in code);
+/** How a wish for a lock that was not granted comes out: as an answer to one who only tried, and otherwise as an error. */
+function deniedAs(plan: Plan, denial: Denial): Settled {
+  const name = plan.kind === "lock" ? shownLocks(plan.refs) : "";
+  switch (denial.reason) {
+    case "busy":
+      return { ok: { place: denial.place } };
+    case "timeout":
+      return { error: new LockTimeoutError(name, plan.kind === "lock" ? (plan.timeoutMs ?? 0) : 0) };
+    case "removed":
+      return { error: new LockRemovedError(name) };
+    case "deadlock":
+      return { error: new DeadlockError(name, denial.circle) };
+  }
 }

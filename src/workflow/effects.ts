@@ -15,7 +15,7 @@ import type { RunListener, Told } from "./events.ts";
 import { type JointHost, JointStep } from "./joint-step.ts";
 import { storable, storedAs } from "./outcome.ts";
 import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
-import { hash } from "./records.ts";
+import { hash } from "./run.ts";
 import { type StepHost, StepRun } from "./steps.ts";
 import type { Word } from "./words.ts";
 

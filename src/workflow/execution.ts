@@ -29,11 +29,13 @@ import type { Definition } from "./definition.ts";
 import { Effects, type EffectsHost } from "./effects.ts";
 import { HistoryContradictionError, RunStuckError, RunTimedOutError, SchemaError } from "./errors.ts";
 import type { RunEvent, RunListener, Told } from "./events.ts";
+import { CircleFound, type Denial, dropOrphans, reenter, refenceHolds, restBlocked, restUnblocked } from "./locks.ts";
 import { storedAs } from "./outcome.ts";
-import { endRun, inboxAt, type RunValue } from "./records.ts";
+import { endRun } from "./records.ts";
 import { replay } from "./replay.ts";
+import { inboxAt, type RunValue } from "./run.ts";
 import { checkSchema } from "./schema.ts";
-import { cancelChild, endOf, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
+import { cancelChild, endOf, type Granted, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
 import { parseFact, type RunStatus, type Word } from "./words.ts";
 
 /** What executions of one process share. */
@@ -122,6 +124,8 @@ export class Execution implements EffectsHost, Driver {
     this.coroutine = warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs);
     this.coroutine.driver = this;
     this.#wakes = row.wakes;
+    this.#valueVersion = row.version;
+    this.coroutine.fences = fencesOf(value);
     this.#effects = new Effects(this);
   }
 
@@ -176,6 +180,7 @@ export class Execution implements EffectsHost, Driver {
         await this.#park(`it was claimed ${this.#held.tries} times without getting anywhere`);
         return "lost";
       }
+      if (this.#needsFences) await this.#refence();
       if (isNew !== undefined) {
         this.coroutine.head = this.#value.from;
         this.#begin(isNew.input);
@@ -185,7 +190,10 @@ export class Execution implements EffectsHost, Driver {
         this.#ready();
         return await this.#ending.promise;
       }
-      if (this.#isCold) await this.#replay();
+      if (this.#isCold) {
+        await this.#replay();
+        if (await this.#hasLostLocks()) return "given back";
+      }
       for (const asked of this.coroutine.waiting.values()) this.#toBegin.push(asked);
       const isFirst = this.#isCold && this.coroutine.head === this.#value.from;
       this.tell({ type: isFirst ? "run.started" : "run.resumed" });
@@ -199,6 +207,35 @@ export class Execution implements EffectsHost, Driver {
     }
   }
 
+  /** Another worker held the run before, and may not know that it is over: its fences must be worth less. */
+  get #needsFences(): boolean {
+    return this.#held.tries > 1 && this.#value.holds?.some(({ fence }) => fence !== undefined) === true;
+  }
+
+  async #refence(): Promise<void> {
+    this.#value = await this.#held.commit((record, tx) => refenceHolds(tx, record));
+    this.coroutine.fences = fencesOf(this.#value);
+  }
+
+  /**
+   * A run that had ended gave everything back. Let go on, its code believes to hold it still: then all of it is waited for once more, and
+   * the code begins anew with what it got.
+   */
+  async #hasLostLocks(): Promise<boolean> {
+    const { kept } = this.coroutine;
+    const isHeld = (id: string): boolean =>
+      this.#value.holds?.some((hold) => hold.id === id && hold.fence !== undefined) === true;
+    const isLost = [...kept].some(([id, { isTry }]) => !isTry && !isHeld(id)) && (this.#value.skips?.length ?? 0) > 0;
+    if (!isLost) return false;
+    await this.#held.commit((record, tx) => {
+      const isWaiting = reenter(tx, record, kept) === "waiting";
+      const dueMs = isWaiting ? null : tx.nowMs;
+      record.write({ holder: null, dueMs, tries: 0, status: "waiting" satisfies RunStatus });
+    });
+    this.#over("given back", undefined);
+    return true;
+  }
+
   /** News from outside: somebody woke the run, or something may be due. What comes during a look is looked for afterwards. */
   look(): void {
     this.#looks += 1;
@@ -206,6 +243,8 @@ export class Execution implements EffectsHost, Driver {
   }
 
   #looks = 0;
+  /** The version of the record that `#value` is of. */
+  #valueVersion: number;
   /** The code is where the history ends; before that, it can be told nothing new. */
   #isReady = false;
 
@@ -218,12 +257,14 @@ export class Execution implements EffectsHost, Driver {
   async #lookAround(): Promise<void> {
     for (let looked = 0; looked < this.#looks && !this.#isOver; ) {
       looked = this.#looks;
-      const { value, wakes, nowMs } = await this.#held.look((record, tx) => ({
+      const { value, version, wakes, nowMs } = await this.#held.look((record, tx) => ({
         value: record.value as RunValue,
+        version: record.version,
         wakes: record.wakes,
         nowMs: tx.nowMs,
       }));
       this.#value = value;
+      this.#valueVersion = version;
       this.#wakes = wakes;
       if (wakes > this.coroutine.wakesSeen) await this.#readInbox();
       if (this.#isOver) return;
@@ -397,9 +438,13 @@ export class Execution implements EffectsHost, Driver {
     this.#isBlocked = decided.length > 0;
     const made = await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
-      return grant(tx, record, this.runId, toBegin);
+      this.#dropOrphans(tx, record);
+      return grant(tx, record, this.runId, toBegin, () => this.#awaitedChildren());
     });
     if (this.#isOver) return;
+    this.coroutine.mayHaveOrphans = false;
+    this.#queued(made);
+    for (const asked of toBegin) asked.isSuspected = false;
     this.#unblock();
     this.coroutine.head += unwritten.length + made.facts;
     for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
@@ -414,6 +459,34 @@ export class Execution implements EffectsHost, Driver {
       ];
     this.#start(toBegin);
     if (!this.#isDraining) this.#pump();
+  }
+
+  /** What the code stopped waiting for is not waited for any more. */
+  #dropOrphans(tx: Tx, record: Draft): void {
+    const { coroutine } = this;
+    if (coroutine.mayHaveOrphans)
+      dropOrphans(tx, record, (id) => coroutine.kept.has(id) || coroutine.waiting.has(`lock ${id}`));
+  }
+
+  #queued({ queued, version }: Granted): void {
+    for (const asked of queued) {
+      asked.isQueued = true;
+      asked.queuedVersion = version;
+    }
+  }
+
+  #awaitedChildren(): readonly string[] {
+    return [...this.coroutine.waiting.values()].flatMap(({ plan, childId }) =>
+      plan.kind === "child" && plan.waits && childId !== undefined ? [childId] : [],
+    );
+  }
+
+  /** Whether nothing can make it go on but a lock that is freed, or a child that ends. */
+  #isBlockedByOthers(): boolean {
+    if (this.#value.deadlineMs !== undefined && this.coroutine.canceled === undefined) return false;
+    for (const { plan, dueMs } of this.coroutine.waiting.values())
+      if (dueMs !== null || (plan.kind !== "lock" && !(plan.kind === "child" && plan.waits))) return false;
+    return true;
   }
 
   /** Writes facts. What gets somewhere is no longer what was tried in vain. */
@@ -436,7 +509,8 @@ export class Execution implements EffectsHost, Driver {
     // What the code would see now would not be written with it.
     this.#isBlocked = true;
     let made = noneGranted();
-    const answer = await this.#held.rest(
+    const isBlocked = this.#isBlockedByOthers();
+    const answer = await this.#restHeld(
       (tx) => {
         let due = this.coroutine.canceled === undefined ? (this.#value.deadlineMs ?? null) : null;
         const earlier = (ms: number | null): void => {
@@ -448,22 +522,39 @@ export class Execution implements EffectsHost, Driver {
       },
       (record, tx) => {
         this.#append(record, unwritten);
+        this.#dropOrphans(tx, record);
         made = grant(tx, record, this.runId, toBegin);
         record.write({ status: "waiting" satisfies RunStatus });
+        if (isBlocked) restBlocked(tx, record, this.#awaitedChildren());
+        else if (this.#value.blocked !== undefined) restUnblocked(record);
       },
     );
     if (this.#isOver) return;
-    if (answer === "woken") {
+    this.coroutine.mayHaveOrphans = false;
+    if (answer !== "rested") {
       this.#unwritten = [...unwritten, ...this.#unwritten];
       this.#toBegin = [...toBegin, ...this.#toBegin];
       this.#unblock();
-      this.look();
+      if (answer === "circle") this.#suspectAll();
+      else this.look();
       return;
     }
     this.coroutine.head += unwritten.length + made.facts;
     for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
     this.tell({ type: "run.rested" });
     this.#over("rested", undefined);
+  }
+
+  /** A run that would wait for ever is not rested: its wishes for locks are looked at first. */
+  async #restHeld(
+    ...[dueMs, write]: [(tx: Tx) => number | null, (record: Draft, tx: Tx) => void]
+  ): Promise<"rested" | "woken" | "circle"> {
+    try {
+      return await this.#held.rest(dueMs, write);
+    } catch (error) {
+      if (error instanceof CircleFound) return "circle";
+      throw error;
+    }
   }
 
   /** The worker stops: the run goes to another at once. */
@@ -610,6 +701,18 @@ export class Execution implements EffectsHost, Driver {
     this.#cancelTimer = this.clock.after(delayMs, () => this.look());
   }
 
+  /** One of its wishes for a lock closes a circle: the next commit finds out which. */
+  #suspectAll(): void {
+    for (const asked of this.coroutine.waiting.values())
+      if (asked.plan.kind === "lock") this.#reconsider(asked, "isSuspected");
+    this.#pump();
+  }
+
+  #reconsider(asked: Asked, why: "isOverdue" | "isSuspected"): void {
+    asked[why] = true;
+    if (!this.#toBegin.includes(asked)) this.#toBegin.push(asked);
+  }
+
   /** Everything whose time has come by this moment of the store's clock. */
   #wakeDue(nowMs: number): void {
     const due = [...this.coroutine.waiting.values()].filter(({ dueMs }) => dueMs !== null && dueMs <= nowMs);
@@ -619,6 +722,9 @@ export class Execution implements EffectsHost, Driver {
       if (asked.plan.kind === "sleep") this.#arrivals.push({ asked, word: "woke", data: null, text: nothing });
       else if (asked.plan.kind === "signal") {
         if (!this.#deliverMessages(asked)) this.#arrivals.push({ asked, word: "expired", data: null, text: nothing });
+      } else if (asked.plan.kind === "lock") {
+        asked.dueMs = null;
+        this.#reconsider(asked, "isOverdue");
       } else if (asked.plan.kind === "step") {
         asked.dueMs = null;
         if (!this.#effects.has(asked) && !this.#toBegin.includes(asked)) this.#toBegin.push(asked);
@@ -631,6 +737,22 @@ export class Execution implements EffectsHost, Driver {
   /** What the record says that the code has not heard. */
   #notice(): void {
     if (this.#value.cancel !== undefined) this.#cancel(this.#value.cancel);
+    for (const asked of this.coroutine.waiting.values()) if (asked.isQueued) this.#noticeLock(asked);
+  }
+
+  /** Its turn has come, or somebody took it out of the line, or says that it is part of a circle. */
+  #noticeLock(asked: Asked): void {
+    // What is known may be older than the place in line.
+    if (this.#valueVersion < asked.queuedVersion) return;
+    const hold = this.#value.holds?.find(({ id }) => id === asked.id);
+    if (hold !== undefined && hold.fence === undefined) {
+      if (hold.isSuspected === true) this.#reconsider(asked, "isSuspected");
+      return;
+    }
+    if (this.#arrivals.some((arrival) => arrival.asked === asked)) return;
+    const word = hold === undefined ? "denied" : "granted";
+    const data = hold === undefined ? ({ reason: "removed" } satisfies Denial) : { fence: hold.fence };
+    this.#arrivals.push({ asked, word, data, text: this.kernel.encode(this.at, data) });
   }
 
   #isCancelSent = false;
@@ -728,6 +850,13 @@ export class Execution implements EffectsHost, Driver {
     this.#ending.resolve(ending);
   }
 }
+
+function fencesOf({ holds }: RunValue): ReadonlyMap<string, number> {
+  if (holds === undefined) return NO_FENCES;
+  return new Map(holds.flatMap(({ id, fence }) => (fence === undefined ? [] : [[id, fence] as const])));
+}
+
+const NO_FENCES: ReadonlyMap<string, number> = new Map();
 
 function isFor(message: { readonly word: string; readonly name: string }, { plan, id }: Asked): boolean {
   if (plan.kind === "signal") return message.word === "signal" && plan.names.includes(message.name);

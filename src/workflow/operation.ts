@@ -46,3 +46,8 @@ export async function drive<T>(code: Generator<Operation<unknown>, T, unknown>):
   }
   return next.value;
 }
+
+/** Whether a function that was called gave a generator to run. */
+export function isGenerator(code: unknown): code is Generator<Operation<unknown>, unknown, unknown> {
+  return typeof code === "object" && code !== null && "next" in code && "throw" in code && !("then" in code);
+}

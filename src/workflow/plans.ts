@@ -3,7 +3,9 @@
  */
 
 import type { Sql } from "../kernel/contract.ts";
+import type { Tx } from "../kernel/decision.ts";
 import type { SqlExecutor } from "../kernel/sql.ts";
+import type { LockRef, Mode } from "../lock/records.ts";
 import type { TxSlot } from "../slot/slot.ts";
 import type { Retry } from "./retry.ts";
 
@@ -86,4 +88,31 @@ export interface SlotPlan {
   readonly act: (slot: TxSlot<unknown, unknown>) => unknown;
 }
 
-export type Plan = StepPlan | SleepPlan | SignalPlan | ChildPlan | SlotPlan;
+export interface LockPlan {
+  readonly kind: "lock";
+  readonly refs: readonly LockRef[];
+  readonly mode: Mode;
+  readonly permits: number | null;
+  readonly declares: boolean;
+  /** Whether it wants a place in line. */
+  readonly queue: boolean;
+  /** Whether it is told at once how it stands. */
+  readonly isTry: boolean;
+  readonly timeoutMs: number | null;
+  /** The operation whose place in line it goes on with. */
+  readonly resumes?: string | undefined;
+}
+
+export interface UnlockPlan {
+  readonly kind: "unlock";
+  /** The operation that got it. */
+  readonly of: string;
+}
+
+export interface RatePlan {
+  readonly kind: "rate";
+  /** Reserves a turn, and answers when it is. */
+  readonly reserve: (tx: Tx) => { readonly atMs: number };
+}
+
+export type Plan = StepPlan | SleepPlan | SignalPlan | ChildPlan | SlotPlan | LockPlan | UnlockPlan | RatePlan;

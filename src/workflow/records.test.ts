@@ -10,17 +10,14 @@ import {
   cancelRun,
   endRun,
   fingerprint,
-  inboxAt,
-  queueOf,
-  type RunValue,
   resolveStep,
   retryRun,
-  runAt,
   type StartRequest,
   signalRun,
   startRun,
   tellParent,
 } from "./records.ts";
+import { inboxAt, queueOf, type RunValue, runAt } from "./run.ts";
 import { type RunStatus, STATUSES } from "./words.ts";
 
 const request = (more: Partial<StartRequest> = {}): StartRequest => ({

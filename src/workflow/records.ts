@@ -8,8 +8,6 @@
  * run that has ended is refused, with its status (G15).
  */
 
-import { createHash } from "node:crypto";
-import { wake } from "../kernel/claim/claim.ts";
 import { nextFence } from "../kernel/claim/decide.ts";
 import { jsonCodec } from "../kernel/codec/json.ts";
 import { type Address, address } from "../kernel/contract.ts";
@@ -17,61 +15,11 @@ import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import type { Settled } from "./coroutine.ts";
 import { RunConflictError, RunEndedError, RunExistsError, RunNotFoundError } from "./errors.ts";
+import { dropHolds } from "./locks.ts";
+import { hash, inboxAt, type Parent, queueOf, type RunValue, runAt, wakeRun } from "./run.ts";
 import { ENDED, type RunStatus } from "./words.ts";
 
-/** What a run's record holds. Its input and all that happened are in its log. */
-export interface RunValue {
-  readonly workflow: string;
-  /** 1, and one more each time that a run which had ended is started again under its id. */
-  readonly incarnation: number;
-  /** Where chance in the run comes from. */
-  readonly seed: string;
-  /** The store's clock at the start. */
-  readonly startedAtMs: number;
-  /** When it was to begin, if that was not at once. */
-  readonly scheduledAtMs?: number;
-  /** The version of its first fact. */
-  readonly from: number;
-  /** Tells whether another start under this id has the same input. */
-  readonly fingerprint?: string;
-  readonly tags?: readonly string[];
-  readonly parent?: Parent;
-  /** The run that is the parent of all, for what is shared in the tree. */
-  readonly root?: string;
-  readonly deadlineMs?: number;
-  readonly cancel?: { readonly reason?: string };
-  /** Facts that do not count any more, because a person let the run go on from before them. */
-  readonly skips?: readonly (readonly [from: number, to: number])[];
-  readonly parked?: { readonly reason: string };
-  readonly outcome?: Settled;
-}
-
-/** Whose child it is, under which operation there, and what becomes of it when the parent ends first. */
-export interface Parent {
-  readonly run: string;
-  readonly id: string;
-  readonly incarnation: number;
-  /** Whether the parent waits for its outcome. */
-  readonly waits: boolean;
-}
-
-export const RUNS = "run";
-const INBOXES = "inbox";
 const SIGNAL_IDS = "signal-id";
-
-export const runAt = (id: string): Address => address(RUNS, id);
-/** Each time that a run is started under its id, it begins with an empty inbox. */
-export const inboxAt = (id: string, incarnation: number): Address =>
-  address(incarnation === 1 ? INBOXES : `${INBOXES}/${incarnation}`, id);
-
-/** The queue that workers of a workflow claim its runs from. */
-export const queueOf = (workflow: string): string => `run/${workflow}`;
-
-export const hash = (...parts: readonly string[]): string => {
-  const sha = createHash("sha256");
-  for (const part of parts) sha.update(`${Buffer.byteLength(part)}:`).update(part);
-  return sha.digest("hex").slice(0, 32);
-};
 
 const signalIdAt = (run: string, incarnation: number, id: string): Address =>
   address(SIGNAL_IDS, `${hash(run, String(incarnation))}.${hash(id)}`);
@@ -216,14 +164,6 @@ function send(tx: Tx, run: string, incarnation: number, name: string, data: unkn
   wakeRun(tx, run);
 }
 
-/** News for a run. One that has not begun, or is parked, is not begun by it: the news is kept. */
-function wakeRun(tx: Tx, id: string): void {
-  const run = tx.record(runAt(id));
-  const isAtRest = run.holder === null && (run.status === "pending" || run.status === "parked");
-  if (isAtRest) run.write({ wakes: run.wakes + 1 });
-  else wake(tx, runAt(id));
-}
-
 /** Tells a parent how its child ended, if it still cares. */
 export function tellParent(tx: Tx, parent: Parent, child: string, outcome: Settled): void {
   const run = tx.record(runAt(parent.run));
@@ -269,6 +209,7 @@ export function withoutStack<E>(error: E): E {
 
 /** Ends a run: its outcome, its status, and what its parent hears, in one commit. */
 export function endRun(tx: Tx, run: Draft, id: string, status: RunStatus, outcome: Settled): void {
+  dropHolds(tx, run);
   const value = run.value as RunValue;
   run.write({ value: { ...value, outcome }, status, holder: null, dueMs: null, tries: 0 });
   if (value.parent?.waits === true) tellParent(tx, value.parent, id, outcome);

@@ -5,7 +5,7 @@
 import type { Address, StoredEntry } from "../kernel/contract.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Coroutine } from "./coroutine.ts";
-import type { RunValue } from "./records.ts";
+import type { RunValue } from "./run.ts";
 
 export interface Replaying {
   readonly kernel: Kernel;

@@ -23,18 +23,15 @@ import {
   cancelRun,
   checkWorkflow,
   fingerprint,
-  queueOf,
-  RUNS,
-  type RunValue,
   resolveStep,
   retryRun,
-  runAt,
   type Started,
   type StartRequest,
   signalRun,
   startRun,
 } from "./records.ts";
 import { Results } from "./results.ts";
+import { queueOf, RUNS, type RunValue, runAt } from "./run.ts";
 import { checkSchema, checkSchemaNow } from "./schema.ts";
 import { parseFact, type RunStatus, STATUSES } from "./words.ts";
 import { RunWorker, type WorkOptions } from "./worker.ts";

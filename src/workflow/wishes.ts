@@ -9,8 +9,10 @@ import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { TxSlot } from "../slot/slot.ts";
 import type { Asked, Settled } from "./coroutine.ts";
-import type { ChildPlan, SlotPlan } from "./plans.ts";
-import { cancelRun, hash, type Parent, type RunValue, runAt, startRun, tellParent, withoutStack } from "./records.ts";
+import { decideLock, decideUnlock } from "./locks.ts";
+import type { ChildPlan, RatePlan, SlotPlan } from "./plans.ts";
+import { cancelRun, startRun, tellParent, withoutStack } from "./records.ts";
+import { hash, type Parent, type RunValue, runAt } from "./run.ts";
 import { ENDED, type Word } from "./words.ts";
 
 /** What the commit wrote for the wishes. */
@@ -20,18 +22,40 @@ export interface Granted {
   /** The store's clock, where it was asked for. */
   nowMs: number | undefined;
   readonly timers: [Asked, number][];
+  /** Those that stand in line from this commit on. */
+  readonly queued: Asked[];
+  version: number;
   /** Facts that are written, and that the code is to see next. */
   readonly answers: [Asked, Word, unknown][];
 }
 
-export const noneGranted = (): Granted => ({ facts: 0, nowMs: undefined, timers: [], answers: [] });
+export const noneGranted = (): Granted => ({
+  facts: 0,
+  nowMs: undefined,
+  timers: [],
+  queued: [],
+  version: 0,
+  answers: [],
+});
 
 /** A step is done outside; everything else waits, or is decided in a commit. */
 export const isEffect = ({ plan, dueMs }: Asked): boolean => plan.kind === "step" && dueMs === null;
 
 /** Done by the commit itself. */
-export const isDecided = ({ plan, childId }: Asked): boolean =>
-  plan.kind === "slot" || (plan.kind === "child" && childId === undefined);
+export function isDecided({ plan, childId, isQueued, isOverdue, isSuspected }: Asked): boolean {
+  switch (plan.kind) {
+    case "slot":
+    case "rate":
+    case "unlock":
+      return true;
+    case "child":
+      return childId === undefined;
+    case "lock":
+      return !isQueued || isOverdue || isSuspected;
+    default:
+      return false;
+  }
+}
 
 export function needsRecord(asked: Asked): boolean {
   const { plan, dueMs } = asked;
@@ -49,7 +73,13 @@ export function endOf({ plan, dueMs }: Asked, tx: Tx): number | null {
 }
 
 /** Writes what these need to the run's record, and elsewhere. */
-export function grant(tx: Tx, record: Draft, run: string, asked: readonly Asked[]): Granted {
+export function grant(
+  tx: Tx,
+  record: Draft,
+  run: string,
+  asked: readonly Asked[],
+  children: () => readonly string[] = () => [],
+): Granted {
   const granted = noneGranted();
   for (const one of asked) {
     const { plan } = one;
@@ -65,6 +95,22 @@ export function grant(tx: Tx, record: Draft, run: string, asked: readonly Asked[
       const data = actOnSlot(tx, plan);
       record.append(`slot ${one.id}`, data);
       granted.answers.push([one, "slot", data]);
+    } else if (plan.kind === "lock") {
+      const { fact, isAnswer, dueMs } = decideLock(tx, record, one, plan, children());
+      if (fact === undefined) continue;
+      const [word, data] = fact;
+      record.append(`${word} ${one.id}`, data);
+      if (isAnswer) granted.answers.push([one, word, data]);
+      else granted.queued.push(one);
+      if (typeof dueMs === "number") granted.timers.push([one, dueMs]);
+    } else if (plan.kind === "unlock") {
+      const data = decideUnlock(tx, record, plan);
+      record.append(`unlock ${one.id}`, data);
+      granted.answers.push([one, "unlock", data]);
+    } else if (plan.kind === "rate") {
+      const data = reserveTurn(tx, plan);
+      record.append(`rate ${one.id}`, data);
+      granted.answers.push([one, "rate", data]);
     } else {
       if (one.dueMs !== null) continue;
       const dueMs = endOf(one, tx);
@@ -76,6 +122,7 @@ export function grant(tx: Tx, record: Draft, run: string, asked: readonly Asked[
   }
   // What the code sees of these facts is as old as they are: replay will say the same.
   if (granted.answers.length > 0) granted.nowMs = tx.nowMs;
+  granted.version = record.version;
   return granted;
 }
 
@@ -112,6 +159,14 @@ function actOnSlot(tx: Tx, { space, key, initial, act }: SlotPlan): Settled {
   const slot = tx.record({ space, key, text: `${space}\n${key}` });
   try {
     return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };
+  } catch (error) {
+    return { error: withoutStack(error) };
+  }
+}
+
+function reserveTurn(tx: Tx, { reserve }: RatePlan): Settled {
+  try {
+    return { ok: reserve(tx) };
   } catch (error) {
     return { error: withoutStack(error) };
   }

@@ -21,7 +21,7 @@ export type RunStatus = (typeof STATUSES)[number];
 export const ENDED: ReadonlySet<string> = new Set<RunStatus>(["completed", "failed", "canceled", "timed_out"]);
 
 /** The kinds of operation that code asks for. */
-export type Kind = "step" | "sleep" | "signal" | "child" | "slot";
+export type Kind = "step" | "sleep" | "signal" | "child" | "slot" | "lock" | "unlock" | "rate";
 
 /** Each word of the history, with the kind of operation it is about; null for those that are about the run. */
 export const WORDS = {
@@ -46,6 +46,15 @@ export const WORDS = {
   child: "child",
   ended: "child",
   slot: "slot",
+  /** It stands in line for a lock, for a time or without end. */
+  queued: "lock",
+  granted: "lock",
+  denied: "lock",
+  /** It was told its place in line, and keeps it. */
+  placed: "lock",
+  unlock: "unlock",
+  /** A turn was reserved in a rate limit. */
+  rate: "rate",
   /** The code looked at the clock after the fact before this one. */
   now: null,
   /** A request to cancel, or the run's own timeout, reached the code. */

@@ -16,11 +16,14 @@ import type { Put } from "../kernel/contract.ts";
 import { ClosedError, InvalidArgumentError, LeaseUncertainError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
+import { lockChores } from "../lock/lock.ts";
+import { LOCK_QUEUE } from "../lock/records.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
 import type { RunEvent, RunListener } from "./events.ts";
 import { type Engine, Execution } from "./execution.ts";
-import { queueOf, RUNS, type RunValue, runAt } from "./records.ts";
+import { runHooks } from "./locks.ts";
+import { queueOf, RUNS, type RunValue, runAt } from "./run.ts";
 
 export interface WorkOptions {
   /** How many runs are worked on at a time; 100 unless said otherwise. Those that sleep or wait do not count. */
@@ -87,7 +90,8 @@ export class RunWorker implements Engine {
     this.#watchdog =
       limit === false ? undefined : kernel.ports.watchdog?.(checkDuration(limit, "the watchdog's limit"));
     this.#worker = startWorker(kernel, {
-      kinds: [...this.#definitions.keys()].map(queueOf),
+      kinds: [...this.#definitions.keys()].map(queueOf).concat(LOCK_QUEUE),
+      chores: lockChores(kernel, runHooks),
       by: this.#by,
       leaseMs: this.leaseMs,
       concurrency: this.#concurrency,
@@ -192,7 +196,9 @@ export class RunWorker implements Engine {
     if (definition === undefined) return;
     const isNew = this.#inputs.get(held);
     if (isNew !== undefined) this.#inputs.delete(held);
-    const warm = isNew === undefined ? this.#takeWarm(id, row.head, value) : undefined;
+    // Code that was given fences knows only those, and they are worth nothing after a take-over.
+    const isFresh = isNew !== undefined || (held.tries > 1 && value.holds !== undefined);
+    const warm = isFresh ? undefined : this.#takeWarm(id, row.head, value);
     const execution = new Execution(this, definition, held, row, value, warm);
     // Whoever worked on it here before has lost it without having heard.
     this.#executions.get(id)?.abandon(new LeaseUncertainError());

@@ -17,7 +17,7 @@ import { nodePorts, wallMs } from "../../src/node/ports.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import { openPostgres } from "../../src/stores/postgres/postgres.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
-import { runAt } from "../../src/workflow/records.ts";
+import { runAt } from "../../src/workflow/run.ts";
 import { freshDatabase } from "../postgres/server.ts";
 import { groundOn, type Plain } from "../sql/grounds.ts";
 

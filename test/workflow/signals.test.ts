@@ -186,7 +186,7 @@ onStores(EVERY, (place) => {
     test("a signal that was there first is received, also where the time is over by the time anybody looks", async () => {
       const [front, back] = await Promise.all([place.open(), place.open()]);
       const worker = back.work([limited]);
-      const run = await front.start(limited, 30);
+      const run = await front.start(limited, 500);
       await reaches(run, "waiting");
       await worker.stop();
       const { dueAt } = await run.status();

@@ -25,7 +25,11 @@ export interface ClaimOptions {
   readonly mostTries?: number | undefined;
   /** Told of each as soon as it is had, while others may still be waited for. */
   readonly granted?: (held: Held) => void;
+  /** Records of these spaces are not claimed: what is to be done about them is done at once, by a commit of its own. */
+  readonly chores?: Chores | undefined;
 }
+
+export type Chores = ReadonlyMap<string, (at: Address) => Promise<unknown>>;
 
 export interface ClaimResult {
   readonly held: readonly Held[];
@@ -48,6 +52,11 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   const suspects: Address[] = [];
   const claims = page.keys.map(async ({ space, key }) => {
     const at = address(space, key);
+    const chore = options.chores?.get(space);
+    if (chore !== undefined) {
+      await chore(at);
+      return undefined;
+    }
     const row = await kernel.transact(
       (tx) => (tx.record(at).tries > mostTries ? "suspect" : claim(tx, at, { by, leaseMs, status })),
       [at],

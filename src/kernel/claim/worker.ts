@@ -13,11 +13,11 @@
  */
 
 import { checkCount, checkDuration, checkId, checkLease } from "../check.ts";
-import type { Address } from "../contract.ts";
+import type { Address, Put } from "../contract.ts";
 import { ClosedError, FencedError, LeaseUncertainError } from "../errors.ts";
 import type { Bell, Kernel } from "../kernel.ts";
 import { pause } from "../ports.ts";
-import { claim, claimDue, Held } from "./claim.ts";
+import { type Chores, claim, claimDue, Held } from "./claim.ts";
 
 export interface WorkerOptions {
   readonly kinds: readonly string[];
@@ -35,9 +35,11 @@ export interface WorkerOptions {
   readonly failed?: (error: unknown) => void;
   /** Told instead of `abortSignal`, which then never aborts: that a lease was lost, or may be. For those who work on many at once. */
   readonly lost?: ((held: Held, reason: unknown) => void) | undefined;
+  /** What is done about records that are due and not to be claimed. */
+  readonly chores?: Chores | undefined;
 }
 
-type Optional = "failed" | "status" | "lost";
+type Optional = "failed" | "status" | "lost" | "chores";
 
 const RETRY_MS = { first: 100, longest: 60_000 };
 
@@ -124,11 +126,7 @@ export class Worker {
     const { kinds, by, leaseMs, concurrency, pollMs, status } = this.#options;
     const { clock, chance } = this.#kernel.ports;
     const unlisten = this.#listen((puts) => {
-      const isOurs = puts?.some(
-        ({ row: { holder, dueMs, kind } }) =>
-          holder === null && dueMs !== null && kind !== null && kinds.includes(kind),
-      );
-      if (isOurs ?? true) this.#wakeUp();
+      if (puts?.some((put) => isNews(put, kinds)) ?? true) this.#wakeUp();
     });
     while (!this.#stopped) {
       // Made before looking, so that what comes due while looking is not slept over.
@@ -148,6 +146,7 @@ export class Worker {
             status,
             mostTries: MOST_TRIES,
             granted,
+            chores: this.#options.chores,
           });
           // Any of them: who always came right before the guilty one would always be there when it strikes.
           const suspect = suspects[Math.floor(suspects.length * chance.random())];
@@ -298,4 +297,11 @@ export class Worker {
       // Whoever listens badly must not stop the work.
     }
   }
+}
+
+/** A record of these kinds that nobody holds is due at another time than it was. */
+function isNews({ was, row }: Put, kinds: readonly string[]): boolean {
+  const { holder, dueMs, kind } = row;
+  if (holder !== null || dueMs === null || kind === null || !kinds.includes(kind)) return false;
+  return was === null || was.dueMs !== dueMs || was.holder !== null || was.kind !== kind;
 }

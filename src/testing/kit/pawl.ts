@@ -19,7 +19,7 @@ import { MemoryDatabase } from "../../stores/memory/memory.ts";
 import type { WithInput } from "../../workflow/context.ts";
 import type { AnyWorkflow, Workflow } from "../../workflow/definition.ts";
 import { RunEndedError } from "../../workflow/errors.ts";
-import { queueOf, RUNS } from "../../workflow/records.ts";
+import { queueOf, RUNS } from "../../workflow/run.ts";
 import type { Run, RunInfo, StartOptions } from "../../workflow/runs.ts";
 import { ENDED, type RunStatus } from "../../workflow/words.ts";
 import type { RunWorker, WorkOptions } from "../../workflow/worker.ts";

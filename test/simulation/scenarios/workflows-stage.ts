@@ -21,7 +21,7 @@ import { type Pawl, pawlOn } from "../../../src/open.ts";
 import { MemoryDatabase } from "../../../src/stores/memory/memory.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import { type Process, ServiceError, type World } from "../../../src/testing/index.ts";
-import { type RunValue, runAt } from "../../../src/workflow/records.ts";
+import { type RunValue, runAt } from "../../../src/workflow/run.ts";
 import { ENDED } from "../../../src/workflow/words.ts";
 import { until } from "./transfers.ts";
 

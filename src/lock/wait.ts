@@ -1,0 +1,170 @@
+/**
+ * A wait: a place in line in plain code, kept alive while the process lives.
+ *
+ * The waiter hears of its turn from the commit that freed the lock, here or elsewhere. It says now and then that it is alive; a process
+ * that stood still for longer than its lease has lost its place, and gets in line again.
+ */
+
+import { ClosedError } from "../kernel/errors.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import type { Lookout } from "../kernel/lookout.ts";
+import { LockBusyError, LockRemovedError } from "./errors.ts";
+import { type Entered, enter, heldFence, leave, type Request, type RunHooks, standOn } from "./line.ts";
+import { type LockValue, lockAt, shownLocks, ticketAt } from "./records.ts";
+
+export interface WaitHost {
+  readonly kernel: Kernel;
+  readonly hooks: RunHooks;
+  readonly lookout: Lookout;
+}
+
+export interface Granted {
+  readonly ticket: string;
+  readonly fence: number;
+  readonly leaseMs: number;
+  readonly safeUntilMs: number;
+}
+
+export class Wait {
+  readonly #host: WaitHost;
+  #request: Request & { readonly leaseMs: number };
+  /** When, by this process's clock, it was last known to be in line and alive. */
+  #aliveMs: number;
+  readonly #granted = Promise.withResolvers<Granted>();
+  #isOver = false;
+  #stopWatching: () => void = () => {};
+  #cancel: () => void = () => {};
+
+  constructor(host: WaitHost, request: Request & { readonly leaseMs: number }, sentMs: number) {
+    this.#host = host;
+    this.#request = request;
+    this.#aliveMs = sentMs;
+    this.#granted.promise.catch(() => {});
+    this.#watch();
+    this.#standLater();
+  }
+
+  get ticket(): string {
+    return this.#request.ticket;
+  }
+
+  get granted(): Promise<Granted> {
+    return this.#granted.promise;
+  }
+
+  /** Leaves the line, unless its turn has come at this very moment. */
+  async leave(): Promise<Granted | undefined> {
+    if (this.#isOver) return undefined;
+    const { kernel, hooks } = this.#host;
+    const { refs, ticket } = this.#request;
+    const fence = await kernel.transact((tx) => {
+      const held = heldFence(tx, refs, ticket);
+      if (held === undefined) leave(tx, hooks, refs, ticket);
+      return held;
+    }, this.#keys());
+    if (this.#isOver) return undefined;
+    this.drop(new LockBusyError(shownLocks(refs), null));
+    return fence === undefined ? undefined : this.#had(fence);
+  }
+
+  /** The handle is closed, or nobody waits any more. */
+  drop(reason: unknown): void {
+    if (this.#isOver) return;
+    this.#end();
+    this.#granted.reject(reason);
+  }
+
+  #keys(): ReturnType<typeof lockAt>[] {
+    return this.#request.refs.map(lockAt);
+  }
+
+  #watch(): void {
+    const { refs, ticket } = this.#request;
+    const [first] = refs;
+    if (first === undefined) return;
+    this.#stopWatching = this.#host.lookout.watch(ticketAt(first, ticket), {
+      seen: (row) => {
+        // A ticket is gone when its turn has come, and when it was taken out of the line.
+        if (row !== null && row.value !== null) return false;
+        void this.#look();
+        return true;
+      },
+      failed: (error) => this.drop(error),
+    });
+  }
+
+  /** The ticket is gone: most often because its turn has come, and then the lock's record says so. */
+  async #look(): Promise<void> {
+    const { kernel } = this.#host;
+    const { ticket } = this.#request;
+    try {
+      const rows = await kernel.read(this.#keys());
+      const fences = rows.map((row) => {
+        const value = row === null || row.value === null ? undefined : (kernel.decode(row, row.value) as LockValue);
+        return value?.holders.find((holder) => holder.ticket === ticket)?.fence;
+      });
+      const [fence] = fences;
+      if (fence !== undefined && fences.every((one) => one !== undefined)) return this.#win(fence);
+    } catch (error) {
+      if (error instanceof ClosedError) return this.drop(error);
+    }
+    await this.#stand();
+  }
+
+  #standLater(): void {
+    const { clock } = this.#host.kernel.ports;
+    this.#cancel = clock.after(this.#request.leaseMs / 3, () => void this.#stand());
+  }
+
+  /** Says that it is alive, and learns how it stands. */
+  async #stand(): Promise<void> {
+    if (this.#isOver) return;
+    this.#cancel();
+    const { kernel, hooks } = this.#host;
+    const { refs, ticket, leaseMs } = this.#request;
+    const sentMs = kernel.ports.clock.nowMs();
+    try {
+      const standing = await kernel.transact((tx) => standOn(tx, hooks, refs, ticket, leaseMs), this.#keys());
+      if (this.#isOver) return;
+      if (standing.is === "held") return this.#win(standing.fence);
+      if (standing.is === "gone") return await this.#lapsed(sentMs);
+      this.#aliveMs = sentMs;
+    } catch (error) {
+      if (error instanceof ClosedError) return this.drop(error);
+    }
+    if (!this.#isOver) this.#standLater();
+  }
+
+  #win(fence: number): void {
+    if (this.#isOver) return;
+    this.#end();
+    this.#granted.resolve(this.#had(fence));
+  }
+
+  /** Its lease as a holder began when its turn came, which was after it last stood in line. */
+  #had(fence: number): Granted {
+    const { ticket, leaseMs } = this.#request;
+    return { ticket, fence, leaseMs, safeUntilMs: this.#aliveMs + leaseMs };
+  }
+
+  /** The place is gone. Whoever was late gets in line again; whoever was not has been removed by somebody. */
+  async #lapsed(nowMs: number): Promise<void> {
+    const { refs, leaseMs } = this.#request;
+    if (nowMs < this.#aliveMs + leaseMs) return this.drop(new LockRemovedError(shownLocks(refs)));
+    const { kernel, hooks } = this.#host;
+    this.#stopWatching();
+    this.#request = { ...this.#request, ticket: kernel.ports.chance.uuid() };
+    const sentMs = kernel.ports.clock.nowMs();
+    const entered: Entered = await kernel.transact((tx) => enter(tx, hooks, this.#request), this.#keys());
+    this.#aliveMs = sentMs;
+    if (entered.granted) return this.#win(entered.fence);
+    this.#watch();
+    this.#standLater();
+  }
+
+  #end(): void {
+    this.#isOver = true;
+    this.#cancel();
+    this.#stopWatching();
+  }
+}

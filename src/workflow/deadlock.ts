@@ -1,0 +1,134 @@
+/**
+ * Deadlocks between runs: found by the commit that closes the circle.
+ *
+ * A run that rests, and waits for nothing but locks and children, says so in its record. Whoever goes to rest like that follows who holds what
+ * it waits for, all within its own commit, so two runs cannot miss each other. A run that could still go on by anything else, a step, a
+ * timer, a signal, a lock whose holder can go on, is not stuck, and neither is plain code, whose leases end. So there is no false
+ * alarm; and what changes later, a grant or an end, makes some run rest again, which looks again.
+ */
+
+import type { Tx } from "../kernel/decision.ts";
+import type { DeadlockLink } from "../lock/errors.ts";
+import { type LockRef, type LockValue, lockAt, shownLocks } from "../lock/records.ts";
+import { type RunHold, type RunValue, runAt, wakeRun } from "./run.ts";
+
+/** So many runs are followed; a circle longer than that is not found. */
+const MOST_RUNS = 100;
+
+/** One thing that a run waits for: it comes if every need of it is met. */
+interface Wait {
+  readonly shown: string;
+  readonly isChild: boolean;
+  readonly needs: readonly Need[];
+}
+
+/** One lock, or one child: all of these runs must be able to go on, or one of them. */
+interface Need {
+  readonly of: "all" | "any";
+  readonly runs: readonly string[];
+}
+
+/** The runs that wait for each other, from this one on; undefined if it can still go on. */
+export function findCircle(tx: Tx, run: string, children: readonly string[]): readonly DeadlockLink[] | undefined {
+  const stuck = new Map<string, readonly Wait[]>();
+  const own = tx.record(runAt(run)).value as RunValue;
+  stuck.set(run, waitsOf(tx, own.holds ?? [], children));
+  const toFollow = [run];
+  const seen = new Set(toFollow);
+  for (let next = toFollow.pop(); next !== undefined; next = toFollow.pop())
+    for (const { needs } of stuck.get(next) ?? [])
+      for (const { runs } of needs)
+        for (const other of runs) {
+          if (seen.has(other)) continue;
+          seen.add(other);
+          // Too many to follow: as far as is known here, they go on.
+          if (seen.size > MOST_RUNS) return undefined;
+          const waits = stuckWaits(tx, other);
+          if (waits === undefined) continue;
+          stuck.set(other, waits);
+          toFollow.push(other);
+        }
+  dropLiving(stuck);
+  return stuck.has(run) ? circleFrom(run, stuck) : undefined;
+}
+
+/** What a run waits for, if it can go on by nothing else. */
+function stuckWaits(tx: Tx, id: string): readonly Wait[] | undefined {
+  const record = tx.record(runAt(id));
+  if (!record.exists || record.status !== "waiting" || record.holder !== null || record.dueMs !== null)
+    return undefined;
+  const { blocked, holds } = record.value as RunValue;
+  return blocked === undefined ? undefined : waitsOf(tx, holds ?? [], blocked.children);
+}
+
+function waitsOf(tx: Tx, holds: readonly RunHold[], children: readonly string[]): readonly Wait[] {
+  const locks = holds
+    .filter(({ fence }) => fence === undefined)
+    .map(({ refs }) => ({
+      shown: shownLocks(refs),
+      isChild: false,
+      needs: refs.flatMap((ref) => needOf(tx, ref)),
+    }));
+  const waits = children.map((child) => ({ shown: "", isChild: true, needs: [{ of: "all", runs: [child] } as const] }));
+  return [...locks, ...waits];
+}
+
+/** Who must let go before a waiter can have it. Plain code always does, in the end. */
+function needOf(tx: Tx, ref: LockRef): readonly Need[] {
+  const value = tx.record(lockAt(ref)).value as LockValue | undefined;
+  const holders = value?.holders ?? [];
+  const runs = holders.flatMap(({ owner }) => (owner === undefined ? [] : [owner.run]));
+  const isAnyPlain = runs.length < holders.length;
+  if (ref.kind !== "semaphore") return [{ of: "all", runs }];
+  // One permit is enough; with one that is free, it is somebody's turn already.
+  return isAnyPlain || holders.length < (value?.permits ?? 1) ? [] : [{ of: "any", runs }];
+}
+
+/** What can go on by itself lets go of what it holds, and so others can go on. */
+function dropLiving(stuck: Map<string, readonly Wait[]>): void {
+  const isMet = ({ of, runs }: Need): boolean =>
+    of === "all" ? runs.every((run) => !stuck.has(run)) : runs.some((run) => !stuck.has(run));
+  for (let isChanged = true; isChanged; ) {
+    isChanged = false;
+    for (const [run, waits] of stuck)
+      if (waits.length === 0 || waits.some(({ needs }) => needs.every(isMet))) {
+        stuck.delete(run);
+        isChanged = true;
+      }
+  }
+}
+
+/** A way from the run back to itself, through runs that are stuck. */
+function circleFrom(run: string, stuck: ReadonlyMap<string, readonly Wait[]>): readonly DeadlockLink[] | undefined {
+  const tried = new Set<string>();
+  const follow = (from: string): readonly DeadlockLink[] | undefined => {
+    for (const { shown, isChild, needs } of stuck.get(from) ?? [])
+      for (const { runs } of needs)
+        for (const to of runs) {
+          if (!stuck.has(to)) continue;
+          const link: DeadlockLink = { run: from, waitsFor: isChild ? null : shown, heldBy: to };
+          if (to === run) return [link];
+          if (tried.has(to)) continue;
+          tried.add(to);
+          const rest = follow(to);
+          if (rest !== undefined) return [link, ...rest];
+        }
+    return undefined;
+  };
+  return follow(run);
+}
+
+/** Tells one run of the circle that waits for a lock: it looks itself, and gives up its wish. */
+export function suspect(tx: Tx, circle: readonly DeadlockLink[]): void {
+  const link = circle.find(({ waitsFor }) => waitsFor !== null);
+  if (link === undefined) return;
+  const record = tx.record(runAt(link.run));
+  const value = record.value as RunValue;
+  const holds = (value.holds ?? []).map((hold) =>
+    hold.fence === undefined && shownLocks(hold.refs) === link.waitsFor
+      ? { ...hold, isSuspected: true as const }
+      : hold,
+  );
+  record.write({ value: { ...value, holds } });
+  wakeRun(tx, link.run);
+}

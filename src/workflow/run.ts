@@ -1,0 +1,88 @@
+/**
+ * A run's record: what is in it, where it is, and how the run hears that there is news.
+ */
+
+import { createHash } from "node:crypto";
+import { wake } from "../kernel/claim/claim.ts";
+import { type Address, address } from "../kernel/contract.ts";
+import type { Tx } from "../kernel/decision.ts";
+import type { LockRef, Mode } from "../lock/records.ts";
+import type { Settled } from "./coroutine.ts";
+
+/** What a run's record holds. Its input and all that happened are in its log. */
+export interface RunValue {
+  readonly workflow: string;
+  /** 1, and one more each time that a run which had ended is started again under its id. */
+  readonly incarnation: number;
+  /** Where chance in the run comes from. */
+  readonly seed: string;
+  /** The store's clock at the start. */
+  readonly startedAtMs: number;
+  /** When it was to begin, if that was not at once. */
+  readonly scheduledAtMs?: number;
+  /** The version of its first fact. */
+  readonly from: number;
+  /** Tells whether another start under this id has the same input. */
+  readonly fingerprint?: string;
+  readonly tags?: readonly string[];
+  readonly parent?: Parent;
+  /** The run that is the parent of all, for what is shared in the tree. */
+  readonly root?: string;
+  readonly deadlineMs?: number;
+  readonly cancel?: { readonly reason?: string };
+  /** Facts that do not count any more, because a person let the run go on from before them. */
+  readonly skips?: readonly (readonly [from: number, to: number])[];
+  readonly parked?: { readonly reason: string };
+  /** The locks that it holds, or waits for. */
+  readonly holds?: readonly RunHold[];
+  /** It rests, and waits for nothing but locks and these children. Only true while it rests and no timer is set. */
+  readonly blocked?: { readonly children: readonly string[] };
+  readonly outcome?: Settled;
+}
+
+/** A lock, or several at once, that the run holds or waits for. */
+export interface RunHold {
+  /** The operation that asked for it. */
+  readonly id: string;
+  readonly refs: readonly LockRef[];
+  readonly mode: Mode;
+  readonly ticket: string;
+  /** Missing while it waits. */
+  readonly fence?: number;
+  /** Somebody found it in a circle of runs that wait for each other. */
+  readonly isSuspected?: true;
+}
+
+/** Whose child it is, under which operation there, and what becomes of it when the parent ends first. */
+export interface Parent {
+  readonly run: string;
+  readonly id: string;
+  readonly incarnation: number;
+  /** Whether the parent waits for its outcome. */
+  readonly waits: boolean;
+}
+
+export const RUNS = "run";
+const INBOXES = "inbox";
+
+export const runAt = (id: string): Address => address(RUNS, id);
+/** Each time that a run is started under its id, it begins with an empty inbox. */
+export const inboxAt = (id: string, incarnation: number): Address =>
+  address(incarnation === 1 ? INBOXES : `${INBOXES}/${incarnation}`, id);
+
+/** The queue that workers of a workflow claim its runs from. */
+export const queueOf = (workflow: string): string => `run/${workflow}`;
+
+export const hash = (...parts: readonly string[]): string => {
+  const sha = createHash("sha256");
+  for (const part of parts) sha.update(`${Buffer.byteLength(part)}:`).update(part);
+  return sha.digest("hex").slice(0, 32);
+};
+
+/** News for a run. One that has not begun, or is parked, is not begun by it: the news is kept. */
+export function wakeRun(tx: Tx, id: string): void {
+  const run = tx.record(runAt(id));
+  const isAtRest = run.holder === null && (run.status === "pending" || run.status === "parked");
+  if (isAtRest) run.write({ wakes: run.wakes + 1 });
+  else wake(tx, runAt(id));
+}
