@@ -67,11 +67,18 @@ export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
   if (request.declares) for (const lock of locks) lock.declare(request.permits, by);
   for (const lock of locks) room.settle(lock);
   const { nowMs } = tx;
+  // The same wish once more, because its first answer was lost.
+  const had = fenceOf(locks, ticket);
+  if (had !== undefined) {
+    room.save();
+    return { granted: true, fence: had, nowMs };
+  }
   const common = {
     mode,
     sinceMs: nowMs,
     ...(owner === undefined ? {} : { owner }),
     ...(by === undefined ? {} : { by }),
+    ...(refs.length === 1 ? {} : { group: refs }),
   };
   if (locks.every((lock) => lock.first === null && fits(lock, mode))) {
     const fence = room.fenceFor(locks);
@@ -89,7 +96,6 @@ export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
         next: null,
         untilMs: leaseMs === null ? null : nowMs + leaseMs,
         leaseMs,
-        ...(refs.length === 1 ? {} : { group: refs }),
       });
   room.save();
   return { granted: false, place, nowMs };
@@ -156,17 +162,17 @@ export function standOn(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticke
   }
   const locks = refs.map((ref) => room.open(ref, null));
   for (const lock of locks) room.settle(lock);
-  const standing = standingOf(tx, locks, ticket);
   room.save();
-  return standing;
+  const fence = fenceOf(locks, ticket);
+  if (fence !== undefined) return { is: "held", fence };
+  const isWaiting = refs.every((ref) => tx.record(ticketAt(ref, ticket)).exists);
+  return isWaiting ? { is: "waiting" } : { is: "gone" };
 }
 
-function standingOf(tx: Tx, locks: readonly LockDraft[], ticket: string): Standing {
-  const held = locks.map((lock) => lock.holder(ticket));
-  const first = held[0];
-  if (first !== undefined && held.every((holder) => holder !== undefined)) return { is: "held", fence: first.fence };
-  const isWaiting = locks.every((lock) => tx.record(ticketAt(lock.ref, ticket)).exists);
-  return isWaiting ? { is: "waiting" } : { is: "gone" };
+/** The fence under which all of these are held by this ticket. */
+function fenceOf(locks: readonly LockDraft[], ticket: string): number | undefined {
+  const [first, ...others] = locks.map((lock) => lock.holder(ticket)?.fence);
+  return others.every((fence) => fence !== undefined) ? first : undefined;
 }
 
 /** Takes the lock away from one holder, or from all, and writes down who did and why. */
@@ -180,7 +186,8 @@ export function force(
   const lock = room.open(ref, null);
   const forced = lock.holders.filter(({ ticket }) => act.ticket === undefined || ticket === act.ticket);
   for (const holder of forced) {
-    lock.drop(holder.ticket);
+    // What was had together is lost together.
+    for (const other of holder.group ?? [ref]) room.open(other, null).drop(holder.ticket);
     if (holder.owner !== undefined) hooks.taken(tx, holder.owner, holder.ticket);
   }
   if (forced.length > 0) {
@@ -229,13 +236,10 @@ export function tidy(tx: Tx, hooks: RunHooks, ref: LockRef): void {
   const room = new Room(tx, hooks);
   const lock = room.open(ref, null);
   room.settle(lock);
-  const isUnused = lock.holders.length === 0 && lock.first === null;
+  lock.touch();
+  room.save();
   // The number of permits and the audit trail outlive their use.
-  if (isUnused && ref.kind !== "semaphore" && record.head === 0) record.remove();
-  else {
-    lock.touch();
-    room.save();
-  }
+  if (lock.isEmpty && ref.kind !== "semaphore" && record.head === 0) record.remove();
 }
 
 /** The locks that one decision works on: each is opened once, and written once. */
@@ -261,7 +265,7 @@ class Room {
 
   /** Strictly above every fence that one of these ever gave out. */
   fenceFor(locks: readonly LockDraft[]): number {
-    return Math.max(...locks.map((lock) => nextFence(lock.record.fence, this.tx.fenceFloor)));
+    return Math.max(...locks.map((lock) => nextFence(lock.fence, this.tx.fenceFloor)));
   }
 
   settle(lock: LockDraft): void {
@@ -305,7 +309,7 @@ class Room {
 
   #grant(ticket: string, waiter: Ticket, locks: readonly LockDraft[]): boolean {
     const fence = this.fenceFor(locks);
-    const { owner, mode, by, leaseMs } = waiter;
+    const { owner, mode, by, leaseMs, group } = waiter;
     if (owner !== undefined && !this.#hooks.granted(this.tx, owner, ticket, fence)) return false;
     const { nowMs } = this.tx;
     for (const lock of locks) {
@@ -319,6 +323,7 @@ class Room {
           untilMs: leaseMs === null ? null : nowMs + leaseMs,
           ...(owner === undefined ? {} : { owner }),
           ...(by === undefined ? {} : { by }),
+          ...(group === undefined ? {} : { group }),
         },
         fence,
       );
@@ -358,6 +363,11 @@ class LockDraft {
     this.first = value?.first ?? null;
     this.last = value?.last ?? null;
     this.waiting = value?.waiting ?? 0;
+  }
+
+  /** The highest that was given out, by this decision too. */
+  get fence(): number {
+    return this.#fence ?? this.record.fence;
   }
 
   get isEmpty(): boolean {
@@ -412,7 +422,9 @@ class LockDraft {
   }
 
   append(id: string, ticket: Ticket): void {
-    this.#tx.record(ticketAt(this.ref, id)).write({ value: ticket });
+    const record = this.#tx.record(ticketAt(this.ref, id));
+    if (record.exists) return;
+    record.write({ value: ticket });
     if (this.last === null) this.first = id;
     else this.#link(this.last, { next: id });
     this.last = id;

@@ -37,6 +37,8 @@ export interface Holder {
   readonly owner?: RunOwner;
   /** Who it is, as far as that was said. */
   readonly by?: string;
+  /** Everything it holds at once, if that is more than this lock. */
+  readonly group?: readonly LockRef[];
 }
 
 export interface LockValue {

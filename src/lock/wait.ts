@@ -32,6 +32,7 @@ export class Wait {
   #aliveMs: number;
   readonly #granted = Promise.withResolvers<Granted>();
   #isOver = false;
+  #isAsking = false;
   #stopWatching: () => void = () => {};
   #cancel: () => void = () => {};
 
@@ -118,7 +119,13 @@ export class Wait {
 
   /** Says that it is alive, and learns how it stands. */
   async #stand(): Promise<void> {
-    if (this.#isOver) return;
+    if (this.#isOver || this.#isAsking) return;
+    this.#isAsking = true;
+    await this.#ask();
+    this.#isAsking = false;
+  }
+
+  async #ask(): Promise<void> {
     this.#cancel();
     const { kernel, hooks } = this.#host;
     const { refs, ticket, leaseMs } = this.#request;

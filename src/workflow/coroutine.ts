@@ -90,6 +90,12 @@ export interface InboxMessage {
   readonly data: unknown;
 }
 
+/** A lock that the code was given, or a place in line that it keeps. */
+export interface Kept {
+  readonly plan: LockPlan;
+  readonly isHeld: boolean;
+}
+
 /** What a coroutine needs of whoever drives it. */
 export interface Driver {
   /** The store's clock, as well as it is known here. */
@@ -111,7 +117,7 @@ export class Coroutine {
   /** Children that may be alive, by operation. */
   readonly children = new Map<string, { readonly run: string; readonly whenParentEnds: "cancel" | "leave" }>();
   /** The locks that the code was given, or keeps a place in line for, and has not given back, by operation. */
-  readonly kept = new Map<string, LockPlan>();
+  readonly kept = new Map<string, Kept>();
   /** What those are worth now; another process may have held them when the history was written. */
   fences: ReadonlyMap<string, number> = new Map();
   /** The code was interrupted while it waited for a lock. */
@@ -272,14 +278,16 @@ export class Coroutine {
       case "queued":
         asked.isQueued = true;
         asked.dueMs = (data as { dueMs?: number }).dueMs ?? null;
+        this.#resume(asked);
         return false;
       case "granted":
-        this.#keep(asked);
+        this.#keep(asked, true);
         return this.#settle(asked, { ok: this.fences.get(asked.id) ?? (data as { fence: number }).fence }, nowMs);
       case "placed":
-        this.#keep(asked);
+        this.#keep(asked, false);
         return this.#settle(asked, { ok: { place: (data as { place: number }).place } }, nowMs);
       case "denied":
+        this.#resume(asked);
         return this.#settle(asked, deniedAs(asked.plan, data as Denial), nowMs);
       case "unlock":
         if (asked.plan.kind === "unlock") this.kept.delete(asked.plan.of);
@@ -295,10 +303,14 @@ export class Coroutine {
     }
   }
 
-  #keep({ id, plan }: Asked): void {
-    if (plan.kind !== "lock") return;
-    if (plan.resumes !== undefined) this.kept.delete(plan.resumes);
-    this.kept.set(id, plan);
+  #keep(asked: Asked, isHeld: boolean): void {
+    this.#resume(asked);
+    if (asked.plan.kind === "lock") this.kept.set(asked.id, { plan: asked.plan, isHeld });
+  }
+
+  /** The place that it goes on with is this operation's from now on. */
+  #resume({ plan }: Asked): void {
+    if (plan.kind === "lock" && plan.resumes !== undefined) this.kept.delete(plan.resumes);
   }
 
   #settle(asked: Asked, outcome: Settled, nowMs: number | undefined): boolean {

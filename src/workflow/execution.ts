@@ -29,7 +29,17 @@ import type { Definition } from "./definition.ts";
 import { Effects, type EffectsHost } from "./effects.ts";
 import { HistoryContradictionError, RunStuckError, RunTimedOutError, SchemaError } from "./errors.ts";
 import type { RunEvent, RunListener, Told } from "./events.ts";
-import { CircleFound, type Denial, dropOrphans, reenter, refenceHolds, restBlocked, restUnblocked } from "./locks.ts";
+import {
+  CircleFound,
+  type Denial,
+  dropOrphans,
+  needsFences,
+  reenter,
+  refenceHolds,
+  restBlocked,
+  restUnblocked,
+  unsettled,
+} from "./locks.ts";
 import { storedAs } from "./outcome.ts";
 import { endRun } from "./records.ts";
 import { replay } from "./replay.ts";
@@ -180,7 +190,7 @@ export class Execution implements EffectsHost, Driver {
         await this.#park(`it was claimed ${this.#held.tries} times without getting anywhere`);
         return "lost";
       }
-      if (this.#needsFences) await this.#refence();
+      if (needsFences(this.#value, this.#held.tries)) await this.#refence();
       if (isNew !== undefined) {
         this.coroutine.head = this.#value.from;
         this.#begin(isNew.input);
@@ -208,10 +218,6 @@ export class Execution implements EffectsHost, Driver {
   }
 
   /** Another worker held the run before, and may not know that it is over: its fences must be worth less. */
-  get #needsFences(): boolean {
-    return this.#held.tries > 1 && this.#value.holds?.some(({ fence }) => fence !== undefined) === true;
-  }
-
   async #refence(): Promise<void> {
     this.#value = await this.#held.commit((record, tx) => refenceHolds(tx, record));
     this.coroutine.fences = fencesOf(this.#value);
@@ -225,7 +231,7 @@ export class Execution implements EffectsHost, Driver {
     const { kept } = this.coroutine;
     const isHeld = (id: string): boolean =>
       this.#value.holds?.some((hold) => hold.id === id && hold.fence !== undefined) === true;
-    const isLost = [...kept].some(([id, { isTry }]) => !isTry && !isHeld(id)) && (this.#value.skips?.length ?? 0) > 0;
+    const isLost = [...kept].some(([id, one]) => one.isHeld && !isHeld(id)) && (this.#value.skips?.length ?? 0) > 0;
     if (!isLost) return false;
     await this.#held.commit((record, tx) => {
       const isWaiting = reenter(tx, record, kept) === "waiting";
@@ -612,7 +618,7 @@ export class Execution implements EffectsHost, Driver {
       record.append("parked", { reason });
       const value = record.value as RunValue;
       record.write({
-        value: { ...value, parked: { reason } },
+        value: { ...unsettled(value), parked: { reason } },
         holder: null,
         dueMs: null,
         status: "parked" satisfies RunStatus,
@@ -830,14 +836,16 @@ export class Execution implements EffectsHost, Driver {
   /** Due again after a while. What only the store is to blame for counts as no try. */
   async #putBack(isStore: boolean): Promise<void> {
     const delayMs = Math.min(60_000, 100 * 2 ** Math.min(this.#held.tries - 1, 20));
-    await this.#held.commit((record, tx) =>
+    await this.#held.commit((record, tx) => {
       record.write({
         holder: null,
         dueMs: tx.nowMs + delayMs,
         status: "waiting" satisfies RunStatus,
         ...(isStore ? { tries: 0 } : {}),
-      }),
-    );
+      });
+      const value = record.value as RunValue;
+      if (value.holds !== undefined) record.write({ value: unsettled(value) });
+    });
   }
 
   #over(ending: Ending, reason: unknown): void {

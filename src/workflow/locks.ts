@@ -10,7 +10,7 @@ import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import type { DeadlockLink } from "../lock/errors.ts";
 import { enter, leave, type RunHooks, refence } from "../lock/line.ts";
-import type { Asked } from "./coroutine.ts";
+import type { Asked, Kept } from "./coroutine.ts";
 import { findCircle, suspect } from "./deadlock.ts";
 import type { LockPlan, UnlockPlan } from "./plans.ts";
 import { hash, type RunHold, type RunValue, runAt, wakeRun } from "./run.ts";
@@ -75,6 +75,14 @@ export function dropOrphans(tx: Tx, record: Draft, isKnown: (id: string) => bool
   );
 }
 
+/** Whether another may still be at work under the fences of what the run holds. */
+export const needsFences = ({ holds, isUnsettled }: RunValue, tries: number): boolean =>
+  (tries > 1 || isUnsettled === true) && holds?.some(({ fence }) => fence !== undefined) === true;
+
+/** The run is given up in the middle of its work. */
+export const unsettled = (value: RunValue): RunValue =>
+  value.holds === undefined ? value : { ...value, isUnsettled: true };
+
 /** New fences for everything that the run holds. */
 export function refenceHolds(tx: Tx, record: Draft): RunValue {
   const holds = holdsOf(record).map((hold) => {
@@ -82,7 +90,8 @@ export function refenceHolds(tx: Tx, record: Draft): RunValue {
     const fence = refence(tx, runHooks, hold.refs, hold.ticket);
     return fence === undefined ? hold : { ...hold, fence };
   });
-  setHolds(record, holds);
+  const { isUnsettled: _isUnsettled, ...value } = record.value as RunValue;
+  record.write({ value: { ...value, holds } });
   return record.value as RunValue;
 }
 
@@ -173,10 +182,11 @@ export function decideUnlock(tx: Tx, record: Draft, { of }: UnlockPlan): { reado
 }
 
 /** What the code believes to hold and the run does not, because it had ended and was let go on: it is asked for again. */
-export function reenter(tx: Tx, record: Draft, kept: ReadonlyMap<string, LockPlan>): "held" | "waiting" {
+export function reenter(tx: Tx, record: Draft, kept: ReadonlyMap<string, Kept>): "held" | "waiting" {
   const run = record.at.key;
   const { incarnation } = record.value as RunValue;
-  for (const [id, { refs, mode, permits }] of kept) {
+  for (const [id, { plan }] of kept) {
+    const { refs, mode, permits } = plan;
     if (holdsOf(record).some((hold) => hold.id === id)) continue;
     const ticket = hash(run, String(incarnation), id, String(record.head));
     const owner = { run, incarnation };
@@ -195,7 +205,8 @@ export function reenter(tx: Tx, record: Draft, kept: ReadonlyMap<string, LockPla
       { id, refs, mode, ticket, ...(entered.granted ? { fence: entered.fence } : {}) },
     ]);
   }
-  return holdsOf(record).every(({ id, fence }) => fence !== undefined || !kept.has(id)) ? "held" : "waiting";
+  const isHeld = holdsOf(record).every(({ id, fence }) => fence !== undefined || kept.get(id)?.isHeld !== true);
+  return isHeld ? "held" : "waiting";
 }
 
 /** Found while it goes to rest: it would wait for ever. */

@@ -35,6 +35,8 @@ export interface RunValue {
   readonly parked?: { readonly reason: string };
   /** The locks that it holds, or waits for. */
   readonly holds?: readonly RunHold[];
+  /** Its worker gave it up in the middle: what it began may still go on, under the fences of what it holds. */
+  readonly isUnsettled?: true;
   /** It rests, and waits for nothing but locks and these children. Only true while it rests and no timer is set. */
   readonly blocked?: { readonly children: readonly string[] };
   readonly outcome?: Settled;

@@ -22,7 +22,7 @@ import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
 import type { RunEvent, RunListener } from "./events.ts";
 import { type Engine, Execution } from "./execution.ts";
-import { runHooks } from "./locks.ts";
+import { needsFences, runHooks } from "./locks.ts";
 import { queueOf, RUNS, type RunValue, runAt } from "./run.ts";
 
 export interface WorkOptions {
@@ -197,7 +197,7 @@ export class RunWorker implements Engine {
     const isNew = this.#inputs.get(held);
     if (isNew !== undefined) this.#inputs.delete(held);
     // Code that was given fences knows only those, and they are worth nothing after a take-over.
-    const isFresh = isNew !== undefined || (held.tries > 1 && value.holds !== undefined);
+    const isFresh = isNew !== undefined || needsFences(value, held.tries);
     const warm = isFresh ? undefined : this.#takeWarm(id, row.head, value);
     const execution = new Execution(this, definition, held, row, value, warm);
     // Whoever worked on it here before has lost it without having heard.

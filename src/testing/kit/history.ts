@@ -18,8 +18,8 @@ import { Context } from "../../workflow/context.ts";
 import { Coroutine, type Settled } from "../../workflow/coroutine.ts";
 import { type Definition, definitionOf, type Workflow } from "../../workflow/definition.ts";
 import { HistoryContradictionError, RunNotFoundError, RunTimedOutError } from "../../workflow/errors.ts";
-import { queueOf, type RunValue, runAt } from "../../workflow/run.ts";
 import { replay } from "../../workflow/replay.ts";
+import { queueOf, type RunValue, runAt } from "../../workflow/run.ts";
 import { checkSchema } from "../../workflow/schema.ts";
 import { Random } from "../sim/random.ts";
 
