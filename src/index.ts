@@ -2,6 +2,51 @@
  * Every public name of `pawl`, by hand.
  */
 
+export { Actions } from "./action/actions.ts";
+export type { Abandoned, ActionClaim, Canceled, Consumed, Created, Tried } from "./action/answers.ts";
+export type { ActionsOptions } from "./action/core.ts";
+export {
+  ActionCanceledError,
+  ActionClaimedError,
+  ActionConflictError,
+  ActionExpiredError,
+  ActionLockedError,
+  ActionNotActiveError,
+  ActionNotFoundError,
+  AlreadyUsedError,
+  DecryptFailedError,
+  InvalidPinError,
+  KeysMissingError,
+  KeyUnavailableError,
+  PepperMissingError,
+  PinBusyError,
+} from "./action/errors.ts";
+export type { ActionEntry, ActionInfo } from "./action/info.ts";
+export type { ActionListOptions, ActionPage } from "./action/list.ts";
+export type {
+  ActionOptions,
+  ActionTarget,
+  Asking,
+  ClaimOptions,
+  CompleteOptions,
+  ConsumeOptions,
+  HeldOptions,
+} from "./action/options.ts";
+export type { PreparedAction } from "./action/prepare.ts";
+export type { ActionKeys } from "./action/ring.ts";
+export type { Swept } from "./action/sweep.ts";
+export { TxActions } from "./action/tx-actions.ts";
+export { StaleFenceError } from "./fence/errors.ts";
+export { checkFence, checkFenceSync, FENCES_TABLE, type SyncSql } from "./fence/fence.ts";
+export type { Answered, Attempt } from "./idempotency/attempt.ts";
+export type { Dedupe, DedupeOptions, Deduplicated } from "./idempotency/dedupe.ts";
+export {
+  IdempotencyAnsweredError,
+  IdempotencyInProgressError,
+  IdempotencyMismatchError,
+  isReplayed,
+} from "./idempotency/errors.ts";
+export type { IdempotentOptions, KeyOptions } from "./idempotency/idempotency.ts";
 export type { Duration } from "./kernel/check.ts";
 export type { Codec, Place } from "./kernel/codec/codec.ts";
 export { jsonCodec } from "./kernel/codec/json.ts";
@@ -54,16 +99,51 @@ export {
   Waiter,
 } from "./lock/lock.ts";
 export type { LockKind, Mode } from "./lock/records.ts";
+export type {
+  Attribution,
+  CreateOptions,
+  MachineEvent,
+  MachineInstance,
+  MachineListOptions,
+  MachinePage,
+  ParkedEvent,
+  Transitioned,
+  TransitionOptions,
+  TransitionRefusal,
+  TryCreate,
+  TryTransition,
+  WithData,
+} from "./machine/answers.ts";
+export type { Move } from "./machine/decide.ts";
 export {
-  type OpenOptions,
-  open,
-  Pawl,
-  type SlotOptions,
-  type Transact,
-  type TransactOptions,
-  Tx,
-  type TxInSql,
-} from "./open.ts";
+  type Guard,
+  type Machine,
+  type MachineDefinition,
+  type MachineOf,
+  machine,
+  type Transitions,
+} from "./machine/definition.ts";
+export {
+  EventConflictError,
+  GuardRefusedError,
+  IllegalTransitionError,
+  MachineExistsError,
+  MachineNotFoundError,
+  ParkingFullError,
+} from "./machine/errors.ts";
+export { MachineHandle, TxMachine } from "./machine/machine.ts";
+export { type OpenOptions, open } from "./open.ts";
+export { Pawl, type SlotOptions, type Transact, type TransactOptions, type TxInSql } from "./pawl.ts";
+export { RateLimitedError } from "./rate/errors.ts";
+export {
+  type AcquireTokensOptions,
+  RateLimit,
+  type RateLimitInfo,
+  type RateLimitOptions,
+  type TakeOptions,
+  type TryTake,
+  TxRateLimit,
+} from "./rate/rate.ts";
 export {
   type AnySlot,
   type Expecting,
@@ -76,6 +156,7 @@ export {
   type Versioned,
 } from "./slot/slot.ts";
 export type { PgClient, PgPool } from "./stores/postgres/lines.ts";
+export { Tx } from "./tx.ts";
 export type {
   AtMostOnceOptions,
   ChildOptions,

@@ -8,7 +8,8 @@ import { afterAll, describe, expect, test } from "vitest";
 import { codeOf, temporaryFolder } from "../test/kernel.fixture.ts";
 import { jsonCodec } from "./kernel/codec/json.ts";
 import { transformed } from "./kernel/codec/transform.ts";
-import { type OpenOptions, open, type Pawl } from "./open.ts";
+import { type OpenOptions, open } from "./open.ts";
+import type { Pawl } from "./pawl.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
 
 const folder = temporaryFolder();

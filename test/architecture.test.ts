@@ -19,7 +19,18 @@ import { describe, expect, it } from "vitest";
 
 const root = resolve(import.meta.dirname, "..");
 
-const capabilities = ["slot", "lock", "rate", "fence", "action", "idempotency", "machine", "stream", "schedule", "task"];
+const capabilities = [
+  "slot",
+  "lock",
+  "rate",
+  "fence",
+  "action",
+  "idempotency",
+  "machine",
+  "stream",
+  "schedule",
+  "task",
+];
 const stores = ["stores/memory", "stores/sqlite", "stores/postgres"];
 const inside = ["kernel", ...capabilities, "workflow"];
 

@@ -3,7 +3,7 @@
  */
 
 import { AsyncLocalStorage } from "node:async_hooks";
-import { randomUUID } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import type { Ports, Scope } from "../kernel/ports.ts";
 import { startWatchdog } from "./watchdog.ts";
 
@@ -57,3 +57,6 @@ export const nodePorts: Ports = {
 
 /** The machine's clock. */
 export const wallMs = (): number => Date.now();
+
+/** Unguessable bytes. */
+export const unguessable = (size: number): Uint8Array => randomBytes(size);

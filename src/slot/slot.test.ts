@@ -6,7 +6,8 @@
 import { afterAll, describe, expect, test } from "vitest";
 import { bench, codeOf, drained, temporaryFolder, unhandledDuring } from "../../test/kernel.fixture.ts";
 import { DELETED_KEPT_MS } from "../kernel/contract.ts";
-import { type OpenOptions, open, Pawl } from "../open.ts";
+import { type OpenOptions, open } from "../open.ts";
+import { Pawl } from "../pawl.ts";
 import type { SlotPage, Versioned } from "./slot.ts";
 
 const folder = temporaryFolder();

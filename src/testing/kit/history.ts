@@ -12,7 +12,7 @@ import { jsonCodec } from "../../kernel/codec/json.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { Kernel } from "../../kernel/kernel.ts";
 import { nodePorts } from "../../node/ports.ts";
-import type { Pawl } from "../../open.ts";
+import type { Pawl } from "../../pawl.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
 import { Context } from "../../workflow/context.ts";
 import { Coroutine, type Settled } from "../../workflow/coroutine.ts";

@@ -14,7 +14,7 @@ import type { Store } from "../../kernel/contract.ts";
 import { Kernel } from "../../kernel/kernel.ts";
 import { nodePorts } from "../../node/ports.ts";
 import { trapAmbient } from "../../node/trap.ts";
-import { Pawl } from "../../open.ts";
+import { Pawl } from "../../pawl.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
 import type { WithInput } from "../../workflow/context.ts";
 import type { AnyWorkflow, Workflow } from "../../workflow/definition.ts";

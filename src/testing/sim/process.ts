@@ -6,7 +6,7 @@
  */
 
 import type { Ports } from "../../kernel/ports.ts";
-import { type Pawl, pawlOn } from "../../open.ts";
+import { type Pawl, pawlOn } from "../../pawl.ts";
 import type { ProcessStore } from "./database.ts";
 import type { World } from "./world.ts";
 

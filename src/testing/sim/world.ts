@@ -7,7 +7,7 @@
 
 import { StoreError } from "../../kernel/errors.ts";
 import type { Ports } from "../../kernel/ports.ts";
-import { type Pawl, pawlOn } from "../../open.ts";
+import { type Pawl, pawlOn } from "../../pawl.ts";
 import type { Database } from "./database.ts";
 import { type Fault, type FaultCounts, Faults } from "./faults.ts";
 import { Process, type Service } from "./process.ts";

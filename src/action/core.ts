@@ -1,0 +1,116 @@
+/**
+ * What both faces of actions stand on, inside a decision and outside: the options, and how a caller's secrets become what is stored.
+ */
+
+import { createHash } from "node:crypto";
+import { checkDuration, checkId, type Duration } from "../kernel/check.ts";
+import type { Address } from "../kernel/contract.ts";
+import { InvalidArgumentError } from "../kernel/errors.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import { KeyUnavailableError, PepperMissingError } from "./errors.ts";
+import { HashGate } from "./gate.ts";
+import { type Asking, type CompleteOptions, checkAsking, checkFence, refOfId } from "./options.ts";
+import { Pepper, type SlowHash, slowHash } from "./pepper.ts";
+import type { Holder, Means, Taker } from "./records.ts";
+import { type ActionKeys, KeyRing } from "./ring.ts";
+import { actionAt, payloadAt, useAt } from "./words.ts";
+
+export interface ActionsOptions {
+  /** A secret of 16 bytes or more that is not in the database. PINs and consumer keys need it. It must never change. */
+  readonly pepper?: string | Uint8Array | undefined;
+  /** What payloads are sealed with. To rotate, add a key and name it current; keep the old ones for as long as they are needed. */
+  readonly keys?: ActionKeys | undefined;
+  /** How long what became of an action is kept after it has expired; 30 days unless said otherwise. */
+  readonly retention?: Duration | undefined;
+}
+
+/** What actions take from the world besides the kernel's ports. */
+export interface ActionPorts {
+  /** Unguessable bytes; made from the kernel's chance unless given. */
+  readonly randomBytes?: ((size: number) => Uint8Array) | undefined;
+  /** scrypt unless given. */
+  readonly slowHash?: SlowHash | undefined;
+  /** Shared by all handles of a process, so that together they hash two at once. One of its own unless given. */
+  readonly gate?: HashGate | undefined;
+}
+
+const RETENTION_MS = 30 * 24 * 3_600_000;
+/** So many actions with several uses are remembered as such. */
+const MAX_SHARED = 1000;
+const ID_BYTES = 32;
+
+/** Enough unguessable ids give unguessable bytes: each has 122 bits. */
+export function bytesFrom(uuid: () => string, size: number): Uint8Array {
+  const drawn = [uuid(), uuid(), uuid()].join();
+  return createHash("sha256").update(drawn).digest().subarray(0, size);
+}
+
+/** A new id of 256 bits. */
+export function newId(randomBytes: (size: number) => Uint8Array): string {
+  const bytes = randomBytes(ID_BYTES);
+  if (bytes.length !== ID_BYTES) throw new InvalidArgumentError("randomBytes", "must give as many bytes as asked for");
+  return Buffer.from(bytes).toString("base64url");
+}
+
+/** What the two faces of actions share. @internal */
+export class Core {
+  readonly kernel: Kernel;
+  readonly means: Means;
+  readonly #pepper: Pepper | undefined;
+  readonly ring: KeyRing | undefined;
+  readonly randomBytes: (size: number) => Uint8Array;
+  readonly slowHash: SlowHash;
+  readonly gate: HashGate;
+  /** Actions that are known to have several uses: a consumer's record is then asked for along with the action's. */
+  readonly #shared = new Set<string>();
+
+  constructor(kernel: Kernel, options: ActionsOptions, ports: ActionPorts) {
+    const { pepper, keys, retention } = options;
+    this.kernel = kernel;
+    this.randomBytes = ports.randomBytes ?? ((size) => bytesFrom(kernel.ports.chance.uuid, size));
+    this.slowHash = ports.slowHash ?? slowHash;
+    this.gate = ports.gate ?? new HashGate();
+    this.#pepper = pepper === undefined ? undefined : new Pepper(pepper, kernel.namespace);
+    this.ring = keys === undefined ? undefined : new KeyRing(keys, kernel.namespace);
+    this.means = {
+      retentionMs: retention === undefined ? RETENTION_MS : checkDuration(retention, "the retention"),
+      open: (ref, sealed) => {
+        if (this.ring === undefined) throw new KeyUnavailableError(sealed.keyId);
+        return kernel.decodeFresh(actionAt(ref), this.ring.open(ref, sealed));
+      },
+    };
+  }
+
+  pepperFor(what: string): Pepper {
+    if (this.#pepper === undefined) throw new PepperMissingError(what);
+    return this.#pepper;
+  }
+
+  taker(id: unknown, options: Asking & { readonly consumerKey?: string | undefined }): Taker {
+    const ref = refOfId(id);
+    const { consumerKey } = options;
+    const consumer =
+      consumerKey === undefined
+        ? undefined
+        : this.pepperFor("a consumer key").consumer(ref, checkId(consumerKey, "the consumer key"));
+    return { ref, consumer, ...checkAsking(options) };
+  }
+
+  holder(id: unknown, options: CompleteOptions): Holder {
+    return { ...this.taker(id, options), fence: checkFence(options.fence) };
+  }
+
+  /** The records that taking the action is known to touch. */
+  touches({ ref, consumer }: Taker): Address[] {
+    const keys = [actionAt(ref)];
+    if (!this.#shared.has(ref)) return keys;
+    if (consumer !== undefined) keys.push(useAt(ref, consumer));
+    return [...keys, payloadAt(ref)];
+  }
+
+  learn(ref: string, isShared: boolean): void {
+    if (!isShared) return;
+    if (this.#shared.size >= MAX_SHARED) this.#shared.clear();
+    this.#shared.add(ref);
+  }
+}

@@ -1,0 +1,141 @@
+/**
+ * What callers say about actions, checked before anything is written.
+ */
+
+import { checkCount, checkDuration, checkId, checkLease, checkTime, type Duration } from "../kernel/check.ts";
+import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
+import { type ActionRequest, compact, isRef, type PinMark, refOf } from "./words.ts";
+
+export interface ActionOptions {
+  /** The action's id. The same id with the same request is the same action. A new one that nobody can guess unless said otherwise. */
+  readonly id?: string | undefined;
+  /** Whose it is, to list it by. */
+  readonly owner?: string | undefined;
+  /** Why it was made. */
+  readonly reason?: string | undefined;
+  readonly tags?: readonly string[] | undefined;
+  /** Cannot be used before. */
+  readonly activeAt?: Date | number | undefined;
+  /** Cannot be used from then on. */
+  readonly expiresAt?: Date | number | undefined;
+  /** The same, as a length of time from when it is made, or from `activeAt` if that is later. */
+  readonly expiresIn?: Duration | undefined;
+  /** How often it can be used; once unless said otherwise. */
+  readonly uses?: number | undefined;
+  /** What whoever uses it must know: 4 to 128 characters. Needs a pepper. */
+  readonly pin?: string | undefined;
+  /** So many wrong PINs lock it; 5 unless said otherwise. */
+  readonly maxPinTries?: number | undefined;
+  /** Given out to whoever uses it, and only then. Stored encrypted: needs a key. */
+  readonly payload?: unknown;
+}
+
+/** Who asks, for the record; none of it is needed. */
+export interface Asking {
+  /** Who it is. Others who come too late are told. */
+  readonly by?: string | undefined;
+  readonly reason?: string | undefined;
+}
+
+export interface ConsumeOptions extends Asking {
+  /** A secret of the consumer's own. Asked again with the same one, the answer is the same. Stored as a hash: needs a pepper. */
+  readonly consumerKey?: string | undefined;
+  readonly pin?: string | undefined;
+}
+
+export interface ClaimOptions extends ConsumeOptions {
+  /** How long it is kept for the claimer; 30 seconds unless said otherwise. */
+  readonly lease?: Duration | undefined;
+}
+
+export interface HeldOptions extends Asking {
+  /** What the claim gave. */
+  readonly fence: number;
+}
+
+export interface CompleteOptions extends HeldOptions {
+  /** The one of the claim. Where an action has several uses, asking again is recognized by it. */
+  readonly consumerKey?: string | undefined;
+}
+
+/** An action by its id, or by the ref under which lists show it. A ref can be looked at and canceled, and not used. */
+export type ActionTarget = string | { readonly ref: string };
+
+const MAX_USES = 1_000_000;
+const MAX_TRIES = 100;
+const TRIES = 5;
+const MAX_TAGS = 64;
+const LONGEST_REASON = 1000;
+
+export const refOfId = (id: unknown): string => refOf(checkId(id, "the action's id"));
+
+export function refOfTarget(target: ActionTarget): string {
+  if (typeof target !== "object" || target === null) return refOfId(target);
+  if (!isRef(target.ref)) throw new InvalidIdError("the action's ref", "must be one that a list gave");
+  return target.ref;
+}
+
+/** What is asked for, without its secrets. */
+export function checkRequest(options: ActionOptions): ActionRequest {
+  const { owner, reason, tags, activeAt, expiresAt, expiresIn, uses = 1 } = options;
+  if (expiresAt !== undefined && expiresIn !== undefined)
+    throw new InvalidArgumentError("expiresIn", "must not be given together with expiresAt");
+  const activeAtMs = checkMoment(activeAt, "activeAt");
+  const expiresAtMs = checkMoment(expiresAt, "expiresAt");
+  if (expiresAtMs !== undefined && expiresAtMs <= (activeAtMs ?? -1))
+    throw new InvalidArgumentError("expiresAt", "must be later than activeAt");
+  checkCount(uses, "uses", MAX_USES);
+  return compact({
+    owner: owner === undefined ? undefined : checkId(owner, "the owner"),
+    reason: checkReason(reason),
+    tags: checkTags(tags),
+    activeAtMs,
+    expiresAtMs,
+    expiresInMs: expiresIn === undefined ? undefined : checkDuration(expiresIn, "expiresIn"),
+    uses: uses === 1 ? undefined : uses,
+  });
+}
+
+export function checkTries({ pin, maxPinTries }: ActionOptions): PinMark["maxTries"] {
+  if (pin === undefined && maxPinTries !== undefined)
+    throw new InvalidArgumentError("maxPinTries", "must not be given without a PIN");
+  return checkCount(maxPinTries ?? TRIES, "maxPinTries", MAX_TRIES);
+}
+
+export function checkMoment(moment: Date | number | undefined, what: string): number | undefined {
+  if (moment === undefined) return undefined;
+  return checkTime(moment instanceof Date ? moment.getTime() : moment, what);
+}
+
+function checkTags(tags: readonly string[] | undefined): readonly string[] | undefined {
+  if (tags === undefined) return undefined;
+  if (!Array.isArray(tags) || tags.length > MAX_TAGS)
+    throw new InvalidArgumentError("the tags", `must be a list of at most ${MAX_TAGS}`);
+  return tags.length === 0 ? undefined : tags.map((tag) => checkId(tag, "the tag"));
+}
+
+function checkReason(reason: string | undefined): string | undefined {
+  if (reason === undefined) return undefined;
+  if (typeof reason !== "string" || reason.length > LONGEST_REASON || !reason.isWellFormed())
+    throw new InvalidArgumentError(
+      "the reason",
+      `must be a text of at most ${LONGEST_REASON} characters without lone surrogates`,
+    );
+  return reason;
+}
+
+export function checkAsking({ by, reason }: Asking): Asking {
+  return { by: by === undefined ? undefined : checkId(by, "by"), reason: checkReason(reason) };
+}
+
+export function checkFence(fence: unknown): number {
+  if (typeof fence !== "number" || !Number.isSafeInteger(fence) || fence < 1)
+    throw new InvalidArgumentError("the fence", "must be the number that the claim gave");
+  return fence;
+}
+
+const LEASE_MS = 30_000;
+
+export function leaseOf({ lease }: ClaimOptions): number {
+  return lease === undefined ? LEASE_MS : checkLease(lease, "the lease");
+}

@@ -1,0 +1,84 @@
+/**
+ * Preparing an action: everything that is checked, hashed or sealed before the decision that makes it.
+ */
+
+import { type Core, newId } from "./core.ts";
+import { KeysMissingError } from "./errors.ts";
+import { type ActionOptions, checkRequest, checkTries, refOfId } from "./options.ts";
+import { checkPin, type Pepper } from "./pepper.ts";
+import type { Plan } from "./records.ts";
+import { NONCE_BYTES } from "./ring.ts";
+import { type ActionRequest, actionAt, compact, type PinMark } from "./words.ts";
+
+/** An action that is ready to be made inside a decision: its PIN is hashed and its payload sealed. */
+export class PreparedAction {
+  readonly id: string;
+  readonly ref: string;
+  /** @internal */
+  readonly plan: Plan;
+  readonly #owner: unknown;
+
+  /** @internal */
+  constructor(owner: unknown, id: string, plan: Plan) {
+    this.#owner = owner;
+    this.id = id;
+    this.ref = plan.ref;
+    this.plan = plan;
+  }
+
+  /** Whether it was prepared by the handle that is to make it: only that one can open what it sealed. @internal */
+  isOf(owner: unknown): boolean {
+    return this.#owner === owner;
+  }
+}
+
+/** What was checked, before what takes time. */
+export interface Checked {
+  readonly id: string;
+  readonly ref: string;
+  readonly ownId: string | null;
+  readonly request: ActionRequest;
+  readonly pin: { readonly text: string; readonly maxTries: number; readonly pepper: Pepper } | undefined;
+  readonly text: string | undefined;
+}
+
+export function checkAction(core: Core, options: ActionOptions): Checked {
+  const { pin, payload } = options;
+  const id = options.id ?? newId(core.randomBytes);
+  const ref = refOfId(id);
+  const maxTries = checkTries(options);
+  return {
+    id,
+    ref,
+    ownId: options.id ?? null,
+    request: checkRequest(options),
+    pin: pin === undefined ? undefined : { text: checkPin(pin), maxTries, pepper: core.pepperFor("a PIN") },
+    text: payload === undefined ? undefined : encode(core, ref, payload),
+  };
+}
+
+/** As the store would keep it; what cannot be stored, or not without a key, is refused. */
+function encode({ ring, kernel }: Core, ref: string, payload: unknown): string {
+  if (ring === undefined) throw new KeysMissingError();
+  return kernel.encode(actionAt(ref), payload);
+}
+
+export async function sealAction(core: Core, checked: Checked): Promise<PreparedAction> {
+  const { id, ref, ownId, text } = checked;
+  const { ring, kernel, randomBytes } = core;
+  const payload =
+    text === undefined || ring === undefined
+      ? undefined
+      : {
+          value: kernel.decodeFresh(actionAt(ref), text),
+          sealed: ring.seal(ref, text, randomBytes(NONCE_BYTES)),
+        };
+  const request = compact({ ...checked.request, pin: await hashPin(core, checked) });
+  return new PreparedAction(core, id, { ref, id: ownId, request, payload });
+}
+
+async function hashPin({ gate, slowHash }: Core, { ref, pin }: Checked): Promise<PinMark | undefined> {
+  if (pin === undefined) return undefined;
+  const hash = await gate.run(() => pin.pepper.pin(ref, pin.text, slowHash));
+  return { pepper: pin.pepper.id, hash, maxTries: pin.maxTries };
+}

@@ -1,0 +1,160 @@
+/**
+ * Actions inside a decision: the same verbs, at once, on the records of the commit.
+ */
+
+import type { Tx } from "../kernel/decision.ts";
+import { InvalidArgumentError } from "../kernel/errors.ts";
+import {
+  type Abandoned,
+  type ActionClaim,
+  type Canceled,
+  type Consumed,
+  type Created,
+  orThrow,
+  shown,
+  type Tried,
+  told,
+} from "./answers.ts";
+import { bytesFrom, type Core, newId } from "./core.ts";
+import { type ActionInfo, showAction } from "./info.ts";
+import {
+  type ActionOptions,
+  type ActionTarget,
+  type Asking,
+  type ClaimOptions,
+  type CompleteOptions,
+  type ConsumeOptions,
+  checkAsking,
+  checkRequest,
+  checkTries,
+  type HeldOptions,
+  leaseOf,
+  refOfId,
+  refOfTarget,
+} from "./options.ts";
+import { PreparedAction } from "./prepare.ts";
+import {
+  type Answer,
+  abandonAction,
+  type Claimed,
+  cancelAction,
+  claimAction,
+  completeAction,
+  consumeAction,
+  createAction,
+  type Plan,
+  type Taken,
+} from "./records.ts";
+import { type ActionValue, actionAt } from "./words.ts";
+
+const refuseUnprepared = ({ pin, payload }: ActionOptions): void => {
+  if (pin !== undefined || payload !== undefined)
+    throw new InvalidArgumentError(
+      "a PIN or a payload",
+      "must be prepared outside of the decision: const prepared = await pawl.actions.prepare(options)",
+    );
+};
+
+/** Actions inside a decision: the same verbs, at once. A PIN cannot be checked here, because hashing it takes its time. */
+export class TxActions {
+  readonly #tx: Tx;
+  readonly #core: Core;
+
+  /** @internal */
+  constructor(tx: Tx, core: Core) {
+    this.#tx = tx;
+    this.#core = core;
+  }
+
+  /** Makes an action, if this commit happens. One with a PIN or a payload must be prepared. */
+  create(action: ActionOptions | PreparedAction = {}): Created {
+    const { id, plan } = this.#prepared(action);
+    return { id, ref: plan.ref, ...createAction(this.#tx, plan, this.#core.means) };
+  }
+
+  #prepared(action: ActionOptions | PreparedAction): { readonly id: string; readonly plan: Plan } {
+    if (action instanceof PreparedAction) {
+      if (!action.isOf(this.#core))
+        throw new InvalidArgumentError("the action", "must be prepared by the handle whose transact this is");
+      return action;
+    }
+    refuseUnprepared(action);
+    checkTries(action);
+    const id = action.id ?? newId((size) => bytesFrom(() => this.#tx.uuid(), size));
+    return { id, plan: { ref: refOfId(id), id: action.id ?? null, request: checkRequest(action) } };
+  }
+
+  get(target: ActionTarget): ActionInfo | null {
+    const ref = refOfTarget(target);
+    const record = this.#tx.record(actionAt(ref));
+    return record.exists ? showAction(ref, record.value as ActionValue, record, this.#tx.nowMs) : null;
+  }
+
+  consume<Payload = unknown>(id: string, options: Omit<ConsumeOptions, "pin"> = {}): Consumed<Payload> {
+    return orThrow(this.#consume(id, options), shown.consumed<Payload>);
+  }
+
+  tryConsume<Payload = unknown>(id: string, options: Omit<ConsumeOptions, "pin"> = {}): Tried<Consumed<Payload>> {
+    return told(this.#consume(id, options), shown.consumed<Payload>);
+  }
+
+  #consume(id: string, options: ConsumeOptions): Answer<Taken> {
+    refusePin(options);
+    return consumeAction(this.#tx, this.#core.taker(id, options), this.#core.means);
+  }
+
+  claim(id: string, options: Omit<ClaimOptions, "pin"> = {}): ActionClaim {
+    return orThrow(this.#claim(id, options), shown.claimed);
+  }
+
+  tryClaim(id: string, options: Omit<ClaimOptions, "pin"> = {}): Tried<ActionClaim> {
+    return told(this.#claim(id, options), shown.claimed);
+  }
+
+  #claim(id: string, options: ClaimOptions): Answer<Claimed> {
+    refusePin(options);
+    return claimAction(this.#tx, this.#core.taker(id, options), leaseOf(options));
+  }
+
+  complete<Payload = unknown>(id: string, options: CompleteOptions): Consumed<Payload> {
+    return orThrow(this.#complete(id, options), shown.consumed<Payload>);
+  }
+
+  tryComplete<Payload = unknown>(id: string, options: CompleteOptions): Tried<Consumed<Payload>> {
+    return told(this.#complete(id, options), shown.consumed<Payload>);
+  }
+
+  #complete(id: string, options: CompleteOptions): Answer<Taken> {
+    return completeAction(this.#tx, this.#core.holder(id, options), this.#core.means);
+  }
+
+  abandon(id: string, options: HeldOptions): Abandoned {
+    return orThrow(this.#abandon(id, options), shown.abandoned);
+  }
+
+  tryAbandon(id: string, options: HeldOptions): Tried<Abandoned> {
+    return told(this.#abandon(id, options), shown.abandoned);
+  }
+
+  #abandon(id: string, options: HeldOptions): Answer<Abandoned> {
+    return abandonAction(this.#tx, this.#core.holder(id, options), this.#core.means);
+  }
+
+  cancel(target: ActionTarget, options: Asking = {}): Canceled {
+    return orThrow(this.#cancel(target, options), shown.canceled);
+  }
+
+  tryCancel(target: ActionTarget, options: Asking = {}): Tried<Canceled> {
+    return told(this.#cancel(target, options), shown.canceled);
+  }
+
+  #cancel(target: ActionTarget, options: Asking): ReturnType<typeof cancelAction> {
+    const canceler = { ref: refOfTarget(target), ...checkAsking(options) };
+    return cancelAction(this.#tx, canceler, this.#core.means);
+  }
+}
+
+function refusePin({ pin }: ConsumeOptions): void {
+  if (pin !== undefined)
+    throw new InvalidArgumentError("a PIN", "cannot be checked inside a decision: use pawl.actions.consume");
+}

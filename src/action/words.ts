@@ -1,0 +1,125 @@
+/**
+ * What is stored of actions. Every word here, once written, is for ever.
+ *
+ * - `action` has one record for each action, under its *ref*: the hash of its id. A generated id is a secret that whoever holds it may
+ *   use, so it is never stored; an id of the user's own is kept in the value, to be shown.
+ * - `action-use/<ref>` has one small record for each consumer key that used an action of several uses, so that one use costs the same
+ *   however many there were. `action-payload` has the payload of such an action, so that a use does not write it again.
+ * - `action-owner/<hash of the owner>` has a name for each action of an owner, the newest first.
+ *
+ * The record's log is the audit trail: created, tried, consumed, claimed, abandoned, lapsed, canceled.
+ */
+
+import { createHash } from "node:crypto";
+import { type Address, address } from "../kernel/contract.ts";
+
+/** What a record's status says. Whether an open action is pending, active or expired is for the clock to tell. */
+export type StoredStatus = "open" | "consumed" | "canceled" | "locked";
+
+export type ActionState = "pending" | "active" | "consumed" | "expired" | "canceled" | "locked";
+
+/** Which stored statuses an action of a state can have. */
+export const STATUS_OF: Readonly<Record<ActionState, StoredStatus>> = {
+  pending: "open",
+  active: "open",
+  expired: "open",
+  consumed: "consumed",
+  canceled: "canceled",
+  locked: "locked",
+};
+
+export type ActionEvent = "created" | "tried" | "consumed" | "claimed" | "abandoned" | "lapsed" | "canceled";
+
+/** The queue from which records are swept once nobody can ask for them any more, and in which leases end. */
+export const KIND = "action";
+export const ACTIONS = "action";
+const USES = "action-use";
+const PAYLOADS = "action-payload";
+const OWNERS = "action-owner";
+
+/** What was asked for. The same id with another request is refused. */
+export interface ActionRequest {
+  readonly owner?: string | undefined;
+  readonly reason?: string | undefined;
+  readonly tags?: readonly string[] | undefined;
+  readonly activeAtMs?: number | undefined;
+  readonly expiresAtMs?: number | undefined;
+  readonly expiresInMs?: number | undefined;
+  /** 1 where nothing is said. */
+  readonly uses?: number | undefined;
+  readonly pin?: PinMark | undefined;
+}
+
+export interface PinMark {
+  /** Tells which pepper went into the hash, without telling the pepper. */
+  readonly pepper: string;
+  readonly hash: string;
+  readonly maxTries: number;
+}
+
+/** A payload that only the holder of the key can read. */
+export interface Sealed {
+  readonly keyId: string;
+  /** Nonce, ciphertext and tag, in base64url. */
+  readonly data: string;
+}
+
+export interface Use {
+  readonly atMs: number;
+  readonly by?: string | undefined;
+  readonly reason?: string | undefined;
+  /** The hash of the consumer's key, in the record of an action with one use. */
+  readonly consumer?: string | undefined;
+  /** If it was claimed first. */
+  readonly fence?: number | undefined;
+}
+
+export interface ActionValue {
+  /** The user's own id; a generated one is not kept. */
+  readonly id?: string | undefined;
+  readonly request: ActionRequest;
+  readonly createdAtMs: number;
+  /** The version of its first log entry: an action may be made again under an id whose old one was swept. */
+  readonly from: number;
+  readonly expiresAtMs?: number | undefined;
+  readonly used: number;
+  /** PIN tries that count: each is counted before it is checked, and given back if it was right. */
+  readonly tries?: number | undefined;
+  /** The payload of an action with one use. */
+  readonly sealed?: Sealed | undefined;
+  readonly last?: Use | undefined;
+  /** Who holds it; until when, is the record's lease. */
+  readonly claim?: Omit<Use, "fence"> | undefined;
+  /** The fence of the claim that was last given back, so that giving it back again is no surprise. */
+  readonly abandoned?: number | undefined;
+  readonly canceled?: Omit<Use, "consumer" | "fence"> | undefined;
+}
+
+/** What stands for an id in the store. */
+export const refOf = (id: string): string => createHash("sha256").update(id).digest("base64url");
+
+export const isRef = (text: unknown): text is string => typeof text === "string" && /^[\w-]{43}$/.test(text);
+
+export const actionAt = (ref: string): Address => address(ACTIONS, ref);
+export const payloadAt = (ref: string): Address => address(PAYLOADS, ref);
+export const useSpace = (ref: string): string => `${USES}/${ref}`;
+export const useAt = (ref: string, consumer: string): Address => address(useSpace(ref), consumer);
+
+/** The largest time a Date can hold. */
+const LATEST_MS = 8.64e15;
+const newestFirst = (ms: number): string => String(LATEST_MS - ms).padStart(16, "0");
+
+export const ownerSpace = (owner: string): string => `${OWNERS}/${refOf(owner)}`;
+export const ownedAt = (owner: string, createdAtMs: number, ref: string): Address =>
+  address(ownerSpace(owner), `${newestFirst(createdAtMs)}.${ref}`);
+
+/** Where the names of what an owner had before this time begin. */
+export const ownedBefore = (ms: number): string => `${newestFirst(ms)}/`;
+export const refOwned = (key: string): string => key.slice(17);
+export const isOwnedKey = (text: string): boolean => /^\d{16}[./][\w-]{0,43}$/.test(text);
+
+/** Leaves out what was not given, which would otherwise be stored as such. */
+export function compact<T extends object>(parts: T): T {
+  const entries = Object.entries(parts).filter(([, part]) => part !== undefined);
+  return Object.fromEntries(entries) as T;
+}
