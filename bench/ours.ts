@@ -13,7 +13,7 @@ import type { Tx } from "../src/kernel/decision.ts";
 import type { Draft } from "../src/kernel/draft.ts";
 import type { Kernel } from "../src/kernel/kernel.ts";
 import { nodePorts, wallMs } from "../src/node/ports.ts";
-import { type Pawl, pawlOn } from "../src/open.ts";
+import { type Pawl, pawlOn } from "../src/pawl.ts";
 import { isPostgres, poolFor } from "../src/stores/postgres/pool.ts";
 import { openPostgres } from "../src/stores/postgres/postgres.ts";
 import { openSqlite } from "../src/stores/sqlite/sqlite.ts";

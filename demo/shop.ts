@@ -10,7 +10,7 @@
 
 import type { Held } from "../src/kernel/claim/claim.ts";
 import { type Address, address } from "../src/kernel/contract.ts";
-import type { Pawl } from "../src/open.ts";
+import type { Pawl } from "../src/pawl.ts";
 import type { Slot } from "../src/slot/slot.ts";
 
 /** The queue that workers claim orders from. */

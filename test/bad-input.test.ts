@@ -16,7 +16,8 @@ import { Worker } from "../src/kernel/claim/worker.ts";
 import type { Codec } from "../src/kernel/codec/codec.ts";
 import { jsonCodec } from "../src/kernel/codec/json.ts";
 import { address } from "../src/kernel/contract.ts";
-import { open, type Pawl } from "../src/open.ts";
+import { open } from "../src/open.ts";
+import { type Pawl } from "../src/pawl.ts";
 import { codeOf, drained, temporaryFolder } from "./kernel.fixture.ts";
 
 const folder = temporaryFolder();

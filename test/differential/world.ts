@@ -11,7 +11,7 @@ import type { Found, Key, Put, Receipt, Row, Store, StoredEntry } from "../../sr
 import { FencedError, PawlError, StoreError } from "../../src/kernel/errors.ts";
 import type { Kernel } from "../../src/kernel/kernel.ts";
 import { pause } from "../../src/kernel/ports.ts";
-import { type Pawl, pawlOn } from "../../src/open.ts";
+import { type Pawl, pawlOn } from "../../src/pawl.ts";
 import { type Cast, SURELY_FUTURE_MS, SURELY_PAST_MS, type Writer } from "./draw.ts";
 import { Tracked } from "./passing.ts";
 import type { Ground } from "./subjects.ts";

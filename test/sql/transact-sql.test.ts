@@ -9,7 +9,7 @@ import pg from "pg";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { open, type Pawl, type Sql, SqlAfterTxError } from "../../src/index.ts";
 import { nodePorts, wallMs } from "../../src/node/ports.ts";
-import { pawlOn } from "../../src/open.ts";
+import { pawlOn } from "../../src/pawl.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
 import { FaultyProxy } from "../faults/proxy.ts";
 import { type Ground, grounds, isWaiting, postgresGround, refusal, sleep, sqliteGround } from "./grounds.ts";

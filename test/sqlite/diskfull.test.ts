@@ -16,7 +16,8 @@ import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type StoreCode, StoreError } from "../../src/kernel/errors.ts";
-import { open, type Pawl } from "../../src/open.ts";
+import { open } from "../../src/open.ts";
+import { type Pawl } from "../../src/pawl.ts";
 import { makeImmutable, PAGE_BYTES, SmallDisk } from "./disk.ts";
 import { allOf, scratchFolder } from "./kit.ts";
 

@@ -25,7 +25,7 @@ import type { Tx } from "../../src/kernel/decision.ts";
 import type { Draft } from "../../src/kernel/draft.ts";
 import { FencedError } from "../../src/kernel/errors.ts";
 import type { Ports } from "../../src/kernel/ports.ts";
-import { type Pawl, pawlOn } from "../../src/open.ts";
+import { type Pawl, pawlOn } from "../../src/pawl.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
 import { allOf, integrityOf, scratchFolder, slotsIn } from "./kit.ts";
 

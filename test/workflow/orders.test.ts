@@ -8,7 +8,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { type AnyWorkflow, type Context, type Pawl, type Run, signal, workflow } from "../../src/index.ts";
 import type { Ports } from "../../src/kernel/ports.ts";
-import { pawlOn } from "../../src/open.ts";
+import { pawlOn } from "../../src/pawl.ts";
 import { MemoryDatabase, type MemoryStore } from "../../src/stores/memory/memory.ts";
 
 const LEASE_MS = 10_000;

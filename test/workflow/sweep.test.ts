@@ -21,7 +21,7 @@ import { describe, expect, it } from "vitest";
 import { type Context, type Pawl, type Run, RunParkedError, type Sql, workflow } from "../../src/index.ts";
 import type { Batch, DueQuery, Executor, Joining, Key, ListQuery, SqlStore } from "../../src/kernel/contract.ts";
 import type { Ports } from "../../src/kernel/ports.ts";
-import { pawlOn } from "../../src/open.ts";
+import { pawlOn } from "../../src/pawl.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
 import { allOf, integrityOf, scratchFolder } from "../sqlite/kit.ts";
 

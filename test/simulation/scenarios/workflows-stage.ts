@@ -17,7 +17,7 @@ import {
 } from "../../../src/index.ts";
 import type { Found, Verdict } from "../../../src/kernel/contract.ts";
 import type { Ports } from "../../../src/kernel/ports.ts";
-import { type Pawl, pawlOn } from "../../../src/open.ts";
+import { type Pawl, pawlOn } from "../../../src/pawl.ts";
 import { MemoryDatabase } from "../../../src/stores/memory/memory.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import { type Process, ServiceError, type World } from "../../../src/testing/index.ts";

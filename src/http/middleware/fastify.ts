@@ -1,0 +1,168 @@
+/**
+ * A plugin for Fastify: `await app.register(fastifyIdempotency(pawl, { scope: (request) => request.user.id }))`. It is about all routes of
+ * the instance that it is registered on; `methods` and `required` say more. In a handler, `attempt(request)` of the plugin gives the
+ * attempt.
+ *
+ * A reply that goes round Fastify, with `reply.hijack()` or `reply.raw`, is not seen and not stored: the key is free again when its lease
+ * has ended.
+ */
+
+import { Readable } from "node:stream";
+import { readUpTo } from "./body.ts";
+import { listOf } from "./capture.ts";
+import {
+  Gate,
+  type HttpAttempt,
+  type IdempotentHandle,
+  type MiddlewareOptions,
+  type Outcome,
+  type Visit,
+} from "./gate.ts";
+import { KEY_HEADER } from "./key.ts";
+import { bytesOf, fingerprintOfParsed, headerOf, headersOf, type NodeRequest } from "./node.ts";
+import { type Reply, storedBody, storedHeaders } from "./reply.ts";
+
+/** What is used of Fastify's request. */
+export interface FastifyRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: NodeRequest["headers"];
+  readonly body?: unknown;
+  readonly rawBody?: unknown;
+  readonly raw: NodeRequest;
+}
+
+/** What is used of Fastify's reply. */
+export interface FastifyReply {
+  readonly statusCode: number;
+  code(status: number): unknown;
+  header(name: string, value: unknown): unknown;
+  removeHeader(name: string): unknown;
+  getHeaders(): Readonly<Record<string, unknown>>;
+  send(payload?: unknown): unknown;
+  readonly raw: { once(event: "close", listener: () => void): unknown };
+}
+
+/** What is used of an instance of Fastify. */
+export interface FastifyInstance<R> {
+  addHook(name: "preHandler", hook: (request: R, reply: FastifyReply) => Promise<unknown>): unknown;
+  addHook(name: "onSend", hook: (request: R, reply: FastifyReply, payload: unknown) => Promise<unknown>): unknown;
+}
+
+export interface FastifyIdempotency<Face, Touch, R> {
+  (instance: FastifyInstance<R>): Promise<void>;
+  /** The attempt that a handler runs in; undefined for a request without a key. */
+  attempt(request: R): HttpAttempt<Face, Touch> | undefined;
+}
+
+export function fastifyIdempotency<Face, Touch, R extends FastifyRequest>(
+  pawl: IdempotentHandle<Face, Touch>,
+  options: MiddlewareOptions<R>,
+): FastifyIdempotency<Face, Touch, R> {
+  const gate = new Gate(pawl, options);
+  const visits = new WeakMap<FastifyRequest, Visit<Face, Touch>>();
+
+  const enter = async (request: R, reply: FastifyReply): Promise<unknown> => {
+    const entry = await gate.enter({
+      method: request.method,
+      key: headerOf(request, KEY_HEADER),
+      scope: () => gate.scope(request),
+      fingerprint: async () => {
+        const { fingerprint } = gate;
+        if (fingerprint !== undefined) return { of: await fingerprint(request) };
+        return { of: fingerprintOfParsed(request.raw, request.url, request.body, request.rawBody) };
+      },
+    });
+    if (entry.is === "reply") {
+      rewrite(reply, entry.reply);
+      reply.send(payloadOf(entry.reply));
+      return reply;
+    }
+    if (entry.is === "entered") {
+      const { visit } = entry;
+      visits.set(request, visit);
+      // The client has gone, or the reply goes round the hooks.
+      reply.raw.once("close", () => {
+        if (visits.has(request)) visit.lapse();
+      });
+    }
+    return undefined;
+  };
+
+  const leave = async (request: R, reply: FastifyReply, payload: unknown): Promise<unknown> => {
+    const visit = visits.get(request);
+    if (visit === undefined) return payload;
+    visits.delete(request);
+    const { outcome, send } = await read(reply, payload, gate.maxBodyBytes).catch(async (error: unknown) => {
+      // A body that breaks off is no reply.
+      await visit.fail(error);
+      throw error;
+    });
+    const instead = await visit.leave(outcome);
+    if (instead === null) return send;
+    rewrite(reply, instead);
+    return payloadOf(instead);
+  };
+
+  const plugin = async (instance: FastifyInstance<R>): Promise<void> => {
+    instance.addHook("preHandler", enter);
+    instance.addHook("onSend", leave);
+  };
+  // What Fastify looks for in a plugin that is about the instance it is registered on, and not about one of its own.
+  return Object.assign(plugin, {
+    [Symbol.for("skip-override")]: true,
+    attempt: (request: R) => visits.get(request)?.attempt,
+  });
+}
+
+/** What is to be stored of a payload, and what is to be sent, which for a stream is another one. */
+async function read(
+  reply: FastifyReply,
+  payload: unknown,
+  maxBytes: number,
+): Promise<{ readonly outcome: Outcome; readonly send: unknown }> {
+  if (payload instanceof Response) {
+    const { status, headers } = payload;
+    const body = await readUpTo(payload.body, maxBytes);
+    if (!body.isWhole) return { outcome: { tooLarge: true }, send: new Response(body.stream, { status, headers }) };
+    const all = { status, headers: storedHeaders([...listOf(reply.getHeaders()), ...headers]) };
+    const text = body.bytes.length === 0 ? null : Buffer.from(body.bytes);
+    return {
+      outcome: { reply: { ...all, body: storedBody(body.bytes) } },
+      send: new Response(text, { status, headers }),
+    };
+  }
+  const stream = streamOf(payload);
+  if (stream === undefined) {
+    const bytes = typeof payload === "string" || payload instanceof Uint8Array ? bytesOf(payload) : new Uint8Array(0);
+    return { outcome: bytes.length > maxBytes ? { tooLarge: true } : { reply: replyOf(reply, bytes) }, send: payload };
+  }
+  const body = await readUpTo(stream, maxBytes);
+  if (!body.isWhole) return { outcome: { tooLarge: true }, send: Readable.from(body.stream) };
+  return { outcome: { reply: replyOf(reply, body.bytes) }, send: Buffer.from(body.bytes) };
+}
+
+function streamOf(payload: unknown): ReadableStream<Uint8Array> | undefined {
+  if (payload instanceof ReadableStream) return payload;
+  if (typeof payload !== "object" || payload === null || !("pipe" in payload)) return undefined;
+  return ReadableStream.from(bytesIn(payload as unknown as AsyncIterable<string | Uint8Array>));
+}
+
+async function* bytesIn(chunks: AsyncIterable<string | Uint8Array>): AsyncGenerator<Uint8Array> {
+  for await (const chunk of chunks) yield bytesOf(chunk);
+}
+
+const replyOf = (reply: FastifyReply, bytes: Uint8Array): Reply => ({
+  status: reply.statusCode,
+  headers: storedHeaders(listOf(reply.getHeaders())),
+  body: storedBody(bytes),
+});
+
+function rewrite(reply: FastifyReply, instead: Reply): void {
+  for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name);
+  reply.code(instead.status);
+  for (const [name, value] of headersOf(instead)) reply.header(name, value);
+}
+
+const payloadOf = ({ body }: Reply): string | Buffer | undefined =>
+  body === null ? undefined : Buffer.from(bytesOf(body));

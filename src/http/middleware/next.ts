@@ -1,0 +1,16 @@
+/**
+ * Route handlers of Next: `export const POST = nextIdempotency(pawl, async (request, context, attempt) => …, options)`.
+ */
+
+import { handleFetch } from "./fetch.ts";
+import { Gate, type HttpAttempt, type IdempotentHandle, type MiddlewareOptions } from "./gate.ts";
+
+/** Makes a route handler idempotent. `R` is Next's request, `Context` has the route's params. */
+export function nextIdempotency<Face, Touch, R extends Request, Context>(
+  pawl: IdempotentHandle<Face, Touch>,
+  handler: (request: R, context: Context, attempt?: HttpAttempt<Face, Touch>) => Response | Promise<Response>,
+  options: MiddlewareOptions<Request>,
+): (request: R, context: Context) => Promise<Response> {
+  const gate = new Gate(pawl, options);
+  return (request, context) => handleFetch(gate, request, (attempt) => handler(request, context, attempt));
+}

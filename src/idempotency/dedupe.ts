@@ -1,0 +1,114 @@
+/**
+ * Dedupe: a message or a webhook that is delivered more than once has its effect once.
+ *
+ * That a message was handled is a mark, one record for each consumer and message, written in the commit of the effect: a crash loses
+ * both or neither. Of two deliveries at once, the later one finds the mark of the earlier; both succeed.
+ *
+ * With SQL, the mark comes first: a second delivery waits there until the first one's transaction has ended, and its own statements do
+ * not run. Nobody else wants that record, so nobody else waits.
+ *
+ * Promises: one effect for each message, while its mark lasts (G2, G29).
+ * Leaves out: order, and what happens after the mark's `ttl`: it must be longer than the sender repeats itself.
+ */
+
+import { checkFunction, checkId, type Duration } from "../kernel/check.ts";
+import type { Address } from "../kernel/contract.ts";
+import { refusePromise, type Tx } from "../kernel/decision.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import { checkTtl } from "./input.ts";
+import { mark } from "./records.ts";
+import { type Prepare, runInSql, type SqlWork, type Sync } from "./share.ts";
+import { markAt } from "./words.ts";
+
+export interface DedupeOptions {
+  /** How long the message is remembered; 7 days unless said otherwise. Longer than its sender repeats it. */
+  readonly ttl?: Duration | undefined;
+}
+
+/** The message was handled now, with what its decision returned; or it had been handled before. */
+export type Deduplicated<T> =
+  | { readonly deduplicated: false; readonly value: T }
+  | { readonly deduplicated: true; readonly value?: undefined };
+
+export interface Dedupe<Face, Touch> {
+  /**
+   * Runs the decision if this consumer has not handled this message yet; the mark and the effect are one commit. What the decision
+   * throws drops both, so that the message can be delivered again.
+   */
+  <T>(
+    consumer: string,
+    messageId: string,
+    decide: (tx: Face) => Sync<T>,
+    options?: DedupeOptions & Touch,
+  ): Promise<Deduplicated<T>>;
+  /** The same for an effect in SQL of your own, on PostgreSQL and SQLite: the mark and your statements are one transaction. */
+  sql<T>(
+    consumer: string,
+    messageId: string,
+    work: SqlWork<T, Face, Touch>,
+    options?: DedupeOptions,
+  ): Promise<Deduplicated<T>>;
+}
+
+const TTL = "7 days";
+const AGAIN = { deduplicated: true } as const;
+
+/** @internal */
+export function dedupeOn<Face, Touch>(
+  kernel: Kernel,
+  prepare: Prepare<Face, Touch>,
+  marked: () => void,
+): Dedupe<Face, Touch> {
+  async function dedupe<T>(
+    consumer: string,
+    messageId: string,
+    decide: (tx: Face) => Sync<T>,
+    options?: DedupeOptions & Touch,
+  ): Promise<Deduplicated<T>> {
+    const { at, ttlMs } = checkMark(consumer, messageId, options);
+    checkFunction(decide, "the decision");
+    const [effect, touches] = prepare(decide, options);
+    const answer = await kernel.transact<Deduplicated<T>>(
+      (tx) => {
+        if (!mark(tx, at, ttlMs)) return AGAIN;
+        const value = effect(tx);
+        refusePromise(value);
+        return { deduplicated: false, value };
+      },
+      [at, ...touches],
+    );
+    marked();
+    return answer;
+  }
+  async function sql<T>(
+    consumer: string,
+    messageId: string,
+    work: SqlWork<T, Face, Touch>,
+    options?: DedupeOptions,
+  ): Promise<Deduplicated<T>> {
+    const { at, ttlMs } = checkMark(consumer, messageId, options);
+    checkFunction(work, "the work");
+    const answer = await kernel.share<Deduplicated<T>>(async (sql, join) => {
+      if (!(await join((tx) => mark(tx, at, ttlMs), [at]))) return AGAIN;
+      return { deduplicated: false, value: await runInSql(sql, join, prepare, work) };
+    });
+    marked();
+    return answer;
+  }
+  return Object.assign(dedupe, { sql });
+}
+
+/** In a decision: marks the message; answers whether it is new. */
+export function markIn(tx: Tx, consumer: string, messageId: string, options?: DedupeOptions): boolean {
+  const { at, ttlMs } = checkMark(consumer, messageId, options);
+  return mark(tx, at, ttlMs);
+}
+
+function checkMark(
+  consumer: string,
+  messageId: string,
+  options: DedupeOptions | undefined,
+): { readonly at: Address; readonly ttlMs: number } {
+  const at = markAt(checkId(consumer, "the consumer"), checkId(messageId, "the message's id"));
+  return { at, ttlMs: checkTtl(options?.ttl ?? TTL) };
+}

@@ -1,0 +1,75 @@
+/**
+ * Where the tests of idempotency and dedupe stand: a store in memory or in a file, with a clock that is moved by hand, and any number of
+ * processes on it.
+ */
+
+import { Idempotency } from "../../src/idempotency/idempotency.ts";
+import { plainly } from "../../src/idempotency/share.ts";
+import type { Store } from "../../src/kernel/contract.ts";
+import type { Tx } from "../../src/kernel/decision.ts";
+import { Kernel } from "../../src/kernel/kernel.ts";
+import type { Ports } from "../../src/kernel/ports.ts";
+import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
+import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
+import { countingChance, drained, ManualClock, temporaryFolder } from "../kernel.fixture.ts";
+
+/** One process on the store. */
+export interface Member {
+  readonly kernel: Kernel;
+  readonly keys: Idempotency<Tx, object>;
+}
+
+export interface Place {
+  readonly clock: ManualClock;
+  /** The store's clock moves on, and no process notices. */
+  jump(ms: number): void;
+  join(): Promise<Member>;
+  /** Removed rows are gone for good. */
+  sweepStore(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export const places = [
+  ["memory", () => place((wallMs) => new MemoryDatabase(wallMs))],
+  ["SQLite", () => place()],
+] as const;
+
+let runs = 0;
+
+async function place(database?: (wallMs: () => number) => MemoryDatabase): Promise<Place> {
+  const clock = new ManualClock();
+  let aheadMs = 0;
+  const wallMs = (): number => clock.wallMs() + aheadMs;
+  const memory = database?.(wallMs);
+  const folder = temporaryFolder();
+  const path = folder.file(`keys-${++runs}.db`);
+  const ports: Ports = { clock, chance: countingChance() };
+  const kernels: Kernel[] = [];
+  const stores: Store[] = [];
+  const connect = async (): Promise<Store> =>
+    memory?.connect("test") ??
+    openSqlite({ path, namespace: "test", ports, wallMs, durability: "process", patienceMs: 1_000 });
+  return {
+    clock,
+    jump(ms) {
+      aheadMs += ms;
+    },
+    async join() {
+      // Decisions run twice in memory, and must write the same.
+      const trap = memory === undefined ? undefined : <T>(decision: () => T): T => decision();
+      const store = await connect();
+      stores.push(store);
+      const kernel = new Kernel(store, { ...ports, trap }, { namespace: "test", patienceMs: 1_000 });
+      kernels.push(kernel);
+      return { kernel, keys: new Idempotency(kernel, plainly) };
+    },
+    async sweepStore() {
+      for (const store of stores) await store.sweep(1_000);
+    },
+    async close() {
+      await drained();
+      for (const kernel of kernels) await kernel.close();
+      folder.remove();
+    },
+  };
+}

@@ -1,0 +1,103 @@
+/**
+ * Bugs that idempotency keys and dedupe could have, each caught by their scenario.
+ */
+
+import type { Bug } from "./bugs.ts";
+import { idempotency } from "./scenarios/idempotency.ts";
+
+const DECIDE = "idempotency/decide.ts";
+const RECORDS = "idempotency/records.ts";
+const ATTEMPT = "idempotency/attempt.ts";
+const DEDUPE = "idempotency/dedupe.ts";
+
+const caughtBy = idempotency.name;
+
+export const idempotencyBugs: Bug[] = [
+  {
+    name: "an attempt that was taken over still commits",
+    caughtBy,
+    edits: [{ file: ATTEMPT, from: "    if (!isHolder(record, this.#held.fence))\n", to: "    if (!record.exists)\n" }],
+  },
+  {
+    name: "the effect is one commit, and its answer the next",
+    caughtBy,
+    edits: [
+      {
+        file: ATTEMPT,
+        from: "    const keepMs = this.#keepMs;\n    return this.#kernel.transact(\n      (tx) => {\n        const record = this.#mine(tx);\n        const ok = effect(tx);\n        refusePromise(ok);\n",
+        to: "    const keepMs = this.#keepMs;\n    const ok = await this.#kernel.transact((tx) => (this.#mine(tx), effect(tx)), touches);\n    refusePromise(ok);\n    return this.#kernel.transact(\n      (tx) => {\n        const record = this.#mine(tx);\n",
+      },
+    ],
+  },
+  {
+    name: "a live attempt can be taken over",
+    caughtBy,
+    edits: [
+      {
+        file: DECIDE,
+        from: '  if (leftMs === 0) return { is: "take_over" };\n',
+        to: '  if (leftMs < 4_000) return { is: "take_over" };\n',
+      },
+    ],
+  },
+  {
+    name: "a take-over does not lift the fence",
+    caughtBy,
+    edits: [
+      {
+        file: RECORDS,
+        from: "    fence: nextFence(record.fence, tx.fenceFloor),\n",
+        to: "    fence: isTakeOver ? record.fence : nextFence(record.fence, tx.fenceFloor),\n",
+      },
+    ],
+  },
+  {
+    name: "an interrupted attempt is not taken over",
+    caughtBy,
+    edits: [
+      {
+        file: DECIDE,
+        from: '  if (leftMs === 0) return { is: "take_over" };\n',
+        to: "",
+      },
+    ],
+  },
+  {
+    name: "another request hears the answer",
+    caughtBy,
+    edits: [{ file: DECIDE, from: '  if (key.fingerprint !== call.fingerprint) return { is: "mismatch" };\n', to: "" }],
+  },
+  {
+    name: "work that failed frees a key that is another's by now",
+    caughtBy,
+    edits: [
+      {
+        file: ATTEMPT,
+        from: "      return await this.#end(free);\n",
+        to: "      return await this.#kernel.transact((tx) => (free(tx.record(this.#call.at)), null), [this.#call.at]);\n",
+      },
+    ],
+  },
+  {
+    name: "a message is marked in a commit of its own",
+    caughtBy,
+    edits: [
+      {
+        file: DEDUPE,
+        from: "    const answer = await kernel.transact<Deduplicated<T>>(\n      (tx) => {\n        if (!mark(tx, at, ttlMs)) return AGAIN;\n",
+        to: "    if (!(await kernel.transact((tx) => mark(tx, at, ttlMs), [at]))) return AGAIN;\n    const answer = await kernel.transact<Deduplicated<T>>(\n      (tx) => {\n",
+      },
+    ],
+  },
+  {
+    name: "a message is marked when its effect is committed, not with it",
+    caughtBy,
+    edits: [
+      {
+        file: DEDUPE,
+        from: "        if (!mark(tx, at, ttlMs)) return AGAIN;\n        const value = effect(tx);\n        refusePromise(value);\n        return { deduplicated: false, value };\n      },\n      [at, ...touches],\n    );\n",
+        to: "        if (tx.record(at).exists) return AGAIN;\n        const value = effect(tx);\n        refusePromise(value);\n        return { deduplicated: false, value };\n      },\n      [at, ...touches],\n    );\n    await kernel.transact((tx) => mark(tx, at, ttlMs), [at]);\n",
+      },
+    ],
+  },
+];
