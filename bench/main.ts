@@ -19,6 +19,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { sqliteCases } from "./cases.ts";
+import { postgresLockCases, sqliteLockCases } from "./cases-locks.ts";
 import { postgresCases } from "./cases-postgres.ts";
 import { drawChart } from "./chart.ts";
 import type { Case } from "./comparisons.ts";
@@ -53,7 +54,7 @@ interface Bench<G extends Ground = Ground> {
 }
 
 const sqlite: Bench = {
-  cases: sqliteCases,
+  cases: [...sqliteCases, ...sqliteLockCases],
   open: async (folder) => ({
     ground: sqliteGround(folder),
     machine: describeMachine(`SQLite ${process.versions["sqlite"]}`, folder),
@@ -62,7 +63,7 @@ const sqlite: Bench = {
 };
 
 const postgres: Bench<PostgresGround> = {
-  cases: postgresCases,
+  cases: [...postgresCases, ...postgresLockCases],
   open: async () => {
     const ground = await postgresGround();
     const machine = describeMachine(ground.server, ground.isOurs ? tmpdir() : null);

@@ -5,7 +5,7 @@
  * one machine, cannot be compared. Every round is kept, so that the spread can be seen.
  */
 
-export type Unit = "commits/s" | "ms" | "MiB" | "transactions" | "bytes";
+export type Unit = "commits/s" | "pairs/s" | "ms" | "MiB" | "transactions" | "bytes";
 
 export interface Measure {
   readonly name: string;
@@ -98,5 +98,5 @@ export function resultOf(
 }
 
 export function isLowerBetter(unit: Unit): boolean {
-  return unit !== "commits/s";
+  return unit !== "commits/s" && unit !== "pairs/s";
 }

@@ -52,6 +52,7 @@ export type { Codec, Place } from "./kernel/codec/codec.ts";
 export { jsonCodec } from "./kernel/codec/json.ts";
 export { type Transform, transformed } from "./kernel/codec/transform.ts";
 export type { Sql } from "./kernel/contract.ts";
+export type { Sync } from "./kernel/decision.ts";
 export {
   ClosedError,
   DecisionAsyncError,
@@ -150,7 +151,6 @@ export {
   Slot,
   type SlotListOptions,
   type SlotPage,
-  type Sync,
   type TryWrite,
   TxSlot,
   type Versioned,
@@ -163,10 +163,13 @@ export type {
   Context,
   Received,
   ReceivedOrNot,
+  RunRateLimit,
   RunSlot,
   SlotScope,
   StepFunction,
   StepOptions,
+  StepRateLimit,
+  StepSemaphore,
   WithInput,
 } from "./workflow/context.ts";
 export {

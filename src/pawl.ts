@@ -7,11 +7,11 @@ import type { ActionPorts, ActionsOptions } from "./action/core.ts";
 import type { Answered, Attempt } from "./idempotency/attempt.ts";
 import type { Dedupe } from "./idempotency/dedupe.ts";
 import { Idempotency, type IdempotentOptions } from "./idempotency/idempotency.ts";
-import { runInSql } from "./idempotency/share.ts";
 import { checkFunction, checkId } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
 import type { Address, Sql, Store } from "./kernel/contract.ts";
-import type { Decision } from "./kernel/decision.ts";
+import type { Decision, Sync } from "./kernel/decision.ts";
+import { runInSql } from "./kernel/in-sql.ts";
 import { Kernel } from "./kernel/kernel.ts";
 import type { Ports } from "./kernel/ports.ts";
 import { executorOf, type SqlExecutor } from "./kernel/sql.ts";
@@ -20,7 +20,7 @@ import { type AcquireOptions, type Lock, type LockOptions, Locks, type Semaphore
 import type { Machine } from "./machine/definition.ts";
 import { type MachineHandle, Machines } from "./machine/machine.ts";
 import { type RateLimit, type RateLimitOptions, RateLimits } from "./rate/rate.ts";
-import { type AnySlot, listSlots, Slot, type SlotListOptions, type SlotPage, type Sync } from "./slot/slot.ts";
+import { type AnySlot, listSlots, Slot, type SlotListOptions, type SlotPage } from "./slot/slot.ts";
 import { type Capabilities, slotOf, Tx } from "./tx.ts";
 import { slotSpace, type WithInput } from "./workflow/context.ts";
 import type { AnyWorkflow, Workflow } from "./workflow/definition.ts";
@@ -103,10 +103,10 @@ export class Pawl {
       { sql: <T>(work: (sql: Sql, tx: TxInSql) => Promise<T>) => this.#sql(work) },
     );
     this.slots = { list: (options) => listSlots(kernel, options) };
-    this.#runs = new Runs(kernel);
+    this.#rates = new RateLimits(kernel);
+    this.#runs = new Runs(kernel, this.#rates);
     this.#locks = new Locks(kernel, runHooks);
     this.runs = { list: (options) => this.#runs.list(options) };
-    this.#rates = new RateLimits(kernel);
     this.#machines = new Machines(kernel);
     this.#idempotency = new Idempotency(kernel, (decide, options) => this.#decision(decide, options));
     this.dedupe = this.#idempotency.dedupe;
@@ -227,7 +227,9 @@ export class Pawl {
 
   async #transact<T>(decide: (tx: Tx) => Sync<T>, options?: TransactOptions): Promise<T> {
     checkFunction(decide, "the decision");
-    return this.kernel.transact(...this.#decision(decide, options));
+    const value = await this.kernel.transact(...this.#decision(decide, options));
+    this.#idempotency.tidy();
+    return value;
   }
 
   async #sql<T>(work: (sql: Sql, tx: TxInSql) => Promise<T>): Promise<T> {

@@ -5,16 +5,16 @@
 import type { Actions } from "./action/actions.ts";
 import type { TxActions } from "./action/tx-actions.ts";
 import type { Answered } from "./idempotency/attempt.ts";
-import { type DedupeOptions, markIn } from "./idempotency/dedupe.ts";
+import type { DedupeOptions } from "./idempotency/dedupe.ts";
 import type { Idempotency, KeyOptions } from "./idempotency/idempotency.ts";
-import type { Tx as KernelTx } from "./kernel/decision.ts";
+import type { Tx as KernelTx, Sync } from "./kernel/decision.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
 import type { Kernel } from "./kernel/kernel.ts";
 import { Lock, type TxLock } from "./lock/lock.ts";
 import type { Machine } from "./machine/definition.ts";
 import type { Machines, TxMachine } from "./machine/machine.ts";
 import { RateLimit, type TxRateLimit } from "./rate/rate.ts";
-import { type AnySlot, Slot, type Sync, type TxSlot } from "./slot/slot.ts";
+import { type AnySlot, Slot, type TxSlot } from "./slot/slot.ts";
 import type { WithInput } from "./workflow/context.ts";
 import type { Signal, Workflow } from "./workflow/definition.ts";
 import type { Runs, SignalOptions, StartOptions } from "./workflow/runs.ts";
@@ -115,6 +115,6 @@ export class Tx {
 
   /** Marks a message as handled by this consumer; answers whether it is new. */
   dedupe(consumer: string, messageId: string, options?: DedupeOptions): boolean {
-    return markIn(this.#tx, consumer, messageId, options);
+    return this.#has.idempotency.within(this.#tx).dedupe(consumer, messageId, options);
   }
 }

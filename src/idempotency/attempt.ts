@@ -9,15 +9,15 @@ import { checkFunction } from "../kernel/check.ts";
 import { Held } from "../kernel/claim/claim.ts";
 import { isHolder } from "../kernel/claim/decide.ts";
 import type { Row } from "../kernel/contract.ts";
-import { refusePromise, type Tx } from "../kernel/decision.ts";
+import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { FencedError, InvalidArgumentError, StoreError } from "../kernel/errors.ts";
+import { hash } from "../kernel/fingerprint.ts";
+import { type Prepare, runInSql, type SqlWork } from "../kernel/in-sql.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { IdempotencyAnsweredError } from "./errors.ts";
-import { hash } from "./fingerprint.ts";
 import { LeaseKeeper } from "./lease.ts";
 import { answer, type Call, free, isAnsweredBy, isUnstorable, report, type Settled } from "./records.ts";
-import { type Prepare, runInSql, type SqlWork, type Sync } from "./share.ts";
 import type { KeyValue } from "./words.ts";
 
 /** What the function of `idempotent` is given. */

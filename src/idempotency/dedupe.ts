@@ -13,11 +13,11 @@
 
 import { checkFunction, checkId, type Duration } from "../kernel/check.ts";
 import type { Address } from "../kernel/contract.ts";
-import { refusePromise, type Tx } from "../kernel/decision.ts";
+import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
+import { type Prepare, runInSql, type SqlWork } from "../kernel/in-sql.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { checkTtl } from "./input.ts";
 import { mark } from "./records.ts";
-import { type Prepare, runInSql, type SqlWork, type Sync } from "./share.ts";
 import { markAt } from "./words.ts";
 
 export interface DedupeOptions {

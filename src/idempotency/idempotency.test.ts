@@ -10,10 +10,10 @@ import { bench, codeOf, drained, gate, storeError, unhandledDuring } from "../..
 import { address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { FencedError, LeaseUncertainError, StoreError } from "../kernel/errors.ts";
+import { plainly } from "../kernel/in-sql.ts";
 import type { Attempt } from "./attempt.ts";
 import { isReplayed } from "./errors.ts";
 import { Idempotency, type IdempotentOptions } from "./idempotency.ts";
-import { plainly } from "./share.ts";
 
 const DAY_MS = 24 * 3_600_000;
 const LEASE_MS = 30_000;

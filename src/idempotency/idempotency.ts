@@ -12,15 +12,15 @@
 
 import { checkFunction, checkId, checkLease, type Duration } from "../kernel/check.ts";
 import { address } from "../kernel/contract.ts";
-import { refusePromise, type Tx } from "../kernel/decision.ts";
+import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
+import { fingerprintOf } from "../kernel/fingerprint.ts";
+import type { Prepare } from "../kernel/in-sql.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { pause } from "../kernel/ports.ts";
 import { type Answered, type Attempt, type StoreErrors, Trial } from "./attempt.ts";
 import { type Dedupe, type DedupeOptions, dedupeOn, markIn } from "./dedupe.ts";
-import { fingerprintOf } from "./fingerprint.ts";
 import { checkNames, checkScope, checkTtl } from "./input.ts";
 import { answerAtOnce, type Begun, begin, type Call, sweepOne } from "./records.ts";
-import type { Prepare, Sync } from "./share.ts";
 import { KEYS, type KeyValue, keyAt, MARKS } from "./words.ts";
 
 /** What says that two calls are the same one, and for how long that is remembered. */

@@ -6,7 +6,7 @@
  */
 
 import { type Address, address } from "../kernel/contract.ts";
-import { hash } from "./fingerprint.ts";
+import { hash } from "../kernel/fingerprint.ts";
 
 /** Queues in which records wait for their expiry. */
 export const KEYS = "idempotent";

@@ -26,6 +26,9 @@ export interface Tx {
 
 export type Decision<T> = (tx: Tx) => T;
 
+/** A type that no promise fits. */
+export type Sync<T> = T extends PromiseLike<unknown> ? never : T;
+
 /** What a submission drew, so that it draws the same again. Most draw nothing. */
 export class Tape {
   #randoms: number[] | undefined;

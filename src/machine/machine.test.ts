@@ -7,7 +7,7 @@
 import { afterAll, describe, expect, test } from "vitest";
 import { bench, codeOf, temporaryFolder } from "../../test/kernel.fixture.ts";
 import { type OpenOptions, open } from "../open.ts";
-import { type Pawl } from "../pawl.ts";
+import type { Pawl } from "../pawl.ts";
 import type { MachineEvent } from "./answers.ts";
 import { machine } from "./definition.ts";
 import { GuardRefusedError, IllegalTransitionError, MachineExistsError, MachineNotFoundError } from "./errors.ts";

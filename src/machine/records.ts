@@ -2,12 +2,12 @@
  * Records of instances, and the decisions on them: what is asked for is checked, decided by the rules of `decide.ts`, and written.
  */
 
-import { createHash } from "node:crypto";
 import { checkFunction, checkId, checkVersion } from "../kernel/check.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
+import { hash } from "../kernel/fingerprint.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import {
   type Attribution,
@@ -193,5 +193,3 @@ export const instanceAt = ({ name }: MachineRules, id: unknown): Address =>
 /** Hashes, because two texts of the user's must not be joined into one key. */
 const eventAddress = ({ name }: MachineRules, id: string, event: string): Address =>
   address(eventSpace(name), `${hash(id)}.${hash(event)}`);
-
-const hash = (text: string): string => createHash("sha256").update(text).digest("hex").slice(0, 32);

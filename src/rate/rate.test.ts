@@ -358,6 +358,17 @@ describe("other figures, while old and new processes run", () => {
     expect(await anew.limit("mail", { max: 100, per }).tryAcquire()).toEqual({ ok: true, remaining: 4 });
   });
 
+  test("of ten thousand limits the one that was asked for first is forgotten, and declared again", async () => {
+    const { old, anew } = ground();
+    await old.limit("mail", { max: 10, per }).tryAcquire();
+    await anew.limit("mail", { max: 100, per }).tryAcquire();
+    for (let i = 0; i < 9_999; i++) old.limit(`other-${i}`, { max: 1, per });
+    // To ask for it counts, too.
+    expect(await old.limit("mail", { max: 10, per }).tryAcquire()).toEqual({ ok: true, remaining: 97 });
+    for (let i = 0; i < 10_000; i++) old.limit(`more-${i}`, { max: 1, per });
+    expect(await old.limit("mail", { max: 10, per }).tryAcquire()).toEqual({ ok: true, remaining: 6 });
+  });
+
   test("a stricter declaration holds although its own process gets nothing at first", async () => {
     const { old, anew } = ground();
     const loose = old.limit("mail", { max: 10, per });
@@ -491,6 +502,27 @@ describe("buckets that nobody uses", () => {
     await clock.advance(0.2 * HOUR);
     await visit();
     expect(await oftens()).toBe(0);
+  });
+
+  test("are found behind any number of buckets that are in use", async () => {
+    const { clock, kernel } = bench();
+    const limits = new RateLimits(kernel);
+    const busy = limits.limit("busy", { max: 1, per: "10 hours", burst: 2 });
+    const limit = limits.limit("visit", { max: 1, per: "1 minute" });
+    const takeBusy = () => Promise.all(Array.from({ length: 150 }, (_, i) => busy.acquire({ key: `busy-${i}` })));
+    const visit = (name: string) =>
+      Promise.all(Array.from({ length: 100 }, (_, i) => limit.acquire({ key: `${name}-${i}` })));
+    await takeBusy();
+    await clock.advance(9 * HOUR);
+    await takeBusy();
+    await clock.advance(1.5 * HOUR);
+    await visit("early");
+    // All are due to be looked at now, those in use first.
+    await clock.advance(1.1 * HOUR);
+    for (const name of ["a", "b", "c"]) await visit(name);
+    await drained();
+    expect((await rows(kernel)).filter(({ key }) => key.startsWith("early"))).toEqual([]);
+    expect((await busy.inspect({ key: "busy-7" })).remaining).toBe(1);
   });
 
   test("come again as full ones", async () => {

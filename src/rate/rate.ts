@@ -272,6 +272,17 @@ export class RateLimit {
     );
   }
 
+  /** Takes a turn that may be later than now, unless it is later than this; answers how long that is. @internal */
+  reserveIn(
+    tx: Tx,
+    options: Pick<AcquireTokensOptions, "count" | "key" | "timeout">,
+  ): { readonly isGranted: boolean; readonly waitMs: number } {
+    const { count, key, timeout } = options;
+    const longestMs = timeout === undefined ? LONGEST_MS : checkDuration(timeout, "the timeout");
+    const { waitMs, turn } = this.#take(tx, this.#at(key), checkTokens(count), longestMs);
+    return { isGranted: turn !== null, waitMs };
+  }
+
   /** Whether it is a limit of the handle that this kernel is behind. @internal */
   isOn(kernel: Kernel): boolean {
     return this.#kernel === kernel;

@@ -11,7 +11,7 @@
 import { checkCount, checkFunction, checkId, checkPrefix, checkVersion } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import { type Address, address } from "../kernel/contract.ts";
-import { refusePromise, type Tx } from "../kernel/decision.ts";
+import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { VersionConflictError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
@@ -125,9 +125,6 @@ export class Slot<T, Empty = undefined> {
 
 /** A slot of any type. */
 export type AnySlot = Pick<Slot<unknown>, "name">;
-
-/** A type that no promise fits. */
-export type Sync<T> = T extends PromiseLike<unknown> ? never : T;
 
 /** A slot inside a decision: the same verbs, at once. */
 export class TxSlot<T, Empty = undefined> {

@@ -4,10 +4,14 @@
 
 import { checkDuration, checkFunction, checkId, checkTime, type Duration } from "../kernel/check.ts";
 import type { Sql } from "../kernel/contract.ts";
+import type { Sync, Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
+import { hash } from "../kernel/fingerprint.ts";
 import type { SqlExecutor } from "../kernel/sql.ts";
 import { checkPermits, type LockSpec, lockRefs } from "../lock/lock.ts";
-import type { Expecting, Sync, TryWrite, TxSlot, Versioned } from "../slot/slot.ts";
+import { RateLimitedError } from "../rate/errors.ts";
+import type { AcquireTokensOptions, RateLimitOptions } from "../rate/rate.ts";
+import type { Expecting, TryWrite, TxSlot, Versioned } from "../slot/slot.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type Definition, definitionOf, type Signal, type Workflow } from "./definition.ts";
 import type { Told } from "./events.ts";
@@ -15,7 +19,7 @@ import { type LockBody, type RunAcquireOptions, type RunLock, type RunLockHold, 
 import { Operation } from "./operation.ts";
 import type { Reconciled, StepHandle, StepMode } from "./plans.ts";
 import { checkRetry, type RetryOptions } from "./retry.ts";
-import { hash, type RunValue } from "./run.ts";
+import type { RunValue } from "./run.ts";
 import { checkSchemaNow, type StandardSchema } from "./schema.ts";
 
 export interface StepOptions {
@@ -28,6 +32,40 @@ export interface StepOptions {
   readonly totalTimeout?: Duration | undefined;
   /** The longest time between two heartbeats; an attempt that is silent for longer has failed. */
   readonly heartbeat?: Duration | undefined;
+  /** Begins only when it is its turn in this limit, which all processes share. */
+  readonly rateLimit?: StepRateLimit | undefined;
+  /** Begins only under a permit of this semaphore, and holds it until the step has its outcome. */
+  readonly semaphore?: StepSemaphore | undefined;
+}
+
+export interface StepRateLimit extends RateLimitOptions {
+  readonly name: string;
+  /** A limit of its own for each key. */
+  readonly key?: string | undefined;
+}
+
+export interface StepSemaphore {
+  readonly name: string;
+  readonly permits?: number | undefined;
+}
+
+/** Where turns come from. @internal */
+export interface Turns {
+  limit(
+    name: string,
+    options: RateLimitOptions,
+  ): {
+    reserveIn(
+      tx: Tx,
+      wish: Pick<AcquireTokensOptions, "count" | "key" | "timeout">,
+    ): { readonly isGranted: boolean; readonly waitMs: number };
+  };
+}
+
+/** A rate limit as the code of a run sees it: a turn is reserved in a commit, and waited for like a sleep. */
+export interface RunRateLimit {
+  /** Waits for its turn; throws `rate_limited` at once if that is later than `timeout`. */
+  acquire(options?: Pick<AcquireTokensOptions, "count" | "key" | "timeout">): Operation<{ readonly waitedMs: number }>;
 }
 
 export interface AtMostOnceOptions<T> extends Omit<StepOptions, "retry"> {
@@ -95,15 +133,23 @@ export class Context {
   readonly #coroutine: Coroutine;
   readonly #definition: Definition;
   readonly #value: RunValue;
+  readonly #rates: Turns;
   readonly #tell: (event: Told) => void;
   #draws = 0;
   #step: StepFunction | undefined;
 
   /** @internal */
-  constructor(coroutine: Coroutine, definition: Definition, value: RunValue, tell: (event: Told) => void) {
+  constructor(
+    coroutine: Coroutine,
+    definition: Definition,
+    value: RunValue,
+    rates: Turns,
+    tell: (event: Told) => void,
+  ) {
     this.#coroutine = coroutine;
     this.#definition = definition;
     this.#value = value;
+    this.#rates = rates;
     this.#tell = tell;
   }
 
@@ -136,6 +182,10 @@ export class Context {
       const named = checkStepName(name);
       checkFunction(mode.run, "what the step does");
       const { retry: base } = this.#definition;
+      if (options?.rateLimit !== undefined || options?.semaphore !== undefined) {
+        const { rateLimit, semaphore, ...plain } = options;
+        return this.#limited(rateLimit, semaphore, () => ask<T>(name, mode, plain));
+      }
       if (options === undefined) return this.#coroutine.ask<T>(named, { ...PLAIN, mode, retry: base });
       const { id, retry, timeout, totalTimeout, heartbeat } = options;
       const plan = {
@@ -175,6 +225,39 @@ export class Context {
       options?: AtMostOnceOptions<T>,
     ): Operation<T> => ask<T>(name, { is: "once", run, reconcile: options?.reconcile }, options);
     return Object.assign(step, { tx: Object.assign(tx, { within }), atMostOnce });
+  }
+
+  /** Does it under a permit, and in its turn: the turn is taken last, so that it is not used up by waiting. */
+  #limited<T>(
+    rateLimit: StepRateLimit | undefined,
+    semaphore: StepSemaphore | undefined,
+    step: () => Operation<T>,
+  ): Operation<T> {
+    const inTurn = async (): Promise<T> => {
+      if (rateLimit !== undefined) await this.rateLimit(rateLimit.name, rateLimit).acquire({ key: rateLimit.key });
+      return step();
+    };
+    return semaphore === undefined ? new Operation(inTurn()) : this.semaphore(semaphore.name, semaphore).with(inTurn);
+  }
+
+  /** So many in so much time, for all runs and processes together. */
+  rateLimit(name: string, options: RateLimitOptions): RunRateLimit {
+    const limit = this.#rates.limit(name, options);
+    return {
+      acquire: (wish = {}) => {
+        const reserved = this.#coroutine.ask<{ isGranted: boolean; waitMs: number; atMs: number }>(name, {
+          kind: "rate",
+          reserve: (tx) => limit.reserveIn(tx, wish),
+        });
+        const wait = async (): Promise<{ readonly waitedMs: number }> => {
+          const { isGranted, waitMs, atMs } = await reserved;
+          if (!isGranted) throw new RateLimitedError(name, waitMs);
+          if (waitMs > 0) await this.sleepUntil(atMs);
+          return { waitedMs: waitMs };
+        };
+        return new Operation(wait());
+      },
+    };
   }
 
   /** Waits, for milliseconds or for years; no process is needed meanwhile. */

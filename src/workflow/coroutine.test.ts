@@ -21,7 +21,17 @@ async function begun(body: (ctx: Context) => Promise<unknown>): Promise<Coroutin
   const definition = definitionOf(workflow("it", body));
   if (definition === undefined) throw new Error("it is a workflow");
   const value = { workflow: "it", incarnation: 1, seed: "seed", startedAtMs: 1000, from: 1 };
-  coroutine.begin(definition, new Context(coroutine, definition, value, () => {}), undefined);
+  coroutine.begin(
+    definition,
+    new Context(
+      coroutine,
+      definition,
+      value,
+      { limit: () => ({ reserveIn: () => ({ isGranted: true, waitMs: 0 }) }) },
+      () => {},
+    ),
+    undefined,
+  );
   await drained();
   return coroutine;
 }

@@ -7,6 +7,7 @@
 
 import type { Address, Sql } from "../kernel/contract.ts";
 import { LeaseUncertainError, StoreError } from "../kernel/errors.ts";
+import { hash } from "../kernel/fingerprint.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { executorOf } from "../kernel/sql.ts";
 import type { Asked, Coroutine } from "./coroutine.ts";
@@ -15,7 +16,6 @@ import type { RunListener, Told } from "./events.ts";
 import { type JointHost, JointStep } from "./joint-step.ts";
 import { storable, storedAs } from "./outcome.ts";
 import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
-import { hash } from "./run.ts";
 import { type StepHost, StepRun } from "./steps.ts";
 import type { Word } from "./words.ts";
 

@@ -23,6 +23,7 @@ import {
   ValueTooLargeError,
 } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import type { RateLimits } from "../rate/rate.ts";
 import { Context } from "./context.ts";
 import { type Asked, Coroutine, type Driver, type Fact, type InboxMessage, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
@@ -51,6 +52,7 @@ import { parseFact, type RunStatus, type Word } from "./words.ts";
 /** What executions of one process share. */
 export interface Engine {
   readonly kernel: Kernel;
+  readonly rates: RateLimits;
   readonly leaseMs: number;
   /** True once the worker takes no more and gives back what it has. */
   readonly isStopping: boolean;
@@ -299,7 +301,9 @@ export class Execution implements EffectsHost, Driver {
   }
 
   #begin(input: unknown): void {
-    const ctx = new Context(this.coroutine, this.#definition, this.#value, (event) => this.tell(event));
+    const ctx = new Context(this.coroutine, this.#definition, this.#value, this.#engine.rates, (event) =>
+      this.tell(event),
+    );
     this.#engine.running(this.runId);
     const begin = (): void => this.coroutine.begin(this.#definition, ctx, input);
     const { bodies } = this.kernel.ports;

@@ -8,12 +8,13 @@
 
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
+import { hash } from "../kernel/fingerprint.ts";
 import type { DeadlockLink } from "../lock/errors.ts";
 import { enter, leave, type RunHooks, refence } from "../lock/line.ts";
 import type { Asked, Kept } from "./coroutine.ts";
 import { findCircle, suspect } from "./deadlock.ts";
 import type { LockPlan, UnlockPlan } from "./plans.ts";
-import { hash, type RunHold, type RunValue, runAt, wakeRun } from "./run.ts";
+import { type RunHold, type RunValue, runAt, wakeRun } from "./run.ts";
 import { ENDED, type Word } from "./words.ts";
 
 /** What the history says of a wish that was not granted. */

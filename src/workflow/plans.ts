@@ -111,8 +111,8 @@ export interface UnlockPlan {
 
 export interface RatePlan {
   readonly kind: "rate";
-  /** Reserves a turn, and answers when it is. */
-  readonly reserve: (tx: Tx) => { readonly atMs: number };
+  /** Reserves a turn, and answers how long it is until then. */
+  readonly reserve: (tx: Tx) => { readonly isGranted: boolean; readonly waitMs: number };
 }
 
 export type Plan = StepPlan | SleepPlan | SignalPlan | ChildPlan | SlotPlan | LockPlan | UnlockPlan | RatePlan;

@@ -6,10 +6,10 @@
 import { describe, expect, test } from "vitest";
 import { type Bench, bench, codeOf } from "../../test/kernel.fixture.ts";
 import type { Row } from "../kernel/contract.ts";
+import { fingerprintOf } from "../kernel/fingerprint.ts";
 import {
   cancelRun,
   endRun,
-  fingerprint,
   resolveStep,
   retryRun,
   type StartRequest,
@@ -24,7 +24,7 @@ const request = (more: Partial<StartRequest> = {}): StartRequest => ({
   id: "one",
   workflow: "it",
   input: 1,
-  fingerprint: fingerprint(1),
+  fingerprint: fingerprintOf(1),
   timeoutMs: null,
   ifExists: "join",
   ...more,
@@ -91,7 +91,7 @@ describe("start", () => {
       const on = await runOf(status);
       const before = await rowOf(on);
       expect(await start(on)).toMatchObject({ isNew: false, isLeased: false });
-      expect(await codeOf(start(on, { fingerprint: fingerprint(2), input: 2 }))).toBe("run_conflict");
+      expect(await codeOf(start(on, { fingerprint: fingerprintOf(2), input: 2 }))).toBe("run_conflict");
       expect(await codeOf(start(on, { workflow: "other" }))).toBe("run_conflict");
       expect(await codeOf(start(on, { ifExists: "reject" }))).toBe("run_exists");
       expect(await rowOf(on)).toEqual(before);
@@ -114,7 +114,7 @@ describe("start", () => {
     [new Date(5), new Date(5), true],
   ];
   test.each(same)("inputs %j and %j are the same: %s", (a, b, isSame) => {
-    expect(fingerprint(a) === fingerprint(b)).toBe(isSame);
+    expect(fingerprintOf(a) === fingerprintOf(b)).toBe(isSame);
   });
 });
 

@@ -9,34 +9,20 @@
  */
 
 import { nextFence } from "../kernel/claim/decide.ts";
-import { jsonCodec } from "../kernel/codec/json.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
+import { hash } from "../kernel/fingerprint.ts";
 import type { Settled } from "./coroutine.ts";
 import { RunConflictError, RunEndedError, RunExistsError, RunNotFoundError } from "./errors.ts";
 import { dropHolds } from "./locks.ts";
-import { hash, inboxAt, type Parent, queueOf, type RunValue, runAt, wakeRun } from "./run.ts";
+import { inboxAt, type Parent, queueOf, type RunValue, runAt, wakeRun } from "./run.ts";
 import { ENDED, type RunStatus } from "./words.ts";
 
 const SIGNAL_IDS = "signal-id";
 
 const signalIdAt = (run: string, incarnation: number, id: string): Address =>
   address(SIGNAL_IDS, `${hash(run, String(incarnation))}.${hash(id)}`);
-
-/** The same for values that are the same, whatever the order of their keys. */
-export const fingerprint = (input: unknown): string => hash(jsonCodec.encode(sorted(input), NOWHERE));
-
-const NOWHERE = { namespace: "", space: "", key: "" };
-
-function sorted(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(sorted);
-  if (typeof value !== "object" || value === null) return value;
-  const prototype: unknown = Object.getPrototypeOf(value);
-  if (prototype !== Object.prototype && prototype !== null) return value;
-  const entries = Object.entries(value).map(([name, part]): [string, unknown] => [name, sorted(part)]);
-  return Object.fromEntries(entries.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)));
-}
 
 export interface StartRequest {
   readonly id: string;

@@ -2,7 +2,6 @@
  * A run's record: what is in it, where it is, and how the run hears that there is news.
  */
 
-import { createHash } from "node:crypto";
 import { wake } from "../kernel/claim/claim.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
@@ -74,12 +73,6 @@ export const inboxAt = (id: string, incarnation: number): Address =>
 
 /** The queue that workers of a workflow claim its runs from. */
 export const queueOf = (workflow: string): string => `run/${workflow}`;
-
-export const hash = (...parts: readonly string[]): string => {
-  const sha = createHash("sha256");
-  for (const part of parts) sha.update(`${Buffer.byteLength(part)}:`).update(part);
-  return sha.digest("hex").slice(0, 32);
-};
 
 /** News for a run. One that has not begun, or is parked, is not begun by it: the news is kept. */
 export function wakeRun(tx: Tx, id: string): void {

@@ -6,7 +6,9 @@ import { checkCount, checkDuration, checkId, checkPrefix, type Duration } from "
 import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
+import { fingerprintOf } from "../kernel/fingerprint.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import type { RateLimits } from "../rate/rate.ts";
 import type { WithInput } from "./context.ts";
 import type { Settled } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf, type Signal } from "./definition.ts";
@@ -22,7 +24,6 @@ import {
 import {
   cancelRun,
   checkWorkflow,
-  fingerprint,
   resolveStep,
   retryRun,
   type Started,
@@ -157,15 +158,17 @@ export class Run<Output = unknown> {
 export class Runs {
   readonly #kernel: Kernel;
   readonly #results: Results;
+  readonly #rates: RateLimits;
   readonly #workers = new Set<RunWorker>();
 
-  constructor(kernel: Kernel) {
+  constructor(kernel: Kernel, rates: RateLimits) {
     this.#kernel = kernel;
+    this.#rates = rates;
     this.#results = new Results(kernel);
   }
 
   work(workflows: readonly AnyWorkflow[], options?: WorkOptions): RunWorker {
-    const worker = new RunWorker(this.#kernel, workflows, options);
+    const worker = new RunWorker(this.#kernel, this.#rates, workflows, options);
     this.#workers.add(worker);
     return worker;
   }
@@ -253,7 +256,7 @@ export class Runs {
       id: id === undefined ? newId() : checkId(id, "the run's id"),
       workflow: name,
       input,
-      fingerprint: id === undefined ? null : fingerprint(input),
+      fingerprint: id === undefined ? null : fingerprintOf(input),
       tags: tags?.map((tag) => checkId(tag, "the tag")),
       delayMs: delay === undefined ? undefined : checkDuration(delay, "the delay"),
       atMs,

@@ -7,12 +7,13 @@
 
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
+import { hash } from "../kernel/fingerprint.ts";
 import { TxSlot } from "../slot/slot.ts";
 import type { Asked, Settled } from "./coroutine.ts";
 import { decideLock, decideUnlock } from "./locks.ts";
 import type { ChildPlan, RatePlan, SlotPlan } from "./plans.ts";
 import { cancelRun, startRun, tellParent, withoutStack } from "./records.ts";
-import { hash, type Parent, type RunValue, runAt } from "./run.ts";
+import { type Parent, type RunValue, runAt } from "./run.ts";
 import { ENDED, type Word } from "./words.ts";
 
 /** What the commit wrote for the wishes. */
@@ -166,7 +167,8 @@ function actOnSlot(tx: Tx, { space, key, initial, act }: SlotPlan): Settled {
 
 function reserveTurn(tx: Tx, { reserve }: RatePlan): Settled {
   try {
-    return { ok: reserve(tx) };
+    const { isGranted, waitMs } = reserve(tx);
+    return { ok: { isGranted, waitMs, atMs: tx.nowMs + waitMs } };
   } catch (error) {
     return { error: withoutStack(error) };
   }

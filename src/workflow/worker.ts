@@ -18,6 +18,7 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
 import { lockChores } from "../lock/lock.ts";
 import { LOCK_QUEUE } from "../lock/records.ts";
+import type { RateLimits } from "../rate/rate.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
 import type { RunEvent, RunListener } from "./events.ts";
@@ -51,6 +52,7 @@ const LOOK_MS = 50;
 /** A part of this process that works on runs, until `stop`. */
 export class RunWorker implements Engine {
   readonly kernel: Kernel;
+  readonly rates: RateLimits;
   readonly leaseMs: number;
   readonly #by: string;
   readonly #concurrency: number;
@@ -69,8 +71,9 @@ export class RunWorker implements Engine {
   #adopted = 0;
 
   /** @internal */
-  constructor(kernel: Kernel, workflows: readonly AnyWorkflow[], options: WorkOptions = {}) {
+  constructor(kernel: Kernel, rates: RateLimits, workflows: readonly AnyWorkflow[], options: WorkOptions = {}) {
     this.kernel = kernel;
+    this.rates = rates;
     for (const workflow of workflows) {
       const definition = definitionOf(workflow);
       if (definition === undefined)

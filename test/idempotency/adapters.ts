@@ -5,7 +5,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { HttpAttempt, IdempotentHandle, MiddlewareOptions } from "../../src/http/middleware/gate.ts";
 import { Idempotency } from "../../src/idempotency/idempotency.ts";
-import { plainly } from "../../src/idempotency/share.ts";
+import { plainly } from "../../src/kernel/in-sql.ts";
 import { open, type Pawl } from "../../src/index.ts";
 import { address } from "../../src/kernel/contract.ts";
 import type { Tx } from "../../src/kernel/decision.ts";

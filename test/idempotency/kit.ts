@@ -4,7 +4,7 @@
  */
 
 import { Idempotency } from "../../src/idempotency/idempotency.ts";
-import { plainly } from "../../src/idempotency/share.ts";
+import { plainly } from "../../src/kernel/in-sql.ts";
 import type { Store } from "../../src/kernel/contract.ts";
 import type { Tx } from "../../src/kernel/decision.ts";
 import { Kernel } from "../../src/kernel/kernel.ts";

@@ -4,6 +4,9 @@
  */
 
 import type { SimulateOptions } from "../../src/testing/index.ts";
+import { actionBugs } from "./action-bugs.ts";
+import { idempotencyBugs } from "./idempotency-bugs.ts";
+import { machineBugs } from "./machine-bugs.ts";
 import type { Edit } from "./plant.ts";
 import { jobs, timers } from "./scenarios/jobs.ts";
 import { mailbox } from "./scenarios/mailbox.ts";
@@ -36,7 +39,7 @@ const CRASHES: SimulateOptions = { calm: true, crash: 0.02, reorder: 0.5, overta
 /** Everything meets at one moment. */
 const MEETINGS: SimulateOptions = { calm: true, reorder: 0.8, overtake: 0.2 };
 
-export const bugs: readonly Bug[] = [
+const ownBugs: readonly Bug[] = [
   {
     name: "no fence check",
     caughtBy: jobs.name,
@@ -475,3 +478,6 @@ export const bugs: readonly Bug[] = [
     ],
   },
 ];
+
+/** All of them: the kernel's and the workflows', and those of each capability. */
+export const bugs: readonly Bug[] = [...ownBugs, ...actionBugs, ...idempotencyBugs, ...machineBugs];

@@ -13,9 +13,9 @@ import { adapterLaws, CALLER, type Running } from "../../../test/idempotency/ada
 import { gate } from "../../../test/kernel.fixture.ts";
 import { sleep } from "../../../test/sql/grounds.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
-import { plainly } from "../../idempotency/share.ts";
 import { open } from "../../index.ts";
 import type { Tx } from "../../kernel/decision.ts";
+import { plainly } from "../../kernel/in-sql.ts";
 import type { Pawl } from "../../pawl.ts";
 import { expressIdempotency } from "./express.ts";
 

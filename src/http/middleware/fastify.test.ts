@@ -9,8 +9,8 @@ import { describe, expect, test } from "vitest";
 import { adapterLaws, CALLER } from "../../../test/idempotency/adapters.ts";
 import { sleep } from "../../../test/sql/grounds.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
-import { plainly } from "../../idempotency/share.ts";
 import { open } from "../../index.ts";
+import { plainly } from "../../kernel/in-sql.ts";
 import { type FastifyRequest, fastifyIdempotency } from "./fastify.ts";
 
 adapterLaws(

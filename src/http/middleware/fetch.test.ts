@@ -8,9 +8,9 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { adapterLaws, CALLER, type Shop, shopResponse } from "../../../test/idempotency/adapters.ts";
 import { codeOf } from "../../../test/kernel.fixture.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
-import { plainly } from "../../idempotency/share.ts";
 import { open } from "../../index.ts";
 import type { Tx } from "../../kernel/decision.ts";
+import { plainly } from "../../kernel/in-sql.ts";
 import type { Pawl } from "../../pawl.ts";
 import { idempotentFetch } from "./fetch.ts";
 

@@ -18,9 +18,8 @@
 import type { Answered, Attempt } from "../../idempotency/attempt.ts";
 import { IdempotencyInProgressError, IdempotencyMismatchError, isReplayed } from "../../idempotency/errors.ts";
 import type { IdempotentOptions } from "../../idempotency/idempotency.ts";
-import type { Sync } from "../../idempotency/share.ts";
 import { checkCount, checkFunction, type Duration } from "../../kernel/check.ts";
-import { refusePromise } from "../../kernel/decision.ts";
+import { refusePromise, type Sync } from "../../kernel/decision.ts";
 import { FencedError, InvalidArgumentError, ValueTooLargeError } from "../../kernel/errors.ts";
 import { parseKey } from "./key.ts";
 import { isReply, problem, type Reply, type ReplyInit, replayed, replyOf } from "./reply.ts";

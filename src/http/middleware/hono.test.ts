@@ -7,8 +7,8 @@ import { type Context, Hono } from "hono";
 import { expect, test } from "vitest";
 import { adapterLaws, CALLER, shopResponse } from "../../../test/idempotency/adapters.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
-import { plainly } from "../../idempotency/share.ts";
 import { open } from "../../index.ts";
+import { plainly } from "../../kernel/in-sql.ts";
 import { honoIdempotency } from "./hono.ts";
 
 adapterLaws(

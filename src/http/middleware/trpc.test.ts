@@ -8,8 +8,8 @@ import { fetchRequestHandler } from "@trpc/server/adapters/fetch";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { type Gate, gate } from "../../../test/kernel.fixture.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
-import { plainly } from "../../idempotency/share.ts";
 import { open } from "../../index.ts";
+import { plainly } from "../../kernel/in-sql.ts";
 import type { Pawl } from "../../pawl.ts";
 import { type TrpcOptions, trpcIdempotency } from "./trpc.ts";
 

@@ -14,7 +14,7 @@ import { Kernel } from "../../kernel/kernel.ts";
 import { nodePorts } from "../../node/ports.ts";
 import type { Pawl } from "../../pawl.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
-import { Context } from "../../workflow/context.ts";
+import { Context, type Turns } from "../../workflow/context.ts";
 import { Coroutine, type Settled } from "../../workflow/coroutine.ts";
 import { type Definition, definitionOf, type Workflow } from "../../workflow/definition.ts";
 import { HistoryContradictionError, RunNotFoundError, RunTimedOutError } from "../../workflow/errors.ts";
@@ -106,7 +106,7 @@ export async function replayHistory<Output>(
       value,
       coroutine,
       begin: (input) => {
-        const ctx = new Context(coroutine, definition, value, () => {});
+        const ctx = new Context(coroutine, definition, value, NO_TURNS, () => {});
         const begin = (): void => coroutine.begin(definition, ctx, input);
         if (nodePorts.bodies === undefined) begin();
         else nodePorts.bodies.run(id, begin);
@@ -182,3 +182,6 @@ function isSaved(saved: unknown): saved is Saved {
 }
 
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
+
+/** At replay, turns are had from the history. */
+const NO_TURNS: Turns = { limit: () => ({ reserveIn: () => ({ isGranted: true, waitMs: 0 }) }) };

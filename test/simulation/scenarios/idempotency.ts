@@ -7,10 +7,10 @@
 
 import { isReplayed } from "../../../src/idempotency/errors.ts";
 import { Idempotency } from "../../../src/idempotency/idempotency.ts";
-import { plainly } from "../../../src/idempotency/share.ts";
 import { FencedError, InvalidArgumentError, PawlError } from "../../../src/index.ts";
 import { address } from "../../../src/kernel/contract.ts";
 import type { Tx } from "../../../src/kernel/decision.ts";
+import { plainly } from "../../../src/kernel/in-sql.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
 import { until } from "./transfers.ts";

@@ -1,7 +1,11 @@
 /** The scenarios that every run of the simulator goes through. */
 
 import type { Scenario, SimulateOptions } from "../../../src/testing/index.ts";
+import { actions } from "./actions.ts";
+import { idempotency } from "./idempotency.ts";
 import { jobs, recovery, timers } from "./jobs.ts";
+import { circles, locks } from "./locks.ts";
+import { machines } from "./machines.ts";
 import { mailbox } from "./mailbox.ts";
 import { payments } from "./payments.ts";
 import { registers } from "./register.ts";
@@ -27,4 +31,9 @@ export const scenarios: readonly NamedScenario[] = [
   letters,
   families,
   poison,
+  locks,
+  circles,
+  actions,
+  idempotency,
+  machines,
 ];

@@ -6,7 +6,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { jsonCodec } from "../kernel/codec/json.ts";
+import { jsonCodec } from "./codec/json.ts";
 
 /** A short hash of texts; their lengths keep them apart. */
 export function hash(...parts: readonly string[]): string {

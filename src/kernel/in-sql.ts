@@ -3,14 +3,11 @@
  * and `runInSql` runs the user's work in a transaction that is Pawl's as well, with statements first and decisions last.
  */
 
-import { checkFunction } from "../kernel/check.ts";
-import type { Address, Sql } from "../kernel/contract.ts";
-import type { Decision, Tx } from "../kernel/decision.ts";
-import type { Join } from "../kernel/joint.ts";
-import { SqlAfterTxError, SqlOverError } from "../kernel/sql.ts";
-
-/** A type that no promise fits. */
-export type Sync<T> = T extends PromiseLike<unknown> ? never : T;
+import { checkFunction } from "./check.ts";
+import type { Address, Sql } from "./contract.ts";
+import type { Decision, Sync, Tx } from "./decision.ts";
+import type { Join } from "./joint.ts";
+import { SqlAfterTxError, SqlOverError } from "./sql.ts";
 
 /** A decision as the kernel wants it, and the records it is known to touch. `Face` is the `tx` that users see. */
 export type Prepare<Face, Touch> = <T>(
