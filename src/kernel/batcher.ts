@@ -25,6 +25,8 @@ const MAX_DECISIONS = 512;
 const WORTH_A_FLIGHT = 40;
 /** For so many turns of the event loop a flight waits for those who are just coming; for none if nobody is. */
 const MAX_TURNS = 3;
+/** What was heard of the store's clock is good for so long, and so never further off. */
+const HEARD_MS = 1000;
 
 /** One writer's sequence of batches. The store tells, lane by lane, which was the last that it has. */
 interface Lane {
@@ -55,6 +57,9 @@ export class Batcher {
   #queue: Submission[] = [];
   #isScheduled = false;
   #closing: (() => void) | undefined;
+  /** The store's clock in the last receipt, and this process's when it came. */
+  #heardMs = 0;
+  #heardHereMs = Number.NEGATIVE_INFINITY;
 
   constructor(store: Store, ports: Ports, options: BatcherOptions) {
     this.#store = store;
@@ -69,6 +74,7 @@ export class Batcher {
       encoding: options.encoding,
       ports,
       guard: options.guard,
+      lateMs: () => this.#lateMs(),
     };
     this.#lanes = Array.from({ length: store.lanes }, (_, index) => ({
       index,
@@ -235,7 +241,17 @@ export class Batcher {
     }
   }
 
+  /** Counted from what was last heard; null if that is long ago, or if this process's clock was set since. */
+  #lateMs(): number | null {
+    const sinceMs = this.#ports.clock.nowMs() - this.#heardHereMs;
+    return sinceMs >= 0 && sinceMs < HEARD_MS ? this.#heardMs + HEARD_MS : null;
+  }
+
   #landed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined): void {
+    if (receipt !== undefined && receipt.nowMs > 0) {
+      this.#heardMs = receipt.nowMs;
+      this.#heardHereMs = this.#ports.clock.nowMs();
+    }
     for (const [text, { row }] of flight.cells) if (row !== null) this.#known.saw(text, row);
     flight.puts.forEach((put, index) => {
       this.#known.wrote(put, receipt?.ids[index]);

@@ -17,6 +17,8 @@ import type { Ports } from "./ports.ts";
 export interface Tx {
   /** The store's clock, the same for all decisions of a commit. */
   readonly nowMs: number;
+  /** The same, or up to a second later where that saves asking: for the beginning of a lease, and for a fence. */
+  readonly lateMs: number;
   /** No fence below this may be given out. */
   readonly fenceFloor: number;
   random(): number;
@@ -51,6 +53,8 @@ export class Tape {
 export interface Scene {
   readonly cells: ReadonlyMap<string, Cell>;
   readonly nowMs: number | null;
+  /** What it is at most, if it was heard a moment ago. */
+  readonly lateMs: number | null;
   readonly fenceFloor: number;
   readonly encoding: Encoding;
   readonly ports: Ports;
@@ -128,6 +132,11 @@ class Run implements Tx, Pen {
     if (this.#scene.nowMs !== null) return this.#scene.nowMs;
     this.wanted ??= "lock";
     throw VOID;
+  }
+
+  get lateMs(): number {
+    this.check();
+    return this.#scene.nowMs ?? this.#scene.lateMs ?? this.nowMs;
   }
 
   get fenceFloor(): number {

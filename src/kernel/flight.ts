@@ -42,6 +42,8 @@ export interface Airspace {
   readonly encoding: Encoding;
   readonly ports: Ports;
   readonly guard: Guard;
+  /** What the store's clock is at most, if it was heard a moment ago. */
+  readonly lateMs: () => number | null;
 }
 
 export class Flight {
@@ -107,6 +109,7 @@ export class Flight {
     const scene = {
       cells: this.cells,
       nowMs: found.nowMs,
+      lateMs: this.#air.lateMs(),
       fenceFloor: this.#fenceFloor,
       encoding,
       ports,

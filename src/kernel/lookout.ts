@@ -20,7 +20,7 @@ export interface Watcher {
 export interface LookoutOptions {
   /** Whether anybody could wait for a row like this. */
   readonly isOfInterest: (row: Row) => boolean;
-  /** Commits of others come in bursts: one look for all that come within so many milliseconds. */
+  /** Commits of others come in bursts: the first is looked for at once, and those that come within so many milliseconds together. */
   readonly burstMs: number;
 }
 
@@ -30,7 +30,9 @@ export class Lookout {
   readonly #watched = new Map<string, { readonly at: Address; readonly all: Set<Watcher> }>();
   #unlisten: (() => void) | undefined;
   #cancelPoll: () => void = () => {};
-  #isLookDue = false;
+  /** Somebody has just looked; what is new meanwhile is looked for afterwards. */
+  #isResting = false;
+  #isNews = false;
 
   constructor(kernel: Kernel, options: LookoutOptions) {
     this.#kernel = kernel;
@@ -91,15 +93,22 @@ export class Lookout {
 
   #heard(puts: readonly Put[] | undefined): void {
     if (puts === undefined) {
-      if (this.#isLookDue) return;
-      this.#isLookDue = true;
-      this.#kernel.ports.clock.after(this.#options.burstMs, () => {
-        this.#isLookDue = false;
-        void this.#lookAtAll();
-      });
+      if (this.#isResting) this.#isNews = true;
+      else this.#lookAndRest();
       return;
     }
     for (const { row } of puts) if (this.#options.isOfInterest(row)) this.#tell(keyText(row), row);
+  }
+
+  #lookAndRest(): void {
+    this.#isResting = true;
+    this.#isNews = false;
+    void this.#lookAtAll().then(() =>
+      this.#kernel.ports.clock.after(this.#options.burstMs, () => {
+        this.#isResting = false;
+        if (this.#isNews) this.#lookAndRest();
+      }),
+    );
   }
 
   #tell(text: string, row: Row | null): void {

@@ -59,6 +59,8 @@ export class Hold {
 
   /** Aborts when the lock is lost, or may be; the reason says which. */
   get abortSignal(): AbortSignal {
+    // It may have been granted so long ago, and only now be heard of, that nobody was in time to watch it.
+    if (this.#host.kernel.ports.clock.nowMs() >= this.#safeUntilMs) this.#lose(new LeaseUncertainError());
     if (this.#abort === undefined) {
       this.#abort = new AbortController();
       if (this.#reason !== undefined) this.#abort.abort(this.#reason);

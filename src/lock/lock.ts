@@ -7,13 +7,20 @@
  * Leaves out: what a holder may not do any more after it lost the lock without noticing. No lock can stop it; the fence can.
  */
 
-import { checkCount, checkDuration, checkFunction, checkId, checkLease, type Duration } from "../kernel/check.ts";
+import {
+  checkCount,
+  checkDuration,
+  checkFunction,
+  checkId,
+  checkLease,
+  checkVersion,
+  type Duration,
+} from "../kernel/check.ts";
 import { startWorker, type Worker } from "../kernel/claim/worker.ts";
 import type { Address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { ClosedError, InvalidArgumentError, StoreError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { Lookout } from "../kernel/lookout.ts";
 import { LockBusyError, LockNestedError, LockTimeoutError } from "./errors.ts";
 import { Hold } from "./hold.ts";
 import { enter, force, leave, type Request, type RunHooks, removeWaiter, tidy } from "./line.ts";
@@ -30,6 +37,7 @@ import {
   type Ticket,
   ticketAt,
 } from "./records.ts";
+import { Turns } from "./turns.ts";
 import { type Granted, Wait } from "./wait.ts";
 
 export interface LockOptions {
@@ -113,8 +121,6 @@ const LEASE = "30s";
 const INSPECTED = 100;
 /** The reaper goes on for so long after the last waiter, for the next. */
 const LINGER_MS = 1000;
-/** Commits of others come in bursts, but whoever waits for a lock is in a hurry. */
-const BURST_MS = 1;
 
 /** What is done about locks that are due, by every worker: a holder died, or nobody uses it any more. */
 export function lockChores(kernel: Kernel, hooks: RunHooks): ReadonlyMap<string, (at: Address) => Promise<unknown>> {
@@ -131,7 +137,7 @@ export function lockChores(kernel: Kernel, hooks: RunHooks): ReadonlyMap<string,
 export class Locks {
   readonly kernel: Kernel;
   readonly hooks: RunHooks;
-  readonly lookout: Lookout;
+  readonly turns: Turns;
   readonly #holds = new Set<Hold>();
   readonly #waits = new Set<Wait>();
   /** What this process has declared: saying the same again must not undo what another said since. */
@@ -143,10 +149,7 @@ export class Locks {
   constructor(kernel: Kernel, hooks: RunHooks) {
     this.kernel = kernel;
     this.hooks = hooks;
-    this.lookout = new Lookout(kernel, {
-      isOfInterest: ({ space, value }) => value === null && space.startsWith("ticket/"),
-      burstMs: BURST_MS,
-    });
+    this.turns = new Turns(kernel);
   }
 
   mutex(names: string | readonly string[], options: LockOptions = {}): Lock {
@@ -218,6 +221,8 @@ export class Locks {
       by: this.kernel.ports.chance.uuid(),
       concurrency: INSPECTED,
       chores: lockChores(this.kernel, this.hooks),
+      // Whoever waits makes the lock due itself, by getting in line.
+      hearsOthers: false,
       work: async () => {},
     });
   }
@@ -244,7 +249,7 @@ export class Locks {
     const holds = [...this.#holds];
     for (const hold of holds) hold.drop();
     const waits = [...this.#waits];
-    const leaving = waits.map((wait) => wait.leave().catch(() => undefined));
+    const leaving = waits.map((wait) => wait.leave(new ClosedError()).catch(() => undefined));
     await Promise.allSettled([...leaving, ...holds.map((hold) => hold.release()), this.#stopReaping()]);
     for (const wait of waits) wait.drop(new ClosedError());
   }
@@ -390,7 +395,8 @@ export class Lock {
   async history(options: { readonly after?: number; readonly limit?: number } = {}): Promise<readonly LockEvent[]> {
     const { kernel } = this.#locks;
     const at = lockAt(this.#ref);
-    const entries = await kernel.entries(at, options.after ?? 0, checkCount(options.limit ?? 1000, "the limit"));
+    const after = checkVersion(options.after ?? 0, "the entry to go on after");
+    const entries = await kernel.entries(at, after, checkCount(options.limit ?? 1000, "the limit"));
     return entries.map(({ name, data, atMs }) => ({ name, at: new Date(atMs), data: kernel.decodeFresh(at, data) }));
   }
 
@@ -546,7 +552,8 @@ export function checkPermits(permits: unknown): number {
 
 /** Each once, and in one order, so that the same locks are the same. */
 export function lockRefs(kind: LockKind, names: string | readonly string[]): readonly LockRef[] {
-  const list = typeof names === "string" ? [names] : [...new Set(names)].sort();
+  // Only mutexes are had together.
+  const list: readonly unknown[] = kind === "mutex" && Array.isArray(names) ? [...new Set(names)].sort() : [names];
   if (list.length === 0 || list.length > MOST_TOGETHER)
     throw new InvalidArgumentError("the locks", `must be from 1 to ${MOST_TOGETHER}`);
   return list.map((name) => ({ kind, name: checkId(name, "the lock's name") }));

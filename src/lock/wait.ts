@@ -7,15 +7,15 @@
 
 import { ClosedError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import type { Lookout } from "../kernel/lookout.ts";
 import { LockBusyError, LockRemovedError } from "./errors.ts";
 import { type Entered, enter, heldFence, leave, type Request, type RunHooks, standOn } from "./line.ts";
-import { type LockValue, lockAt, shownLocks, ticketAt } from "./records.ts";
+import { lockAt, shownLocks } from "./records.ts";
+import type { Turns } from "./turns.ts";
 
 export interface WaitHost {
   readonly kernel: Kernel;
   readonly hooks: RunHooks;
-  readonly lookout: Lookout;
+  readonly turns: Turns;
 }
 
 export interface Granted {
@@ -54,7 +54,7 @@ export class Wait {
   }
 
   /** Leaves the line, unless its turn has come at this very moment. */
-  async leave(): Promise<Granted | undefined> {
+  async leave(reason?: unknown): Promise<Granted | undefined> {
     if (this.#isOver) return undefined;
     const { kernel, hooks } = this.#host;
     const { refs, ticket } = this.#request;
@@ -64,7 +64,7 @@ export class Wait {
       return held;
     }, this.#keys());
     if (this.#isOver) return undefined;
-    this.drop(new LockBusyError(shownLocks(refs), null));
+    this.drop(reason ?? new LockBusyError(shownLocks(refs), null));
     return fence === undefined ? undefined : this.#had(fence);
   }
 
@@ -80,36 +80,12 @@ export class Wait {
   }
 
   #watch(): void {
-    const { refs, ticket } = this.#request;
-    const [first] = refs;
+    const [first] = this.#request.refs;
     if (first === undefined) return;
-    this.#stopWatching = this.#host.lookout.watch(ticketAt(first, ticket), {
-      seen: (row) => {
-        // A ticket is gone when its turn has come, and when it was taken out of the line.
-        if (row !== null && row.value !== null) return false;
-        void this.#look();
-        return true;
-      },
+    this.#stopWatching = this.#host.turns.watch(first, this.ticket, {
+      granted: (fence) => this.#win(fence),
       failed: (error) => this.drop(error),
     });
-  }
-
-  /** The ticket is gone: most often because its turn has come, and then the lock's record says so. */
-  async #look(): Promise<void> {
-    const { kernel } = this.#host;
-    const { ticket } = this.#request;
-    try {
-      const rows = await kernel.read(this.#keys());
-      const fences = rows.map((row) => {
-        const value = row === null || row.value === null ? undefined : (kernel.decode(row, row.value) as LockValue);
-        return value?.holders.find((holder) => holder.ticket === ticket)?.fence;
-      });
-      const [fence] = fences;
-      if (fence !== undefined && fences.every((one) => one !== undefined)) return this.#win(fence);
-    } catch (error) {
-      if (error instanceof ClosedError) return this.drop(error);
-    }
-    await this.#stand();
   }
 
   #standLater(): void {

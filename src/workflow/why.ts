@@ -48,12 +48,18 @@ export async function whyWaiting(kernel: Kernel, subject: WaitSubject): Promise<
   if (subject !== null && typeof subject === "object" && "run" in subject)
     await aboutRun(kernel, checkId(subject.run, "the run's id"), chain, seen);
   else if (subject !== null && typeof subject === "object" && "lock" in subject) {
-    const ref: LockRef = { kind: subject.kind ?? "mutex", name: checkId(subject.lock, "the lock's name") };
+    const ref: LockRef = { kind: checkKind(subject.kind), name: checkId(subject.lock, "the lock's name") };
     if (subject.waiter !== undefined) await aboutWaiter(kernel, ref, checkId(subject.waiter, "the waiter"), chain);
     await aboutLock(kernel, ref, chain, seen);
   } else throw new InvalidArgumentError("what to ask about", "must be { run } or { lock }");
   const isWaiting = chain.length > 1;
   return { isWaiting, says: chain.map(({ says }) => says).join("; "), chain };
+}
+
+function checkKind(kind: LockKind = "mutex"): LockKind {
+  if (kind !== "mutex" && kind !== "semaphore" && kind !== "rwlock")
+    throw new InvalidArgumentError("the lock's kind", 'must be "mutex", "semaphore" or "rwlock"');
+  return kind;
 }
 
 async function aboutRun(kernel: Kernel, id: string, chain: WaitLink[], seen: Set<string>): Promise<void> {

@@ -35,6 +35,8 @@ export interface WorkerOptions {
   readonly failed?: (error: unknown) => void;
   /** Told instead of `abortSignal`, which then never aborts: that a lease was lost, or may be. For those who work on many at once. */
   readonly lost?: ((held: Held, reason: unknown) => void) | undefined;
+  /** Whether what other processes commit may make something due here, which is looked for each time; yes unless said otherwise. */
+  readonly hearsOthers?: boolean | undefined;
   /** What is done about records that are due and not to be claimed. */
   readonly chores?: Chores | undefined;
 }
@@ -91,6 +93,7 @@ export class Worker {
       leaseMs: checkLease(options.leaseMs ?? 30_000, "the lease"),
       concurrency: checkCount(options.concurrency ?? 10, "the concurrency"),
       pollMs: checkDuration(options.pollMs ?? 5_000, "the poll"),
+      hearsOthers: options.hearsOthers ?? true,
     };
     this.#ended = this.#claimLoop();
   }
@@ -126,7 +129,7 @@ export class Worker {
     const { kinds, by, leaseMs, concurrency, pollMs, status } = this.#options;
     const { clock, chance } = this.#kernel.ports;
     const unlisten = this.#listen((puts) => {
-      if (puts?.some((put) => isNews(put, kinds)) ?? true) this.#wakeUp();
+      if (puts?.some((put) => isNews(put, kinds)) ?? this.#options.hearsOthers) this.#wakeUp();
     });
     while (!this.#stopped) {
       // Made before looking, so that what comes due while looking is not slept over.

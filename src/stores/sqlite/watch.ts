@@ -11,7 +11,7 @@ import type { Clock } from "../../kernel/ports.ts";
 
 const POLL_MS = 500;
 /** Together about a quarter of a second: a sync that takes longer is left to the poll. */
-const LOOK_AFTER_MS = [1, 2, 4, 8, 16, 32, 64, 128] as const;
+const LOOK_AFTER_MS = [1, 1, 1, 1, 2, 4, 8, 16, 32, 64, 128] as const;
 
 export function watchCommits(
   walPath: string,
