@@ -17,7 +17,7 @@ import type { Codec } from "../src/kernel/codec/codec.ts";
 import { jsonCodec } from "../src/kernel/codec/json.ts";
 import { address } from "../src/kernel/contract.ts";
 import { open } from "../src/open.ts";
-import { type Pawl } from "../src/pawl.ts";
+import type { Pawl } from "../src/pawl.ts";
 import { codeOf, drained, temporaryFolder } from "./kernel.fixture.ts";
 
 const folder = temporaryFolder();

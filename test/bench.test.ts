@@ -23,6 +23,7 @@ import { findPgbench, pgbench } from "../bench/pgbench.ts";
 import { counters, type Plan, steps } from "../bench/plan.ts";
 import { openRaw, rawMany, rawRows } from "../bench/raw.ts";
 import { byHand, rawPostgres, rawPostgresTwice, SETTINGS } from "../bench/raw-postgres.ts";
+import { findRedis } from "../bench/redis.ts";
 import {
   measureOf,
   median,
@@ -44,12 +45,20 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
+/** Redis is compared with where it is installed. */
+const lockIds = (id: string, beside: readonly string[]): readonly string[] =>
+  [...beside, ...(findRedis() === null ? [] : ["c"])].map((letter) => `${id}${letter}`);
+
 const IDS: Readonly<Record<StoreName, readonly string[]>> = {
-  sqlite: ["a", "b", "c", "d", "e", "f1", "f2", "f3", "g1", "g2", "g3", "g4", "w1", "w10", "h1", "h2", "i1", "i2"],
+  sqlite: [
+    ...["a", "b", "c", "d", "e", "f1", "f2", "f3", "g1", "g2", "g3", "g4", "w1", "w10", "h1", "h2", "i1", "i2"],
+    ...["l1", "l2", "l3"].flatMap((id) => lockIds(id, [])),
+  ],
   postgres: [
     ...["a", "a2", "b", "c", "d", "e", "w1", "w10", "h1", "h2", "j1", "j2", "i1", "i2", "k"],
     ...(findPgbench() === null ? [] : ["r1", "r2"]),
     ...["t1a", "t1b", "t2a", "t2b"],
+    ...["l1", "l2", "l3"].flatMap((id) => lockIds(id, ["a", "b"])),
   ],
 };
 

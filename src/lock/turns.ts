@@ -49,6 +49,8 @@ export class Turns {
         }),
       );
     }
+    // Its turn may have come before anybody here listened for it.
+    this.#lookout.look(at).catch(() => {});
     return () => {
       waiting.delete(ticket);
       if (waiting.size > 0 || this.#waiting.get(at.text) !== waiting) return;

@@ -7,7 +7,7 @@ import { createHash } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Actions } from "../../src/action/actions.ts";
 import { open } from "../../src/open.ts";
-import { type Pawl } from "../../src/pawl.ts";
+import type { Pawl } from "../../src/pawl.ts";
 import { type FreshDatabase, freshDatabase } from "../postgres/server.ts";
 import { refusal, SECRETS } from "./kit.ts";
 

@@ -5,10 +5,10 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { HttpAttempt, IdempotentHandle, MiddlewareOptions } from "../../src/http/middleware/gate.ts";
 import { Idempotency } from "../../src/idempotency/idempotency.ts";
-import { plainly } from "../../src/kernel/in-sql.ts";
 import { open, type Pawl } from "../../src/index.ts";
 import { address } from "../../src/kernel/contract.ts";
 import type { Tx } from "../../src/kernel/decision.ts";
+import { plainly } from "../../src/kernel/in-sql.ts";
 import { type Gate, gate } from "../kernel.fixture.ts";
 
 /** What the shop replies; a list of pieces is sent as a stream. */

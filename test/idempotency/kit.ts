@@ -4,9 +4,9 @@
  */
 
 import { Idempotency } from "../../src/idempotency/idempotency.ts";
-import { plainly } from "../../src/kernel/in-sql.ts";
 import type { Store } from "../../src/kernel/contract.ts";
 import type { Tx } from "../../src/kernel/decision.ts";
+import { plainly } from "../../src/kernel/in-sql.ts";
 import { Kernel } from "../../src/kernel/kernel.ts";
 import type { Ports } from "../../src/kernel/ports.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";

@@ -7,10 +7,10 @@
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { Idempotency } from "../../src/idempotency/idempotency.ts";
-import { plainly } from "../../src/kernel/in-sql.ts";
 import type { Pawl, Sql } from "../../src/index.ts";
 import { address } from "../../src/kernel/contract.ts";
 import type { Tx } from "../../src/kernel/decision.ts";
+import { plainly } from "../../src/kernel/in-sql.ts";
 import { codeOf, gate } from "../kernel.fixture.ts";
 import { type Ground, grounds, isWaiting, sleep } from "../sql/grounds.ts";
 

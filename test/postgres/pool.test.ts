@@ -16,7 +16,7 @@ import { InvalidArgumentError, StoreError } from "../../src/kernel/errors.ts";
 import { Kernel } from "../../src/kernel/kernel.ts";
 import { nodePorts } from "../../src/node/ports.ts";
 import { type OpenOptions, open } from "../../src/open.ts";
-import { type Pawl } from "../../src/pawl.ts";
+import type { Pawl } from "../../src/pawl.ts";
 import { openPostgres } from "../../src/stores/postgres/postgres.ts";
 import { range } from "../../src/testing/conformance/stage.ts";
 import { type FreshDatabase, freshDatabase } from "./server.ts";

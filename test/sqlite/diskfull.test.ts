@@ -17,7 +17,7 @@ import { DatabaseSync } from "node:sqlite";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type StoreCode, StoreError } from "../../src/kernel/errors.ts";
 import { open } from "../../src/open.ts";
-import { type Pawl } from "../../src/pawl.ts";
+import type { Pawl } from "../../src/pawl.ts";
 import { makeImmutable, PAGE_BYTES, SmallDisk } from "./disk.ts";
 import { allOf, scratchFolder } from "./kit.ts";
 

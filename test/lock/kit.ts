@@ -1,0 +1,207 @@
+/**
+ * What the tests of locks share: processes in a town with one clock, which is moved by hand, and a look at what every commit wrote.
+ *
+ * A process of a town can stand still, as one that was stopped or paused does: no timer of it fires and it hears nothing, until it goes on
+ * and finds everything at once. And it can die: then nothing passes between it and its store any more, but its leases stand.
+ */
+
+import { expect } from "vitest";
+import type { LockParty, Pawl } from "../../src/index.ts";
+import type { Batch, Put, Row, Store } from "../../src/kernel/contract.ts";
+import type { Clock } from "../../src/kernel/ports.ts";
+import type { LockKind, LockValue } from "../../src/lock/records.ts";
+import { lockAt } from "../../src/lock/records.ts";
+import { nodePorts } from "../../src/node/ports.ts";
+import { trapAmbient } from "../../src/node/trap.ts";
+import { pawlOn } from "../../src/pawl.ts";
+import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
+import { ENDED } from "../../src/workflow/words.ts";
+import { drained, ManualClock } from "../kernel.fixture.ts";
+
+export const PERSON = { by: "ann", reason: "it was stuck" } as const;
+
+export interface Peer {
+  readonly pawl: Pawl;
+  /** From now on it does nothing by itself, and hears nothing; what the test does with its handle is done as it goes on. */
+  pause(): void;
+  /** It goes on, and finds all that it missed. */
+  resume(): Promise<void>;
+  /** From now on nothing passes between it and its store. */
+  die(): void;
+  /** Nothing that it commits reaches the store until then. */
+  cutOff(until: Promise<unknown>): void;
+}
+
+/** Processes on one database in memory, in a time that stands still unless it is moved. */
+export class Town {
+  readonly clock = new ManualClock();
+  readonly database = new MemoryDatabase(this.clock.wallMs);
+  readonly #checksPurity: boolean;
+
+  /** Decisions on thousands of records are not run twice each. */
+  constructor(options: { readonly checksPurity?: boolean } = {}) {
+    this.#checksPurity = options.checksPurity ?? true;
+  }
+
+  process(): Peer {
+    let isPaused = false;
+    let missed: (() => void)[] = [];
+    const whenAwake = (callback: () => void) => (): void => {
+      if (isPaused) missed.push(callback);
+      else callback();
+    };
+    const clock: Clock = {
+      nowMs: () => this.clock.nowMs(),
+      after: (ms, callback) => this.clock.after(ms, whenAwake(callback)),
+      soon: (callback) => this.clock.soon(callback),
+    };
+    const store: Store = this.database.connect("test");
+    const watch = store.watch.bind(store);
+    store.watch = (changed) => watch(whenAwake(changed));
+    const { chance, bodies, holding } = nodePorts;
+    const trap = this.#checksPurity ? trapAmbient : undefined;
+    const ports = { clock, chance, bodies, holding, trap };
+    return {
+      pawl: pawlOn(store, ports, { namespace: "test", patienceMs: 1_000 }),
+      pause() {
+        isPaused = true;
+      },
+      async resume() {
+        isPaused = false;
+        const all = missed;
+        missed = [];
+        for (const callback of all) callback();
+        await drained();
+      },
+      die() {
+        isPaused = true;
+        Object.assign(store, DEAD);
+      },
+      cutOff(until) {
+        const commit = store.commit.bind(store);
+        store.commit = async (batch) => {
+          await until;
+          return commit(batch);
+        };
+      },
+    };
+  }
+
+  /** Lets time pass, and everything that is due on the way happen. */
+  advance(ms: number): Promise<void> {
+    return this.clock.advance(ms);
+  }
+}
+
+const never = (): Promise<never> => new Promise(() => {});
+
+const DEAD = { settle: never, commit: never, read: never, list: never, entries: never, due: never, sweep: never };
+
+/** What becomes of a promise, for those who do not want to wait for it. */
+export function outcomeOf<T>(promise: Promise<T>): {
+  state: "pending" | "had" | "refused";
+  value?: T;
+  error?: unknown;
+} {
+  const outcome: { state: "pending" | "had" | "refused"; value?: T; error?: unknown } = { state: "pending" };
+  promise.then(
+    (value) => Object.assign(outcome, { state: "had", value }),
+    (error: unknown) => Object.assign(outcome, { state: "refused", error }),
+  );
+  return outcome;
+}
+
+/** Who is meant, in the order they are in. */
+export const whoOf = (parties: readonly LockParty[]): (string | null)[] => parties.map(({ by, run }) => by ?? run);
+
+/** What one commit wrote, and how many rows it looked at under locks for that. */
+export interface Noted {
+  readonly puts: readonly Put[];
+  readonly looked: number;
+}
+
+/** Notes every commit that reaches this store, those that write nothing too. */
+export function noteCommits(store: Store, noted: (commit: Noted) => void): void {
+  const commit = store.commit.bind(store);
+  store.commit = async (batch: Batch) => {
+    let puts: readonly Put[] = [];
+    let looked = batch.lock.length;
+    const receipt = await commit({
+      ...batch,
+      decide: (found) => {
+        const verdict = batch.decide(found);
+        if ("lock" in verdict) looked += verdict.lock.length;
+        else ({ puts } = verdict);
+        return verdict;
+      },
+    });
+    if (receipt.committed) noted({ puts, looked });
+    return receipt;
+  };
+}
+
+/** The lock's record as the commit left it, without asking the lock itself. */
+export async function recordOf(pawl: Pawl, name: string, kind: LockKind = "mutex"): Promise<LockValue | undefined> {
+  const [row] = await pawl.kernel.read([lockAt({ kind, name })]);
+  return row?.value == null ? undefined : (pawl.kernel.decode(row, row.value) as LockValue);
+}
+
+/**
+ * Sees every commit, and keeps what is true after it: the locks, their waiters and the runs. After each of them, what ended holds nothing
+ * and waits for nothing (G30), and no mutex has two holders (G8).
+ */
+export class Witness {
+  readonly #locks = new Map<string, LockValue>();
+  readonly #tickets = new Map<string, string>();
+  readonly #statuses = new Map<string, string>();
+  readonly faults: string[] = [];
+  /** The tickets of each lock, in the order in which they had it. */
+  readonly grants = new Map<string, string[]>();
+  commits = 0;
+
+  /** From every handle that writes. */
+  watch(...pawls: readonly Pawl[]): this {
+    for (const { kernel } of pawls) kernel.listen((puts) => puts !== undefined && this.saw(puts));
+    return this;
+  }
+
+  saw(puts: readonly Put[]): void {
+    this.commits += 1;
+    for (const { row } of puts) this.#note(row);
+    for (const [lock, { holders }] of this.#locks)
+      for (const { owner } of holders) if (owner !== undefined) this.#checkOwner(owner.run, `holds ${lock}`);
+    for (const [ticket, run] of this.#tickets) this.#checkOwner(run, `waits as ${ticket}`);
+  }
+
+  #note(row: Row): void {
+    const { space, key, value, status } = row;
+    if (space === "run" && status !== null) this.#statuses.set(key, status);
+    if (space.startsWith("lock/")) {
+      const name = `${space.slice("lock/".length)} ${key}`;
+      const before = this.#locks.get(name)?.holders ?? [];
+      const now = value === null ? undefined : (JSON.parse(value) as LockValue);
+      if (now === undefined) this.#locks.delete(name);
+      else this.#locks.set(name, now);
+      const grants = this.grants.get(name) ?? [];
+      this.grants.set(name, grants);
+      for (const { ticket } of now?.holders ?? [])
+        if (!before.some((one) => one.ticket === ticket)) grants.push(ticket);
+      if (space === "lock/mutex" && (now?.holders.length ?? 0) > 1) this.faults.push(`${name} has two holders`);
+    }
+    if (space.startsWith("ticket/")) {
+      const run = value === null ? undefined : (JSON.parse(value) as { owner?: { run: string } }).owner?.run;
+      if (run === undefined) this.#tickets.delete(`${space} ${key}`);
+      else this.#tickets.set(`${space} ${key}`, run);
+    }
+  }
+
+  #checkOwner(run: string, what: string): void {
+    const status = this.#statuses.get(run) ?? "";
+    if (ENDED.has(status)) this.faults.push(`run "${run}" is ${status} and ${what}`);
+  }
+
+  check(): void {
+    expect(this.faults).toEqual([]);
+    expect(this.commits).toBeGreaterThan(0);
+  }
+}
