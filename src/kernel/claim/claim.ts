@@ -31,6 +31,12 @@ export interface ClaimOptions {
 
 export type Chores = ReadonlyMap<string, (at: Address) => Promise<unknown>>;
 
+/** A record that was claimed so often without coming to rest. */
+export interface Suspect {
+  readonly at: Address;
+  readonly tries: number;
+}
+
 export interface ClaimResult {
   readonly held: readonly Held[];
   /** How long until the next record of these kinds comes due, if one is waiting. */
@@ -38,7 +44,7 @@ export interface ClaimResult {
   /** As many were due as were asked for, so there may be more. */
   readonly isFull: boolean;
   /** Those that were not taken because they were tried too often, the longest due first. */
-  readonly suspects: readonly Address[];
+  readonly suspects: readonly Suspect[];
 }
 
 /** Claims up to `limit` due records. Two processes may look at the same ones; each record goes to one of them. */
@@ -49,7 +55,7 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   checkCount(limit, "the limit");
   const leaseMs = checkLease(options.leaseMs, "the lease");
   const page = await kernel.due({ kinds, limit });
-  const suspects: Address[] = [];
+  const suspects: Suspect[] = [];
   const claims = page.keys.map(async ({ space, key }) => {
     const at = address(space, key);
     const chore = options.chores?.get(space);
@@ -58,11 +64,14 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
       return undefined;
     }
     const row = await kernel.transact(
-      (tx) => (tx.record(at).tries > mostTries ? "suspect" : claim(tx, at, { by, leaseMs, status })),
+      (tx) => {
+        const { tries } = tx.record(at);
+        return tries > mostTries ? tries : claim(tx, at, { by, leaseMs, status });
+      },
       [at],
     );
-    if (row === "suspect") suspects.push(at);
-    if (row === undefined || row === "suspect") return undefined;
+    if (typeof row === "number") suspects.push({ at, tries: row });
+    if (row === undefined || typeof row === "number") return undefined;
     const held = new Held(kernel, row);
     options.granted?.(held);
     return held;

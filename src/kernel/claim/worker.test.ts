@@ -447,12 +447,44 @@ describe("work that fails", () => {
     await worker.stop();
   });
 
-  test("again and again makes it a suspect: such are taken one at a time, beside those that are not", async () => {
+  test.each([
+    [2, 16],
+    [3, 4],
+    [4, 1],
+    [9, 1],
+  ])("%i times makes it a suspect: of such, %i are taken at a time", async (tries, most) => {
+    const on = bench();
+    for (let i = 0; i < 20; i++) {
+      const at = address("job", `j${i}`);
+      await make(on.kernel, at, on.clock.wallMs());
+      await on.kernel.transact((tx) => tx.record(at).write({ tries }), [at]);
+    }
+    const ends: (() => void)[] = [];
+    const { worker, worked } = workOn(on, {
+      leaseMs: 60_000,
+      concurrency: 30,
+      work: async (held) => {
+        await new Promise<void>((resolve) => ends.push(resolve));
+        await done(held);
+      },
+    });
+    for (let i = 0; i < 10; i++) await drained();
+    expect(worked.length).toBe(most);
+    // Those that lasted make room for the next.
+    await on.clock.advance(3_000);
+    for (let i = 0; i < 10; i++) await drained();
+    expect(worked.length).toBe(Math.min(20, 2 * most));
+    const stopped = worker.stop();
+    for (const end of ends) end();
+    await on.clock.finish(stopped);
+  });
+
+  test("again and again makes it a suspect: in the end such are taken one at a time, beside those that are not", async () => {
     const on = bench();
     const names = ["one", "two", "three", "good"].map((name) => address("job", name));
     for (const at of names) {
       await make(on.kernel, at, on.clock.wallMs());
-      if (at.key !== "good") await on.kernel.transact((tx) => tx.record(at).write({ tries: 2 }), [at]);
+      if (at.key !== "good") await on.kernel.transact((tx) => tx.record(at).write({ tries: 4 }), [at]);
     }
     const ends: (() => void)[] = [];
     const { worker, worked } = workOn(on, {

@@ -5,19 +5,20 @@
  * watch), until the next timer, or until a slow poll that makes up for lost wake-ups. While the function works, the lease is
  * renewed; when it is lost, or cannot be renewed in time, `abortSignal` tells the function to stop.
  *
- * A record that was claimed several times without coming to rest may be what kills its processes. Such suspects are taken one at a time,
- * each after the one before has lasted a while, so that those who only shared a process with it are not blamed for ever.
+ * A record that was claimed several times without coming to rest may be what kills its processes. Such suspects are taken a few at a
+ * time, fewer the more often they were tried, and in the end alone, each after those before have lasted a while: so that those who
+ * only shared a process with it are not blamed for ever.
  *
  * A function that throws leaves its record due again later, with a growing delay; one that dies with its process leaves it to
  * the end of the lease. Both are counted in `tries`.
  */
 
 import { checkCount, checkDuration, checkId, checkLease } from "../check.ts";
-import type { Address, Put } from "../contract.ts";
+import type { Put } from "../contract.ts";
 import { ClosedError, FencedError, LeaseUncertainError } from "../errors.ts";
 import type { Bell, Kernel } from "../kernel.ts";
 import { pause } from "../ports.ts";
-import { type Chores, claim, claimDue, Held } from "./claim.ts";
+import { type Chores, claim, claimDue, Held, type Suspect } from "./claim.ts";
 
 export interface WorkerOptions {
   readonly kinds: readonly string[];
@@ -78,8 +79,8 @@ export class Worker {
   /** Work that began a moment ago, and until when its lease is safe. */
   readonly #young = new Map<Held, { readonly hold: Hold; readonly safeUntilMs: number }>();
   #cancelLook: (() => void) | undefined;
-  /** One that was tried often before, and has not lasted long enough yet. */
-  #suspect: Held | undefined;
+  /** Those that were tried often before, how often, and have not lasted long enough yet. */
+  readonly #suspects = new Map<Held, number>();
   /** More may be due than there was room for. */
   #isHungry = false;
   readonly #ended: Promise<unknown>;
@@ -175,15 +176,16 @@ export class Worker {
       });
   }
 
-  /** Takes one that may be dangerous, if there is none in hand. */
-  async #takeSuspect(at: Address | undefined, safeUntilMs: number): Promise<boolean> {
+  /** Takes one that may be dangerous, if there are not too many in hand. */
+  async #takeSuspect(suspect: Suspect | undefined, safeUntilMs: number): Promise<boolean> {
     const { by, leaseMs, status } = this.#options;
-    if (at === undefined || this.#suspect !== undefined || this.#working.size >= this.#options.concurrency)
-      return false;
+    if (suspect === undefined || this.#working.size >= this.#options.concurrency) return false;
+    const { at, tries } = suspect;
+    if (this.#suspects.size >= mostTogether(Math.max(tries, ...this.#suspects.values()))) return false;
     const row = await this.#kernel.transact((tx) => claim(tx, at, { by, leaseMs, status }), [at]);
     if (row === undefined) return true;
     const held = new Held(this.#kernel, row);
-    this.#suspect = held;
+    this.#suspects.set(held, tries);
     const cancel = this.#kernel.ports.clock.after(CLEARED_AFTER_MS, () => this.#clear(held));
     void this.#work(held, safeUntilMs).then(() => {
       cancel();
@@ -193,9 +195,7 @@ export class Worker {
   }
 
   #clear(held: Held): void {
-    if (this.#suspect !== held) return;
-    this.#suspect = undefined;
-    this.#wakeUp();
+    if (this.#suspects.delete(held)) this.#wakeUp();
   }
 
   /** A handle that is closed already has no bell; the first look says so. */
@@ -300,6 +300,12 @@ export class Worker {
       // Whoever listens badly must not stop the work.
     }
   }
+}
+
+/** How many suspects may share a process, if one of them was tried so often. */
+function mostTogether(tries: number): number {
+  if (tries === MOST_TRIES + 1) return 16;
+  return tries === MOST_TRIES + 2 ? 4 : 1;
 }
 
 /** A record of these kinds that nobody holds is due at another time than it was. */
