@@ -7,7 +7,7 @@
 
 import { writeSync } from "node:fs";
 import { PawlError } from "../../src/index.ts";
-import type { Pawl } from "../../src/open.ts";
+import type { Pawl } from "../../src/pawl.ts";
 import { Random } from "../../src/testing/sim/random.ts";
 import { type Line, monotonicNs } from "./ledger.ts";
 

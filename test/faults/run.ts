@@ -14,7 +14,8 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { open, type Pawl } from "../../src/open.ts";
+import { open } from "../../src/open.ts";
+import type { Pawl } from "../../src/pawl.ts";
 import { Random } from "../../src/testing/sim/random.ts";
 import type { PostgresVersion } from "../postgres/server.ts";
 import { Cluster } from "./cluster.ts";

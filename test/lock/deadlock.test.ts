@@ -440,6 +440,59 @@ describe("what is no circle is not taken for one:", () => {
     await (await pawl.clock.during(waiting)).release();
   });
 
+  test("plain code holds one of the permits, and may let go of it", async () => {
+    await using pawl = openTest();
+    const plain = await pawl.semaphore("s", { permits: 2 }).acquire();
+    const play = await stage(pawl, { r1: [semaphore("s", 2), mutex("m")], r2: [mutex("m"), semaphore("s", 2)] });
+    await play.next("r1", "r2");
+    await pawl.clock.advance("1 minute");
+    expect([...play.circles.keys()]).toEqual([]);
+    await plain.release();
+    expect(await play.ends()).toEqual({ r1: "done", r2: "done" });
+  });
+
+  test("one of them is at work in another branch, and lets go after that", async () => {
+    await using pawl = openTest();
+    const two = workflow("two", async (ctx) => {
+      const a = await ctx.mutex("a").acquire();
+      const branch = async () => {
+        await ctx.lock("d", () => ctx.step("long", () => pawl.clock.sleep("10s")));
+        await a.release();
+      };
+      await Promise.all([ctx.lock("r1", () => {}), branch()]);
+      return "done";
+    });
+    pawl.work([two]);
+    const d = await pawl.mutex("d").acquire();
+    const play = await stage(pawl, { r1: [mutex("r1"), mutex("a")] });
+    const run = await pawl.start(two, undefined, { id: "r2" });
+    await run.until("waiting");
+    // It rests, and waits for nothing but locks; then it is at work again.
+    await d.release();
+    await pawl.clock.advance("1s");
+    expect((await run.status()).status).toBe("running");
+    await play.next("r1");
+    expect([...play.circles.keys()]).toEqual([]);
+    expect([await run.result(), await play.ends()]).toEqual(["done", { r1: "done" }]);
+  });
+
+  test("one of them was canceled, and only has not heard of it yet", async () => {
+    await using pawl = openTest();
+    const two = workflow("two", async (ctx) => ctx.lock("b", () => ctx.lock("a", () => "had")));
+    const worker = pawl.work([two]);
+    const play = await stage(pawl, { r1: [mutex("a"), mutex("b")] });
+    const run = await pawl.start(two, undefined, { id: "r2" });
+    await run.until("waiting");
+    // Nobody works on it for a while.
+    await worker.stop();
+    await run.cancel();
+    await play.next("r1");
+    expect([...play.circles.keys()]).toEqual([]);
+    pawl.work([two]);
+    await expect(run.result()).rejects.toMatchObject({ code: "run_canceled" });
+    expect(await play.ends()).toEqual({ r1: "done" });
+  });
+
   test("a run that is parked is in it, which a person lets go on", async () => {
     await using pawl = openTest();
     let isStuck = true;

@@ -243,17 +243,21 @@ describe("a wait in a run", () => {
         await ctx.lock("m", () => "had", { timeout: "1 hour" });
       } catch (error) {
         if (!(error instanceof LockTimeoutError)) throw error;
+        await ctx.sleep("1 minute");
         return [error.code, error.data];
       }
       return "had";
     });
     pawl.work([waits]);
-    await pawl.mutex("m").acquire();
+    const hold = await pawl.mutex("m", { lease: "12 hours" }).acquire();
     const run = await pawl.start(waits);
     await pawl.clock.advance(HOUR_MS - 1);
     expect((await pawl.mutex("m").inspect()).waiting).toBe(1);
     await pawl.clock.advance(1);
     expect((await pawl.mutex("m").inspect()).waiting).toBe(0);
+    expect((await run.status()).status).toBe("waiting");
+    await hold.release();
+    expect((await pawl.mutex("m").inspect()).holders).toEqual([]);
     expect(await run.result()).toEqual(["lock_timeout", { name: 'mutex "m"', timeoutMs: HOUR_MS }]);
   });
 

@@ -5,8 +5,7 @@
  */
 
 import type { Put } from "../../kernel/contract.ts";
-import { fits, isAlive } from "../../lock/decide.ts";
-import type { Holder, LockRef, LockValue, Ticket } from "../../lock/records.ts";
+import type { Holder, LockRef, LockValue, Mode, Ticket } from "../../lock/records.ts";
 import type { RunValue } from "../../workflow/run.ts";
 import { ENDED } from "../../workflow/words.ts";
 import type { Commit } from "../sim/database.ts";
@@ -34,8 +33,10 @@ export function checkLockCommits(commits: readonly Commit[]): void {
         else runs.set(key, { status: row.status ?? "", value: JSON.parse(value) as RunValue });
       }
       if (!space.startsWith("ticket/")) continue;
-      if (value === null) tickets.delete(`${space} ${key}`);
-      else tickets.set(`${space} ${key}`, JSON.parse(value) as Ticket);
+      const ticket = value === null ? undefined : (JSON.parse(value) as Ticket);
+      checkPlace(`${space} ${key}`, tickets.get(`${space} ${key}`), ticket, nowMs);
+      if (ticket === undefined) tickets.delete(`${space} ${key}`);
+      else tickets.set(`${space} ${key}`, ticket);
     }
     const checks = puts
       .filter(({ row }) => row.space.startsWith("lock/"))
@@ -72,6 +73,16 @@ interface Scene {
   readonly tickets: Map<string, Ticket>;
 }
 
+/** The rules once more, because those of the locks are what is in question. */
+const isAlive = ({ untilMs }: { readonly untilMs: number | null }, nowMs: number): boolean =>
+  untilMs === null || nowMs < untilMs;
+
+const hasRoom = ({ permits, holders }: Pick<LockValue, "permits" | "holders">, mode: Mode): boolean =>
+  holders.length === 0 ||
+  (mode === "shared" &&
+    holders.every((one) => one.mode === "shared") &&
+    holders.length < (permits ?? Number.POSITIVE_INFINITY));
+
 const UNUSED: Seen = { topFence: 0, permits: null, holders: [], line: [] };
 
 const nameOf = ({ kind, name }: LockRef): string => `${kind} ${name}`;
@@ -105,7 +116,7 @@ class Check {
     const line = this.#line();
     this.#capacity(holders);
     this.#order(holders, line);
-    this.#leases(holders, line);
+    this.#leases(holders);
     const topFence = this.#fences(holders);
     this.#now.locks.set(this.#lock, { topFence, permits: this.#value?.permits ?? null, holders, line });
   }
@@ -174,17 +185,16 @@ class Check {
     }
   }
 
-  /** Whatever the clock does, nobody's lease ends sooner than was said. */
-  #leases(holders: readonly Holder[], line: readonly string[]): void {
-    const cut = (was: number | null | undefined, is: number | null | undefined): boolean =>
-      typeof was === "number" && typeof is === "number" && is < was;
+  /** Whatever the clock does, nobody's lease ends sooner than was said; and one that is over, while others wait, stays so. */
+  #leases(holders: readonly Holder[]): void {
     for (const { ticket, untilMs } of holders) {
-      const was = this.#seen.holders.find((one) => one.ticket === ticket)?.untilMs;
-      this.#must(!cut(was, untilMs), `the lease of ${ticket} was cut short`);
-    }
-    for (const ticket of line) {
-      const was = this.#before.tickets.get(ticketOf(this.#lock, ticket))?.untilMs;
-      this.#must(!cut(was, this.#ticket(ticket)?.untilMs), `the lease of ${ticket} in line was cut short`);
+      const was = this.#seen.holders.find((one) => one.ticket === ticket);
+      if (was === undefined || was.untilMs === null || untilMs === null) continue;
+      this.#must(untilMs >= was.untilMs, `the lease of ${ticket} was cut short`);
+      this.#must(
+        untilMs === was.untilMs || isAlive(was, this.#nowMs) || this.#seen.line.length === 0,
+        `the lease of ${ticket} was over, and came back while ${this.#seen.line.length} waited`,
+      );
     }
   }
 
@@ -247,14 +257,21 @@ class Check {
       this.#must(isAlive(holder, this.#nowMs), `${holder.ticket} holds on after its lease, and ${line.length} wait`);
     const isFree = (waiter.group ?? []).every((ref) => {
       const other = this.#now.locks.get(nameOf(ref)) ?? UNUSED;
-      return other.line[0] === first && fits(other, waiter.mode);
+      return other.line[0] === first && hasRoom(other, waiter.mode);
     });
     const permits = this.#value?.permits ?? null;
     this.#must(
-      !(isAlive(waiter, this.#nowMs) && isFree && fits({ permits, holders }, waiter.mode)),
+      !(isAlive(waiter, this.#nowMs) && isFree && hasRoom({ permits, holders }, waiter.mode)),
       `${first} waits for what is free`,
     );
   }
+}
+
+/** Whoever says in time that it is alive keeps its place for longer, and never for less; whoever is late does not. */
+function checkPlace(name: string, was: Ticket | undefined, is: Ticket | undefined, nowMs: number): void {
+  if (was === undefined || is === undefined || was.untilMs === null || is.untilMs === null) return;
+  if (is.untilMs < was.untilMs) broken(name, "its place in line was cut short");
+  if (is.untilMs > was.untilMs && !isAlive(was, nowMs)) broken(name, "its place in line was over, and came back");
 }
 
 /** A run that holds or waits is alive and says so itself. */
@@ -264,15 +281,16 @@ function checkOwners(
   runs: ReadonlyMap<string, RunSeen>,
 ): void {
   for (const [lock, { holders, line }] of locks) {
-    const waiting = line.map((ticket) => ({ ticket, owner: tickets.get(ticketOf(lock, ticket))?.owner }));
-    const parties: readonly Partial<Holder>[] = [...holders, ...waiting];
+    const parties = [
+      ...holders.map(({ owner, ticket, fence }) => ({ owner, ticket, fence: fence as number | undefined })),
+      ...line.map((ticket) => ({ owner: tickets.get(ticketOf(lock, ticket))?.owner, ticket, fence: undefined })),
+    ];
     for (const { owner, ticket, fence } of parties) {
       if (owner === undefined) continue;
-      const run = runs.get(owner.run);
-      if (run === undefined) return broken(lock, `${ticket} is of run ${owner.run}, which is not there`);
+      const run = runs.get(owner.run) ?? broken(lock, `${ticket} is of run ${owner.run}, which is not there`);
       if (ENDED.has(run.status)) broken(lock, `run ${owner.run} is ${run.status} and did not give it back`);
       const hold = run.value.holds?.find((one) => one.ticket === ticket);
-      if (hold === undefined) return broken(lock, `run ${owner.run} does not know of ${ticket}`);
+      if (hold === undefined) throw broken(lock, `run ${owner.run} does not know of ${ticket}`);
       if (hold.fence !== fence)
         broken(lock, `run ${owner.run} knows ${ticket} under ${hold.fence}, and it is ${fence}`);
     }

@@ -5,7 +5,8 @@
 
 import { createInterface } from "node:readline";
 import { PawlError } from "../../../src/index.ts";
-import { open, type Pawl } from "../../../src/open.ts";
+import { open } from "../../../src/open.ts";
+import type { Pawl } from "../../../src/pawl.ts";
 import { say } from "../bench.ts";
 import { monotonicNs } from "../ledger.ts";
 import { followed, type Mark, type Seen } from "../works/claims.ts";

@@ -7,7 +7,8 @@
 import { flushCompileCache } from "node:module";
 import { createInterface } from "node:readline";
 import { PawlError } from "../../../src/index.ts";
-import { open, type Pawl } from "../../../src/open.ts";
+import { open } from "../../../src/open.ts";
+import type { Pawl } from "../../../src/pawl.ts";
 import { Bench, type Order, say, skewDate } from "../bench.ts";
 import { monotonicNs } from "../ledger.ts";
 import { works } from "../works/index.ts";

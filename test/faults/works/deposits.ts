@@ -11,7 +11,7 @@
 
 import { type Address, address } from "../../../src/kernel/contract.ts";
 import type { Kernel } from "../../../src/kernel/kernel.ts";
-import type { Pawl } from "../../../src/open.ts";
+import type { Pawl } from "../../../src/pawl.ts";
 import type { Bench } from "../bench.ts";
 import { type Evidence, overlaps, type Work } from "./work.ts";
 

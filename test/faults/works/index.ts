@@ -2,8 +2,9 @@
 
 import { claims } from "./claims.ts";
 import { deposits } from "./deposits.ts";
+import { locks } from "./locks.ts";
 import { registers } from "./registers.ts";
 import { runs } from "./runs.ts";
 import type { Work } from "./work.ts";
 
-export const works: readonly Work[] = [deposits, registers, claims, runs];
+export const works: readonly Work[] = [deposits, registers, claims, runs, locks];

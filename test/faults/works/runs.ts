@@ -21,7 +21,7 @@
  */
 
 import { type Context, PawlError, StoreError, signal, type Workflow, workflow } from "../../../src/index.ts";
-import type { Pawl } from "../../../src/open.ts";
+import type { Pawl } from "../../../src/pawl.ts";
 import { ENDED, parseFact, type RunStatus } from "../../../src/workflow/words.ts";
 import type { Bench, Stall } from "../bench.ts";
 import type { Note, Operation } from "../ledger.ts";
@@ -445,7 +445,8 @@ async function look(pawl: Pawl): Promise<RunsState> {
   const found = new Map<string, RunState>();
   for (let after: string | null = null; ; ) {
     const page = await pawl.runs.list({ order: "id", after, limit: 1000 });
-    await inParallel(page.runs, async ({ id, workflow, status }) => {
+    const ours = page.runs.filter(({ workflow }) => workflow === "order" || workflow === "parcel");
+    await inParallel(ours, async ({ id, workflow, status }) => {
       const run = pawl.run(workflow, id);
       const facts = [...(await run.history())];
       for (let more = facts; more.length === 1000; facts.push(...more))

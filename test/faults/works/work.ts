@@ -6,7 +6,7 @@
  * can show that the check notices.
  */
 
-import type { Pawl } from "../../../src/open.ts";
+import type { Pawl } from "../../../src/pawl.ts";
 import type { Bench } from "../bench.ts";
 import type { Note, Operation } from "../ledger.ts";
 

@@ -7,86 +7,43 @@
 import {
   type Context,
   DeadlockError,
+  type Hold,
   type Lock,
   LockBusyError,
   LockLostError,
   LockRemovedError,
   LockTimeoutError,
   PawlError,
+  RunCanceledError,
   type RunLock,
   type RunLockHold,
   StoreError,
   workflow,
 } from "../../../src/index.ts";
+import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import { checkLocks } from "../../../src/testing/checkers/locks.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
+import type { NamedScenario } from "./index.ts";
+import { CLEAN, Vault } from "./locks-vault.ts";
 import { until } from "./transfers.ts";
 import { insist, isService, LEASE_MS, type Place, Stage } from "./workflows-stage.ts";
 
 const RETRY = { attempts: 20, backoff: { first: 100, factor: 2, longest: 5_000 } } as const;
-
-interface Visit {
-  readonly lock: string;
-  readonly fence: number;
-  readonly by: string;
-  /** Which claim of its run the visitor works under; 0 for plain code. */
-  readonly claim: number;
-}
-
-/** What locks protect. It knows who came with which fence. */
-class Vault {
-  readonly #world: World;
-  readonly #visits: Visit[] = [];
-
-  constructor(world: World) {
-    this.#world = world;
-  }
-
-  visit(visit: Omit<Visit, "claim">, worker?: string): void {
-    this.#visits.push({ ...visit, claim: worker === undefined ? 0 : this.#claimOf(visit.by, worker) });
-  }
-
-  /** The newest claim of the run by this worker. */
-  #claimOf(run: string, by: string): number {
-    for (const { puts } of this.#world.database.commits.toReversed())
-      for (const { row } of puts) if (row.space === "run" && row.key === run && row.holder === by) return row.fence;
-    return 0;
-  }
-
-  /** Nobody had the fence of another; and after a take-over, a run comes with a newer one than before. */
-  check(): void {
-    const takenOver = this.#takeOvers();
-    for (const [index, { lock, fence, by, claim }] of this.#visits.entries())
-      for (const earlier of this.#visits.slice(0, index)) {
-        if (earlier.lock !== lock) continue;
-        const both = `${lock}: ${earlier.by} came with fence ${earlier.fence} and ${by} with ${fence}`;
-        this.#world.check(earlier.fence !== fence || earlier.by === by, both);
-        if (earlier.by !== by || claim <= earlier.claim) continue;
-        const isTakenOver = takenOver.some((one) => one.run === by && one.claim > earlier.claim && one.claim <= claim);
-        this.#world.check(!isTakenOver || fence > earlier.fence, `${both}, after a take-over`);
-      }
-  }
-
-  /** Claims of a run whose worker had not come to rest. Whose release was forced holds nothing, whatever it comes with. */
-  #takeOvers(): { readonly run: string; readonly claim: number }[] {
-    const { commits } = this.#world.database;
-    if (commits.some(({ puts }) => puts.some(({ entries }) => entries.some(({ name }) => name === "forced"))))
-      return [];
-    return this.#world.database.commits.flatMap(({ puts }) =>
-      puts.flatMap(({ was, row }) =>
-        row.space === "run" && row.holder !== null && row.fence > (was?.fence ?? 0) && row.tries > 1
-          ? [{ run: row.key, claim: row.fence }]
-          : [],
-      ),
-    );
-  }
-}
 
 const ends = (error: unknown): boolean =>
   error instanceof LockTimeoutError ||
   error instanceof LockLostError ||
   error instanceof LockRemovedError ||
   error instanceof LockBusyError;
+
+/** Every lock that plain code takes here, with the name that the vault knows it by. */
+const everyLock = (pawl: Process["pawl"]): readonly (readonly [string, Lock])[] => [
+  ["m", pawl.mutex("m", { lease: LEASE_MS })],
+  ["s", pawl.semaphore("s", { permits: 2, lease: LEASE_MS })],
+  ["rw", pawl.rwlock("rw", { lease: LEASE_MS }).read],
+  ["rw", pawl.rwlock("rw", { lease: LEASE_MS }).write],
+  ["m+n", pawl.mutex(["n", "m"], { lease: LEASE_MS })],
+];
 
 export const locks = {
   name: "one holder at a time, in the order of arrival",
@@ -96,43 +53,35 @@ export const locks = {
     for (const name of ["w1", "w2"]) stage.worker(name);
     stage.person("person");
     const RUNS = ["r1", "r2", "r3", "r4"];
+    // In some worlds everybody wants the same few.
+    const wanted = [0, 1, 2, 3, 4].filter(() => world.random.chance(0.5));
+    const draw = ({ pawl, random }: Process): readonly [string, Lock] => {
+      const all = everyLock(pawl);
+      const some = wanted.length === 0 ? all : all.filter((_, index) => wanted.includes(index));
+      return some[Math.floor(random() * some.length)] as readonly [string, Lock];
+    };
     for (const name of ["p1", "p2", "p3"])
       world.process(name, async (process) => {
-        const { pawl } = process;
-        const all: readonly [string, Lock][] = [
-          ["m", pawl.mutex("m", { lease: LEASE_MS })],
-          ["s", pawl.semaphore("s", { permits: 2, lease: LEASE_MS })],
-          ["rw", pawl.rwlock("rw", { lease: LEASE_MS }).read],
-          ["rw", pawl.rwlock("rw", { lease: LEASE_MS }).write],
-          ["m+n", pawl.mutex(["n", "m"], { lease: LEASE_MS })],
-        ];
         for (let turn = 0; turn < 3; turn++) {
-          const [lock, handle] = all[Math.floor(process.random() * all.length)] as [string, Lock];
+          const [lock, handle] = draw(process);
           await until(() => useOnce(process, vault, lock, handle, `${name}#${process.incarnation}.${turn}`), process);
         }
       });
+    // One who dies while it holds, or while it waits.
+    world.process("victim", async (process) => {
+      if (process.incarnation > 1) return;
+      await process.sleep(process.random() * 5_000);
+      await draw(process)[1].tryAcquire({ by: "victim" });
+      await process.sleep(process.random() * 2 * LEASE_MS);
+      world.crash(process);
+    });
     world.process("c1", async (process) => {
       for (const [index, id] of RUNS.entries())
         await until(async () => void (await process.pawl.start("keeper", index, { id })), process);
-      if (process.random() < 0.5) {
-        await process.sleep(process.random() * 20_000);
-        await insist(process, () => process.pawl.run("keeper", "r2").cancel());
-      }
+      if (process.random() < 0.5) await doom(process, RUNS[Math.floor(process.random() * RUNS.length)] ?? "r1");
       for (const id of RUNS) await stage.outcome(process, "keeper", id);
     });
-    // Somebody who intervenes.
-    if (world.random.chance(0.3))
-      world.process("operator", async ({ pawl, sleep, random }) => {
-        await sleep(random() * 30_000);
-        try {
-          await pawl.mutex("m").forceRelease({ by: "operator", reason: "test" });
-          const { waiters } = await pawl.mutex("m").inspect();
-          const ticket = waiters.find(({ run }) => run === null)?.ticket;
-          if (ticket !== undefined) await pawl.mutex("m").removeWaiter(ticket, { by: "operator", reason: "test" });
-        } catch (error) {
-          if (!(error instanceof StoreError)) throw error;
-        }
-      });
+    if (world.random.chance(0.3)) world.process("operator", intervene);
     await world.finish();
     await stage.check(240_000);
     checkLocks(world);
@@ -140,16 +89,71 @@ export const locks = {
   },
 };
 
+export const handoffs = {
+  name: "a turn is heard of at once",
+  options: { calm: true, reorder: 0.9 },
+  async scenario(world: World): Promise<void> {
+    const vault = new Vault(world);
+    for (const name of ["p1", "p2", "p3", "p4"])
+      world.process(name, async (process) => {
+        // Nobody asks by itself for so long that only being told can be why it goes on.
+        const lock = process.pawl.mutex("m", { lease: "1h" });
+        for (let turn = 0; turn < 5; turn++) {
+          const began = vault.begin();
+          await lock.with((hold) => vault.use("m", hold, began, async () => {}), { by: name });
+          if (process.random() < 0.5) await process.sleep(process.random() * 3);
+        }
+      });
+    await world.finish();
+    checkCommits(world);
+    checkLocks(world);
+    vault.check();
+  },
+} satisfies NamedScenario;
+
+/** Cancels a run: some time, or when it waits for a lock. */
+async function doom(process: Process, id: string): Promise<void> {
+  const { pawl, random, sleep } = process;
+  const patience = random() < 0.5 ? 0 : 20;
+  if (patience === 0) await sleep(random() * 20_000);
+  let isWaiting = false;
+  for (let looks = 0; looks < patience && !isWaiting; looks++) {
+    await sleep(1_000);
+    await until(async () => {
+      isWaiting = (await pawl.whyWaiting({ run: id })).chain.some(({ is }) => is === "lock");
+    }, process);
+  }
+  await insist(process, () => pawl.run("keeper", id).cancel());
+}
+
+/** Somebody takes locks away from those who hold them, and waiters out of the line. */
+async function intervene({ pawl, sleep, random }: Process): Promise<void> {
+  const act = { by: "operator", reason: "test" };
+  for (let times = 0; times < 5; times++) {
+    await sleep(random() * 8_000);
+    const lock = [pawl.mutex("m"), pawl.mutex("n"), pawl.semaphore("s", { permits: 2 }), pawl.rwlock("rw").read][
+      Math.floor(random() * 4)
+    ] as Lock;
+    try {
+      const { waiters } = await lock.inspect();
+      const waiter = waiters[Math.floor(random() * waiters.length)];
+      if (waiter === undefined || random() < 0.3) await lock.forceRelease(act);
+      else await lock.removeWaiter(waiter.ticket, act);
+    } catch (error) {
+      if (!(error instanceof StoreError)) throw error;
+    }
+  }
+}
+
 /** Takes the lock, uses what it protects, sometimes for too long, and gives it back, sometimes not. */
 async function useOnce(process: Process, vault: Vault, lock: string, handle: Lock, by: string): Promise<void> {
   const { random, sleep } = process;
+  let began = vault.begin();
+  const use = (hold: Hold): Promise<void> =>
+    vault.use(lock, hold, began, () => visit(process, vault, lock, handle, hold, by));
   try {
     const kind = random();
-    if (kind < 0.5)
-      await handle.with(async ({ fence }) => visit(process, vault, lock, fence, by), {
-        by,
-        ...(random() < 0.3 ? { timeout: 20_000 } : {}),
-      });
+    if (kind < 0.5) await handle.with(use, { by, ...(random() < 0.3 ? { timeout: 20_000 } : {}) });
     else if (kind < 0.8) {
       const tried = await handle.tryAcquire({ by });
       if (!tried.ok && random() < 0.4) {
@@ -157,15 +161,16 @@ async function useOnce(process: Process, vault: Vault, lock: string, handle: Loc
         await tried.waiter?.leave();
         return;
       }
+      began = vault.begin();
       const hold = tried.ok ? tried.hold : await tried.waiter?.acquire();
       if (hold === undefined) return;
-      await visit(process, vault, lock, hold.fence, by);
+      await use(hold);
       await hold.release();
       await hold.release();
     } else {
-      // Never given back: the lease is what frees it, when the process ends.
       const hold = await handle.acquire({ by });
-      await visit(process, vault, lock, hold.fence, by);
+      await use(hold);
+      // Never given back: the lease is what frees it, when the process ends.
       if (random() < 0.5) await hold.release();
       else await process.pawl.transact((tx) => tx.lock(handle).release(hold));
     }
@@ -174,10 +179,21 @@ async function useOnce(process: Process, vault: Vault, lock: string, handle: Loc
   }
 }
 
-async function visit(process: Process, vault: Vault, lock: string, fence: number, by: string): Promise<void> {
+async function visit(
+  process: Process,
+  vault: Vault,
+  lock: string,
+  handle: Lock,
+  hold: Hold,
+  by: string,
+): Promise<void> {
   const { random, sleep } = process;
+  const { abortSignal } = hold;
   if (random() < 0.3) await sleep(random() * 2.5 * LEASE_MS);
-  vault.visit({ lock, fence, by });
+  vault.isTold(lock, hold.ticket, abortSignal);
+  vault.visit({ lock, fence: hold.fence, by });
+  if (random() < 0.5) await vault.renew(lock, hold);
+  if (random() < 0.3) await vault.mark(process, lock, handle, hold);
   if (random() < 0.3) await sleep(random() * 2_000);
 }
 
@@ -206,7 +222,7 @@ const keeper = (stage: Stage, vault: Vault, place: Place) =>
           await ctx.sleep(2_000);
           await use(hold, "second");
         },
-        { timeout: 600_000 },
+        index === 2 ? { timeout: 600_000 } : {},
       );
       const tried = await ctx.mutex("n").tryAcquire();
       if (tried.ok) await tried.hold.release();
@@ -217,6 +233,10 @@ const keeper = (stage: Stage, vault: Vault, place: Place) =>
         await hold?.release();
       }
     } catch (error) {
+      if (error instanceof RunCanceledError) {
+        await ctx.step(CLEAN, (step) => stage.act(place, ctx.runId, CLEAN, step), { retry: RETRY });
+        await ctx.sleep(1_000);
+      }
       if (!ends(error)) throw error;
       return error instanceof PawlError ? error.code : "lost";
     }
@@ -228,21 +248,22 @@ const keeper = (stage: Stage, vault: Vault, place: Place) =>
 export const circles = {
   name: "runs that wait for each other are told, and others are not",
   async scenario(world: World): Promise<void> {
-    const isCircle = world.random.chance(0.5);
+    // In one order there is no circle; around, there may be one; and where somebody waits for a while only, it is none that lasts.
+    const sort = world.random.pick(["none", "circle", "circle", "passing"] as const);
     const count = 2 + world.random.below(3);
-    const sorts = Array.from({ length: count }, () => world.random.below(3));
-    const stage = new Stage(world, (place) => [grabber(stage, place, sorts), elder(stage, place), younger()]);
+    const kinds = Array.from({ length: count }, () => world.random.below(3));
+    const stage = new Stage(world, (place) => [grabber(stage, place, kinds), elder(stage, place), younger()]);
     for (const name of ["w1", "w2"]) stage.worker(name);
     stage.person("person");
     const ids = Array.from({ length: count }, (_, i) => `g${i}`);
     world.process("c1", async (process) => {
       for (const [i, id] of ids.entries()) {
         const next = (i + 1) % count;
-        // In one order there is no circle; around, there may be one.
-        const order = isCircle || i < next ? [i, next] : [next, i];
-        await until(async () => void (await process.pawl.start("grabber", order, { id })), process);
+        const order = sort !== "none" || i < next ? [i, next] : [next, i];
+        const timeout = sort === "passing" && i === 0 ? PASSES_MS : undefined;
+        await until(async () => void (await process.pawl.start("grabber", { order, timeout }, { id })), process);
       }
-      await until(async () => void (await process.pawl.start("elder", isCircle, { id: "elder" })), process);
+      await until(async () => void (await process.pawl.start("elder", sort, { id: "elder" })), process);
       for (const id of ids) await stage.outcome(process, "grabber", id);
       await stage.outcome(process, "elder", "elder");
     });
@@ -251,46 +272,59 @@ export const circles = {
     checkLocks(world);
     const told = (id: string): string => [...(stage.told.get(id) ?? [])][0] ?? "";
     const deadlocks = ids.filter((id) => told(id).includes("deadlock"));
-    if (!isCircle) world.check(deadlocks.length === 0, `a circle was seen where there is none: ${deadlocks.join()}`);
+    if (sort !== "circle")
+      world.check(deadlocks.length === 0, `a circle was seen where there is none: ${deadlocks.join()}`);
     world.check(deadlocks.length < count, "everybody gave up");
-    for (const id of ids) world.check(/^completed "(done|deadlock)"$/.test(told(id)), `${id} ended with ${told(id)}`);
-    world.check(told("elder").includes(isCircle ? "deadlock" : "child done"), `the elder ended with ${told("elder")}`);
+    for (const id of ids)
+      world.check(/^completed "(done|deadlock|lock_timeout)"$/.test(told(id)), `${id} ended with ${told(id)}`);
+    const child = { none: "child done", circle: "deadlock", passing: "lock_timeout" }[sort];
+    world.check(told("elder").includes(child), `the elder ended with ${told("elder")}`);
   },
 };
 
-const grabber = (stage: Stage, place: Place, sorts: readonly number[]) =>
-  workflow("grabber", async (ctx: Context, order: readonly number[]) => {
+/** How long somebody waits who does not wait for ever. */
+const PASSES_MS = 20_000;
+
+const grabber = (stage: Stage, place: Place, kinds: readonly number[]) =>
+  workflow("grabber", async (ctx: Context, { order, timeout }: { order: readonly number[]; timeout?: number }) => {
     const lockOf = (n: number): RunLock => {
-      const sort = sorts[n] ?? 0;
-      if (sort === 0) return ctx.mutex(`l${n}`);
-      return sort === 1 ? ctx.semaphore(`l${n}`) : ctx.rwlock(`l${n}`).write;
+      const kind = kinds[n] ?? 0;
+      if (kind === 0) return ctx.mutex(`l${n}`);
+      return kind === 1 ? ctx.semaphore(`l${n}`) : ctx.rwlock(`l${n}`).write;
     };
     const [first = 0, second = 0] = order;
     try {
       return await lockOf(first).with(async () => {
         await ctx.step("between", (step) => stage.act(place, ctx.runId, "between", step), { retry: RETRY });
-        return lockOf(second).with(async () => "done");
+        return lockOf(second).with(async () => "done", { timeout });
       });
     } catch (error) {
-      if (error instanceof DeadlockError) return "deadlock";
-      throw error;
+      return givenUp(error);
     }
   });
 
+/** Why a run did not get a lock, as far as that may be. */
+function givenUp(error: unknown): string {
+  if (error instanceof DeadlockError || error instanceof LockTimeoutError) return error.code;
+  throw error;
+}
+
 const elder = (stage: Stage, place: Place) =>
-  workflow("elder", async (ctx: Context, isCircle: boolean) =>
+  workflow("elder", async (ctx: Context, sort: "none" | "circle" | "passing") =>
     ctx.lock("family", async () => {
       await ctx.step("think", (step) => stage.act(place, ctx.runId, "think", step), { retry: RETRY });
-      return ctx.call(younger(), isCircle ? "family" : "other");
+      return ctx.call(younger(), {
+        wants: sort === "none" ? "other" : "family",
+        timeout: sort === "passing" ? PASSES_MS : undefined,
+      });
     }),
   );
 
 const younger = () =>
-  workflow("younger", async (ctx: Context, wants: string) => {
+  workflow("younger", async (ctx: Context, { wants, timeout }: { wants: string; timeout?: number | undefined }) => {
     try {
-      return await ctx.lock(wants, async () => "child done");
+      return await ctx.mutex(wants).with(async () => "child done", { timeout });
     } catch (error) {
-      if (error instanceof DeadlockError) return "deadlock";
-      throw error;
+      return givenUp(error);
     }
   });
