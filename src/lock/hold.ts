@@ -11,7 +11,7 @@ import { ClosedError, LeaseUncertainError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { LockLostError } from "./errors.ts";
 import { heldFence, leave, type RunHooks, renew } from "./line.ts";
-import { type LockRef, lockAt, shownLocks } from "./records.ts";
+import { isSameLock, type LockRef, lockAt, shownLocks } from "./records.ts";
 
 /** What a holder of locks in this process shares with the others. */
 export interface HoldHost {
@@ -103,9 +103,10 @@ export class Hold {
     if (heldFence(tx, this.#refs, this.ticket) !== this.fence) throw this.lostError();
   }
 
-  /** Whether it is of this handle. @internal */
-  isOn(kernel: Kernel): boolean {
-    return this.#host.kernel === kernel;
+  /** Whether it is of this handle, and of these locks. @internal */
+  isOf(kernel: Kernel, refs: readonly LockRef[]): boolean {
+    const isSame = refs.length === this.#refs.length && refs.every((ref, index) => isSameLock(ref, this.#refs[index]));
+    return this.#host.kernel === kernel && isSame;
   }
 
   /** Why it was lost; undefined while it is held. @internal */

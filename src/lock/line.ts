@@ -56,8 +56,8 @@ export type Entered =
 
 /** A lock that nobody used for this long is removed. */
 const IDLE_MS = 60 * 60 * 1000;
-/** So many dead waiters are passed over in one commit; the next one goes on. */
-const MOST_PASSED = 100;
+/** So many waiters have their turn, or are passed over, in one commit; the next one goes on. */
+const MOST_MOVED = 100;
 
 /** Takes the locks if they are free and nobody waits for them, or gets in line. */
 export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
@@ -281,7 +281,8 @@ class Room {
   settleAll(): void {
     for (const lock of this.#toSettle) {
       this.#toSettle.delete(lock);
-      this.#advance(lock);
+      // One that has moved enough is left to the next commit.
+      if (!lock.isHurried) this.#advance(lock);
     }
   }
 
@@ -290,7 +291,11 @@ class Room {
     if (lock.first === null) return;
     const { nowMs } = this.tx;
     lock.expire(nowMs);
-    for (let passed = 0; lock.first !== null; ) {
+    for (let moved = 0; lock.first !== null; moved++) {
+      if (moved === MOST_MOVED) {
+        lock.hurry();
+        return;
+      }
       const ticket: string = lock.first;
       const waiter = this.tx.record(ticketAt(lock.ref, ticket)).value as Ticket | undefined;
       if (waiter === undefined) throw new Error(`the line of ${lock.ref.kind} "${lock.ref.name}" is broken`);
@@ -301,11 +306,6 @@ class Room {
         if (this.#grant(ticket, waiter, locks)) continue;
       }
       for (const other of locks) other.unlink(ticket);
-      passed += 1;
-      if (passed === MOST_PASSED) {
-        lock.hurry();
-        return;
-      }
     }
   }
 
@@ -351,7 +351,7 @@ class LockDraft {
   waiting: number;
   #fence: number | undefined;
   #isChanged = false;
-  #isHurried = false;
+  isHurried = false;
   #isTouched = false;
 
   constructor(tx: Tx, ref: LockRef, permits: number | null, moved: (lock: LockDraft) => void) {
@@ -460,7 +460,7 @@ class LockDraft {
 
   /** More is to be done than one commit does. */
   hurry(): void {
-    this.#isHurried = true;
+    this.isHurried = true;
     this.#isChanged = true;
   }
 
@@ -488,7 +488,7 @@ class LockDraft {
 
   /** When somebody should look whether its holder is gone, or whether it is used at all; undefined where that may stay as it is. */
   #dueMs(): number | undefined {
-    if (this.#isHurried) return this.#tx.nowMs;
+    if (this.isHurried) return this.#tx.nowMs;
     const isNew = !this.record.exists || this.#isTouched;
     if (this.first === null) return isNew ? this.#tx.nowMs + IDLE_MS : undefined;
     const dueMs = firstEnd(this.holders) ?? this.#tx.nowMs + IDLE_MS;

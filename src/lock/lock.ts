@@ -208,7 +208,7 @@ export class Locks {
       this.#waits.delete(wait);
       if (this.#waits.size === 0) this.#lingerOn();
     };
-    wait.granted.then(ended, ended);
+    wait.held.then(ended, ended);
     return wait;
   }
 
@@ -249,7 +249,7 @@ export class Locks {
     const holds = [...this.#holds];
     for (const hold of holds) hold.drop();
     const waits = [...this.#waits];
-    const leaving = waits.map((wait) => wait.leave(new ClosedError()).catch(() => undefined));
+    const leaving = waits.map(async (wait) => (await wait.leave(new ClosedError()))?.release());
     await Promise.allSettled([...leaving, ...holds.map((hold) => hold.release()), this.#stopReaping()]);
     for (const wait of waits) wait.drop(new ClosedError());
   }
@@ -302,8 +302,8 @@ export class Waiter {
 
   /** Gives the place up; gives the lock back if its turn has come meanwhile. */
   async leave(): Promise<void> {
-    const granted = await this.#wait.leave();
-    if (granted !== undefined) await this.#locks.hold(this.#spec.refs, granted).release();
+    const hold = await this.#wait.leave();
+    await hold?.release();
   }
 }
 
@@ -500,8 +500,8 @@ export class TxLock {
   }
 
   #own(hold: Hold): Hold {
-    if (!(hold instanceof Hold) || !hold.isOn(this.#locks.kernel))
-      throw new InvalidArgumentError("the hold", "must be one of this handle's, as acquire gives it");
+    if (!(hold instanceof Hold) || !hold.isOf(this.#locks.kernel, this.#spec.refs))
+      throw new InvalidArgumentError("the hold", "must be one of this handle's, as acquire gives it, and of this lock");
     return hold;
   }
 }
@@ -526,7 +526,9 @@ async function awaitTurn(
   abortSignal?.addEventListener("abort", aborted);
   let interruption: unknown;
   try {
-    return locks.hold(spec.refs, await Promise.race([wait.granted, interrupted]));
+    const hold = await Promise.race([wait.held, interrupted]);
+    wait.take();
+    return hold;
   } catch (error) {
     interruption = error;
   } finally {
@@ -534,10 +536,9 @@ async function awaitTurn(
     abortSignal?.removeEventListener("abort", aborted);
   }
   // The place is given up; if its turn has come at this very moment, that counts, unless nobody wants it any more.
-  const granted = await wait.leave().catch(() => undefined);
+  const hold = await wait.leave().catch(() => undefined);
   wait.drop(interruption);
-  if (granted === undefined) throw interruption;
-  const hold = locks.hold(spec.refs, granted);
+  if (hold === undefined) throw interruption;
   if (interruption instanceof LockTimeoutError) return hold;
   await hold.release().catch(() => {});
   throw interruption;

@@ -77,7 +77,7 @@ export const shownLock = ({ kind, name }: LockRef): string => `${kind} "${name}"
 
 export const shownLocks = (refs: readonly LockRef[]): string => refs.map(shownLock).join(" and ");
 
-export const isSameLock = (a: LockRef, b: LockRef): boolean => a.kind === b.kind && a.name === b.name;
+export const isSameLock = (a: LockRef, b: LockRef | undefined): boolean => a.kind === b?.kind && a.name === b.name;
 
 /** The words of the audit trail. */
 export const AUDIT = ["forced", "removed", "permits"] as const;

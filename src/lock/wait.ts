@@ -8,14 +8,17 @@
 import { ClosedError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { LockBusyError, LockRemovedError } from "./errors.ts";
+import type { Hold } from "./hold.ts";
 import { type Entered, enter, heldFence, leave, type Request, type RunHooks, standOn } from "./line.ts";
-import { lockAt, shownLocks } from "./records.ts";
+import { type LockRef, lockAt, shownLocks } from "./records.ts";
 import type { Turns } from "./turns.ts";
 
 export interface WaitHost {
   readonly kernel: Kernel;
   readonly hooks: RunHooks;
   readonly turns: Turns;
+  /** Keeps alive what was had. */
+  hold(refs: readonly LockRef[], granted: Granted): Hold;
 }
 
 export interface Granted {
@@ -30,7 +33,9 @@ export class Wait {
   #request: Request & { readonly leaseMs: number };
   /** When, by this process's clock, it was last known to be in line and alive. */
   #aliveMs: number;
-  readonly #granted = Promise.withResolvers<Granted>();
+  readonly #held = Promise.withResolvers<Hold>();
+  /** Its turn has come, and nobody has taken what it is worth. */
+  #untaken: Hold | undefined;
   #isOver = false;
   #isAsking = false;
   #stopWatching: () => void = () => {};
@@ -40,7 +45,7 @@ export class Wait {
     this.#host = host;
     this.#request = request;
     this.#aliveMs = sentMs;
-    this.#granted.promise.catch(() => {});
+    this.#held.promise.catch(() => {});
     this.#watch();
     this.#standLater();
   }
@@ -49,13 +54,22 @@ export class Wait {
     return this.#request.ticket;
   }
 
-  get granted(): Promise<Granted> {
-    return this.#granted.promise;
+  get held(): Promise<Hold> {
+    return this.#held.promise;
   }
 
-  /** Leaves the line, unless its turn has come at this very moment. */
-  async leave(reason?: unknown): Promise<Granted | undefined> {
-    if (this.#isOver) return undefined;
+  /** Somebody has what was waited for, and gives it back. */
+  take(): void {
+    this.#untaken = undefined;
+  }
+
+  /** Leaves the line. If its turn has come, which may be this very moment, the caller has what it is worth. */
+  async leave(reason?: unknown): Promise<Hold | undefined> {
+    if (this.#isOver) {
+      const untaken = this.#untaken;
+      this.take();
+      return untaken;
+    }
     const { kernel, hooks } = this.#host;
     const { refs, ticket } = this.#request;
     const fence = await kernel.transact((tx) => {
@@ -63,7 +77,8 @@ export class Wait {
       if (held === undefined) leave(tx, hooks, refs, ticket);
       return held;
     }, this.#keys());
-    if (this.#isOver) return undefined;
+    // It may have heard of its turn meanwhile.
+    if (this.#isOver) return this.leave();
     this.drop(reason ?? new LockBusyError(shownLocks(refs), null));
     return fence === undefined ? undefined : this.#had(fence);
   }
@@ -72,7 +87,7 @@ export class Wait {
   drop(reason: unknown): void {
     if (this.#isOver) return;
     this.#end();
-    this.#granted.reject(reason);
+    this.#held.reject(reason);
   }
 
   #keys(): ReturnType<typeof lockAt>[] {
@@ -121,13 +136,14 @@ export class Wait {
   #win(fence: number): void {
     if (this.#isOver) return;
     this.#end();
-    this.#granted.resolve(this.#had(fence));
+    this.#untaken = this.#had(fence);
+    this.#held.resolve(this.#untaken);
   }
 
   /** Its lease as a holder began when its turn came, which was after it last stood in line. */
-  #had(fence: number): Granted {
-    const { ticket, leaseMs } = this.#request;
-    return { ticket, fence, leaseMs, safeUntilMs: this.#aliveMs + leaseMs };
+  #had(fence: number): Hold {
+    const { refs, ticket, leaseMs } = this.#request;
+    return this.#host.hold(refs, { ticket, fence, leaseMs, safeUntilMs: this.#aliveMs + leaseMs });
   }
 
   /** The place is gone. Whoever was late gets in line again; whoever was not has been removed by somebody. */

@@ -51,6 +51,8 @@ export interface StepSemaphore {
 
 /** Where turns come from. @internal */
 export interface Turns {
+  /** Whether this process has not said yet that a semaphore has so many permits. */
+  declares(name: string, permits: number): boolean;
   limit(
     name: string,
     options: RateLimitOptions,
@@ -370,7 +372,10 @@ export class Context {
 
   /** A lock that so many at a time hold. */
   semaphore(name: string, options: { readonly permits?: number | undefined } = {}): RunLock {
-    return this.#locks({ refs: lockRefs("semaphore", name), mode: "shared", permits: checkPermits(options.permits) });
+    const permits = checkPermits(options.permits);
+    const spec = { refs: lockRefs("semaphore", name), mode: "shared", permits } as const;
+    // What is only done again says nothing new.
+    return runLock(this.#coroutine, spec, () => !this.#coroutine.isReplaying && this.#rates.declares(name, permits));
   }
 
   /** A lock that many readers hold at a time, or one writer. */
@@ -383,7 +388,7 @@ export class Context {
   }
 
   #locks(spec: LockSpec): RunLock {
-    return runLock(this.#coroutine, spec);
+    return runLock(this.#coroutine, spec, () => false);
   }
 
   /** The time, the same again at replay. */

@@ -27,7 +27,7 @@ async function begun(body: (ctx: Context) => Promise<unknown>): Promise<Coroutin
       coroutine,
       definition,
       value,
-      { limit: () => ({ reserveIn: () => ({ isGranted: true, waitMs: 0 }) }) },
+      { declares: () => false, limit: () => ({ reserveIn: () => ({ isGranted: true, waitMs: 0 }) }) },
       () => {},
     ),
     undefined,

@@ -8,8 +8,17 @@
  */
 
 import type { Tx } from "../kernel/decision.ts";
+import { fits } from "../lock/decide.ts";
 import type { DeadlockLink } from "../lock/errors.ts";
-import { type LockRef, type LockValue, lockAt, shownLocks } from "../lock/records.ts";
+import {
+  type Holder,
+  type LockRef,
+  type LockValue,
+  lockAt,
+  shownLocks,
+  type Ticket,
+  ticketAt,
+} from "../lock/records.ts";
 import { type RunHold, type RunValue, runAt, wakeRun } from "./run.ts";
 
 /** So many runs are followed; a circle longer than that is not found. */
@@ -64,25 +73,33 @@ function stuckWaits(tx: Tx, id: string): readonly Wait[] | undefined {
 function waitsOf(tx: Tx, holds: readonly RunHold[], children: readonly string[]): readonly Wait[] {
   const locks = holds
     .filter(({ fence }) => fence === undefined)
-    .map(({ refs }) => ({
-      shown: shownLocks(refs),
+    .map((hold) => ({
+      shown: shownLocks(hold.refs),
       isChild: false,
-      needs: refs.flatMap((ref) => needOf(tx, ref)),
+      needs: hold.refs.flatMap((ref) => needOf(tx, ref, hold)),
     }));
   const waits = children.map((child) => ({ shown: "", isChild: true, needs: [{ of: "all", runs: [child] } as const] }));
   return [...locks, ...waits];
 }
 
-/** Who must let go before a waiter can have it. Plain code always does, in the end. */
-function needOf(tx: Tx, ref: LockRef): readonly Need[] {
+/** Who must let go, or get on, before a waiter can have it. Plain code always does, in the end. */
+function needOf(tx: Tx, ref: LockRef, { mode, ticket }: RunHold): readonly Need[] {
   const value = tx.record(lockAt(ref)).value as LockValue | undefined;
-  const holders = value?.holders ?? [];
-  const runs = holders.flatMap(({ owner }) => (owner === undefined ? [] : [owner.run]));
-  const isAnyPlain = runs.length < holders.length;
-  if (ref.kind !== "semaphore") return [{ of: "all", runs }];
-  // One permit is enough; with one that is free, it is somebody's turn already.
-  return isAnyPlain || holders.length < (value?.permits ?? 1) ? [] : [{ of: "any", runs }];
+  if (value === undefined) return [];
+  if (!fits(value, mode)) {
+    const holders = mode === "exclusive" ? value.holders : value.holders.filter((one) => isInTheWay(one, ref));
+    const runs = holders.flatMap(({ owner }) => (owner === undefined ? [] : [owner.run]));
+    if (ref.kind !== "semaphore") return [{ of: "all", runs }];
+    // One permit is enough.
+    return runs.length < holders.length ? [] : [{ of: "any", runs }];
+  }
+  // It would fit, and stands behind somebody who does not get on: for another lock, or because it wants this one alone.
+  if (value.first === null || value.first === ticket) return [];
+  const first = tx.record(ticketAt(ref, value.first)).value as Ticket | undefined;
+  return first?.owner === undefined ? [] : [{ of: "all", runs: [first.owner.run] }];
 }
+
+const isInTheWay = ({ mode }: Holder, { kind }: LockRef): boolean => kind === "semaphore" || mode === "exclusive";
 
 /** What can go on by itself lets go of what it holds, and so others can go on. */
 function dropLiving(stuck: Map<string, readonly Wait[]>): void {

@@ -23,8 +23,7 @@ import {
   ValueTooLargeError,
 } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import type { RateLimits } from "../rate/rate.ts";
-import { Context } from "./context.ts";
+import { Context, type Turns } from "./context.ts";
 import { type Asked, Coroutine, type Driver, type Fact, type InboxMessage, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
 import { Effects, type EffectsHost } from "./effects.ts";
@@ -50,9 +49,8 @@ import { cancelChild, endOf, type Granted, grant, isDecided, isEffect, needsReco
 import { parseFact, type RunStatus, type Word } from "./words.ts";
 
 /** What executions of one process share. */
-export interface Engine {
+export interface Engine extends Turns {
   readonly kernel: Kernel;
-  readonly rates: RateLimits;
   readonly leaseMs: number;
   /** True once the worker takes no more and gives back what it has. */
   readonly isStopping: boolean;
@@ -301,9 +299,7 @@ export class Execution implements EffectsHost, Driver {
   }
 
   #begin(input: unknown): void {
-    const ctx = new Context(this.coroutine, this.#definition, this.#value, this.#engine.rates, (event) =>
-      this.tell(event),
-    );
+    const ctx = new Context(this.coroutine, this.#definition, this.#value, this.#engine, (event) => this.tell(event));
     this.#engine.running(this.runId);
     const begin = (): void => this.coroutine.begin(this.#definition, ctx, input);
     const { bodies } = this.kernel.ports;

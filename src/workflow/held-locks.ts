@@ -56,12 +56,12 @@ export interface RunLock {
 }
 
 /** @internal */
-export function runLock(coroutine: Coroutine, spec: LockSpec): RunLock {
+export function runLock(coroutine: Coroutine, spec: LockSpec, declares: () => boolean): RunLock {
   const name = shownLocks(spec.refs);
   const plan: LockPlan = {
     kind: "lock",
     ...spec,
-    declares: spec.permits !== null,
+    declares: false,
     queue: true,
     isTry: false,
     timeoutMs: null,
@@ -73,7 +73,7 @@ export function runLock(coroutine: Coroutine, spec: LockSpec): RunLock {
 
   const acquire = (options: RunAcquireOptions | undefined, resumes?: string): Operation<RunLockHold> => {
     const timeoutMs = options?.timeout === undefined ? null : checkDuration(options.timeout, "the timeout");
-    const { id, operation } = coroutine.askNamed<number>(name, { ...plan, timeoutMs, resumes });
+    const { id, operation } = coroutine.askNamed<number>(name, { ...plan, declares: declares(), timeoutMs, resumes });
     return new Operation(operation.then((fence) => holdOf(id, fence)));
   };
 
@@ -82,6 +82,7 @@ export function runLock(coroutine: Coroutine, spec: LockSpec): RunLock {
     tryAcquire: ({ queue = true } = {}) => {
       const { id, operation } = coroutine.askNamed<number | { readonly place: number }>(name, {
         ...plan,
+        declares: declares(),
         queue,
         isTry: true,
       });

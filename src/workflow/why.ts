@@ -40,19 +40,21 @@ export interface WaitReason {
   readonly chain: readonly WaitLink[];
 }
 
+/** A chain that goes on for longer is cut off. */
 const LONGEST = 20;
 
 export async function whyWaiting(kernel: Kernel, subject: WaitSubject): Promise<WaitReason> {
   const chain: WaitLink[] = [];
   const seen = new Set<string>();
+  let isWaiting: boolean;
   if (subject !== null && typeof subject === "object" && "run" in subject)
-    await aboutRun(kernel, checkId(subject.run, "the run's id"), chain, seen);
+    isWaiting = await aboutRun(kernel, checkId(subject.run, "the run's id"), chain, seen);
   else if (subject !== null && typeof subject === "object" && "lock" in subject) {
     const ref: LockRef = { kind: checkKind(subject.kind), name: checkId(subject.lock, "the lock's name") };
-    if (subject.waiter !== undefined) await aboutWaiter(kernel, ref, checkId(subject.waiter, "the waiter"), chain);
-    await aboutLock(kernel, ref, chain, seen);
+    const waiter = subject.waiter === undefined ? undefined : checkId(subject.waiter, "the waiter");
+    const isInLine = waiter === undefined || (await aboutWaiter(kernel, ref, waiter, chain));
+    isWaiting = (await aboutLock(kernel, ref, chain, seen)) && isInLine;
   } else throw new InvalidArgumentError("what to ask about", "must be { run } or { lock }");
-  const isWaiting = chain.length > 1;
   return { isWaiting, says: chain.map(({ says }) => says).join("; "), chain };
 }
 
@@ -62,76 +64,92 @@ function checkKind(kind: LockKind = "mutex"): LockKind {
   return kind;
 }
 
-async function aboutRun(kernel: Kernel, id: string, chain: WaitLink[], seen: Set<string>): Promise<void> {
+/** Says how the run stands, and why; answers whether it waits. */
+async function aboutRun(kernel: Kernel, id: string, chain: WaitLink[], seen: Set<string>): Promise<boolean> {
   const [row] = await kernel.read([runAt(id)]);
   if (row?.value == null) {
     if (chain.length === 0) throw new RunNotFoundError(id);
-    return;
+    return false;
   }
   const value = kernel.decode(row, row.value) as RunValue;
-  const say = (says: string): void => void chain.push({ is: "run", name: id, says: `run "${id}" ${says}` });
-  if (seen.has(id) || chain.length >= LONGEST) return say("is in this chain already: they wait for each other");
+  const say = (isWaiting: boolean, says: string): boolean => {
+    chain.push({ is: "run", name: id, says: `run "${id}" ${says}` });
+    return isWaiting;
+  };
+  if (seen.has(id)) return say(true, "is in this chain already: they wait for each other");
+  if (chain.length >= LONGEST) return say(true, "is where this chain is cut off: ask about it");
   seen.add(id);
   const status = row.status ?? "";
-  if (ENDED.has(status)) return say(`has ended: it is ${status}`);
+  if (ENDED.has(status)) return say(false, `has ended: it is ${status}`);
   if (status === "parked")
-    return say(`is parked and keeps what it holds until a person decides: ${value.parked?.reason ?? ""}`);
+    return say(true, `is parked and keeps what it holds until a person decides: ${value.parked?.reason ?? ""}`);
   const wish = value.holds?.find(({ fence }) => fence === undefined);
   if (wish !== undefined) {
-    say(`waits for ${shownLocks(wish.refs)}`);
+    say(true, `waits for ${shownLocks(wish.refs)}`);
     for (const ref of wish.refs) await aboutLock(kernel, ref, chain, seen, wish.ticket);
-    return;
+    return true;
   }
-  if (row.holder !== null) return say(`is ${status}, and a worker is at it`);
+  if (row.holder !== null) return say(false, `is ${status}, and a worker is at it`);
   const child = value.blocked?.children[0];
   if (child !== undefined && row.dueMs === null) {
-    say(`waits for its child "${child}"`);
-    return aboutRun(kernel, child, chain, seen);
+    say(true, `waits for its child "${child}"`);
+    await aboutRun(kernel, child, chain, seen);
+    return true;
   }
-  if (row.dueMs === null) return say("waits for a signal or a child");
-  say(
-    `is ${status} until ${new Date(row.dueMs).toISOString()}, unless something wakes it before, and then for a worker that knows it`,
+  if (row.dueMs === null) return say(true, "waits for a signal or a child");
+  const until = new Date(row.dueMs).toISOString();
+  return say(
+    true,
+    `is ${status} until ${until}, unless something wakes it before, and then for a worker that knows it`,
   );
 }
 
-async function aboutWaiter(kernel: Kernel, ref: LockRef, ticket: string, chain: WaitLink[]): Promise<void> {
-  const [row] = await kernel.read([ticketAt(ref, ticket)]);
-  const value = row?.value == null ? undefined : (kernel.decode(row, row.value) as Ticket);
+/** Answers whether it does wait. */
+async function aboutWaiter(kernel: Kernel, ref: LockRef, ticket: string, chain: WaitLink[]): Promise<boolean> {
+  const value = await ticketOf(kernel, ref, ticket);
   const who = value?.owner === undefined ? `"${value?.by ?? ticket}"` : `run "${value.owner.run}"`;
-  const says =
-    value === undefined ? `${who} does not wait for ${shownLocks([ref])}` : `${who} waits for ${shownLocks([ref])}`;
   chain.push({
     is: value?.owner === undefined ? "plain" : "run",
     name: value?.owner?.run ?? value?.by ?? ticket,
-    says,
+    says: `${who} ${value === undefined ? "does not wait" : "waits"} for ${shownLocks([ref])}`,
   });
+  return value !== undefined;
 }
 
+async function ticketOf(kernel: Kernel, ref: LockRef, ticket: string): Promise<Ticket | undefined> {
+  const [row] = await kernel.read([ticketAt(ref, ticket)]);
+  return row?.value == null ? undefined : (kernel.decode(row, row.value) as Ticket);
+}
+
+/** Says who has it, and what they wait for; answers whether anybody waits for it. */
 async function aboutLock(
   kernel: Kernel,
   ref: LockRef,
   chain: WaitLink[],
   seen: Set<string>,
   ticket?: string,
-): Promise<void> {
+): Promise<boolean> {
   const [row] = await kernel.read([lockAt(ref)]);
   const value = row?.value == null ? undefined : (kernel.decode(row, row.value) as LockValue);
   const shown = shownLocks([ref]);
-  const holders = value?.holders ?? [];
-  const waiting = value?.waiting ?? 0;
+  const { holders = [], waiting = 0, first = null } = value ?? {};
   const line = waiting === 0 ? "" : `, and ${waiting} wait${waiting === 1 ? "s" : ""}`;
-  const isFirst = ticket !== undefined && value?.first === ticket ? ", this one first" : "";
+  const isFirst = ticket !== undefined && first === ticket;
   const held = holders.length === 0 ? "is free" : `is held by ${holders.length}`;
-  chain.push({ is: "lock", name: ref.name, says: `${shown} ${held}${line}${isFirst}` });
+  chain.push({ is: "lock", name: ref.name, says: `${shown} ${held}${line}${isFirst ? ", this one first" : ""}` });
   for (const { owner, by, untilMs, fence } of holders.slice(0, LONGEST)) {
     if (owner !== undefined) await aboutRun(kernel, owner.run, chain, seen);
     else {
       const until = untilMs === null ? "" : `, until ${new Date(untilMs).toISOString()} unless it renews`;
-      chain.push({
-        is: "plain",
-        name: by ?? "",
-        says: `${by === undefined ? "somebody" : `"${by}"`} holds ${shown} under fence ${fence}${until}`,
-      });
+      const who = by === undefined ? "somebody" : `"${by}"`;
+      chain.push({ is: "plain", name: by ?? "", says: `${who} holds ${shown} under fence ${fence}${until}` });
     }
   }
+  // What is free and has a line is kept for its first, who wants something else as well.
+  if (holders.length === 0 && first !== null && !isFirst) {
+    const ahead = await ticketOf(kernel, ref, first);
+    if (ahead?.owner !== undefined) await aboutRun(kernel, ahead.owner.run, chain, seen);
+    else await aboutWaiter(kernel, ref, first, chain);
+  }
+  return waiting > 0;
 }

@@ -18,7 +18,7 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
 import { lockChores } from "../lock/lock.ts";
 import { LOCK_QUEUE } from "../lock/records.ts";
-import type { RateLimits } from "../rate/rate.ts";
+import type { RateLimit, RateLimitOptions, RateLimits } from "../rate/rate.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
 import type { RunEvent, RunListener } from "./events.ts";
@@ -52,8 +52,10 @@ const LOOK_MS = 50;
 /** A part of this process that works on runs, until `stop`. */
 export class RunWorker implements Engine {
   readonly kernel: Kernel;
-  readonly rates: RateLimits;
   readonly leaseMs: number;
+  readonly #rates: RateLimits;
+  /** What this process has declared: saying the same again must not undo what another said since. */
+  readonly #declared = new Map<string, number>();
   readonly #by: string;
   readonly #concurrency: number;
   readonly #warmLimit: number;
@@ -73,7 +75,7 @@ export class RunWorker implements Engine {
   /** @internal */
   constructor(kernel: Kernel, rates: RateLimits, workflows: readonly AnyWorkflow[], options: WorkOptions = {}) {
     this.kernel = kernel;
-    this.rates = rates;
+    this.#rates = rates;
     for (const workflow of workflows) {
       const definition = definitionOf(workflow);
       if (definition === undefined)
@@ -142,6 +144,16 @@ export class RunWorker implements Engine {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
+  }
+
+  limit(name: string, options: RateLimitOptions): RateLimit {
+    return this.#rates.limit(name, options);
+  }
+
+  declares(name: string, permits: number): boolean {
+    const isNew = this.#declared.get(name) !== permits;
+    this.#declared.set(name, permits);
+    return isNew;
   }
 
   running(run: string): void {

@@ -8,6 +8,7 @@ import { circles, handoffs, locks } from "./scenarios/locks.ts";
 
 const DECIDE = "lock/decide.ts";
 const LINE = "lock/line.ts";
+const LOCK = "lock/lock.ts";
 const HOLD = "lock/hold.ts";
 const TURNS = "lock/turns.ts";
 const RUN_LOCKS = "workflow/locks.ts";
@@ -188,7 +189,7 @@ export const lockBugs: Bug[] = [
   {
     name: "nobody looks after a holder that died while runs wait",
     caughtBy: locks.name,
-    options: CRASHES,
+    options: CALM,
     edits: [
       {
         file: LINE,
@@ -260,7 +261,7 @@ export const lockBugs: Bug[] = [
       {
         file: LINE,
         from: "        if (this.#grant(ticket, waiter, locks)) continue;",
-        to: "        if (this.#grant(ticket, waiter, locks)) return;",
+        to: "        if (this.#grant(ticket, waiter, locks)) {\n          for (const other of locks) this.#toSettle.delete(other);\n          return;\n        }",
       },
     ],
   },
@@ -331,9 +332,9 @@ export const lockBugs: Bug[] = [
     options: { calm: true, delay: 0.1 },
     edits: [
       {
-        file: HOLD,
-        from: "      this.#safeUntilMs = safeUntilMs;\n",
-        to: "      this.#safeUntilMs = kernel.ports.clock.nowMs() + this.#leaseMs;\n",
+        file: LOCK,
+        from: "safeUntilMs: sentMs + leaseMs })",
+        to: "safeUntilMs: kernel.ports.clock.nowMs() + leaseMs })",
       },
     ],
   },
@@ -362,11 +363,7 @@ export const lockBugs: Bug[] = [
         from: " || record.holder !== null || record.dueMs !== null)",
         to: " || record.holder !== null)",
       },
-      {
-        file: EXECUTION,
-        from: "      if (dueMs !== null || (plan.kind",
-        to: "      if ((plan.kind",
-      },
+      { file: EXECUTION, from: "      if (dueMs !== null || (plan.kind", to: "      if ((plan.kind" },
     ],
   },
   {
@@ -375,8 +372,13 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: DEADLOCK,
-        from: '  if (!record.exists || record.status !== "waiting" || record.holder !== null || record.dueMs !== null)\n    return undefined;\n  const { blocked, holds } = record.value as RunValue;\n  return blocked === undefined ? undefined : waitsOf(tx, holds ?? [], blocked.children);',
-        to: "  if (!record.exists || record.dueMs === null)\n    return undefined;\n  const { blocked, holds } = record.value as RunValue;\n  return waitsOf(tx, holds ?? [], blocked?.children ?? []);",
+        from: '  if (!record.exists || record.status !== "waiting" || record.holder !== null || record.dueMs !== null)\n',
+        to: "  if (!record.exists || record.dueMs === null)\n",
+      },
+      {
+        file: DEADLOCK,
+        from: "  return blocked === undefined ? undefined : waitsOf(tx, holds ?? [], blocked.children);",
+        to: "  return waitsOf(tx, holds ?? [], blocked?.children ?? []);",
       },
     ],
   },

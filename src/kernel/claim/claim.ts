@@ -43,6 +43,8 @@ export interface ClaimResult {
   readonly nextInMs: number | null;
   /** As many were due as were asked for, so there may be more. */
   readonly isFull: boolean;
+  /** Whether something was done about records that are not claimed, which may be due again. */
+  readonly hadChores: boolean;
   /** Those that were not taken because they were tried too often, the longest due first. */
   readonly suspects: readonly Suspect[];
 }
@@ -56,10 +58,12 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   const leaseMs = checkLease(options.leaseMs, "the lease");
   const page = await kernel.due({ kinds, limit });
   const suspects: Suspect[] = [];
+  let hadChores = false;
   const claims = page.keys.map(async ({ space, key }) => {
     const at = address(space, key);
     const chore = options.chores?.get(space);
     if (chore !== undefined) {
+      hadChores = true;
       await chore(at);
       return undefined;
     }
@@ -84,7 +88,7 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   const refusal = answers.find((answer) => answer.status === "rejected");
   if (held.length === 0 && refusal !== undefined) throw refusal.reason;
   const nextInMs = page.nextDueMs === null ? null : page.nextDueMs - page.nowMs;
-  return { held, nextInMs, isFull: page.keys.length === limit, suspects };
+  return { held, nextInMs, isFull: page.keys.length === limit, hadChores, suspects };
 }
 
 export interface Claimant {

@@ -142,7 +142,7 @@ export class Worker {
         try {
           const startedMs = clock.nowMs();
           const granted = (held: Held) => void this.#work(held, startedMs + leaseMs);
-          const { held, nextInMs, isFull, suspects } = await claimDue(this.#kernel, {
+          const { held, nextInMs, isFull, hadChores, suspects } = await claimDue(this.#kernel, {
             kinds,
             by,
             leaseMs,
@@ -156,7 +156,7 @@ export class Worker {
           const suspect = suspects[Math.floor(suspects.length * chance.random())];
           if (await this.#takeSuspect(suspect, startedMs + leaseMs)) continue;
           this.#isHungry = isFull;
-          if (held.length > 0) continue;
+          if (held.length > 0 || hadChores) continue;
           // Others were faster with all of them, and there may be more: look again, a little out of step.
           if (isFull) waitMs = 1 + 10 * chance.random();
           else if (nextInMs !== null) waitMs = Math.min(waitMs, Math.max(1, nextInMs));

@@ -184,4 +184,4 @@ function isSaved(saved: unknown): saved is Saved {
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
 
 /** At replay, turns are had from the history. */
-const NO_TURNS: Turns = { limit: () => ({ reserveIn: () => ({ isGranted: true, waitMs: 0 }) }) };
+const NO_TURNS: Turns = { declares: () => false, limit: () => ({ reserveIn: () => ({ isGranted: true, waitMs: 0 }) }) };

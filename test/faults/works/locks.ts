@@ -8,8 +8,8 @@
  *
  * Checked: in the table no older fence comes after a newer one, acknowledged uses are there once, and refused ones are not (G1, G2, G6);
  * no fence is given out twice, and who asks later gets a higher one (G7); nobody is granted what others hold a lease on, by the
- * database's clock, and nobody has a mutex between two uses of a run that holds it (G8); what has ended holds nothing (G30). Whether
- * all locks are free once faults are over is for the run to see (G25).
+ * database's clock, and nobody has a mutex between two uses of a run that holds it (G8); what has ended holds nothing (G30). That no
+ * plain code is left in any lock three leases after the last fault is for the run to see (G25).
  */
 
 import {
@@ -33,18 +33,23 @@ import { LEASE_MS } from "./claims.ts";
 import { type Evidence, overlaps, type Work } from "./work.ts";
 
 const NAME = "locks";
-const HANDS = 3;
+const HANDS = 6;
 const CLIENTS = 2;
-const MAX_PAUSE_MS = 150;
+const MAX_PAUSE_MS = 60;
 /** So many runs at once, and no more: the line must not be longer than can be worked off when faults are over. */
 const MOST_RUNS = 5;
 const RETRY = { attempts: 1000, delay: 10, maxDelay: 300 } as const;
 const ROLLED_BACK = "rolled back";
+const GIVEN_UP = "given up";
 const USES = "fault_uses";
 const VAULT = "fault_vault";
 
 /** Under each name, the locks that are had at once. */
-const MUTEXES: Readonly<Record<string, readonly string[]>> = { a: ["a"], b: ["b"], c: ["c"], "a+b": ["a", "b"] };
+const SINGLE = ["a", "b", "c", "d", "e", "f", "g", "h"];
+const MUTEXES: Readonly<Record<string, readonly string[]>> = {
+  ...Object.fromEntries(SINGLE.map((name) => [name, [name]])),
+  "a+b": ["a", "b"],
+};
 const ROOM = "room";
 const PERMITS = 2;
 
@@ -54,7 +59,7 @@ const lockOf = (pawl: Pawl, name: string): Lock =>
     : pawl.mutex(MUTEXES[name] ?? [], { lease: LEASE_MS });
 
 /** All locks that there are, one by one. */
-const single = (pawl: Pawl): readonly Lock[] => ["a", "b", "c", ROOM].map((name) => lockOf(pawl, name));
+const single = (pawl: Pawl): readonly Lock[] => [...SINGLE, ROOM].map((name) => lockOf(pawl, name));
 
 /** The locks behind a name. */
 const partsOf = (name: string): readonly string[] => MUTEXES[name] ?? [name];
@@ -99,7 +104,7 @@ export const locks: Work = {
       // Without a unique key, so that a row that is there twice shows.
       await sql.query(`create table ${USES} (lock text, n bigint, fence bigint, mark text)`);
       await sql.query(`create table ${VAULT} (lock text primary key, uses bigint not null)`);
-      for (const name of ["a", "b", "c"]) await sql.query(`insert into ${VAULT} (lock, uses) values ('${name}', 0)`);
+      for (const name of SINGLE) await sql.query(`insert into ${VAULT} (lock, uses) values ('${name}', 0)`);
     });
   },
 
@@ -115,13 +120,16 @@ export const locks: Work = {
     return wish.verb === "start" || wish.verb === "cancel" ? { id: `${wish.verb} ${wish.run}`, task: wish } : null;
   },
 
-  isCommit: ({ answer, output }) => answer === "yes" && !("refused" in (output as Heard)),
+  isCommit({ answer, output }) {
+    const heard = output as Heard;
+    return answer === "yes" && !("refused" in heard) && !("released" in heard && !heard.released);
+  },
 
   async isHealed(pawl) {
     for (const lock of single(pawl)) {
-      const { holders, waiting } = await lock.inspect();
-      const isHeld = holders.some(({ until }) => until === null || until.getTime() > Date.now());
-      if (isHeld || waiting > 0) return false;
+      const { holders, waiters } = await lock.inspect();
+      // Runs have no leases: when they are done is for the work that is theirs to see, and what they left in the end for the judgement.
+      if ([...holders, ...waiters].some(({ until }) => until !== null && until.getTime() > Date.now())) return false;
     }
     return true;
   },
@@ -144,7 +152,7 @@ async function hand(bench: Bench): Promise<void> {
   const { random } = bench;
   while (!bench.isOver) {
     if (bench.isHealing) await bench.sleep(20);
-    else await holdOnce(bench, random.pick([...Object.keys(MUTEXES), ROOM, ROOM]));
+    else await holdOnce(bench, random.pick([...Object.keys(MUTEXES), ROOM, ROOM, ROOM]));
     await bench.sleep(random.unit() * MAX_PAUSE_MS);
   }
 }
@@ -155,7 +163,8 @@ async function holdOnce(bench: Bench, lock: string): Promise<void> {
   let hold: Hold | undefined;
   const wish: Wish = { verb: "acquire", lock, waitMs: 500 + random.below(5_000) };
   await attempt(bench, wish, async () => {
-    hold = await handle.acquire({ by: bench.life, timeout: wish.waitMs });
+    hold = await acquire(bench, handle, wish.waitMs);
+    if (hold === undefined) return { refused: GIVEN_UP };
     return { ticket: hold.ticket, fence: hold.fence, ...(await leaseOf(handle, hold)) };
   });
   if (hold === undefined) return;
@@ -171,6 +180,20 @@ async function holdOnce(bench: Bench, lock: string): Promise<void> {
   }
   const held = hold;
   await attempt(bench, { verb: "release", lock, ticket, fence }, () => held.release());
+}
+
+/** Waits for the lock, until faults are over: then nobody begins anything. */
+async function acquire(bench: Bench, handle: Lock, timeout: number): Promise<Hold | undefined> {
+  const over = new AbortController();
+  const watching = setInterval(() => bench.isHealing && over.abort(), 20);
+  try {
+    return await handle.acquire({ by: bench.life, timeout, abortSignal: over.signal });
+  } catch (error) {
+    if (error !== over.signal.reason) throw error;
+    return undefined;
+  } finally {
+    clearInterval(watching);
+  }
 }
 
 /** When the hold was granted and until when it holds, as the database has it; nulls if it is gone, or cannot be had. */
@@ -310,11 +333,10 @@ async function hasRoom(pawl: Pawl, keeper: Keeper): Promise<boolean> {
   }
 }
 
-/** Once faults are over: a run on which workers died again and again is let go on. */
+/** A run on which workers died again and again is let go on: it keeps what it holds until somebody does that. */
 async function helpParked(bench: Bench, keeper: Keeper): Promise<void> {
   const { pawl } = bench;
-  for (; !bench.isOver; await bench.sleep(100)) {
-    if (!bench.isHealing) continue;
+  for (; !bench.isOver; await bench.sleep(bench.isHealing ? 50 : 500)) {
     try {
       const { runs } = await pawl.runs.list({ status: "parked", workflow: keeper.name });
       for (const { id } of runs) await pawl.run(keeper, id).retry();
