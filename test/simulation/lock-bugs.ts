@@ -8,7 +8,6 @@ import { circles, handoffs, locks } from "./scenarios/locks.ts";
 
 const DECIDE = "lock/decide.ts";
 const LINE = "lock/line.ts";
-const LOCK = "lock/lock.ts";
 const HOLD = "lock/hold.ts";
 const TURNS = "lock/turns.ts";
 const RUN_LOCKS = "workflow/locks.ts";
@@ -255,17 +254,6 @@ export const lockBugs: Bug[] = [
     ],
   },
   {
-    name: "of two permits that are free, one is handed on",
-    caughtBy: locks.name,
-    edits: [
-      {
-        file: LINE,
-        from: "        if (this.#grant(ticket, waiter, locks)) continue;",
-        to: "        if (this.#grant(ticket, waiter, locks)) {\n          for (const other of locks) this.#toSettle.delete(other);\n          return;\n        }",
-      },
-    ],
-  },
-  {
     name: "one of a pair is granted alone",
     caughtBy: locks.name,
     edits: [
@@ -325,18 +313,6 @@ export const lockBugs: Bug[] = [
     caughtBy: locks.name,
     options: { calm: true, delay: 0.1 },
     edits: [{ file: HOLD, from: "      this.#lose(new LeaseUncertainError()),\n", to: "      undefined,\n" }],
-  },
-  {
-    name: "a lease is counted from its answer",
-    caughtBy: locks.name,
-    options: { calm: true, delay: 0.1 },
-    edits: [
-      {
-        file: LOCK,
-        from: "safeUntilMs: sentMs + leaseMs })",
-        to: "safeUntilMs: kernel.ports.clock.nowMs() + leaseMs })",
-      },
-    ],
   },
   {
     name: "a deadlock is not looked for",

@@ -13,13 +13,13 @@ const runner = fileURLToPath(new URL("./run-bug.ts", import.meta.url));
 
 async function hunt(bug: (typeof bugs)[number]): Promise<string> {
   const env = { ...process.env, PAWL_BUG: JSON.stringify(bug), PAWL_SEED: "" };
-  const { stdout } = await run(process.execPath, [runner, bug.name], { env, timeout: 110_000 });
+  const { stdout } = await run(process.execPath, [runner, bug.name], { env, timeout: 280_000 });
   return stdout;
 }
 
 describe.concurrent("a planted bug is caught", () => {
   for (const bug of bugs)
-    test(bug.name, { timeout: 120_000 }, async () => {
+    test(bug.name, { timeout: 300_000 }, async () => {
       expect(await hunt(bug)).toContain("caught by seed");
     });
 });

@@ -10,7 +10,7 @@ const SCHEDULES = 5_040;
 const reports: SimulationReport[] = [];
 
 for (const { name, options, scenario } of scenarios)
-  test(name, { timeout: 120_000 }, async () => {
+  test(name, { timeout: 600_000 }, async () => {
     const report = await simulate(name, { ...options, seeds: SCHEDULES / scenarios.length }, scenario);
     reports.push(report);
     expect(report.portCalls / report.schedules).toBeGreaterThan(20);

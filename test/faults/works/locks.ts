@@ -125,6 +125,9 @@ export const locks: Work = {
     return answer === "yes" && !("refused" in heard) && !("released" in heard && !heard.released);
   },
 
+  // Three leases, and the slow poll that makes up for a lost wake-up.
+  healsWithinMs: 12_000,
+
   async isHealed(pawl) {
     for (const lock of single(pawl)) {
       const { holders, waiters } = await lock.inspect();
