@@ -57,7 +57,7 @@ export class Batcher {
   #queue: Submission[] = [];
   #isScheduled = false;
   #closing: (() => void) | undefined;
-  /** The store's clock in the last receipt, and this process's when it came. */
+  /** The store's clock in the last receipt, and this process's when that was asked for. */
   #heardMs = 0;
   #heardHereMs = Number.NEGATIVE_INFINITY;
 
@@ -221,6 +221,8 @@ export class Batcher {
   /** Commits the flight, or says what became of it; answers how long the lane should rest. */
   async #send(lane: Lane, flight: Flight): Promise<number> {
     lane.sequence += 1;
+    // Before the store looks at its clock, however long the answer takes.
+    const sentMs = this.#ports.clock.nowMs();
     try {
       const receipt = await this.#store.commit({
         lane: lane.index,
@@ -230,7 +232,7 @@ export class Batcher {
         needsClock: flight.needsClock,
         decide: (found) => flight.decide(found),
       });
-      if (receipt.committed) this.#landed(flight, receipt);
+      if (receipt.committed) this.#landed(flight, receipt, sentMs);
       else flight.moved(receipt.moved);
       if (flight.isStalled) return this.#backoff(lane);
       lane.failures = 0;
@@ -247,10 +249,10 @@ export class Batcher {
     return sinceMs >= 0 && sinceMs < HEARD_MS ? this.#heardMs + HEARD_MS : null;
   }
 
-  #landed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined): void {
+  #landed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined, sentMs: number): void {
     if (receipt !== undefined && receipt.nowMs > 0) {
       this.#heardMs = receipt.nowMs;
-      this.#heardHereMs = this.#ports.clock.nowMs();
+      this.#heardHereMs = sentMs;
     }
     for (const [text, { row }] of flight.cells) if (row !== null) this.#known.saw(text, row);
     flight.puts.forEach((put, index) => {
@@ -289,7 +291,7 @@ export class Batcher {
       }
       await pause(this.#ports.clock, this.#backoff(lane));
     }
-    if (flight.isDecided && lane.sequence >= sequence) this.#landed(flight, undefined);
+    if (flight.isDecided && lane.sequence >= sequence) this.#landed(flight, undefined, 0);
     else {
       const reason = new StoreError("store_unreachable", "retry", "the commit did not reach the store", {
         cause: error,

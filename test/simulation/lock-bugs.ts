@@ -8,6 +8,7 @@ import { circles, handoffs, locks } from "./scenarios/locks.ts";
 
 const DECIDE = "lock/decide.ts";
 const LINE = "lock/line.ts";
+const LOCK = "lock/lock.ts";
 const HOLD = "lock/hold.ts";
 const TURNS = "lock/turns.ts";
 const RUN_LOCKS = "workflow/locks.ts";
@@ -186,18 +187,6 @@ export const lockBugs: Bug[] = [
     ],
   },
   {
-    name: "nobody looks after a holder that died while runs wait",
-    caughtBy: locks.name,
-    options: CALM,
-    edits: [
-      {
-        file: LINE,
-        from: "  if (!record.exists || record.dueMs === null || tx.nowMs < record.dueMs) return;\n",
-        to: "  if (record.exists) return;\n",
-      },
-    ],
-  },
-  {
     name: "<= for <: a lease holds at the millisecond of its end",
     caughtBy: locks.name,
     edits: [
@@ -250,6 +239,18 @@ export const lockBugs: Bug[] = [
         file: LINE,
         from: "    else if (lock.first !== null) lock.unlink(ticket);\n  }\n  room.settleAll();\n",
         to: "    else if (lock.first !== null) lock.unlink(ticket);\n  }\n",
+      },
+    ],
+  },
+  {
+    name: "of two permits that are free, one is handed on",
+    caughtBy: locks.name,
+    options: CALM,
+    edits: [
+      {
+        file: LINE,
+        from: "        if (this.#grant(ticket, waiter, locks)) continue;",
+        to: "        if (this.#grant(ticket, waiter, locks)) {\n          for (const other of locks) this.#toSettle.delete(other);\n          return;\n        }",
       },
     ],
   },
@@ -313,6 +314,18 @@ export const lockBugs: Bug[] = [
     caughtBy: locks.name,
     options: { calm: true, delay: 0.1 },
     edits: [{ file: HOLD, from: "      this.#lose(new LeaseUncertainError()),\n", to: "      undefined,\n" }],
+  },
+  {
+    name: "a lease is counted from its answer",
+    caughtBy: locks.name,
+    options: { calm: true, delay: 0.1 },
+    edits: [
+      {
+        file: LOCK,
+        from: "safeUntilMs: sentMs + leaseMs })",
+        to: "safeUntilMs: kernel.ports.clock.nowMs() + leaseMs })",
+      },
+    ],
   },
   {
     name: "a deadlock is not looked for",

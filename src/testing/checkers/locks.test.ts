@@ -130,6 +130,10 @@ test.each<readonly [string, readonly Commit[]]>([
     ],
   ],
   [
+    "a free lock is taken by a clock that was heard of long ago",
+    [at(LEASE_MS, lock(M, [holder("a", 1)])), at(LEASE_MS + 1, lock(M, [holder("b", 2, { untilMs: 300 })]))],
+  ],
+  [
     "both are renewed in time, and one whom nobody waits for is renewed late",
     [
       at(0, lock(M, [holder("a", 1)], ["b"]), waiter(M, "b")),
@@ -239,9 +243,9 @@ test.each<readonly [string, readonly Commit[], string]>([
     "mutex m: c had it before 1 who came first",
   ],
   [
-    "a lease is over when it is given",
-    [at(LEASE_MS, lock(M, [holder("a", 1)]))],
-    "mutex m: a was given a lease that was over",
+    "a lease is over when it is handed on",
+    [waited, at(1, lock(M, [holder("b", 2, { untilMs: 1 })]), gone(M, "b"))],
+    "mutex m: b was given a lease that was over",
   ],
   [
     "a waiter has it at the millisecond at which its own lease ended",

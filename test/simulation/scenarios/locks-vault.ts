@@ -23,7 +23,7 @@ const LOCKS: Readonly<Record<string, readonly string[]>> = {
 const CHECKED = "checked/";
 
 /** A grant is heard of at once; whoever is not woken asks after a third of its lease. */
-const WAKES_WITHIN_MS = 100;
+const WAKES_WITHIN_MS = 500;
 
 /** The step that a run does once it was canceled. */
 export const CLEAN = "clean";
