@@ -52,7 +52,7 @@ export function newId(randomBytes: (size: number) => Uint8Array): string {
   return Buffer.from(bytes).toString("base64url");
 }
 
-/** What the two faces of actions share. @internal */
+/** What the two faces of actions share. */
 export class Core {
   readonly kernel: Kernel;
   readonly means: Means;

@@ -67,7 +67,7 @@ export interface Machine<State extends string = string, Data = unknown, Given = 
   readonly [GIVEN]?: (given: Given) => void;
 }
 
-/** What the decisions know of a machine. @internal */
+/** What the decisions know of a machine. */
 export interface MachineRules extends Rules {
   readonly name: string;
   readonly initialData: unknown;

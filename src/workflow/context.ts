@@ -49,7 +49,7 @@ export interface StepSemaphore {
   readonly permits?: number | undefined;
 }
 
-/** Where turns come from. @internal */
+/** Where turns come from. */
 export interface Turns {
   /** Whether this process has not said yet that a semaphore has so many permits. */
   declares(name: string, permits: number): boolean;

@@ -20,8 +20,6 @@ type Sort = "mutex" | "semaphore" | "read" | "write";
 /** One lock to take, how, and what to do while it is held, before what comes after it. */
 export interface Stage {
   readonly lock: string;
-  /** Another mutex that is wanted together with it. */
-  readonly also?: string;
   readonly sort: Sort;
   readonly permits: number;
   /** How it is asked for: `with`, tried first and then waited for, or kept until the run ends. */
@@ -57,11 +55,7 @@ export function drawSchedule(seed: number, { isInOrder } = ORDERED): Schedule {
       const sort = kind === "rwlock" ? pick(["read", "read", "write"] as const) : kind;
       const how = pick(["with", "with", "with", "tried", "kept"] as const);
       const then = pick(["nothing", "nothing", "step", "step", "sleep", "child", "branches"] as const);
-      const stage: Stage = { lock, sort, permits, how, then };
-      // Whoever wants two together waits for both in no order, and stands in the way of others meanwhile: that can make a circle.
-      const others = locks.filter((one) => one.kind === "mutex" && !chosen.includes(one));
-      if (isInOrder || sort !== "mutex" || others.length === 0 || !random.chance(0.5)) return stage;
-      return { ...stage, also: pick(others).lock };
+      return { lock, sort, permits, how, then };
     });
   });
   return { seed, runs };
@@ -165,8 +159,8 @@ async function go(ctx: Context, { lock, then }: Stage, rest: readonly Stage[], m
   }
 }
 
-function lockOf(ctx: Context, { lock, also, sort, permits }: Stage): RunLock {
-  if (sort === "mutex") return ctx.mutex(also === undefined ? lock : [lock, also]);
+function lockOf(ctx: Context, { lock, sort, permits }: Stage): RunLock {
+  if (sort === "mutex") return ctx.mutex(lock);
   if (sort === "semaphore") return ctx.semaphore(lock, { permits });
   return ctx.rwlock(lock)[sort];
 }

@@ -4,7 +4,7 @@ import type { Scenario, SimulateOptions } from "../../../src/testing/index.ts";
 import { actions } from "./actions.ts";
 import { idempotency } from "./idempotency.ts";
 import { jobs, recovery, timers } from "./jobs.ts";
-import { circles, handoffs, locks } from "./locks.ts";
+import { circles, handoffs } from "./locks.ts";
 import { machines } from "./machines.ts";
 import { mailbox } from "./mailbox.ts";
 import { payments } from "./payments.ts";
@@ -31,7 +31,6 @@ export const scenarios: readonly NamedScenario[] = [
   letters,
   families,
   poison,
-  locks,
   handoffs,
   circles,
   actions,
