@@ -272,7 +272,7 @@ export class RateLimit {
     );
   }
 
-  /** Takes a turn that may be later than now, unless it is later than this; answers how long that is. @internal */
+  /** Takes a turn that may be later than now, unless it is later than this; answers how long that is. */
   reserveIn(
     tx: Tx,
     options: Pick<AcquireTokensOptions, "count" | "key" | "timeout">,
