@@ -11,7 +11,7 @@ const reports: SimulationReport[] = [];
 
 for (const { name, options, scenario } of scenarios)
   test(name, { timeout: 600_000 }, async () => {
-    const report = await simulate(name, { ...options, seeds: SCHEDULES / scenarios.length }, scenario);
+    const report = await simulate(name, { ...options, seeds: Math.ceil(SCHEDULES / scenarios.length) }, scenario);
     reports.push(report);
     expect(report.portCalls / report.schedules).toBeGreaterThan(20);
   });
