@@ -63,7 +63,10 @@ export class Wait {
     this.#untaken = undefined;
   }
 
-  /** Leaves the line. If its turn has come, which may be this very moment, the caller has what it is worth. */
+  /**
+   * Leaves the line. If its turn has come, which may be this very moment, the caller has what it is worth. Where the store does not
+   * serve, the place ends with its lease.
+   */
   async leave(reason?: unknown): Promise<Hold | undefined> {
     if (this.#isOver) {
       const untaken = this.#untaken;
@@ -72,14 +75,22 @@ export class Wait {
     }
     const { kernel, hooks } = this.#host;
     const { refs, ticket } = this.#request;
-    const fence = await kernel.transact((tx) => {
-      const held = heldFence(tx, refs, ticket);
-      if (held === undefined) leave(tx, hooks, refs, ticket);
-      return held;
-    }, this.#keys());
+    const busy = reason ?? new LockBusyError(shownLocks(refs), null);
+    let fence: number | undefined;
+    try {
+      fence = await kernel.transact((tx) => {
+        const held = heldFence(tx, refs, ticket);
+        if (held === undefined) leave(tx, hooks, refs, ticket);
+        return held;
+      }, this.#keys());
+    } catch (error) {
+      if (this.#isOver) return this.leave();
+      this.drop(busy);
+      throw error;
+    }
     // It may have heard of its turn meanwhile.
     if (this.#isOver) return this.leave();
-    this.drop(reason ?? new LockBusyError(shownLocks(refs), null));
+    this.drop(busy);
     return fence === undefined ? undefined : this.#had(fence);
   }
 

@@ -9,8 +9,9 @@ import { scenarios } from "./scenarios/index.ts";
 const SCHEDULES = 5_040;
 const reports: SimulationReport[] = [];
 
-for (const { name, options, scenario } of scenarios)
+for (const { name, options, scenario, regressions = [] } of scenarios)
   test(name, { timeout: 600_000 }, async () => {
+    for (const seed of regressions) await simulate(name, { ...options, seeds: 1, firstSeed: seed }, scenario);
     const report = await simulate(name, { ...options, seeds: Math.ceil(SCHEDULES / scenarios.length) }, scenario);
     reports.push(report);
     expect(report.portCalls / report.schedules).toBeGreaterThan(20);

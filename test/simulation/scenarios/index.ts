@@ -4,7 +4,7 @@ import type { Scenario, SimulateOptions } from "../../../src/testing/index.ts";
 import { actions } from "./actions.ts";
 import { idempotency } from "./idempotency.ts";
 import { jobs, recovery, timers } from "./jobs.ts";
-import { circles, handoffs } from "./locks.ts";
+import { circles, handoffs, locks } from "./locks.ts";
 import { machines } from "./machines.ts";
 import { mailbox } from "./mailbox.ts";
 import { payments } from "./payments.ts";
@@ -16,6 +16,8 @@ export interface NamedScenario {
   readonly name: string;
   readonly options?: SimulateOptions;
   readonly scenario: Scenario;
+  /** Seeds that broke it once. */
+  readonly regressions?: readonly number[];
 }
 
 export const scenarios: readonly NamedScenario[] = [
@@ -31,6 +33,7 @@ export const scenarios: readonly NamedScenario[] = [
   letters,
   families,
   poison,
+  locks,
   handoffs,
   circles,
   actions,

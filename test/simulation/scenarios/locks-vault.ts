@@ -85,8 +85,8 @@ export class Vault {
     }
   }
 
-  visit(visit: Omit<Visit, "claim">, worker?: string): void {
-    this.#visits.push({ ...visit, claim: worker === undefined ? 0 : this.#claimOf(visit.by, worker) });
+  visit(visit: Visit): void {
+    this.#visits.push(visit);
   }
 
   /** Whoever is not told that it lost the lock has it, where clocks and timers are right. */
@@ -145,7 +145,7 @@ export class Vault {
   }
 
   /** The newest claim of the run by this worker. */
-  #claimOf(run: string, by: string): number {
+  claimOf(run: string, by: string): number {
     for (const { puts } of this.#world.database.commits.toReversed())
       for (const { row } of puts) if (row.space === "run" && row.key === run && row.holder === by) return row.fence;
     return 0;
