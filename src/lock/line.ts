@@ -349,6 +349,7 @@ class LockDraft {
   first: string | null;
   last: string | null;
   waiting: number;
+  #groups: number;
   #fence: number | undefined;
   #isChanged = false;
   isHurried = false;
@@ -365,6 +366,7 @@ class LockDraft {
     this.first = value?.first ?? null;
     this.last = value?.last ?? null;
     this.waiting = value?.waiting ?? 0;
+    this.#groups = value?.groups ?? 0;
   }
 
   /** The highest that was given out, by this decision too. */
@@ -431,6 +433,7 @@ class LockDraft {
     else this.#link(this.last, { next: id });
     this.last = id;
     this.waiting += 1;
+    if (ticket.group !== undefined) this.#groups += 1;
     this.#change();
   }
 
@@ -448,6 +451,7 @@ class LockDraft {
       else this.#link(ticket.next, { prev: ticket.prev });
     }
     this.waiting -= 1;
+    if (ticket.group !== undefined) this.#groups -= 1;
     // Its key is never used again.
     record.remove(0);
     this.#change();
@@ -479,7 +483,14 @@ class LockDraft {
     const { permits, holders, first, last, waiting } = this;
     const dueMs = this.#dueMs();
     this.record.write({
-      value: { permits, holders, first, last, waiting } satisfies LockValue,
+      value: {
+        permits,
+        holders,
+        first,
+        last,
+        waiting,
+        ...(this.#groups === 0 ? {} : { groups: this.#groups }),
+      } satisfies LockValue,
       ...(this.record.exists ? {} : { kind: LOCK_QUEUE }),
       ...(dueMs === undefined ? {} : { dueMs }),
       ...(this.#fence === undefined ? {} : { fence: this.#fence }),

@@ -49,6 +49,8 @@ export interface LockValue {
   readonly first: string | null;
   readonly last: string | null;
   readonly waiting: number;
+  /** How many of those in line wait for other locks as well; left out where nobody does. */
+  readonly groups?: number;
 }
 
 export interface Ticket {

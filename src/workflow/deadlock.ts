@@ -15,6 +15,7 @@ import {
   type LockRef,
   type LockValue,
   lockAt,
+  type Mode,
   shownLocks,
   type Ticket,
   ticketAt,
@@ -23,6 +24,8 @@ import { type RunHold, type RunValue, runAt, wakeRun } from "./run.ts";
 
 /** So many runs are followed; a circle longer than that is not found. */
 const MOST_RUNS = 100;
+/** So far back a line is followed, where somebody in it waits for other locks as well. */
+const MOST_TICKETS = 100;
 
 /** One thing that a run waits for: it comes if every need of it is met. */
 interface Wait {
@@ -86,17 +89,42 @@ function waitsOf(tx: Tx, holds: readonly RunHold[], children: readonly string[])
 function needOf(tx: Tx, ref: LockRef, { mode, ticket }: RunHold): readonly Need[] {
   const value = tx.record(lockAt(ref)).value as LockValue | undefined;
   if (value === undefined) return [];
-  if (!fits(value, mode)) {
-    const holders = mode === "exclusive" ? value.holders : value.holders.filter((one) => isInTheWay(one, ref));
-    const runs = holders.flatMap(({ owner }) => (owner === undefined ? [] : [owner.run]));
-    if (ref.kind !== "semaphore") return [{ of: "all", runs }];
-    // One permit is enough.
-    return runs.length < holders.length ? [] : [{ of: "any", runs }];
+  const groups = (value.groups ?? 0) === 0 ? [] : groupsBefore(tx, ref, value, ticket);
+  return [...(fits(value, mode) ? firstOf(tx, ref, value, ticket) : holdersOf(value, ref, mode)), ...groups];
+}
+
+function holdersOf(value: LockValue, ref: LockRef, mode: Mode): readonly Need[] {
+  const holders = mode === "exclusive" ? value.holders : value.holders.filter((one) => isInTheWay(one, ref));
+  const runs = holders.flatMap(({ owner }) => (owner === undefined ? [] : [owner.run]));
+  if (ref.kind !== "semaphore") return [{ of: "all", runs }];
+  // One permit is enough.
+  return runs.length < holders.length ? [] : [{ of: "any", runs }];
+}
+
+/** It would fit, and stands behind somebody who wants it alone. */
+function firstOf(tx: Tx, ref: LockRef, { first }: LockValue, ticket: string): readonly Need[] {
+  if (first === null || first === ticket) return [];
+  const { owner } = (tx.record(ticketAt(ref, first)).value ?? {}) as Partial<Ticket>;
+  return owner === undefined ? [] : [{ of: "all", runs: [owner.run] }];
+}
+
+/**
+ * Those before it in line who wait for other locks as well, and so may not get on when this one is free. All others before it do
+ * whenever those who hold it can.
+ */
+function groupsBefore(tx: Tx, ref: LockRef, { first }: LockValue, ticket: string): readonly Need[] {
+  const runs: string[] = [];
+  let at = ticket;
+  for (let steps = 0; at !== first; steps++) {
+    // Too long a line to follow: as far as is known here, it moves.
+    if (steps === MOST_TICKETS) return [];
+    const prev = (tx.record(ticketAt(ref, at)).value as Ticket | undefined)?.prev ?? null;
+    if (prev === null) break;
+    const { group, owner } = (tx.record(ticketAt(ref, prev)).value ?? {}) as Partial<Ticket>;
+    if (group !== undefined && owner !== undefined) runs.push(owner.run);
+    at = prev;
   }
-  // It would fit, and stands behind somebody who does not get on: for another lock, or because it wants this one alone.
-  if (value.first === null || value.first === ticket) return [];
-  const first = tx.record(ticketAt(ref, value.first)).value as Ticket | undefined;
-  return first?.owner === undefined ? [] : [{ of: "all", runs: [first.owner.run] }];
+  return runs.length === 0 ? [] : [{ of: "all", runs }];
 }
 
 const isInTheWay = ({ mode }: Holder, { kind }: LockRef): boolean => kind === "semaphore" || mode === "exclusive";

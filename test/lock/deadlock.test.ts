@@ -317,6 +317,40 @@ describe("a circle is found when it closes:", () => {
     expect([(await play.ends())["r1"], await run.result()]).toEqual(["deadlock", "had"]);
   });
 
+  test.each([
+    ["who held it lets go", []],
+    ["those before it have had it", ["r4"]],
+  ])("through the line of a lock that becomes free only when %s", async (_, before) => {
+    await using pawl = openTest();
+    const wish = (names: string | readonly string[]) => async (ctx: Context) => {
+      try {
+        return await ctx.lock(names, () => "had");
+      } catch (error) {
+        return error instanceof DeadlockError ? "deadlock" : "other";
+      }
+    };
+    const together = workflow("together", wish(["a", "b"]));
+    const single = workflow("single", wish("b"));
+    pawl.work([together, single]);
+    const play = await stage(pawl, { r1: [mutex("a"), mutex("b")], r3: [mutex("b"), mutex("z")] });
+    const runs = [];
+    for (const id of before) runs.push(await pawl.start(single, undefined, { id }));
+    await pawl.clock.advance(1);
+    runs.push(await pawl.start(together, undefined, { id: "r2" }));
+    await pawl.clock.advance(1);
+    // r3 has b, and can go on; behind it stands r2, which waits for a as well; and then r1, which has a.
+    await play.next("r1");
+    await play.next("r3");
+    await pawl.clock.advance(1);
+    const all = [play.run("r1"), play.run("r3"), ...runs];
+    const statuses = await Promise.all(all.map(async (run) => (await run.status()).status));
+    expect(statuses).toEqual(all.map(() => "completed"));
+    // One of the two that wait for each other, and nobody else.
+    const ends = await Promise.all(all.map((run) => run.result()));
+    expect(ends.filter((end) => end === "deadlock").length).toBe(1);
+    expect([ends[0], ends.at(-1)]).toContain("deadlock");
+  });
+
   test("through a reader that comes a second time and stands behind a writer, which waits for it", async () => {
     await using pawl = openTest();
     const play = await stage(pawl, { r1: [read("rw"), read("rw")], w: [mutex("other"), write("rw")] });

@@ -20,6 +20,8 @@ type Sort = "mutex" | "semaphore" | "read" | "write";
 /** One lock to take, how, and what to do while it is held, before what comes after it. */
 export interface Stage {
   readonly lock: string;
+  /** Another mutex that is wanted together with it. */
+  readonly also?: string;
   readonly sort: Sort;
   readonly permits: number;
   /** How it is asked for: `with`, tried first and then waited for, or kept until the run ends. */
@@ -55,10 +57,26 @@ export function drawSchedule(seed: number, { isInOrder } = ORDERED): Schedule {
       const sort = kind === "rwlock" ? pick(["read", "read", "write"] as const) : kind;
       const how = pick(["with", "with", "with", "tried", "kept"] as const);
       const then = pick(["nothing", "nothing", "step", "step", "sleep", "child", "branches"] as const);
-      return { lock, sort, permits, how, then };
+      const stage: Stage = { lock, sort, permits, how, then };
+      // Whoever wants two together waits for both in no order, and stands in the way of others meanwhile: that can make a circle.
+      const others = locks.filter((one) => one.kind === "mutex" && !chosen.includes(one));
+      if (isInOrder || sort !== "mutex" || others.length === 0 || !random.chance(0.5)) return stage;
+      return { ...stage, also: pick(others).lock };
     });
   });
-  return { seed, runs };
+  if (!isInOrder) return { seed, runs };
+  // Whoever has the innermost waits for nothing more, so these may also be wanted together.
+  const innermost = runs.map((stages): readonly Stage[] => {
+    const [lock = "", also = ""] = pick([["p"], ["q"], ["p", "q"], ["q", "p"], []] as const).map(
+      (name) => `${seed}.${name}`,
+    );
+    if (lock === "") return stages;
+    const how = pick(["with", "tried", "kept"] as const);
+    const then = pick(["nothing", "step"] as const);
+    const stage: Stage = { lock, sort: "mutex", permits: 1, how, then };
+    return [...stages, also === "" ? stage : { ...stage, also }];
+  });
+  return { seed, runs: innermost };
 }
 
 /** Two processes that work on schedules. */
@@ -159,8 +177,8 @@ async function go(ctx: Context, { lock, then }: Stage, rest: readonly Stage[], m
   }
 }
 
-function lockOf(ctx: Context, { lock, sort, permits }: Stage): RunLock {
-  if (sort === "mutex") return ctx.mutex(lock);
+function lockOf(ctx: Context, { lock, also, sort, permits }: Stage): RunLock {
+  if (sort === "mutex") return ctx.mutex(also === undefined ? lock : [lock, also]);
   if (sort === "semaphore") return ctx.semaphore(lock, { permits });
   return ctx.rwlock(lock)[sort];
 }
