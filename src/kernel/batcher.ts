@@ -56,6 +56,8 @@ export class Batcher {
   readonly #air: Airspace;
   #queue: Submission[] = [];
   #isScheduled = false;
+  /** How many flights wait for a record. */
+  #waiting = 0;
   #closing: (() => void) | undefined;
   /** The store's clock in the last receipt, and this process's when that was asked for. */
   #heardMs = 0;
@@ -99,6 +101,7 @@ export class Batcher {
         keys,
         mayBelieve: isHolder || this.#lanes.length > 1,
         believes: false,
+        waitsFor: undefined,
         alone: false,
         outcome: undefined,
       });
@@ -158,7 +161,7 @@ export class Batcher {
       for (const lane of free) {
         const submissions = this.#take(share);
         if (submissions.length === 0) break;
-        void this.#fly(lane, new Flight(submissions, this.#air));
+        void this.#fly(lane, new Flight(submissions, this.#air, this.#mayWait));
       }
     });
   }
@@ -175,13 +178,17 @@ export class Batcher {
     for (; index < this.#queue.length && taken.length < most; index++) {
       const submission = this.#queue[index] as Submission;
       const first = taken[0];
+      if (!this.#mayWait) submission.waitsFor = undefined;
       submission.believes =
         submission.mayBelieve &&
         submission.keys.length > 0 &&
         submission.keys.every((at) => this.#known.get(at.text) !== undefined);
       const fits =
         first === undefined ||
-        (!first.alone && !submission.alone && (!apart || first.believes === submission.believes));
+        (!first.alone &&
+          !submission.alone &&
+          (!apart || first.believes === submission.believes) &&
+          isSameWait(first, submission));
       // A decision that must wait for its records lets those behind it pass that touch others; its own are kept for it.
       if (fits && !isAnyOf(submission, flying) && !isAnyOf(submission, reserved)) taken.push(submission);
       else {
@@ -193,8 +200,14 @@ export class Batcher {
     return taken;
   }
 
+  /** Whether a flight may wait for a record that another process has: not all of them at once. */
+  get #mayWait(): boolean {
+    return this.#waiting < this.#lanes.length / 2;
+  }
+
   async #fly(lane: Lane, flight: Flight): Promise<void> {
     lane.isBusy = true;
+    if (flight.waitFor !== undefined) this.#waiting += 1;
     let pauseMs = 0;
     try {
       const obstacle = await this.#settle(lane);
@@ -210,6 +223,7 @@ export class Batcher {
       lane.epoch = null;
       flight.fail(error);
     }
+    if (flight.waitFor !== undefined) this.#waiting -= 1;
     flight.end();
     if (flight.again.length > 0) this.#queue = flight.again.concat(this.#queue);
     if (pauseMs > 0) await pause(this.#ports.clock, pauseMs);
@@ -229,12 +243,14 @@ export class Batcher {
         epoch: lane.epoch ?? 0,
         sequence: lane.sequence,
         lock: flight.lock,
+        waitFor: flight.waitFor,
         needsClock: flight.needsClock,
         decide: (found) => flight.decide(found),
       });
       if (receipt.committed) this.#landed(flight, receipt, sentMs);
       else flight.moved(receipt.moved);
-      if (flight.isStalled) return this.#backoff(lane);
+      // Next time it waits for them; if that was of no use, it is later.
+      if (flight.isStalled) return flight.waitFor === undefined ? 0 : this.#backoff(lane);
       lane.failures = 0;
       return 0;
     } catch (error) {
@@ -321,6 +337,12 @@ export class Batcher {
     lane.failures += 1;
     return Math.min(50, 1.6 ** Math.min(lane.failures, 12)) * (0.25 + this.#ports.chance.random());
   }
+}
+
+/** Whoever waits for a record takes those along who want it too, and nobody else. */
+function isSameWait(first: Submission, { waitsFor, keys }: Submission): boolean {
+  const { waitsFor: awaited } = first;
+  return awaited === undefined ? waitsFor === undefined : keys.some((at) => at.text === awaited.text);
 }
 
 function isAnyOf({ keys }: Submission, texts: ReadonlySet<string> | null): boolean {

@@ -24,6 +24,8 @@ export interface Tx {
   random(): number;
   uuid(): string;
   record(at: Address): Draft;
+  /** Asks for several records at once, which saves asking for one after the other. */
+  load(all: readonly Address[]): void;
 }
 
 export type Decision<T> = (tx: Tx) => T;
@@ -101,8 +103,8 @@ class Run implements Tx, Pen {
   readonly #believes: boolean;
   #isOver = false;
   readonly drafts: Draft[] = [];
-  /** A record that was not loaded, or everything under lock, for the clock's sake. */
-  wanted: Address | "lock" | undefined;
+  /** Records that were not loaded, or everything under lock, for the clock's sake. */
+  wanted: readonly Address[] | "lock" | undefined;
   bytes = 0;
 
   constructor(scene: Scene, tape: Tape, believes: boolean) {
@@ -155,9 +157,9 @@ class Run implements Tx, Pen {
 
   record(at: Address): Draft {
     this.check();
-    const cell = this.#scene.cells.get(at.text);
-    if (cell === undefined || (cell.isKnown && !this.#believes)) {
-      this.wanted = at;
+    const cell = this.#cell(at);
+    if (cell === undefined) {
+      this.wanted = [at];
       throw VOID;
     }
     if (cell.draft !== undefined) return cell.draft;
@@ -165,6 +167,19 @@ class Run implements Tx, Pen {
     cell.draft = draft;
     this.drafts.push(draft);
     return draft;
+  }
+
+  load(all: readonly Address[]): void {
+    this.check();
+    const missing = all.filter((at) => this.#cell(at) === undefined);
+    if (missing.length === 0) return;
+    this.wanted = missing;
+    throw VOID;
+  }
+
+  #cell(at: Address): Cell | undefined {
+    const cell = this.#scene.cells.get(at.text);
+    return cell?.isKnown === true && !this.#believes ? undefined : cell;
   }
 
   encode(at: Address, value: unknown): string {
@@ -181,7 +196,7 @@ class Run implements Tx, Pen {
 export type Outcome<T> =
   | { readonly is: "done"; readonly value: T; readonly bytes: number }
   | { readonly is: "threw"; readonly error: unknown }
-  | { readonly is: "void"; readonly wanted: Address | "lock" };
+  | { readonly is: "void"; readonly wanted: readonly Address[] | "lock" };
 
 /**
  * Runs a decision on the cells, and merges what it wrote if it returned. One that believes may use rows that are known and were not

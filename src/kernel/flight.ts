@@ -29,6 +29,8 @@ export interface Submission {
   mayBelieve: boolean;
   /** It is about to be decided on what is known of its records: of all of them. */
   believes: boolean;
+  /** One of its records that another process had locked when it was last tried. */
+  waitsFor: Address | undefined;
   /** Runs in a batch of its own, because a batch with it failed. */
   alone: boolean;
   outcome: Outcome<unknown> | undefined;
@@ -49,6 +51,8 @@ export interface Airspace {
 export class Flight {
   readonly #submissions: readonly Submission[];
   readonly #air: Airspace;
+  /** A record that all of its decisions want and that the store should wait for. */
+  readonly waitFor: Address | undefined;
   readonly cells = new Map<string, Cell>();
   /** Records this flight has or asked for; nobody else in this process may have them until it ends. */
   readonly #taken = new Set<string>();
@@ -63,7 +67,7 @@ export class Flight {
   /** Decisions to submit once more. */
   again: Submission[] = [];
 
-  constructor(submissions: readonly Submission[], air: Airspace) {
+  constructor(submissions: readonly Submission[], air: Airspace, mayWait: boolean) {
     this.#submissions = submissions;
     this.#air = air;
     this.#pending = submissions;
@@ -73,6 +77,8 @@ export class Flight {
       if (believes) for (const at of keys) if (!asked.has(at.text)) this.#believe(at);
     this.#take(this.cells.keys());
     this.#ask(asked);
+    // Where there is one record only, nobody else is kept waiting.
+    if (mayWait) this.waitFor = asked.size === 1 ? this.#asked[0] : submissions[0]?.waitsFor;
   }
 
   get size(): number {
@@ -119,7 +125,8 @@ export class Flight {
     const wanted = new Map<string, Address>();
     let bytes = 0;
     for (const submission of this.#pending) {
-      if (bytes > MAX_BYTES || this.#isBlocked(submission)) {
+      submission.waitsFor = this.#busy.size === 0 ? undefined : submission.keys.find((at) => this.#busy.has(at.text));
+      if (bytes > MAX_BYTES || submission.waitsFor !== undefined) {
         this.again.push(submission);
         continue;
       }
@@ -143,21 +150,24 @@ export class Flight {
   }
 
   /** Whether a void run can have what it wants in this flight; otherwise it is submitted again. */
-  #wantsMore(submission: Submission, want: Address | "lock", wanted: Map<string, Address>): boolean {
-    if (want === "lock") {
+  #wantsMore(submission: Submission, wants: readonly Address[] | "lock", wanted: Map<string, Address>): boolean {
+    if (wants === "lock") {
       this.#disappoint(submission, submission.keys);
       this.again.push(submission);
       return false;
     }
-    submission.keys = [...submission.keys, want];
-    const isElsewhere = this.#air.flying?.has(want.text) === true && !this.#taken.has(want.text);
+    submission.keys = submission.keys.concat(wants);
     // A record that another flight of this process has, or that is only believed, cannot be waited for in this one.
-    if (isElsewhere || this.cells.get(want.text)?.isKnown === true) {
+    if (wants.some((at) => this.#isElsewhere(at) || this.cells.get(at.text)?.isKnown === true)) {
       this.again.push(submission);
       return false;
     }
-    if (!this.cells.has(want.text) && !this.#busy.has(want.text)) wanted.set(want.text, want);
+    for (const at of wants) if (!this.cells.has(at.text) && !this.#busy.has(at.text)) wanted.set(at.text, at);
     return true;
+  }
+
+  #isElsewhere({ text }: Address): boolean {
+    return this.#air.flying?.has(text) === true && !this.#taken.has(text);
   }
 
   /** The batch is committed: everybody who was decided hears. */

@@ -58,11 +58,12 @@ export class Joint {
       keys,
       mayBelieve: false,
       believes: false,
+      waitsFor: undefined,
       alone: true,
       outcome: undefined,
     };
     for (;;) {
-      const flight = new Flight([submission], this.#air);
+      const flight = new Flight([submission], this.#air, false);
       const joined = await store.join(executor, { lock: flight.lock, decide: (found) => flight.decide(found) });
       if (joined.written && flight.again.length === 0) {
         flight.answer();

@@ -15,6 +15,11 @@ export function fits({ permits, holders }: Pick<LockValue, "permits" | "holders"
   return permits === null || holders.length < permits;
 }
 
+/** Whether nobody more can hold it, whoever that is. */
+export function isFull({ permits, holders }: Pick<LockValue, "permits" | "holders">): boolean {
+  return (permits !== null && holders.length >= permits) || holders.some((holder) => holder.mode === "exclusive");
+}
+
 /** A lease holds before its end, and not from that millisecond on. A run has none. */
 export function isAlive({ untilMs }: Pick<Holder | Ticket, "untilMs">, nowMs: number): boolean {
   return untilMs === null || nowMs < untilMs;

@@ -13,7 +13,7 @@
 import { nextFence } from "../kernel/claim/decide.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
-import { firstEnd, fits, isAlive, living, renewed } from "./decide.ts";
+import { firstEnd, fits, isAlive, isFull, living, renewed } from "./decide.ts";
 import {
   type Holder,
   LOCK_QUEUE,
@@ -291,7 +291,8 @@ class Room {
     if (lock.first === null) return;
     const { nowMs } = this.tx;
     lock.expire(nowMs);
-    for (let moved = 0; lock.first !== null; moved++) {
+    // Who is first need not be known where there is no room for it.
+    for (let moved = 0; lock.first !== null && !isFull(lock); moved++) {
       if (moved === MOST_MOVED) {
         lock.hurry();
         return;
@@ -426,6 +427,7 @@ class LockDraft {
   }
 
   append(id: string, ticket: Ticket): void {
+    this.#load(id, this.last);
     const record = this.#tx.record(ticketAt(this.ref, id));
     if (record.exists) return;
     record.write({ value: ticket });
@@ -446,6 +448,7 @@ class LockDraft {
       this.first = ticket.next;
       if (ticket.next === null) this.last = null;
     } else {
+      this.#load(ticket.prev, ticket.next);
       if (ticket.prev !== null) this.#link(ticket.prev, { next: ticket.next });
       if (ticket.next === null) this.last = ticket.prev;
       else this.#link(ticket.next, { prev: ticket.prev });
@@ -455,6 +458,10 @@ class LockDraft {
     // Its key is never used again.
     record.remove(0);
     this.#change();
+  }
+
+  #load(...ids: readonly (string | null)[]): void {
+    this.#tx.load(ids.flatMap((id) => (id === null ? [] : [ticketAt(this.ref, id)])));
   }
 
   #link(id: string, change: { readonly next: string | null } | { readonly prev: string | null }): void {

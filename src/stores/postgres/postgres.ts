@@ -214,7 +214,7 @@ export class PostgresStore implements SqlStore {
 
   async #commit(line: Line, batch: Batch, under: Underway): Promise<Receipt> {
     const isAlone = batch.lock.length === 0 && !batch.needsClock;
-    let verdict = batch.decide(isAlone ? NOTHING_FOUND : await this.#find(line, batch.lock, under));
+    let verdict = batch.decide(isAlone ? NOTHING_FOUND : await this.#find(line, batch.lock, under, batch.waitFor));
     while ("lock" in verdict) verdict = batch.decide(await this.#find(line, verdict.lock, under));
     const { puts } = verdict;
     if (puts.length === 0) return this.#leave(line, under);
@@ -227,9 +227,12 @@ export class PostgresStore implements SqlStore {
   }
 
   /** Locks and reads these rows, and those of an earlier round stay locked. */
-  async #find(line: Line, keys: readonly Key[], under: Underway): Promise<Found> {
+  async #find(line: Line, keys: readonly Key[], under: Underway, waitFor?: Key): Promise<Found> {
     const calls = under.isOpen ? [] : [BEGIN, this.#pinned.writing];
-    if (keys.length > 0) calls.push(this.#rows.lock(this.#namespace, keys));
+    // Nothing is locked yet, so nobody can be waiting for this transaction meanwhile.
+    const isOnly = waitFor !== undefined && keys.length === 1;
+    if (waitFor !== undefined && !isOnly) calls.push(this.#rows.waitFor(this.#namespace, waitFor));
+    if (keys.length > 0) calls.push(this.#rows.lock(this.#namespace, keys, isOnly));
     calls.push(this.#rows.clock);
     line.began();
     const answers = await line.send(calls);

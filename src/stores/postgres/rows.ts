@@ -51,7 +51,9 @@ const literal = (text: string): string => `'${text.replaceAll("'", "''")}'`;
 
 export interface RowStatements {
   /** Answers for each key its place, a number, and the columns: no number means busy, no further columns absent. */
-  lock(namespace: string, keys: readonly Key[]): Call;
+  lock(namespace: string, keys: readonly Key[], isWaiting?: boolean): Call;
+  /** Waits for a row, for as long as the transaction waits for locks. */
+  waitFor(namespace: string, key: Key): Call;
   /** The clock and the fence floor, in a snapshot after the locks. */
   readonly clock: Call;
   /** Numbers for rows that are made without having been looked for. */
@@ -72,14 +74,21 @@ export function rowStatements(s: string, schema: string, clock: string): RowStat
   const NEW_ID = `nextval(${literal(`${s}.record_id_seq`)})`;
 
   // Numbers that are mostly 0 are left out, which saves making text of them and reading it: `toRow` takes null for 0.
-  const LOCK = statement(`
+  const lock = (orPass: string) =>
+    statement(`
     select k.n, case when r.id is not null then r.id
         when (select true from ${record} r where ${at} limit 1) then null
         when pg_try_advisory_xact_lock(${keyHash(schema, "$1")}) then ${NEW_ID} end,
       ${SELECTED.replace("r.id, ", "").replace(/r\.(fence|wakes|tries|head)/g, "nullif(r.$1, 0)")}
     from ${KEYS} left join lateral (
-      select ${COLUMNS} from ${record} r where ${at} for no key update skip locked
+      select ${COLUMNS} from ${record} r where ${at} for no key update ${orPass}
     ) r on true`);
+  const LOCK = lock("skip locked");
+  const LOCK_WAITING = lock("");
+
+  const WAIT = statement(
+    `select from ${record} r where r.namespace = $1 and r.space = $2 and r.key = $3 for no key update`,
+  );
 
   const CLOCK_AND_FLOOR = statement(
     `select ${clock}, coalesce((select number from ${s}.meta where name = 'fence_floor'), 0)`,
@@ -98,7 +107,11 @@ export function rowStatements(s: string, schema: string, clock: string): RowStat
     ) r`);
 
   return {
-    lock: (namespace, keys) => ({ statement: LOCK, values: [namespace, ...keyArrays(keys)] }),
+    lock: (namespace, keys, isWaiting = false) => ({
+      statement: isWaiting ? LOCK_WAITING : LOCK,
+      values: [namespace, ...keyArrays(keys)],
+    }),
+    waitFor: (namespace, { space, key }) => ({ statement: WAIT, values: [namespace, space, key] }),
     clock: { statement: CLOCK_AND_FLOOR, values: [] },
     reserve: (count) => ({ statement: RESERVE, values: [String(count)] }),
     read: (namespace, keys) => ({ statement: READ, values: [namespace, ...keyArrays(keys)] }),
