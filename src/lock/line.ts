@@ -18,13 +18,13 @@ import {
   type Holder,
   LOCK_QUEUE,
   type LockRef,
-  type LockValue,
   lockAt,
   type Mode,
   type RunOwner,
   type Ticket,
   ticketAt,
 } from "./records.ts";
+import { lockOf, storedLock } from "./stored.ts";
 
 /** How runs hear of what becomes of their tickets. Locks know nothing else of runs. */
 export interface RunHooks {
@@ -138,7 +138,8 @@ export function renew(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticket:
 export function heldFence(tx: Tx, refs: readonly LockRef[], ticket: string): number | undefined {
   let fence: number | undefined;
   for (const ref of refs) {
-    const value = tx.record(lockAt(ref)).value as LockValue | undefined;
+    const { value: stored } = tx.record(lockAt(ref));
+    const value = stored === undefined ? undefined : lockOf(stored);
     const holder = value?.holders.find((one) => one.ticket === ticket);
     if (holder === undefined || (value?.first !== null && !isAlive(holder, tx.nowMs))) return undefined;
     fence = holder.fence;
@@ -151,18 +152,18 @@ export type Standing =
   | { readonly is: "held"; readonly fence: number }
   | { readonly is: "gone" };
 
-/** A waiter says that it is alive, and sees to it that the line moves. */
+/** A waiter says that it is alive, and sees to it that the line moves. One that is late has lost its place to those behind it. */
 export function standOn(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticket: string, leaseMs: number): Standing {
   const room = new Room(tx, hooks);
   const { nowMs } = tx;
-  for (const ref of refs) {
-    const record = tx.record(ticketAt(ref, ticket));
-    const value = record.value as Ticket | undefined;
-    // One that is late is as good as passed over: the line decides.
-    if (value !== undefined && value.untilMs !== null && isAlive(value, nowMs))
-      record.write({ value: { ...value, untilMs: renewed(value.untilMs, nowMs, leaseMs) } });
-  }
   const locks = refs.map((ref) => room.open(ref, null));
+  for (const lock of locks) {
+    const record = tx.record(ticketAt(lock.ref, ticket));
+    const value = record.value as Ticket | undefined;
+    if (value === undefined || value.untilMs === null) continue;
+    if (isAlive(value, nowMs)) record.write({ value: { ...value, untilMs: renewed(value.untilMs, nowMs, leaseMs) } });
+    else lock.unlink(ticket);
+  }
   for (const lock of locks) room.settle(lock);
   room.save();
   const fence = fenceOf(locks, ticket);
@@ -361,7 +362,8 @@ class LockDraft {
     this.ref = ref;
     this.#moved = moved;
     this.record = tx.record(lockAt(ref));
-    const value = this.record.value as LockValue | undefined;
+    const { value: stored } = this.record;
+    const value = stored === undefined ? undefined : lockOf(stored);
     this.permits = value === undefined ? permits : value.permits;
     this.holders = value?.holders ?? NOBODY;
     this.first = value?.first ?? null;
@@ -490,14 +492,14 @@ class LockDraft {
     const { permits, holders, first, last, waiting } = this;
     const dueMs = this.#dueMs();
     this.record.write({
-      value: {
+      value: storedLock({
         permits,
         holders,
         first,
         last,
         waiting,
         ...(this.#groups === 0 ? {} : { groups: this.#groups }),
-      } satisfies LockValue,
+      }),
       ...(this.record.exists ? {} : { kind: LOCK_QUEUE }),
       ...(dueMs === undefined ? {} : { dueMs }),
       ...(this.#fence === undefined ? {} : { fence: this.#fence }),

@@ -29,7 +29,6 @@ import {
   LOCK_QUEUE,
   type LockKind,
   type LockRef,
-  type LockValue,
   lockAt,
   type Mode,
   shownLock,
@@ -37,6 +36,7 @@ import {
   type Ticket,
   ticketAt,
 } from "./records.ts";
+import { lockOf } from "./stored.ts";
 import { Turns } from "./turns.ts";
 import { type Granted, Wait } from "./wait.ts";
 
@@ -485,7 +485,8 @@ export class TxLock {
   /** Whether it is free at this commit, and how many wait. */
   get(): { readonly isFree: boolean; readonly waiting: number } {
     const [ref] = this.#spec.refs;
-    const value = ref === undefined ? undefined : (this.#tx.record(lockAt(ref)).value as LockValue | undefined);
+    const stored = ref === undefined ? undefined : this.#tx.record(lockAt(ref)).value;
+    const value = stored === undefined ? undefined : lockOf(stored);
     const held = value?.holders.filter(({ untilMs }) => untilMs === null || this.#tx.nowMs < untilMs) ?? [];
     return { isFree: held.length === 0 && (value?.waiting ?? 0) === 0, waiting: value?.waiting ?? 0 };
   }
@@ -569,7 +570,7 @@ function checkIntervention(given: Intervention): Intervention {
 /** Who holds it, and the first who wait. */
 export async function inspectLock(kernel: Kernel, ref: LockRef, limit: number): Promise<LockInfo> {
   const [row] = await kernel.read([lockAt(ref)]);
-  const value = row?.value == null ? undefined : (kernel.decode(row, row.value) as LockValue);
+  const value = row?.value == null ? undefined : lockOf(kernel.decode(row, row.value));
   const tickets =
     value === undefined || value.waiting === 0
       ? []

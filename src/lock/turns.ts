@@ -7,7 +7,8 @@
 import type { Row } from "../kernel/contract.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { Lookout } from "../kernel/lookout.ts";
-import { type LockRef, type LockValue, lockAt } from "./records.ts";
+import { type LockRef, lockAt } from "./records.ts";
+import { lockOf } from "./stored.ts";
 
 /** Whoever waits for a lock is in a hurry. */
 const BURST_MS = 1;
@@ -62,7 +63,7 @@ export class Turns {
 
   #seen(row: Row | null, waiting: ReadonlyMap<string, Hopeful>): boolean {
     if (row === null || row.value === null) return false;
-    const { holders } = this.#kernel.decode(row, row.value) as LockValue;
+    const { holders } = lockOf(this.#kernel.decode(row, row.value));
     for (const { ticket, fence } of holders) waiting.get(ticket)?.granted(fence);
     return false;
   }

@@ -20,6 +20,7 @@ import {
   type Ticket,
   ticketAt,
 } from "../lock/records.ts";
+import { lockOf } from "../lock/stored.ts";
 import { type RunHold, type RunValue, runAt, wakeRun } from "./run.ts";
 
 /** So many runs are followed; a circle longer than that is not found. */
@@ -87,8 +88,9 @@ function waitsOf(tx: Tx, holds: readonly RunHold[], children: readonly string[])
 
 /** Who must let go, or get on, before a waiter can have it. Plain code always does, in the end. */
 function needOf(tx: Tx, ref: LockRef, { mode, ticket }: RunHold): readonly Need[] {
-  const value = tx.record(lockAt(ref)).value as LockValue | undefined;
-  if (value === undefined) return [];
+  const { value: stored } = tx.record(lockAt(ref));
+  if (stored === undefined) return [];
+  const value = lockOf(stored);
   const groups = (value.groups ?? 0) === 0 ? [] : groupsBefore(tx, ref, value, ticket);
   return [...(fits(value, mode) ? firstOf(tx, ref, value, ticket) : holdersOf(value, ref, mode)), ...groups];
 }

@@ -8,15 +8,8 @@
 import { checkId } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import {
-  type LockKind,
-  type LockRef,
-  type LockValue,
-  lockAt,
-  shownLocks,
-  type Ticket,
-  ticketAt,
-} from "../lock/records.ts";
+import { type LockKind, type LockRef, lockAt, shownLocks, type Ticket, ticketAt } from "../lock/records.ts";
+import { lockOf } from "../lock/stored.ts";
 import { RunNotFoundError } from "./errors.ts";
 import { type RunValue, runAt } from "./run.ts";
 import { ENDED } from "./words.ts";
@@ -130,7 +123,7 @@ async function aboutLock(
   ticket?: string,
 ): Promise<boolean> {
   const [row] = await kernel.read([lockAt(ref)]);
-  const value = row?.value == null ? undefined : (kernel.decode(row, row.value) as LockValue);
+  const value = row?.value == null ? undefined : lockOf(kernel.decode(row, row.value));
   const shown = shownLocks([ref]);
   const { holders = [], waiting = 0, first = null } = value ?? {};
   const line = waiting === 0 ? "" : `, and ${waiting} wait${waiting === 1 ? "s" : ""}`;

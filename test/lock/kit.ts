@@ -11,6 +11,7 @@ import type { Batch, Put, Row, Store } from "../../src/kernel/contract.ts";
 import type { Clock } from "../../src/kernel/ports.ts";
 import type { LockKind, LockValue } from "../../src/lock/records.ts";
 import { lockAt } from "../../src/lock/records.ts";
+import { lockOf } from "../../src/lock/stored.ts";
 import { nodePorts } from "../../src/node/ports.ts";
 import { trapAmbient } from "../../src/node/trap.ts";
 import { pawlOn } from "../../src/pawl.ts";
@@ -143,7 +144,7 @@ export function noteCommits(store: Store, noted: (commit: Noted) => void): void 
 /** The lock's record as the commit left it, without asking the lock itself. */
 export async function recordOf(pawl: Pawl, name: string, kind: LockKind = "mutex"): Promise<LockValue | undefined> {
   const [row] = await pawl.kernel.read([lockAt({ kind, name })]);
-  return row?.value == null ? undefined : (pawl.kernel.decode(row, row.value) as LockValue);
+  return row?.value == null ? undefined : lockOf(pawl.kernel.decode(row, row.value));
 }
 
 /**
@@ -179,7 +180,7 @@ export class Witness {
     if (space.startsWith("lock/")) {
       const name = `${space.slice("lock/".length)} ${key}`;
       const before = this.#locks.get(name)?.holders ?? [];
-      const now = value === null ? undefined : (JSON.parse(value) as LockValue);
+      const now = value === null ? undefined : lockOf(JSON.parse(value));
       if (now === undefined) this.#locks.delete(name);
       else this.#locks.set(name, now);
       const grants = this.grants.get(name) ?? [];

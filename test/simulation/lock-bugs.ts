@@ -73,8 +73,8 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: LINE,
-        from: "    if (value !== undefined && value.untilMs !== null && isAlive(value, nowMs))",
-        to: "    if (value !== undefined && value.untilMs !== null)",
+        from: "    if (isAlive(value, nowMs)) record.write",
+        to: "    if (value.untilMs > 0) record.write",
       },
     ],
   },

@@ -8,6 +8,7 @@
 import { expect, test } from "vitest";
 import type { Row } from "../../kernel/contract.ts";
 import type { Holder, LockRef, LockValue, Ticket } from "../../lock/records.ts";
+import { storedLock } from "../../lock/stored.ts";
 import type { RunHold, RunValue } from "../../workflow/run.ts";
 import type { RunStatus } from "../../workflow/words.ts";
 import type { Commit } from "../sim/database.ts";
@@ -62,7 +63,9 @@ function lock(
     waiting: line.length,
     ...changes,
   };
-  return rowAt(`lock/${kind}`, name, value, { fence: fence ?? Math.max(0, ...holders.map((one) => one.fence)) });
+  return rowAt(`lock/${kind}`, name, storedLock(value), {
+    fence: fence ?? Math.max(0, ...holders.map((one) => one.fence)),
+  });
 }
 
 /** A waiter from 0 to 100, who wants it alone. */

@@ -6,6 +6,7 @@
 
 import type { Put } from "../../kernel/contract.ts";
 import type { Holder, LockRef, LockValue, Mode, Ticket } from "../../lock/records.ts";
+import { lockOf } from "../../lock/stored.ts";
 import type { RunValue } from "../../workflow/run.ts";
 import { ENDED } from "../../workflow/words.ts";
 import type { Commit } from "../sim/database.ts";
@@ -103,7 +104,7 @@ class Check {
   constructor(nowMs: number, { row }: Put, before: Scene, now: Scene) {
     this.#lock = nameOf({ kind: row.space.slice("lock/".length) as LockRef["kind"], name: row.key });
     this.#nowMs = nowMs;
-    this.#value = row.value === null ? null : (JSON.parse(row.value) as LockValue);
+    this.#value = row.value === null ? null : lockOf(JSON.parse(row.value));
     this.#fence = row.fence;
     this.#seen = before.locks.get(this.#lock) ?? UNUSED;
     this.#before = before;

@@ -6,7 +6,8 @@
  */
 
 import type { Hold, Lock } from "../../../src/index.ts";
-import type { Holder, LockValue } from "../../../src/lock/records.ts";
+import type { Holder } from "../../../src/lock/records.ts";
+import { lockOf } from "../../../src/lock/stored.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
 import type { RunValue } from "../../../src/workflow/run.ts";
 
@@ -247,7 +248,7 @@ const nameOf = ({ space, key }: { readonly space: string; readonly key: string }
   `${space.slice("lock/".length)} ${key}`;
 
 const holdersOf = (value: string | null): readonly Holder[] =>
-  value === null ? [] : (JSON.parse(value) as LockValue).holders;
+  value === null ? [] : lockOf(JSON.parse(value)).holders;
 
 const isHeld = (now: Held, lock: string, ticket: string): boolean =>
   (LOCKS[lock] ?? []).every((name) => now.get(name)?.some((holder) => holder.ticket === ticket) === true);
