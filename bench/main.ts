@@ -20,6 +20,7 @@ import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { sqliteCases } from "./cases.ts";
 import { postgresLockCases, sqliteLockCases } from "./cases-locks.ts";
+import { postgresOnceCases, sqliteOnceCases } from "./cases-once.ts";
 import { postgresCases } from "./cases-postgres.ts";
 import { drawChart } from "./chart.ts";
 import type { Case } from "./comparisons.ts";
@@ -54,7 +55,7 @@ interface Bench<G extends Ground = Ground> {
 }
 
 const sqlite: Bench = {
-  cases: [...sqliteCases, ...sqliteLockCases],
+  cases: [...sqliteCases, ...sqliteLockCases, ...sqliteOnceCases],
   open: async (folder) => ({
     ground: sqliteGround(folder),
     machine: describeMachine(`SQLite ${process.versions["sqlite"]}`, folder),
@@ -63,7 +64,7 @@ const sqlite: Bench = {
 };
 
 const postgres: Bench<PostgresGround> = {
-  cases: [...postgresCases, ...postgresLockCases],
+  cases: [...postgresCases, ...postgresLockCases, ...postgresOnceCases],
   open: async () => {
     const ground = await postgresGround();
     const machine = describeMachine(ground.server, ground.isOurs ? tmpdir() : null);

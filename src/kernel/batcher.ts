@@ -202,7 +202,7 @@ export class Batcher {
 
   /** Whether a flight may wait for a record that another process has: not all of them at once. */
   get #mayWait(): boolean {
-    return this.#waiting < this.#lanes.length / 2;
+    return this.#waiting < Math.floor(this.#lanes.length / 2);
   }
 
   async #fly(lane: Lane, flight: Flight): Promise<void> {

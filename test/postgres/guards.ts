@@ -37,7 +37,7 @@ const NO_KEY_LOCK = edit(
   "when pg_try_advisory_xact_lock(",
   "when pg_try_advisory_xact_lock((random() * 9e15)::bigint # ",
 );
-const SKIP_LOCKED = edit(ROWS, " for no key update skip locked\n", " for no key update\n");
+const SKIP_LOCKED = edit(ROWS, `lock("skip locked")`, `lock("")`);
 
 export const guards: readonly Guard[] = [
   // Records that are not there.
@@ -154,11 +154,16 @@ export const guards: readonly Guard[] = [
     SKIP_LOCKED,
   ),
   guard(
+    "a row that another has is waited for",
+    "a row that another has is waited for where nobody else is kept waiting, and not asked for again and again",
+    edit(FLIGHT, "    if (mayWait) this.waitFor =", "    if (mayWait && this.size < 0) this.waitFor ="),
+  ),
+  guard(
     "a decision whose row another has is put off, and no other",
     "one locked row does not stall the others of a batch",
     edit(
       FLIGHT,
-      "if (bytes > MAX_BYTES || this.#isBlocked(submission)) {",
+      "if (bytes > MAX_BYTES || submission.waitsFor !== undefined) {",
       "if (bytes > MAX_BYTES || this.#busy.size > 0) {",
     ),
   ),

@@ -50,6 +50,35 @@ export const locks: readonly Trap[] = [
   }),
 
   trap(
+    "a row that another has is waited for where nobody else is kept waiting, and not asked for again and again",
+    async (arena) => {
+      const pool = arena.watched();
+      const kernel = await arena.kernel({ pool, lanes: 2 });
+      await addOne(kernel, at("hot"));
+      await addOne(kernel, at("cold"));
+      const other = await arena.client();
+      await other.query("begin");
+      await other.query(`select from ${arena.s}.record where key = 'hot' for update`);
+      const before = pool.cargo.length;
+      // Whoever looks at the clock goes the locked way.
+      const later = kernel.transact(
+        (tx) => {
+          const record = tx.record(at("hot"));
+          record.write({ value: Number(record.value ?? 0) + Math.sign(tx.nowMs) });
+          return record.value;
+        },
+        [at("hot")],
+      );
+      assert.ok(await isPending(later, 150), "the locked row was written");
+      const asked = pool.cargo.slice(before).filter((values) => values.includes("hot"));
+      assert.equal(asked.length, 1, "it was asked for more than once");
+      assert.equal(await within("others go on", addOne(kernel, at("cold"))), 2);
+      await other.query("rollback");
+      assert.equal(await within("it is done", later), 2);
+    },
+  ),
+
+  trap(
     "a record is in one flight of a process at a time, so that no flight finds another of its own in the way",
     async (arena) => {
       const pool = arena.watched();
