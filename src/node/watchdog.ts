@@ -109,12 +109,16 @@ function say(sentence, patienceMs, then) {
   write();
 }
 
-/** Read again while it changes: a loop that is kept from its timers by promises alone still changes it. */
+/**
+ * Read again while it changes: a loop that is kept from its timers by promises alone still changes it, and its thread may have been
+ * put aside in the middle of that.
+ */
 function readLabel() {
-  for (let tries = 1000; ; tries -= 1) {
+  for (let tries = 300; ; tries -= 1) {
     const turn = read(AT.labelTurn);
     const bytes = Buffer.from(new Uint8Array(shared, LABEL_START, read(AT.labelBytes)));
     if (tries === 0 || (turn % 2 === 0 && turn === read(AT.labelTurn))) return bytes.toString();
+    Atomics.wait(cells, AT.settings, read(AT.settings), tries % 3);
   }
 }
 `;
