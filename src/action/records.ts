@@ -205,14 +205,19 @@ function prove({ record, value }: Found, proof: Proof | undefined): { value: Act
 
 /** Why it cannot be taken. Whoever was counted and was wrong hears that, also if it was the last try. */
 function refuse(
-  tx: Tx,
+  nowMs: number,
   record: Draft,
   value: ActionValue,
   { proof }: Taker,
   isProven: boolean,
 ): ActionRefusal | undefined {
   if (proof?.isCounted === true && !isProven) return { code: "invalid_pin", triesLeft: triesLeftOf(value) };
-  return refuseTaking(value, { nowMs: tx.nowMs, leaseEndsAtMs: leaseEnd(record), isProven });
+  return refuseTaking(value, { nowMs, leaseEndsAtMs: leaseEnd(record), isProven });
+}
+
+/** Whether the exact time makes no difference: it is surely active, and nobody holds it. */
+function isTimeless(tx: Tx, record: Draft, { request: { activeAtMs }, expiresAtMs }: ActionValue): boolean {
+  return activeAtMs === undefined && record.holder === null && (expiresAtMs === undefined || tx.lateMs < expiresAtMs);
 }
 
 /** Uses the action once, or says why not. */
@@ -223,10 +228,11 @@ export function consumeAction(tx: Tx, taker: Taker, means: Means): Answer<Taken>
   const { value, isProven } = prove(found, taker.proof);
   const before = useOf(tx, value, taker.ref, taker.consumer);
   if (before !== undefined) return replayed(tx, taker.ref, value, before, means);
-  const refusal = refuse(tx, record, value, taker, isProven);
+  const nowMs = isTimeless(tx, record, value) ? tx.aboutMs : tx.nowMs;
+  const refusal = refuse(nowMs, record, value, taker, isProven);
   if (refusal !== undefined) return { ok: false, name, refusal };
   const { by, reason, consumer } = taker;
-  return use(tx, record, taker.ref, value, { atMs: tx.nowMs, by, reason, consumer }, means);
+  return use(tx, record, taker.ref, value, { atMs: nowMs, by, reason, consumer }, means);
 }
 
 /** Counts the use, remembers whose it was, and ends whatever lease there was. */
@@ -277,7 +283,7 @@ export function claimAction(tx: Tx, taker: Taker, leaseMs: number): Answer<Claim
     if (renewal.renewed) record.write({ dueMs: renewal.dueMs });
     return { ok: true, fence: record.fence, leaseEndsAtMs: record.dueMs ?? nowMs, replayed: true };
   }
-  const refusal = refuse(tx, record, value, taker, isProven);
+  const refusal = refuse(nowMs, record, value, taker, isProven);
   if (refusal !== undefined) return { ok: false, name, refusal };
   const fence = nextFence(record.fence, tx.fenceFloor);
   const leaseEndsAtMs = nowMs + leaseMs;

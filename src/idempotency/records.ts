@@ -30,16 +30,15 @@ export function begin(tx: Tx, call: Call, lease: { readonly by: string; readonly
   const record = tx.record(call.at);
   const text = answerOf(tx, record, call);
   if (text !== null) return { is: "answered", text };
-  const { nowMs } = tx;
-  const isTakeOver = record.exists && stateOf(record).expiresAtMs > nowMs;
+  const isTakeOver = record.exists && stateOf(record).expiresAtMs > tx.nowMs;
   record.write({
-    value: newValue(call, nowMs),
+    value: newValue(call, tx),
     kind: KEYS,
     status: "in_progress" satisfies KeyStatus,
     holder: lease.by,
-    fence: nextFence(record.fence, tx.fenceFloor),
+    fence: nextFence(record.fence, tx.lateFloor),
     tries: isTakeOver ? record.tries + 1 : 1,
-    dueMs: nowMs + lease.leaseMs,
+    dueMs: tx.lateMs + lease.leaseMs,
   });
   return { is: "begun", row: record.row as Row };
 }
@@ -50,13 +49,15 @@ export function answerAtOnce(tx: Tx, call: Call, decide: () => unknown): { text:
   const found = answerOf(tx, record, call);
   if (found !== null) return { text: found, isReplay: true };
   const ok = decide();
-  record.write({ value: newValue(call, tx.nowMs), kind: KEYS });
+  record.write({ value: newValue(call, tx), kind: KEYS });
   return { text: answer(record, { ok }), isReplay: false };
 }
 
 /** The stored answer, as text; null if the work is this caller's to do. */
 function answerOf(tx: Tx, record: Draft, { at, fingerprint }: Call): string | null {
-  const answer = decideBegin(record.exists ? stateOf(record) : null, { fingerprint, nowMs: tx.nowMs });
+  // Where there is none, the time makes no difference.
+  if (!record.exists) return null;
+  const answer = decideBegin(stateOf(record), { fingerprint, nowMs: tx.nowMs });
   switch (answer.is) {
     case "mismatch":
       throw new IdempotencyMismatchError(at.key);
@@ -70,11 +71,11 @@ function answerOf(tx: Tx, record: Draft, { at, fingerprint }: Call): string | nu
   }
 }
 
-function newValue({ fingerprint, ttlMs }: Call, nowMs: number): KeyValue {
+function newValue({ fingerprint, ttlMs }: Call, { aboutMs, lateMs }: Tx): KeyValue {
   return {
     ...(fingerprint === null ? {} : { fingerprint }),
-    startedAtMs: nowMs,
-    expiresAtMs: nowMs + ttlMs,
+    startedAtMs: aboutMs,
+    expiresAtMs: lateMs + ttlMs,
   };
 }
 
@@ -110,8 +111,8 @@ export function free(record: Draft): void {
 /** Marks a message as handled; answers whether it is new. */
 export function mark(tx: Tx, at: Address, ttlMs: number): boolean {
   const record = tx.record(at);
-  if (isMarked(record, tx.nowMs)) return false;
-  record.write({ value: true, kind: MARKS, dueMs: tx.nowMs + ttlMs });
+  if (record.exists && isMarked(record, tx.nowMs)) return false;
+  record.write({ value: true, kind: MARKS, dueMs: tx.lateMs + ttlMs });
   return true;
 }
 

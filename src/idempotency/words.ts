@@ -5,7 +5,7 @@
  * consumer's name. So user text is never joined into a key. A scope is hashed because it is often the token of a caller.
  */
 
-import { type Address, address } from "../kernel/contract.ts";
+import { type Address, address, newAddress } from "../kernel/contract.ts";
 import { hash } from "../kernel/fingerprint.ts";
 
 /** Queues in which records wait for their expiry. */
@@ -32,6 +32,7 @@ export interface KeyValue {
 }
 
 export const keyAt = (scope: string | undefined, key: string): Address =>
-  address(scope === undefined ? KEYS : `${KEYS}/${hash(scope)}`, key);
+  newAddress(address(scope === undefined ? KEYS : `${KEYS}/${hash(scope)}`, key));
 
-export const markAt = (consumer: string, messageId: string): Address => address(`${MARKS}/${consumer}`, messageId);
+export const markAt = (consumer: string, messageId: string): Address =>
+  newAddress(address(`${MARKS}/${consumer}`, messageId));

@@ -13,10 +13,10 @@
  */
 
 import type { Address, Put, Receipt, Row, Store } from "./contract.ts";
-import { type Decision, type Guard, Tape } from "./decision.ts";
+import { type Decision, type Guard, type Late, Tape } from "./decision.ts";
 import type { Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
-import { type Airspace, Flight, type Submission } from "./flight.ts";
+import { type Airspace, Flight, foresee, type Submission } from "./flight.ts";
 import { Known } from "./known.ts";
 import { type Ports, pause } from "./ports.ts";
 
@@ -59,9 +59,11 @@ export class Batcher {
   /** How many flights wait for a record. */
   #waiting = 0;
   #closing: (() => void) | undefined;
-  /** The store's clock in the last receipt, and this process's when that was asked for. */
-  #heardMs = 0;
+  /** The store's clock and floor when they were last asked for, and this process's clock then. */
+  #heard: NonNullable<Flight["heard"]> = { nowMs: 0, fenceFloor: 0 };
   #heardHereMs = Number.NEGATIVE_INFINITY;
+  /** Somebody has used it since. */
+  #isLateUsed = false;
 
   constructor(store: Store, ports: Ports, options: BatcherOptions) {
     this.#store = store;
@@ -76,7 +78,7 @@ export class Batcher {
       encoding: options.encoding,
       ports,
       guard: options.guard,
-      lateMs: () => this.#lateMs(),
+      late: () => this.#late(),
     };
     this.#lanes = Array.from({ length: store.lanes }, (_, index) => ({
       index,
@@ -179,10 +181,9 @@ export class Batcher {
       const submission = this.#queue[index] as Submission;
       const first = taken[0];
       if (!this.#mayWait) submission.waitsFor = undefined;
+      if (apart && submission.keys.length === 0 && submission.mayBelieve) foresee(submission, this.#air);
       submission.believes =
-        submission.mayBelieve &&
-        submission.keys.length > 0 &&
-        submission.keys.every((at) => this.#known.get(at.text) !== undefined);
+        submission.mayBelieve && submission.keys.length > 0 && submission.keys.every((at) => this.#isKnown(at));
       const fits =
         first === undefined ||
         (!first.alone &&
@@ -198,6 +199,11 @@ export class Batcher {
     }
     this.#queue = passed.concat(this.#queue.slice(index));
     return taken;
+  }
+
+  #isKnown(at: Address): boolean {
+    if (this.#known.get(at.text) !== undefined) return true;
+    return at.isNew === true && this.#lanes.length > 1 && this.#known.mayGuess();
   }
 
   /** Whether a flight may wait for a record that another process has: not all of them at once. */
@@ -244,13 +250,13 @@ export class Batcher {
         sequence: lane.sequence,
         lock: flight.lock,
         waitFor: flight.waitFor,
-        needsClock: flight.needsClock,
+        needsClock: flight.needsClock || this.#isLateOld,
         decide: (found) => flight.decide(found),
       });
       if (receipt.committed) this.#landed(flight, receipt, sentMs);
       else flight.moved(receipt.moved);
       // Next time it waits for them; if that was of no use, it is later.
-      if (flight.isStalled) return flight.waitFor === undefined ? 0 : this.#backoff(lane);
+      if (flight.isStalled) return flight.waitFor === undefined && this.#mayWait ? 0 : this.#backoff(lane);
       lane.failures = 0;
       return 0;
     } catch (error) {
@@ -259,16 +265,28 @@ export class Batcher {
     }
   }
 
-  /** Counted from what was last heard; null if that is long ago, or if this process's clock was set since. */
-  #lateMs(): number | null {
+  /**
+   * Counted from what was last heard; null if that is long ago, or if this process's clock was set since. Rows that were removed since
+   * then had fences below this: they were due, and so older than what was heard by more than a moment.
+   */
+  #late(): Late | null {
     const sinceMs = this.#ports.clock.nowMs() - this.#heardHereMs;
-    return sinceMs >= 0 && sinceMs < HEARD_MS ? this.#heardMs + HEARD_MS : null;
+    if (sinceMs < 0 || sinceMs >= HEARD_MS) return null;
+    this.#isLateUsed = true;
+    const { nowMs, fenceFloor } = this.#heard;
+    return { lateMs: nowMs + HEARD_MS, aboutMs: nowMs + sinceMs, fenceFloor: Math.max(nowMs, fenceFloor) + HEARD_MS };
+  }
+
+  /** The clock is asked for in time, so that those who use what was heard of it need not all ask at once. */
+  get #isLateOld(): boolean {
+    return this.#isLateUsed && this.#ports.clock.nowMs() - this.#heardHereMs >= HEARD_MS / 2;
   }
 
   #landed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined, sentMs: number): void {
-    if (receipt !== undefined && receipt.nowMs > 0) {
-      this.#heardMs = receipt.nowMs;
+    if (receipt !== undefined && flight.heard !== undefined) {
+      this.#heard = flight.heard;
       this.#heardHereMs = sentMs;
+      this.#isLateUsed = false;
     }
     for (const [text, { row }] of flight.cells) if (row !== null) this.#known.saw(text, row);
     flight.puts.forEach((put, index) => {

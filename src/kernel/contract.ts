@@ -196,8 +196,13 @@ export const keyText = (key: Key): string => `${key.space}\n${key.key}`;
 /** A key with its text, made once for each handle and used for every look-up. */
 export interface Address extends Key {
   readonly text: string;
+  /** Most records of this sort are not there when they are first asked for: it may be taken for absent until the commit. */
+  readonly isNew?: boolean;
 }
 
 export function address(space: string, key: string): Address {
   return { space, key, text: keyText({ space, key }) };
 }
+
+/** The same for a record that is most probably not there yet. */
+export const newAddress = (at: Address): Address => ({ ...at, isNew: true });

@@ -17,10 +17,14 @@ import type { Ports } from "./ports.ts";
 export interface Tx {
   /** The store's clock, the same for all decisions of a commit. */
   readonly nowMs: number;
-  /** The same, or up to a second later where that saves asking: for the beginning of a lease, and for a fence. */
+  /** The same, or up to a second later where that saves asking: for the beginning of a lease. */
   readonly lateMs: number;
+  /** The same, as nearly as can be told without asking: for what people read. */
+  readonly aboutMs: number;
   /** No fence below this may be given out. */
   readonly fenceFloor: number;
+  /** The same, or a little above where that saves asking. */
+  readonly lateFloor: number;
   random(): number;
   uuid(): string;
   record(at: Address): Draft;
@@ -51,12 +55,19 @@ export class Tape {
   }
 }
 
+/** What is known of the store's clock without asking. */
+export interface Late {
+  readonly lateMs: number;
+  readonly aboutMs: number;
+  readonly fenceFloor: number;
+}
+
 /** The batch as its decisions see it. */
 export interface Scene {
   readonly cells: ReadonlyMap<string, Cell>;
   readonly nowMs: number | null;
-  /** What it is at most, if it was heard a moment ago. */
-  readonly lateMs: number | null;
+  /** What is known of it, if it was heard a moment ago. */
+  readonly late: () => Late | null;
   readonly fenceFloor: number;
   readonly encoding: Encoding;
   readonly ports: Ports;
@@ -138,11 +149,22 @@ class Run implements Tx, Pen {
 
   get lateMs(): number {
     this.check();
-    return this.#scene.nowMs ?? this.#scene.lateMs ?? this.nowMs;
+    return this.#scene.nowMs ?? this.#scene.late()?.lateMs ?? this.nowMs;
+  }
+
+  get aboutMs(): number {
+    this.check();
+    return this.#scene.nowMs ?? this.#scene.late()?.aboutMs ?? this.nowMs;
   }
 
   get fenceFloor(): number {
     return Math.max(this.nowMs, this.#scene.fenceFloor);
+  }
+
+  get lateFloor(): number {
+    this.check();
+    const late = this.#scene.nowMs === null ? this.#scene.late() : null;
+    return late?.fenceFloor ?? this.fenceFloor;
   }
 
   random(): number {

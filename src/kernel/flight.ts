@@ -6,7 +6,7 @@
  */
 
 import { type Address, type Found, type Key, keyText, type Put, type Verdict } from "./contract.ts";
-import { type Decision, type Guard, type Outcome, runDecision, type Tape } from "./decision.ts";
+import { type Decision, type Guard, type Late, type Outcome, runDecision, type Scene, type Tape } from "./decision.ts";
 import { Cell } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
 import { StoreError, TooManyKeysError } from "./errors.ts";
@@ -44,8 +44,8 @@ export interface Airspace {
   readonly encoding: Encoding;
   readonly ports: Ports;
   readonly guard: Guard;
-  /** What the store's clock is at most, if it was heard a moment ago. */
-  readonly lateMs: () => number | null;
+  /** What is known of the store's clock, if it was heard a moment ago. */
+  readonly late: () => Late | null;
 }
 
 export class Flight {
@@ -61,6 +61,10 @@ export class Flight {
   #asked: readonly Address[] = [];
   #pending: readonly Submission[];
   #fenceFloor = 0;
+  /** The store's clock and floor, if they were asked for. */
+  heard: { readonly nowMs: number; readonly fenceFloor: number } | undefined;
+  /** Records that were taken for absent. */
+  #guesses = 0;
   puts: readonly Put[] = [];
   /** What is to be written is known; before that, nothing can have been. */
   isDecided = false;
@@ -111,16 +115,8 @@ export class Flight {
       else this.cells.set(at.text, new Cell(at, row));
     });
     this.#fenceFloor = Math.max(this.#fenceFloor, found.fenceFloor);
-    const { encoding, ports, guard } = this.#air;
-    const scene = {
-      cells: this.cells,
-      nowMs: found.nowMs,
-      lateMs: this.#air.lateMs(),
-      fenceFloor: this.#fenceFloor,
-      encoding,
-      ports,
-      guard,
-    };
+    if (found.nowMs !== null) this.heard = { nowMs: found.nowMs, fenceFloor: this.#fenceFloor };
+    const scene = sceneOf(this.#air, this.cells, found.nowMs, this.#fenceFloor);
     const waiting: Submission[] = [];
     const wanted = new Map<string, Address>();
     let bytes = 0;
@@ -172,6 +168,7 @@ export class Flight {
 
   /** The batch is committed: everybody who was decided hears. */
   answer(): void {
+    if (this.#guesses > 0) this.#air.known.guessed(true);
     for (const { outcome, resolve, reject } of this.#submissions)
       if (outcome?.is === "done") resolve(outcome.value);
       else if (outcome?.is === "threw") reject(outcome.error);
@@ -184,6 +181,7 @@ export class Flight {
       const stale = submission.keys.filter((at) => texts.has(at.text));
       if (submission.believes && stale.length > 0) this.#disappoint(submission, stale);
     }
+    if (this.#guesses > 0) this.#air.known.guessed(false);
     this.retry();
   }
 
@@ -226,8 +224,11 @@ export class Flight {
   }
 
   #believe(at: Address): void {
+    if (this.cells.has(at.text)) return;
     const row = this.#air.known.get(at.text);
-    if (row !== undefined && !this.cells.has(at.text)) this.cells.set(at.text, new Cell(at, row, true));
+    if (row === undefined && at.isNew !== true) return;
+    if (row === undefined) this.#guesses += 1;
+    this.cells.set(at.text, new Cell(at, row ?? null, true));
   }
 
   /** It goes the locked way, and what was known of these records is not used for a while. */
@@ -247,6 +248,36 @@ export class Flight {
     for (const text of texts) {
       this.#taken.add(text);
       flying.add(text);
+    }
+  }
+}
+
+function sceneOf(
+  { encoding, ports, guard, late }: Airspace,
+  cells: ReadonlyMap<string, Cell>,
+  nowMs: number | null,
+  fenceFloor: number,
+): Scene {
+  return { cells, nowMs, late, fenceFloor, encoding, ports, guard };
+}
+
+/** How often a decision that named no records is run to see which it asks for. */
+const MAX_REHEARSALS = 4;
+
+/**
+ * Finds out which records a decision asks for, as far as that can be seen without asking the store: it runs on what is known, and
+ * what it comes to is thrown away.
+ */
+export function foresee(submission: Submission, air: Airspace): void {
+  const cells = new Map<string, Cell>();
+  for (let runs = 0; runs < MAX_REHEARSALS; runs++) {
+    const outcome = runDecision(submission.decide, sceneOf(air, cells, null, 0), submission.tape, true);
+    if (outcome.is !== "void" || outcome.wanted === "lock") return;
+    submission.keys = submission.keys.concat(outcome.wanted);
+    for (const at of outcome.wanted) {
+      const row = air.known.get(at.text);
+      if (row === undefined && at.isNew !== true) return;
+      cells.set(at.text, new Cell(at, row ?? null, true));
     }
   }
 }

@@ -25,7 +25,7 @@ interface Lane {
   sequence: number;
 }
 
-export interface JointOptions extends Omit<Airspace, "flying" | "known" | "lateMs"> {
+export interface JointOptions extends Omit<Airspace, "flying" | "known" | "late"> {
   readonly patienceMs: number;
   readonly committed: () => void;
 }
@@ -41,7 +41,7 @@ export class Joint {
   constructor(store: Store, options: JointOptions) {
     this.#store = store;
     this.#options = options;
-    this.#air = { ...options, flying: null, known: new Known(false), lateMs: () => null };
+    this.#air = { ...options, flying: null, known: new Known(false), late: () => null };
   }
 
   async within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {

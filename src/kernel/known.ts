@@ -15,6 +15,10 @@ const MAX_CHARS = 2048;
 const FIRST_PENANCE = 8;
 const LONGEST_PENANCE = 1024;
 
+/** After a wrong guess so many are not made, and at most so many. */
+const FIRST_GUESS_PENANCE = 128;
+const LONGEST_GUESS_PENANCE = 16_384;
+
 /** A record that this process wrote lately. */
 interface Recent {
   row: Row | undefined;
@@ -29,6 +33,8 @@ export class Known {
   readonly #expected = new Set<string>();
   /** The oldest first; null where rows are not worth remembering, because the store reads them as quickly. */
   readonly #recent: Map<string, Recent> | null;
+  #guessPenance = 0;
+  #nextGuessPenance = FIRST_GUESS_PENANCE;
 
   constructor(remembers: boolean) {
     this.#recent = remembers ? new Map() : null;
@@ -83,6 +89,22 @@ export class Known {
     if (!isWorthIt && recent.nextPenance === FIRST_PENANCE) return;
     this.#recent.set(text, recent);
     if (this.#recent.size > MAX_ROWS) this.#recent.delete(this.#recent.keys().next().value as string);
+  }
+
+  /** Whether a record that is most probably new may be taken for absent. */
+  mayGuess(): boolean {
+    if (this.#guessPenance === 0) return true;
+    this.#guessPenance -= 1;
+    return false;
+  }
+
+  /** Whether records that were taken for absent were. One that was not makes a whole batch go again. */
+  guessed(isRight: boolean): void {
+    if (isRight) this.#nextGuessPenance = Math.max(FIRST_GUESS_PENANCE, this.#nextGuessPenance / 2);
+    else {
+      this.#guessPenance = this.#nextGuessPenance;
+      this.#nextGuessPenance = Math.min(LONGEST_GUESS_PENANCE, 2 * this.#nextGuessPenance);
+    }
   }
 
   /** It was of no use to know this one. */

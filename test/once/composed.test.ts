@@ -30,7 +30,7 @@ import {
 } from "./shop.ts";
 import { type Ground, grounds } from "./stores.ts";
 
-const LEASE_MS = 100;
+const LEASE_MS = 250;
 const REQUEST: Request = { id: "o1", coupon: "c1" };
 const ACTIONS = { pepper: "a pepper for the tests" };
 

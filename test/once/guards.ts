@@ -34,7 +34,7 @@ export const guards: readonly Guard[] = [
     edits: [
       {
         file: KEYS.records,
-        from: "  const record = tx.record(at);\n  if (isMarked(record, tx.nowMs)) return false;\n",
+        from: "  const record = tx.record(at);\n  if (record.exists && isMarked(record, tx.nowMs)) return false;\n",
         to: "  const record = tx.record(at);\n",
       },
     ],
@@ -43,7 +43,7 @@ export const guards: readonly Guard[] = [
     name: "if a message is not marked in the commit of its effect",
     race: raceWith("webhook"),
     edits: [
-      { file: KEYS.records, from: "  record.write({ value: true, kind: MARKS, dueMs: tx.nowMs + ttlMs });\n", to: "" },
+      { file: KEYS.records, from: "  record.write({ value: true, kind: MARKS, dueMs: tx.lateMs + ttlMs });\n", to: "" },
     ],
   },
   {

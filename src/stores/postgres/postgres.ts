@@ -79,6 +79,8 @@ export interface PostgresOptions {
 }
 
 const LANES = 4;
+/** For so long numbers that were reserved ahead are used. */
+const SPARE_MS = 1000;
 /** No answer takes longer, or the connection counts as lost. */
 const ANSWER_MS = 5000;
 
@@ -128,6 +130,8 @@ export class PostgresStore implements SqlStore {
   readonly #bell: Bell;
   /** Transactions of others that hold something of ours, and are not known to have ended. */
   readonly #joined = new Set<string>();
+  /** Numbers for rows to come. */
+  #spare: { readonly ids: readonly number[]; readonly untilMs: number } = { ids: [], untilMs: 0 };
   #closing: Promise<void> | undefined;
 
   constructor(lines: LinePool, options: PostgresOptions) {
@@ -270,30 +274,55 @@ export class PostgresStore implements SqlStore {
   }
 
   async #finish(line: Line, batch: Batch, puts: readonly Put[], under: Underway): Promise<Receipt> {
-    const ids = await this.#ids(line, puts, under);
+    const { ids, missing } = await this.#ids(line, puts, under);
     if (under.absent.size > 0) for (const { row } of puts) under.absent.delete(keyText(row));
     const absent = absentKeys(under);
     const write = this.#write(this.#markOf(batch), this.#namespace, puts, ids, under.nowMs);
     const calls = under.isOpen ? [write] : [BEGIN, this.#pinned.writing, write];
     const writtenAt = calls.length - 1;
     if (absent.length > 0) calls.push(this.#rows.stillAbsent(this.#namespace, absent));
+    // Whoever needed numbers will need as many again.
+    if (missing > 0) calls.push(this.#rows.reserve(missing));
     calls.push(COMMIT);
     line.began();
     under.isDoubtful = true;
     const answers = await line.send(calls);
     line.ended();
     this.#checkCommitted(line, answers.at(-1));
+    if (missing > 0) this.#keepSpare(numbersOf(answers.at(-2)));
     return { committed: true, nowMs: under.nowMs ?? Number(answers[writtenAt]?.rows[0]?.[2]), ids };
   }
 
   /** The number of each row: its own, the one that came with its absence, or a new one. */
-  async #ids(line: Line, puts: readonly Put[], under: Underway): Promise<readonly number[]> {
+  async #ids(
+    line: Line,
+    puts: readonly Put[],
+    under: Underway,
+  ): Promise<{ readonly ids: readonly number[]; readonly missing: number }> {
     const ids = puts.map(({ was, row }) => was?.id ?? under.absent.get(keyText(row))?.id);
     const missing = ids.filter((id) => id === undefined).length;
-    if (missing === 0) return ids as number[];
-    const [answer] = await line.send([this.#rows.reserve(missing)]);
-    const fresh = answer?.rows.map(([id]) => Number(id)) ?? [];
-    return ids.map((id) => id ?? (fresh.pop() as number));
+    if (missing === 0) return { ids: ids as number[], missing };
+    let fresh = this.#takeSpare(missing);
+    if (fresh.length < missing) {
+      const [answer] = await line.send([this.#rows.reserve(missing - fresh.length)]);
+      fresh = fresh.concat(numbersOf(answer));
+    }
+    let taken = 0;
+    return { ids: ids.map((id) => id ?? (fresh[taken++] as number)), missing };
+  }
+
+  /** Numbers that were reserved a moment ago; older ones would make new rows look old. */
+  #takeSpare(count: number): readonly number[] {
+    const { ids, untilMs } = this.#spare;
+    if (this.#options.ports.clock.nowMs() >= untilMs) return [];
+    this.#spare = { ids: ids.slice(count), untilMs };
+    return ids.slice(0, count);
+  }
+
+  #keepSpare(more: readonly number[]): void {
+    const nowMs = this.#options.ports.clock.nowMs();
+    const { ids, untilMs } = this.#spare;
+    this.#spare = nowMs < untilMs ? { ids: ids.concat(more), untilMs } : { ids: more, untilMs: nowMs + SPARE_MS };
   }
 
   #checkCommitted(line: Line, answer: Answer | undefined): void {
@@ -484,6 +513,8 @@ function sharers(line: Line): [Sql, Executor] {
 }
 
 const absentKeys = ({ absent }: Underway): Key[] => Array.from(absent.values(), ({ key }) => key);
+
+const numbersOf = (answer: Answer | undefined): readonly number[] => answer?.rows.map(([id]) => Number(id)) ?? [];
 
 const NOTHING_FOUND: Found = { nowMs: null, fenceFloor: 0, rows: [] };
 
