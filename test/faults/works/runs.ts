@@ -106,6 +106,8 @@ export interface Reconciled {
 export const runs: Work = {
   name: NAME,
   healsWithinMs: HEALS_WITHIN_MS,
+  // The longer faults lasted, the more wait for a person.
+  left: { count: async (pawl) => (await open(pawl, 1000)).length, eachMs: 100 },
 
   async prepare(pawl) {
     // Without a unique key, so that a row that is there twice shows.
@@ -144,8 +146,7 @@ export const runs: Work = {
   },
 
   async isHealed(pawl) {
-    const { runs } = await pawl.runs.list({ status: ["pending", "running", "waiting", "parked"], limit: 1 });
-    return runs.length === 0;
+    return (await open(pawl, 1)).length === 0;
   },
 
   async judge(pawl, evidence) {
@@ -156,6 +157,9 @@ export const runs: Work = {
     return { wrong: checkRuns(evidence, await look(pawl)), unknown: unknown.length, happened: null };
   },
 };
+
+const open = async (pawl: Pawl, limit: number): Promise<readonly unknown[]> =>
+  (await pawl.runs.list({ status: ["pending", "running", "waiting", "parked"], limit })).runs;
 
 // ------------------------------------------------------------------------------------------------- what is worked on
 

@@ -48,6 +48,8 @@ export interface Work {
   readonly isHealed?: (pawl: Pawl) => Promise<boolean>;
   /** How soon after the last fault that must be so; three leases unless said otherwise. */
   readonly healsWithinMs?: number;
+  /** What is left when faults are over, and how long each of it may take besides. */
+  readonly left?: { readonly count: (pawl: Pawl) => Promise<number>; readonly eachMs: number };
   readonly judge: (pawl: Pawl, evidence: Evidence) => Promise<Verdict>;
 }
 
