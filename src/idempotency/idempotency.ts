@@ -46,6 +46,8 @@ const KEY_OPTIONS = ["scope", "fingerprint", "ttl"];
 const IDEMPOTENT_OPTIONS = [...KEY_OPTIONS, "lease", "storeErrors"];
 /** Whoever makes records sweeps up: a small sweep for so many, and one at the start. */
 const SWEEP_EVERY = 256;
+/** And not again for so long, unless there was as much to sweep up as could be. */
+const SWEEP_PAUSE_MS = 1_000;
 /** So long a handle that is being closed waits for the work of keys. */
 const LAST_CALL_MS = 5_000;
 const ENDED = "ended";
@@ -61,6 +63,7 @@ export class Idempotency<Face, Touch> {
   readonly #live = new Set<string>();
   readonly #trials = new Set<Promise<unknown>>();
   #made = SWEEP_EVERY - 1;
+  #sweepAtMs = 0;
 
   constructor(kernel: Kernel, prepare: Prepare<Face, Touch>) {
     this.#kernel = kernel;
@@ -117,10 +120,17 @@ export class Idempotency<Face, Touch> {
 
   /** Sweeps, if so many records were made since the last time. */
   tidy(): void {
-    if (this.#made < SWEEP_EVERY) return;
+    const { clock } = this.#kernel.ports;
+    if (this.#made < SWEEP_EVERY || clock.nowMs() < this.#sweepAtMs) return;
     this.#made = 0;
-    // What is missed now is found by the next one.
-    this.sweep().catch(() => {});
+    this.#sweepAtMs = clock.nowMs() + SWEEP_PAUSE_MS;
+    this.sweep().then(
+      (swept) => {
+        if (swept === SWEEP_EVERY) this.#sweepAtMs = 0;
+      },
+      // What is missed now is found by the next one.
+      () => {},
+    );
   }
 
   get isBusy(): boolean {
