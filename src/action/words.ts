@@ -10,7 +10,7 @@
  * The record's log is the audit trail: created, tried, consumed, claimed, abandoned, lapsed, canceled.
  */
 
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { type Address, address } from "../kernel/contract.ts";
 
 /** What a record's status says. Whether an open action is pending, active or expired is for the clock to tell. */
@@ -96,7 +96,7 @@ export interface ActionValue {
 }
 
 /** What stands for an id in the store. */
-export const refOf = (id: string): string => createHash("sha256").update(id).digest("base64url");
+export const refOf = (id: string): string => hash("sha256", id, "base64url");
 
 export const isRef = (text: unknown): text is string => typeof text === "string" && /^[\w-]{43}$/.test(text);
 

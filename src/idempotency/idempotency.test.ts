@@ -560,6 +560,11 @@ describe.each(places)("on %s", (_, arrive) => {
       for (let i = 0; i < 255; i++) await b.kernel.transact((tx) => b.keys.within(tx).dedupe("d", `${i % 2}`), []);
       b.keys.tidy();
       await drained();
+      // Not so soon after the last time.
+      expect(await left()).toBe(20);
+      await place.clock.advance(1_000);
+      b.keys.tidy();
+      await drained();
       expect(await left()).toBe(0);
     });
 

@@ -40,7 +40,7 @@ export interface IdempotentOptions extends KeyOptions {
   readonly storeErrors?: StoreErrors | undefined;
 }
 
-const TTL = "24 hours";
+const TTL = 24 * 3_600_000;
 const LEASE = "30s";
 const KEY_OPTIONS = ["scope", "fingerprint", "ttl"];
 const IDEMPOTENT_OPTIONS = [...KEY_OPTIONS, "lease", "storeErrors"];

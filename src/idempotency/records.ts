@@ -6,7 +6,7 @@
  */
 
 import { nextFence } from "../kernel/claim/decide.ts";
-import type { Address, Row } from "../kernel/contract.ts";
+import { type Address, newAddress, type Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { InvalidValueError, UnsupportedEncodingError, ValueTooLargeError } from "../kernel/errors.ts";
@@ -36,16 +36,16 @@ export function begin(tx: Tx, call: Call, lease: { readonly by: string; readonly
     kind: KEYS,
     status: "in_progress" satisfies KeyStatus,
     holder: lease.by,
-    fence: nextFence(record.fence, tx.lateFloor),
+    fence: nextFence(record.fence, tx.fenceFloor),
     tries: isTakeOver ? record.tries + 1 : 1,
-    dueMs: tx.lateMs + lease.leaseMs,
+    dueMs: tx.nowMs + lease.leaseMs,
   });
   return { is: "begun", row: record.row as Row };
 }
 
 /** The same without an attempt: the answer is there at once, made by the decision that asks. */
 export function answerAtOnce(tx: Tx, call: Call, decide: () => unknown): { text: string; isReplay: boolean } {
-  const record = tx.record(call.at);
+  const record = tx.record(newAddress(call.at));
   const found = answerOf(tx, record, call);
   if (found !== null) return { text: found, isReplay: true };
   const ok = decide();

@@ -32,7 +32,7 @@ export interface KeyValue {
 }
 
 export const keyAt = (scope: string | undefined, key: string): Address =>
-  newAddress(address(scope === undefined ? KEYS : `${KEYS}/${hash(scope)}`, key));
+  address(scope === undefined ? KEYS : `${KEYS}/${hash(scope)}`, key);
 
 export const markAt = (consumer: string, messageId: string): Address =>
   newAddress(address(`${MARKS}/${consumer}`, messageId));

@@ -16,7 +16,8 @@ import type { Address, Put, Receipt, Row, Store } from "./contract.ts";
 import { type Decision, type Guard, type Late, Tape } from "./decision.ts";
 import type { Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
-import { type Airspace, Flight, foresee, type Submission } from "./flight.ts";
+import { type Airspace, Flight, type Submission } from "./flight.ts";
+import { Foresight } from "./foresight.ts";
 import { Known } from "./known.ts";
 import { type Ports, pause } from "./ports.ts";
 
@@ -54,16 +55,15 @@ export class Batcher {
   readonly #lanes: Lane[];
   readonly #known: Known;
   readonly #air: Airspace;
+  readonly #foresight: Foresight;
   #queue: Submission[] = [];
   #isScheduled = false;
   /** How many flights wait for a record. */
   #waiting = 0;
   #closing: (() => void) | undefined;
-  /** The store's clock and floor when they were last asked for, and this process's clock then. */
-  #heard: NonNullable<Flight["heard"]> = { nowMs: 0, fenceFloor: 0 };
+  /** The store's clock when it was last asked for, and this process's then. */
+  #heardMs = 0;
   #heardHereMs = Number.NEGATIVE_INFINITY;
-  /** Somebody has used it since. */
-  #isLateUsed = false;
 
   constructor(store: Store, ports: Ports, options: BatcherOptions) {
     this.#store = store;
@@ -80,6 +80,7 @@ export class Batcher {
       guard: options.guard,
       late: () => this.#late(),
     };
+    this.#foresight = new Foresight(this.#air);
     this.#lanes = Array.from({ length: store.lanes }, (_, index) => ({
       index,
       isBusy: false,
@@ -181,7 +182,7 @@ export class Batcher {
       const submission = this.#queue[index] as Submission;
       const first = taken[0];
       if (!this.#mayWait) submission.waitsFor = undefined;
-      if (apart && submission.keys.length === 0 && submission.mayBelieve) foresee(submission, this.#air);
+      if (apart && submission.keys.length === 0 && submission.mayBelieve) this.#foresight.foresee(submission);
       submission.believes =
         submission.mayBelieve && submission.keys.length > 0 && submission.keys.every((at) => this.#isKnown(at));
       const fits =
@@ -250,7 +251,7 @@ export class Batcher {
         sequence: lane.sequence,
         lock: flight.lock,
         waitFor: flight.waitFor,
-        needsClock: flight.needsClock || this.#isLateOld,
+        needsClock: flight.needsClock,
         decide: (found) => flight.decide(found),
       });
       if (receipt.committed) this.#landed(flight, receipt, sentMs);
@@ -265,28 +266,17 @@ export class Batcher {
     }
   }
 
-  /**
-   * Counted from what was last heard; null if that is long ago, or if this process's clock was set since. Rows that were removed since
-   * then had fences below this: they were due, and so older than what was heard by more than a moment.
-   */
+  /** Counted from what was last heard; null if that is long ago, or if this process's clock was set since. */
   #late(): Late | null {
     const sinceMs = this.#ports.clock.nowMs() - this.#heardHereMs;
     if (sinceMs < 0 || sinceMs >= HEARD_MS) return null;
-    this.#isLateUsed = true;
-    const { nowMs, fenceFloor } = this.#heard;
-    return { lateMs: nowMs + HEARD_MS, aboutMs: nowMs + sinceMs, fenceFloor: Math.max(nowMs, fenceFloor) + HEARD_MS };
-  }
-
-  /** The clock is asked for in time, so that those who use what was heard of it need not all ask at once. */
-  get #isLateOld(): boolean {
-    return this.#isLateUsed && this.#ports.clock.nowMs() - this.#heardHereMs >= HEARD_MS / 2;
+    return { lateMs: this.#heardMs + HEARD_MS, aboutMs: this.#heardMs + sinceMs };
   }
 
   #landed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined, sentMs: number): void {
-    if (receipt !== undefined && flight.heard !== undefined) {
-      this.#heard = flight.heard;
+    if (receipt !== undefined && receipt.nowMs > 0) {
+      this.#heardMs = receipt.nowMs;
       this.#heardHereMs = sentMs;
-      this.#isLateUsed = false;
     }
     for (const [text, { row }] of flight.cells) if (row !== null) this.#known.saw(text, row);
     flight.puts.forEach((put, index) => {

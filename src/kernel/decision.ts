@@ -23,8 +23,6 @@ export interface Tx {
   readonly aboutMs: number;
   /** No fence below this may be given out. */
   readonly fenceFloor: number;
-  /** The same, or a little above where that saves asking. */
-  readonly lateFloor: number;
   random(): number;
   uuid(): string;
   record(at: Address): Draft;
@@ -59,7 +57,6 @@ export class Tape {
 export interface Late {
   readonly lateMs: number;
   readonly aboutMs: number;
-  readonly fenceFloor: number;
 }
 
 /** The batch as its decisions see it. */
@@ -159,12 +156,6 @@ class Run implements Tx, Pen {
 
   get fenceFloor(): number {
     return Math.max(this.nowMs, this.#scene.fenceFloor);
-  }
-
-  get lateFloor(): number {
-    this.check();
-    const late = this.#scene.nowMs === null ? this.#scene.late() : null;
-    return late?.fenceFloor ?? this.fenceFloor;
   }
 
   random(): number {

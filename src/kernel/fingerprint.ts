@@ -5,14 +5,13 @@
  * put together, and different values have different ones. What cannot be stored has none, and is refused.
  */
 
-import { createHash } from "node:crypto";
+import { hash as digest } from "node:crypto";
 import { jsonCodec } from "./codec/json.ts";
 
 /** A short hash of texts; their lengths keep them apart. */
 export function hash(...parts: readonly string[]): string {
-  const sha = createHash("sha256");
-  for (const part of parts) sha.update(`${Buffer.byteLength(part)}:`).update(part);
-  return sha.digest("hex").slice(0, 32);
+  const text = parts.map((part) => `${Buffer.byteLength(part)}:${part}`).join("");
+  return digest("sha256", text, "hex").slice(0, 32);
 }
 
 const NOWHERE = { namespace: "", space: "", key: "" };
@@ -21,9 +20,7 @@ const MAX_LEVELS = 64;
 
 /** The same for equal values, whatever the order of their keys. */
 export function fingerprintOf(value: unknown): string {
-  return createHash("sha256")
-    .update(jsonCodec.encode(sorted(value, 0), NOWHERE))
-    .digest("base64url");
+  return digest("sha256", jsonCodec.encode(sorted(value, 0), NOWHERE), "base64url");
 }
 
 function sorted(value: unknown, level: number): unknown {

@@ -61,8 +61,6 @@ export class Flight {
   #asked: readonly Address[] = [];
   #pending: readonly Submission[];
   #fenceFloor = 0;
-  /** The store's clock and floor, if they were asked for. */
-  heard: { readonly nowMs: number; readonly fenceFloor: number } | undefined;
   /** Records that were taken for absent. */
   #guesses = 0;
   puts: readonly Put[] = [];
@@ -115,7 +113,6 @@ export class Flight {
       else this.cells.set(at.text, new Cell(at, row));
     });
     this.#fenceFloor = Math.max(this.#fenceFloor, found.fenceFloor);
-    if (found.nowMs !== null) this.heard = { nowMs: found.nowMs, fenceFloor: this.#fenceFloor };
     const scene = sceneOf(this.#air, this.cells, found.nowMs, this.#fenceFloor);
     const waiting: Submission[] = [];
     const wanted = new Map<string, Address>();
@@ -252,34 +249,14 @@ export class Flight {
   }
 }
 
-function sceneOf(
+/** What decisions of a flight see. */
+export function sceneOf(
   { encoding, ports, guard, late }: Airspace,
   cells: ReadonlyMap<string, Cell>,
   nowMs: number | null,
   fenceFloor: number,
 ): Scene {
   return { cells, nowMs, late, fenceFloor, encoding, ports, guard };
-}
-
-/** How often a decision that named no records is run to see which it asks for. */
-const MAX_REHEARSALS = 4;
-
-/**
- * Finds out which records a decision asks for, as far as that can be seen without asking the store: it runs on what is known, and
- * what it comes to is thrown away.
- */
-export function foresee(submission: Submission, air: Airspace): void {
-  const cells = new Map<string, Cell>();
-  for (let runs = 0; runs < MAX_REHEARSALS; runs++) {
-    const outcome = runDecision(submission.decide, sceneOf(air, cells, null, 0), submission.tape, true);
-    if (outcome.is !== "void" || outcome.wanted === "lock") return;
-    submission.keys = submission.keys.concat(outcome.wanted);
-    for (const at of outcome.wanted) {
-      const row = air.known.get(at.text);
-      if (row === undefined && at.isNew !== true) return;
-      cells.set(at.text, new Cell(at, row ?? null, true));
-    }
-  }
 }
 
 function tooMany({ keys }: Submission): Outcome<never> | undefined {

@@ -128,8 +128,7 @@ export class Execution implements EffectsHost, Driver {
     this.#held = held;
     this.at = held.at;
     this.#value = value;
-    // The commit that made it and leased it to this process says when; its lease may have been counted from a little later.
-    this.#claimedAtMs = row.version === 1 ? value.startedAtMs : (row.dueMs ?? 0) - engine.leaseMs;
+    this.#claimedAtMs = (row.dueMs ?? 0) - engine.leaseMs;
     this.#claimedHereMs = engine.kernel.ports.clock.nowMs();
     this.#isCold = warm === undefined;
     this.coroutine = warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs);

@@ -9,7 +9,7 @@
  */
 
 import { nextFence } from "../kernel/claim/decide.ts";
-import { type Address, address, newAddress } from "../kernel/contract.ts";
+import { type Address, address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { hash } from "../kernel/fingerprint.ts";
@@ -52,10 +52,8 @@ export interface Started {
 
 /** Makes a run, or finds the one that has this id. */
 export function startRun(tx: Tx, request: StartRequest): Started {
-  const record = tx.record(newAddress(runAt(request.id)));
-  // One that is new and begins at once here can do without the exact time.
-  const isTimeless = !record.exists && request.lease !== undefined && (request.atMs ?? request.delayMs) === undefined;
-  const nowMs = isTimeless ? tx.aboutMs : tx.nowMs;
+  const record = tx.record(runAt(request.id));
+  const { nowMs } = tx;
   if (record.exists) {
     const value = record.value as RunValue;
     const isOver = ENDED.has(record.status ?? "");
@@ -87,8 +85,8 @@ export function startRun(tx: Tx, request: StartRequest): Started {
     kind: queueOf(request.workflow),
     status: (lease === undefined ? "pending" : "running") satisfies RunStatus,
     holder: lease?.by ?? null,
-    dueMs: lease === undefined ? startMs : (isTimeless ? tx.lateMs : nowMs) + lease.leaseMs,
-    fence: lease === undefined ? record.fence : nextFence(record.fence, isTimeless ? tx.lateFloor : tx.fenceFloor),
+    dueMs: lease === undefined ? startMs : nowMs + lease.leaseMs,
+    fence: lease === undefined ? record.fence : nextFence(record.fence, tx.fenceFloor),
     tries: lease === undefined ? 0 : 1,
   });
   if (request.startedText === undefined) record.append("started", { input: request.input });

@@ -3,7 +3,7 @@
  */
 
 import { checkCount, checkDuration, checkId, checkPrefix, type Duration } from "../kernel/check.ts";
-import { newAddress, type Row } from "../kernel/contract.ts";
+import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { fingerprintOf } from "../kernel/fingerprint.ts";
@@ -202,7 +202,7 @@ export class Runs {
 
   /** The commit that starts the run also leases it to this process, which begins at once. */
   async #startHere(worker: RunWorker, request: StartRequest): Promise<string> {
-    const at = newAddress(runAt(request.id));
+    const at = runAt(request.id);
     const kernel = this.#kernel;
     // What the run is begun with has passed through the codec, as at replay.
     const startedText = kernel.encode(at, { input: request.input });

@@ -46,8 +46,8 @@ export const idempotencyBugs: Bug[] = [
     edits: [
       {
         file: RECORDS,
-        from: "    fence: nextFence(record.fence, tx.lateFloor),\n",
-        to: "    fence: isTakeOver ? record.fence : nextFence(record.fence, tx.lateFloor),\n",
+        from: "    fence: nextFence(record.fence, tx.fenceFloor),\n",
+        to: "    fence: isTakeOver ? record.fence : nextFence(record.fence, tx.fenceFloor),\n",
       },
     ],
   },
