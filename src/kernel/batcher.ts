@@ -204,7 +204,7 @@ export class Batcher {
 
   #isKnown(at: Address): boolean {
     if (this.#known.get(at.text) !== undefined) return true;
-    return at.isNew === true && this.#lanes.length > 1 && this.#known.mayGuess();
+    return at.isNew === true && this.#known.mayGuess();
   }
 
   /** Whether a flight may wait for a record that another process has: not all of them at once. */
