@@ -85,14 +85,13 @@ export {
   LockTimeoutError,
 } from "./lock/errors.ts";
 export { Hold } from "./lock/hold.ts";
+export type { LockInfo, LockParty } from "./lock/inspect.ts";
 export {
   type AcquireOptions,
   type Intervention,
   Lock,
   type LockEvent,
-  type LockInfo,
   type LockOptions,
-  type LockParty,
   type SemaphoreOptions,
   type TryAcquired,
   type TryAcquireOptions,

@@ -10,8 +10,9 @@ import type { Tx } from "../kernel/decision.ts";
 import { ClosedError, LeaseUncertainError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { LockLostError } from "./errors.ts";
-import { heldFence, leave, type RunHooks, renew } from "./line.ts";
+import { heldFence, leave, renew } from "./line.ts";
 import { isSameLock, type LockRef, lockAt, shownLocks } from "./records.ts";
+import type { RunHooks } from "./room.ts";
 
 /** What a holder of locks in this process shares with the others. */
 export interface HoldHost {

@@ -23,9 +23,9 @@ import { ClosedError, InvalidArgumentError, StoreError } from "../kernel/errors.
 import type { Kernel } from "../kernel/kernel.ts";
 import { LockBusyError, LockNestedError, LockTimeoutError } from "./errors.ts";
 import { Hold } from "./hold.ts";
-import { enter, force, leave, type Request, type RunHooks, removeWaiter, tidy } from "./line.ts";
+import { inspectLock, type LockInfo } from "./inspect.ts";
+import { enter, force, leave, type Request, removeWaiter, tidy } from "./line.ts";
 import {
-  type Holder,
   LOCK_QUEUE,
   type LockKind,
   type LockRef,
@@ -33,9 +33,9 @@ import {
   type Mode,
   shownLock,
   shownLocks,
-  type Ticket,
   ticketAt,
 } from "./records.ts";
+import type { RunHooks } from "./room.ts";
 import { lockOf } from "./stored.ts";
 import { Turns } from "./turns.ts";
 import { type Granted, Wait } from "./wait.ts";
@@ -74,28 +74,6 @@ export type TryAcquired =
       /** The place that is kept. */
       readonly waiter: Waiter | undefined;
     };
-
-/** Somebody who holds or waits. */
-export interface LockParty {
-  readonly ticket: string;
-  readonly by: string | null;
-  /** The run it is, if it is one. */
-  readonly run: string | null;
-  readonly mode: Mode;
-  readonly since: Date;
-  /** When its lease ends if it is not renewed; null for a run, which has none. */
-  readonly until: Date | null;
-}
-
-export interface LockInfo {
-  readonly name: string;
-  readonly kind: LockKind;
-  readonly permits: number | null;
-  readonly holders: readonly (LockParty & { readonly fence: number })[];
-  /** How many wait, and the first of them in order. */
-  readonly waiting: number;
-  readonly waiters: readonly LockParty[];
-}
 
 /** One entry of a lock's audit trail. */
 export interface LockEvent {
@@ -565,33 +543,4 @@ const MOST_TOGETHER = 50;
 
 function checkIntervention(given: Intervention): Intervention {
   return { by: checkId(given?.by, "who intervenes (by)"), reason: checkId(given?.reason, "the reason") };
-}
-
-/** Who holds it, and the first who wait. */
-export async function inspectLock(kernel: Kernel, ref: LockRef, limit: number): Promise<LockInfo> {
-  const [row] = await kernel.read([lockAt(ref)]);
-  const value = row?.value == null ? undefined : lockOf(kernel.decode(row, row.value));
-  const tickets =
-    value === undefined || value.waiting === 0
-      ? []
-      : await kernel.list({ space: ticketAt(ref, "").space, prefix: "", order: "oldest", after: null, limit });
-  return {
-    name: ref.name,
-    kind: ref.kind,
-    permits: value?.permits ?? null,
-    holders: (value?.holders ?? []).map((holder) => ({ ...party(holder.ticket, holder), fence: holder.fence })),
-    waiting: value?.waiting ?? 0,
-    waiters: tickets.map((one) => party(one.key, kernel.decode(one, one.value ?? "null") as Ticket)),
-  };
-}
-
-function party(ticket: string, { by, owner, mode, sinceMs, untilMs }: Holder | Ticket): LockParty {
-  return {
-    ticket,
-    by: by ?? null,
-    run: owner?.run ?? null,
-    mode,
-    since: new Date(sinceMs),
-    until: untilMs === null ? null : new Date(untilMs),
-  };
 }

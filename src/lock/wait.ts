@@ -9,8 +9,9 @@ import { ClosedError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { LockBusyError, LockRemovedError } from "./errors.ts";
 import type { Hold } from "./hold.ts";
-import { type Entered, enter, heldFence, leave, type Request, type RunHooks, standOn } from "./line.ts";
+import { type Entered, enter, heldFence, leave, type Request, standOn } from "./line.ts";
 import { type LockRef, lockAt, shownLocks } from "./records.ts";
+import type { RunHooks } from "./room.ts";
 import type { Turns } from "./turns.ts";
 
 export interface WaitHost {

@@ -8,6 +8,7 @@ import { circles, handoffs, locks } from "./scenarios/locks.ts";
 
 const DECIDE = "lock/decide.ts";
 const LINE = "lock/line.ts";
+const ROOM = "lock/room.ts";
 const LOCK = "lock/lock.ts";
 const HOLD = "lock/hold.ts";
 const TURNS = "lock/turns.ts";
@@ -42,7 +43,7 @@ export const lockBugs: Bug[] = [
     options: PAUSES,
     edits: [
       {
-        file: LINE,
+        file: ROOM,
         from: "    const left = this.holders.filter((one) => one.ticket !== ticket);",
         to: "    const left = this.holder(ticket) === undefined ? [] : this.holders.filter((one) => one.ticket !== ticket);",
       },
@@ -64,7 +65,7 @@ export const lockBugs: Bug[] = [
     name: "a waiter is granted the lock after its own lease ended",
     caughtBy: locks.name,
     options: CRASHES,
-    edits: [{ file: LINE, from: "      if (isAlive(waiter, nowMs)) {", to: "      if (waiter.sinceMs > 0) {" }],
+    edits: [{ file: ROOM, from: "      if (isAlive(waiter, nowMs)) {", to: "      if (waiter.sinceMs > 0) {" }],
   },
   {
     name: "a waiter that comes late has its place back",
@@ -118,7 +119,7 @@ export const lockBugs: Bug[] = [
     caughtBy: locks.name,
     edits: [
       {
-        file: LINE,
+        file: ROOM,
         from: "    const fence = this.fenceFor(locks);\n    const { owner, mode",
         to: "    const fence = Math.max(...locks.map((lock) => lock.fence));\n    const { owner, mode",
       },
@@ -140,7 +141,7 @@ export const lockBugs: Bug[] = [
     caughtBy: locks.name,
     edits: [
       {
-        file: LINE,
+        file: ROOM,
         from: "    return Math.max(...locks.map((lock) => nextFence(lock.fence, floor)));",
         to: "    return nextFence(locks[0]?.fence ?? 0, floor);",
       },
@@ -220,12 +221,12 @@ export const lockBugs: Bug[] = [
     caughtBy: locks.name,
     edits: [
       {
-        file: LINE,
+        file: ROOM,
         from: "      const ticket: string = lock.first;\n",
         to: "      const first = this.tx.record(ticketAt(lock.ref, lock.first)).value as Ticket;\n      const ticket: string = first.next ?? lock.first;\n",
       },
       {
-        file: LINE,
+        file: ROOM,
         from: "locks.every((other) => other.first === ticket && fits(other, waiter.mode))",
         to: "locks.every((other) => (other === lock || other.first === ticket) && fits(other, waiter.mode))",
       },
@@ -248,7 +249,7 @@ export const lockBugs: Bug[] = [
     options: CALM,
     edits: [
       {
-        file: LINE,
+        file: ROOM,
         from: "        if (this.#grant(ticket, waiter, locks)) continue;",
         to: "        if (this.#grant(ticket, waiter, locks)) {\n          for (const other of locks) this.#toSettle.delete(other);\n          return;\n        }",
       },
@@ -259,7 +260,7 @@ export const lockBugs: Bug[] = [
     caughtBy: locks.name,
     edits: [
       {
-        file: LINE,
+        file: ROOM,
         from: "      const locks = (waiter.group ?? [lock.ref]).map((ref) => this.open(ref, null));",
         to: "      const locks = [lock];",
       },
