@@ -17,7 +17,7 @@ import { type Decision, type Guard, type Late, Tape } from "./decision.ts";
 import type { Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
 import { type Airspace, Flight, type Submission } from "./flight.ts";
-import { Foresight } from "./foresight.ts";
+import { foresee } from "./foresight.ts";
 import { Known } from "./known.ts";
 import { type Ports, pause } from "./ports.ts";
 
@@ -55,11 +55,10 @@ export class Batcher {
   readonly #lanes: Lane[];
   readonly #known: Known;
   readonly #air: Airspace;
-  readonly #foresight: Foresight;
   #queue: Submission[] = [];
   #isScheduled = false;
-  /** How many flights wait for a record. */
-  #waiting = 0;
+  /** Records that flights wait for, each for one. */
+  readonly #awaited = new Set<string>();
   #closing: (() => void) | undefined;
   /** The store's clock when it was last asked for, and this process's then. */
   #heardMs = 0;
@@ -80,7 +79,6 @@ export class Batcher {
       guard: options.guard,
       late: () => this.#late(),
     };
-    this.#foresight = new Foresight(this.#air);
     this.#lanes = Array.from({ length: store.lanes }, (_, index) => ({
       index,
       isBusy: false,
@@ -104,7 +102,6 @@ export class Batcher {
         keys,
         mayBelieve: isHolder || this.#lanes.length > 1,
         believes: false,
-        waitsFor: undefined,
         alone: false,
         outcome: undefined,
       });
@@ -181,25 +178,27 @@ export class Batcher {
     for (; index < this.#queue.length && taken.length < most; index++) {
       const submission = this.#queue[index] as Submission;
       const first = taken[0];
-      if (!this.#mayWait) submission.waitsFor = undefined;
-      if (apart && submission.keys.length === 0 && submission.mayBelieve) this.#foresight.foresee(submission);
+      if (apart && submission.keys.length === 0 && submission.mayBelieve) foresee(submission, this.#air);
       submission.believes =
         submission.mayBelieve && submission.keys.length > 0 && submission.keys.every((at) => this.#isKnown(at));
       const fits =
         first === undefined ||
-        (!first.alone &&
-          !submission.alone &&
-          (!apart || first.believes === submission.believes) &&
-          isSameWait(first, submission));
+        (!first.alone && !submission.alone && (!apart || first.believes === submission.believes));
       // A decision that must wait for its records lets those behind it pass that touch others; its own are kept for it.
       if (fits && !isAnyOf(submission, flying) && !isAnyOf(submission, reserved)) taken.push(submission);
       else {
         passed.push(submission);
-        if (apart) for (const at of submission.keys) reserved.add(at.text);
+        if (apart) this.#reserve(submission, reserved);
       }
     }
     this.#queue = passed.concat(this.#queue.slice(index));
     return taken;
+  }
+
+  /** Whoever wants a record that a flight waits for, perhaps for long, keeps only that one from those behind it. */
+  #reserve({ keys }: Submission, reserved: Set<string>): void {
+    const awaited = keys.filter(({ text }) => this.#awaited.has(text));
+    for (const { text } of awaited.length > 0 ? awaited : keys) reserved.add(text);
   }
 
   #isKnown(at: Address): boolean {
@@ -209,12 +208,13 @@ export class Batcher {
 
   /** Whether a flight may wait for a record that another process has: not all of them at once. */
   get #mayWait(): boolean {
-    return this.#waiting < Math.floor(this.#lanes.length / 2);
+    return this.#awaited.size < Math.floor(this.#lanes.length / 2);
   }
 
   async #fly(lane: Lane, flight: Flight): Promise<void> {
     lane.isBusy = true;
-    if (flight.waitFor !== undefined) this.#waiting += 1;
+    const awaited = flight.waitFor?.text;
+    if (awaited !== undefined) this.#awaited.add(awaited);
     let pauseMs = 0;
     try {
       const obstacle = await this.#settle(lane);
@@ -230,7 +230,7 @@ export class Batcher {
       lane.epoch = null;
       flight.fail(error);
     }
-    if (flight.waitFor !== undefined) this.#waiting -= 1;
+    if (awaited !== undefined) this.#awaited.delete(awaited);
     flight.end();
     if (flight.again.length > 0) this.#queue = flight.again.concat(this.#queue);
     if (pauseMs > 0) await pause(this.#ports.clock, pauseMs);
@@ -250,14 +250,13 @@ export class Batcher {
         epoch: lane.epoch ?? 0,
         sequence: lane.sequence,
         lock: flight.lock,
-        waitFor: flight.waitFor,
+        mayWait: flight.waitFor !== undefined,
         needsClock: flight.needsClock,
         decide: (found) => flight.decide(found),
       });
       if (receipt.committed) this.#landed(flight, receipt, sentMs);
       else flight.moved(receipt.moved);
-      // Next time it waits for them; if that was of no use, it is later.
-      if (flight.isStalled) return flight.waitFor === undefined && this.#mayWait ? 0 : this.#backoff(lane);
+      if (flight.isStalled) return this.#backoff(lane);
       lane.failures = 0;
       return 0;
     } catch (error) {
@@ -345,12 +344,6 @@ export class Batcher {
     lane.failures += 1;
     return Math.min(50, 1.6 ** Math.min(lane.failures, 12)) * (0.25 + this.#ports.chance.random());
   }
-}
-
-/** Whoever waits for a record takes those along who want it too, and nobody else. */
-function isSameWait(first: Submission, { waitsFor, keys }: Submission): boolean {
-  const { waitsFor: awaited } = first;
-  return awaited === undefined ? waitsFor === undefined : keys.some((at) => at.text === awaited.text);
 }
 
 function isAnyOf({ keys }: Submission, texts: ReadonlySet<string> | null): boolean {

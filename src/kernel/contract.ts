@@ -86,8 +86,8 @@ export interface Batch {
   readonly sequence: number;
   /** Rows to lock and read first, each once. Empty for a batch whose rows are all known: one round trip, no read. */
   readonly lock: readonly Key[];
-  /** One of these that another had locked a moment ago: it is worth waiting for a while, before anything else is locked. */
-  readonly waitFor?: Key | undefined;
+  /** Whether there is one row to lock that is worth waiting for a while, if another has it: nothing else is kept waiting. */
+  readonly mayWait?: boolean;
   /** Whether `decide` needs the clock although nothing is locked. */
   readonly needsClock: boolean;
   /** Synchronous. Keys that are absent are protected like those that are there. Throwing drops the batch. */

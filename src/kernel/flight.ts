@@ -29,8 +29,6 @@ export interface Submission {
   mayBelieve: boolean;
   /** It is about to be decided on what is known of its records: of all of them. */
   believes: boolean;
-  /** One of its records that another process had locked when it was last tried. */
-  waitsFor: Address | undefined;
   /** Runs in a batch of its own, because a batch with it failed. */
   alone: boolean;
   outcome: Outcome<unknown> | undefined;
@@ -51,7 +49,7 @@ export interface Airspace {
 export class Flight {
   readonly #submissions: readonly Submission[];
   readonly #air: Airspace;
-  /** A record that all of its decisions want and that the store should wait for. */
+  /** The only record that its decisions want, which the store waits for if another process has it. */
   readonly waitFor: Address | undefined;
   readonly cells = new Map<string, Cell>();
   /** Records this flight has or asked for; nobody else in this process may have them until it ends. */
@@ -80,7 +78,7 @@ export class Flight {
     this.#take(this.cells.keys());
     this.#ask(asked);
     // Where there is one record only, nobody else is kept waiting.
-    if (mayWait) this.waitFor = asked.size === 1 ? this.#asked[0] : submissions[0]?.waitsFor;
+    if (mayWait && asked.size === 1) this.waitFor = this.#asked[0];
   }
 
   get size(): number {
@@ -118,8 +116,7 @@ export class Flight {
     const wanted = new Map<string, Address>();
     let bytes = 0;
     for (const submission of this.#pending) {
-      submission.waitsFor = this.#busy.size === 0 ? undefined : submission.keys.find((at) => this.#busy.has(at.text));
-      if (bytes > MAX_BYTES || submission.waitsFor !== undefined) {
+      if (bytes > MAX_BYTES || this.#isBlocked(submission)) {
         this.again.push(submission);
         continue;
       }

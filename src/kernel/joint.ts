@@ -58,7 +58,6 @@ export class Joint {
       keys,
       mayBelieve: false,
       believes: false,
-      waitsFor: undefined,
       alone: true,
       outcome: undefined,
     };

@@ -70,8 +70,8 @@ export const guards: readonly Guard[] = [
     "a key that appears between look and lock: who only read that it was absent writes nothing on it",
     edit(
       POSTGRES,
-      "    if (absent.length > 0) calls.push(this.#rows.stillAbsent(this.#namespace, absent));\n    calls.push(COMMIT);",
-      "    calls.push(COMMIT);",
+      "    if (absent.length > 0) calls.push(this.#rows.stillAbsent(this.#namespace, absent));\n    // Whoever",
+      "    // Whoever",
     ),
   ),
   guard(
@@ -156,14 +156,14 @@ export const guards: readonly Guard[] = [
   guard(
     "a row that another has is waited for",
     "a row that another has is waited for where nobody else is kept waiting, and not asked for again and again",
-    edit(FLIGHT, "    if (mayWait) this.waitFor =", "    if (mayWait && this.size < 0) this.waitFor ="),
+    edit(FLIGHT, "    if (mayWait && asked.size === 1)", "    if (mayWait && asked.size < 0)"),
   ),
   guard(
     "a decision whose row another has is put off, and no other",
     "one locked row does not stall the others of a batch",
     edit(
       FLIGHT,
-      "if (bytes > MAX_BYTES || submission.waitsFor !== undefined) {",
+      "if (bytes > MAX_BYTES || this.#isBlocked(submission)) {",
       "if (bytes > MAX_BYTES || this.#busy.size > 0) {",
     ),
   ),

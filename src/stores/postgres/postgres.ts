@@ -218,7 +218,7 @@ export class PostgresStore implements SqlStore {
 
   async #commit(line: Line, batch: Batch, under: Underway): Promise<Receipt> {
     const isAlone = batch.lock.length === 0 && !batch.needsClock;
-    let verdict = batch.decide(isAlone ? NOTHING_FOUND : await this.#find(line, batch.lock, under, batch.waitFor));
+    let verdict = batch.decide(isAlone ? NOTHING_FOUND : await this.#find(line, batch.lock, under, batch.mayWait));
     while ("lock" in verdict) verdict = batch.decide(await this.#find(line, verdict.lock, under));
     const { puts } = verdict;
     if (puts.length === 0) return this.#leave(line, under);
@@ -231,12 +231,10 @@ export class PostgresStore implements SqlStore {
   }
 
   /** Locks and reads these rows, and those of an earlier round stay locked. */
-  async #find(line: Line, keys: readonly Key[], under: Underway, waitFor?: Key): Promise<Found> {
+  async #find(line: Line, keys: readonly Key[], under: Underway, mayWait = false): Promise<Found> {
     const calls = under.isOpen ? [] : [BEGIN, this.#pinned.writing];
-    // Nothing is locked yet, so nobody can be waiting for this transaction meanwhile.
-    const isOnly = waitFor !== undefined && keys.length === 1;
-    if (waitFor !== undefined && !isOnly) calls.push(this.#rows.waitFor(this.#namespace, waitFor));
-    if (keys.length > 0) calls.push(this.#rows.lock(this.#namespace, keys, isOnly));
+    // Where nothing is locked yet, nobody can be waiting for this transaction meanwhile.
+    if (keys.length > 0) calls.push(this.#rows.lock(this.#namespace, keys, mayWait));
     calls.push(this.#rows.clock);
     line.began();
     const answers = await line.send(calls);

@@ -52,8 +52,6 @@ const literal = (text: string): string => `'${text.replaceAll("'", "''")}'`;
 export interface RowStatements {
   /** Answers for each key its place, a number, and the columns: no number means busy, no further columns absent. */
   lock(namespace: string, keys: readonly Key[], isWaiting?: boolean): Call;
-  /** Waits for a row, for as long as the transaction waits for locks. */
-  waitFor(namespace: string, key: Key): Call;
   /** The clock and the fence floor, in a snapshot after the locks. */
   readonly clock: Call;
   /** Numbers for rows that are made without having been looked for. */
@@ -86,10 +84,6 @@ export function rowStatements(s: string, schema: string, clock: string): RowStat
   const LOCK = lock("skip locked");
   const LOCK_WAITING = lock("");
 
-  const WAIT = statement(
-    `select from ${record} r where r.namespace = $1 and r.space = $2 and r.key = $3 for no key update`,
-  );
-
   const CLOCK_AND_FLOOR = statement(
     `select ${clock}, coalesce((select number from ${s}.meta where name = 'fence_floor'), 0)`,
   );
@@ -111,7 +105,6 @@ export function rowStatements(s: string, schema: string, clock: string): RowStat
       statement: isWaiting ? LOCK_WAITING : LOCK,
       values: [namespace, ...keyArrays(keys)],
     }),
-    waitFor: (namespace, { space, key }) => ({ statement: WAIT, values: [namespace, space, key] }),
     clock: { statement: CLOCK_AND_FLOOR, values: [] },
     reserve: (count) => ({ statement: RESERVE, values: [String(count)] }),
     read: (namespace, keys) => ({ statement: READ, values: [namespace, ...keyArrays(keys)] }),
