@@ -119,12 +119,13 @@ onStores(EVERY, (place) => {
             return opened;
           }),
         ],
-        { concurrency: 1, lease: 300 },
+        { concurrency: 1, lease: 1_500 },
       );
       const run = await one.start("it", undefined, { id: "one" });
       await begun.opened;
-      await endLease(two, "one");
+      // It is there before, so that the old one, which is alive, does not renew its lease in between.
       two.work([it("new", async () => {})]);
+      await endLease(two, "one");
       expect(await resultOf(two.run("it", "one"))).toBe("new");
       await expect.poll(() => isTold, PATIENCE).toBe(true);
       letGo();
