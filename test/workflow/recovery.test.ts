@@ -123,9 +123,9 @@ onStores(EVERY, (place) => {
       );
       const run = await one.start("it", undefined, { id: "one" });
       await begun.opened;
-      // It is there before, so that the old one, which is alive, does not renew its lease in between.
-      two.work([it("new", async () => {})]);
+      // The old one is alive: it must not renew its lease before the new one looks.
       await endLease(two, "one");
+      two.work([it("new", async () => {})]);
       expect(await resultOf(two.run("it", "one"))).toBe("new");
       await expect.poll(() => isTold, PATIENCE).toBe(true);
       letGo();
