@@ -3,14 +3,14 @@
 // Method: what reaches a store in memory with two lanes, batch by batch.
 
 import { describe, expect, test } from "vitest";
-import { bench } from "../../test/kernel.fixture.ts";
+import { bench, drained, gate } from "../../test/kernel.fixture.ts";
 import { address, newAddress } from "./contract.ts";
 import type { Decision } from "./decision.ts";
 
 const a = address("n", "a");
 const b = address("n", "b");
 
-/** Counts one up, and says by how much the record was ahead. */
+/** Adds one, and answers the sum. */
 const add =
   (at = a): Decision<number> =>
   (tx) => {
@@ -95,6 +95,24 @@ describe("what a decision will ask for", () => {
     const both: Decision<readonly number[]> = (tx) => [add()(tx), add(b)(tx)];
     expect(await kernel.transact(both, [])).toEqual([1, 1]);
     expect(asked).toEqual([["a"], ["b"]]);
+  });
+
+  test("is looked for once, although the decision is passed over by those who know their records", async () => {
+    const { kernel, store } = bench({ lanes: 2 });
+    await kernel.transact(add(b), [b]);
+    const underWay = gate();
+    store.commits.push(async (batch, pass) => {
+      await underWay.opened;
+      return pass(batch);
+    });
+    const inOneLane = kernel.transact(add(), [a]);
+    await drained();
+    let runs = 0;
+    const inTheOther = [kernel.transact(add(b), [b]), kernel.transact(() => ++runs, [])];
+    await Promise.all(inTheOther);
+    expect(runs).toBe(2);
+    underWay.open();
+    await inOneLane;
   });
 
   test("is the same as if it had not been: chance, and what it comes to", async () => {

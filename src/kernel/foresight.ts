@@ -12,4 +12,6 @@ import { type Airspace, type Submission, sceneOf } from "./flight.ts";
 export function foresee(submission: Submission, air: Airspace): void {
   const outcome = runDecision(submission.decide, sceneOf(air, new Map(), null, 0), submission.tape, true);
   if (outcome.is === "void" && outcome.wanted !== "lock") submission.keys = outcome.wanted;
+  // There is nothing to believe, and no use in trying again.
+  else submission.mayBelieve = false;
 }

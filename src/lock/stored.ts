@@ -25,14 +25,14 @@ export function storedLock({ permits, holders, first, last, waiting, groups }: L
   const flat: (string | number | null | More)[] = [];
   for (const { ticket, fence, mode, sinceMs, untilMs, owner, by, group } of holders) {
     const isPlain = owner === undefined && by === undefined && group === undefined;
-    const more: More = isPlain
-      ? {}
+    const more: More | null = isPlain
+      ? null
       : {
           ...(owner === undefined ? {} : { owner }),
           ...(by === undefined ? {} : { by }),
           ...(group === undefined ? {} : { group }),
         };
-    flat.push(ticket, fence, mode === "exclusive" ? EXCLUSIVE : 0, sinceMs, untilMs, isPlain ? null : more);
+    flat.push(ticket, fence, mode === "exclusive" ? EXCLUSIVE : 0, sinceMs, untilMs, more);
   }
   if (permits === null && first === null) return [flat];
   return groups === undefined ? [flat, permits, first, last, waiting] : [flat, permits, first, last, waiting, groups];
