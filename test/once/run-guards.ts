@@ -7,8 +7,7 @@
  */
 
 import { AssertionError } from "node:assert/strict";
-import { registerHooks } from "node:module";
-import { replaceOnce } from "../simulation/plant.ts";
+import { plantCopies } from "../simulation/plant.ts";
 import { type Guard, guards } from "./guards.ts";
 
 export interface GuardReport {
@@ -19,30 +18,7 @@ export interface GuardReport {
 
 const nothing: Guard = { name: "nothing", race: guards[0]?.race ?? "", edits: [] };
 const copies = [...guards, nothing];
-const made = copies.map(() => 0);
-
-registerHooks({
-  resolve(specifier, context, next) {
-    const resolved = next(specifier, context);
-    const number = numberIn(context.parentURL);
-    const isOurs = resolved.url.startsWith("file:") && !resolved.url.includes("/node_modules/");
-    return number === null || !isOurs ? resolved : { ...resolved, url: `${resolved.url}?guard=${number}` };
-  },
-  load(url, context, next) {
-    const loaded = next(url, context);
-    const number = numberIn(url);
-    if (number === null || loaded.source == null) return loaded;
-    const { pathname } = new URL(url);
-    const edits = copies[number]?.edits.filter(({ file }) => pathname.endsWith(`/src/${file}`)) ?? [];
-    made[number] = (made[number] ?? 0) + edits.length;
-    return { ...loaded, source: edits.reduce(replaceOnce, String(loaded.source)) };
-  },
-});
-
-function numberIn(url: string | undefined): number | null {
-  const number = url === undefined ? null : (/\?guard=(\d+)$/.exec(url)?.[1] ?? null);
-  return number === null ? null : Number(number);
-}
+const made = plantCopies(copies);
 
 async function play({ name, race, edits }: Guard, number: number): Promise<GuardReport> {
   try {

@@ -9,8 +9,7 @@
  */
 
 import { AssertionError } from "node:assert/strict";
-import { registerHooks } from "node:module";
-import { replaceOnce } from "../simulation/plant.ts";
+import { plantCopies } from "../simulation/plant.ts";
 import { type Guard, guards } from "./guards.ts";
 import { freshDatabase, startPostgres } from "./server.ts";
 
@@ -21,30 +20,7 @@ export interface GuardReport {
 }
 
 const LANES = 6;
-const made = guards.map(() => 0);
-
-registerHooks({
-  resolve(specifier, context, next) {
-    const resolved = next(specifier, context);
-    const number = numberIn(context.parentURL);
-    const isOurs = resolved.url.startsWith("file:") && !resolved.url.includes("/node_modules/");
-    return number === null || !isOurs ? resolved : { ...resolved, url: `${resolved.url}?guard=${number}` };
-  },
-  load(url, context, next) {
-    const loaded = next(url, context);
-    const number = numberIn(url);
-    if (number === null || loaded.source == null) return loaded;
-    const { pathname } = new URL(url);
-    const edits = guards[number]?.edits.filter(({ file }) => pathname.endsWith(`/src/${file}`)) ?? [];
-    made[number] = (made[number] ?? 0) + edits.length;
-    return { ...loaded, source: edits.reduce(replaceOnce, String(loaded.source)) };
-  },
-});
-
-function numberIn(url: string | undefined): number | null {
-  const number = url === undefined ? null : (/\?guard=(\d+)$/.exec(url)?.[1] ?? null);
-  return number === null ? null : Number(number);
-}
+const made = plantCopies(guards);
 
 const names = process.argv.slice(2);
 const wanted = guards.filter(({ name }) => names.length === 0 || names.some((part) => name.includes(part)));

@@ -24,6 +24,37 @@ export function plant(edits: readonly Edit[]): void {
   });
 }
 
+/**
+ * Many bugs in one process, each in a copy of the code of its own: whatever is imported with `?guard=` and its number, and all that this
+ * imports. Answers how many edits were made in each copy so far.
+ */
+export function plantCopies(copies: readonly { readonly edits: readonly Edit[] }[]): readonly number[] {
+  const made = copies.map(() => 0);
+  registerHooks({
+    resolve(specifier, context, next) {
+      const resolved = next(specifier, context);
+      const number = numberIn(context.parentURL);
+      const isOurs = resolved.url.startsWith("file:") && !resolved.url.includes("/node_modules/");
+      return number === null || !isOurs ? resolved : { ...resolved, url: `${resolved.url}?guard=${number}` };
+    },
+    load(url, context, next) {
+      const loaded = next(url, context);
+      const number = numberIn(url);
+      if (number === null || loaded.source == null) return loaded;
+      const { pathname } = new URL(url);
+      const edits = copies[number]?.edits.filter(({ file }) => pathname.endsWith(`/src/${file}`)) ?? [];
+      made[number] = (made[number] ?? 0) + edits.length;
+      return { ...loaded, source: edits.reduce(replaceOnce, String(loaded.source)) };
+    },
+  });
+  return made;
+}
+
+function numberIn(url: string | undefined): number | null {
+  const number = url === undefined ? null : (/\?guard=(\d+)$/.exec(url)?.[1] ?? null);
+  return number === null ? null : Number(number);
+}
+
 export function replaceOnce(source: string, { file, from, to }: Edit): string {
   const parts = source.split(from);
   if (parts.length !== 2) throw new Error(`${file} has ${parts.length - 1} times, and should have once: ${from}`);
