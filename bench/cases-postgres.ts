@@ -10,7 +10,7 @@ import { oursRuns } from "./ours-runs.ts";
 import { honesty } from "./pgbench.ts";
 import { counters, steps } from "./plan.ts";
 import { processes } from "./processes.ts";
-import { byHand, rawPostgres, rawPostgresTwice } from "./raw-postgres.ts";
+import { byHand, rawPostgres, rawPostgresTwice, rawRunsPostgres, rawRunsPostgresTwice } from "./raw-postgres.ts";
 import { shortScaleCases } from "./scale.ts";
 
 const raws = [rawPostgres, rawPostgresTwice];
@@ -86,24 +86,24 @@ export const postgresCases: readonly Case<PostgresGround>[] = [
     title: "runs of one step, 100 callers: their commits",
     unit: "commits/s",
     size: { turns: 400, rounds: 5 },
-    raws,
+    raws: [rawRunsPostgres, rawRunsPostgresTwice],
     contender: oursRuns,
     make: steps,
     options: { callers: CALLERS, commitsPerRecord: 2 },
     target: atLeast(0.5),
-    sameRows: false,
+    same: "lengths",
   }),
   againstRaw({
     id: "w10",
     title: "runs of ten steps, 100 callers: their commits",
     unit: "commits/s",
     size: { turns: 396, rounds: 5 },
-    raws,
+    raws: [rawRunsPostgres, rawRunsPostgresTwice],
     contender: oursRuns,
     make: steps,
     options: { callers: CALLERS, commitsPerRecord: 11 },
     target: atLeast(0.5),
-    sameRows: false,
+    same: "lengths",
   }),
   ...shortScaleCases,
   processes({ id: "h", title: "processes, records of their own", isHot: false, target: atLeast(1) }),

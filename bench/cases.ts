@@ -12,7 +12,7 @@ import { ours, oursHeld, oursSlot } from "./ours.ts";
 import { oursRuns } from "./ours-runs.ts";
 import { counters, steps } from "./plan.ts";
 import { processes } from "./processes.ts";
-import { rawMany, rawRows } from "./raw.ts";
+import { rawMany, rawRows, rawRuns } from "./raw.ts";
 import { scaleCases } from "./scale.ts";
 
 const raws = [rawRows, rawMany];
@@ -110,24 +110,24 @@ export const sqliteCases: readonly Case[] = [
     title: "runs of one step, 100 callers: their commits",
     unit: "commits/s",
     size: { turns: 1600, rounds: 5 },
-    raws,
+    raws: [rawRuns],
     contender: oursRuns,
     make: steps,
     options: { callers: CALLERS, commitsPerRecord: 2 },
     target: atLeast(0.5),
-    sameRows: false,
+    same: "lengths",
   }),
   againstRaw({
     id: "w10",
     title: "runs of ten steps, 100 callers: their commits",
     unit: "commits/s",
     size: { turns: 1595, rounds: 5 },
-    raws,
+    raws: [rawRuns],
     contender: oursRuns,
     make: steps,
     options: { callers: CALLERS, commitsPerRecord: 11 },
     target: atLeast(0.5),
-    sameRows: false,
+    same: "lengths",
   }),
   ...scaleCases,
   processes({ id: "h", title: "processes on one file", isHot: false, target: null }),

@@ -4,7 +4,7 @@
  */
 
 import type { Contender } from "./contender.ts";
-import type { Ground } from "./ground.ts";
+import type { Ground, Sameness } from "./ground.ts";
 import type { PlanOptions, steps } from "./plan.ts";
 import { type Result, resultOf, type Target, type Unit } from "./result.ts";
 import { compare, type Setting, type Side, type SideMeasure } from "./rounds.ts";
@@ -25,8 +25,10 @@ interface Size {
   readonly rounds: number;
 }
 
-function turnsOf(setting: Setting, { turns }: Size): number {
-  return setting.quick ? Math.max(10, Math.round(turns / 20)) : turns;
+/** Of whole records, so that none is left in the middle. */
+function turnsOf(setting: Setting, { turns }: Size, commitsPerRecord = 1): number {
+  const wanted = setting.quick ? Math.max(10, Math.round(turns / 20)) : turns;
+  return Math.ceil(wanted / commitsPerRecord) * commitsPerRecord;
 }
 
 // ------------------------------------------------------------------------------------------ ours and the raw limit
@@ -42,17 +44,17 @@ export interface AgainstRaw {
   readonly make: typeof steps;
   readonly options: Omit<PlanOptions, "turns">;
   readonly target: Target | null;
-  /** False for a contender that writes its own rows, as many and as long. */
-  readonly sameRows?: boolean;
+  /** Lengths for a contender that writes rows of its own, as many and as long. */
+  readonly same?: Sameness;
 }
 
 export function againstRaw(spec: AgainstRaw): Case {
-  const { id, title, unit, size, raws, contender, make, options, target, sameRows = true } = spec;
+  const { id, title, unit, size, raws, contender, make, options, target, same = "rows" } = spec;
   const run = async (setting: Setting): Promise<readonly Result[]> => {
     // One plan for all, so that random keys are the same ones too.
-    const plan = make({ ...options, turns: turnsOf(setting, size) });
+    const plan = make({ ...options, turns: turnsOf(setting, size, options.commitsPerRecord) });
     const sides = [...raws, contender].map((one): Side => ({ name: one.name, contender: one, plan: () => plan }));
-    const measures = await compare(setting, { unit, rounds: size.rounds, sides, sameRows });
+    const measures = await compare(setting, { unit, rounds: size.rounds, sides, same });
     const mine = nth(measures, raws.length);
     const base = measures.slice(0, raws.length).reduce((best, one) => (isBetter(unit, one, best) ? one : best));
     return [resultOf({ id, title, unit, base, ours: mine, target, details: detailsOf(measures) })];
@@ -83,7 +85,7 @@ export function amongOurs({ id, title, size, contender, make, easy, hard, target
     const sides = [easy, hard].map(
       ([name, options]): Side => ({ name, contender, plan: () => make({ ...options, turns }) }),
     );
-    const measures = await compare(setting, { unit: "commits/s", rounds: size.rounds, sides, sameRows: false });
+    const measures = await compare(setting, { unit: "commits/s", rounds: size.rounds, sides, same: null });
     const [base, mine] = [nth(measures, 0), nth(measures, 1)];
     return [resultOf({ id, title, unit: "commits/s", base, ours: mine, target, details: detailsOf(measures) })];
   };

@@ -56,9 +56,9 @@ export async function postgresGround(given = process.env["PAWL_TEST_POSTGRES"]):
     ask,
     fresh: async () => databaseAt(await create(`template ${template}`)),
     settle: async () => void (await ask("checkpoint")),
-    fingerprint: async (place) => {
+    fingerprint: async (place, of) => {
       const hash = createHash("sha256");
-      for (const query of leftBehind("pawl.record", "pawl.log"))
+      for (const query of leftBehind("pawl.record", "pawl.log", of))
         for (const row of await ask(query, place)) hash.update(JSON.stringify(row));
       return hash.digest("hex");
     },

@@ -1,23 +1,14 @@
 /**
  * Ours as users of workflows meet it: each caller starts a run and waits for its result before it starts the next.
  *
- * A run of N plain steps is N + 1 commits to one record, each with a log entry, so a plan whose records get N + 1 commits is what
- * the bare group commit of the same records does. What the steps do costs nothing.
+ * A run of N plain steps is N + 1 commits to one record. The limit is the bare group commit of the very rows that such a run writes.
  */
 
-import { workflow } from "../src/index.ts";
 import type { Contender, Session, Timing } from "./contender.ts";
 import type { Place } from "./ground.ts";
 import { type Ours, openOurs } from "./ours.ts";
 import type { Plan } from "./plan.ts";
-
-const runs = workflow("steps", async (ctx, count: number) => {
-  for (let step = 0; step < count; step++) await ctx.step("charge", () => given[step]);
-  return count;
-});
-
-/** What the steps give; the same for all runs of a plan. */
-let given: readonly unknown[] = [];
+import { stepsWorkflow as runs, stepsGive } from "./run-rows.ts";
 
 class RunsSession implements Session {
   readonly #ours: Ours;
@@ -31,7 +22,7 @@ class RunsSession implements Session {
     const steps = plan.commitsPerRecord - 1;
     const turns = Math.floor(plan.turns / plan.commitsPerRecord);
     const { pawl } = this.#ours;
-    given = plan.values;
+    stepsGive(plan.values);
     const latenciesMs: number[] = [];
     let last = "";
     const call = async (): Promise<void> => {

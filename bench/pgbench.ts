@@ -56,7 +56,7 @@ interface Check {
 async function check(setting: Setting, { id, title, callers, turns }: Check): Promise<Result> {
   const plan = steps({ callers, turns: setting.quick ? 20 : turns });
   const sides = [pgbench, rawPostgres].map((contender) => ({ name: contender.name, contender, plan: () => plan }));
-  const [base, raw] = await compare(setting, { unit: "commits/s", rounds: ROUNDS, sides, sameRows: true });
+  const [base, raw] = await compare(setting, { unit: "commits/s", rounds: ROUNDS, sides, same: "rows" });
   if (base === undefined || raw === undefined) throw new Error("a side was not measured");
   return resultOf({ id, title, unit: "commits/s", base, ours: raw, target: atLeast(0.8) });
 }

@@ -20,6 +20,7 @@ import type { Contender, Session, Timing } from "./contender.ts";
 import type { Place } from "./ground.ts";
 import { NAMESPACE } from "./ours.ts";
 import { type Plan, recordAt, stepAt } from "./plan.ts";
+import { cellOf, NUMBERS, turnsOfRun } from "./run-rows.ts";
 
 /** What the store says anew in each transaction; a test holds the two together. */
 export const SETTINGS = [
@@ -102,8 +103,11 @@ class RawConnection {
 class RawSession implements Session {
   readonly #connections: readonly RawConnection[];
 
-  constructor(connections: readonly RawConnection[]) {
+  readonly #make: MakeTurns;
+
+  constructor(connections: readonly RawConnection[], make: MakeTurns) {
     this.#connections = connections;
+    this.#make = make;
   }
 
   async run(plan: Plan): Promise<Timing> {
@@ -111,23 +115,29 @@ class RawSession implements Session {
     const [first] = this.#connections;
     if (first === undefined) throw new Error("raw has no connection");
     const rows = await rowsOf(first.client, plan);
-    const texts = plan.values.map((value) => JSON.stringify(value));
     const share = Math.ceil(plan.callers / this.#connections.length);
     const latenciesMs: number[] = [];
     const alone = plan.callers === 1;
-    const work = async (connection: RawConnection, index: number): Promise<number> => {
-      const callers = { from: index * share, to: Math.min(plan.callers, (index + 1) * share) };
-      if (callers.from >= callers.to) return 0;
-      const doTurn = turnsOf(plan, texts, rows, callers);
+    const work = async (connection: RawConnection, doTurn: TurnCalls): Promise<number> => {
       for (let turn = 0; turn < plan.turns; turn++) {
-        const startedMs = alone ? performance.now() : 0;
+        const sentMs = alone ? performance.now() : 0;
         await connection.send(doTurn(turn, Date.now()));
-        if (alone) latenciesMs.push(performance.now() - startedMs);
+        if (alone) latenciesMs.push(performance.now() - sentMs);
       }
       return plan.turns;
     };
+    const shares = this.#connections
+      .map((connection, index) => ({
+        connection,
+        from: index * share,
+        to: Math.min(plan.callers, (index + 1) * share),
+      }))
+      .filter(({ from, to }) => from < to);
+    const turns = await Promise.all(shares.map((callers) => this.#make(plan, rows, callers)));
     const startedMs = performance.now();
-    const transactions = await Promise.all(this.#connections.map(work));
+    const transactions = await Promise.all(
+      shares.map(({ connection }, index) => work(connection, turns[index] as TurnCalls)),
+    );
     const ms = performance.now() - startedMs;
     return { ms, transactions: transactions.reduce((sum, one) => sum + one, 0), latenciesMs };
   }
@@ -143,12 +153,12 @@ interface Callers {
   readonly to: number;
 }
 
-function turnsOf(
-  plan: Plan,
-  texts: readonly string[],
-  { ids, versions }: Rows,
-  { from, to }: Callers,
-): (turn: number, atMs: number) => Call[] {
+/** What is sent in a turn. */
+type TurnCalls = (turn: number, atMs: number) => readonly Call[];
+type MakeTurns = (plan: Plan, rows: Rows, callers: Callers) => TurnCalls | Promise<TurnCalls>;
+
+function turnsOf(plan: Plan, { ids, versions }: Rows, { from, to }: Callers): TurnCalls {
+  const texts = plan.values.map((value) => JSON.stringify(value));
   const sql = turnStatements(plan.space, plan.logged, { id: "v.id", key: "v.key" });
   const [insert, update, append] = [statement(sql.insert), statement(sql.update), statement(sql.append)];
   const each = <T>(value: T): T[] => Array.from({ length: to - from }, () => value);
@@ -173,7 +183,54 @@ function turnsOf(
   };
 }
 
-function raw(name: string, count: number): Contender {
+/** The rows that runs write. */
+async function turnsOfRuns(plan: Plan, { ids }: Rows, { from, to }: Callers): Promise<TurnCalls> {
+  const turns = (await turnsOfRun(NAMESPACE, plan)).map(({ row, columns, entries }, index) => {
+    const types = columns.map((column, at) => `$${at + 2}::${NUMBERS.has(column) ? "bigint" : "text"}[]`);
+    const sets = columns.map((column) => `${column} = v.${column}`).join(", ");
+    const names = columns.join(", ");
+    const key = `$${columns.length + 2}::text[]`;
+    const write =
+      index === 0
+        ? `insert into pawl.record (id, namespace, space, key, ${names})
+           select v.id, '${NAMESPACE}', '${plan.space}', v.key, ${columns.map((column) => `v.${column}`).join(", ")}
+           from unnest($1::bigint[], ${types.join(", ")}, ${key}) v(id, ${names}, key)`
+        : `update pawl.record r set ${sets} from unnest($1::bigint[], ${types.join(", ")}) v(id, ${names}) where r.id = v.id`;
+    const append = `insert into pawl.log (record, version, name, data, at)
+      select v.id, v.version, v.name, v.data, $5::text::bigint
+      from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) v(id, version, name, data)`;
+    return { row, columns, entries, write: statement(write), append: statement(append) };
+  });
+  const each = <T>(value: T): T[] => Array.from({ length: to - from }, () => value);
+  return (turn, atMs) => {
+    const step = stepAt(plan, turn);
+    const one = turns[step];
+    if (one === undefined) throw new Error("a run has no such turn");
+    const [first, end] = [recordAt(plan, turn, from), recordAt(plan, turn, to)];
+    const numbers = ids.slice(first, end);
+    const written = one.columns.map((column) => {
+      const cell = cellOf(one.row, column);
+      return NUMBERS.has(column) ? int8Array(each(cell as number | null)) : textArray(each(cell as string | null));
+    });
+    const keys = step === 0 ? [textArray(plan.keys.slice(first, end))] : [];
+    const appended = numbers.flatMap((id) => one.entries.map((entry) => ({ ...entry, id })));
+    const entries = [
+      int8Array(appended.map(({ id }) => id)),
+      int8Array(appended.map(({ version }) => version)),
+      textArray(appended.map(({ name }) => name)),
+      textArray(appended.map(({ data }) => data)),
+      String(atMs),
+    ];
+    return [
+      BEGIN,
+      { statement: one.write, values: [int8Array(numbers), ...written, ...keys] },
+      { statement: one.append, values: entries },
+      COMMIT,
+    ];
+  };
+}
+
+function raw(name: string, count: number, make: MakeTurns = turnsOf): Contender {
   const connection = async (place: Place) => {
     const client = await connect(place);
     for (const setting of SETTINGS) await client.query(`set ${setting}`);
@@ -181,12 +238,15 @@ function raw(name: string, count: number): Contender {
   };
   return {
     name,
-    open: async (place) => new RawSession(await Promise.all(Array.from({ length: count }, () => connection(place)))),
+    open: async (place) =>
+      new RawSession(await Promise.all(Array.from({ length: count }, () => connection(place))), make),
   };
 }
 
 export const rawPostgres = raw("raw", 1);
 export const rawPostgresTwice = raw("raw, two connections", 2);
+export const rawRunsPostgres = raw("raw, the rows of runs", 1, turnsOfRuns);
+export const rawRunsPostgresTwice = raw("raw, the rows of runs, two connections", 2, turnsOfRuns);
 
 // ---------------------------------------------------------------------------------------------------------- by hand
 

@@ -13,6 +13,7 @@ import { migrate } from "../src/stores/sqlite/schema.ts";
 import type { Contender, Session, Timing } from "./contender.ts";
 import { NAMESPACE } from "./ours.ts";
 import { type Plan, recordAt, stepAt } from "./plan.ts";
+import { cellOf, turnsOfRun } from "./run-rows.ts";
 
 /** The settings of the SQLite store; a test holds the two together. */
 const SETTINGS = [
@@ -39,7 +40,7 @@ interface Rows {
 
 /** One turn of a plan, inside a transaction. */
 type Turn = (turn: number, atMs: number) => void;
-type Way = (db: DatabaseSync, plan: Plan, texts: readonly string[], rows: Rows) => Turn;
+type Way = (db: DatabaseSync, plan: Plan, texts: readonly string[], rows: Rows) => Turn | Promise<Turn>;
 
 const INSERT =
   "insert or rollback into pawl_record (id, namespace, space, key, version, fence, wakes, tries, head, value) values";
@@ -96,6 +97,43 @@ const manyAtOnce: Way = (db, plan, texts, { ids, versions }) => {
   };
 };
 
+/** The rows that runs write: a statement for all rows of a turn, and one for all their entries. */
+const runsAtOnce: Way = async (db, plan, _texts, { ids }) => {
+  const times = (width: number, rows: number) => Array.from({ length: rows }, () => questionMarks(width)).join(", ");
+  const turns = (await turnsOfRun(NAMESPACE, plan)).map(({ row, columns, entries }, index) => {
+    const cells = columns.map((column) => cellOf(row, column));
+    const sets = columns.map((column, at) => `${column} = v.column${at + 2}`).join(", ");
+    const write =
+      index === 0
+        ? `insert or rollback into pawl_record (id, namespace, space, key, ${columns.join(", ")})
+           values ${times(4 + columns.length, plan.callers)}`
+        : `update or rollback pawl_record set ${sets}
+           from (values ${times(1 + columns.length, plan.callers)}) v where id = v.column1`;
+    const append = `insert or rollback into pawl_log (record, version, name, data, at)
+      values ${times(5, plan.callers * entries.length)}`;
+    return { cells, entries, write: db.prepare(write), append: db.prepare(append) };
+  });
+  return (turn, atMs) => {
+    const step = stepAt(plan, turn);
+    const one = turns[step];
+    if (one === undefined) throw new Error("a run has no such turn");
+    const first = recordAt(plan, turn, 0);
+    const records: SQLInputValue[] = [];
+    const entries: SQLInputValue[] = [];
+    for (let index = first; index < first + plan.callers; index++) {
+      const id = ids[index] ?? 0;
+      records.push(id);
+      if (step === 0) records.push(NAMESPACE, plan.space, plan.keys[index] ?? "");
+      for (const cell of one.cells) records.push(cell);
+      for (const { version, name, data } of one.entries) entries.push(id, version, name, data, atMs);
+    }
+    one.write.run(...records);
+    one.append.run(...entries);
+  };
+};
+
+const questionMarks = (count: number): string => `(${Array.from({ length: count }, () => "?").join(", ")})`;
+
 class RawSession implements Session {
   readonly #db: DatabaseSync;
   readonly #way: Way;
@@ -112,7 +150,7 @@ class RawSession implements Session {
   async run(plan: Plan): Promise<Timing> {
     if (plan.hot) throw new Error("raw has no plan for a record that is written many times in a transaction");
     const texts = plan.values.map((value) => JSON.stringify(value));
-    const doTurn = this.#way(this.#db, plan, texts, this.#rows(plan));
+    const doTurn = await this.#way(this.#db, plan, texts, this.#rows(plan));
     const latenciesMs: number[] = [];
     const alone = plan.callers === 1;
     const startedMs = performance.now();
@@ -145,4 +183,5 @@ function contender(name: string, way: Way): Contender {
 }
 
 export const rawRows = contender("raw, a statement for each row", rowByRow);
+export const rawRuns = contender("raw, the rows of runs", runsAtOnce);
 export const rawMany = contender("raw, a statement for each turn", manyAtOnce);

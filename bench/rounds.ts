@@ -9,7 +9,7 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import type { Contender, Timing } from "./contender.ts";
-import type { Ground, Place } from "./ground.ts";
+import type { Ground, Place, Sameness } from "./ground.ts";
 import { claimAll } from "./ours.ts";
 import { commitCount, type Plan } from "./plan.ts";
 import { type Measure, measureOf, median, type Unit } from "./result.ts";
@@ -41,13 +41,13 @@ export interface Comparison {
   readonly unit: Extract<Unit, "commits/s" | "ms">;
   readonly rounds: number;
   readonly sides: readonly Side[];
-  /** All sides must leave the same rows behind. */
-  readonly sameRows: boolean;
+  /** What all sides must leave behind alike, if anything. */
+  readonly same: Sameness | null;
 }
 
 /** Measures each side so many times, in turns; the answers are in the order of the sides. */
 export async function compare(setting: Setting, comparison: Comparison): Promise<readonly SideMeasure[]> {
-  const { sides, unit, rounds, sameRows } = comparison;
+  const { sides, unit, rounds, same } = comparison;
   const figures = sides.map((): number[] => []);
   const sharing = sides.map((): number[] => []);
   const rowsLeft = new Set<string>();
@@ -57,7 +57,7 @@ export async function compare(setting: Setting, comparison: Comparison): Promise
       const warmUp = round < warmUps;
       const plan = side.plan();
       const timing = await playOnce(setting, side.contender, plan, async (place) => {
-        if (round === 0 && sameRows) rowsLeft.add(await setting.ground.fingerprint(place));
+        if (round === 0 && same !== null) rowsLeft.add(await setting.ground.fingerprint(place, same));
       });
       if (rowsLeft.size > 1) throw new Error(`"${side.name}" left other rows than "${sides[0]?.name}"`);
       if (warmUp) continue;

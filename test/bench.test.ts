@@ -178,7 +178,7 @@ function cheatingLike(honest: Contender, change: (plan: Plan) => Plan): Contende
 function race(ground: Ground, contenders: readonly Contender[], plan: () => Plan) {
   const setting: Setting = { ground, folder, quick: true, rounds: () => 1, note: () => {} };
   const sides = contenders.map((contender) => ({ name: contender.name, contender, plan }));
-  return compare(setting, { unit: "commits/s", rounds: 1, sides, sameRows: true });
+  return compare(setting, { unit: "commits/s", rounds: 1, sides, same: "rows" });
 }
 
 describe("the baseline on SQLite", () => {
