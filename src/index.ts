@@ -51,7 +51,7 @@ export type { Duration } from "./kernel/check.ts";
 export type { Codec, Place } from "./kernel/codec/codec.ts";
 export { jsonCodec } from "./kernel/codec/json.ts";
 export { type Transform, transformed } from "./kernel/codec/transform.ts";
-export type { Sql } from "./kernel/contract.ts";
+export type { Sql, SyncDatabase, SyncStatement, SyncValue } from "./kernel/contract.ts";
 export type { Sync } from "./kernel/decision.ts";
 export {
   ClosedError,

@@ -176,15 +176,33 @@ export interface Sql {
   ): Promise<{ readonly rows: Row[]; readonly rowCount: number }>;
 }
 
+/** The same where the answer is there at once: on SQLite, and spelt as in `node:sqlite`. It is for the transaction at hand, and not to be kept. */
+export interface SyncDatabase {
+  prepare(text: string): SyncStatement;
+}
+
+export interface SyncStatement {
+  all<Row = Record<string, unknown>>(...values: readonly SyncValue[]): Row[];
+  get<Row = Record<string, unknown>>(...values: readonly SyncValue[]): Row | undefined;
+  run(...values: readonly SyncValue[]): {
+    readonly changes: number | bigint;
+    readonly lastInsertRowid: number | bigint;
+  };
+}
+
+/** A value, or an object of values by their names in the statement. */
+export type SyncValue = SyncScalar | Readonly<Record<string, SyncScalar>>;
+type SyncScalar = null | number | bigint | string | Uint8Array;
+
+/** Has the transaction to itself until it resolves; `db` is there where the store answers at once. */
+export type SharedWork<T> = (sql: Sql, executor: Executor, db?: SyncDatabase) => Promise<T>;
+
 /** A store whose transactions can hold other SQL as well. */
 export interface SqlStore extends Store {
   /** Runs a batch inside a transaction that somebody else opened and will end. Waits for rows that others have locked. */
   join(executor: Executor, batch: Joining): Promise<Joined>;
   /** Opens a transaction, runs the work in it, and commits it under a mark, as a batch of a lane beyond `lanes`. */
-  share<T>(
-    mark: Pick<Batch, "lane" | "epoch" | "sequence">,
-    work: (sql: Sql, executor: Executor) => Promise<T>,
-  ): Promise<T>;
+  share<T>(mark: Pick<Batch, "lane" | "epoch" | "sequence">, work: SharedWork<T>): Promise<T>;
 }
 
 /** A deleted row is kept this long, so that its versions and fences go on where they were. */

@@ -9,7 +9,7 @@
  * throws has written nothing, and leaves the transaction usable.
  */
 
-import type { Address, Executor, Sql, SqlStore, Store } from "./contract.ts";
+import type { Address, Executor, Sql, SqlStore, Store, SyncDatabase } from "./contract.ts";
 import { type Decision, Tape } from "./decision.ts";
 import { InvalidArgumentError, StoreError } from "./errors.ts";
 import { type Airspace, Flight, type Submission } from "./flight.ts";
@@ -18,6 +18,9 @@ import { pause } from "./ports.ts";
 
 /** Runs a decision in the transaction at hand. */
 export type Join = <T>(decide: Decision<T>, keys: readonly Address[]) => Promise<T>;
+
+/** The user's SQL, and decisions after it. `db` is there where the store answers at once. */
+export type JointWork<T> = (sql: Sql, join: Join, db?: SyncDatabase) => Promise<T>;
 
 interface Lane {
   readonly index: number;
@@ -78,7 +81,7 @@ export class Joint {
     }
   }
 
-  share<T>(work: (sql: Sql, join: Join) => Promise<T>): Promise<T> {
+  share<T>(work: JointWork<T>): Promise<T> {
     const store = this.#sqlStore();
     const shared = this.#share(store, work);
     this.#shared.add(shared);
@@ -92,7 +95,7 @@ export class Joint {
     await Promise.allSettled(this.#shared);
   }
 
-  async #share<T>(store: SqlStore, work: (sql: Sql, join: Join) => Promise<T>): Promise<T> {
+  async #share<T>(store: SqlStore, work: JointWork<T>): Promise<T> {
     const lane = this.#free.pop() ?? { index: store.lanes + this.#lanes++, epoch: null, sequence: 0 };
     const giveUpAtMs = this.#options.ports.clock.nowMs() + this.#options.patienceMs;
     let result: { readonly value: T } | undefined;
@@ -101,8 +104,8 @@ export class Joint {
       lane.sequence += 1;
       await store.share(
         { lane: lane.index, epoch: lane.epoch ?? 0, sequence: lane.sequence },
-        async (sql, executor) => {
-          const value = await work(sql, (decide, keys) => this.within(executor, decide, keys));
+        async (sql, executor, db) => {
+          const value = await work(sql, (decide, keys) => this.within(executor, decide, keys), db);
           result = { value };
         },
       );

@@ -8,23 +8,11 @@
 import { Batcher } from "./batcher.ts";
 import type { Codec } from "./codec/codec.ts";
 import { jsonCodec } from "./codec/json.ts";
-import type {
-  Address,
-  DuePage,
-  DueQuery,
-  Executor,
-  Key,
-  ListQuery,
-  Put,
-  Row,
-  Sql,
-  Store,
-  StoredEntry,
-} from "./contract.ts";
+import type { Address, DuePage, DueQuery, Executor, Key, ListQuery, Put, Row, Store, StoredEntry } from "./contract.ts";
 import { type Decision, Guard } from "./decision.ts";
 import { deepFreeze, Encoding } from "./encoding.ts";
 import { ClosedError, StoreError, UsedInBodyError } from "./errors.ts";
-import { type Join, Joint } from "./joint.ts";
+import { Joint, type JointWork } from "./joint.ts";
 import { type Ports, pause } from "./ports.ts";
 
 export interface KernelOptions {
@@ -111,7 +99,7 @@ export class Kernel {
   }
 
   /** Opens a transaction for the work, which may run SQL and join decisions to it, and commits all of it. */
-  share<T>(work: (sql: Sql, join: Join) => Promise<T>): Promise<T> {
+  share<T>(work: JointWork<T>): Promise<T> {
     this.#checkOutside();
     if (this.#guard.isBroken()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();

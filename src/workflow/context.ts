@@ -3,7 +3,7 @@
  */
 
 import { checkDuration, checkFunction, checkId, checkTime, type Duration } from "../kernel/check.ts";
-import type { Sql } from "../kernel/contract.ts";
+import type { Sql, SyncDatabase } from "../kernel/contract.ts";
 import type { Sync, Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
 import { hash } from "../kernel/fingerprint.ts";
@@ -81,6 +81,8 @@ export interface StepFunction {
   /** Exactly once: your SQL and the step's record are one transaction, in Pawl's own database. */
   tx: {
     <T>(name: string, run: (sql: Sql, step: StepHandle) => T | PromiseLike<T>, options?: StepOptions): Operation<T>;
+    /** The same on SQLite with a function that answers at once: nobody else's commit waits for anything but your statements. */
+    sync<T>(name: string, run: (db: SyncDatabase, step: StepHandle) => Sync<T>, options?: StepOptions): Operation<T>;
     /**
      * The same in a transaction that your own library opens: `run` opens it, does its work, calls `record` with the transaction
      * and the step's value before it commits, and resolves when it has committed.
@@ -210,6 +212,11 @@ export class Context {
       run: (sql: Sql, step: StepHandle) => T | PromiseLike<T>,
       options?: StepOptions,
     ): Operation<T> => ask<T>(name, { is: "sql", run }, options);
+    const sync = <T>(
+      name: string,
+      run: (db: SyncDatabase, step: StepHandle) => Sync<T>,
+      options?: StepOptions,
+    ): Operation<T> => ask<T>(name, { is: "sync", run }, options);
     const within = <T>(
       name: string,
       run: (record: (executor: SqlExecutor, value: T) => Promise<void>, step: StepHandle) => PromiseLike<unknown>,
@@ -226,7 +233,7 @@ export class Context {
       run: (step: StepHandle) => T | PromiseLike<T>,
       options?: AtMostOnceOptions<T>,
     ): Operation<T> => ask<T>(name, { is: "once", run, reconcile: options?.reconcile }, options);
-    return Object.assign(step, { tx: Object.assign(tx, { within }), atMostOnce });
+    return Object.assign(step, { tx: Object.assign(tx, { sync, within }), atMostOnce });
   }
 
   /** Does it under a permit, and in its turn: the turn is taken last, so that it is not used up by waiting. */

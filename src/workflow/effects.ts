@@ -5,9 +5,11 @@
  * are handed back as arrivals for the history. What may have happened in an earlier life is never done again on a guess.
  */
 
-import type { Address, Sql } from "../kernel/contract.ts";
+import type { Address, Sql, SyncDatabase } from "../kernel/contract.ts";
+import type { Decision, Tx } from "../kernel/decision.ts";
 import { LeaseUncertainError, StoreError } from "../kernel/errors.ts";
 import { hash } from "../kernel/fingerprint.ts";
+import { type Prepare, runInSql } from "../kernel/in-sql.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { executorOf } from "../kernel/sql.ts";
 import type { Asked, Coroutine } from "./coroutine.ts";
@@ -16,7 +18,7 @@ import type { RunListener, Told } from "./events.ts";
 import { type JointHost, JointStep } from "./joint-step.ts";
 import { storable, storedAs } from "./outcome.ts";
 import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
-import { type StepHost, StepRun } from "./steps.ts";
+import { isThenable, type StepHost, StepRun } from "./steps.ts";
 import type { Word } from "./words.ts";
 
 /** What effects need of the run they are in. */
@@ -92,6 +94,11 @@ export class Effects implements StepHost {
         return;
       case "sql":
         step.try((handle) => this.#inSql(new JointStep(this.#host, asked, step), (sql) => mode.run(sql, handle)));
+        return;
+      case "sync":
+        step.try((handle) =>
+          this.#inSql(new JointStep(this.#host, asked, step), (_, db) => runSync(mode.run, db, handle)),
+        );
         return;
       case "within":
         step.try((handle) => this.#inTheirs(new JointStep(this.#host, asked, step), mode.run, handle));
@@ -216,20 +223,22 @@ export class Effects implements StepHost {
   // Steps in a transaction.
 
   /** The user's SQL and the step's record in one transaction. */
-  async #inSql(joint: JointStep, work: (sql: Sql) => unknown): Promise<unknown> {
+  async #inSql(joint: JointStep, work: (sql: Sql, db: SyncDatabase | undefined) => unknown): Promise<unknown> {
     const { kernel, at } = this.#host;
     try {
       // Where there is one writer at a time, whoever has the transaction must not wait for our own commits.
       if (kernel.isSingleWriter) await joint.enter();
-      await kernel.share(async (sql, join) => {
-        // The connection may have been long in coming.
-        if (this.#host.isOver) throw new LeaseUncertainError();
-        joint.encode(await work(sql));
-        await joint.enter();
-        await join((tx) => joint.record(tx), [at]);
-      });
+      await kernel.share((sql, join, db) =>
+        runInSql(sql, join, decidesOn(at), async (sql, decide) => {
+          // The connection may have been long in coming.
+          if (this.#host.isOver) throw new LeaseUncertainError();
+          joint.encode(await work(sql, db));
+          await joint.enter();
+          await decide((tx) => joint.record(tx));
+        }),
+      );
     } catch (error) {
-      return joint.failed(error, error instanceof StoreError);
+      return joint.failed(error, error instanceof StoreError && !isOwnFault(error));
     }
     this.#running.delete(joint.asked);
     return joint.committed();
@@ -257,4 +266,27 @@ export class Effects implements StepHost {
     this.#running.delete(joint.asked);
     return joint.committed();
   }
+}
+
+const decidesOn =
+  (at: Address): Prepare<Tx, object> =>
+  (decide) => [decide as Decision<never>, [at]];
+
+/** The attempt ended its transaction itself, or kept it for too long: nothing was written, and the store is not to blame. */
+const isOwnFault = ({ code, data }: StoreError): boolean =>
+  data.remedy === "fail" && (code === "store_refused" || code === "store_busy");
+
+/** A function that goes on after it has answered would go on outside of the transaction. */
+function runSync(
+  run: (db: SyncDatabase, step: StepHandle) => unknown,
+  db: SyncDatabase | undefined,
+  handle: StepHandle,
+): unknown {
+  if (db === undefined) throw new NonRetryableError("ctx.step.tx.sync needs SQLite: elsewhere, use ctx.step.tx");
+  const given = run(db, handle);
+  if (!isThenable(given)) return given;
+  given.then(undefined, () => {});
+  throw new NonRetryableError(
+    "the function of ctx.step.tx.sync must answer at once: for one that waits, use ctx.step.tx",
+  );
 }

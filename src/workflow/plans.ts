@@ -2,7 +2,7 @@
  * Plans: what is to be done for an operation, as the code asked for it.
  */
 
-import type { Sql } from "../kernel/contract.ts";
+import type { Sql, SyncDatabase } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { SqlExecutor } from "../kernel/sql.ts";
 import type { LockRef, Mode } from "../lock/records.ts";
@@ -37,6 +37,7 @@ export type StepMode =
       readonly reconcile: ((step: { readonly key: string }) => unknown) | undefined;
     }
   | { readonly is: "sql"; readonly run: (sql: Sql, step: StepHandle) => unknown }
+  | { readonly is: "sync"; readonly run: (db: SyncDatabase, step: StepHandle) => unknown }
   | { readonly is: "within"; readonly run: WithinRun };
 
 /** Opens a transaction, does its work in it, and calls `record` before it commits. */

@@ -219,6 +219,6 @@ function retryDelay(plan: StepPlan, attempt: number, error: unknown, chance: num
 
 const nothing = (): void => {};
 
-function isThenable(value: unknown): value is PromiseLike<unknown> {
+export function isThenable(value: unknown): value is PromiseLike<unknown> {
   return typeof value === "object" && value !== null && "then" in value && typeof value.then === "function";
 }

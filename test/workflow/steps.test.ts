@@ -4,7 +4,14 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { type Context, NonRetryableError, type RunEvent, type StepHandle, workflow } from "../../src/index.ts";
+import {
+  type Context,
+  NonRetryableError,
+  type RunEvent,
+  type Sql,
+  type StepHandle,
+  workflow,
+} from "../../src/index.ts";
 import { gate } from "../kernel.fixture.ts";
 import { EVERY, endLease, factsOf, onStores, PATIENCE, reaches, resultOf, SQL } from "./kit.ts";
 
@@ -564,6 +571,42 @@ onStores(SQL, (place) => {
       expect(await rows()).toEqual(["o3"]);
     });
 
+    test("an attempt that ends its transaction itself has failed", async () => {
+      const pawl = await place.open();
+      let calls = 0;
+      const order = workflow("order", async (ctx) =>
+        ctx.step.tx(
+          "insert",
+          async (sql) => {
+            calls += 1;
+            await sql.query("rollback");
+          },
+          { retry: { ...SOON, attempts: 2 } },
+        ),
+      );
+      pawl.work([order]);
+      const run = await pawl.start(order);
+      await expect(resultOf(run)).rejects.toMatchObject({
+        cause: { message: "a statement ended the transaction, which is not its to end" },
+      });
+      expect(calls).toBe(2);
+    });
+
+    test("what was kept of it cannot be used any more", async () => {
+      const { rows } = await shop();
+      const pawl = await place.open();
+      let kept: Sql | undefined;
+      const order = workflow("order", async (ctx) =>
+        ctx.step.tx("insert", async (sql) => {
+          kept = sql;
+        }),
+      );
+      pawl.work([order]);
+      await resultOf(await pawl.start(order));
+      await expect(kept?.query("insert into orders values ('late', '')")).rejects.toMatchObject({ code: "sql_over" });
+      expect(await rows()).toEqual([]);
+    });
+
     test("of a worker that lost the run writes nothing, and its successor's happens once", async () => {
       const { rows } = await shop();
       const [one, two] = await Promise.all([place.open(), place.open()]);
@@ -658,6 +701,15 @@ onStores(SQL, (place) => {
 });
 
 onStores(["memory"], (place) => {
+  test("step.tx.sync says that this store has no SQL", async () => {
+    const pawl = await place.open();
+    const order = workflow("order", async (ctx) => ctx.step.tx.sync("insert", () => 1, { retry: { attempts: 1 } }));
+    pawl.work([order]);
+    await expect(resultOf(await pawl.start(order))).rejects.toMatchObject({
+      cause: { message: expect.stringMatching(/SQL/) },
+    });
+  });
+
   test("step.tx says that this store has no SQL", async () => {
     const pawl = await place.open();
     const order = workflow("order", async (ctx) =>
@@ -667,6 +719,115 @@ onStores(["memory"], (place) => {
     await expect(resultOf(await pawl.start(order))).rejects.toMatchObject({
       code: "run_failed",
       cause: { message: expect.stringMatching(/SQL/) },
+    });
+  });
+});
+
+onStores(["SQLite"], (place) => {
+  describe("step.tx.sync", () => {
+    async function orders() {
+      const plain = await place.connect();
+      await plain.query("create table if not exists orders (id text primary key, by_run text)");
+      await plain.query("delete from orders");
+      return async () => (await plain.query("select id from orders order by id")).map(({ id }) => id);
+    }
+
+    test("commits the user's SQL and the step's record together", async () => {
+      const rows = await orders();
+      const pawl = await place.open();
+      const order = workflow("order", async (ctx, id: string) =>
+        ctx.step.tx.sync("insert", (db, { key }) => {
+          const { changes } = db.prepare("insert into orders values (?, :key)").run({ key }, id);
+          const [first] = db.prepare("select by_run from orders where id = ?").all<{ by_run: string }>(id);
+          const count = db.prepare("select count(*) as n from orders").get<{ n: number }>();
+          return { changes, isMine: first?.by_run === key, count: count?.n };
+        }),
+      );
+      pawl.work([order]);
+      const run = await pawl.start(order, "o1");
+      expect(await resultOf(run)).toEqual({ changes: 1, isMine: true, count: 1 });
+      expect(await rows()).toEqual(["o1"]);
+      expect(await factsOf(run)).toEqual(["started", "step insert", "completed"]);
+    });
+
+    test("leaves nothing of an attempt that threw, and tries again", async () => {
+      const rows = await orders();
+      const pawl = await place.open();
+      const order = workflow("order", async (ctx) =>
+        ctx.step.tx.sync(
+          "insert",
+          (db, { attempt }) => {
+            db.prepare("insert into orders values (?, '')").run(`o${attempt}`);
+            if (attempt < 3) throw new Error("no");
+            return attempt;
+          },
+          { retry: SOON },
+        ),
+      );
+      pawl.work([order]);
+      expect(await resultOf(await pawl.start(order))).toBe(3);
+      expect(await rows()).toEqual(["o3"]);
+    });
+
+    test("a function that answers later is refused, and what it did is undone", async () => {
+      const rows = await orders();
+      const pawl = await place.open();
+      let calls = 0;
+      const order = workflow("order", async (ctx) =>
+        // @ts-expect-error The type says so as well.
+        ctx.step.tx.sync("insert", async (db) => {
+          calls += 1;
+          db.prepare("insert into orders values ('o1', '')").run();
+          throw new Error("nobody hears of this");
+        }),
+      );
+      pawl.work([order]);
+      await expect(resultOf(await pawl.start(order))).rejects.toMatchObject({
+        cause: { message: expect.stringMatching(/at once.*use ctx\.step\.tx/) },
+      });
+      expect(calls).toBe(1);
+      expect(await rows()).toEqual([]);
+    });
+
+    test("a database or a statement that is kept cannot be used any more", async () => {
+      const rows = await orders();
+      const pawl = await place.open();
+      const kept: (() => unknown)[] = [];
+      const order = workflow("order", async (ctx) =>
+        ctx.step.tx.sync("insert", (db) => {
+          const statement = db.prepare("insert into orders values ('late', '')");
+          kept.push(
+            () => statement.run(),
+            () => db.prepare("delete from orders"),
+          );
+        }),
+      );
+      pawl.work([order]);
+      await resultOf(await pawl.start(order));
+      for (const use of kept) expect(use).toThrow(expect.objectContaining({ code: "sql_over" }));
+      expect(await rows()).toEqual([]);
+    });
+
+    test("an attempt that ends its transaction itself has failed", async () => {
+      const pawl = await place.open();
+      const order = workflow("order", async (ctx) =>
+        ctx.step.tx.sync("insert", (db) => void db.prepare("rollback").run(), { retry: { attempts: 1 } }),
+      );
+      pawl.work([order]);
+      await expect(resultOf(await pawl.start(order))).rejects.toMatchObject({
+        cause: { message: "a statement ended the transaction, which is not its to end" },
+      });
+    });
+  });
+});
+
+onStores(["PostgreSQL"], (place) => {
+  test("step.tx.sync says what to use instead", async () => {
+    const pawl = await place.open();
+    const order = workflow("order", async (ctx) => ctx.step.tx.sync("insert", () => 1));
+    pawl.work([order]);
+    await expect(resultOf(await pawl.start(order))).rejects.toMatchObject({
+      cause: { message: "ctx.step.tx.sync needs SQLite: elsewhere, use ctx.step.tx" },
     });
   });
 });

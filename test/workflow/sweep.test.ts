@@ -19,7 +19,16 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, it } from "vitest";
 import { type Context, type Pawl, type Run, RunParkedError, type Sql, workflow } from "../../src/index.ts";
-import type { Batch, DueQuery, Executor, Joining, Key, ListQuery, SqlStore } from "../../src/kernel/contract.ts";
+import type {
+  Batch,
+  DueQuery,
+  Executor,
+  Joining,
+  Key,
+  ListQuery,
+  SharedWork,
+  SqlStore,
+} from "../../src/kernel/contract.ts";
 import type { Ports } from "../../src/kernel/ports.ts";
 import { pawlOn } from "../../src/pawl.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
@@ -235,16 +244,13 @@ class StoppingStore implements SqlStore {
   join(executor: Executor, batch: Joining): ReturnType<SqlStore["join"]> {
     return this.#store.join(executor, batch);
   }
-  share<T>(
-    mark: Pick<Batch, "lane" | "epoch" | "sequence">,
-    work: (sql: Sql, executor: Executor) => Promise<T>,
-  ): Promise<T> {
+  share<T>(mark: Pick<Batch, "lane" | "epoch" | "sequence">, work: SharedWork<T>): Promise<T> {
     const life = this.#life;
     return life.call(() =>
       life.transaction(() =>
-        this.#store.share(mark, (sql, executor) => {
+        this.#store.share(mark, (sql, executor, db) => {
           const mine: Sql = { query: (text, values) => life.call(() => sql.query(text, values)) };
-          return work(mine, (text, value) => life.call(() => executor(text, value)));
+          return work(mine, (text, value) => life.call(() => executor(text, value)), db);
         }),
       ),
     );
@@ -285,6 +291,13 @@ function fulfil(life: Life, pawl: Pawl, planted: Planted) {
       if (planted === "a plain step for a transaction") return ctx.step(step, () => pawl.transact.sql(add));
       return ctx.step.tx(step, add);
     };
+    const insertAtOnce = (step: string) => {
+      if (planted === "a plain step for a transaction") return insert(step);
+      return ctx.step.tx.sync(step, (db) => {
+        db.prepare("insert into effects (step) values (?)").run(step);
+        return `${step} inserted`;
+      });
+    };
     const once = (step: string, asks: boolean) => {
       if (planted === "a plain step for one that runs at most once") return ctx.step(step, () => act(step));
       return ctx.step.atMostOnce(step, () => act(step), asks ? { reconcile: () => world.answer(step) } : {});
@@ -297,7 +310,7 @@ function fulfil(life: Life, pawl: Pawl, planted: Planted) {
     await ctx.sleep("1 minute");
     said.push(await once("ship", false));
     said.push((await ctx.slot<number>("orders", { scope: "global", initial: 0 }).update((n) => n + 1)).value);
-    said.push(await insert("receipt"));
+    said.push(await insertAtOnce("receipt"));
     said.push(await ctx.step("notify", () => act("notify")));
     said.push(await once("last", true));
     return said;

@@ -26,6 +26,7 @@ import {
   type Put,
   type Receipt,
   type Row,
+  type SharedWork,
   type Sql,
   type SqlStore,
   type StoredEntry,
@@ -351,10 +352,7 @@ export class PostgresStore implements SqlStore {
     return join(executor, this.#joint, this.#namespace, batch, (xid) => this.#hasEnded(xid));
   }
 
-  async share<T>(
-    batch: Pick<Batch, "lane" | "epoch" | "sequence">,
-    work: (sql: Sql, executor: Executor) => Promise<T>,
-  ): Promise<T> {
+  async share<T>(batch: Pick<Batch, "lane" | "epoch" | "sequence">, work: SharedWork<T>): Promise<T> {
     this.#check();
     const mark = this.#call(this.#marks.mark, ...markValues(this.#markOf(batch)));
     const stage: { at: "begin" | "work" | "commit" } = { at: "begin" };

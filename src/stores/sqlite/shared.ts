@@ -6,9 +6,10 @@
  */
 
 import type { DatabaseSync, SQLInputValue } from "node:sqlite";
-import type { Executor, Sql } from "../../kernel/contract.ts";
+import type { SharedWork, Sql, SyncDatabase, SyncValue } from "../../kernel/contract.ts";
 import { endedEarly, StoreError } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
+import { SqlOverError } from "../../kernel/sql.ts";
 import { failure } from "./failure.ts";
 
 /** The longest that one transaction may hold the file. */
@@ -31,7 +32,7 @@ export class SharedConnection {
     this.#options = options;
   }
 
-  run<T>(work: (sql: Sql, executor: Executor) => Promise<T>): Promise<T> {
+  run<T>(work: SharedWork<T>): Promise<T> {
     const mine = this.#last.then(() => this.#run(work));
     this.#last = mine.catch(() => {});
     return mine;
@@ -41,19 +42,24 @@ export class SharedConnection {
     this.#db.close();
   }
 
-  async #run<T>(work: (sql: Sql, executor: Executor) => Promise<T>): Promise<T> {
+  async #run<T>(work: SharedWork<T>): Promise<T> {
     await this.#begin();
     const db = this.#db;
     let over: Error | undefined;
-    const query = (text: string, values: readonly unknown[]) => {
+    const during = <U>(act: () => U): U => {
       if (over !== undefined) throw over;
-      const statement = db.prepare(text);
-      const rows = statement.all(...(values as SQLInputValue[]));
-      const rowCount = statement.columns().length > 0 ? rows.length : Number(db.prepare(CHANGES).get()?.["n"] ?? 0);
-      if (db.isTransaction) return { rows, rowCount };
+      const result = act();
+      if (db.isTransaction) return result;
       over = endedEarly();
       throw over;
     };
+    const query = (text: string, values: readonly unknown[]) =>
+      during(() => {
+        const statement = db.prepare(text);
+        const rows = statement.all(...(values as SQLInputValue[]));
+        const rowCount = statement.columns().length > 0 ? rows.length : Number(db.prepare(CHANGES).get()?.["n"] ?? 0);
+        return { rows, rowCount };
+      });
     const sql: Sql = {
       async query<Row>(text: string, values: readonly unknown[] = []) {
         const { rows, rowCount } = query(text, values);
@@ -69,7 +75,7 @@ export class SharedConnection {
     let at: "before" | "commit" = "before";
     try {
       const value = await Promise.race([
-        work(sql, async (text, value) => query(text, value === undefined ? [] : [value]).rows),
+        work(sql, async (text, value) => query(text, value === undefined ? [] : [value]).rows, syncOf(db, during)),
         late,
       ]);
       if (over !== undefined) throw over;
@@ -77,10 +83,10 @@ export class SharedConnection {
       db.exec("commit");
       return value;
     } catch (error) {
-      over ??= new StoreError("store_refused", "fail", "the transaction is over");
       if (db.isTransaction) db.exec("rollback");
       throw at === "commit" ? unresolved(failure(error, at)) : error;
     } finally {
+      over ??= new SqlOverError();
       cancel();
     }
   }
@@ -99,6 +105,22 @@ export class SharedConnection {
       await pause(clock, 1 + 10 * chance.random());
     }
   }
+}
+
+/** Statements that answer at once, for as long as the transaction is the caller's. */
+function syncOf(db: DatabaseSync, during: <U>(act: () => U) => U): SyncDatabase {
+  return {
+    prepare(text) {
+      const statement = during(() => db.prepare(text));
+      // Names in an object are for the first place only, as node:sqlite has it.
+      const given = (values: readonly SyncValue[]) => values as SQLInputValue[];
+      return {
+        all: <Row>(...values: readonly SyncValue[]) => during(() => statement.all(...given(values)) as Row[]),
+        get: <Row>(...values: readonly SyncValue[]) => during(() => statement.get(...given(values)) as Row | undefined),
+        run: (...values) => during(() => statement.run(...given(values))),
+      };
+    },
+  };
 }
 
 /** Nobody can tell here what became of it: that is said at once. */

@@ -26,7 +26,7 @@ import type {
   Put,
   Receipt,
   Row,
-  Sql,
+  SharedWork,
   SqlStore,
   StoredEntry,
 } from "../../kernel/contract.ts";
@@ -227,7 +227,7 @@ export class SqliteStore implements SqlStore {
     }
   }
 
-  async share<T>(_mark: unknown, work: (sql: Sql, executor: Executor) => Promise<T>): Promise<T> {
+  async share<T>(_mark: unknown, work: SharedWork<T>): Promise<T> {
     this.#check();
     this.#sharing ??= this.#connect().then((db) => new SharedConnection(db, this.#options));
     return (await this.#sharing).run(work);

@@ -13,16 +13,18 @@ const fulfil = workflow({ name: "fulfil", retry: { jitter: 0 } }, async (ctx, or
   const charge = await ctx.step<{ id: string }>("charge", real);
   const parcel = await ctx.step.atMostOnce<string>("ship", real, { reconcile: real });
   const row = await ctx.step.tx<number>("book", real);
+  const now = await ctx.step.tx.sync<number>("bookNow", real);
   const other = await ctx.step.tx.within<number>("bookElsewhere", real);
-  return { order, charge, parcel, row, other };
+  return { order, charge, parcel, row, now, other };
 });
 
 const stubs = {
   charge: stub({ id: "ch_1" }),
   ship: stub("parcel"),
   book: stub(7),
+  bookNow: stub(9),
   bookElsewhere: stub(async () => 8),
-} satisfies StubsOf<{ charge: { id: string }; ship: string; book: number; bookElsewhere: number }>;
+} satisfies StubsOf<{ charge: { id: string }; ship: string; book: number; bookNow: number; bookElsewhere: number }>;
 
 const names = async (run: Run) => (await run.history()).map(({ name }) => name);
 
@@ -38,6 +40,7 @@ test("every kind of step can be stubbed, and is recorded as before", async () =>
     charge: { id: "ch_1" },
     parcel: "parcel",
     row: 7,
+    now: 9,
     other: 8,
   });
   expect(await names(run)).toEqual([
@@ -46,6 +49,7 @@ test("every kind of step can be stubbed, and is recorded as before", async () =>
     "intent ship",
     "step ship",
     "step book",
+    "step bookNow",
     "step bookElsewhere",
     "completed",
   ]);

@@ -105,11 +105,12 @@ type InSql = <T>(
   run: (sql: Sql, step: StepHandle) => T | PromiseLike<T>,
   options?: StepOptions,
 ) => Operation<T>;
+type InSync = StepFunction["tx"]["sync"];
 type Within = StepFunction["tx"]["within"];
 type AtMostOnce = StepFunction["atMostOnce"];
 
-const stepFunction = (plain: Plain, inSql: InSql, within: Within, atMostOnce: AtMostOnce): StepFunction =>
-  Object.assign(plain, { tx: Object.assign(inSql, { within }), atMostOnce });
+const stepFunction = (plain: Plain, inSql: InSql, sync: InSync, within: Within, atMostOnce: AtMostOnce): StepFunction =>
+  Object.assign(plain, { tx: Object.assign(inSql, { sync, within }), atMostOnce });
 
 function stubbed(original: StepFunction, run: string, find: (name: string) => AnyStepStub | undefined): StepFunction {
   /** The stub as a step's function. What it gives is what the code is told that the step gave. */
@@ -124,6 +125,10 @@ function stubbed(original: StepFunction, run: string, find: (name: string) => An
   const inSql: InSql = (name, real, options) => {
     const found = find(name);
     return found === undefined ? original.tx(name, real, options) : original(name, as(name, found), options);
+  };
+  const sync: InSync = (name, real, options) => {
+    const found = find(name);
+    return found === undefined ? original.tx.sync(name, real, options) : original(name, as(name, found), options);
   };
   const within: Within = (name, real, options) => {
     const found = find(name);
@@ -141,7 +146,7 @@ function stubbed(original: StepFunction, run: string, find: (name: string) => An
       typeof found === "function" ? undefined : (at: { readonly key: string }) => found.reconcile(at) as Reconciled<T>;
     return original.atMostOnce<T>(name, as(name, found), { ...options, reconcile });
   };
-  return stepFunction(plain, inSql, within, atMostOnce);
+  return stepFunction(plain, inSql, sync, within, atMostOnce);
 }
 
 /** Something done around every function that a step calls. @internal */
@@ -156,6 +161,7 @@ export function aroundSteps(original: AnyWorkflow, around: Around): AnyWorkflow 
     stepFunction(
       (name, run, options) => step(name, around(name, run), options),
       (name, run, options) => step.tx(name, around(name, run), options),
+      (name, run, options) => step.tx.sync(name, around(name, run), options),
       (name, run, options) => step.tx.within(name, around(name, run), options),
       (name, run, options) => step.atMostOnce(name, around(name, run), options),
     ),
