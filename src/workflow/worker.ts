@@ -60,6 +60,7 @@ export class RunWorker implements Engine {
   readonly #concurrency: number;
   readonly #warmLimit: number;
   readonly #definitions = new Map<string, Definition>();
+  readonly #maxTries = new Map<string, number>();
   readonly #on: RunListener | undefined;
   readonly #worker: Worker;
   readonly #executions = new Map<string, Execution>();
@@ -83,6 +84,7 @@ export class RunWorker implements Engine {
       if (this.#definitions.has(definition.name))
         throw new InvalidArgumentError("what to work on", `must not have two workflows named "${definition.name}"`);
       this.#definitions.set(definition.name, definition);
+      this.#maxTries.set(queueOf(definition.name), definition.maxTries);
     }
     if (this.#definitions.size === 0)
       throw new InvalidArgumentError("what to work on", "must be at least one workflow");
@@ -101,6 +103,7 @@ export class RunWorker implements Engine {
       leaseMs: this.leaseMs,
       concurrency: this.#concurrency,
       status: "running",
+      maxTries: (kind) => this.#maxTries.get(kind) ?? Number.POSITIVE_INFINITY,
       work: (held) => this.#work(held),
       lost: (held, reason) => {
         // It may be worked on here anew by now.

@@ -22,7 +22,7 @@ export interface ClaimOptions {
   /** What a claimed record's status becomes. */
   readonly status?: string | undefined;
   /** Records that were claimed more often than this without coming to rest are not taken, but told. */
-  readonly mostTries?: number | undefined;
+  readonly mostTries?: ((kind: string) => number) | undefined;
   /** Told of each as soon as it is had, while others may still be waited for. */
   readonly granted?: (held: Held) => void;
   /** Records of these spaces are not claimed: what is to be done about them is done at once, by a commit of its own. */
@@ -35,6 +35,7 @@ export type Chores = ReadonlyMap<string, (at: Address) => Promise<unknown>>;
 export interface Suspect {
   readonly at: Address;
   readonly tries: number;
+  readonly kind: string;
 }
 
 export interface ClaimResult {
@@ -51,7 +52,7 @@ export interface ClaimResult {
 
 /** Claims up to `limit` due records. Two processes may look at the same ones; each record goes to one of them. */
 export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<ClaimResult> {
-  const { kinds, by, limit, status, mostTries = Number.POSITIVE_INFINITY } = options;
+  const { kinds, by, limit, status, mostTries } = options;
   for (const kind of kinds) checkId(kind, "the kind");
   checkId(by, "the holder");
   checkCount(limit, "the limit");
@@ -69,13 +70,17 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
     }
     const row = await kernel.transact(
       (tx) => {
-        const { tries } = tx.record(at);
-        return tries > mostTries ? tries : claim(tx, at, { by, leaseMs, status });
+        const { tries, kind } = tx.record(at);
+        if (mostTries !== undefined && kind !== null && tries > mostTries(kind)) return { at, tries, kind };
+        return claim(tx, at, { by, leaseMs, status });
       },
       [at],
     );
-    if (typeof row === "number") suspects.push({ at, tries: row });
-    if (row === undefined || typeof row === "number") return undefined;
+    if (row === undefined) return undefined;
+    if ("at" in row) {
+      suspects.push(row);
+      return undefined;
+    }
     const held = new Held(kernel, row);
     options.granted?.(held);
     return held;

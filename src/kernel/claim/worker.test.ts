@@ -479,6 +479,40 @@ describe("work that fails", () => {
     await on.clock.finish(stopped);
   });
 
+  test.each([
+    { maxTries: 1, tries: 0, most: 20 },
+    { maxTries: 2, tries: 0, most: 20 },
+    { maxTries: 2, tries: 1, most: 1 },
+    { maxTries: 3, tries: 1, most: 20 },
+    { maxTries: 3, tries: 2, most: 1 },
+    { maxTries: 4, tries: 2, most: 16 },
+    { maxTries: 4, tries: 3, most: 1 },
+    { maxTries: 5, tries: 3, most: 4 },
+    { maxTries: 5, tries: 4, most: 1 },
+  ])("$tries times of $maxTries: the last try is alone ($most at a time)", async ({ maxTries, tries, most }) => {
+    const on = bench();
+    for (let i = 0; i < 20; i++) {
+      const at = address("job", `j${i}`);
+      await make(on.kernel, at, on.clock.wallMs());
+      await on.kernel.transact((tx) => tx.record(at).write({ tries }), [at]);
+    }
+    const end = gate();
+    const { worker, worked } = workOn(on, {
+      leaseMs: 60_000,
+      concurrency: 30,
+      maxTries: () => maxTries,
+      work: async (held) => {
+        await end.opened;
+        await done(held);
+      },
+    });
+    for (let i = 0; i < 10; i++) await drained();
+    expect(worked.length).toBe(most);
+    const stopped = worker.stop();
+    end.open();
+    await on.clock.finish(stopped);
+  });
+
   test("again and again makes it a suspect: in the end such are taken one at a time, beside those that are not", async () => {
     const on = bench();
     const names = ["one", "two", "three", "good"].map((name) => address("job", name));

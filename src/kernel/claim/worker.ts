@@ -7,7 +7,7 @@
  *
  * A record that was claimed several times without coming to rest may be what kills its processes. Such suspects are taken a few at a
  * time, fewer the more often they were tried, and in the end alone, each after those before have lasted a while: so that those who
- * only shared a process with it are not blamed for ever.
+ * only shared a process with it are not blamed for ever. Where a kind of records has a last try, that one is alone in any case.
  *
  * A function that throws leaves its record due again later, with a growing delay; one that dies with its process leaves it to
  * the end of the lease. Both are counted in `tries`.
@@ -40,9 +40,11 @@ export interface WorkerOptions {
   readonly hearsOthers?: boolean | undefined;
   /** What is done about records that are due and not to be claimed. */
   readonly chores?: Chores | undefined;
+  /** How often a record of this kind is tried before whoever works on it gives it up; for ever unless said otherwise. */
+  readonly maxTries?: ((kind: string) => number) | undefined;
 }
 
-type Optional = "failed" | "status" | "lost" | "chores";
+type Optional = "failed" | "status" | "lost" | "chores" | "maxTries";
 
 const RETRY_MS = { first: 100, longest: 60_000 };
 
@@ -148,7 +150,8 @@ export class Worker {
             leaseMs,
             limit: free,
             status,
-            mostTries: MOST_TRIES,
+            // The last try is for suspects, but for a record that has only one.
+            mostTries: (kind) => Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
             granted,
             chores: this.#options.chores,
           });
@@ -180,7 +183,8 @@ export class Worker {
   async #takeSuspect(suspect: Suspect | undefined, safeUntilMs: number): Promise<boolean> {
     const { by, leaseMs, status } = this.#options;
     if (suspect === undefined || this.#working.size >= this.#options.concurrency) return false;
-    const { at, tries } = suspect;
+    const { at, kind } = suspect;
+    const tries = suspect.tries + 1 >= this.#maxTries(kind) ? Number.POSITIVE_INFINITY : suspect.tries;
     if (this.#suspects.size >= mostTogether(Math.max(tries, ...this.#suspects.values()))) return false;
     const row = await this.#kernel.transact((tx) => claim(tx, at, { by, leaseMs, status }), [at]);
     if (row === undefined) return true;
@@ -192,6 +196,10 @@ export class Worker {
       this.#clear(held);
     });
     return true;
+  }
+
+  #maxTries(kind: string): number {
+    return this.#options.maxTries?.(kind) ?? Number.POSITIVE_INFINITY;
   }
 
   #clear(held: Held): void {
@@ -304,7 +312,7 @@ export class Worker {
 
 /** How many suspects may share a process, if one of them was tried so often. */
 function mostTogether(tries: number): number {
-  if (tries === MOST_TRIES + 1) return 16;
+  if (tries <= MOST_TRIES + 1) return 16;
   return tries === MOST_TRIES + 2 ? 4 : 1;
 }
 
