@@ -56,6 +56,8 @@ export interface Engine extends Turns {
   readonly isStopping: boolean;
   /** Says whose code runs from now on. */
   running(run: string): void;
+  /** The code of this run has ended, and only that is left to be written. */
+  ending(held: Held): void;
   /** Whether anybody wants to be told. */
   readonly isHeard: boolean;
   told(event: RunEvent): void;
@@ -593,6 +595,7 @@ export class Execution implements EffectsHost, Driver {
   }
 
   async #end(settled: Settled, status: RunStatus): Promise<void> {
+    this.#engine.ending(this.#held);
     const unwritten = this.#unwritten;
     const { children } = this.coroutine;
     await this.#held.commit((record, tx) => {

@@ -159,6 +159,10 @@ export class RunWorker implements Engine {
     return isNew;
   }
 
+  ending(held: Held): void {
+    this.#worker.leaving(held);
+  }
+
   running(run: string): void {
     this.#watchdog?.running(run);
   }

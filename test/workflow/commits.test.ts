@@ -106,6 +106,15 @@ onStores(EVERY, (place) => {
         expect(count).toBe(commits);
       },
     );
+
+    test("whoever hears that a run has ended finds its place free: the next one is begun by its start", async () => {
+      const handle = await place.openHandle();
+      const it = workflow("it", async (ctx, n: number) => ctx.step("a", () => n));
+      handle.pawl.work([it], { concurrency: 1 });
+      const before = handle.commits();
+      for (let n = 0; n < 10; n++) expect(await resultOf(await handle.pawl.start(it, n))).toBe(n);
+      expect(handle.commits() - before).toBe(20);
+    });
   });
 });
 

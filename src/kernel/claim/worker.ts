@@ -63,6 +63,8 @@ interface Hold {
   disarm: () => void;
   /** Takes back the next renewal. */
   rest: () => void;
+  /** All that is left is to write how it ended. */
+  isLeaving: boolean;
 }
 
 /** Starts a worker; it works until `stop`. */
@@ -83,6 +85,8 @@ export class Worker {
   #cancelLook: (() => void) | undefined;
   /** Those that were tried often before, how often, and have not lasted long enough yet. */
   readonly #suspects = new Map<Held, number>();
+  /** How many of those that are being worked on only wait for the commit that ends them. */
+  #leaving = 0;
   /** More may be due than there was room for. */
   #isHungry = false;
   readonly #ended: Promise<unknown>;
@@ -109,9 +113,17 @@ export class Worker {
     this.#cancelLook?.();
   }
 
-  /** How many records are being worked on. */
+  /** How many records are being worked on, and not merely being written how they ended. */
   get workingCount(): number {
-    return this.#working.size;
+    return this.#working.size - this.#leaving;
+  }
+
+  /** All that is left to do for it is to write how it ended: whoever hears of that finds its place free. */
+  leaving(held: Held): void {
+    const hold = this.#working.get(held);
+    if (hold === undefined || hold.isLeaving) return;
+    hold.isLeaving = true;
+    this.#leaving += 1;
   }
 
   /** Works on a record that was claimed otherwise, by a commit that made it; its lease began no earlier than counted here. */
@@ -137,7 +149,7 @@ export class Worker {
     while (!this.#stopped) {
       // Made before looking, so that what comes due while looking is not slept over.
       this.#nudge = new AbortController();
-      const free = concurrency - this.#working.size;
+      const free = concurrency - this.workingCount;
       this.#isHungry = free <= 0;
       let waitMs = pollMs;
       if (free > 0) {
@@ -182,7 +194,7 @@ export class Worker {
   /** Takes one that may be dangerous, if there are not too many in hand. */
   async #takeSuspect(suspect: Suspect | undefined, safeUntilMs: number): Promise<boolean> {
     const { by, leaseMs, status } = this.#options;
-    if (suspect === undefined || this.#working.size >= this.#options.concurrency) return false;
+    if (suspect === undefined || this.workingCount >= this.#options.concurrency) return false;
     const { at, kind } = suspect;
     const tries = suspect.tries + 1 >= this.#maxTries(kind) ? Number.POSITIVE_INFINITY : suspect.tries;
     if (this.#suspects.size >= mostTogether(Math.max(tries, ...this.#suspects.values()))) return false;
@@ -218,7 +230,7 @@ export class Worker {
 
   async #work(held: Held, safeUntilMs: number): Promise<void> {
     const abort = this.#options.lost === undefined ? new AbortController() : NEVER_ABORTED;
-    const hold: Hold = { abort, isLost: false, disarm: () => {}, rest: () => {} };
+    const hold: Hold = { abort, isLost: false, disarm: () => {}, rest: () => {}, isLeaving: false };
     held.safeUntilMs = safeUntilMs;
     this.#working.set(held, hold);
     this.#lookAfter(held, hold, safeUntilMs);
@@ -229,6 +241,7 @@ export class Worker {
       if (!(error instanceof FencedError)) await this.#putBack(held);
     }
     this.#working.delete(held);
+    if (hold.isLeaving) this.#leaving -= 1;
     this.#young.delete(held);
     hold.disarm();
     hold.rest();
