@@ -12,9 +12,11 @@ import { ENDED } from "./words.ts";
 const BURST_MS = 5;
 
 export class Results {
+  readonly #kernel: Kernel;
   readonly #lookout: Lookout;
 
   constructor(kernel: Kernel) {
+    this.#kernel = kernel;
     this.#lookout = new Lookout(kernel, {
       isOfInterest: (row) => row.space === RUNS && isSettled(row),
       burstMs: BURST_MS,
@@ -23,6 +25,9 @@ export class Results {
 
   /** The run's row as soon as it has ended or is parked; answers also how to stop waiting. */
   wait(id: string): { readonly row: Promise<Row | null>; readonly stop: () => void } {
+    // Its end may have been told a moment ago, and is not told again.
+    const held = this.#kernel.held(runAt(id));
+    if (held !== undefined && isSettled(held)) return { row: Promise.resolve(held), stop: () => {} };
     const { promise, resolve, reject } = Promise.withResolvers<Row | null>();
     const stop = this.#lookout.watch(runAt(id), {
       seen: (row) => {

@@ -111,6 +111,21 @@ onStores(EVERY, (place) => {
     expect(await Promise.all(results)).toEqual([7, 7, 7]);
   });
 
+  test("that is asked for at the very moment of the run's end is there", async () => {
+    const pawl = await place.open();
+    const it = workflow("it", async (ctx) => ctx.step("a", () => 7));
+    pawl.work([it]);
+    const { promise, resolve } = Promise.withResolvers<unknown>();
+    const unlisten = pawl.kernel.listen((puts) => {
+      // Nobody tells of it again; who does not look now, looks after five seconds.
+      for (const { row } of puts ?? [])
+        if (row.status === "completed") resolve(pawl.run(it, row.key).result({ timeout: "2s" }));
+    });
+    await pawl.start(it);
+    expect(await promise).toBe(7);
+    unlisten();
+  });
+
   test("that does not come in time is result_timeout, and the run goes on", async () => {
     const pawl = await place.open();
     pawl.work([waits]);
