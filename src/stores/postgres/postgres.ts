@@ -40,6 +40,7 @@ import { type JointStatements, join, jointStatements } from "./joint.ts";
 import { type Line, LinePool, type PgPool } from "./lines.ts";
 import { type LookStatements, lookStatements, toDuePage, toEntries, toRows } from "./looks.ts";
 import { type MarkStatements, markStatements } from "./marks.ts";
+import { Reads } from "./reads.ts";
 import { type RowStatements, rowStatements, toRow } from "./rows.ts";
 import { MIGRATIONS, type Migration, migrate, quoted } from "./schema.ts";
 import {
@@ -125,6 +126,7 @@ export class PostgresStore implements SqlStore {
   readonly #write: ReturnType<typeof writing>;
   readonly #looks: LookStatements;
   readonly #sweep: (namespace: string, limit: number) => Call;
+  readonly #reads: Reads;
   readonly #pinned: { readonly writing: Call; readonly reading: Call; readonly sharing: Call };
   readonly #joint: JointStatements;
   readonly #marks: MarkStatements;
@@ -155,6 +157,7 @@ export class PostgresStore implements SqlStore {
       reading: pinForReading(answerMs),
       sharing: pinForSharing(isDurable),
     };
+    this.#reads = new Reads(lines, this.#pinned.reading);
     this.#joint = jointStatements(s, schema, clock);
     this.#marks = markStatements(s, clock);
     this.#bell = new Bell({
@@ -168,7 +171,7 @@ export class PostgresStore implements SqlStore {
         await this.#lines.use((line) => line.send([this.#pinned.reading, listens]));
       },
       isHeard: async () =>
-        (await this.#look(this.#call(this.#marks.heard, namespace, this.#writer))).rows[0]?.[0] === "t",
+        (await this.#reads.ask(this.#call(this.#marks.heard, namespace, this.#writer))).rows[0]?.[0] === "t",
     });
   }
 
@@ -394,7 +397,7 @@ export class PostgresStore implements SqlStore {
   /** Whether it was committed; undefined while that is open. */
   async #lookAfter(xid: string): Promise<boolean | undefined> {
     const status = this.#call(XACT_STATUS, xid);
-    const said = (await this.#look(status)).rows[0]?.[0];
+    const said = (await this.#reads.ask(status)).rows[0]?.[0];
     if (said === "in progress") return undefined;
     this.#joined.delete(xid);
     if (said !== "committed") return false;
@@ -467,21 +470,10 @@ export class PostgresStore implements SqlStore {
     await this.#options.endPool?.();
   }
 
-  /** One statement in one snapshot. A standby may lag behind, so it is not asked. */
+  /** One statement in one snapshot. */
   #read(call: Call): Promise<Answer> {
     this.#check();
-    return this.#look(call);
-  }
-
-  async #look(call: Call): Promise<Answer> {
-    try {
-      const [pinned, answer] = await this.#lines.use((line) => line.send([this.#pinned.reading, call]));
-      if (pinned?.rows[0]?.[0] !== "f" || answer === undefined)
-        throw new StoreError("store_readonly", "retry", "the server is a standby: connect to the primary");
-      return answer;
-    } catch (error) {
-      throw failure(error, false);
-    }
+    return this.#reads.ask(call);
   }
 
   #check(): void {
