@@ -249,6 +249,27 @@ describe("the holder", () => {
     });
   });
 
+  test("that was taken over, and whose process has seen that, is forgotten when it is abandoned", async () => {
+    const { kernel, other, clock } = await due();
+    const held = await claimOne(kernel);
+    await clock.advance(1_000);
+    const next = await claimOne(other, "bob");
+    // A look under the lock, as of somebody who starts or signals it here.
+    await kernel.transact((tx) => tx.record(job).exists, [job]);
+    expect(kernel.held(job)?.fence).toBe(next.fence);
+    held.abandon();
+    expect(kernel.held(job)).toBeUndefined();
+  });
+
+  test("that this process holds anew is not forgotten with the claim before", async () => {
+    const { kernel, clock } = await due();
+    const held = await claimOne(kernel);
+    await clock.advance(1_000);
+    const next = await claimOne(kernel);
+    held.abandon();
+    expect(kernel.held(job)?.fence).toBe(next.fence);
+  });
+
   test("may look and commit after it abandoned the record, only not for free", async () => {
     const { kernel, store } = await due();
     const held = await claimOne(kernel);

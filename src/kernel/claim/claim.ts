@@ -127,10 +127,12 @@ export class Held {
   readonly tries: number;
   /** Until then, by this process's clock, the lease is surely not another's. */
   safeUntilMs = Number.POSITIVE_INFINITY;
+  readonly #by: string | null;
   #wakesSeen: number;
 
   constructor(kernel: Kernel, row: Row) {
     this.#kernel = kernel;
+    this.#by = row.holder;
     this.at = address(row.space, row.key);
     this.fence = row.fence;
     this.tries = row.tries;
@@ -195,8 +197,10 @@ export class Held {
 
   /** Forgets the record without writing: its lease runs out, and a peer goes on. */
   abandon(): void {
-    // This process may hold it anew by now.
-    if (this.#kernel.held(this.at)?.fence === this.fence) this.#kernel.letGo(this.at);
+    const row = this.#kernel.held(this.at);
+    if (row === undefined) return;
+    // This process may hold it anew by now; or another does, and this process has seen it.
+    if (row.fence === this.fence || row.holder !== this.#by) this.#kernel.letGo(this.at);
   }
 
   #mine(tx: Tx): Draft {

@@ -236,6 +236,8 @@ const reader = (stage: Stage, place: Place) =>
 
 export const families = {
   name: "parents and children hear of each other",
+  // A row of a run that was lost was kept for ever, and its end was not looked for.
+  regressions: [73],
   async scenario(world: World): Promise<void> {
     const stage = new Stage(world, (place) => [parent(stage, place), child(stage, place)]);
     for (const name of ["w1", "w2"]) stage.worker(name);
