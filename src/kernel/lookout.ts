@@ -24,12 +24,24 @@ export interface LookoutOptions {
   readonly burstMs: number;
 }
 
+/** A record, and those who are told of it. */
+interface Sought {
+  readonly at: Address;
+  readonly watchers: readonly Watcher[];
+}
+
+/** So many records are read at once. */
+const MOST_AT_ONCE = 1000;
+
 export class Lookout {
   readonly #kernel: Kernel;
   readonly #options: LookoutOptions;
   readonly #watched = new Map<string, { readonly at: Address; readonly all: Set<Watcher> }>();
   #unlisten: (() => void) | undefined;
   #cancelPoll: () => void = () => {};
+  /** What is to be looked for in the next read. */
+  #sought: Sought[] = [];
+  #seeking: Promise<void> | undefined;
   /** Somebody has just looked; what is new meanwhile is looked for afterwards. */
   #isResting = false;
   #isNews = false;
@@ -71,9 +83,26 @@ export class Lookout {
   }
 
   /** Looks once for a record that somebody begins to wait for. */
-  async look(at: Address): Promise<void> {
-    const [row = null] = await this.#kernel.read([at]);
-    this.#tell(at.text, row);
+  look(at: Address): Promise<void> {
+    this.#sought.push({ at, watchers: [...(this.#watched.get(at.text)?.all ?? [])] });
+    // Together with the others of this moment.
+    this.#seeking ??= Promise.resolve().then(() => {
+      const sought = this.#sought;
+      this.#sought = [];
+      this.#seeking = undefined;
+      return this.#read(sought);
+    });
+    return this.#seeking;
+  }
+
+  async #read(sought: readonly Sought[]): Promise<void> {
+    for (let from = 0; from < sought.length; from += MOST_AT_ONCE) {
+      const some = sought.slice(from, from + MOST_AT_ONCE);
+      const rows = await this.#kernel.read(some.map(({ at }) => at));
+      some.forEach(({ at, watchers }, index) => {
+        this.#tell(at.text, rows[index] ?? null, watchers);
+      });
+    }
   }
 
   #sleep(): void {
@@ -97,7 +126,9 @@ export class Lookout {
       else this.#lookAndRest();
       return;
     }
-    for (const { row } of puts) if (this.#options.isOfInterest(row)) this.#tell(keyText(row), row);
+    for (const { row } of puts)
+      if (this.#options.isOfInterest(row))
+        for (const watcher of this.#watched.get(keyText(row))?.all ?? []) watcher.seen(row);
   }
 
   #lookAndRest(): void {
@@ -111,22 +142,19 @@ export class Lookout {
     );
   }
 
-  #tell(text: string, row: Row | null): void {
-    for (const watcher of this.#watched.get(text)?.all ?? []) watcher.seen(row);
+  /** Tells those who were there when it was looked for: for whoever came later it may be old. */
+  #tell(text: string, row: Row | null, watchers: readonly Watcher[]): void {
+    const all = this.#watched.get(text)?.all;
+    for (const watcher of watchers) if (all?.has(watcher) === true) watcher.seen(row);
   }
 
   async #lookAtAll(): Promise<void> {
-    const entries = [...this.#watched];
-    if (entries.length === 0) return;
+    const sought = Array.from(this.#watched.values(), ({ at, all }) => ({ at, watchers: [...all] }));
     try {
-      const rows = await this.#kernel.read(entries.map(([, { at }]) => at));
-      entries.forEach(([text], index) => {
-        const row = rows[index];
-        if (row !== undefined) this.#tell(text, row);
-      });
+      await this.#read(sought);
     } catch (error) {
       if (error instanceof ClosedError)
-        for (const [, { all }] of entries) for (const watcher of [...all]) watcher.failed(error);
+        for (const { watchers } of sought) for (const watcher of watchers) watcher.failed(error);
     }
   }
 }
