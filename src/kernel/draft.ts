@@ -140,7 +140,12 @@ export class Draft {
 
   /** Adds to the record's log; answers the entry's version. */
   append(name: string, data: unknown): number {
-    return this.appendText(name, this.#pen.encode(this.at, data));
+    return this.appendText(name, this.encode(data));
+  }
+
+  /** Data as it is stored with this record. */
+  encode(data: unknown): string {
+    return this.#pen.encode(this.at, data);
   }
 
   /** The same for what was encoded already, for this record. */

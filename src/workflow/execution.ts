@@ -199,6 +199,11 @@ export class Execution implements EffectsHost, Driver {
         this.#drain();
         this.tell({ type: "run.started" });
         if (this.#wakes > 0) this.#looks += 1;
+        const { cancel, deadlineMs } = this.#value;
+        if (cancel !== undefined || deadlineMs !== undefined) {
+          this.#notice();
+          this.#wakeDue(this.#claimedAtMs);
+        }
         this.#ready();
         return await this.#ending.promise;
       }

@@ -79,6 +79,22 @@ describe("start", () => {
     expect(await logOf(on)).toEqual(["started"]);
   });
 
+  test("a short input is in the record for whoever begins the run, and no longer when it has ended", async () => {
+    const cases = [
+      { more: { input: { a: 1 } }, stored: { input: { a: 1 } } },
+      { more: { input: { a: 1 }, lease }, stored: {} },
+      { more: { input: "x".repeat(2000) }, stored: {} },
+    ];
+    for (const { more, stored } of cases) {
+      const on = bench();
+      await start(on, more);
+      const { input, ...rest } = storedIn(await rowOf(on));
+      expect(input === undefined ? {} : { input }).toEqual(stored);
+      await on.kernel.transact((tx) => endRun(tx, tx.record(runAt("one")), "one", "completed", { ok: 1 }), []);
+      expect(storedIn(await rowOf(on))).toEqual({ ...rest, outcome: { ok: 1 } });
+    }
+  });
+
   test("the time limit counts from when the run is to begin", async () => {
     const on = bench();
     await start(on, { delayMs: 100, timeoutMs: 50 });

@@ -44,6 +44,9 @@ export interface StartRequest {
   readonly lease?: { readonly by: string; readonly leaseMs: number } | undefined;
 }
 
+/** An input up to this length is in the record too. */
+const MOST_INPUT_CHARS = 1024;
+
 export interface Started {
   readonly isNew: boolean;
   readonly isLeased: boolean;
@@ -67,6 +70,7 @@ export function startRun(tx: Tx, request: StartRequest): Started {
   const startMs = request.atMs ?? nowMs + (request.delayMs ?? 0);
   const isNow = startMs <= nowMs;
   const lease = isNow ? request.lease : undefined;
+  const startedText = request.startedText ?? record.encode({ input: request.input });
   const value: RunValue = {
     workflow: request.workflow,
     incarnation: (before?.incarnation ?? 0) + 1,
@@ -79,6 +83,7 @@ export function startRun(tx: Tx, request: StartRequest): Started {
     ...(request.parent === undefined ? {} : { parent: request.parent }),
     ...(request.root === undefined ? {} : { root: request.root }),
     ...(request.timeoutMs === null ? {} : { deadlineMs: startMs + request.timeoutMs }),
+    ...(lease === undefined && startedText.length <= MOST_INPUT_CHARS ? { input: request.input } : {}),
   };
   record.write({
     value,
@@ -89,8 +94,7 @@ export function startRun(tx: Tx, request: StartRequest): Started {
     fence: lease === undefined ? record.fence : nextFence(record.fence, tx.fenceFloor),
     tries: lease === undefined ? 0 : 1,
   });
-  if (request.startedText === undefined) record.append("started", { input: request.input });
-  else record.appendText("started", request.startedText);
+  record.appendText("started", startedText);
   return { isNew: true, isLeased: lease !== undefined, nowMs };
 }
 
@@ -196,7 +200,7 @@ export function withoutStack<E>(error: E): E {
 /** Ends a run: its outcome, its status, and what its parent hears, in one commit. */
 export function endRun(tx: Tx, run: Draft, id: string, status: RunStatus, outcome: Settled): void {
   dropHolds(tx, run);
-  const value = run.value as RunValue;
+  const { input: _input, ...value } = run.value as RunValue;
   run.write({ value: { ...value, outcome }, status, holder: null, dueMs: null, tries: 0 });
   if (value.parent?.waits === true) tellParent(tx, value.parent, id, outcome);
 }

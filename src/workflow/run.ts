@@ -8,7 +8,7 @@ import type { Tx } from "../kernel/decision.ts";
 import type { LockRef, Mode } from "../lock/records.ts";
 import type { Settled } from "./coroutine.ts";
 
-/** What a run's record holds. Its input and all that happened are in its log. */
+/** What a run's record holds. Its input and all that happened are in its log; a short input is here too, until the run has begun and ended. */
 export interface RunValue {
   readonly workflow: string;
   /** 1, and one more each time that a run which had ended is started again under its id. */
@@ -39,6 +39,8 @@ export interface RunValue {
   /** It rests, and waits for nothing but locks and these children. Only true while it rests and no timer is set. */
   readonly blocked?: { readonly children: readonly string[] };
   readonly outcome?: Settled;
+  /** For whoever begins the run, if its start did not: saves reading the log. */
+  readonly input?: unknown;
 }
 
 /** A lock, or several at once, that the run holds or waits for. */

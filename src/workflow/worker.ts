@@ -12,7 +12,7 @@
 import { checkCount, checkDuration, checkLease, type Duration } from "../kernel/check.ts";
 import { Held } from "../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../kernel/claim/worker.ts";
-import type { Put } from "../kernel/contract.ts";
+import type { Put, Row } from "../kernel/contract.ts";
 import { ClosedError, InvalidArgumentError, LeaseUncertainError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
@@ -216,8 +216,8 @@ export class RunWorker implements Engine {
     const value = this.kernel.decodeFresh(held.at, row.value) as RunValue;
     const definition = this.#definitions.get(value.workflow);
     if (definition === undefined) return;
-    const isNew = this.#inputs.get(held);
-    if (isNew !== undefined) this.#inputs.delete(held);
+    const isNew = this.#inputs.get(held) ?? inputOf(row, value);
+    this.#inputs.delete(held);
     // Code that was given fences knows only those, and they are worth nothing after a take-over.
     const isFresh = isNew !== undefined || needsFences(value, held.tries);
     const warm = isFresh ? undefined : this.#takeWarm(id, row.head, value);
@@ -274,4 +274,9 @@ export class RunWorker implements Engine {
       // The next bell, or the end of the wait, tells.
     }
   }
+}
+
+/** What a run that has not begun is to begin with, where its record tells. */
+function inputOf(row: Row, value: RunValue): { readonly input: unknown } | undefined {
+  return row.head === value.from && "input" in value ? { input: value.input } : undefined;
 }

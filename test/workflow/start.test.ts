@@ -6,7 +6,7 @@
 import { describe, expect, test } from "vitest";
 import { type RunInfo, type RunListOptions, signal, workflow } from "../../src/index.ts";
 import { codeOf } from "../kernel.fixture.ts";
-import { EVERY, factsOf, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
+import { EVERY, endLease, factsOf, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
 
 const go = signal<number>("go");
 const echo = workflow("echo", async (_ctx, input: unknown) => input);
@@ -322,6 +322,44 @@ onStores(EVERY, (place) => {
     const run = await pawl.start(types, input);
     expect(await resultOf(run)).toEqual([true, [1, 2]]);
     expect(input.list).toEqual([1]);
+  });
+
+  const inputs = [undefined, null, "short", { when: new Date(5), all: new Set([1n]) }, "long ".repeat(1000)];
+  test.each(inputs.map((input) => ({ input, what: String(input).slice(0, 20) })))(
+    "who begins a run that others started has its input, and so has the next one after a crash: $what",
+    async ({ input }) => {
+      const [starter, first, second] = await Promise.all([place.open(), place.openHandle(), place.open()]);
+      const seen: unknown[] = [];
+      const takes = (then: () => Promise<unknown>) =>
+        workflow("takes", async (ctx, given: unknown) => {
+          seen.push(structuredClone(given));
+          // What the code does to it is its own affair.
+          if (typeof given === "object" && given !== null) Object.assign(given, { spoilt: true });
+          return ctx.step("then", then);
+        });
+      const run = await starter.start("takes", input, { id: "one" });
+      first.pawl.work([takes(() => new Promise(() => {}))]);
+      await expect.poll(() => seen.length, PATIENCE).toBe(1);
+      first.die();
+      await endLease(second, "one");
+      second.work([takes(async () => "done")]);
+      expect(await resultOf(run)).toBe("done");
+      expect(seen).toEqual([input, input]);
+    },
+  );
+
+  test("a run that is too late by the time it has a worker does not begin its steps", async () => {
+    const [starter, worker] = await Promise.all([place.open(), place.open()]);
+    let times = 0;
+    const slow = workflow({ name: "slow", timeout: 30 }, async (ctx) => {
+      await ctx.step("a", () => ++times);
+      await ctx.sleep("1 hour");
+    });
+    const late = await starter.start(slow);
+    await expect.poll(async () => (await late.status()).startedAt.getTime() + 60 < Date.now(), PATIENCE).toBe(true);
+    worker.work([slow]);
+    await expect(resultOf(late)).rejects.toMatchObject({ code: "run_timed_out" });
+    expect(times).toBe(0);
   });
 
   test("a worker with all its places taken leaves the next run to others", async () => {
