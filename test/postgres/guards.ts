@@ -105,6 +105,15 @@ export const guards: readonly Guard[] = [
     edit(CLAIM, '  if (record.wakes !== rest.wakesSeen) return "woken";\n', ""),
   ),
   guard(
+    "a head is written on the version that was known",
+    "who was taken over appends nothing to the history, and changes nothing, although it knows its row",
+    edit(
+      WRITE,
+      "v(id, was, version, head)\n      where r.id = any (array[v.id]) and r.version = v.was",
+      "v(id, was, version, head)\n      where r.id = any (array[v.id]) and r.version >= v.was",
+    ),
+  ),
+  guard(
     "a value is written on the version that was known",
     "who was taken over appends nothing to the history, and changes nothing, although it knows its row",
     edit(

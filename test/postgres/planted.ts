@@ -59,6 +59,11 @@ export const postgresBugs: readonly PostgresBug[] = [
     edits: [
       {
         file: WRITE,
+        from: "v(id, was, version, head)\n      where r.id = any (array[v.id]) and r.version = v.was returning",
+        to: "v(id, was, version, head)\n      where r.id = any (array[v.id]) returning",
+      },
+      {
+        file: WRITE,
         from: "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version = v.was returning",
         to: "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) returning",
       },

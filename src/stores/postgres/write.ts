@@ -25,7 +25,9 @@ export const markValues = ({ writer, lane, epoch, sequence }: Mark): string[] =>
 
 /** What a batch writes, by the parts of the statement. */
 interface Parts {
-  /** Rows of which only the value and the log's head change, as in most commits. */
+  /** Rows of which only the log's head changes, as where a run takes a step. */
+  readonly headed: Put[];
+  /** Rows of which only the value and the log's head change, as in most other commits. */
   readonly valued: Put[];
   readonly updated: Put[];
   readonly inserted: Put[];
@@ -42,8 +44,10 @@ export function writing(
   const statements = new Map<number, Statement>();
   return (mark, namespace, puts, ids, nowMs) => {
     const parts = partsOf(puts, ids);
-    const { valued, updated, inserted, newIds, entries, records } = parts;
-    const values: (string | Buffer | null)[] = [...markValues(mark), String(valued.length + updated.length)];
+    const { headed, valued, updated, inserted, newIds, entries, records } = parts;
+    const changed = headed.length + valued.length + updated.length;
+    const values: (string | Buffer | null)[] = [...markValues(mark), String(changed)];
+    if (headed.length > 0) values.push(...identity(headed), ...heads(headed));
     if (valued.length > 0) values.push(...identity(valued), ...content(valued));
     if (updated.length > 0) values.push(...identity(updated), ...content(updated), ...rest(updated));
     if (inserted.length > 0) {
@@ -62,8 +66,10 @@ const VALUED = 1;
 const UPDATED = 2;
 const INSERTED = 4;
 const APPENDED = 8;
+const HEADED = 16;
 
-const shapeOf = ({ valued, updated, inserted, entries }: Parts): number =>
+const shapeOf = ({ headed, valued, updated, inserted, entries }: Parts): number =>
+  (headed.length > 0 ? HEADED : 0) |
   (valued.length > 0 ? VALUED : 0) |
   (updated.length > 0 ? UPDATED : 0) |
   (inserted.length > 0 ? INSERTED : 0) |
@@ -84,6 +90,11 @@ function writingText(s: string, clock: string, shape: number): string {
   const IDENTITY_AND_CONTENT = "bigint[] bigint[] bigint[] bigint[] text[]";
   const REST = "bigint[] bigint[] bigint[] bigint[] text[] text[] text[]";
   const ctes = [`mark as (${MARK(s, clock)})`];
+  if (shape & HEADED)
+    ctes.push(`headed as (
+      update ${record} r set version = v.version, head = v.head
+      from unnest(${next("bigint[] bigint[] bigint[] bigint[]")}) v(id, was, version, head)
+      where r.id = any (array[v.id]) and r.version = v.was returning 1)`);
   if (shape & VALUED)
     ctes.push(`valued as (
       update ${record} r set version = v.version, head = v.head, value = v.value
@@ -106,7 +117,7 @@ function writingText(s: string, clock: string, shape: number): string {
       insert into ${s}.log (record, version, name, data, at)
       select v.record, v.version, v.name, v.data, coalesce(${next("text")}::bigint, (select at from mark))
       from unnest(${next("bigint[] bigint[] text[] text[]")}) v(record, version, name, data))`);
-  const found = [shape & VALUED ? "valued" : "", shape & UPDATED ? "updated" : ""].filter((name) => name !== "");
+  const found = [shape & HEADED && "headed", shape & VALUED && "valued", shape & UPDATED && "updated"].filter(Boolean);
   const counted = found.map((name) => `(select count(*) from ${name})`).join(" + ") || "0";
   return `with ${ctes.join(",\n    ")}
     select ${assertion("(select count(*) from mark) = 1", STALE)},
@@ -114,14 +125,15 @@ function writingText(s: string, clock: string, shape: number): string {
 }
 
 function partsOf(puts: readonly Put[], ids: readonly number[]): Parts {
-  const parts: Parts = { valued: [], updated: [], inserted: [], newIds: [], entries: [], records: [] };
+  const parts: Parts = { headed: [], valued: [], updated: [], inserted: [], newIds: [], entries: [], records: [] };
   puts.forEach((put, index) => {
     const id = ids[index] ?? 0;
     if (put.was === null) {
       parts.inserted.push(put);
       parts.newIds.push(id);
-    } else if (isValueOnly(put.was, put.row)) parts.valued.push(put);
-    else parts.updated.push(put);
+    } else if (!isValueOnly(put.was, put.row)) parts.updated.push(put);
+    else if (put.was.value === put.row.value) parts.headed.push(put);
+    else parts.valued.push(put);
     for (const entry of put.entries) {
       parts.entries.push(entry);
       parts.records.push(id);
@@ -142,11 +154,12 @@ const identity = (puts: readonly Put[]): Buffer[] => [
   int8Array(puts.map(({ was }) => was?.version ?? 0)),
 ];
 
-const content = (puts: readonly Put[]): Buffer[] => [
+const heads = (puts: readonly Put[]): Buffer[] => [
   int8Array(puts.map(({ row }) => row.version)),
   int8Array(puts.map(({ row }) => row.head)),
-  textArray(puts.map(({ row }) => row.value)),
 ];
+
+const content = (puts: readonly Put[]): Buffer[] => [...heads(puts), textArray(puts.map(({ row }) => row.value))];
 
 const rest = (puts: readonly Put[]): Buffer[] => [
   int8Array(puts.map(({ row }) => row.fence)),

@@ -59,6 +59,14 @@ const UPDATE_VALUE = bulk(
   from (values ${rows}) v where id = v.column1`,
 );
 
+/** Where a run takes a step, not even that. */
+const UPDATE_HEAD = bulk(
+  3,
+  (rows) => `
+  update or rollback pawl_record set version = v.column2, head = v.column3
+  from (values ${rows}) v where id = v.column1`,
+);
+
 /** The rest, but for what the index of due records is made of: naming that would rewrite the index. */
 const UPDATE = bulk(
   9,
@@ -81,6 +89,7 @@ const APPEND = bulk(5, (rows) => `insert or rollback into pawl_log (record, vers
 /** Writes all of it; answers the rows' numbers. */
 export function writePuts(on: Prepared, namespace: string, puts: readonly Put[], nowMs: number): number[] {
   const inserted: SQLInputValue[] = [];
+  const headed: SQLInputValue[] = [];
   const valued: SQLInputValue[] = [];
   const updated: SQLInputValue[] = [];
   const updatedWithDue: SQLInputValue[] = [];
@@ -98,14 +107,17 @@ export function writePuts(on: Prepared, namespace: string, puts: readonly Put[],
       id = was.id;
       if (was.dueMs !== dueMs || was.kind !== kind)
         updatedWithDue.push(id, version, head, value, fence, wakes, tries, holder, status, kind, dueMs);
-      else if (isValueOnly(was, row)) valued.push(id, version, head, value);
-      else updated.push(id, version, head, value, fence, wakes, tries, holder, status);
+      else if (isValueOnly(was, row)) {
+        if (was.value === value) headed.push(id, version, head);
+        else valued.push(id, version, head, value);
+      } else updated.push(id, version, head, value, fence, wakes, tries, holder, status);
     }
     for (const entry of entries) appended.push(id, entry.version, entry.name, entry.data, nowMs);
     return id;
   });
   const changed =
     runBulk(on, INSERT, inserted) +
+    runBulk(on, UPDATE_HEAD, headed) +
     runBulk(on, UPDATE_VALUE, valued) +
     runBulk(on, UPDATE, updated) +
     runBulk(on, UPDATE_WITH_DUE, updatedWithDue);

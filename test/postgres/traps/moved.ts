@@ -37,6 +37,7 @@ export const moved: readonly Trap[] = [
       const [slow, quick] = [await arena.kernel(), await arena.kernel()];
       const late: readonly ((record: Draft) => void)[] = [
         (record) => record.append("said", "by who was taken over"),
+        (record) => record.write({ value: "by who was taken over" }),
         (record) => record.write({ status: "by who was taken over" }),
       ];
       for (const [n, act] of late.entries()) {
