@@ -122,6 +122,7 @@ export class Execution implements EffectsHost, Driver {
     held: Held,
     row: Row,
     value: RunValue,
+    claimedAtMs: number,
     warm: Coroutine | undefined,
   ) {
     this.#engine = engine;
@@ -130,7 +131,7 @@ export class Execution implements EffectsHost, Driver {
     this.#held = held;
     this.at = held.at;
     this.#value = value;
-    this.#claimedAtMs = (row.dueMs ?? 0) - engine.leaseMs;
+    this.#claimedAtMs = claimedAtMs;
     this.#claimedHereMs = engine.kernel.ports.clock.nowMs();
     this.#isCold = warm === undefined;
     this.coroutine = warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs);

@@ -9,7 +9,7 @@
  */
 
 import { nextFence } from "../kernel/claim/decide.ts";
-import { type Address, address } from "../kernel/contract.ts";
+import { type Address, address, newAddress } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { hash } from "../kernel/fingerprint.ts";
@@ -30,8 +30,10 @@ export interface StartRequest {
   readonly input: unknown;
   /** The input as it is stored, if that is known already. */
   readonly startedText?: string | undefined;
-  /** Null where the id is new for certain, so that there is nothing to compare with. */
+  /** Null where there is nothing to compare with. */
   readonly fingerprint: string | null;
+  /** The id was made for this run: nobody can have used it, and there was never a fence under it. */
+  readonly isMade?: boolean | undefined;
   readonly tags?: readonly string[] | undefined;
   readonly delayMs?: number | undefined;
   readonly atMs?: number | undefined;
@@ -53,10 +55,19 @@ export interface Started {
   readonly nowMs: number;
 }
 
+/** Where the run will be. */
+export function startedAt({ id, isMade }: StartRequest): Address {
+  return isMade === true ? newAddress(runAt(id)) : runAt(id);
+}
+
 /** Makes a run, or finds the one that has this id. */
 export function startRun(tx: Tx, request: StartRequest): Started {
-  const record = tx.record(runAt(request.id));
-  const { nowMs } = tx;
+  const { isMade = false } = request;
+  const record = tx.record(startedAt(request));
+  // Where nothing is timed from it, the time need not be asked for.
+  const isTimeless =
+    isMade && request.timeoutMs === null && request.delayMs === undefined && request.atMs === undefined;
+  const nowMs = isTimeless ? tx.aboutMs : tx.nowMs;
   if (record.exists) {
     const value = record.value as RunValue;
     const isOver = ENDED.has(record.status ?? "");
@@ -90,8 +101,8 @@ export function startRun(tx: Tx, request: StartRequest): Started {
     kind: queueOf(request.workflow),
     status: (lease === undefined ? "pending" : "running") satisfies RunStatus,
     holder: lease?.by ?? null,
-    dueMs: lease === undefined ? startMs : nowMs + lease.leaseMs,
-    fence: lease === undefined ? record.fence : nextFence(record.fence, tx.fenceFloor),
+    dueMs: lease === undefined ? startMs : (isTimeless ? tx.lateMs : nowMs) + lease.leaseMs,
+    fence: lease === undefined ? record.fence : nextFence(record.fence, isMade ? 0 : tx.fenceFloor),
     tries: lease === undefined ? 0 : 1,
   });
   record.appendText("started", startedText);

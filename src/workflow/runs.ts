@@ -29,6 +29,7 @@ import {
   type Started,
   type StartRequest,
   signalRun,
+  startedAt,
   startRun,
 } from "./records.ts";
 import { Results } from "./results.ts";
@@ -194,7 +195,7 @@ export class Runs {
     const worker = this.#roomFor(request.workflow);
     const lease = worker?.lease(request.workflow);
     if (worker === undefined || lease === undefined) {
-      await this.#kernel.transact((tx) => startRun(tx, request), [runAt(request.id)]);
+      await this.#kernel.transact((tx) => startRun(tx, request), [startedAt(request)]);
       return request.id;
     }
     return this.#startHere(worker, { ...request, lease });
@@ -212,7 +213,7 @@ export class Runs {
     worker.keepPlace();
     let started: Started | undefined;
     try {
-      started = await kernel.transact((tx) => startRun(tx, { ...request, startedText }), [at]);
+      started = await kernel.transact((tx) => startRun(tx, { ...request, startedText }), [startedAt(request)]);
     } finally {
       worker.freePlace();
       kernel.expect(at, false);
@@ -257,6 +258,7 @@ export class Runs {
       workflow: name,
       input,
       fingerprint: id === undefined ? null : fingerprintOf(input),
+      isMade: id === undefined,
       tags: tags?.map((tag) => checkId(tag, "the tag")),
       delayMs: delay === undefined ? undefined : checkDuration(delay, "the delay"),
       atMs,

@@ -216,12 +216,15 @@ export class RunWorker implements Engine {
     const value = this.kernel.decodeFresh(held.at, row.value) as RunValue;
     const definition = this.#definitions.get(value.workflow);
     if (definition === undefined) return;
-    const isNew = this.#inputs.get(held) ?? inputOf(row, value);
+    const adopted = this.#inputs.get(held);
     this.#inputs.delete(held);
+    const isNew = adopted ?? inputOf(row, value);
+    // A lease that began with the start may be a little longer than others.
+    const claimedAtMs = adopted === undefined ? (row.dueMs ?? 0) - this.leaseMs : value.startedAtMs;
     // Code that was given fences knows only those, and they are worth nothing after a take-over.
     const isFresh = isNew !== undefined || needsFences(value, held.tries);
     const warm = isFresh ? undefined : this.#takeWarm(id, row.head, value);
-    const execution = new Execution(this, definition, held, row, value, warm);
+    const execution = new Execution(this, definition, held, row, value, claimedAtMs, warm);
     // Whoever worked on it here before has lost it without having heard.
     this.#executions.get(id)?.abandon(new LeaseUncertainError());
     this.#executions.set(id, execution);
