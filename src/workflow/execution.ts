@@ -5,6 +5,7 @@
  * code runs as far as it can. Then all facts that are not written yet are committed at once, together with whatever the code's next
  * wishes need beforehand: intents, ends of timers, children. Only when that is durable do the next effects begin. When the code has
  * returned, its last facts and the run's end are one commit; when nothing is left but to wait, the run is given back in the same way.
+ * How things arrive is in `news.ts` and `effects.ts`, and what is written at the end in `holder.ts`.
  *
  * Promises: a step's record is durable before any later operation begins (G14); the order of the history is the order in which the code
  * saw it; whoever lost the run writes nothing any more (G6).
@@ -24,29 +25,20 @@ import {
 } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { Context, type Turns } from "./context.ts";
-import { type Asked, Coroutine, type Driver, type Fact, type InboxMessage, type Settled } from "./coroutine.ts";
+import { type Asked, Coroutine, type Driver, type Fact, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
 import { Effects, type EffectsHost } from "./effects.ts";
 import { HistoryContradictionError, RunStuckError, RunTimedOutError, SchemaError } from "./errors.ts";
 import type { RunEvent, RunListener, Told } from "./events.ts";
-import {
-  CircleFound,
-  type Denial,
-  dropOrphans,
-  needsFences,
-  reenter,
-  refenceHolds,
-  restBlocked,
-  restUnblocked,
-  unsettled,
-} from "./locks.ts";
+import { appendFacts, end, giveBack, park, putBack, type Unwritten } from "./holder.ts";
+import { CircleFound, dropOrphans, needsFences, reenter, refenceHolds, restBlocked, restUnblocked } from "./locks.ts";
+import { News, type NewsHost } from "./news.ts";
 import { storedAs } from "./outcome.ts";
-import { endRun } from "./records.ts";
 import { replay } from "./replay.ts";
-import { inboxAt, type RunValue } from "./run.ts";
+import type { RunValue } from "./run.ts";
 import { checkSchema } from "./schema.ts";
-import { cancelChild, endOf, type Granted, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
-import { parseFact, type RunStatus, type Word } from "./words.ts";
+import { endOf, type Granted, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
+import type { RunStatus, Word } from "./words.ts";
 
 /** What executions of one process share. */
 export interface Engine extends Turns {
@@ -64,33 +56,13 @@ export interface Engine extends Turns {
   readonly around: RunListener["around"];
 }
 
-/** Something that came from outside and is not yet a fact of the code's. */
-interface Arrival {
-  /** The operation it is for; null for the run as a whole. */
-  readonly asked: Asked | null;
-  readonly word: Word;
-  readonly data: unknown;
-  /** The data as text for the history; null where it is in the history already. */
-  readonly text: string | null;
-  /** The time that the code sees with it, where that is settled. */
-  readonly nowMs?: number | undefined;
-  /** What it was made of. */
-  readonly message?: InboxMessage | undefined;
-}
-
-/** A fact that the code has seen and the store has not. */
-interface Unwritten {
-  readonly name: string;
-  readonly text: string;
-}
-
 /** How the work on a run ended here. */
 export type Ending = "rested" | "ended" | "given back" | "lost";
 
 /** How long code may wait for what is no operation of ours. */
 const STUCK_MS = 10_000;
 
-export class Execution implements EffectsHost, Driver {
+export class Execution implements EffectsHost, NewsHost, Driver {
   readonly #engine: Engine;
   readonly kernel: Kernel;
   readonly #held: Held;
@@ -103,7 +75,7 @@ export class Execution implements EffectsHost, Driver {
   readonly #claimedAtMs: number;
   readonly #claimedHereMs: number;
   #unwritten: Unwritten[] = [];
-  #arrivals: Arrival[] = [];
+  readonly #news: News;
   /** Asked for, and not begun: what is unwritten must be durable first. */
   #toBegin: Asked[] = [];
   readonly #effects: Effects;
@@ -137,9 +109,10 @@ export class Execution implements EffectsHost, Driver {
     this.coroutine = warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs);
     this.coroutine.driver = this;
     this.#wakes = row.wakes;
-    this.#valueVersion = row.version;
+    this.valueVersion = row.version;
     this.coroutine.fences = fencesOf(value);
     this.#effects = new Effects(this);
+    this.#news = new News(this);
   }
 
   /** So many wake-ups have reached the run, as far as is known here. */
@@ -186,6 +159,14 @@ export class Execution implements EffectsHost, Driver {
     return this.#isOver;
   }
 
+  isUnderWay(asked: Asked): boolean {
+    return this.#effects.has(asked);
+  }
+
+  reconsider(asked: Asked): void {
+    if (!this.#toBegin.includes(asked)) this.#toBegin.push(asked);
+  }
+
   /** Works on the run. A new one has its input at hand; others are replayed unless their code is warm. */
   async work(isNew: { readonly input: unknown } | undefined): Promise<Ending> {
     try {
@@ -202,8 +183,8 @@ export class Execution implements EffectsHost, Driver {
         if (this.#wakes > 0) this.#looks += 1;
         const { cancel, deadlineMs } = this.#value;
         if (cancel !== undefined || deadlineMs !== undefined) {
-          this.#notice();
-          this.#wakeDue(this.#claimedAtMs);
+          this.#news.notice();
+          this.#news.wakeDue(this.#claimedAtMs);
         }
         this.#ready();
         return await this.#ending.promise;
@@ -215,9 +196,9 @@ export class Execution implements EffectsHost, Driver {
       for (const asked of this.coroutine.waiting.values()) this.#toBegin.push(asked);
       const isFirst = this.#isCold && this.coroutine.head === this.#value.from;
       this.tell({ type: isFirst ? "run.started" : "run.resumed" });
-      if (this.#wakes > this.coroutine.wakesSeen) await this.#readInbox();
-      this.#notice();
-      this.#wakeDue(this.#claimedAtMs);
+      if (this.#wakes > this.coroutine.wakesSeen) await this.#news.readInbox();
+      this.#news.notice();
+      this.#news.wakeDue(this.#claimedAtMs);
       this.#ready();
       return await this.#ending.promise;
     } catch (error) {
@@ -257,8 +238,8 @@ export class Execution implements EffectsHost, Driver {
   }
 
   #looks = 0;
-  /** The version of the record that `#value` is of. */
-  #valueVersion: number;
+  /** The version of the record that `value` is of. */
+  valueVersion: number;
   /** The code is where the history ends; before that, it can be told nothing new. */
   #isReady = false;
 
@@ -278,12 +259,12 @@ export class Execution implements EffectsHost, Driver {
         nowMs: tx.nowMs,
       }));
       this.#value = value;
-      this.#valueVersion = version;
+      this.valueVersion = version;
       this.#wakes = wakes;
-      if (wakes > this.coroutine.wakesSeen) await this.#readInbox();
+      if (wakes > this.coroutine.wakesSeen) await this.#news.readInbox();
       if (this.#isOver) return;
-      this.#notice();
-      this.#wakeDue(nowMs);
+      this.#news.notice();
+      this.#news.wakeDue(nowMs);
     }
     this.#looks = 0;
     this.#armTimer();
@@ -334,7 +315,7 @@ export class Execution implements EffectsHost, Driver {
 
   arrive(asked: Asked, word: Word, data: unknown, text: string): void {
     if (this.#isOver) return;
-    this.#arrivals.push({ asked, word, data, text });
+    this.#news.add({ asked, word, data, text });
     if (!this.#isDraining) this.#pump();
   }
 
@@ -345,7 +326,7 @@ export class Execution implements EffectsHost, Driver {
 
   #pump(): void {
     while (this.#isReady && !this.#isDraining && !this.#isBlocked && !this.#isOver) {
-      const arrival = this.#arrivals.shift();
+      const arrival = this.#news.next();
       if (arrival === undefined) {
         this.#turnEnded();
         return;
@@ -384,7 +365,7 @@ export class Execution implements EffectsHost, Driver {
       this.#run(this.#finish(coroutine.outcome));
       return;
     }
-    if (coroutine.messages.length > 0 && this.#deliverMessages()) {
+    if (coroutine.messages.length > 0 && this.#news.deliver()) {
       this.#pump();
       return;
     }
@@ -451,7 +432,7 @@ export class Execution implements EffectsHost, Driver {
     this.#isCommitting = true;
     this.#isBlocked = decided.length > 0;
     const made = await this.#held.commit((record, tx) => {
-      this.#append(record, unwritten);
+      appendFacts(record, unwritten);
       this.#dropOrphans(tx, record);
       return grant(tx, record, this.runId, toBegin, () => this.#awaitedChildren());
     });
@@ -467,10 +448,9 @@ export class Execution implements EffectsHost, Driver {
         this.#effects.intended(asked);
       }
     if (made.answers.length > 0)
-      this.#arrivals = [
-        ...made.answers.map(([asked, word, data]): Arrival => ({ asked, word, data, text: null, nowMs: made.nowMs })),
-        ...this.#arrivals,
-      ];
+      this.#news.addFirst(
+        made.answers.map(([asked, word, data]) => ({ asked, word, data, text: null, nowMs: made.nowMs })),
+      );
     this.#start(toBegin);
     if (!this.#isDraining) this.#pump();
   }
@@ -503,12 +483,6 @@ export class Execution implements EffectsHost, Driver {
     return true;
   }
 
-  /** Writes facts. What gets somewhere is no longer what was tried in vain. */
-  #append(record: Draft, unwritten: readonly Unwritten[]): void {
-    for (const { name, text } of unwritten) record.appendText(name, text);
-    if (record.tries > 1 && unwritten.some(({ name }) => name.startsWith("step "))) record.write({ tries: 1 });
-  }
-
   #takeUnwritten(): readonly Unwritten[] {
     const unwritten = this.#unwritten;
     this.#unwritten = [];
@@ -535,7 +509,7 @@ export class Execution implements EffectsHost, Driver {
         return due;
       },
       (record, tx) => {
-        this.#append(record, unwritten);
+        appendFacts(record, unwritten);
         this.#dropOrphans(tx, record);
         made = grant(tx, record, this.runId, toBegin);
         record.write({ status: "waiting" satisfies RunStatus });
@@ -549,8 +523,10 @@ export class Execution implements EffectsHost, Driver {
       this.#unwritten = [...unwritten, ...this.#unwritten];
       this.#toBegin = [...toBegin, ...this.#toBegin];
       this.#unblock();
-      if (answer === "circle") this.#suspectAll();
-      else this.look();
+      if (answer === "circle") {
+        this.#news.suspectAll();
+        this.#pump();
+      } else this.look();
       return;
     }
     this.coroutine.head += unwritten.length + made.facts;
@@ -577,8 +553,8 @@ export class Execution implements EffectsHost, Driver {
     this.#isCommitting = true;
     this.#toBegin = [...toBegin];
     await this.#held.commit((record, tx) => {
-      this.#append(record, unwritten);
-      record.write({ holder: null, dueMs: tx.nowMs, tries: 0, status: "waiting" satisfies RunStatus });
+      appendFacts(record, unwritten);
+      giveBack(record, tx);
     });
     if (!this.#isOver) this.tell({ type: "run.rested" });
     this.#over("given back", undefined);
@@ -605,11 +581,8 @@ export class Execution implements EffectsHost, Driver {
     const unwritten = this.#unwritten;
     const { children } = this.coroutine;
     await this.#held.commit((record, tx) => {
-      this.#append(record, unwritten);
-      record.append(status === "completed" ? "completed" : "failed", { status });
-      for (const { run, whenParentEnds } of children.values())
-        if (whenParentEnds === "cancel") cancelChild(tx, run, this.runId);
-      endRun(tx, record, this.runId, status, settled);
+      appendFacts(record, unwritten);
+      end(tx, record, this.runId, children, { status, settled });
     });
     if (this.#isOver) return;
     this.tell({ type: "run.ended", status, ...("error" in settled ? { error: settled.error } : {}) });
@@ -623,15 +596,8 @@ export class Execution implements EffectsHost, Driver {
   async #park(reason: string): Promise<void> {
     const unwritten = this.#takeUnwritten();
     await this.#held.commit((record) => {
-      this.#append(record, unwritten);
-      record.append("parked", { reason });
-      const value = record.value as RunValue;
-      record.write({
-        value: { ...unsettled(value), parked: { reason } },
-        holder: null,
-        dueMs: null,
-        status: "parked" satisfies RunStatus,
-      });
+      appendFacts(record, unwritten);
+      park(record, reason);
     });
     this.tell({ type: "run.parked", message: reason });
     this.#over("lost", new Error(reason));
@@ -668,7 +634,7 @@ export class Execution implements EffectsHost, Driver {
     const record = tx.record(this.at);
     if (record.holder === null || record.fence !== this.#held.fence)
       throw new FencedError(this.runId, this.#held.fence, record.fence);
-    this.#append(record, this.#unwritten);
+    appendFacts(record, this.#unwritten);
     record.appendText(`step ${asked.id}`, text);
     return { row: record.row, nowMs: tx.nowMs };
   }
@@ -683,7 +649,7 @@ export class Execution implements EffectsHost, Driver {
     this.#unblock();
     this.tell({ type: "step.completed", step: asked.id });
     const data = kernel.decodeFresh(this.at, text);
-    this.#arrivals.unshift({ asked, word: "step", data, text: null, nowMs: written.nowMs });
+    this.#news.addFirst([{ asked, word: "step", data, text: null, nowMs: written.nowMs }]);
     if (!this.#isDraining) this.#pump();
   }
 
@@ -714,103 +680,6 @@ export class Execution implements EffectsHost, Driver {
     if (dueMs === Number.POSITIVE_INFINITY || this.#isOver) return;
     const delayMs = Math.min(Math.max(1, dueMs - this.nowMs()), this.#engine.leaseMs / 3);
     this.#cancelTimer = this.clock.after(delayMs, () => this.look());
-  }
-
-  /** One of its wishes for a lock closes a circle: the next commit finds out which. */
-  #suspectAll(): void {
-    for (const asked of this.coroutine.waiting.values())
-      if (asked.plan.kind === "lock") this.#reconsider(asked, "isSuspected");
-    this.#pump();
-  }
-
-  #reconsider(asked: Asked, why: "isOverdue" | "isSuspected"): void {
-    asked[why] = true;
-    if (!this.#toBegin.includes(asked)) this.#toBegin.push(asked);
-  }
-
-  /** Everything whose time has come by this moment of the store's clock. */
-  #wakeDue(nowMs: number): void {
-    const due = [...this.coroutine.waiting.values()].filter(({ dueMs }) => dueMs !== null && dueMs <= nowMs);
-    due.sort((a, b) => (a.dueMs ?? 0) - (b.dueMs ?? 0));
-    const nothing = this.kernel.encode(this.at, null);
-    for (const asked of due) {
-      if (asked.plan.kind === "sleep") this.#arrivals.push({ asked, word: "woke", data: null, text: nothing });
-      else if (asked.plan.kind === "signal") {
-        if (!this.#deliverMessages(asked)) this.#arrivals.push({ asked, word: "expired", data: null, text: nothing });
-      } else if (asked.plan.kind === "lock") {
-        asked.dueMs = null;
-        this.#reconsider(asked, "isOverdue");
-      } else if (asked.plan.kind === "step") {
-        asked.dueMs = null;
-        if (!this.#effects.has(asked) && !this.#toBegin.includes(asked)) this.#toBegin.push(asked);
-      }
-    }
-    const { deadlineMs } = this.#value;
-    if (deadlineMs !== undefined && deadlineMs <= nowMs) this.#cancel({ timedOut: true });
-  }
-
-  /** What the record says that the code has not heard. */
-  #notice(): void {
-    if (this.#value.cancel !== undefined) this.#cancel(this.#value.cancel);
-    for (const asked of this.coroutine.waiting.values()) if (asked.isQueued) this.#noticeLock(asked);
-  }
-
-  /** Its turn has come, or somebody took it out of the line, or says that it is part of a circle. */
-  #noticeLock(asked: Asked): void {
-    // What is known may be older than the place in line.
-    if (this.#valueVersion < asked.queuedVersion) return;
-    const hold = this.#value.holds?.find(({ id }) => id === asked.id);
-    if (hold !== undefined && hold.fence === undefined) {
-      if (hold.isSuspected === true) this.#reconsider(asked, "isSuspected");
-      return;
-    }
-    if (this.#arrivals.some((arrival) => arrival.asked === asked)) return;
-    const word = hold === undefined ? "denied" : "granted";
-    const data = hold === undefined ? ({ reason: "removed" } satisfies Denial) : { fence: hold.fence };
-    this.#arrivals.push({ asked, word, data, text: this.kernel.encode(this.at, data) });
-  }
-
-  #isCancelSent = false;
-
-  #cancel(data: { readonly timedOut?: boolean; readonly reason?: string }): void {
-    if (this.coroutine.canceled !== undefined || this.#isCancelSent) return;
-    this.#isCancelSent = true;
-    this.#arrivals.push({ asked: null, word: "canceled", data, text: this.kernel.encode(this.at, data) });
-  }
-
-  async #readInbox(): Promise<void> {
-    const { kernel, coroutine } = this;
-    const at = inboxAt(this.runId, this.#value.incarnation);
-    const wakes = this.#wakes;
-    for await (const { version, name, data } of kernel.entriesAfter(at, coroutine.inboxSeen)) {
-      if (this.#isOver) return;
-      coroutine.inboxSeen = version;
-      if (coroutine.received.has(version)) continue;
-      const { word, id } = parseFact(name);
-      coroutine.messages.push({ version, word, name: id, data: kernel.decodeFresh(at, data) });
-    }
-    coroutine.wakesSeen = wakes;
-  }
-
-  /** Gives messages to the operations that wait for them, the oldest first. Answers whether there was one. */
-  #deliverMessages(only?: Asked): boolean {
-    const { messages } = this.coroutine;
-    let isAny = false;
-    for (const asked of only === undefined ? this.coroutine.waiting.values() : [only]) {
-      const index = messages.findIndex((message) => isFor(message, asked));
-      const message = messages[index];
-      if (message === undefined) continue;
-      if (this.#arrivals.some((arrival) => arrival.asked === asked)) continue;
-      messages.splice(index, 1);
-      const isSignal = message.word === "signal";
-      const data = isSignal
-        ? { at: message.version, signal: message.name, value: message.data }
-        : { at: message.version, outcome: (message.data as { outcome: Settled }).outcome };
-      const text = this.kernel.encode(this.at, data);
-      this.#arrivals.push({ asked, word: isSignal ? "received" : "ended", data, text, message });
-      isAny = true;
-    }
-    return isAny;
   }
 
   // The end.
@@ -845,16 +714,7 @@ export class Execution implements EffectsHost, Driver {
   /** Due again after a while. What only the store is to blame for counts as no try. */
   async #putBack(isStore: boolean): Promise<void> {
     const delayMs = Math.min(60_000, 100 * 2 ** Math.min(this.#held.tries - 1, 20));
-    await this.#held.commit((record, tx) => {
-      record.write({
-        holder: null,
-        dueMs: tx.nowMs + delayMs,
-        status: "waiting" satisfies RunStatus,
-        ...(isStore ? { tries: 0 } : {}),
-      });
-      const value = record.value as RunValue;
-      if (value.holds !== undefined) record.write({ value: unsettled(value) });
-    });
+    await this.#held.commit((record, tx) => putBack(record, tx, delayMs, isStore));
   }
 
   #over(ending: Ending, reason: unknown): void {
@@ -874,11 +734,6 @@ function fencesOf({ holds }: RunValue): ReadonlyMap<string, number> {
 }
 
 const NO_FENCES: ReadonlyMap<string, number> = new Map();
-
-function isFor(message: { readonly word: string; readonly name: string }, { plan, id }: Asked): boolean {
-  if (plan.kind === "signal") return message.word === "signal" && plan.names.includes(message.name);
-  return plan.kind === "child" && plan.waits && message.word === "child" && message.name === id;
-}
 
 function statusOf(settled: Settled, canceled: Error | undefined): RunStatus {
   if ("ok" in settled) return "completed";

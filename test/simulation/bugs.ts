@@ -32,6 +32,8 @@ const HELD = "kernel/claim/claim.ts";
 const EFFECTS = "workflow/effects.ts";
 const COROUTINE = "workflow/coroutine.ts";
 const EXECUTION = "workflow/execution.ts";
+const HOLDER = "workflow/holder.ts";
+const NEWS = "workflow/news.ts";
 const RECORDS = "workflow/records.ts";
 const WISHES = "workflow/wishes.ts";
 
@@ -275,9 +277,9 @@ const ownBugs: readonly Bug[] = [
     options: MEETINGS,
     edits: [
       {
-        file: EXECUTION,
-        from: "    for (const { name, text } of unwritten) record.appendText(name, text);",
-        to: "    for (const { name, text } of [...unwritten].reverse()) record.appendText(name, text);",
+        file: HOLDER,
+        from: "  for (const { name, text } of unwritten) record.appendText(name, text);",
+        to: "  for (const { name, text } of [...unwritten].reverse()) record.appendText(name, text);",
       },
     ],
   },
@@ -376,7 +378,7 @@ const ownBugs: readonly Bug[] = [
     options: { storeClockJump: 0 },
     edits: [
       {
-        file: EXECUTION,
+        file: NEWS,
         from: ".filter(({ dueMs }) => dueMs !== null && dueMs <= nowMs);",
         to: ".filter(({ dueMs }) => dueMs !== null && dueMs <= nowMs + 1_000);",
       },
