@@ -269,7 +269,7 @@ export class Batcher {
   #late(): Late | null {
     const sinceMs = this.#ports.clock.nowMs() - this.#heardHereMs;
     if (sinceMs < 0 || sinceMs >= HEARD_MS) return null;
-    return { lateMs: this.#heardMs + HEARD_MS, aboutMs: this.#heardMs + sinceMs };
+    return { lateMs: this.#heardMs + HEARD_MS, aboutMs: this.#heardMs + Math.floor(sinceMs) };
   }
 
   #landed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined, sentMs: number): void {

@@ -31,6 +31,24 @@ describe("what is probably new", () => {
     expect(store.batches[0]?.needsClock).toBe(false);
   });
 
+  test("has the time in whole milliseconds, as it was heard a moment ago, and no later than the lease needs", async () => {
+    const { kernel, store, clock } = bench({ lanes: 2 });
+    await kernel.transact((tx) => tx.nowMs, [b]);
+    const heardMs = clock.wallMs();
+    await clock.advance(40.75);
+    // As a server that is not asked for it.
+    store.found = (found) => ({ ...found, nowMs: null });
+    const times = await kernel.transact(
+      (tx) => {
+        tx.record(newAddress(a)).write({ value: 1 });
+        return [tx.aboutMs, tx.lateMs];
+      },
+      [newAddress(a)],
+    );
+    expect(times).toEqual([heardMs + 40, heardMs + 1_000]);
+    expect(locksOf(store).at(-1)).toEqual([]);
+  });
+
   test("is looked for where that costs nothing", async () => {
     const { kernel, store } = bench();
     expect(await kernel.transact(add(), [newAddress(a)])).toBe(1);
