@@ -185,7 +185,7 @@ describe("the application's pool", () => {
 
 describe("a pool with a timeout of its own", () => {
   test("still has its listening connection made anew, long after the timeout", async () => {
-    const pool = makePool({ query_timeout: 100, application_name: "timed" });
+    const pool = makePool({ query_timeout: 500, application_name: "timed" });
     const store = await openPostgres({
       pool,
       schema: `pool ${randomUUID()}`,
@@ -204,7 +204,7 @@ describe("a pool with a timeout of its own", () => {
         )
       ).rows;
     await expect.poll(async () => (await listening()).length, { timeout: 3000 }).toBe(1);
-    await sleep(250);
+    await sleep(1_000);
     const [old] = await listening();
     await admin.query("select pg_terminate_backend($1)", [old?.pid]);
     await expect

@@ -568,7 +568,7 @@ describe("within a transaction on PostgreSQL, among others", () => {
   });
 
   test("a batch that waits too long for such a row is told so, and has written nothing", async () => {
-    await using hasty = await ground.open({ patience: 300 });
+    await using hasty = await ground.open({ patience: 1500 });
     const slot = await counter();
     const plain = await connect();
     await plain.query("begin");
