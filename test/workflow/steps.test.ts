@@ -821,6 +821,50 @@ onStores(["SQLite"], (place) => {
   });
 });
 
+onStores(["SQLite"], (place) => {
+  test.each(["tx", "sync"] as const)(
+    "step.%s: what comes after a statement that ended the transaction by failing does not happen",
+    async (kind) => {
+      const plain = await place.connect();
+      await plain.query("create table if not exists seats (id text primary key)");
+      await plain.query("delete from seats");
+      const pawl = await place.open();
+      const ENDS = "insert or rollback into seats values ('a')";
+      const NEXT = "insert into seats values ('b')";
+      const take = workflow("take", async (ctx) => {
+        const options = { retry: { attempts: 1 } };
+        if (kind === "tx")
+          return ctx.step.tx(
+            "insert",
+            async (sql) => {
+              await sql.query(ENDS);
+              await sql.query(ENDS).catch(() => {});
+              await sql.query(NEXT).catch(() => {});
+            },
+            options,
+          );
+        return ctx.step.tx.sync(
+          "insert",
+          (db) => {
+            for (const text of [ENDS, ENDS, NEXT])
+              try {
+                db.prepare(text).run();
+              } catch {
+                // The code does not mind.
+              }
+          },
+          options,
+        );
+      });
+      pawl.work([take]);
+      await expect(resultOf(await pawl.start(take))).rejects.toMatchObject({
+        cause: { message: "a statement ended the transaction, which is not its to end" },
+      });
+      expect(await plain.query("select id from seats")).toEqual([]);
+    },
+  );
+});
+
 onStores(["PostgreSQL"], (place) => {
   test("step.tx.sync says what to use instead", async () => {
     const pawl = await place.open();

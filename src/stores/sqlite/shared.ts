@@ -46,12 +46,16 @@ export class SharedConnection {
     await this.#begin();
     const db = this.#db;
     let over: Error | undefined;
-    const during = <U>(act: () => U): U => {
+    // A statement that fails may have ended it too, and what came next would then be a transaction of its own.
+    const check = (): void => {
+      if (!db.isTransaction) over ??= endedEarly();
       if (over !== undefined) throw over;
+    };
+    const during = <U>(act: () => U): U => {
+      check();
       const result = act();
-      if (db.isTransaction) return result;
-      over = endedEarly();
-      throw over;
+      check();
+      return result;
     };
     const query = (text: string, values: readonly unknown[]) =>
       during(() => {
@@ -78,7 +82,7 @@ export class SharedConnection {
         work(sql, async (text, value) => query(text, value === undefined ? [] : [value]).rows, syncOf(db, during)),
         late,
       ]);
-      if (over !== undefined) throw over;
+      check();
       at = "commit";
       db.exec("commit");
       return value;
