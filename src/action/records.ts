@@ -10,7 +10,7 @@
  */
 
 import { isDeepStrictEqual } from "node:util";
-import { decideRenew, isHolder, nextFence } from "../kernel/claim/decide.ts";
+import { decideRenew, isHeldUnder, nextFence } from "../kernel/claim/decide.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import {
@@ -279,7 +279,7 @@ export function claimAction(tx: Tx, taker: Taker, leaseMs: number): Answer<Claim
   const before = useOf(tx, value, ref, consumer);
   if (before !== undefined) return { ok: false, name, refusal: alreadyUsed(before) };
   if (isHeldBy(record, taker, nowMs)) {
-    const renewal = decideRenew(record, { fence: record.fence, leaseMs, nowMs });
+    const renewal = decideRenew(record, { fence: record.fence, holder: record.holder ?? "", leaseMs, nowMs });
     if (renewal.renewed) record.write({ dueMs: renewal.dueMs });
     return { ok: true, fence: record.fence, leaseEndsAtMs: record.dueMs ?? nowMs, replayed: true };
   }
@@ -306,7 +306,7 @@ export function completeAction(tx: Tx, holder: Holder, means: Means): Answer<Tak
   const { record, value, name } = found;
   const mine = [value.last, useOf(tx, value, ref, holder.consumer)].find((use) => use?.fence === fence);
   if (mine !== undefined) return replayed(tx, ref, value, mine, means);
-  if (!isHolder(record, fence)) return { ok: false, name, refusal: lost(record, value, fence) };
+  if (!isHeldUnder(record, fence)) return { ok: false, name, refusal: lost(record, value, fence) };
   const { by, reason, consumer } = { ...value.claim, ...compact({ by: holder.by, reason: holder.reason }) };
   return use(tx, record, ref, value, { atMs: tx.nowMs, by, reason, consumer, fence }, means);
 }
@@ -318,7 +318,7 @@ export function abandonAction(tx: Tx, holder: Holder, means: Means): Answer<{ re
   if ("ok" in found) return found;
   const { record, value, name } = found;
   if (value.abandoned === fence) return { ok: true, isNew: false };
-  if (!isHolder(record, fence)) return { ok: false, name, refusal: lost(record, value, fence) };
+  if (!isHeldUnder(record, fence)) return { ok: false, name, refusal: lost(record, value, fence) };
   const { claim: _claim, ...rest } = value;
   settle(record, { ...rest, abandoned: fence }, means);
   note(record, "abandoned", { by, reason, fence });

@@ -240,8 +240,7 @@ export class Trial<Face, Touch> {
   #mine(tx: Tx): Draft {
     const { at } = this.#call;
     const record = tx.record(at);
-    if (!isHolder(record, this.#held.fence))
-      throw new FencedError(`${at.space} ${at.key}`, this.#held.fence, record.fence);
+    if (!isHolder(record, this.#held)) throw new FencedError(`${at.space} ${at.key}`, this.#held.fence, record.fence);
     return record;
   }
 

@@ -3,22 +3,22 @@
  * the next ones gather. There is no timer: when the store is idle a decision leaves at once, when it is busy hundreds
  * share one fsync.
  *
- * Two paths, one meaning. *Locked*: the store locks and reads the records, then the decisions run. *Single flight*: whoever
- * holds a record's lease, or wrote it last, knows its row, so its decision runs before the store is asked, and the store only checks
- * that the row has not moved. A row that moved, a wish to see the clock, or a decision that would leave a row unchecked goes the
- * locked way.
+ * Two paths, one meaning. *Locked*: the store locks and reads the records, then the decisions run. *Optimistic* (single flight): the
+ * holder of a record's lease, or the process that wrote it last, knows its row, so the decision runs before the store is asked, and the
+ * store only checks that the row is still the same. `assumptions.ts` has the rules, and why both paths together are serializable.
  *
- * Promises: a caller hears only after the commit; every call ends in yes, a definite no, or `outcome_unknown` (G2); one
- * decision's throw or poison reaches only its own caller; a record is in at most one flight of this process.
+ * Guarantees: a caller learns the outcome only after the commit; every call ends in success, a definite failure, or `outcome_unknown`
+ * (G2); one decision's throw or poison reaches only its own caller; a record is in at most one flight of this process; a call waits no
+ * longer than its patience for others (G34).
  */
 
+import { Assumptions } from "./assumptions.ts";
 import type { Address, Put, Receipt, Row, Store } from "./contract.ts";
 import { type Decision, type Guard, type Late, Tape } from "./decision.ts";
 import type { Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
-import { type Airspace, Flight, type Submission } from "./flight.ts";
+import { type Airspace, BUDGET, Flight, type Submission, submissionOf } from "./flight.ts";
 import { foresee } from "./foresight.ts";
-import { Known } from "./known.ts";
 import { type Ports, pause } from "./ports.ts";
 
 const MAX_DECISIONS = 512;
@@ -35,6 +35,8 @@ interface Lane {
   isBusy: boolean;
   /** Null until settled: at the start, and after an outcome stayed unknown. */
   epoch: number | null;
+  /** The last one that it was settled with; 0 before the first. */
+  lastEpoch: number;
   sequence: number;
   failures: number;
 }
@@ -53,12 +55,15 @@ export class Batcher {
   readonly #ports: Ports;
   readonly #options: BatcherOptions;
   readonly #lanes: Lane[];
-  readonly #known: Known;
+  readonly #assumptions: Assumptions;
   readonly #air: Airspace;
   #queue: Submission[] = [];
   #isScheduled = false;
-  /** Records that flights wait for, each for one. */
+  /** Records that flights wait for, and how many flights do. */
   readonly #awaited = new Set<string>();
+  #waitingFlights = 0;
+  /** A flight takes no more decisions than this: fewer after one that was too large, and then more again. */
+  #most = MAX_DECISIONS;
   #closing: (() => void) | undefined;
   /** The store's clock when it was last asked for, and this process's then. */
   #heardMs = 0;
@@ -68,12 +73,12 @@ export class Batcher {
     this.#store = store;
     this.#ports = ports;
     this.#options = options;
-    // A store with lanes is away by a round trip, which is worth saving.
-    this.#known = new Known(store.lanes > 1);
+    // A store with lanes is a round trip away, which is worth saving.
+    this.#assumptions = new Assumptions(store.lanes > 1);
     // With one lane there is one flight at a time, and nothing to keep apart.
     this.#air = {
       flying: store.lanes > 1 ? new Set() : null,
-      known: this.#known,
+      assumptions: this.#assumptions,
       encoding: options.encoding,
       ports,
       guard: options.guard,
@@ -83,48 +88,48 @@ export class Batcher {
       index,
       isBusy: false,
       epoch: null,
+      lastEpoch: 0,
       sequence: 0,
       failures: 0,
     }));
   }
 
-  /** A holder of all these records may use what is known of them, whatever the store. */
+  /** The holder of all these records may be optimistic about them, whatever the store. */
   submit<T>(decide: Decision<T>, keys: readonly Address[], isHolder = false): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.#options.guard.isBroken()) return;
       if (this.#closing !== undefined) return reject(new ClosedError());
-      this.#queue.push({
-        decide,
-        resolve: resolve as (value: unknown) => void,
-        reject,
-        tape: new Tape(),
-        giveUpAtMs: this.#ports.clock.nowMs() + this.#options.patienceMs,
-        keys,
-        mayBelieve: isHolder || this.#lanes.length > 1,
-        believes: false,
-        alone: false,
-        outcome: undefined,
-      });
+      this.#queue.push(
+        submissionOf({
+          decide,
+          resolve: resolve as (value: unknown) => void,
+          reject,
+          tape: new Tape(),
+          giveUpAtMs: this.#ports.clock.nowMs() + this.#options.patienceMs,
+          keys,
+          path: isHolder || this.#lanes.length > 1 ? "optimistic" : "locked",
+        }),
+      );
       this.#schedule();
     });
   }
 
   /** From now on, commits in this process keep this row up to date, and its holder's decisions may use it. */
   know(at: Address, row: Row): void {
-    this.#known.hold(at.text, row);
+    this.#assumptions.hold(at.text, row);
   }
 
   /** The record is about to be made by a commit of this process, which will hold it. */
   expect(at: Address, isExpected: boolean): void {
-    this.#known.expect(at.text, isExpected);
+    this.#assumptions.expect(at.text, isExpected);
   }
 
   known(at: Address): Row | undefined {
-    return this.#known.held(at.text);
+    return this.#assumptions.held(at.text);
   }
 
   forget(at: Address): void {
-    this.#known.letGo(at.text);
+    this.#assumptions.letGo(at.text);
   }
 
   /** Lets what was submitted finish, and takes nothing more. */
@@ -145,7 +150,7 @@ export class Batcher {
     this.#leaveWhenQuiet(this.#queue.length, MAX_TURNS);
   }
 
-  /** Whoever comes in the same moment is taken along: those who heard of one flight together ask for the next one together. */
+  /** Decisions that are submitted in the same moment fly together: callers that were answered by one flight ask for the next one together. */
   #leaveWhenQuiet(seen: number, turns: number): void {
     this.#ports.clock.soon(() => {
       const { length } = this.#queue;
@@ -157,7 +162,7 @@ export class Batcher {
       const free = this.#lanes.filter((lane) => !lane.isBusy);
       // Where many wait, two flights that overlap are quicker than one that is twice as long.
       const flights = Math.min(free.length, Math.max(1, Math.floor(this.#queue.length / WORTH_A_FLIGHT)));
-      const share = Math.min(MAX_DECISIONS, Math.ceil(this.#queue.length / flights));
+      const share = Math.min(this.#most, Math.ceil(this.#queue.length / flights));
       for (const lane of free) {
         const submissions = this.#take(share);
         if (submissions.length === 0) break;
@@ -170,23 +175,28 @@ export class Batcher {
   #take(most: number): Submission[] {
     const taken: Submission[] = [];
     const passed: Submission[] = [];
-    // With lanes to spare, those who know their records do not wait for the round trip of the locked path.
+    // With lanes to spare, those whose records are all assumed do not wait for the round trip of the locked path.
     const apart = this.#lanes.length > 1;
     const { flying } = this.#air;
     const reserved = new Set<string>();
+    let records = 0;
     let index = 0;
     for (; index < this.#queue.length && taken.length < most; index++) {
       const submission = this.#queue[index] as Submission;
       const first = taken[0];
-      if (apart && submission.keys.length === 0 && submission.mayBelieve) foresee(submission, this.#air);
-      submission.believes =
-        submission.mayBelieve && submission.keys.length > 0 && submission.keys.every((at) => this.#isKnown(at));
+      if (apart && submission.keys.length === 0 && submission.path === "optimistic") foresee(submission, this.#air);
+      submission.isOptimistic = submission.path === "optimistic" && this.#assumptions.coversAll(submission.keys);
       const fits =
         first === undefined ||
-        (!first.alone && !submission.alone && (!apart || first.believes === submission.believes));
+        (!isApart(first) &&
+          !isApart(submission) &&
+          (!apart || first.isOptimistic === submission.isOptimistic) &&
+          records + submission.keys.length <= BUDGET.records);
       // A decision that must wait for its records lets those behind it pass that touch others; its own are kept for it.
-      if (fits && !isAnyOf(submission, flying) && !isAnyOf(submission, reserved)) taken.push(submission);
-      else {
+      if (fits && !isAnyOf(submission, flying) && !isAnyOf(submission, reserved)) {
+        taken.push(submission);
+        records += submission.keys.length;
+      } else {
         passed.push(submission);
         if (apart) this.#reserve(submission, reserved);
       }
@@ -195,26 +205,22 @@ export class Batcher {
     return taken;
   }
 
-  /** Whoever wants a record that a flight waits for, perhaps for long, keeps only that one from those behind it. */
+  /** A decision that wants a record that a flight waits for, perhaps for long, keeps only that one from those behind it. */
   #reserve({ keys }: Submission, reserved: Set<string>): void {
     const awaited = keys.filter(({ text }) => this.#awaited.has(text));
     for (const { text } of awaited.length > 0 ? awaited : keys) reserved.add(text);
   }
 
-  #isKnown(at: Address): boolean {
-    if (this.#known.get(at.text) !== undefined) return true;
-    return at.isNew === true && this.#known.mayGuess();
-  }
-
-  /** Whether a flight may wait for a record that another process has: not all of them at once. */
+  /** Whether a flight may wait for records that another process has: at most half of the lanes may. */
   get #mayWait(): boolean {
-    return this.#awaited.size < Math.floor(this.#lanes.length / 2);
+    return this.#waitingFlights < Math.floor(this.#lanes.length / 2);
   }
 
   async #fly(lane: Lane, flight: Flight): Promise<void> {
     lane.isBusy = true;
-    const awaited = flight.waitFor?.text;
-    if (awaited !== undefined) this.#awaited.add(awaited);
+    const awaited = flight.mayWait ? flight.lock.map(({ text }) => text) : [];
+    if (flight.mayWait) this.#waitingFlights += 1;
+    for (const text of awaited) this.#awaited.add(text);
     let pauseMs = 0;
     try {
       const obstacle = await this.#settle(lane);
@@ -224,13 +230,14 @@ export class Batcher {
         flight.giveUp(this.#ports.clock.nowMs(), obstacle);
         pauseMs = this.#backoff(lane);
       }
-      flight.giveUpBlocked(this.#ports.clock.nowMs());
+      flight.giveUpPutOff(this.#ports.clock.nowMs());
     } catch (error) {
-      // A store that breaks its contract: nothing is known, and nobody may wait for ever.
+      // A store that breaks its contract: the outcome is not known, and no caller may wait for ever.
       lane.epoch = null;
       flight.fail(error);
     }
-    if (awaited !== undefined) this.#awaited.delete(awaited);
+    for (const text of awaited) this.#awaited.delete(text);
+    if (flight.mayWait) this.#waitingFlights -= 1;
     flight.end();
     if (flight.again.length > 0) this.#queue = flight.again.concat(this.#queue);
     if (pauseMs > 0) await pause(this.#ports.clock, pauseMs);
@@ -239,7 +246,7 @@ export class Batcher {
     this.#checkClosed();
   }
 
-  /** Commits the flight, or says what became of it; answers how long the lane should rest. */
+  /** Commits the flight, or finds out its outcome; returns how long the lane should rest. */
   async #send(lane: Lane, flight: Flight): Promise<number> {
     lane.sequence += 1;
     // Before the store looks at its clock, however long the answer takes.
@@ -250,19 +257,28 @@ export class Batcher {
         epoch: lane.epoch ?? 0,
         sequence: lane.sequence,
         lock: flight.lock,
-        mayWait: flight.waitFor !== undefined,
+        mayWait: flight.mayWait,
+        maxBytes: flight.maxBytes,
         needsClock: flight.needsClock,
         decide: (found) => flight.decide(found),
       });
       if (receipt.committed) this.#landed(flight, receipt, sentMs);
-      else flight.moved(receipt.moved);
-      if (flight.isStalled) return this.#backoff(lane);
+      else flight.moved(receipt.moved, receipt.isHeld);
+      // The first time it is decided again immediately, under the locks; after that, in vain, it may be worth a pause.
+      if (flight.isStalled || (!receipt.committed && flight.mostRounds > 1)) return this.#backoff(lane);
       lane.failures = 0;
+      this.#resize(flight);
       return 0;
     } catch (error) {
       if (!(error instanceof StoreError)) throw error;
       return this.#failed(lane, flight, error);
     }
+  }
+
+  /** The next flights are as large as this one could be, and then larger again. */
+  #resize(flight: Flight): void {
+    if (flight.isOverBudget) this.#most = Math.max(1, flight.decidedCount);
+    else if (this.#most < MAX_DECISIONS) this.#most = Math.min(MAX_DECISIONS, 2 * this.#most);
   }
 
   /** Counted from what was last heard; null if that is long ago, or if this process's clock was set since. */
@@ -277,9 +293,9 @@ export class Batcher {
       this.#heardMs = receipt.nowMs;
       this.#heardHereMs = sentMs;
     }
-    for (const [text, { row }] of flight.cells) if (row !== null) this.#known.saw(text, row);
+    for (const [text, { row }] of flight.cells) if (row !== null) this.#assumptions.saw(text, row);
     flight.puts.forEach((put, index) => {
-      this.#known.wrote(put, receipt?.ids[index]);
+      this.#assumptions.wrote(put, receipt?.ids[index]);
     });
     flight.answer();
     this.#options.committed(flight.puts);
@@ -294,6 +310,11 @@ export class Batcher {
         if (flight.size === 1) flight.fail(error);
         else flight.retryAlone();
         return 0;
+      case "halve":
+        this.#most = Math.max(1, Math.floor(flight.size / 2));
+        flight.retry();
+        flight.giveUp(this.#ports.clock.nowMs(), error);
+        return this.#backoff(lane);
       case "retry":
         flight.retry();
         flight.giveUp(this.#ports.clock.nowMs(), error);
@@ -305,7 +326,7 @@ export class Batcher {
 
   /** The reply was lost. The store is asked until it answers; only then is it known whether the batch is there. */
   async #resolve(lane: Lane, flight: Flight, error: StoreError): Promise<number> {
-    const { sequence } = lane;
+    const { sequence, lastEpoch } = lane;
     lane.epoch = null;
     while ((await this.#settle(lane)) !== undefined) {
       if (flight.giveUpAtMs <= this.#ports.clock.nowMs()) {
@@ -314,7 +335,10 @@ export class Batcher {
       }
       await pause(this.#ports.clock, this.#backoff(lane));
     }
-    if (flight.isDecided && lane.sequence >= sequence) this.#landed(flight, undefined, 0);
+    if (flight.isDecided && lane.lastEpoch <= lastEpoch)
+      // The store has been put back, or has lost the mark: it cannot tell.
+      flight.fail(new StoreError("outcome_unknown", "settle", error.message, { cause: error }));
+    else if (flight.isDecided && lane.sequence >= sequence) this.#landed(flight, undefined, 0);
     else {
       const reason = new StoreError("store_unreachable", "retry", "the commit did not reach the store", {
         cause: error,
@@ -331,6 +355,7 @@ export class Batcher {
     try {
       const { epoch, sequence } = await this.#store.settle(lane.index);
       lane.epoch = epoch;
+      lane.lastEpoch = epoch;
       lane.sequence = sequence;
       return undefined;
     } catch (error) {
@@ -345,6 +370,9 @@ export class Batcher {
     return Math.min(50, 1.6 ** Math.min(lane.failures, 12)) * (0.25 + this.#ports.chance.random());
   }
 }
+
+/** Flies alone. */
+const isApart = ({ isAlone, path }: Submission): boolean => isAlone || path === "patient";
 
 function isAnyOf({ keys }: Submission, texts: ReadonlySet<string> | null): boolean {
   return texts !== null && texts.size > 0 && keys.some((at) => texts.has(at.text));

@@ -18,8 +18,13 @@ export interface Key {
 export interface Row extends Key {
   /** The store's own number for the row; 0 in a row that is not stored yet. */
   readonly id: number;
-  /** Rises with every write, through deletion and re-creation. */
+  /** Increases with every write, through deletion and re-creation; at least 1 in a row that is stored. */
   readonly version: number;
+  /**
+   * A random number, drawn anew for each write. Together with the version it identifies the row's content: after a promotion or a
+   * restore that loses commits, versions are given out again, and stamps are not.
+   */
+  readonly stamp: number;
   /** Rises with every claim or grant, and with nothing else. */
   readonly fence: number;
   /** Counts the wake-ups that reached the record, so that one between a look and a rest is noticed. */
@@ -53,7 +58,7 @@ export interface StoredEntry extends Entry {
   readonly position: number;
 }
 
-/** One row to write, with what it replaces: the store refuses the batch if `was` is no longer what is there. */
+/** One row to write, with what it replaces: the store refuses the batch unless the row there has the version and the stamp of `was`. */
 export interface Put {
   readonly was: Row | null;
   readonly row: Row;
@@ -70,8 +75,10 @@ export interface Found {
   readonly nowMs: number | null;
   /** No fence below this may be given out: it is above the fence of every row that was ever removed. */
   readonly fenceFloor: number;
-  /** One for each key asked for, in that order: the row, null if there is none, undefined if another holds its lock now. */
+  /** One for each key asked for, in that order: the row, null if there is none, undefined if it was not read. */
   readonly rows: readonly (Row | null | undefined)[];
+  /** Rows were not read because the batch had read `maxBytes`. Otherwise a row was not read because another holds its lock now. */
+  readonly isFull?: boolean;
 }
 
 /** What a batch says once it has seen its rows: lock these as well and ask again, or write this. */
@@ -86,15 +93,17 @@ export interface Batch {
   readonly sequence: number;
   /** Rows to lock and read first, each once. Empty for a batch whose rows are all known: one round trip, no read. */
   readonly lock: readonly Key[];
-  /** Whether there is one row to lock that is worth waiting for a while, if another has it: nothing else is kept waiting. */
+  /** Waits for rows that another has locked, one after the other in the order given, for a bounded time. Default: no wait. */
   readonly mayWait?: boolean;
+  /** How many bytes of values may be read, in all rounds together; one row is read in any case. Default: no limit. */
+  readonly maxBytes?: number | undefined;
   /** Whether `decide` needs the clock although nothing is locked. */
   readonly needsClock: boolean;
   /** Synchronous. Keys that are absent are protected like those that are there. Throwing drops the batch. */
   decide(found: Found): Verdict;
 }
 
-/** A batch was written whole, or not at all because rows it believed to know have moved. */
+/** A batch was written whole, or not at all because rows are not what it assumed. */
 export type Receipt =
   | {
       readonly committed: true;
@@ -103,7 +112,12 @@ export type Receipt =
       /** One for each put. */
       readonly ids: readonly number[];
     }
-  | { readonly committed: false; readonly moved: readonly Key[] };
+  | {
+      readonly committed: false;
+      readonly moved: readonly Key[];
+      /** One of them is being made by a transaction that has not ended, which may take long: the decisions that need them go alone. */
+      readonly isHeld?: boolean;
+    };
 
 export interface DueQuery {
   readonly kinds: readonly string[];
@@ -137,8 +151,9 @@ export interface Store {
   /** How many batches of this writer may be under way at once. */
   readonly lanes: number;
   /**
-   * Makes sure that no batch of the lane is still in flight, starts a new epoch, and says the last sequence that was committed.
-   * A batch that wrote nothing need not count.
+   * Makes sure that no batch of the lane is still in flight, starts a new epoch, and returns the last sequence that was committed.
+   * A batch that wrote nothing need not count. An epoch that is not above the last one says that the store was put back in time, or
+   * has lost the lane's mark: what the lane committed last is then unknown.
    */
   settle(lane: number): Promise<{ readonly epoch: number; readonly sequence: number }>;
   commit(batch: Batch): Promise<Receipt>;
@@ -151,6 +166,11 @@ export interface Store {
   due(query: DueQuery): Promise<DuePage>;
   /** Removes deleted rows whose time has come, with their logs, and lifts the fence floor above theirs. Answers how many. */
   sweep(limit: number): Promise<number>;
+  /**
+   * Where commits can be lost: calls back when an answer comes from another server than the last one, or from one that has been started
+   * again, before a batch is decided on that answer. What this process remembers may then be of commits that are no longer there.
+   */
+  watchRestarts?(restarted: () => void): void;
   /** Calls back after other writers' commits, soon but not surely. Answers how to stop it. */
   watch(changed: () => void): () => void;
   close(): Promise<void>;
@@ -199,6 +219,8 @@ export type SharedWork<T> = (sql: Sql, executor: Executor, db?: SyncDatabase) =>
 
 /** A store whose transactions can hold other SQL as well. */
 export interface SqlStore extends Store {
+  /** How many shared transactions may be open at a time, so that enough connections are left for everything else. */
+  readonly maxShared: number;
   /** Runs a batch inside a transaction that somebody else opened and will end. Waits for rows that others have locked. */
   join(executor: Executor, batch: Joining): Promise<Joined>;
   /** Opens a transaction, runs the work in it, and commits it under a mark, as a batch of a lane beyond `lanes`. */
@@ -214,7 +236,7 @@ export const keyText = (key: Key): string => `${key.space}\n${key.key}`;
 /** A key with its text, made once for each handle and used for every look-up. */
 export interface Address extends Key {
   readonly text: string;
-  /** Most records of this sort are not there when they are first asked for: it may be taken for absent until the commit. */
+  /** Most records of this sort are absent when they are first asked for: it may be assumed to be absent until the commit. */
   readonly isNew?: boolean;
 }
 

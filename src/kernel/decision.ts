@@ -66,6 +66,8 @@ export interface Scene {
   /** What is known of it, if it was heard a moment ago. */
   readonly late: () => Late | null;
   readonly fenceFloor: number;
+  /** Of everything that the batch writes. */
+  readonly stamp: number;
   readonly encoding: Encoding;
   readonly ports: Ports;
   readonly guard: Guard;
@@ -103,22 +105,22 @@ export class Guard {
 const VOID = new Error("this run of the decision is void: it runs again with what it asked for");
 
 /** One run of one decision. */
-class Run implements Tx, Pen {
+class DecisionAttempt implements Tx, Pen {
   readonly #scene: Scene;
   readonly #tape: Tape;
   #randomCount = 0;
   #uuidCount = 0;
-  readonly #believes: boolean;
+  readonly #isOptimistic: boolean;
   #isOver = false;
   readonly drafts: Draft[] = [];
   /** Records that were not loaded, or everything under lock, for the clock's sake. */
   wanted: readonly Address[] | "lock" | undefined;
   bytes = 0;
 
-  constructor(scene: Scene, tape: Tape, believes: boolean) {
+  constructor(scene: Scene, tape: Tape, isOptimistic: boolean) {
     this.#scene = scene;
     this.#tape = tape;
-    this.#believes = believes;
+    this.#isOptimistic = isOptimistic;
   }
 
   /** What outlives its decision must neither read nor write. */
@@ -131,10 +133,14 @@ class Run implements Tx, Pen {
     for (const { cell } of this.drafts) cell.draft = undefined;
   }
 
-  /** Whether it used what is known of a record without writing it: nobody would notice if that has moved. */
+  /** Whether it used an assumed row without writing it: then nothing would notice if the row is not as assumed. */
   isUnchecked(outcome: Outcome<unknown>): boolean {
-    if (!this.#believes) return false;
-    return this.drafts.some(({ cell, row }) => cell.isKnown && (row === cell.row || outcome.is !== "done"));
+    if (!this.#isOptimistic) return false;
+    return this.drafts.some(({ cell, row }) => cell.isAssumed && (row === cell.row || outcome.is !== "done"));
+  }
+
+  get stamp(): number {
+    return this.#scene.stamp;
   }
 
   get nowMs(): number {
@@ -192,7 +198,7 @@ class Run implements Tx, Pen {
 
   #cell(at: Address): Cell | undefined {
     const cell = this.#scene.cells.get(at.text);
-    return cell?.isKnown === true && !this.#believes ? undefined : cell;
+    return cell?.isAssumed === true && !this.#isOptimistic ? undefined : cell;
   }
 
   encode(at: Address, value: unknown): string {
@@ -212,18 +218,18 @@ export type Outcome<T> =
   | { readonly is: "void"; readonly wanted: readonly Address[] | "lock" };
 
 /**
- * Runs a decision on the cells, and merges what it wrote if it returned. One that believes may use rows that are known and were not
+ * Runs a decision on the cells, and merges what it wrote if it returned. An optimistic one may use rows that are assumed and were not
  * read under a lock.
  */
-export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, believes: boolean): Outcome<T> {
+export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, isOptimistic: boolean): Outcome<T> {
   const { trap } = scene.ports;
-  const run = new Run(scene, tape, believes);
+  const run = new DecisionAttempt(scene, tape, isOptimistic);
   if (trap === undefined) {
     const outcome = attempt(run, scene.guard, decide);
     if (outcome.is === "done") merge(run);
     return outcome;
   }
-  const rehearsal = new Run(scene, tape, believes);
+  const rehearsal = new DecisionAttempt(scene, tape, isOptimistic);
   const rehearsed = attempt(rehearsal, scene.guard, (tx) => trap(() => decide(tx)));
   if (rehearsed.is !== "done") return rehearsed;
   const outcome = attempt(run, scene.guard, (tx) => trap(() => decide(tx)));
@@ -233,7 +239,7 @@ export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, be
   return outcome;
 }
 
-function attempt<T>(run: Run, guard: Guard, decide: Decision<T>): Outcome<T> {
+function attempt<T>(run: DecisionAttempt, guard: Guard, decide: Decision<T>): Outcome<T> {
   let outcome: Outcome<T>;
   guard.begin();
   try {
@@ -255,7 +261,7 @@ function attempt<T>(run: Run, guard: Guard, decide: Decision<T>): Outcome<T> {
   return outcome;
 }
 
-function merge(run: Run): void {
+function merge(run: DecisionAttempt): void {
   for (const { cell, row, entries } of run.drafts) {
     if (row === cell.row) continue;
     cell.row = row;
@@ -265,7 +271,7 @@ function merge(run: Run): void {
 }
 
 /** What a run would write, as text to compare. */
-function written(run: Run): string {
+function written(run: DecisionAttempt): string {
   return JSON.stringify(run.drafts.filter((d) => d.row !== d.cell.row).map((d) => [d.row, d.entries]));
 }
 

@@ -12,6 +12,8 @@ import { deepFreeze } from "./encoding.ts";
 /** What a draft needs of the run of the decision it belongs to. */
 export interface Pen {
   readonly nowMs: number;
+  /** The stamp of everything that the batch writes. */
+  readonly stamp: number;
   /** Throws once the decision is over. */
   check(): void;
   encode(at: Address, value: unknown): string;
@@ -23,8 +25,8 @@ const NO_ENTRIES: readonly Entry[] = [];
 /** One record in a batch: what the store has, and what the decisions so far make of it. */
 export class Cell {
   readonly at: Address;
-  /** Not read under a lock, but known from before; only a decision that believes may use it. */
-  readonly isKnown: boolean;
+  /** Not read under a lock, but assumed (`assumptions.ts`); only an optimistic decision may use it. */
+  readonly isAssumed: boolean;
   readonly stored: Row | null;
   row: Row | null;
   entries: readonly Entry[] = NO_ENTRIES;
@@ -33,9 +35,9 @@ export class Cell {
   /** The draft of the decision that runs now. */
   draft: Draft | undefined;
 
-  constructor(at: Address, stored: Row | null, isKnown = false) {
+  constructor(at: Address, stored: Row | null, isAssumed = false) {
     this.at = at;
-    this.isKnown = isKnown;
+    this.isAssumed = isAssumed;
     this.stored = stored;
     this.row = stored;
   }
@@ -193,6 +195,7 @@ export class Draft {
           ? { ...now, dueMs: null }
           : { ...now };
     row.version += 1;
+    row.stamp = this.#pen.stamp;
     this.row = row;
     return row;
   }
@@ -205,6 +208,7 @@ const NEW_ROW: Row = {
   space: "",
   key: "",
   version: 0,
+  stamp: 0,
   fence: 0,
   wakes: 0,
   tries: 0,

@@ -124,6 +124,17 @@ export class FencedError extends PawlError<"fenced", { name: string; fence: numb
   }
 }
 
+/**
+ * The store has lost commits, by a promotion or a restore, and the record is not what its holder has seen. Nothing was written; the work
+ * starts again from what is there.
+ */
+export class CommitsLostError extends FencedError {
+  constructor(name: string, fence: number) {
+    super(name, fence, fence);
+    this.message = `${name} is not what its holder has seen: the store has lost commits`;
+  }
+}
+
 /** The lease could not be renewed in time, so another may hold it by now. Stop working; commits are refused if one does. */
 export class LeaseUncertainError extends PawlError<"lease_uncertain", Record<string, never>> {
   constructor() {
@@ -164,10 +175,11 @@ export type StoreCode =
  * What the kernel does about a store's failure. In all but `settle`, nothing was written.
  * - retry: the same may work in a moment
  * - split: one decision of the batch is the reason; run each alone
+ * - halve: the batch was too large, or took too long; try smaller ones
  * - settle: it may have been written; ask the store
  * - fail: tell the callers now
  */
-export type Remedy = "retry" | "split" | "settle" | "fail";
+export type Remedy = "retry" | "split" | "halve" | "settle" | "fail";
 
 /** The store could not serve. Nothing was written, except perhaps where `code` is `outcome_unknown`: repeat that with the same id. */
 export class StoreError extends PawlError<StoreCode, { remedy: Remedy }> {

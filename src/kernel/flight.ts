@@ -1,20 +1,30 @@
 /**
- * A flight: one batch on its way, with its decisions, the records they see, and what becomes of them.
+ * A flight: one batch on its way, with its decisions, the records they see, and their outcomes.
  *
  * It gathers the records that its decisions named, runs the decisions when the store has read them, asks for those that turn up
- * late, and sorts the decisions afterwards: answered, or to be submitted again.
+ * late, and sorts the decisions afterwards: settled, or to be submitted again.
+ *
+ * A flight has a budget: of records, of bytes read and written, and of time for its decisions, during which its rows are locked and the
+ * process does nothing else. What does not fit flies next. One decision fits in any case.
  */
 
+import { type Assumptions, nextPath, type Path, type Setback } from "./assumptions.ts";
+import { compareUtf8 } from "./check.ts";
 import { type Address, type Found, type Key, keyText, type Put, type Verdict } from "./contract.ts";
 import { type Decision, type Guard, type Late, type Outcome, runDecision, type Scene, type Tape } from "./decision.ts";
 import { Cell } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
 import { StoreError, TooManyKeysError } from "./errors.ts";
-import type { Known } from "./known.ts";
 import type { Ports } from "./ports.ts";
 
-/** A batch stops taking decisions in when what they wrote gets so long. */
-const MAX_BYTES = 8 * 1024 * 1024;
+/** The budget of a flight with several decisions. */
+export const BUDGET = {
+  records: 2000,
+  bytesRead: 8 * 1024 * 1024,
+  bytesWritten: 8 * 1024 * 1024,
+  decidingMs: 50,
+} as const;
+/** One decision may touch so many records. */
 const MAX_KEYS = 1000;
 
 /** One decision on its way, with the promise of its caller. */
@@ -25,60 +35,75 @@ export interface Submission {
   readonly tape: Tape;
   readonly giveUpAtMs: number;
   keys: readonly Address[];
-  /** What is known of its records may be used; otherwise it goes the locked way. */
-  mayBelieve: boolean;
-  /** It is about to be decided on what is known of its records: of all of them. */
-  believes: boolean;
+  path: Path;
+  /** In this flight it is decided on assumed rows: all of its records could be assumed when the flight was put together. */
+  isOptimistic: boolean;
   /** Runs in a batch of its own, because a batch with it failed. */
-  alone: boolean;
+  isAlone: boolean;
+  /** How often it was put off: others had its records, or changed them. */
+  rounds: number;
   outcome: Outcome<unknown> | undefined;
+}
+
+/** A decision that has just been submitted. */
+export function submissionOf(
+  given: Pick<Submission, "decide" | "resolve" | "reject" | "tape" | "giveUpAtMs" | "keys" | "path">,
+): Submission {
+  return { ...given, isOptimistic: false, isAlone: false, rounds: 0, outcome: undefined };
 }
 
 /** What a flight shares with the others of its process. */
 export interface Airspace {
   /** Records that are in some flight now; null where there is one flight at a time. */
   readonly flying: Set<string> | null;
-  readonly known: Known;
+  readonly assumptions: Assumptions;
   readonly encoding: Encoding;
   readonly ports: Ports;
   readonly guard: Guard;
-  /** What is known of the store's clock, if it was heard a moment ago. */
+  /** What is known of the store's clock, if it was read a moment ago. */
   readonly late: () => Late | null;
 }
 
 export class Flight {
   readonly #submissions: readonly Submission[];
   readonly #air: Airspace;
-  /** The only record that its decisions want, which the store waits for if another process has it. */
-  readonly waitFor: Address | undefined;
+  readonly #stamp: number;
+  /** The store waits for records that another process has locked, instead of skipping them. */
+  readonly mayWait: boolean;
   readonly cells = new Map<string, Cell>();
-  /** Records this flight has or asked for; nobody else in this process may have them until it ends. */
+  /** Records this flight has or asked for; no other flight of this process may have them until it ends. */
   readonly #taken = new Set<string>();
-  /** Records that another process has locked now. */
+  /** Records that were not read because another process has them locked. */
   readonly #busy = new Set<string>();
+  /** Records that were not read because the budget was used up. */
+  readonly #unread = new Set<string>();
   #asked: readonly Address[] = [];
   #pending: readonly Submission[];
   #fenceFloor = 0;
-  /** Records that were taken for absent. */
-  #guesses = 0;
+  #hasAssumedAbsence = false;
   puts: readonly Put[] = [];
   /** What is to be written is known; before that, nothing can have been. */
   isDecided = false;
-  /** Decisions to submit once more. */
+  /** Decisions were left to the next flight, because the budget was used up. */
+  isOverBudget = false;
+  /** Decisions to submit again. */
   again: Submission[] = [];
 
   constructor(submissions: readonly Submission[], air: Airspace, mayWait: boolean) {
     this.#submissions = submissions;
     this.#air = air;
+    this.#stamp = Math.floor(air.ports.chance.random() * 2 ** 53);
     this.#pending = submissions;
     const asked = new Map<string, Address>();
-    for (const { keys, believes } of submissions) if (!believes) for (const at of keys) asked.set(at.text, at);
-    for (const { keys, believes } of submissions)
-      if (believes) for (const at of keys) if (!asked.has(at.text)) this.#believe(at);
+    for (const { keys, isOptimistic } of submissions) if (!isOptimistic) for (const at of keys) asked.set(at.text, at);
+    for (const { keys, isOptimistic } of submissions)
+      if (isOptimistic) for (const at of keys) if (!asked.has(at.text)) this.#assume(at);
     this.#take(this.cells.keys());
-    this.#ask(asked);
-    // Where there is one record only, nobody else is kept waiting.
-    if (mayWait && asked.size === 1) this.waitFor = this.#asked[0];
+    const isPatient = submissions[0]?.path === "patient";
+    // Sorted, so that two processes that wait for each other's records cannot wait in a circle.
+    this.#ask(isPatient ? new Map([...asked].sort(([a], [b]) => compareUtf8(a, b))) : asked);
+    // Where there is one record only, nothing else is kept waiting.
+    this.mayWait = mayWait && asked.size > 0 && (isPatient || asked.size === 1);
   }
 
   get size(): number {
@@ -89,9 +114,13 @@ export class Flight {
     return this.#asked;
   }
 
-  /** Only those who know their records can do without the clock, until they ask for it. */
+  get maxBytes(): number | undefined {
+    return this.size === 1 ? undefined : BUDGET.bytesRead;
+  }
+
+  /** Only a flight whose records are all assumed can do without the clock, until a decision asks for it. */
   get needsClock(): boolean {
-    return this.#submissions.some(({ believes }) => !believes);
+    return this.#submissions.some(({ isOptimistic }) => !isOptimistic);
   }
 
   get giveUpAtMs(): number {
@@ -103,28 +132,42 @@ export class Flight {
     return this.#busy.size > 0 && this.again.length === this.#submissions.length;
   }
 
+  /** How many of its decisions have an outcome. */
+  get decidedCount(): number {
+    return this.#submissions.length - this.again.length;
+  }
+
   /** Called by the store with the rows it was asked for, until nothing more is wanted. */
   decide(found: Found): Verdict {
     this.#asked.forEach((at, index) => {
       const row = found.rows[index];
-      if (row === undefined) this.#busy.add(at.text);
-      else this.cells.set(at.text, new Cell(at, row));
+      if (row !== undefined) this.cells.set(at.text, new Cell(at, row));
+      else if (found.isFull === true) this.#unread.add(at.text);
+      else this.#busy.add(at.text);
     });
     this.#fenceFloor = Math.max(this.#fenceFloor, found.fenceFloor);
-    const scene = sceneOf(this.#air, this.cells, found.nowMs, this.#fenceFloor);
+    const scene = sceneOf(this.#air, this.cells, found.nowMs, this.#fenceFloor, this.#stamp);
     const waiting: Submission[] = [];
     const wanted = new Map<string, Address>();
+    const { clock } = this.#air.ports;
+    const untilMs = clock.nowMs() + BUDGET.decidingMs;
     let bytes = 0;
+    let isFull = false;
     for (const submission of this.#pending) {
-      if (bytes > MAX_BYTES || this.#isBlocked(submission)) {
-        this.again.push(submission);
+      if (this.#isAnyIn(this.#busy, submission)) {
+        this.#putOff(submission);
+        continue;
+      }
+      if (isFull || this.#isAnyIn(this.#unread, submission)) {
+        this.#leave(submission);
         continue;
       }
       const outcome =
-        tooMany(submission) ?? runDecision(submission.decide, scene, submission.tape, submission.believes);
+        tooMany(submission) ?? runDecision(submission.decide, scene, submission.tape, submission.isOptimistic);
       submission.outcome = outcome;
       if (outcome.is === "done") bytes += outcome.bytes;
       if (outcome.is === "void" && this.#wantsMore(submission, outcome.wanted, wanted)) waiting.push(submission);
+      isFull = bytes > BUDGET.bytesWritten || clock.nowMs() >= untilMs;
     }
     this.#pending = waiting;
     this.#ask(wanted);
@@ -142,14 +185,19 @@ export class Flight {
   /** Whether a void run can have what it wants in this flight; otherwise it is submitted again. */
   #wantsMore(submission: Submission, wants: readonly Address[] | "lock", wanted: Map<string, Address>): boolean {
     if (wants === "lock") {
-      this.#disappoint(submission, submission.keys);
+      this.#setBack(submission, "wants-lock");
+      for (const at of submission.keys) this.#air.assumptions.refuted(at.text);
       this.again.push(submission);
       return false;
     }
     submission.keys = submission.keys.concat(wants);
-    // A record that another flight of this process has, or that is only believed, cannot be waited for in this one.
-    if (wants.some((at) => this.#isElsewhere(at) || this.cells.get(at.text)?.isKnown === true)) {
+    // A record that another flight of this process has, or that is only assumed, cannot be waited for in this one.
+    if (wants.some((at) => this.#isElsewhere(at) || this.cells.get(at.text)?.isAssumed === true)) {
       this.again.push(submission);
+      return false;
+    }
+    if (wanted.size > 0 && this.cells.size + wanted.size + wants.length > BUDGET.records) {
+      this.#leave(submission);
       return false;
     }
     for (const at of wants) if (!this.cells.has(at.text) && !this.#busy.has(at.text)) wanted.set(at.text, at);
@@ -160,52 +208,80 @@ export class Flight {
     return this.#air.flying?.has(text) === true && !this.#taken.has(text);
   }
 
-  /** The batch is committed: everybody who was decided hears. */
+  /** The batch is committed: the callers of everything that was decided learn the outcome. */
   answer(): void {
-    if (this.#guesses > 0) this.#air.known.guessed(true);
+    if (this.#hasAssumedAbsence) this.#air.assumptions.absenceConfirmed();
     for (const { outcome, resolve, reject } of this.#submissions)
       if (outcome?.is === "done") resolve(outcome.value);
       else if (outcome?.is === "threw") reject(outcome.error);
   }
 
-  /** Rows that were believed known are not what they were: their holders go the locked way, the others once more. */
-  moved(keys: readonly Key[]): void {
+  /** Rows are not what the batch took them for, so nothing was written: all of its decisions are made again. */
+  moved(keys: readonly Key[], isHeld = false): void {
     const texts = new Set(keys.map(keyText));
+    const { assumptions } = this.#air;
     for (const submission of this.#submissions) {
       const stale = submission.keys.filter((at) => texts.has(at.text));
-      if (submission.believes && stale.length > 0) this.#disappoint(submission, stale);
+      for (const at of stale) if (this.cells.get(at.text)?.isAssumed === true) assumptions.refuted(at.text);
+      if (isHeld && stale.length > 0) submission.isAlone = true;
+      this.#setBack(submission, submission.isOptimistic && stale.length > 0 ? "not-as-assumed" : "put-off");
     }
-    if (this.#guesses > 0) this.#air.known.guessed(false);
+    if (this.#hasAssumedAbsence) assumptions.absenceRefuted();
     this.retry();
   }
 
   retryAlone(): void {
-    for (const submission of this.#submissions) submission.alone = true;
+    for (const submission of this.#submissions) submission.isAlone = true;
     this.retry();
   }
 
-  /** Nothing was written: everybody once more. */
+  /** Nothing was written: all of its decisions are submitted again. */
   retry(): void {
     this.again = [...this.#submissions];
     for (const submission of this.#submissions) submission.outcome = undefined;
   }
 
-  /** Of those that are to go again, some have waited long enough: they are told no, with the reason. It is a definite one. */
+  /** Rejects those decisions of `again` whose patience has ended, with the reason. Nothing of them was written. */
   giveUp(nowMs: number, reason: StoreError, isMeant: (submission: Submission) => boolean = () => true): void {
     const isLate = (submission: Submission) => submission.giveUpAtMs <= nowMs && isMeant(submission);
     for (const submission of this.again) if (isLate(submission)) submission.reject(reason);
     this.again = this.again.filter((submission) => !isLate(submission));
   }
 
-  /** The same for those whose records others keep locked. */
-  giveUpBlocked(nowMs: number): void {
-    if (this.#busy.size === 0) return;
-    const reason = new StoreError("store_busy", "retry", "another process keeps the records locked");
-    this.giveUp(nowMs, reason, (submission) => this.#isBlocked(submission));
+  /** The same for those whose records others keep locked, or keep changing. */
+  giveUpPutOff(nowMs: number): void {
+    if (this.again.length === 0) return;
+    const locked = new StoreError("store_busy", "retry", "another process keeps the records locked");
+    this.giveUp(nowMs, locked, (submission) => this.#isAnyIn(this.#busy, submission));
+    const changing = new StoreError("store_busy", "retry", "other processes keep changing the records");
+    // Once is no reason: the first look may have been just too early.
+    this.giveUp(nowMs, changing, ({ rounds }) => rounds > 1);
   }
 
-  #isBlocked({ keys }: Submission): boolean {
-    return this.#busy.size > 0 && keys.some((at) => this.#busy.has(at.text));
+  /** How often the decision that was put off most often has been. */
+  get mostRounds(): number {
+    return this.again.reduce((most, { rounds }) => Math.max(most, rounds), 0);
+  }
+
+  #isAnyIn(texts: ReadonlySet<string>, { keys }: Submission): boolean {
+    return texts.size > 0 && keys.some((at) => texts.has(at.text));
+  }
+
+  /** Others have its records. */
+  #putOff(submission: Submission): void {
+    this.#setBack(submission, "put-off");
+    this.again.push(submission);
+  }
+
+  #setBack(submission: Submission, setback: Setback): void {
+    if (setback === "put-off") submission.rounds += 1;
+    submission.path = nextPath(submission.path, setback, submission.rounds);
+  }
+
+  /** It does not fit any more. */
+  #leave(submission: Submission): void {
+    this.isOverBudget = true;
+    this.again.push(submission);
   }
 
   fail(error: unknown): void {
@@ -217,18 +293,12 @@ export class Flight {
     for (const text of this.#taken) this.#air.flying?.delete(text);
   }
 
-  #believe(at: Address): void {
+  #assume(at: Address): void {
     if (this.cells.has(at.text)) return;
-    const row = this.#air.known.get(at.text);
-    if (row === undefined && at.isNew !== true) return;
-    if (row === undefined) this.#guesses += 1;
-    this.cells.set(at.text, new Cell(at, row ?? null, true));
-  }
-
-  /** It goes the locked way, and what was known of these records is not used for a while. */
-  #disappoint(submission: Submission, keys: readonly Address[]): void {
-    submission.mayBelieve = false;
-    for (const at of keys) this.#air.known.disappointed(at.text);
+    const row = this.#air.assumptions.of(at);
+    if (row === undefined) return;
+    if (row === null) this.#hasAssumedAbsence = true;
+    this.cells.set(at.text, new Cell(at, row, true));
   }
 
   #ask(keys: ReadonlyMap<string, Address>): void {
@@ -252,8 +322,9 @@ export function sceneOf(
   cells: ReadonlyMap<string, Cell>,
   nowMs: number | null,
   fenceFloor: number,
+  stamp: number,
 ): Scene {
-  return { cells, nowMs, late, fenceFloor, encoding, ports, guard };
+  return { cells, nowMs, late, fenceFloor, stamp, encoding, ports, guard };
 }
 
 function tooMany({ keys }: Submission): Outcome<never> | undefined {

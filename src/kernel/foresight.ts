@@ -10,8 +10,8 @@ import { runDecision } from "./decision.ts";
 import { type Airspace, type Submission, sceneOf } from "./flight.ts";
 
 export function foresee(submission: Submission, air: Airspace): void {
-  const outcome = runDecision(submission.decide, sceneOf(air, new Map(), null, 0), submission.tape, true);
+  const outcome = runDecision(submission.decide, sceneOf(air, new Map(), null, 0, 0), submission.tape, true);
   if (outcome.is === "void" && outcome.wanted !== "lock") submission.keys = outcome.wanted;
-  // There is nothing to believe, and no use in trying again.
-  else submission.mayBelieve = false;
+  // There is nothing to assume, and no use in looking again.
+  else submission.path = "locked";
 }

@@ -9,11 +9,12 @@
  * throws has written nothing, and leaves the transaction usable.
  */
 
+import { Admission } from "./admission.ts";
+import { Assumptions } from "./assumptions.ts";
 import type { Address, Executor, Sql, SqlStore, Store, SyncDatabase } from "./contract.ts";
 import { type Decision, Tape } from "./decision.ts";
 import { InvalidArgumentError, StoreError } from "./errors.ts";
-import { type Airspace, Flight, type Submission } from "./flight.ts";
-import { Known } from "./known.ts";
+import { type Airspace, Flight, type Submission, submissionOf } from "./flight.ts";
 import { pause } from "./ports.ts";
 
 /** Runs a decision in the transaction at hand. */
@@ -25,10 +26,12 @@ export type JointWork<T> = (sql: Sql, join: Join, db?: SyncDatabase) => Promise<
 interface Lane {
   readonly index: number;
   epoch: number | null;
+  /** The last one that it was settled with; 0 before the first. */
+  lastEpoch: number;
   sequence: number;
 }
 
-export interface JointOptions extends Omit<Airspace, "flying" | "known" | "late"> {
+export interface JointOptions extends Omit<Airspace, "flying" | "assumptions" | "late"> {
   readonly patienceMs: number;
   readonly committed: () => void;
 }
@@ -40,11 +43,12 @@ export class Joint {
   readonly #free: Lane[] = [];
   #lanes = 0;
   readonly #shared = new Set<Promise<unknown>>();
+  #admission: Admission | undefined;
 
   constructor(store: Store, options: JointOptions) {
     this.#store = store;
     this.#options = options;
-    this.#air = { ...options, flying: null, known: new Known(false), late: () => null };
+    this.#air = { ...options, flying: null, assumptions: new Assumptions(false), late: () => null };
   }
 
   async within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {
@@ -52,18 +56,15 @@ export class Joint {
     const { clock } = this.#options.ports;
     const giveUpAtMs = clock.nowMs() + this.#options.patienceMs;
     const { promise, resolve, reject } = Promise.withResolvers<T>();
-    const submission: Submission = {
+    const submission: Submission = submissionOf({
       decide,
       resolve: resolve as (value: unknown) => void,
       reject,
       tape: new Tape(),
       giveUpAtMs,
       keys,
-      mayBelieve: false,
-      believes: false,
-      alone: true,
-      outcome: undefined,
-    };
+      path: "locked",
+    });
     for (;;) {
       const flight = new Flight([submission], this.#air, false);
       const joined = await store.join(executor, { lock: flight.lock, decide: (found) => flight.decide(found) });
@@ -95,9 +96,26 @@ export class Joint {
     await Promise.allSettled(this.#shared);
   }
 
+  /** Waits for one of the transactions that may be open at a time, so that the kernel's own work always finds a connection. */
   async #share<T>(store: SqlStore, work: JointWork<T>): Promise<T> {
-    const lane = this.#free.pop() ?? { index: store.lanes + this.#lanes++, epoch: null, sequence: 0 };
-    const giveUpAtMs = this.#options.ports.clock.nowMs() + this.#options.patienceMs;
+    const { ports, patienceMs } = this.#options;
+    const giveUpAtMs = ports.clock.nowMs() + patienceMs;
+    this.#admission ??= new Admission(ports.clock, store.maxShared);
+    if (!(await this.#admission.enter(patienceMs)))
+      throw new StoreError(
+        "store_busy",
+        "retry",
+        `transact.sql waited ${patienceMs} ms for its turn: ${store.maxShared} such transactions may be open at a time, and all were in use`,
+      );
+    try {
+      return await this.#shareNow(store, work, giveUpAtMs);
+    } finally {
+      this.#admission.leave();
+    }
+  }
+
+  async #shareNow<T>(store: SqlStore, work: JointWork<T>, giveUpAtMs: number): Promise<T> {
+    const lane = this.#free.pop() ?? { index: store.lanes + this.#lanes++, epoch: null, lastEpoch: 0, sequence: 0 };
     let result: { readonly value: T } | undefined;
     try {
       await this.#settle(lane, giveUpAtMs);
@@ -123,13 +141,16 @@ export class Joint {
 
   /** The reply was lost: returns if the transaction is there, throws a definite no if it is not. */
   async #resolve(lane: Lane, giveUpAtMs: number, error: StoreError): Promise<void> {
-    const { sequence } = lane;
+    const { sequence, lastEpoch } = lane;
+    const unknown = new StoreError("outcome_unknown", "settle", error.message, { cause: error });
     lane.epoch = null;
     try {
       await this.#settle(lane, giveUpAtMs);
     } catch {
-      throw new StoreError("outcome_unknown", "settle", error.message, { cause: error });
+      throw unknown;
     }
+    // The store has been put back, or has lost the mark: it cannot tell.
+    if (lane.lastEpoch <= lastEpoch) throw unknown;
     if (lane.sequence < sequence)
       throw new StoreError("store_unreachable", "retry", "the commit did not reach the store", { cause: error });
   }
@@ -140,6 +161,7 @@ export class Joint {
       try {
         const { epoch, sequence } = await this.#store.settle(lane.index);
         lane.epoch = epoch;
+        lane.lastEpoch = epoch;
         lane.sequence = sequence;
       } catch (error) {
         if (!(error instanceof StoreError) || clock.nowMs() >= giveUpAtMs) throw error;

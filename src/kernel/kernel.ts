@@ -43,6 +43,7 @@ export class Kernel {
   readonly #guard = new Guard();
   readonly #patienceMs: number;
   readonly #bells = new Set<Bell>();
+  readonly #restartListeners = new Set<() => void>();
   #unwatch: (() => void) | undefined;
   /** The first commit sweeps, for those who never delete that many. */
   #deletions = SWEEP_EVERY;
@@ -60,6 +61,9 @@ export class Kernel {
       guard: this.#guard,
       patienceMs: this.#patienceMs,
       committed: (puts) => this.#committed(puts),
+    });
+    store.watchRestarts?.(() => {
+      for (const restarted of [...this.#restartListeners]) restarted();
     });
     this.#joint = new Joint(store, {
       encoding: this.#encoding,
@@ -177,6 +181,12 @@ export class Kernel {
       this.#unwatch?.();
       this.#unwatch = undefined;
     };
+  }
+
+  /** Calls back when the store may have lost commits (`Store.watchRestarts`). Returns how to stop it. */
+  onRestart(restarted: () => void): () => void {
+    this.#restartListeners.add(restarted);
+    return () => void this.#restartListeners.delete(restarted);
   }
 
   /** Lets what was submitted finish, then closes the store. */

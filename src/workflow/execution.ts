@@ -12,11 +12,13 @@
  */
 
 import type { Held } from "../kernel/claim/claim.ts";
+import { isHolder } from "../kernel/claim/decide.ts";
 import type { Address, Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import {
   ClosedError,
+  CommitsLostError,
   FencedError,
   InvalidValueError,
   LeaseUncertainError,
@@ -223,6 +225,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const isLost = [...kept].some(([id, one]) => one.isHeld && !isHeld(id)) && (this.#value.skips?.length ?? 0) > 0;
     if (!isLost) return false;
     await this.#held.commit((record, tx) => {
+      this.#checkHead(record);
       const isWaiting = reenter(tx, record, kept) === "waiting";
       const dueMs = isWaiting ? null : tx.nowMs;
       record.write({ holder: null, dueMs, tries: 0, status: "waiting" satisfies RunStatus });
@@ -425,6 +428,22 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   // Commits.
 
+  /** The store may have lost commits: the next one of this run finds out whether the run is what was last seen of it. */
+  suspect(): void {
+    this.#held.suspect();
+  }
+
+  /** The history ends where the code is, so that what the code has seen since can be written behind it. */
+  #checkHead({ head }: Draft): void {
+    if (head !== this.coroutine.head) throw this.#held.commitsLost();
+  }
+
+  /** Writes facts behind those that the code knows of. */
+  #append(record: Draft, unwritten: readonly Unwritten[]): void {
+    this.#checkHead(record);
+    appendFacts(record, unwritten);
+  }
+
   /** Writes what the code has seen, and what its next wishes need beforehand; then they begin. */
   async #commit(toBegin: readonly Asked[]): Promise<void> {
     const unwritten = this.#takeUnwritten();
@@ -432,7 +451,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#isCommitting = true;
     this.#isBlocked = decided.length > 0;
     const made = await this.#held.commit((record, tx) => {
-      appendFacts(record, unwritten);
+      this.#append(record, unwritten);
       this.#dropOrphans(tx, record);
       return grant(tx, record, this.runId, toBegin, () => this.#awaitedChildren());
     });
@@ -509,7 +528,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         return due;
       },
       (record, tx) => {
-        appendFacts(record, unwritten);
+        this.#append(record, unwritten);
         this.#dropOrphans(tx, record);
         made = grant(tx, record, this.runId, toBegin);
         record.write({ status: "waiting" satisfies RunStatus });
@@ -553,7 +572,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#isCommitting = true;
     this.#toBegin = [...toBegin];
     await this.#held.commit((record, tx) => {
-      appendFacts(record, unwritten);
+      this.#append(record, unwritten);
       giveBack(record, tx);
     });
     if (!this.#isOver) this.tell({ type: "run.rested" });
@@ -581,7 +600,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const unwritten = this.#unwritten;
     const { children } = this.coroutine;
     await this.#held.commit((record, tx) => {
-      appendFacts(record, unwritten);
+      this.#append(record, unwritten);
       end(tx, record, this.runId, children, { status, settled });
     });
     if (this.#isOver) return;
@@ -596,7 +615,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   async #park(reason: string): Promise<void> {
     const unwritten = this.#takeUnwritten();
     await this.#held.commit((record) => {
-      appendFacts(record, unwritten);
+      if (unwritten.length > 0) this.#append(record, unwritten);
       park(record, reason);
     });
     this.tell({ type: "run.parked", message: reason });
@@ -632,9 +651,9 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   /** In the transaction: the step's record, and what is unwritten before it. Answers the row as it will be. */
   recordIn(tx: Tx, asked: Asked, text: string): { readonly row: Row | null; readonly nowMs: number } {
     const record = tx.record(this.at);
-    if (record.holder === null || record.fence !== this.#held.fence)
-      throw new FencedError(this.runId, this.#held.fence, record.fence);
-    appendFacts(record, this.#unwritten);
+    if (!isHolder(record, this.#held)) throw new FencedError(this.runId, this.#held.fence, record.fence);
+    this.#held.checkSame(record);
+    this.#append(record, this.#unwritten);
     record.appendText(`step ${asked.id}`, text);
     return { row: record.row, nowMs: tx.nowMs };
   }
@@ -690,7 +709,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   async #trouble(error: unknown): Promise<Ending> {
     if (this.#isOver) return this.#ending.promise;
-    if (error instanceof FencedError || error instanceof ClosedError) {
+    const isStore = error instanceof StoreError || error instanceof CommitsLostError;
+    if ((error instanceof FencedError && !isStore) || error instanceof ClosedError) {
       this.tell({ type: "run.lost", error });
       this.#over("lost", error);
       return "lost";
@@ -698,7 +718,6 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.tell({ type: "run.trouble", error });
     // Whatever comes now is for whoever goes on.
     this.#isReady = false;
-    const isStore = error instanceof StoreError;
     try {
       if (!isStore && this.#held.tries >= this.#definition.maxTries) {
         this.#unwritten = [];

@@ -114,7 +114,12 @@ export class RunWorker implements Engine {
         if (!(error instanceof ClosedError)) this.told({ type: "run.trouble", workflow: "", run: "", error });
       },
     });
-    this.#unlisten = kernel.listen((puts) => this.#heard(puts));
+    const stopListening = kernel.listen((puts) => this.#heard(puts));
+    const stopSuspecting = kernel.onRestart(() => this.#suspectAll());
+    this.#unlisten = () => {
+      stopListening();
+      stopSuspecting();
+    };
   }
 
   get isStopping(): boolean {
@@ -248,6 +253,12 @@ export class RunWorker implements Engine {
     const { coroutine, value } = execution;
     this.#warm.set(id, { coroutine, incarnation: value.incarnation, skips: value.skips?.length ?? 0 });
     if (this.#warm.size > this.#warmLimit) this.#warm.delete(this.#warm.keys().next().value as string);
+  }
+
+  /** The store may have lost commits: code at rest may have seen them, and is replayed. */
+  #suspectAll(): void {
+    this.#warm.clear();
+    for (const execution of this.#executions.values()) execution.suspect();
   }
 
   #heard(puts: readonly Put[] | undefined): void {

@@ -152,7 +152,7 @@ export class World {
   }
 
   /** A row as a decision sees it: its number may not be known yet. */
-  shape(row: Row): Omit<Row, "fence" | "dueMs"> & { fence: string | number; due: unknown } {
+  shape(row: Row): Omit<Row, "stamp" | "fence" | "dueMs"> & { fence: string | number; due: unknown } {
     const { id, space, key, version, wakes, tries, holder, kind, status, head, value } = row;
     const fence = this.#fence(nameOf(row), row.fence);
     return {

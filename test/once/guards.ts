@@ -111,9 +111,7 @@ export const guards: readonly Guard[] = [
   {
     name: "if an attempt that was taken over still commits",
     race: raceWith("taken over"),
-    edits: [
-      { file: KEYS.attempt, from: "    if (!isHolder(record, this.#held.fence))\n", to: "    if (!record.exists)\n" },
-    ],
+    edits: [{ file: KEYS.attempt, from: "    if (!isHolder(record, this.#held))\n", to: "    if (!record.exists)\n" }],
   },
   {
     name: "if a second click takes the first one over",
@@ -195,7 +193,7 @@ export const guards: readonly Guard[] = [
     edits: [
       {
         file: ACTION.records,
-        from: "  if (mine !== undefined) return replayed(tx, ref, value, mine, means);\n  if (!isHolder(record, fence))",
+        from: "  if (mine !== undefined) return replayed(tx, ref, value, mine, means);\n  if (!isHeldUnder(record, fence))",
         to: "  if (mine !== undefined) return replayed(tx, ref, value, mine, means);\n  if (record.holder === null)",
       },
     ],

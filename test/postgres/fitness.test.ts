@@ -211,7 +211,18 @@ describe("whatever the connection is told later", () => {
     await pool.query("create trigger see before insert on pawl.record for each row execute function see()");
     await pool.query("set synchronous_commit = off");
     const { epoch, sequence } = await store.settle(0);
-    const row = { id: 0, space: "s", key: "k", version: 1, fence: 0, wakes: 0, tries: 0, head: 0, value: "1" };
+    const row = {
+      id: 0,
+      space: "s",
+      key: "k",
+      version: 1,
+      stamp: 1,
+      fence: 0,
+      wakes: 0,
+      tries: 0,
+      head: 0,
+      value: "1",
+    };
     const nothing = { holder: null, kind: null, status: null, dueMs: null };
     const puts = [{ was: null, row: { ...row, ...nothing }, entries: [] }];
     await store.commit({

@@ -99,7 +99,7 @@ export const actionBugs: Bug[] = [
     edits: [
       {
         file: RECORDS,
-        from: "  if (mine !== undefined) return replayed(tx, ref, value, mine, means);\n  if (!isHolder(record, fence))",
+        from: "  if (mine !== undefined) return replayed(tx, ref, value, mine, means);\n  if (!isHeldUnder(record, fence))",
         to: "  if (mine !== undefined) return replayed(tx, ref, value, mine, means);\n  if (record.holder === null)",
       },
     ],

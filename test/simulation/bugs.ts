@@ -301,8 +301,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: HELD,
-        from: "decideRest(record, { fence: this.fence, wakesSeen });",
-        to: "decideRest(record, { fence: this.fence, wakesSeen: wakesSeen < 0 ? wakesSeen : record.wakes });",
+        from: "decideRest(record, { ...this.#grant, wakesSeen });",
+        to: "decideRest(record, { ...this.#grant, wakesSeen: wakesSeen < 0 ? wakesSeen : record.wakes });",
       },
     ],
   },

@@ -211,6 +211,7 @@ class Life {
 /** A store whose caller is stopped at one of its calls: for good, or until it is resumed. */
 class StoppingStore implements SqlStore {
   readonly lanes: number;
+  readonly maxShared: number;
   readonly #store: SqlStore;
   readonly #life: Life;
 
@@ -218,6 +219,7 @@ class StoppingStore implements SqlStore {
     this.#store = store;
     this.#life = life;
     this.lanes = store.lanes;
+    this.maxShared = store.maxShared;
   }
 
   settle(lane: number): ReturnType<SqlStore["settle"]> {

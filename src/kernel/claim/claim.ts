@@ -10,9 +10,9 @@ import type { Row } from "../contract.ts";
 import { type Address, address } from "../contract.ts";
 import type { Tx } from "../decision.ts";
 import type { Draft } from "../draft.ts";
-import { FencedError } from "../errors.ts";
+import { CommitsLostError, FencedError } from "../errors.ts";
 import type { Kernel } from "../kernel.ts";
-import { decideClaim, decideRenew, decideRest, decideWake, isHolder } from "./decide.ts";
+import { decideClaim, decideRenew, decideRest, decideWake, type Grant, isHolder } from "./decide.ts";
 
 export interface ClaimOptions {
   readonly kinds: readonly string[];
@@ -127,12 +127,15 @@ export class Held {
   readonly tries: number;
   /** Until then, by this process's clock, the lease is surely not another's. */
   safeUntilMs = Number.POSITIVE_INFINITY;
-  readonly #by: string | null;
+  /** The name it was claimed by. */
+  readonly holder: string;
   #wakesSeen: number;
+  /** The record as it was when the store was restarted, until it has been seen that it still is. */
+  #lastSeen: Row | undefined;
 
   constructor(kernel: Kernel, row: Row) {
     this.#kernel = kernel;
-    this.#by = row.holder;
+    this.holder = row.holder ?? "";
     this.at = address(row.space, row.key);
     this.fence = row.fence;
     this.tries = row.tries;
@@ -140,9 +143,30 @@ export class Held {
     kernel.hold(this.at, row);
   }
 
+  get #grant(): Grant {
+    return { fence: this.fence, holder: this.holder };
+  }
+
   /** Commits what the decision makes of the record; refused once another has taken over. */
   async commit<T>(decide: (record: Draft, tx: Tx) => T): Promise<T> {
-    return this.#kernel.transactHeld((tx) => decide(this.#mine(tx), tx), this.at);
+    const value = await this.#kernel.transactHeld((tx) => decide(this.#mine(tx), tx), this.at);
+    this.#lastSeen = undefined;
+    return value;
+  }
+
+  /** The store may have lost commits: the next decision on the record checks that it is what was last seen of it. */
+  suspect(): void {
+    this.#lastSeen = this.#kernel.held(this.at);
+  }
+
+  /** Throws `CommitsLostError` if the record is not what was last seen of it. For decisions that do not come from here. */
+  checkSame({ row }: Draft): void {
+    const last = this.#lastSeen;
+    if (last !== undefined && (row?.version !== last.version || row.stamp !== last.stamp)) throw this.commitsLost();
+  }
+
+  commitsLost(): CommitsLostError {
+    return new CommitsLostError(`${this.at.space} ${this.at.key}`, this.fence);
   }
 
   /** Looks at the record, and takes note of the wake-ups so far. */
@@ -155,6 +179,7 @@ export class Held {
       [this.at],
     );
     this.#wakesSeen = seen;
+    this.#lastSeen = undefined;
     return value;
   }
 
@@ -164,12 +189,14 @@ export class Held {
     await this.#kernel.transact(
       (tx) => {
         const record = tx.record(this.at);
-        const answer = decideRenew(record, { fence: this.fence, leaseMs, nowMs: tx.nowMs });
+        const answer = decideRenew(record, { ...this.#grant, leaseMs, nowMs: tx.nowMs });
         if (!answer.renewed) throw this.#fenced(record);
+        this.checkSame(record);
         record.write({ dueMs: answer.dueMs });
       },
       [this.at],
     );
+    this.#lastSeen = undefined;
   }
 
   /**
@@ -181,8 +208,9 @@ export class Held {
     const wakesSeen = this.#wakesSeen;
     const answer = await this.#kernel.transactHeld((tx) => {
       const record = tx.record(this.at);
-      const answer = decideRest(record, { fence: this.fence, wakesSeen });
+      const answer = decideRest(record, { ...this.#grant, wakesSeen });
       if (answer === "fenced") throw this.#fenced(record);
+      this.checkSame(record);
       if (answer === "woken") return answer;
       const due = dueMs(tx);
       if (due !== null) checkTime(due, "the time to rest until");
@@ -200,12 +228,13 @@ export class Held {
     const row = this.#kernel.held(this.at);
     if (row === undefined) return;
     // This process may hold it anew by now; or another does, and this process has seen it.
-    if (row.fence === this.fence || row.holder !== this.#by) this.#kernel.letGo(this.at);
+    if (row.fence === this.fence || row.holder !== this.holder) this.#kernel.letGo(this.at);
   }
 
   #mine(tx: Tx): Draft {
     const record = tx.record(this.at);
-    if (!isHolder(record, this.fence)) throw this.#fenced(record);
+    if (!isHolder(record, this.#grant)) throw this.#fenced(record);
+    this.checkSame(record);
     return record;
   }
 

@@ -90,6 +90,12 @@ describe("decideClaim", () => {
 describe("isHolder", () => {
   test.each([
     { rule: "the holder is known by its fence", record: held, fence: 7, is: true },
+    {
+      rule: "a holder of another name with the same fence is another",
+      record: { ...held, holder: "p9" },
+      fence: 7,
+      is: false,
+    },
     { rule: "a fence below is not the holder's", record: held, fence: 6, is: false },
     { rule: "a fence above is not the holder's", record: held, fence: 8, is: false },
     { rule: "a record that was given back has no holder", record: resting, fence: 7, is: false },
@@ -101,12 +107,12 @@ describe("isHolder", () => {
       is: true,
     },
   ])("$rule", ({ record, fence, is }) => {
-    expect(isHolder(record, fence)).toBe(is);
+    expect(isHolder(record, { fence, holder: held.holder ?? "" })).toBe(is);
   });
 });
 
 describe("decideRenew", () => {
-  const renewal = { fence: 7, leaseMs: 500, nowMs: 900 };
+  const renewal = { fence: 7, holder: held.holder ?? "", leaseMs: 500, nowMs: 900 };
   const until = (dueMs: number) => ({ renewed: true, dueMs });
   const refused = { renewed: false };
 
@@ -163,7 +169,7 @@ describe("decideRest", () => {
       answer: "fenced",
     },
   ])("$rule", ({ record, fence, wakesSeen, answer }) => {
-    expect(decideRest(record, { fence, wakesSeen })).toBe(answer);
+    expect(decideRest(record, { fence, holder: held.holder ?? "", wakesSeen })).toBe(answer);
   });
 });
 

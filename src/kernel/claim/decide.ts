@@ -55,30 +55,41 @@ export function decideClaim(
   };
 }
 
-/** Whether a write under this fence comes from the one who holds the record now. */
-export function isHolder(record: Claimable, fence: number): boolean {
+/** A claim: the fence it was granted with, and by which name. */
+export interface Grant {
+  readonly fence: number;
+  readonly holder: string;
+}
+
+/**
+ * Whether a write under this claim comes from the holder of the record now. The name is compared as well: after a promotion that lost
+ * commits, another holder may have been granted the same fence.
+ */
+export function isHolder(record: Claimable, claim: Grant): boolean {
   if (!record.exists) return false;
-  if (record.holder === null) return false;
-  return record.fence === fence;
+  if (record.holder !== claim.holder) return false;
+  return record.fence === claim.fence;
+}
+
+/** The same where the holder is known by its fence alone, as the claimant of an action is. */
+export function isHeldUnder(record: Claimable, fence: number): boolean {
+  return record.holder !== null && isHolder(record, { fence, holder: record.holder });
 }
 
 /** A renewal never shortens: a clock that stepped back makes the lease longer. */
 export function decideRenew(
   record: Claimable,
-  renewal: { readonly fence: number; readonly leaseMs: number; readonly nowMs: number },
+  renewal: Grant & { readonly leaseMs: number; readonly nowMs: number },
 ): { readonly renewed: true; readonly dueMs: number } | { readonly renewed: false } {
-  if (!isHolder(record, renewal.fence)) return { renewed: false };
+  if (!isHolder(record, renewal)) return { renewed: false };
   return { renewed: true, dueMs: Math.max(record.dueMs ?? 0, renewal.nowMs + renewal.leaseMs) };
 }
 
 export type RestAnswer = "rested" | "woken" | "fenced";
 
 /** The holder gives the record back, unless somebody woke it since the holder last looked. */
-export function decideRest(
-  record: Claimable,
-  rest: { readonly fence: number; readonly wakesSeen: number },
-): RestAnswer {
-  if (!isHolder(record, rest.fence)) return "fenced";
+export function decideRest(record: Claimable, rest: Grant & { readonly wakesSeen: number }): RestAnswer {
+  if (!isHolder(record, rest)) return "fenced";
   if (record.wakes !== rest.wakesSeen) return "woken";
   return "rested";
 }

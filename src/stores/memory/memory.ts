@@ -22,6 +22,7 @@ import {
   type StoredEntry,
 } from "../../kernel/contract.ts";
 import { ClosedError, staleEpoch } from "../../kernel/errors.ts";
+import { ReadBudget } from "../../kernel/read-budget.ts";
 
 /** The rows of one namespace. */
 interface Namespace {
@@ -104,10 +105,11 @@ export class MemoryStore implements Store {
     const mark = this.#mark(batch.lane);
     if (batch.epoch !== mark.epoch) throw staleEpoch();
     const nowMs = this.#database.nowMs();
+    const budget = new ReadBudget(batch.maxBytes);
     const found = (keys: readonly Key[]): Found => ({
       nowMs,
       fenceFloor: this.#database.fenceFloor,
-      rows: keys.map((key) => this.#rows.get(keyText(key)) ?? null),
+      ...budget.read(keys, (key) => this.#rows.get(keyText(key)) ?? null),
     });
     let verdict = batch.decide(found(batch.lock));
     while ("lock" in verdict) verdict = batch.decide(found(verdict.lock));
@@ -123,7 +125,9 @@ export class MemoryStore implements Store {
 
   #isStill({ was, row }: Put): boolean {
     const now = this.#rows.get(keyText(row));
-    return now === undefined ? was === null : was !== null && was.id === now.id && was.version === now.version;
+    return now === undefined
+      ? was === null
+      : was !== null && was.id === now.id && was.version === now.version && was.stamp === now.stamp;
   }
 
   #put({ was, row, entries }: Put, nowMs: number): number {

@@ -13,20 +13,20 @@ type Failure = readonly [code: StoreCode, remedy: Remedy, advice: string];
 /** By SQLSTATE. */
 const STATES: ReadonlyMap<string, Failure> = new Map<string, Failure>([
   ["25006", ["store_readonly", "retry", "the server is a standby, or read-only: connect to the primary"]],
-  ["25P03", ["store_busy", "retry", "the transaction was idle for too long"]],
+  ["25P03", ["store_busy", "halve", "the transaction was idle for too long"]],
   ["26000", ["store_busy", "retry", "a pooler handed the connection on"]],
   ["42P05", ["store_busy", "retry", "a pooler handed the connection on"]],
   ["42501", ["store_unfit", "fail", "the role lacks a right"]],
   ["42P01", ["store_unfit", "fail", "Pawl's tables are not there any more"]],
   ["3F000", ["store_unfit", "fail", "Pawl's schema is not there any more"]],
   ["53100", ["store_full", "fail", "the server's disk is full: make room, and work goes on"]],
-  ["53200", ["store_busy", "retry", "the server is out of memory"]],
+  ["53200", ["store_busy", "halve", "the server is out of memory"]],
   [
     "53300",
     ["store_busy", "retry", "the server has no connection to spare: raise max_connections, or use a smaller pool"],
   ],
   ["55P03", ["store_busy", "retry", "another process keeps the rows locked"]],
-  ["57014", ["store_busy", "retry", "the statement took too long, or somebody cancelled it"]],
+  ["57014", ["store_busy", "halve", "the statement took too long, or was canceled"]],
   ["57P01", ["store_unreachable", "retry", "the server ended the connection"]],
   ["57P02", ["store_unreachable", "retry", "the server crashed and is coming back"]],
   ["57P03", ["store_unreachable", "retry", "the server is starting or stopping"]],
@@ -76,10 +76,20 @@ export function isAssertion(error: unknown, words: string): boolean {
 /** The connection was lost, or could not be made. */
 export class LostLineError extends Error {}
 
+/** The server did not answer in time, so the connection was given up. */
+export class SlowLineError extends LostLineError {}
+
+/** The pool had no connection to spare. */
+export class PoolExhaustedError extends LostLineError {}
+
 /** The error for the kernel, if it comes from the server or the way there; otherwise the error itself. `isDoubtful` says that COMMIT was on its way. */
 export function failure(error: unknown, isDoubtful: boolean): unknown {
+  if (error instanceof PoolExhaustedError)
+    return new StoreError("store_busy", "retry", error.message, { cause: error });
   if (error instanceof LostLineError) {
     if (isDoubtful) return unknownOutcome(error);
+    if (error instanceof SlowLineError)
+      return new StoreError("store_unreachable", "halve", error.message, { cause: error });
     const message = `the server cannot be reached: ${error.message}`;
     return new StoreError("store_unreachable", "retry", message, { cause: error.cause ?? error });
   }

@@ -2,15 +2,15 @@
  * Pawl's part of somebody else's transaction, in statements that any way of running SQL can run: one text as the only parameter,
  * one column of text as the answer. Slower than a batch, and needs nothing but an executor.
  *
- * Rows are waited for here, in the order of their keys, and absent keys by an advisory lock. A savepoint stands before it all: what is
- * locked for a decision that needs more is given back, and locked anew with the rest, so that nothing is locked out of order. Nothing
- * is set in the transaction that its owner would notice.
+ * Rows are waited for here, in the order of their keys. What is absent is inserted, as a record or as a placeholder (`rows.ts`), so that it
+ * stays absent to others until the transaction ends. A savepoint stands before it all: what is locked for a decision that needs more is
+ * released, and locked again with the rest, so that nothing is locked out of order. Nothing is set in the transaction that its owner
+ * would notice.
  */
 
 import { compareUtf8 } from "../../kernel/check.ts";
 import {
   type Executor,
-  type Found,
   type Joined,
   type Joining,
   type Key,
@@ -21,20 +21,18 @@ import {
 import { StoreError } from "../../kernel/errors.ts";
 import { ask } from "../../kernel/executor.ts";
 import { failure, isServerError, type ServerError } from "./failure.ts";
-import { keyHash } from "./rows.ts";
+import { COLUMNS, isPlaceholder, placeholderOf } from "./rows.ts";
 
-const COLUMNS = "id, version, fence, wakes, tries, holder, kind, status, due, head, value";
 const INPUT = "input as materialized (select $1::text::json as j)";
 const KEYS = "input cross join json_to_recordset(j -> 'keys') as k(n int, space text, key text)";
 
 export interface JointStatements {
   readonly lock: string;
-  readonly guard: string;
   readonly clock: string;
   readonly write: string;
 }
 
-export function jointStatements(s: string, schema: string, clock: string): JointStatements {
+export function jointStatements(s: string, clock: string): JointStatements {
   const record = `${s}.record`;
   return {
     lock: `with ${INPUT}, had as (
@@ -42,21 +40,18 @@ export function jointStatements(s: string, schema: string, clock: string): Joint
           select ${COLUMNS} from ${record} r
           where r.namespace = j ->> 'namespace' and r.space = k.space and r.key = k.key for no key update) r)
       select coalesce(json_agg(json_build_array(n, ${COLUMNS})), '[]')::text as pawl from had`,
-    guard: `with ${INPUT}, absent as materialized (
-        select ${keyHash(schema, "(j ->> 'namespace')")} as hash from ${KEYS} order by k.n)
-      select count(pg_advisory_xact_lock(hash))::text as pawl from absent`,
     clock: `select json_build_array(${clock}, coalesce((select number from ${s}.meta where name = 'fence_floor'), 0),
         current_setting('transaction_isolation'))::text as pawl`,
     write: `with ${INPUT},
-      v as materialized (select v.* from input, json_to_recordset(j -> 'rows') as v(old bigint, was bigint, space text, key text,
-        version bigint, fence bigint, wakes bigint, tries bigint, holder text, kind text, status text, due bigint, head bigint, value text)),
+      v as materialized (select v.* from input, json_to_recordset(j -> 'rows') as v(old bigint, was bigint, was_stamp bigint,
+        space text, key text, version bigint, stamp bigint, fence bigint, wakes bigint, tries bigint, holder text, kind text, status text, due bigint, head bigint, value text)),
       updated as (
-        update ${record} r set version = v.version, fence = v.fence, wakes = v.wakes, tries = v.tries, holder = v.holder,
-          kind = v.kind, status = v.status, due = v.due, head = v.head, value = v.value
-        from v where r.id = any (array[v.old]) and r.version = v.was returning r.id, r.space, r.key),
+        update ${record} r set version = v.version, stamp = v.stamp, fence = v.fence, wakes = v.wakes, tries = v.tries,
+          holder = v.holder, kind = v.kind, status = v.status, due = v.due, head = v.head, value = v.value
+        from v where r.id = any (array[v.old]) and r.version = v.was and r.stamp = v.was_stamp returning r.id, r.space, r.key),
       inserted as (
-        insert into ${record} (namespace, space, key, version, fence, wakes, tries, holder, kind, status, due, head, value)
-        select j ->> 'namespace', space, key, version, fence, wakes, tries, holder, kind, status, due, head, value
+        insert into ${record} (namespace, space, key, version, stamp, fence, wakes, tries, holder, kind, status, due, head, value)
+        select j ->> 'namespace', space, key, version, stamp, fence, wakes, tries, holder, kind, status, due, head, value
         from input, v where v.old is null returning id, space, key),
       written as (select * from updated union all select * from inserted),
       appended as (
@@ -72,6 +67,7 @@ type Columns = [
   n: number,
   id: number,
   version: number,
+  stamp: number,
   fence: number,
   wakes: number,
   tries: number,
@@ -90,47 +86,50 @@ const RELEASE = "release savepoint pawl_joint";
 /** Runs the batch in the executor's transaction. `ended` tells whether the transaction of this number was committed. */
 export async function join(
   executor: Executor,
-  { lock, guard, clock, write }: JointStatements,
+  { lock, clock, write }: JointStatements,
   namespace: string,
   batch: Joining,
   ended: (xid: string) => Promise<boolean>,
 ): Promise<Joined> {
-  const find = async (keys: readonly Key[], rows: (Row | null)[], wanted: readonly number[]): Promise<number[]> => {
-    const asked = wanted.map((n) => ({ n, ...nameOf(keys[n]) }));
-    for (const columns of JSON.parse(await ask(executor, lock, { namespace, keys: asked })) as Columns[])
-      rows[columns[0]] = toRow(nameOf(keys[columns[0]]), columns);
-    return wanted.filter((n) => rows[n] === null);
-  };
   try {
     await executor(SAVEPOINT);
     const keys = [...batch.lock].sort((a, b) => compareUtf8(keyText(a), keyText(b)));
-    const rows: (Row | null)[] = keys.map(() => null);
-    const absent = keys.length === 0 ? [] : await find(keys, rows, [...keys.keys()]);
-    if (absent.length > 0) {
-      await ask(executor, guard, { namespace, keys: absent.map((n) => ({ n, ...nameOf(keys[n]) })) });
-      // Somebody may have made one before the lock was had.
-      await find(keys, rows, absent);
+    const byKey = new Map<string, Row>();
+    if (keys.length > 0) {
+      const asked = keys.map((key, n) => ({ n, ...nameOf(key) }));
+      for (const columns of JSON.parse(await ask(executor, lock, { namespace, keys: asked })) as Columns[]) {
+        const row = toRow(nameOf(keys[columns[0]]), columns);
+        byKey.set(keyText(row), row);
+      }
     }
     const [nowMs, fenceFloor, isolation] = JSON.parse(await ask(executor, clock)) as [number, number, string];
     if (isolation !== "read committed") throw wrongIsolation(isolation);
-    const byKey = new Map(keys.map((key, n) => [keyText(key), rows[n] ?? null]));
-    const found: Found = { nowMs, fenceFloor, rows: batch.lock.map((key) => byKey.get(keyText(key)) ?? null) };
-    const verdict = batch.decide(found);
+    const rows = batch.lock.map((key) => {
+      const row = byKey.get(keyText(key));
+      return row === undefined || isPlaceholder(row) ? null : row;
+    });
+    const verdict = batch.decide({ nowMs, fenceFloor, rows });
     if ("lock" in verdict) {
       await executor(UNDO);
       await executor(RELEASE);
       return { written: false };
     }
-    const { puts } = verdict;
+    const written = new Set(verdict.puts.map(({ row }) => keyText(row)));
+    const onlyRead = keys.filter((key) => !byKey.has(keyText(key)) && !written.has(keyText(key)));
+    const puts = [
+      // What had a placeholder takes its row.
+      ...verdict.puts.map((put) => ({ ...put, was: put.was ?? byKey.get(keyText(put.row)) ?? null })),
+      ...onlyRead.map((key) => placeholderOf(key, 0, nowMs)),
+    ].sort((a, b) => compareUtf8(keyText(a.row), keyText(b.row)));
     if (puts.length === 0) {
       await executor(RELEASE);
       return { written: true, committed: Promise.resolve(false) };
     }
-    const [written, xid] = JSON.parse(await ask(executor, write, input(namespace, puts, nowMs))) as [number, string];
-    if (written !== puts.length)
-      throw new Error(`${written} rows were written under their locks instead of ${puts.length}`);
+    const [count, xid] = JSON.parse(await ask(executor, write, input(namespace, puts, nowMs))) as [number, string];
+    if (count !== puts.length)
+      throw new Error(`${count} rows were written under their locks instead of ${puts.length}`);
     await executor(RELEASE);
-    return { written: true, committed: ended(xid) };
+    return { written: true, committed: verdict.puts.length > 0 ? ended(xid) : Promise.resolve(false) };
   } catch (error) {
     const cause = serverErrorIn(error);
     if (cause?.code === "25P01") throw noTransaction(error);
@@ -146,8 +145,8 @@ export async function join(
 const nameOf = (key: Key | undefined): Key => ({ space: key?.space ?? "", key: key?.key ?? "" });
 
 function toRow({ space, key }: Key, columns: Columns): Row {
-  const [, id, version, fence, wakes, tries, holder, kind, status, dueMs, head, value] = columns;
-  return { id, space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value };
+  const [, id, version, stamp, fence, wakes, tries, holder, kind, status, dueMs, head, value] = columns;
+  return { id, space, key, version, stamp, fence, wakes, tries, holder, kind, status, dueMs, head, value };
 }
 
 function input(namespace: string, puts: readonly Put[], nowMs: number): object {
@@ -158,6 +157,7 @@ function input(namespace: string, puts: readonly Put[], nowMs: number): object {
       due: dueMs,
       old: was?.id ?? null,
       was: was?.version ?? null,
+      was_stamp: was?.stamp ?? null,
     })),
     entries: puts.flatMap(({ row: { space, key }, entries }) =>
       entries.map((entry) => ({ space, key, ...entry, at: nowMs })),

@@ -7,7 +7,7 @@
 
 import { endedEarly, StoreError } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/ports.ts";
-import { isFatal, isServerError, LostLineError } from "./failure.ts";
+import { failure, isFatal, isServerError, LostLineError, PoolExhaustedError, SlowLineError } from "./failure.ts";
 import { ROLLBACK } from "./statements.ts";
 import { type Answer, type Call, type PreparedNames, Train } from "./train.ts";
 
@@ -71,10 +71,15 @@ export class LinePool {
     }
   }
 
-  /** Whether a line can be kept for long without starving the rest. A pool that does not tell its size is taken to be large. */
-  get isLarge(): boolean {
+  /** How many connections the pool has at most. Default for one that does not tell: 10, as `pg` has it. */
+  get size(): number {
     const { options } = this.#lines.pool as { options?: { max?: unknown } };
-    return typeof options?.max !== "number" || options.max >= LARGE_POOL;
+    return typeof options?.max === "number" ? options.max : 10;
+  }
+
+  /** Whether a line can be kept for long without starving the rest. */
+  get isLarge(): boolean {
+    return this.size >= LARGE_POOL;
   }
 
   /** A line to keep; whoever takes it ends it. */
@@ -89,7 +94,7 @@ export class LinePool {
     const late = new Promise<never>((_, reject) => {
       cancel = clock.after(answerMs, () => {
         isLate = true;
-        reject(new LostLineError(`the pool gave no connection within ${answerMs} ms`));
+        reject(new PoolExhaustedError(`the pool gave no connection within ${answerMs} ms: all of them are in use`));
       });
     });
     const connecting = pool.connect();
@@ -129,19 +134,27 @@ interface PoolEvents {
 
 const pooled = (pool: PgPool): PoolEvents => pool as PoolEvents;
 
+/** `idle`: in no transaction. `open`: in one. `broken`: not to be used again, because its state is unclear or it listens. */
+type LineState = "idle" | "open" | "broken";
+
 /** One connection, while it is ours. */
 export class Line {
   readonly #client: PgClient;
   readonly #lines: Lines;
   readonly #prepared: PreparedNames;
-  readonly #heard = (notice: object): void => {
+  readonly #noticed = (notice: object): void => {
     // The server says in this way, and with COMMIT all the same, that the standby may not have it.
     if ("routine" in notice && notice.routine === "SyncRepWaitForLSN") this.isUnreplicated = true;
   };
   /** A commit of this line did not wait for the standby. */
   isUnreplicated = false;
-  #isBroken = false;
-  #isOpen = false;
+  #state: LineState = "idle";
+  #whenLost: (() => void) | undefined;
+  readonly #lost = (): void => {
+    if (this.#state === "broken") return;
+    this.#state = "broken";
+    this.#whenLost?.();
+  };
 
   constructor(client: PgClient, lines: Lines, isShared: boolean) {
     this.#client = client;
@@ -153,23 +166,23 @@ export class Line {
     }
     this.#prepared = isShared ? null : names;
     // Without a listener, a connection that breaks would end the process.
-    client.on("error", silent);
-    client.on("notice", this.#heard);
+    client.on("error", this.#lost);
+    client.on("end", this.#lost);
+    client.on("notice", this.#noticed);
   }
 
   /** Sends all of it at once, and resolves when the last is answered. */
   send(calls: readonly Call[], limitMs = this.#lines.answerMs): Promise<readonly Answer[]> {
     return new Promise((resolve, reject) => {
       const cancel = this.#lines.clock.after(limitMs, () => {
-        this.#isBroken = true;
-        this.#destroy();
-        reject(new LostLineError(`the server did not answer within ${limitMs} ms`));
+        this.destroy();
+        reject(new SlowLineError(`the server did not answer within ${limitMs} ms`));
       });
       const train = new Train(calls, this.#prepared, (error, answers) => {
         cancel();
         if (error === undefined) resolve(answers);
         else {
-          if (!isServerError(error) || isFatal(error)) this.#isBroken = true;
+          if (!isServerError(error) || isFatal(error)) this.#state = "broken";
           reject(lost(error));
         }
       });
@@ -177,27 +190,28 @@ export class Line {
     });
   }
 
-  /** One statement of the user's, with `pg`'s own idea of values and rows. */
+  /** One statement of the user's, with `pg`'s own idea of values and rows. What the server refuses is thrown as it is. */
   async ask(
     text: string,
     values: readonly unknown[],
     limitMs: number,
   ): Promise<{ rows: unknown[]; rowCount: number | null }> {
-    if (this.#isBroken) throw new LostLineError("the connection is gone");
-    if (!this.#isOpen) throw endedEarly();
+    if (this.#state === "broken") throw failure(new LostLineError("the connection is gone"), false);
+    if (this.#state === "idle") throw endedEarly();
     const { clock } = this.#lines;
     // The socket's end is what ends the query.
-    const cancel = clock.after(limitMs, () => this.#destroy());
+    const cancel = clock.after(limitMs, () => this.destroy());
     try {
       const result = await this.#client.query({ text, values });
       if (this.#hasEnded) {
-        this.#isOpen = false;
+        this.#state = "idle";
         throw endedEarly();
       }
       return result as { rows: unknown[]; rowCount: number | null };
     } catch (error) {
-      if (!(error instanceof StoreError) && (!isServerError(error) || isFatal(error))) this.#isBroken = true;
-      throw error;
+      if (error instanceof StoreError || (isServerError(error) && !isFatal(error))) throw error;
+      this.#lost();
+      throw failure(new LostLineError(error instanceof Error ? error.message : String(error), { cause: error }), false);
     } finally {
       cancel();
     }
@@ -209,49 +223,59 @@ export class Line {
     return getTransactionStatus?.call(this.#client) === "I";
   }
 
+  /** Calls back once when the connection is lost. */
+  whenLost(callback: (() => void) | undefined): void {
+    this.#whenLost = callback;
+  }
+
   /** Calls back for each notification, and once when the connection is lost. */
   listen(notified: (payload: string) => void, lost: () => void): void {
     this.#client.on("notification", (message) => {
       notified("payload" in message && typeof message.payload === "string" ? message.payload : "");
     });
-    const gone = () => {
-      if (this.#isBroken) return;
-      this.#isBroken = true;
-      lost();
-    };
-    this.#client.on("error", gone);
-    this.#client.on("end", gone);
+    this.whenLost(lost);
   }
 
-  /** Not to be given to anybody else: it listens. */
+  /** Not to be used for anything else: it listens. */
   spoil(): void {
-    this.#isBroken = true;
+    this.#state = "broken";
   }
 
-  /** Marks that a transaction is open, so that it is rolled back if the work ends without saying how. */
+  /** A transaction is open: it is rolled back if the work ends without saying how. */
   began(): void {
-    this.#isOpen = true;
+    if (this.#state === "idle") this.#state = "open";
   }
 
   ended(): void {
-    this.#isOpen = false;
+    if (this.#state === "open") this.#state = "idle";
   }
 
   async end(): Promise<void> {
-    if (this.#isOpen && !this.#isBroken)
+    this.#whenLost = undefined;
+    if (this.#state === "open")
       try {
         await this.send([ROLLBACK]);
       } catch {
-        this.#isBroken = true;
+        this.#state = "broken";
       }
-    this.#client.off("notice", this.#heard);
-    if (this.#isBroken) this.#destroy();
-    else this.#client.off("error", silent);
-    this.#client.release(this.#isBroken);
+    const isBroken = this.#isBroken;
+    // What breaks now is nobody's any more, but would still end the process.
+    if (isBroken) this.#client.on("error", silent);
+    this.#client.off("notice", this.#noticed);
+    this.#client.off("error", this.#lost);
+    this.#client.off("end", this.#lost);
+    if (isBroken) this.destroy();
+    this.#client.release(isBroken);
   }
 
-  /** The socket at once: a polite goodbye would wait for an answer that is not coming. */
-  #destroy(): void {
+  /** A getter, because `send` changes the state meanwhile. */
+  get #isBroken(): boolean {
+    return this.#state === "broken";
+  }
+
+  /** Ends the socket immediately: a polite goodbye would wait for an answer that is not coming. */
+  destroy(): void {
+    this.#state = "broken";
     const { connection } = this.#client as { connection?: { stream?: { destroy?(): void } } };
     connection?.stream?.destroy?.();
   }

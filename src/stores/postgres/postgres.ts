@@ -1,9 +1,10 @@
 /**
  * The PostgreSQL store: any number of processes on any number of machines.
  *
- * A locked batch takes two round trips: begin, lock and read the rows, read the clock; then write, mark and commit. A batch whose
- * rows are known takes one. Rows that others have locked are passed over, so nobody waits for a process that was stopped in the
- * middle of a batch; the server gives up its locks after `LOCKS_HELD_MS`.
+ * A locked batch takes two round trips: begin, lock and read the rows, read the clock; then write, mark and commit. An optimistic batch,
+ * whose rows are assumed, takes one. Rows that others have locked are skipped, so that a process that was stopped in the middle of a batch
+ * keeps no one waiting; the server ends its transaction after `LOCKS_HELD_MS`. A batch that was put off too often waits for its rows, in
+ * sorted order, and gives up after the same time.
  *
  * Each lane has a mark, one row with an epoch and the sequence of the last batch, written by the batch itself. When a reply is lost,
  * `settle` raises the epoch, which waits for a commit still under way and refuses one that comes later; then the mark tells.
@@ -34,14 +35,14 @@ import {
 import { ClosedError, endedEarly, StoreError, staleEpoch } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
 import { Bell } from "./bell.ts";
-import { failure, isAssertion, isServerError } from "./failure.ts";
+import { failure, isAssertion, isServerError, LostLineError } from "./failure.ts";
 import { type Finding, factsOf, judge, missingRights, NO_LISTEN, refuseUnfit } from "./fitness.ts";
 import { type JointStatements, join, jointStatements } from "./joint.ts";
 import { type Line, LinePool, type PgPool } from "./lines.ts";
 import { type LookStatements, lookStatements, toDuePage, toEntries, toRows } from "./looks.ts";
 import { type MarkStatements, markStatements } from "./marks.ts";
 import { Reads } from "./reads.ts";
-import { type RowStatements, rowStatements, toRow } from "./rows.ts";
+import { COLUMNS, isPlaceholder, placeholderOf, type RowStatements, rowStatements, toRow } from "./rows.ts";
 import { MIGRATIONS, type Migration, migrate, quoted } from "./schema.ts";
 import {
   BEGIN,
@@ -51,6 +52,7 @@ import {
   MOVED,
   pinForReading,
   pinForSharing,
+  pinForWaiting,
   pinForWriting,
   ROLLBACK,
   SHARED_MS,
@@ -73,6 +75,8 @@ export interface PostgresOptions {
   readonly patienceMs: number;
   /** Told of what is not as it should be, but can be lived with. */
   readonly warned?: ((finding: Finding) => void) | undefined;
+  /** How long a transaction that is the user's as well may be open. Default: 30 s. */
+  readonly sharedMs?: number | undefined;
   /** The store's clock as SQL; for tests. */
   readonly clock?: string | undefined;
   readonly lanes?: number | undefined;
@@ -109,15 +113,38 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
 
 /** What a transaction has so far. */
 interface Underway {
-  isOpen: boolean;
-  isDoubtful: boolean;
+  /** `outside`: not begun. `open`: its rows are being locked and decided on. `committing`: COMMIT is on its way. */
+  stage: "outside" | "open" | "committing";
   nowMs: number | null;
-  /** Keys that were absent, each with the number that its row would get. */
-  readonly absent: Map<string, { readonly key: Key; readonly id: number }>;
+  bytesRead: number;
+  /** Keys that are absent: the number that the row would get, and the placeholder that stands for the record, if it has one. */
+  readonly absent: Map<string, Absent>;
+}
+
+interface Absent {
+  readonly key: Key;
+  readonly id: number;
+  readonly placeholder: Row | null;
+}
+
+/** Notices that another server answers than before, or that the server was started again: each has its own start time. */
+class Servers {
+  whenChanged: () => void = () => {};
+  #last: string | null | undefined;
+
+  /** With what a transaction's first statement returned. */
+  answered(pinned: Answer | undefined): void {
+    const startedAt = pinned?.rows[0]?.[1];
+    const last = this.#last;
+    this.#last = startedAt;
+    if (last !== undefined && last !== startedAt) this.whenChanged();
+  }
 }
 
 export class PostgresStore implements SqlStore {
   readonly lanes: number;
+  /** Half of the pool: the other half is for commits, leases, claims and reads. */
+  readonly maxShared: number;
   readonly #options: PostgresOptions;
   readonly #lines: LinePool;
   readonly #namespace: string;
@@ -127,7 +154,9 @@ export class PostgresStore implements SqlStore {
   readonly #looks: LookStatements;
   readonly #sweep: (namespace: string, limit: number) => Call;
   readonly #reads: Reads;
-  readonly #pinned: { readonly writing: Call; readonly reading: Call; readonly sharing: Call };
+  readonly #servers = new Servers();
+  readonly #pinned: Readonly<Record<"writing" | "waiting" | "reading" | "sharing", Call>>;
+  readonly #sharedMs: number;
   readonly #joint: JointStatements;
   readonly #marks: MarkStatements;
   readonly #bell: Bell;
@@ -135,6 +164,8 @@ export class PostgresStore implements SqlStore {
   readonly #joined = new Set<string>();
   /** Numbers for rows to come. */
   #spare: { readonly ids: readonly number[]; readonly untilMs: number } = { ids: [], untilMs: 0 };
+  /** How many this process has made since it last swept. */
+  #placeholders = 0;
   #closing: Promise<void> | undefined;
 
   constructor(lines: LinePool, options: PostgresOptions) {
@@ -143,22 +174,25 @@ export class PostgresStore implements SqlStore {
     const clock = options.clock ?? CLOCK;
     const answerMs = Math.min(ANSWER_MS, patienceMs);
     this.lanes = options.lanes ?? LANES;
+    this.maxShared = Math.max(1, Math.floor(lines.size / 2));
+    this.#sharedMs = options.sharedMs ?? SHARED_MS;
     this.#options = options;
     this.#lines = lines;
     this.#namespace = namespace;
     this.#writer = ports.chance.uuid();
-    this.#rows = rowStatements(s, schema, clock);
+    this.#rows = rowStatements(s, clock);
     this.#write = writing(s, clock);
     this.#looks = lookStatements(s, clock);
     this.#sweep = sweepStatement(s, clock);
     const isDurable = durability === "full";
     this.#pinned = {
       writing: pinForWriting(answerMs, isDurable),
+      waiting: pinForWaiting(answerMs, isDurable),
       reading: pinForReading(answerMs),
-      sharing: pinForSharing(isDurable),
+      sharing: pinForSharing(this.#sharedMs, isDurable),
     };
-    this.#reads = new Reads(lines, this.#pinned.reading);
-    this.#joint = jointStatements(s, schema, clock);
+    this.#reads = new Reads(lines, this.#pinned.reading, (pinned) => this.#servers.answered(pinned));
+    this.#joint = jointStatements(s, clock);
     this.#marks = markStatements(s, clock);
     this.#bell = new Bell({
       lines,
@@ -210,59 +244,75 @@ export class PostgresStore implements SqlStore {
 
   async commit(batch: Batch): Promise<Receipt> {
     this.#check();
-    const under: Underway = { isOpen: false, isDoubtful: false, nowMs: null, absent: new Map() };
+    const under: Underway = { stage: "outside", nowMs: null, bytesRead: 0, absent: new Map() };
     try {
       const receipt = await this.#lines.use((line) => this.#commit(line, batch, under));
       if (receipt.committed && receipt.ids.length > 0) this.#bell.tell();
       return receipt;
     } catch (error) {
-      throw isAssertion(error, STALE) ? staleEpoch() : failure(error, under.isDoubtful);
+      throw isAssertion(error, STALE) ? staleEpoch() : failure(error, under.stage === "committing");
     }
   }
 
   async #commit(line: Line, batch: Batch, under: Underway): Promise<Receipt> {
-    const isAlone = batch.lock.length === 0 && !batch.needsClock;
-    let verdict = batch.decide(isAlone ? NOTHING_FOUND : await this.#find(line, batch.lock, under, batch.mayWait));
-    while ("lock" in verdict) verdict = batch.decide(await this.#find(line, verdict.lock, under));
+    const isOptimistic = batch.lock.length === 0 && !batch.needsClock;
+    let verdict = batch.decide(isOptimistic ? NOTHING_FOUND : await this.#find(line, batch, batch.lock, under));
+    while ("lock" in verdict) verdict = batch.decide(await this.#find(line, batch, verdict.lock, under));
     const { puts } = verdict;
     if (puts.length === 0) return this.#leave(line, under);
+    const wasOpen = under.stage === "open";
     try {
       return await this.#finish(line, batch, puts, under);
     } catch (error) {
-      if (!isMoved(error, under)) throw error;
-      return { committed: false, moved: await this.#moved(line, puts, under) };
+      if (isMoved(error)) return { committed: false, moved: await this.#moved(line, puts, under) };
+      if (!isWaitedForInVain(error)) throw error;
+      line.ended();
+      await line.send([ROLLBACK]);
+      // An optimistic batch may have waited for any of its rows; one that has locked its rows can only have waited for what it makes.
+      const waited = wasOpen ? puts.filter(({ was }) => was === null) : puts;
+      const moved = [...waited.map(({ row }) => row), ...absentKeys(under)];
+      return { committed: false, moved, isHeld: wasOpen };
     }
   }
 
-  /** Locks and reads these rows, and those of an earlier round stay locked. */
-  async #find(line: Line, keys: readonly Key[], under: Underway, mayWait = false): Promise<Found> {
-    const calls = under.isOpen ? [] : [BEGIN, this.#pinned.writing];
-    // Where nothing is locked yet, nobody can be waiting for this transaction meanwhile.
-    if (keys.length > 0) calls.push(this.#rows.lock(this.#namespace, keys, mayWait));
+  /** Locks and reads these rows, and those of an earlier round stay locked. Only the first round may wait: it is sorted. */
+  async #find(line: Line, batch: Batch, keys: readonly Key[], under: Underway): Promise<Found> {
+    const isFirst = under.stage === "outside";
+    const mayWait = isFirst && batch.mayWait === true;
+    const maxBytes = batch.maxBytes === undefined ? undefined : Math.max(0, batch.maxBytes - under.bytesRead);
+    const isPatient = mayWait && keys.length > 1;
+    const calls = isFirst ? [BEGIN, isPatient ? this.#pinned.waiting : this.#pinned.writing] : [];
+    if (keys.length > 0) calls.push(this.#rows.lock(this.#namespace, keys, { mayWait, maxBytes }));
     calls.push(this.#rows.clock);
     line.began();
     const answers = await line.send(calls);
-    under.isOpen = true;
+    under.stage = "open";
+    if (isFirst) this.#servers.answered(answers[1]);
     const [now, floor] = answers.at(-1)?.rows[0] ?? [];
     // One time for the whole commit, however many rounds it takes.
     under.nowMs ??= Number(now);
     const rows: (Row | null | undefined)[] = keys.map(() => undefined);
+    let isFull = false;
     for (const columns of keys.length > 0 ? (answers.at(-2)?.rows ?? []) : []) {
       const index = Number(columns[0]) - 1;
       const key = keys[index];
-      // Passed over because another has it, or is just making it.
-      if (key === undefined || columns[1] === null) continue;
-      const isAbsent = columns[2] === null;
-      rows[index] = isAbsent ? null : toRow(key, columns, 1);
-      if (isAbsent) under.absent.set(keyText(key), { key, id: Number(columns[1]) });
+      // Skipped because another has it, or because enough was read.
+      isFull ||= columns[LEFT_UNREAD] != null;
+      if (key === undefined || columns[1] === null || columns[LEFT_UNREAD] != null) continue;
+      const row = columns[2] === null ? null : toRow(key, columns, 1);
+      const placeholder = row !== null && isPlaceholder(row) ? row : null;
+      const isAbsent = row === null || placeholder !== null;
+      rows[index] = isAbsent ? null : row;
+      under.bytesRead += row?.value?.length ?? 0;
+      if (isAbsent) under.absent.set(keyText(key), { key, id: Number(columns[1]), placeholder });
     }
-    return { nowMs: under.nowMs, fenceFloor: Number(floor), rows };
+    return { nowMs: under.nowMs, fenceFloor: Number(floor), rows, isFull };
   }
 
-  /** Nothing is to be written. What was decided still holds only if what was absent is absent. */
+  /** Nothing is to be written. What was decided still holds only if what was absent is absent, at one moment. */
   async #leave(line: Line, under: Underway): Promise<Receipt> {
     // Nothing was asked of the server either.
-    if (!under.isOpen) return { committed: true, nowMs: 0, ids: [] };
+    if (under.stage === "outside") return { committed: true, nowMs: 0, ids: [] };
     const absent = absentKeys(under);
     const calls = absent.length > 0 ? [this.#rows.stillAbsent(this.#namespace, absent), COMMIT] : [COMMIT];
     try {
@@ -270,29 +320,51 @@ export class PostgresStore implements SqlStore {
       line.ended();
       return { committed: true, nowMs: under.nowMs ?? 0, ids: [] };
     } catch (error) {
-      if (!isMoved(error, under)) throw error;
+      if (!isMoved(error)) throw error;
       return { committed: false, moved: absent };
     }
   }
 
   async #finish(line: Line, batch: Batch, puts: readonly Put[], under: Underway): Promise<Receipt> {
     const { ids, missing } = await this.#ids(line, puts, under);
-    if (under.absent.size > 0) for (const { row } of puts) under.absent.delete(keyText(row));
-    const absent = absentKeys(under);
-    const write = this.#write(this.#markOf(batch), this.#namespace, puts, ids, under.nowMs);
-    const calls = under.isOpen ? [write] : [BEGIN, this.#pinned.writing, write];
+    const absent = new Map(under.absent);
+    for (const { row } of puts) if (absent.size > 0) absent.delete(keyText(row));
+    const onlyRead = [...absent.values()].filter(({ placeholder }) => placeholder === null);
+    const placeholders = onlyRead.map(({ key, id }) => placeholderOf(key, id, under.nowMs ?? 0));
+    // What had a placeholder takes its row.
+    const written = puts.map((put) => {
+      const was = put.was ?? under.absent.get(keyText(put.row))?.placeholder ?? null;
+      return was === put.was ? put : { ...put, was };
+    });
+    const write = this.#write(
+      this.#markOf(batch),
+      this.#namespace,
+      written.concat(placeholders),
+      ids.concat(onlyRead.map(({ id }) => id)),
+      under.nowMs,
+    );
+    const calls = under.stage === "open" ? [write] : [BEGIN, this.#pinned.writing, write];
     const writtenAt = calls.length - 1;
-    if (absent.length > 0) calls.push(this.#rows.stillAbsent(this.#namespace, absent));
-    // Whoever needed numbers will need as many again.
+    // What needed numbers will need as many again.
     if (missing > 0) calls.push(this.#rows.reserve(missing));
     calls.push(COMMIT);
     line.began();
-    under.isDoubtful = true;
+    under.stage = "committing";
     const answers = await line.send(calls);
     line.ended();
     this.#checkCommitted(line, answers.at(-1));
     if (missing > 0) this.#keepSpare(numbersOf(answers.at(-2)));
+    this.#sweepPlaceholders(placeholders.length);
     return { committed: true, nowMs: under.nowMs ?? Number(answers[writtenAt]?.rows[0]?.[2]), ids };
+  }
+
+  /** Placeholders are swept away by those who made them, some hundred at a time. */
+  #sweepPlaceholders(count: number): void {
+    this.#placeholders += count;
+    if (this.#placeholders < SWEEP_EVERY) return;
+    this.#placeholders = 0;
+    // A sweep that fails is made up for by the next one.
+    this.sweep(2 * SWEEP_EVERY).catch(() => {});
   }
 
   /** The number of each row: its own, the one that came with its absence, or a new one. */
@@ -300,7 +372,7 @@ export class PostgresStore implements SqlStore {
     line: Line,
     puts: readonly Put[],
     under: Underway,
-  ): Promise<{ readonly ids: readonly number[]; readonly missing: number }> {
+  ): Promise<{ readonly ids: number[]; readonly missing: number }> {
     const ids = puts.map(({ was, row }) => was?.id ?? under.absent.get(keyText(row))?.id);
     const missing = ids.filter((id) => id === undefined).length;
     if (missing === 0) return { ids: ids as number[], missing };
@@ -335,17 +407,18 @@ export class PostgresStore implements SqlStore {
       throw new StoreError("outcome_unknown", "settle", "the commit did not wait for the synchronous standby");
   }
 
-  /** Which rows are not what the batch believed; all of them, if that cannot be seen any more. */
+  /** Which rows are not what the batch took them for; all of them, if that cannot be seen any more. */
   async #moved(line: Line, puts: readonly Put[], under: Underway): Promise<readonly Key[]> {
     const keys = [...puts.map(({ row }) => row), ...absentKeys(under)];
     line.ended();
     const answers = await line.send([ROLLBACK, this.#pinned.reading, this.#rows.read(this.#namespace, keys)]);
-    const versions = new Map(answers[2]?.rows.map((columns) => [Number(columns[0]) - 1, columns]));
-    const moved = keys.filter((_, index) => {
-      const was = puts[index]?.was ?? null;
-      const now = versions.get(index);
-      if (was === null || now === undefined) return (was === null) !== (now === undefined);
-      return Number(now[1]) !== was.id || Number(now[2]) !== was.version;
+    const rows = new Map(answers[2]?.rows.map((columns) => [Number(columns[0]) - 1, columns]));
+    const moved = keys.filter((key, index) => {
+      const was = puts[index]?.was ?? under.absent.get(keyText(key))?.placeholder ?? null;
+      const columns = rows.get(index);
+      if (was === null || columns === undefined) return (was === null) !== (columns === undefined);
+      const now = toRow(key, columns, 1);
+      return now.id !== was.id || now.version !== was.version || now.stamp !== was.stamp;
     });
     return moved.length > 0 ? moved : keys;
   }
@@ -362,9 +435,10 @@ export class PostgresStore implements SqlStore {
     try {
       const value = await this.#lines.use(async (line) => {
         line.began();
-        await line.send([BEGIN, this.#pinned.sharing]);
+        const [, pinned] = await line.send([BEGIN, this.#pinned.sharing]);
+        this.#servers.answered(pinned);
         stage.at = "work";
-        const value = await work(...sharers(line));
+        const value = await this.#bounded(line, work(...sharers(line, this.#sharedMs)));
         stage.at = "commit";
         const answers = await line.send([stillShared(), mark, COMMIT]);
         line.ended();
@@ -379,6 +453,25 @@ export class PostgresStore implements SqlStore {
       if (isAssertion(error, ENDED)) throw endedEarly();
       throw isAssertion(error, STALE) ? staleEpoch() : failure(error, stage.at === "commit");
     }
+  }
+
+  /** The work of a shared transaction must end in time, and ends with its connection. */
+  #bounded<T>(line: Line, work: Promise<T>): Promise<T> {
+    const limitMs = this.#sharedMs;
+    return new Promise((resolve, reject) => {
+      const cancel = this.#options.ports.clock.after(limitMs, () => {
+        line.destroy();
+        const message = `transact.sql was not done after ${limitMs} ms: its transaction was rolled back`;
+        reject(new StoreError("store_busy", "fail", message));
+      });
+      line.whenLost(() =>
+        reject(failure(new LostLineError("the connection was lost, and nothing was committed"), false)),
+      );
+      work.then(resolve, reject).finally(() => {
+        cancel();
+        line.whenLost(undefined);
+      });
+    });
   }
 
   /** Looks now and then whether somebody's transaction is over, and tells the others if it was committed. */
@@ -413,7 +506,8 @@ export class PostgresStore implements SqlStore {
     for (const columns of (await this.#read(this.#rows.read(this.#namespace, keys))).rows) {
       const index = Number(columns[0]) - 1;
       const key = keys[index];
-      if (key !== undefined) rows[index] = toRow(key, columns, 1);
+      const row = key === undefined ? null : toRow(key, columns, 1);
+      if (row !== null && !isPlaceholder(row)) rows[index] = row;
     }
     return rows;
   }
@@ -443,6 +537,10 @@ export class PostgresStore implements SqlStore {
     } catch (error) {
       throw failure(error, false);
     }
+  }
+
+  watchRestarts(restarted: () => void): void {
+    this.#servers.whenChanged = restarted;
   }
 
   watch(changed: () => void): () => void {
@@ -484,18 +582,18 @@ export class PostgresStore implements SqlStore {
 const XACT_STATUS = statement("select pg_xact_status($1::text::xid8)");
 
 /** The user's own statements, and Pawl's after them: from then on the transaction may not be idle for long. */
-function sharers(line: Line): [Sql, Executor] {
+function sharers(line: Line, sharedMs: number): [Sql, Executor] {
   let isTight = false;
   const sql: Sql = {
     async query<Row>(text: string, values: readonly unknown[] = []) {
-      const { rows, rowCount } = await line.ask(text, values, SHARED_MS + ANSWER_MS);
+      const { rows, rowCount } = await line.ask(text, values, sharedMs + ANSWER_MS);
       return { rows: rows as Row[], rowCount: rowCount ?? 0 };
     },
   };
   const executor: Executor = async (text, value) => {
     if (!isTight) await line.ask(TIGHTEN, [], ANSWER_MS);
     isTight = true;
-    return (await line.ask(text, value === undefined ? [] : [value], SHARED_MS + ANSWER_MS)).rows;
+    return (await line.ask(text, value === undefined ? [] : [value], sharedMs + ANSWER_MS)).rows;
   };
   return [sql, executor];
 }
@@ -506,9 +604,13 @@ const numbersOf = (answer: Answer | undefined): readonly number[] => answer?.row
 
 const NOTHING_FOUND: Found = { nowMs: null, fenceFloor: 0, rows: [] };
 
-/** Rows were not what the batch believed, or could not be had in time by a batch that had not locked them. */
-function isMoved(error: unknown, under: Underway): boolean {
-  if (isAssertion(error, MOVED)) return true;
-  if (!isServerError(error)) return false;
-  return (error.code === "23505" && error.table === "record") || (error.code === "55P03" && !under.isOpen);
-}
+/** Where the columns of a locked row say that it was left unread. */
+const LEFT_UNREAD = 1 + COLUMNS.split(", ").length;
+const SWEEP_EVERY = 256;
+
+/** Rows were not what the batch took them for. */
+const isMoved = (error: unknown): boolean =>
+  isAssertion(error, MOVED) || (isServerError(error) && error.code === "23505" && error.table === "record");
+
+/** Another transaction kept a row, or a key that it is making, for longer than a batch waits. */
+const isWaitedForInVain = (error: unknown): boolean => isServerError(error) && error.code === "55P03";

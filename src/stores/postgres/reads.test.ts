@@ -27,7 +27,7 @@ function reading(act: (texts: readonly string[]) => unknown = () => undefined, i
     },
   };
   const lines = { use: (work: (line: Line) => Promise<unknown>) => work(line as unknown as Line) };
-  const reads = new Reads(lines as unknown as LinePool, PINNED);
+  const reads = new Reads(lines as unknown as LinePool, PINNED, () => {});
   const ask = async (text: string) => (await reads.ask(call(text))).rows[0]?.[0];
   return { trains, ask };
 }

@@ -24,12 +24,14 @@ export class Reads {
   readonly #lines: LinePool;
   /** Goes first, and answers whether the server is a standby. */
   readonly #pinned: Call;
+  readonly #answered: (pinned: Answer | undefined) => void;
   #waiting: Wanted[] = [];
   #underWay = 0;
 
-  constructor(lines: LinePool, pinned: Call) {
+  constructor(lines: LinePool, pinned: Call, answered: (pinned: Answer | undefined) => void) {
     this.#lines = lines;
     this.#pinned = pinned;
+    this.#answered = answered;
   }
 
   ask(call: Call): Promise<Answer> {
@@ -58,6 +60,7 @@ export class Reads {
       // It may lag behind, so it is not asked.
       if (pinned?.rows[0]?.[0] !== "f" || answers.length !== wanted.length)
         throw new StoreError("store_readonly", "retry", "the server is a standby: connect to the primary");
+      this.#answered(pinned);
       wanted.forEach(({ resolve }, index) => {
         resolve(answers[index] as Answer);
       });

@@ -84,6 +84,8 @@ export const MIGRATIONS = (s: string): readonly Migration[] => [
     ],
     oldest: 1,
   },
+  // Releases that know only the first schema leave the stamp as it is, and raise the version: both are compared.
+  { statements: [`alter table ${s}.record add column stamp bigint not null default 0`] },
 ];
 
 /** How long a migration waits for a table before it lets others pass. */

@@ -9,8 +9,13 @@ import { type Call, statement } from "./train.ts";
 
 /** Within a locked batch, the server waits this long for the process that holds the locks, and then gives them up. */
 export const LOCKS_HELD_MS = 2000;
-/** How long a batch that knows its rows waits for one of them. */
+/** How long an optimistic batch waits for one of its rows, and any batch for a transaction that is making the same record. */
 const LOCK_WAIT_MS = 250;
+/**
+ * How long a batch that waits for its rows may wait for each. Longer than others, so that they give way. All of its rows it must have
+ * after `LOCKS_HELD_MS`: this bounds how long it delays others.
+ */
+const PATIENT_LOCK_WAIT_MS = 1000;
 
 /** The server's clock in milliseconds, as SQL. Read when it is evaluated, not when the transaction began. */
 export const CLOCK = "floor(extract(epoch from clock_timestamp()) * 1000)::bigint";
@@ -40,38 +45,50 @@ const DURABLE = setting(
 /** A commit that did not wait for the standby is told by a warning, which must not be kept back. */
 const TOLD = setting("client_min_messages", "'warning'");
 
+/** Whether the server is a standby, and since when it has been running, which tells it from any other. */
+const SERVER = "pg_is_in_recovery(), extract(epoch from pg_postmaster_start_time())";
+
 /** Pins for a transaction that writes. The first column tells whether the server is a standby. */
 export function pinForWriting(answerMs: number, isDurable: boolean): Call {
+  return pins(LOCK_WAIT_MS, answerMs, isDurable);
+}
+
+/** The same for one that waits for rows. */
+export function pinForWaiting(answerMs: number, isDurable: boolean): Call {
+  return pins(PATIENT_LOCK_WAIT_MS, Math.min(answerMs, LOCKS_HELD_MS), isDurable);
+}
+
+function pins(lockWaitMs: number, answerMs: number, isDurable: boolean): Call {
   const all = [
     ...PLANS,
-    setting("lock_timeout", `'${LOCK_WAIT_MS}'`),
+    setting("lock_timeout", `'${lockWaitMs}'`),
     setting("statement_timeout", `'${answerMs}'`),
     setting("idle_in_transaction_session_timeout", `'${LOCKS_HELD_MS}'`),
     TOLD,
     ...(isDurable ? [DURABLE] : []),
   ];
-  return { statement: statement(`select pg_is_in_recovery(), ${all.join(", ")}`), values: [] };
+  return { statement: statement(`select ${SERVER}, ${all.join(", ")}`), values: [] };
 }
 
 /** Pins for a statement that reads. */
 export function pinForReading(answerMs: number): Call {
   const all = [...PLANS, setting("statement_timeout", `'${answerMs}'`)];
-  return { statement: statement(`select pg_is_in_recovery(), ${all.join(", ")}`), values: [] };
+  return { statement: statement(`select ${SERVER}, ${all.join(", ")}`), values: [] };
 }
 
-/** How long the user's own part of a transaction may be idle, or take for a statement. */
+/** How long a transaction that is the user's as well may be open. */
 export const SHARED_MS = 30_000;
 
 /** For a transaction that is the user's as well: plans are theirs, and so are most settings. */
-export function pinForSharing(isDurable: boolean): Call {
+export function pinForSharing(sharedMs: number, isDurable: boolean): Call {
   const all = [
-    setting("statement_timeout", `'${SHARED_MS}'`),
-    setting("idle_in_transaction_session_timeout", `'${SHARED_MS}'`),
+    setting("statement_timeout", `'${sharedMs}'`),
+    setting("idle_in_transaction_session_timeout", `'${sharedMs}'`),
     TOLD,
     ...(isDurable ? [DURABLE] : []),
     setting(SHARED, "'yes'"),
   ];
-  return { statement: statement(`select pg_is_in_recovery(), ${all.join(", ")}`), values: [] };
+  return { statement: statement(`select ${SERVER}, ${all.join(", ")}`), values: [] };
 }
 
 /** A setting of our own that is gone when the transaction is: a COMMIT among the user's statements does not go unnoticed. */

@@ -6,6 +6,7 @@
  * does not find its rows as they were fails the whole of it.
  */
 
+import { compareUtf8 } from "../../kernel/check.ts";
 import type { Batch, Entry, Put, Row } from "../../kernel/contract.ts";
 import { int8Array, textArray } from "./arrays.ts";
 import { MARK } from "./marks.ts";
@@ -87,31 +88,35 @@ function writingText(s: string, clock: string, shape: number): string {
       .split(" ")
       .map((type) => `$${++count}::${type}`)
       .join(", ");
-  const IDENTITY_AND_CONTENT = "bigint[] bigint[] bigint[] bigint[] text[]";
+  const IDENTITY = "bigint[] bigint[] bigint[]";
+  const HEAD = "bigint[] bigint[] bigint[]";
+  // Version and stamp together identify what is replaced: the same version can have been given out twice (G31).
+  const IS_STILL = "r.id = any (array[v.id]) and r.version = v.was and r.stamp = v.was_stamp";
   const REST = "bigint[] bigint[] bigint[] bigint[] text[] text[] text[]";
   const ctes = [`mark as (${MARK(s, clock)})`];
   if (shape & HEADED)
     ctes.push(`headed as (
-      update ${record} r set version = v.version, head = v.head
-      from unnest(${next("bigint[] bigint[] bigint[] bigint[]")}) v(id, was, version, head)
-      where r.id = any (array[v.id]) and r.version = v.was returning 1)`);
+      update ${record} r set version = v.version, stamp = v.stamp, head = v.head
+      from unnest(${next(`${IDENTITY} ${HEAD}`)}) v(id, was, was_stamp, version, stamp, head)
+      where ${IS_STILL} returning 1)`);
   if (shape & VALUED)
     ctes.push(`valued as (
-      update ${record} r set version = v.version, head = v.head, value = v.value
-      from unnest(${next(IDENTITY_AND_CONTENT)}) v(id, was, version, head, value)
-      where r.id = any (array[v.id]) and r.version = v.was returning 1)`);
+      update ${record} r set version = v.version, stamp = v.stamp, head = v.head, value = v.value
+      from unnest(${next(`${IDENTITY} ${HEAD} text[]`)}) v(id, was, was_stamp, version, stamp, head, value)
+      where ${IS_STILL} returning 1)`);
   if (shape & UPDATED)
     ctes.push(`updated as (
-      update ${record} r set version = v.version, head = v.head, value = v.value, fence = v.fence, wakes = v.wakes,
-        tries = v.tries, due = v.due, holder = v.holder, kind = v.kind, status = v.status
-      from unnest(${next(`${IDENTITY_AND_CONTENT} ${REST}`)})
-        v(id, was, version, head, value, fence, wakes, tries, due, holder, kind, status)
-      where r.id = any (array[v.id]) and r.version = v.was returning 1)`);
+      update ${record} r set version = v.version, stamp = v.stamp, head = v.head, value = v.value, fence = v.fence,
+        wakes = v.wakes, tries = v.tries, due = v.due, holder = v.holder, kind = v.kind, status = v.status
+      from unnest(${next(`${IDENTITY} ${HEAD} text[] ${REST}`)})
+        v(id, was, was_stamp, version, stamp, head, value, fence, wakes, tries, due, holder, kind, status)
+      where ${IS_STILL} returning 1)`);
   // One that is there after all fails the statement.
   if (shape & INSERTED)
     ctes.push(`inserted as (
-      insert into ${record} (namespace, space, key, id, version, head, value, fence, wakes, tries, due, holder, kind, status)
-      select ${next("text")}, v.* from unnest(${next(`text[] text[] bigint[] bigint[] bigint[] text[] ${REST}`)}) v)`);
+      insert into ${record}
+        (namespace, space, key, id, version, stamp, head, value, fence, wakes, tries, due, holder, kind, status)
+      select ${next("text")}, v.* from unnest(${next(`text[] text[] bigint[] ${HEAD} text[] ${REST}`)}) v)`);
   if (shape & APPENDED)
     ctes.push(`appended as (
       insert into ${s}.log (record, version, name, data, at)
@@ -126,12 +131,11 @@ function writingText(s: string, clock: string, shape: number): string {
 
 function partsOf(puts: readonly Put[], ids: readonly number[]): Parts {
   const parts: Parts = { headed: [], valued: [], updated: [], inserted: [], newIds: [], entries: [], records: [] };
+  const made: [put: Put, id: number][] = [];
   puts.forEach((put, index) => {
     const id = ids[index] ?? 0;
-    if (put.was === null) {
-      parts.inserted.push(put);
-      parts.newIds.push(id);
-    } else if (!isValueOnly(put.was, put.row)) parts.updated.push(put);
+    if (put.was === null) made.push([put, id]);
+    else if (!isValueOnly(put.was, put.row)) parts.updated.push(put);
     else if (put.was.value === put.row.value) parts.headed.push(put);
     else parts.valued.push(put);
     for (const entry of put.entries) {
@@ -139,6 +143,14 @@ function partsOf(puts: readonly Put[], ids: readonly number[]): Parts {
       parts.records.push(id);
     }
   });
+  // An insert waits for another transaction that makes the same key, so all make theirs in one order; and a row is waited for likewise.
+  made.sort(([a], [b]) => compareUtf8(a.row.space, b.row.space) || compareUtf8(a.row.key, b.row.key));
+  for (const [put, id] of made) {
+    parts.inserted.push(put);
+    parts.newIds.push(id);
+  }
+  for (const changed of [parts.headed, parts.valued, parts.updated])
+    changed.sort((a, b) => (a.was?.id ?? 0) - (b.was?.id ?? 0));
   return parts;
 }
 
@@ -152,10 +164,12 @@ const entryArrays = (records: readonly number[], entries: readonly Entry[]): Buf
 const identity = (puts: readonly Put[]): Buffer[] => [
   int8Array(puts.map(({ was }) => was?.id ?? 0)),
   int8Array(puts.map(({ was }) => was?.version ?? 0)),
+  int8Array(puts.map(({ was }) => was?.stamp ?? 0)),
 ];
 
 const heads = (puts: readonly Put[]): Buffer[] => [
   int8Array(puts.map(({ row }) => row.version)),
+  int8Array(puts.map(({ row }) => row.stamp)),
   int8Array(puts.map(({ row }) => row.head)),
 ];
 

@@ -23,14 +23,14 @@ const FIND = `
 const FLOOR = "select coalesce((select number from pawl_meta where name = 'fence_floor'), 0) || '' as pawl";
 
 const INSERT = `
-  insert into pawl_record (namespace, space, key, version, fence, wakes, tries, holder, kind, status, due, head, value)
-  select json_extract(i.j, '$.namespace'), value ->> 'space', value ->> 'key', value ->> 'version', value ->> 'fence',
-    value ->> 'wakes', value ->> 'tries', value ->> 'holder', value ->> 'kind', value ->> 'status', value ->> 'dueMs',
+  insert into pawl_record (namespace, space, key, version, stamp, fence, wakes, tries, holder, kind, status, due, head, value)
+  select json_extract(i.j, '$.namespace'), value ->> 'space', value ->> 'key', value ->> 'version', value ->> 'stamp',
+    value ->> 'fence', value ->> 'wakes', value ->> 'tries', value ->> 'holder', value ->> 'kind', value ->> 'status', value ->> 'dueMs',
     value ->> 'head', value ->> 'value'
   from (select ? as j) i, json_each(i.j, '$.inserted')`;
 
 const UPDATE = `
-  update pawl_record set version = v.value ->> 'version', fence = v.value ->> 'fence', wakes = v.value ->> 'wakes',
+  update pawl_record set version = v.value ->> 'version', stamp = v.value ->> 'stamp', fence = v.value ->> 'fence', wakes = v.value ->> 'wakes',
     tries = v.value ->> 'tries', holder = v.value ->> 'holder', kind = v.value ->> 'kind', status = v.value ->> 'status',
     due = v.value ->> 'dueMs', head = v.value ->> 'head', value = v.value ->> 'value'
   from json_each(?) v where pawl_record.id = v.value ->> 'id'`;

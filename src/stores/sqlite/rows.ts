@@ -11,13 +11,14 @@ import type { Key, Put, Row } from "../../kernel/contract.ts";
 import { bulk, runBulk } from "./bulk.ts";
 import type { Prepared } from "./prepared.ts";
 
-export const COLUMNS = "id, space, key, version, fence, wakes, tries, holder, kind, status, due, head, value";
+export const COLUMNS = "id, space, key, version, stamp, fence, wakes, tries, holder, kind, status, due, head, value";
 
 type Columns = readonly [
   id: number,
   space: string,
   key: string,
   version: number,
+  stamp: number,
   fence: number,
   wakes: number,
   tries: number,
@@ -30,8 +31,9 @@ type Columns = readonly [
 ];
 
 export function toRow(columns: unknown): Row {
-  const [id, space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value] = columns as Columns;
-  return { id, space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value };
+  const [id, space, key, version, stamp, fence, wakes, tries, holder, kind, status, dueMs, head, value] =
+    columns as Columns;
+  return { id, space, key, version, stamp, fence, wakes, tries, holder, kind, status, dueMs, head, value };
 }
 
 const FIND = `select ${COLUMNS} from pawl_record where namespace = ? and space = ? and key = ?`;
@@ -44,43 +46,44 @@ export function findRow(on: Prepared, namespace: string, { space, key }: Key): R
 const LAST_ID = "select seq from sqlite_sequence where name = 'pawl_record'";
 
 const INSERT = bulk(
-  14,
+  15,
   (rows) => `
   insert or rollback into pawl_record
-    (id, namespace, space, key, version, fence, wakes, tries, holder, status, head, value, kind, due)
+    (id, namespace, space, key, version, stamp, fence, wakes, tries, holder, status, head, value, kind, due)
   values ${rows}`,
 );
 
 /** What most commits change. */
 const UPDATE_VALUE = bulk(
-  4,
+  5,
   (rows) => `
-  update or rollback pawl_record set version = v.column2, head = v.column3, value = v.column4
+  update or rollback pawl_record set version = v.column2, stamp = v.column3, head = v.column4, value = v.column5
   from (values ${rows}) v where id = v.column1`,
 );
 
 /** Where a run takes a step, not even that. */
 const UPDATE_HEAD = bulk(
-  3,
+  4,
   (rows) => `
-  update or rollback pawl_record set version = v.column2, head = v.column3
+  update or rollback pawl_record set version = v.column2, stamp = v.column3, head = v.column4
   from (values ${rows}) v where id = v.column1`,
 );
 
 /** The rest, but for what the index of due records is made of: naming that would rewrite the index. */
 const UPDATE = bulk(
-  9,
+  10,
   (rows) => `
-  update or rollback pawl_record set version = v.column2, head = v.column3, value = v.column4, fence = v.column5,
-    wakes = v.column6, tries = v.column7, holder = v.column8, status = v.column9
+  update or rollback pawl_record set version = v.column2, stamp = v.column3, head = v.column4, value = v.column5,
+    fence = v.column6, wakes = v.column7, tries = v.column8, holder = v.column9, status = v.column10
   from (values ${rows}) v where id = v.column1`,
 );
 
 const UPDATE_WITH_DUE = bulk(
-  11,
+  12,
   (rows) => `
-  update or rollback pawl_record set version = v.column2, head = v.column3, value = v.column4, fence = v.column5,
-    wakes = v.column6, tries = v.column7, holder = v.column8, status = v.column9, kind = v.column10, due = v.column11
+  update or rollback pawl_record set version = v.column2, stamp = v.column3, head = v.column4, value = v.column5,
+    fence = v.column6, wakes = v.column7, tries = v.column8, holder = v.column9, status = v.column10, kind = v.column11,
+    due = v.column12
   from (values ${rows}) v where id = v.column1`,
 );
 
@@ -96,21 +99,22 @@ export function writePuts(on: Prepared, namespace: string, puts: readonly Put[],
   const appended: SQLInputValue[] = [];
   let lastId: number | undefined;
   const ids = puts.map(({ was, row, entries }) => {
-    const { space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value } = row;
+    const { space, key, version, stamp, fence, wakes, tries, holder, kind, status, dueMs, head, value } = row;
     let id: number;
     if (was === null) {
       lastId ??= on.number(LAST_ID) ?? 0;
       lastId += 1;
       id = lastId;
-      inserted.push(id, namespace, space, key, version, fence, wakes, tries, holder, status, head, value, kind, dueMs);
+      inserted.push(id, namespace, space, key, version, stamp, fence, wakes, tries);
+      inserted.push(holder, status, head, value, kind, dueMs);
     } else {
       id = was.id;
       if (was.dueMs !== dueMs || was.kind !== kind)
-        updatedWithDue.push(id, version, head, value, fence, wakes, tries, holder, status, kind, dueMs);
+        updatedWithDue.push(id, version, stamp, head, value, fence, wakes, tries, holder, status, kind, dueMs);
       else if (isValueOnly(was, row)) {
-        if (was.value === value) headed.push(id, version, head);
-        else valued.push(id, version, head, value);
-      } else updated.push(id, version, head, value, fence, wakes, tries, holder, status);
+        if (was.value === value) headed.push(id, version, stamp, head);
+        else valued.push(id, version, stamp, head, value);
+      } else updated.push(id, version, stamp, head, value, fence, wakes, tries, holder, status);
     }
     for (const entry of entries) appended.push(id, entry.version, entry.name, entry.data, nowMs);
     return id;
@@ -137,9 +141,10 @@ function isValueOnly(was: Row, row: Row): boolean {
   );
 }
 
-const VERSION = "select version from pawl_record where id = ?";
+const IDENTITY = "select version, stamp from pawl_record where id = ?";
 
-/** The version of the row with this number, or undefined if there is none. */
-export function versionOf(on: Prepared, id: number): number | undefined {
-  return (on.sql(VERSION).get(id) as unknown as [number] | undefined)?.[0];
+/** What tells the row with this number from all that it was before, or undefined if there is none. */
+export function identityOf(on: Prepared, id: number): Pick<Row, "version" | "stamp"> | undefined {
+  const found = on.sql(IDENTITY).get(id) as unknown as [version: number, stamp: number] | undefined;
+  return found === undefined ? undefined : { version: found[0], stamp: found[1] };
 }

@@ -57,6 +57,11 @@ const MIGRATIONS: readonly string[] = [
       strftime('%Y-%m-%d %H:%M:%f', l.at / 1000.0, 'unixepoch') as at_utc, l.position
     from pawl_log l join pawl_record r on r.id = l.record;
   `,
+  // Releases that know only the first schema leave the stamp as it is, and raise the version: both are compared.
+  `
+  alter table pawl_record add column stamp integer not null default 0;
+  insert into pawl_meta (name, number) values ('oldest', 1) on conflict do update set number = 1;
+  `,
 ];
 
 /** Brings the file up to this release's schema. The caller tries again while another process has the write lock. */

@@ -32,12 +32,13 @@ import type {
 } from "../../kernel/contract.ts";
 import { ClosedError, StoreError, staleEpoch } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
+import { ReadBudget } from "../../kernel/read-budget.ts";
 import { RowCache } from "./cache.ts";
 import { failure } from "./failure.ts";
 import { join } from "./joint.ts";
 import { listRows, lookForDue, readEntries } from "./looks.ts";
 import { Prepared } from "./prepared.ts";
-import { findRow, versionOf, writePuts } from "./rows.ts";
+import { findRow, identityOf, writePuts } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { SharedConnection } from "./shared.ts";
 import { fenceFloorOf, sweepDeleted } from "./sweep.ts";
@@ -136,6 +137,8 @@ const TOUCH =
 
 export class SqliteStore implements SqlStore {
   readonly lanes = 1;
+  /** The file has one write lock. */
+  readonly maxShared = 1;
   readonly #db: DatabaseSync;
   readonly #namespace: string;
   readonly #options: SqliteOptions;
@@ -177,10 +180,11 @@ export class SqliteStore implements SqlStore {
       const nowMs = this.#options.wallMs();
       const fenceFloor = fenceFloorOf(this.#on);
       this.#cache.begin(this.#dataVersion());
+      const budget = new ReadBudget(batch.maxBytes);
       const found = (keys: readonly Key[]): Found => ({
         nowMs,
         fenceFloor,
-        rows: keys.map((key) => this.#recall(key)),
+        ...budget.read(keys, (key) => this.#recall(key)),
       });
       let verdict = batch.decide(found(batch.lock));
       while ("lock" in verdict) verdict = batch.decide(found(verdict.lock));
@@ -215,7 +219,8 @@ export class SqliteStore implements SqlStore {
 
   #isStill({ was, row }: Put): boolean {
     if (was === null) return this.#recall(row) === null;
-    return (this.#cache.byId(was.id)?.version ?? versionOf(this.#on, was.id)) === was.version;
+    const now = this.#cache.byId(was.id) ?? identityOf(this.#on, was.id);
+    return now?.version === was.version && now.stamp === was.stamp;
   }
 
   async join(executor: Executor, batch: Joining): Promise<Joined> {

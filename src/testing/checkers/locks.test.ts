@@ -26,6 +26,7 @@ const rowAt = (space: string, key: string, value: object | null, changes: Partia
   key,
   id: 1,
   version: 1,
+  stamp: 1,
   fence: 0,
   wakes: 0,
   tries: 0,

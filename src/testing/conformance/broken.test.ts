@@ -487,7 +487,24 @@ const BROKEN: readonly Broken[] = [
   {
     bug: "knows a row by its version alone",
     by: believing((was, now) => (was !== null && was.version === now?.version ? now : was)),
-    breaks: ["a row made"],
+    breaks: ["a row made", "a row of the same version"],
+  },
+  {
+    bug: "does not compare stamps",
+    by: believing((was, now) => (was?.id === now?.id && was?.version === now?.version ? now : was)),
+    breaks: ["a row of the same version"],
+  },
+  {
+    bug: "reads as much as there is",
+    by: (store) => ({ commit: ({ maxBytes: _, ...batch }) => store.commit(batch) }),
+    breaks: ["a batch reads no more bytes"],
+  },
+  {
+    bug: "does not say that it left rows unread",
+    by: (store) => ({
+      commit: (batch) => store.commit({ ...batch, decide: ({ isFull: _, ...found }) => batch.decide(found) }),
+    }),
+    breaks: ["a batch reads no more bytes"],
   },
   {
     bug: "locks absent keys by making them, and leaves them when decide throws",
@@ -496,8 +513,9 @@ const BROKEN: readonly Broken[] = [
         try {
           return await store.commit(batch);
         } catch (error) {
-          const blank = { id: 0, version: 0, fence: 0, wakes: 0, tries: 0, holder: null, kind: null, status: null };
-          const holders = batch.lock.map((key) => ({ ...blank, ...key, dueMs: null, head: 0, value: null }));
+          const numbers = { id: 0, version: 1, stamp: 0, fence: 0, wakes: 0, tries: 0, head: 0, dueMs: null };
+          const blank = { ...numbers, holder: null, kind: null, status: null, value: null };
+          const holders = batch.lock.map((key) => ({ ...blank, ...key }));
           await store.commit({
             ...batch,
             lock: batch.lock,

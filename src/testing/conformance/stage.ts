@@ -132,6 +132,7 @@ export interface Plan {
   readonly lock?: readonly Key[];
   readonly lane?: number;
   readonly needsClock?: boolean;
+  readonly maxBytes?: number;
   /** The round is 0 at the first call for a batch, and one more at each further call. */
   readonly decide: (found: Found, round: number) => Verdict;
 }
@@ -165,14 +166,14 @@ export class Writer {
 
   /** One batch; a store that is busy is asked again, with the next sequence. */
   commit(plan: Plan): Promise<Receipt> {
-    const { lane = 0, lock = [], needsClock = false } = plan;
+    const { lane = 0, lock = [], needsClock = false, maxBytes } = plan;
     return this.patiently(async () => {
       const { epoch, sequence: last } = this.#marks.get(lane) ?? (await this.settle(lane));
       const sequence = last + 1;
       this.#marks.set(lane, { epoch, sequence });
       let round = 0;
       const decide = (found: Found) => plan.decide(found, round++);
-      return this.store.commit({ lane, epoch, sequence, lock, needsClock, decide });
+      return this.store.commit({ lane, epoch, sequence, lock, needsClock, maxBytes, decide });
     });
   }
 
@@ -334,6 +335,7 @@ const BLANK: Row = {
   space: SPACE,
   key: "",
   version: 1,
+  stamp: 1,
   fence: 0,
   wakes: 0,
   tries: 0,
@@ -359,7 +361,7 @@ export const making = (row: Row, ...data: readonly string[]): Put => ({
 
 export const changing = (was: Row, columns: Partial<Row>, ...data: readonly string[]): Put => ({
   was,
-  row: { ...was, version: was.version + 1, head: was.head + data.length, ...columns },
+  row: { ...was, version: was.version + 1, stamp: was.stamp + 1, head: was.head + data.length, ...columns },
   entries: entriesOf(was.head, data),
 });
 
@@ -368,8 +370,8 @@ export const removing = (was: Row, keptUntilMs: number): Put =>
 
 /** The columns of the contract, whatever else a store's rows carry. */
 export function plain(row: Row): Row {
-  const { id, space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value } = row;
-  return { id, space, key, version, fence, wakes, tries, holder, kind, status, dueMs, head, value };
+  const { id, space, key, version, stamp, fence, wakes, tries, holder, kind, status, dueMs, head, value } = row;
+  return { id, space, key, version, stamp, fence, wakes, tries, holder, kind, status, dueMs, head, value };
 }
 
 export function only<T>(items: readonly T[]): T {

@@ -92,6 +92,7 @@ const BLANK: Row = {
   space: "",
   key: "",
   version: 0,
+  stamp: 0,
   fence: 0,
   wakes: 0,
   tries: 0,

@@ -110,7 +110,7 @@ export const columns: readonly Rule[] = [
     let row = await writer.makeOne(blank("k", FULL));
     for (const change of CHANGES) {
       const next = await writer.change(row, change);
-      assert.deepEqual(next, { ...row, version: row.version + 1, ...change });
+      assert.deepEqual(next, { ...row, version: row.version + 1, stamp: row.stamp + 1, ...change });
       assert.deepEqual(await writer.readOne(row), next, `after the change ${JSON.stringify(change)}`);
       assert.deepEqual(await writer.locked(row), [next]);
       row = next;
@@ -120,7 +120,10 @@ export const columns: readonly Rule[] = [
   rule("whole numbers come back exactly, up to 2^53 - 1", async (stage) => {
     const writer = await stage.connect();
     for (const n of [0, 1, 2 ** 31 - 1, 2 ** 31, 2 ** 32 + 1, 2 ** 52 + 1, 2 ** 53 - 2]) {
-      const row = await comesBack(writer, blank(`k${n}`, { version: n, fence: n, wakes: n, tries: n, dueMs: n }));
+      const row = await comesBack(
+        writer,
+        blank(`k${n}`, { version: Math.max(1, n), stamp: n, fence: n, wakes: n, tries: n, dueMs: n }),
+      );
       const next = await writer.change(row, { fence: n + 1, wakes: n + 1, tries: n + 1, dueMs: n + 1 });
       assert.deepEqual(await writer.readOne(row), next);
     }

@@ -121,6 +121,48 @@ export const commits: readonly Rule[] = [
     },
   ),
 
+  rule("a row of the same version with another stamp is another row: what assumes it is refused", async (stage) => {
+    const [writer, other] = await stage.connectTwo();
+    const row = await other.change(await writer.makeOne(blank("k")), { value: "1" });
+    for (const stamp of [row.stamp + 1, row.stamp - 1, 0])
+      for (const columns of [{ value: "2" }, { status: "late" }, { dueMs: 5 }])
+        await refuses(writer, [changing({ ...row, stamp }, columns, "late")], [row]);
+    await writer.write(changing(row, { value: "2" }));
+  }),
+
+  rule("a batch reads no more bytes than it may, but one row, and says that it left others", async (stage) => {
+    const writer = await stage.connect();
+    const value = "x".repeat(1000);
+    const keys = range(0, 20).map((n) => at(`k${n}`));
+    const made = await writer.make(...keys.map(({ key }) => blank(key, { value })));
+    const readWith = async (maxBytes: number | undefined, lock: readonly Key[] = keys) => {
+      const seen: { isFull: boolean; read: number }[] = [];
+      const receipt = await writer.commit({
+        lock,
+        ...(maxBytes === undefined ? {} : { maxBytes }),
+        decide(found, round) {
+          const read = found.rows.filter((row) => row !== undefined);
+          assert.deepEqual(
+            read.map((row) => (row === null ? null : plain(row))),
+            made.slice(0, read.length),
+          );
+          seen.push({ isFull: found.isFull === true, read: read.length });
+          return round === 0 && lock.length < keys.length ? { lock: keys } : { puts: [] };
+        },
+      });
+      assert.ok(receipt.committed);
+      return seen;
+    };
+    assert.deepEqual(await readWith(undefined), [{ isFull: false, read: 20 }]);
+    assert.deepEqual(await readWith(20_000), [{ isFull: false, read: 20 }]);
+    assert.deepEqual(await readWith(4_500), [{ isFull: true, read: 5 }]);
+    assert.deepEqual(await readWith(1), [{ isFull: true, read: 1 }]);
+    assert.deepEqual(await readWith(4_500, keys.slice(0, 2)), [
+      { isFull: false, read: 2 },
+      { isFull: true, read: 3 },
+    ]);
+  }),
+
   rule("a deleted row is not absent: who believes so is refused", async (stage) => {
     const writer = await stage.connect();
     const row = await writer.makeOne(blank("k"), "born");
