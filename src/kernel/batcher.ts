@@ -327,17 +327,18 @@ export class Batcher {
   /** The reply was lost. The store is asked until it answers; only then is it known whether the batch is there. */
   async #resolve(lane: Lane, flight: Flight, error: StoreError): Promise<number> {
     const { sequence, lastEpoch } = lane;
+    const unknown = () => new StoreError("outcome_unknown", "settle", error.message, { cause: error });
     lane.epoch = null;
     while ((await this.#settle(lane)) !== undefined) {
       if (flight.giveUpAtMs <= this.#ports.clock.nowMs()) {
-        flight.fail(new StoreError("outcome_unknown", "settle", error.message, { cause: error }));
+        flight.fail(unknown());
         return 0;
       }
       await pause(this.#ports.clock, this.#backoff(lane));
     }
     if (flight.isDecided && lane.lastEpoch <= lastEpoch)
       // The store has been put back, or has lost the mark: it cannot tell.
-      flight.fail(new StoreError("outcome_unknown", "settle", error.message, { cause: error }));
+      flight.fail(unknown());
     else if (flight.isDecided && lane.sequence >= sequence) this.#landed(flight, undefined, 0);
     else {
       const reason = new StoreError("store_unreachable", "retry", "the commit did not reach the store", {

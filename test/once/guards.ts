@@ -111,7 +111,9 @@ export const guards: readonly Guard[] = [
   {
     name: "if an attempt that was taken over still commits",
     race: raceWith("taken over"),
-    edits: [{ file: KEYS.attempt, from: "    if (!isHolder(record, this.#held))\n", to: "    if (!record.exists)\n" }],
+    edits: [
+      { file: KEYS.attempt, from: "    if (!isHolder(record, this.#held)) throw", to: "    if (!record.exists) throw" },
+    ],
   },
   {
     name: "if a second click takes the first one over",

@@ -32,51 +32,38 @@ const WRITE = "stores/postgres/write.ts";
 const guard = (name: string, trap: string, ...edits: readonly Edit[]): Guard => ({ name, trap, edits });
 const edit = (file: string, from: string, to: string): Edit => ({ file, from, to });
 
-const NO_KEY_LOCK = edit(
-  ROWS,
-  "when pg_try_advisory_xact_lock(",
-  "when pg_try_advisory_xact_lock((random() * 9e15)::bigint # ",
-);
-const SKIP_LOCKED = edit(ROWS, `lock("skip locked")`, `lock("")`);
+const NO_PLACEHOLDERS = edit(POSTGRES, "({ placeholder }) => placeholder === null);", "() => false);");
+const SKIP_LOCKED = edit(ROWS, `null from ${"$"}{locked("skip locked")}`, `null from ${"$"}{locked("")}`);
 
 export const guards: readonly Guard[] = [
   // Records that are not there.
   guard(
-    "absent keys are locked (1)",
-    "two creators of one absent key: the second waits, and finds what the first made",
-    NO_KEY_LOCK,
-  ),
-  guard(
-    "absent keys are locked (2)",
-    "absence that was only read holds until the commit, also when that takes long",
-    NO_KEY_LOCK,
-  ),
-  guard(
     "a row that is there after all is not written over",
-    "a key that appears between look and lock: its second creator goes again",
+    "a key that appears between look and write: its second creator goes again",
     edit(
       WRITE,
-      "bigint[] text[] ${REST}`)}) v)`",
-      "bigint[] text[] ${REST}`)}) v on conflict (namespace, space, key) do update set value = excluded.value)`",
+      "${HEAD} text[] ${REST}`)}) v)`",
+      "${HEAD} text[] ${REST}`)}) v on conflict (namespace, space, key) do update set value = excluded.value)`",
     ),
   ),
   guard(
     "a row that is there after all is one that moved",
-    "a key that appears between look and lock: its second creator goes again",
+    "a key that appears between look and write: its second creator goes again",
     edit(POSTGRES, 'error.code === "23505" &&', 'error.code === "never" &&'),
   ),
   guard(
-    "what was absent is looked for once more before it is written upon",
-    "a key that appears between look and lock: who only read that it was absent writes nothing on it",
-    edit(
-      POSTGRES,
-      "    if (absent.length > 0) calls.push(this.#rows.stillAbsent(this.#namespace, absent));\n    // Whoever",
-      "    // Whoever",
-    ),
+    "what was absent and only read has a placeholder (1)",
+    "a key that appears between look and write: who only read that it was absent writes nothing on it",
+    NO_PLACEHOLDERS,
+  ),
+  guard(
+    "what was absent and only read has a placeholder (2)",
+    "absence that was only read holds until the commit, also when that takes long",
+    NO_PLACEHOLDERS,
   ),
   guard(
     "what was absent is looked for once more before it is said to be so",
-    "a key that appears between look and lock: who writes nothing is not told that it is absent",
+    "a key that appears between look and write: who writes nothing is not told that it is absent",
     edit(
       POSTGRES,
       "absent.length > 0 ? [this.#rows.stillAbsent(this.#namespace, absent), COMMIT] : [COMMIT];",
@@ -90,8 +77,8 @@ export const guards: readonly Guard[] = [
     "a wake-up raises the version and not the fence: a live holder goes on, and does not rest over it",
     edit(
       CLAIM,
-      "  return record.fence === fence;",
-      "  return 'version' in record && record.version === 2 && fence > 0;",
+      "  return record.fence === claim.fence;",
+      "  return 'version' in record && record.version === 2 && claim.fence > 0;",
     ),
   ),
   guard(
@@ -104,31 +91,15 @@ export const guards: readonly Guard[] = [
     "a wake-up raises the version and not the fence: a live holder goes on, and does not rest over it",
     edit(CLAIM, '  if (record.wakes !== rest.wakesSeen) return "woken";\n', ""),
   ),
-  guard(
-    "a head is written on the version that was known",
-    "who was taken over appends nothing to the history, and changes nothing, although it knows its row",
-    edit(
-      WRITE,
-      "v(id, was, version, head)\n      where r.id = any (array[v.id]) and r.version = v.was",
-      "v(id, was, version, head)\n      where r.id = any (array[v.id]) and r.version >= v.was",
-    ),
-  ),
-  guard(
-    "a value is written on the version that was known",
-    "who was taken over appends nothing to the history, and changes nothing, although it knows its row",
-    edit(
-      WRITE,
-      "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version = v.was",
-      "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version >= v.was",
-    ),
-  ),
-  guard(
-    "a row is written on the version that was known",
-    "who was taken over appends nothing to the history, and changes nothing, although it knows its row",
-    edit(
-      WRITE,
-      "tries, due, holder, kind, status)\n      where r.id = any (array[v.id]) and r.version = v.was",
-      "tries, due, holder, kind, status)\n      where r.id = any (array[v.id]) and r.version >= v.was",
+  ...["head", "head, value", "holder, kind, status"].map((columns) =>
+    guard(
+      `a row is written on the version that was known (${columns})`,
+      "who was taken over appends nothing to the history, and changes nothing, although it knows its row",
+      edit(
+        WRITE,
+        `${columns})\n      where ${"$"}{IS_STILL} returning`,
+        `${columns})\n      where r.id = any (array[v.id]) and r.version >= v.was returning`,
+      ),
     ),
   ),
   guard(
@@ -165,16 +136,12 @@ export const guards: readonly Guard[] = [
   guard(
     "a row that another has is waited for",
     "a row that another has is waited for where nobody else is kept waiting, and not asked for again and again",
-    edit(FLIGHT, "    if (mayWait && asked.size === 1)", "    if (mayWait && asked.size < 0)"),
+    edit(FLIGHT, "(isPatient || asked.size === 1)", "(isPatient || asked.size < 0)"),
   ),
   guard(
     "a decision whose row another has is put off, and no other",
     "one locked row does not stall the others of a batch",
-    edit(
-      FLIGHT,
-      "if (bytes > MAX_BYTES || this.#isBlocked(submission)) {",
-      "if (bytes > MAX_BYTES || this.#busy.size > 0) {",
-    ),
+    edit(FLIGHT, "      if (this.#isAnyIn(this.#busy, submission)) {", "      if (this.#busy.size > 0) {"),
   ),
   guard(
     "a record is in one flight at a time",
@@ -184,7 +151,7 @@ export const guards: readonly Guard[] = [
   guard(
     "waiting for a lock has an end",
     "a batch that knows its rows waits a moment for one that another has locked, and no longer",
-    edit(STATEMENTS, "    setting(\"lock_timeout\", `'${LOCK_WAIT_MS}'`),\n", ""),
+    edit(STATEMENTS, "    setting(\"lock_timeout\", `'${lockWaitMs}'`),\n", ""),
   ),
   guard(
     "locks that nobody uses have an end",
@@ -225,6 +192,7 @@ export const guards: readonly Guard[] = [
   guard(
     "a batch that did not get a lock is sent again",
     "a batch that the server refuses with 55P03 for the moment is sent again",
+    edit(POSTGRES, 'error.code === "55P03";', 'error.code === "never";'),
     edit(FAILURE, '["55P03", ["store_busy", "retry",', '["55P03", ["store_busy", "fail",'),
   ),
   guard(
@@ -237,7 +205,7 @@ export const guards: readonly Guard[] = [
   guard(
     "COMMIT on its way leaves a doubt",
     "a commit whose reply is lost is found by its mark, and not made twice",
-    edit(POSTGRES, "    under.isDoubtful = true;\n", ""),
+    edit(POSTGRES, '    under.stage = "committing";\n', ""),
   ),
   guard(
     "what is there is taken for made",
@@ -309,7 +277,7 @@ export const guards: readonly Guard[] = [
   guard(
     "a line that is lost while it commits leaves a doubt",
     "a commit that is there although its connection was ended while it waited for the standby is found",
-    edit(FAILURE, "    if (isDoubtful) return unknownOutcome(error);\n    const message", "    const message"),
+    edit(FAILURE, "    if (isDoubtful) return unknownOutcome(error);\n    if", "    if"),
   ),
 
   // Fences and tries.
@@ -372,7 +340,7 @@ export const guards: readonly Guard[] = [
   guard(
     "a transaction that was left open is rolled back",
     "no setting is left behind on a connection: not by opening, a commit, a read, a sweep or a failure",
-    edit(LINES, "    if (this.#isOpen && !this.#isBroken)\n", "    if (this.#isOpen && this.#isBroken)\n"),
+    edit(LINES, '    if (this.#state === "open")\n', "    if (this.#isOpen && this.#isBroken)\n"),
   ),
 
   // Notifications.

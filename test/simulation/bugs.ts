@@ -46,13 +46,13 @@ const ownBugs: readonly Bug[] = [
   {
     name: "no fence check",
     caughtBy: jobs.name,
-    edits: [{ file: CLAIM, from: "  return record.fence === fence;", to: "  return true;" }],
+    edits: [{ file: CLAIM, from: "  return record.fence === claim.fence;", to: "  return true;" }],
   },
   {
     name: "version for fence: a live holder is fenced by its own writes",
     caughtBy: jobs.name,
     edits: [
-      { file: CLAIM, from: "  return record.fence === fence;", to: "  return record.version === fence;" },
+      { file: CLAIM, from: "  return record.fence === claim.fence;", to: "  return record.version === claim.fence;" },
       { file: "kernel/claim/claim.ts", from: "    this.fence = row.fence;", to: "    this.fence = row.version;" },
     ],
   },
@@ -151,7 +151,13 @@ const ownBugs: readonly Bug[] = [
   {
     name: "a batch that was refused is taken for committed",
     caughtBy: jobs.name,
-    edits: [{ file: BATCHER, from: "else flight.moved(receipt.moved);", to: "else this.#landed(flight, undefined);" }],
+    edits: [
+      {
+        file: BATCHER,
+        from: "else flight.moved(receipt.moved, receipt.isHeld);",
+        to: "else this.#landed(flight, undefined);",
+      },
+    ],
   },
   {
     name: "a thrown decision leaves a write",
@@ -193,15 +199,21 @@ const ownBugs: readonly Bug[] = [
       },
       {
         file: MEMORY,
-        from: "was === null : was !== null && was.id === now.id",
-        to: "was === null : was === null || was.id === now.id",
+        from: "      : was !== null && was.id === now.id",
+        to: "      : was === null || was.id === now.id",
       },
     ],
   },
   {
     name: "a known row is written although it moved",
     caughtBy: jobs.name,
-    edits: [{ file: MEMORY, from: "was.id === now.id && was.version === now.version;", to: "was.id === now.id;" }],
+    edits: [
+      {
+        file: MEMORY,
+        from: "was.id === now.id && was.version === now.version && was.stamp === now.stamp;",
+        to: "was.id === now.id;",
+      },
+    ],
   },
   {
     name: "a holder that was taken over still writes to other records",
@@ -290,8 +302,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: HELD,
-        from: "    return this.#kernel.transactHeld((tx) => decide(this.#mine(tx), tx), this.at);",
-        to: "    return this.#kernel.transactHeld((tx) => decide(tx.record(this.at), tx), this.at);",
+        from: "transactHeld((tx) => decide(this.#mine(tx), tx), this.at);",
+        to: "transactHeld((tx) => decide(tx.record(this.at), tx), this.at);",
       },
     ],
   },

@@ -16,7 +16,9 @@ export const idempotencyBugs: Bug[] = [
   {
     name: "an attempt that was taken over still commits",
     caughtBy,
-    edits: [{ file: ATTEMPT, from: "    if (!isHolder(record, this.#held))\n", to: "    if (!record.exists)\n" }],
+    edits: [
+      { file: ATTEMPT, from: "    if (!isHolder(record, this.#held)) throw", to: "    if (!record.exists) throw" },
+    ],
   },
   {
     name: "the effect is one commit, and its answer the next",

@@ -460,6 +460,7 @@ const BROKEN: readonly Broken[] = [
     bug: "ignores what a row replaces",
     by: believing((_, now) => now),
     breaks: [
+      "a row of the same version",
       "a row that moved",
       "a refused batch",
       "an absent key is",
@@ -579,7 +580,7 @@ const BROKEN: readonly Broken[] = [
       commit: (batch) =>
         store.commit({ ...batch, lock: batch.lock.toSorted((a, b) => compareUtf8(keyText(a), keyText(b))) }),
     }),
-    breaks: ["decide gets one", "a sweep removes what", "an absent key that"],
+    breaks: ["a batch reads no more bytes", "decide gets one", "a sweep removes what", "an absent key that"],
   },
   {
     bug: "answers a late round with the rows of all rounds",
@@ -597,7 +598,7 @@ const BROKEN: readonly Broken[] = [
         },
       };
     },
-    breaks: ["a key asked", "writers that ask", "an absent key that"],
+    breaks: ["a batch reads no more bytes", "a key asked", "writers that ask", "an absent key that"],
   },
   {
     bug: "rehearses decide",
@@ -611,7 +612,13 @@ const BROKEN: readonly Broken[] = [
           },
         }),
     }),
-    breaks: ["a key asked", "decide is called", "writers that ask", "an absent key that"],
+    breaks: [
+      "a batch reads no more bytes",
+      "a key asked",
+      "decide is called",
+      "writers that ask",
+      "an absent key that",
+    ],
   },
   {
     bug: "does not tell decide the clock",
@@ -640,7 +647,7 @@ const BROKEN: readonly Broken[] = [
     by: telling((found) =>
       found.rows.length < 10 ? found : { ...found, rows: [...found.rows.slice(0, -1), undefined] },
     ),
-    breaks: ["a row that nobody"],
+    breaks: ["a batch reads no more bytes", "a row that nobody"],
   },
   {
     bug: "tells of a row where none was asked for",
@@ -671,7 +678,15 @@ const BROKEN: readonly Broken[] = [
         },
       };
     },
-    breaks: ["a row that moved", "a refused batch", "a row that is gone", "a row made", "a sweep removes what"],
+    breaks: [
+      "a row of the same version",
+      "a batch reads no more bytes",
+      "a row that moved",
+      "a refused batch",
+      "a row that is gone",
+      "a row made",
+      "a sweep removes what",
+    ],
   },
 
   // Lanes.
@@ -1864,6 +1879,8 @@ const BROKEN: readonly Broken[] = [
     bug: "reads without a lock, and overwrites",
     by: readingFirst(() => true, true),
     breaks: [
+      "a row of the same version",
+      "a batch reads no more bytes",
       "a row that moved",
       "a refused batch",
       "an absent key is",
@@ -1881,12 +1898,12 @@ const BROKEN: readonly Broken[] = [
   {
     bug: "protects the rows that it writes, and not those that it reads",
     by: readingFirst(() => true, false),
-    breaks: ["a row that a", "an absent key that"],
+    breaks: ["a batch reads no more bytes", "a row that a", "an absent key that"],
   },
   {
     bug: "protects the rows that are there, and not those that are absent",
     by: readingFirst((seen, now) => seen === null || isSame(seen, now), false),
-    breaks: ["an absent key that"],
+    breaks: ["a batch reads no more bytes", "an absent key that"],
   },
   {
     bug: "lets go of its rows when more are asked for",
@@ -1909,7 +1926,7 @@ const BROKEN: readonly Broken[] = [
         );
       },
     }),
-    breaks: ["writers that ask"],
+    breaks: ["a batch reads no more bytes", "writers that ask"],
   },
 ];
 

@@ -169,8 +169,8 @@ export class Arena {
     await this.sql(`create schema ${hooks}`);
     this.atEnd(() => this.sql(`drop schema if exists ${hooks} cascade`));
     await this.sql(`
-      create function ${hooks}.pg_try_advisory_xact_lock(at bigint) returns boolean language plpgsql volatile as $$ begin
-        perform public.pawl_wait(${pg.escapeLiteral(name)}); return pg_catalog.pg_try_advisory_xact_lock(at); end $$`);
+      create function ${hooks}.nextval(at regclass) returns bigint language plpgsql volatile as $$ begin
+        perform public.pawl_wait(${pg.escapeLiteral(name)}); return pg_catalog.nextval(at); end $$`);
     const url = new URL(this.url);
     url.searchParams.set("options", `-c search_path=${hooks},pg_catalog`);
     return { url: url.href, gate };

@@ -61,11 +61,11 @@ const refused = (state: string): Trap =>
     assert.deepEqual(await arena.sql(`select key from ${arena.s}.record order by key`), [["a"], ["c"]]);
   });
 
-const passing = (state: string): Trap =>
+const passing = (state: string, batches = 2): Trap =>
   trap(`a batch that the server refuses with ${state} for the moment is sent again`, async (arena) => {
     await arena.store();
     await refuseRows(arena, true);
-    const said = await amongOthers(arena, { a: "fine", b: state, c: "fine" }, 2);
+    const said = await amongOthers(arena, { a: "fine", b: state, c: "fine" }, batches);
     assert.deepEqual(said, { a: "written", b: "written", c: "written" });
   });
 
@@ -75,7 +75,7 @@ export const poison: readonly Trap[] = [
     async (arena) => {
       const said = await amongOthers(arena, { a: "fine", nul: "a\0b", half: "\ud800", c: "fine" }, 1);
       assert.deepEqual(said, { a: "written", nul: "invalid_value", half: "invalid_value", c: "written" });
-      assert.deepEqual(await arena.sql(`select key from ${arena.s}.record order by key`), [["a"], ["c"]]);
+      assert.deepEqual(await arena.sql(`select key from ${arena.s}.now order by key`), [["a"], ["c"]]);
     },
   ),
 
@@ -84,7 +84,8 @@ export const poison: readonly Trap[] = [
   refused("54000"),
   passing("40001"),
   passing("40P01"),
-  passing("55P03"),
+  // One of the keys is being made by another transaction, which may take long: from now on each decision goes alone.
+  passing("55P03", 4),
 
   trap("a decision that throws leaves nothing, and the others of its batch are committed", async (arena) => {
     const kernel = await arena.kernel({ lanes: 1 });
