@@ -22,6 +22,7 @@ const FLIGHT = "kernel/flight.ts";
 const BELL = "stores/postgres/bell.ts";
 const FAILURE = "stores/postgres/failure.ts";
 const LINES = "stores/postgres/lines.ts";
+const LISTENING = "stores/postgres/listening.ts";
 const MARKS = "stores/postgres/marks.ts";
 const POSTGRES = "stores/postgres/postgres.ts";
 const ROWS = "stores/postgres/rows.ts";
@@ -366,12 +367,16 @@ export const guards: readonly Guard[] = [
   guard(
     "who notifies asks first whether anybody listens",
     "where nobody listens, nobody is told",
-    edit(BELL, "        if (!this.#isHeard) continue;\n", ""),
+    edit(BELL, "        if (!this.#listeners.areThere) continue;\n", ""),
   ),
   guard(
     "who listens is told",
     "a commit is heard of at once, and not when somebody looks",
-    edit(BELL, "        if (!this.#isHeard) continue;\n", "        if (this.#isHeard) continue;\n"),
+    edit(
+      BELL,
+      "        if (!this.#listeners.areThere) continue;\n",
+      "        if (this.#listeners.areThere) continue;\n",
+    ),
   ),
   guard(
     "who told nobody tells again",
@@ -381,12 +386,16 @@ export const guards: readonly Guard[] = [
   guard(
     "a new listener looks often",
     "a commit that was made before everybody knew of a new listener is found soon",
-    edit(BELL, "this.#isNewUntilMs = clock.nowMs() + NEW_MS;", "this.#isNewUntilMs = 0;"),
+    edit(LISTENING, "nowMs >= state.announced.firstMs + NEW_MS;", "nowMs >= state.announced.firstMs;"),
   ),
   guard(
     "a lost connection is made anew",
     "a listening connection that is lost is made anew",
-    edit(BELL, "        if (isOurs()) this.#relisten();", "        if (isOurs()) this.#failures += 1;"),
+    edit(
+      BELL,
+      '          if (this.#isCurrent(connection)) this.#move({ is: "failed" });',
+      "          if (this.#isCurrent(connection)) this.#seen = undefined;",
+    ),
   ),
   guard(
     "there is always a look now and then",

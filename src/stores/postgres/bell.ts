@@ -1,44 +1,35 @@
 /**
- * The bell: telling other processes of our commits, and hearing of theirs.
+ * The bell: telling other processes of our commits, and receiving word of theirs.
  *
  * A notification inside the data's transaction would make all commits of the server wait for one another, so each batch is followed
- * by a small transaction of its own that only notifies; while one is under way, further batches share the next. Listeners say that
- * they are there, so where there are none, nobody is told and nothing is spent. Listening takes
- * a connection of its own, is tested when it starts, and is taken up again when it is lost. Since a crash can lose a notification,
- * and a pooler swallows them all, there is always a poll of the marks as well: slow where listening works, faster where not.
+ * by a small transaction of its own that only notifies; while one is under way, further batches share the next (`Teller`). Listeners
+ * announce themselves, so where there are none, nothing is sent. Listening takes a connection of its own, is tested when it starts,
+ * and resumes when the connection is lost: `listening.ts` has its states, and `Bell` acts on them. There is always a poll of the marks
+ * as well: slow where notifications arrive, faster where they do not.
  */
 
 import type { Clock } from "../../kernel/ports.ts";
 import type { Line, LinePool } from "./lines.ts";
+import { type Listening, type ListeningEvent, LOOK_UP_MS, mustAnnounce, nextListening, pollMs } from "./listening.ts";
 
-const SAFETY_POLL_MS = 2000;
-const FALLBACK_POLL_MS = 200;
+/** How long the test notification may take. */
 const SELF_TEST_MS = 2000;
-const RELISTEN_MS = [100, 200, 500, 1000, 2000, 5000] as const;
-/** Where listening does not work, it is tried again this often. */
-const RETEST_MS = 60_000;
-/** Whether anybody listens is looked up this often at most; without a listener nobody is told. */
-const ASK_MS = 1000;
-/** A listener says so anew this often. */
-const LISTENING_MS = 20_000;
-/** How long everybody may take to notice a new listener; it polls quickly for so long. */
-const NEW_MS = 2 * ASK_MS;
 
-/** Not worth preparing, and so it also works before it is known whether that can be done. */
+/** Not worth preparing, and so it also works before it is known whether that can be done. Allowed where transactions are read-only. */
 const NOTIFY = { name: "", text: "select pg_notify($1, $2), set_config('synchronous_commit', 'off', true)" };
 
 export interface BellOptions {
   readonly lines: LinePool;
   readonly clock: Clock;
   readonly channel: string;
-  /** What tells our own notifications from those of others. */
+  /** Distinguishes our own notifications from those of others. */
   readonly writer: string;
   /** Changes with every batch that another process commits. */
-  readonly marks: () => Promise<string>;
-  /** Says that this process listens. */
-  readonly sayListening: () => Promise<void>;
-  /** Whether another process said so lately. */
-  readonly isHeard: () => Promise<boolean>;
+  readonly readMarks: () => Promise<string>;
+  /** Announces that this process listens. */
+  readonly announce: () => Promise<void>;
+  /** Whether another process announced lately that it listens. */
+  readonly hasListeners: () => Promise<boolean>;
 }
 
 const silent = (): void => {};
@@ -46,16 +37,23 @@ const silent = (): void => {};
 /** What a test notification ends in. */
 const TEST = " hears";
 
-/** Starts listening, and says whether a notification of our own arrives. */
-export function listen(
+/** A connection that listens. */
+interface Subscription {
+  /** Whether a notification of our own arrived; rejects if the connection failed before that. */
+  readonly isReceived: Promise<boolean>;
+  end(): void;
+}
+
+/** Starts to listen on this line, and tests whether a notification of our own arrives. */
+function subscribe(
   line: Line,
-  { lines, clock, channel, writer }: Pick<BellOptions, "lines" | "clock" | "channel" | "writer">,
-  heard: (payload: string) => void,
+  { lines, clock, channel, writer }: BellOptions,
+  received: (payload: string) => void,
   lost: () => void,
-): { readonly hears: Promise<boolean>; readonly stop: () => void } {
+): Subscription {
   const { promise, resolve, reject } = Promise.withResolvers<boolean>();
   const cancel = clock.after(SELF_TEST_MS, () => resolve(false));
-  const stop = () => {
+  const endTest = () => {
     cancel();
     resolve(false);
   };
@@ -64,10 +62,10 @@ export function listen(
       if (payload === `${writer}${TEST}`) {
         cancel();
         resolve(true);
-      } else heard(payload);
+      } else if (payload !== writer && !payload.endsWith(TEST)) received(payload);
     },
     () => {
-      stop();
+      endTest();
       lost();
     },
   );
@@ -79,95 +77,133 @@ export function listen(
     cancel();
     reject(error);
   });
-  return { hears: promise, stop };
+  const end = () => {
+    endTest();
+    drop(line);
+  };
+  return { isReceived: promise, end };
 }
 
 export class Bell {
   readonly #options: BellOptions;
+  readonly #teller: Teller;
   readonly #watchers = new Set<() => void>();
-  #telling: Promise<void> | undefined;
-  #isNews = false;
-  #isHeard = false;
-  #askAtMs = Number.NEGATIVE_INFINITY;
-  #saidAtMs = Number.NEGATIVE_INFINITY;
-  #isNewUntilMs = Number.NEGATIVE_INFINITY;
-  #line: Line | undefined;
-  #cancelListen = () => {};
-  #cancelPoll = () => {};
-  #stopTest = () => {};
-  #failures = 0;
+  #state: Listening<Subscription> = { is: "idle" };
+  #cancelRetry = silent;
+  #cancelPoll = silent;
+  /** The marks at the last poll. */
   #seen: string | undefined;
-  /** Whether notifications arrive: undefined until tested. */
-  hears: boolean | undefined;
 
   constructor(options: BellOptions) {
     this.#options = options;
+    this.#teller = new Teller(options);
   }
 
   /** Whether notifications arrive at all. */
   async test(): Promise<boolean> {
     if (!this.#options.lines.isLarge) return false;
-    const line = await this.#options.lines.take();
+    const subscription = subscribe(await this.#options.lines.take(), this.#options, silent, silent);
     try {
-      return await listen(line, this.#options, silent, silent).hears;
+      return await subscription.isReceived;
     } finally {
-      drop(line);
+      subscription.end();
     }
   }
 
   /** We committed something. */
   tell(): void {
-    this.#isNews = true;
-    // Later, so that it has not ended before it is known to have begun.
-    this.#telling ??= Promise.resolve().then(() => this.#tell());
-  }
-
-  async #tell(): Promise<void> {
-    const { lines, channel, writer, clock } = this.#options;
-    try {
-      while (this.#isNews) {
-        this.#isNews = false;
-        if (clock.nowMs() >= this.#askAtMs) {
-          this.#isHeard = await this.#options.isHeard();
-          this.#askAtMs = clock.nowMs() + ASK_MS;
-        }
-        if (!this.#isHeard) continue;
-        await lines.use((line) => line.send([{ statement: NOTIFY, values: [channel, writer] }]));
-      }
-    } catch {
-      // The others poll.
-    } finally {
-      this.#telling = undefined;
-    }
+    this.#teller.tell();
   }
 
   watch(changed: () => void): () => void {
     const watcher = () => changed();
     this.#watchers.add(watcher);
-    if (this.#watchers.size === 1) this.#start();
+    if (this.#watchers.size === 1) {
+      this.#seen = undefined;
+      void this.#poll();
+      this.#move({ is: "watched", hasSpareConnection: this.#options.lines.isLarge });
+    }
     return () => {
       this.#watchers.delete(watcher);
-      if (this.#watchers.size === 0) this.#stop();
+      if (this.#watchers.size === 0) this.#move({ is: "unwatched" });
     };
   }
 
   /** What was committed last is still told. */
   async close(): Promise<void> {
     this.#watchers.clear();
-    this.#stop();
-    await this.#telling;
+    this.#move({ is: "unwatched" });
+    await this.#teller.ended();
   }
 
-  #start(): void {
-    this.#seen = undefined;
-    void this.#poll();
-    if (this.#options.lines.isLarge) void this.#listen();
+  /** The only place where the state changes: leaves what the old one had, and begins what the new one is for. */
+  #move(event: ListeningEvent<Subscription>): void {
+    const before = this.#state;
+    const after = nextListening(before, event);
+    this.#state = after;
+    if ("connection" in before && !("connection" in after)) before.connection.end();
+    if (after.is === before.is) return;
+    this.#cancelRetry();
+    switch (after.is) {
+      case "idle":
+        this.#cancelPoll();
+        break;
+      case "starting":
+        void this.#connect(after);
+        break;
+      case "testing":
+        void this.#awaitTest(after.connection);
+        break;
+      case "listening":
+        // What was committed before this process listened has to be looked for.
+        this.#ring();
+        void this.#poll();
+        break;
+      case "polling":
+        if (after.pauseMs !== null) this.#retryAfter(after.pauseMs);
+        break;
+      case "waiting":
+        this.#retryAfter(after.pauseMs);
+        void this.#poll();
+        break;
+    }
   }
 
-  #stop(): void {
-    this.#cancelListen();
-    this.#cancelPoll();
-    this.#letGo();
+  #retryAfter(ms: number): void {
+    this.#cancelRetry = this.#options.clock.after(ms, () => this.#move({ is: "retry" }));
+  }
+
+  async #connect(starting: Listening<Subscription>): Promise<void> {
+    const { lines } = this.#options;
+    try {
+      const line = await lines.take();
+      // There is no watcher any more, or another attempt was begun meanwhile.
+      if (this.#state !== starting) return drop(line);
+      const connection: Subscription = subscribe(
+        line,
+        this.#options,
+        () => {
+          if (this.#isCurrent(connection)) this.#ring();
+        },
+        () => {
+          if (this.#isCurrent(connection)) this.#move({ is: "failed" });
+        },
+      );
+      this.#move({ is: "connected", connection });
+    } catch {
+      if (this.#state === starting) this.#move({ is: "failed" });
+    }
+  }
+
+  async #awaitTest(connection: Subscription): Promise<void> {
+    const tested = (isReceived: boolean) => ({ is: "tested", isReceived }) as const;
+    const event = await connection.isReceived.then(tested, () => ({ is: "failed" }) as const);
+    if (this.#isCurrent(connection)) this.#move(event);
+  }
+
+  /** What belongs to an earlier connection may still arrive. */
+  #isCurrent(connection: Subscription): boolean {
+    return "connection" in this.#state && this.#state.connection === connection;
   }
 
   get #isWatching(): boolean {
@@ -181,83 +217,73 @@ export class Bell {
   async #poll(): Promise<void> {
     this.#cancelPoll();
     const { clock } = this.#options;
+    if (mustAnnounce(this.#state, clock.nowMs())) await this.#announce();
     try {
-      if (this.hears === true && clock.nowMs() >= this.#saidAtMs + LISTENING_MS) {
-        this.#saidAtMs = clock.nowMs();
-        await this.#options.sayListening();
-      }
-      const marks = await this.#options.marks();
+      const marks = await this.#options.readMarks();
       const isNew = this.#seen !== undefined && this.#seen !== marks;
       this.#seen = marks;
       if (isNew && this.#isWatching) this.#ring();
     } catch {
-      // The next one will tell.
+      // The next poll finds it.
     }
     if (!this.#isWatching) return;
     this.#cancelPoll();
-    const isSettled = this.hears === true && clock.nowMs() >= this.#isNewUntilMs;
-    this.#cancelPoll = clock.after(isSettled ? SAFETY_POLL_MS : FALLBACK_POLL_MS, () => void this.#poll());
+    this.#cancelPoll = clock.after(pollMs(this.#state, clock.nowMs()), () => void this.#poll());
   }
 
-  async #listen(): Promise<void> {
-    const { lines, clock, writer } = this.#options;
-    let line: Line | undefined;
+  async #announce(): Promise<void> {
     try {
-      line = await lines.take();
-      // Somebody else was quicker, or nobody wants it any more.
-      if (!this.#isWatching || this.#line !== undefined) return drop(line);
-      this.#line = line;
-      const isOurs = () => this.#line === line;
-      const heard = (payload: string) => {
-        if (payload !== writer && !payload.endsWith(TEST) && isOurs()) this.#ring();
-      };
-      const lost = () => {
-        if (isOurs()) this.#relisten();
-      };
-      const { hears: hearing, stop } = listen(line, this.#options, heard, lost);
-      this.#stopTest = stop;
-      const hears = await hearing;
-      if (!isOurs()) return;
-      this.hears = hears;
-      this.#failures = 0;
-      if (hears) {
-        this.#isNewUntilMs = clock.nowMs() + NEW_MS;
-        this.#saidAtMs = Number.NEGATIVE_INFINITY;
-        // What was committed while nobody listened has to be looked for.
-        this.#ring();
-        void this.#poll();
-      } else {
-        // Notifications do not come this way. They are polled for, and once in a while it is tried again.
-        this.#line = undefined;
-        drop(line);
-        this.#cancelListen = clock.after(RETEST_MS, () => void this.#listen());
-      }
+      await this.#options.announce();
+      this.#move({ is: "announced", nowMs: this.#options.clock.nowMs() });
     } catch {
-      if (line === undefined || this.#line === line) this.#relisten();
+      // Tried again with the next poll; until then nothing is sent to this process, and it polls quickly.
     }
-  }
-
-  #relisten(): void {
-    this.#letGo();
-    if (!this.#isWatching) return;
-    const afterMs = RELISTEN_MS[Math.min(this.#failures, RELISTEN_MS.length - 1)] ?? 5000;
-    this.#failures += 1;
-    this.#cancelListen();
-    this.#cancelListen = this.#options.clock.after(afterMs, () => void this.#listen());
-    void this.#poll();
-  }
-
-  #letGo(): void {
-    const line = this.#line;
-    this.#line = undefined;
-    this.hears = undefined;
-    this.#stopTest();
-    if (line !== undefined) drop(line);
   }
 }
 
-/** It listens, so nobody else may have it. */
-export function drop(line: Line): void {
+/** Notifies the other processes of our commits, if any of them listens. */
+class Teller {
+  readonly #options: BellOptions;
+  /** Set while notifying. */
+  #telling: Promise<void> | undefined;
+  /** Whether something was committed that no notification stands for yet. */
+  #isNews = false;
+  #listeners = { areThere: false, untilMs: Number.NEGATIVE_INFINITY };
+
+  constructor(options: BellOptions) {
+    this.#options = options;
+  }
+
+  tell(): void {
+    this.#isNews = true;
+    // Later, so that it has not ended before it is known to have begun.
+    this.#telling ??= Promise.resolve().then(() => this.#tell());
+  }
+
+  async ended(): Promise<void> {
+    await this.#telling;
+  }
+
+  async #tell(): Promise<void> {
+    const { lines, channel, writer, clock, hasListeners } = this.#options;
+    try {
+      while (this.#isNews) {
+        this.#isNews = false;
+        if (clock.nowMs() >= this.#listeners.untilMs)
+          this.#listeners = { areThere: await hasListeners(), untilMs: clock.nowMs() + LOOK_UP_MS };
+        if (!this.#listeners.areThere) continue;
+        await lines.use((line) => line.send([{ statement: NOTIFY, values: [channel, writer] }]));
+      }
+    } catch {
+      // The others poll.
+    } finally {
+      this.#telling = undefined;
+    }
+  }
+}
+
+/** It listens, so no other may use it. */
+function drop(line: Line): void {
   line.spoil();
   void line.end();
 }

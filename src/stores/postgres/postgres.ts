@@ -199,12 +199,13 @@ export class PostgresStore implements SqlStore {
       clock: ports.clock,
       channel: statement(`${schema}\n${namespace}`).name,
       writer: this.#writer,
-      marks: async () => (await this.#read(this.#call(this.#marks.all, namespace, this.#writer))).rows[0]?.[0] ?? "",
-      sayListening: async () => {
+      readMarks: async () =>
+        (await this.#read(this.#call(this.#marks.all, namespace, this.#writer))).rows[0]?.[0] ?? "",
+      announce: async () => {
         const listens = this.#call(this.#marks.listens, this.#writer, namespace);
         await this.#lines.use((line) => line.send([this.#pinned.reading, listens]));
       },
-      isHeard: async () =>
+      hasListeners: async () =>
         (await this.#reads.ask(this.#call(this.#marks.heard, namespace, this.#writer))).rows[0]?.[0] === "t",
     });
   }
