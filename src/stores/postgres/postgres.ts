@@ -201,10 +201,7 @@ export class PostgresStore implements SqlStore {
       writer: this.#writer,
       readMarks: async () =>
         (await this.#read(this.#call(this.#marks.all, namespace, this.#writer))).rows[0]?.[0] ?? "",
-      announce: async () => {
-        const listens = this.#call(this.#marks.listens, this.#writer, namespace);
-        await this.#lines.use((line) => line.send([this.#pinned.reading, listens]));
-      },
+      announce: async () => void (await this.#run(this.#call(this.#marks.listens, this.#writer, namespace))),
       hasListeners: async () =>
         (await this.#reads.ask(this.#call(this.#marks.heard, namespace, this.#writer))).rows[0]?.[0] === "t",
     });
@@ -496,8 +493,7 @@ export class PostgresStore implements SqlStore {
     this.#joined.delete(xid);
     if (said !== "committed") return false;
     // It has no mark, so those who poll are told by one.
-    const joined = this.#call(this.#marks.joined, this.#writer, this.#namespace);
-    await this.#lines.use((line) => line.send([this.#pinned.reading, joined]));
+    await this.#run(this.#call(this.#marks.joined, this.#writer, this.#namespace));
     this.#bell.tell();
     return true;
   }
@@ -528,13 +524,8 @@ export class PostgresStore implements SqlStore {
   async sweep(limit: number): Promise<number> {
     this.#check();
     try {
-      const answers = await this.#lines.use(async (line) => {
-        line.began();
-        const answers = await line.send([BEGIN, this.#pinned.writing, this.#sweep(this.#namespace, limit), COMMIT]);
-        line.ended();
-        return answers;
-      });
-      return Number(answers[2]?.rows[0]?.[0]);
+      const answer = await this.#run(this.#sweep(this.#namespace, limit));
+      return Number(answer?.rows[0]?.[0]);
     } catch (error) {
       throw failure(error, false);
     }
@@ -560,13 +551,22 @@ export class PostgresStore implements SqlStore {
     this.#joined.clear();
     await this.#bell.close();
     try {
-      const forget = this.#call(this.#marks.forget, this.#writer);
-      await this.#lines.use((line) => line.send([this.#pinned.reading, forget]));
+      await this.#run(this.#call(this.#marks.forget, this.#writer));
     } catch {
       // Marks that are left behind are swept up later.
     }
     this.#lines.close();
     await this.#options.endPool?.();
+  }
+
+  /** One statement that writes, in a transaction begun as such: by default a session's transactions may be read-only. */
+  #run(call: Call): Promise<Answer | undefined> {
+    return this.#lines.use(async (line) => {
+      line.began();
+      const answers = await line.send([BEGIN, this.#pinned.writing, call, COMMIT]);
+      line.ended();
+      return answers[2];
+    });
   }
 
   /** One statement in one snapshot. */
