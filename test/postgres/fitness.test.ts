@@ -7,6 +7,7 @@
 
 import pg from "pg";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import type { Duration } from "../../src/kernel/check.ts";
 import { StoreError } from "../../src/kernel/errors.ts";
 import { open } from "../../src/open.ts";
 import { type Finding, judge } from "../../src/stores/postgres/fitness.ts";
@@ -67,14 +68,18 @@ interface Verdict {
 }
 
 /** What opening says, as users hear it. */
-async function verdictOf(url: string, durability: "full" | "process" = "full"): Promise<Verdict> {
+async function verdictOf(
+  url: string,
+  durability: "full" | "process" = "full",
+  patience: Duration = "5s",
+): Promise<Verdict> {
   const warned: string[] = [];
   const listener = (warning: Error & { code?: string }) => {
     if (warning.name === "PawlWarning") warned.push(`${warning.code}: ${warning.message}`);
   };
   process.on("warning", listener);
   try {
-    const pawl = await open(url, { durability, patience: "5s" });
+    const pawl = await open(url, { durability, patience });
     await pawl.slot<number>("n", { initial: 0 }).update((n) => n + 1);
     await pawl.close();
     return { refused: "", warned };
@@ -158,7 +163,9 @@ describe("refused always", () => {
     );
     const closed = new URL(server.url);
     closed.port = "1";
-    expect((await verdictOf(closed.href)).refused).toMatch(/^store_unreachable: the server cannot be reached: /);
+    expect((await verdictOf(closed.href, "full", 300)).refused).toMatch(
+      /^store_unreachable: the server cannot be reached: /,
+    );
   });
 });
 

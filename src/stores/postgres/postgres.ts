@@ -41,6 +41,7 @@ import { type JointStatements, join, jointStatements } from "./joint.ts";
 import { type Line, LinePool, type PgPool } from "./lines.ts";
 import { type LookStatements, lookStatements, toDuePage, toEntries, toRows } from "./looks.ts";
 import { type MarkStatements, markStatements } from "./marks.ts";
+import { patiently } from "./reach.ts";
 import { Reads } from "./reads.ts";
 import { COLUMNS, isPlaceholder, placeholderOf, type RowStatements, rowStatements, toRow } from "./rows.ts";
 import { MIGRATIONS, type Migration, migrate, quoted } from "./schema.ts";
@@ -90,18 +91,20 @@ const SPARE_MS = 1000;
 /** No answer takes longer, or the connection counts as lost. */
 const ANSWER_MS = 5000;
 
-/** Checks the server, brings the schema up to date, and connects. */
+/** Checks the server, brings the schema up to date, and connects. A server that is not up yet is waited for, as long as patience lasts. */
 export async function openPostgres(options: PostgresOptions): Promise<PostgresStore> {
   const { pool, schema, ports, patienceMs, durability, warned } = options;
   const lines = new LinePool({ pool, clock: ports.clock, answerMs: Math.min(ANSWER_MS, patienceMs) });
+  const giveUpAtMs = ports.clock.nowMs() + patienceMs;
+  const use = <T>(work: (line: Line) => Promise<T>): Promise<T> => patiently(ports, giveUpAtMs, () => lines.use(work));
   try {
-    const findings = [...(await lines.use(async (line) => judge(await factsOf(line), durability)))];
+    const findings = [...judge(await use(factsOf), durability)];
     refuseUnfit(findings);
     const migrations = options.migrations ?? MIGRATIONS(quoted(schema));
     await migrate({ lines, schema, clock: ports.clock, patienceMs, migrations });
-    refuseUnfit(await lines.use((line) => missingRights(line, schema)));
+    refuseUnfit(await use((line) => missingRights(line, schema)));
     const store = new PostgresStore(lines, options);
-    if (!(await store.hears())) findings.push(NO_LISTEN);
+    if (!(await patiently(ports, giveUpAtMs, () => store.hears()))) findings.push(NO_LISTEN);
     for (const finding of findings) warned?.(finding);
     return store;
   } catch (error) {
