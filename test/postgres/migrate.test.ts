@@ -81,7 +81,7 @@ const addOne = (kernel: Kernel): Promise<number> =>
   );
 
 /** Counts until it is told to stop. */
-function load(kernel: Kernel): { stop(): Promise<{ count: number; longestMs: number }> } {
+function load(kernel: Kernel): { stop(): Promise<{ count: number; longestMs: number }>; done(): number } {
   let isOver = false;
   let count = 0;
   let longestMs = 0;
@@ -100,7 +100,7 @@ function load(kernel: Kernel): { stop(): Promise<{ count: number; longestMs: num
     return working;
   };
   ends.push(() => stop().catch(() => {}));
-  return { stop };
+  return { stop, done: () => count };
 }
 
 async function until(what: string, look: () => Promise<boolean>, ms = 5000): Promise<void> {
@@ -188,6 +188,108 @@ describe("releases side by side", () => {
     expect(Math.min(one.count, two.count)).toBeGreaterThan(0);
     expect(await addOne(young)).toBe(one.count + two.count + 3);
     expect(await ask(`select count(*)::int from ${s}.past`)).toBe(one.count + two.count + 3);
+  });
+
+  describe("when a migration shuts out an older release", () => {
+    /** A schema with a migration that all can live with, and one that only those can who know the first. */
+    const releases = (schema: string): readonly (readonly Migration[])[] => {
+      const gentle = { statements: [`alter table ${quoted(schema)}.record add column extra text`] };
+      const harsh = { statements: [`alter table ${quoted(schema)}.record add column more text`], oldest: today + 1 };
+      return [further(schema), further(schema, gentle), further(schema, gentle, harsh)];
+    };
+    const sentence = (schema: string) =>
+      `the schema "${schema}" needs a release of Pawl that knows schema ${today + 1}, and this one knows ${today}: upgrade Pawl in this process`;
+
+    test("its live processes cannot write any more, and say why; reading is left to them", async () => {
+      const schema = freshSchema();
+      const [before = [], , after = []] = releases(schema);
+      const store = await open({ schema, migrations: before });
+      const old = kernelOn(store);
+      expect(await addOne(old)).toBe(1);
+      await open({ schema, migrations: after });
+      expect(await schemaNumber(schema, "oldest")).toBe(today + 1);
+      // Whether the lane was settled before, or not yet.
+      for (let n = 0; n < 3; n++)
+        await expect(addOne(old)).rejects.toMatchObject({ code: "store_unfit", message: sentence(schema) });
+      for (const lane of range(0, store.lanes))
+        await expect(store.settle(lane)).rejects.toMatchObject({ code: "store_unfit", message: sentence(schema) });
+      expect((await old.read([key]))[0]).toMatchObject({ version: 1, value: "1" });
+      expect(await ask(`select count(*)::int from ${quoted(schema)}.past`)).toBe(1);
+    });
+
+    test("a release that knows enough works on under load, and nothing is lost or doubled", async () => {
+      const schema = freshSchema();
+      const [before = [], between = [], after = []] = releases(schema);
+      const old = kernelOn(await open({ schema, migrations: before }));
+      const knowing = [
+        kernelOn(await open({ schema, migrations: between })),
+        kernelOn(await open({ schema, migrations: between })),
+      ];
+      expect(await addOne(old)).toBe(1);
+      for (const kernel of knowing) await addOne(kernel);
+      const epochs = () => ask(`select sum(epoch)::int from ${quoted(schema)}.writer`);
+      const loads = knowing.map(load);
+      const oldLoad = load(old);
+      await sleep(200);
+      const epochsBefore = Number(await epochs());
+      const young = kernelOn(await open({ schema, migrations: after }));
+      expect(Number(await epochs())).toBeGreaterThan(epochsBefore);
+      await expect(oldLoad.stop()).rejects.toMatchObject({ code: "store_unfit" });
+      await sleep(200);
+      const counts = await Promise.all(loads.map(async ({ stop }) => (await stop()).count));
+      const total = await addOne(young);
+      expect(Math.min(...counts)).toBeGreaterThan(0);
+      // Those of the old release are what is left, and its last one, which was refused, is not there.
+      expect(await ask(`select count(*)::int from ${quoted(schema)}.past`)).toBe(total);
+      expect(total).toBe(3 + counts.reduce((a, b) => a + b) + oldLoad.done() + 1);
+    });
+
+    test("a lane is not settled while it migrates", async () => {
+      const schema = freshSchema();
+      const store = await open({ schema, migrations: further(schema) });
+      const migrating = await client();
+      await migrating.query("begin");
+      await migrating.query(`update ${quoted(schema)}.meta set number = ${today + 1} where name = 'oldest'`);
+      await expect(store.settle(0)).rejects.toMatchObject({ code: "store_busy" });
+      await migrating.query("commit");
+      await migrating.end();
+      await expect(store.settle(0)).rejects.toMatchObject({ code: "store_unfit", message: sentence(schema) });
+    });
+
+    test("a lane that was settled just before is shut out too", async () => {
+      const schema = freshSchema();
+      const [before = [], , after = []] = releases(schema);
+      const store = await open({ schema, migrations: before });
+      // A settling that has looked, and is stopped before it is committed.
+      const settling = await client();
+      await settling.query("begin");
+      await settling.query(`select number from ${quoted(schema)}.meta where name = 'oldest' for share`);
+      const opening = open({ schema, migrations: after });
+      await until(
+        "the migration waits for it",
+        async () => Number(await ask("select count(*)::int from pg_locks where not granted")) > 0,
+      );
+      await settling.query(
+        `insert into ${quoted(schema)}.writer (writer, lane, namespace, epoch, sequence, at) values ('late', 0, 'default', 1, 0, 0)`,
+      );
+      await settling.query("commit");
+      await settling.end();
+      await opening;
+      expect(await ask(`select epoch::int from ${quoted(schema)}.writer where writer = 'late'`)).toBe(2);
+      await expect(store.settle(0)).rejects.toMatchObject({ code: "store_unfit" });
+    });
+
+    test("a migration that shuts out nobody leaves every lane its epoch", async () => {
+      const schema = freshSchema();
+      const [before = [], between = []] = releases(schema);
+      const kernel = kernelOn(await open({ schema, migrations: before }));
+      await addOne(kernel);
+      const epochs = () => ask(`select sum(epoch)::int from ${quoted(schema)}.writer`);
+      const epochsBefore = await epochs();
+      await open({ schema, migrations: between });
+      expect(await epochs()).toBe(epochsBefore);
+      expect(await addOne(kernel)).toBe(2);
+    });
   });
 
   test("an index is made under load, by four at once, without stopping it", async () => {

@@ -3,6 +3,8 @@
  *
  * One row for each lane of a writer, with an epoch and the sequence of its last batch. A batch writes its mark under
  * `where epoch = mine`; settling raises the epoch, which waits for a batch that is just writing it and refuses one that comes later.
+ * A migration that shuts out older releases raises the epochs of all (`schema.ts`), so whoever settles looks first, under a lock,
+ * whether it is still welcome.
  * Two lanes below zero are no lanes: one says that the process listens, one counts transactions of others that it had a part in.
  */
 
@@ -10,6 +12,10 @@ import { assertion, STALE } from "./statements.ts";
 import { type Statement, statement } from "./train.ts";
 
 export interface MarkStatements {
+  /** The oldest schema whose releases may write. */
+  readonly oldest: Statement;
+  /** The same, and it stays so until the transaction ends. */
+  readonly lockOldest: Statement;
   readonly settle: Statement;
   readonly mark: Statement;
   readonly forget: Statement;
@@ -31,7 +37,10 @@ export const MARK = (s: string, clock: string): string => `
       where writer = $1 and lane = $2::text::int and epoch = $3::text::bigint returning at`;
 
 export function markStatements(s: string, clock: string): MarkStatements {
+  const OLDEST = `select number from ${s}.meta where name = 'oldest'`;
   return {
+    oldest: statement(OLDEST),
+    lockOldest: statement(`${OLDEST} for share`),
     settle: statement(`
       insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, $2::text::int, $3, 1, 0, ${clock})
       on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence`),

@@ -44,7 +44,7 @@ import { type MarkStatements, markStatements } from "./marks.ts";
 import { patiently } from "./reach.ts";
 import { Reads } from "./reads.ts";
 import { COLUMNS, isPlaceholder, placeholderOf, type RowStatements, rowStatements, toRow } from "./rows.ts";
-import { MIGRATIONS, type Migration, migrate, quoted } from "./schema.ts";
+import { MIGRATIONS, type Migration, migrate, quoted, tooOld } from "./schema.ts";
 import {
   BEGIN,
   CLOCK,
@@ -152,6 +152,8 @@ export class PostgresStore implements SqlStore {
   readonly #lines: LinePool;
   readonly #namespace: string;
   readonly #writer: string;
+  /** The newest schema that this release knows. */
+  readonly #knownSchema: number;
   readonly #rows: RowStatements;
   readonly #write: ReturnType<typeof writing>;
   readonly #looks: LookStatements;
@@ -183,6 +185,7 @@ export class PostgresStore implements SqlStore {
     this.#lines = lines;
     this.#namespace = namespace;
     this.#writer = ports.chance.uuid();
+    this.#knownSchema = (options.migrations ?? MIGRATIONS(s)).length;
     this.#rows = rowStatements(s, clock);
     this.#write = writing(s, clock);
     this.#looks = lookStatements(s, clock);
@@ -231,16 +234,31 @@ export class PostgresStore implements SqlStore {
     try {
       return await this.#lines.use(async (line) => {
         line.began();
-        const answers = await line.send([BEGIN, this.#pinned.writing, settle, COMMIT]);
+        const oldest = this.#call(this.#marks.lockOldest);
+        const answers = await line.send([BEGIN, this.#pinned.writing, oldest, settle, COMMIT]);
         line.ended();
+        const refusal = this.#tooOld(answers[2]);
+        if (refusal !== undefined) throw refusal;
         if (line.isUnreplicated)
           throw new StoreError("store_unreachable", "retry", "the standby has not confirmed the mark yet");
-        const [epoch, sequence] = answers[2]?.rows[0] ?? [];
+        const [epoch, sequence] = answers[3]?.rows[0] ?? [];
         return { epoch: Number(epoch), sequence: Number(sequence) };
       });
     } catch (error) {
       throw failure(error, false);
     }
+  }
+
+  /** The error, if the oldest schema whose releases may write is newer than what this release knows. */
+  #tooOld(oldest: Answer | undefined): StoreError | undefined {
+    const number = Number(oldest?.rows[0]?.[0] ?? 0);
+    return number > this.#knownSchema ? tooOld(this.#options.schema, number, this.#knownSchema) : undefined;
+  }
+
+  /** A batch's epoch is over, so nothing was written: because its lane was settled, or because a migration shut this release out. */
+  async #epochOver(): Promise<StoreError> {
+    const oldest = await this.#reads.ask(this.#call(this.#marks.oldest)).catch(() => undefined);
+    return this.#tooOld(oldest) ?? staleEpoch();
   }
 
   async commit(batch: Batch): Promise<Receipt> {
@@ -251,7 +269,7 @@ export class PostgresStore implements SqlStore {
       if (receipt.committed && receipt.ids.length > 0) this.#bell.tell();
       return receipt;
     } catch (error) {
-      throw isAssertion(error, STALE) ? staleEpoch() : failure(error, under.stage === "committing");
+      throw isAssertion(error, STALE) ? await this.#epochOver() : failure(error, under.stage === "committing");
     }
   }
 

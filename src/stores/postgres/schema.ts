@@ -7,6 +7,10 @@
  *
  * `oldest` in `meta` is the oldest schema whose releases can still work on this one; a process that knows less than that is
  * refused, any other works beside newer ones (G24).
+ *
+ * A process that is already running finds out too, at no cost per commit: the migration that raises `oldest` ends the epoch of every lane,
+ * so each lane's next batch is refused and has to settle, and settling looks at `oldest`. Both lock `oldest` before any mark. So a lane
+ * that settles first is seen by the migration, which ends its epoch; one that settles later sees the new `oldest`.
  */
 
 import { StoreError } from "../../kernel/errors.ts";
@@ -140,14 +144,17 @@ function explained(error: unknown, schema: string): unknown {
 /** How far the schema is; throws if it is further than this release can follow. */
 async function isReady({ lines, schema, migrations }: Plan): Promise<boolean> {
   const state = await lines.use((line) => stateOf(line, schema));
-  if (state.oldest > migrations.length)
-    throw new StoreError(
-      "store_unfit",
-      "fail",
-      `the schema "${schema}" needs a release of Pawl that knows schema ${state.oldest}, and this one knows ${migrations.length}: upgrade Pawl in this process`,
-    );
+  if (state.oldest > migrations.length) throw tooOld(schema, state.oldest, migrations.length);
   return state.done >= migrations.length;
 }
+
+/** This release knows less than the schema needs. */
+export const tooOld = (schema: string, oldest: number, known: number): StoreError =>
+  new StoreError(
+    "store_unfit",
+    "fail",
+    `the schema "${schema}" needs a release of Pawl that knows schema ${oldest}, and this one knows ${known}: upgrade Pawl in this process`,
+  );
 
 interface State {
   readonly done: number;
@@ -173,7 +180,7 @@ async function migrateOnce(line: Line, { lines, schema, migrations }: Plan): Pro
   await run(line, "set local idle_in_transaction_session_timeout = 0");
   // Waits for whoever is at it; ends with the transaction, so a process that dies holds up nobody.
   await run(line, "select pg_advisory_xact_lock(hashtextextended('pawl migrates ' || $1, 0))", [schema]);
-  const { done } = await stateOf(line, schema);
+  const { done, oldest } = await stateOf(line, schema);
   const migration = migrations[done];
   if (migration !== undefined) {
     if (done === 0) {
@@ -188,7 +195,10 @@ async function migrateOnce(line: Line, { lines, schema, migrations }: Plan): Pro
       await lines.use((other) => runOnline(other, schema, migration.statements));
     } else for (const text of migration.statements) await run(line, text, [], MIGRATION_MS);
     await note(line, s, "schema", done + 1);
-    if (migration.oldest !== undefined) await note(line, s, "oldest", migration.oldest);
+    if (migration.oldest !== undefined && migration.oldest > oldest) {
+      await note(line, s, "oldest", migration.oldest);
+      await run(line, `update ${s}.writer set epoch = epoch + 1`);
+    }
   }
   await run(line, "commit");
   line.ended();
