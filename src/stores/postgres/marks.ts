@@ -31,6 +31,12 @@ const LISTENING = -1;
 const JOINED = -2;
 const LISTENS_FOR_MS = 60_000;
 
+/**
+ * The first epoch of a lane: the number of the transaction. A mark that was swept away while its process lived comes back with an epoch
+ * that it never had, however often it was settled, because each settling took a transaction of its own.
+ */
+const NEW_EPOCH = "pg_current_xact_id()::text::bigint";
+
 /** Leaves the mark of a batch: `$1` the writer, `$2` the lane, `$3` the epoch, `$4` the sequence. */
 export const MARK = (s: string, clock: string): string => `
       update ${s}.writer set sequence = $4::text::bigint, at = ${clock}
@@ -42,7 +48,8 @@ export function markStatements(s: string, clock: string): MarkStatements {
     oldest: statement(OLDEST),
     lockOldest: statement(`${OLDEST} for share`),
     settle: statement(`
-      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at) values ($1, $2::text::int, $3, 1, 0, ${clock})
+      insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at)
+      values ($1, $2::text::int, $3, ${NEW_EPOCH}, 0, ${clock})
       on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence`),
     mark: statement(`
       with mark as (${MARK(s, clock)}) select ${assertion("count(*) = 1", STALE)} from mark`),

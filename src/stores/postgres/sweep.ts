@@ -3,6 +3,12 @@
  * fence that was swept away, so that a record of the same name goes on above it, whatever the clock says.
  *
  * A long log goes before its row does, a few thousand entries with each sweep, so that no sweep is a long transaction.
+ *
+ * Marks of processes that are long gone are removed too. No one can tell whether a process is gone: one that is idle leaves its marks as they
+ * are, and a clock that jumps by a month makes all marks look old. So removing the mark of a live process has to be harmless, and is. Its
+ * next batch finds no mark, so it writes nothing and is told that its epoch is over. Settling then makes the mark again, in an epoch that
+ * never was (`marks.ts`): a batch from before that arrives late is refused as ever. What is lost is the sequence, so of a reply that
+ * was lost in the same moment nothing can be said any more.
  */
 
 import { type Call, statement } from "./train.ts";
