@@ -35,8 +35,8 @@ interface Lane {
   isBusy: boolean;
   /** Null until settled: at the start, and after an outcome stayed unknown. */
   epoch: number | null;
-  /** The last one that it was settled with; 0 before the first. */
-  lastEpoch: number;
+  /** The last sequence whose commit was acknowledged; 0 before the first. */
+  acknowledged: number;
   sequence: number;
   failures: number;
 }
@@ -88,7 +88,7 @@ export class Batcher {
       index,
       isBusy: false,
       epoch: null,
-      lastEpoch: 0,
+      acknowledged: 0,
       sequence: 0,
       failures: 0,
     }));
@@ -225,6 +225,7 @@ export class Batcher {
     try {
       const obstacle = await this.#settle(lane);
       if (obstacle === undefined) pauseMs = await this.#send(lane, flight);
+      else if (obstacle.data.remedy === "fail") flight.fail(obstacle);
       else {
         flight.retry();
         flight.giveUp(this.#ports.clock.nowMs(), obstacle);
@@ -262,8 +263,10 @@ export class Batcher {
         needsClock: flight.needsClock,
         decide: (found) => flight.decide(found),
       });
-      if (receipt.committed) this.#landed(flight, receipt, sentMs);
-      else flight.moved(receipt.moved, receipt.isHeld);
+      if (receipt.committed) {
+        if (receipt.ids.length > 0) lane.acknowledged = lane.sequence;
+        this.#landed(flight, receipt, sentMs);
+      } else flight.moved(receipt.moved, receipt.isHeld);
       // The first time it is decided again immediately, under the locks; after that, in vain, it may be worth a pause.
       if (flight.isStalled || (!receipt.committed && flight.mostRounds > 1)) return this.#backoff(lane);
       lane.failures = 0;
@@ -326,7 +329,7 @@ export class Batcher {
 
   /** The reply was lost. The store is asked until it answers; only then is it known whether the batch is there. */
   async #resolve(lane: Lane, flight: Flight, error: StoreError): Promise<number> {
-    const { sequence, lastEpoch } = lane;
+    const { sequence, acknowledged } = lane;
     const unknown = () => new StoreError("outcome_unknown", "settle", error.message, { cause: error });
     lane.epoch = null;
     while ((await this.#settle(lane)) !== undefined) {
@@ -336,10 +339,14 @@ export class Batcher {
       }
       await pause(this.#ports.clock, this.#backoff(lane));
     }
-    if (flight.isDecided && lane.lastEpoch <= lastEpoch)
-      // The store has been put back, or has lost the mark: it cannot tell.
-      flight.fail(unknown());
-    else if (flight.isDecided && lane.sequence >= sequence) this.#landed(flight, undefined, 0);
+    // A batch of an older epoch was refused, and so not written, wherever the lane stands now.
+    const isRefused = error.code === "store_refused";
+    if (flight.isDecided && lane.sequence >= sequence) {
+      lane.acknowledged = sequence;
+      this.#landed(flight, undefined, 0);
+    }
+    // The store has been put back, or has lost the mark: it cannot tell.
+    else if (flight.isDecided && lane.sequence < acknowledged && !isRefused) flight.fail(unknown());
     else {
       const reason = new StoreError("store_unreachable", "retry", "the commit did not reach the store", {
         cause: error,
@@ -356,7 +363,6 @@ export class Batcher {
     try {
       const { epoch, sequence } = await this.#store.settle(lane.index);
       lane.epoch = epoch;
-      lane.lastEpoch = epoch;
       lane.sequence = sequence;
       return undefined;
     } catch (error) {

@@ -152,8 +152,8 @@ export interface Store {
   readonly lanes: number;
   /**
    * Makes sure that no batch of the lane is still in flight, starts a new epoch, and returns the last sequence that was committed.
-   * A batch that wrote nothing need not count. An epoch that is not above the last one says that the store was put back in time, or
-   * has lost the lane's mark: what the lane committed last is then unknown.
+   * A batch that wrote nothing need not count. A sequence below one that was acknowledged before says that the store was put back in time, or
+   * has lost the lane's mark (-1): what the lane committed last is then unknown.
    */
   settle(lane: number): Promise<{ readonly epoch: number; readonly sequence: number }>;
   commit(batch: Batch): Promise<Receipt>;

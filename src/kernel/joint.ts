@@ -26,8 +26,8 @@ export type JointWork<T> = (sql: Sql, join: Join, db?: SyncDatabase) => Promise<
 interface Lane {
   readonly index: number;
   epoch: number | null;
-  /** The last one that it was settled with; 0 before the first. */
-  lastEpoch: number;
+  /** The last sequence whose commit was acknowledged; 0 before the first. */
+  acknowledged: number;
   sequence: number;
 }
 
@@ -115,7 +115,7 @@ export class Joint {
   }
 
   async #shareNow<T>(store: SqlStore, work: JointWork<T>, giveUpAtMs: number): Promise<T> {
-    const lane = this.#free.pop() ?? { index: store.lanes + this.#lanes++, epoch: null, lastEpoch: 0, sequence: 0 };
+    const lane = this.#free.pop() ?? { index: store.lanes + this.#lanes++, epoch: null, acknowledged: 0, sequence: 0 };
     let result: { readonly value: T } | undefined;
     try {
       await this.#settle(lane, giveUpAtMs);
@@ -133,6 +133,7 @@ export class Joint {
     } finally {
       this.#free.push(lane);
     }
+    lane.acknowledged = lane.sequence;
     // Everything the work returned was there before the commit was asked for.
     if (result === undefined) throw new Error("a shared transaction was committed before its work was done");
     this.#options.committed();
@@ -141,7 +142,7 @@ export class Joint {
 
   /** The reply was lost: returns if the transaction is there, throws a definite no if it is not. */
   async #resolve(lane: Lane, giveUpAtMs: number, error: StoreError): Promise<void> {
-    const { sequence, lastEpoch } = lane;
+    const { sequence, acknowledged } = lane;
     const unknown = new StoreError("outcome_unknown", "settle", error.message, { cause: error });
     lane.epoch = null;
     try {
@@ -149,8 +150,8 @@ export class Joint {
     } catch {
       throw unknown;
     }
-    // The store has been put back, or has lost the mark: it cannot tell.
-    if (lane.lastEpoch <= lastEpoch) throw unknown;
+    // The store has been put back, or has lost the mark: it cannot tell. What was refused was not written.
+    if (lane.sequence < acknowledged && error.code !== "store_refused") throw unknown;
     if (lane.sequence < sequence)
       throw new StoreError("store_unreachable", "retry", "the commit did not reach the store", { cause: error });
   }
@@ -161,10 +162,9 @@ export class Joint {
       try {
         const { epoch, sequence } = await this.#store.settle(lane.index);
         lane.epoch = epoch;
-        lane.lastEpoch = epoch;
         lane.sequence = sequence;
       } catch (error) {
-        if (!(error instanceof StoreError) || clock.nowMs() >= giveUpAtMs) throw error;
+        if (!(error instanceof StoreError) || error.data.remedy === "fail" || clock.nowMs() >= giveUpAtMs) throw error;
         await pause(clock, 50 * (0.25 + chance.random()));
       }
   }

@@ -32,7 +32,7 @@ export interface JointStatements {
   readonly write: string;
 }
 
-export function jointStatements(s: string, clock: string): JointStatements {
+export function jointStatements(s: string, clock: string, knownSchema: number): JointStatements {
   const record = `${s}.record`;
   return {
     lock: `with ${INPUT}, had as (
@@ -41,7 +41,8 @@ export function jointStatements(s: string, clock: string): JointStatements {
           where r.namespace = j ->> 'namespace' and r.space = k.space and r.key = k.key for no key update) r)
       select coalesce(json_agg(json_build_array(n, ${COLUMNS})), '[]')::text as pawl from had`,
     clock: `select json_build_array(${clock}, coalesce((select number from ${s}.meta where name = 'fence_floor'), 0),
-        current_setting('transaction_isolation'))::text as pawl`,
+        current_setting('transaction_isolation'),
+        coalesce((select number from ${s}.meta where name = 'oldest'), 0) <= ${knownSchema})::text as pawl`,
     write: `with ${INPUT},
       v as materialized (select v.* from input, json_to_recordset(j -> 'rows') as v(old bigint, was bigint, was_stamp bigint,
         space text, key text, version bigint, stamp bigint, fence bigint, wakes bigint, tries bigint, holder text, kind text, status text, due bigint, head bigint, value text)),
@@ -62,6 +63,8 @@ export function jointStatements(s: string, clock: string): JointStatements {
       select json_build_array((select count(*) from written), pg_current_xact_id()::text)::text as pawl`,
   };
 }
+
+type Clock = [nowMs: number, fenceFloor: number, isolation: string, isFit: boolean];
 
 type Columns = [
   n: number,
@@ -102,7 +105,8 @@ export async function join(
         byKey.set(keyText(row), row);
       }
     }
-    const [nowMs, fenceFloor, isolation] = JSON.parse(await ask(executor, clock)) as [number, number, string];
+    const [nowMs, fenceFloor, isolation, isFit] = JSON.parse(await ask(executor, clock)) as Clock;
+    if (!isFit) throw tooOldToJoin();
     if (isolation !== "read committed") throw wrongIsolation(isolation);
     const rows = batch.lock.map((key) => {
       const row = byKey.get(keyText(key));
@@ -203,6 +207,13 @@ const noTransaction = (cause: unknown): StoreError =>
     "fail",
     "pawl.within needs a transaction that is open: run it inside one, with an executor of that transaction",
     { cause },
+  );
+
+const tooOldToJoin = (): StoreError =>
+  new StoreError(
+    "store_unfit",
+    "fail",
+    "the schema has become too new for this release of Pawl: upgrade Pawl in this process",
   );
 
 const wrongIsolation = (isolation: string): StoreError =>

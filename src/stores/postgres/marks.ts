@@ -50,7 +50,7 @@ export function markStatements(s: string, clock: string): MarkStatements {
     settle: statement(`
       insert into ${s}.writer as w (writer, lane, namespace, epoch, sequence, at)
       values ($1, $2::text::int, $3, ${NEW_EPOCH}, 0, ${clock})
-      on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence`),
+      on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence, xmax = 0`),
     mark: statement(`
       with mark as (${MARK(s, clock)}) select ${assertion("count(*) = 1", STALE)} from mark`),
     listens: statement(`

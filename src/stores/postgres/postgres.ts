@@ -169,6 +169,8 @@ export class PostgresStore implements SqlStore {
   readonly #joined = new Set<string>();
   /** Numbers for rows to come. */
   #spare: { readonly ids: readonly number[]; readonly untilMs: number } = { ids: [], untilMs: 0 };
+  /** Lanes that have a mark, unless the store has lost it. */
+  readonly #settled = new Set<number>();
   /** How many this process has made since it last swept. */
   #placeholders = 0;
   #closing: Promise<void> | undefined;
@@ -198,7 +200,7 @@ export class PostgresStore implements SqlStore {
       sharing: pinForSharing(this.#sharedMs, isDurable),
     };
     this.#reads = new Reads(lines, this.#pinned.reading, (pinned) => this.#servers.answered(pinned));
-    this.#joint = jointStatements(s, clock);
+    this.#joint = jointStatements(s, clock, this.#knownSchema);
     this.#marks = markStatements(s, clock);
     this.#bell = new Bell({
       lines,
@@ -241,8 +243,10 @@ export class PostgresStore implements SqlStore {
         if (refusal !== undefined) throw refusal;
         if (line.isUnreplicated)
           throw new StoreError("store_unreachable", "retry", "the standby has not confirmed the mark yet");
-        const [epoch, sequence] = answers[3]?.rows[0] ?? [];
-        return { epoch: Number(epoch), sequence: Number(sequence) };
+        const [epoch, sequence, isNew] = answers[3]?.rows[0] ?? [];
+        const isLost = isNew === "t" && this.#settled.has(lane);
+        this.#settled.add(lane);
+        return { epoch: Number(epoch), sequence: isLost ? -1 : Number(sequence) };
       });
     } catch (error) {
       throw failure(error, false);
@@ -470,7 +474,7 @@ export class PostgresStore implements SqlStore {
       // What the work throws is its own.
       if (stage.at === "work") throw error;
       if (isAssertion(error, ENDED)) throw endedEarly();
-      throw isAssertion(error, STALE) ? staleEpoch() : failure(error, stage.at === "commit");
+      throw isAssertion(error, STALE) ? await this.#epochOver() : failure(error, stage.at === "commit");
     }
   }
 
