@@ -490,7 +490,7 @@ describe("transact.sql on SQLite, which holds the file", () => {
         after: (ms: number, callback: () => void) => nodePorts.clock.after(ms === 5000 ? 120 : ms, callback),
       },
     };
-    const options = { path: ground.where, namespace: "default", durability: "full", patienceMs: 5000 } as const;
+    const options = { path: ground.where, namespace: "default", durability: "full", patienceMs: 20_000 } as const;
     const mine = pawlOn(await openSqlite({ ...options, ports: hasty, wallMs }), hasty, { namespace: "default" });
     let late: Error | undefined;
     const gate = Promise.withResolvers<void>();

@@ -3,11 +3,15 @@
  *
  * They have a connection of their own, so that nothing else gets into them, and come one after another, as the file has one
  * write lock. Everybody else's commits wait for it, so it is taken away from a transaction that keeps it for too long.
+ *
+ * The connection is opened by the first transaction. One that cannot be opened fails the transaction that wanted it, and the next
+ * one tries again. The patience of a caller counts from its call: waiting for its turn, for the connection and for the lock.
+ * Closing ends the transaction under way with nothing written, and refuses those that wait.
  */
 
 import type { DatabaseSync, SQLInputValue } from "node:sqlite";
 import type { SharedWork, Sql, SyncDatabase, SyncValue } from "../../kernel/contract.ts";
-import { endedEarly, StoreError } from "../../kernel/errors.ts";
+import { ClosedError, endedEarly, StoreError } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
 import { SqlOverError } from "../../kernel/sql.ts";
 import { failure } from "./failure.ts";
@@ -18,37 +22,86 @@ export const SHARED_MS = 5000;
 const CHANGES = "select changes() as n";
 
 interface SharedOptions {
+  readonly path: string;
   readonly ports: Ports;
   readonly patienceMs: number;
+  readonly connect: () => Promise<DatabaseSync>;
+}
+
+/** A caller in the queue: `go` when it is its turn, `leave` with an error when it is not to come. */
+interface Waiter {
+  go(): void;
+  leave(error: Error): void;
 }
 
 export class SharedConnection {
-  readonly #db: DatabaseSync;
   readonly #options: SharedOptions;
-  #last: Promise<unknown> = Promise.resolve();
+  #db: DatabaseSync | undefined;
+  /** In the order of their calls. */
+  readonly #waiting = new Set<Waiter>();
+  #isTaken = false;
+  /** Ends the transaction under way. */
+  #end: ((error: Error) => void) | undefined;
+  readonly #closing = new AbortController();
 
-  constructor(db: DatabaseSync, options: SharedOptions) {
-    this.#db = db;
+  constructor(options: SharedOptions) {
     this.#options = options;
   }
 
-  run<T>(work: SharedWork<T>): Promise<T> {
-    const mine = this.#last.then(() => this.#run(work));
-    this.#last = mine.catch(() => {});
-    return mine;
+  async run<T>(work: SharedWork<T>): Promise<T> {
+    const giveUpAtMs = this.#options.ports.clock.nowMs() + this.#options.patienceMs;
+    await this.#turn();
+    try {
+      return await this.#run(await this.#begin(giveUpAtMs), work);
+    } finally {
+      const [next] = this.#waiting;
+      if (next === undefined) this.#isTaken = false;
+      else next.go();
+    }
   }
 
   close(): void {
-    this.#db.close();
+    this.#closing.abort();
+    for (const waiter of this.#waiting) waiter.leave(new ClosedError());
+    this.#end?.(new ClosedError());
+    this.#drop();
   }
 
-  async #run<T>(work: SharedWork<T>): Promise<T> {
-    await this.#begin();
-    const db = this.#db;
+  /** Resolves when nobody else is in a transaction; from then on, nobody else begins one. */
+  async #turn(): Promise<void> {
+    this.#check();
+    if (!this.#isTaken) {
+      this.#isTaken = true;
+      return;
+    }
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const { ports, patienceMs } = this.#options;
+    const out = (): void => {
+      cancel();
+      this.#waiting.delete(waiter);
+    };
+    const waiter: Waiter = {
+      go() {
+        out();
+        resolve();
+      },
+      leave(error) {
+        out();
+        reject(error);
+      },
+    };
+    const cancel = ports.clock.after(patienceMs, () =>
+      waiter.leave(new StoreError("store_busy", "retry", "other transactions of this process hold the file")),
+    );
+    this.#waiting.add(waiter);
+    return promise;
+  }
+
+  async #run<T>(db: DatabaseSync, work: SharedWork<T>): Promise<T> {
     let over: Error | undefined;
     // A statement that fails may have ended it too, and what came next would then be a transaction of its own.
     const check = (): void => {
-      if (!db.isTransaction) over ??= endedEarly();
+      if (over === undefined && !db.isTransaction) over = endedEarly();
       if (over !== undefined) throw over;
     };
     const during = <U>(act: () => U): U => {
@@ -70,44 +123,74 @@ export class SharedConnection {
         return { rows: rows as Row[], rowCount };
       },
     };
-    const { promise: late, reject } = Promise.withResolvers<never>();
-    const cancel = this.#options.ports.clock.after(SHARED_MS, () => {
-      over ??= new StoreError("store_busy", "fail", `the transaction held the file for more than ${SHARED_MS} ms`);
-      if (db.isTransaction) db.exec("rollback");
+    const { promise: ended, reject } = Promise.withResolvers<never>();
+    const end = (error: Error): void => {
+      over ??= error;
+      this.#rollBack(db);
       reject(over);
-    });
+    };
+    this.#end = end;
+    const cancel = this.#options.ports.clock.after(SHARED_MS, () =>
+      end(new StoreError("store_busy", "fail", `the transaction held the file for more than ${SHARED_MS} ms`)),
+    );
     let at: "before" | "commit" = "before";
     try {
       const value = await Promise.race([
         work(sql, async (text, value) => query(text, value === undefined ? [] : [value]).rows, syncOf(db, during)),
-        late,
+        ended,
       ]);
       check();
       at = "commit";
       db.exec("commit");
       return value;
     } catch (error) {
-      if (db.isTransaction) db.exec("rollback");
+      this.#rollBack(db);
       throw at === "commit" ? unresolved(failure(error, at)) : error;
     } finally {
       over ??= new SqlOverError();
+      this.#end = undefined;
       cancel();
     }
   }
 
-  async #begin(): Promise<void> {
-    const { clock, chance } = this.#options.ports;
-    const giveUpAtMs = clock.nowMs() + this.#options.patienceMs;
+  /** Opens the connection if there is none, and takes the write lock. */
+  async #begin(giveUpAtMs: number): Promise<DatabaseSync> {
+    const { path, ports, connect } = this.#options;
+    const { clock, chance } = ports;
     for (;;) {
+      this.#check();
       try {
+        this.#db ??= await connect();
+        // Closing may have come while the connection was being made.
+        if (this.#closing.signal.aborted) this.#drop();
+        this.#check();
         this.#db.exec("begin immediate");
-        return;
+        return this.#db;
       } catch (cause) {
-        const error = failure(cause, "before");
+        const error = failure(cause, "before", path);
         if (!(error instanceof StoreError) || error.data.remedy !== "retry" || clock.nowMs() >= giveUpAtMs) throw error;
       }
-      await pause(clock, 1 + 10 * chance.random());
+      await pause(clock, 1 + 10 * chance.random(), this.#closing.signal);
     }
+  }
+
+  /** A connection that cannot even do that is given up: what it left behind would fail every transaction after it. */
+  #rollBack(db: DatabaseSync): void {
+    try {
+      if (db.isOpen && db.isTransaction) db.exec("rollback");
+    } catch {
+      this.#drop();
+    }
+  }
+
+  #drop(): void {
+    const db = this.#db;
+    this.#db = undefined;
+    if (db?.isOpen) db.close();
+  }
+
+  #check(): void {
+    if (this.#closing.signal.aborted) throw new ClosedError();
   }
 }
 

@@ -149,7 +149,7 @@ export class SqliteStore implements SqlStore {
   #doubtful = false;
   #closed = false;
   /** A connection of its own for transactions that wait for the user's code. */
-  #sharing: Promise<SharedConnection> | undefined;
+  readonly #sharing: SharedConnection;
   readonly #watching = new Set<() => void>();
 
   constructor(db: DatabaseSync, options: SqliteOptions) {
@@ -157,6 +157,7 @@ export class SqliteStore implements SqlStore {
     this.#options = options;
     this.#namespace = options.namespace;
     this.#on = new Prepared(db);
+    this.#sharing = new SharedConnection({ ...options, connect: () => this.#connect() });
   }
 
   async settle(lane = 0): Promise<{ epoch: number; sequence: number }> {
@@ -234,14 +235,18 @@ export class SqliteStore implements SqlStore {
 
   async share<T>(_mark: unknown, work: SharedWork<T>): Promise<T> {
     this.#check();
-    this.#sharing ??= this.#connect().then((db) => new SharedConnection(db, this.#options));
-    return (await this.#sharing).run(work);
+    return this.#sharing.run(work);
   }
 
   async #connect(): Promise<DatabaseSync> {
     const { DatabaseSync } = await import("node:sqlite");
     const db = new DatabaseSync(this.#options.path, { timeout: 0 });
-    configure(db, this.#options.durability);
+    try {
+      configure(db, this.#options.durability);
+    } catch (error) {
+      db.close();
+      throw error;
+    }
     return db;
   }
 
@@ -286,8 +291,8 @@ export class SqliteStore implements SqlStore {
     if (this.#closed) return;
     this.#closed = true;
     for (const stop of this.#watching) stop();
+    this.#sharing.close();
     this.#db.close();
-    if (this.#sharing !== undefined) (await this.#sharing).close();
   }
 
   /** Runs the work under the file's write lock. What it throws is rolled back; so is a receipt that says nothing was written. */
