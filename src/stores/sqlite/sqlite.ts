@@ -41,7 +41,7 @@ import { Prepared } from "./prepared.ts";
 import { findRow, identityOf, writePuts } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { SharedConnection } from "./shared.ts";
-import { fenceFloorOf, sweepDeleted } from "./sweep.ts";
+import { deletedRows, fenceFloorOf, sweepPiece, sweepRows } from "./sweep.ts";
 import { watchCommits } from "./watch.ts";
 
 export interface SqliteOptions {
@@ -151,6 +151,7 @@ export class SqliteStore implements SqlStore {
   /** A connection of its own for transactions that wait for the user's code. */
   readonly #sharing: SharedConnection;
   readonly #watching = new Set<() => void>();
+  #sweeping: Promise<unknown> = Promise.resolve();
 
   constructor(db: DatabaseSync, options: SqliteOptions) {
     this.#db = db;
@@ -266,10 +267,26 @@ export class SqliteStore implements SqlStore {
     return this.#snapshot(() => lookForDue(this.#on, this.#namespace, query, this.#options.wallMs()));
   }
 
+  /** One sweep at a time: two would leave others half the time between their pieces. */
   async sweep(limit: number): Promise<number> {
     this.#check();
-    this.#cache.clear();
-    return this.#transaction(() => sweepDeleted(this.#on, this.#namespace, this.#options.wallMs(), limit));
+    const swept = this.#sweeping.then(() => this.#sweep(limit));
+    this.#sweeping = swept.catch(() => {});
+    return swept;
+  }
+
+  async #sweep(limit: number): Promise<number> {
+    const nowMs = this.#options.wallMs();
+    const ids = this.#snapshot(() => deletedRows(this.#on, this.#namespace, nowMs, limit));
+    return sweepRows(ids, {
+      ...this.#options,
+      isClosed: () => this.#closed,
+      remove: (ids) => {
+        const piece = this.#transaction(() => sweepPiece(this.#on, ids, nowMs));
+        if (piece.gone > 0) this.#cache.clear();
+        return piece;
+      },
+    });
   }
 
   watch(changed: () => void): () => void {

@@ -1,27 +1,117 @@
 /**
  * Sweeping: removing deleted rows for good. The fence floor remembers the highest fence that was swept away, so that a record of
  * the same name goes on above it, whatever the clock says.
+ *
+ * It is done in pieces, as one transaction blocks the event loop and every other writer of the file: each removes a bounded number of
+ * entries and bytes, and between two of them the loop rests for as long as the last one took. A long log goes before its row,
+ * oldest entries first, and the row goes in the commit that lifts the fence floor. So a process that stops in the middle leaves a
+ * deleted row with a shorter log, which the next sweep finishes; and a row that is made again in the meantime is left alone.
  */
 
+import { StoreError } from "../../kernel/errors.ts";
+import { type Ports, pause } from "../../kernel/ports.ts";
 import type { Prepared } from "./prepared.ts";
 
-const DELETED = `
-  select id, fence from pawl_record where namespace = ? and kind is null and due <= ? and value is null limit ?`;
-const REMOVE_LOG = "delete from pawl_log where record = ?";
+/** What one transaction removes at most: log entries and rows together. About 10 ms of work. */
+const MAX_REMOVED = 1000;
+/** A piece ends with the entry that exceeds this: large data takes its pages' time to free. */
+const MAX_BYTES = 4 * 1024 * 1024;
+/** The longest rest between two pieces, whatever the clock says that the last one took. */
+const MAX_REST_MS = 50;
+
+const IS_OVER = "kind is null and due <= ? and value is null";
+const DELETED = `select id from pawl_record where namespace = ? and ${IS_OVER} limit ?`;
+const STILL_DELETED = `select fence, head from pawl_record where ${IS_OVER} and id = ?`;
+const SIZES = "select version, octet_length(data) from pawl_log where record = ? order by version limit ?";
+const REMOVE_LOG = "delete from pawl_log where record = ? and version <= ?";
 const REMOVE = "delete from pawl_record where id = ?";
 const LIFT_FENCE_FLOOR = `
   insert into pawl_meta (name, number) values ('fence_floor', ?)
   on conflict do update set number = max(number, excluded.number)`;
 
-/** Runs under the write lock. Answers how many rows are gone. */
-export function sweepDeleted(on: Prepared, namespace: string, nowMs: number, limit: number): number {
-  const rows = on.sql(DELETED).all(namespace, nowMs, limit) as unknown as [id: number, fence: number][];
-  for (const [id, fence] of rows) {
-    on.sql(LIFT_FENCE_FLOOR).run(fence + 1);
-    on.sql(REMOVE_LOG).run(id);
-    on.sql(REMOVE).run(id);
+/** The numbers of deleted rows whose time has come. Needs no lock: each is looked at again under it. */
+export function deletedRows(on: Prepared, namespace: string, nowMs: number, limit: number): readonly number[] {
+  return on
+    .sql(DELETED)
+    .all(namespace, nowMs, limit)
+    .map((columns) => (columns as unknown as [number])[0]);
+}
+
+export interface Piece {
+  /** How many of the rows need no further piece. */
+  readonly done: number;
+  /** How many of these were removed. */
+  readonly gone: number;
+}
+
+/** Removes as much of these rows and their logs as one transaction may. Runs under the write lock. */
+export function sweepPiece(on: Prepared, ids: readonly number[], nowMs: number): Piece {
+  let entriesLeft = MAX_REMOVED;
+  let bytesLeft = MAX_BYTES;
+  let [done, gone, floor] = [0, 0, 0];
+  for (const id of ids) {
+    if (entriesLeft <= 0 || bytesLeft <= 0) break;
+    const still = on.sql(STILL_DELETED).get(nowMs, id) as unknown as [fence: number, head: number] | undefined;
+    if (still !== undefined) {
+      const [fence, head] = still;
+      if (head > 0) {
+        const entries = on.sql(SIZES).all(id, entriesLeft) as unknown as [version: number, bytes: number][];
+        let upTo = 0;
+        for (const [version, bytes] of entries) {
+          if (bytesLeft <= 0) break;
+          upTo = version;
+          bytesLeft -= bytes;
+          entriesLeft -= 1;
+        }
+        if (upTo > 0) on.sql(REMOVE_LOG).run(id, upTo);
+        // Some of its log may be left, and then the row is, too.
+        if (entriesLeft <= 0 || upTo < (entries.at(-1)?.[0] ?? 0)) break;
+      }
+      floor = Math.max(floor, fence + 1);
+      on.sql(REMOVE).run(id);
+      gone += 1;
+    }
+    done += 1;
+    entriesLeft -= 1;
   }
-  return rows.length;
+  if (gone > 0) on.sql(LIFT_FENCE_FLOOR).run(floor);
+  return { done, gone };
+}
+
+export interface Sweeping {
+  readonly ports: Ports;
+  readonly patienceMs: number;
+  readonly isClosed: () => boolean;
+  /** Commits one piece. */
+  readonly remove: (ids: readonly number[]) => Piece;
+}
+
+/** Removes these rows, piece by piece; answers how many are gone. Other writers come first: a busy file is asked for again later. */
+export async function sweepRows(ids: readonly number[], sweeping: Sweeping): Promise<number> {
+  const { ports, patienceMs, isClosed, remove } = sweeping;
+  const { clock, chance } = ports;
+  let gone = 0;
+  let giveUpAtMs = clock.nowMs() + patienceMs;
+  for (let left = ids; left.length > 0 && !isClosed(); ) {
+    const startedMs = clock.nowMs();
+    let restMs: number;
+    try {
+      const piece = remove(left);
+      gone += piece.gone;
+      left = left.slice(piece.done);
+      restMs = Math.min(MAX_REST_MS, Math.max(1, clock.nowMs() - startedMs));
+      giveUpAtMs = clock.nowMs() + patienceMs;
+    } catch (error) {
+      if (!(error instanceof StoreError) || error.data.remedy !== "retry") throw error;
+      if (clock.nowMs() >= giveUpAtMs) {
+        if (gone > 0) break;
+        throw error;
+      }
+      restMs = 1 + 20 * chance.random();
+    }
+    if (left.length > 0) await pause(clock, restMs);
+  }
+  return gone;
 }
 
 const FENCE_FLOOR = "select number from pawl_meta where name = 'fence_floor'";
