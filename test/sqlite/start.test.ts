@@ -13,6 +13,7 @@ import { describe, expect, it } from "vitest";
 import { address } from "../../src/kernel/contract.ts";
 import { PawlError, StoreError } from "../../src/kernel/errors.ts";
 import { open } from "../../src/open.ts";
+import type { Pawl } from "../../src/pawl.ts";
 import { isFitSqlite } from "../../src/stores/sqlite/sqlite.ts";
 import { allOf, integrityOf, scratchFolder, startChild } from "./kit.ts";
 
@@ -87,6 +88,93 @@ describe("a file of a newer release", () => {
     expect(contentOf(path)).toEqual(before);
     db.close();
     await pawl.close();
+  });
+});
+
+describe("a schema that becomes newer under a process that is running", () => {
+  /** What another process of a later release does to the file: it brings a schema, and says from which release on it can be used. */
+  function upgrade(path: string, schema: string, oldest: string): void {
+    const db = new DatabaseSync(path);
+    const known = "(select number from pawl_meta where name = 'schema')";
+    db.exec(`begin immediate;
+      insert or replace into pawl_meta (name, number) select 'oldest', ${known} + ${oldest};
+      update pawl_meta set number = number + ${schema} where name = 'schema';
+      commit`);
+    db.close();
+  }
+
+  /** Each way in, with what it does to the slot "n". */
+  const ways: readonly [way: string, act: (pawl: Pawl, path: string) => Promise<unknown>][] = [
+    ["a commit", (pawl) => pawl.slot<number>("n").set(2)],
+    ["a commit that creates", (pawl) => pawl.slot<number>("new").set(2)],
+    ["a read", (pawl) => pawl.slot<number>("n").get()],
+    ["a list", (pawl) => pawl.slots.list({ limit: 10 })],
+    ["transact.sql", (pawl) => pawl.transact.sql((_, tx) => tx((tx) => tx.slot(pawl.slot<number>("n")).set(2)))],
+    [
+      "within",
+      async (pawl, path) => {
+        const db = new DatabaseSync(path);
+        try {
+          return await pawl.within(db, (tx) => tx.slot(pawl.slot<number>("n")).set(2));
+        } finally {
+          db.close();
+        }
+      },
+    ],
+  ];
+
+  for (const [index, [way, act]] of ways.entries()) {
+    it(`is refused by ${way}, and nothing is written`, async () => {
+      const path = join(folder, `running-${index}.db`);
+      await using pawl = await open(path, { patience: 500 });
+      await pawl.slot<number>("n").set(1);
+      upgrade(path, "1", "1");
+      const before = contentOf(path);
+      for (let i = 0; i < 2; i++) {
+        const error = await refusal(act(pawl, path));
+        expect(error).toMatchObject({ code: "store_unfit", message: expect.stringMatching(/upgrade Pawl/) });
+      }
+      expect(contentOf(path)).toEqual(before);
+    });
+
+    it(`is no obstacle to ${way} where it says that this release can use it`, async () => {
+      const path = join(folder, `fit-${index}.db`);
+      await using pawl = await open(path);
+      await pawl.slot<number>("n").set(1);
+      upgrade(path, "3", "0");
+      await act(pawl, path);
+    });
+  }
+
+  it("is looked at only when another connection has committed", async () => {
+    const path = join(folder, "looks.db");
+    const { prepare } = DatabaseSync.prototype;
+    let looks = 0;
+    DatabaseSync.prototype.prepare = function (this: DatabaseSync, ...args: Parameters<typeof prepare>) {
+      const statement = prepare.apply(this, args);
+      if (args[0] === "select number from pawl_meta where name = ?") {
+        const { get } = statement;
+        statement.get = (...values: unknown[]) => {
+          if (values[0] === "schema") looks += 1;
+          return get.apply(statement, values as Parameters<typeof get>);
+        };
+      }
+      return statement;
+    };
+    try {
+      await using pawl = await open(path);
+      await pawl.slot<number>("n").set(0);
+      const before = looks;
+      expect(before).toBeGreaterThan(0);
+      for (let i = 0; i < 20; i++) await pawl.slot<number>("n").set(i);
+      for (let i = 0; i < 20; i++) await pawl.slot<number>("n").get();
+      expect(looks).toBe(before);
+      upgrade(path, "1", "0");
+      for (let i = 0; i < 20; i++) await pawl.slot<number>("n").set(i);
+      expect(looks).toBe(before + 1);
+    } finally {
+      DatabaseSync.prototype.prepare = prepare;
+    }
   });
 });
 

@@ -71,18 +71,10 @@ export function migrate(db: DatabaseSync, migrations: readonly string[] = MIGRAT
     db.exec(
       "create table if not exists pawl_meta (name text primary key, number integer not null) strict, without rowid",
     );
-    const number = (name: string): number | undefined => {
+    const has = refuseNewer((name) => {
       const row = db.prepare("select number from pawl_meta where name = ?").get(name);
       return row === undefined ? undefined : Number(row["number"]);
-    };
-    const has = number("schema") ?? 0;
-    // A later schema says which releases can still work on it.
-    if (Math.min(has, number("oldest") ?? has) > migrations.length)
-      throw new StoreError(
-        "store_unfit",
-        "fail",
-        `the database has schema ${has}, and this release of Pawl knows up to ${migrations.length}: upgrade Pawl in this process`,
-      );
+    }, migrations.length);
     for (const migration of migrations.slice(has)) db.exec(migration);
     if (has < migrations.length)
       db.prepare("insert or replace into pawl_meta (name, number) values ('schema', ?)").run(migrations.length);
@@ -91,4 +83,20 @@ export function migrate(db: DatabaseSync, migrations: readonly string[] = MIGRAT
     if (db.isTransaction) db.exec("rollback");
     throw error;
   }
+}
+
+/**
+ * Refuses a schema that this release is too old for; answers which one it is. Asked at the start, and again whenever others have
+ * committed: another process may have brought a newer schema meanwhile.
+ */
+export function refuseNewer(number: (name: string) => number | undefined, known = MIGRATIONS.length): number {
+  const has = number("schema") ?? 0;
+  // A later schema says which releases can still work on it.
+  if (Math.min(has, number("oldest") ?? has) > known)
+    throw new StoreError(
+      "store_unfit",
+      "fail",
+      `the database has schema ${has}, and this release of Pawl knows up to ${known}: upgrade Pawl in this process`,
+    );
+  return has;
 }

@@ -39,7 +39,7 @@ import { join } from "./joint.ts";
 import { listRows, lookForDue, readEntries } from "./looks.ts";
 import { Prepared } from "./prepared.ts";
 import { findRow, identityOf, writePuts } from "./rows.ts";
-import { migrate } from "./schema.ts";
+import { migrate, refuseNewer } from "./schema.ts";
 import { SharedConnection } from "./shared.ts";
 import { deletedRows, fenceFloorOf, sweepPiece, sweepRows } from "./sweep.ts";
 import { watchCommits } from "./watch.ts";
@@ -131,6 +131,7 @@ const BEGIN_READ = "begin deferred";
 const COMMIT = "commit";
 const ROLLBACK = "rollback";
 const DATA_VERSION = "pragma data_version";
+const META = "select number from pawl_meta where name = ?";
 /** A commit of its own, for what an earlier one may have left behind. */
 const TOUCH =
   "insert into pawl_meta (name, number) values ('touched', 1) on conflict do update set number = number + 1";
@@ -145,6 +146,8 @@ export class SqliteStore implements SqlStore {
   readonly #on: Prepared;
   readonly #mark = { epoch: 0, sequence: 0 };
   readonly #cache = new RowCache();
+  /** The data version at which the schema was last seen to be one that this release can work on. */
+  #fitAt = -1;
   /** A commit failed in a way that may have left something behind. */
   #doubtful = false;
   #closed = false;
@@ -181,7 +184,7 @@ export class SqliteStore implements SqlStore {
     const receipt = this.#transaction(() => {
       const nowMs = this.#options.wallMs();
       const fenceFloor = fenceFloorOf(this.#on);
-      this.#cache.begin(this.#dataVersion());
+      this.#cache.begin(this.#checkSchema());
       const budget = new ReadBudget(batch.maxBytes);
       const found = (keys: readonly Key[]): Found => ({
         nowMs,
@@ -228,7 +231,15 @@ export class SqliteStore implements SqlStore {
   async join(executor: Executor, batch: Joining): Promise<Joined> {
     this.#check();
     try {
-      return await join(executor, this.#namespace, this.#options.wallMs, batch);
+      return await join(executor, this.#namespace, this.#options.wallMs, {
+        lock: batch.lock,
+        decide: (found) => {
+          // Their transaction has the write lock by now, so this connection sees the schema that it will commit on.
+          this.#check();
+          this.#checkSchema();
+          return batch.decide(found);
+        },
+      });
     } catch (error) {
       throw failure(error, "before");
     }
@@ -282,7 +293,10 @@ export class SqliteStore implements SqlStore {
       ...this.#options,
       isClosed: () => this.#closed,
       remove: (ids) => {
-        const piece = this.#transaction(() => sweepPiece(this.#on, ids, nowMs));
+        const piece = this.#transaction(() => {
+          this.#checkSchema();
+          return sweepPiece(this.#on, ids, nowMs);
+        });
         if (piece.gone > 0) this.#cache.clear();
         return piece;
       },
@@ -302,6 +316,19 @@ export class SqliteStore implements SqlStore {
 
   #dataVersion(): number {
     return this.#on.number(DATA_VERSION) ?? 0;
+  }
+
+  /**
+   * Refuses to go on where another process has brought a schema that this release is too old for. Looks only if others have
+   * committed since. Called first in each transaction, of others too; answers the data version.
+   */
+  #checkSchema(): number {
+    const dataVersion = this.#dataVersion();
+    if (dataVersion !== this.#fitAt) {
+      refuseNewer((name) => (this.#on.sql(META).get(name) as unknown as [number] | undefined)?.[0]);
+      this.#fitAt = dataVersion;
+    }
+    return dataVersion;
   }
 
   async close(): Promise<void> {
@@ -338,6 +365,7 @@ export class SqliteStore implements SqlStore {
     if (this.#db.isTransaction) throw new StoreError("store_busy", "retry", "a commit is under way in this very call");
     try {
       this.#on.sql(BEGIN_READ).run();
+      this.#checkSchema();
       const result = read();
       this.#on.sql(COMMIT).run();
       return result;
