@@ -1,11 +1,17 @@
 /**
- * Goal: a wait is never over early, whatever its length, and can be cancelled at any moment.
- * Method: vitest's fake timers, which keep setTimeout's limit of 2^31 - 1 ms as Node does: asserted first.
+ * Goal: a wait is never over early, whatever its length, and can be cancelled at any moment; time that a suspended machine slept
+ * through has passed.
+ * Method: vitest's fake timers, which keep setTimeout's limit of 2^31 - 1 ms as Node does: asserted first. For suspensions, a table of
+ * what the two clocks of the machine say, look by look; then a batcher and a lease on a machine that is suspended.
  */
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { pause } from "../kernel/ports.ts";
-import { nodePorts, wallMs } from "./ports.ts";
+import { ScriptedStore } from "../../test/kernel.fixture.ts";
+import { address } from "../kernel/contract.ts";
+import { type Ports, pause } from "../kernel/ports.ts";
+import { pawlOn } from "../pawl.ts";
+import { MemoryDatabase } from "../stores/memory/memory.ts";
+import { makeClock, nodePorts, wallMs } from "./ports.ts";
 
 const { clock, chance } = nodePorts;
 const DAY_MS = 86_400_000;
@@ -108,6 +114,32 @@ describe("after", () => {
   });
 });
 
+describe("a wall clock that is set", () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance", "Date"] });
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  test.each([-DAY_MS, 1000 * DAY_MS])("by %d ms ends no wait early or late, in none of its pieces", (setMs) => {
+    const own = makeClock({ monotonicMs: () => performance.now(), wallMs: () => Date.now() });
+    const ends: string[] = [];
+    own.after(1000, () => ends.push("short"));
+    own.after(60 * DAY_MS, () => ends.push("long"));
+    vi.setSystemTime(Date.now() + setMs);
+    own.nowMs();
+    vi.advanceTimersByTime(999);
+    expect(ends).toEqual([]);
+    vi.advanceTimersByTime(1);
+    expect(ends).toEqual(["short"]);
+    vi.advanceTimersByTime(60 * DAY_MS - 1001);
+    expect(ends).toEqual(["short"]);
+    vi.advanceTimersByTime(1);
+    expect(ends).toEqual(["short", "long"]);
+  });
+});
+
 describe("pause", () => {
   test("ends with its time, or at once with the signal, and leaves no listener", async () => {
     const stop = new AbortController();
@@ -142,6 +174,200 @@ describe("soon", () => {
     expect(order.at(0)).toBe("now");
     expect(order.at(-1)).toBe("soon");
     expect(order.length).toBe(5);
+  });
+});
+
+describe("time that was slept through", () => {
+  const HOUR_MS = 3_600_000;
+  /** What each look sees: how far the monotonic and the wall clock have moved since the last, and what the clock then says has passed. */
+  type Look = readonly [monotonicMs: number, wallMs: number, passedMs: number];
+  const rules: readonly [rule: string, looks: readonly Look[]][] = [
+    [
+      "both clocks run alike",
+      [
+        [1000, 1000, 1000],
+        [5, 5, 1005],
+        [HOUR_MS, HOUR_MS, HOUR_MS + 1005],
+      ],
+    ],
+    ["a suspension counts", [[10, HOUR_MS, HOUR_MS]]],
+    [
+      "a suspension counts once",
+      [
+        [10, HOUR_MS, HOUR_MS],
+        [10, 10, HOUR_MS + 10],
+        [500, 500, HOUR_MS + 510],
+      ],
+    ],
+    [
+      "each of two suspensions counts",
+      [
+        [0, 60_000, 60_000],
+        [1000, 1000, 61_000],
+        [0, 60_000, 121_000],
+      ],
+    ],
+    [
+      "a second of difference is none",
+      [
+        [0, 1000, 0],
+        [10, 10, 10],
+      ],
+    ],
+    ["more than a second is one", [[0, 1001, 1001]]],
+    [
+      "short ones count when they are more than a second together",
+      [
+        [0, 600, 0],
+        [0, 600, 1200],
+        [10, 10, 1210],
+      ],
+    ],
+    [
+      "a wall clock that is set back changes nothing",
+      [
+        [10, -HOUR_MS, 10],
+        [10, 10, 20],
+      ],
+    ],
+    [
+      "nor does one that wavers",
+      [
+        [10, -600, 10],
+        [10, 600, 20],
+        [10, -600, 30],
+        [10, 600, 40],
+        [10, -600, 50],
+      ],
+    ],
+    [
+      "a suspension after it was set back counts",
+      [
+        [10, -HOUR_MS, 10],
+        [10, 60_010, 60_020],
+      ],
+    ],
+    [
+      "a wall clock that is set forward counts as a suspension",
+      [
+        [10, HOUR_MS + 10, HOUR_MS + 10],
+        [10, 10, HOUR_MS + 20],
+      ],
+    ],
+    [
+      "a wall clock that stands still changes nothing",
+      [
+        [5000, 0, 5000],
+        [5000, 0, 10_000],
+        [10, 10, 10_010],
+      ],
+    ],
+    [
+      "a coarse wall clock changes nothing",
+      [
+        [0.4, 0, 0.4],
+        [0.4, 1, 0.8],
+        [0.4, 0, 1.2],
+        [0.4, 1, 1.6],
+      ],
+    ],
+  ];
+  test.each(rules)("%s", (_, looks) => {
+    const at = { monotonicMs: 12_345, wallMs: 1_800_000_000_000 };
+    const own = makeClock({ monotonicMs: () => at.monotonicMs, wallMs: () => at.wallMs });
+    const startMs = own.nowMs();
+    for (const [monotonicMs, wallMs, passedMs] of looks) {
+      at.monotonicMs += monotonicMs;
+      at.wallMs += wallMs;
+      expect(own.nowMs() - startMs).toBeCloseTo(passedMs, 3);
+    }
+  });
+
+  test("a process that is held up between two readings counts that time once", () => {
+    let ms = 0;
+    let holdUpMs = 0;
+    // Either clock takes the hold-up after its reading.
+    const read = () => {
+      const now = ms;
+      ms += holdUpMs;
+      holdUpMs = 0;
+      return now;
+    };
+    const own = makeClock({ monotonicMs: read, wallMs: read });
+    holdUpMs = 5000;
+    own.nowMs();
+    expect(own.nowMs()).toBe(5000);
+    ms += 7;
+    expect(own.nowMs()).toBe(5007);
+  });
+
+  test("it never goes back, whatever the wall clock does", () => {
+    let [monotonicMs, wallMs] = [0, 0];
+    const own = makeClock({ monotonicMs: () => monotonicMs, wallMs: () => wallMs });
+    let lastMs = own.nowMs();
+    for (let i = 0; i < 10_000; i++) {
+      monotonicMs += Math.random() < 0.5 ? 0 : Math.random();
+      wallMs += (Math.random() - 0.5) * 10 ** (Math.random() * 8);
+      const nowMs = own.nowMs();
+      expect(nowMs).toBeGreaterThanOrEqual(lastMs);
+      lastMs = nowMs;
+    }
+  });
+
+  /** A machine whose monotonic clock stands still while it is suspended, and a database elsewhere, whose clock does not. */
+  function suspendable() {
+    const machine = { monotonicMs: 0, wallMs: 1_800_000_000_000 };
+    const own = makeClock({ monotonicMs: () => machine.monotonicMs, wallMs: () => machine.wallMs });
+    const database = new MemoryDatabase(() => machine.wallMs);
+    const ports: Ports = { ...nodePorts, clock: own };
+    return {
+      run(ms: number) {
+        machine.monotonicMs += ms;
+        machine.wallMs += ms;
+      },
+      suspend(ms: number) {
+        machine.wallMs += ms;
+      },
+      nowMs: () => machine.wallMs,
+      pawl() {
+        const store = new ScriptedStore(database.connect("default", { lanes: 2 }), () => machine.wallMs);
+        // As PostgreSQL does it: where nothing is locked and nobody asks, the clock is not read.
+        store.found = (found, keys, { needsClock }) =>
+          keys.length === 0 && !needsClock ? { ...found, nowMs: null } : found;
+        return pawlOn(store, ports, { namespace: "default" });
+      },
+    };
+  }
+
+  test("a lease is not granted for a time that is over", async () => {
+    const machine = suspendable();
+    await using pawl = machine.pawl();
+    const at = address("job", "a");
+    const lateMs = () =>
+      pawl.kernel.transact(
+        (tx) => {
+          const seen = tx.lateMs;
+          tx.record(at).write({ value: seen, dueMs: seen + 1000 });
+          return seen;
+        },
+        [at],
+      );
+    await lateMs();
+    machine.run(10);
+    await lateMs();
+    machine.suspend(HOUR_MS);
+    // The lease would end an hour ago if the clock that was heard before the suspension were still counted on.
+    expect(await lateMs()).toBeGreaterThanOrEqual(machine.nowMs());
+  });
+
+  test("a hold is not believed in after a suspension that outlasted its lease", async () => {
+    const machine = suspendable();
+    await using pawl = machine.pawl();
+    const hold = await pawl.mutex("door", { lease: "30s" }).acquire();
+    machine.run(10);
+    expect(hold.abortSignal.aborted).toBe(false);
+    machine.suspend(HOUR_MS);
+    expect(hold.abortSignal.reason).toMatchObject({ code: "lease_uncertain" });
   });
 });
 

@@ -1,25 +1,74 @@
 /**
  * The real clock and the real chance. Nothing else in `src/` may touch the ambient ones, so that all of it can be simulated.
+ *
+ * The clock for waiting counts a suspension as elapsed time. The monotonic clock of a machine that sleeps, or of a virtual machine
+ * that is paused, may stand still meanwhile, and a process that goes by it alone believes after an hour that its lease of 30 s has just
+ * begun. So where the wall clock has gained more than a second on the monotonic one, the gain is added. The clock never goes back,
+ * and a wall clock that is set back changes nothing.
+ *
+ * A wall clock that is set forward by an hour looks the same as a suspension of an hour, and is taken for one:
+ * - leases: a holder believes that its lease is over and stops with `lease_uncertain`, or renews it first. No other process can take it
+ *   before the store's clock says so. On SQLite the store's clock is the wall clock, and the lease is in fact over;
+ * - the store's clock as it was last heard is out of date, so the store is asked again;
+ * - patience: a call that waits for a busy or unreachable store gives up with its next attempt, with an error that is true;
+ * - timeouts of steps in total, `ctx.now()` and the delay before the next attempt of a step count the hour until the run is claimed
+ *   anew: such a step may fail too early, and such an attempt may come an hour late. Nothing is run twice for it.
+ * All of that errs towards stopping. The contrary, to take a suspension for a clock that was set, would err towards two holders.
+ *
+ * `after` goes by the monotonic clock alone: a timer is never early, and one that is set before a suspension may be late by as long.
+ * Whoever must know whether a time has come compares with `nowMs`.
  */
 
 import { AsyncLocalStorage } from "node:async_hooks";
 import { randomBytes, randomUUID } from "node:crypto";
-import type { Ports, Scope } from "../kernel/ports.ts";
+import type { Clock, Ports, Scope } from "../kernel/ports.ts";
 import { startWatchdog } from "./watchdog.ts";
 
 /** `setTimeout` fires at once for more than 2^31 - 1 milliseconds, so longer waits are cut up. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-function after(ms: number, callback: () => void): () => void {
-  // Measured, not counted, so that many pieces do not add up their delays.
-  const endMs = performance.now() + ms;
-  let timer = setTimeout(tick, Math.min(ms, LONGEST_TIMER_MS));
-  function tick() {
-    const leftMs = endMs - performance.now();
-    if (!(leftMs > 0)) callback();
-    else timer = setTimeout(tick, Math.min(Math.ceil(leftMs), LONGEST_TIMER_MS));
-  }
-  return () => clearTimeout(timer);
+/** Less is the coarseness of the clocks, and the small corrections of a wall clock that is kept right. */
+const SUSPENDED_MS = 1000;
+
+export interface ClockSources {
+  /** Never goes back; may stand still while the machine is suspended. */
+  readonly monotonicMs: () => number;
+  /** Counts suspensions; may be set. */
+  readonly wallMs: () => number;
+}
+
+export function makeClock({ monotonicMs, wallMs }: ClockSources): Clock {
+  /** How far the wall clock is ahead of the monotonic one, without what was not counted yet. */
+  let aheadMs = wallMs() - monotonicMs();
+  let suspendedMs = 0;
+  return {
+    nowMs() {
+      let runMs = monotonicMs();
+      let gainedMs = wallMs() - runMs - aheadMs;
+      if (gainedMs > SUSPENDED_MS) {
+        // A process that is held up between the two readings would count the same time twice.
+        runMs = monotonicMs();
+        gainedMs = Math.min(gainedMs, wallMs() - runMs - aheadMs);
+      }
+      if (gainedMs > SUSPENDED_MS) suspendedMs += gainedMs;
+      if (gainedMs > SUSPENDED_MS || gainedMs < 0) aheadMs += gainedMs;
+      return runMs + suspendedMs;
+    },
+
+    after(ms, callback) {
+      // Measured, not counted, so that many pieces do not add up their delays.
+      const endMs = monotonicMs() + ms;
+      let timer = setTimeout(tick, Math.min(ms, LONGEST_TIMER_MS));
+      function tick() {
+        const leftMs = endMs - monotonicMs();
+        if (!(leftMs > 0)) callback();
+        else timer = setTimeout(tick, Math.min(Math.ceil(leftMs), LONGEST_TIMER_MS));
+      }
+      return () => clearTimeout(timer);
+    },
+
+    soon: (callback) => void setImmediate(callback),
+  };
 }
 
 let lastMs = 0;
@@ -42,12 +91,7 @@ function scope<Known>(): Scope<Known> {
 }
 
 export const nodePorts: Ports = {
-  clock: {
-    // Monotonic: waiting is not disturbed by somebody who sets the clock.
-    nowMs: () => performance.now(),
-    after,
-    soon: (callback) => void setImmediate(callback),
-  },
+  clock: makeClock({ monotonicMs: () => performance.now(), wallMs: () => Date.now() }),
   // Taken now, so that a decision may draw through its tape while the trap is set.
   chance: { random: Math.random, uuid: () => randomUUID(), orderedId },
   bodies: scope(),
