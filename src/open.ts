@@ -12,20 +12,22 @@ import type { Ports } from "./kernel/ports.ts";
 import { nodePorts, unguessable, wallMs } from "./node/ports.ts";
 import { trapAmbient } from "./node/trap.ts";
 import { type Pawl, pawlOn } from "./pawl.ts";
+import { isUrl, placeOf } from "./place.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
 import type { Finding } from "./stores/postgres/fitness.ts";
 import type { PgPool } from "./stores/postgres/lines.ts";
-import { isPostgres, poolFor } from "./stores/postgres/pool.ts";
+import { poolFor } from "./stores/postgres/pool.ts";
 import { openPostgres } from "./stores/postgres/postgres.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
 
 export interface OpenOptions {
   /**
-   * The path of an SQLite file, made if it is not there; `pawl.db` unless said otherwise. "postgres://…" for a PostgreSQL database.
-   * "memory:" is for tests. Or a store of your own, in a namespace of its choosing, that passes `storeConformance` of
-   * `pawl/testing`.
+   * The path of an SQLite file, created if it does not exist, also as "sqlite:x.db", "file:///abs/x.db" or a `URL` of a file.
+   * Default: `pawl.db`. "postgres://…" for a PostgreSQL database. "memory:" is for tests. Whatever looks like something else is
+   * refused; a file of such a name is "./name". Or a store of your own, in a namespace of its choosing, that passes
+   * `storeConformance` of `pawl/testing`.
    */
-  readonly store?: string | Store;
+  readonly store?: string | URL | Store;
   /** The Pool of `pg` that the application already has, instead of a connection string. */
   readonly pool?: PgPool;
   /** The PostgreSQL schema of Pawl's tables, made if it is not there; "pawl" unless said otherwise. */
@@ -47,7 +49,7 @@ export interface OpenOptions {
 }
 
 /** Opens a store: `open()` is SQLite in ./pawl.db, `open("postgres://…")` is a server, `open("memory:")` is for tests. */
-export async function open(store?: string | OpenOptions, more?: Omit<OpenOptions, "store">): Promise<Pawl> {
+export async function open(store?: string | URL | OpenOptions, more?: Omit<OpenOptions, "store">): Promise<Pawl> {
   const options = checkOptions(store, more);
   const where = options.store ?? "pawl.db";
   const namespace = checkId(options.namespace ?? "default", "the namespace");
@@ -60,7 +62,8 @@ export async function open(store?: string | OpenOptions, more?: Omit<OpenOptions
     throw new InvalidArgumentError("the codec", "must have encode and decode");
   if (maxValueBytes !== undefined && !(Number.isSafeInteger(maxValueBytes) && maxValueBytes > 0))
     throw new InvalidArgumentError("maxValueBytes", "must be a whole number above 0");
-  const isMemory = where === "memory:";
+  const place = typeof where === "string" || isUrl(where) ? placeOf(where) : undefined;
+  const isMemory = place?.is === "memory";
   const ports: Ports = (options.checkPurity ?? isMemory) ? { ...nodePorts, trap: trapAmbient } : nodePorts;
   let opened: Store;
   const postgres = {
@@ -72,10 +75,10 @@ export async function open(store?: string | OpenOptions, more?: Omit<OpenOptions
     warned,
   };
   if (options.pool !== undefined) opened = await openPostgres({ ...postgres, pool: checkPool(options) });
-  else if (typeof where !== "string") opened = checkStore(where);
-  else if (isPostgres(where)) opened = await openPostgres({ ...postgres, ...(await poolFor(where)) });
-  else if (isMemory) opened = new MemoryDatabase(wallMs).connect(namespace);
-  else opened = await openSqlite({ path: checkPath(where), namespace, ports, wallMs, durability, patienceMs });
+  else if (place === undefined) opened = checkStore(where as Store);
+  else if (place.is === "postgres") opened = await openPostgres({ ...postgres, ...(await poolFor(place.url)) });
+  else if (place.is === "memory") opened = new MemoryDatabase(wallMs).connect(namespace);
+  else opened = await openSqlite({ path: place.path, namespace, ports, wallMs, durability, patienceMs });
   const actions = { options: options.actions, ports: actionPorts };
   return pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions });
 }
@@ -103,7 +106,8 @@ const OPTIONS: Readonly<Record<keyof OpenOptions, true>> = {
 
 /** Whatever is not understood is refused: opening another file than was meant would go unnoticed for long. */
 function checkOptions(store: unknown, more: unknown): OpenOptions {
-  const options: object = { ...(typeof store === "string" ? { store } : plain(store)), ...plain(more) };
+  const isPlace = typeof store === "string" || isUrl(store);
+  const options: object = { ...(isPlace ? { store } : plain(store)), ...plain(more) };
   const unknown = Object.keys(options).filter((name) => !Object.hasOwn(OPTIONS, name));
   if (unknown.length > 0)
     throw new InvalidArgumentError("the options", `must not have ${unknown.join(", ")}: there is no such option`);
@@ -112,8 +116,7 @@ function checkOptions(store: unknown, more: unknown): OpenOptions {
 
 function plain(options: unknown): object {
   if (options === undefined) return {};
-  if (options instanceof URL) throw new InvalidArgumentError("the store", "must be a path: use fileURLToPath(url)");
-  if (typeof options !== "object" || options === null || Array.isArray(options))
+  if (typeof options !== "object" || options === null || Array.isArray(options) || isUrl(options))
     throw new InvalidArgumentError("what to open", "must be a path, or an object of options");
   return options;
 }
@@ -152,17 +155,4 @@ function checkPool({ pool, store }: OpenOptions): PgPool {
       "must be one without `pipeline`: Pawl sends its statements together anyway",
     );
   return pool;
-}
-
-/** Names that look like something other than a file are refused, so that a typing error does not make a file of that name. */
-function checkPath(path: string): string {
-  if (path === "" || path === ":memory:")
-    throw new InvalidArgumentError("the store", 'must be the path of a file, or "memory:" for tests');
-  if (/^[a-z][a-z0-9+.-]+:\/\/|^file:/i.test(path))
-    throw new InvalidArgumentError(
-      "the store",
-      `must be the plain path of a file: this release opens no "${path.split(":")[0]}:"`,
-    );
-  if (path.includes("\0")) throw new InvalidArgumentError("the store", "must not have a NUL character");
-  return path;
 }

@@ -26,7 +26,8 @@ describe("opening", () => {
   // As plain JavaScript would call it.
   const openAnything = open as (what?: unknown, more?: unknown) => Promise<unknown>;
   const wrong: readonly [string, unknown, RegExp][] = [
-    ["a URL", new URL("file:///x.db"), /use fileURLToPath/],
+    ["a URL that is no file's", new URL("https://example.com/x.db"), /must not be a URL of "https:": give it as text/],
+    ["a URL of a server", { store: new URL("postgres://localhost/x") }, /must not be a URL of "postgres:"/],
     ["a number", 42, /must be a path, or an object of options/],
     ["null", null, /must be a path, or an object of options/],
     ["a list", ["x.db"], /must be a path, or an object of options/],
