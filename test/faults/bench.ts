@@ -6,7 +6,7 @@
  */
 
 import { writeSync } from "node:fs";
-import { PawlError } from "../../src/index.ts";
+import { PawlError, StoreError } from "../../src/index.ts";
 import type { Pawl } from "../../src/pawl.ts";
 import { Random } from "../../src/testing/sim/random.ts";
 import { type Line, monotonicNs } from "./ledger.ts";
@@ -100,6 +100,9 @@ export class Bench {
       const { is, code } = classify(error);
       say({ is, op, code, at: monotonicNs() });
       if (code === "accident") this.accident(work, error);
+      // Nothing that faults bring about: what it was shows in the ledger.
+      else if (error instanceof StoreError && error.data.remedy !== "retry" && error.data.remedy !== "settle")
+        this.note(work, "refused", { code, message: error.message, cause: { ...(error.cause as object) } });
       return { is, code };
     }
   }

@@ -1,20 +1,30 @@
 /**
- * A PostgreSQL primary with a synchronous standby, and the proxies that lead to whichever is the primary now.
+ * A PostgreSQL primary with a synchronous standby, and the proxies that lead to whichever is the primary now; with PgBouncer between, if
+ * that is wanted, and one more proxy between it and the primary.
  *
  * Everything here goes around the proxies, so that no fault keeps the harness from looking or from striking.
  */
 
 import pg from "pg";
 import { type PostgresServer, type PostgresVersion, startPostgres } from "../postgres/server.ts";
+import { Bouncer, type BouncerProgram, type BouncerSettings } from "./bouncer.ts";
 import { FaultyProxy } from "./proxy.ts";
 
 const DATABASE = "pawl_faults";
+
+/** A PgBouncer to be put between the workers and the server. */
+export interface BouncerChoice extends BouncerSettings {
+  readonly program: BouncerProgram;
+}
 
 export class Cluster {
   primary: PostgresServer;
   /** Null while there is none: after a promotion, until a new one streams. */
   standby: PostgresServer | null = null;
   readonly proxies: FaultyProxy[] = [];
+  bouncer: Bouncer | null = null;
+  /** From PgBouncer to the primary. */
+  behind: FaultyProxy | null = null;
 
   private constructor(primary: PostgresServer) {
     this.primary = primary;
@@ -24,14 +34,22 @@ export class Cluster {
   static async start(options: {
     readonly proxies: number;
     readonly version?: PostgresVersion | undefined;
+    readonly bouncer?: BouncerChoice | undefined;
   }): Promise<Cluster> {
-    const { proxies, version = 18 } = options;
+    const { proxies, version = 18, bouncer } = options;
     // A standby that lost its primary asks again soon, not after five seconds.
     const settings = { wal_retrieve_retry_interval: "100ms" };
     const cluster = new Cluster(await startPostgres({ version, settings }));
     try {
       await cluster.primary.createDatabase(DATABASE);
-      for (let i = 0; i < proxies; i++) cluster.proxies.push(await FaultyProxy.start(cluster.primary.port));
+      if (bouncer !== undefined) {
+        const { program, ...settings } = bouncer;
+        cluster.behind = await FaultyProxy.start(cluster.primary.port);
+        const upstreamPort = cluster.behind.port;
+        cluster.bouncer = await Bouncer.start(program, { database: DATABASE, upstreamPort, settings });
+      }
+      const port = cluster.bouncer?.port ?? cluster.primary.port;
+      for (let i = 0; i < proxies; i++) cluster.proxies.push(await FaultyProxy.start(port));
       cluster.standby = await cluster.primary.standby({ synchronous: true });
     } catch (error) {
       await cluster.destroy();
@@ -96,19 +114,22 @@ export class Cluster {
     await standby.promote();
     this.primary = standby;
     this.standby = null;
-    for (const proxy of this.proxies) proxy.switchTo(standby.port);
+    for (const proxy of this.behind === null ? this.proxies : [this.behind]) proxy.switchTo(standby.port);
     await old.destroy();
   }
 
   /** Makes a new standby of the primary if it has none, and waits until everything is as it was before the fault. */
   async mend(): Promise<void> {
     await this.untilUp();
+    await this.bouncer?.mend();
     this.standby ??= await this.primary.standby({ synchronous: true });
     await this.untilSynchronous();
   }
 
   async destroy(): Promise<void> {
     for (const proxy of this.proxies) await proxy.close();
+    await this.bouncer?.destroy();
+    await this.behind?.close();
     await this.standby?.destroy();
     await this.primary.destroy();
   }

@@ -31,6 +31,10 @@ export interface CrewOptions {
   readonly works: readonly Work[];
   /** For each place, and one more for the follower; empty where there is no server. */
   readonly proxies: readonly FaultyProxy[];
+  /** How many connections each second worker gives to Pawl in a pool of its own; null for all of them to open an address. */
+  readonly poolMax: number | null;
+  /** Whether the others, and the follower, have such a pool too. */
+  readonly isPoolForAll: boolean;
   /** Whether workers may have clocks of their own. */
   readonly skews: boolean;
   /** Where libfaketime is, or null. */
@@ -83,8 +87,10 @@ export class Place {
     const faketime = isSkewed ? this.#options.faketime : null;
     const skewMs = isSkewed ? drawSkew(random) : 0;
     this.#clock = skewedClock(faketime, join(folder, `${life}.clock`), skewMs);
+    const hasPool = this.#options.isPoolForAll || this.#index % 2 === 1;
     const args: WorkerArguments = {
       store: this.proxy === null ? store : this.proxy.urlOf(store),
+      poolMax: hasPool ? this.#options.poolMax : null,
       namespace,
       patienceMs: PATIENCE_MS[this.#index % PATIENCE_MS.length] ?? 0,
       life,

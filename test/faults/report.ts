@@ -24,6 +24,11 @@ export function describeRun(report: RunReport): string {
     lines.push(row(name, work.attempts, work.commits, work.unknown, ...resolved(work)));
   lines.push("", `asked again: ${report.repeats}`, `not yes: ${list(report.refusals)}`, `noted: ${list(report.notes)}`);
   if (report.proxy !== null) lines.push(`proxies: ${list(new Map(Object.entries(report.proxy)))}`);
+  if (report.bouncer !== null) lines.push(`PgBouncer: ${list(new Map(Object.entries(report.bouncer)))}`);
+  for (const { isWarned, medianMs } of report.wakeUps)
+    lines.push(
+      `woken by others (${isWarned ? "polling, with the warning" : "by notifications"}), median ms: ${list(medianMs)}`,
+    );
   for (const [name, ms] of report.healedMs) lines.push(`all ${name} ended after ${ms.toFixed(0)} ms`);
   lines.push("", report.violations.length === 0 ? "no violation" : `${report.violations.length} VIOLATIONS`);
   for (const violation of report.violations.slice(0, 200)) lines.push(`- ${violation}`);

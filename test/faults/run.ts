@@ -18,7 +18,9 @@ import { open } from "../../src/open.ts";
 import type { Pawl } from "../../src/pawl.ts";
 import { Random } from "../../src/testing/sim/random.ts";
 import type { PostgresVersion } from "../postgres/server.ts";
-import { Cluster } from "./cluster.ts";
+import type { BouncerCounts } from "./bouncer.ts";
+import { bouncerFaults } from "./bouncer-faults.ts";
+import { type BouncerChoice, Cluster } from "./cluster.ts";
 import { Crew, type Place } from "./crew.ts";
 import {
   type Fault,
@@ -32,6 +34,7 @@ import {
 import { Ledger, monotonicNs, type Operation } from "./ledger.ts";
 import type { ProxyCounts } from "./proxy.ts";
 import { findFaketime } from "./skew.ts";
+import { checkWakeUps, type WakeUps } from "./wake-ups.ts";
 import { LEASE_MS } from "./works/claims.ts";
 import { works } from "./works/index.ts";
 import type { Span, Verdict, Work } from "./works/work.ts";
@@ -47,6 +50,14 @@ export interface RunOptions {
   readonly only?: string | undefined;
   /** Faults on the network beside those on the server, without waiting for recovery: more in less time, and nothing measured. */
   readonly crowded?: boolean;
+  /** What the workers do; `works` unless said otherwise. */
+  readonly works?: readonly Work[] | undefined;
+  /** How many times as long as usual everything may take to end when faults are over, for what makes each commit slower; 1 unless said otherwise. */
+  readonly slack?: number | undefined;
+  /** Puts PgBouncer between the workers and the server. */
+  readonly bouncer?: BouncerChoice | undefined;
+  /** Every second worker opens the store with a pool of this size, or all of them do; by its address unless said otherwise. */
+  readonly pool?: { readonly max: number; readonly isForAll: boolean } | undefined;
   /** Told of what is going on. */
   readonly say?: (sentence: string) => void;
 }
@@ -76,6 +87,9 @@ export interface RunReport {
   readonly repeats: number;
   readonly lives: number;
   readonly proxy: ProxyCounts | null;
+  readonly bouncer: BouncerCounts | null;
+  /** What was found out about wake-ups through PgBouncer, before the faults and after them. */
+  readonly wakeUps: readonly WakeUps[];
   readonly clocks: string;
   readonly violations: readonly string[];
   /** Where everything that the workers said is kept, if something was wrong. */
@@ -85,7 +99,8 @@ export interface RunReport {
 const LEASES_TO_HEAL = 3;
 const RESOLVE_WITHIN_MS = 30_000;
 /** What a store may say while it is being hurt, and what losing a race is called. */
-const EXPECTED = /^(store_busy|store_unreachable|store_readonly|outcome_unknown|fenced|version_conflict|died)$/;
+const EXPECTED =
+  /^(store_busy|store_unreachable|store_readonly|outcome_unknown|fenced|version_conflict|idempotency_in_progress|died)$/;
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -106,12 +121,14 @@ export async function runFaults(options: RunOptions): Promise<RunReport> {
 class Run {
   readonly #options: RunOptions;
   readonly #folder: string;
+  readonly #works: readonly Work[];
   readonly #random: Random;
   readonly #ledger: Ledger;
   readonly #struck = new Map<string, number>();
   readonly #recovery: Recovery;
   readonly #doubts: Span[] = [];
   readonly #violations: string[] = [];
+  readonly #wakeUps: WakeUps[] = [];
   readonly #faketime = findFaketime();
   #cluster: Cluster | null = null;
   #crew: Crew | undefined;
@@ -119,9 +136,10 @@ class Run {
   constructor(options: RunOptions, folder: string) {
     this.#options = options;
     this.#folder = folder;
+    this.#works = options.works ?? works;
     this.#random = new Random(options.seed);
     this.#ledger = new Ledger(this.#ledgerFile);
-    this.#recovery = new Recovery(this.#ledger, () => this.#crew?.present ?? []);
+    this.#recovery = new Recovery(this.#ledger, this.#works, () => this.#crew?.present ?? []);
   }
 
   get #ledgerFile(): string {
@@ -137,18 +155,21 @@ class Run {
   }
 
   async go(): Promise<RunReport> {
-    const { store, version, workers, seconds, seed } = this.#options;
-    if (store === "postgres") this.#cluster = await Cluster.start({ proxies: workers + 1, version });
+    const { store, version, workers, seconds, seed, bouncer, pool } = this.#options;
+    if (store === "postgres") this.#cluster = await Cluster.start({ proxies: workers + 1, version, bouncer });
     await this.#withPawl(async (pawl) => {
-      for (const work of works) await work.prepare?.(pawl);
+      for (const work of this.#works) await work.prepare?.(pawl);
     });
+    await this.#checkWakeUps();
     const crew = new Crew(workers, {
       store: this.#store,
       namespace: NAMESPACE,
       ledger: this.#ledger,
       random: new Random(seed + 1),
-      works,
+      works: this.#works,
       proxies: this.#cluster?.proxies ?? [],
+      poolMax: pool?.max ?? null,
+      isPoolForAll: pool?.isForAll === true,
       skews: this.#cluster !== null,
       faketime: this.#faketime,
       folder: this.#folder,
@@ -163,6 +184,8 @@ class Run {
     const healedMs = await this.#heal(crew, violations);
     await crew.stop();
     await this.#ledger.close();
+    await this.#checkWakeUps();
+    await this.#cluster?.bouncer?.count();
     const verdicts = await this.#judge(violations);
     violations.push(...crew.accidents);
     return {
@@ -176,6 +199,8 @@ class Run {
       repeats: crew.repeats.count,
       lives: crew.places.reduce((sum, { life }) => sum + Number(life.split("#")[1]), 0),
       proxy: this.#sumProxies(),
+      bouncer: this.#cluster?.bouncer?.counts ?? null,
+      wakeUps: this.#wakeUps,
       clocks: this.#describeClocks(),
       violations,
       ledger: violations.length > 0 ? this.#ledgerFile : null,
@@ -222,7 +247,8 @@ class Run {
       const strike = (fault: ServerFault) => fault.strike(onServer);
       const mend = () => cluster.mend();
       if (isCrowded) lanes.push(this.#lane({ faults: networkFaults, strike, untilMs, pauseMs: 100 }));
-      const rest = isCrowded ? serverFaults : [...networkFaults, ...serverFaults];
+      const onBouncer = cluster.bouncer === null ? [] : bouncerFaults;
+      const rest = [...(isCrowded ? [] : networkFaults), ...serverFaults, ...onBouncer];
       lanes.push(this.#lane({ faults: rest, strike, mend, untilMs, pauseMs: 250 }));
     }
     await Promise.all(lanes);
@@ -266,24 +292,26 @@ class Run {
   async #heal(crew: Crew, violations: string[]): Promise<ReadonlyMap<string, number>> {
     this.#say("healing");
     for (const { proxy } of crew.places) proxy?.disarm();
+    this.#cluster?.behind?.disarm();
     const startedMs = performance.now();
     crew.heal();
     const healedMs = new Map<string, number>();
-    const healing = new Set(works.filter(({ isHealed }) => isHealed !== undefined));
+    const healing = new Set(this.#works.filter(({ isHealed }) => isHealed !== undefined));
     // What takes its time by itself has ended when nobody is asking for more of it.
     const isQuiet = ({ name, healsWithinMs }: Work) =>
       healsWithinMs === undefined ||
       (!this.#ledger.isOpen(name) && !crew.repeats.pending.some((what) => what.startsWith(`${name} `)));
     const allowedMs = new Map(
-      works.map(({ name, healsWithinMs }) => [name, healsWithinMs ?? LEASES_TO_HEAL * LEASE_MS]),
+      this.#works.map(({ name, healsWithinMs }) => [name, healsWithinMs ?? LEASES_TO_HEAL * LEASE_MS]),
     );
     await this.#withPawl(async (pawl) => {
-      for (const { name, left } of works)
+      for (const { name, left } of this.#works)
         if (left !== undefined) {
           const count = await left.count(pawl);
           this.#say(`${count} of ${name} are left`);
           allowedMs.set(name, (allowedMs.get(name) ?? 0) + count * left.eachMs);
         }
+      for (const [name, ms] of allowedMs) allowedMs.set(name, ms * (this.#options.slack ?? 1));
       const resolveWithinMs = Math.max(RESOLVE_WITHIN_MS, ...allowedMs.values());
       for (;;) {
         const elapsedMs = performance.now() - startedMs;
@@ -297,7 +325,7 @@ class Run {
         await sleep(20);
       }
     });
-    for (const { name, isHealed } of works) {
+    for (const { name, isHealed } of this.#works) {
       const tookMs = healedMs.get(name);
       const withinMs = allowedMs.get(name) ?? 0;
       if (isHealed !== undefined && !(tookMs !== undefined && tookMs <= withinMs))
@@ -311,7 +339,7 @@ class Run {
     this.#say("judging");
     const verdicts = new Map<Work, Verdict>();
     await this.#withPawl(async (pawl) => {
-      for (const work of works) {
+      for (const work of this.#works) {
         const verdict = await work.judge(pawl, {
           operations: this.#ledger.operations(work.name),
           notes: this.#ledger.notes(work.name),
@@ -334,6 +362,21 @@ class Run {
     }
   }
 
+  /** While nothing else happens. In transaction mode notifications get lost, and that is said. */
+  async #checkWakeUps(): Promise<void> {
+    const bouncer = this.#cluster?.bouncer ?? null;
+    if (bouncer === null) return;
+    this.#say("wake-ups");
+    const wakeUps = await checkWakeUps(bouncer.url, `wake-ups/${this.#wakeUps.length}`);
+    this.#wakeUps.push(wakeUps);
+    this.#violations.push(...wakeUps.wrong);
+    const mustWarn = bouncer.settings.poolMode === "transaction";
+    if (wakeUps.isWarned !== mustWarn)
+      this.#violations.push(
+        `behind PgBouncer in ${bouncer.settings.poolMode} mode ${mustWarn ? "no" : "a"} warning was given`,
+      );
+  }
+
   #reportWorks(verdicts: ReadonlyMap<Work, Verdict>): ReadonlyMap<string, WorkReport> {
     const reports = new Map<string, WorkReport>();
     for (const [work, { unknown, happened }] of verdicts) {
@@ -350,7 +393,7 @@ class Run {
 
   #countRefusals(violations: string[]): ReadonlyMap<string, number> {
     const counts = new Map<string, number>();
-    for (const { name } of works)
+    for (const { name } of this.#works)
       for (const { code } of this.#ledger.operations(name))
         if (code !== null) counts.set(code, (counts.get(code) ?? 0) + 1);
     for (const [code, count] of counts)
@@ -361,7 +404,7 @@ class Run {
 
   #countNotes(violations: string[]): ReadonlyMap<string, number> {
     const counts = new Map<string, number>();
-    for (const name of ["crew", ...works.map((work) => work.name)])
+    for (const name of ["crew", ...this.#works.map((work) => work.name)])
       for (const { what, life, data } of this.#ledger.notes(name)) {
         counts.set(what, (counts.get(what) ?? 0) + 1);
         if (what === "accident") violations.push(`${life}: ${data}`);
@@ -409,11 +452,13 @@ const RECOVER_WITHIN_MS = 20_000;
  */
 class Recovery {
   readonly byFault = new Map<string, number[]>();
+  readonly #works: readonly Work[];
   readonly #crew: () => readonly Place[];
   readonly #watches = new Set<Watch>();
   #isStriking = false;
 
-  constructor(ledger: Ledger, crew: () => readonly Place[]) {
+  constructor(ledger: Ledger, works: readonly Work[], crew: () => readonly Place[]) {
+    this.#works = works;
     this.#crew = crew;
     ledger.listen({ ended: (operation) => this.#ended(operation) });
   }
@@ -457,7 +502,7 @@ class Recovery {
     const { endedAt, life } = operation;
     for (const watch of this.#watches) {
       if (endedAt === null || endedAt < watch.from || !watch.waiting.has(life)) continue;
-      if (!works.some((work) => work.name === operation.work && work.isCommit(operation))) continue;
+      if (!this.#works.some((work) => work.name === operation.work && work.isCommit(operation))) continue;
       watch.waiting.delete(life);
       watch.times.push((endedAt - watch.from) / 1e6);
     }

@@ -5,11 +5,11 @@
 
 import { createInterface } from "node:readline";
 import { PawlError } from "../../../src/index.ts";
-import { open } from "../../../src/open.ts";
 import type { Pawl } from "../../../src/pawl.ts";
 import { say } from "../bench.ts";
 import { monotonicNs } from "../ledger.ts";
 import { followed, type Mark, type Seen } from "../works/claims.ts";
+import { openAs } from "./open.ts";
 import type { WorkerArguments } from "./worker.ts";
 
 const POLL_MS = 250;
@@ -23,7 +23,7 @@ lines.on("line", (line) => {
 lines.on("close", () => process.exit(3));
 
 const reached = new Map<string, number>();
-const pawl = await patiently(() => open(args.store, { namespace: args.namespace, patience: args.patienceMs }));
+const { pawl, end } = await patiently(() => openAs(args));
 let ring = () => {};
 pawl.kernel.listen(() => ring());
 for (;;) {
@@ -39,6 +39,7 @@ for (;;) {
   await new Promise((resolve) => setTimeout(resolve, 20));
 }
 await pawl.close();
+await end();
 process.exit(0);
 
 async function follow({ kernel }: Pawl): Promise<void> {

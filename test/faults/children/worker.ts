@@ -7,15 +7,17 @@
 import { flushCompileCache } from "node:module";
 import { createInterface } from "node:readline";
 import { PawlError } from "../../../src/index.ts";
-import { open } from "../../../src/open.ts";
 import type { Pawl } from "../../../src/pawl.ts";
 import { Bench, type Order, say, skewDate } from "../bench.ts";
 import { monotonicNs } from "../ledger.ts";
-import { works } from "../works/index.ts";
+import { worksWithKeys } from "../works/index.ts";
+import { openAs } from "./open.ts";
 
 export interface WorkerArguments {
   /** A path or an address, as `open` takes it. */
   readonly store: string;
+  /** How many connections the pool has that it opens the store with; null for it to open the address itself. */
+  readonly poolMax: number | null;
   readonly namespace: string;
   readonly patienceMs: number;
   readonly life: string;
@@ -38,22 +40,26 @@ lines.on("line", (line) => obey(JSON.parse(line) as Order));
 // A parent that is gone takes its workers with it.
 lines.on("close", () => process.exit(3));
 
+process.on("warning", (warning) => {
+  if (warning.name === "PawlWarning") note("warned", { code: "code" in warning ? warning.code : null });
+});
 note("started", { wallMs: Date.now() });
-const pawl = await openPatiently();
+const { pawl, end } = await openPatiently();
 const bench = new Bench(pawl, args.life, args.seed);
 for (const order of early) bench.obey(order);
 obey = (order) => bench.obey(order);
 note("opened", {});
-await Promise.all(works.filter(({ name }) => args.works.includes(name)).map((work) => work.act(bench)));
+await Promise.all(worksWithKeys.filter(({ name }) => args.works.includes(name)).map((work) => work.act(bench)));
 await pawl.close();
+await end();
 note("closed", {});
 process.exit(0);
 
 /** The store may be away when the worker starts. */
-async function openPatiently(): Promise<Pawl> {
+async function openPatiently(): Promise<{ readonly pawl: Pawl; readonly end: () => Promise<void> }> {
   for (;;) {
     try {
-      return await open(args.store, { namespace: args.namespace, patience: args.patienceMs });
+      return await openAs(args);
     } catch (error) {
       if (!(error instanceof PawlError) || !/^store_|^outcome_unknown$/.test(error.code)) throw error;
       note("open refused", { code: error.code, message: error.message });
