@@ -36,6 +36,7 @@ const tasks = {
   "bench:peers": [{ run: () => [...source, "bench/peers/start.mjs"] }],
   simulate: [{ run: () => [...source, "scripts/simulate.ts"] }],
   faults: [{ run: () => [...source, "scripts/faults.ts"] }],
+  pgbouncer: [{ run: () => [...source, "scripts/pgbouncer.ts"] }],
   differential: [{ run: () => [...source, "scripts/differential.ts"] }],
   mutate: [{ run: () => [...source, "scripts/mutate.ts"] }],
 };
