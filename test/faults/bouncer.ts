@@ -124,6 +124,7 @@ export class Bouncer {
   /** Starts it, for the first time or again, and waits until it answers. */
   async start(): Promise<void> {
     if (this.isRunning) return;
+    await this.#dismissGuard();
     this.#write();
     const child = spawn(this.#program.path, ["-q", join(this.#folder, "pgbouncer.ini")], {
       ...this.#owner,
@@ -135,9 +136,6 @@ export class Bouncer {
     this.#guard = startGuard(child.pid, this.#folder);
     child.once("exit", () => {
       this.#process = null;
-      // Told that its work is done.
-      this.#guard?.stdin?.end("over\n");
-      this.#guard = null;
     });
     const deadlineMs = performance.now() + READY_WITHIN_MS;
     for (;;) {
@@ -241,7 +239,19 @@ export class Bouncer {
   /** Ends it and deletes its files. */
   async destroy(): Promise<void> {
     await this.kill();
+    await this.#dismissGuard();
     rmSync(this.#folder, { recursive: true, force: true, maxRetries: 3 });
+  }
+
+  /** Tells the guard of a life that is over that its work is done, and waits for its end: nothing of it is left when this process ends. */
+  async #dismissGuard(): Promise<void> {
+    const guard = this.#guard;
+    this.#guard = null;
+    if (guard === null || guard.exitCode !== null || guard.signalCode !== null) return;
+    guard.ref();
+    const ended = once(guard, "exit");
+    guard.stdin?.end("over\n");
+    await ended;
   }
 
   #write(): void {
