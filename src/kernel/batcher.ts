@@ -17,7 +17,7 @@ import type { Address, Put, Receipt, Row, Store } from "./contract.ts";
 import { type Decision, type Guard, type Late, Tape } from "./decision.ts";
 import type { Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
-import { type Airspace, BUDGET, Flight, type Submission, submissionOf } from "./flight.ts";
+import { type Airspace, BUDGET, Flight, keepChanging, type Submission, submissionOf } from "./flight.ts";
 import { foresee } from "./foresight.ts";
 import { type Ports, pause } from "./ports.ts";
 
@@ -179,10 +179,16 @@ export class Batcher {
     const apart = this.#lanes.length > 1;
     const { flying } = this.#air;
     const reserved = new Set<string>();
+    const nowMs = this.#ports.clock.nowMs();
     let records = 0;
     let index = 0;
     for (; index < this.#queue.length && taken.length < most; index++) {
       const submission = this.#queue[index] as Submission;
+      // It has been put off before, and others that were came first again: it does not wait for its turn to be told.
+      if (submission.rounds > 1 && submission.giveUpAtMs <= nowMs) {
+        submission.reject(keepChanging());
+        continue;
+      }
       const first = taken[0];
       if (apart && submission.keys.length === 0 && submission.path === "optimistic") foresee(submission, this.#air);
       submission.isOptimistic = submission.path === "optimistic" && this.#assumptions.coversAll(submission.keys);

@@ -92,7 +92,8 @@ export class Flight {
   constructor(submissions: readonly Submission[], air: Airspace, mayWait: boolean) {
     this.#submissions = submissions;
     this.#air = air;
-    this.#stamp = Math.floor(air.ports.chance.random() * 2 ** 53);
+    const { chance } = air.ports;
+    this.#stamp = chance.stamp?.() ?? Math.floor(chance.random() * 2 ** 53);
     this.#pending = submissions;
     const asked = new Map<string, Address>();
     for (const { keys, isOptimistic } of submissions) if (!isOptimistic) for (const at of keys) asked.set(at.text, at);
@@ -253,9 +254,8 @@ export class Flight {
     if (this.again.length === 0) return;
     const locked = new StoreError("store_busy", "retry", "another process keeps the records locked");
     this.giveUp(nowMs, locked, (submission) => this.#isAnyIn(this.#busy, submission));
-    const changing = new StoreError("store_busy", "retry", "other processes keep changing the records");
     // Once is no reason: the first look may have been just too early.
-    this.giveUp(nowMs, changing, ({ rounds }) => rounds > 1);
+    this.giveUp(nowMs, keepChanging(), ({ rounds }) => rounds > 1);
   }
 
   /** How often the decision that was put off most often has been. */
@@ -315,6 +315,10 @@ export class Flight {
     }
   }
 }
+
+/** For a decision that was put off until its patience ended. */
+export const keepChanging = (): StoreError =>
+  new StoreError("store_busy", "retry", "other processes keep the records locked, or keep changing them");
 
 /** What decisions of a flight see. */
 export function sceneOf(

@@ -21,6 +21,8 @@ export interface Chance {
   uuid(): string;
   /** The same, but in about the order in which they are made: a store keeps such names side by side. */
   orderedId?(): string;
+  /** A whole number below 2^53 that is hardly ever drawn twice, by any process. Default: made of `random`. */
+  stamp?(): number;
 }
 
 export interface Ports {

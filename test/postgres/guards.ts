@@ -232,8 +232,8 @@ export const guards: readonly Guard[] = [
     "settling waits for a commit that is still under way, and then knows of it",
     edit(
       MARKS,
-      "on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence`",
-      "on conflict (writer, lane) do nothing returning epoch, sequence`",
+      "on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence, xmax = 0`",
+      "on conflict (writer, lane) do nothing returning epoch, sequence, xmax = 0`",
     ),
   ),
   guard(

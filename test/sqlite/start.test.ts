@@ -69,7 +69,7 @@ describe("a file of a newer release", () => {
     await pawl.slot<string>("kept").set("from the future");
     await pawl.close();
     const db = new DatabaseSync(path);
-    db.exec("update pawl_meta set number = 1000 where name = 'schema'");
+    db.exec("update pawl_meta set number = 1000 where name in ('schema', 'oldest')");
     db.close();
     const before = readFileSync(path);
     const error = await refusal(open(path));
@@ -83,6 +83,7 @@ describe("a file of a newer release", () => {
     const pawl = await open(path);
     const db = new DatabaseSync(path);
     db.exec("update pawl_meta set number = number + 1 where name = 'schema'");
+    db.exec("update pawl_meta set number = (select number from pawl_meta where name = 'schema') where name = 'oldest'");
     const before = contentOf(path);
     expect(await refusal(open(path))).toMatchObject({ code: "store_unfit" });
     expect(contentOf(path)).toEqual(before);

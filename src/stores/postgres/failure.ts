@@ -44,6 +44,7 @@ const CLASSES: ReadonlyMap<string, Failure> = new Map<string, Failure>([
   ["40", ["store_busy", "retry", "another transaction was in the way"]],
   ["53", ["store_busy", "retry", "the server is short of something"]],
   ["54", ["store_refused", "split", "a value is larger than the server can take"]],
+  ["57", ["store_unreachable", "retry", "the server ended the connection"]],
   ["XX", ["store_corrupt", "fail", "the server found its data damaged: check its log"]],
 ]);
 
@@ -67,6 +68,9 @@ export function isFatal({ severity, code }: ServerError): boolean {
   if (severity === "FATAL" || severity === "PANIC") return true;
   return !/^(0A|21|22|23|25006|25P02|26|28|2B|3|40|42|44|53|54|55|57014|P0)/.test(code);
 }
+
+/** A prepared statement is gone, or is another client's: a pooler handed the connection on. */
+export const isUnprepared = ({ code }: ServerError): boolean => code === "26000" || code === "42P05";
 
 /** The words that Pawl's own statements fail with when something is not as it should be. */
 export function isAssertion(error: unknown, words: string): boolean {

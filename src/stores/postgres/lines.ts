@@ -7,7 +7,7 @@
 
 import { endedEarly, StoreError } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/ports.ts";
-import { failure, isFatal, isServerError, LostLineError, PoolExhaustedError, SlowLineError } from "./failure.ts";
+import { failure, isFatal, isServerError, isUnprepared, LostLineError, PoolExhaustedError, SlowLineError } from "./failure.ts";
 import { ROLLBACK } from "./statements.ts";
 import { type Answer, type Call, type PreparedNames, Train } from "./train.ts";
 
@@ -64,7 +64,7 @@ export class LinePool {
       return await work(line);
     } catch (error) {
       // Whoever prepared these is another client of the pooler; from now on nothing is prepared.
-      if (isServerError(error) && (error.code === "26000" || error.code === "42P05")) this.#isShared = true;
+      if (isServerError(error) && isUnprepared(error)) this.#isShared = true;
       throw error;
     } finally {
       await line.end();

@@ -35,7 +35,7 @@ import {
 import { ClosedError, endedEarly, StoreError, staleEpoch } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
 import { Bell } from "./bell.ts";
-import { failure, isAssertion, isServerError, LostLineError } from "./failure.ts";
+import { failure, isAssertion, isServerError, isUnprepared, LostLineError } from "./failure.ts";
 import { type Finding, factsOf, judge, missingRights, NO_LISTEN, refuseUnfit } from "./fitness.ts";
 import { type JointStatements, join, jointStatements } from "./joint.ts";
 import { type Line, LinePool, type PgPool } from "./lines.ts";
@@ -197,7 +197,8 @@ export class PostgresStore implements SqlStore {
       writing: pinForWriting(answerMs, isDurable),
       waiting: pinForWaiting(answerMs, isDurable),
       reading: pinForReading(answerMs),
-      sharing: pinForSharing(this.#sharedMs, isDurable),
+      // A little later than this process gives up, which has the better words for it.
+      sharing: pinForSharing(this.#sharedMs + ANSWER_MS, isDurable),
     };
     this.#reads = new Reads(lines, this.#pinned.reading, (pinned) => this.#servers.answered(pinned));
     this.#joint = jointStatements(s, clock, this.#knownSchema);
@@ -473,6 +474,8 @@ export class PostgresStore implements SqlStore {
     } catch (error) {
       // What the work throws is its own.
       if (stage.at === "work") throw error;
+      // A pooler handed the connection on before anything was done; from now on nothing is prepared.
+      if (stage.at === "begin" && isServerError(error) && isUnprepared(error)) return this.share(batch, work);
       if (isAssertion(error, ENDED)) throw endedEarly();
       throw isAssertion(error, STALE) ? await this.#epochOver() : failure(error, stage.at === "commit");
     }

@@ -145,7 +145,7 @@ async function kernelWith(id: string, value: RunValue, facts: Saved["facts"]): P
   const random = new Random(1);
   const ports = {
     clock: { nowMs: () => nowMs, after: () => () => {}, soon: nodePorts.clock.soon },
-    chance: { random: () => random.unit(), uuid: () => random.uuid() },
+    chance: { random: () => random.unit(), uuid: () => random.uuid(), stamp: random.stamp },
   };
   const store = new MemoryDatabase(() => nowMs).connect("replay");
   const kernel = new Kernel(store, ports, { namespace: "replay", maxValueBytes: MAX_VALUE_BYTES });

@@ -79,7 +79,7 @@ export class Laboratory implements Scene {
     const store = new GatedStore(this.#database.connect(this.#namespace), gate, () => this.clock.stir());
     const ports = {
       clock: this.clock.portFor(isAlive),
-      chance: { random: () => this.#random.unit(), uuid: () => this.#random.uuid() },
+      chance: { random: () => this.#random.unit(), uuid: () => this.#random.uuid(), stamp: this.#random.stamp },
       trap: trapAmbient,
       bodies: nodePorts.bodies,
     };

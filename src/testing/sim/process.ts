@@ -53,7 +53,11 @@ export class Process {
         },
         soon: (callback) => this.stop("soon", callback),
       },
-      chance: { random: () => this.#world.random.unit(), uuid: () => this.#world.random.uuid() },
+      chance: {
+        random: () => this.#world.random.unit(),
+        uuid: () => this.#world.random.uuid(),
+        stamp: this.#world.random.stamp,
+      },
       // Ambient calls are caught for the whole world, so there is nothing to set here but the second run.
       trap: this.#world.rehearses ? (decision) => decision() : undefined,
     };

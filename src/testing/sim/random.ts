@@ -8,6 +8,7 @@ export class Random {
   #b: number;
   #c: number;
   #d: number;
+  #stamps = 0;
 
   constructor(seed: number) {
     // Spreads the seed over the whole state (splitmix32), so that neighbouring seeds have nothing in common.
@@ -47,6 +48,12 @@ export class Random {
   below(below: number): number {
     return Math.floor(this.unit() * below);
   }
+
+  /** Another one for each write, beside the sequence of everything else that is drawn. */
+  readonly stamp = (): number => {
+    this.#stamps += 1;
+    return this.#stamps;
+  };
 
   chance(probability: number): boolean {
     return probability > 0 && this.unit() < probability;
