@@ -1,0 +1,250 @@
+/**
+ * Goal: decisions that read that a record is absent are serializable with those that create it, through every path (G32).
+ * Method: two handles race. Each creates its own key and looks whether the other's is there. In any serial order the later of the two
+ * finds the other's key, so they cannot both be first. Some races are arranged: on the server, the commit of each side waits until
+ * the other side is about to commit too, or for a moment if it cannot be. The others are left to chance, and there are more of them.
+ *
+ * `transact.sql` is stopped between two decisions, and nothing is left to chance.
+ */
+
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { StoreError } from "../../src/index.ts";
+import { type Address, address, newAddress } from "../../src/kernel/contract.ts";
+import type { Tx as KernelTx } from "../../src/kernel/decision.ts";
+import type { Join } from "../../src/kernel/joint.ts";
+import type { Pawl } from "../../src/pawl.ts";
+import type { Tx } from "../../src/tx.ts";
+import { freshDatabase } from "../postgres/server.ts";
+import { type Handle, handleOn, range, sleep } from "./kit.ts";
+
+/** Arranged races of each way, in each of which both sides have done everything but commit, if they can. */
+const ARRANGED = 5;
+/** Where one side has to wait for the other, the gate opens after this. A look and a write take a few milliseconds. */
+const GATE_MS = 150;
+/** Races that are left to chance: few for each pair of handles, because one that guessed wrong guesses less for a while. */
+const PAIRS = 12;
+const RACES_PER_PAIR = 50;
+/** All races of a way take a few seconds. */
+const TIMEOUT_MS = 60_000;
+
+let database: Awaited<ReturnType<typeof freshDatabase>>;
+let admin: pg.Client;
+beforeAll(async () => {
+  database = await freshDatabase();
+  admin = new pg.Client({ connectionString: database.url });
+  await admin.connect();
+  // Makes the tables.
+  await (await handleOn(database.url)).close();
+  await admin.query(`
+    create table public.gate (is_closed boolean);
+    create function public.at_gate() returns trigger language plpgsql as $$ begin
+      while exists (select from public.gate where is_closed) loop perform pg_sleep(0.002); end loop; return null; end $$;
+    create constraint trigger gated after insert on pawl.record deferrable initially deferred
+      for each row when (new.key like '%gated%' and new.key not like 'call/%') execute function public.at_gate()`);
+});
+afterAll(async () => {
+  await admin.end();
+  await database.drop();
+});
+
+/** Commits that create a gated key stop as the last thing they do, until two of them have come, or for a moment. */
+async function gated<T>(act: () => Promise<T>): Promise<T> {
+  await admin.query("insert into public.gate values (true)");
+  const acting = act();
+  const waiting =
+    "select count(*)::int as n from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()";
+  const untilMs = performance.now() + GATE_MS;
+  while (performance.now() < untilMs && (await admin.query<{ n: number }>(waiting)).rows[0]?.n !== 2) await sleep(2);
+  await admin.query("delete from public.gate");
+  return acting;
+}
+
+/** Makes `mine` and tells whether `other` was not there. */
+type IsFirst = (pawl: Pawl, mine: string, other: string) => Promise<boolean>;
+
+/** In how many arranged races both were first. */
+async function arranged(isFirst: IsFirst): Promise<number> {
+  await using one = await handleOn(database.url, { max: 4 });
+  await using two = await handleOn(database.url, { max: 4 });
+  let both = 0;
+  for (const n of range(ARRANGED)) {
+    const [a, b] = [`gated-a-${n}`, `gated-b-${n}`];
+    // Connections, plans and lanes are there, and the store's clock was heard a moment ago.
+    await Promise.all([one, two].map(({ pawl }, i) => isFirst(pawl, `warm-${n}-${i}`, `none-${n}-${i}`)));
+    const firsts = await gated(() => Promise.all([isFirst(one.pawl, a, b), isFirst(two.pawl, b, a)]));
+    if (firsts[0] && firsts[1]) both += 1;
+  }
+  return both;
+}
+
+/** In how many races that are left to chance both were first. */
+async function byChance(isFirst: IsFirst): Promise<number> {
+  let both = 0;
+  for (const pair of range(PAIRS)) {
+    await using one = await handleOn(database.url, { max: 4 });
+    await using two = await handleOn(database.url, { max: 4 });
+    await Promise.all([one, two].map(({ pawl }, i) => isFirst(pawl, `warm-${pair}-${i}`, `none-${pair}-${i}`)));
+    for (const n of range(RACES_PER_PAIR)) {
+      const [a, b] = [`a-${pair}-${n}`, `b-${pair}-${n}`];
+      const firsts = await Promise.all([isFirst(one.pawl, a, b), isFirst(two.pawl, b, a)]);
+      if (firsts[0] && firsts[1]) both += 1;
+    }
+  }
+  return both;
+}
+
+class Absent extends Error {}
+
+/** Whether nothing is stored under the key; asks in the way of those who would store something. */
+function isUnanswered(tx: Tx, key: string): boolean {
+  try {
+    tx.idempotent(key, undefined, () => {
+      throw new Absent();
+    });
+    return false;
+  } catch (error) {
+    if (error instanceof Absent) return true;
+    throw error;
+  }
+}
+
+const withIdempotent: IsFirst = (pawl, mine, other) =>
+  pawl.transact((tx) => {
+    tx.idempotent(mine, undefined, () => "done");
+    return isUnanswered(tx, other);
+  });
+
+const withDedupe: IsFirst = (pawl, mine, other) =>
+  pawl.transact((tx) => {
+    tx.dedupe("mail", mine);
+    tx.slot(pawl.slot(`sent/${mine}`)).set(true);
+    return tx.slot(pawl.slot(`sent/${other}`)).get().version === 0;
+  });
+
+const withCommit: IsFirst = async (pawl, mine, other) => {
+  const { value } = await pawl.idempotent(`call/${mine}`, undefined, (attempt) =>
+    attempt.commit((tx) => {
+      tx.idempotent(`effect/${mine}`, undefined, () => "done");
+      return isUnanswered(tx, `effect/${other}`);
+    }),
+  );
+  return value;
+};
+
+/** Decisions of the kernel, which name these of the two keys. */
+const raw =
+  (space: string, named: (mine: Address, other: Address) => readonly Address[]): IsFirst =>
+  (pawl, mine, other) => {
+    const [mineAt, otherAt] = [newAddress(address(space, mine)), address(space, other)];
+    const decide = (tx: KernelTx) => {
+      tx.record(mineAt).write({ value: mine });
+      return !tx.record(otherAt).exists;
+    };
+    return pawl.kernel.transact(decide, named(mineAt, otherAt));
+  };
+
+describe("of two that each create a key and look for the other's, at most one is first", () => {
+  test.each([
+    ["tx.idempotent in transact", withIdempotent],
+    ["tx.dedupe, and slots beside it", withDedupe],
+    ["idempotent and its commit", withCommit],
+    ["a decision of the kernel that names no key", raw("raw 1", () => [])],
+    ["a decision that names its own key as new", raw("raw 2", (mine) => [mine])],
+    ["a decision that names both as new", raw("raw 3", (mine, other) => [mine, newAddress(other)])],
+    ["a decision that names its own as new, and the other", raw("raw 4", (mine, other) => [mine, other])],
+  ])("arranged, with %s", { timeout: TIMEOUT_MS }, async (_, isFirst) => {
+    expect(await arranged(isFirst)).toBe(0);
+  });
+
+  test.each([
+    ["tx.idempotent in transact", withIdempotent],
+    ["a decision that names its own key as new", raw("raw 5", (mine) => [mine])],
+  ])(`by chance, ${PAIRS * RACES_PER_PAIR} times, with %s`, { timeout: TIMEOUT_MS }, async (_, isFirst) => {
+    expect(await byChance(isFirst)).toBe(0);
+  });
+});
+
+describe("two decisions of one transact.sql see one state", () => {
+  let one: Handle;
+  let two: Handle;
+  beforeAll(async () => {
+    one = await handleOn(database.url);
+    two = await handleOn(database.url);
+  });
+  afterAll(async () => {
+    await one.close();
+    await two.close();
+  });
+
+  /** Longer than a commit takes, and much shorter than the two seconds that a transaction may keep Pawl's rows idle. */
+  const MEANWHILE_MS = 400;
+
+  interface Way {
+    readonly name: string;
+    /** Creates both in one commit. */
+    create(pawl: Pawl, first: string, second: string): Promise<unknown>;
+    isAbsent(join: Join, key: string): Promise<boolean>;
+  }
+
+  const at = (key: string) => newAddress(address("joint", key));
+  /** The record of an idempotency key. */
+  const keyAt = (key: string) => address("idempotent", key);
+  const isAbsent = (at: (key: string) => Address) => (join: Join, key: string) =>
+    join((tx) => !tx.record(at(key)).exists, [at(key)]);
+
+  const ways: readonly Way[] = [
+    {
+      name: "idempotency keys",
+      create: (pawl, first, second) =>
+        pawl.transact((tx) => {
+          tx.idempotent(first, undefined, () => 1);
+          tx.idempotent(second, undefined, () => 2);
+        }),
+      isAbsent: isAbsent(keyAt),
+    },
+    {
+      name: "records that are named as new",
+      create: (pawl, first, second) =>
+        pawl.kernel.transact(
+          (tx) => {
+            for (const key of [first, second]) tx.record(at(key)).write({ value: key });
+          },
+          [at(first), at(second)],
+        ),
+      isAbsent: isAbsent(at),
+    },
+    {
+      name: "slots",
+      create: (pawl, first, second) =>
+        pawl.transact((tx) => {
+          for (const key of [first, second]) tx.slot(pawl.slot(key)).set(key);
+        }),
+      isAbsent: isAbsent((key) => one.pawl.slot(key).touches),
+    },
+  ];
+
+  test.each(ways)("where another creates two records between them: $name", async ({ name, create, isAbsent }) => {
+    let seen: readonly [first: boolean, second: boolean] | undefined;
+    // A machine that stops for two seconds here ends the transaction, and it is tried again.
+    for (let attempt = 1; seen === undefined; attempt++) {
+      const [first, second] = [`${name} k ${attempt}`, `${name} x ${attempt}`];
+      let creating: Promise<unknown> | undefined;
+      // So that the other handle has heard the store's clock a moment ago.
+      await create(two.pawl, `${first} before`, `${second} before`);
+      try {
+        seen = await one.pawl.kernel.share(async (_, join) => {
+          const isFirstAbsent = await isAbsent(join, first);
+          creating = create(two.pawl, first, second);
+          // It may have to wait until this transaction ends.
+          await Promise.race([creating, sleep(MEANWHILE_MS)]);
+          return [isFirstAbsent, await isAbsent(join, second)] as const;
+        });
+      } catch (error) {
+        if (!(error instanceof StoreError) || attempt === 5) throw error;
+      }
+      await creating;
+    }
+    expect(seen).toEqual([true, true]);
+  });
+});
