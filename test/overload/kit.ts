@@ -22,6 +22,8 @@ export interface Handle extends AsyncDisposable {
   close(): Promise<void>;
 }
 
+const DISPOSED_MS = 10_000;
+
 /** Opens a handle with a pool of `max` connections. Default: 10, as `open` makes it. */
 export async function handleOn(url: string, options: HandleOptions = {}): Promise<Handle> {
   const { max = 10, patienceMs = 30_000, namespace = "default", ...rest } = options;
@@ -33,7 +35,9 @@ export async function handleOn(url: string, options: HandleOptions = {}): Promis
     closing ??= pawl.close().then(() => pool.end());
     return closing;
   };
-  return { pawl, pool, close, [Symbol.asyncDispose]: close };
+  // A test that has failed may have left what never ends; it is not waited for.
+  const dispose = () => Promise.race([close(), sleep(DISPOSED_MS)]);
+  return { pawl, pool, close, [Symbol.asyncDispose]: dispose };
 }
 
 /** Fails if the promise is not settled after `ms`, and says what was waited for. */
