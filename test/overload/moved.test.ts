@@ -52,12 +52,12 @@ describe.each([1, 4])("where rows always move, with %d lanes", (lanes) => {
     expect(store.batches.length).toBeLessThan(MOST_ATTEMPTS);
   });
 
-  test("all who share the batch end, each with its own patience", async () => {
+  test("all who want the record end, each with its own patience", async () => {
     const { clock, kernel, decide, start } = moving();
     const startMs = await start();
-    const first = Array.from({ length: 10 }, () => codeOf(decide()));
+    const first = Array.from({ length: 50 }, () => codeOf(decide()));
     await clock.advance(PATIENCE_MS / 2);
-    const second = Array.from({ length: 10 }, () => codeOf(decide()));
+    const second = Array.from({ length: 50 }, () => codeOf(decide()));
     expect(new Set(await clock.finish(Promise.all(first)))).toEqual(new Set(["store_busy"]));
     expect(clock.nowMs() - startMs).toBeLessThan(2 * PATIENCE_MS);
     expect(new Set(await clock.finish(Promise.all(second)))).toEqual(new Set(["store_busy"]));

@@ -23,7 +23,7 @@ const ARRANGED = 5;
 /** Where one side has to wait for the other, the gate opens after this. A look and a write take a few milliseconds. */
 const GATE_MS = 150;
 /** Races that are left to chance: few for each pair of handles, because one that guessed wrong guesses less for a while. */
-const PAIRS = 12;
+const PAIRS = 6;
 const RACES_PER_PAIR = 50;
 /** All races of a way take a few seconds. */
 const TIMEOUT_MS = 60_000;

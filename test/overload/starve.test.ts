@@ -76,8 +76,6 @@ describe("beside slow works of transact.sql", () => {
     { max: 10, works: 120, seconds: 0.5 },
     // A connection for the works and one for everything else.
     { max: 2, works: 24, seconds: 0.5 },
-    // The smallest pool from which connections are kept to listen.
-    { max: 3, works: 24, seconds: 0.5 },
   ])(
     "$works of $seconds s on a pool of $max, locks, slots and runs go on",
     { timeout: TIMEOUT_MS },
