@@ -59,6 +59,11 @@ export class ManualClock implements Clock {
     setImmediate(callback);
   }
 
+  /** Time passes while code runs, and no timer has its turn. */
+  spend(ms: number): void {
+    this.#nowMs += ms;
+  }
+
   get timerCount(): number {
     return this.#timers.size;
   }
