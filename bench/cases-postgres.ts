@@ -3,9 +3,10 @@
  */
 
 import { againstRaw, amongOurs, atLeast, atMost, CALLERS, type Case } from "./comparisons.ts";
+import type { Contender } from "./contender.ts";
 import { counts } from "./counts.ts";
 import type { PostgresGround } from "./ground-postgres.ts";
-import { ours, oursHeld, oursLocked, oursSlot } from "./ours.ts";
+import { ours, oursHeld, oursLocked, oursNew, oursSlot } from "./ours.ts";
 import { oursRuns } from "./ours-runs.ts";
 import { honesty } from "./pgbench.ts";
 import { counters, steps } from "./plan.ts";
@@ -14,6 +15,29 @@ import { byHand, rawPostgres, rawPostgresTwice, rawRunsPostgres, rawRunsPostgres
 import { shortScaleCases } from "./scale.ts";
 
 const raws = [rawPostgres, rawPostgresTwice];
+
+/** What an assumption saves: the same commits with it, beside each row locked and read. */
+function assuming(id: string, title: string, contender: Contender, commitsPerRecord: number): readonly Case[] {
+  const common = { title, raws: [oursLocked], contender, make: steps, target: atLeast(1) };
+  return [
+    againstRaw({
+      ...common,
+      id,
+      unit: "commits/s",
+      size: { turns: 400, rounds: 5 },
+      options: { callers: CALLERS, commitsPerRecord },
+    }),
+    againstRaw({
+      ...common,
+      id: `${id}d`,
+      title: `${title}, a lone caller`,
+      unit: "ms",
+      size: { turns: 500, rounds: 5 },
+      options: { callers: 1, commitsPerRecord },
+      target: atMost(1),
+    }),
+  ];
+}
 
 export const postgresCases: readonly Case<PostgresGround>[] = [
   againstRaw({
@@ -60,6 +84,8 @@ export const postgresCases: readonly Case<PostgresGround>[] = [
     options: { callers: CALLERS, commitsPerRecord: 1 },
     target: null,
   }),
+  ...assuming("p1", "rows written last are assumed, beside locked and read", ours, 10),
+  ...assuming("p2", "new records are assumed to be absent, beside looked for", oursNew, 1),
   againstRaw({
     id: "d",
     title: "a lone caller: time of a commit",

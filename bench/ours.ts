@@ -1,14 +1,15 @@
 /**
- * Ours: the kernel on a store, opened as `open` does it, by four ways in. The place tells which store.
+ * Ours: the kernel on a store, opened as `open` does it, by five ways in. The place tells which store.
  *
  * - plain: `kernel.transact`, the path of everything that was not claimed first. Rows that this process wrote last are not read again.
  * - locked: the same by decisions that look at the store's clock, so that their rows are locked and read each time.
+ * - new: as plain, for records that are said to be new, and so assumed to be absent.
  * - held: `Held.commit`, the path of whoever holds a record's lease.
  * - slot: `slot.update`, the public API.
  */
 
 import { claimDue, Held } from "../src/kernel/claim/claim.ts";
-import { address, type Store } from "../src/kernel/contract.ts";
+import { address, newAddress, type Store } from "../src/kernel/contract.ts";
 import type { Tx } from "../src/kernel/decision.ts";
 import type { Draft } from "../src/kernel/draft.ts";
 import type { Kernel } from "../src/kernel/kernel.ts";
@@ -56,6 +57,14 @@ async function plain({ kernel }: Ours, plan: Plan): Promise<readonly Act[]> {
   const write = writer(plan);
   return plan.keys.map((key) => {
     const at = address(plan.space, key);
+    return (step) => kernel.transact((tx) => write(tx.record(at), step), [at]);
+  });
+}
+
+async function asNew({ kernel }: Ours, plan: Plan): Promise<readonly Act[]> {
+  const write = writer(plan);
+  return plan.keys.map((key) => {
+    const at = newAddress(address(plan.space, key));
     return (step) => kernel.transact((tx) => write(tx.record(at), step), [at]);
   });
 }
@@ -131,6 +140,7 @@ function contender(name: string, way: Way): Contender {
 }
 
 export const ours = contender("Pawl", plain);
+export const oursNew = contender("Pawl, assumed absent", asNew);
 export const oursLocked = contender("Pawl, locked", locked);
 export const oursHeld = contender("Pawl, as holder", held);
 export const oursSlot = contender("Pawl, slot.update", slot);
