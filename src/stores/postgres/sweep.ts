@@ -2,7 +2,8 @@
  * Sweeping: removing deleted rows for good, in small steps that lock nothing others need. The fence floor remembers the highest
  * fence that was swept away, so that a record of the same name goes on above it, whatever the clock says.
  *
- * A long log goes before its row does, a few thousand entries with each sweep, so that no sweep is a long transaction.
+ * A long log goes before its row does, a few thousand entries with each sweep, so that no sweep is a long transaction. Placeholders
+ * (`rows.ts`) are removed likewise, and not counted: to the kernel they were never there.
  *
  * Marks of processes that are long gone are removed too. No one can tell whether a process is gone: one that is idle leaves its marks as they
  * are, and a clock that jumps by a month makes all marks look old. So removing the mark of a live process has to be harmless, and is. Its
@@ -32,11 +33,11 @@ export function sweepStatement(s: string, clock: string): (namespace: string, li
           select l.ctid from ${s}.log l where l.record = over.id limit ${ENTRIES_AT_ONCE}) l
         where over.is_long limit ${ENTRIES_AT_ONCE}))),
     emptied as (delete from ${s}.log l using over where l.record = any (array[over.id]) and not over.is_long),
-    gone as (delete from ${s}.record r using over where r.id = any (array[over.id]) and not over.is_long returning r.fence),
+    gone as (delete from ${s}.record r using over where r.id = any (array[over.id]) and not over.is_long returning r.fence, r.version),
     lifted as (
       insert into ${s}.meta as m (name, number) select 'fence_floor', max(fence) + 1 from gone having count(*) > 0
       on conflict (name) do update set number = greatest(m.number, excluded.number)),
     forgotten as (delete from ${s}.writer where at < (select ${clock}) - ${MARKS_KEPT_MS})
-    select count(*) from gone`);
+    select count(*) filter (where version > 0) from gone`);
   return (namespace, limit) => ({ statement: SWEEP, values: [namespace, String(limit)] });
 }
