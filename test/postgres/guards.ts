@@ -48,6 +48,11 @@ export const guards: readonly Guard[] = [
     ),
   ),
   guard(
+    "of two that make a key, the second one is told",
+    "two creators of one absent key: the one that writes later finds what the other made",
+    edit(POSTGRES, 'error.code === "23505" &&', 'error.code === "never" &&'),
+  ),
+  guard(
     "a row that is there after all is one that moved",
     "a key that appears between look and write: its second creator goes again",
     edit(POSTGRES, 'error.code === "23505" &&', 'error.code === "never" &&'),
@@ -341,7 +346,7 @@ export const guards: readonly Guard[] = [
   guard(
     "a transaction that was left open is rolled back",
     "no setting is left behind on a connection: not by opening, a commit, a read, a sweep or a failure",
-    edit(LINES, '    if (this.#state === "open")\n', "    if (this.#isOpen && this.#isBroken)\n"),
+    edit(LINES, '    if (this.#state === "open")\n', '    if (this.#state === "idle")\n'),
   ),
 
   // Notifications.

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import type { Kernel } from "../../../src/kernel/kernel.ts";
 import type { PostgresStore } from "../../../src/stores/postgres/postgres.ts";
 import { isCommit } from "../watched.ts";
-import { addOne, at, commit, type Trap, trap, within } from "./arena.ts";
+import { addOne, at, commit, type Trap, trap, until, within } from "./arena.ts";
 
 /** Makes one of two records if the other is not there. */
 const makeUnless = (kernel: Kernel, mine: string, other: string): Promise<boolean> =>
@@ -55,6 +55,11 @@ export const absent: readonly Trap[] = [
     await gate.reached();
     assert.deepEqual(await lookAt(store, "x", "y"), ["absent", "absent"]);
     const second = makeUnless(arena.kernelOn(store), "y", "x");
+    let isDone = false;
+    void second.then(() => {
+      isDone = true;
+    });
+    await until("the second waits, or is done", async () => isDone || (await arena.waitingFor("transactionid")) > 0);
     await gate.open();
     assert.deepEqual(await within("both are done", Promise.all([first, second])), [true, false]);
   }),
