@@ -103,7 +103,10 @@ export interface Batch {
   decide(found: Found): Verdict;
 }
 
-/** A batch was written whole, or not at all because rows are not what it assumed. */
+/**
+ * A batch was written whole, or not at all because rows are not what it assumed. A record that it did not lock and assumed to be absent may
+ * be named although it is: locked, it is found so.
+ */
 export type Receipt =
   | {
       readonly committed: true;

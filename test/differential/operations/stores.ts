@@ -3,7 +3,7 @@
  * codec can read, neighbours in another namespace, handles that are closed, and decisions with more records than most.
  */
 
-import { type Address, address, type Key, keyText, type Put, type Row } from "../../../src/kernel/contract.ts";
+import { type Address, address, type Key, keyText, type Put, type Receipt, type Row } from "../../../src/kernel/contract.ts";
 import type { Tx } from "../../../src/kernel/decision.ts";
 import type { Draw } from "../draw.ts";
 import { isSameEverywhere, type RawWriter, type World } from "../world.ts";
@@ -124,12 +124,17 @@ async function commitOnBelief(on: World, beliefs: readonly (readonly [Address, B
   const raw = on.raw.ours;
   const keys = beliefs.map(([at]) => at);
   const rows = await raw.store.read(keys);
+  const puts = beliefs.map(([at, belief], index) => believe(at, rows[index] ?? null, belief));
   // Nothing is locked: the store has only the belief to go by.
-  const receipt = await raw.commit([], () =>
-    beliefs.map(([at, belief], index) => believe(at, rows[index] ?? null, belief)),
+  let receipt = await raw.commit([], () => puts);
+  // A store may not see without a lock that a record is absent (`Receipt`).
+  const absent = new Set(
+    puts.flatMap(({ was, row }, index) => (was === null && rows[index] === null ? [keyText(row)] : [])),
   );
+  const movedOf = (one: Receipt) => (one.committed ? [] : one.moved.map(keyText).filter((text) => !absent.has(text)));
+  if (!receipt.committed && movedOf(receipt).length === 0) receipt = await raw.commit(keys, () => puts);
   on.saw(receipt.committed ? "raw batch: committed" : "raw batch: moved");
-  if (!receipt.committed) return { moved: receipt.moved.map(keyText).sort() };
+  if (!receipt.committed) return { moved: movedOf(receipt).sort() };
   return { ids: receipt.ids.length, rows: (await raw.store.read(keys)).map((row) => on.row(row)) };
 }
 
