@@ -7,7 +7,15 @@
 
 import { endedEarly, StoreError } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/ports.ts";
-import { failure, isFatal, isServerError, isUnprepared, LostLineError, PoolExhaustedError, SlowLineError } from "./failure.ts";
+import {
+  failure,
+  isFatal,
+  isServerError,
+  isUnprepared,
+  LostLineError,
+  PoolExhaustedError,
+  SlowLineError,
+} from "./failure.ts";
 import { ROLLBACK } from "./statements.ts";
 import { type Answer, type Call, type PreparedNames, Train } from "./train.ts";
 

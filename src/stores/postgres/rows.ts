@@ -46,6 +46,8 @@ export function toRow({ space, key }: Key, columns: TextRow, from: number): Row 
 export const isPlaceholder = ({ version }: Pick<Row, "version">): boolean => version === 0;
 
 const PLACEHOLDER_KEPT_MS = 10 * 60 * 1000;
+/** No kind of any record: so they are found for sweeping, apart from deleted records. */
+const PLACEHOLDER_KIND = "\n";
 
 /** Keeps others from making the record until the transaction has ended, and nothing more. */
 export function placeholderOf({ space, key }: Key, id: number, nowMs: number): Put {
@@ -59,7 +61,7 @@ export function placeholderOf({ space, key }: Key, id: number, nowMs: number): P
     head: 0,
     dueMs: nowMs + PLACEHOLDER_KEPT_MS,
   };
-  const row = { space, key, ...numbers, holder: null, kind: null, status: null, value: null };
+  const row = { space, key, ...numbers, holder: null, kind: PLACEHOLDER_KIND, status: null, value: null };
   return { was: null, row, entries: [] };
 }
 

@@ -19,6 +19,7 @@ const ENTRIES_AT_ONCE = 5000;
 /** Marks of processes that are long gone. */
 const MARKS_KEPT_MS = 30 * 24 * 60 * 60 * 1000;
 
+/** `chr(10)` is the kind of placeholders, `PLACEHOLDER_KIND`. */
 export function sweepStatement(s: string, clock: string): (namespace: string, limit: number) => Call {
   const SWEEP = statement(`
     with over as materialized (
@@ -33,11 +34,16 @@ export function sweepStatement(s: string, clock: string): (namespace: string, li
           select l.ctid from ${s}.log l where l.record = over.id limit ${ENTRIES_AT_ONCE}) l
         where over.is_long limit ${ENTRIES_AT_ONCE}))),
     emptied as (delete from ${s}.log l using over where l.record = any (array[over.id]) and not over.is_long),
-    gone as (delete from ${s}.record r using over where r.id = any (array[over.id]) and not over.is_long returning r.fence, r.version),
+    gone as (delete from ${s}.record r using over where r.id = any (array[over.id]) and not over.is_long returning r.fence),
+    placeholders as (
+      delete from ${s}.record where id = any (array(
+        select r.id from ${s}.record r
+        where r.namespace = $1 and r.kind = chr(10) and r.due <= (select ${clock}) and r.version = 0
+        order by r.namespace, r.kind, r.due limit $2::text::bigint for update skip locked))),
     lifted as (
       insert into ${s}.meta as m (name, number) select 'fence_floor', max(fence) + 1 from gone having count(*) > 0
       on conflict (name) do update set number = greatest(m.number, excluded.number)),
     forgotten as (delete from ${s}.writer where at < (select ${clock}) - ${MARKS_KEPT_MS})
-    select count(*) filter (where version > 0) from gone`);
+    select count(*) from gone`);
   return (namespace, limit) => ({ statement: SWEEP, values: [namespace, String(limit)] });
 }
