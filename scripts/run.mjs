@@ -37,6 +37,7 @@ const tasks = {
   simulate: [{ run: () => [...source, "scripts/simulate.ts"] }],
   faults: [{ run: () => [...source, "scripts/faults.ts"] }],
   pgbouncer: [{ run: () => [...source, "scripts/pgbouncer.ts"] }],
+  serializable: [{ run: () => [...source, "scripts/serializable.ts"] }],
   differential: [{ run: () => [...source, "scripts/differential.ts"] }],
   mutate: [{ run: () => [...source, "scripts/mutate.ts"] }],
 };
