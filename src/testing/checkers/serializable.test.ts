@@ -648,7 +648,10 @@ describe("histories of a serial execution", () => {
     fc.assert(
       fc.property(drawn, fc.nat(), (all, pick) => {
         // One after the other, so that whatever is out of order is so in time as well.
-        const { history, last } = execute(all, 1);
+        const { history, last } = execute(
+          all.map((one) => (one.outcome === "unknown" ? { ...one, outcome: "committed" } : one)),
+          1,
+        );
         const changed = tamper(history, pick);
         if (changed === null) return;
         count += 1;

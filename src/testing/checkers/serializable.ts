@@ -156,6 +156,8 @@ interface Life {
   readonly deletions: Deletion[];
   /** Some list of it does not fit. */
   isBroken: boolean;
+  /** Somebody deleted it whose outcome is unknown, and it cannot be told who. */
+  isUnclear: boolean;
 }
 
 /** A state of a key that somebody wrote; length 0 for absent. */
@@ -272,6 +274,8 @@ class Check {
     const accesses: Access[] = [];
     /** By key: the list as the transaction knows it now; undefined where it does not. */
     const now = new Map<KeyHistory, readonly ListValue[] | null | undefined>();
+    /** By key: what it appended to a list that it had not seen. */
+    const unseen = new Map<KeyHistory, ListValue[]>();
     const accessOf = (key: KeyHistory): Access => {
       let access = accesses.find((one) => one.key === key);
       if (access === undefined) {
@@ -287,14 +291,21 @@ class Check {
       switch (operation.op) {
         case "read": {
           const { list, version } = operation;
-          if (known !== undefined && !isSame(known, list))
+          // Before a read, it may have appended to a list that it had not seen.
+          const mine = unseen.get(key) ?? [];
+          const others = mine.length === 0 ? list : (list?.slice(0, -mine.length) ?? null);
+          const isOwn =
+            known === undefined ? isSame(list?.slice(others?.length ?? 0) ?? [], mine) : isSame(known, list);
+          if (now.has(key) && !isOwn)
             this.#tell({
               anomaly: "own writes not seen",
               needsTime: false,
-              message: `${this.#name(node)} read ${quote(key)} as ${show(list)}, where it knew ${show(known)} from itself`,
+              message: `${this.#name(node)} read ${quote(key)} as ${show(list)}, where it knew ${show(known ?? mine)} from itself`,
               transactions: [transaction.id],
             });
-          if (!now.has(key)) access.reading = { node, list, version, creates: undefined };
+          if (access.reading === undefined && known === undefined && (mine.length === 0 || (others?.length ?? 0) > 0))
+            access.reading = { node, list: others, version, creates: undefined };
+          unseen.delete(key);
           now.set(key, list);
           break;
         }
@@ -316,6 +327,7 @@ class Check {
           if (isCreation) now.set(key, [value]);
           else if (known === undefined || known === null) {
             key.blind.push(writing);
+            unseen.set(key, [...(unseen.get(key) ?? []), value]);
             now.set(key, undefined);
           } else now.set(key, [...known, value]);
           break;
@@ -356,7 +368,7 @@ class Check {
     if (birth === undefined) throw new Error(`an empty list of ${quote(key)} must be given as null`);
     const life = key.lives.get(birth);
     if (life === undefined) {
-      key.lives.set(birth, { birth, order: list, deletions: [], isBroken: false });
+      key.lives.set(birth, { birth, order: list, deletions: [], isBroken: false, isUnclear: false });
       return;
     }
     const { order } = life;
@@ -399,50 +411,74 @@ class Check {
   }
 
   /**
-   * Outcomes that are unknown: committed if a value of theirs was seen, or if a list is gone that nobody else deleted. What they saw and
-   * left counts then, and may show others. The rest never happened.
+   * Outcomes that are unknown: committed if a value of theirs was seen, or if a list is gone that only they can have deleted. What they
+   * saw and left counts then, and may show others. The rest never happened.
    */
   #resolveDoubts(): ReadonlySet<number> {
     for (let isNews = true; isNews; ) {
-      isNews = false;
-      const seen = new Map<KeyHistory, Set<ListValue>>();
-      const isSeen = ({ key, node }: Access): boolean => {
-        let values = seen.get(key);
-        if (values === undefined) {
-          values = new Set();
-          for (const { order } of key.lives.values()) for (const value of order) values.add(value);
-          seen.set(key, values);
-        }
-        for (const { op, key: name, ...rest } of this.#transactions[node]?.operations ?? [])
-          if ((op === "create" || op === "append") && name === key.name && "value" in rest && values.has(rest.value))
-            return true;
-        return false;
-      };
-      for (const [node, accesses] of this.#doubtful) {
-        if (!accesses.some(isSeen) && !this.#isMissedDeletion(accesses)) continue;
-        this.#doubtful.delete(node);
-        this.#unknownCommitted += 1;
-        for (const access of accesses) this.#observe(access, true);
-        isNews = true;
-      }
+      isNews = this.#happened(this.#seenDoubts());
+      if (!isNews) isNews = this.#happened(this.#missedDeletions());
     }
     return new Set(this.#doubtful.keys());
   }
 
-  /** Whether it deleted a list that is gone, as was seen, and that nobody else deleted. */
-  #isMissedDeletion(accesses: readonly Access[]): boolean {
-    return accesses.some(({ key, deletions }) =>
-      deletions.some(({ birth }) => {
-        if (birth === undefined || !key.lives.has(birth)) return false;
-        if (key.deletions.some((one) => one.birth === birth)) return false;
-        const born = key.writers.get(birth)?.version ?? 0;
-        const last = this.#options.last?.get(key.name);
-        const isGone =
-          (last !== undefined && last.list?.[0] !== birth) ||
-          key.readings.some(({ list, version }) => list === null && version !== undefined && version > born) ||
-          [...key.lives.keys()].some((other) => (key.writers.get(other)?.version ?? 0) > born);
-        return isGone;
-      }),
+  #happened(nodes: readonly number[]): boolean {
+    for (const node of nodes) {
+      for (const access of this.#doubtful.get(node) ?? []) this.#observe(access, true);
+      this.#doubtful.delete(node);
+      this.#unknownCommitted += 1;
+    }
+    return nodes.length > 0;
+  }
+
+  /** Those of whom a value was seen. */
+  #seenDoubts(): number[] {
+    const seen = new Map<KeyHistory, Set<ListValue>>();
+    const isSeen = (key: KeyHistory, value: ListValue): boolean => {
+      let values = seen.get(key);
+      if (values === undefined) {
+        values = new Set();
+        for (const { order } of key.lives.values()) for (const one of order) values.add(one);
+        seen.set(key, values);
+      }
+      return values.has(value);
+    };
+    return [...this.#doubtful.keys()].filter((node) =>
+      this.#transactions[node]?.operations.some(
+        (one) => (one.op === "create" || one.op === "append") && isSeen(this.#key(one.key), one.value),
+      ),
+    );
+  }
+
+  /** One that must have deleted a list, which is gone and which nobody else can have deleted. */
+  #missedDeletions(): number[] {
+    const candidates = new Map<Life, { readonly key: KeyHistory; readonly nodes: number[] }>();
+    for (const [node, accesses] of this.#doubtful)
+      for (const { key, deletions } of accesses)
+        for (const { birth } of deletions) {
+          const life = birth === undefined ? undefined : key.lives.get(birth);
+          if (life === undefined || key.deletions.some((one) => one.birth === birth)) continue;
+          const { nodes } = candidates.get(life) ?? { nodes: [] };
+          candidates.set(life, { key, nodes: [...nodes, node] });
+        }
+    for (const [life, { key, nodes }] of candidates) {
+      if (!this.#isGone(key, life)) continue;
+      const [node] = nodes;
+      if (nodes.length === 1 && node !== undefined) return [node];
+      // Which of them it was cannot be told.
+      life.isUnclear = true;
+    }
+    return [];
+  }
+
+  /** Whether somebody saw that this list is no more. */
+  #isGone(key: KeyHistory, { birth }: Life): boolean {
+    const born = key.writers.get(birth)?.version ?? 0;
+    const last = this.#options.last?.get(key.name);
+    return (
+      (last !== undefined && last.list?.[0] !== birth) ||
+      key.readings.some(({ list, version }) => list === null && version !== undefined && version > born) ||
+      [...key.lives.keys()].some((other) => (key.writers.get(other)?.version ?? 0) > born)
     );
   }
 
@@ -495,17 +531,18 @@ class Check {
     const last = this.#options.last?.get(key.name);
     const isLast = next === undefined;
     if (deletion !== undefined) states.push({ writer: deletion.node, life: index + 1, length: 0 });
-    else if (!isLast) {
+    else if (!isLast || life.isUnclear) {
       // Who made the next list saw that this one was gone.
       states.push({ writer: NOBODY, life: index + 1, length: 0 });
+    }
+    if (deletion === undefined && !isLast && !life.isUnclear)
       this.#tell({
         anomaly: "vanished",
         needsTime: false,
         message: `${quote(key)} was ${show(life.order)}, which no committed transaction deleted; then ${this.#writerName(key, next.birth)} created it again`,
         transactions: [...this.#idsOf(key, life.order.at(-1)), ...this.#idsOf(key, next.birth)],
       });
-    }
-    if (!isLast || last === undefined) return;
+    if (!isLast || last === undefined || life.isUnclear) return;
     const expected = deletion === undefined ? life.order : null;
     if (life.isBroken || isSame(last.list, expected)) return;
     const lost = deletion === undefined ? life.order[last.list?.length ?? 0] : undefined;
