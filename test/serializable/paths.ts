@@ -34,8 +34,8 @@ export interface Desk {
   readonly borrow?: <T>(work: (plain: Plain) => Promise<T>) => Promise<T> | null;
   /** Whether the store shares transactions with SQL. */
   readonly hasSql: boolean;
-  /** Begins a transaction, and notes how it ends. */
-  readonly record: (window: Window, about: string, run: () => Promise<Outcome>) => Promise<Outcome>;
+  /** Begins a transaction, and notes how it ends; `decided` is told of each run of its decision, before the store hears of it. */
+  readonly record: (about: string, run: (decided: Decided) => Promise<Outcome>) => Promise<Outcome>;
   readonly sleep: (ms: number) => Promise<void>;
 }
 
@@ -46,6 +46,8 @@ export interface Window {
   /** Lists whose records are claimed. */
   readonly claimed: readonly string[];
 }
+
+export type Decided = (operations: readonly ListOperation[]) => void;
 
 export interface Outcome {
   readonly outcome: ListTransaction["outcome"];
@@ -59,10 +61,10 @@ const SLOTS = "slot";
 export const windowOf = (name: string): Window => ({
   name,
   lists: {
-    mortal: Array.from({ length: 6 }, (_, i) => `${name}/m${i}`),
-    growing: Array.from({ length: 5 }, (_, i) => `${name}/g${i}`),
+    mortal: Array.from({ length: 14 }, (_, i) => `${name}/m${i}`),
+    growing: Array.from({ length: 10 }, (_, i) => `${name}/g${i}`),
   },
-  claimed: Array.from({ length: 3 }, (_, i) => `${name}/c${i}`),
+  claimed: Array.from({ length: 4 }, (_, i) => `${name}/c${i}`),
 });
 
 /** The decision changed its mind; with what it had seen. */
@@ -206,12 +208,13 @@ const SQL_PATHS = new Set(["sql"]);
 
 /** Whoever gets an answer knows what happened; a definite no of the store's says nothing about what was read. */
 export async function perform(desk: Desk, window: Window, about: string, path: Path, plan: Plan): Promise<Outcome> {
-  return desk.record(window, about, async () => {
+  return desk.record(about, async (decided) => {
     let operations: ListOperation[] = [];
     const note = (run: () => ListOperation[]) => {
       // If it ends in the middle, because a record is not there yet, nothing of it counts.
       operations = [];
       operations = run();
+      decided(operations);
       return operations;
     };
     try {
@@ -285,7 +288,7 @@ async function readPlainly(desk: Desk, window: Window): Promise<void> {
   const { pawl, random } = desk;
   const all = [...window.lists.mortal, ...window.lists.growing];
   const keys = [...new Set(Array.from({ length: 1 + random.below(4) }, () => random.pick(all)))];
-  await desk.record(window, "read", async () => {
+  await desk.record("read", async () => {
     try {
       const rows = await pawl.kernel.read(keys.map(atOf));
       const operations = keys.map((key, i): ListOperation => {

@@ -219,7 +219,7 @@ async function runChildren(options: RunOptions): Promise<Totals> {
       seed: options.seed,
       callers: options.callers ?? 12,
       pairCallers: options.pairCallers ?? 2,
-      windowMs: options.windowMs ?? 250,
+      windowMs: options.windowMs ?? 500,
       folder,
       ...(options.edits === undefined ? {} : { edits: options.edits }),
     };

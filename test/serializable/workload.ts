@@ -150,11 +150,11 @@ export class Workload {
         if (plain === undefined) return null;
         return work(plain).finally(() => this.#free.push(plain));
       },
-      record: async (_, about, run): Promise<Outcome> => {
+      record: async (about, run): Promise<Outcome> => {
         this.#count += 1;
         const id = `${process}.${this.#count}`;
         const startedAt = nowMs();
-        const outcome = await run();
+        const outcome = await run(() => {});
         open.transactions.push({ id, about, startedAt, endedAt: nowMs(), ...outcome });
         return outcome;
       },

@@ -204,6 +204,8 @@ class Check {
   readonly #violations: Violation[] = [];
   /** Of transactions whose outcome is not known. */
   readonly #doubtful = new Map<number, Access[]>();
+  /** Keys that somebody may have deleted whose outcome stays unknown. */
+  readonly #mayBeDeleted = new Set<KeyHistory>();
   readonly #graph: DependencyGraph;
   /** What edges are about: a key and the number of a state. */
   readonly #notes: Note[] = [];
@@ -419,6 +421,8 @@ class Check {
       isNews = this.#happened(this.#seenDoubts());
       if (!isNews) isNews = this.#happened(this.#missedDeletions());
     }
+    for (const accesses of this.#doubtful.values())
+      for (const { key, deletions } of accesses) if (deletions.length > 0) this.#mayBeDeleted.add(key);
     return new Set(this.#doubtful.keys());
   }
 
@@ -593,7 +597,8 @@ class Check {
   #checkBlind(key: KeyHistory, lives: readonly Life[], all: ReadonlySet<ListValue>): void {
     const isAllKnown =
       this.#options.last?.has(key.name) === true &&
-      lives.every(({ deletions }) => deletions.every(({ birth }) => birth !== undefined));
+      lives.every(({ deletions }) => deletions.every(({ birth }) => birth !== undefined)) &&
+      !this.#mayBeDeleted.has(key);
     if (!isAllKnown) return;
     for (const { node, value } of key.blind) {
       const isCommitted = this.#transactions[node]?.outcome === "committed";

@@ -4,6 +4,7 @@ import type { Scenario, SimulateOptions } from "../../../src/testing/index.ts";
 import { actions } from "./actions.ts";
 import { idempotency } from "./idempotency.ts";
 import { jobs, recovery, timers } from "./jobs.ts";
+import { lists } from "./lists.ts";
 import { circles, handoffs, locks } from "./locks.ts";
 import { machines } from "./machines.ts";
 import { mailbox } from "./mailbox.ts";
@@ -39,4 +40,5 @@ export const scenarios: readonly NamedScenario[] = [
   actions,
   idempotency,
   machines,
+  lists,
 ];
