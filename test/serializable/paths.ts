@@ -237,10 +237,10 @@ export function outcomeOf(error: unknown, operations: readonly ListOperation[]):
 export async function actOnce(desk: Desk, window: Window): Promise<void> {
   const { random, hasSql } = desk;
   const kind = random.unit();
-  if (kind < 0.06) return readPlainly(desk, window);
-  if (kind < 0.16) return workOnClaims(desk, window);
+  if (kind < 0.09) return readPlainly(desk, window);
+  if (kind < 0.18) return workOnClaims(desk, window);
   const plan = drawPlan(random, window.lists, desk.nextValue);
-  if (kind < 0.24 && hasSql) {
+  if (kind < 0.26 && hasSql) {
     const joined = withinOwn(desk, window, plan);
     if (joined !== null) return joined;
   }

@@ -6,6 +6,7 @@
 import type { SimulateOptions } from "../../src/testing/index.ts";
 import { actionBugs } from "./action-bugs.ts";
 import { idempotencyBugs } from "./idempotency-bugs.ts";
+import { listBugs } from "./list-bugs.ts";
 import { lockBugs } from "./lock-bugs.ts";
 import { machineBugs } from "./machine-bugs.ts";
 import type { Edit } from "./plant.ts";
@@ -495,4 +496,11 @@ const ownBugs: readonly Bug[] = [
 ];
 
 /** All of them: the kernel's and the workflows', and those of each capability. */
-export const bugs: readonly Bug[] = [...ownBugs, ...actionBugs, ...idempotencyBugs, ...lockBugs, ...machineBugs];
+export const bugs: readonly Bug[] = [
+  ...ownBugs,
+  ...actionBugs,
+  ...idempotencyBugs,
+  ...lockBugs,
+  ...machineBugs,
+  ...listBugs,
+];

@@ -221,10 +221,12 @@ class Check {
   }
 
   report(): SerializableReport {
-    this.#transactions.forEach((transaction, node) => {
-      const accesses = this.#accesses(transaction, node);
-      if (transaction.outcome === "unknown") this.#doubtful.set(node, accesses);
-      else for (const access of accesses) this.#observe(access, transaction.outcome === "committed");
+    // All writers must be known before what was seen is looked at.
+    const all = this.#transactions.map((transaction, node) => this.#accesses(transaction, node));
+    this.#transactions.forEach(({ outcome }, node) => {
+      const accesses = all[node] ?? [];
+      if (outcome === "unknown") this.#doubtful.set(node, accesses);
+      else for (const access of accesses) this.#observe(access, outcome === "committed");
     });
     for (const [name, { list }] of this.#options.last ?? [])
       if (list !== null) this.#see(this.#key(name), list, NOBODY);
