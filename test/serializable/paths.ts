@@ -37,6 +37,8 @@ export interface Desk {
   /** Begins a transaction, and notes how it ends; `decided` is told of each run of its decision, before the store hears of it. */
   readonly record: (about: string, run: (decided: Decided) => Promise<Outcome>) => Promise<Outcome>;
   readonly sleep: (ms: number) => Promise<void>;
+  /** Tells what the driver throws where a connection is lost in the user's own SQL: it was not committed. */
+  readonly isConnectionLost?: (error: unknown) => boolean;
 }
 
 /** Keys that are used together for a while, and then never again. */
@@ -221,15 +223,16 @@ export async function perform(desk: Desk, window: Window, about: string, path: P
       await path(desk, plan, window, note);
       return { outcome: "committed", operations };
     } catch (error) {
-      return outcomeOf(error, operations);
+      return outcomeOf(desk, error, operations);
     }
   });
 }
 
-export function outcomeOf(error: unknown, operations: readonly ListOperation[]): Outcome {
+function outcomeOf(desk: Desk, error: unknown, operations: readonly ListOperation[]): Outcome {
   if (error instanceof Refusal) return { outcome: "aborted", operations: error.operations };
-  if (!(error instanceof PawlError)) throw error;
-  if (error.code === "outcome_unknown") return { outcome: "unknown", operations };
+  const isLost = desk.isConnectionLost?.(error) === true;
+  if (!(error instanceof PawlError) && !isLost) throw error;
+  if (error instanceof PawlError && error.code === "outcome_unknown") return { outcome: "unknown", operations };
   return { outcome: "aborted", operations: operations.filter(({ op }) => op !== "read") };
 }
 
@@ -298,7 +301,7 @@ async function readPlainly(desk: Desk, window: Window): Promise<void> {
       });
       return { outcome: "committed", operations };
     } catch (error) {
-      return outcomeOf(error, []);
+      return outcomeOf(desk, error, []);
     }
   });
 }

@@ -8,6 +8,7 @@
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Store } from "../../src/kernel/contract.ts";
 import { nodePorts, wallMs } from "../../src/node/ports.ts";
 import { type Pawl, pawlOn } from "../../src/pawl.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
@@ -22,6 +23,7 @@ import { Child, spawnNode } from "../children.ts";
 import type { Edit } from "../simulation/plant.ts";
 import type { ClientArguments } from "./children/client.ts";
 import { openClient } from "./client.ts";
+import { InterleavedDatabase, type Weakness } from "./interleaved.ts";
 import { transactionOf } from "./log.ts";
 import { lastReads } from "./paths.ts";
 import { Workload } from "./workload.ts";
@@ -123,11 +125,32 @@ async function check(
 // ------------------------------------------------------------------------------------------------- one process
 
 async function runInside(options: RunOptions): Promise<Totals> {
-  const totals = newTotals();
   const database = new MemoryDatabase(wallMs);
-  const connect = () =>
-    pawlOn(database.connect(NAMESPACE, { lanes: options.lanes ?? 1 }), nodePorts, { namespace: NAMESPACE });
-  const reader = connect();
+  return runOn(() => database.connect(NAMESPACE, { lanes: options.lanes ?? 1 }), options);
+}
+
+/** A short run on the interleaved store, whole or with a weakness. */
+export async function runInterleaved(
+  weakness: Weakness,
+  options: { readonly seed: number; readonly lanes?: number; readonly transactions?: number },
+): Promise<Totals> {
+  const database = new InterleavedDatabase();
+  const { seed, lanes = 3, transactions = 6_000 } = options;
+  const random = new Random(seed + 1);
+  return runOn((isReader) => database.connect(NAMESPACE, lanes, random, isReader ? {} : weakness), {
+    store: "memory:",
+    transactions,
+    seed,
+    processes: 3,
+    callers: 6,
+    forMs: 60_000,
+  });
+}
+
+async function runOn(store: (isReader: boolean) => Store, options: RunOptions): Promise<Totals> {
+  const totals = newTotals();
+  const connect = (isReader = false) => pawlOn(store(isReader), nodePorts, { namespace: NAMESPACE, patienceMs: 5_000 });
+  const reader = connect(true);
   const windows = new Windows(options.processes);
   const random = new Random(options.seed);
   const startedMs = performance.now();

@@ -7,6 +7,7 @@
  * anything of it was seen, and then all of it must have.
  */
 
+import { PawlError } from "../../../src/index.ts";
 import {
   checkSerializable,
   type LastRead,
@@ -78,6 +79,7 @@ function deskOf(bench: Bench, window: string, nextValue: () => number): Desk {
     nextValue,
     hasSql: true,
     sleep: (ms) => bench.sleep(ms),
+    isConnectionLost,
     record: async (about, run) => {
       const mark = bench.mark();
       const decided = (operations: readonly ListOperation[]) =>
@@ -86,6 +88,13 @@ function deskOf(bench: Bench, window: string, nextValue: () => number): Desk {
       return answer.is === "yes" ? answer.output : { outcome: "unknown", operations: [] };
     },
   };
+}
+
+/** In the transaction of `transact.sql`, before its end, the driver's own errors come through: nothing of it was committed. */
+function isConnectionLost(error: unknown): boolean {
+  if (!(error instanceof Error) || error instanceof PawlError) return false;
+  const code = "code" in error ? String(error.code) : "";
+  return /^(08|25|40|53|55|57|E[A-Z]+$)/.test(code) || /terminat|not queryable|closed/i.test(error.message);
 }
 
 const nowOf = (): number => monotonicNs() / 1e6;

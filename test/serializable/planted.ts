@@ -1,0 +1,125 @@
+/**
+ * Anomalies to be planted, each of which the checker must find: into the interleaved store as a weakness, and into the real source as an
+ * edit. Edits are kept few and in one place: whoever changes the text they look for is told by the test, and adapts them here.
+ */
+
+import type { Anomaly } from "../../src/testing/checkers/serializable.ts";
+import type { Edit } from "../simulation/plant.ts";
+import type { Weakness } from "./interleaved.ts";
+
+export interface Weakened {
+  readonly name: string;
+  readonly weakness: Weakness;
+  /** What the checker may call it. */
+  readonly anomalies: readonly Anomaly[];
+}
+
+export const weaknesses: readonly Weakened[] = [
+  {
+    name: "lost update: rows that moved are written over",
+    weakness: { overwrites: true },
+    anomalies: ["lost update", "vanished"],
+  },
+  {
+    name: "write skew: present rows that are read are not locked",
+    weakness: { locks: (row) => row === null },
+    anomalies: ["G2", "G-single"],
+  },
+  {
+    name: "write skew by absence: absent rows are not locked",
+    weakness: { locks: (row) => row !== null },
+    anomalies: ["G2", "G-single"],
+  },
+  {
+    name: "late keys are read without a lock",
+    weakness: { locks: (_, isLate) => !isLate },
+    anomalies: ["G2", "G-single"],
+  },
+  {
+    name: "phantom by absence: an absent row that turns up late is not locked",
+    weakness: { locks: (row, isLate) => !(isLate && row === null) },
+    anomalies: ["G2", "G-single"],
+  },
+  {
+    name: "read skew: several rows are read at several moments",
+    weakness: { readsApart: true },
+    anomalies: ["G-single", "G2"],
+  },
+  {
+    name: "torn read: a commit is written in two parts",
+    weakness: { tears: true },
+    anomalies: ["G-single", "G2", "G1b", "duplicate"],
+  },
+  { name: "stale row: what was seen last is believed", weakness: { remembers: true }, anomalies: ["G-single", "G2"] },
+  {
+    name: "rows are looked at before they are locked",
+    weakness: { looksEarly: true },
+    anomalies: ["G-single", "G2"],
+  },
+  {
+    name: "a batch that was refused is told as committed",
+    weakness: { lies: true },
+    anomalies: ["lost update", "vanished"],
+  },
+  {
+    name: "a commit is told before it is written",
+    weakness: { hurries: true },
+    anomalies: ["lost update", "vanished"],
+  },
+  {
+    name: "a commit whose reply was lost is made again",
+    weakness: { forgets: true },
+    anomalies: ["duplicate", "never written", "G1a"],
+  },
+  { name: "deletions are not written", weakness: { keeps: true }, anomalies: ["lost update", "vanished"] },
+];
+
+export interface PlantedEdit {
+  readonly name: string;
+  /** Where it is run: on the interleaved store in a process of its own, or on a real store with several processes. */
+  readonly on: "interleaved" | "postgres" | "sqlite";
+  readonly edits: readonly Edit[];
+}
+
+const DECISION = "kernel/decision.ts";
+const ROWS = "stores/postgres/rows.ts";
+const WRITE = "stores/postgres/write.ts";
+const SQLITE = "stores/sqlite/sqlite.ts";
+
+export const edits: readonly PlantedEdit[] = [
+  {
+    name: "aborted writes are visible: a decision that throws is merged",
+    on: "interleaved",
+    edits: [
+      { file: DECISION, from: 'if (outcome.is === "done") merge(run);', to: 'if (outcome.is !== "void") merge(run);' },
+    ],
+  },
+  {
+    name: "unchecked read: a known row is read, not written, and not checked",
+    on: "interleaved",
+    edits: [
+      { file: DECISION, from: '  if (run.isUnchecked(outcome)) return { is: "void", wanted: "lock" };\n', to: "" },
+    ],
+  },
+  {
+    name: "PostgreSQL: rows are read without being locked",
+    on: "postgres",
+    edits: [{ file: ROWS, from: "for no key update $" + "{orPass}\n", to: "\n" }],
+  },
+  {
+    name: "PostgreSQL: a value is written although its row has moved",
+    on: "postgres",
+    edits: [
+      {
+        file: WRITE,
+        from: "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version = v.was returning",
+        to: "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) returning",
+      },
+    ],
+  },
+  {
+    name: "SQLite: what this process saw last is believed although another wrote it",
+    on: "sqlite",
+    edits: [{ file: SQLITE, from: "this.#cache.begin(this.#dataVersion());", to: "this.#cache.begin(1);" }],
+  },
+];
