@@ -23,9 +23,10 @@ const { values } = parseArgs({
     transactions: { type: "string", default: "1000000" },
     seed: { type: "string", default: "1" },
     processes: { type: "string", default: "3" },
-    callers: { type: "string", default: "12" },
+    callers: { type: "string", default: "20" },
     pairs: { type: "string", default: "2" },
     lanes: { type: "string", default: "3" },
+    keys: { type: "string", default: "4" },
   },
 });
 
@@ -47,6 +48,7 @@ const totals = await runLists({
   callers: atLeast(0, values.callers, "callers"),
   pairCallers: atLeast(0, values.pairs, "pairs"),
   lanes: atLeast(1, values.lanes, "lanes"),
+  windowSize: atLeast(1, values.keys, "keys"),
   checked({ transactions, windows, violations }) {
     if (performance.now() - toldMs < 5_000 && violations.length === 0) return;
     toldMs = performance.now();

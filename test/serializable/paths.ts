@@ -60,11 +60,12 @@ const LEASE_MS = 500;
 
 const SLOTS = "slot";
 
-export const windowOf = (name: string): Window => ({
+/** The keys of a window: as many more as there are processes to keep out of each other's way. */
+export const windowOf = (name: string, size = 1): Window => ({
   name,
   lists: {
-    mortal: Array.from({ length: 14 }, (_, i) => `${name}/m${i}`),
-    growing: Array.from({ length: 10 }, (_, i) => `${name}/g${i}`),
+    mortal: Array.from({ length: 14 * size }, (_, i) => `${name}/m${i}`),
+    growing: Array.from({ length: 10 * size }, (_, i) => `${name}/g${i}`),
   },
   claimed: Array.from({ length: 4 }, (_, i) => `${name}/c${i}`),
 });
@@ -243,11 +244,13 @@ export async function actOnce(desk: Desk, window: Window): Promise<void> {
   if (kind < 0.09) return readPlainly(desk, window);
   if (kind < 0.18) return workOnClaims(desk, window);
   const plan = drawPlan(random, window.lists, desk.nextValue);
-  if (kind < 0.26 && hasSql) {
+  if (kind < 0.23 && hasSql) {
     const joined = withinOwn(desk, window, plan);
     if (joined !== null) return joined;
   }
-  const names = Object.keys(paths).filter((name) => hasSql || !SQL_PATHS.has(name));
+  // Transactions with SQL hold their rows for longer, so there are fewer of them.
+  const mayShare = hasSql && random.chance(0.4);
+  const names = Object.keys(paths).filter((name) => mayShare || !SQL_PATHS.has(name));
   const name = random.pick(names);
   await perform(desk, window, name, paths[name] as Path, plan);
 }

@@ -48,18 +48,22 @@ export interface Lists {
 export const MAX_LENGTH = 30;
 
 export function drawPlan(random: Random, lists: Lists, nextValue: () => number): Plan {
-  const all = [...lists.mortal, ...lists.growing];
   const count = 1 + random.below(5);
   const isReader = random.chance(0.1);
   const steps = Array.from({ length: count }, (_, i): Step => {
     const kind = random.unit();
     const act = isReader || kind < 0.45 ? "read" : kind < 0.82 ? "append" : "flip";
-    const from = act === "flip" ? lists.mortal : all;
+    const pick = () => pickOne(random, act === "flip" || random.chance(0.55) ? lists.mortal : lists.growing);
     const isLate = i > 0 && random.chance(0.25);
-    const among = isLate ? [random.pick(from), random.pick(from), random.pick(from)] : [random.pick(from)];
+    const among = isLate ? [pick(), pick(), pick()] : [pick()];
     return { act, among, value: nextValue() };
   });
   return { steps, throws: random.chance(0.08) };
+}
+
+/** Some are wanted more often than others: a tenth of them about every third time. */
+function pickOne(random: Random, from: readonly string[]): string {
+  return from[Math.floor(random.unit() ** 2 * from.length)] as string;
 }
 
 /** Lists that a plan surely touches, in its order. */

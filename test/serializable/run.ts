@@ -39,6 +39,8 @@ export interface RunOptions {
   readonly callers?: number;
   readonly pairCallers?: number;
   readonly windowMs?: number;
+  /** How many keys a window has; see `windowOf`. */
+  readonly windowSize?: number;
   /** Ends the run after so long. */
   readonly forMs?: number;
   /** Mistakes to plant into the source of the processes. */
@@ -167,6 +169,7 @@ async function runOn(store: (isReader: boolean) => Store, options: RunOptions): 
         pairCallers: options.pairCallers ?? 2,
         nowMs: () => performance.now(),
         windowMs: options.windowMs ?? 100,
+        windowSize: options.windowSize ?? 1,
         sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
         closed: (window, transactions) => windows.closed(window, transactions),
       }),
@@ -240,9 +243,10 @@ async function runChildren(options: RunOptions): Promise<Totals> {
       process,
       processes: options.processes,
       seed: options.seed,
-      callers: options.callers ?? 12,
+      callers: options.callers ?? 20,
       pairCallers: options.pairCallers ?? 2,
       windowMs: options.windowMs ?? 500,
+      windowSize: options.windowSize ?? 4,
       folder,
       ...(options.edits === undefined ? {} : { edits: options.edits }),
     };

@@ -24,6 +24,8 @@ export interface WorkloadOptions {
   /** A clock that all processes share, in milliseconds. */
   readonly nowMs: () => number;
   readonly windowMs: number;
+  /** How many keys a window has; see `windowOf`. */
+  readonly windowSize: number;
   readonly sleep: (ms: number) => Promise<void>;
   /** Told of each window that is over here: it has no more transactions of this process. */
   readonly closed: (window: string, transactions: readonly ListTransaction[]) => void;
@@ -110,11 +112,11 @@ export class Workload {
   }
 
   #now(): Open {
-    const { nowMs, windowMs } = this.#options;
+    const { nowMs, windowMs, windowSize } = this.#options;
     const name = `w${Math.floor(nowMs() / windowMs)}`;
     let open = this.#open.get(name);
     if (open === undefined) {
-      open = { window: windowOf(name), transactions: [], working: 0 };
+      open = { window: windowOf(name, windowSize), transactions: [], working: 0 };
       this.#open.set(name, open);
     }
     return open;

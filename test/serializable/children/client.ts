@@ -20,6 +20,7 @@ export interface ClientArguments {
   readonly callers: number;
   readonly pairCallers: number;
   readonly windowMs: number;
+  readonly windowSize: number;
   /** Where the windows are written to. */
   readonly folder: string;
   /** Mistakes to plant into the source before it is loaded. */
