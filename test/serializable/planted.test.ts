@@ -53,7 +53,7 @@ async function hunt({ on, edits }: PlantedEdit): Promise<Violation | undefined> 
     expect(code, child.complaints).toBe(0);
     return JSON.parse(await child.line()) as Violation;
   }
-  const options = { transactions: 30_000, seed: 1, processes: 3, edits, forMs: 60_000 };
+  const options = { transactions: 30_000, seed: 1, processes: 3, edits, forMs: 60_000, windowSize: 1 };
   if (on === "postgres") {
     const { url, drop } = await freshDatabase();
     // Without pairs, which have an anomaly of their own to find.
