@@ -15,7 +15,7 @@ import { freshDatabase } from "../postgres/server.ts";
 import { edits, type PlantedEdit, weaknesses } from "./planted.ts";
 import { describeTotals, runInterleaved, runLists } from "./run.ts";
 
-const TIMEOUT = { timeout: 120_000 };
+const TIMEOUT = { timeout: 150_000 };
 
 describe("on a store whose commits meet", () => {
   for (const lanes of [1, 3])
@@ -53,7 +53,7 @@ async function hunt({ on, edits }: PlantedEdit): Promise<Violation | undefined> 
     expect(code, child.complaints).toBe(0);
     return JSON.parse(await child.line()) as Violation;
   }
-  const options = { transactions: 30_000, seed: 1, processes: 3, edits, forMs: 60_000, windowSize: 1 };
+  const options = { transactions: 30_000, seed: 1, processes: 3, edits, forMs: 90_000, callers: 8 };
   if (on === "postgres") {
     const { url, drop } = await freshDatabase();
     // Without pairs, which have an anomaly of their own to find.
