@@ -16,7 +16,7 @@ import { type BouncerProgram, findBouncer, KEEPS_PREPARED } from "../test/faults
 import type { BouncerChoice } from "../test/faults/cluster.ts";
 import { describeRun } from "../test/faults/report.ts";
 import { type RunOptions, type RunReport, runFaults } from "../test/faults/run.ts";
-import { worksWithKeys } from "../test/faults/works/index.ts";
+import { works } from "../test/faults/works/index.ts";
 import { postgresVersions } from "../test/postgres/server.ts";
 
 const { values } = parseArgs({
@@ -114,7 +114,7 @@ async function runAll(program: BouncerProgram): Promise<void> {
       workers,
       bouncer,
       pool,
-      works: worksWithKeys,
+      works,
       slack: SLACK,
       only: values.fault,
       ...(values.quiet ? {} : { say }),
