@@ -12,7 +12,7 @@ import { checkCount, checkFunction } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { AmbientWatch } from "./sim/ambient.ts";
 import type { Database } from "./sim/database.ts";
-import { FAULT_NAMES, type Fault, type FaultCounts, noFaults } from "./sim/faults.ts";
+import { DRAWN_FAULTS, FAULT_NAMES, type Fault, type FaultCounts, noFaults } from "./sim/faults.ts";
 import { SimulatedDatabase } from "./sim/store.ts";
 import { BrokenPromiseError, World } from "./sim/world.ts";
 
@@ -123,9 +123,9 @@ async function simulateAll(
   return { name, schedules: seeds.length, portCalls, struck };
 }
 
-/** Which faults never struck in these simulations: each of them is a hole in what they show. */
+/** Which of the faults that seeds draw never struck in these simulations: each of them is a hole in what they show. */
 export function neverStruck(reports: readonly SimulationReport[]): readonly Fault[] {
-  return FAULT_NAMES.filter((fault) => reports.every((report) => report.struck[fault] === 0));
+  return DRAWN_FAULTS.filter((fault) => reports.every((report) => report.struck[fault] === 0));
 }
 
 /** What the simulations did, for people to read. */

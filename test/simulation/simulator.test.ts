@@ -1,6 +1,7 @@
 // Goal: the simulator itself does what its users rely on.
 
 import { expect, test } from "vitest";
+import { address } from "../../src/kernel/contract.ts";
 import { History, isLinearizable, SimulationError, simulate } from "../../src/testing/index.ts";
 import { register } from "./scenarios/register.ts";
 
@@ -81,6 +82,53 @@ test("calm means that nothing strikes", async () => {
     await world.finish();
   });
   expect(Object.values(report.struck).every((count) => count === 0)).toBe(true);
+});
+
+test("a rewind takes back the last commits with their logs, and the world knows which", async () => {
+  const at = address("test", "counter");
+  let lost = 0;
+  const options = { seeds: 50, calm: true, rewind: 0.1, reorder: 0.5 };
+  const report = await simulate("rewinds", options, async (world) => {
+    world.process("p", async ({ pawl }) => {
+      for (let i = 0; i < 30; i++)
+        await pawl.kernel.transact(
+          (tx) => {
+            const record = tx.record(at);
+            record.write({ value: Number(record.value ?? 0) + 1 });
+            record.append("counted", i);
+          },
+          [at],
+        );
+    });
+    await world.finish();
+    const { commits, rewinds, moment } = world.database;
+    const { kernel } = world.open();
+    const [row] = await kernel.read([at]);
+    const entries = await kernel.entries(at, 0, 100);
+    world.check(entries.length === commits.length, `${entries.length} entries, ${commits.length} commits`);
+    world.check(row?.value === String(commits.length) && row.head === commits.length, `${row?.value}, ${row?.head}`);
+    world.check(world.database.commitsAt(moment).length === commits.length, "now is not what it is");
+    for (const [index, { to, lost: gone }] of rewinds.entries()) {
+      const before = world.database.commitsAt({ rewinds: index, commits: Number.POSITIVE_INFINITY });
+      world.check(
+        before.length === to + gone.length && before.at(-1) === gone.at(-1),
+        "a lost history is not as it was",
+      );
+      lost += gone.length;
+    }
+    const all = commits.length + rewinds.reduce((sum, rewind) => sum + rewind.lost.length, 0);
+    world.check(all === 30, `${all} commits were made of 30`);
+  });
+  expect(report.struck.rewind).toBeGreaterThan(50);
+  expect(lost).toBeGreaterThan(200);
+});
+
+test("no seed draws a rewind by itself", async () => {
+  const report = await simulate("all faults", { seeds: 30 }, async (world) => {
+    world.process("p", async ({ pawl }) => void (await pawl.slot<number>("n").set(1)));
+    await world.finish();
+  });
+  expect(report.struck.rewind).toBe(0);
 });
 
 const histories = [

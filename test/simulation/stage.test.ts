@@ -68,7 +68,7 @@ const lies: readonly Lie[] = [
   {
     rule: "a step that is begun by one who claimed the run after its record",
     says: "was begun by a worker that claimed it after its record",
-    after: (world, stage) => void stage.begun.push({ ...first(stage), at: world.database.commits.length }),
+    after: (world, stage) => void stage.begun.push({ ...first(stage), at: world.database.moment }),
   },
   {
     rule: "a step that runs at most once and ran twice",

@@ -30,6 +30,27 @@ interface Namespace {
   readonly logs: Map<number, StoredEntry[]>;
 }
 
+/** Who may write in a lane, and the last sequence that was written in it. */
+interface Mark {
+  epoch: number;
+  sequence: number;
+}
+
+/** All that a database held at one moment, as a backup has it. Logs are kept by their lengths, because they only grow. */
+export interface MemoryBackup {
+  readonly namespaces: ReadonlyMap<
+    string,
+    {
+      readonly rows: ReadonlyMap<string, Row>;
+      readonly logs: ReadonlyMap<number, { readonly entries: readonly StoredEntry[]; readonly length: number }>;
+    }
+  >;
+  readonly marks: ReadonlyMap<readonly Mark[], readonly Mark[]>;
+  readonly ids: number;
+  readonly positions: number;
+  readonly fenceFloor: number;
+}
+
 /** What a list goes by: a row has it, and so has the place that a list goes on after. */
 type Place = Pick<Row, "id" | "key">;
 
@@ -46,6 +67,8 @@ export class MemoryDatabase {
   readonly nowMs: () => number;
   readonly #namespaces = new Map<string, Namespace>();
   readonly watchers = new Set<{ readonly store: MemoryStore; readonly changed: () => void }>();
+  /** By lane, of every writer that is connected. */
+  readonly #marks = new Set<Mark[]>();
   #ids = 0;
   #positions = 0;
   fenceFloor = 0;
@@ -55,7 +78,49 @@ export class MemoryDatabase {
   }
 
   connect(namespace: string, options?: { readonly lanes?: number }): MemoryStore {
-    return new MemoryStore(this, this.#namespace(namespace), options?.lanes ?? 1);
+    const marks: Mark[] = Array.from({ length: options?.lanes ?? 1 }, () => ({ epoch: 0, sequence: 0 }));
+    this.#marks.add(marks);
+    return new MemoryStore(this, this.#namespace(namespace), marks);
+  }
+
+  /** The writer with these marks is gone. */
+  disconnect(marks: Mark[]): void {
+    this.#marks.delete(marks);
+  }
+
+  /** Everything as it is now: rows, logs, marks of writers, and the numbers that are given out next. */
+  backup(): MemoryBackup {
+    const namespaces = [...this.#namespaces].map(([name, { rows, logs }]) => {
+      const lengths = [...logs].map(([id, entries]) => [id, { entries, length: entries.length }] as const);
+      return [name, { rows: new Map(rows), logs: new Map(lengths) }] as const;
+    });
+    const marks = [...this.#marks].map((lanes) => [lanes, lanes.map((mark) => ({ ...mark }))] as const);
+    const { fenceFloor } = this;
+    return {
+      namespaces: new Map(namespaces),
+      marks: new Map(marks),
+      ids: this.#ids,
+      positions: this.#positions,
+      fenceFloor,
+    };
+  }
+
+  /** Makes everything as it was then, under the writers that are connected now; only the clock goes on. One that came later has no mark. */
+  restore(backup: MemoryBackup): void {
+    for (const [name, { rows, logs }] of this.#namespaces) {
+      const saved = backup.namespaces.get(name);
+      rows.clear();
+      logs.clear();
+      for (const [text, row] of saved?.rows ?? []) rows.set(text, row);
+      for (const [id, { entries, length }] of saved?.logs ?? []) logs.set(id, entries.slice(0, length));
+    }
+    for (const lanes of this.#marks) {
+      const saved = backup.marks.get(lanes);
+      for (const [lane, mark] of lanes.entries()) Object.assign(mark, saved?.[lane] ?? { epoch: 0, sequence: 0 });
+    }
+    this.#ids = backup.ids;
+    this.#positions = backup.positions;
+    this.fenceFloor = backup.fenceFloor;
   }
 
   newId(): number {
@@ -84,15 +149,15 @@ export class MemoryStore implements Store {
   readonly #rows: Map<string, Row>;
   readonly #logs: Map<number, StoredEntry[]>;
   /** By lane: the epoch that may write, and the last sequence that did. */
-  readonly #marks: { epoch: number; sequence: number }[];
+  readonly #marks: Mark[];
   #closed = false;
 
-  constructor(database: MemoryDatabase, namespace: Namespace, lanes: number) {
+  constructor(database: MemoryDatabase, namespace: Namespace, marks: Mark[]) {
     this.#database = database;
     this.#rows = namespace.rows;
     this.#logs = namespace.logs;
-    this.lanes = lanes;
-    this.#marks = Array.from({ length: lanes }, () => ({ epoch: 0, sequence: 0 }));
+    this.lanes = marks.length;
+    this.#marks = marks;
   }
 
   async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
@@ -202,10 +267,11 @@ export class MemoryStore implements Store {
 
   async close(): Promise<void> {
     this.#closed = true;
+    this.#database.disconnect(this.#marks);
     for (const watcher of this.#database.watchers) if (watcher.store === this) this.#database.watchers.delete(watcher);
   }
 
-  #mark(lane: number): { epoch: number; sequence: number } {
+  #mark(lane: number): Mark {
     this.#check();
     const mark = this.#marks[lane];
     if (mark === undefined)

@@ -23,12 +23,17 @@ interface Seen {
   readonly topFence: number;
 }
 
+const isSame = (was: Row, seen: Row | undefined): boolean =>
+  was.value === seen?.value && was.head === seen.head && was.fence === seen.fence && was.holder === seen.holder;
+
 function checkPut(seen: Seen | undefined, { was, row, entries }: Put, nowMs: number): void {
   const must = (condition: boolean, law: string) => {
     if (!condition) throw new BrokenPromiseError(`${row.space} ${row.key}: ${law}`);
   };
   must(was === null || row.version > was.version, "a version did not rise");
   must(was === null || was.version === seen?.row.version, "a write was made on an old version");
+  // Versions repeat when the store was put back to what it was before.
+  must(was === null || isSame(was, seen?.row), "a write was made on a row that the store does not have");
   must(row.head === (was?.head ?? 0) + entries.length, "the head does not count the entries");
   for (const [i, entry] of entries.entries()) must(entry.version === (was?.head ?? 0) + 1 + i, "the log has a gap");
   must(row.fence >= (was?.fence ?? 0), "a fence fell");

@@ -15,6 +15,19 @@ export interface Commit {
   readonly puts: readonly Put[];
 }
 
+/** The store lost its last commits. */
+export interface Rewind {
+  /** So many commits were left. */
+  readonly to: number;
+  readonly lost: readonly Commit[];
+}
+
+/** A moment in a history of commits: after so many rewinds, with so many commits. */
+export interface Moment {
+  readonly rewinds: number;
+  readonly commits: number;
+}
+
 /** One process's store, behind a wire that fails. */
 export interface ProcessStore extends Store {
   /** The process is dead: its transactions end after a while, as when a connection breaks. */
@@ -25,8 +38,10 @@ export abstract class Database {
   readonly #worldMs: () => number;
   #clockOffsetMs = 0;
   #highestOffsetMs = 0;
-  /** Every commit in order: what checkers look at. */
+  /** Every commit in order that no rewind has lost: what checkers look at. */
   readonly commits: Commit[] = [];
+  /** Every time that commits were lost, in order. */
+  readonly rewinds: Rewind[] = [];
   /** What is stored, without a wire: nothing fails on the way. */
   abstract readonly memory: { connect(namespace: string): Store };
 
@@ -47,6 +62,23 @@ export abstract class Database {
 
   healClock(): void {
     this.#clockOffsetMs = this.#highestOffsetMs;
+  }
+
+  get moment(): Moment {
+    return { rewinds: this.rewinds.length, commits: this.commits.length };
+  }
+
+  /** The commits that the store had at that moment, with those that were lost later. */
+  commitsAt({ rewinds, commits }: Moment): readonly Commit[] {
+    const then = this.rewinds
+      .slice(rewinds)
+      .reduceRight<readonly Commit[]>((later, { to, lost }) => later.slice(0, to).concat(lost), this.commits);
+    return then.slice(0, commits);
+  }
+
+  /** Goes back by some commits, while everybody who is connected stays so. Only a database that can be put back does. */
+  rewind(): void {
+    throw new Error("this database cannot be put back to what it was");
   }
 
   abstract connect(process: Process, namespace: string): ProcessStore;

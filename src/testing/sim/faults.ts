@@ -7,7 +7,10 @@
 
 import type { Random } from "./random.ts";
 
-/** Every fault with the highest probability that a seed may draw for it, at each chance it has to strike. */
+/**
+ * Every fault with the highest probability that a seed may draw for it, at each chance it has to strike. One at zero strikes only where a
+ * simulation names it.
+ */
 const FAULTS = {
   /** A commit or read never reaches the store. */
   lostRequest: 0.05,
@@ -49,11 +52,16 @@ const FAULTS = {
   httpLate: 0.1,
   /** A process starts as the release before this one. */
   mixedVersions: 0.5,
+  /** The store loses its last commits, as by a promotion or a restore, while processes remember them. */
+  rewind: 0,
 } as const;
 
 export type Fault = keyof typeof FAULTS;
 
 export const FAULT_NAMES = Object.keys(FAULTS) as readonly Fault[];
+
+/** Faults that seeds draw by themselves: all but those that break a promise which most scenarios rely on. */
+export const DRAWN_FAULTS = FAULT_NAMES.filter((name) => FAULTS[name] > 0);
 
 export type FaultCounts = Record<Fault, number>;
 
@@ -70,10 +78,11 @@ export class Faults {
   constructor(random: Random, fixed: Partial<FaultCounts>) {
     this.#random = random;
     this.mix = noFaults();
-    for (const name of FAULT_NAMES) {
+    for (const name of DRAWN_FAULTS) {
       const drawn = random.chance(0.4) ? 0 : FAULTS[name] * random.unit();
       this.mix[name] = fixed[name] ?? drawn;
     }
+    this.mix.rewind = fixed.rewind ?? 0;
   }
 
   /** Whether the fault strikes here; counted if it does. */

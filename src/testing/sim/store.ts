@@ -4,6 +4,9 @@
  * Each call stops before its effect and again before its reply. A commit has the shape of the hardest real one, a database
  * server: rows are locked and read, the decisions run, the writes are sent; in between others go on, find those rows locked,
  * and the process may stop or die. A commit whose rows are all known goes out at once, without a clock.
+ *
+ * A rewind puts the database back by some commits, as the promotion of a standby that was behind or a restore does: what was locked or on its way
+ * is gone with the old server, processes keep what they remember, and replies that left the old server may still arrive.
  */
 
 import type {
@@ -20,13 +23,15 @@ import type {
 } from "../../kernel/contract.ts";
 import { keyText } from "../../kernel/contract.ts";
 import { StoreError } from "../../kernel/errors.ts";
-import { MemoryDatabase, type MemoryStore } from "../../stores/memory/memory.ts";
-import { Database, type ProcessStore } from "./database.ts";
+import { type MemoryBackup, MemoryDatabase, type MemoryStore } from "../../stores/memory/memory.ts";
+import { type Commit, Database, type ProcessStore } from "./database.ts";
 import type { Process } from "./process.ts";
 import type { World } from "./world.ts";
 
 /** How long the server lets a transaction stand idle before it ends it and gives its locks back. */
 const IDLE_LIMIT_MS = 5_000;
+/** A rewind loses at most so many commits. */
+const MAX_LOST = 12;
 
 /** One transaction on the server's side. */
 interface Transaction {
@@ -34,6 +39,8 @@ interface Transaction {
   nowMs: number | null;
   /** The server ended it because it stood idle. */
   isOver: boolean;
+  /** It was on its way to a server that is gone. */
+  isLost: boolean;
 }
 
 /** What all simulated processes share, in memory. */
@@ -42,6 +49,10 @@ export class SimulatedDatabase extends Database {
   readonly memory: MemoryDatabase;
   /** Which transaction has which row. */
   readonly locks = new Map<string, Transaction>();
+  /** Transactions that a server knows of. */
+  readonly transactions = new Set<Transaction>();
+  /** What the database was before each of the last commits, the oldest first. Only kept where the store may be rewound. */
+  readonly #backups: MemoryBackup[] = [];
   diskFullUntilMs = 0;
 
   constructor(world: World) {
@@ -52,6 +63,33 @@ export class SimulatedDatabase extends Database {
 
   connect(process: Process, namespace: string): SimulatedStore {
     return new SimulatedStore(this.#world, process, this, namespace);
+  }
+
+  /** What it may be put back to, if it ever is. */
+  backup(): MemoryBackup | undefined {
+    return this.#world.faults.mix.rewind === 0 ? undefined : this.memory.backup();
+  }
+
+  /** Takes note of a commit, and of what was there before it. */
+  committed(commit: Commit, before: MemoryBackup | undefined): void {
+    this.commits.push(commit);
+    if (before === undefined) return;
+    this.#backups.push(before);
+    if (this.#backups.length > MAX_LOST) this.#backups.shift();
+  }
+
+  override rewind(): void {
+    const lost = Math.min(this.#backups.length, 1 + this.#world.random.below(MAX_LOST));
+    const [backup] = this.#backups.splice(this.#backups.length - lost);
+    if (backup === undefined) return;
+    this.memory.restore(backup);
+    const to = this.commits.length - lost;
+    this.rewinds.push({ to, lost: this.commits.splice(to) });
+    for (const transaction of this.transactions) transaction.isLost = true;
+    this.transactions.clear();
+    this.locks.clear();
+    this.#world.note(`the store goes back by ${lost} commits, to ${to}`);
+    for (const { changed } of this.memory.watchers) changed();
   }
 
   async end(): Promise<void> {}
@@ -84,11 +122,13 @@ export class SimulatedStore implements ProcessStore {
 
   async commit(batch: Batch): Promise<Receipt> {
     const { faults } = this.#world;
-    const transaction: Transaction = { nowMs: null, isOver: false };
+    const transaction: Transaction = { nowMs: null, isOver: false, isLost: false };
     this.#open[batch.lane] = transaction;
     await this.#stop("commit: lock");
     this.#refuse();
     if (faults.strikes("lostRequest")) throw this.#unknown("the request was lost");
+    // One that locks nothing is only a message, which may have been meant for the old server and reach the new one.
+    if (batch.lock.length > 0) this.#database.transactions.add(transaction);
     const puts = await this.#decide(batch, transaction);
     await this.#stop("commit: write");
     if (faults.strikes("serialization")) {
@@ -100,7 +140,8 @@ export class SimulatedStore implements ProcessStore {
       throw new StoreError("store_refused", "split", "simulated: one of the rows cannot be stored");
     }
     if (faults.strikes("lateRequest")) {
-      // Still on its way: it arrives when its caller has long been told, unless its epoch has ended by then.
+      // Still on its way: it arrives when its caller has long been told, unless its epoch or its server has ended by then.
+      this.#database.transactions.add(transaction);
       this.#world.scheduler.after(this.#world.random.below(4_000), () => {
         this.#write(batch, puts, transaction).catch(() => {});
       });
@@ -133,6 +174,7 @@ export class SimulatedStore implements ProcessStore {
       let verdict = batch.decide(await take(batch.lock));
       while ("lock" in verdict) {
         if (verdict.lock.length > 0) await this.#stop("commit: lock more");
+        if (transaction.isLost) throw this.#unknown("the server is gone");
         verdict = batch.decide(await take(verdict.lock));
       }
       if (batch.lock.length > 0)
@@ -153,6 +195,7 @@ export class SimulatedStore implements ProcessStore {
 
   async #write(batch: Batch, puts: readonly Put[], transaction: Transaction): Promise<Receipt> {
     try {
+      if (transaction.isLost) throw this.#unknown("the server is gone");
       if (transaction.isOver)
         throw new StoreError("store_unreachable", "retry", "simulated: the transaction stood idle for too long");
       for (const { row } of puts) {
@@ -160,13 +203,17 @@ export class SimulatedStore implements ProcessStore {
         if (holder !== undefined && holder !== transaction)
           throw new StoreError("store_busy", "retry", "simulated: a row is locked");
       }
+      const before = this.#database.backup();
       const receipt = await this.#memory.commit({ ...batch, lock: [], decide: () => ({ puts }) });
       for (const { row } of puts) this.#world.scheduler.mix(`${row.key} ${row.version} ${row.value}`);
       if (receipt.committed && puts.length > 0)
-        this.#database.commits.push({
-          nowMs: transaction.nowMs ?? receipt.nowMs,
-          puts: puts.map((put, index) => ({ ...put, row: { ...put.row, id: receipt.ids[index] ?? 0 } })),
-        });
+        this.#database.committed(
+          {
+            nowMs: transaction.nowMs ?? receipt.nowMs,
+            puts: puts.map((put, index) => ({ ...put, row: { ...put.row, id: receipt.ids[index] ?? 0 } })),
+          },
+          before,
+        );
       return receipt;
     } finally {
       this.#release(transaction);
@@ -175,6 +222,7 @@ export class SimulatedStore implements ProcessStore {
 
   #release(transaction: Transaction | undefined): void {
     if (transaction === undefined) return;
+    this.#database.transactions.delete(transaction);
     for (const [text, holder] of this.#database.locks) if (holder === transaction) this.#database.locks.delete(text);
     const lane = this.#open.indexOf(transaction);
     if (lane >= 0) this.#open[lane] = undefined;
@@ -226,6 +274,7 @@ export class SimulatedStore implements ProcessStore {
   async #call<T>(label: string, effect: () => Promise<T>): Promise<T> {
     const { faults } = this.#world;
     await this.#stop(label);
+    this.#world.rewindStore();
     const noAnswer = new StoreError("store_unreachable", "retry", "simulated: no answer");
     if (faults.strikes("lostRequest")) throw noAnswer;
     if (faults.strikes("busy")) throw new StoreError("store_busy", "retry", "simulated: busy");
@@ -247,6 +296,7 @@ export class SimulatedStore implements ProcessStore {
   #refuse(): void {
     const { faults, random, scheduler } = this.#world;
     this.#world.jumpStoreClock();
+    this.#world.rewindStore();
     if (faults.strikes("diskFull")) this.#database.diskFullUntilMs = scheduler.nowMs + random.below(2_000);
     if (scheduler.nowMs < this.#database.diskFullUntilMs && !faults.healed)
       throw new StoreError("store_full", "fail", "simulated: the disk is full");

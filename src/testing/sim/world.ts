@@ -215,6 +215,11 @@ export class World {
     this.database.jumpClock(Math.floor((this.random.unit() - 0.5) * 2 * 3_600_000));
   }
 
+  /** The store loses its last commits. @internal */
+  rewindStore(): void {
+    if (this.faults.strikes("rewind")) this.database.rewind();
+  }
+
   #heal(): void {
     if (this.faults.healed) return;
     this.faults.heal();

@@ -10,6 +10,7 @@ import { machines } from "./machines.ts";
 import { mailbox } from "./mailbox.ts";
 import { payments } from "./payments.ts";
 import { registers } from "./register.ts";
+import { rewoundClaims, rewoundLists, rewoundRuns } from "./rewinds.ts";
 import { transfers } from "./transfers.ts";
 import { families, letters, meetings, orders, poison } from "./workflows.ts";
 
@@ -41,4 +42,7 @@ export const scenarios: readonly NamedScenario[] = [
   idempotency,
   machines,
   lists,
+  rewoundLists,
+  rewoundClaims,
+  rewoundRuns,
 ];

@@ -21,6 +21,7 @@ import { type Pawl, pawlOn } from "../../../src/pawl.ts";
 import { MemoryDatabase } from "../../../src/stores/memory/memory.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import { type Process, ServiceError, type World } from "../../../src/testing/index.ts";
+import type { Moment } from "../../../src/testing/sim/database.ts";
 import { type RunValue, runAt } from "../../../src/workflow/run.ts";
 import { ENDED } from "../../../src/workflow/words.ts";
 import { until } from "./transfers.ts";
@@ -37,8 +38,8 @@ interface Begun {
   readonly key: string;
   /** The worker that called it. */
   readonly by: string;
-  /** So many commits had been made by then. */
-  readonly at: number;
+  /** The commits that had been made by then. */
+  readonly at: Moment;
 }
 
 /** What a run's code needs to know of the process it runs in. */
@@ -84,7 +85,7 @@ export class Stage {
 
   /** A step's function: notes that it was begun, and calls the outside, after a while if it is slow. */
   async act(place: Place, run: string, step: string, { key }: { readonly key: string }, slowMs = 0): Promise<string> {
-    this.begun.push({ run, step, key, by: place.by(), at: this.world.database.commits.length });
+    this.begun.push({ run, step, key, by: place.by(), at: this.world.database.moment });
     if (slowMs > 0) await place.process.sleep(slowMs);
     return place.process.call(this.#service, { run, step });
   }
@@ -229,8 +230,7 @@ export class Stage {
     for (const { run, step, by, at } of this.begun) {
       let claimedAt = -1;
       let recordedAt = Number.POSITIVE_INFINITY;
-      for (const [index, { puts }] of world.database.commits.entries()) {
-        if (index >= at) break;
+      for (const [index, { puts }] of world.database.commitsAt(at).entries()) {
         for (const { was, row, entries } of puts) {
           if (row.space !== "run" || row.key !== run) continue;
           if (row.fence > (was?.fence ?? 0) && row.holder === by) claimedAt = index;
@@ -269,8 +269,8 @@ export class Stage {
   /** Whenever the step was begun, the one before it had its record. */
   checkAfter(step: string, before: string): void {
     for (const { run, at } of this.begun.filter((begun) => begun.step === step)) {
-      const isRecorded = this.world.database.commits
-        .slice(0, at)
+      const isRecorded = this.world.database
+        .commitsAt(at)
         .some(({ puts }) =>
           puts.some(({ row, entries }) => row.key === run && entries.some(({ name }) => name === `step ${before}`)),
         );
