@@ -5,12 +5,17 @@
  *   node --conditions=pawl-source scripts/faults.ts --minutes 30 --seed 7 --workers 4
  *   node --conditions=pawl-source scripts/faults.ts --minutes 1 --only promoted --postgres 14
  *   node --conditions=pawl-source scripts/faults.ts --minutes 1 --store sqlite
+ *   node --conditions=pawl-source scripts/faults.ts --lossy --promotions 50 --restores 10
  *
  * It exits with 1 if anything was lost, doubled or out of order, or if a kind of fault never struck, and prints all of it. Clocks are
  * skewed by libfaketime where it is installed (Debian: the package "faketime").
+ *
+ * With --lossy, commits are lost on purpose: by promotions of a standby that is behind, and by restores of a backup. Then it exits with 1 if anything
+ * is lost that was acknowledged after such a loss, or if a run does not end with a history that is whole.
  */
 
 import { parseArgs } from "node:util";
+import { describeLossy, runLossy } from "../test/faults/lossy.ts";
 import { describeRun } from "../test/faults/report.ts";
 import { runFaults } from "../test/faults/run.ts";
 import { postgresVersions } from "../test/postgres/server.ts";
@@ -24,6 +29,9 @@ const { values } = parseArgs({
     postgres: { type: "string", default: "18" },
     only: { type: "string" },
     quiet: { type: "boolean", default: false },
+    lossy: { type: "boolean", default: false },
+    promotions: { type: "string", default: "10" },
+    restores: { type: "string", default: "2" },
   },
 });
 
@@ -35,19 +43,25 @@ const version = postgresVersions.find((one) => String(one) === values.postgres);
 if (version === undefined) throw new Error(`--postgres must be one of ${postgresVersions.join(", ")}`);
 
 const startedMs = performance.now();
-const report = await runFaults({
-  store: values.store,
-  version,
-  seconds,
-  seed,
-  workers,
-  only: values.only,
-  ...(values.quiet ? {} : { say }),
-});
-console.log(`\n${describeRun(report)}`);
-const silent = [...report.struck].filter(([, count]) => count === 0).map(([name]) => name);
-if (silent.length > 0) console.log(`these faults never struck: ${silent.join("; ")}`);
-process.exitCode = report.violations.length > 0 || silent.length > 0 ? 1 : 0;
+const common = { version, seed, workers, ...(values.quiet ? {} : { say }) };
+process.exitCode = (await (values.lossy ? lose() : strike())) ? 0 : 1;
+
+async function strike(): Promise<boolean> {
+  const store = values.store === "sqlite" ? "sqlite" : "postgres";
+  const report = await runFaults({ ...common, store, seconds, only: values.only });
+  console.log(`\n${describeRun(report)}`);
+  const silent = [...report.struck].filter(([, count]) => count === 0).map(([name]) => name);
+  if (silent.length > 0) console.log(`these faults never struck: ${silent.join("; ")}`);
+  return report.violations.length === 0 && silent.length === 0;
+}
+
+async function lose(): Promise<boolean> {
+  const promotions = atLeast(0, values.promotions, "--promotions");
+  const restores = atLeast(0, values.restores, "--restores");
+  const report = await runLossy({ ...common, promotions, restores });
+  console.log(`\n${describeLossy(report)}`);
+  return report.violations.length === 0;
+}
 
 function say(sentence: string): void {
   console.log(`${((performance.now() - startedMs) / 1000).toFixed(1).padStart(8)} s  ${sentence}`);

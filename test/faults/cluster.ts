@@ -1,6 +1,9 @@
 /**
- * A PostgreSQL primary with a synchronous standby, and the proxies that lead to whichever is the primary now; with PgBouncer between, if
- * that is wanted, and one more proxy between it and the primary.
+ * A PostgreSQL primary with a standby, and the proxies that lead to whichever is the primary now; with PgBouncer between, if that is wanted, and
+ * one more proxy between it and the primary.
+ *
+ * The standby is synchronous, so that its promotion loses nothing; or it is not, and then the cluster can lose its last commits in two ways: by the
+ * promotion of a standby that was behind, and by a backup that is restored.
  *
  * Everything here goes around the proxies, so that no fault keeps the harness from looking or from striking.
  */
@@ -8,9 +11,13 @@
 import pg from "pg";
 import { type PostgresServer, type PostgresVersion, startPostgres } from "../postgres/server.ts";
 import { Bouncer, type BouncerProgram, type BouncerSettings } from "./bouncer.ts";
+import { monotonicNs } from "./ledger.ts";
 import { FaultyProxy } from "./proxy.ts";
+import type { Span } from "./works/work.ts";
 
 const DATABASE = "pawl_faults";
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** A PgBouncer to be put between the workers and the server. */
 export interface BouncerChoice extends BouncerSettings {
@@ -26,8 +33,11 @@ export class Cluster {
   /** From PgBouncer to the primary. */
   behind: FaultyProxy | null = null;
 
-  private constructor(primary: PostgresServer) {
+  readonly #isSynchronous: boolean;
+
+  private constructor(primary: PostgresServer, isSynchronous: boolean) {
     this.primary = primary;
+    this.#isSynchronous = isSynchronous;
   }
 
   /** With so many proxies in front of it. */
@@ -35,11 +45,13 @@ export class Cluster {
     readonly proxies: number;
     readonly version?: PostgresVersion | undefined;
     readonly bouncer?: BouncerChoice | undefined;
+    /** Whether commits wait for the standby; they do unless said otherwise. */
+    readonly synchronous?: boolean;
   }): Promise<Cluster> {
-    const { proxies, version = 18, bouncer } = options;
+    const { proxies, version = 18, bouncer, synchronous = true } = options;
     // A standby that lost its primary asks again soon, not after five seconds.
     const settings = { wal_retrieve_retry_interval: "100ms" };
-    const cluster = new Cluster(await startPostgres({ version, settings }));
+    const cluster = new Cluster(await startPostgres({ version, settings }), synchronous);
     try {
       await cluster.primary.createDatabase(DATABASE);
       if (bouncer !== undefined) {
@@ -50,7 +62,7 @@ export class Cluster {
       }
       const port = cluster.bouncer?.port ?? cluster.primary.port;
       for (let i = 0; i < proxies; i++) cluster.proxies.push(await FaultyProxy.start(port));
-      cluster.standby = await cluster.primary.standby({ synchronous: true });
+      cluster.standby = await cluster.primary.standby({ synchronous });
     } catch (error) {
       await cluster.destroy();
       throw error;
@@ -101,8 +113,8 @@ export class Cluster {
     const [now] = await this.query("select pg_current_wal_flush_lsn()::text as lsn");
     await this.#until("the standby does not catch up", async () => {
       const sql = `select from pg_stat_replication
-        where state = 'streaming' and sync_state = 'sync' and flush_lsn >= $1::pg_lsn`;
-      return (await this.query(sql, [now?.["lsn"]])).length > 0;
+        where state = 'streaming' and sync_state = $2 and flush_lsn >= $1::pg_lsn`;
+      return (await this.query(sql, [now?.["lsn"], this.#isSynchronous ? "sync" : "async"])).length > 0;
     });
   }
 
@@ -122,8 +134,44 @@ export class Cluster {
   async mend(): Promise<void> {
     await this.untilUp();
     await this.bouncer?.mend();
-    this.standby ??= await this.primary.standby({ synchronous: true });
+    this.standby ??= await this.primary.standby({ synchronous: this.#isSynchronous });
     await this.untilSynchronous();
+  }
+
+  /**
+   * Promotes the standby after it was behind for so long. Returns the time in which commits may have been lost: whatever was acknowledged before
+   * it is on the standby, and whatever was asked for after it was asked of the new primary.
+   */
+  async promoteBehind(loadMs: number): Promise<Span> {
+    const { primary, standby } = this;
+    if (standby === null) throw new Error("there is no standby to promote");
+    const from = monotonicNs();
+    await this.untilSynchronous();
+    await standby.detach();
+    await pause(loadMs);
+    await primary.stop("immediate");
+    const to = monotonicNs();
+    await this.promote();
+    return { from, to };
+  }
+
+  /** Takes a backup, and puts it in the place of the primary's data after so long. Returns the time in which commits may have been lost. */
+  async restoreBackup(loadMs: number): Promise<Span> {
+    const { primary } = this;
+    let from = Number.NaN;
+    const backup = await primary.backup(() => {
+      from = monotonicNs();
+    });
+    await pause(loadMs);
+    await primary.stop("immediate");
+    const to = monotonicNs();
+    // It has what the backup lacks, under the same timeline, and cannot follow any more.
+    await this.standby?.destroy();
+    this.standby = null;
+    await primary.restore(backup);
+    await backup.delete();
+    await primary.start();
+    return { from, to };
   }
 
   async destroy(): Promise<void> {
@@ -143,7 +191,7 @@ export class Cluster {
       } catch (error) {
         reason = error;
       }
-      await new Promise((resolve) => setTimeout(resolve, 20));
+      await pause(20);
     }
     throw new Error(`${complaint}: ${reason ?? ""}\n${this.primary.log()}`);
   }

@@ -62,6 +62,9 @@ const commonSettings: Settings = {
 const readyWithinMs = 60_000;
 const streamsWithinMs = 30_000;
 
+/** A copy of a server's data, taken while it worked on. */
+export type Backup = { readonly folder: string; delete(): Promise<void> };
+
 /** Starts a server of its own, empty but for the database "postgres". The first of a version takes a second more, for initdb. */
 export async function startPostgres(
   options: { version?: PostgresVersion; settings?: Settings } = {},
@@ -191,7 +194,7 @@ export class PostgresServer {
   async standby({ synchronous }: { synchronous: boolean }): Promise<PostgresServer> {
     const name = `standby_${randomUUID().slice(0, 8)}`;
     const folder = makeServerFolder();
-    await this.#copyLive(path.join(folder, "data"), name);
+    await this.#copyLive(path.join(folder, "data"), name, { "standby.signal": "", "postgresql.auto.conf": "" });
     const standby = new PostgresServer(this.#programs, folder, {
       ...this.#settings,
       primary_conninfo: `host=127.0.0.1 port=${this.#port} user=postgres application_name=${name}`,
@@ -213,6 +216,41 @@ export class PostgresServer {
   async promote(): Promise<void> {
     const [row] = await query(this.url, "select pg_promote(true, 60) as promoted");
     if (row?.["promoted"] !== true) throw new Error(`the standby was not promoted:\n${this.log()}`);
+  }
+
+  /** From now on, a standby receives nothing more; what it has already is what it will be promoted with. */
+  async detach(): Promise<void> {
+    await query(this.url, "alter system set primary_conninfo = ''");
+    await query(this.url, "select pg_reload_conf()");
+    const deadline = Date.now() + streamsWithinMs;
+    while ((await query(this.url, "select from pg_stat_wal_receiver")).length > 0) {
+      if (Date.now() > deadline) throw new Error(`the standby does not stop receiving:\n${this.log()}`);
+      await sleep(5);
+    }
+  }
+
+  /**
+   * Copies the data while the server works on. `ending` is called when all is copied but the log: whatever was committed before then
+   * is in the backup; some of what is committed after it may be.
+   */
+  async backup(ending: () => void = () => {}): Promise<Backup> {
+    const folder = makeServerFolder();
+    const to = path.join(folder, "data");
+    const slot = `backup_${randomUUID().slice(0, 8)}`;
+    await this.#copyLive(to, slot, {}, ending);
+    const log = path.join(this.#dataFolder(), "pg_wal");
+    const names = fs.readdirSync(log).filter((name) => /^[0-9A-F]{24}$|\.history$/.test(name));
+    for (const name of names) await copyOwned(path.join(log, name), path.join(to, "pg_wal", name));
+    await query(this.url, "select pg_drop_replication_slot($1)", [slot]);
+    return { folder, delete: () => fs.promises.rm(folder, { recursive: true, force: true }) };
+  }
+
+  /** Puts a backup in the place of the data. It must be stopped, and is to be started again. */
+  async restore({ folder }: Backup): Promise<void> {
+    if (this.isRunning) throw new Error("this PostgreSQL server is running");
+    this.#removeSharedMemory();
+    await fs.promises.rm(this.#dataFolder(), { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+    await copyTree(path.join(folder, "data"), this.#dataFolder());
   }
 
   /** The end of the server's log, for the message of a failure. */
@@ -300,7 +338,12 @@ export class PostgresServer {
    * PostgreSQL's low-level backup: between its start and its stop the files may be copied although they change, and the
    * label that the stop returns tells the copy where to replay from. The slot keeps the log from that point on.
    */
-  async #copyLive(to: string, slot: string): Promise<void> {
+  async #copyLive(
+    to: string,
+    slot: string,
+    extra: Readonly<Record<string, string>>,
+    ending: () => void = () => {},
+  ): Promise<void> {
     const [start, stop] =
       this.version >= 15
         ? ["pg_backup_start($1, true)", "pg_backup_stop(false)"]
@@ -310,10 +353,11 @@ export class PostgresServer {
       await client.query("select pg_create_physical_replication_slot($1, true)", [slot]);
       await client.query(`select ${start}`, [slot]);
       await copyTree(this.#dataFolder(), to, isPartOfBackup);
+      ending();
       const { rows } = await client.query<{ labelfile: string }>(`select labelfile from ${stop}`);
       const label = rows[0]?.labelfile;
       if (label === undefined) throw new Error("PostgreSQL gave no backup label");
-      const files = { backup_label: label, "standby.signal": "", "postgresql.auto.conf": "" };
+      const files = { backup_label: label, ...extra };
       for (const [name, content] of Object.entries(files)) writeOwned(path.join(to, name), content);
     } finally {
       await client.end();
@@ -648,11 +692,13 @@ async function copyTree(from: string, to: string, isWanted: (place: string) => b
       }),
     );
   };
-  const copyFile = async (place: string): Promise<void> => {
-    await fs.promises.copyFile(path.join(from, place), path.join(to, place), fs.constants.COPYFILE_FICLONE);
-    giveTo(path.join(to, place));
-  };
+  const copyFile = (place: string): Promise<void> => copyOwned(path.join(from, place), path.join(to, place));
   await copyFolder("");
+}
+
+async function copyOwned(from: string, to: string): Promise<void> {
+  await fs.promises.copyFile(from, to, fs.constants.COPYFILE_FICLONE);
+  giveTo(to);
 }
 
 /** What a standby has to find out by itself is left out: PostgreSQL's manual lists it under "Backing Up the Data Directory". */

@@ -10,7 +10,7 @@ import { PawlError } from "../../../src/index.ts";
 import type { Pawl } from "../../../src/pawl.ts";
 import { Bench, type Order, say, skewDate } from "../bench.ts";
 import { monotonicNs } from "../ledger.ts";
-import { works } from "../works/index.ts";
+import { allWorks } from "../works/index.ts";
 import { openAs } from "./open.ts";
 
 export interface WorkerArguments {
@@ -49,7 +49,7 @@ const bench = new Bench(pawl, args.life, args.seed);
 for (const order of early) bench.obey(order);
 obey = (order) => bench.obey(order);
 note("opened", {});
-await Promise.all(works.filter(({ name }) => args.works.includes(name)).map((work) => work.act(bench)));
+await Promise.all(allWorks.filter(({ name }) => args.works.includes(name)).map((work) => work.act(bench)));
 await pawl.close();
 await end();
 note("closed", {});

@@ -1,5 +1,6 @@
-/** Every kind of work that the crew does under faults. */
+/** Every kind of work that the crew does under faults, and those that it does where commits are lost on purpose (`lossy.ts`). */
 
+import { appends } from "./appends.ts";
 import { claims } from "./claims.ts";
 import { deposits } from "./deposits.ts";
 import { lists } from "./lists.ts";
@@ -7,6 +8,10 @@ import { locks } from "./locks.ts";
 import { registers } from "./registers.ts";
 import { requests } from "./requests.ts";
 import { runs } from "./runs.ts";
+import { trips } from "./trips.ts";
 import type { Work } from "./work.ts";
 
 export const works: readonly Work[] = [deposits, registers, claims, runs, locks, lists, requests];
+
+/** What a worker process may be told to do, by name. */
+export const allWorks: readonly Work[] = [...works, appends, trips];

@@ -21,7 +21,8 @@ export interface Evidence {
   readonly notes: readonly Note[];
   /**
    * While the primary showed commits that its standby never got, because the wait for it was cancelled and the standby was
-   * promoted: what was only read then may be gone afterwards. What was written and acknowledged may not.
+   * promoted: what was only read then may be gone afterwards. What was written and acknowledged may not. Or, in a run that loses commits
+   * on purpose (`lossy.ts`): while whatever was acknowledged may be gone afterwards.
    */
   readonly doubts: readonly Span[];
 }
@@ -59,6 +60,14 @@ export interface Verdict {
   /** Attempts to write whose outcome was unknown, and how many of them turned out to have happened, if that can be told. */
   readonly unknown: number;
   readonly happened: number | null;
+  /** Of what was acknowledged, so much was lost while the store could lose it. */
+  readonly lost?: number;
+}
+
+/** What is wrong, and how much of what was acknowledged is gone, where that may be. */
+export interface Losses {
+  readonly wrong: readonly string[];
+  readonly lost: number;
 }
 
 export const overlaps = (spans: readonly Span[], from: number, to: number): boolean =>
