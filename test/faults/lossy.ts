@@ -70,7 +70,7 @@ const lossyDeposits: Work = {
   async judge(pawl, evidence) {
     const strict = await deposits.judge(pawl, { ...evidence, doubts: [] });
     const verdict = await deposits.judge(pawl, doubted(evidence));
-    return { ...verdict, lost: strict.wrong.length - verdict.wrong.length };
+    return { ...strict, wrong: verdict.wrong, lost: strict.wrong.length - verdict.wrong.length };
   },
 };
 
