@@ -6,7 +6,8 @@
  * and the process may stop or die. A commit whose rows are all known goes out at once, without a clock.
  *
  * A rewind puts the database back by some commits, as the promotion of a standby that was behind or a restore does: what was locked or on its way
- * is gone with the old server, processes keep what they remember, and replies that left the old server may still arrive.
+ * is gone with the old server, processes keep what they remember, and replies that left the old server may still arrive. A process notices, as
+ * `watchRestarts` says, by the first answer that comes from the other server.
  */
 
 import type {
@@ -83,6 +84,8 @@ export class SimulatedDatabase extends Database {
     const [backup] = this.#backups.splice(this.#backups.length - lost);
     if (backup === undefined) return;
     this.memory.restore(backup);
+    // However quick it is, its clock has gone on meanwhile.
+    this.jumpClock(1 + this.#world.random.below(1_000));
     const to = this.commits.length - lost;
     this.rewinds.push({ to, lost: this.commits.splice(to) });
     for (const transaction of this.transactions) transaction.isLost = true;
@@ -103,11 +106,15 @@ export class SimulatedStore implements ProcessStore {
   readonly #memory: MemoryStore;
   /** By lane: the transaction under way. */
   readonly #open: (Transaction | undefined)[] = [];
+  /** How often the store had been rewound when it gave its last answer: another number is another server. */
+  #server: number;
+  #restarted: () => void = () => {};
 
   constructor(world: World, process: Process, database: SimulatedDatabase, namespace: string) {
     this.#world = world;
     this.#process = process;
     this.#database = database;
+    this.#server = database.rewinds.length;
     this.lanes = world.lanes;
     this.#memory = database.memory.connect(namespace, { lanes: world.lanes });
   }
@@ -148,8 +155,10 @@ export class SimulatedStore implements ProcessStore {
       throw this.#unknown("no answer in time");
     }
     const receipt = await this.#write(batch, puts, transaction);
+    const server = this.#database.rewinds.length;
     if (faults.strikes("lostReply")) throw this.#unknown("the reply was lost");
     await this.#reply("commit");
+    this.#answered(server);
     return receipt;
   }
 
@@ -167,7 +176,10 @@ export class SimulatedStore implements ProcessStore {
         }
       }
       // Nothing locked, nothing asked: the clock is not known.
-      if (batch.needsClock || keys.length > 0) transaction.nowMs ??= this.#database.memory.nowMs();
+      if (batch.needsClock || keys.length > 0) {
+        transaction.nowMs ??= this.#database.memory.nowMs();
+        this.#answered(this.#database.rewinds.length);
+      }
       return { nowMs: transaction.nowMs, fenceFloor: this.#database.memory.fenceFloor, rows };
     };
     try {
@@ -260,6 +272,16 @@ export class SimulatedStore implements ProcessStore {
     });
   }
 
+  watchRestarts(restarted: () => void): void {
+    this.#restarted = restarted;
+  }
+
+  #answered(server: number): void {
+    if (server === this.#server) return;
+    this.#server = server;
+    this.#restarted();
+  }
+
   async close(): Promise<void> {
     await this.#memory.close();
   }
@@ -279,8 +301,10 @@ export class SimulatedStore implements ProcessStore {
     if (faults.strikes("lostRequest")) throw noAnswer;
     if (faults.strikes("busy")) throw new StoreError("store_busy", "retry", "simulated: busy");
     const result = await effect();
+    const server = this.#database.rewinds.length;
     if (faults.strikes("lostReply")) throw noAnswer;
     await this.#reply(label);
+    this.#answered(server);
     return result;
   }
 

@@ -9,7 +9,7 @@
  * its run, and a result its value; a step that was recorded began again only if its record can be among what was lost (G14, G23, G25, G31).
  */
 
-import { type Context, PawlError, StoreError, signal, type Workflow, workflow } from "../../../src/index.ts";
+import { type Context, FencedError, PawlError, StoreError, signal, type Workflow, workflow } from "../../../src/index.ts";
 import type { Pawl } from "../../../src/pawl.ts";
 import { replayHistory, saveHistory } from "../../../src/testing/index.ts";
 import { parseFact, type RunStatus } from "../../../src/workflow/words.ts";
@@ -136,6 +136,7 @@ async function work(bench: Bench, { trip, leg }: Workflows): Promise<void> {
     on: ({ type, run, error, message }) => {
       if (type === "run.parked") bench.note(NAME, "parked", { run, reason: message });
       else if (type === "run.lost") bench.note(NAME, "lost", { run, error: String(error) });
+      else if (type === "run.trouble" && error instanceof FencedError) bench.note(NAME, "begins again", { run });
       else if (type === "run.trouble" && !(error instanceof StoreError))
         bench.note(NAME, "trouble", { run, error: String(error) });
     },

@@ -8,6 +8,7 @@
 
 import {
   type AnyWorkflow,
+  FencedError,
   PawlError,
   type Run,
   RunConflictError,
@@ -137,6 +138,8 @@ export class Stage {
   /** Nothing but the store fails in these runs, unless they are meant to. */
   #strange(run: string, error: unknown): void {
     if (error instanceof Error && this.#parks(run)?.test(error.message) === true) return;
+    // Whoever finds that commits were lost begins again from what is there.
+    if (error instanceof FencedError && this.world.database.rewinds.length > 0) return;
     const said = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
     // Kept by the world, although whoever listens to a worker must not throw.
     this.world.check(error instanceof PawlError && error.code === "closed", `run ${run} was in trouble: ${said}`);
