@@ -272,9 +272,10 @@ export const rewoundRuns = {
         // Whatever was heard before nothing fails any more may be lost.
         for (let isLast = false; !isLast; ) {
           isLast = world.healedAtMs !== undefined;
-          for (const id of RUNS) await travel(stage, process, id);
+          for (const id of RUNS) await travel(process, id);
           if (!isLast) await process.sleep(process.random() * 5_000);
         }
+        for (const id of RUNS) await stage.outcome(process, "trip", id);
       });
     await world.finish();
     for (const id of RUNS) {
@@ -289,7 +290,7 @@ export const rewoundRuns = {
 };
 
 /** Starts the run, sends what it waits for and waits for its end, until it has ended: each part again if it was lost. */
-async function travel(stage: Stage, process: Process, id: string): Promise<void> {
+async function travel(process: Process, id: string): Promise<void> {
   const run = process.pawl.run("trip", id);
   for (;;) {
     try {
@@ -298,13 +299,11 @@ async function travel(stage: Stage, process: Process, id: string): Promise<void>
         if (!(error instanceof PawlError && error.code === "run_ended")) throw error;
       });
       await run.result({ timeout: 20_000 });
+      return;
     } catch (error) {
       if (!(error instanceof StoreError) && !(error instanceof PawlError && LOST.test(error.code))) throw error;
       await process.sleep(200);
-      continue;
     }
-    await stage.outcome(process, "trip", id);
-    return;
   }
 }
 
