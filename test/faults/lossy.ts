@@ -18,7 +18,7 @@ import { Cluster } from "./cluster.ts";
 import { Crew } from "./crew.ts";
 import { Ledger } from "./ledger.ts";
 import { deposits } from "./works/deposits.ts";
-import { lists } from "./works/lists.ts";
+import { appends } from "./works/appends.ts";
 import { trips } from "./works/trips.ts";
 import { type Evidence, overlaps, type Span, type Verdict, type Work } from "./works/work.ts";
 
@@ -74,7 +74,7 @@ const lossyDeposits: Work = {
   },
 };
 
-const lossyWorks: readonly Work[] = [lists, trips, lossyDeposits];
+const lossyWorks: readonly Work[] = [appends, trips, lossyDeposits];
 
 export async function runLossy(options: LossyOptions): Promise<LossyReport> {
   const folder = mkdtempSync(join(tmpdir(), "pawl-lossy-"));
@@ -121,6 +121,8 @@ class LossyRun {
       random: new Random(seed + 1),
       works: lossyWorks,
       proxies: cluster.proxies,
+      poolMax: null,
+      isPoolForAll: false,
       skews: false,
       faketime: null,
       folder: this.#folder,
@@ -161,7 +163,7 @@ class LossyRun {
   }
 
   #acknowledged(): number {
-    return this.#ledger.operations(lists.name).reduce((sum, { answer }) => sum + (answer === "yes" ? 1 : 0), 0);
+    return this.#ledger.operations(appends.name).reduce((sum, { answer }) => sum + (answer === "yes" ? 1 : 0), 0);
   }
 
   async #until(withinMs: number, isDone: () => boolean): Promise<boolean> {

@@ -10,6 +10,7 @@ import { listBugs } from "./list-bugs.ts";
 import { lockBugs } from "./lock-bugs.ts";
 import { machineBugs } from "./machine-bugs.ts";
 import type { Edit } from "./plant.ts";
+import { rewindBugs } from "./rewind-bugs.ts";
 import { jobs, timers } from "./scenarios/jobs.ts";
 import { mailbox } from "./scenarios/mailbox.ts";
 import { registers } from "./scenarios/register.ts";
@@ -503,4 +504,5 @@ export const bugs: readonly Bug[] = [
   ...lockBugs,
   ...machineBugs,
   ...listBugs,
+  ...rewindBugs,
 ];

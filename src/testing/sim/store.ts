@@ -84,8 +84,8 @@ export class SimulatedDatabase extends Database {
     const [backup] = this.#backups.splice(this.#backups.length - lost);
     if (backup === undefined) return;
     this.memory.restore(backup);
-    // However quick it is, its clock has gone on meanwhile.
-    this.jumpClock(1 + this.#world.random.below(1_000));
+    // Its clock has gone on meanwhile, unless it is another server's that is behind by as much.
+    if (this.#world.random.chance(0.7)) this.jumpClock(1 + this.#world.random.below(1_000));
     const to = this.commits.length - lost;
     this.rewinds.push({ to, lost: this.commits.splice(to) });
     for (const transaction of this.transactions) transaction.isLost = true;

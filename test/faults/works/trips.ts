@@ -9,7 +9,15 @@
  * its run, and a result its value; a step that was recorded began again only if its record can be among what was lost (G14, G23, G25, G31).
  */
 
-import { type Context, FencedError, PawlError, StoreError, signal, type Workflow, workflow } from "../../../src/index.ts";
+import {
+  type Context,
+  FencedError,
+  PawlError,
+  StoreError,
+  signal,
+  type Workflow,
+  workflow,
+} from "../../../src/index.ts";
 import type { Pawl } from "../../../src/pawl.ts";
 import { replayHistory, saveHistory } from "../../../src/testing/index.ts";
 import { parseFact, type RunStatus } from "../../../src/workflow/words.ts";
