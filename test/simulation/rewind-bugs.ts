@@ -6,6 +6,7 @@ import { rewoundClaims, rewoundLists, rewoundRuns } from "./scenarios/rewinds.ts
 const MEMORY = "stores/memory/memory.ts";
 const CLAIM = "kernel/claim/decide.ts";
 const EXECUTION = "workflow/execution.ts";
+const WORKER = "workflow/worker.ts";
 
 const NO_STAMP = { file: MEMORY, from: " && was.stamp === now.stamp;", to: ";" };
 
@@ -36,6 +37,11 @@ export const rewindBugs: readonly Bug[] = [
     caughtBy: rewoundRuns.name,
     edits: [
       { file: EXECUTION, from: "    if (head !== this.coroutine.head) throw this.#held.commitsLost();\n", to: "" },
+      {
+        file: WORKER,
+        from: "    for (const execution of this.#executions.values()) execution.suspect();\n",
+        to: "",
+      },
     ],
   },
   {
@@ -43,7 +49,7 @@ export const rewindBugs: readonly Bug[] = [
     caughtBy: rewoundRuns.name,
     edits: [
       {
-        file: "workflow/worker.ts",
+        file: WORKER,
         from: "    this.#warm.clear();\n    for (const execution",
         to: "    for (const execution",
       },
