@@ -3,7 +3,7 @@
 
 import { describe, expect, test } from "vitest";
 import type { Note, Operation } from "./ledger.ts";
-import { type Addition, checkLists } from "./works/lists.ts";
+import { type Addition, checkLists } from "./works/appends.ts";
 import { checkTrips, type TripState } from "./works/trips.ts";
 
 /** Commits may be lost from 100 to 200. */

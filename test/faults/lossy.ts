@@ -17,8 +17,8 @@ import type { PostgresVersion } from "../postgres/server.ts";
 import { Cluster } from "./cluster.ts";
 import { Crew } from "./crew.ts";
 import { Ledger } from "./ledger.ts";
-import { deposits } from "./works/deposits.ts";
 import { appends } from "./works/appends.ts";
+import { deposits } from "./works/deposits.ts";
 import { trips } from "./works/trips.ts";
 import { type Evidence, overlaps, type Span, type Verdict, type Work } from "./works/work.ts";
 

@@ -281,7 +281,9 @@ class WiredDatabase extends Database {
     for (const { puts } of this.commits) for (const { row } of puts) rows.set(keyText(row), row);
     const { rows: stored } = await this.#ground.admin.query<
       { entries: string } & Record<keyof Row | "due", string | null>
-    >("select r.*, (select count(*) from pawl.log where record = r.id) as entries from pawl.record r where version > 0");
+    >(
+      "select r.*, (select count(*) from pawl.log where record = r.id) as entries from pawl.record r where version > 0",
+    );
     const broken = (law: string) => new BrokenPromiseError(`on the server: ${law}`);
     for (const { entries, due, ...row } of stored) {
       const text = `${row.space}\n${row.key}`;

@@ -83,6 +83,7 @@ export interface PlantedEdit {
 
 const DECISION = "kernel/decision.ts";
 const ROWS = "stores/postgres/rows.ts";
+const STORE = "stores/postgres/postgres.ts";
 const WRITE = "stores/postgres/write.ts";
 const SQLITE = "stores/sqlite/sqlite.ts";
 
@@ -104,22 +105,21 @@ export const edits: readonly PlantedEdit[] = [
   {
     name: "PostgreSQL: rows are read without being locked",
     on: "postgres",
-    edits: [{ file: ROWS, from: "for no key update $" + "{orPass}\n", to: "\n" }],
+    edits: [{ file: ROWS, from: "for no key update $" + "{skip}\n", to: "\n" }],
   },
   {
     name: "PostgreSQL: a value is written although its row has moved",
     on: "postgres",
-    edits: [
-      {
-        file: WRITE,
-        from: "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) and r.version = v.was returning",
-        to: "v(id, was, version, head, value)\n      where r.id = any (array[v.id]) returning",
-      },
-    ],
+    edits: [{ file: WRITE, from: " and r.version = v.was and r.stamp = v.was_stamp", to: "" }],
+  },
+  {
+    name: "PostgreSQL: write skew by absence, no placeholder for an absent record that was only read",
+    on: "postgres",
+    edits: [{ file: STORE, from: "({ placeholder }) => placeholder === null);", to: "() => false);" }],
   },
   {
     name: "SQLite: what this process saw last is believed although another wrote it",
     on: "sqlite",
-    edits: [{ file: SQLITE, from: "this.#cache.begin(this.#dataVersion());", to: "this.#cache.begin(1);" }],
+    edits: [{ file: SQLITE, from: "this.#cache.begin(this.#checkSchema());", to: "this.#cache.begin(1);" }],
   },
 ];

@@ -44,7 +44,7 @@ export const listBugs: readonly Bug[] = [
   bug(
     "lost update: a row is written although it moved",
     MEMORY,
-    "was.id === now.id && was.version === now.version;",
+    "was.id === now.id && was.version === now.version && was.stamp === now.stamp;",
     "was.id === now.id;",
   ),
   bug(
@@ -100,7 +100,7 @@ export const listBugs: readonly Bug[] = [
   bug(
     "never true: a batch whose rows have moved is answered as committed",
     BATCHER,
-    "else flight.moved(receipt.moved);",
+    "else flight.moved(receipt.moved, receipt.isHeld);",
     "else this.#landed(flight, undefined, 0);",
   ),
 ];

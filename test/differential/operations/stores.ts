@@ -3,7 +3,15 @@
  * codec can read, neighbours in another namespace, handles that are closed, and decisions with more records than most.
  */
 
-import { type Address, address, type Key, keyText, type Put, type Receipt, type Row } from "../../../src/kernel/contract.ts";
+import {
+  type Address,
+  address,
+  type Key,
+  keyText,
+  type Put,
+  type Receipt,
+  type Row,
+} from "../../../src/kernel/contract.ts";
 import type { Tx } from "../../../src/kernel/decision.ts";
 import type { Draw } from "../draw.ts";
 import { isSameEverywhere, type RawWriter, type World } from "../world.ts";
