@@ -142,7 +142,8 @@ class InterleavedStore implements Store {
     if (tears === true && isStill && kept.length > 1) {
       const half = Math.ceil(kept.length / 2);
       const first = await write(kept.slice(0, half));
-      await this.#others();
+      // Long enough for somebody to read in between.
+      for (let i = 0; i < 8; i++) await this.#others();
       const second = await write(kept.slice(half));
       if (!first.committed || !second.committed) return { committed: false, moved: [] };
       return { ...second, ids: [...first.ids, ...second.ids] };

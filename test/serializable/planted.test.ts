@@ -27,7 +27,7 @@ describe("on a store whose commits meet", () => {
 
   for (const { name, weakness, anomalies } of weaknesses)
     test(name, TIMEOUT, async () => {
-      const { violations } = await runInterleaved(weakness, { seed: 1, transactions: 20_000 });
+      const { violations } = await runInterleaved(weakness, { seed: 1, transactions: 80_000 });
       const found = new Set(violations.map(({ anomaly }) => anomaly));
       expect(
         anomalies.some((one) => found.has(one)),
