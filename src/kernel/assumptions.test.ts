@@ -208,6 +208,15 @@ describe("a decision", () => {
     expect(store.batches.length).toBeLessThan(100);
   });
 
+  test("that is given up while it waits for its turn keeps no one from closing", async () => {
+    const { kernel, store, clock } = bench({ patienceMs: 100 });
+    for (let times = 0; times < 1000; times++) store.commits.push(moved);
+    const all = Array.from({ length: 20 }, () => codeOf(kernel.transact(add(a), [a])));
+    const closed = kernel.close();
+    expect(await clock.finish(Promise.all(all))).toEqual(all.map(() => "store_busy"));
+    await clock.finish(closed);
+  });
+
   test("that was refused once is decided again at once, whatever its patience", async () => {
     const { kernel, store } = bench({ patienceMs: 0 });
     store.commits.push(moved);

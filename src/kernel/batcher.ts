@@ -168,6 +168,8 @@ export class Batcher {
         if (submissions.length === 0) break;
         void this.#fly(lane, new Flight(submissions, this.#air, this.#mayWait));
       }
+      // All that was left in the queue may have been given up.
+      this.#checkClosed();
     });
   }
 

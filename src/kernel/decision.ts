@@ -63,8 +63,8 @@ export interface Late {
 export interface Scene {
   readonly cells: ReadonlyMap<string, Cell>;
   readonly nowMs: number | null;
-  /** What is known of it, if it was heard a moment ago. */
-  readonly late: () => Late | null;
+  /** What is known of it, if it was read a moment ago. */
+  readonly late: Late | null;
   readonly fenceFloor: number;
   /** Of everything that the batch writes. */
   readonly stamp: number;
@@ -152,12 +152,12 @@ class DecisionAttempt implements Tx, Pen {
 
   get lateMs(): number {
     this.check();
-    return this.#scene.nowMs ?? this.#scene.late()?.lateMs ?? this.nowMs;
+    return this.#scene.nowMs ?? this.#scene.late?.lateMs ?? this.nowMs;
   }
 
   get aboutMs(): number {
     this.check();
-    return this.#scene.nowMs ?? this.#scene.late()?.aboutMs ?? this.nowMs;
+    return this.#scene.nowMs ?? this.#scene.late?.aboutMs ?? this.nowMs;
   }
 
   get fenceFloor(): number {

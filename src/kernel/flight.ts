@@ -328,7 +328,8 @@ export function sceneOf(
   fenceFloor: number,
   stamp: number,
 ): Scene {
-  return { cells, nowMs, late, fenceFloor, stamp, encoding, ports, guard };
+  // Read here, because decisions may not look at this process's clock, not even in this way.
+  return { cells, nowMs, late: late(), fenceFloor, stamp, encoding, ports, guard };
 }
 
 function tooMany({ keys }: Submission): Outcome<never> | undefined {

@@ -4,6 +4,7 @@
 
 import { describe, expect, test } from "vitest";
 import { bench, drained, gate } from "../../test/kernel.fixture.ts";
+import { trapAmbient } from "../node/trap.ts";
 import { address, newAddress } from "./contract.ts";
 import type { Decision } from "./decision.ts";
 
@@ -47,6 +48,17 @@ describe("what is probably new", () => {
     );
     expect(times).toEqual([heardMs + 40, heardMs + 1_000]);
     expect(locksOf(store).at(-1)).toEqual([]);
+  });
+
+  test("has the time also where decisions are checked for purity", async () => {
+    const { kernel, store } = bench({ lanes: 2, trap: trapAmbient });
+    await kernel.transact((tx) => tx.nowMs, [b]);
+    store.found = (found) => ({ ...found, nowMs: null });
+    const decide: Decision<number> = (tx) => {
+      tx.record(newAddress(a)).write({ value: 1 });
+      return tx.lateMs - tx.aboutMs;
+    };
+    expect(await kernel.transact(decide, [newAddress(a)])).toBe(1000);
   });
 
   test("is looked for where that costs nothing", async () => {

@@ -138,6 +138,7 @@ class Servers {
   /** With what a transaction's first statement returned. */
   answered(pinned: Answer | undefined): void {
     const startedAt = pinned?.rows[0]?.[1];
+    if (startedAt === undefined) return;
     const last = this.#last;
     this.#last = startedAt;
     if (last !== undefined && last !== startedAt) this.whenChanged();
