@@ -40,8 +40,8 @@ interface Transaction {
   nowMs: number | null;
   /** The server ended it because it stood idle. */
   isOver: boolean;
-  /** It was on its way to a server that is gone. */
-  isLost: boolean;
+  /** Which server it is bound to, by the number of rewinds before it; null while it is a message that any server may get. */
+  server: number | null;
 }
 
 /** What all simulated processes share, in memory. */
@@ -50,8 +50,6 @@ export class SimulatedDatabase extends Database {
   readonly memory: MemoryDatabase;
   /** Which transaction has which row. */
   readonly locks = new Map<string, Transaction>();
-  /** Transactions that a server knows of. */
-  readonly transactions = new Set<Transaction>();
   /** What the database was before each of the last commits, the oldest first. Only kept where the store may be rewound. */
   readonly #backups: MemoryBackup[] = [];
   diskFullUntilMs = 0;
@@ -88,8 +86,6 @@ export class SimulatedDatabase extends Database {
     if (this.#world.random.chance(0.7)) this.jumpClock(1 + this.#world.random.below(1_000));
     const to = this.commits.length - lost;
     this.rewinds.push({ to, lost: this.commits.splice(to) });
-    for (const transaction of this.transactions) transaction.isLost = true;
-    this.transactions.clear();
     this.locks.clear();
     this.#world.note(`the store goes back by ${lost} commits, to ${to}`);
     for (const { changed } of this.memory.watchers) changed();
@@ -129,13 +125,13 @@ export class SimulatedStore implements ProcessStore {
 
   async commit(batch: Batch): Promise<Receipt> {
     const { faults } = this.#world;
-    const transaction: Transaction = { nowMs: null, isOver: false, isLost: false };
+    const transaction: Transaction = { nowMs: null, isOver: false, server: null };
     this.#open[batch.lane] = transaction;
     await this.#stop("commit: lock");
     this.#refuse();
     if (faults.strikes("lostRequest")) throw this.#unknown("the request was lost");
     // One that locks nothing is only a message, which may have been meant for the old server and reach the new one.
-    if (batch.lock.length > 0) this.#database.transactions.add(transaction);
+    if (batch.lock.length > 0) transaction.server = this.#database.rewinds.length;
     const puts = await this.#decide(batch, transaction);
     await this.#stop("commit: write");
     if (faults.strikes("serialization")) {
@@ -148,7 +144,7 @@ export class SimulatedStore implements ProcessStore {
     }
     if (faults.strikes("lateRequest")) {
       // Still on its way: it arrives when its caller has long been told, unless its epoch or its server has ended by then.
-      this.#database.transactions.add(transaction);
+      transaction.server ??= this.#database.rewinds.length;
       this.#world.scheduler.after(this.#world.random.below(4_000), () => {
         this.#write(batch, puts, transaction).catch(() => {});
       });
@@ -186,7 +182,7 @@ export class SimulatedStore implements ProcessStore {
       let verdict = batch.decide(await take(batch.lock));
       while ("lock" in verdict) {
         if (verdict.lock.length > 0) await this.#stop("commit: lock more");
-        if (transaction.isLost) throw this.#unknown("the server is gone");
+        this.#checkServer(transaction);
         verdict = batch.decide(await take(verdict.lock));
       }
       if (batch.lock.length > 0)
@@ -207,7 +203,7 @@ export class SimulatedStore implements ProcessStore {
 
   async #write(batch: Batch, puts: readonly Put[], transaction: Transaction): Promise<Receipt> {
     try {
-      if (transaction.isLost) throw this.#unknown("the server is gone");
+      this.#checkServer(transaction);
       if (transaction.isOver)
         throw new StoreError("store_unreachable", "retry", "simulated: the transaction stood idle for too long");
       for (const { row } of puts) {
@@ -232,9 +228,12 @@ export class SimulatedStore implements ProcessStore {
     }
   }
 
+  #checkServer({ server }: Transaction): void {
+    if (server !== null && server !== this.#database.rewinds.length) throw this.#unknown("the server is gone");
+  }
+
   #release(transaction: Transaction | undefined): void {
     if (transaction === undefined) return;
-    this.#database.transactions.delete(transaction);
     for (const [text, holder] of this.#database.locks) if (holder === transaction) this.#database.locks.delete(text);
     const lane = this.#open.indexOf(transaction);
     if (lane >= 0) this.#open[lane] = undefined;
