@@ -349,7 +349,7 @@ export class Batcher {
     }
     // A batch of an older epoch was refused, and so not written, wherever the lane stands now.
     const isRefused = error.code === "store_refused";
-    if (flight.isDecided && lane.sequence >= sequence) {
+    if (flight.isDecided && lane.sequence >= sequence && !isRefused) {
       lane.acknowledged = sequence;
       this.#landed(flight, undefined, 0);
     }

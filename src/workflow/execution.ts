@@ -73,6 +73,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   readonly coroutine: Coroutine;
   #value: RunValue;
   readonly #isCold: boolean;
+  /** Where the history ended at the claim. */
+  readonly #claimedHead: number;
   /** The store's clock at the claim, and this process's at the same moment. */
   readonly #claimedAtMs: number;
   readonly #claimedHereMs: number;
@@ -111,6 +113,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.coroutine = warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs);
     this.coroutine.driver = this;
     this.#wakes = row.wakes;
+    this.#claimedHead = row.head;
     this.valueVersion = row.version;
     this.coroutine.fences = fencesOf(value);
     this.#effects = new Effects(this);
@@ -193,6 +196,9 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       }
       if (this.#isCold) {
         await this.#replay();
+        // Given up meanwhile, the code has seen only a part of its history.
+        if (this.#isOver) return await this.#ending.promise;
+        if (this.coroutine.head < this.#claimedHead) throw this.#held.commitsLost();
         if (await this.#hasLostLocks()) return "given back";
       }
       for (const asked of this.coroutine.waiting.values()) this.#toBegin.push(asked);

@@ -218,14 +218,14 @@ export const guards: readonly Guard[] = [
     "a commit whose reply is lost is found by its mark, and not made twice",
     edit(
       BATCHER,
-      "if (flight.isDecided && lane.sequence >= sequence)",
-      "if (flight.isDecided && lane.sequence > sequence)",
+      "if (flight.isDecided && lane.sequence >= sequence && !isRefused)",
+      "if (flight.isDecided && lane.sequence > sequence && !isRefused)",
     ),
   ),
   guard(
     "what is not there is not taken for made",
     "a commit whose request is lost, whole or in part, is not taken for made",
-    edit(BATCHER, "if (flight.isDecided && lane.sequence >= sequence)", "if (flight.isDecided)"),
+    edit(BATCHER, "if (flight.isDecided && lane.sequence >= sequence && !isRefused)", "if (flight.isDecided)"),
   ),
   guard(
     "the tag of COMMIT is read",

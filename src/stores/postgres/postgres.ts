@@ -132,8 +132,12 @@ interface Absent {
 
 /** Notices that another server answers than before, or that the server was started again: each has its own start time. */
 class Servers {
-  whenChanged: () => void = () => {};
+  readonly #changed: () => void;
   #last: string | null | undefined;
+
+  constructor(changed: () => void) {
+    this.#changed = changed;
+  }
 
   /** With what a transaction's first statement returned. */
   answered(pinned: Answer | undefined): void {
@@ -141,7 +145,7 @@ class Servers {
     if (startedAt === undefined) return;
     const last = this.#last;
     this.#last = startedAt;
-    if (last !== undefined && last !== startedAt) this.whenChanged();
+    if (last !== undefined && last !== startedAt) this.#changed();
   }
 }
 
@@ -160,7 +164,12 @@ export class PostgresStore implements SqlStore {
   readonly #looks: LookStatements;
   readonly #sweep: (namespace: string, limit: number) => Call;
   readonly #reads: Reads;
-  readonly #servers = new Servers();
+  readonly #servers = new Servers(() => {
+    // Numbers that another server reserved may be given out again by this one.
+    this.#spare = { ids: [], untilMs: 0 };
+    this.#restarted();
+  });
+  #restarted: () => void = () => {};
   readonly #pinned: Readonly<Record<"writing" | "waiting" | "reading" | "sharing", Call>>;
   readonly #sharedMs: number;
   readonly #joint: JointStatements;
@@ -561,7 +570,7 @@ export class PostgresStore implements SqlStore {
   }
 
   watchRestarts(restarted: () => void): void {
-    this.#servers.whenChanged = restarted;
+    this.#restarted = restarted;
   }
 
   watch(changed: () => void): () => void {
