@@ -4,6 +4,7 @@
 
 import { describe, expect, test } from "vitest";
 import { bench, codeOf } from "../../test/kernel.fixture.ts";
+import { blank } from "../testing/conformance/stage.ts";
 import { Assumptions, MOST_ROUNDS, nextPath, type Path, type Setback } from "./assumptions.ts";
 import { type Address, address, newAddress, type Put, type Receipt, type Row } from "./contract.ts";
 import type { Decision } from "./decision.ts";
@@ -31,23 +32,8 @@ describe("the path of a decision", () => {
 const a = address("n", "a");
 const b = address("n", "b");
 
-const row = (at: Address, columns: Partial<Row> = {}): Row => ({
-  id: 7,
-  space: at.space,
-  key: at.key,
-  version: 1,
-  stamp: 1,
-  fence: 0,
-  wakes: 0,
-  tries: 0,
-  holder: null,
-  kind: null,
-  status: null,
-  dueMs: null,
-  head: 0,
-  value: "1",
-  ...columns,
-});
+const row = (at: Address, columns: Partial<Row> = {}): Row =>
+  blank(at.key, { space: at.space, id: 7, value: "1", ...columns });
 
 const put = (at: Address, columns: Partial<Row> = {}): Put => ({ was: null, row: row(at, columns), entries: [] });
 
