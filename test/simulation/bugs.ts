@@ -132,7 +132,13 @@ const ownBugs: readonly Bug[] = [
   {
     name: "a lost reply is taken for a yes",
     caughtBy: transfers.name,
-    edits: [{ file: BATCHER, from: "if (flight.isDecided && lane.sequence >= sequence && !isRefused)", to: "if (flight.isDecided)" }],
+    edits: [
+      {
+        file: BATCHER,
+        from: "if (flight.isDecided && lane.sequence >= sequence && !isRefused)",
+        to: "if (flight.isDecided)",
+      },
+    ],
   },
   {
     name: "a commit that was given up arrives after all",
