@@ -58,7 +58,7 @@ const IDS: Readonly<Record<StoreName, readonly string[]>> = {
     ...ONCE,
   ],
   postgres: [
-    ...["a", "a2", "b", "c", "d", "e", "w1", "w10", "h1", "h2", "j1", "j2", "i1", "i2", "k"],
+    ...["a", "a2", "b", "c", "p1", "p1d", "p2", "p2d", "d", "e", "w1", "w10", "h1", "h2", "j1", "j2", "i1", "i2", "k"],
     ...(findPgbench() === null ? [] : ["r1", "r2"]),
     ...["t1a", "t1b", "t2a", "t2b"],
     ...["l1", "l2", "l3"].flatMap((id) => lockIds(id, ["a", "b"])),

@@ -214,7 +214,7 @@ describe("a simulation that would try nothing", () => {
   test("names the timer that kept a program waiting for ever", async () => {
     const real = simulate("real timer", { seeds: 1 }, async (world) => {
       world.process("p", async () => {
-        await new Promise((resolve) => setTimeout(resolve, 10));
+        await new Promise((resolve) => setTimeout(resolve, 5_000));
       });
       await world.finish();
     });

@@ -7,7 +7,7 @@ import type { Clock } from "./ports.ts";
 export class Admission {
   readonly #clock: Clock;
   #free: number;
-  readonly #waiting = new Set<() => void>();
+  readonly #waiting = new Set<{ readonly admit: () => void; readonly turnAway: () => void }>();
 
   constructor(clock: Clock, places: number) {
     this.#clock = clock;
@@ -21,25 +21,26 @@ export class Admission {
       return Promise.resolve(true);
     }
     return new Promise((resolve) => {
-      const admit = (): void => {
+      const end = (isAdmitted: boolean): void => {
         cancel();
-        resolve(true);
+        this.#waiting.delete(waiter);
+        resolve(isAdmitted);
       };
-      const cancel = this.#clock.after(patienceMs, () => {
-        this.#waiting.delete(admit);
-        resolve(false);
-      });
-      this.#waiting.add(admit);
+      const waiter = { admit: () => end(true), turnAway: () => end(false) };
+      const cancel = this.#clock.after(patienceMs, waiter.turnAway);
+      this.#waiting.add(waiter);
     });
+  }
+
+  /** Turns away all that wait. */
+  close(): void {
+    for (const { turnAway } of [...this.#waiting]) turnAway();
   }
 
   /** The place goes to the first in line. */
   leave(): void {
     const [first] = this.#waiting;
     if (first === undefined) this.#free += 1;
-    else {
-      this.#waiting.delete(first);
-      first();
-    }
+    else first.admit();
   }
 }

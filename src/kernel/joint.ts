@@ -13,7 +13,7 @@ import { Admission } from "./admission.ts";
 import { Assumptions } from "./assumptions.ts";
 import type { Address, Executor, Sql, SqlStore, Store, SyncDatabase } from "./contract.ts";
 import { type Decision, Tape } from "./decision.ts";
-import { InvalidArgumentError, StoreError } from "./errors.ts";
+import { ClosedError, InvalidArgumentError, StoreError } from "./errors.ts";
 import { type Airspace, Flight, type Submission, submissionOf } from "./flight.ts";
 import { pause } from "./ports.ts";
 
@@ -44,6 +44,9 @@ export class Joint {
   #lanes = 0;
   readonly #shared = new Set<Promise<unknown>>();
   #admission: Admission | undefined;
+  #isClosing = false;
+  /** By executor, the last decision that was asked for. */
+  readonly #turns = new WeakMap<Executor, Promise<unknown>>();
 
   constructor(store: Store, options: JointOptions) {
     this.#store = store;
@@ -51,7 +54,18 @@ export class Joint {
     this.#air = { ...options, flying: null, assumptions: new Assumptions(false), late: () => null };
   }
 
-  async within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {
+  /** Decisions in one transaction take turns: each must see what the one before it wrote. */
+  within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {
+    const before = this.#turns.get(executor) ?? Promise.resolve();
+    const mine = before.then(() => this.#within(executor, decide, keys));
+    this.#turns.set(
+      executor,
+      mine.catch(() => {}),
+    );
+    return mine;
+  }
+
+  async #within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {
     const store = this.#sqlStore();
     const { clock } = this.#options.ports;
     const giveUpAtMs = clock.nowMs() + this.#options.patienceMs;
@@ -91,8 +105,10 @@ export class Joint {
     return shared;
   }
 
-  /** Lets what is under way finish. */
+  /** Lets what is under way finish; what still waits for its turn is refused. */
   async close(): Promise<void> {
+    this.#isClosing = true;
+    this.#admission?.close();
     await Promise.allSettled(this.#shared);
   }
 
@@ -101,7 +117,12 @@ export class Joint {
     const { ports, patienceMs } = this.#options;
     const giveUpAtMs = ports.clock.nowMs() + patienceMs;
     this.#admission ??= new Admission(ports.clock, store.maxShared);
-    if (!(await this.#admission.enter(patienceMs)))
+    const isAdmitted = await this.#admission.enter(patienceMs);
+    if (this.#isClosing) {
+      if (isAdmitted) this.#admission.leave();
+      throw new ClosedError();
+    }
+    if (!isAdmitted)
       throw new StoreError(
         "store_busy",
         "retry",
@@ -116,17 +137,33 @@ export class Joint {
 
   async #shareNow<T>(store: SqlStore, work: JointWork<T>, giveUpAtMs: number): Promise<T> {
     const lane = this.#free.pop() ?? { index: store.lanes + this.#lanes++, epoch: null, acknowledged: 0, sequence: 0 };
+    const { clock, chance } = this.#options.ports;
     let result: { readonly value: T } | undefined;
-    try {
+    let hasBegun = false;
+    const begin = async (): Promise<void> => {
       await this.#settle(lane, giveUpAtMs);
       lane.sequence += 1;
       await store.share(
         { lane: lane.index, epoch: lane.epoch ?? 0, sequence: lane.sequence },
         async (sql, executor, db) => {
+          hasBegun = true;
           const value = await work(sql, (decide, keys) => this.within(executor, decide, keys), db);
           result = { value };
         },
       );
+    };
+    /** A store that is away or busy before the work has begun may be back soon. */
+    const mayBeginLater = (error: unknown): boolean =>
+      !hasBegun && error instanceof StoreError && error.data.remedy === "retry" && clock.nowMs() < giveUpAtMs;
+    try {
+      for (let isDone = false; !isDone; )
+        try {
+          await begin();
+          isDone = true;
+        } catch (error) {
+          if (!mayBeginLater(error)) throw error;
+          await pause(clock, 50 * (0.25 + chance.random()));
+        }
     } catch (error) {
       if (!(error instanceof StoreError) || error.data.remedy !== "settle") throw error;
       await this.#resolve(lane, giveUpAtMs, error);

@@ -28,11 +28,17 @@ export class SqlOverError extends PawlError<"sql_over", Record<string, never>> {
   }
 }
 
-/** The executor as the kernel wants it. */
+/** The executor as the kernel wants it; the same one for the same client, so that its decisions can take turns. */
 export function executorOf(given: SqlExecutor): Executor {
   const run = runnerOf(given);
-  return async (text, value) => rowsOf(await run(text, value === undefined ? [] : [value]));
+  const known = executors.get(given);
+  if (known !== undefined) return known;
+  const executor: Executor = async (text, value) => rowsOf(await run(text, value === undefined ? [] : [value]));
+  executors.set(given, executor);
+  return executor;
 }
+
+const executors = new WeakMap<object, Executor>();
 
 function runnerOf(given: SqlExecutor): (text: string, values: string[]) => unknown {
   if (typeof given === "function") return given;

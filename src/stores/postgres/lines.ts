@@ -105,7 +105,7 @@ export class LinePool {
         reject(new PoolExhaustedError(`the pool gave no connection within ${answerMs} ms: all of them are in use`));
       });
     });
-    const connecting = pool.connect();
+    const connecting = Promise.resolve().then(() => pool.connect());
     // One that comes after all is given back at once.
     connecting.then(
       (client) => isLate && client.release(),

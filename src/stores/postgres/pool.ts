@@ -2,7 +2,7 @@
  * A pool of our own, for those who give a connection string. `pg` is the application's to install, and loaded only when needed.
  */
 
-import { StoreError } from "../../kernel/errors.ts";
+import { InvalidArgumentError, StoreError } from "../../kernel/errors.ts";
 import type { PgPool } from "./lines.ts";
 
 /** One for each lane, one that listens, one that notifies, and a few that read. */
@@ -12,6 +12,11 @@ const CONNECT_MS = 5000;
 export const isPostgres = (where: string): boolean => /^postgres(ql)?:\/\//i.test(where);
 
 export async function poolFor(url: string): Promise<{ pool: PgPool; endPool: () => Promise<void> }> {
+  if (!URL.canParse(url))
+    throw new InvalidArgumentError(
+      "the store",
+      "must be postgres://user:password@host:port/database: special characters in the name or the password are percent-encoded",
+    );
   const { default: pg } = await load();
   const pool = new pg.Pool({
     connectionString: url,
