@@ -58,6 +58,8 @@ export class Batcher {
   readonly #assumptions: Assumptions;
   readonly #air: Airspace;
   #queue: Submission[] = [];
+  /** There may be urgent ones in the queue that do not stand at its head. */
+  #hasUrgent = false;
   #isScheduled = false;
   /** Records that flights wait for, and how many flights do. */
   readonly #awaited = new Set<string>();
@@ -95,7 +97,11 @@ export class Batcher {
   }
 
   /** The holder of all these records may be optimistic about them, whatever the store. */
-  submit<T>(decide: Decision<T>, keys: readonly Address[], isHolder = false): Promise<T> {
+  submit<T>(
+    decide: Decision<T>,
+    keys: readonly Address[],
+    { isHolder = false, isUrgent = false }: { readonly isHolder?: boolean; readonly isUrgent?: boolean } = {},
+  ): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.#options.guard.isBroken()) return;
       if (this.#closing !== undefined) return reject(new ClosedError());
@@ -108,8 +114,10 @@ export class Batcher {
           giveUpAtMs: this.#ports.clock.nowMs() + this.#options.patienceMs,
           keys,
           path: isHolder || this.#lanes.length > 1 ? "optimistic" : "locked",
+          isUrgent,
         }),
       );
+      this.#hasUrgent ||= isUrgent;
       this.#schedule();
     });
   }
@@ -177,6 +185,9 @@ export class Batcher {
   #take(most: number): Submission[] {
     const taken: Submission[] = [];
     const passed: Submission[] = [];
+    // However many wait: a lease that is not renewed in time is lost.
+    if (this.#hasUrgent) this.#queue.sort((a, b) => Number(b.isUrgent) - Number(a.isUrgent));
+    this.#hasUrgent = false;
     // With lanes to spare, those whose records are all assumed do not wait for the round trip of the locked path.
     const apart = this.#lanes.length > 1;
     const { flying } = this.#air;
@@ -248,7 +259,10 @@ export class Batcher {
     for (const text of awaited) this.#awaited.delete(text);
     if (flight.mayWait) this.#waitingFlights -= 1;
     flight.end();
-    if (flight.again.length > 0) this.#queue = flight.again.concat(this.#queue);
+    if (flight.again.length > 0) {
+      this.#hasUrgent ||= this.#queue.some(({ isUrgent }) => isUrgent);
+      this.#queue = flight.again.concat(this.#queue);
+    }
     if (pauseMs > 0) await pause(this.#ports.clock, pauseMs);
     lane.isBusy = false;
     this.#schedule();

@@ -40,6 +40,8 @@ export interface Submission {
   isOptimistic: boolean;
   /** Runs in a batch of its own, because a batch with it failed. */
   isAlone: boolean;
+  /** It keeps a lease, and goes before all others. */
+  readonly isUrgent: boolean;
   /** How often it was put off: others had its records, or changed them. */
   rounds: number;
   outcome: Outcome<unknown> | undefined;
@@ -47,9 +49,11 @@ export interface Submission {
 
 /** A decision that has just been submitted. */
 export function submissionOf(
-  given: Pick<Submission, "decide" | "resolve" | "reject" | "tape" | "giveUpAtMs" | "keys" | "path">,
+  given: Pick<Submission, "decide" | "resolve" | "reject" | "tape" | "giveUpAtMs" | "keys" | "path"> & {
+    readonly isUrgent?: boolean;
+  },
 ): Submission {
-  return { ...given, isOptimistic: false, isAlone: false, rounds: 0, outcome: undefined };
+  return { isUrgent: false, ...given, isOptimistic: false, isAlone: false, rounds: 0, outcome: undefined };
 }
 
 /** What a flight shares with the others of its process. */

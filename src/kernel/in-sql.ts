@@ -33,7 +33,7 @@ export async function runInSql<T, Face, Touch>(
   let isDeciding = false;
   let isOver = false;
   const pending = new Set<Promise<unknown>>();
-  const wait = async <U>(act: () => Promise<U>): Promise<U> => {
+  const during = async <U>(act: () => Promise<U>): Promise<U> => {
     if (isOver) throw new SqlOverError();
     const acting = act();
     pending.add(acting);
@@ -42,12 +42,6 @@ export async function runInSql<T, Face, Touch>(
     } finally {
       pending.delete(acting);
     }
-  };
-  const during = <U>(act: () => Promise<U>): Promise<U> => {
-    const waiting = wait(act);
-    // One that is not awaited is waited for below, so its failure is not unhandled.
-    waiting.catch(() => {});
-    return waiting;
   };
   const first: Sql = {
     query: (text, values) =>

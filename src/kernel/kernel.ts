@@ -89,9 +89,15 @@ export class Kernel {
     return this.#batcher.submit(decide, keys);
   }
 
+  /** The same for a decision that keeps a lease: it does not wait behind all others. */
+  transactUrgently<T>(decide: Decision<T>, keys: readonly Address[]): Promise<T> {
+    this.#checkOutside();
+    return this.#batcher.submit(decide, keys, { isUrgent: true });
+  }
+
   /** The same for the holder of a record's lease, without a read where the store can do without. */
   transactHeld<T>(decide: Decision<T>, held: Address): Promise<T> {
-    return this.#batcher.submit(decide, [held], true);
+    return this.#batcher.submit(decide, [held], { isHolder: true });
   }
 
   /** Runs the decision inside a transaction that somebody else opened; it holds once they commit. */

@@ -75,7 +75,7 @@ export class Hold {
     const { kernel, hooks } = this.#host;
     // Counted from before it was asked for: the store's lease began no earlier.
     const safeUntilMs = kernel.ports.clock.nowMs() + this.#leaseMs;
-    const isHeld = await kernel.transact(
+    const isHeld = await kernel.transactUrgently(
       (tx) => renew(tx, hooks, this.#refs, this.ticket, this.#leaseMs),
       this.#refs.map(lockAt),
     );

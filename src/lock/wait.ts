@@ -134,7 +134,7 @@ export class Wait {
     const { refs, ticket, leaseMs } = this.#request;
     const sentMs = kernel.ports.clock.nowMs();
     try {
-      const standing = await kernel.transact((tx) => standOn(tx, hooks, refs, ticket, leaseMs), this.#keys());
+      const standing = await kernel.transactUrgently((tx) => standOn(tx, hooks, refs, ticket, leaseMs), this.#keys());
       if (this.#isOver) return;
       if (standing.is === "held") return this.#win(standing.fence);
       if (standing.is === "gone") return await this.#lapsed(sentMs);

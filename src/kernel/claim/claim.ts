@@ -186,7 +186,7 @@ export class Held {
   /** Keeps the lease for another while. */
   async renew(leaseMs: number): Promise<void> {
     checkLease(leaseMs, "the lease");
-    await this.#kernel.transact(
+    await this.#kernel.transactUrgently(
       (tx) => {
         const record = tx.record(this.at);
         const answer = decideRenew(record, { ...this.#grant, leaseMs, nowMs: tx.nowMs });

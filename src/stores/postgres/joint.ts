@@ -93,6 +93,7 @@ export async function join(
   namespace: string,
   batch: Joining,
   ended: (xid: string) => Promise<boolean>,
+  madePlaceholders: (count: number) => void,
 ): Promise<Joined> {
   try {
     await executor(SAVEPOINT);
@@ -133,6 +134,7 @@ export async function join(
     if (count !== puts.length)
       throw new Error(`${count} rows were written under their locks instead of ${puts.length}`);
     await executor(RELEASE);
+    madePlaceholders(onlyRead.length);
     return { written: true, committed: verdict.puts.length > 0 ? ended(xid) : Promise.resolve(false) };
   } catch (error) {
     const cause = serverErrorIn(error);

@@ -158,7 +158,10 @@ export class Line {
   isUnreplicated = false;
   #state: LineState = "idle";
   #whenLost: (() => void) | undefined;
-  readonly #lost = (): void => {
+  /** The server ended the transaction because it was idle for too long. */
+  wasIdle = false;
+  readonly #lost = (error?: object): void => {
+    if (isServerError(error) && error.code === "25P03") this.wasIdle = true;
     if (this.#state === "broken") return;
     this.#state = "broken";
     this.#whenLost?.();

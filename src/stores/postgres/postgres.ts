@@ -459,7 +459,8 @@ export class PostgresStore implements SqlStore {
 
   join(executor: Executor, batch: Joining): Promise<Joined> {
     this.#check();
-    return join(executor, this.#joint, this.#namespace, batch, (xid) => this.#hasEnded(xid));
+    const ended = (xid: string) => this.#hasEnded(xid);
+    return join(executor, this.#joint, this.#namespace, batch, ended, (count) => this.#sweepPlaceholders(count));
   }
 
   async share<T>(batch: Pick<Batch, "lane" | "epoch" | "sequence">, work: SharedWork<T>): Promise<T> {
@@ -500,9 +501,10 @@ export class PostgresStore implements SqlStore {
         const message = `transact.sql was not done after ${limitMs} ms: its transaction was rolled back`;
         reject(new StoreError("store_busy", "fail", message));
       });
-      line.whenLost(() =>
-        reject(failure(new LostLineError("the connection was lost, and nothing was committed"), false)),
-      );
+      line.whenLost(() => {
+        const lost = failure(new LostLineError("the connection was lost, and nothing was committed"), false);
+        reject(line.wasIdle ? new StoreError("store_busy", "fail", IDLE) : lost);
+      });
       work.then(resolve, reject).finally(() => {
         cancel();
         line.whenLost(undefined);
@@ -646,6 +648,9 @@ const NOTHING_FOUND: Found = { nowMs: null, fenceFloor: 0, rows: [] };
 /** Where the columns of a locked row say that it was left unread. */
 const LEFT_UNREAD = 1 + COLUMNS.split(", ").length;
 const SWEEP_EVERY = 256;
+
+const IDLE =
+  "transact.sql was idle for more than two seconds after tx, and its transaction was rolled back: after tx, await nothing but tx";
 
 /** Rows were not what the batch took them for. */
 const isMoved = (error: unknown): boolean =>

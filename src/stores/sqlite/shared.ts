@@ -9,9 +9,9 @@
  * Closing ends the transaction under way with nothing written, and refuses those that wait.
  */
 
-import type { DatabaseSync, SQLInputValue } from "node:sqlite";
+import type { DatabaseSync, SQLInputValue, StatementSync } from "node:sqlite";
 import type { SharedWork, Sql, SyncDatabase, SyncValue } from "../../kernel/contract.ts";
-import { ClosedError, endedEarly, StoreError } from "../../kernel/errors.ts";
+import { ClosedError, endedEarly, InvalidArgumentError, StoreError } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
 import { SqlOverError } from "../../kernel/sql.ts";
 import { failure } from "./failure.ts";
@@ -26,6 +26,8 @@ interface SharedOptions {
   readonly ports: Ports;
   readonly patienceMs: number;
   readonly connect: () => Promise<DatabaseSync>;
+  /** Resolves when those have had the file who found it taken. */
+  readonly letOthersIn: () => Promise<void>;
 }
 
 /** A caller in the queue: `go` when it is its turn, `leave` with an error when it is not to come. */
@@ -52,6 +54,7 @@ export class SharedConnection {
     const giveUpAtMs = this.#options.ports.clock.nowMs() + this.#options.patienceMs;
     await this.#turn();
     try {
+      await this.#options.letOthersIn();
       return await this.#run(await this.#begin(giveUpAtMs), work);
     } finally {
       const [next] = this.#waiting;
@@ -112,7 +115,7 @@ export class SharedConnection {
     };
     const query = (text: string, values: readonly unknown[]) =>
       during(() => {
-        const statement = db.prepare(text);
+        const statement = prepareOne(db, text);
         const rows = statement.all(...(values as SQLInputValue[]));
         const rowCount = statement.columns().length > 0 ? rows.length : Number(db.prepare(CHANGES).get()?.["n"] ?? 0);
         return { rows, rowCount };
@@ -194,11 +197,22 @@ export class SharedConnection {
   }
 }
 
+/** What may stand behind a statement. */
+const NOTHING = /^(\s|;|--[^\n]*(\n|$)|\/\*[\s\S]*?\*\/)*$/;
+
+/** SQLite takes the first statement of a text and drops the rest without a word. */
+function prepareOne(db: DatabaseSync, text: string): StatementSync {
+  const statement = db.prepare(text);
+  if (!NOTHING.test(text.slice(statement.sourceSQL.length)))
+    throw new InvalidArgumentError("the statement", "must be one statement: run each by itself");
+  return statement;
+}
+
 /** Statements that answer at once, for as long as the transaction is the caller's. */
 function syncOf(db: DatabaseSync, during: <U>(act: () => U) => U): SyncDatabase {
   return {
     prepare(text) {
-      const statement = during(() => db.prepare(text));
+      const statement = during(() => prepareOne(db, text));
       // Names in an object are for the first place only, as node:sqlite has it.
       const given = (values: readonly SyncValue[]) => values as SQLInputValue[];
       return {

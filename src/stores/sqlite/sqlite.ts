@@ -136,6 +136,9 @@ const META = "select number from pawl_meta where name = ?";
 const TOUCH =
   "insert into pawl_meta (name, number) values ('touched', 1) on conflict do update set number = number + 1";
 
+/** A commit that found the file taken looks again within this time. */
+const LONGEST_WAIT_MS = 100;
+
 export class SqliteStore implements SqlStore {
   readonly lanes = 1;
   /** The file has one write lock. */
@@ -154,6 +157,8 @@ export class SqliteStore implements SqlStore {
   /** A connection of its own for transactions that wait for the user's code. */
   readonly #sharing: SharedConnection;
   readonly #watching = new Set<() => void>();
+  /** A commit of this process found the file taken, and has not had it since. */
+  #wanted: PromiseWithResolvers<void> | undefined;
   #sweeping: Promise<unknown> = Promise.resolve();
 
   constructor(db: DatabaseSync, options: SqliteOptions) {
@@ -161,7 +166,11 @@ export class SqliteStore implements SqlStore {
     this.#options = options;
     this.#namespace = options.namespace;
     this.#on = new Prepared(db);
-    this.#sharing = new SharedConnection({ ...options, connect: () => this.#connect() });
+    this.#sharing = new SharedConnection({
+      ...options,
+      connect: () => this.#connect(),
+      letOthersIn: () => this.#letOthersIn(),
+    });
   }
 
   async settle(lane = 0): Promise<{ epoch: number; sequence: number }> {
@@ -339,11 +348,19 @@ export class SqliteStore implements SqlStore {
     this.#db.close();
   }
 
+  /** Shared transactions that follow each other would never leave the file to a commit that looks for it now and then. */
+  async #letOthersIn(): Promise<void> {
+    if (this.#wanted !== undefined)
+      await Promise.race([this.#wanted.promise, pause(this.#options.ports.clock, LONGEST_WAIT_MS)]);
+  }
+
   /** Runs the work under the file's write lock. What it throws is rolled back; so is a receipt that says nothing was written. */
   #transaction<T>(work: () => T): T {
     let when: "before" | "commit" = "before";
     try {
       this.#on.sql(BEGIN).run();
+      this.#wanted?.resolve();
+      this.#wanted = undefined;
       const result = work();
       when = "commit";
       const refused = typeof result === "object" && result !== null && "committed" in result && !result.committed;
@@ -354,6 +371,7 @@ export class SqliteStore implements SqlStore {
       this.#cache.clear();
       const error = failure(cause, when);
       if (error instanceof StoreError && error.data.remedy === "settle") this.#doubtful = true;
+      if (error instanceof StoreError && error.code === "store_busy") this.#wanted ??= Promise.withResolvers();
       throw error;
     }
   }
