@@ -203,7 +203,11 @@ export class Batcher {
         continue;
       }
       const first = taken[0];
-      if (apart && submission.keys.length === 0 && submission.path === "optimistic") foresee(submission, this.#air);
+      if (apart && submission.keys.length === 0 && submission.path === "optimistic") {
+        // Running decisions beforehand may take long, too: those behind it are left to the next flight.
+        if (first !== undefined && this.#ports.clock.nowMs() - nowMs >= BUDGET.decidingMs) break;
+        foresee(submission, this.#air);
+      }
       submission.isOptimistic = submission.path === "optimistic" && this.#assumptions.coversAll(submission.keys);
       const fits =
         first === undefined ||

@@ -58,6 +58,30 @@ describe("a batch", () => {
     expect(store.batches.length).toBeLessThan(12);
   });
 
+  test("is put together without running slow decisions for longer than its budget", async () => {
+    const { kernel, clock } = bench({ lanes: 2 });
+    let longest = 0;
+    let ran = 0;
+    const slow: Decision<void> = (tx) => {
+      clock.spend(6);
+      ran += 6;
+      write(address("slow", tx.uuid()))(tx);
+    };
+    const all = Array.from({ length: 60 }, () => kernel.transact(slow, []));
+    let isOver = false;
+    const watch = (async () => {
+      while (!isOver) {
+        ran = 0;
+        await new Promise<void>((resolve) => setImmediate(resolve));
+        longest = Math.max(longest, ran);
+      }
+    })();
+    await clock.finish(Promise.all(all));
+    isOver = true;
+    await watch;
+    expect(longest).toBeLessThan(300);
+  });
+
   test("reads no more than its budget, and every decision is made all the same", async () => {
     const { kernel, store } = bench({ maxValueBytes: 10_000_000 });
     const keys = many(12);
