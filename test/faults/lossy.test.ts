@@ -16,7 +16,7 @@ it("overwrites nothing that was acknowledged after the loss, and ends every run"
   console.log(`lossy: seed ${seed}; ${describeLossy(report)}`);
   expect(report.violations).toEqual([]);
   // It would show nothing if nothing had been lost.
-  expect(report.works.get("lists")?.lost).toBeGreaterThan(10);
+  expect(report.works.get("appends")?.lost).toBeGreaterThan(10);
   for (const [name, { acknowledged, inDoubt }] of report.works)
     expect(acknowledged - inDoubt, name).toBeGreaterThan(20);
 });
