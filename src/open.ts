@@ -116,9 +116,16 @@ function checkOptions(store: unknown, more: unknown): OpenOptions {
 
 function plain(options: unknown): object {
   if (options === undefined) return {};
-  if (typeof options !== "object" || options === null || Array.isArray(options) || isUrl(options))
-    throw new InvalidArgumentError("what to open", "must be a path, or an object of options");
+  if (!isPlain(options))
+    throw new InvalidArgumentError("what to open", "must be a path, or an object of options, as in open({ pool })");
   return options;
+}
+
+/** A promise that was not awaited, a pool or a date has no options, and would open ./pawl.db. */
+function isPlain(options: unknown): options is object {
+  if (typeof options !== "object" || options === null) return false;
+  const prototype: unknown = Object.getPrototypeOf(options);
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
 const STORE_METHODS = ["settle", "commit", "read", "list", "entries", "due", "sweep", "watch", "close"] as const;

@@ -7,7 +7,7 @@ import type { ActionPorts, ActionsOptions } from "./action/core.ts";
 import type { Answered, Attempt } from "./idempotency/attempt.ts";
 import type { Dedupe } from "./idempotency/dedupe.ts";
 import { Idempotency, type IdempotentOptions } from "./idempotency/idempotency.ts";
-import { checkFunction, checkId } from "./kernel/check.ts";
+import { checkFunction, checkId, checkNames } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
 import type { Address, Sql, Store } from "./kernel/contract.ts";
 import type { Decision, Sync } from "./kernel/decision.ts";
@@ -221,6 +221,7 @@ export class Pawl {
   }
 
   #decision<T>(decide: (tx: Tx) => Sync<T>, options: TransactOptions | undefined): [Decision<T>, Address[]] {
+    checkNames(options, ["touches"], "the options");
     const keys = Array.from(options?.touches ?? [], (slot) => slotOf(this.kernel, slot).touches);
     return [(tx) => decide(new Tx(tx, this.#has)) as T, keys];
   }

@@ -10,7 +10,7 @@
  * Leaves out: effects elsewhere. A function that does them may be interrupted after them and run again: it passes `attempt.key` on.
  */
 
-import { checkFunction, checkId, checkLease, type Duration } from "../kernel/check.ts";
+import { checkFunction, checkId, checkLease, checkNames, type Duration } from "../kernel/check.ts";
 import { address } from "../kernel/contract.ts";
 import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
 import { fingerprintOf } from "../kernel/fingerprint.ts";
@@ -19,7 +19,7 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { pause } from "../kernel/ports.ts";
 import { type Answered, type Attempt, type StoreErrors, Trial } from "./attempt.ts";
 import { type Dedupe, type DedupeOptions, dedupeOn, markIn } from "./dedupe.ts";
-import { checkNames, checkScope, checkTtl } from "./input.ts";
+import { checkScope, checkTtl } from "./input.ts";
 import { answerAtOnce, type Begun, begin, type Call, sweepOne } from "./records.ts";
 import { KEYS, type KeyValue, keyAt, MARKS } from "./words.ts";
 

@@ -3,7 +3,7 @@
  */
 
 import { checkDuration } from "../kernel/check.ts";
-import { InvalidArgumentError, InvalidDurationError, InvalidIdError } from "../kernel/errors.ts";
+import { InvalidDurationError, InvalidIdError } from "../kernel/errors.ts";
 
 const MAX_SCOPE_CHARS = 16_384;
 
@@ -23,13 +23,4 @@ export function checkTtl(ttl: unknown): number {
   const ms = checkDuration(ttl, "the ttl");
   if (ms < 1) throw new InvalidDurationError("the ttl", "must be at least 1 ms");
   return ms;
-}
-
-/** An option that is misspelt would be ignored without a word. */
-export function checkNames(options: unknown, known: readonly string[], what: string): void {
-  if (options === undefined) return;
-  if (typeof options !== "object" || options === null) throw new InvalidArgumentError(what, "must be an object");
-  const unknown = Object.keys(options).filter((name) => !known.includes(name));
-  if (unknown.length > 0)
-    throw new InvalidArgumentError(what, `must not have ${unknown.join(", ")}: there is no such option`);
 }

@@ -147,3 +147,12 @@ function shown(value: unknown): string {
   if (typeof value === "number") return Object.is(value, -0) ? "-0" : String(value);
   return typeName(value);
 }
+
+/** An option that is misspelt would be ignored without a word. */
+export function checkNames(options: unknown, known: readonly string[], what: string): void {
+  if (options === undefined) return;
+  if (typeof options !== "object" || options === null) throw new InvalidArgumentError(what, "must be an object");
+  const unknown = Object.keys(options).filter((name) => !known.includes(name));
+  if (unknown.length > 0)
+    throw new InvalidArgumentError(what, `must not have ${unknown.join(", ")}: there is no such option`);
+}

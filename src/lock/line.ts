@@ -60,7 +60,8 @@ export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
     ...(refs.length === 1 ? {} : { group: refs }),
   };
   if (locks.every((lock) => lock.first === null && fits(lock, mode))) {
-    const fence = room.fenceFor(locks, isFree ? nowMs : tx.fenceFloor);
+    // A fence must not run ahead of the clock: after a promotion that lost this grant, the next one would be below it.
+    const fence = room.fenceFor(locks, isFree ? tx.aboutMs : tx.fenceFloor);
     const untilMs = leaseMs === null ? null : nowMs + leaseMs;
     for (const lock of locks) lock.give({ ...common, ticket, fence, untilMs }, fence);
     room.save();

@@ -8,7 +8,7 @@
  * Leaves out: history. What must be remembered belongs into a stream.
  */
 
-import { checkCount, checkFunction, checkId, checkPrefix, checkVersion } from "../kernel/check.ts";
+import { checkCount, checkFunction, checkId, checkNames, checkPrefix, checkVersion } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
@@ -170,6 +170,8 @@ export class TxSlot<T, Empty = undefined> {
   }
 
   #expect(options: Expecting | undefined): void {
+    // A misspelt name would be a write without the check.
+    checkNames(options, ["expectedVersion"], "the options");
     const expected = options?.expectedVersion;
     if (expected === undefined) return;
     const answer = decideWrite(this.#record, checkVersion(expected, "expectedVersion"));

@@ -105,3 +105,29 @@ test("on PostgreSQL, a malformed address is refused in words, without the passwo
   });
   expect(unhandled).toEqual([]);
 });
+
+test("on PostgreSQL, what a statement of the user's fails with stays what it is, and the connection is kept", async () => {
+  await using pawl = await open(database?.url ?? "");
+  const failing: readonly [string, RegExp][] = [
+    ["do $$ begin raise exception 'out of stock' using errcode = 'MY001'; end $$", /out of stock/],
+    ["select $1::int + $2::int", /bind message|parameter/i],
+  ];
+  for (const [text, words] of failing) {
+    const error = await pawl.transact.sql((sql) => sql.query(text)).catch((thrown: unknown) => thrown);
+    expect(error).not.toMatchObject({ code: "store_unreachable" });
+    expect(String(error)).toMatch(words);
+  }
+});
+
+test("a misspelt option is refused, and so is what is no object of options", async () => {
+  await using pawl = await open("memory:");
+  const slot = pawl.slot<number>("n", { initial: 0 });
+  const set = slot.set.bind(slot) as (value: number, options: unknown) => Promise<unknown>;
+  for (const options of [{ expectedversion: 1 }, { expected: 1 }, 5, null])
+    expect(await codeOf(set(1, options))).toBe("invalid_argument");
+  const transact = pawl.transact as unknown as (decide: () => void, options: unknown) => Promise<unknown>;
+  expect(await codeOf(transact(() => {}, { touchs: [slot] }))).toBe("invalid_argument");
+  const openAny = open as (where: unknown) => Promise<unknown>;
+  for (const where of [Promise.resolve("x.db"), new Date(), new Map()])
+    expect(await codeOf(openAny(where))).toBe("invalid_argument");
+});

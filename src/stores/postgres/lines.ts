@@ -121,6 +121,14 @@ export class LinePool {
   }
 }
 
+/** Whether a statement of the user's failed because the connection ended, and not because of what it says or was given. */
+function isLoss(error: unknown): boolean {
+  if (isServerError(error)) return error.severity === "FATAL" || error.severity === "PANIC" || /^57P/.test(error.code);
+  if (!(error instanceof Error)) return false;
+  const isOfSystem = "syscall" in error || ("code" in error && /^E[A-Z]+$/.test(String(error.code)));
+  return isOfSystem || /terminated|not queryable|was closed|connection error|timeout/i.test(error.message);
+}
+
 /** What the server did not say, the way there did. */
 function lost(error: unknown): unknown {
   if (isServerError(error) || error instanceof LostLineError) return error;
@@ -220,7 +228,7 @@ export class Line {
       }
       return result as { rows: unknown[]; rowCount: number | null };
     } catch (error) {
-      if (error instanceof StoreError || (isServerError(error) && !isFatal(error))) throw error;
+      if (error instanceof StoreError || !isLoss(error)) throw error;
       this.#lost();
       throw failure(new LostLineError(error instanceof Error ? error.message : String(error), { cause: error }), false);
     } finally {
