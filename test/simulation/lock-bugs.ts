@@ -131,7 +131,7 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: LINE,
-        from: "    const fence = room.fenceFor(locks, isFree ? nowMs : tx.fenceFloor);\n",
+        from: "    const fence = room.fenceFor(locks, isFree ? tx.aboutMs : tx.fenceFloor);\n",
         to: "    const fence = Math.max(1, ...locks.map((lock) => lock.fence));\n",
       },
     ],
