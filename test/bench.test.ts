@@ -98,7 +98,8 @@ describe("a quick run", () => {
       );
       expect(report.results.map(({ id }) => id)).toEqual(IDS[store]);
       for (const { id, base, ours, ratio, bestRatio, target, reached } of report.results) {
-        expect(ratio, id).toBeCloseTo(ours.median / base.median, 3);
+        // Medians are rounded, so the ratio agrees with them to a few digits, however large it is.
+        expect(ratio / (ours.median / base.median), id).toBeCloseTo(1, 2);
         expect(bestRatio, id).toBeGreaterThan(0);
         expect(reached === null, id).toBe(target === null);
         for (const { name, median, min, max, rounds } of [base, ours]) {
