@@ -25,7 +25,7 @@ export const BUDGET = {
   decidingMs: 50,
 } as const;
 /** The clock is read after this many decisions, because reading it costs as much as a small decision. */
-const DECISIONS_PER_LOOK = 8;
+const DECISIONS_PER_LOOK = 4;
 /** Enough that two writes of one version never have the same stamp by chance, and six bytes in SQLite. */
 const STAMPS = 2 ** 47;
 /** One decision may touch so many records. */
