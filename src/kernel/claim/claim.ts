@@ -6,8 +6,7 @@
  */
 
 import { checkCount, checkId, checkLease, checkTime } from "../check.ts";
-import type { Row } from "../contract.ts";
-import { type Address, address } from "../contract.ts";
+import { type Address, address, type Key, type Row } from "../contract.ts";
 import type { Tx } from "../decision.ts";
 import type { Draft } from "../draft.ts";
 import { CommitsLostError, FencedError } from "../errors.ts";
@@ -19,6 +18,8 @@ export interface ClaimOptions {
   readonly by: string;
   readonly leaseMs: number;
   readonly limit: number;
+  /** How many due records to look at, at least `limit`: suspects among them leave room for those behind. Default: `limit`. */
+  readonly look?: number | undefined;
   /** What a claimed record's status becomes. */
   readonly status?: string | undefined;
   /** Records that were claimed more often than this without coming to rest are not taken, but told. */
@@ -57,10 +58,11 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   checkId(by, "the holder");
   checkCount(limit, "the limit");
   const leaseMs = checkLease(options.leaseMs, "the lease");
-  const page = await kernel.due({ kinds, limit });
+  const look = Math.max(limit, checkCount(options.look ?? limit, "how many to look at"));
+  const page = await kernel.due({ kinds, limit: look });
   const suspects: Suspect[] = [];
   let hadChores = false;
-  const claims = page.keys.map(async ({ space, key }) => {
+  const claimOne = async ({ space, key }: Key): Promise<Held | undefined> => {
     const at = address(space, key);
     const chore = options.chores?.get(space);
     if (chore !== undefined) {
@@ -84,16 +86,24 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
     const held = new Held(kernel, row);
     options.granted?.(held);
     return held;
-  });
-  const answers = await Promise.allSettled(claims);
-  const held = answers.flatMap((answer) =>
-    answer.status === "fulfilled" && answer.value !== undefined ? [answer.value] : [],
-  );
+  };
+  const held: Held[] = [];
+  const refusals: unknown[] = [];
+  // As many at a time as there is room for: those behind are looked at only if some of these were not taken.
+  for (let at = 0; at < page.keys.length && held.length < limit; ) {
+    const keys = page.keys.slice(at, at + limit - held.length);
+    at += keys.length;
+    for (const answer of await Promise.allSettled(keys.map(claimOne))) {
+      if (answer.status === "rejected") refusals.push(answer.reason);
+      else if (answer.value !== undefined) held.push(answer.value);
+    }
+    // Those that others were faster with are not worth a second look here.
+    if (suspects.length === 0) break;
+  }
   // A store that refused every single claim has something to say.
-  const refusal = answers.find((answer) => answer.status === "rejected");
-  if (held.length === 0 && refusal !== undefined) throw refusal.reason;
+  if (held.length === 0 && refusals.length > 0) throw refusals[0];
   const nextInMs = page.nextDueMs === null ? null : page.nextDueMs - page.nowMs;
-  return { held, nextInMs, isFull: page.keys.length === limit, hadChores, suspects };
+  return { held, nextInMs, isFull: page.keys.length === look, hadChores, suspects };
 }
 
 export interface Claimant {

@@ -543,6 +543,31 @@ describe("work that fails", () => {
     await on.clock.finish(worker.stop());
   });
 
+  test("suspects that are due, however many, do not keep others behind them from being taken", async () => {
+    const on = bench();
+    for (let i = 0; i < 60; i++) {
+      const at = address("job", `s${i}`);
+      await make(on.kernel, at, on.clock.wallMs() - 1000);
+      await on.kernel.transact((tx) => tx.record(at).write({ tries: 4 }), [at]);
+    }
+    for (let i = 0; i < 5; i++) await make(on.kernel, address("job", `good${i}`), on.clock.wallMs());
+    const end = gate();
+    const { worker, worked } = workOn(on, {
+      leaseMs: 60_000,
+      concurrency: 4,
+      work: async (held) => {
+        if (held.at.key.startsWith("s")) await end.opened;
+        await done(held);
+      },
+    });
+    for (let i = 0; i < 100; i++) await on.clock.advance(10);
+    expect(worked.filter((key) => key.startsWith("good")).length).toBe(5);
+    expect(worked.filter((key) => key.startsWith("s")).length).toBe(1);
+    const stopped = worker.stop();
+    end.open();
+    await on.clock.finish(stopped);
+  });
+
   test("may have removed its record: there is nothing to put back", async () => {
     const on = bench();
     await make(on.kernel, job, on.clock.wallMs());

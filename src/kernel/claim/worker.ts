@@ -52,6 +52,9 @@ const RETRY_MS = { first: 100, longest: 60_000 };
 const MOST_TRIES = 1;
 const CLEARED_AFTER_MS = 3000;
 
+/** So many due records are looked at, at most, to find some behind the suspects. */
+const MOST_LOOKED_AT = 5000;
+
 const NUDGED = "nudged";
 const NEVER_ABORTED = new AbortController();
 
@@ -85,6 +88,8 @@ export class Worker {
   #cancelLook: (() => void) | undefined;
   /** Those that were tried often before, how often, and have not lasted long enough yet. */
   readonly #suspects = new Map<Held, number>();
+  /** How many due records to pass beyond those there is room for: suspects must not keep others from being found behind them. */
+  #passed = 0;
   /** How many of those that are being worked on only wait for the commit that ends them. */
   #leaving = 0;
   /** More may be due than there was room for. */
@@ -161,12 +166,15 @@ export class Worker {
             by,
             leaseMs,
             limit: free,
+            look: Math.min(free + this.#passed, MOST_LOOKED_AT),
             status,
             // The last try is for suspects, but for a record that has only one.
             mostTries: (kind) => Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
             granted,
             chores: this.#options.chores,
           });
+          // If there were only suspects as far as it looked, it looks much further the next time.
+          this.#passed = isFull ? 4 * suspects.length : suspects.length;
           // Any of them: who always came right before the guilty one would always be there when it strikes.
           const suspect = suspects[Math.floor(suspects.length * chance.random())];
           if (await this.#takeSuspect(suspect, startedMs + leaseMs)) continue;
