@@ -226,8 +226,8 @@ export class Kernel {
 
   /** In the body of a run this would happen again at each replay. */
   #checkOutside(): void {
-    const run = this.#ports.bodies?.current();
-    if (run !== undefined) throw new UsedInBodyError(run);
+    const place = this.#ports.bodies?.current();
+    if (place !== undefined && place.step === undefined) throw new UsedInBodyError(place.run);
   }
 
   async #patiently<T>(read: () => Promise<T>): Promise<T> {

@@ -30,12 +30,18 @@ export interface Ports {
   readonly chance: Chance;
   /** Runs a decision so that reaching for ambient time, chance or I/O throws. Where it is given, each decision runs twice. */
   readonly trap?: (<T>(decision: () => T) => T) | undefined;
-  /** Knows which code is part of the body of a run, also after it has awaited something. */
-  readonly bodies?: Scope<string> | undefined;
+  /** Knows which code is part of the function of a workflow, or of one of its steps, also after it has awaited something. */
+  readonly bodies?: Scope<RunPlace> | undefined;
   /** Knows which locks the calling code holds, also after it has awaited something. */
   readonly holding?: Scope<readonly string[]> | undefined;
   /** Watches over code that blocks the process for longer than this. */
   readonly watchdog?: ((limitMs: number) => Watchdog) | undefined;
+}
+
+/** Where code is that belongs to a run: in the function of its workflow, or in that of a step. */
+export interface RunPlace {
+  readonly run: string;
+  readonly step?: string | undefined;
 }
 
 /** Something that is known to code wherever it goes on from here, and to nobody else. */

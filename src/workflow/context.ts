@@ -6,18 +6,18 @@ import { checkDuration, checkFunction, checkId, checkTime, type Duration } from 
 import type { Sql, SyncDatabase } from "../kernel/contract.ts";
 import type { Sync, Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
-import { hash } from "../kernel/fingerprint.ts";
+import { fingerprintOf, hash } from "../kernel/fingerprint.ts";
 import type { SqlExecutor } from "../kernel/sql.ts";
 import { checkPermits, type LockSpec, lockRefs } from "../lock/lock.ts";
 import { RateLimitedError } from "../rate/errors.ts";
 import type { AcquireTokensOptions, RateLimitOptions } from "../rate/rate.ts";
 import type { Expecting, TryWrite, TxSlot, Versioned } from "../slot/slot.ts";
-import type { Coroutine } from "./coroutine.ts";
+import { Branch, type Coroutine } from "./coroutine.ts";
 import { type Definition, definitionOf, type Signal, type Workflow } from "./definition.ts";
 import type { Told } from "./events.ts";
 import { type LockBody, type RunAcquireOptions, type RunLock, type RunLockHold, runLock } from "./held-locks.ts";
-import { Operation } from "./operation.ts";
-import type { Reconciled, StepHandle, StepMode } from "./plans.ts";
+import { drive, isGenerator, Operation } from "./operation.ts";
+import type { Reconciled, StepHandle, StepMode, StepPlan } from "./plans.ts";
 import { checkRetry, type RetryOptions } from "./retry.ts";
 import type { RunValue } from "./run.ts";
 import { checkSchemaNow, type StandardSchema } from "./schema.ts";
@@ -139,7 +139,8 @@ export class Context {
   readonly #value: RunValue;
   readonly #rates: Turns;
   readonly #tell: (event: Told) => void;
-  #draws = 0;
+  readonly #branch: Branch;
+  readonly #draws: { count: number };
   #step: StepFunction | undefined;
 
   /** @internal */
@@ -149,7 +150,10 @@ export class Context {
     value: RunValue,
     rates: Turns,
     tell: (event: Told) => void,
+    within?: { readonly branch: Branch; readonly draws: { count: number } },
   ) {
+    this.#branch = within?.branch ?? coroutine.root;
+    this.#draws = within?.draws ?? { count: 0 };
     this.#coroutine = coroutine;
     this.#definition = definition;
     this.#value = value;
@@ -182,26 +186,8 @@ export class Context {
   }
 
   #makeStep(): StepFunction {
-    const ask = <T>(name: string, mode: StepMode, options: StepOptions | undefined): Operation<T> => {
-      const named = checkStepName(name);
-      checkFunction(mode.run, "what the step does");
-      const { retry: base } = this.#definition;
-      if (options?.rateLimit !== undefined || options?.semaphore !== undefined) {
-        const { rateLimit, semaphore, ...plain } = options;
-        return this.#limited(rateLimit, semaphore, () => ask<T>(name, mode, plain));
-      }
-      if (options === undefined) return this.#coroutine.ask<T>(named, { ...PLAIN, mode, retry: base });
-      const { id, retry, timeout, totalTimeout, heartbeat } = options;
-      const plan = {
-        kind: "step",
-        mode,
-        retry: checkRetry(retry, base),
-        timeoutMs: timeout === undefined ? null : checkDuration(timeout, "the step's timeout"),
-        totalTimeoutMs: totalTimeout === undefined ? null : checkDuration(totalTimeout, "the step's total timeout"),
-        heartbeatMs: heartbeat === undefined ? null : checkDuration(heartbeat, "the step's heartbeat"),
-      } as const;
-      return this.#coroutine.ask<T>(named, plan, id === undefined ? undefined : checkId(id, "the step's id"));
-    };
+    const ask = <T>(name: string, mode: StepMode, options: StepOptions | undefined): Operation<T> =>
+      this.#askStep<T>(name, mode, options);
     const step = <T>(
       name: string,
       run: (step: StepHandle) => T | PromiseLike<T>,
@@ -236,47 +222,64 @@ export class Context {
     return Object.assign(step, { tx: Object.assign(tx, { sync, within }), atMostOnce });
   }
 
-  /** Does it under a permit, and in its turn: the turn is taken last, so that it is not used up by waiting. */
-  #limited<T>(
-    rateLimit: StepRateLimit | undefined,
-    semaphore: StepSemaphore | undefined,
-    step: () => Operation<T>,
-  ): Operation<T> {
-    const inTurn = async (): Promise<T> => {
-      if (rateLimit !== undefined) await this.rateLimit(rateLimit.name, rateLimit).acquire({ key: rateLimit.key });
-      return step();
-    };
-    return semaphore === undefined ? new Operation(inTurn()) : this.semaphore(semaphore.name, semaphore).with(inTurn);
+  #askStep<T>(name: string, mode: StepMode, options: StepOptions | undefined): Operation<T> {
+    const named = checkStepName(name);
+    checkFunction(mode.run, "what the step does");
+    const { retry: base } = this.#definition;
+    if (options === undefined)
+      return this.#coroutine.ask<T>(named, { ...PLAIN, mode, retry: base }, undefined, this.#branch);
+    if (options.semaphore !== undefined) {
+      const { semaphore, ...plain } = options;
+      return this.#branched(`step "${named}"`, "step", (ctx) =>
+        ctx.semaphore(semaphore.name, semaphore).with(() => ctx.#askStep<T>(name, mode, plain)),
+      );
+    }
+    const { id, retry, timeout, totalTimeout, heartbeat, rateLimit } = options;
+    const plan = {
+      kind: "step",
+      mode,
+      retry: checkRetry(retry, base),
+      timeoutMs: timeout === undefined ? null : checkDuration(timeout, "the step's timeout"),
+      totalTimeoutMs: totalTimeout === undefined ? null : checkDuration(totalTimeout, "the step's total timeout"),
+      heartbeatMs: heartbeat === undefined ? null : checkDuration(heartbeat, "the step's heartbeat"),
+      turn: rateLimit === undefined ? undefined : this.#turnOf(rateLimit),
+    } as const;
+    const stepId = id === undefined ? undefined : checkId(id, "the step's id");
+    return this.#coroutine.ask<T>(named, plan, stepId, this.#branch);
   }
 
-  /** So many in so much time, for all runs and processes together. */
+  #turnOf({ name, key, ...options }: StepRateLimit): NonNullable<StepPlan["turn"]> {
+    const limit = this.#rates.limit(name, options);
+    return (tx) => limit.reserveIn(tx, { key });
+  }
+
+  /** At most `max` per `per`, for all runs and processes together. */
   rateLimit(name: string, options: RateLimitOptions): RunRateLimit {
     const limit = this.#rates.limit(name, options);
     return {
       acquire: (wish = {}) => {
-        const reserved = this.#coroutine.ask<{ isGranted: boolean; waitMs: number; atMs: number }>(name, {
-          kind: "rate",
-          reserve: (tx) => limit.reserveIn(tx, wish),
-        });
-        const wait = async (): Promise<{ readonly waitedMs: number }> => {
-          const { isGranted, waitMs, atMs } = await reserved;
+        const branch = new Branch(this.#branch);
+        return this.#coroutine.compose(`rate limit "${name}"`, branch, async () => {
+          const plan = { kind: "rate", reserve: (tx: Tx) => limit.reserveIn(tx, wish) } as const;
+          type Turn = { isGranted: boolean; waitMs: number; atMs: number };
+          const { isGranted, waitMs, atMs } = await this.#coroutine.ask<Turn>(name, plan, undefined, branch);
           if (!isGranted) throw new RateLimitedError(name, waitMs);
-          if (waitMs > 0) await this.sleepUntil(atMs);
+          if (waitMs > 0) await this.#coroutine.ask("", { kind: "sleep", ms: null, untilMs: atMs }, undefined, branch);
           return { waitedMs: waitMs };
-        };
-        return new Operation(wait());
+        });
       },
     };
   }
 
   /** Waits, for milliseconds or for years; no process is needed meanwhile. */
   sleep(duration: Duration): Operation<void> {
-    return this.#coroutine.ask("", { kind: "sleep", ms: checkDuration(duration, "the sleep"), untilMs: null });
+    const plan = { kind: "sleep", ms: checkDuration(duration, "the sleep"), untilMs: null } as const;
+    return this.#coroutine.ask("", plan, undefined, this.#branch);
   }
 
   sleepUntil(time: Date | number): Operation<void> {
     const untilMs = checkTime(typeof time === "number" ? time : time.getTime(), "the time to sleep until");
-    return this.#coroutine.ask("", { kind: "sleep", ms: null, untilMs });
+    return this.#coroutine.ask("", { kind: "sleep", ms: null, untilMs }, undefined, this.#branch);
   }
 
   /** Waits for a signal; one that came early is had at once. With a timeout, the answer says whether it came. */
@@ -301,7 +304,7 @@ export class Context {
     if (names.length === 0) throw new InvalidArgumentError("the signals", "must be at least one");
     const { timeout } = options;
     const timeoutMs = timeout === undefined ? null : checkDuration(timeout, "the timeout");
-    return this.#coroutine.ask(names.join(" | "), { kind: "signal", names, timeoutMs });
+    return this.#coroutine.ask(names.join(" | "), { kind: "signal", names, timeoutMs }, undefined, this.#branch);
   }
 
   /** Runs another workflow as a child, and waits for its result. */
@@ -329,15 +332,18 @@ export class Context {
     const name = checkId(workflow.name, "the workflow");
     const definition = definitionOf(workflow);
     const childId = options?.id === undefined ? undefined : checkId(options.id, "the child's id");
-    return this.#coroutine.ask<T>(name, {
+    const checked = checkSchemaNow(definition?.input, input, `the input of "${name}"`);
+    const plan = {
       kind: "child",
       workflow: name,
       childId,
-      input: checkSchemaNow(definition?.input, input, `the input of "${name}"`),
+      input: checked,
+      fingerprint: childId === undefined ? null : fingerprintOf(checked),
       timeoutMs: definition?.timeoutMs ?? null,
       waits,
       whenParentEnds: options?.whenParentEnds ?? (waits ? "cancel" : "leave"),
-    });
+    } as const;
+    return this.#coroutine.ask<T>(name, plan, undefined, this.#branch);
   }
 
   /** A shared value: each verb is one record of the run, and takes effect once. */
@@ -350,7 +356,7 @@ export class Context {
       throw new InvalidArgumentError("the slot's scope", 'must be "run", "workflow" or "global"');
     const space = slotSpace(scope, scope === "run" ? (this.#value.root ?? this.runId) : this.workflow);
     const ask = <R>(act: (slot: TxSlot<unknown, unknown>) => unknown): Operation<R> =>
-      this.#coroutine.ask<R>(key, { kind: "slot", space, key, initial, act });
+      this.#coroutine.ask<R>(key, { kind: "slot", space, key, initial, act }, undefined, this.#branch);
     return {
       get: () => ask((slot) => slot.get()),
       set: (value, expecting) => ask((slot) => slot.set(value, expecting)),
@@ -382,7 +388,12 @@ export class Context {
     const permits = checkPermits(options.permits);
     const spec = { refs: lockRefs("semaphore", name), mode: "shared", permits } as const;
     // What is only done again says nothing new.
-    return runLock(this.#coroutine, spec, () => !this.#coroutine.isReplaying && this.#rates.declares(name, permits));
+    return runLock(
+      this.#coroutine,
+      this.#branch,
+      spec,
+      () => !this.#coroutine.isReplaying && this.#rates.declares(name, permits),
+    );
   }
 
   /** A lock that many readers hold at a time, or one writer. */
@@ -395,7 +406,7 @@ export class Context {
   }
 
   #locks(spec: LockSpec): RunLock {
-    return runLock(this.#coroutine, spec, () => false);
+    return runLock(this.#coroutine, this.#branch, spec, () => false);
   }
 
   /** The time, the same again at replay. */
@@ -416,8 +427,8 @@ export class Context {
   }
 
   #draw(): string {
-    this.#draws += 1;
-    return hash(this.#value.seed, String(this.#draws));
+    this.#draws.count += 1;
+    return hash(this.#value.seed, String(this.#draws.count));
   }
 
   /** Tells the worker's listeners, once: not again at replay. */
@@ -426,20 +437,60 @@ export class Context {
       this.#tell({ type: "log", message, ...(data === undefined ? {} : { data }) });
   }
 
-  /** All of them, as `Promise.all`; for `yield*`. */
-  all<T extends readonly unknown[]>(operations: readonly [...{ [K in keyof T]: PromiseLike<T[K]> }]): Operation<T> {
-    return new Operation(Promise.all(operations) as unknown as Promise<T>);
+  /**
+   * Code that a cancellation does not interrupt: what it asks for through its own `ctx` runs normally. The cancellation is delivered to the
+   * first operation outside.
+   */
+  shield<T>(code: (ctx: Context) => LockBody<T>): Operation<T> {
+    checkFunction(code, "what to shield");
+    return this.#branched("shielded code", "shielded", code);
   }
 
-  /** The first to settle, as `Promise.race`; for `yield*`. */
-  race<T>(operations: readonly PromiseLike<T>[]): Operation<T> {
-    return new Operation(Promise.race(operations));
+  /** Runs code with a `ctx` of its own, as one operation. */
+  #branched<T>(shown: string, is: "plain" | "shielded" | "step", code: (ctx: Context) => LockBody<T>): Operation<T> {
+    const branch = new Branch(this.#branch, is);
+    const within = { branch, draws: this.#draws };
+    const ctx = new Context(this.#coroutine, this.#definition, this.#value, this.#rates, this.#tell, within);
+    return this.#coroutine.compose(shown, branch, async () => {
+      const given = code(ctx);
+      return isGenerator(given) ? (drive(given) as Promise<T>) : given;
+    });
+  }
+
+  /** All of them, as `Promise.all`; for `yield*`. */
+  all<T extends readonly unknown[]>(operations: readonly [...{ [K in keyof T]: PromiseLike<T[K]> }]): Operation<T> {
+    return this.#combined(operations, Promise.all(operations) as unknown as Promise<T>);
+  }
+
+  /**
+   * The first to settle, as `Promise.race`; the others are canceled. Sleeps and signals are no longer waited for, running steps are aborted
+   * and not waited for, children are canceled. A function gets a `ctx` of its own: what it waits for through that is canceled when it loses.
+   */
+  race<T>(operations: readonly (PromiseLike<T> | ((ctx: Context) => LockBody<T>))[]): Operation<T> {
+    const racing = operations.map((one) =>
+      typeof one === "function" ? this.#branched("a branch of a race", "plain", one) : one,
+    );
+    const first = Promise.race(racing).finally(() => cancelAll(racing));
+    return this.#combined(racing, first);
   }
 
   /** All of them, however they end, as `Promise.allSettled`; for `yield*`. */
   allSettled<T>(operations: readonly PromiseLike<T>[]): Operation<PromiseSettledResult<T>[]> {
-    return new Operation(Promise.allSettled(operations));
+    return this.#combined(operations, Promise.allSettled(operations));
   }
+
+  #combined<T>(operations: readonly unknown[], promise: Promise<T>): Operation<T> {
+    return this.#coroutine.compose(
+      "several operations",
+      this.#branch,
+      () => promise,
+      () => cancelAll(operations),
+    );
+  }
+}
+
+function cancelAll(operations: readonly unknown[]): void {
+  for (const one of operations) if (one instanceof Operation) one.cancel();
 }
 
 const PLAIN = { kind: "step", timeoutMs: null, totalTimeoutMs: null, heartbeatMs: null } as const;

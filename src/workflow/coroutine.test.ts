@@ -8,7 +8,7 @@ import { drained } from "../../test/kernel.fixture.ts";
 import { Context } from "./context.ts";
 import { Coroutine } from "./coroutine.ts";
 import { definitionOf, signal, workflow } from "./definition.ts";
-import { HistoryContradictionError } from "./errors.ts";
+import { HistoryContradictionError, type RunCanceledError } from "./errors.ts";
 
 const go = signal<number>("go");
 const other = workflow("other", async () => {});
@@ -213,14 +213,27 @@ describe("cancellation", () => {
     expect(failed.outcome).toEqual({ ok: "run_canceled" });
   });
 
-  test("after a step that succeeded all the same, comes out at what is asked for next, and only there", async () => {
+  test("comes out at a step that succeeded all the same, with its outcome, and nowhere else", async () => {
     const body = async (ctx: Context) => [
-      await ctx.step("a", () => 0),
-      await ctx.step("b", () => 0).catch(codeOf),
-      await ctx.step("c", () => 0),
+      await ctx.step("a", () => 0).catch((error) => (error as RunCanceledError).data.outcome),
+      await ctx.step("b", () => 0),
     ];
-    const coroutine = await following(body, [["canceled"], ["step a", { ok: 1 }], ["step c", { ok: 3 }]]);
-    expect(coroutine.outcome).toEqual({ ok: [1, "run_canceled", 3] });
+    const coroutine = await following(body, [["canceled"], ["step a", { ok: 1 }], ["step b", { ok: 3 }]]);
+    expect(coroutine.outcome).toEqual({ ok: [{ operation: "a", ok: 1 }, 3] });
+  });
+
+  test("that finds nothing pending comes out at what is asked for next", async () => {
+    const foreign = Promise.withResolvers<void>();
+    const coroutine = await begun(async (ctx) => {
+      await foreign.promise;
+      return [await ctx.step("a", () => 0).catch(codeOf), await ctx.step("b", () => 0)];
+    });
+    coroutine.replay("canceled", {}, 1000);
+    foreign.resolve();
+    await drained();
+    coroutine.replay("step b", { ok: 2 }, 1000);
+    await drained();
+    expect(coroutine.outcome).toEqual({ ok: ["run_canceled", 2] });
   });
 
   test("by the run's own time limit is another error", async () => {

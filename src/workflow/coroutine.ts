@@ -5,22 +5,66 @@
  * same facts in the same order, so it is the same code path: `Promise.all`, `race` and branches come out the same. A coroutine does
  * nothing in the world and writes nothing; whoever drives it does (`execution.ts`).
  *
- * Promises: a fact that the code did not ask for is refused with both sides (G23).
+ * After a `retry`, what the history had before it is not a path to follow but a memory: an operation that the code asks for again, in
+ * whatever order, gets the facts that are remembered of it before anything new happens. What was forgotten is done again.
+ *
+ * Promises: a fact that the code did not ask for is refused with both sides (G23); a cancellation is delivered once, to what the code
+ * awaits when it arrives (G15).
  */
 
+import type { RunPlace } from "../kernel/ports.ts";
 import { DeadlockError, LockRemovedError, LockTimeoutError } from "../lock/errors.ts";
 import { shownLocks } from "../lock/records.ts";
 import type { Context } from "./context.ts";
 import type { Definition } from "./definition.ts";
-import { HistoryContradictionError, RunCanceledError, RunTimedOutError, StepInFlightError } from "./errors.ts";
+import {
+  HistoryContradictionError,
+  type InterruptedOutcome,
+  NestedOperationError,
+  RaceLostError,
+  RunCanceledError,
+  RunTimedOutError,
+  StepInFlightError,
+  UsedAfterEndError,
+} from "./errors.ts";
 import type { Denial } from "./locks.ts";
-import { drive, isGenerator, Operation } from "./operation.ts";
+import { drive, isGenerator, Operation, type Tracked } from "./operation.ts";
 import type { LockPlan, Plan } from "./plans.ts";
 import { type Kind, operationId, parseFact, WORDS, type Word } from "./words.ts";
 
+/** A part of the code that can be canceled, or kept from being canceled, by itself. The root is the code as a whole. */
+export class Branch {
+  readonly parent: Branch | undefined;
+  readonly isShielded: boolean;
+  /** All of it is one step: what it waits for is waited for even if the code has returned. */
+  readonly isStep: boolean;
+
+  constructor(parent: Branch | undefined, is: "plain" | "shielded" | "step" = "plain") {
+    this.parent = parent;
+    this.isShielded = is === "shielded";
+    this.isStep = is === "step" || parent?.isStep === true;
+  }
+
+  /** Whether a cancellation of `other` reaches this branch. */
+  isWithin(other: Branch): boolean {
+    for (let branch: Branch | undefined = this; branch !== undefined; branch = branch.parent) {
+      if (branch === other) return true;
+      if (branch.isShielded) return false;
+    }
+    return false;
+  }
+}
+
 /** Something that the code has asked for and not heard of yet. */
-export class Asked {
+export class Asked implements Tracked {
   readonly plan: Plan;
+  readonly #coroutine: Coroutine;
+  readonly branch: Branch;
+  /** In which turn of the code it was asked for. */
+  readonly turn: number;
+  isObserved = false;
+  /** An answer for it is on its way to the code. */
+  isAnswered = false;
   readonly id: string;
   /** Its kind and id. */
   readonly text: string;
@@ -32,9 +76,15 @@ export class Asked {
   hasIntent = false;
   /** It failed once, and its next attempt was put off for long. */
   isPostponed = false;
-  /** The run was canceled before it began; then it does not. */
+  /** The run was canceled while it was pending: it begins nothing more, and its outcome is told with the cancellation. */
   isCanceled = false;
   attempts = 0;
+  /** When its first attempt began, by the store's clock; for a step whose attempts have a time limit together. */
+  firstAttemptMs: number | undefined;
+  /** The next attempt has its turn in the rate limit. */
+  hasTurn = false;
+  /** Where the history has its failed attempts. */
+  attemptFacts: Written[] | undefined;
   lastError: unknown;
   progress: unknown;
   childId: string | undefined;
@@ -48,12 +98,17 @@ export class Asked {
   isSuspected = false;
 
   constructor(
+    coroutine: Coroutine,
+    branch: Branch,
     plan: Plan,
     id: string,
     counted: string,
     resolve: (value: unknown) => void,
     reject: (error: unknown) => void,
   ) {
+    this.#coroutine = coroutine;
+    this.branch = branch;
+    this.turn = coroutine.turn;
     this.plan = plan;
     this.id = id;
     this.text = `${plan.kind} ${id}`;
@@ -66,9 +121,17 @@ export class Asked {
     return this.plan.kind;
   }
 
+  get shown(): string {
+    return `${this.kind} "${this.id}"`;
+  }
+
   settle(outcome: Settled): void {
     if ("error" in outcome) this.#reject(outcome.error);
     else this.#resolve(outcome.ok);
+  }
+
+  cancel(): void {
+    this.#coroutine.cancelLoser(this);
   }
 }
 
@@ -96,12 +159,31 @@ export interface Kept {
   readonly isHeld: boolean;
 }
 
-/** What a coroutine needs of whoever drives it. */
+/** What a coroutine needs of the execution that drives it. */
 export interface Driver {
   /** The store's clock, as well as it is known here. */
   nowMs(): number;
   /** Keeps a fact that the code made by itself. */
   note(word: Word, data: unknown): void;
+}
+
+/** A fact from before a retry. */
+interface Remembered extends Fact {
+  readonly version: number;
+  /** The time that the code saw with it. */
+  nowMs: number;
+}
+
+/** Where the history has a fact; 0 until it is written. */
+export interface Written {
+  readonly version: number;
+}
+
+/** What a retry of a run that fails now would forget. */
+export interface Forgettable {
+  readonly facts: readonly Written[];
+  /** Children that failed, by operation. */
+  readonly children: readonly { readonly id: string; readonly run: string }[];
 }
 
 export class Coroutine {
@@ -125,20 +207,41 @@ export class Coroutine {
   /** The version of the last fact that was applied, or will be when what is noted is written. */
   head = 0;
   outcome: Settled | undefined;
+  /** The run has ended: its code can ask for nothing more. */
+  isEnded = false;
   /** The code is doing again what it did before. */
   isReplaying = false;
   driver: Driver | undefined;
+  readonly root = new Branch(undefined);
+  /** Rises with each fact that the code is told. */
+  turn = 0;
+  readonly #places: { current(): RunPlace | undefined } | undefined;
   #new: Asked[] = [];
+  /** What lost a race since this was last taken, and may still be under way. */
+  #losers: Asked[] = [];
+  /** Operations that lost a race: facts about them have no effect. */
+  readonly #lost = new Set<string>();
+  /** Failures that no code has observed so far, in order. */
+  readonly #unobserved: { readonly tracked: Tracked; readonly error: unknown }[] = [];
+  /** Operations that are made of several, and have not settled. */
+  readonly #composed = new Set<Tracked>();
+  /** Facts from before a retry that were not asked for yet, by operation, and those that are about the run. */
+  readonly #remembered = new Map<string, Remembered[]>();
+  #lastRemembered: Remembered | undefined;
+  /** Failures after which the code has asked for nothing more. */
+  #failures: Written[] = [];
+  #failedChildren: { readonly id: string; readonly run: string }[] = [];
   readonly #counts = new Map<string, number>();
   /** Steps under way, as they are counted. */
   readonly #underWay = new Set<string>();
   #nowMs: number | undefined;
-  /** A cancellation that has reached the code: as an error in its hands, or to be thrown by what it asks for next. */
-  #canceled: { readonly error: Error; isThrown: boolean } | undefined;
+  /** A cancellation that has arrived. One that found nothing pending is thrown by what the code asks for next. */
+  #canceled: { readonly data: CancelData; readonly error: Error; readonly atMs: number; isThrown: boolean } | undefined;
 
-  constructor(runId: string, startedAtMs: number) {
+  constructor(runId: string, startedAtMs: number, places?: { current(): RunPlace | undefined } | undefined) {
     this.runId = runId;
     this.#nowMs = startedAtMs;
+    this.#places = places;
   }
 
   begin(definition: Definition, ctx: Context, input: unknown): void {
@@ -160,8 +263,41 @@ export class Coroutine {
   }
 
   /** The code asks for something. */
-  ask<T>(name: string, plan: Plan, explicitId?: string | undefined): Operation<T> {
-    return this.askNamed<T>(name, plan, explicitId).operation;
+  ask<T>(name: string, plan: Plan, explicitId?: string | undefined, branch: Branch = this.root): Operation<T> {
+    return this.askNamed<T>(name, plan, explicitId, branch).operation;
+  }
+
+  /** Code that is made of several operations, as one. Canceling it cancels the operations of its branch, unless said otherwise. */
+  compose<T>(shown: string, branch: Branch, work: () => Promise<T>, cancel?: () => void): Operation<T> {
+    this.#checkPlace(shown);
+    const tracked: Tracked = { shown, isObserved: false, cancel: cancel ?? (() => this.cancelBranch(branch)) };
+    const promise = work();
+    this.#composed.add(tracked);
+    promise.then(
+      () => this.#composed.delete(tracked),
+      (error: unknown) => {
+        this.#composed.delete(tracked);
+        this.#failedUnobserved(tracked, error);
+      },
+    );
+    return new Operation(promise, tracked);
+  }
+
+  /** Throws where nothing can be recorded: in the function of a step, and after the end. */
+  #checkPlace(shown: string): void {
+    const step = this.#places?.current();
+    if (step?.step !== undefined && step.run === this.runId)
+      throw new NestedOperationError(this.runId, shown, step.step);
+    if (this.isEnded) throw new UsedAfterEndError(this.runId, shown);
+  }
+
+  #failedUnobserved(tracked: Tracked, error: unknown): void {
+    if (!tracked.isObserved) this.#unobserved.push({ tracked, error });
+  }
+
+  /** The first failure that the code never observed. */
+  get unobserved(): { readonly tracked: Tracked; readonly error: unknown } | undefined {
+    return this.#unobserved.find(({ tracked }) => !tracked.isObserved);
   }
 
   /** The same, with the name under which the operation is known. */
@@ -169,17 +305,20 @@ export class Coroutine {
     name: string,
     plan: Plan,
     explicitId?: string | undefined,
+    branch: Branch = this.root,
   ): { readonly id: string; readonly operation: Operation<T> } {
+    this.#checkPlace(`${plan.kind} "${name}"`);
     const { promise, resolve, reject: refuse } = Promise.withResolvers<unknown>();
-    const operation = new Operation(promise as Promise<T>);
     const reject = (error: unknown): void => {
-      // Code may look at it later, or never: that is not the process's affair.
+      // Code may look at it later, or never: then the run fails, and not the process.
       promise.catch(ignore);
+      this.#failedUnobserved(asked, error);
       refuse(error);
     };
     const counted = explicitId === undefined ? `${plan.kind} ${name}` : `${plan.kind} ${name}#=${explicitId}`;
     const count = (this.#counts.get(counted) ?? 0) + 1;
-    const asked = new Asked(plan, operationId(name, count, explicitId), counted, resolve, reject);
+    const asked: Asked = new Asked(this, branch, plan, operationId(name, count, explicitId), counted, resolve, reject);
+    const operation = new Operation(promise as Promise<T>, asked);
     // The same name twice at once would be told apart by chance alone.
     if (plan.kind === "step" && this.#underWay.has(counted)) {
       reject(new StepInFlightError(name));
@@ -187,10 +326,13 @@ export class Coroutine {
     }
     this.#counts.set(counted, count);
     // What gives something back is part of stopping.
-    if (this.#canceled !== undefined && !this.#canceled.isThrown && plan.kind !== "unlock") {
-      this.#canceled.isThrown = true;
-      reject(this.#canceled.error);
-      return { id: asked.id, operation };
+    if (plan.kind !== "unlock") {
+      if (this.#canceled !== undefined && !this.#canceled.isThrown && branch.isWithin(this.root)) {
+        this.#canceled.isThrown = true;
+        reject(this.#cancellation(undefined));
+        return { id: asked.id, operation };
+      }
+      this.#handled();
     }
     this.waiting.set(asked.text, asked);
     if (plan.kind === "step") this.#underWay.add(counted);
@@ -204,6 +346,113 @@ export class Coroutine {
     const taken = this.#new;
     this.#new = [];
     return taken;
+  }
+
+  /** What lost a race since this was last taken. */
+  takeLosers(): readonly Asked[] {
+    if (this.#losers.length === 0) return NONE;
+    const taken = this.#losers;
+    this.#losers = [];
+    return taken;
+  }
+
+  /** The code goes on, so what failed before did not end it. */
+  #handled(): void {
+    if (this.#failures.length > 0) this.#failures = [];
+    if (this.#failedChildren.length > 0) this.#failedChildren = [];
+  }
+
+  /** What ended the code, as it stands: a retry forgets that. */
+  get forgettable(): Forgettable {
+    return { facts: this.#failures, children: this.#failedChildren };
+  }
+
+  /** Another operation of its race was first: it is not waited for any more. */
+  cancelLoser(asked: Asked): void {
+    if (this.waiting.get(asked.text) !== asked) return;
+    this.#forget(asked);
+    this.#lost.add(asked.text);
+    this.#losers.push(asked);
+    if (asked.kind === "lock") this.mayHaveOrphans = true;
+    asked.isObserved = true;
+    asked.settle({ error: new RaceLostError(this.runId, asked.shown) });
+  }
+
+  /** Cancels what this part of the code waits for. */
+  cancelBranch(branch: Branch): void {
+    for (const asked of [...this.waiting.values()])
+      if (asked.kind !== "unlock" && asked.branch.isWithin(branch)) this.cancelLoser(asked);
+  }
+
+  /** The code has returned: what merely waits is dropped. Answers what is still to be done, and what the code forgot to await. */
+  conclude(): { readonly open: number; readonly forgotten: readonly string[] } {
+    const forgotten: string[] = [];
+    for (const { isObserved, shown } of this.#composed) if (!isObserved) forgotten.push(shown);
+    let open = 0;
+    for (const asked of [...this.waiting.values()]) {
+      if (!asked.isObserved) forgotten.push(asked.shown);
+      if (isWork(asked)) open += 1;
+      else {
+        this.#forget(asked);
+        if (asked.kind === "lock") this.mayHaveOrphans = true;
+      }
+    }
+    return { open, forgotten };
+  }
+
+  /** Keeps a fact from before a retry until the code asks for what it is about. */
+  remember(version: number, name: string, data: unknown, atMs: number): void {
+    const { word, id } = parseFact(name);
+    if (!Object.hasOwn(WORDS, word)) throw this.#contradiction(name, "knows nothing of the kind");
+    const kind = WORDS[word as Word];
+    if (word === "now") {
+      if (this.#lastRemembered !== undefined) this.#lastRemembered.nowMs = Number(data);
+      return;
+    }
+    if (kind === null && word !== "canceled") return;
+    const fact: Remembered = { version, word: word as Word, id, data, nowMs: atMs };
+    this.#lastRemembered = fact;
+    this.#receive(fact);
+    const text = kind === null ? "" : `${kind} ${id}`;
+    const facts = this.#remembered.get(text);
+    if (facts === undefined) this.#remembered.set(text, [fact]);
+    else facts.push(fact);
+  }
+
+  /** A message that the history says was received is not there for anything else. */
+  #receive({ word, data }: Fact): void {
+    if (word === "received" || word === "ended") this.received.add((data as { at: number }).at);
+  }
+
+  /** A fact that was forgotten still used up the message it came with. */
+  forgot(name: string, data: unknown): void {
+    const { word, id } = parseFact(name);
+    this.#receive({ word: word as Word, id, data });
+  }
+
+  /** Tells the code the oldest fact that is remembered of something it has asked for; answers false if there is none. */
+  recall(): boolean {
+    if (this.#remembered.size === 0) return false;
+    let oldest: Remembered | undefined = this.#remembered.get("")?.[0];
+    for (const text of this.waiting.keys()) {
+      const first = this.#remembered.get(text)?.[0];
+      if (first !== undefined && (oldest === undefined || first.version < oldest.version)) oldest = first;
+    }
+    if (oldest === undefined) return false;
+    const kind = WORDS[oldest.word];
+    const text = kind === null ? "" : `${kind} ${oldest.id}`;
+    const facts = this.#remembered.get(text) ?? [];
+    if (facts.length === 1) this.#remembered.delete(text);
+    else facts.shift();
+    this.apply(oldest, oldest.nowMs, oldest);
+    return true;
+  }
+
+  /** Where the history has the releases of locks that are remembered and were not asked for. */
+  get rememberedUnlocks(): readonly number[] {
+    return [...this.#remembered.values()].flatMap((facts) =>
+      facts.filter(({ word }) => word === "unlock").map(({ version }) => version),
+    );
   }
 
   /** A message that was not received after all. */
@@ -226,18 +475,23 @@ export class Coroutine {
   }
 
   /** Applies a fact of the history; answers whether the code goes on because of it. `nowMs` is the time that the code saw then. */
-  replay(name: string, data: unknown, nowMs: number): boolean {
+  replay(name: string, data: unknown, nowMs: number, at: Written = UNWRITTEN): boolean {
     const { word, id } = parseFact(name);
     if (!Object.hasOwn(WORDS, word)) throw this.#contradiction(name, "knows nothing of the kind");
-    return this.apply({ word: word as Word, id, data }, nowMs);
+    return this.apply({ word: word as Word, id, data }, nowMs, at);
   }
 
-  /** Applies a fact; answers whether the code goes on because of it. */
-  apply({ word, id, data }: Fact, nowMs?: number | undefined): boolean {
+  /** Applies a fact, which the history has there; answers whether the code goes on because of it. */
+  apply({ word, id, data }: Fact, nowMs: number | undefined, at: Written = UNWRITTEN): boolean {
     const kind = WORDS[word];
+    this.turn += 1;
     if (kind === null) return this.#applyToRun(word, data, nowMs);
-    const asked = this.waiting.get(`${kind} ${id}`);
-    if (asked === undefined) throw this.#contradiction(`${word} ${id}`, this.#whereItIs());
+    const text = `${kind} ${id}`;
+    const asked = this.waiting.get(text);
+    if (asked === undefined) {
+      if (this.#lost.has(text)) return false;
+      throw this.#contradiction(`${word} ${id}`, this.#whereItIs());
+    }
     switch (word) {
       case "intent":
         asked.hasIntent = true;
@@ -246,11 +500,15 @@ export class Coroutine {
         asked.hasIntent = false;
         return false;
       case "attempt": {
-        const { attempts, error, dueMs } = data as { attempts: number; error: unknown; dueMs: number };
+        const { attempts, error, dueMs, firstMs, hasTurn } = data as AttemptData;
         asked.attempts = attempts;
         asked.lastError = error;
         asked.dueMs = dueMs;
+        asked.firstAttemptMs = firstMs ?? asked.firstAttemptMs;
+        asked.hasTurn = hasTurn === true;
         asked.isPostponed = true;
+        asked.attemptFacts ??= [];
+        asked.attemptFacts.push(at);
         return false;
       }
       case "progress":
@@ -265,15 +523,17 @@ export class Coroutine {
         if (asked.plan.kind !== "child") return false;
         this.children.set(asked.id, { run: asked.childId, whenParentEnds: asked.plan.whenParentEnds });
         if (asked.plan.waits) return false;
-        return this.#settle(asked, { ok: asked.childId }, nowMs);
+        return this.#settle(asked, { ok: asked.childId }, nowMs, at);
+      case "refused":
+        return this.#settle(asked, data as Settled, nowMs, at);
       case "woke":
-        return this.#settle(asked, { ok: undefined }, nowMs);
+        return this.#settle(asked, { ok: undefined }, nowMs, at);
       case "expired":
-        return this.#settle(asked, { ok: { ok: false, reason: "timeout" } }, nowMs);
+        return this.#settle(asked, { ok: { ok: false, reason: "timeout" } }, nowMs, at);
       case "received": {
-        const { at, signal, value } = data as { at: number; signal: string; value: unknown };
-        this.received.add(at);
-        return this.#settle(asked, { ok: { ok: true, signal, value } }, nowMs);
+        const { at: message, signal, value } = data as { at: number; signal: string; value: unknown };
+        this.received.add(message);
+        return this.#settle(asked, { ok: { ok: true, signal, value } }, nowMs, at);
       }
       case "queued":
         asked.isQueued = true;
@@ -282,24 +542,28 @@ export class Coroutine {
         return false;
       case "granted":
         this.#keep(asked, true);
-        return this.#settle(asked, { ok: this.fences.get(asked.id) ?? (data as { fence: number }).fence }, nowMs);
+        return this.#settle(asked, { ok: this.fences.get(asked.id) ?? (data as { fence: number }).fence }, nowMs, at);
       case "placed":
         this.#keep(asked, false);
-        return this.#settle(asked, { ok: { place: (data as { place: number }).place } }, nowMs);
+        return this.#settle(asked, { ok: { place: (data as { place: number }).place } }, nowMs, at);
       case "denied":
         this.#resume(asked);
-        return this.#settle(asked, deniedAs(asked.plan, data as Denial), nowMs);
+        return this.#settle(asked, deniedAs(asked.plan, data as Denial), nowMs, at);
       case "unlock":
         if (asked.plan.kind === "unlock") this.kept.delete(asked.plan.of);
-        return this.#settle(asked, { ok: data }, nowMs);
+        // It belongs to the failure that it follows, and is done again with what failed.
+        if (this.#failures.length > 0) this.#failures.push(at);
+        return this.#settle(asked, { ok: data }, nowMs, at);
       case "ended": {
-        const { at, outcome } = data as { at: number; outcome: Settled };
-        this.received.add(at);
+        const { at: message, outcome } = data as { at: number; outcome: Settled };
+        this.received.add(message);
         this.children.delete(asked.id);
-        return this.#settle(asked, outcome, nowMs);
+        if ("error" in outcome && asked.childId !== undefined)
+          this.#failedChildren.push({ id: asked.id, run: asked.childId });
+        return this.#settle(asked, outcome, nowMs, at);
       }
       default:
-        return this.#settle(asked, data as Settled, nowMs);
+        return this.#settle(asked, data as Settled, nowMs, at);
     }
   }
 
@@ -313,14 +577,13 @@ export class Coroutine {
     if (plan.kind === "lock" && plan.resumes !== undefined) this.kept.delete(plan.resumes);
   }
 
-  #settle(asked: Asked, outcome: Settled, nowMs: number | undefined): boolean {
+  #settle(asked: Asked, outcome: Settled, nowMs: number | undefined, at: Written): boolean {
     this.#forget(asked);
     this.#nowMs = nowMs;
-    // A step that was told to stop and did is where the cancellation comes out.
-    if ("error" in outcome && this.#canceled !== undefined && !this.#canceled.isThrown) {
-      this.#canceled.isThrown = true;
-      asked.settle({ error: this.#canceled.error });
-    } else asked.settle(outcome);
+    if ("error" in outcome) this.#failures.push(...(asked.attemptFacts ?? []), at);
+    // It was under way when the cancellation arrived: that is where it comes out, with what became of the operation.
+    if (asked.isCanceled) asked.settle({ error: this.#cancellation({ operation: asked.id, ...outcome }) });
+    else asked.settle(outcome);
     return true;
   }
 
@@ -331,26 +594,45 @@ export class Coroutine {
 
   #applyToRun(word: Word, data: unknown, nowMs: number | undefined): boolean {
     if (word !== "canceled") return false;
-    const { timedOut, reason } = data as { timedOut?: boolean; reason?: string };
-    const error = timedOut === true ? new RunTimedOutError(this.runId) : new RunCanceledError(this.runId, reason);
-    this.#canceled = { error, isThrown: false };
+    const cancel = data as CancelData;
+    this.#canceled = { data: cancel, error: this.#errorOf(cancel, undefined), atMs: nowMs ?? 0, isThrown: false };
     this.#nowMs = nowMs;
     // What merely waits is interrupted. What is being done is told to stop, and its end is waited for.
-    const waiting = [...this.waiting.values()];
-    const interrupted = waiting.filter((asked) => isInterruptible(asked));
-    for (const asked of waiting) asked.isCanceled = true;
-    for (const asked of interrupted) {
-      this.#forget(asked);
+    let isInterrupted = false;
+    for (const asked of [...this.waiting.values()]) {
+      if (asked.kind === "unlock" || !asked.branch.isWithin(this.root)) continue;
       this.#canceled.isThrown = true;
+      if (!isInterruptible(asked)) {
+        asked.isCanceled = true;
+        continue;
+      }
+      this.#forget(asked);
       if (asked.kind === "lock") this.mayHaveOrphans = true;
-      asked.settle({ error });
+      asked.settle({ error: this.#cancellation(undefined) });
+      isInterrupted = true;
     }
-    return interrupted.length > 0;
+    return isInterrupted;
   }
 
-  /** What the cancellation is, once it has reached the code. */
+  #errorOf({ timedOut, reason }: CancelData, outcome: InterruptedOutcome | undefined): Error {
+    return timedOut === true
+      ? new RunTimedOutError(this.runId, outcome)
+      : new RunCanceledError(this.runId, reason, outcome);
+  }
+
+  /** The cancellation as one operation throws it. */
+  #cancellation(outcome: InterruptedOutcome | undefined): Error {
+    return this.#errorOf(this.#canceled?.data ?? {}, outcome);
+  }
+
+  /** What the cancellation is, once it has arrived. */
   get canceled(): Error | undefined {
     return this.#canceled?.error;
+  }
+
+  /** When it arrived, by the store's clock. */
+  get canceledAtMs(): number | undefined {
+    return this.#canceled?.atMs;
   }
 
   #whereItIs(): string {
@@ -364,13 +646,50 @@ export class Coroutine {
   }
 }
 
+/** What the history says of a cancellation. */
+interface CancelData {
+  readonly timedOut?: boolean;
+  readonly reason?: string;
+}
+
+/** What the history says of an attempt that failed, or of one that waits for its turn. */
+interface AttemptData {
+  readonly attempts: number;
+  readonly error?: unknown;
+  readonly dueMs: number;
+  readonly firstMs?: number;
+  readonly hasTurn?: boolean;
+}
+
 const NONE: readonly Asked[] = [];
+
+const UNWRITTEN: Written = { version: 0 };
+
+/** What is done even if the code has returned meanwhile; everything else only waits. */
+function isWork({ plan, childId, branch }: Asked): boolean {
+  if (branch.isStep) return true;
+  switch (plan.kind) {
+    case "step":
+    case "slot":
+    case "rate":
+    case "unlock":
+      return true;
+    case "child":
+      return childId === undefined;
+    default:
+      return false;
+  }
+}
 
 const ignore = (): void => {};
 
 /** A step whose next attempt was put off counts as waiting, also when that has begun: replay cannot tell. */
 const isInterruptible = ({ kind, isPostponed }: Asked): boolean =>
   kind === "sleep" || kind === "signal" || kind === "child" || kind === "lock" || (kind === "step" && isPostponed);
+
+/** Whether the run ended with its own cancellation. */
+export const isCancellation = (error: unknown, run: string): error is RunCanceledError | RunTimedOutError =>
+  (error instanceof RunCanceledError || error instanceof RunTimedOutError) && error.data.run === run;
 
 /** How a wish for a lock that was not granted comes out: as an answer to one who only tried, and otherwise as an error. */
 function deniedAs(plan: Plan, denial: Denial): Settled {

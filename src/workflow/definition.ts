@@ -39,6 +39,8 @@ export interface WorkflowOptions<Input, Output> {
   readonly retry?: RetryOptions | undefined;
   /** A run that takes longer is told `run_timed_out`, and may clean up. */
   readonly timeout?: Duration | undefined;
+  /** How long cleanup may take after a cancellation or a timeout; then the run is ended. Default: 1 hour. */
+  readonly grace?: Duration | undefined;
   /** How often a run may be claimed without getting anywhere before it is parked; 5 unless said otherwise. */
   readonly tries?: number | undefined;
 }
@@ -64,11 +66,13 @@ export interface Definition {
   readonly output: StandardSchema | undefined;
   readonly retry: Retry;
   readonly timeoutMs: number | null;
+  readonly graceMs: number;
   readonly maxTries: number;
 }
 
 const definitions = new WeakMap<object, Definition>();
 const MAX_TRIES = 5;
+const GRACE_MS = 3_600_000;
 
 export function workflow<B extends AnyBody>(name: string, body: B): Workflow<InputOf<B>, OutputOf<B>>;
 export function workflow<Input = undefined, Output = unknown>(
@@ -80,7 +84,7 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
   if (typeof options !== "object" || options === null)
     throw new InvalidArgumentError("the workflow", "must have a name, or an object of options with one");
   checkFunction(body, "what the workflow does");
-  const { input, output, retry, timeout, tries } = options as WorkflowOptions<unknown, unknown>;
+  const { input, output, retry, timeout, grace, tries } = options as WorkflowOptions<unknown, unknown>;
   return workflowOf({
     name: checkId(options.name, "the workflow's name"),
     body: body as Body<unknown, unknown>,
@@ -88,6 +92,7 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
     output: output as StandardSchema | undefined,
     retry: checkRetry(retry),
     timeoutMs: timeout === undefined ? null : checkDuration(timeout, "the workflow's timeout"),
+    graceMs: grace === undefined ? GRACE_MS : checkDuration(grace, "the workflow's grace"),
     maxTries: tries === undefined ? MAX_TRIES : checkCount(tries, "the workflow's tries"),
   });
 }

@@ -34,6 +34,8 @@ export interface EffectsHost extends JointHost {
   nowMs(): number;
   /** Something for the history, and for the code. */
   arrive(asked: Asked, word: Word, data: unknown, text: string): void;
+  /** Reserves a turn in a rate limit. */
+  reserveTurn(plan: StepPlan): Promise<number>;
   /** It was not done, and nothing is said about it: to be begun again, here or elsewhere. */
   undone(asked: Asked): void;
   park(reason: string): void;
@@ -66,6 +68,10 @@ export class Effects implements StepHost {
 
   get clock(): Kernel["ports"]["clock"] {
     return this.#host.kernel.ports.clock;
+  }
+
+  nowMs(): number {
+    return this.#host.nowMs();
   }
 
   random(): number {
@@ -106,15 +112,21 @@ export class Effects implements StepHost {
     }
   }
 
-  /** Tells what runs to stop; its end is waited for. */
-  abort(reason: unknown): void {
-    for (const step of [...this.#running.values()]) step.abort(reason);
+  /** Tells a step to stop, if it runs; its end is waited for. */
+  abort(asked: Asked, reason: unknown): void {
+    this.#running.get(asked)?.abort(reason);
+  }
+
+  /** The run does not want it any more: it is told to stop, and its outcome is ignored. */
+  cancel(asked: Asked, reason: unknown): void {
+    this.#running.get(asked)?.drop(reason);
+    this.#running.delete(asked);
   }
 
   /** The worker waits no longer: what runs is told to stop, and whatever becomes of it is another's to do again. */
   shutDown(reason: unknown): void {
     this.#isShuttingDown = true;
-    this.abort(reason);
+    for (const step of [...this.#running.values()]) step.abort(reason);
   }
 
   /** The run is given up here: nothing more is heard of what runs. */
@@ -153,10 +165,22 @@ export class Effects implements StepHost {
   }
 
   call(asked: Asked, run: (step: StepHandle) => unknown, step: StepHandle): unknown {
-    const { around, workflow, at } = this.#host;
-    if (around === undefined) return run(step);
+    const { around, workflow, at, kernel } = this.#host;
+    const { bodies } = kernel.ports;
+    const inPlace = (): unknown =>
+      bodies === undefined ? run(step) : bodies.run({ run: at.key, step: asked.id }, () => run(step));
+    if (around === undefined) return inPlace();
     const { attempt } = step;
-    return around({ type: "step.started", workflow, run: at.key, step: asked.id, attempt }, () => run(step));
+    return around({ type: "step.started", workflow, run: at.key, step: asked.id, attempt }, inPlace);
+  }
+
+  reserveTurn(plan: StepPlan): Promise<number> {
+    return this.#host.reserveTurn(plan);
+  }
+
+  usedLate(asked: Asked, attempt: number, what: string): void {
+    const message = `${what} was called after attempt ${attempt} of step "${asked.id}" was over: it has no effect`;
+    this.#host.tell({ type: "run.warning", step: asked.id, attempt, message });
   }
 
   retried(asked: Asked, error: unknown): void {
@@ -197,8 +221,20 @@ export class Effects implements StepHost {
     if (isOver) return;
     this.#host.tell({ type: "step.retried", step: asked.id, error, attempt: asked.attempts });
     const dueMs = this.#host.nowMs() + delayMs;
-    const data = { attempts: asked.attempts, ...storedAs(kernel, at, { error }), dueMs };
+    const data = { ...this.#attemptsOf(asked), ...storedAs(kernel, at, { error }), dueMs };
     this.#host.arrive(asked, "attempt", data, kernel.encode(at, data));
+  }
+
+  deferred(asked: Asked, delayMs: number): void {
+    this.#running.delete(asked);
+    const { kernel, at, isOver } = this.#host;
+    if (isOver) return;
+    const data = { ...this.#attemptsOf(asked), dueMs: this.#host.nowMs() + delayMs, hasTurn: true };
+    this.#host.arrive(asked, "attempt", data, kernel.encode(at, data));
+  }
+
+  #attemptsOf({ attempts, firstAttemptMs }: Asked): { readonly attempts: number; readonly firstMs?: number } {
+    return { attempts, ...(firstAttemptMs === undefined ? {} : { firstMs: firstAttemptMs }) };
   }
 
   /** Written at once, and then no more often than once in a while: the last one counts. */
@@ -215,7 +251,7 @@ export class Effects implements StepHost {
     this.clock.after(PROGRESS_MS, () => {
       const latest = this.#progress.get(asked);
       this.#progress.delete(asked);
-      if (typeof latest === "string" && coroutine.waiting.get(asked.text) === asked)
+      if (typeof latest === "string" && !asked.isAnswered && coroutine.waiting.get(asked.text) === asked)
         this.progressed(asked, kernel.decodeFresh(at, latest));
     });
   }

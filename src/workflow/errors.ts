@@ -45,17 +45,77 @@ export class RunFailedError extends PawlError<"run_failed", { run: string }> {
   }
 }
 
-/** The run was canceled. Inside a run: cleanup may go on, and the run ends as canceled when this is thrown on. */
-export class RunCanceledError extends PawlError<"run_canceled", { run: string; reason: string | undefined }> {
-  constructor(run: string, reason: string | undefined) {
-    super("run_canceled", `run "${run}" was canceled${reason === undefined ? "" : `: ${reason}`}`, { run, reason });
+/** The outcome of an operation that a cancellation interrupted while it ran. */
+export type InterruptedOutcome =
+  | { readonly operation: string; readonly ok: unknown }
+  | { readonly operation: string; readonly error: unknown };
+
+/**
+ * The run was canceled. Inside a run it is thrown once, by the operation that the code awaits: cleanup after it runs normally, and the run
+ * ends as canceled when this is thrown on. `data.outcome` is the outcome of the step that it interrupted, if that had one.
+ */
+export class RunCanceledError extends PawlError<
+  "run_canceled",
+  { run: string; reason: string | undefined; outcome?: InterruptedOutcome }
+> {
+  constructor(run: string, reason: string | undefined, outcome?: InterruptedOutcome) {
+    super("run_canceled", `run "${run}" was canceled${reason === undefined ? "" : `: ${reason}`}`, {
+      run,
+      reason,
+      ...(outcome === undefined ? {} : { outcome }),
+    });
   }
 }
 
-/** The run took longer than its workflow's `timeout`. */
-export class RunTimedOutError extends PawlError<"run_timed_out", { run: string }> {
-  constructor(run: string) {
-    super("run_timed_out", `run "${run}" took longer than its timeout`, { run });
+/** The run took longer than its workflow's `timeout`. Inside a run it is thrown as `run_canceled` is. */
+export class RunTimedOutError extends PawlError<"run_timed_out", { run: string; outcome?: InterruptedOutcome }> {
+  constructor(run: string, outcome?: InterruptedOutcome) {
+    super("run_timed_out", `run "${run}" took longer than its timeout`, {
+      run,
+      ...(outcome === undefined ? {} : { outcome }),
+    });
+  }
+}
+
+/** Another operation of `ctx.race` settled first, so this one was canceled. */
+export class RaceLostError extends PawlError<"race_lost", { run: string; operation: string }> {
+  constructor(run: string, operation: string) {
+    super("race_lost", `${operation} of run "${run}" was canceled, because another operation of its race was first`, {
+      run,
+      operation,
+    });
+  }
+}
+
+/** `ctx` was used inside the function of a step, where nothing can be recorded. */
+export class NestedOperationError extends PawlError<
+  "nested_operation",
+  { run: string; operation: string; step: string }
+> {
+  constructor(run: string, operation: string, step: string) {
+    super(
+      "nested_operation",
+      `${operation} was started inside step "${step}": operations cannot be nested; start it in the workflow's function, before or after the step`,
+      { run, operation, step },
+    );
+  }
+}
+
+/** `ctx` was used after the run had ended. Await everything before the workflow's function returns. */
+export class UsedAfterEndError extends PawlError<"used_after_end", { run: string; operation: string }> {
+  constructor(run: string, operation: string) {
+    super(
+      "used_after_end",
+      `${operation} was started after run "${run}" had ended: await it before the workflow's function returns`,
+      { run, operation },
+    );
+  }
+}
+
+/** The attempt of a step is over, so its `abortSignal` is aborted. */
+export class AttemptOverError extends PawlError<"attempt_over", { step: string; attempt: number }> {
+  constructor(step: string, attempt: number) {
+    super("attempt_over", `attempt ${attempt} of step "${step}" is over`, { step, attempt });
   }
 }
 

@@ -33,6 +33,8 @@ export type RunEvent =
   | (OfStep & { readonly type: "step.failed"; readonly error: unknown })
   /** An attempt failed, and there will be another. */
   | (OfStep & { readonly type: "step.retried"; readonly attempt: number; readonly error: unknown })
+  /** The code of the run does something that is surely a mistake, and that has no effect; `message` says what. */
+  | (OfRun & { readonly type: "run.warning"; readonly message: string })
   /** From `ctx.log`. */
   | (OfRun & { readonly type: "log"; readonly message: string; readonly data?: unknown });
 

@@ -27,25 +27,31 @@ import {
 } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { Context, type Turns } from "./context.ts";
-import { type Asked, Coroutine, type Driver, type Fact, type Settled } from "./coroutine.ts";
+import { type Asked, Coroutine, type Driver, type Fact, isCancellation, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
 import { Effects, type EffectsHost } from "./effects.ts";
-import { HistoryContradictionError, RunStuckError, RunTimedOutError, SchemaError } from "./errors.ts";
+import { HistoryContradictionError, RaceLostError, RunStuckError, RunTimedOutError, SchemaError } from "./errors.ts";
 import type { RunEvent, RunListener, Told } from "./events.ts";
-import { appendFacts, end, giveBack, park, putBack, type Unwritten } from "./holder.ts";
+import { appendFacts, end, giveBack, park, putBack, release, type Unwritten } from "./holder.ts";
+import type { Recorded } from "./joint-step.ts";
 import { CircleFound, dropOrphans, needsFences, reenter, refenceHolds, restBlocked, restUnblocked } from "./locks.ts";
 import { News, type NewsHost } from "./news.ts";
 import { storedAs } from "./outcome.ts";
+import type { StepPlan } from "./plans.ts";
 import { replay } from "./replay.ts";
-import type { RunValue } from "./run.ts";
+import { type RunValue, rangesOf } from "./run.ts";
 import { checkSchema } from "./schema.ts";
-import { endOf, type Granted, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
+import { cancelChild, endOf, type Granted, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
 import type { RunStatus, Word } from "./words.ts";
 
 /** What executions of one process share. */
 export interface Engine extends Turns {
   readonly kernel: Kernel;
   readonly leaseMs: number;
+  /** For how long workers may contradict a run's history before it is parked. */
+  readonly contradictionMs: number;
+  /** The code here contradicts the run's history. */
+  shun(run: string): void;
   /** True once the worker takes no more and gives back what it has. */
   readonly isStopping: boolean;
   /** Says whose code runs from now on. */
@@ -63,6 +69,8 @@ export type Ending = "rested" | "ended" | "given back" | "lost";
 
 /** How long code may wait for what is no operation of ours. */
 const STUCK_MS = 10_000;
+/** One commit begins at most this many operations, and cancels at most this many children. */
+const MOST_BEGUN = 200;
 
 export class Execution implements EffectsHost, NewsHost, Driver {
   readonly #engine: Engine;
@@ -110,7 +118,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#claimedAtMs = claimedAtMs;
     this.#claimedHereMs = engine.kernel.ports.clock.nowMs();
     this.#isCold = warm === undefined;
-    this.coroutine = warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs);
+    this.coroutine =
+      warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs, engine.kernel.ports.bodies);
     this.coroutine.driver = this;
     this.#wakes = row.wakes;
     this.#claimedHead = row.head;
@@ -199,7 +208,6 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         // Given up meanwhile, the code has seen only a part of its history.
         if (this.#isOver) return await this.#ending.promise;
         if (this.coroutine.head < this.#claimedHead) throw this.#held.commitsLost();
-        if (await this.#hasLostLocks()) return "given back";
       }
       for (const asked of this.coroutine.waiting.values()) this.#toBegin.push(asked);
       const isFirst = this.#isCold && this.coroutine.head === this.#value.from;
@@ -207,6 +215,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       if (this.#wakes > this.coroutine.wakesSeen) await this.#news.readInbox();
       this.#news.notice();
       this.#news.wakeDue(this.#claimedAtMs);
+      this.#noticeGrace(this.#claimedAtMs);
       this.#ready();
       return await this.#ending.promise;
     } catch (error) {
@@ -221,23 +230,38 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   /**
-   * A run that had ended gave everything back. Let go on, its code believes to hold it still: then all of it is waited for once more, and
-   * the code begins anew with what it got.
+   * A run that had ended gave everything back. Retried, its code may believe that it holds a lock, because it remembers the grant: before
+   * anything is done under it, the lock is waited for again, and the code begins anew with what it got.
    */
-  async #hasLostLocks(): Promise<boolean> {
-    const { kept } = this.coroutine;
+  get #hasLostLocks(): boolean {
+    if (this.#value.retriedAt === undefined) return false;
     const isHeld = (id: string): boolean =>
       this.#value.holds?.some((hold) => hold.id === id && hold.fence !== undefined) === true;
-    const isLost = [...kept].some(([id, one]) => one.isHeld && !isHeld(id)) && (this.#value.skips?.length ?? 0) > 0;
-    if (!isLost) return false;
+    for (const [id, one] of this.coroutine.kept) if (one.isHeld && !isHeld(id)) return true;
+    return false;
+  }
+
+  async #reenter(): Promise<void> {
+    const { kept, rememberedUnlocks } = this.coroutine;
+    const unwritten = this.#takeUnwritten();
+    this.#isCommitting = true;
+    this.#isBlocked = true;
     await this.#held.commit((record, tx) => {
-      this.#checkHead(record);
+      this.#append(record, unwritten);
       const isWaiting = reenter(tx, record, kept) === "waiting";
       const dueMs = isWaiting ? null : tx.nowMs;
-      record.write({ holder: null, dueMs, tries: 0, status: "waiting" satisfies RunStatus });
+      const value = record.value as RunValue;
+      // A release that is remembered was of the hold before.
+      const skips = [...(value.skips ?? []), ...rangesOf(rememberedUnlocks)];
+      record.write({
+        value: { ...value, skips },
+        holder: null,
+        dueMs,
+        tries: 0,
+        status: "waiting" satisfies RunStatus,
+      });
     });
     this.#over("given back", undefined);
-    return true;
   }
 
   /** News from outside: somebody woke the run, or something may be due. What comes during a look is looked for afterwards. */
@@ -274,6 +298,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       if (this.#isOver) return;
       this.#news.notice();
       this.#news.wakeDue(nowMs);
+      this.#noticeGrace(nowMs);
     }
     this.#looks = 0;
     this.#armTimer();
@@ -302,7 +327,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const begin = (): void => this.coroutine.begin(this.#definition, ctx, input);
     const { bodies } = this.kernel.ports;
     if (bodies === undefined) begin();
-    else bodies.run(this.runId, begin);
+    else bodies.run({ run: this.runId }, begin);
   }
 
   #replay(): Promise<void> {
@@ -319,13 +344,20 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   // Arrivals become facts.
 
   note(word: Word, data: unknown): void {
-    this.#unwritten.push({ name: word, text: this.kernel.encode(this.at, data) });
+    this.#unwritten.push({ name: word, text: this.kernel.encode(this.at, data), version: 0 });
   }
 
   arrive(asked: Asked, word: Word, data: unknown, text: string): void {
     if (this.#isOver) return;
     this.#news.add({ asked, word, data, text });
     if (!this.#isDraining) this.#pump();
+  }
+
+  /** A turn in the step's rate limit: resolves with how long it is until then. */
+  async reserveTurn({ turn }: StepPlan): Promise<number> {
+    if (turn === undefined) return 0;
+    const { waitMs } = await this.kernel.transact((tx) => turn(tx), []);
+    return waitMs;
   }
 
   undone(asked: Asked): void {
@@ -335,6 +367,12 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   #pump(): void {
     while (this.#isReady && !this.#isDraining && !this.#isBlocked && !this.#isOver) {
+      this.#dropLosers();
+      // What is remembered comes before anything new.
+      if (this.coroutine.recall()) {
+        this.#drain();
+        continue;
+      }
       const arrival = this.#news.next();
       if (arrival === undefined) {
         this.#turnEnded();
@@ -346,13 +384,36 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         if (arrival.message !== undefined) this.coroutine.putBack(arrival.message);
         continue;
       }
-      if (text !== null) this.#unwritten.push({ name: asked === null ? word : `${word} ${asked.id}`, text });
+      let at = arrival.at;
+      if (text !== null) {
+        const unwritten = { name: asked === null ? word : `${word} ${asked.id}`, text, version: 0 };
+        this.#unwritten.push(unwritten);
+        at = unwritten;
+      }
       const fact: Fact = { word, id: asked?.id ?? "", data };
       this.#engine.running(this.runId);
-      if (this.coroutine.apply(fact, nowMs)) this.#drain();
-      if (word === "canceled") this.#effects.abort(this.coroutine.canceled);
+      if (this.coroutine.apply(fact, nowMs ?? (word === "canceled" ? this.nowMs() : undefined), at)) this.#drain();
+      if (word === "canceled") this.#abortCanceled();
     }
   }
+
+  /** What is under way when a cancellation arrives is told to stop; its end is waited for. */
+  #abortCanceled(): void {
+    for (const asked of this.coroutine.waiting.values())
+      if (asked.isCanceled) this.#effects.abort(asked, this.coroutine.canceled);
+  }
+
+  /** What lost a race is not waited for: a step is told to stop, a child is canceled by the next commit. */
+  #dropLosers(): void {
+    for (const asked of this.coroutine.takeLosers()) {
+      if (asked.kind === "step") this.#effects.cancel(asked, new RaceLostError(this.runId, asked.shown));
+      const child = this.coroutine.children.get(asked.id);
+      if (asked.kind === "child" && child?.whenParentEnds === "cancel") this.#toCancel.push(child.run);
+    }
+  }
+
+  /** Children that lost a race, and are not canceled yet. */
+  #toCancel: string[] = [];
 
   /** Lets the code run as far as it can. */
   #drain(): void {
@@ -370,8 +431,13 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     for (const asked of coroutine.takeNew()) this.#toBegin.push(asked);
     this.#cancelStuck?.();
     this.#cancelStuck = undefined;
-    if (coroutine.outcome !== undefined) {
-      this.#run(this.#finish(coroutine.outcome));
+    if (this.#hasLostLocks) {
+      this.#run(this.#reenter());
+      return;
+    }
+    if (coroutine.outcome !== undefined && this.#isConcluded(coroutine.outcome)) return;
+    if (this.#isGraceOver && coroutine.canceled !== undefined) {
+      this.#endGrace(coroutine.canceled);
       return;
     }
     if (coroutine.messages.length > 0 && this.#news.deliver()) {
@@ -380,16 +446,34 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     }
     const toBegin = this.#takeToBegin();
     const { isIdle } = this.#effects;
-    if (isIdle && coroutine.waiting.size > 0 && !toBegin.some(isEffect)) {
+    if (isIdle && coroutine.waiting.size > 0 && !toBegin.some(isEffect) && this.#toCancel.length === 0) {
       // News that is being looked at must not be slept over.
       if (this.#looks > 0) this.#toBegin = [...toBegin];
       else this.#run(this.#rest(toBegin));
     } else if (this.#engine.isStopping) this.#stop(toBegin);
-    else if (this.#unwritten.length > 0 || toBegin.some(needsRecord)) this.#run(this.#commit(toBegin));
+    else if (this.#unwritten.length > 0 || this.#toCancel.length > 0 || toBegin.some(needsRecord))
+      this.#run(this.#commit(toBegin));
     // It waits for something that is no operation: perhaps it comes, perhaps never.
     else if (isIdle && coroutine.waiting.size === 0) this.#watchStuck();
     else this.#start(toBegin);
   }
+
+  /** The code has returned: the run ends when everything that it asked to be done is done. Answers whether it ends now. */
+  #isConcluded(outcome: Settled): boolean {
+    const { open, forgotten } = this.coroutine.conclude();
+    if (forgotten.length > 0 && !this.#hasWarned) {
+      this.#hasWarned = true;
+      const names = `${forgotten.slice(0, 10).join(", ")}${forgotten.length > 10 ? `, and ${forgotten.length - 10} more` : ""}`;
+      const message = `the workflow's function returned without awaiting ${names}`;
+      this.tell({ type: "run.warning", message });
+    }
+    if (open > 0) return false;
+    const { unobserved } = this.coroutine;
+    this.#run(this.#finish("ok" in outcome && unobserved !== undefined ? { error: unobserved.error } : outcome));
+    return true;
+  }
+
+  #hasWarned = false;
 
   /** What was asked for and not begun, and not interrupted meanwhile. */
   #takeToBegin(): readonly Asked[] {
@@ -448,17 +532,25 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   #append(record: Draft, unwritten: readonly Unwritten[]): void {
     this.#checkHead(record);
     appendFacts(record, unwritten);
+    // This code follows the history.
+    if (this.#value.contradicted === undefined) return;
+    const { contradicted: _contradicted, ...value } = record.value as RunValue;
+    record.write({ value });
   }
 
-  /** Writes what the code has seen, and what its next wishes need beforehand; then they begin. */
-  async #commit(toBegin: readonly Asked[]): Promise<void> {
+  /** Writes what the code has seen, and what its next wishes need beforehand; then they begin. Many take several commits. */
+  async #commit(wishes: readonly Asked[]): Promise<void> {
     const unwritten = this.#takeUnwritten();
-    const decided = toBegin.filter(isDecided);
+    const toBegin = wishes.length > MOST_BEGUN ? wishes.slice(0, MOST_BEGUN) : wishes;
+    if (toBegin.length < wishes.length) this.#toBegin = [...wishes.slice(MOST_BEGUN), ...this.#toBegin];
+    const toCancel = this.#toCancel.slice(0, MOST_BEGUN);
+    this.#toCancel = this.#toCancel.slice(MOST_BEGUN);
     this.#isCommitting = true;
-    this.#isBlocked = decided.length > 0;
+    this.#isBlocked = toBegin.some(isDecided);
     const made = await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
       this.#dropOrphans(tx, record);
+      for (const child of toCancel) cancelChild(tx, child, this.runId);
       return grant(tx, record, this.runId, toBegin, () => this.#awaitedChildren());
     });
     if (this.#isOver) return;
@@ -474,7 +566,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       }
     if (made.answers.length > 0)
       this.#news.addFirst(
-        made.answers.map(([asked, word, data]) => ({ asked, word, data, text: null, nowMs: made.nowMs })),
+        made.answers.map(([asked, word, data, at]) => ({ asked, word, data, text: null, nowMs: made.nowMs, at })),
       );
     this.#start(toBegin);
     if (!this.#isDraining) this.#pump();
@@ -502,7 +594,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   /** Whether nothing can make it go on but a lock that is freed, or a child that ends. */
   #isBlockedByOthers(): boolean {
-    if (this.#value.deadlineMs !== undefined && this.coroutine.canceled === undefined) return false;
+    if (this.#deadlineMs !== undefined) return false;
     for (const { plan, dueMs } of this.coroutine.waiting.values())
       if (dueMs !== null || (plan.kind !== "lock" && !(plan.kind === "child" && plan.waits))) return false;
     return true;
@@ -516,7 +608,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   /** Gives the run back until something is due, and keeps its code warm. */
   async #rest(toBegin: readonly Asked[]): Promise<void> {
-    if (toBegin.some(isDecided)) return this.#commit(toBegin);
+    if (toBegin.some(isDecided) || toBegin.length > MOST_BEGUN) return this.#commit(toBegin);
     const unwritten = this.#takeUnwritten();
     this.#isCommitting = true;
     // What the code would see now would not be written with it.
@@ -525,7 +617,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const isBlocked = this.#isBlockedByOthers();
     const answer = await this.#restHeld(
       (tx) => {
-        let due = this.coroutine.canceled === undefined ? (this.#value.deadlineMs ?? null) : null;
+        let due = this.#deadlineMs ?? null;
         const earlier = (ms: number | null): void => {
           if (ms !== null && (due === null || ms < due)) due = ms;
         };
@@ -579,6 +671,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#toBegin = [...toBegin];
     await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
+      for (const child of this.#toCancel.slice(0, MOST_BEGUN)) cancelChild(tx, child, this.runId);
       giveBack(record, tx);
     });
     if (!this.#isOver) this.tell({ type: "run.rested" });
@@ -589,8 +682,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   async #finish(outcome: Settled): Promise<void> {
     this.#isCommitting = true;
     const { output } = this.#definition;
-    if ("error" in outcome)
-      return this.#end(storedAs(this.kernel, this.at, outcome), statusOf(outcome, this.coroutine.canceled));
+    if ("error" in outcome) return this.#end(storedAs(this.kernel, this.at, outcome), statusOf(outcome, this.runId));
     try {
       const ok = output === undefined ? outcome.ok : await checkSchema(output, outcome.ok, "the run's output");
       await this.#end({ ok }, "completed");
@@ -602,16 +694,34 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   async #end(settled: Settled, status: RunStatus): Promise<void> {
+    await this.#cancelChildren();
+    if (this.#isOver) return;
     this.#engine.ending(this.#held);
     const unwritten = this.#unwritten;
-    const { children } = this.coroutine;
+    const { children, forgettable } = this.coroutine;
     await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
-      end(tx, record, this.runId, children, { status, settled });
+      for (const child of children.values())
+        if (child.whenParentEnds === "cancel") cancelChild(tx, child.run, this.runId);
+      end(tx, record, this.runId, { status, settled, forgettable });
     });
     if (this.#isOver) return;
+    this.coroutine.isEnded = true;
     this.tell({ type: "run.ended", status, ...("error" in settled ? { error: settled.error } : {}) });
     this.#over("ended", undefined);
+  }
+
+  /** Children that end with the run, if they are too many for the commit that ends it. */
+  async #cancelChildren(): Promise<void> {
+    const { children } = this.coroutine;
+    const doomed = [...children].filter(([, child]) => child.whenParentEnds === "cancel");
+    for (let first = 0; doomed.length - first > MOST_BEGUN && !this.#isOver; first += MOST_BEGUN) {
+      const some = doomed.slice(first, first + MOST_BEGUN);
+      await this.#held.commit((_record, tx) => {
+        for (const [, child] of some) cancelChild(tx, child.run, this.runId);
+      });
+      for (const [id] of some) children.delete(id);
+    }
   }
 
   park(reason: string): void {
@@ -655,17 +765,17 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   /** In the transaction: the step's record, and what is unwritten before it. Answers the row as it will be. */
-  recordIn(tx: Tx, asked: Asked, text: string): { readonly row: Row | null; readonly nowMs: number } {
+  recordIn(tx: Tx, asked: Asked, text: string): Recorded {
     const record = tx.record(this.at);
     if (!isHolder(record, this.#held)) throw new FencedError(this.runId, this.#held.fence, record.fence);
     this.#held.checkSame(record);
     this.#append(record, this.#unwritten);
-    record.appendText(`step ${asked.id}`, text);
-    return { row: record.row, nowMs: tx.nowMs };
+    const version = record.appendText(`step ${asked.id}`, text);
+    return { row: record.row, nowMs: tx.nowMs, version };
   }
 
   /** The transaction is committed: the code hears of it. */
-  leaveTransaction(asked: Asked, text: string, written: { readonly row: Row | null; readonly nowMs: number }): void {
+  leaveTransaction(asked: Asked, text: string, written: Recorded): void {
     const { kernel } = this;
     if (this.#isOver) return;
     if (written.row !== null) kernel.hold(this.at, written.row);
@@ -674,7 +784,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#unblock();
     this.tell({ type: "step.completed", step: asked.id });
     const data = kernel.decodeFresh(this.at, text);
-    this.#news.addFirst([{ asked, word: "step", data, text: null, nowMs: written.nowMs }]);
+    this.#news.addFirst([{ asked, word: "step", data, text: null, nowMs: written.nowMs, at: written }]);
     if (!this.#isDraining) this.#pump();
   }
 
@@ -694,13 +804,31 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   // Timers, messages and cancellation.
 
+  /** When the run times out; once it is canceled, when its cleanup does. */
+  get #deadlineMs(): number | undefined {
+    const { canceledAtMs } = this.coroutine;
+    return canceledAtMs === undefined ? this.#value.deadlineMs : canceledAtMs + this.#definition.graceMs;
+  }
+
+  /** Notices that the time for cleanup is over: then the run ends with its cancellation, whatever its code still does. */
+  #noticeGrace(nowMs: number): void {
+    const { canceledAtMs } = this.coroutine;
+    if (canceledAtMs !== undefined && nowMs >= canceledAtMs + this.#definition.graceMs) this.#isGraceOver = true;
+  }
+
+  #isGraceOver = false;
+
+  #endGrace(canceled: Error): void {
+    const open = [...this.coroutine.waiting.values()].map(({ shown }) => shown);
+    const what = open.length === 0 ? "" : `: ${open.slice(0, 10).join(", ")} may still be under way`;
+    this.tell({ type: "run.warning", message: `the cleanup took longer than the workflow's grace${what}` });
+    this.#run(this.#finish({ error: canceled }));
+  }
+
   /** The store is asked whether something is due, when it should be, and now and then: this process's clock may be wrong. */
   #armTimer(): void {
     this.#cancelTimer();
-    let dueMs =
-      this.coroutine.canceled === undefined
-        ? (this.#value.deadlineMs ?? Number.POSITIVE_INFINITY)
-        : Number.POSITIVE_INFINITY;
+    let dueMs = this.#deadlineMs ?? Number.POSITIVE_INFINITY;
     for (const asked of this.coroutine.waiting.values()) if (asked.dueMs !== null) dueMs = Math.min(dueMs, asked.dueMs);
     if (dueMs === Number.POSITIVE_INFINITY || this.#isOver) return;
     const delayMs = Math.min(Math.max(1, dueMs - this.nowMs()), this.#engine.leaseMs / 3);
@@ -725,7 +853,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     // Whatever comes now is for whoever goes on.
     this.#isReady = false;
     try {
-      if (!isStore && this.#held.tries >= this.#definition.maxTries) {
+      if (error instanceof HistoryContradictionError) await this.#contradicted(error);
+      else if (!isStore && this.#held.tries >= this.#definition.maxTries) {
         this.#unwritten = [];
         await this.#park(reasonOf(error));
       } else await this.#putBack(isStore);
@@ -734,6 +863,21 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     }
     this.#over("lost", error);
     return "lost";
+  }
+
+  /** Another worker may have the code that wrote the history. If none has for a long time, an operator must look. */
+  async #contradicted(error: HistoryContradictionError): Promise<void> {
+    const { contradictionMs } = this.#engine;
+    this.#engine.shun(this.runId);
+    const reason = reasonOf(error);
+    const isParked = await this.#held.commit((record, tx) => {
+      const { contradicted } = record.value as RunValue;
+      const isLong = contradicted !== undefined && tx.nowMs - contradicted.sinceMs >= contradictionMs;
+      if (isLong) park(record, reason);
+      else release(record, tx, reason);
+      return isLong;
+    });
+    if (isParked) this.tell({ type: "run.parked", message: reason });
   }
 
   /** Due again after a while. What only the store is to blame for counts as no try. */
@@ -760,10 +904,9 @@ function fencesOf({ holds }: RunValue): ReadonlyMap<string, number> {
 
 const NO_FENCES: ReadonlyMap<string, number> = new Map();
 
-function statusOf(settled: Settled, canceled: Error | undefined): RunStatus {
+function statusOf(settled: Settled, run: string): RunStatus {
   if ("ok" in settled) return "completed";
-  if (canceled !== undefined && settled.error === canceled)
-    return canceled instanceof RunTimedOutError ? "timed_out" : "canceled";
+  if (isCancellation(settled.error, run)) return settled.error instanceof RunTimedOutError ? "timed_out" : "canceled";
   return "failed";
 }
 

@@ -6,8 +6,8 @@ import { checkDuration, checkFunction, type Duration } from "../kernel/check.ts"
 import { LockLostError } from "../lock/errors.ts";
 import type { LockSpec } from "../lock/lock.ts";
 import { shownLocks } from "../lock/records.ts";
-import type { Coroutine } from "./coroutine.ts";
-import { drive, isGenerator, Operation } from "./operation.ts";
+import { Branch, type Coroutine } from "./coroutine.ts";
+import { drive, isGenerator, type Operation } from "./operation.ts";
 import type { LockPlan } from "./plans.ts";
 
 export interface RunAcquireOptions {
@@ -56,7 +56,7 @@ export interface RunLock {
 }
 
 /** @internal */
-export function runLock(coroutine: Coroutine, spec: LockSpec, declares: () => boolean): RunLock {
+export function runLock(coroutine: Coroutine, outer: Branch, spec: LockSpec, declares: () => boolean): RunLock {
   const name = shownLocks(spec.refs);
   const plan: LockPlan = {
     kind: "lock",
@@ -67,37 +67,41 @@ export function runLock(coroutine: Coroutine, spec: LockSpec, declares: () => bo
     timeoutMs: null,
   };
 
-  const unlock = (of: string): Operation<{ readonly released: boolean }> => coroutine.ask(name, { kind: "unlock", of });
+  const unlock = (of: string): Operation<{ readonly released: boolean }> =>
+    coroutine.ask(name, { kind: "unlock", of }, undefined, outer);
 
   const holdOf = (id: string, fence: number): RunLockHold => ({ fence, release: () => unlock(id) });
 
-  const acquire = (options: RunAcquireOptions | undefined, resumes?: string): Operation<RunLockHold> => {
+  const acquire = (
+    options: RunAcquireOptions | undefined,
+    resumes?: string,
+    branch = new Branch(outer),
+  ): Operation<RunLockHold> => {
     const timeoutMs = options?.timeout === undefined ? null : checkDuration(options.timeout, "the timeout");
-    const { id, operation } = coroutine.askNamed<number>(name, { ...plan, declares: declares(), timeoutMs, resumes });
-    return new Operation(operation.then((fence) => holdOf(id, fence)));
+    const wish = { ...plan, declares: declares(), timeoutMs, resumes };
+    const { id, operation } = coroutine.askNamed<number>(name, wish, undefined, branch);
+    return coroutine.compose(`lock "${name}"`, branch, () => operation.then((fence) => holdOf(id, fence)));
   };
 
   return {
     acquire: (options) => acquire(options),
     tryAcquire: ({ queue = true } = {}) => {
-      const { id, operation } = coroutine.askNamed<number | { readonly place: number }>(name, {
-        ...plan,
-        declares: declares(),
-        queue,
-        isTry: true,
-      });
-      return new Operation(
-        operation.then((answer): RunTryAcquired => {
-          if (typeof answer === "number") return { ok: true, hold: holdOf(id, answer) };
-          const waiter: RunWaiter = { acquire: (options) => acquire(options, id), leave: () => unlock(id) };
-          return { ok: false, code: "lock_busy", place: answer.place, waiter: queue ? waiter : undefined };
-        }),
-      );
+      const branch = new Branch(outer);
+      const wish = { ...plan, declares: declares(), queue, isTry: true };
+      const { id, operation } = coroutine.askNamed<number | { readonly place: number }>(name, wish, undefined, branch);
+      const answered = (answer: number | { readonly place: number }): RunTryAcquired => {
+        if (typeof answer === "number") return { ok: true, hold: holdOf(id, answer) };
+        const waiter: RunWaiter = { acquire: (options) => acquire(options, id), leave: () => unlock(id) };
+        return { ok: false, code: "lock_busy", place: answer.place, waiter: queue ? waiter : undefined };
+      };
+      return coroutine.compose(`lock "${name}"`, branch, () => operation.then(answered));
     },
     with: (code, options) => {
       checkFunction(code, "what to do under the lock");
+      // Canceled while it waits; code that has begun goes on.
+      const branch = new Branch(outer);
       const run = async <T>(body: (hold: RunLockHold) => LockBody<T>): Promise<T> => {
-        const hold = await acquire(options);
+        const hold = await acquire(options, undefined, branch);
         let value: T;
         try {
           const given = body(hold);
@@ -110,7 +114,7 @@ export function runLock(coroutine: Coroutine, spec: LockSpec, declares: () => bo
         if (!released) throw new LockLostError(name, hold.fence);
         return value;
       };
-      return new Operation(run(code));
+      return coroutine.compose(`lock "${name}"`, branch, () => run(code));
     },
   };
 }

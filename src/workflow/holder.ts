@@ -4,22 +4,22 @@
 
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
-import type { Coroutine, Settled } from "./coroutine.ts";
+import type { Forgettable, Settled, Written } from "./coroutine.ts";
 import { unsettled } from "./locks.ts";
 import { endRun } from "./records.ts";
-import type { RunValue } from "./run.ts";
-import { cancelChild } from "./wishes.ts";
+import { type RunValue, rangesOf } from "./run.ts";
 import type { RunStatus } from "./words.ts";
 
 /** A fact that the code has seen and the store has not. */
-export interface Unwritten {
+export interface Unwritten extends Written {
   readonly name: string;
   readonly text: string;
+  version: number;
 }
 
 /** Writes facts. What gets somewhere is no longer what was tried in vain. */
 export function appendFacts(record: Draft, unwritten: readonly Unwritten[]): void {
-  for (const { name, text } of unwritten) record.appendText(name, text);
+  for (const fact of unwritten) fact.version = record.appendText(fact.name, fact.text);
   if (record.tries > 1 && unwritten.some(({ name }) => name.startsWith("step "))) record.write({ tries: 1 });
 }
 
@@ -52,16 +52,31 @@ export function park(record: Draft, reason: string): void {
   });
 }
 
-/** It has ended, and with it those of its children that end with it. */
+/** The code contradicts the history: workers with other code may know better. Counts as no try. */
+export function release(record: Draft, tx: Tx, reason: string): void {
+  const value = record.value as RunValue;
+  record.write({
+    value: { ...unsettled(value), contradicted: { sinceMs: value.contradicted?.sinceMs ?? tx.nowMs, reason } },
+    holder: null,
+    dueMs: tx.nowMs,
+    status: "waiting" satisfies RunStatus,
+    tries: 0,
+  });
+}
+
+/** It has ended. What a retry would forget is kept with it. */
 export function end(
   tx: Tx,
   record: Draft,
   run: string,
-  children: Coroutine["children"],
-  ending: { readonly status: RunStatus; readonly settled: Settled },
+  ending: { readonly status: RunStatus; readonly settled: Settled; readonly forgettable: Forgettable },
 ): void {
-  const { status, settled } = ending;
+  const { status, settled, forgettable } = ending;
   record.append(status === "completed" ? "completed" : "failed", { status });
-  for (const child of children.values()) if (child.whenParentEnds === "cancel") cancelChild(tx, child.run, run);
+  const { facts, children } = forgettable;
+  if (status === "failed" && facts.length > 0) {
+    const forgets = { facts: rangesOf(facts.map(({ version }) => version)), children };
+    record.write({ value: { ...(record.value as RunValue), forgets } });
+  }
   endRun(tx, record, run, status, settled);
 }

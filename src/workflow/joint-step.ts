@@ -8,8 +8,14 @@
 import type { Address, Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import type { Asked } from "./coroutine.ts";
-import type { StepRun } from "./steps.ts";
+import type { Asked, Written } from "./coroutine.ts";
+import type { Attempt, StepRun } from "./steps.ts";
+
+/** A step's record in a transaction: the run's row as it will be, the time, and the record's place in the history. */
+export interface Recorded extends Written {
+  readonly row: Row | null;
+  readonly nowMs: number;
+}
 
 /** What a joint step needs of the run it is in. */
 export interface JointHost {
@@ -18,9 +24,9 @@ export interface JointHost {
   /** From here on nothing else becomes a fact, until the transaction has ended. */
   enterTransaction(isCurrent: () => boolean): Promise<void>;
   /** In the transaction: the step's record, and what is unwritten before it. Answers the row as it will be. */
-  recordIn(tx: Tx, asked: Asked, text: string): { readonly row: Row | null; readonly nowMs: number };
+  recordIn(tx: Tx, asked: Asked, text: string): Recorded;
   /** The transaction is committed: the code hears of it. */
-  leaveTransaction(asked: Asked, text: string, written: { readonly row: Row | null; readonly nowMs: number }): void;
+  leaveTransaction(asked: Asked, text: string, written: Recorded): void;
   /** The transaction came to nothing, or nobody knows what it came to. */
   dropTransaction(error: unknown, isDoubtful: boolean): void;
 }
@@ -28,17 +34,15 @@ export interface JointHost {
 export class JointStep {
   readonly #host: JointHost;
   readonly asked: Asked;
-  readonly #step: StepRun;
-  readonly #turn: number;
+  readonly #attempt: Attempt | undefined;
   #text = "";
-  #written: { readonly row: Row | null; readonly nowMs: number } | undefined;
+  #written: Recorded | undefined;
   #hasEntered = false;
 
   constructor(host: JointHost, asked: Asked, step: StepRun) {
     this.#host = host;
     this.asked = asked;
-    this.#step = step;
-    this.#turn = step.turn;
+    this.#attempt = step.current;
   }
 
   /** The step's record is in the transaction. */
@@ -52,8 +56,8 @@ export class JointStep {
 
   async enter(): Promise<void> {
     if (this.#hasEntered) return;
-    await this.#host.enterTransaction(() => this.#step.turn === this.#turn);
-    this.#step.disarm();
+    await this.#host.enterTransaction(() => this.#attempt?.isOver === false);
+    this.#attempt?.disarm();
     this.#hasEntered = true;
   }
 
@@ -64,7 +68,7 @@ export class JointStep {
 
   /** It has been heard of: what the step's function gives is not needed any more. */
   committed(): Promise<never> {
-    this.#host.leaveTransaction(this.asked, this.#text, this.#written ?? { row: null, nowMs: 0 });
+    this.#host.leaveTransaction(this.asked, this.#text, this.#written ?? { row: null, nowMs: 0, version: 0 });
     return never();
   }
 

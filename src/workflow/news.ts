@@ -7,7 +7,7 @@
 
 import type { Address } from "../kernel/contract.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import type { Asked, Coroutine, InboxMessage, Settled } from "./coroutine.ts";
+import type { Asked, Coroutine, InboxMessage, Settled, Written } from "./coroutine.ts";
 import type { Denial } from "./locks.ts";
 import { inboxAt, type RunValue } from "./run.ts";
 import { parseFact, type Word } from "./words.ts";
@@ -24,6 +24,8 @@ export interface Arrival {
   readonly nowMs?: number | undefined;
   /** What it was made of. */
   readonly message?: InboxMessage | undefined;
+  /** Where the history has it, if it is written already. */
+  readonly at?: Written | undefined;
 }
 
 /** What news need of the run they are for. */
@@ -45,6 +47,8 @@ export interface NewsHost {
 export class News {
   readonly #host: NewsHost;
   #arrivals: Arrival[] = [];
+  /** Those before it have been taken. */
+  #first = 0;
   #isCancelSent = false;
 
   constructor(host: NewsHost) {
@@ -52,16 +56,27 @@ export class News {
   }
 
   add(arrival: Arrival): void {
+    if (arrival.asked !== null) arrival.asked.isAnswered = true;
     this.#arrivals.push(arrival);
   }
 
   /** These come before all others. */
   addFirst(arrivals: readonly Arrival[]): void {
-    this.#arrivals = [...arrivals, ...this.#arrivals];
+    for (const { asked } of arrivals) if (asked !== null) asked.isAnswered = true;
+    this.#arrivals = arrivals.concat(this.#arrivals.slice(this.#first));
+    this.#first = 0;
   }
 
   next(): Arrival | undefined {
-    return this.#arrivals.shift();
+    const arrival = this.#arrivals[this.#first];
+    if (arrival === undefined) {
+      if (this.#first > 0) this.#arrivals = [];
+      this.#first = 0;
+      return undefined;
+    }
+    this.#first += 1;
+    if (arrival.asked !== null) arrival.asked.isAnswered = false;
+    return arrival;
   }
 
   /** One of its wishes for a lock closes a circle: the next commit finds out which. */
@@ -81,9 +96,10 @@ export class News {
     due.sort((a, b) => (a.dueMs ?? 0) - (b.dueMs ?? 0));
     const nothing = this.#host.kernel.encode(this.#host.at, null);
     for (const asked of due) {
-      if (asked.plan.kind === "sleep") this.#arrivals.push({ asked, word: "woke", data: null, text: nothing });
+      if (asked.isAnswered) continue;
+      if (asked.plan.kind === "sleep") this.add({ asked, word: "woke", data: null, text: nothing });
       else if (asked.plan.kind === "signal") {
-        if (!this.deliver(asked)) this.#arrivals.push({ asked, word: "expired", data: null, text: nothing });
+        if (!this.#deliverTo(asked)) this.add({ asked, word: "expired", data: null, text: nothing });
       } else if (asked.plan.kind === "lock") {
         asked.dueMs = null;
         this.#reconsider(asked, "isOverdue");
@@ -111,16 +127,16 @@ export class News {
       if (hold.isSuspected === true) this.#reconsider(asked, "isSuspected");
       return;
     }
-    if (this.#arrivals.some((arrival) => arrival.asked === asked)) return;
+    if (asked.isAnswered) return;
     const word = hold === undefined ? "denied" : "granted";
     const data = hold === undefined ? ({ reason: "removed" } satisfies Denial) : { fence: hold.fence };
-    this.#arrivals.push({ asked, word, data, text: this.#host.kernel.encode(this.#host.at, data) });
+    this.add({ asked, word, data, text: this.#host.kernel.encode(this.#host.at, data) });
   }
 
   #cancel(data: { readonly timedOut?: boolean; readonly reason?: string }): void {
     if (this.#host.coroutine.canceled !== undefined || this.#isCancelSent) return;
     this.#isCancelSent = true;
-    this.#arrivals.push({ asked: null, word: "canceled", data, text: this.#host.kernel.encode(this.#host.at, data) });
+    this.add({ asked: null, word: "canceled", data, text: this.#host.kernel.encode(this.#host.at, data) });
   }
 
   async readInbox(): Promise<void> {
@@ -137,25 +153,55 @@ export class News {
     coroutine.wakesSeen = wakes;
   }
 
-  /** Gives messages to the operations that wait for them, the oldest first. Answers whether there was one. */
-  deliver(only?: Asked): boolean {
-    const { messages } = this.#host.coroutine;
-    let isAny = false;
-    for (const asked of only === undefined ? this.#host.coroutine.waiting.values() : [only]) {
-      const index = messages.findIndex((message) => isFor(message, asked));
-      const message = messages[index];
-      if (message === undefined) continue;
-      if (this.#arrivals.some((arrival) => arrival.asked === asked)) continue;
-      messages.splice(index, 1);
-      const isSignal = message.word === "signal";
-      const data = isSignal
-        ? { at: message.version, signal: message.name, value: message.data }
-        : { at: message.version, outcome: (message.data as { outcome: Settled }).outcome };
-      const text = this.#host.kernel.encode(this.#host.at, data);
-      this.#arrivals.push({ asked, word: isSignal ? "received" : "ended", data, text, message });
-      isAny = true;
+  /**
+   * Gives messages to the operations that wait for them, the oldest message first. Of several waits for one signal, those that the code
+   * asked for last come first: an earlier one may have lost a `Promise.race`. Answers whether there was one.
+   */
+  deliver(): boolean {
+    const { coroutine } = this.#host;
+    const { messages } = coroutine;
+    const left: InboxMessage[] = [];
+    for (const message of messages) {
+      const asked = this.#receiverOf(message);
+      if (asked === undefined) left.push(message);
+      else this.#send(message, asked);
     }
-    return isAny;
+    if (left.length === messages.length) return false;
+    coroutine.messages = left;
+    return true;
+  }
+
+  #receiverOf(message: InboxMessage): Asked | undefined {
+    const { waiting } = this.#host.coroutine;
+    if (message.word === "child") {
+      const asked = waiting.get(`child ${message.name}`);
+      return asked !== undefined && !asked.isAnswered && isFor(message, asked) ? asked : undefined;
+    }
+    let latest: Asked | undefined;
+    for (const asked of waiting.values())
+      if (asked.plan.kind === "signal" && !asked.isAnswered && isFor(message, asked))
+        if (latest === undefined || asked.turn > latest.turn) latest = asked;
+    return latest;
+  }
+
+  /** The same for one operation, whose time is over. */
+  #deliverTo(asked: Asked): boolean {
+    const { messages } = this.#host.coroutine;
+    const index = messages.findIndex((message) => isFor(message, asked));
+    const message = messages[index];
+    if (message === undefined) return false;
+    messages.splice(index, 1);
+    this.#send(message, asked);
+    return true;
+  }
+
+  #send(message: InboxMessage, asked: Asked): void {
+    const isSignal = message.word === "signal";
+    const data = isSignal
+      ? { at: message.version, signal: message.name, value: message.data }
+      : { at: message.version, outcome: (message.data as { outcome: Settled }).outcome };
+    const text = this.#host.kernel.encode(this.#host.at, data);
+    this.add({ asked, word: isSignal ? "received" : "ended", data, text, message });
   }
 }
 

@@ -1,13 +1,37 @@
 /**
  * An operation of `ctx`: it can be awaited, or written `yield*` in a generator workflow. It begins when it is asked for, like a promise.
+ *
+ * Its rejection never ends the process, however late it is awaited. One that is never observed fails its run instead.
  */
+
+/** What the run knows of an operation that its code has. */
+export interface Tracked {
+  /** As messages name it: `step "charge"`. */
+  readonly shown: string;
+  /** The code has awaited it, or attached a handler. */
+  isObserved: boolean;
+  /** Cancels it, because another operation of its race settled first. */
+  cancel(): void;
+}
 
 export class Operation<T> implements PromiseLike<T> {
   readonly #promise: Promise<T>;
+  readonly #tracked: Tracked | undefined;
 
   /** @internal */
-  constructor(promise: Promise<T>) {
+  constructor(promise: Promise<T>, tracked?: Tracked | undefined) {
     this.#promise = promise;
+    this.#tracked = tracked;
+  }
+
+  /** Cancels it. @internal */
+  cancel(): void {
+    this.#tracked?.cancel();
+  }
+
+  #observe(): Promise<T> {
+    if (this.#tracked !== undefined) this.#tracked.isObserved = true;
+    return this.#promise;
   }
 
   // biome-ignore lint/suspicious/noThenProperty: it is made to be awaited.
@@ -15,15 +39,15 @@ export class Operation<T> implements PromiseLike<T> {
     fulfilled?: ((value: T) => A | PromiseLike<A>) | null,
     rejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    return this.#promise.then(fulfilled, rejected);
+    return this.#observe().then(fulfilled, rejected);
   }
 
   catch<B = never>(rejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<T | B> {
-    return this.#promise.catch(rejected);
+    return this.#observe().catch(rejected);
   }
 
   finally(settled?: (() => void) | null): Promise<T> {
-    return this.#promise.finally(settled);
+    return this.#observe().finally(settled);
   }
 
   *[Symbol.iterator](): Generator<Operation<unknown>, T, unknown> {

@@ -55,6 +55,8 @@ export interface StepPlan {
   readonly totalTimeoutMs: number | null;
   /** The longest time between two heartbeats. */
   readonly heartbeatMs: number | null;
+  /** Reserves a turn in a rate limit; each attempt takes one. */
+  readonly turn?: RatePlan["reserve"] | undefined;
 }
 
 export interface SleepPlan {
@@ -74,6 +76,8 @@ export interface ChildPlan {
   readonly workflow: string;
   readonly childId: string | undefined;
   readonly input: unknown;
+  /** Of the input; null where the id is made for this operation, so that no other input can be under it. */
+  readonly fingerprint: string | null;
   readonly timeoutMs: number | null;
   /** The code wants its result, not only that it began. */
   readonly waits: boolean;

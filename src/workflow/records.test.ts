@@ -188,7 +188,7 @@ describe("cancel", () => {
   test.each(Object.entries(answers))("of a run that is %s answers %s", async (status, answer) => {
     const on = await runOf(status as RunStatus);
     const before = await rowOf(on);
-    const said = await on.kernel.transact((tx) => cancelRun(tx, "one", "enough"), [runAt("one")]);
+    const said = await on.kernel.transact((tx) => cancelRun(tx, "one", { reason: "enough" }), [runAt("one")]);
     expect(said).toBe(answer);
     const after = await rowOf(on);
     if (ENDS.includes(status as RunStatus)) expect(after).toEqual(before);
@@ -207,7 +207,7 @@ describe("retry", () => {
   test.each(STATUSES)("of a run that is %s", async (status) => {
     const on = await runOf(status);
     const before = await rowOf(on);
-    const retry = on.kernel.transact((tx) => retryRun(tx, "one", null), [runAt("one")]);
+    const retry = on.kernel.transact((tx) => retryRun(tx, "one"), [runAt("one")]);
     if (allowed.includes(status)) {
       await retry;
       expect(await rowOf(on)).toMatchObject({ status: "pending", dueMs: on.clock.wallMs(), holder: null, tries: 0 });
@@ -226,7 +226,7 @@ describe("retry", () => {
       run.write({ value: { ...(run.value as RunValue), cancel: {}, parked: { reason: "x" } } });
       endRun(tx, run, "one", "failed", { error: "no" });
     }, []);
-    await on.kernel.transact((tx) => retryRun(tx, "one", 1), []);
+    await on.kernel.transact((tx) => retryRun(tx, "one", [[1, 1]]), []);
     const value = storedIn(await rowOf(on));
     expect(Object.keys(value)).not.toEqual(expect.arrayContaining(["outcome"]));
     for (const gone of ["outcome", "parked", "cancel", "deadlineMs"]) expect(value).not.toHaveProperty(gone);
@@ -303,8 +303,8 @@ describe("news for a parent", () => {
 
 test.each([
   ["signal", (on: Bench) => on.kernel.transact((tx) => signalRun(tx, "one", { name: "go", payload: 1, id: "a" }), [])],
-  ["cancel", (on: Bench) => on.kernel.transact((tx) => cancelRun(tx, "one", undefined), [])],
-  ["retry", (on: Bench) => on.kernel.transact((tx) => retryRun(tx, "one", null), [])],
+  ["cancel", (on: Bench) => on.kernel.transact((tx) => cancelRun(tx, "one", {}), [])],
+  ["retry", (on: Bench) => on.kernel.transact((tx) => retryRun(tx, "one"), [])],
   ["resolve", (on: Bench) => on.kernel.transact((tx) => resolveStep(tx, "one", 1, "a", { done: false }), [])],
 ] as const)("%s: a run that does not exist is run_not_found, and nothing is made", async (_, act) => {
   const on = bench();

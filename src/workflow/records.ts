@@ -16,7 +16,18 @@ import { hash } from "../kernel/fingerprint.ts";
 import type { Settled } from "./coroutine.ts";
 import { RunConflictError, RunEndedError, RunExistsError, RunNotFoundError } from "./errors.ts";
 import { dropHolds } from "./locks.ts";
-import { inboxAt, type Parent, queueOf, type RunValue, runAt, wakeRun } from "./run.ts";
+import {
+  inboxAt,
+  type Parent,
+  queueOf,
+  type RunValue,
+  runAt,
+  type VersionRange,
+  WAITERS_QUEUE,
+  type Waiters,
+  waitersAt,
+  wakeRun,
+} from "./run.ts";
 import { ENDED, type RunStatus } from "./words.ts";
 
 const SIGNAL_IDS = "signal-id";
@@ -173,16 +184,22 @@ export function tellParent(tx: Tx, parent: Parent, child: string, outcome: Settl
   send(tx, parent.run, parent.incarnation, `child ${parent.id}`, { run: child, outcome });
 }
 
-/** Asks a run to stop. One that has not begun ends at once. */
-export function cancelRun(tx: Tx, id: string, reason: string | undefined, workflow?: string): RunStatus {
+/** Asks a run to stop. One that has not begun, or is parked, ends immediately; with `force`, so does any other. */
+export function cancelRun(
+  tx: Tx,
+  id: string,
+  options: { readonly reason?: string | undefined; readonly workflow?: string | undefined; readonly force?: boolean },
+): RunStatus {
+  const { reason, workflow, force = false } = options;
   const value = existingRun(tx, id, workflow);
   const run = tx.record(runAt(id));
   const status = run.status as RunStatus;
   if (ENDED.has(status)) return status;
   const cancel = reason === undefined ? {} : { reason };
-  if (status === "pending" || status === "parked") {
+  if (status === "pending" || status === "parked" || force) {
     run.append("canceled", cancel);
-    run.write({ value: { ...value, cancel } });
+    // The worker that is at it, if there is one, notices that it has lost the run.
+    run.write({ value: { ...value, cancel }, wakes: run.wakes + 1 });
     endRun(tx, run, id, "canceled", { error: canceledError(id, reason) });
     return "canceled";
   }
@@ -208,27 +225,92 @@ export function withoutStack<E>(error: E): E {
   return error;
 }
 
-/** Ends a run: its outcome, its status, and what its parent hears, in one commit. */
+/** Ends a run: its outcome, its status, and what the runs that wait for it hear, in one commit. */
 export function endRun(tx: Tx, run: Draft, id: string, status: RunStatus, outcome: Settled): void {
   dropHolds(tx, run);
-  const { input: _input, ...value } = run.value as RunValue;
+  const { input: _input, hasWaiters, ...value } = run.value as RunValue;
   run.write({ value: { ...value, outcome }, status, holder: null, dueMs: null, tries: 0 });
   if (value.parent?.waits === true) tellParent(tx, value.parent, id, outcome);
+  if (hasWaiters === true) {
+    const list = tx.record(waitersAt(id));
+    if (list.exists) list.write({ value: { ...(list.value as Waiters), outcome } });
+    tellWaiters(tx, id);
+  }
 }
 
-/** Lets a run that failed or is parked go on; `skip` leaves out the facts from the failed step on. */
-export function retryRun(tx: Tx, id: string, skipFrom: number | null): void {
+/** A commit tells at most this many runs. */
+const TOLD_AT_ONCE = 100;
+
+/** Tells runs that wait for one that has ended. A long list is told in several commits, by the workers. */
+export function tellWaiters(tx: Tx, id: string): void {
+  const list = tx.record(waitersAt(id));
+  if (!list.exists) return;
+  const { parents, outcome } = list.value as Waiters;
+  if (outcome === undefined) return;
+  for (const parent of parents.slice(0, TOLD_AT_ONCE)) tellParent(tx, parent, id, outcome);
+  const rest = parents.slice(TOLD_AT_ONCE);
+  if (rest.length === 0) list.remove();
+  else list.write({ value: { parents: rest, outcome }, kind: WAITERS_QUEUE, dueMs: tx.nowMs });
+}
+
+/** The parent hears of the run's outcome, too: now if it has one, otherwise when it ends. */
+export function awaitRun(tx: Tx, id: string, parent: Parent): void {
+  const run = tx.record(runAt(id));
+  const value = run.value as RunValue;
+  if (ENDED.has(run.status ?? "") && value.outcome !== undefined) {
+    tellParent(tx, parent, id, value.outcome);
+    return;
+  }
+  if (isSameParent(value.parent, parent)) return;
+  const list = tx.record(waitersAt(id));
+  const { parents } = list.exists ? (list.value as Waiters) : { parents: [] };
+  if (!parents.some((one) => isSameParent(one, parent))) list.write({ value: { parents: [...parents, parent] } });
+  if (value.hasWaiters !== true) run.write({ value: { ...value, hasWaiters: true } });
+}
+
+const isSameParent = (one: Parent | undefined, other: Parent): boolean =>
+  one?.waits === true && one.run === other.run && one.id === other.id && one.incarnation === other.incarnation;
+
+/**
+ * Lets a run that failed or is parked continue. What ended it is forgotten, and these facts as well; its children that failed are retried
+ * with it. Everything else is remembered.
+ */
+export function retryRun(tx: Tx, id: string, forget: readonly VersionRange[] = []): void {
   const run = tx.record(runAt(id));
   if (!run.exists) throw new RunNotFoundError(id);
   const status = run.status as RunStatus;
   if (status !== "failed" && status !== "parked")
-    throw new RunConflictError(id, `is ${status}: only a run that failed or is parked can go on`);
-  const { outcome: _outcome, parked: _parked, deadlineMs: _deadline, cancel, ...kept } = run.value as RunValue;
-  // One that is parked has not heard yet that it is to stop.
+    throw new RunConflictError(id, `is ${status}: only a run that failed or is parked can be retried`);
+  const {
+    outcome: _outcome,
+    parked: _parked,
+    deadlineMs: _deadline,
+    contradicted: _contradicted,
+    forgets = { facts: [], children: [] },
+    cancel,
+    ...kept
+  } = run.value as RunValue;
+  // One that is parked has not been told yet that it is to stop.
   const value: RunValue = status === "parked" && cancel !== undefined ? { ...kept, cancel } : kept;
   const version = run.append("retried", {});
-  const skips = [...(value.skips ?? []), [skipFrom ?? version, version] as const];
-  run.write({ value: { ...value, skips }, status: "pending", dueMs: tx.nowMs, holder: null, tries: 0 });
+  const skips = [...(value.skips ?? []), ...forgets.facts, ...forget, [version, version] as const];
+  run.write({
+    value: { ...value, skips, retriedAt: version },
+    status: "pending",
+    dueMs: tx.nowMs,
+    holder: null,
+    tries: 0,
+  });
+  for (const child of forgets.children)
+    retryChild(tx, child.run, { run: id, id: child.id, incarnation: value.incarnation });
+}
+
+/** A child that failed goes on with its parent, unless it has gone on meanwhile. */
+function retryChild(tx: Tx, id: string, parent: Omit<Parent, "waits">): void {
+  const child = tx.record(runAt(id));
+  if (!child.exists) return;
+  if (child.status === "failed") retryRun(tx, id);
+  awaitRun(tx, id, { ...parent, waits: true });
 }
 
 /** A person says what became of a step whose run is parked because nobody knew. `head` is the history that was looked at. */

@@ -18,23 +18,29 @@ export interface Replaying {
 }
 
 export async function replay(on: Replaying): Promise<void> {
-  const { coroutine, value } = on;
-  const { from, skips = [] } = value;
+  const { kernel, at, coroutine, value } = on;
+  const { from, skips = [], retriedAt = 0 } = value;
   const isSkipped = (version: number): boolean => skips.some(([first, last]) => version >= first && version <= last);
   let before: StoredEntry | undefined;
   coroutine.isReplaying = true;
   // Each waits for the next one, which may tell the time that the code saw after it.
-  for await (const entry of on.kernel.entriesAfter(on.at, from - 1)) {
+  for await (const entry of kernel.entriesAfter(at, from - 1)) {
     if (on.isOver()) return;
-    if (!isSkipped(entry.version)) {
+    const { version, name } = entry;
+    if (isSkipped(version)) coroutine.forgot(name, kernel.decodeFresh(at, entry.data));
+    else if (version < retriedAt && name !== "started")
+      coroutine.remember(version, name, kernel.decodeFresh(at, entry.data), entry.atMs);
+    else {
       if (before !== undefined) await apply(on, before, entry);
       before = entry;
     }
-    coroutine.head = entry.version;
+    coroutine.head = version;
   }
-  coroutine.isReplaying = false;
   const { head } = coroutine;
+  // What the code does from here on is new, unless it is remembered.
+  if (retriedAt === 0) coroutine.isReplaying = false;
   if (before !== undefined) await apply(on, before, undefined);
+  coroutine.isReplaying = false;
   coroutine.head = head;
 }
 
@@ -44,9 +50,17 @@ async function apply(on: Replaying, entry: StoredEntry, next: StoredEntry | unde
   if (entry.name === "started") on.begin((data as { input: unknown }).input);
   else {
     const nowMs = next?.name === "now" ? Number(kernel.decodeFresh(at, next.data)) : entry.atMs;
-    if (!coroutine.replay(entry.name, data, nowMs)) return;
+    if (!coroutine.replay(entry.name, data, nowMs, entry)) return;
   }
+  await ran(on);
+  // Facts from before a retry come before those from after it.
+  while (coroutine.recall()) await ran(on);
+}
+
+/** The code has run as far as it can. */
+async function ran({ kernel, coroutine }: Replaying): Promise<void> {
   await new Promise<void>((resolve) => kernel.ports.clock.soon(resolve));
   // What the code asks for is in `waiting` until it is answered; a list of all of it would grow with the history.
   coroutine.takeNew();
+  coroutine.takeLosers();
 }

@@ -4,7 +4,7 @@
 
 import { checkCount, checkDuration, type Duration } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
-import { NonRetryableError } from "./errors.ts";
+import { NestedOperationError, NonRetryableError } from "./errors.ts";
 
 export interface RetryOptions {
   /** How often it is tried in all; 5 unless said otherwise, 1 for never again. */
@@ -52,7 +52,7 @@ export function checkRetry(options: RetryOptions | undefined, base: Retry = DEFA
 /** How long to wait before the next attempt, or null if there is none. `attempt` counts those made, `chance` is from 0 to 1. */
 export function decideRetry(retry: Retry, attempt: number, error: unknown, chance: number): number | null {
   if (attempt >= retry.attempts) return null;
-  if (error instanceof NonRetryableError) return null;
+  if (error instanceof NonRetryableError || error instanceof NestedOperationError) return null;
   if (retry.when !== undefined && !retry.when(error)) return null;
   const full = Math.min(retry.maxDelayMs, retry.delayMs * retry.factor ** (attempt - 1));
   return Math.round(full * (1 - retry.jitter * chance));

@@ -29,9 +29,20 @@ export interface RunValue {
   readonly root?: string;
   readonly deadlineMs?: number;
   readonly cancel?: { readonly reason?: string };
-  /** Facts that do not count any more, because a person let the run go on from before them. */
-  readonly skips?: readonly (readonly [from: number, to: number])[];
+  /** Facts that a retry has forgotten. */
+  readonly skips?: readonly VersionRange[];
+  /** Where the history has the last retry: what is before it is remembered, not followed. */
+  readonly retriedAt?: number;
+  /** It has failed: what a retry forgets, and the children that it retries. */
+  readonly forgets?: {
+    readonly facts: readonly VersionRange[];
+    readonly children: readonly { readonly id: string; readonly run: string }[];
+  };
   readonly parked?: { readonly reason: string };
+  /** Workers whose code contradicts the history have released it since then. */
+  readonly contradicted?: { readonly sinceMs: number; readonly reason: string };
+  /** Other runs wait for its outcome; who they are is in a record of its own. */
+  readonly hasWaiters?: true;
   /** The locks that it holds, or waits for. */
   readonly holds?: readonly RunHold[];
   /** Its worker gave it up in the middle: what it began may still go on, under the fences of what it holds. */
@@ -41,6 +52,20 @@ export interface RunValue {
   readonly outcome?: Settled;
   /** For whoever begins the run, if its start did not: saves reading the log. */
   readonly input?: unknown;
+}
+
+/** Versions of the history, both included. */
+export type VersionRange = readonly [from: number, to: number];
+
+/** Versions as ranges, in order. */
+export function rangesOf(versions: readonly number[]): readonly VersionRange[] {
+  const ranges: [number, number][] = [];
+  for (const version of [...new Set(versions)].sort((a, b) => a - b)) {
+    const last = ranges.at(-1);
+    if (last !== undefined && last[1] === version - 1) last[1] = version;
+    else ranges.push([version, version]);
+  }
+  return ranges;
 }
 
 /** A lock, or several at once, that the run holds or waits for. */
@@ -69,6 +94,18 @@ export const RUNS = "run";
 const INBOXES = "inbox";
 
 export const runAt = (id: string): Address => address(RUNS, id);
+
+/** Where the runs are listed that wait for the outcome of a run which another started. */
+export const WAITERS = "run-waiters";
+export const waitersAt = (run: string): Address => address(WAITERS, run);
+/** The queue of lists that were too long for the commit that ended the run. */
+export const WAITERS_QUEUE = "run-waiters";
+
+/** The runs that wait for a run's outcome; the outcome is there once the run has ended. */
+export interface Waiters {
+  readonly parents: readonly Parent[];
+  readonly outcome?: Settled;
+}
 /** Each time that a run is started under its id, it begins with an empty inbox. */
 export const inboxAt = (id: string, incarnation: number): Address =>
   address(incarnation === 1 ? INBOXES : `${INBOXES}/${incarnation}`, id);

@@ -33,9 +33,9 @@ import {
   startRun,
 } from "./records.ts";
 import { Results } from "./results.ts";
-import { queueOf, RUNS, type RunValue, runAt } from "./run.ts";
+import { queueOf, RUNS, type RunValue, rangesOf, runAt, type VersionRange } from "./run.ts";
 import { checkSchema, checkSchemaNow } from "./schema.ts";
-import { parseFact, type RunStatus, STATUSES } from "./words.ts";
+import { ENDED, parseFact, type RunStatus, STATUSES, WORDS, type Word } from "./words.ts";
 import { RunWorker, type WorkOptions } from "./worker.ts";
 
 export interface StartOptions {
@@ -101,6 +101,24 @@ export interface RunPage {
   readonly next: string | null;
 }
 
+export interface CancelOptions {
+  readonly reason?: string | undefined;
+  /** Ends the run now: for one whose code is gone, or does not react. What it was doing may still be under way; the answer says what. */
+  readonly force?: boolean | undefined;
+}
+
+export interface Canceled {
+  /** The run's status after the call; "running" and "waiting" mean that its code has still to react. */
+  readonly status: RunStatus;
+  /** With `force`: the worker that may still be at work on it, and the at-most-once steps that were begun and have no outcome. */
+  readonly mayStillRun?: { readonly worker: string | null; readonly steps: readonly string[] };
+}
+
+export interface RetryRunOptions {
+  /** Steps to do again besides those that failed, by the names that `history` shows: "charge", or "charge#2" for the second one. */
+  readonly steps?: readonly string[] | undefined;
+}
+
 /** A handle on one run, here or anywhere. */
 export class Run<Output = unknown> {
   readonly id: string;
@@ -136,14 +154,20 @@ export class Run<Output = unknown> {
     return this.#runs.signal(this.#workflow, this.id, signal, payload, options);
   }
 
-  /** Asks the run to stop. Its cleanup may take a while: `result` tells when it has ended. Answers the status before. */
-  cancel(options?: { readonly reason?: string }): Promise<{ readonly status: RunStatus }> {
-    return this.#runs.cancel(this.#workflow, this.id, options?.reason);
+  /**
+   * Asks the run to stop; `result` tells when it has ended. Its code gets `run_canceled` from what it awaits, and may clean up, within the
+   * workflow's `grace`. With `force`, the run ends immediately, whether its code reacts or not.
+   */
+  cancel(options?: CancelOptions): Promise<Canceled> {
+    return this.#runs.cancel(this.#workflow, this.id, options);
   }
 
-  /** Lets a run that failed or is parked go on, from the step that failed. */
-  retry(): Promise<void> {
-    return this.#runs.retry(this.id);
+  /**
+   * Lets a run that failed or is parked continue. The failures that ended it are forgotten and done again, children that failed are retried
+   * too; what succeeded is kept. `steps` names others to do again.
+   */
+  retry(options?: RetryRunOptions): Promise<void> {
+    return this.#runs.retry(this.id, options);
   }
 
   /** Says what became of a step that runs at most once, for a run that is parked because nobody knew; then the run goes on. */
@@ -381,24 +405,68 @@ export class Runs {
     return signalRun(tx, checkId(id, "the run's id"), sent).isNew;
   }
 
-  async cancel(workflow: string, id: string, reason: string | undefined): Promise<{ readonly status: RunStatus }> {
-    return { status: await this.#kernel.transact((tx) => cancelRun(tx, id, reason, workflow), [runAt(id)]) };
-  }
-
-  async retry(id: string): Promise<void> {
-    const failed = await this.#lastFailedStep(id);
-    await this.#kernel.transact((tx) => retryRun(tx, id, failed), [runAt(id)]);
-  }
-
-  /** Where the run's failure began: its last step that failed, and that was not passed over already. */
-  async #lastFailedStep(id: string): Promise<number | null> {
+  async cancel(workflow: string, id: string, options: CancelOptions = {}): Promise<Canceled> {
+    const { reason, force = false } = options;
+    checkId(id, "the run's id");
+    if (reason !== undefined && typeof reason !== "string")
+      throw new InvalidArgumentError("the reason", "must be a string");
+    if (typeof force !== "boolean") throw new InvalidArgumentError("force", "must be true or false");
     const row = await this.#row(id);
-    const value = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
-    const since = Math.max(value.from, ...(value.skips ?? []).map(([, to]) => to));
-    let failed: number | null = null;
-    for await (const { version, name, data } of this.#kernel.entriesAfter(runAt(id), since - 1))
-      if (name.startsWith("step ") && "error" in (this.#kernel.decodeFresh(row, data) as object)) failed = version;
-    return row.status === "parked" ? null : failed;
+    checkWorkflow(id, this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue, workflow);
+    const mayStillRun = force ? { worker: row.holder, steps: [...(await this.#openIntents(row))] } : null;
+    // A run that is ended without its code cannot end its children itself.
+    if (row.status === "parked" || force) await this.#cancelChildren(row);
+    const status = await this.#kernel.transact((tx) => cancelRun(tx, id, { reason, workflow, force }), [runAt(id)]);
+    return mayStillRun === null ? { status } : { status, mayStillRun };
+  }
+
+  /** Cancels the children that end with a run, and theirs. */
+  async #cancelChildren(row: Row): Promise<void> {
+    const { from } = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+    const children = new Map<string, string>();
+    for await (const { name, data } of this.#kernel.entriesAfter(runAt(row.key), from - 1)) {
+      const { word, id } = parseFact(name);
+      if (word === "child") {
+        const { run, endsWithParent } = this.#kernel.decodeFresh(row, data) as {
+          run: string;
+          endsWithParent?: boolean;
+        };
+        if (endsWithParent === true) children.set(id, run);
+      } else if (word === "ended") children.delete(id);
+    }
+    const reason = `its parent "${row.key}" has ended`;
+    for (const child of children.values()) {
+      const [found] = await this.#kernel.read([runAt(child)]);
+      if (found?.value == null || ENDED.has(found.status ?? "")) continue;
+      if (found.status === "parked") await this.#cancelChildren(found);
+      await this.#kernel.transact((tx) => cancelRun(tx, child, { reason }), [runAt(child)]);
+    }
+  }
+
+  async retry(id: string, options: RetryRunOptions = {}): Promise<void> {
+    checkId(id, "the run's id");
+    const { steps = [] } = options;
+    if (!Array.isArray(steps)) throw new InvalidArgumentError("the steps", "must be a list of names");
+    const names = new Set(steps.map((step) => checkId(step, "the step's name")));
+    const forget = names.size === 0 ? [] : await this.#factsOf(id, names);
+    await this.#kernel.transact((tx) => retryRun(tx, id, forget), [runAt(id)]);
+  }
+
+  /** Where the history has the facts about these steps. */
+  async #factsOf(id: string, steps: ReadonlySet<string>): Promise<readonly VersionRange[]> {
+    const row = await this.#row(id);
+    const { from } = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+    const versions: number[] = [];
+    const found = new Set<string>();
+    for await (const { version, name } of this.#kernel.entriesAfter(runAt(id), from - 1)) {
+      const fact = parseFact(name);
+      if (!Object.hasOwn(WORDS, fact.word) || WORDS[fact.word as Word] !== "step" || !steps.has(fact.id)) continue;
+      versions.push(version);
+      found.add(fact.id);
+    }
+    const missing = [...steps].filter((step) => !found.has(step));
+    if (missing.length > 0) throw new RunConflictError(id, `has no step "${missing[0]}" in its history`);
+    return rangesOf(versions);
   }
 
   async resolveStep(

@@ -6,203 +6,279 @@
  */
 
 import type { Asked } from "./coroutine.ts";
-import { StepTimeoutError } from "./errors.ts";
+import { AttemptOverError, StepTimeoutError } from "./errors.ts";
 import type { StepHandle, StepPlan } from "./plans.ts";
 import { decideRetry } from "./retry.ts";
 
 /** What a step needs of the run it is in. */
 export interface StepHost {
   readonly clock: { nowMs(): number; after(ms: number, callback: () => void): () => void };
+  /** The store's clock, as well as it is known here. */
+  nowMs(): number;
   random(): number;
   keyOf(asked: Asked): string;
   attempted(asked: Asked, attempt: number): void;
-  /** Runs the function, with whoever listens around it. */
+  /** Runs the function, with the listener's `around` if there is one. */
   call(asked: Asked, run: (step: StepHandle) => unknown, step: StepHandle): unknown;
   /** The attempt failed, and the next one is waited for in memory. */
   retried(asked: Asked, error: unknown): void;
-  /** The outcome is there, as text for the history. */
+  /** The step has its outcome. */
   succeeded(asked: Asked, value: unknown): void;
   failed(asked: Asked, error: unknown): void;
-  /** The next attempt is so far off that it is written down. */
+  /** The next attempt is so far off that it is recorded. */
   postponed(asked: Asked, error: unknown, delayMs: number): void;
   progressed(asked: Asked, progress: unknown): void;
+  /** Reserves a turn in the step's rate limit; resolves with how long it is until then. */
+  reserveTurn(plan: StepPlan): Promise<number>;
+  /** The turn is so far off that it is recorded. */
+  deferred(asked: Asked, delayMs: number): void;
+  /** Something belonging to an attempt was used after the attempt was over. */
+  usedLate(asked: Asked, attempt: number, what: string): void;
 }
 
 /** Waits up to this long are waited for in memory; a crash then only brings the next attempt forward. */
 const SHORT_MS = 5000;
 
-/** One step under way. */
-export class StepRun implements StepHandle {
+type StepCode = (step: StepHandle) => unknown;
+
+/** One step under way: its attempts, one after another. */
+export class StepRun {
   readonly #host: StepHost;
   readonly #asked: Asked;
   readonly #plan: StepPlan;
-  readonly #startedMs: number;
-  #abort: AbortController | undefined;
-  #reason: unknown;
+  #current: Attempt | undefined;
   #isAborted = false;
-  #cancelTimer: () => void = nothing;
-  #cancelHeartbeat: () => void = nothing;
+  #reason: unknown;
+  /** Cancels the wait for the next attempt. */
   #waiting: (() => void) | undefined;
-  /** Rises with each attempt: what an abandoned one still says is not heard. */
-  #turn = 0;
-  attempt: number;
 
   constructor(host: StepHost, asked: Asked, plan: StepPlan) {
     this.#host = host;
     this.#asked = asked;
     this.#plan = plan;
-    this.attempt = asked.attempts;
-    this.#startedMs = plan.totalTimeoutMs === null ? 0 : host.clock.nowMs();
   }
 
-  get key(): string {
-    return this.#host.keyOf(this.#asked);
-  }
-
-  get progress(): unknown {
-    return this.#asked.progress;
-  }
-
-  /** Made when it is asked for: most steps never do. */
-  get abortSignal(): AbortSignal {
-    this.#abort ??= new AbortController();
-    if (this.#isAborted) this.#abort.abort(this.#reason);
-    return this.#abort.signal;
-  }
-
-  /** Made when it is asked for, and to be called without its step. */
-  get heartbeat(): (progress?: unknown) => void {
-    return (progress) => {
-      this.#armHeartbeat();
-      if (progress !== undefined) this.#host.progressed(this.#asked, progress);
+  /** Runs the function once more, in its turn. */
+  try(run: StepCode): void {
+    if (this.#plan.turn === undefined || this.#asked.hasTurn) {
+      this.#asked.hasTurn = false;
+      this.#begin(run);
+      return;
+    }
+    let isOver = false;
+    this.#waiting = () => {
+      isOver = true;
     };
-  }
-
-  /** Runs the function once more. */
-  try(run: (step: StepHandle) => unknown): void {
-    this.attempt += 1;
-    this.#turn += 1;
-    const turn = this.#turn;
-    if (this.#isAborted && this.attempt === 1) {
-      this.#host.failed(this.#asked, this.#reason);
-      return;
-    }
-    this.#host.attempted(this.#asked, this.attempt);
-    const { timeoutMs, totalTimeoutMs, heartbeatMs } = this.#plan;
-    const leftMs =
-      totalTimeoutMs === null ? Number.POSITIVE_INFINITY : this.#startedMs + totalTimeoutMs - this.#host.clock.nowMs();
-    const limitMs = Math.min(timeoutMs ?? Number.POSITIVE_INFINITY, Math.max(0, leftMs));
-    if (limitMs < Number.POSITIVE_INFINITY)
-      this.#cancelTimer = this.#host.clock.after(limitMs, () =>
-        this.#late(
-          run,
-          turn,
-          new StepTimeoutError(this.#asked.id, limitMs === timeoutMs ? limitMs : (totalTimeoutMs ?? 0)),
-        ),
-      );
-    if (heartbeatMs !== null) this.#armHeartbeat(run);
-    let given: unknown;
-    try {
-      given = this.#host.call(this.#asked, run, this);
-    } catch (error) {
-      this.#threw(run, turn, error);
-      return;
-    }
-    if (!isThenable(given)) {
-      this.#gave(turn, given);
-      return;
-    }
-    given.then(
-      (value) => this.#gave(turn, value),
-      (error: unknown) => this.#threw(run, turn, error),
+    this.#host.reserveTurn(this.#plan).then(
+      (delayMs) => {
+        if (isOver) return;
+        this.#waiting = undefined;
+        if (delayMs > SHORT_MS) {
+          this.#host.deferred(this.#asked, delayMs);
+          return;
+        }
+        this.#waiting = this.#host.clock.after(delayMs, () => {
+          this.#waiting = undefined;
+          this.#begin(run);
+        });
+      },
+      (error: unknown) => {
+        if (isOver) return;
+        this.#waiting = undefined;
+        this.#threw(run, error);
+      },
     );
   }
 
-  /** Tells the function to stop. One that waits for its next attempt is over. */
+  #begin(run: StepCode): void {
+    const { clock } = this.#host;
+    const asked = this.#asked;
+    const { timeoutMs, totalTimeoutMs } = this.#plan;
+    if (this.#isAborted && asked.attempts === 0) {
+      this.#host.failed(asked, this.#reason);
+      return;
+    }
+    if (totalTimeoutMs !== null) asked.firstAttemptMs ??= this.#host.nowMs();
+    const leftMs = totalTimeoutMs === null ? Number.POSITIVE_INFINITY : this.#leftMs(totalTimeoutMs);
+    asked.attempts += 1;
+    const attempt = new Attempt(this.#host, asked, this.#plan, asked.attempts, (error) => this.#threw(run, error));
+    this.#current = attempt;
+    if (this.#isAborted) attempt.abort(this.#reason);
+    this.#host.attempted(asked, attempt.attempt);
+    const limitMs = Math.min(timeoutMs ?? Number.POSITIVE_INFINITY, Math.max(0, leftMs));
+    if (limitMs < Number.POSITIVE_INFINITY) {
+      const limit = limitMs === timeoutMs ? limitMs : (totalTimeoutMs ?? 0);
+      attempt.expireWith(clock.after(limitMs, () => attempt.expire(new StepTimeoutError(asked.id, limit))));
+    }
+    attempt.armHeartbeat();
+    let given: unknown;
+    try {
+      given = this.#host.call(asked, run, attempt);
+    } catch (error) {
+      if (attempt.end()) this.#threw(run, error);
+      return;
+    }
+    if (!isThenable(given)) {
+      if (attempt.end()) this.#host.succeeded(asked, given);
+      return;
+    }
+    given.then(
+      (value) => {
+        if (attempt.end()) this.#host.succeeded(asked, value);
+      },
+      (error: unknown) => {
+        if (attempt.end()) this.#threw(run, error);
+      },
+    );
+  }
+
+  /** What is left of the time for all attempts, which is counted from the first one, wherever that was. */
+  #leftMs(totalTimeoutMs: number): number {
+    const { firstAttemptMs } = this.#asked;
+    return firstAttemptMs === undefined ? totalTimeoutMs : firstAttemptMs + totalTimeoutMs - this.#host.nowMs();
+  }
+
+  /** Aborts the attempt that runs; its end is waited for. Without one, the step has failed. */
   abort(reason: unknown): void {
     if (this.#isAborted) return;
     this.#isAborted = true;
     this.#reason = reason;
-    this.#abort?.abort(reason);
+    this.#current?.abort(reason);
     if (this.#waiting === undefined) return;
     this.#waiting();
     this.#waiting = undefined;
     this.#host.failed(this.#asked, this.#asked.lastError ?? reason);
   }
 
-  /** The run is given up here; nothing more is heard of it. */
+  /** The run is given up here, or does not want the step any more: what the attempt still does is ignored. */
   drop(reason: unknown): void {
-    this.#turn += 1;
-    this.disarm();
     this.#waiting?.();
     this.#waiting = undefined;
     this.#isAborted = true;
     this.#reason = reason;
+    this.#current?.end();
+    this.#current?.abort(reason);
+  }
+
+  /** The attempt that runs now. */
+  get current(): Attempt | undefined {
+    return this.#current;
+  }
+
+  #threw(run: StepCode, error: unknown): void {
+    const asked = this.#asked;
+    const delayMs = this.#isAborted ? null : retryDelay(this.#plan, asked.attempts, error, this.#host.random());
+    const { totalTimeoutMs } = this.#plan;
+    const isTooLate = totalTimeoutMs !== null && (delayMs ?? 0) >= this.#leftMs(totalTimeoutMs);
+    if (delayMs === null || isTooLate) {
+      this.#host.failed(asked, error);
+      return;
+    }
+    asked.lastError = error;
+    if (delayMs > SHORT_MS) {
+      this.#host.postponed(asked, error, delayMs);
+      return;
+    }
+    this.#host.retried(asked, error);
+    this.#waiting = this.#host.clock.after(delayMs, () => {
+      this.#waiting = undefined;
+      this.try(run);
+    });
+  }
+}
+
+/** One attempt, and the handle of its function. When it is over, nothing that belongs to it has any effect. */
+export class Attempt implements StepHandle {
+  readonly #host: StepHost;
+  readonly #asked: Asked;
+  readonly #plan: StepPlan;
+  readonly #failed: (error: unknown) => void;
+  readonly attempt: number;
+  /** What the last `heartbeat` of an earlier attempt left. */
+  readonly progress: unknown;
+  #isOver = false;
+  #abort: AbortController | undefined;
+  #abortReason: { readonly reason: unknown } | undefined;
+  #cancelTimer: () => void = nothing;
+  #cancelHeartbeat: () => void = nothing;
+
+  constructor(host: StepHost, asked: Asked, plan: StepPlan, attempt: number, failed: (error: unknown) => void) {
+    this.#host = host;
+    this.#asked = asked;
+    this.#plan = plan;
+    this.attempt = attempt;
+    this.progress = asked.progress;
+    this.#failed = failed;
+  }
+
+  get key(): string {
+    return this.#host.keyOf(this.#asked);
+  }
+
+  /** Made when it is asked for: most steps never do. Aborted once the attempt is over. */
+  get abortSignal(): AbortSignal {
+    if (this.#abort === undefined) {
+      this.#abort = new AbortController();
+      if (this.#abortReason !== undefined) this.#abort.abort(this.#abortReason.reason);
+      else if (this.#isOver) this.#abort.abort(new AttemptOverError(this.#asked.id, this.attempt));
+    }
+    return this.#abort.signal;
+  }
+
+  /** Made when it is asked for, and to be called without its step. */
+  get heartbeat(): (progress?: unknown) => void {
+    return (progress) => {
+      if (this.#isOver) {
+        this.#host.usedLate(this.#asked, this.attempt, "heartbeat()");
+        return;
+      }
+      this.armHeartbeat();
+      if (progress !== undefined) this.#host.progressed(this.#asked, progress);
+    };
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** The attempt is over; returns false if it already was. */
+  end(): boolean {
+    if (this.#isOver) return false;
+    this.#isOver = true;
+    this.disarm();
+    return true;
+  }
+
+  abort(reason: unknown): void {
+    this.#abortReason ??= { reason };
     this.#abort?.abort(reason);
   }
 
-  #run: ((step: StepHandle) => unknown) | undefined;
+  /** How to take back the timer of the attempt. */
+  expireWith(cancel: () => void): void {
+    this.#cancelTimer = cancel;
+  }
 
-  #armHeartbeat(run?: (step: StepHandle) => unknown): void {
+  /** It took too long: it is over, and told to stop. */
+  expire(error: StepTimeoutError): void {
+    if (!this.end()) return;
+    this.abort(error);
+    this.#failed(error);
+  }
+
+  armHeartbeat(): void {
     const { heartbeatMs } = this.#plan;
     if (heartbeatMs === null) return;
-    this.#run = run ?? this.#run;
     this.#cancelHeartbeat();
-    const turn = this.#turn;
-    this.#cancelHeartbeat = this.#host.clock.after(heartbeatMs, () => {
-      if (this.#run !== undefined)
-        this.#late(this.#run, turn, new StepTimeoutError(this.#asked.id, heartbeatMs, "gave no heartbeat for"));
-    });
+    this.#cancelHeartbeat = this.#host.clock.after(heartbeatMs, () =>
+      this.expire(new StepTimeoutError(this.#asked.id, heartbeatMs, "gave no heartbeat for")),
+    );
   }
 
   /** From here on the attempt cannot time out. */
   disarm(): void {
     this.#cancelTimer();
     this.#cancelHeartbeat();
-  }
-
-  get turn(): number {
-    return this.#turn;
-  }
-
-  #late(run: (step: StepHandle) => unknown, turn: number, error: StepTimeoutError): void {
-    if (turn !== this.#turn) return;
-    // This attempt is told to stop; the next one gets a signal of its own.
-    this.#abort?.abort(error);
-    if (!this.#isAborted) this.#abort = undefined;
-    this.#threw(run, turn, error);
-  }
-
-  #gave(turn: number, value: unknown): void {
-    if (turn !== this.#turn) return;
-    this.#turn += 1;
-    this.disarm();
-    this.#host.succeeded(this.#asked, value);
-  }
-
-  #threw(run: (step: StepHandle) => unknown, turn: number, error: unknown): void {
-    if (turn !== this.#turn) return;
-    this.#turn += 1;
-    this.disarm();
-    const { clock } = this.#host;
-    const delayMs = this.#isAborted ? null : retryDelay(this.#plan, this.attempt, error, this.#host.random());
-    const { totalTimeoutMs } = this.#plan;
-    const isOver = totalTimeoutMs !== null && clock.nowMs() + (delayMs ?? 0) - this.#startedMs >= totalTimeoutMs;
-    if (delayMs === null || isOver) {
-      this.#host.failed(this.#asked, error);
-      return;
-    }
-    this.#asked.attempts = this.attempt;
-    this.#asked.lastError = error;
-    if (delayMs > SHORT_MS) {
-      this.#host.postponed(this.#asked, error, delayMs);
-      return;
-    }
-    this.#host.retried(this.#asked, error);
-    this.#waiting = clock.after(delayMs, () => {
-      this.#waiting = undefined;
-      this.try(run);
-    });
   }
 }
 

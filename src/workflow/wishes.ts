@@ -9,10 +9,11 @@ import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { hash } from "../kernel/fingerprint.ts";
 import { TxSlot } from "../slot/slot.ts";
-import type { Asked, Settled } from "./coroutine.ts";
+import type { Asked, Settled, Written } from "./coroutine.ts";
+import { RunConflictError } from "./errors.ts";
 import { decideLock, decideUnlock } from "./locks.ts";
 import type { ChildPlan, RatePlan, SlotPlan } from "./plans.ts";
-import { cancelRun, startRun, tellParent, withoutStack } from "./records.ts";
+import { awaitRun, cancelRun, startRun, withoutStack } from "./records.ts";
 import { type Parent, type RunValue, runAt } from "./run.ts";
 import { ENDED, type Word } from "./words.ts";
 
@@ -27,7 +28,7 @@ export interface Granted {
   readonly queued: Asked[];
   version: number;
   /** Facts that are written, and that the code is to see next. */
-  readonly answers: [Asked, Word, unknown][];
+  readonly answers: [Asked, Word, unknown, Written][];
 }
 
 export const noneGranted = (): Granted => ({
@@ -89,29 +90,25 @@ export function grant(
       record.append(`intent ${one.id}`, {});
     } else if (plan.kind === "child") {
       if (one.childId !== undefined) continue;
-      const data = { run: startChild(tx, record.value as RunValue, run, one, plan) };
-      record.append(`child ${one.id}`, data);
-      granted.answers.push([one, "child", data]);
+      const [word, data] = startChild(tx, record.value as RunValue, run, one, plan);
+      granted.answers.push([one, word, data, { version: record.append(`${word} ${one.id}`, data) }]);
     } else if (plan.kind === "slot") {
       const data = actOnSlot(tx, plan);
-      record.append(`slot ${one.id}`, data);
-      granted.answers.push([one, "slot", data]);
+      granted.answers.push([one, "slot", data, { version: record.append(`slot ${one.id}`, data) }]);
     } else if (plan.kind === "lock") {
       const { fact, isAnswer, dueMs } = decideLock(tx, record, one, plan, children());
       if (fact === undefined) continue;
       const [word, data] = fact;
-      record.append(`${word} ${one.id}`, data);
-      if (isAnswer) granted.answers.push([one, word, data]);
+      const version = record.append(`${word} ${one.id}`, data);
+      if (isAnswer) granted.answers.push([one, word, data, { version }]);
       else granted.queued.push(one);
       if (typeof dueMs === "number") granted.timers.push([one, dueMs]);
     } else if (plan.kind === "unlock") {
       const data = decideUnlock(tx, record, plan);
-      record.append(`unlock ${one.id}`, data);
-      granted.answers.push([one, "unlock", data]);
+      granted.answers.push([one, "unlock", data, { version: record.append(`unlock ${one.id}`, data) }]);
     } else if (plan.kind === "rate") {
       const data = reserveTurn(tx, plan);
-      record.append(`rate ${one.id}`, data);
-      granted.answers.push([one, "rate", data]);
+      granted.answers.push([one, "rate", data, { version: record.append(`rate ${one.id}`, data) }]);
     } else {
       if (one.dueMs !== null) continue;
       const dueMs = endOf(one, tx);
@@ -127,26 +124,42 @@ export function grant(
   return granted;
 }
 
-/** Makes the child. One that was made before, and has ended since, tells its outcome once more. */
-function startChild(tx: Tx, value: RunValue, run: string, asked: Asked, plan: ChildPlan): string {
+/** Starts the child, or attaches to the run that has its id. A run of another workflow or input is refused: the code can catch that. */
+function startChild(tx: Tx, value: RunValue, run: string, asked: Asked, plan: ChildPlan): [Word, unknown] {
   const id = plan.childId ?? childId(run, value.incarnation, plan.workflow, asked.id);
   const parent: Parent = { run, id: asked.id, incarnation: value.incarnation, waits: plan.waits };
-  const { isNew } = startRun(tx, {
-    id,
-    workflow: plan.workflow,
-    input: plan.input,
-    fingerprint: null,
-    timeoutMs: plan.timeoutMs,
-    parent,
-    root: value.root ?? run,
-    ifExists: "join",
-  });
-  if (isNew || !plan.waits) return id;
-  const child = tx.record(runAt(id));
-  const { outcome } = child.value as RunValue;
-  if (ENDED.has(child.status ?? "") && outcome !== undefined) tellParent(tx, parent, id, outcome);
-  else child.write({ value: { ...(child.value as RunValue), parent } });
-  return id;
+  try {
+    if (plan.waits && plan.childId !== undefined) refuseCircle(tx, run, value, id);
+    const { isNew } = startRun(tx, {
+      id,
+      workflow: plan.workflow,
+      input: plan.input,
+      fingerprint: plan.fingerprint,
+      timeoutMs: plan.timeoutMs,
+      parent,
+      root: value.root ?? run,
+      ifExists: "join",
+    });
+    if (!isNew && plan.waits) awaitRun(tx, id, parent);
+  } catch (error) {
+    if (!(error instanceof RunConflictError)) throw error;
+    return ["refused", { error: withoutStack(error) }];
+  }
+  return ["child", { run: id, ...(plan.whenParentEnds === "cancel" ? { endsWithParent: true } : {}) }];
+}
+
+/** How far up the parents of a run are followed. */
+const MOST_PARENTS = 200;
+
+/** A run that waited for itself, or for the run that waits for it, would wait for ever. */
+function refuseCircle(tx: Tx, run: string, { parent }: RunValue, child: string): void {
+  if (child === run) throw new RunConflictError(child, "cannot wait for itself");
+  let above = parent;
+  for (let level = 0; above?.waits === true && level < MOST_PARENTS; level++) {
+    if (above.run === child) throw new RunConflictError(child, `waits for run "${run}", which cannot wait for it too`);
+    const record = tx.record(runAt(above.run));
+    above = record.exists ? (record.value as RunValue).parent : undefined;
+  }
 }
 
 /** A child's id is its parent's with the operation, where that fits. */
@@ -178,5 +191,5 @@ function reserveTurn(tx: Tx, { reserve }: RatePlan): Settled {
 export function cancelChild(tx: Tx, child: string, parent: string): void {
   const run = tx.record(runAt(child));
   if (!run.exists || ENDED.has(run.status ?? "")) return;
-  cancelRun(tx, child, `its parent "${parent}" has ended`);
+  cancelRun(tx, child, { reason: `its parent "${parent}" has ended` });
 }

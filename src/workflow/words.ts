@@ -45,6 +45,8 @@ export const WORDS = {
   /** A child was started. */
   child: "child",
   ended: "child",
+  /** The child could not be started: its id is another run's. */
+  refused: "child",
   slot: "slot",
   /** It stands in line for a lock, for a time or without end. */
   queued: "lock",

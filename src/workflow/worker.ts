@@ -12,7 +12,7 @@
 import { checkCount, checkDuration, checkLease, type Duration } from "../kernel/check.ts";
 import { Held } from "../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../kernel/claim/worker.ts";
-import type { Put, Row } from "../kernel/contract.ts";
+import type { Address, Put, Row } from "../kernel/contract.ts";
 import { ClosedError, InvalidArgumentError, LeaseUncertainError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
@@ -24,7 +24,8 @@ import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts
 import type { RunEvent, RunListener } from "./events.ts";
 import { type Engine, Execution } from "./execution.ts";
 import { needsFences, runHooks } from "./locks.ts";
-import { queueOf, RUNS, type RunValue, runAt } from "./run.ts";
+import { tellWaiters } from "./records.ts";
+import { queueOf, RUNS, type RunValue, runAt, WAITERS, WAITERS_QUEUE } from "./run.ts";
 
 export interface WorkOptions {
   /** How many runs are worked on at a time; 100 unless said otherwise. Those that sleep or wait do not count. */
@@ -35,6 +36,11 @@ export interface WorkOptions {
   readonly warm?: number | undefined;
   /** Code that blocks the process for so long is named, and the process ended, so that peers go on; 60 s unless said otherwise. */
   readonly watchdog?: Duration | false | undefined;
+  /**
+   * A run whose history the code contradicts is released to workers with other code, as during a deploy. It is parked when that has gone
+   * on for this long. Default: 10 minutes.
+   */
+  readonly parkContradictedAfter?: Duration | undefined;
   /** Told of everything that happens in this worker's runs. */
   readonly on?: RunListener | undefined;
 }
@@ -49,10 +55,15 @@ interface Warm {
 /** Other processes' commits make this one look at the runs it holds, no more often than this. */
 const LOOK_MS = 50;
 
+/** How long a run that the code contradicts is left to others, and how many such are remembered. */
+const SHUNNED_MS = { first: 2000, longest: 60_000 };
+const SHUNNED_MOST = 10_000;
+
 /** A part of this process that works on runs, until `stop`. */
 export class RunWorker implements Engine {
   readonly kernel: Kernel;
   readonly leaseMs: number;
+  readonly contradictionMs: number;
   readonly #rates: RateLimits;
   /** What this process has declared: saying the same again must not undo what another said since. */
   readonly #declared = new Map<string, number>();
@@ -65,6 +76,8 @@ export class RunWorker implements Engine {
   readonly #worker: Worker;
   readonly #executions = new Map<string, Execution>();
   readonly #warm = new Map<string, Warm>();
+  /** Runs that the code here contradicts, and until when they are left to others. */
+  readonly #shunned = new Map<string, { readonly untilMs: number; readonly forMs: number }>();
   /** What runs were started with that this process is to begin itself. */
   readonly #inputs = new Map<Held, { readonly input: unknown }>();
   readonly #unlisten: () => void;
@@ -89,6 +102,7 @@ export class RunWorker implements Engine {
     if (this.#definitions.size === 0)
       throw new InvalidArgumentError("what to work on", "must be at least one workflow");
     this.leaseMs = checkLease(options.lease ?? 30_000, "the lease");
+    this.contradictionMs = checkDuration(options.parkContradictedAfter ?? "10 minutes", "parkContradictedAfter");
     this.#concurrency = checkCount(options.concurrency ?? 100, "the concurrency");
     this.#warmLimit = options.warm === 0 ? 0 : checkCount(options.warm ?? 1000, "the warm runs", 10_000_000);
     this.#on = options.on;
@@ -97,12 +111,16 @@ export class RunWorker implements Engine {
     this.#watchdog =
       limit === false ? undefined : kernel.ports.watchdog?.(checkDuration(limit, "the watchdog's limit"));
     this.#worker = startWorker(kernel, {
-      kinds: [...this.#definitions.keys()].map(queueOf).concat(LOCK_QUEUE),
-      chores: lockChores(kernel, runHooks),
+      kinds: [...this.#definitions.keys()].map(queueOf).concat(LOCK_QUEUE, WAITERS_QUEUE),
+      chores: new Map([
+        ...lockChores(kernel, runHooks),
+        [WAITERS, (at: Address) => kernel.transact((tx) => tellWaiters(tx, at.key), [at])],
+      ]),
       by: this.#by,
       leaseMs: this.leaseMs,
       concurrency: this.#concurrency,
       status: "running",
+      isShunned: ({ key }) => this.#isShunned(key),
       maxTries: (kind) => this.#maxTries.get(kind) ?? Number.POSITIVE_INFINITY,
       work: (held) => this.#work(held),
       lost: (held, reason) => {
@@ -120,6 +138,21 @@ export class RunWorker implements Engine {
       stopListening();
       stopSuspecting();
     };
+  }
+
+  /** The code here contradicts the run's history: it is left to others for a while, longer each time. */
+  shun(run: string): void {
+    const { clock } = this.kernel.ports;
+    const lastMs = this.#shunned.get(run)?.forMs ?? SHUNNED_MS.first / 2;
+    const forMs = Math.min(2 * lastMs, SHUNNED_MS.longest);
+    this.#shunned.delete(run);
+    this.#shunned.set(run, { untilMs: clock.nowMs() + forMs, forMs });
+    if (this.#shunned.size > SHUNNED_MOST) this.#shunned.delete(this.#shunned.keys().next().value as string);
+  }
+
+  #isShunned(run: string): boolean {
+    const shunned = this.#shunned.get(run);
+    return shunned !== undefined && this.kernel.ports.clock.nowMs() < shunned.untilMs;
   }
 
   get isStopping(): boolean {

@@ -24,6 +24,8 @@ export interface ClaimOptions {
   readonly status?: string | undefined;
   /** Records that were claimed more often than this without coming to rest are not taken, but told. */
   readonly mostTries?: ((kind: string) => number) | undefined;
+  /** Records that this process leaves to others for now. */
+  readonly isShunned?: ((at: Address) => boolean) | undefined;
   /** Told of each as soon as it is had, while others may still be waited for. */
   readonly granted?: (held: Held) => void;
   /** Records of these spaces are not claimed: what is to be done about them is done at once, by a commit of its own. */
@@ -49,6 +51,8 @@ export interface ClaimResult {
   readonly hadChores: boolean;
   /** Those that were not taken because they were tried too often, the longest due first. */
   readonly suspects: readonly Suspect[];
+  /** How many were left to others. */
+  readonly shunned: number;
 }
 
 /** Claims up to `limit` due records. Two processes may look at the same ones; each record goes to one of them. */
@@ -90,8 +94,11 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   const held: Held[] = [];
   const refusals: unknown[] = [];
   // As many at a time as there is room for: those behind are looked at only if some of these were not taken.
-  for (let at = 0; at < page.keys.length && held.length < limit; ) {
-    const keys = page.keys.slice(at, at + limit - held.length);
+  const { isShunned } = options;
+  const due =
+    isShunned === undefined ? page.keys : page.keys.filter(({ space, key }) => !isShunned(address(space, key)));
+  for (let at = 0; at < due.length && held.length < limit; ) {
+    const keys = due.slice(at, at + limit - held.length);
     at += keys.length;
     for (const answer of await Promise.allSettled(keys.map(claimOne))) {
       if (answer.status === "rejected") refusals.push(answer.reason);
@@ -103,7 +110,8 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   // A store that refused every single claim has something to say.
   if (held.length === 0 && refusals.length > 0) throw refusals[0];
   const nextInMs = page.nextDueMs === null ? null : page.nextDueMs - page.nowMs;
-  return { held, nextInMs, isFull: page.keys.length === look, hadChores, suspects };
+  const shunned = page.keys.length - due.length;
+  return { held, nextInMs, isFull: page.keys.length === look, hadChores, suspects, shunned };
 }
 
 export interface Claimant {

@@ -14,7 +14,7 @@
  */
 
 import { checkCount, checkDuration, checkId, checkLease } from "../check.ts";
-import type { Put } from "../contract.ts";
+import type { Address, Put } from "../contract.ts";
 import { ClosedError, FencedError, LeaseUncertainError } from "../errors.ts";
 import type { Bell, Kernel } from "../kernel.ts";
 import { pause } from "../ports.ts";
@@ -38,13 +38,15 @@ export interface WorkerOptions {
   readonly lost?: ((held: Held, reason: unknown) => void) | undefined;
   /** Whether what other processes commit may make something due here, which is looked for each time; yes unless said otherwise. */
   readonly hearsOthers?: boolean | undefined;
+  /** Records that this worker leaves to others for now. */
+  readonly isShunned?: ((at: Address) => boolean) | undefined;
   /** What is done about records that are due and not to be claimed. */
   readonly chores?: Chores | undefined;
   /** How often a record of this kind is tried before whoever works on it gives it up; for ever unless said otherwise. */
   readonly maxTries?: ((kind: string) => number) | undefined;
 }
 
-type Optional = "failed" | "status" | "lost" | "chores" | "maxTries";
+type Optional = "failed" | "status" | "lost" | "chores" | "maxTries" | "isShunned";
 
 const RETRY_MS = { first: 100, longest: 60_000 };
 
@@ -161,7 +163,7 @@ export class Worker {
         try {
           const startedMs = clock.nowMs();
           const granted = (held: Held) => void this.#work(held, startedMs + leaseMs);
-          const { held, nextInMs, isFull, hadChores, suspects } = await claimDue(this.#kernel, {
+          const { held, nextInMs, isFull, hadChores, suspects, shunned } = await claimDue(this.#kernel, {
             kinds,
             by,
             leaseMs,
@@ -171,10 +173,12 @@ export class Worker {
             // The last try is for suspects, but for a record that has only one.
             mostTries: (kind) => Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
             granted,
+            isShunned: this.#options.isShunned,
             chores: this.#options.chores,
           });
-          // If there were only suspects as far as it looked, it looks much further the next time.
-          this.#passed = isFull ? 4 * suspects.length : suspects.length;
+          const passed = suspects.length + shunned;
+          // If there were only such as far as it looked, it looks much further the next time.
+          this.#passed = isFull ? 4 * passed : passed;
           // Any of them: who always came right before the guilty one would always be there when it strikes.
           const suspect = suspects[Math.floor(suspects.length * chance.random())];
           if (await this.#takeSuspect(suspect, startedMs + leaseMs)) continue;

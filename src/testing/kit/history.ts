@@ -15,7 +15,7 @@ import { nodePorts } from "../../node/ports.ts";
 import type { Pawl } from "../../pawl.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
 import { Context, type Turns } from "../../workflow/context.ts";
-import { Coroutine, type Settled } from "../../workflow/coroutine.ts";
+import { Coroutine, isCancellation, type Settled } from "../../workflow/coroutine.ts";
 import { type Definition, definitionOf, type Workflow } from "../../workflow/definition.ts";
 import { HistoryContradictionError, RunNotFoundError, RunTimedOutError } from "../../workflow/errors.ts";
 import { replay } from "../../workflow/replay.ts";
@@ -34,7 +34,7 @@ export type Replayed<Output = unknown> =
 /** What a saved history holds. */
 interface Saved {
   readonly pawl: typeof FORMAT;
-  readonly run: Pick<RunValue, "workflow" | "incarnation" | "seed" | "startedAtMs" | "scheduledAtMs" | "skips"> & {
+  readonly run: Pick<RunValue, "workflow" | "incarnation" | "seed" | "startedAtMs" | "scheduledAtMs" | "skips" | "retriedAt"> & {
     readonly id: string;
   };
   readonly facts: readonly { readonly name: string; readonly atMs: number; readonly data: unknown }[];
@@ -53,7 +53,7 @@ export async function saveHistory(pawl: Pawl, run: string | { readonly id: strin
   const [row] = await kernel.read([at]);
   if (row === undefined || row === null || row.value === null) throw new RunNotFoundError(id);
   const value = kernel.decodeFresh(at, row.value) as RunValue;
-  const { workflow, incarnation, seed, startedAtMs, scheduledAtMs, from, skips = [] } = value;
+  const { workflow, incarnation, seed, startedAtMs, scheduledAtMs, from, skips = [], retriedAt } = value;
   const facts: string[] = [];
   for (let after = from - 1; ; ) {
     const page = await kernel.entries(at, after, PAGE);
@@ -72,6 +72,7 @@ export async function saveHistory(pawl: Pawl, run: string | { readonly id: strin
     startedAtMs,
     ...(scheduledAtMs === undefined ? {} : { scheduledAtMs }),
     ...(shifted.length === 0 ? {} : { skips: shifted }),
+    ...(retriedAt === undefined ? {} : { retriedAt: retriedAt - from + 1 }),
   };
   return `{"pawl":"${FORMAT}","run":${JSON.stringify(head)},"facts":[\n${facts.join(",\n")}\n]}\n`;
 }
@@ -109,7 +110,7 @@ export async function replayHistory<Output>(
         const ctx = new Context(coroutine, definition, value, NO_TURNS, () => {});
         const begin = (): void => coroutine.begin(definition, ctx, input);
         if (nodePorts.bodies === undefined) begin();
-        else nodePorts.bodies.run(id, begin);
+        else nodePorts.bodies.run({ run: id }, begin);
       },
       isOver: () => false,
     });
@@ -123,7 +124,7 @@ export async function replayHistory<Output>(
 }
 
 async function reached<Output>(definition: Definition, coroutine: Coroutine): Promise<Replayed<Output>> {
-  const { outcome, canceled } = coroutine;
+  const { outcome } = coroutine;
   if (outcome === undefined) return { ok: true, status: "waiting", waitsFor: [...coroutine.waiting.keys()] };
   const ended: Settled =
     "error" in outcome || definition.output === undefined
@@ -134,8 +135,8 @@ async function reached<Output>(definition: Definition, coroutine: Coroutine): Pr
         );
   if (!("error" in ended)) return { ok: true, status: "completed", value: ended.ok as Output };
   const { error } = ended;
-  const isCanceled = canceled !== undefined && error === canceled;
-  const status = !isCanceled ? "failed" : canceled instanceof RunTimedOutError ? "timed_out" : "canceled";
+  const isCanceled = isCancellation(error, coroutine.runId);
+  const status = !isCanceled ? "failed" : error instanceof RunTimedOutError ? "timed_out" : "canceled";
   return { ok: true, status, error };
 }
 

@@ -1,0 +1,148 @@
+/**
+ * Goal: an attempt of a step is over when it is over: what belongs to it has no effect afterwards, and a step's limits count all attempts.
+ * Method: steps that leave callbacks behind, time out or are tried for long, with the clock of the test kit, and on every store.
+ */
+
+import { describe, expect, test } from "vitest";
+import { type RunEvent, type StepHandle, workflow } from "../../src/index.ts";
+import { openTest } from "../../src/testing/index.ts";
+import { EVERY, factsOf, onStores, resultOf, SQL } from "./kit.ts";
+
+onStores(EVERY, (place) => {
+  test("a heartbeat after the step has returned has no effect and is reported", async () => {
+    const pawl = await place.open();
+    const warnings: RunEvent[] = [];
+    let late: StepHandle | undefined;
+    let runs = 0;
+    const it = workflow("it", async (ctx) => {
+      await ctx.step(
+        "a",
+        (step) => {
+          runs += 1;
+          late = step;
+          return runs;
+        },
+        { heartbeat: "20ms" },
+      );
+      await ctx.sleep(30);
+      late?.heartbeat({ row: 7 });
+      await ctx.sleep(60);
+      return ctx.step("b", () => "end");
+    });
+    pawl.work([it], { on: (event) => void (event.type === "run.warning" && warnings.push(event)) });
+    const run = await pawl.start(it);
+    await expect(resultOf(run)).resolves.toBe("end");
+    expect(runs).toBe(1);
+    expect((await factsOf(run)).filter((fact) => fact.startsWith("progress") || fact === "step a")).toEqual(["step a"]);
+    expect(warnings).toMatchObject([{ step: "a", message: expect.stringContaining("heartbeat()") }]);
+  });
+});
+
+onStores(SQL, (place) => {
+  test("a late heartbeat does not run a step.tx again", async () => {
+    const pawl = await place.open();
+    const plain = await place.connect();
+    await plain.query("create table paid (n integer)");
+    let late: StepHandle | undefined;
+    const it = workflow("it", async (ctx) => {
+      await ctx.step.tx(
+        "pay",
+        async (tx, step) => {
+          late = step;
+          await tx.query("insert into paid values (1)");
+        },
+        { heartbeat: "20ms" },
+      );
+      late?.heartbeat({ row: 1 });
+      await ctx.sleep(80);
+      return "end";
+    });
+    pawl.work([it]);
+    await expect(resultOf(await pawl.start(it))).resolves.toBe("end");
+    expect(await plain.query("select n from paid")).toHaveLength(1);
+  });
+});
+
+describe("an attempt that timed out", () => {
+  test("is not heard any more: its heartbeat neither keeps the next attempt alive nor runs a step of a run that has ended", async () => {
+    await using pawl = openTest();
+    const handles: StepHandle[] = [];
+    const warnings: string[] = [];
+    const it = workflow("it", (ctx) =>
+      ctx.step(
+        "charge",
+        (step) => {
+          handles.push(step);
+          return step.attempt === 1 ? new Promise(() => {}) : "charged";
+        },
+        { heartbeat: "1s", retry: { attempts: 2, delay: 1 } },
+      ),
+    );
+    pawl.work([it], { on: (event) => void (event.type === "run.warning" && warnings.push(event.message)) });
+    await expect((await pawl.start(it)).result()).resolves.toBe("charged");
+    handles[0]?.heartbeat("late");
+    await pawl.clock.advance("1 minute");
+    expect(handles.length).toBe(2);
+    expect(warnings).toEqual([expect.stringContaining("attempt 1")]);
+  });
+
+  test("has an aborted abortSignal, also if it is read for the first time then", async () => {
+    await using pawl = openTest();
+    const handles: StepHandle[] = [];
+    const it = workflow("it", (ctx) =>
+      ctx.step(
+        "a",
+        (step) => {
+          handles.push(step);
+          return step.attempt === 1 ? new Promise(() => {}) : 1;
+        },
+        { timeout: "1s", retry: { attempts: 2, delay: 1 } },
+      ),
+    );
+    pawl.work([it]);
+    await (await pawl.start(it)).result();
+    expect(handles[0]?.abortSignal.aborted).toBe(true);
+    expect(handles[0]?.abortSignal.reason).toMatchObject({ code: "step_timeout" });
+    expect(handles[1]?.abortSignal.reason).toMatchObject({ code: "attempt_over" });
+  });
+});
+
+test("totalTimeout spans all attempts, with the waits between them that are recorded", async () => {
+  await using pawl = openTest();
+  let attempts = 0;
+  const it = workflow("it", async (ctx) => {
+    await ctx.step(
+      "a",
+      () => {
+        attempts += 1;
+        throw new Error("no");
+      },
+      { totalTimeout: "25s", retry: { attempts: 100, delay: "10s", factor: 1, jitter: 0 } },
+    );
+  });
+  pawl.work([it], { warm: 0 });
+  const begunMs = pawl.clock.nowMs;
+  await expect((await pawl.start(it)).result()).rejects.toMatchObject({ code: "run_failed" });
+  expect(attempts).toBe(3);
+  expect(pawl.clock.nowMs - begunMs).toBeLessThan(26_000);
+});
+
+test("a step's rateLimit counts each attempt", async () => {
+  await using pawl = openTest();
+  const times: number[] = [];
+  const it = workflow("it", async (ctx) =>
+    ctx.step(
+      "call",
+      ({ attempt }) => {
+        times.push(pawl.clock.nowMs);
+        if (attempt < 4) throw new Error("no");
+        return attempt;
+      },
+      { rateLimit: { name: "api", max: 1, per: "10s" }, retry: { attempts: 4, delay: 1, jitter: 0 } },
+    ),
+  );
+  pawl.work([it], { warm: 0 });
+  await expect((await pawl.start(it)).result()).resolves.toBe(4);
+  const gaps = times.slice(1).map((ms, index) => ms - (times[index] ?? 0));
+  for (const gap of gaps) expect(gap).toBeGreaterThanOrEqual(9_990);
+});

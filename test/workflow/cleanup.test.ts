@@ -1,0 +1,177 @@
+/**
+ * Goal: cancellation and a workflow's timeout are delivered once, where the code waits, and cleanup after them runs normally, within its
+ * grace; parts of the code can be shielded; a run whose code does not react can be ended.
+ * Method: small workflows in the test kit, warm and replayed at each wait.
+ */
+
+import { describe, expect, test } from "vitest";
+import { type Context, type RunCanceledError, signal, workflow } from "../../src/index.ts";
+import { openTest, type TestPawl, type TestRun } from "../../src/testing/index.ts";
+
+const go = signal("go");
+const sleeper = workflow("sleeper", async (ctx) => ctx.sleep("300 days"));
+
+async function begin(
+  pawl: TestPawl,
+  warm: number,
+  body: (ctx: Context) => Promise<unknown>,
+): Promise<TestRun<unknown>> {
+  const it = workflow("it", body);
+  pawl.work([it, sleeper], { warm });
+  return pawl.start(it, undefined, { id: "it" });
+}
+
+const endOf = (run: TestRun<unknown>): Promise<unknown> => run.result().catch((error: { code: string }) => error.code);
+
+describe.each([1000, 0])("with %d warm runs", (warm) => {
+  test("a step that still succeeds after the cancellation: cleanup steps run, and the error has the outcome", async () => {
+    await using pawl = openTest();
+    const done: unknown[] = [];
+    const begun = Promise.withResolvers<void>();
+    const run = await begin(pawl, warm, async (ctx) => {
+      try {
+        await ctx.step("make vm", async ({ abortSignal }) => {
+          begun.resolve();
+          await new Promise((resolve) => abortSignal.addEventListener("abort", resolve));
+          return "vm-1";
+        });
+      } catch (error) {
+        await ctx.step("note", () => void done.push((error as RunCanceledError).data.outcome));
+        throw error;
+      } finally {
+        await ctx.step("free vm", () => void done.push("freed"));
+        await ctx.sleep("1 minute");
+        await ctx.step("log", () => void done.push("logged"));
+      }
+    });
+    await begun.promise;
+    await run.cancel();
+    expect(await endOf(run)).toBe("run_canceled");
+    expect(done).toEqual([{ operation: "make vm", ok: "vm-1" }, "freed", "logged"]);
+    expect((await run.history()).map(({ name }) => name)).toContain("step make vm");
+  });
+
+  test("the workflow's timeout is delivered the same way", async () => {
+    await using pawl = openTest();
+    const done: unknown[] = [];
+    const it = workflow({ name: "it", timeout: "1 hour" }, async (ctx) => {
+      try {
+        await ctx.sleep("2 hours");
+      } finally {
+        await ctx.step("free", () => void done.push("freed"));
+      }
+    });
+    pawl.work([it], { warm });
+    const run = await pawl.start(it);
+    await expect(run.result()).rejects.toMatchObject({ code: "run_timed_out" });
+    expect(done).toEqual(["freed"]);
+  });
+
+  test("cleanup that takes longer than the workflow's grace is ended", async () => {
+    await using pawl = openTest();
+    const warnings: string[] = [];
+    const it = workflow({ name: "it", grace: "5 minutes" }, async (ctx) => {
+      try {
+        await ctx.sleep("300 days");
+      } finally {
+        await ctx.waitForSignal(go);
+      }
+    });
+    pawl.work([it], { warm, on: (event) => void (event.type === "run.warning" && warnings.push(event.message)) });
+    const run = await pawl.start(it);
+    await run.until("waiting");
+    await run.cancel();
+    const begunMs = pawl.clock.nowMs;
+    await expect(run.result()).rejects.toMatchObject({ code: "run_canceled" });
+    expect(pawl.clock.nowMs - begunMs).toBeLessThan(6 * 60_000);
+    expect(warnings).toEqual([expect.stringContaining("grace")]);
+  });
+
+  test("what is shielded is not interrupted; the cancellation comes after it", async () => {
+    await using pawl = openTest();
+    const done: unknown[] = [];
+    const run = await begin(pawl, warm, async (ctx) => {
+      done.push(
+        await ctx.shield(async (inner) => {
+          await inner.sleep("10 minutes");
+          return inner.step("inside", () => "whole");
+        }),
+      );
+      await ctx.step("outside", () => void done.push("must not happen"));
+    });
+    await run.until("waiting");
+    await run.cancel();
+    expect(await endOf(run)).toBe("run_canceled");
+    expect(done).toEqual(["whole"]);
+  });
+
+  test("code that catches the cancellation and returns completes", async () => {
+    await using pawl = openTest();
+    const run = await begin(pawl, warm, async (ctx) => {
+      await ctx.sleep("300 days").catch(() => {});
+      return ctx.step("after", () => "stayed");
+    });
+    await run.until("waiting");
+    await run.cancel();
+    expect(await endOf(run)).toBe("stayed");
+  });
+});
+
+describe("force", () => {
+  test("ends a run whose code does not react, and says what may still run", async () => {
+    await using pawl = openTest();
+    const begun = Promise.withResolvers<void>();
+    const run = await begin(pawl, 1000, async (ctx) => {
+      await ctx.start(sleeper, undefined, { whenParentEnds: "cancel" });
+      await ctx.step.atMostOnce("deaf", () => {
+        begun.resolve();
+        return new Promise(() => {});
+      });
+    });
+    await begun.promise;
+    const { status, mayStillRun } = await run.cancel({ force: true, reason: "enough" });
+    expect(status).toBe("canceled");
+    expect(mayStillRun).toEqual({ worker: expect.any(String), steps: ["deaf"] });
+    await expect(run.result()).rejects.toMatchObject({ code: "run_canceled", data: { reason: "enough" } });
+    await expect(pawl.run(sleeper, "it/sleeper").result()).rejects.toMatchObject({ code: "run_canceled" });
+  });
+
+  test("ends a run whose code is gone", async () => {
+    await using pawl = openTest();
+    const it = workflow("it", async (ctx) => ctx.waitForSignal(go));
+    const worker = pawl.work([it]);
+    const run = await pawl.start(it);
+    await run.until("waiting");
+    await pawl.clock.during(worker.stop());
+    await expect(run.cancel({ force: true })).resolves.toMatchObject({ status: "canceled" });
+  });
+});
+
+test("canceling a parked parent cancels its children, and theirs", async () => {
+  await using pawl = openTest();
+  let isDoubtful = true;
+  const middle = workflow("middle", async (ctx) => {
+    await ctx.start(sleeper, undefined, { id: "leaf", whenParentEnds: "cancel" });
+    await ctx.sleep("300 days");
+  });
+  const it = workflow("it", async (ctx) => {
+    const child = ctx.call(middle, undefined, { id: "middle" });
+    await ctx.sleep("1 minute");
+    await ctx.step.atMostOnce("doubtful", () => (isDoubtful ? new Promise(() => {}) : 1));
+    await child;
+  });
+  const first = pawl.work([it, middle, sleeper]);
+  const run = await pawl.start(it);
+  await pawl.clock.advance("2 minutes");
+  await pawl.clock.during(first.stop({ timeout: 1 }));
+  isDoubtful = false;
+  pawl.work([it, middle, sleeper]);
+  await run.until("parked");
+  await run.cancel();
+  expect((await run.status()).status).toBe("canceled");
+  for (const [workflow, id] of [
+    [middle, "middle"],
+    [sleeper, "leaf"],
+  ] as const)
+    await expect(pawl.run(workflow, id).result()).rejects.toMatchObject({ code: "run_canceled" });
+});

@@ -1,0 +1,48 @@
+/**
+ * Goal: any number of operations in one turn: children, slots, locks, timers, and children that end with their parent.
+ * Method: more than one commit can take, in the test kit.
+ */
+
+import { expect, test } from "vitest";
+import { workflow } from "../../src/index.ts";
+import { openTest } from "../../src/testing/index.ts";
+
+const child = workflow("child", async (_ctx, n: number) => n);
+const sleeper = workflow("sleeper", async (ctx) => ctx.sleep("300 days"));
+const MANY = 1500;
+const numbers = Array.from({ length: MANY }, (_, n) => n);
+
+test("children", async () => {
+  await using pawl = openTest();
+  const it = workflow("it", async (ctx) => {
+    const values = await Promise.all(numbers.map((n) => ctx.call(child, n)));
+    return values.reduce((sum, n) => sum + n, 0);
+  });
+  pawl.work([it, child]);
+  await expect((await pawl.start(it)).result()).resolves.toBe((MANY * (MANY - 1)) / 2);
+});
+
+test("slots, sleeps and locks", async () => {
+  await using pawl = openTest();
+  const it = workflow("it", async (ctx) => {
+    await Promise.all(numbers.map((n) => ctx.slot(`s${n}`).set(n)));
+    await Promise.all(numbers.map((n) => ctx.sleep(1000 + n)));
+    await Promise.all(numbers.slice(0, 1100).map((n) => ctx.mutex(`l${n}`).acquire()));
+    return (await ctx.slot<number>(`s${MANY - 1}`).get()).value;
+  });
+  pawl.work([it]);
+  await expect((await pawl.start(it)).result()).resolves.toBe(MANY - 1);
+});
+
+test("a parent that is canceled ends its living children, however many", async () => {
+  await using pawl = openTest();
+  const it = workflow("it", async (ctx) => Promise.all(numbers.map(() => ctx.call(sleeper))));
+  pawl.work([it, sleeper], { warm: 0 });
+  const run = await pawl.start(it, undefined, { id: "it" });
+  await pawl.clock.advance("1 hour");
+  await run.cancel();
+  await expect(run.result()).rejects.toMatchObject({ code: "run_canceled" });
+  await pawl.clock.advance("1 hour");
+  const { runs } = await pawl.runs.list({ workflow: sleeper, status: ["pending", "running", "waiting"] });
+  expect(runs).toHaveLength(0);
+});

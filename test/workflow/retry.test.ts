@@ -1,0 +1,243 @@
+/**
+ * Goal: a retry does again what ended the run, and nothing else: a recorded success is kept in whatever order the code asks for it next, a
+ * failure that the code handled stays, a failed child is retried with its parent.
+ * Method: workflows that fail in an outage and are retried when it is over, with a count of each effect.
+ */
+
+import { beforeEach, describe, expect, test } from "vitest";
+import { type Context, type Workflow, workflow } from "../../src/index.ts";
+import { openTest, type TestPawl } from "../../src/testing/index.ts";
+
+const once = { retry: { attempts: 1 } };
+let effects: string[] = [];
+let broken = new Set<string>();
+
+beforeEach(() => {
+  effects = [];
+  broken = new Set();
+});
+
+/** An effect that fails while it is broken. */
+function act(name: string): string {
+  effects.push(name);
+  if (broken.has(name)) throw new Error(`${name} is broken`);
+  return name;
+}
+
+async function failing<T>(
+  pawl: TestPawl,
+  it: Workflow<undefined, T>,
+  others: readonly Workflow<undefined, unknown>[] = [],
+) {
+  pawl.work([it, ...others]);
+  const run = await pawl.start(it, undefined, { id: "it" });
+  await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+  return run;
+}
+
+test("an error in plain code: nothing that succeeded is done again", async () => {
+  await using pawl = openTest();
+  let isWrong = true;
+  const it = workflow("it", async (ctx) => {
+    await ctx.step("charge", () => act("charge"));
+    await ctx.step.atMostOnce("send", () => act("send"));
+    if (isWrong) throw new TypeError("undefined is not a function");
+    return ctx.step("end", () => act("end"));
+  });
+  const run = await failing(pawl, it);
+  await run.retry();
+  await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+  isWrong = false;
+  await run.retry();
+  await expect(run.result()).resolves.toBe("end");
+  expect(effects).toEqual(["charge", "send", "end"]);
+});
+
+test("two parallel steps that failed in one outage are both done again, and the one that succeeded is not", async () => {
+  await using pawl = openTest();
+  broken = new Set(["a", "b"]);
+  const it = workflow("it", async (ctx) => {
+    const steps = ["a", "b", "c"].map((name) => ctx.step(name, () => act(name), once));
+    return Promise.all(steps);
+  });
+  const run = await failing(pawl, it);
+  broken.clear();
+  await run.retry();
+  await expect(run.result()).resolves.toEqual(["a", "b", "c"]);
+  expect(effects.sort()).toEqual(["a", "a", "b", "b", "c"]);
+});
+
+test("a failure that the code handled stays", async () => {
+  await using pawl = openTest();
+  broken = new Set(["card", "ship"]);
+  const it = workflow("it", async (ctx) => {
+    const paid = await ctx.step("card", () => act("card"), once).catch(() => ctx.step("invoice", () => act("invoice")));
+    await ctx.step("ship", () => act("ship"), once);
+    return paid;
+  });
+  const run = await failing(pawl, it);
+  broken.clear();
+  await run.retry();
+  await expect(run.result()).resolves.toBe("invoice");
+  expect(effects).toEqual(["card", "invoice", "ship", "ship"]);
+});
+
+test("retry({ steps }) does others again", async () => {
+  await using pawl = openTest();
+  broken = new Set(["card", "ship"]);
+  const it = workflow("it", async (ctx) => {
+    const paid = await ctx.step("card", () => act("card"), once).catch(() => ctx.step("invoice", () => act("invoice")));
+    await ctx.step("ship", () => act("ship"), once);
+    return paid;
+  });
+  const run = await failing(pawl, it);
+  broken.clear();
+  await expect(run.retry({ steps: ["nothing"] })).rejects.toMatchObject({ code: "run_conflict" });
+  await run.retry({ steps: ["card"] });
+  await expect(run.result()).resolves.toBe("card");
+  expect(effects).toEqual(["card", "invoice", "ship", "card", "ship"]);
+});
+
+test("the code may ask for what succeeded in another order, and for more in between", async () => {
+  await using pawl = openTest();
+  let version = 1;
+  const first = async (ctx: Context) => {
+    await ctx.step("a", () => act("a"));
+    await ctx.sleep("1 hour");
+    await ctx.step("b", () => act("b"));
+    return ctx.step("c", () => act("c"), once);
+  };
+  const second = async (ctx: Context) => {
+    await ctx.step("b", () => act("b"));
+    await ctx.step("new", () => act("new"));
+    await ctx.sleep("1 hour");
+    await ctx.step("a", () => act("a"));
+    return ctx.step("c", () => act("c"), once);
+  };
+  const it = workflow("it", (ctx) => (version === 1 ? first(ctx) : second(ctx)));
+  broken.add("c");
+  pawl.work([it], { warm: 0 });
+  const run = await pawl.start(it, undefined, { id: "it" });
+  await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+  version = 2;
+  broken.clear();
+  await run.retry();
+  await expect(run.result()).resolves.toBe("c");
+  expect(effects).toEqual(["a", "b", "c", "new", "c"]);
+});
+
+describe("a run that fails again", () => {
+  test("remembers what succeeded before and after the first retry, also when it is replayed", async () => {
+    await using pawl = openTest();
+    const it = workflow("it", async (ctx) => {
+      for (const name of ["a", "b", "c", "d"]) {
+        await ctx.step(name, () => act(name), once);
+        await ctx.sleep("1 minute");
+      }
+      return "end";
+    });
+    broken = new Set(["b", "d"]);
+    pawl.work([it], { warm: 0 });
+    const run = await pawl.start(it, undefined, { id: "it" });
+    await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+    broken.delete("b");
+    await run.retry();
+    await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+    broken.clear();
+    await run.retry();
+    await expect(run.result()).resolves.toBe("end");
+    expect(effects).toEqual(["a", "b", "b", "c", "d", "d"]);
+  });
+});
+
+describe("a parent that failed through its child", () => {
+  const kid = workflow("kid", async (ctx) => {
+    await ctx.step("before", () => act("before"));
+    return ctx.step("kid", () => act("kid"), once);
+  });
+  const it = workflow("it", async (ctx) => ctx.call(kid));
+
+  test("is retried with the child", async () => {
+    await using pawl = openTest();
+    broken.add("kid");
+    const run = await failing(pawl, it, [kid]);
+    broken.clear();
+    await run.retry();
+    await expect(run.result()).resolves.toBe("kid");
+    expect(effects).toEqual(["before", "kid", "kid"]);
+  });
+
+  test("has its result if the child has succeeded meanwhile", async () => {
+    await using pawl = openTest();
+    broken.add("kid");
+    const run = await failing(pawl, it, [kid]);
+    broken.clear();
+    const child = pawl.run(kid, "it/kid");
+    await child.retry();
+    await child.result();
+    await run.retry();
+    await expect(run.result()).resolves.toBe("kid");
+    expect(effects).toEqual(["before", "kid", "kid"]);
+  });
+
+  test("three levels down", async () => {
+    await using pawl = openTest();
+    const middle = workflow("middle", async (ctx) => ctx.call(kid));
+    const top = workflow("top", async (ctx) => ctx.call(middle));
+    broken.add("kid");
+    const run = await failing(pawl, top, [middle, kid]);
+    broken.clear();
+    await run.retry();
+    await expect(run.result()).resolves.toBe("kid");
+  });
+});
+
+describe("under a lock", () => {
+  test("a step that failed is done again while the lock is held again, and the lock is released after it", async () => {
+    await using pawl = openTest();
+    broken.add("in");
+    const it = workflow("it", async (ctx) => {
+      await ctx.lock("l", async () => {
+        await ctx.step("first", () => act("first"));
+        await ctx.step(
+          "in",
+          async () => {
+            if (!broken.has("in")) expect((await pawl.mutex("l").inspect()).holders).toHaveLength(1);
+            return act("in");
+          },
+          once,
+        );
+      });
+      await ctx.step("after", async () => void expect((await pawl.mutex("l").inspect()).holders).toHaveLength(0));
+      return "end";
+    });
+    const run = await failing(pawl, it);
+    broken.clear();
+    await run.retry();
+    await expect(run.result()).resolves.toBe("end");
+    expect(effects).toEqual(["first", "in", "in"]);
+  });
+
+  test("code that was mended does more under a lock that it remembers", async () => {
+    await using pawl = openTest();
+    let isWrong = true;
+    const it = workflow("it", async (ctx) => {
+      await ctx.lock("l", async () => {
+        await ctx.step("a", () => act("a"));
+        if (!isWrong)
+          await ctx.step("b", async () => {
+            expect((await pawl.mutex("l").inspect()).holders).toHaveLength(1);
+            act("b");
+          });
+      });
+      await ctx.step("free", async () => void expect((await pawl.mutex("l").inspect()).holders).toHaveLength(0));
+      if (isWrong) throw new TypeError("wrong");
+      return "end";
+    });
+    const run = await failing(pawl, it);
+    isWrong = false;
+    await run.retry();
+    await expect(run.result()).resolves.toBe("end");
+    expect(effects).toEqual(["a", "b"]);
+  });
+});
