@@ -6,7 +6,7 @@
  * `@ts-expect-error`, what must not; strict, and with the declarations of the package checked too.
  */
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseAst } from "rolldown/parseAst";
@@ -139,6 +139,16 @@ describe("the entry points", () => {
     `;
     writeFileSync(join(home, "telemetry.ts"), source);
     expect(runTsc(["-p", "."], home)).toEqual({ code: 0, output: "" });
+  });
+
+  it("./middleware has types that fit those of the frameworks, as the examples use them", () => {
+    const home = mkdtempSync(join(folder, "with-frameworks-"));
+    installInto(home, files, ["@types/express", "express", "fastify", "hono", "@trpc/server"]);
+    const examples = readdirSync(join(root, "examples")).filter((name) => name.startsWith("middleware-"));
+    expect(examples.length).toBeGreaterThan(4);
+    for (const name of examples) cpSync(join(root, "examples", name), join(home, name));
+    // The frameworks' own declarations are not ours to check.
+    expect(runTsc(["-p", ".", "--skipLibCheck"], home)).toEqual({ code: 0, output: "" });
   });
 });
 

@@ -1,6 +1,13 @@
 /**
- * Middleware for Express: `app.post("/orders", express.json(), expressIdempotency(pawl, { scope: (req) => req.user.id }), handler)`. It comes
- * after whatever parses the body. In a handler, `attempt(req)` of the middleware gives the attempt.
+ * Middleware for Express. It comes after the middleware that parses the body; in a handler, `attempt(req)` returns the attempt.
+ *
+ *     const idempotency = expressIdempotency(pawl, { scope: (req: express.Request) => accountOf(req) });
+ *     app.post("/orders/:id", express.json(), idempotency, (req, res) => { … });
+ *
+ * The types of the request are those of `scope`, whose parameter is annotated with Express's own type. They are not part of the
+ * middleware's type: Express would infer the types of all handlers of a route from it, and `req.params` would lose its names. So the
+ * handler has the types that it has without the middleware. Like Express itself, this trusts that whatever `scope` reads of the request
+ * was put there by middleware that came before.
  */
 
 import { capture, type NodeResponse, sendReply } from "./capture.ts";
@@ -21,19 +28,25 @@ export interface ExpressResponse extends NodeResponse {
   once(event: "close", listener: () => void): unknown;
 }
 
-export interface ExpressIdempotency<Face, Touch, R> {
-  (req: R, res: ExpressResponse, next: (error?: unknown) => void): Promise<void>;
-  /** The attempt that a handler runs in; undefined for a request without a key. */
-  attempt(req: R): HttpAttempt<Face, Touch> | undefined;
+export interface ExpressIdempotency<Face, Touch> {
+  (req: ExpressRequest, res: ExpressResponse, next: (error?: unknown) => void): Promise<void>;
+  /** Returns the attempt that a handler runs in; undefined for a request without a key. */
+  attempt(req: ExpressRequest): HttpAttempt<Face, Touch> | undefined;
 }
 
-export function expressIdempotency<Face, Touch, R extends ExpressRequest>(
+/** Makes the handlers after it idempotent. Annotate the parameter of `scope` with the request's type: `(req: express.Request) => …`. */
+export function expressIdempotency<Face, Touch, R extends ExpressRequest = ExpressRequest>(
   pawl: IdempotentHandle<Face, Touch>,
   options: MiddlewareOptions<R>,
-): ExpressIdempotency<Face, Touch, R> {
+): ExpressIdempotency<Face, Touch> {
   const gate = new Gate(pawl, options);
   const attempts = new WeakMap<ExpressRequest, HttpAttempt<Face, Touch>>();
-  const middleware = async (req: R, res: ExpressResponse, next: (error?: unknown) => void): Promise<void> => {
+  const middleware = async (
+    request: ExpressRequest,
+    res: ExpressResponse,
+    next: (error?: unknown) => void,
+  ): Promise<void> => {
+    const req = request as R;
     try {
       const entry = await gate.enter({
         method: req.method ?? "",
@@ -69,5 +82,5 @@ export function expressIdempotency<Face, Touch, R extends ExpressRequest>(
     }
     next();
   };
-  return Object.assign(middleware, { attempt: (req: R) => attempts.get(req) });
+  return Object.assign(middleware, { attempt: (req: ExpressRequest) => attempts.get(req) });
 }

@@ -1,7 +1,12 @@
 /**
- * A plugin for Fastify: `await app.register(fastifyIdempotency(pawl, { scope: (request) => request.user.id }))`. It is about all routes of
- * the instance that it is registered on; `methods` and `required` say more. In a handler, `attempt(request)` of the plugin gives the
- * attempt.
+ * A plugin for Fastify; in a handler, `attempt(request)` returns the attempt.
+ *
+ *     const idempotency = fastifyIdempotency(pawl, { scope: (request: FastifyRequest) => accountOf(request) });
+ *     await app.register(idempotency);
+ *     app.post<{ Body: Order }>("/orders", async (request, reply) => { … });
+ *
+ * It applies to all routes of the instance that it is registered on; `methods` and `required` narrow that. The types of the request are
+ * those of `scope`, whose parameter is annotated with Fastify's own type; a handler keeps the types of its route.
  *
  * A reply that goes round Fastify, with `reply.hijack()` or `reply.raw`, is not seen and not stored: the key is free again when its lease
  * has ended.
@@ -50,11 +55,14 @@ export interface FastifyInstance<R> {
 }
 
 export interface FastifyIdempotency<Face, Touch, R> {
+  (instance: FastifyInstance<FastifyRequest>): Promise<void>;
+  /** The same; `app.register(fastifyIdempotency(…))` infers the type of the request from it. */
   (instance: FastifyInstance<R>): Promise<void>;
-  /** The attempt that a handler runs in; undefined for a request without a key. */
-  attempt(request: R): HttpAttempt<Face, Touch> | undefined;
+  /** Returns the attempt that a handler runs in; undefined for a request without a key. */
+  attempt(request: FastifyRequest): HttpAttempt<Face, Touch> | undefined;
 }
 
+/** Makes the routes of an instance idempotent. Annotate the parameter of `scope`: `(request: FastifyRequest) => …`. */
 export function fastifyIdempotency<Face, Touch, R extends FastifyRequest>(
   pawl: IdempotentHandle<Face, Touch>,
   options: MiddlewareOptions<R>,
@@ -104,14 +112,16 @@ export function fastifyIdempotency<Face, Touch, R extends FastifyRequest>(
     return payloadOf(instead);
   };
 
-  const plugin = async (instance: FastifyInstance<R>): Promise<void> => {
-    instance.addHook("preHandler", enter);
-    instance.addHook("onSend", leave);
+  const plugin = async (instance: FastifyInstance<FastifyRequest> | FastifyInstance<R>): Promise<void> => {
+    // Whatever `scope` reads of a request was put there by plugins that came before.
+    const hooks = instance as FastifyInstance<R>;
+    hooks.addHook("preHandler", enter);
+    hooks.addHook("onSend", leave);
   };
   // What Fastify looks for in a plugin that is about the instance it is registered on, and not about one of its own.
   return Object.assign(plugin, {
     [Symbol.for("skip-override")]: true,
-    attempt: (request: R) => visits.get(request)?.attempt,
+    attempt: (request: FastifyRequest) => visits.get(request)?.attempt,
   });
 }
 

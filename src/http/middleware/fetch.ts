@@ -22,20 +22,23 @@ import {
 import { KEY_HEADER } from "./key.ts";
 import { type HeaderList, type Reply, storedBody, storedHeaders } from "./reply.ts";
 
-/** Makes a handler idempotent. Without a key, where none is required, the handler is called without an attempt. */
-export function idempotentFetch<Face, Touch>(
+/**
+ * Makes a handler idempotent. Without a key, where none is required, the handler is called without an attempt. `R` is the request of the
+ * platform, which `scope` and the handler get as it came; `fingerprint` gets a copy, which is a plain `Request`.
+ */
+export function idempotentFetch<Face, Touch, R extends Request = Request>(
   pawl: IdempotentHandle<Face, Touch>,
-  handler: (request: Request, attempt?: HttpAttempt<Face, Touch>) => Response | Promise<Response>,
-  options: MiddlewareOptions<Request>,
-): (request: Request) => Promise<Response> {
+  handler: (request: R, attempt?: HttpAttempt<Face, Touch>) => Response | Promise<Response>,
+  options: MiddlewareOptions<R, Request>,
+): (request: R) => Promise<Response> {
   const gate = new Gate(pawl, options);
   return (request) => handleFetch(gate, request, (attempt) => handler(request, attempt));
 }
 
 /** Sends a request through the gate. @internal */
-export async function handleFetch<Face, Touch>(
-  gate: Gate<Face, Touch, Request>,
-  request: Request,
+export async function handleFetch<Face, Touch, R extends Request>(
+  gate: Gate<Face, Touch, R, Request>,
+  request: R,
   handle: (attempt?: HttpAttempt<Face, Touch>) => Response | Promise<Response>,
 ): Promise<Response> {
   const entry = await enterFetch(gate, request, () => gate.scope(request), gate.fingerprint);
@@ -54,7 +57,7 @@ export async function handleFetch<Face, Touch>(
 
 /** @internal */
 export function enterFetch<Face, Touch>(
-  gate: Gate<Face, Touch, never>,
+  gate: Gate<Face, Touch, never, never>,
   request: Request,
   scope: () => string | Promise<string>,
   fingerprint: ((request: Request) => unknown) | undefined,

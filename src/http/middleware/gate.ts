@@ -33,21 +33,26 @@ export interface IdempotentHandle<Face, Touch> {
   ): Promise<Answered<T>>;
 }
 
-/** Options of all middleware. `Request` is the framework's request, or its context. */
-export interface MiddlewareOptions<Request> {
-  /** Who is calling: an account, a tenant, a token. The keys of two callers have nothing to do with each other. */
+/** Options of all middleware. `Request` is the framework's request, or its context; `Copy` is what a fingerprint is taken of. */
+export interface MiddlewareOptions<Request, Copy = Request> {
+  /**
+   * Returns who is calling: an account, a tenant, a token. The keys of two callers are independent of each other. Annotate the parameter with
+   * the framework's type to use what is special to it.
+   */
   readonly scope: (request: Request) => string | Promise<string>;
-  /** Refuse requests without a key; they pass through otherwise. */
+  /** Refuse requests without a key. Default: they pass through. */
   readonly required?: boolean | undefined;
-  /** What it is about; POST and PATCH unless said otherwise. Other methods pass through. */
+  /** The methods that it applies to; others pass through. Default: POST and PATCH. */
   readonly methods?: readonly string[] | undefined;
-  /** What tells one request from another, instead of method, path, query and body. */
-  readonly fingerprint?: ((request: Request) => unknown) | undefined;
-  /** Which replies are stored, by their status. */
+  /** Returns what tells one request from another, instead of method, path, query and body. */
+  readonly fingerprint?: ((request: Copy) => unknown) | undefined;
+  /** Which replies are stored, by their status. Default: all but 5xx, 408, 425 and 429. */
   readonly storeStatus?: ((status: number) => boolean) | undefined;
-  /** The longest body that is read or stored, in bytes; 1 MiB unless said otherwise. A longer request is refused with 413. */
+  /** The longest body that is read or stored, in bytes. Default: 1 MiB. A longer request is refused with 413. */
   readonly maxBodyBytes?: number | undefined;
+  /** How long a reply is kept. Default: 24 hours. */
   readonly ttl?: Duration | undefined;
+  /** How long a handler whose process died keeps its key. Default: 30 s. */
   readonly lease?: Duration | undefined;
 }
 
@@ -86,13 +91,13 @@ const TRANSIENT = [408, 425, 429];
 
 const isLasting = (status: number): boolean => status >= 200 && status < 500 && !TRANSIENT.includes(status);
 
-export class Gate<Face, Touch, Request> {
+export class Gate<Face, Touch, Request, Copy = Request> {
   readonly #handle: IdempotentHandle<Face, Touch>;
-  readonly #options: MiddlewareOptions<Request>;
+  readonly #options: MiddlewareOptions<Request, Copy>;
   readonly #methods: ReadonlySet<string>;
   readonly maxBodyBytes: number;
 
-  constructor(handle: IdempotentHandle<Face, Touch>, options: MiddlewareOptions<Request>) {
+  constructor(handle: IdempotentHandle<Face, Touch>, options: MiddlewareOptions<Request, Copy>) {
     if (typeof handle?.idempotent !== "function")
       throw new InvalidArgumentError("the handle", "must be a Pawl, as open gives it");
     // Without it, whoever guesses a key would be told another caller's reply.
@@ -104,7 +109,7 @@ export class Gate<Face, Touch, Request> {
   }
 
   /** The fingerprint that the options ask for, if they do. */
-  get fingerprint(): ((request: Request) => unknown) | undefined {
+  get fingerprint(): ((request: Copy) => unknown) | undefined {
     return this.#options.fingerprint;
   }
 

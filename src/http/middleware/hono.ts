@@ -1,6 +1,12 @@
 /**
- * Middleware for Hono: `app.use("/orders", honoIdempotency(pawl, { scope: (c) => c.get("user") }))`. In a handler, `attempt(c)` of the
- * middleware gives the attempt.
+ * Middleware for Hono; in a handler, `attempt(c)` returns the attempt.
+ *
+ *     const idempotency = honoIdempotency(pawl, { scope: (c: Context<Env>) => c.get("user") });
+ *     app.post("/orders/:id", idempotency, (c) => c.json({ id: c.req.param("id") }, 201));
+ *
+ * The types of the context are those of `scope`, whose parameter is annotated with Hono's own type. They are not part of the
+ * middleware's type, so the handler keeps its path's parameters, its validated input and its variables, and `hc` of `hono/client` sees the
+ * handler's responses. This trusts that the variables that `scope` reads were set by middleware that came before.
  */
 
 import { enterFetch, leaveFetch, responseOf } from "./fetch.ts";
@@ -13,19 +19,21 @@ export interface HonoContext {
   set res(response: Response | undefined);
 }
 
-export interface HonoIdempotency<Face, Touch, Context> {
-  (c: Context, next: () => Promise<void>): Promise<Response | undefined>;
-  /** The attempt that a handler runs in; undefined for a request without a key. */
-  attempt(c: Context): HttpAttempt<Face, Touch> | undefined;
+export interface HonoIdempotency<Face, Touch> {
+  (c: HonoContext, next: () => Promise<void>): Promise<Response | undefined>;
+  /** Returns the attempt that a handler runs in; undefined for a request without a key. */
+  attempt(c: HonoContext): HttpAttempt<Face, Touch> | undefined;
 }
 
-export function honoIdempotency<Face, Touch, Context extends HonoContext>(
+/** Makes the handlers after it idempotent. Annotate the parameter of `scope` with the context's type: `(c: Context<Env>) => …`. */
+export function honoIdempotency<Face, Touch, Context extends HonoContext = HonoContext>(
   pawl: IdempotentHandle<Face, Touch>,
   options: MiddlewareOptions<Context>,
-): HonoIdempotency<Face, Touch, Context> {
+): HonoIdempotency<Face, Touch> {
   const gate = new Gate(pawl, options);
   const attempts = new WeakMap<HonoContext, HttpAttempt<Face, Touch>>();
-  const middleware = async (c: Context, next: () => Promise<void>): Promise<Response | undefined> => {
+  const middleware = async (context: HonoContext, next: () => Promise<void>): Promise<Response | undefined> => {
+    const c = context as Context;
     const { fingerprint } = gate;
     const custom = fingerprint === undefined ? undefined : () => fingerprint(c);
     const entry = await enterFetch(gate, await unread(c), () => gate.scope(c), custom);
@@ -48,7 +56,7 @@ export function honoIdempotency<Face, Touch, Context extends HonoContext>(
     c.res = response;
     return undefined;
   };
-  return Object.assign(middleware, { attempt: (c: Context) => attempts.get(c) });
+  return Object.assign(middleware, { attempt: (c: HonoContext) => attempts.get(c) });
 }
 
 /** The request with a body that can be read. One that was read before is kept by Hono. */
