@@ -36,6 +36,7 @@ export type { PreparedAction } from "./action/prepare.ts";
 export type { ActionKeys } from "./action/ring.ts";
 export type { Swept } from "./action/sweep.ts";
 export { TxActions } from "./action/tx-actions.ts";
+export { type AnyPawlError, isPawlError, type PawlErrorCode, type PawlErrorOf } from "./errors.ts";
 export { StaleFenceError } from "./fence/errors.ts";
 export { checkFence, checkFenceSync, FENCES_TABLE, type SyncSql } from "./fence/fence.ts";
 export type { Answered, Attempt } from "./idempotency/attempt.ts";
@@ -161,6 +162,7 @@ export type {
   ChildOptions,
   Context,
   Received,
+  ReceivedFrom,
   ReceivedOrNot,
   RunRateLimit,
   RunSlot,

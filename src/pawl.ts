@@ -135,11 +135,17 @@ export class Pawl {
     return new Run(this.#runs, nameOf(workflow), id);
   }
 
-  /** A handle on a run, whoever started it. */
+  /**
+   * A handle on a run that was started here or elsewhere. With the workflow, its result has a type, and a run of another workflow is refused
+   * as `run_conflict`; by its id alone, the run may be of any workflow.
+   */
   run<Output>(workflow: Workflow<never, Output>, id: string): Run<Output>;
   run(workflow: string, id: string): Run;
-  run(workflow: string | { readonly name: string }, id: string): Run {
-    return new Run(this.#runs, checkId(nameOf(workflow), "the workflow"), checkId(id, "the run's id"));
+  run(id: string): Run;
+  run(...given: [id: string] | [workflow: string | { readonly name: string }, id: string]): Run {
+    const [workflow, id] = given.length === 1 ? [undefined, given[0]] : given;
+    const name = workflow === undefined ? undefined : checkId(nameOf(workflow), "the workflow");
+    return new Run(this.#runs, name, checkId(id, "the run's id"));
   }
 
   /** A handle on one shared value. With `initial`, that is what it holds until something is stored. */

@@ -8,9 +8,19 @@
  * A code, once published, is for ever.
  */
 
+/** The base of all errors of Pawl. After `error instanceof PawlError`, `code` is a string; `isPawlError` tells one code from another. */
 export abstract class PawlError<Code extends string = string, Data extends object = object> extends Error {
   readonly code: Code;
   readonly data: Data;
+
+  /**
+   * What `instanceof` does anyway. It is declared for its type: without it, TypeScript narrows to a class with type parameters by filling
+   * them in with `any`. Each class narrows to itself.
+   */
+  static override [Symbol.hasInstance]<T>(this: abstract new (...args: never) => T, value: unknown): value is T {
+    // biome-ignore lint/complexity/noThisInStatic: it is the class that was asked for, which may be one that extends this one.
+    return Function.prototype[Symbol.hasInstance].call(this, value);
+  }
 
   constructor(code: Code, message: string, data: Data, options?: { cause?: unknown }) {
     super(message, options);

@@ -101,8 +101,18 @@ export interface StepFunction {
   ): Operation<T>;
 }
 
-export type Received<T> = { readonly ok: true; readonly value: T; readonly signal: string };
-export type ReceivedOrNot<T> = Received<T> | { readonly ok: false; readonly reason: "timeout" };
+export type Received<T, Name extends string = string> = {
+  readonly ok: true;
+  readonly value: T;
+  readonly signal: Name;
+};
+export type ReceivedOrNot<T, Name extends string = string> =
+  | Received<T, Name>
+  | { readonly ok: false; readonly reason: "timeout" };
+/** What one of several signals brings: a union that is told apart by `signal`, or by `is` of each signal. */
+export type ReceivedFrom<S extends readonly Signal<unknown>[]> = {
+  [K in keyof S]: S[K] extends Signal<infer T, infer Name> ? Received<T, Name> : never;
+}[number];
 
 export interface ChildOptions {
   /** The child's run id; made of the parent's unless said otherwise. */
@@ -282,12 +292,12 @@ export class Context {
     return this.#coroutine.ask("", { kind: "sleep", ms: null, untilMs }, undefined, this.#branch);
   }
 
-  /** Waits for a signal; one that came early is had at once. With a timeout, the answer says whether it came. */
-  waitForSignal<T>(signal: Signal<T>): Operation<Received<T>>;
-  waitForSignal<T>(
-    signal: Signal<T>,
+  /** Waits for a signal; one that came early is received immediately. With a timeout, the result says whether it came. */
+  waitForSignal<T, Name extends string>(signal: Signal<T, Name>): Operation<Received<T, Name>>;
+  waitForSignal<T, Name extends string>(
+    signal: Signal<T, Name>,
     options: { readonly timeout?: Duration | undefined },
-  ): Operation<ReceivedOrNot<T>>;
+  ): Operation<ReceivedOrNot<T, Name>>;
   waitForSignal(
     signal: Signal<unknown>,
     options?: { readonly timeout?: Duration | undefined },
@@ -295,11 +305,19 @@ export class Context {
     return this.waitForAny([signal], options ?? {});
   }
 
-  /** Waits for one of several signals: `signal` of the answer is the name of the one that came. */
-  waitForAny<S extends readonly Signal<unknown>[]>(
+  /**
+   * Waits for one of several signals. `signal` of the result is the name of the one that came: comparing it narrows `value` where the names
+   * are known as types, and `approved.is(received)` narrows it for every signal.
+   */
+  waitForAny<const S extends readonly Signal<unknown>[]>(signals: readonly [...S]): Operation<ReceivedFrom<S>>;
+  waitForAny<const S extends readonly Signal<unknown>[]>(
     signals: readonly [...S],
+    options: { readonly timeout?: Duration | undefined },
+  ): Operation<ReceivedFrom<S> | { readonly ok: false; readonly reason: "timeout" }>;
+  waitForAny(
+    signals: readonly Signal<unknown>[],
     options: { readonly timeout?: Duration | undefined } = {},
-  ): Operation<ReceivedOrNot<S[number] extends Signal<infer T> ? T : never>> {
+  ): Operation<ReceivedOrNot<unknown>> {
     const names = signals.map(({ name }) => checkId(name, "the signal"));
     if (names.length === 0) throw new InvalidArgumentError("the signals", "must be at least one");
     const { timeout } = options;

@@ -6,7 +6,7 @@
 
 import { checkCount, checkDuration, checkFunction, checkId, type Duration } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
-import type { Context } from "./context.ts";
+import type { Context, Received } from "./context.ts";
 import type { Operation } from "./operation.ts";
 import { checkRetry, type Retry, type RetryOptions } from "./retry.ts";
 import type { StandardSchema } from "./schema.ts";
@@ -109,16 +109,27 @@ export function definitionOf(workflow: unknown): Definition | undefined {
   return typeof workflow === "object" && workflow !== null ? definitions.get(workflow) : undefined;
 }
 
-/** What a run waits for, by name; `Payload` is what it carries. */
-export interface Signal<Payload = undefined> {
-  readonly name: string;
+/** What a run waits for, by name; `Payload` is what it carries. `Name` is the name as a literal type, where it is known. */
+export interface Signal<Payload = undefined, Name extends string = string> {
+  readonly name: Name;
   readonly schema: StandardSchema<unknown, Payload> | undefined;
+  /** Whether what `ctx.waitForAny` returned is this signal; its value has this signal's type then. */
+  is(received: { readonly ok: boolean; readonly signal?: string }): received is Received<Payload, Name>;
 }
 
-/** Defines a signal. With a schema, what is sent is checked. */
-export function signal<Payload = undefined>(
-  name: string,
+/**
+ * Defines a signal. With a schema, what is sent is checked.
+ *
+ * `signal("a")` and `signal("a", schema)` know their name as a type, so `received.signal === "a"` narrows what `ctx.waitForAny` returned.
+ * TypeScript infers all type arguments or none: `signal<Payload>("a")` has the name `string`. Narrow with `approved.is(received)`, which works
+ * for every signal, or write `signal<Payload, "a">("a")`.
+ */
+export function signal<Payload = undefined, const Name extends string = string>(
+  name: Name,
   schema?: StandardSchema<unknown, Payload> | undefined,
-): Signal<Payload> {
-  return Object.freeze({ name: checkId(name, "the signal's name"), schema });
+): Signal<Payload, Name> {
+  checkId(name, "the signal's name");
+  const is = (received: { readonly ok: boolean; readonly signal?: string }): received is Received<Payload, Name> =>
+    received.ok && received.signal === name;
+  return Object.freeze({ name, schema, is });
 }

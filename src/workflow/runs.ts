@@ -123,10 +123,10 @@ export interface RetryRunOptions {
 export class Run<Output = unknown> {
   readonly id: string;
   readonly #runs: Runs;
-  readonly #workflow: string;
+  readonly #workflow: string | undefined;
 
   /** @internal */
-  constructor(runs: Runs, workflow: string, id: string) {
+  constructor(runs: Runs, workflow: string | undefined, id: string) {
     this.#runs = runs;
     this.#workflow = workflow;
     this.id = id;
@@ -292,7 +292,7 @@ export class Runs {
   }
 
   async result(
-    workflow: string,
+    workflow: string | undefined,
     id: string,
     options: { readonly timeout?: Duration | undefined; readonly abortSignal?: AbortSignal } = {},
   ): Promise<unknown> {
@@ -321,7 +321,7 @@ export class Runs {
     }
   }
 
-  #outcome(workflow: string, id: string, row: Row | null): unknown {
+  #outcome(workflow: string | undefined, id: string, row: Row | null): unknown {
     if (row === null || row.value === null) throw new RunNotFoundError(id);
     const value = this.#kernel.decodeFresh(row, row.value) as RunValue;
     checkWorkflow(id, value, workflow);
@@ -346,7 +346,7 @@ export class Runs {
     return row;
   }
 
-  async info(id: string, workflow: string): Promise<RunInfo> {
+  async info(id: string, workflow: string | undefined): Promise<RunInfo> {
     const row = await this.#row(id);
     checkWorkflow(id, this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue, workflow);
     return this.#show(row);
@@ -388,7 +388,7 @@ export class Runs {
   }
 
   async signal(
-    workflow: string,
+    workflow: string | undefined,
     id: string,
     signal: Signal<unknown>,
     payload: unknown,
@@ -405,7 +405,7 @@ export class Runs {
     return signalRun(tx, checkId(id, "the run's id"), sent).isNew;
   }
 
-  async cancel(workflow: string, id: string, options: CancelOptions = {}): Promise<Canceled> {
+  async cancel(workflow: string | undefined, id: string, options: CancelOptions = {}): Promise<Canceled> {
     const { reason, force = false } = options;
     checkId(id, "the run's id");
     if (reason !== undefined && typeof reason !== "string")

@@ -160,7 +160,10 @@ export class TestPawl extends Pawl {
 
   override run<Output>(workflow: Workflow<never, Output>, id: string): TestRun<Output>;
   override run(workflow: string, id: string): TestRun;
-  override run(workflow: string | { readonly name: string }, id: string): TestRun {
+  override run(id: string): TestRun;
+  override run(...given: [id: string] | [workflow: string | { readonly name: string }, id: string]): TestRun {
+    if (given.length === 1) return this.#inTime(super.run(given[0]));
+    const [workflow, id] = given;
     return this.#inTime(super.run(typeof workflow === "string" ? workflow : workflow.name, id));
   }
 

@@ -1,0 +1,191 @@
+/**
+ * All errors of Pawl in one list, so that a `catch` can tell them apart by their codes, and TypeScript knows what comes with each.
+ *
+ * What a run stores of an error comes back as a plain `Error` with the same name, code and data (inside a workflow that is the rule: a
+ * step's failure is recorded before the code sees it). `isPawlError` recognizes those too; `instanceof` cannot.
+ */
+
+import {
+  ActionCanceledError,
+  ActionClaimedError,
+  ActionConflictError,
+  ActionExpiredError,
+  ActionLockedError,
+  ActionNotActiveError,
+  ActionNotFoundError,
+  AlreadyUsedError,
+  DecryptFailedError,
+  InvalidPinError,
+  KeysMissingError,
+  KeyUnavailableError,
+  PepperMissingError,
+  PinBusyError,
+} from "./action/errors.ts";
+import { StaleFenceError } from "./fence/errors.ts";
+import {
+  IdempotencyAnsweredError,
+  IdempotencyInProgressError,
+  IdempotencyMismatchError,
+} from "./idempotency/errors.ts";
+import {
+  ClosedError,
+  CommitsLostError,
+  DecisionAsyncError,
+  DecisionImpureError,
+  DecisionOverError,
+  FencedError,
+  InvalidArgumentError,
+  InvalidDurationError,
+  InvalidIdError,
+  InvalidValueError,
+  LeaseUncertainError,
+  PawlError,
+  StoreError,
+  TooManyKeysError,
+  UnsupportedEncodingError,
+  UsedInBodyError,
+  ValueTooLargeError,
+  VersionConflictError,
+} from "./kernel/errors.ts";
+import { SqlAfterTxError, SqlOverError } from "./kernel/sql.ts";
+import {
+  DeadlockError,
+  LockBusyError,
+  LockLostError,
+  LockNestedError,
+  LockRemovedError,
+  LockTimeoutError,
+} from "./lock/errors.ts";
+import {
+  EventConflictError,
+  GuardRefusedError,
+  IllegalTransitionError,
+  MachineExistsError,
+  MachineNotFoundError,
+  ParkingFullError,
+} from "./machine/errors.ts";
+import { RateLimitedError } from "./rate/errors.ts";
+import {
+  HistoryContradictionError,
+  ResultTimeoutError,
+  RunCanceledError,
+  RunConflictError,
+  RunEndedError,
+  RunExistsError,
+  RunFailedError,
+  RunNotFoundError,
+  RunParkedError,
+  RunStuckError,
+  RunTimedOutError,
+  SchemaError,
+  StepInFlightError,
+  StepTimeoutError,
+} from "./workflow/errors.ts";
+
+/** Every class of errors. A test compares it with what `pawl` exports. @internal */
+export const ERROR_CLASSES = [
+  ActionCanceledError,
+  ActionClaimedError,
+  ActionConflictError,
+  ActionExpiredError,
+  ActionLockedError,
+  ActionNotActiveError,
+  ActionNotFoundError,
+  AlreadyUsedError,
+  ClosedError,
+  CommitsLostError,
+  DeadlockError,
+  DecisionAsyncError,
+  DecisionImpureError,
+  DecisionOverError,
+  DecryptFailedError,
+  EventConflictError,
+  FencedError,
+  GuardRefusedError,
+  HistoryContradictionError,
+  IdempotencyAnsweredError,
+  IdempotencyInProgressError,
+  IdempotencyMismatchError,
+  IllegalTransitionError,
+  InvalidArgumentError,
+  InvalidDurationError,
+  InvalidIdError,
+  InvalidPinError,
+  InvalidValueError,
+  KeysMissingError,
+  KeyUnavailableError,
+  LeaseUncertainError,
+  LockBusyError,
+  LockLostError,
+  LockNestedError,
+  LockRemovedError,
+  LockTimeoutError,
+  MachineExistsError,
+  MachineNotFoundError,
+  ParkingFullError,
+  PepperMissingError,
+  PinBusyError,
+  RateLimitedError,
+  ResultTimeoutError,
+  RunCanceledError,
+  RunConflictError,
+  RunEndedError,
+  RunExistsError,
+  RunFailedError,
+  RunNotFoundError,
+  RunParkedError,
+  RunStuckError,
+  RunTimedOutError,
+  SchemaError,
+  SqlAfterTxError,
+  SqlOverError,
+  StaleFenceError,
+  StepInFlightError,
+  StepTimeoutError,
+  StoreError,
+  TooManyKeysError,
+  UnsupportedEncodingError,
+  UsedInBodyError,
+  ValueTooLargeError,
+  VersionConflictError,
+] as const;
+
+/** Any error of Pawl: `switch (error.code)` knows the `data` of each. */
+export type AnyPawlError = InstanceType<(typeof ERROR_CLASSES)[number]>;
+
+/** Every code there is. */
+export type PawlErrorCode = AnyPawlError["code"];
+
+/** The error that has this code. */
+export type PawlErrorOf<Code extends PawlErrorCode> = AnyPawlError extends infer E
+  ? E extends { readonly code: infer Codes }
+    ? Code extends Codes
+      ? E & { readonly code: Code }
+      : never
+    : never
+  : never;
+
+const names: ReadonlySet<string> = new Set(ERROR_CLASSES.map(({ name }) => name));
+
+/**
+ * Whether this is an error of Pawl, and of this code if one is given: `isPawlError(error, "lock_busy")`. Also true of one that was stored
+ * and read again, as the errors of steps are.
+ */
+export function isPawlError(error: unknown): error is AnyPawlError;
+export function isPawlError<Code extends PawlErrorCode>(error: unknown, code: Code): error is PawlErrorOf<Code>;
+export function isPawlError(error: unknown, code?: string): boolean {
+  if (!(error instanceof PawlError) && !isStored(error)) return false;
+  return code === undefined || error.code === code;
+}
+
+/** Whether it was one before it was stored. */
+function isStored(error: unknown): error is Error & { readonly code: string } {
+  return (
+    error instanceof Error &&
+    names.has(error.name) &&
+    "code" in error &&
+    typeof error.code === "string" &&
+    "data" in error &&
+    typeof error.data === "object"
+  );
+}
