@@ -18,6 +18,7 @@ import {
   InvalidPinError,
   KeysMissingError,
   KeyUnavailableError,
+  PepperChangedError,
   PepperMissingError,
   PinBusyError,
 } from "./action/errors.ts";
@@ -123,6 +124,7 @@ export const ERROR_CLASSES = [
   MachineExistsError,
   MachineNotFoundError,
   ParkingFullError,
+  PepperChangedError,
   PepperMissingError,
   PinBusyError,
   RateLimitedError,

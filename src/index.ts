@@ -18,6 +18,7 @@ export {
   InvalidPinError,
   KeysMissingError,
   KeyUnavailableError,
+  PepperChangedError,
   PepperMissingError,
   PinBusyError,
 } from "./action/errors.ts";

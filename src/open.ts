@@ -3,6 +3,7 @@
  */
 
 import type { ActionPorts, ActionsOptions } from "./action/core.ts";
+import { PepperChangedError } from "./action/errors.ts";
 import { HashGate } from "./action/gate.ts";
 import { checkDuration, checkId, type Duration, utf8Length } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
@@ -80,7 +81,16 @@ export async function open(store?: string | URL | OpenOptions, more?: Omit<OpenO
   else if (place.is === "memory") opened = new MemoryDatabase(wallMs).connect(namespace);
   else opened = await openSqlite({ path: place.path, namespace, ports, wallMs, durability, patienceMs });
   const actions = { options: options.actions, ports: actionPorts };
-  return pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions });
+  const pawl = pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions });
+  try {
+    await pawl.actions.checkPepper();
+  } catch (error) {
+    // Whatever else it is will be said to the one who uses an action.
+    if (!(error instanceof PepperChangedError)) return pawl;
+    await pawl.close();
+    throw error;
+  }
+  return pawl;
 }
 
 /** All handles of a process share the places to hash PINs in. */

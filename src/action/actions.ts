@@ -58,6 +58,7 @@ import {
   createAction,
   type Taken,
   type Taker,
+  type Try,
 } from "./records.ts";
 import { addressesOf, type Swept, sweepActions } from "./sweep.ts";
 import { TxActions } from "./tx-actions.ts";
@@ -79,6 +80,11 @@ export class Actions {
   }
 
   #made = 0;
+
+  /** Notices a pepper that is not the one of before, if there is one; the first use would. @internal */
+  checkPepper(): Promise<void> {
+    return this.#core.peppers.check(this.#kernel);
+  }
 
   /** The same verbs inside a decision. @internal */
   within(tx: Tx): TxActions {
@@ -233,7 +239,7 @@ export class Actions {
   }
 
   #cancel(target: ActionTarget, options: Asking): Promise<ReturnType<typeof cancelAction>> {
-    const canceler = { ref: refOfTarget(target), ...checkAsking(options) };
+    const canceler = { ref: refOfTarget(target), consumers: [], ...checkAsking(options) };
     return this.#commit(canceler, (tx) => cancelAction(tx, canceler, this.#core.means));
   }
 
@@ -242,16 +248,19 @@ export class Actions {
     const taker = this.#core.taker(id, options);
     if (options.pin === undefined) return this.#commit(taker, (tx) => act(tx, taker));
     const pin = checkPin(options.pin);
-    const pepper = this.#core.pepperFor("a PIN");
+    const { peppers, gate, slowHash } = this.#core;
+    const [newest] = peppers.for("a PIN");
+    await peppers.check(this.#kernel);
     try {
-      return await this.#core.gate.run(async () => {
-        const begun = await this.#commit(taker, (tx) => {
-          const step = countTry(tx, taker, pepper.id);
-          return step === "settled" ? act(tx, taker) : step;
+      return await gate.run(async () => {
+        const begun = await this.#commit(taker, (tx): Try | Answer<T> => {
+          const step = countTry(tx, taker, (id) => peppers.find(id) !== undefined);
+          return step.is === "settled" ? act(tx, taker) : step;
         });
-        if (typeof begun !== "string") return begun;
-        const hash = await pepper.pin(taker.ref, pin, this.#core.slowHash);
-        const proven = { ...taker, proof: { hash, isCounted: begun === "count" } };
+        if (!("is" in begun)) return begun;
+        const pepper = begun.is === "count" ? (peppers.find(begun.pepper) ?? newest) : newest;
+        const hash = await pepper.pin(taker.ref, pin, slowHash);
+        const proven = { ...taker, proof: { hash, isCounted: begun.is === "count" } };
         return this.#commit(taker, (tx) => act(tx, proven));
       });
     } catch (error) {
@@ -261,6 +270,8 @@ export class Actions {
   }
 
   async #commit<T>(taker: Taker, decide: (tx: Tx) => T): Promise<T> {
+    const { peppers } = this.#core;
+    if (taker.consumers.length > 0 && !peppers.isChecked) await peppers.check(this.#kernel);
     const { value, isShared } = await this.#kernel.transact((tx) => {
       const value = decide(tx);
       const record = tx.record(actionAt(taker.ref));

@@ -7,17 +7,27 @@ import { checkDuration, checkId, type Duration } from "../kernel/check.ts";
 import type { Address } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { KeyUnavailableError, PepperMissingError } from "./errors.ts";
+import { KeyUnavailableError } from "./errors.ts";
 import { HashGate } from "./gate.ts";
 import { type Asking, type CompleteOptions, checkAsking, checkFence, refOfId } from "./options.ts";
-import { Pepper, type SlowHash, slowHash } from "./pepper.ts";
+import { type SlowHash, slowHash } from "./pepper.ts";
+import { type PepperSecret, Peppers } from "./peppers.ts";
 import type { Holder, Means, Taker } from "./records.ts";
 import { type ActionKeys, KeyRing } from "./ring.ts";
 import { actionAt, payloadAt, useAt } from "./words.ts";
 
 export interface ActionsOptions {
-  /** A secret of 16 bytes or more that is not in the database. PINs and consumer keys need it. It must never change. */
-  readonly pepper?: string | Uint8Array | undefined;
+  /**
+   * A secret of 16 bytes or more that is not in the database. PINs and consumer keys need it. Several are for rotation, the newest first: what
+   * is stored from now on is hashed with the newest, and what was stored with an older one is still recognized. Give the new one to all
+   * processes at the end of the list before you move it to the front.
+   */
+  readonly pepper?: PepperSecret | readonly PepperSecret[] | undefined;
+  /**
+   * What happens if none of the peppers was used with this database before. "refuse" throws `pepper_changed`, from `open` on; "accept" is for a
+   * pepper that is lost: PINs that were made with it cannot be checked any more, and consumers of before are not recognized. Default: "refuse".
+   */
+  readonly pepperChange?: "refuse" | "accept" | undefined;
   /** What payloads are sealed with. To rotate, add a key and name it current; keep the old ones for as long as they are needed. */
   readonly keys?: ActionKeys | undefined;
   /** How long what became of an action is kept after it has expired; 30 days unless said otherwise. */
@@ -56,7 +66,7 @@ export function newId(randomBytes: (size: number) => Uint8Array): string {
 export class Core {
   readonly kernel: Kernel;
   readonly means: Means;
-  readonly #pepper: Pepper | undefined;
+  readonly peppers: Peppers;
   readonly ring: KeyRing | undefined;
   readonly randomBytes: (size: number) => Uint8Array;
   readonly slowHash: SlowHash;
@@ -65,12 +75,14 @@ export class Core {
   readonly #shared = new Set<string>();
 
   constructor(kernel: Kernel, options: ActionsOptions, ports: ActionPorts) {
-    const { pepper, keys, retention } = options;
+    const { pepper, pepperChange = "refuse", keys, retention } = options;
+    if (pepperChange !== "refuse" && pepperChange !== "accept")
+      throw new InvalidArgumentError("pepperChange", 'must be "refuse" or "accept"');
     this.kernel = kernel;
     this.randomBytes = ports.randomBytes ?? ((size) => bytesFrom(kernel.ports.chance.uuid, size));
     this.slowHash = ports.slowHash ?? slowHash;
     this.gate = ports.gate ?? new HashGate();
-    this.#pepper = pepper === undefined ? undefined : new Pepper(pepper, kernel.namespace);
+    this.peppers = new Peppers(pepper, kernel.namespace, pepperChange === "accept");
     this.ring = keys === undefined ? undefined : new KeyRing(keys, kernel.namespace);
     this.means = {
       retentionMs: retention === undefined ? RETENTION_MS : checkDuration(retention, "the retention"),
@@ -81,19 +93,16 @@ export class Core {
     };
   }
 
-  pepperFor(what: string): Pepper {
-    if (this.#pepper === undefined) throw new PepperMissingError(what);
-    return this.#pepper;
-  }
-
   taker(id: unknown, options: Asking & { readonly consumerKey?: string | undefined }): Taker {
     const ref = refOfId(id);
     const { consumerKey } = options;
-    const consumer =
+    const consumers =
       consumerKey === undefined
-        ? undefined
-        : this.pepperFor("a consumer key").consumer(ref, checkId(consumerKey, "the consumer key"));
-    return { ref, consumer, ...checkAsking(options) };
+        ? []
+        : this.peppers
+            .for("a consumer key")
+            .map((pepper) => pepper.consumer(ref, checkId(consumerKey, "the consumer key")));
+    return { ref, consumers, ...checkAsking(options) };
   }
 
   holder(id: unknown, options: CompleteOptions): Holder {
@@ -101,11 +110,10 @@ export class Core {
   }
 
   /** The records that taking the action is known to touch. */
-  touches({ ref, consumer }: Taker): Address[] {
+  touches({ ref, consumers }: Taker): Address[] {
     const keys = [actionAt(ref)];
     if (!this.#shared.has(ref)) return keys;
-    if (consumer !== undefined) keys.push(useAt(ref, consumer));
-    return [...keys, payloadAt(ref)];
+    return [...keys, ...consumers.map((consumer) => useAt(ref, consumer)), payloadAt(ref)];
   }
 
   learn(ref: string, isShared: boolean): void {

@@ -101,6 +101,20 @@ export class PepperMissingError extends PawlError<"pepper_missing", { what: stri
   }
 }
 
+/**
+ * None of the peppers of this process was used with this database before. Nothing was changed: open with the one that was used; to
+ * change it, give both, the newest first.
+ */
+export class PepperChangedError extends PawlError<"pepper_changed", Record<string, never>> {
+  constructor() {
+    super(
+      "pepper_changed",
+      'this database was used with another pepper: open with that one, or with both, as in { actions: { pepper: [newest, older] } }; if it is lost, { actions: { pepperChange: "accept" } } gives up what was made with it',
+      {},
+    );
+  }
+}
+
 /** A payload is stored encrypted, and there is no key for it. */
 export class KeysMissingError extends PawlError<"keys_missing", Record<string, never>> {
   constructor() {

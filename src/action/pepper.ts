@@ -7,7 +7,7 @@
  * there is one or not.
  *
  * Promises: what is no PIN (a number, full-width digits, a megabyte) is refused before anything is hashed.
- * Leaves out: a change of the pepper. It makes all PINs unusable (`key_unavailable`), and consumer keys of before are not recognized.
+ * Leaves out: a change of the pepper, which is in `peppers.ts`.
  */
 
 import { createHmac, scrypt, timingSafeEqual } from "node:crypto";

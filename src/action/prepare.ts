@@ -38,7 +38,10 @@ export interface Checked {
   readonly ref: string;
   readonly ownId: string | null;
   readonly request: ActionRequest;
-  readonly pin: { readonly text: string; readonly maxTries: number; readonly pepper: Pepper } | undefined;
+  /** With the peppers to hash it with: the newest, and the older ones where the action may have been made before. */
+  readonly pin:
+    | { readonly text: string; readonly maxTries: number; readonly peppers: readonly [Pepper, ...Pepper[]] }
+    | undefined;
   readonly text: string | undefined;
 }
 
@@ -52,9 +55,15 @@ export function checkAction(core: Core, options: ActionOptions): Checked {
     ref,
     ownId: options.id ?? null,
     request: checkRequest(options),
-    pin: pin === undefined ? undefined : { text: checkPin(pin), maxTries, pepper: core.pepperFor("a PIN") },
+    pin: pin === undefined ? undefined : { text: checkPin(pin), maxTries, peppers: peppersFor(core, options.id) },
     text: payload === undefined ? undefined : encode(core, ref, payload),
   };
+}
+
+/** An action with a new id cannot have been made before, with an older pepper. */
+function peppersFor({ peppers }: Core, ownId: string | undefined): readonly [Pepper, ...Pepper[]] {
+  const [newest, ...older] = peppers.for("a PIN");
+  return ownId === undefined ? [newest] : [newest, ...older];
 }
 
 /** As the store would keep it; what cannot be stored, or not without a key, is refused. */
@@ -73,12 +82,19 @@ export async function sealAction(core: Core, checked: Checked): Promise<Prepared
           value: kernel.decodeFresh(actionAt(ref), text),
           sealed: ring.seal(ref, text, randomBytes(NONCE_BYTES)),
         };
-  const request = compact({ ...checked.request, pin: await hashPin(core, checked) });
-  return new PreparedAction(core, id, { ref, id: ownId, request, payload });
+  const [pin, ...olderPins] = await hashPin(core, checked);
+  const request = compact({ ...checked.request, pin });
+  return new PreparedAction(core, id, { ref, id: ownId, request, olderPins, payload });
 }
 
-async function hashPin({ gate, slowHash }: Core, { ref, pin }: Checked): Promise<PinMark | undefined> {
-  if (pin === undefined) return undefined;
-  const hash = await gate.run(() => pin.pepper.pin(ref, pin.text, slowHash));
-  return { pepper: pin.pepper.id, hash, maxTries: pin.maxTries };
+async function hashPin(core: Core, { ref, pin }: Checked): Promise<readonly PinMark[]> {
+  if (pin === undefined) return [];
+  const { gate, slowHash, peppers, kernel } = core;
+  await peppers.check(kernel);
+  const marks: PinMark[] = [];
+  for (const pepper of pin.peppers) {
+    const hash = await gate.run(() => pepper.pin(ref, pin.text, slowHash));
+    marks.push({ pepper: pepper.id, hash, maxTries: pin.maxTries });
+  }
+  return marks;
 }

@@ -39,6 +39,7 @@ import {
   compact,
   KIND,
   ownedAt,
+  type PinMark,
   payloadAt,
   type Sealed,
   type Use,
@@ -68,6 +69,8 @@ export interface Plan {
   /** The user's own id; a generated one is known to the caller only. */
   readonly id: string | null;
   readonly request: ActionRequest;
+  /** The same PIN under older peppers, by which an action that was made before is recognized. */
+  readonly olderPins?: readonly PinMark[] | undefined;
   /** As it will come back, and as it is stored. */
   readonly payload?: { readonly value: unknown; readonly sealed: Sealed } | undefined;
   /** The store's clock of just before, where the name in the owner's list must be known beforehand. */
@@ -101,17 +104,20 @@ export function createAction(tx: Tx, plan: Plan, means: Means): { readonly isNew
   return { isNew: true };
 }
 
-function isSameRequest(tx: Tx, value: ActionValue, { ref, request, payload }: Plan, means: Means): boolean {
-  // A PIN under another pepper can be neither the same nor another one.
-  if (request.pin !== undefined) checkPepper(value, request.pin.pepper);
-  if (!isDeepStrictEqual(value.request, request)) return false;
+function isSameRequest(tx: Tx, value: ActionValue, plan: Plan, means: Means): boolean {
+  const { ref, request, olderPins = [], payload } = plan;
+  const pins = request.pin === undefined ? [] : [request.pin, ...olderPins];
+  // A PIN under an unknown pepper can be neither the same nor another one.
+  if (request.pin !== undefined) checkPepper(value, (id) => pins.some(({ pepper }) => pepper === id));
+  const pin = pins.find(({ pepper }) => pepper === value.request.pin?.pepper) ?? request.pin;
+  if (!isDeepStrictEqual(value.request, pin === undefined ? request : { ...request, pin })) return false;
   const sealed = sealedOf(tx, ref, value);
   if (sealed === undefined || payload === undefined) return sealed === payload;
   return isDeepStrictEqual(means.open(ref, sealed), payload.value);
 }
 
-function checkPepper({ request }: ActionValue, pepper: string): void {
-  if (request.pin !== undefined && request.pin.pepper !== pepper)
+function checkPepper({ request }: ActionValue, isKnown: (pepper: string) => boolean): void {
+  if (request.pin !== undefined && !isKnown(request.pin.pepper))
     throw new KeyUnavailableError("pepper", "the PIN was hashed with another pepper");
 }
 
@@ -125,8 +131,8 @@ const note = (record: Draft, event: ActionEvent, data: object): void => void rec
 /** Whoever wants to take an action. */
 export interface Taker {
   readonly ref: string;
-  /** The hash of its key, by which it is known when it asks again. */
-  readonly consumer?: string | undefined;
+  /** The hashes of its key, by which it is known when it asks again: under the newest pepper, then under older ones. */
+  readonly consumers: readonly string[];
   readonly by?: string | undefined;
   readonly reason?: string | undefined;
   readonly proof?: Proof | undefined;
@@ -164,32 +170,40 @@ function find(tx: Tx, ref: string): Found | Refused {
 }
 
 /** What this consumer did with the action before, if it did. */
-function useOf(tx: Tx, value: ActionValue, ref: string, consumer: string | undefined): Use | undefined {
-  if (consumer === undefined) return undefined;
-  if (usesOf(value) === 1) return value.last?.consumer === consumer ? value.last : undefined;
-  return tx.record(useAt(ref, consumer)).value as Use | undefined;
+function useOf(tx: Tx, value: ActionValue, ref: string, consumers: readonly string[]): Use | undefined {
+  if (usesOf(value) === 1)
+    return value.last?.consumer !== undefined && consumers.includes(value.last.consumer) ? value.last : undefined;
+  const uses = consumers.map((consumer) => tx.record(useAt(ref, consumer)).value as Use | undefined);
+  return uses.find((use) => use !== undefined);
 }
 
 const leaseEnd = (record: Draft): number | null => (record.holder === null ? null : record.dueMs);
 
-/**
- * Counts a try at the PIN. Answers "count" if it was, "hash" if there is nothing to count but hashing must take its time all the
- * same, and "settled" if the PIN plays no part: the action cannot be taken, or this consumer has it already.
- */
-export function countTry(tx: Tx, taker: Taker, pepper: string): "count" | "hash" | "settled" {
+/** What is to be done about a PIN. */
+export type Try =
+  /** A try was counted: hash the PIN with this pepper. */
+  | { readonly is: "count"; readonly pepper: string }
+  /** There is nothing to count, but hashing must take its time all the same. */
+  | { readonly is: "hash" }
+  /** The PIN plays no part: the action cannot be taken, or this consumer has it already. */
+  | { readonly is: "settled" };
+
+/** Counts a try at the PIN, if one of the peppers that are known here went into it. */
+export function countTry(tx: Tx, taker: Taker, isKnown: (pepper: string) => boolean): Try {
   const found = find(tx, taker.ref);
-  if ("ok" in found) return "hash";
+  if ("ok" in found) return { is: "hash" };
   const { record, value } = found;
-  if (useOf(tx, value, taker.ref, taker.consumer) !== undefined) return "settled";
-  if (isHeldBy(record, taker, tx.nowMs)) return "settled";
+  if (useOf(tx, value, taker.ref, taker.consumers) !== undefined) return { is: "settled" };
+  if (isHeldBy(record, taker, tx.nowMs)) return { is: "settled" };
   const taking = { nowMs: tx.nowMs, leaseEndsAtMs: leaseEnd(record), isProven: true };
-  if (refuseTaking(value, taking) !== undefined) return "settled";
-  if (value.request.pin === undefined) return "hash";
-  checkPepper(value, pepper);
+  if (refuseTaking(value, taking) !== undefined) return { is: "settled" };
+  const { pin } = value.request;
+  if (pin === undefined) return { is: "hash" };
+  checkPepper(value, isKnown);
   const now = tried(value);
   record.write({ value: now, status: statusOf(now) });
   note(record, "tried", { by: taker.by, triesLeft: triesLeftOf(now) });
-  return "count";
+  return { is: "count", pepper: pin.pepper };
 }
 
 /** Whether nothing is left to prove. A try that was counted is given back if the PIN was right. */
@@ -226,12 +240,13 @@ export function consumeAction(tx: Tx, taker: Taker, means: Means): Answer<Taken>
   if ("ok" in found) return found;
   const { record, name } = found;
   const { value, isProven } = prove(found, taker.proof);
-  const before = useOf(tx, value, taker.ref, taker.consumer);
+  const before = useOf(tx, value, taker.ref, taker.consumers);
   if (before !== undefined) return replayed(tx, taker.ref, value, before, means);
   const nowMs = isTimeless(tx, record, value) ? tx.aboutMs : tx.nowMs;
   const refusal = refuse(nowMs, record, value, taker, isProven);
   if (refusal !== undefined) return { ok: false, name, refusal };
-  const { by, reason, consumer } = taker;
+  const { by, reason, consumers } = taker;
+  const [consumer] = consumers;
   return use(tx, record, taker.ref, value, { atMs: nowMs, by, reason, consumer }, means);
 }
 
@@ -265,8 +280,8 @@ function payloadOf(tx: Tx, ref: string, value: ActionValue, means: Means): unkno
   return sealed === undefined ? undefined : means.open(ref, sealed);
 }
 
-const isHeldBy = (record: Draft, { consumer }: Taker, nowMs: number): boolean =>
-  consumer !== undefined && record.holder === consumer && nowMs < (record.dueMs ?? 0);
+const isHeldBy = (record: Draft, { consumers }: Taker, nowMs: number): boolean =>
+  record.holder !== null && consumers.includes(record.holder) && nowMs < (record.dueMs ?? 0);
 
 /** Keeps the action for one who has an effect to bring about first. Asked again with the same key, the lease goes on. */
 export function claimAction(tx: Tx, taker: Taker, leaseMs: number): Answer<Claimed> {
@@ -275,8 +290,9 @@ export function claimAction(tx: Tx, taker: Taker, leaseMs: number): Answer<Claim
   const { record, name } = found;
   const { nowMs } = tx;
   const { value, isProven } = prove(found, taker.proof);
-  const { ref, consumer, by, reason } = taker;
-  const before = useOf(tx, value, ref, consumer);
+  const { ref, consumers, by, reason } = taker;
+  const [consumer] = consumers;
+  const before = useOf(tx, value, ref, consumers);
   if (before !== undefined) return { ok: false, name, refusal: alreadyUsed(before) };
   if (isHeldBy(record, taker, nowMs)) {
     const renewal = decideRenew(record, { fence: record.fence, holder: record.holder ?? "", leaseMs, nowMs });
@@ -304,7 +320,7 @@ export function completeAction(tx: Tx, holder: Holder, means: Means): Answer<Tak
   const found = find(tx, ref);
   if ("ok" in found) return found;
   const { record, value, name } = found;
-  const mine = [value.last, useOf(tx, value, ref, holder.consumer)].find((use) => use?.fence === fence);
+  const mine = [value.last, useOf(tx, value, ref, holder.consumers)].find((use) => use?.fence === fence);
   if (mine !== undefined) return replayed(tx, ref, value, mine, means);
   if (!isHeldUnder(record, fence)) return { ok: false, name, refusal: lost(record, value, fence) };
   const { by, reason, consumer } = { ...value.claim, ...compact({ by: holder.by, reason: holder.reason }) };
@@ -334,7 +350,7 @@ function lost(record: Draft, value: ActionValue, fence: number): ActionRefusal {
 /** Cancels what is not used up, so that nobody can use it any more. Canceled already, it stays so. */
 export function cancelAction(
   tx: Tx,
-  { ref, by, reason }: Omit<Taker, "consumer" | "proof">,
+  { ref, by, reason }: Omit<Taker, "consumers" | "proof">,
   means: Means,
 ): Answer<{ readonly atMs: number; readonly isNew: boolean }> {
   const found = find(tx, ref);

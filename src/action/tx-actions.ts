@@ -42,8 +42,10 @@ import {
   completeAction,
   consumeAction,
   createAction,
+  type Holder,
   type Plan,
   type Taken,
+  type Taker,
 } from "./records.ts";
 import { type ActionValue, actionAt } from "./words.ts";
 
@@ -100,7 +102,7 @@ export class TxActions {
 
   #consume(id: string, options: ConsumeOptions): Answer<Taken> {
     refusePin(options);
-    return consumeAction(this.#tx, this.#core.taker(id, options), this.#core.means);
+    return consumeAction(this.#tx, this.#taker(id, options), this.#core.means);
   }
 
   claim(id: string, options: Omit<ClaimOptions, "pin"> = {}): ActionClaim {
@@ -113,7 +115,7 @@ export class TxActions {
 
   #claim(id: string, options: ClaimOptions): Answer<Claimed> {
     refusePin(options);
-    return claimAction(this.#tx, this.#core.taker(id, options), leaseOf(options));
+    return claimAction(this.#tx, this.#taker(id, options), leaseOf(options));
   }
 
   complete<Payload = unknown>(id: string, options: CompleteOptions): Consumed<Payload> {
@@ -125,7 +127,7 @@ export class TxActions {
   }
 
   #complete(id: string, options: CompleteOptions): Answer<Taken> {
-    return completeAction(this.#tx, this.#core.holder(id, options), this.#core.means);
+    return completeAction(this.#tx, this.#holder(id, options), this.#core.means);
   }
 
   abandon(id: string, options: HeldOptions): Abandoned {
@@ -137,7 +139,19 @@ export class TxActions {
   }
 
   #abandon(id: string, options: HeldOptions): Answer<Abandoned> {
-    return abandonAction(this.#tx, this.#core.holder(id, options), this.#core.means);
+    return abandonAction(this.#tx, this.#holder(id, options), this.#core.means);
+  }
+
+  #taker(id: string, options: ConsumeOptions): Taker {
+    const taker = this.#core.taker(id, options);
+    if (taker.consumers.length > 0) this.#core.peppers.checkIn(this.#tx);
+    return taker;
+  }
+
+  #holder(id: string, options: CompleteOptions): Holder {
+    const holder = this.#core.holder(id, options);
+    if (holder.consumers.length > 0) this.#core.peppers.checkIn(this.#tx);
+    return holder;
   }
 
   cancel(target: ActionTarget, options: Asking = {}): Canceled {

@@ -283,10 +283,10 @@ describe.each(STORES)("on %s", (store) => {
     expect(await actions.consume("a")).toMatchObject({ replayed: false });
   });
 
-  test("another pepper is noticed, and locks nobody out", async () => {
+  test("a PIN whose pepper is given up cannot be checked, and locks nobody out", async () => {
     await using scene = new Scene(store);
     const actions = await scene.process();
-    const other = await scene.process({ options: { pepper: "another one, of 16 bytes" } });
+    const other = await scene.process({ options: { pepper: "another one, of 16 bytes", pepperChange: "accept" } });
     await actions.create({ id: "a", pin: "1234" });
     expect(await refusal(other.consume("a", { pin: "1234" }))).toEqual({ code: "key_unavailable", keyId: "pepper" });
     expect(await refusal(other.create({ id: "a", pin: "1234" }))).toMatchObject({ code: "key_unavailable" });

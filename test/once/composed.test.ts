@@ -167,9 +167,9 @@ class Trial {
     const store = await this.#ground.connect(this.#namespace);
     this.#opened.push(store);
     const deadly = new DeadlyStore(store, death, () => this.look());
-    const pawl = await open({ store: deadly, namespace: this.#namespace, checkPurity: false, actions: ACTIONS });
     let heard: Receipt | undefined;
     const life = (async () => {
+      const pawl = await open({ store: deadly, namespace: this.#namespace, checkPurity: false, actions: ACTIONS });
       if (doesWork) pawl.work([fulfil], { lease: LEASE_MS });
       heard = await this.#answered(pawl);
       if (doesWork) await pawl.run(fulfil, heard.run).result();
