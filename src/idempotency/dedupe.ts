@@ -67,7 +67,9 @@ export function dedupeOn<Face, Touch>(
   ): Promise<Deduplicated<T>> {
     const { at, ttlMs } = checkMark(consumer, messageId, options);
     checkFunction(decide, "the decision");
-    const [effect, touches] = prepare(decide, options);
+    // Whatever is not about the mark is about the decision, where `ttl` would be refused as unknown.
+    const { ttl: _ttl, ...rest } = { ...options };
+    const [effect, touches] = prepare(decide, (typeof options === "object" && options ? rest : options) as Touch);
     const answer = await kernel.transact<Deduplicated<T>>(
       (tx) => {
         if (!mark(tx, at, ttlMs)) return AGAIN;

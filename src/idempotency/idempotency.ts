@@ -64,6 +64,8 @@ export class Idempotency<Face, Touch> {
   readonly #trials = new Set<Promise<unknown>>();
   #made = SWEEP_EVERY - 1;
   #sweepAtMs = 0;
+  /** A process that lives no longer than its one key sweeps too: closing waits for it. */
+  #sweeping: Promise<void> | undefined;
 
   constructor(kernel: Kernel, prepare: Prepare<Face, Touch>) {
     this.#kernel = kernel;
@@ -124,23 +126,29 @@ export class Idempotency<Face, Touch> {
     if (this.#made < SWEEP_EVERY || clock.nowMs() < this.#sweepAtMs) return;
     this.#made = 0;
     this.#sweepAtMs = clock.nowMs() + SWEEP_PAUSE_MS;
-    this.sweep().then(
+    const sweeping = this.sweep().then(
       (swept) => {
         if (swept === SWEEP_EVERY) this.#sweepAtMs = 0;
       },
       // What is missed now is found by the next one.
       () => {},
     );
+    this.#sweeping = sweeping;
+    void sweeping.then(() => {
+      if (this.#sweeping === sweeping) this.#sweeping = undefined;
+    });
   }
 
   get isBusy(): boolean {
-    return this.#trials.size > 0;
+    return this.#trials.size > 0 || this.#sweeping !== undefined;
   }
 
-  /** Before the handle is closed: waits for the work that is under way, but not for long. */
+  /** Before the handle is closed: waits for the work and the sweep that are under way, but not for long. */
   async close(): Promise<void> {
     const ended = new AbortController();
-    const all = Promise.allSettled(this.#trials).then(() => ended.abort(ENDED));
+    const all = Promise.allSettled(this.#trials)
+      .then(() => this.#sweeping)
+      .then(() => ended.abort(ENDED));
     await Promise.race([all, pause(this.#kernel.ports.clock, LAST_CALL_MS, ended.signal)]);
   }
 
