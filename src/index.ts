@@ -77,6 +77,7 @@ export {
   VersionConflictError,
 } from "./kernel/errors.ts";
 export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql.ts";
+export type { WaitOptions } from "./lock/await-turn.ts";
 export {
   DeadlockError,
   type DeadlockLink,
@@ -85,11 +86,14 @@ export {
   LockNestedError,
   LockRemovedError,
   LockTimeoutError,
+  PermitsUndeclaredError,
+  PlaceLostError,
 } from "./lock/errors.ts";
 export { Hold } from "./lock/hold.ts";
 export type { LockInfo, LockParty } from "./lock/inspect.ts";
 export {
   type AcquireOptions,
+  type Enqueued,
   type Intervention,
   Lock,
   type LockEvent,
@@ -98,8 +102,8 @@ export {
   type TryAcquired,
   type TryAcquireOptions,
   TxLock,
-  Waiter,
 } from "./lock/lock.ts";
+export { LockPlace } from "./lock/place.ts";
 export type { LockKind, Mode } from "./lock/records.ts";
 export type {
   Attribution,
@@ -205,10 +209,11 @@ export type { RunEvent, RunListener } from "./workflow/events.ts";
 export type {
   LockBody,
   RunAcquireOptions,
+  RunEnqueued,
   RunLock,
   RunLockHold,
+  RunPlace,
   RunTryAcquired,
-  RunWaiter,
 } from "./workflow/held-locks.ts";
 export { Operation } from "./workflow/operation.ts";
 export type { Reconciled, StepHandle } from "./workflow/plans.ts";

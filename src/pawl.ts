@@ -179,7 +179,10 @@ export class Pawl {
     return this.#locks.mutex(names, options);
   }
 
-  /** A lock that so many at a time hold. */
+  /**
+   * A lock that at most `permits` hold at the same time. Default: as many as were declared; asking for it throws `permits_undeclared`
+   * where none were.
+   */
   semaphore(name: string, options?: SemaphoreOptions): Lock {
     return this.#locks.semaphore(name, options);
   }

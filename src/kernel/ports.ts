@@ -32,8 +32,8 @@ export interface Ports {
   readonly trap?: (<T>(decision: () => T) => T) | undefined;
   /** Knows which code is part of the function of a workflow, or of one of its steps, also after it has awaited something. */
   readonly bodies?: Scope<RunPlace> | undefined;
-  /** Knows which locks the calling code holds, also after it has awaited something. */
-  readonly holding?: Scope<readonly string[]> | undefined;
+  /** Knows which locks were taken around the calling code, also after it has awaited something. */
+  readonly holding?: Scope<readonly HeldLock[]> | undefined;
   /** Watches over code that blocks the process for longer than this. */
   readonly watchdog?: ((limitMs: number) => Watchdog) | undefined;
 }
@@ -42,6 +42,13 @@ export interface Ports {
 export interface RunPlace {
   readonly run: string;
   readonly step?: string | undefined;
+}
+
+/** A lock that was taken around code. What the code has set going may outlive it. */
+export interface HeldLock {
+  /** The lock's address. */
+  readonly text: string;
+  readonly isHeld: boolean;
 }
 
 /** Something that is known to code wherever it goes on from here, and to nobody else. */

@@ -4,10 +4,32 @@
 
 import { PawlError } from "../kernel/errors.ts";
 
-/** It is held by others, and the caller did not want to wait. `data.place` is the place in line, if one was kept. */
-export class LockBusyError extends PawlError<"lock_busy", { name: string; place: number | null }> {
-  constructor(name: string, place: number | null) {
-    super("lock_busy", `${name} is held by others`, { name, place });
+/** It is held by others, and the caller did not want to wait. Wait for it with `acquire`, or take a place in line with `enqueue`. */
+export class LockBusyError extends PawlError<"lock_busy", { name: string }> {
+  constructor(name: string) {
+    super("lock_busy", `${name} is held by others`, { name });
+  }
+}
+
+/** The place in line does not exist any more. Take another one with `enqueue`, or wait with `acquire`. */
+export class PlaceLostError extends PawlError<"place_lost", { name: string }> {
+  constructor(name: string) {
+    super(
+      "place_lost",
+      `the place in line for ${name} is gone: it was left, or its lease ended before it was renewed; call enqueue again`,
+      { name },
+    );
+  }
+}
+
+/** A semaphore was used without permits before any process declared how many it has. Give `permits` where it is used. */
+export class PermitsUndeclaredError extends PawlError<"permits_undeclared", { name: string }> {
+  constructor(name: string) {
+    super(
+      "permits_undeclared",
+      `the permits of semaphore ${JSON.stringify(name)} were never declared: give them, as in semaphore(name, { permits: 3 })`,
+      { name },
+    );
   }
 }
 

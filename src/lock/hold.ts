@@ -9,6 +9,7 @@
 import type { Tx } from "../kernel/decision.ts";
 import { ClosedError, LeaseUncertainError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import type { HeldLock } from "../kernel/ports.ts";
 import { LockLostError } from "./errors.ts";
 import { heldFence, leave, renew } from "./line.ts";
 import { isSameLock, type LockRef, lockAt, shownLocks } from "./records.ts";
@@ -113,6 +114,17 @@ export class Hold {
   /** Why it was lost; undefined while it is held. @internal */
   get lostReason(): unknown {
     return this.#reason;
+  }
+
+  /** As the code under it sees one of its locks. @internal */
+  as(text: string): HeldLock {
+    const isOver = (): boolean => this.#isOver;
+    return {
+      text,
+      get isHeld() {
+        return !isOver();
+      },
+    };
   }
 
   /** @internal */

@@ -12,6 +12,7 @@
 
 import type { Tx } from "../kernel/decision.ts";
 import { fits, isAlive, renewed } from "./decide.ts";
+import { PermitsUndeclaredError } from "./errors.ts";
 import { type Holder, type LockRef, lockAt, type Mode, type RunOwner, type Ticket, ticketAt } from "./records.ts";
 import { type LockDraft, Room, type RunHooks } from "./room.ts";
 import { lockOf } from "./stored.ts";
@@ -25,6 +26,7 @@ export interface Request {
   readonly leaseMs: number | null;
   readonly owner?: RunOwner | undefined;
   readonly by?: string | undefined;
+  /** How many may share it, where nothing else is stored; null for any number, and for a semaphore as many as are stored. */
   readonly permits: number | null;
   /** The permits are to be what they are here, from this commit on. */
   readonly declares: boolean;
@@ -41,6 +43,8 @@ export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
   const room = new Room(tx, hooks);
   const { refs, mode, ticket, leaseMs, owner, by } = request;
   const locks = refs.map((ref) => room.open(ref, request.permits));
+  for (const { ref, permits, record } of locks)
+    if (ref.kind === "semaphore" && permits === null && !record.exists) throw new PermitsUndeclaredError(ref.name);
   if (request.declares) for (const lock of locks) lock.declare(request.permits, by);
   for (const lock of locks) room.settle(lock);
   // Where nobody is, and nobody was a moment ago, the clock need not be exact: a lease that ends a little later harms nobody.
@@ -130,7 +134,10 @@ export type Standing =
   | { readonly is: "held"; readonly fence: number }
   | { readonly is: "gone" };
 
-/** A waiter says that it is alive, and sees to it that the line moves. One that is late has lost its place to those behind it. */
+/**
+ * A waiter says that it is alive, and sees to it that the line moves. One that is late has lost its place to those behind it; one whose
+ * turn has come holds on for another lease.
+ */
 export function standOn(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticket: string, leaseMs: number): Standing {
   const room = new Room(tx, hooks);
   const { nowMs } = tx;
@@ -143,8 +150,9 @@ export function standOn(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticke
     else lock.unlink(ticket);
   }
   for (const lock of locks) room.settle(lock);
-  room.save();
   const fence = fenceOf(locks, ticket);
+  if (fence !== undefined) for (const lock of locks) lock.prolong(ticket, nowMs, leaseMs);
+  room.save();
   if (fence !== undefined) return { is: "held", fence };
   const isWaiting = refs.every((ref) => tx.record(ticketAt(ref, ticket)).exists);
   return isWaiting ? { is: "waiting" } : { is: "gone" };

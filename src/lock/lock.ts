@@ -1,18 +1,19 @@
 /**
  * Locks in plain code: mutexes, semaphores, reader-writer locks, and several at once.
  *
- * A handle is only a name with options; what is held and who waits is in the store. `acquire` waits in line, `tryAcquire` says at once how it
- * stands, `with` cannot forget to release. All verbs are decisions of `line.ts`.
+ * A handle is only a name with options; what is held and who waits is in the store. `acquire` waits in line, `tryAcquire` has it at once or
+ * leaves nothing behind, `enqueue` takes a place in line without waiting, `with` cannot forget to release. All verbs are decisions of
+ * `line.ts`.
  *
  * Leaves out: what a holder may not do any more after it lost the lock without noticing. No lock can stop it; the fence can.
  */
 
 import {
   checkCount,
-  checkDuration,
   checkFunction,
   checkId,
   checkLease,
+  checkNames,
   checkVersion,
   type Duration,
 } from "../kernel/check.ts";
@@ -21,20 +22,13 @@ import type { Address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { ClosedError, InvalidArgumentError, StoreError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { LockBusyError, LockNestedError, LockTimeoutError } from "./errors.ts";
+import { awaitTurn, timeoutOf, type WaitOptions } from "./await-turn.ts";
+import { LockBusyError, LockNestedError } from "./errors.ts";
 import { Hold } from "./hold.ts";
 import { inspectLock, type LockInfo } from "./inspect.ts";
 import { enter, force, leave, type Request, removeWaiter, tidy } from "./line.ts";
-import {
-  LOCK_QUEUE,
-  type LockKind,
-  type LockRef,
-  lockAt,
-  type Mode,
-  shownLock,
-  shownLocks,
-  ticketAt,
-} from "./records.ts";
+import { LockPlace } from "./place.ts";
+import { LOCK_QUEUE, type LockKind, type LockRef, lockAt, type Mode, shownLock, shownLocks } from "./records.ts";
 import type { RunHooks } from "./room.ts";
 import { lockOf } from "./stored.ts";
 import { Turns } from "./turns.ts";
@@ -46,21 +40,20 @@ export interface LockOptions {
 }
 
 export interface SemaphoreOptions extends LockOptions {
-  /** How many may hold it at the same time; one unless said otherwise. The latest declaration counts. */
+  /**
+   * How many may hold it at the same time. The latest declaration counts, in all processes. Default: as many as were declared; where
+   * none ever were, asking for it throws `permits_undeclared`.
+   */
   readonly permits?: number | undefined;
 }
 
-export interface AcquireOptions {
-  /** How long to wait; without end unless said otherwise. */
-  readonly timeout?: Duration | undefined;
-  readonly abortSignal?: AbortSignal | undefined;
+export interface AcquireOptions extends WaitOptions {
   /** Who asks, for `inspect`. */
   readonly by?: string | undefined;
 }
 
 export interface TryAcquireOptions {
-  /** Whether to keep a place in line; yes unless said otherwise. */
-  readonly queue?: boolean | undefined;
+  /** Who asks, for `inspect`. */
   readonly by?: string | undefined;
 }
 
@@ -69,11 +62,14 @@ export type TryAcquired =
   | {
       readonly ok: false;
       readonly code: "lock_busy";
-      /** The place in line: the one that is kept, or would be. */
+      /** The place in line that `acquire` or `enqueue` would have had. */
       readonly place: number;
-      /** The place that is kept. */
-      readonly waiter: Waiter | undefined;
     };
+
+/** What `enqueue` returns: the lock, or a place in its line. */
+export type Enqueued =
+  | { readonly granted: true; readonly hold: Hold }
+  | { readonly granted: false; readonly place: LockPlace };
 
 /** One entry of a lock's audit trail. */
 export interface LockEvent {
@@ -118,6 +114,8 @@ export class Locks {
   readonly turns: Turns;
   readonly #holds = new Set<Hold>();
   readonly #waits = new Set<Wait>();
+  /** Places that no code waits in, about in the order in which they end. */
+  readonly #places = new Set<LockPlace>();
   /** What this process has declared: saying the same again must not undo what another said since. */
   readonly #declared = new Map<string, number | null>();
   #reaper: Worker | undefined;
@@ -190,6 +188,22 @@ export class Locks {
     return wait;
   }
 
+  place(request: Request & { readonly leaseMs: number }, sentMs: number): LockPlace {
+    const place = new LockPlace(this, request, sentMs);
+    this.moved(place);
+    // Those that were left to end are forgotten on the way.
+    for (const one of this.#places) {
+      if (!one.isOver) break;
+      this.#places.delete(one);
+    }
+    return place;
+  }
+
+  moved(place: LockPlace): void {
+    this.#places.delete(place);
+    if (!place.isOver) this.#places.add(place);
+  }
+
   /** While somebody waits here, somebody here looks after holders that died. */
   #reap(): void {
     this.#cancelLinger();
@@ -217,7 +231,7 @@ export class Locks {
   }
 
   get isBusy(): boolean {
-    return this.#holds.size > 0 || this.#waits.size > 0 || this.#reaper !== undefined;
+    return this.#holds.size + this.#waits.size + this.#places.size > 0 || this.#reaper !== undefined;
   }
 
   /** Before the handle is closed: everything is given back, and whoever holds or waits is told. */
@@ -228,60 +242,9 @@ export class Locks {
     for (const hold of holds) hold.drop();
     const waits = [...this.#waits];
     const leaving = waits.map(async (wait) => (await wait.leave(new ClosedError()))?.release());
-    await Promise.allSettled([...leaving, ...holds.map((hold) => hold.release()), this.#stopReaping()]);
+    const places = [...this.#places].filter((place) => !place.isOver).map((place) => place.leave());
+    await Promise.allSettled([...leaving, ...places, ...holds.map((hold) => hold.release()), this.#stopReaping()]);
     for (const wait of waits) wait.drop(new ClosedError());
-  }
-}
-
-/** A place in line. It is kept while this process lives, until it is left or its turn has come. */
-export class Waiter {
-  readonly #locks: Locks;
-  readonly #spec: LockSpec;
-  readonly #wait: Wait;
-
-  /** @internal */
-  constructor(locks: Locks, spec: LockSpec, wait: Wait) {
-    this.#locks = locks;
-    this.#spec = spec;
-    this.#wait = wait;
-  }
-
-  /** Names this place, as `inspect` shows it. */
-  get ticket(): string {
-    return this.#wait.ticket;
-  }
-
-  /** Waits for its turn. */
-  acquire(options: Omit<AcquireOptions, "by"> = {}): Promise<Hold> {
-    return awaitTurn(this.#locks, this.#spec, this.#wait, options);
-  }
-
-  /** How many stand before it, and itself; 0 once its turn has come, or it left. */
-  async place(): Promise<number> {
-    const [ref] = this.#spec.refs;
-    if (ref === undefined) return 0;
-    const { kernel } = this.#locks;
-    for (let after: string | null = null, before = 0; ; ) {
-      const rows = await kernel.list({
-        space: ticketAt(ref, "").space,
-        prefix: "",
-        order: "oldest",
-        after,
-        limit: 1000,
-      });
-      const index = rows.findIndex((row) => row.key === this.ticket);
-      if (index >= 0) return before + index + 1;
-      const last = rows.at(-1);
-      if (last === undefined || rows.length < 1000) return 0;
-      before += rows.length;
-      after = String(last.id);
-    }
-  }
-
-  /** Gives the place up; gives the lock back if its turn has come meanwhile. */
-  async leave(): Promise<void> {
-    const hold = await this.#wait.leave();
-    await hold?.release();
   }
 }
 
@@ -305,16 +268,28 @@ export class Lock {
     abortSignal?.throwIfAborted();
     const entered = await this.#enter(true, by);
     if ("hold" in entered) return entered.hold;
-    return awaitTurn(this.#locks, this.#spec, this.#wait(entered), { timeout: timeoutMs, abortSignal });
+    const wait = this.#locks.wait(entered.request, entered.sentMs);
+    const { clock } = this.#locks.kernel.ports;
+    return awaitTurn(clock, shownLocks(this.#spec.refs), wait, { timeout: timeoutMs, abortSignal });
   }
 
-  /** Has it at once, or says which place in line it has. */
+  /** Acquires it if it is free and no other waits for it. Never waits, and leaves nothing behind when it fails. */
   async tryAcquire(options: TryAcquireOptions = {}): Promise<TryAcquired> {
-    const { queue = true, by } = options;
-    const entered = await this.#enter(queue, by);
+    checkNames(options, ["by"], "the options of tryAcquire");
+    const entered = await this.#enter(false, options.by);
     if ("hold" in entered) return { ok: true, hold: entered.hold };
-    const waiter = queue ? new Waiter(this.#locks, this.#spec, this.#wait(entered)) : undefined;
-    return { ok: false, code: "lock_busy", place: entered.place, waiter };
+    return { ok: false, code: "lock_busy", place: entered.place };
+  }
+
+  /**
+   * Acquires it if it is free, or takes a place in line without waiting. The place ends with the lock's lease unless it is renewed
+   * (`place.renew()`) or waited in (`place.acquire()`).
+   */
+  async enqueue(options: TryAcquireOptions = {}): Promise<Enqueued> {
+    checkNames(options, ["by"], "the options of enqueue");
+    const entered = await this.#enter(true, options.by);
+    if ("hold" in entered) return { granted: true, hold: entered.hold };
+    return { granted: false, place: this.#locks.place(entered.request, entered.sentMs) };
   }
 
   /** Runs the function while it is held, and gives it back whatever happens. Throws `lock_lost` if it was lost meanwhile. */
@@ -322,8 +297,9 @@ export class Lock {
     checkFunction(work, "what to do under the lock");
     const { holding } = this.#locks.kernel.ports;
     const texts = this.#spec.refs.map((ref) => lockAt(ref).text);
-    const above = holding?.current() ?? [];
-    const nested = this.#spec.refs.find((ref) => above.includes(lockAt(ref).text));
+    // Code outlives the function that set it going: a timer that fires when the lock was released holds nothing.
+    const above = (holding?.current() ?? []).filter(({ isHeld }) => isHeld);
+    const nested = this.#spec.refs.find((ref) => above.some(({ text }) => text === lockAt(ref).text));
     // A permit more may be free; where it would wait for itself for certain, it is told.
     if (nested !== undefined && (this.#spec.mode === "exclusive" || nested.kind === "rwlock"))
       throw new LockNestedError(shownLock(nested));
@@ -331,7 +307,9 @@ export class Lock {
     const run = (): T | PromiseLike<T> => work(hold);
     let value: Awaited<T>;
     try {
-      value = await (holding === undefined ? run() : holding.run([...above, ...texts], run));
+      value = await (holding === undefined
+        ? run()
+        : holding.run([...above, ...texts.map((text) => hold.as(text))], run));
     } catch (error) {
       await hold.release().catch(() => {});
       throw error;
@@ -422,10 +400,6 @@ export class Lock {
       return { hold: locks.hold(spec.refs, { ticket, leaseMs, fence: entered.fence, safeUntilMs: sentMs + leaseMs }) };
     return { request, sentMs, place: entered.place };
   }
-
-  #wait({ request, sentMs }: Queued): Wait {
-    return this.#locks.wait(request, sentMs);
-  }
 }
 
 /** It is not had; a place in line is, if one was wanted. */
@@ -474,7 +448,7 @@ export class TxLock {
     const ticket = this.#tx.uuid();
     const request = { ...this.#spec, ticket, leaseMs: this.#leaseMs, declares: false, queue: false };
     const entered = enter(this.#tx, this.#locks.hooks, request);
-    if (!entered.granted) throw new LockBusyError(shownLocks(this.#spec.refs), null);
+    if (!entered.granted) throw new LockBusyError(shownLocks(this.#spec.refs));
     return { ticket, fence: entered.fence };
   }
 
@@ -485,49 +459,9 @@ export class TxLock {
   }
 }
 
-/** Waits for its turn, at most so long. */
-async function awaitTurn(
-  locks: Locks,
-  spec: LockSpec,
-  wait: Wait,
-  options: Pick<AcquireOptions, "timeout" | "abortSignal">,
-): Promise<Hold> {
-  const { abortSignal } = options;
-  const timeoutMs = timeoutOf(options);
-  const { clock } = locks.kernel.ports;
-  const { promise: interrupted, reject } = Promise.withResolvers<never>();
-  interrupted.catch(() => {});
-  const name = shownLocks(spec.refs);
-  const cancel =
-    timeoutMs === undefined ? () => {} : clock.after(timeoutMs, () => reject(new LockTimeoutError(name, timeoutMs)));
-  const aborted = (): void => reject(abortSignal?.reason);
-  if (abortSignal?.aborted === true) aborted();
-  abortSignal?.addEventListener("abort", aborted);
-  let interruption: unknown;
-  try {
-    const hold = await Promise.race([wait.held, interrupted]);
-    wait.take();
-    return hold;
-  } catch (error) {
-    interruption = error;
-  } finally {
-    cancel();
-    abortSignal?.removeEventListener("abort", aborted);
-  }
-  // The place is given up; if its turn has come at this very moment, that counts, unless nobody wants it any more.
-  const hold = await wait.leave().catch(() => undefined);
-  wait.drop(interruption);
-  if (hold === undefined) throw interruption;
-  if (interruption instanceof LockTimeoutError) return hold;
-  await hold.release().catch(() => {});
-  throw interruption;
-}
-
-const timeoutOf = ({ timeout }: Pick<AcquireOptions, "timeout">): number | undefined =>
-  timeout === undefined ? undefined : checkDuration(timeout, "the timeout");
-
-export function checkPermits(permits: unknown): number {
-  return checkCount(permits ?? 1, "the permits");
+/** Null for as many as were declared. */
+export function checkPermits(permits: unknown): number | null {
+  return permits === undefined ? null : checkCount(permits, "the permits");
 }
 
 /** Each once, and in one order, so that the same locks are the same. */

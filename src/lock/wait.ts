@@ -2,7 +2,8 @@
  * A wait: a place in line in plain code, kept alive while the process lives.
  *
  * The waiter hears of its turn from the commit that freed the lock, here or elsewhere. It says now and then that it is alive; a process
- * that stood still for longer than its lease has lost its place, and gets in line again.
+ * that stood still for longer than its lease has lost its place, and gets in line again. A place that no code waits in is not kept
+ * alive here (`place.ts`).
  */
 
 import { ClosedError } from "../kernel/errors.ts";
@@ -76,7 +77,7 @@ export class Wait {
     }
     const { kernel, hooks } = this.#host;
     const { refs, ticket } = this.#request;
-    const busy = reason ?? new LockBusyError(shownLocks(refs), null);
+    const busy = reason ?? new LockBusyError(shownLocks(refs));
     let fence: number | undefined;
     try {
       fence = await kernel.transact((tx) => {

@@ -46,6 +46,7 @@ export interface StepRateLimit extends RateLimitOptions {
 
 export interface StepSemaphore {
   readonly name: string;
+  /** How many may be under way at the same time. Default: as many as were declared; throws `permits_undeclared` where none were. */
   readonly permits?: number | undefined;
 }
 
@@ -401,7 +402,10 @@ export class Context {
     return this.#locks({ refs: lockRefs("mutex", names), mode: "exclusive", permits: null });
   }
 
-  /** A lock that so many at a time hold. */
+  /**
+   * A lock that at most `permits` hold at the same time. Default: as many as were declared; throws `permits_undeclared` where none
+   * were.
+   */
   semaphore(name: string, options: { readonly permits?: number | undefined } = {}): RunLock {
     const permits = checkPermits(options.permits);
     const spec = { refs: lockRefs("semaphore", name), mode: "shared", permits } as const;
@@ -410,7 +414,7 @@ export class Context {
       this.#coroutine,
       this.#branch,
       spec,
-      () => !this.#coroutine.isReplaying && this.#rates.declares(name, permits),
+      () => permits !== null && !this.#coroutine.isReplaying && this.#rates.declares(name, permits),
     );
   }
 

@@ -13,7 +13,7 @@
  */
 
 import type { RunPlace } from "../kernel/ports.ts";
-import { DeadlockError, LockRemovedError, LockTimeoutError } from "../lock/errors.ts";
+import { DeadlockError, LockRemovedError, LockTimeoutError, PermitsUndeclaredError } from "../lock/errors.ts";
 import { shownLocks } from "../lock/records.ts";
 import type { Context } from "./context.ts";
 import type { Definition } from "./definition.ts";
@@ -544,7 +544,9 @@ export class Coroutine {
         this.#keep(asked, true);
         return this.#settle(asked, { ok: this.fences.get(asked.id) ?? (data as { fence: number }).fence }, nowMs, at);
       case "placed":
-        this.#keep(asked, false);
+        // A history from before `enqueue`: what was only tried keeps no place.
+        if (asked.plan.kind === "lock" && !asked.plan.queue) this.mayHaveOrphans = true;
+        else this.#keep(asked, false);
         return this.#settle(asked, { ok: { place: (data as { place: number }).place } }, nowMs, at);
       case "denied":
         this.#resume(asked);
@@ -701,6 +703,8 @@ function deniedAs(plan: Plan, denial: Denial): Settled {
       return { error: new LockTimeoutError(name, plan.kind === "lock" ? (plan.timeoutMs ?? 0) : 0) };
     case "removed":
       return { error: new LockRemovedError(name) };
+    case "undeclared":
+      return { error: new PermitsUndeclaredError(denial.name) };
     case "deadlock":
       return { error: new DeadlockError(name, denial.circle) };
   }

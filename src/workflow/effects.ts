@@ -11,6 +11,7 @@ import { LeaseUncertainError, StoreError } from "../kernel/errors.ts";
 import { hash } from "../kernel/fingerprint.ts";
 import { type Prepare, runInSql } from "../kernel/in-sql.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import type { HeldLock } from "../kernel/ports.ts";
 import { executorOf } from "../kernel/sql.ts";
 import type { Asked, Coroutine } from "./coroutine.ts";
 import { NonRetryableError } from "./errors.ts";
@@ -165,6 +166,13 @@ export class Effects implements StepHost {
   }
 
   call(asked: Asked, run: (step: StepHandle) => unknown, step: StepHandle): unknown {
+    const { holding } = this.#host.kernel.ports;
+    // Code that starts or signals a run under a lock does not hold the lock for its steps.
+    if (holding?.current() === undefined) return this.#call(asked, run, step);
+    return holding.run(NO_LOCKS, () => this.#call(asked, run, step));
+  }
+
+  #call(asked: Asked, run: (step: StepHandle) => unknown, step: StepHandle): unknown {
     const { around, workflow, at, kernel } = this.#host;
     const { bodies } = kernel.ports;
     const inPlace = (): unknown =>
@@ -303,6 +311,8 @@ export class Effects implements StepHost {
     return joint.committed();
   }
 }
+
+const NO_LOCKS: readonly HeldLock[] = [];
 
 const decidesOn =
   (at: Address): Prepare<Tx, object> =>

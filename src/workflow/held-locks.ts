@@ -2,7 +2,7 @@
  * Locks as the code of a run sees them: each verb is recorded, and what is held is held for as long as the run lives.
  */
 
-import { checkDuration, checkFunction, type Duration } from "../kernel/check.ts";
+import { checkDuration, checkFunction, checkNames, type Duration } from "../kernel/check.ts";
 import { LockLostError } from "../lock/errors.ts";
 import type { LockSpec } from "../lock/lock.ts";
 import { shownLocks } from "../lock/records.ts";
@@ -29,11 +29,13 @@ export interface RunLockHold {
   release(): Operation<{ readonly released: boolean }>;
 }
 
-/** A place in line. */
-export interface RunWaiter {
-  /** Waits for its turn. */
+/** A place in line. It lasts as long as the run, until it is left or its turn has come and what it got is released. */
+export interface RunPlace {
+  /** Its place in line when it was taken; 1 is the first. */
+  readonly position: number;
+  /** Waits for its turn. Throws `lock_timeout` when the time is over: the place is then given up. */
   acquire(options?: RunAcquireOptions): Operation<RunLockHold>;
-  /** Gives the place up. */
+  /** Gives the place up, or the lock if its turn has come. */
   leave(): Operation<{ readonly released: boolean }>;
 }
 
@@ -42,15 +44,21 @@ export type RunTryAcquired =
   | {
       readonly ok: false;
       readonly code: "lock_busy";
+      /** The place in line that `acquire` or `enqueue` would have had. */
       readonly place: number;
-      readonly waiter: RunWaiter | undefined;
     };
+
+export type RunEnqueued =
+  | { readonly granted: true; readonly hold: RunLockHold }
+  | { readonly granted: false; readonly place: RunPlace };
 
 export interface RunLock {
   /** Waits in line until it is had. */
   acquire(options?: RunAcquireOptions): Operation<RunLockHold>;
-  /** Has it at once, or says which place in line it has. */
-  tryAcquire(options?: { readonly queue?: boolean | undefined }): Operation<RunTryAcquired>;
+  /** Acquires it if it is free and no other waits for it. Never waits, and leaves nothing behind when it fails. */
+  tryAcquire(): Operation<RunTryAcquired>;
+  /** Acquires it if it is free, or takes a place in line without waiting. */
+  enqueue(): Operation<RunEnqueued>;
   /** Runs the code while it is held, and gives it back whatever happens. */
   with<T>(code: (hold: RunLockHold) => LockBody<T>, options?: RunAcquireOptions): Operation<T>;
 }
@@ -83,18 +91,37 @@ export function runLock(coroutine: Coroutine, outer: Branch, spec: LockSpec, dec
     return coroutine.compose(`lock "${name}"`, branch, () => operation.then((fence) => holdOf(id, fence)));
   };
 
+  /** Is told immediately how it stands. */
+  const attempt = <T>(
+    queue: boolean,
+    answered: (id: string, answer: number | { readonly place: number }) => T,
+  ): Operation<T> => {
+    const branch = new Branch(outer);
+    const wish = { ...plan, declares: declares(), queue, isTry: true };
+    const { id, operation } = coroutine.askNamed<number | { readonly place: number }>(name, wish, undefined, branch);
+    return coroutine.compose(`lock "${name}"`, branch, () => operation.then((answer) => answered(id, answer)));
+  };
+
   return {
     acquire: (options) => acquire(options),
-    tryAcquire: ({ queue = true } = {}) => {
-      const branch = new Branch(outer);
-      const wish = { ...plan, declares: declares(), queue, isTry: true };
-      const { id, operation } = coroutine.askNamed<number | { readonly place: number }>(name, wish, undefined, branch);
-      const answered = (answer: number | { readonly place: number }): RunTryAcquired => {
+    tryAcquire: (...options: readonly unknown[]) => {
+      checkNames(options[0], [], "the options of tryAcquire");
+      return attempt(false, (id, answer): RunTryAcquired => {
         if (typeof answer === "number") return { ok: true, hold: holdOf(id, answer) };
-        const waiter: RunWaiter = { acquire: (options) => acquire(options, id), leave: () => unlock(id) };
-        return { ok: false, code: "lock_busy", place: answer.place, waiter: queue ? waiter : undefined };
-      };
-      return coroutine.compose(`lock "${name}"`, branch, () => operation.then(answered));
+        return { ok: false, code: "lock_busy", place: answer.place };
+      });
+    },
+    enqueue: (...options: readonly unknown[]) => {
+      checkNames(options[0], [], "the options of enqueue");
+      return attempt(true, (id, answer): RunEnqueued => {
+        if (typeof answer === "number") return { granted: true, hold: holdOf(id, answer) };
+        const place: RunPlace = {
+          position: answer.place,
+          acquire: (options) => acquire(options, id),
+          leave: () => unlock(id),
+        };
+        return { granted: false, place };
+      });
     },
     with: (code, options) => {
       checkFunction(code, "what to do under the lock");

@@ -9,7 +9,7 @@
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { hash } from "../kernel/fingerprint.ts";
-import type { DeadlockLink } from "../lock/errors.ts";
+import { type DeadlockLink, PermitsUndeclaredError } from "../lock/errors.ts";
 import { enter, leave, refence } from "../lock/line.ts";
 import type { RunHooks } from "../lock/room.ts";
 import type { Asked, Kept } from "./coroutine.ts";
@@ -23,6 +23,7 @@ export type Denial =
   | { readonly reason: "busy"; readonly place: number }
   | { readonly reason: "timeout" }
   | { readonly reason: "removed" }
+  | { readonly reason: "undeclared"; readonly name: string }
   | { readonly reason: "deadlock"; readonly circle: readonly DeadlockLink[] };
 
 export const runHooks: RunHooks = {
@@ -145,7 +146,13 @@ function ask(tx: Tx, record: Draft, { id }: Asked, plan: LockPlan): LockDecided 
   const { refs, mode, permits, declares, queue, isTry, timeoutMs } = plan;
   const ticket = hash(run, String(incarnation), id, String(record.head));
   const owner = { run, incarnation };
-  const entered = enter(tx, runHooks, { refs, mode, ticket, leaseMs: null, owner, permits, declares, queue });
+  let entered: ReturnType<typeof enter>;
+  try {
+    entered = enter(tx, runHooks, { refs, mode, ticket, leaseMs: null, owner, permits, declares, queue });
+  } catch (error) {
+    if (error instanceof PermitsUndeclaredError) return denied({ reason: "undeclared", name: error.data.name });
+    throw error;
+  }
   if (!entered.granted && !queue) return denied({ reason: "busy", place: entered.place });
   const hold: RunHold = { id, refs, mode, ticket, ...(entered.granted ? { fence: entered.fence } : {}) };
   setHolds(record, [...holdsOf(record), hold]);

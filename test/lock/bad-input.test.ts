@@ -6,7 +6,7 @@
  */
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type Hold, open, type Pawl, PawlError, type Waiter, workflow } from "../../src/index.ts";
+import { type Hold, type LockPlace, open, type Pawl, PawlError, workflow } from "../../src/index.ts";
 import { wallMs } from "../../src/node/ports.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import { openTest } from "../../src/testing/index.ts";
@@ -17,7 +17,7 @@ let pawl: Pawl;
 let other: Pawl;
 /** Held, and waited for, while bad input comes in. */
 let hold: Hold;
-let waiter: Waiter;
+let waiter: LockPlace;
 let foreign: Hold;
 
 beforeAll(async () => {
@@ -29,9 +29,9 @@ beforeAll(async () => {
   pawl = await open({ store, namespace: "test" });
   other = await open({ store: database.connect("test"), namespace: "test" });
   hold = await pawl.mutex("held").acquire();
-  const tried = await pawl.mutex("held").tryAcquire();
-  if (tried.ok || tried.waiter === undefined) throw new Error("it is held");
-  ({ waiter } = tried);
+  const entered = await pawl.mutex("held").enqueue();
+  if (entered.granted) throw new Error("it is held");
+  waiter = entered.place;
   foreign = await other.mutex("foreign").acquire();
 });
 
@@ -394,7 +394,7 @@ describe("plain code is refused:", () => {
 
   test("and after all of it, what was held is held, and who waited waits", async () => {
     expect(await hold.renew()).toBe(true);
-    expect(await waiter.place()).toBe(1);
+    expect(await waiter.position()).toBe(1);
     expect(await foreign.renew()).toBe(true);
     const { holders, waiting } = await pawl.mutex("held").inspect();
     expect([holders.length, waiting, (await pawl.mutex("held").history()).length]).toEqual([1, 1, 0]);

@@ -236,7 +236,7 @@ describe("a hand-off", () => {
       what: "that is refused, as a newcomer does not want to wait,",
       from: "plain",
       to: "plain",
-      act: ({ lock }) => lock.tryAcquire({ queue: false }),
+      act: ({ lock }) => lock.tryAcquire(),
       rows: [],
     },
     {

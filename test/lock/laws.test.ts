@@ -12,10 +12,11 @@ import {
   type Lock,
   LockLostError,
   LockNestedError,
+  type LockPlace,
   LockRemovedError,
   LockTimeoutError,
+  type Pawl,
   type PawlError,
-  type Waiter,
 } from "../../src/index.ts";
 import { codeOf, drained, gate } from "../kernel.fixture.ts";
 import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
@@ -23,16 +24,16 @@ import { outcomeOf, PERSON, recordOf, Town, whoOf } from "./kit.ts";
 
 /** Has it at once, or the test is wrong. */
 async function have(lock: Lock, by?: string): Promise<Hold> {
-  const tried = await lock.tryAcquire({ queue: false, by });
+  const tried = await lock.tryAcquire({ by });
   if (!tried.ok) throw new Error(`it is held by others, and the place would be ${tried.place}`);
   return tried.hold;
 }
 
 /** Gets in line, or the test is wrong. */
-async function lineUp(lock: Lock, by?: string): Promise<Waiter> {
-  const tried = await lock.tryAcquire({ by });
-  if (tried.ok || tried.waiter === undefined) throw new Error("it was free");
-  return tried.waiter;
+async function lineUp(lock: Lock, by?: string): Promise<LockPlace> {
+  const entered = await lock.enqueue({ by });
+  if (entered.granted) throw new Error("it was free");
+  return entered.place;
 }
 
 onStores(EVERY, (place) => {
@@ -94,7 +95,7 @@ onStores(EVERY, (place) => {
 
     test("of another name, or of another kind of that name, is another", async () => {
       const pawl = await place.open();
-      const all = [pawl.mutex("m"), pawl.mutex("n"), pawl.semaphore("m"), pawl.rwlock("m").write];
+      const all = [pawl.mutex("m"), pawl.mutex("n"), pawl.semaphore("m", { permits: 1 }), pawl.rwlock("m").write];
       const holds = await Promise.all(all.map((lock) => have(lock)));
       expect(holds.length).toBe(4);
     });
@@ -115,31 +116,72 @@ onStores(EVERY, (place) => {
       expect(await hold.release()).toEqual({ released: false });
     });
 
-    test("tried says the place and keeps it; with no place wanted, keeps none", async () => {
+    test("tried in vain leaves nothing behind", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
-      const hold = await have(one.mutex("m"));
-      expect(await two.mutex("m").tryAcquire({ queue: false })).toEqual({
-        ok: false,
-        code: "lock_busy",
-        place: 1,
-        waiter: undefined,
-      });
-      expect((await one.mutex("m").inspect()).waiting).toBe(0);
-      const tried = await two.mutex("m").tryAcquire({ by: "bob" });
-      expect(tried).toMatchObject({ ok: false, code: "lock_busy", place: 1 });
-      const first = tried.ok ? undefined : tried.waiter;
+      const locks = (pawl: Pawl) => [
+        pawl.mutex("m"),
+        pawl.semaphore("s", { permits: 1 }),
+        pawl.rwlock("rw").write,
+        pawl.mutex(["a", "b"]),
+      ];
+      const holds = [];
+      for (const lock of locks(one)) holds.push(await have(lock));
+      for (const lock of locks(two)) {
+        expect(await lock.tryAcquire()).toEqual({ ok: false, code: "lock_busy", place: 1 });
+        expect(await codeOf(two.transact((tx) => tx.lock(lock).take()))).toBe("lock_busy");
+        expect((await lock.inspect()).waiters).toEqual([]);
+      }
+      for (const hold of holds) await hold.release();
+      for (const lock of locks(one)) {
+        expect((await lock.inspect()).holders).toEqual([]);
+        await have(lock);
+      }
+      expect(await codeOf(two.mutex("m").tryAcquire({ queue: true } as object))).toBe("invalid_argument");
+      expect(await codeOf(two.mutex("m").enqueue({ queue: true } as object))).toBe("invalid_argument");
+    });
+
+    test("is had by whoever enqueues if it is free; if not, a place in line is", async () => {
+      const [one, two] = await Promise.all([place.open(), place.open()]);
+      const at = await one.mutex("m").enqueue({ by: "ann" });
+      if (!at.granted) throw new Error("it is free");
+      const { hold } = at;
+      const entered = await two.mutex("m").enqueue({ by: "bob" });
+      const first = entered.granted ? undefined : entered.place;
       const second = await lineUp(one.mutex("m"), "cid");
-      expect(await second.place()).toBe(2);
-      expect(await two.mutex("m").tryAcquire({ queue: false })).toMatchObject({ place: 3 });
+      expect(await second.position()).toBe(2);
+      expect(await second.renew()).toBe(true);
+      expect(await two.mutex("m").tryAcquire()).toMatchObject({ place: 3 });
       expect(whoOf((await one.mutex("m").inspect()).waiters)).toEqual(["bob", "cid"]);
       await hold.release();
       const held = await first?.acquire();
-      expect(await first?.place()).toBe(0);
-      expect(await second.place()).toBe(1);
+      expect(await first?.position()).toBe(0);
+      expect(await second.position()).toBe(1);
       await second.leave();
       expect((await one.mutex("m").inspect()).waiting).toBe(0);
+      expect(await second.renew()).toBe(false);
+      expect(await codeOf(second.acquire())).toBe("place_lost");
+      expect(await first?.acquire()).toBe(held);
+      expect(await first?.renew()).toBe(true);
+      await first?.leave();
       expect(await held?.release()).toEqual({ released: true });
       expect(await one.mutex("m").tryAcquire()).toMatchObject({ ok: true });
+    });
+
+    test("whose turn came to a place that is left goes to the next", async () => {
+      const [one, two] = await Promise.all([place.open(), place.open()]);
+      const hold = await have(one.mutex("m"));
+      const [bob, cid] = [await lineUp(two.mutex("m"), "bob"), await lineUp(two.mutex("m"), "cid")];
+      await hold.release();
+      expect(await bob.renew()).toBe(true);
+      expect(whoOf((await one.mutex("m").inspect()).holders)).toEqual(["bob"]);
+      await bob.leave();
+      expect(whoOf((await one.mutex("m").inspect()).holders)).toEqual(["cid"]);
+      // A wait that is given up gives the place up.
+      const blocked = await lineUp(one.mutex("m"), "dan");
+      expect(await codeOf(blocked.acquire({ timeout: 1 }))).toBe("lock_timeout");
+      expect(await codeOf(blocked.acquire())).toBe("place_lost");
+      expect((await one.mutex("m").inspect()).waiting).toBe(0);
+      await (await cid.acquire()).release();
     });
 
     test("is had in the order of arrival, over all processes", async () => {
@@ -166,7 +208,7 @@ onStores(EVERY, (place) => {
       const pawl = await place.open();
       const lock = pawl.mutex("m");
       const hold = await have(lock);
-      const waiters = new Map<string, Waiter>();
+      const waiters = new Map<string, LockPlace>();
       for (const by of ["a", "b", "c", "d", "e", "f", "g"]) waiters.set(by, await lineUp(lock, by));
       const inLine = async () => whoOf((await lock.inspect()).waiters);
       for (const [by, left] of [
@@ -216,7 +258,7 @@ onStores(EVERY, (place) => {
       expect((await one.mutex("m").inspect()).waiting).toBe(0);
       const waiter = await lineUp(two.mutex("m"));
       await expect(waiter.acquire({ timeout: 0 })).rejects.toThrow('mutex "m" did not become free within 0 ms');
-      expect(await waiter.place()).toBe(0);
+      expect(await waiter.position()).toBe(0);
       await hold.release();
       await (await have(one.mutex("m"))).release();
     });
@@ -249,7 +291,7 @@ onStores(EVERY, (place) => {
       const turn = codeOf(first.acquire());
       expect(await lock.removeWaiter(first.ticket, PERSON)).toEqual({ removed: true });
       expect(await turn).toBe("lock_removed");
-      expect(await second.place()).toBe(1);
+      expect(await second.position()).toBe(1);
       expect(await lock.removeWaiter(first.ticket, PERSON)).toEqual({ removed: false });
       expect(await lock.removeWaiter(hold.ticket, PERSON)).toEqual({ removed: false });
       await hold.release();
@@ -335,7 +377,7 @@ onStores(EVERY, (place) => {
     ])("that %s is given back, and the error is its own", async (_, work) => {
       const pawl = await place.open();
       await expect(pawl.lock("m", work)).rejects.toThrow(new TypeError("bad"));
-      expect(await pawl.mutex("m").tryAcquire({ queue: false })).toMatchObject({ ok: true });
+      expect(await pawl.mutex("m").tryAcquire()).toMatchObject({ ok: true });
     });
 
     test("that was lost meanwhile says so, whatever the function answers; if the function throws, it is that", async () => {
@@ -413,6 +455,19 @@ onStores(EVERY, (place) => {
       });
       // Afterwards, and beside it, it is no nesting.
       await pawl.lock("m", () => {});
+      const later = Promise.withResolvers<unknown>();
+      await pawl.lock("m", () => {
+        setTimeout(() => pawl.lock("m", () => "had").then(later.resolve, later.reject), 20);
+      });
+      expect(await later.promise).toBe("had");
+      await pawl
+        .mutex("m")
+        .with(async (hold) => {
+          await hold.release();
+          expect(await pawl.lock("m", () => "had")).toBe("had");
+          return hold.fence;
+        })
+        .catch((error: unknown) => expect(error).toBeInstanceOf(LockLostError));
       await Promise.all([pawl.lock("m", () => drained()), pawl.lock("m", () => drained())]);
     });
 
@@ -430,8 +485,9 @@ onStores(EVERY, (place) => {
       const both = await lineUp(two.mutex(["b", "a"]), "both");
       expect((await one.mutex("a").inspect()).holders).toEqual([]);
       expect((await one.mutex("a").inspect()).waiting).toBe(1);
-      const a = await one.mutex("a").tryAcquire({ by: "ann" });
-      expect(a).toMatchObject({ ok: false, place: 2 });
+      const a = await one.mutex("a").enqueue({ by: "ann" });
+      if (a.granted) throw new Error("it was passed");
+      expect(await a.place.position()).toBe(2);
       await b.release();
       const hold = await both.acquire();
       for (const name of ["a", "b"])
@@ -440,8 +496,7 @@ onStores(EVERY, (place) => {
       expect(await hold.renew()).toBe(true);
       expect(await hold.release()).toEqual({ released: true });
       expect((await one.mutex("b").inspect()).holders).toEqual([]);
-      const ann = a.ok ? undefined : await a.waiter?.acquire();
-      expect(ann?.fence).toBeGreaterThan(hold.fence);
+      expect((await a.place.acquire()).fence).toBeGreaterThan(hold.fence);
     });
 
     test("nobody passes one who wants several and is first for one of them, by being first for another", async () => {
@@ -500,11 +555,11 @@ onStores(EVERY, (place) => {
     test("is had by readers together, and by a writer alone", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const readers = [await have(one.rwlock("rw").read, "r1"), await have(two.rwlock("rw").read, "r2")];
-      expect(await two.rwlock("rw").write.tryAcquire({ queue: false })).toMatchObject({ ok: false, place: 1 });
+      expect(await two.rwlock("rw").write.tryAcquire()).toMatchObject({ ok: false, place: 1 });
       for (const reader of readers) await reader.release();
       const writer = await have(two.rwlock("rw").write);
-      expect(await one.rwlock("rw").read.tryAcquire({ queue: false })).toMatchObject({ ok: false });
-      expect(await one.rwlock("rw").write.tryAcquire({ queue: false })).toMatchObject({ ok: false });
+      expect(await one.rwlock("rw").read.tryAcquire()).toMatchObject({ ok: false });
+      expect(await one.rwlock("rw").write.tryAcquire()).toMatchObject({ ok: false });
       await writer.release();
       await have(one.rwlock("rw").read);
     });
@@ -554,8 +609,26 @@ onStores(EVERY, (place) => {
       await (await third.acquire()).release();
       expect((await s().inspect()).holders.map(({ ticket }) => ticket)).toEqual([b.ticket, fourth.ticket]);
       expect((await s().inspect()).permits).toBe(2);
-      await have(one.semaphore("single"));
-      expect(await two.semaphore("single").tryAcquire({ queue: false })).toMatchObject({ ok: false });
+    });
+
+    test("asked for without permits has those that were declared, and is refused where none ever were", async () => {
+      const [one, two] = await Promise.all([place.open(), place.open()]);
+      const unknown = two.semaphore("s");
+      const refusals = [
+        () => unknown.acquire(),
+        () => unknown.tryAcquire(),
+        () => unknown.enqueue(),
+        () => unknown.with(() => {}),
+        () => two.transact((tx) => tx.lock(unknown).take()),
+      ];
+      for (const refused of refusals) expect(await codeOf(refused())).toBe("permits_undeclared");
+      expect((await unknown.inspect()).permits).toBe(null);
+      await have(one.semaphore("s", { permits: 10 }));
+      await have(unknown);
+      expect((await unknown.inspect()).permits).toBe(10);
+      for (let n = 2; n < 10; n++) await have(unknown);
+      expect(await unknown.tryAcquire()).toMatchObject({ ok: false });
+      expect(await unknown.history()).toEqual([]);
     });
 
     test("forced away from one holder leaves the others theirs", async () => {
@@ -579,10 +652,10 @@ onStores(EVERY, (place) => {
       expect(whoOf((await two().inspect()).holders)).toEqual(["h1", "h2", "h3", "h4"]);
       holds.push(await third.acquire());
       // The old process says its number again, and undoes nothing.
-      expect(await two().tryAcquire({ by: "h5" })).toMatchObject({ ok: false, place: 1 });
+      expect(await (await lineUp(two(), "h5")).position()).toBe(1);
       expect((await two().inspect()).permits).toBe(4);
       // Fewer: all stay, and nobody comes until there are few enough.
-      expect(await next.semaphore("s", { permits: 2 }).tryAcquire({ queue: false, by: "deploy" })).toMatchObject({
+      expect(await next.semaphore("s", { permits: 2 }).tryAcquire({ by: "deploy" })).toMatchObject({
         ok: false,
       });
       expect(whoOf((await two().inspect()).holders)).toEqual(["h1", "h2", "h3", "h4"]);
@@ -836,7 +909,7 @@ describe("time", () => {
       const [ann, bob, cid] = [town.process(), town.process(), town.process()];
       const hold = await have(ann.pawl.mutex("m"));
       await lineUp(bob.pawl.mutex("m"), "bob");
-      await lineUp(cid.pawl.mutex("m"), "cid");
+      await lineUp(cid.pawl.mutex("m", { lease: "12 hours" }), "cid");
       bob.die();
       await town.advance(afterMs);
       await hold.release();
@@ -868,11 +941,13 @@ describe("time", () => {
     const [ann, bob] = [town.process(), town.process()];
     const writer = await have(ann.pawl.rwlock("rw", { lease: "12 hours" }).write);
     const { read } = bob.pawl.rwlock("rw", { lease: "12 hours" });
-    await Promise.all(Array.from({ length: 1_010 }, () => lineUp(read)));
+    const turns = Array.from({ length: 1_010 }, () => outcomeOf(read.acquire()));
+    await drained();
     expect(await writer.release()).toEqual({ released: true });
     const holders = async () => (await recordOf(ann.pawl, "rw", "rwlock"))?.holders.length ?? 0;
     for (let s = 0; s < 10 && (await holders()) < 1_010; s++) await town.advance(1000);
     expect(await holders()).toBe(1_010);
+    expect(turns.every(({ state }) => state === "had")).toBe(true);
   });
 
   test("a holder that is late has lost it to one who waits, also if nobody has looked since", async () => {
@@ -896,8 +971,8 @@ describe("time", () => {
     const town = new Town();
     const [ann, bob, cid] = [town.process(), town.process(), town.process()];
     await have(ann.pawl.mutex("m", { lease: "12 hours" }));
-    const bobs = await lineUp(bob.pawl.mutex("m"), "bob");
-    const { ticket } = bobs;
+    const bobs = outcomeOf(bob.pawl.mutex("m").acquire({ by: "bob" }));
+    await drained();
     await lineUp(cid.pawl.mutex("m", { lease: "12 hours" }), "cid");
     const waiters = async () => whoOf((await ann.pawl.mutex("m").inspect()).waiters);
     bob.pause();
@@ -906,8 +981,7 @@ describe("time", () => {
     await bob.resume();
     await town.advance(1);
     expect(await waiters()).toEqual(["cid", "bob"]);
-    expect(bobs.ticket).not.toBe(ticket);
-    expect(await bobs.place()).toBe(2);
+    expect(bobs.state).toBe("pending");
   });
 
   test("a lock that was taken in a decision is free again when its lease is over, as nobody renews it", async () => {
@@ -985,22 +1059,71 @@ describe("time", () => {
     expect(holders.map(({ ticket }) => ticket)).toEqual(bobs.value === undefined ? [] : [bobs.value.ticket]);
   });
 
-  test("a turn that nobody has asked for yet is kept while its process lives, and goes to the next when that dies", async () => {
+  test("a place that is not renewed ends with its lease, and the living one behind it has its turn", async () => {
     const town = new Town();
     const [ann, bob, cid] = [town.process(), town.process(), town.process()];
     const hold = await have(ann.pawl.mutex("m"));
     const bobs = await lineUp(bob.pawl.mutex("m"), "bob");
-    await lineUp(cid.pawl.mutex("m"), "cid");
+    const cids = outcomeOf(cid.pawl.mutex("m").acquire({ by: "cid" }));
+    await town.advance(LEASE_MS);
     await hold.release();
-    await town.advance(3 * LEASE_MS);
-    expect(whoOf((await ann.pawl.mutex("m").inspect()).holders)).toEqual(["bob"]);
-    const late = outcomeOf(bobs.acquire());
-    await drained();
-    expect(late.value?.abortSignal.aborted).toBe(false);
-    expect(await late.value?.renew()).toBe(true);
-    bob.die();
-    await town.advance(LEASE_MS + 10);
     expect(whoOf((await ann.pawl.mutex("m").inspect()).holders)).toEqual(["cid"]);
+    await town.advance(1);
+    expect(cids.state).toBe("had");
+    expect(await bobs.renew()).toBe(false);
+    expect(await codeOf(bobs.acquire())).toBe("place_lost");
+    await bobs.leave();
+  });
+
+  test("a place that is renewed in time is kept, and so is the turn that came to it", async () => {
+    const town = new Town();
+    const [ann, bob] = [town.process(), town.process()];
+    const hold = await have(ann.pawl.mutex("m"));
+    const bobs = await lineUp(bob.pawl.mutex("m"), "bob");
+    const cids = outcomeOf(ann.pawl.mutex("m").acquire({ by: "cid" }));
+    for (let times = 0; times < 3; times++) {
+      await town.advance(LEASE_MS - 1);
+      expect(await bobs.renew()).toBe(true);
+    }
+    await hold.release();
+    for (let times = 0; times < 3; times++) {
+      await town.advance(LEASE_MS - 1);
+      expect(await bobs.renew()).toBe(true);
+    }
+    const held = await bobs.acquire();
+    // From here on it is a hold as any other.
+    await town.advance(3 * LEASE_MS);
+    expect(held.abortSignal.aborted).toBe(false);
+    expect(cids.state).toBe("pending");
+    await held.release();
+    await town.advance(1);
+    expect(cids.state).toBe("had");
+  });
+
+  test("a turn that comes to a place whose owner has moved on lasts for one lease", async () => {
+    const town = new Town();
+    const [ann, bob] = [town.process(), town.process()];
+    const hold = await have(ann.pawl.mutex("m"));
+    const bobs = await lineUp(bob.pawl.mutex("m"), "bob");
+    const cids = outcomeOf(ann.pawl.mutex("m").acquire({ by: "cid" }));
+    await town.advance(LEASE_MS - 1);
+    await hold.release();
+    await town.advance(LEASE_MS - 1);
+    expect(whoOf((await ann.pawl.mutex("m").inspect()).holders)).toEqual(["bob"]);
+    await town.advance(10);
+    expect(cids.state).toBe("had");
+    expect(await codeOf(bobs.acquire())).toBe("place_lost");
+  });
+
+  test("a handle that is closed leaves its places", async () => {
+    const town = new Town();
+    const [ann, bob] = [town.process(), town.process()];
+    const hold = await have(ann.pawl.mutex("m"));
+    await lineUp(bob.pawl.mutex("m"), "bob");
+    await bob.pawl.close();
+    expect((await ann.pawl.mutex("m").inspect()).waiting).toBe(0);
+    await hold.release();
+    await have(ann.pawl.mutex("m"));
   });
 
   test("a removed waiter that was alive all the time knows that a person removed it, and does not get in line again", async () => {
@@ -1045,9 +1168,9 @@ describe("time", () => {
       if (days > 0) {
         // Somebody waits for something, so that somebody looks after locks.
         const other = await have(ann.pawl.mutex("other"));
-        const waiter = await lineUp(ann.pawl.mutex("other"));
+        const waiter = outcomeOf(ann.pawl.mutex("other").acquire({ timeout: 10_000 }));
         await town.advance(10_000);
-        await waiter.leave();
+        expect(waiter.state).toBe("refused");
         await other.release();
         expect(await recordOf(ann.pawl, "m")).toBeUndefined();
         await town.database.connect("test").sweep(1000);

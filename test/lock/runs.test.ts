@@ -11,13 +11,14 @@ import {
   LockLostError,
   LockRemovedError,
   LockTimeoutError,
+  open,
   PawlError,
   type RunLockHold,
   signal,
   workflow,
 } from "../../src/index.ts";
 import { crashEverywhere, openTest, type TestPawl, type TestRun } from "../../src/testing/index.ts";
-import { gate } from "../kernel.fixture.ts";
+import { drained, gate } from "../kernel.fixture.ts";
 import { outcomeOf, PERSON, recordOf, Town, Witness, whoOf } from "./kit.ts";
 
 const go = signal<string>("go");
@@ -60,7 +61,7 @@ describe("a run", () => {
     expect(holder).toMatchObject({ run: "keeper", by: null, until: null, mode: "exclusive" });
     for (let half = 0; half < 2; half++) {
       await pawl.clock.advance("12 hours");
-      expect(await pawl.mutex("m").tryAcquire({ queue: false })).toMatchObject({ ok: false, place: 1 });
+      expect(await pawl.mutex("m").tryAcquire()).toMatchObject({ ok: false, place: 1 });
     }
     await run.signal(go, "on");
     expect(await run.result()).toBe(holder?.fence);
@@ -183,18 +184,19 @@ describe("a run", () => {
 });
 
 describe("a run that tries", () => {
-  test("has it, or is told its place, and keeps it; waits there, or leaves", async () => {
+  test("has it, or leaves nothing behind; or takes a place, and waits there, or leaves", async () => {
     await using pawl = openTest();
     const tries = workflow("tries", async (ctx, waits: boolean) => {
       const lock = ctx.mutex("m");
-      const unwanted = await lock.tryAcquire({ queue: false });
+      const unwanted = await lock.tryAcquire();
       if (unwanted.ok) return "had at once";
-      const tried = await lock.tryAcquire();
-      if (tried.ok || tried.waiter === undefined) return "odd";
+      const entered = await lock.enqueue();
+      if (entered.granted) return "odd";
+      const { place } = entered;
       await ctx.sleep("1s");
-      const before = [unwanted.place, unwanted.waiter, tried.code, tried.place];
-      if (!waits) return [...before, (await tried.waiter.leave()).released];
-      const hold = await tried.waiter.acquire();
+      const before = [unwanted.place, unwanted.code, place.position];
+      if (!waits) return [...before, (await place.leave()).released];
+      const hold = await place.acquire();
       return [...before, (await hold.release()).released];
     });
     pawl.work([tries], { warm: 0 });
@@ -204,11 +206,11 @@ describe("a run that tries", () => {
     const waits = await pawl.start(tries, true, { id: "waits" });
     await pawl.clock.advance(1);
     expect(whoOf((await pawl.mutex("m").inspect()).waiters)).toEqual(["leaves", "waits"]);
-    expect(await leaves.result()).toEqual([1, undefined, "lock_busy", 1, false]);
+    expect(await leaves.result()).toEqual([1, "lock_busy", 1, false]);
     await pawl.clock.advance("1s");
     expect(whoOf((await pawl.mutex("m").inspect()).waiters)).toEqual(["waits"]);
     await hold.release();
-    expect(await waits.result()).toEqual([2, undefined, "lock_busy", 2, true]);
+    expect(await waits.result()).toEqual([2, "lock_busy", 2, true]);
     const free = await pawl.start(tries, true);
     expect(await free.result()).toBe("had at once");
     // What it had and did not give back went with its end.
@@ -218,11 +220,11 @@ describe("a run that tries", () => {
   test("and does something else meanwhile has its turn kept when it comes, until it asks", async () => {
     await using pawl = openTest();
     const tries = workflow("tries", async (ctx) => {
-      const tried = await ctx.mutex("m").tryAcquire();
+      const entered = await ctx.mutex("m").enqueue();
       await ctx.sleep("10 days");
-      const hold = tried.ok ? tried.hold : await tried.waiter?.acquire({ timeout: "1s" });
-      await ctx.step("use", () => hold?.fence);
-      return (await hold?.release())?.released;
+      const hold = entered.granted ? entered.hold : await entered.place.acquire({ timeout: "1s" });
+      await ctx.step("use", () => hold.fence);
+      return (await hold.release()).released;
     });
     pawl.work([tries]);
     const hold = await pawl.mutex("m").acquire();
@@ -325,7 +327,7 @@ describe("a wait in a run", () => {
     expect((await run.status()).status).toBe("waiting");
     expect((await pawl.mutex("m").inspect()).waiting).toBe(0);
     await hold.release();
-    expect(await pawl.mutex("m").tryAcquire({ queue: false })).toMatchObject({ ok: true });
+    expect(await pawl.mutex("m").tryAcquire()).toMatchObject({ ok: true });
     expect(await run.result()).toBe("run_canceled");
     witness.check();
   });
@@ -451,8 +453,8 @@ describe("everything is given back in the commit in which a run ends, when", () 
       await ctx.semaphore("permit", { permits: 1 }).acquire();
       await ctx.rwlock("written").write.acquire();
       await ctx.mutex(["pair 1", "pair 2"]).acquire();
-      const tried = await ctx.mutex("line").tryAcquire();
-      if (tried.ok) throw new Error("it was free");
+      const entered = await ctx.mutex("line").enqueue();
+      if (entered.granted) throw new Error("it was free");
       return body(ctx, pawl);
     });
     const next = workflow("next", async (ctx) => ctx.lock("held", () => ctx.semaphore("permit").with(() => "had")));
@@ -661,12 +663,12 @@ describe("a take-over", () => {
       workflow("it", async (ctx) => {
         const pair = await ctx.mutex(["a", "b"]).acquire();
         const permit = await ctx.semaphore("s", { permits: 2 }).acquire();
-        const tried = await ctx.mutex("line").tryAcquire();
+        const entered = await ctx.mutex("line").enqueue();
         await ctx.step("use", async () => {
           fences.push([pair.fence, permit.fence]);
           await wait();
         });
-        return tried.ok;
+        return entered.granted;
       });
     const others = await bob.pawl.mutex("line").acquire();
     ann.pawl.work([it(never)]);
@@ -744,13 +746,13 @@ describe("a crash before and after every call of the store", () => {
         await ctx.sleep("1 minute");
         results.push(await ctx.semaphore("s", { permits: 2 }).with(() => ctx.step("with a permit", () => name)));
       });
-      const tried = await ctx.mutex("busy").tryAcquire();
-      results.push(tried.ok);
-      if (!tried.ok) {
-        results.push(tried.place);
-        const hold = await tried.waiter?.acquire();
+      const entered = await ctx.mutex("busy").enqueue();
+      results.push(entered.granted);
+      if (!entered.granted) {
+        results.push(entered.place.position);
+        const hold = await entered.place.acquire();
         results.push(await ctx.rwlock("rw").read.with(() => "read"));
-        results.push((await hold?.release())?.released);
+        results.push((await hold.release()).released);
       }
       results.push(await refusal(ctx.mutex("never").acquire({ timeout: "2 minutes" })));
       await ctx.mutex("left").acquire();
@@ -785,5 +787,53 @@ describe("a crash before and after every call of the store", () => {
     expect(report.crashes).toBeGreaterThan(40);
     expect(report.parked).toBe(0);
     expect(report.steps["in the pair"]?.most).toBe(2);
+  });
+});
+
+describe("code that holds a lock", () => {
+  test("does not hold it for the steps of a run that it starts or signals", async () => {
+    await using pawl = await open("memory:");
+    const go = signal("go");
+    const locks = workflow("locks", async (ctx) => {
+      const first = await ctx.step("first", () => pawl.lock("m", () => "first"));
+      await ctx.waitForSignal(go);
+      return [first, await ctx.step("second", () => pawl.lock("m", () => "second"))];
+    });
+    pawl.work([locks]);
+    const run = await pawl.lock("m", async () => {
+      const started = await pawl.start(locks, undefined, { id: "it" });
+      // Time enough for its first step to ask for the lock while it is held.
+      while ((await pawl.mutex("m").inspect()).waiting === 0) await drained();
+      return started;
+    });
+    while ((await run.status()).status !== "waiting") await drained();
+    await pawl.lock("m", async () => {
+      await run.signal(go, undefined);
+      while ((await pawl.mutex("m").inspect()).waiting === 0) await drained();
+    });
+    expect(await run.result()).toEqual(["first", "second"]);
+  });
+});
+
+describe("a semaphore without permits, in a run,", () => {
+  test("has those that were declared, and is refused where none ever were", async () => {
+    await using pawl = openTest();
+    const asks = workflow("asks", async (ctx) => {
+      const bare = [
+        await refusal(ctx.semaphore("s").acquire()),
+        await refusal(ctx.semaphore("s").tryAcquire()),
+        await refusal(ctx.step("under it", () => "done", { semaphore: { name: "s" } })),
+      ];
+      await ctx.semaphore("s", { permits: 3 }).acquire();
+      await ctx.semaphore("s").acquire();
+      const third = await ctx.semaphore("s").tryAcquire();
+      const fourth = await ctx.semaphore("s").tryAcquire();
+      return [bare, third.ok, fourth.ok];
+    });
+    pawl.work([asks]);
+    const run = await pawl.start(asks, undefined);
+    const refused = "permits_undeclared";
+    expect(await run.result()).toEqual([[refused, refused, refused], true, false]);
+    expect((await pawl.semaphore("s").inspect()).permits).toBe(3);
   });
 });

@@ -148,8 +148,8 @@ async function walk(ctx: Context, stages: readonly Stage[], mayKeep: boolean): P
   if (stage.how === "with" || !mayKeep) return lock.with(() => go(ctx, stage, rest, mayKeep));
   if (stage.how === "kept") await lock.acquire();
   else {
-    const tried = await lock.tryAcquire();
-    if (!tried.ok) await tried.waiter?.acquire();
+    const entered = await lock.enqueue();
+    if (!entered.granted) await entered.place.acquire();
   }
   return go(ctx, stage, rest, mayKeep);
 }

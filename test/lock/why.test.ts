@@ -61,14 +61,14 @@ describe("a lock", () => {
     await using pawl = openTest();
     await pawl.mutex("m").acquire();
     expect((await pawl.whyWaiting({ lock: "m" })).isWaiting).toBe(false);
-    await pawl.mutex("m").tryAcquire();
+    await pawl.mutex("m").enqueue();
     expect((await pawl.whyWaiting({ lock: "m" })).isWaiting).toBe(true);
   });
 
   test("says how many wait, and all who hold it", async () => {
     await using pawl = openTest();
     const s = pawl.semaphore("s", { permits: 2 });
-    for (const by of ["a", "b", "c", "d"]) await s.tryAcquire({ by });
+    for (const by of ["a", "b", "c", "d"]) await s.enqueue({ by });
     const { says, chain } = await pawl.whyWaiting({ lock: "s", kind: "semaphore" });
     expect(says).toMatch(/^semaphore "s" is held by 2, and 2 wait; "a" holds .*; "b" holds /);
     expect(kinds(chain)).toEqual(["lock s", "plain a", "plain b"]);
@@ -82,8 +82,8 @@ describe("a waiter", () => {
   test("in plain code is told who has it; one that does not wait is told that", async () => {
     await using pawl = openTest();
     await pawl.mutex("m").acquire({ by: "ann" });
-    const tried = await pawl.mutex("m").tryAcquire({ by: "bob" });
-    const ticket = tried.ok ? "" : (tried.waiter?.ticket ?? "");
+    const entered = await pawl.mutex("m").enqueue({ by: "bob" });
+    const ticket = entered.granted ? "" : entered.place.ticket;
     const why = await pawl.whyWaiting({ lock: "m", waiter: ticket });
     expect(why.isWaiting).toBe(true);
     expect(why.says).toMatch(

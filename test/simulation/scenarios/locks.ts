@@ -14,6 +14,7 @@ import {
   LockRemovedError,
   LockTimeoutError,
   PawlError,
+  PlaceLostError,
   RunCanceledError,
   type RunLock,
   type RunLockHold,
@@ -34,7 +35,8 @@ const ends = (error: unknown): boolean =>
   error instanceof LockTimeoutError ||
   error instanceof LockLostError ||
   error instanceof LockRemovedError ||
-  error instanceof LockBusyError;
+  error instanceof LockBusyError ||
+  error instanceof PlaceLostError;
 
 /** Every lock that plain code takes here, with the name that the vault knows it by. */
 const everyLock = (pawl: Process["pawl"]): readonly (readonly [string, Lock])[] => [
@@ -74,7 +76,7 @@ export const locks = {
       if (process.incarnation > 1) return;
       if (process.random() < 0.5) await process.sleep(process.random() * 5_000);
       const all = everyLock(process.pawl);
-      await all[Math.floor(process.random() * all.length)]?.[1].tryAcquire({ by: "victim" });
+      await all[Math.floor(process.random() * all.length)]?.[1].enqueue({ by: "victim" });
       await process.sleep(process.random() * 2 * LEASE_MS);
       world.crash(process);
     });
@@ -159,15 +161,24 @@ async function useOnce(process: Process, vault: Vault, lock: string, handle: Loc
     const kind = random();
     if (kind < 0.5) await handle.with(use, { by, ...(random() < 0.3 ? { timeout: 20_000 } : {}) });
     else if (kind < 0.8) {
-      const tried = await handle.tryAcquire({ by });
-      if (!tried.ok && random() < 0.4) {
-        await sleep(random() * 5_000);
-        await tried.waiter?.leave();
-        return;
+      // One who only tries leaves nothing behind.
+      const tried = random() < 0.3 ? await handle.tryAcquire({ by }) : undefined;
+      if (tried?.ok === false) return;
+      const entered =
+        tried === undefined ? await handle.enqueue({ by }) : ({ granted: true, hold: tried.hold } as const);
+      if (!entered.granted && random() < 0.6) {
+        // For longer than its lease, or not; renewed meanwhile, or not.
+        await sleep(random() * 1.5 * LEASE_MS);
+        if (random() < 0.5) await entered.place.renew();
+        if (random() < 0.5) await sleep(random() * LEASE_MS);
+        if (random() < 0.3) return;
+        if (random() < 0.5) {
+          await entered.place.leave();
+          return;
+        }
       }
       began = vault.begin();
-      const hold = tried.ok ? tried.hold : await tried.waiter?.acquire();
-      if (hold === undefined) return;
+      const hold = entered.granted ? entered.hold : await entered.place.acquire();
       await keeping(hold, () => use(hold));
       await hold.release();
     } else {
@@ -238,13 +249,13 @@ const keeper = (stage: Stage, vault: Vault, place: Place) =>
         },
         index === 2 ? { timeout: 600_000 } : {},
       );
-      const tried = await ctx.mutex("n").tryAcquire();
-      if (tried.ok) await tried.hold.release();
-      else if (index % 2 === 0) await tried.waiter?.leave();
+      const entered = await ctx.mutex("n").enqueue();
+      if (entered.granted) await entered.hold.release();
+      else if (index % 2 === 0) await entered.place.leave();
       else {
-        const hold = await tried.waiter?.acquire({ timeout: 60_000 });
-        if (hold !== undefined) await use(hold, "third", "n");
-        await hold?.release();
+        const hold = await entered.place.acquire({ timeout: 60_000 });
+        await use(hold, "third", "n");
+        await hold.release();
       }
     } catch (error) {
       if (error instanceof RunCanceledError) {

@@ -82,12 +82,12 @@ const locks = workflow("locks", async (ctx: Context) => {
   const account = ctx.mutex("account");
   const seen: unknown[] = [];
   seen.push(await account.acquire({ timeout: "1 minute" }).then(undefined, (error) => (error as Error).name));
-  const tried = await account.tryAcquire();
-  if (!tried.ok) {
-    seen.push(tried.place);
-    const hold = await tried.waiter?.acquire();
+  const entered = await account.enqueue();
+  if (!entered.granted) {
+    seen.push(entered.place.position);
+    const hold = await entered.place.acquire();
     seen.push(await ctx.step("under the lock", () => "done"));
-    seen.push(await hold?.release());
+    seen.push(await hold.release());
   }
   seen.push(await ctx.semaphore("seats", { permits: 2 }).with(() => ctx.step("seated", () => "seated")));
   return seen;

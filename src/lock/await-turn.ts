@@ -1,0 +1,51 @@
+/**
+ * Waiting for a turn in plain code, until it comes, the time is over or the caller gives up.
+ *
+ * Promises: whoever gives up has left the line. A turn that comes at that very moment is had, or given back.
+ */
+
+import { checkDuration, type Duration } from "../kernel/check.ts";
+import type { Clock } from "../kernel/ports.ts";
+import { LockTimeoutError } from "./errors.ts";
+import type { Hold } from "./hold.ts";
+import type { Wait } from "./wait.ts";
+
+export interface WaitOptions {
+  /** How long to wait. Default: no limit. */
+  readonly timeout?: Duration | undefined;
+  readonly abortSignal?: AbortSignal | undefined;
+}
+
+/** Waits for its turn, at most for `timeout`. */
+export async function awaitTurn(clock: Clock, name: string, wait: Wait, options: WaitOptions): Promise<Hold> {
+  const { abortSignal } = options;
+  const timeoutMs = timeoutOf(options);
+  const { promise: interrupted, reject } = Promise.withResolvers<never>();
+  interrupted.catch(() => {});
+  const cancel =
+    timeoutMs === undefined ? () => {} : clock.after(timeoutMs, () => reject(new LockTimeoutError(name, timeoutMs)));
+  const aborted = (): void => reject(abortSignal?.reason);
+  if (abortSignal?.aborted === true) aborted();
+  abortSignal?.addEventListener("abort", aborted);
+  let interruption: unknown;
+  try {
+    const hold = await Promise.race([wait.held, interrupted]);
+    wait.take();
+    return hold;
+  } catch (error) {
+    interruption = error;
+  } finally {
+    cancel();
+    abortSignal?.removeEventListener("abort", aborted);
+  }
+  // The place is given up; if its turn has come at this very moment, that counts, unless nobody wants it any more.
+  const hold = await wait.leave().catch(() => undefined);
+  wait.drop(interruption);
+  if (hold === undefined) throw interruption;
+  if (interruption instanceof LockTimeoutError) return hold;
+  await hold.release().catch(() => {});
+  throw interruption;
+}
+
+export const timeoutOf = ({ timeout }: Pick<WaitOptions, "timeout">): number | undefined =>
+  timeout === undefined ? undefined : checkDuration(timeout, "the timeout");
