@@ -41,6 +41,14 @@ export type Entered =
 /** Takes the locks if they are free and nobody waits for them, or gets in line. */
 export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
   const room = new Room(tx, hooks);
+  const entered = enterIn(room, request);
+  room.save();
+  return entered;
+}
+
+/** The same in a room with others, which is saved after the last of them. */
+export function enterIn(room: Room, request: Request): Entered {
+  const { tx } = room;
   const { refs, mode, ticket, leaseMs, owner, by } = request;
   const locks = refs.map((ref) => room.open(ref, request.permits));
   for (const { ref, permits, record } of locks)
@@ -52,10 +60,7 @@ export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
   const nowMs = isFree ? tx.lateMs : tx.nowMs;
   // The same wish once more, because its first answer was lost.
   const had = fenceOf(locks, ticket);
-  if (had !== undefined) {
-    room.save();
-    return { granted: true, fence: had, nowMs };
-  }
+  if (had !== undefined) return { granted: true, fence: had, nowMs };
   const common = {
     mode,
     sinceMs: nowMs,
@@ -68,7 +73,6 @@ export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
     const fence = room.fenceFor(locks, isFree ? tx.aboutMs : tx.fenceFloor);
     const untilMs = leaseMs === null ? null : nowMs + leaseMs;
     for (const lock of locks) lock.give({ ...common, ticket, fence, untilMs }, fence);
-    room.save();
     return { granted: true, fence, nowMs };
   }
   const place = Math.max(...locks.map((lock) => lock.waiting)) + 1;
@@ -81,7 +85,6 @@ export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
         untilMs: leaseMs === null ? null : nowMs + leaseMs,
         leaseMs,
       });
-  room.save();
   return { granted: false, place, nowMs };
 }
 
@@ -93,6 +96,13 @@ export function leave(
   ticket: string,
 ): { readonly released: boolean } {
   const room = new Room(tx, hooks);
+  const left = leaveIn(room, refs, ticket);
+  room.save();
+  return left;
+}
+
+/** The same in a room with others, which is saved after the last of them. */
+export function leaveIn(room: Room, refs: readonly LockRef[], ticket: string): { readonly released: boolean } {
   let released = false;
   for (const ref of refs) {
     const lock = room.open(ref, null);
@@ -100,7 +110,6 @@ export function leave(
     else if (lock.first !== null) lock.unlink(ticket);
   }
   room.settleAll();
-  room.save();
   return { released };
 }
 

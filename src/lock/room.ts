@@ -37,7 +37,10 @@ export class Room {
   open(ref: LockRef, permits: number | null): LockDraft {
     const at = lockAt(ref);
     const opened = this.#locks.get(at.text);
-    if (opened !== undefined) return opened;
+    if (opened !== undefined) {
+      opened.expect(permits);
+      return opened;
+    }
     const lock = new LockDraft(this.tx, ref, permits, (moved) => this.#toSettle.add(moved));
     this.#locks.set(at.text, lock);
     return lock;
@@ -158,8 +161,14 @@ export class LockDraft {
     return this.holders.length === 0 && this.first === null;
   }
 
+  /** A new one has the permits of whoever asks for it first. */
+  expect(permits: number | null): void {
+    if (!this.record.exists) this.permits ??= permits;
+  }
+
   declare(permits: number | null, by: string | undefined): void {
-    if (!this.record.exists || this.permits === permits) return;
+    if (!this.record.exists) this.permits = permits;
+    if (this.permits === permits) return;
     const from = this.permits;
     this.permits = permits;
     this.#change();
@@ -266,6 +275,7 @@ export class LockDraft {
 
   save(): void {
     if (!this.#isChanged) return;
+    this.#isChanged = false;
     const { permits, holders, first, last, waiting } = this;
     const dueMs = this.#dueMs();
     this.record.write({

@@ -27,6 +27,7 @@ import {
   StepInFlightError,
   UsedAfterEndError,
 } from "./errors.ts";
+import { LockLines } from "./lock-lines.ts";
 import type { Denial } from "./locks.ts";
 import { drive, isGenerator, Operation, type Tracked } from "./operation.ts";
 import type { LockPlan, Plan } from "./plans.ts";
@@ -88,11 +89,15 @@ export class Asked implements Tracked {
   lastError: unknown;
   progress: unknown;
   childId: string | undefined;
-  /** When its timer ends, by the store's clock. */
-  dueMs: number | null = null;
-  /** It stands in line for a lock, since the run's record had this version. */
-  isQueued = false;
+  /** The store is not asked for it yet: too many wishes for the same lock are before it (`lock-lines.ts`). */
+  isHeldBack = false;
   queuedVersion = 0;
+  /** Rises in the order in which the code asked. */
+  readonly order: number;
+  readonly #watched: Watched;
+  #dueMs: number | null = null;
+  #isQueued = false;
+  #isOver = false;
   /** Its time in line is over, or it may be part of a circle: the next commit decides. */
   isOverdue = false;
   isSuspected = false;
@@ -105,10 +110,13 @@ export class Asked implements Tracked {
     counted: string,
     resolve: (value: unknown) => void,
     reject: (error: unknown) => void,
+    watched: Watched,
   ) {
     this.#coroutine = coroutine;
     this.branch = branch;
     this.turn = coroutine.turn;
+    this.order = watched.asked++;
+    this.#watched = watched;
     this.plan = plan;
     this.id = id;
     this.text = `${plan.kind} ${id}`;
@@ -125,6 +133,35 @@ export class Asked implements Tracked {
     return `${this.kind} "${this.id}"`;
   }
 
+  /** When its timer ends, by the store's clock. */
+  get dueMs(): number | null {
+    return this.#dueMs;
+  }
+
+  set dueMs(dueMs: number | null) {
+    this.#dueMs = dueMs;
+    if (dueMs === null) this.#watched.timed.delete(this);
+    else if (!this.#isOver) this.#watched.timed.add(this);
+  }
+
+  /** It stands in line for a lock, since the run's record had the version `queuedVersion`. */
+  get isQueued(): boolean {
+    return this.#isQueued;
+  }
+
+  set isQueued(isQueued: boolean) {
+    this.#isQueued = isQueued;
+    if (!isQueued) this.#watched.queued.delete(this);
+    else if (!this.#isOver) this.#watched.queued.add(this);
+  }
+
+  /** It is not waited for any more. */
+  end(): void {
+    this.#isOver = true;
+    this.#watched.timed.delete(this);
+    this.#watched.queued.delete(this);
+  }
+
   settle(outcome: Settled): void {
     if ("error" in outcome) this.#reject(outcome.error);
     else this.#resolve(outcome.ok);
@@ -133,6 +170,16 @@ export class Asked implements Tracked {
   cancel(): void {
     this.#coroutine.cancelLoser(this);
   }
+}
+
+/** Of all operations that wait, those that are looked at again and again: with ten thousand others beside them, too. */
+export interface Watched {
+  /** Those with a timer. */
+  readonly timed: Set<Asked>;
+  /** Those that stand in line for a lock. */
+  readonly queued: Set<Asked>;
+  /** How many were ever asked for. */
+  asked: number;
 }
 
 /** How an operation, or the code as a whole, came out. */
@@ -190,6 +237,8 @@ export class Coroutine {
   readonly runId: string;
   /** The operations not heard of yet, in the order they were asked for. */
   readonly waiting = new Map<string, Asked>();
+  readonly watched: Watched = { timed: new Set(), queued: new Set(), asked: 0 };
+  readonly #lockLines = new LockLines();
   /** What was received of the inbox, what came and is not wanted yet, and how far the inbox was read. */
   readonly received = new Set<number>();
   messages: InboxMessage[] = [];
@@ -317,7 +366,16 @@ export class Coroutine {
     };
     const counted = explicitId === undefined ? `${plan.kind} ${name}` : `${plan.kind} ${name}#=${explicitId}`;
     const count = (this.#counts.get(counted) ?? 0) + 1;
-    const asked: Asked = new Asked(this, branch, plan, operationId(name, count, explicitId), counted, resolve, reject);
+    const asked: Asked = new Asked(
+      this,
+      branch,
+      plan,
+      operationId(name, count, explicitId),
+      counted,
+      resolve,
+      reject,
+      this.watched,
+    );
     const operation = new Operation(promise as Promise<T>, asked);
     // The same name twice at once would be told apart by chance alone.
     if (plan.kind === "step" && this.#underWay.has(counted)) {
@@ -336,7 +394,7 @@ export class Coroutine {
     }
     this.waiting.set(asked.text, asked);
     if (plan.kind === "step") this.#underWay.add(counted);
-    this.#new.push(asked);
+    if (this.#lockLines.enters(asked)) this.#new.push(asked);
     return { id: asked.id, operation };
   }
 
@@ -492,6 +550,7 @@ export class Coroutine {
       if (this.#lost.has(text)) return false;
       throw this.#contradiction(`${word} ${id}`, this.#whereItIs());
     }
+    if (asked.isHeldBack) this.#lockLines.wasAsked(asked);
     switch (word) {
       case "intent":
         asked.hasIntent = true;
@@ -591,6 +650,9 @@ export class Coroutine {
 
   #forget(asked: Asked): void {
     this.waiting.delete(asked.text);
+    asked.end();
+    const next = this.#lockLines.leaves(asked);
+    if (next !== undefined) this.#new.push(next);
     if (asked.kind === "step") this.#underWay.delete(asked.counted);
   }
 

@@ -48,8 +48,12 @@ export function findCircle(tx: Tx, run: string, children: readonly string[]): re
   stuck.set(run, waitsOf(tx, own.holds ?? [], children));
   const toFollow = [run];
   const seen = new Set(toFollow);
-  for (let next = toFollow.pop(); next !== undefined; next = toFollow.pop())
-    for (const { needs } of stuck.get(next) ?? [])
+  for (let next = toFollow.pop(); next !== undefined; next = toFollow.pop()) {
+    const waits = stuck.get(next) ?? [];
+    // All at once: each that is missing would begin the whole search anew.
+    const others = new Set(waits.flatMap(({ needs }) => needs.flatMap(({ runs }) => runs)));
+    tx.load([...others].slice(0, MOST_RUNS).map(runAt));
+    for (const { needs } of waits)
       for (const { runs } of needs)
         for (const other of runs) {
           if (seen.has(other)) continue;
@@ -61,6 +65,7 @@ export function findCircle(tx: Tx, run: string, children: readonly string[]): re
           stuck.set(other, waits);
           toFollow.push(other);
         }
+  }
   dropLiving(stuck);
   return stuck.has(run) ? circleFrom(run, stuck) : undefined;
 }
@@ -75,13 +80,13 @@ function stuckWaits(tx: Tx, id: string): readonly Wait[] | undefined {
 }
 
 function waitsOf(tx: Tx, holds: readonly RunHold[], children: readonly string[]): readonly Wait[] {
-  const locks = holds
-    .filter(({ fence }) => fence === undefined)
-    .map((hold) => ({
-      shown: shownLocks(hold.refs),
-      isChild: false,
-      needs: hold.refs.flatMap((ref) => needOf(tx, ref, hold)),
-    }));
+  const waiting = holds.filter(({ fence }) => fence === undefined);
+  tx.load([...new Map(waiting.flatMap(({ refs }) => refs.map((ref) => [lockAt(ref).text, lockAt(ref)]))).values()]);
+  const locks = waiting.map((hold) => ({
+    shown: shownLocks(hold.refs),
+    isChild: false,
+    needs: hold.refs.flatMap((ref) => needOf(tx, ref, hold)),
+  }));
   const waits = children.map((child) => ({ shown: "", isChild: true, needs: [{ of: "all", runs: [child] } as const] }));
   return [...locks, ...waits];
 }

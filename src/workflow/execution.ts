@@ -209,7 +209,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         if (this.#isOver) return await this.#ending.promise;
         if (this.coroutine.head < this.#claimedHead) throw this.#held.commitsLost();
       }
-      for (const asked of this.coroutine.waiting.values()) this.#toBegin.push(asked);
+      for (const asked of this.coroutine.waiting.values()) if (!asked.isHeldBack) this.#toBegin.push(asked);
       const isFirst = this.#isCold && this.coroutine.head === this.#value.from;
       this.tell({ type: isFirst ? "run.started" : "run.resumed" });
       if (this.#wakes > this.coroutine.wakesSeen) await this.#news.readInbox();
@@ -235,9 +235,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
    */
   get #hasLostLocks(): boolean {
     if (this.#value.retriedAt === undefined) return false;
-    const isHeld = (id: string): boolean =>
-      this.#value.holds?.some((hold) => hold.id === id && hold.fence !== undefined) === true;
-    for (const [id, one] of this.coroutine.kept) if (one.isHeld && !isHeld(id)) return true;
+    const held = fencesOf(this.#value);
+    for (const [id, one] of this.coroutine.kept) if (one.isHeld && !held.has(id)) return true;
     return false;
   }
 
@@ -622,7 +621,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
           if (ms !== null && (due === null || ms < due)) due = ms;
         };
         for (const asked of toBegin) earlier(endOf(asked, tx));
-        for (const asked of this.coroutine.waiting.values()) earlier(asked.dueMs);
+        for (const { dueMs } of this.coroutine.watched.timed) earlier(dueMs);
         return due;
       },
       (record, tx) => {
@@ -829,7 +828,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   #armTimer(): void {
     this.#cancelTimer();
     let dueMs = this.#deadlineMs ?? Number.POSITIVE_INFINITY;
-    for (const asked of this.coroutine.waiting.values()) if (asked.dueMs !== null) dueMs = Math.min(dueMs, asked.dueMs);
+    for (const asked of this.coroutine.watched.timed) if (asked.dueMs !== null) dueMs = Math.min(dueMs, asked.dueMs);
     if (dueMs === Number.POSITIVE_INFINITY || this.#isOver) return;
     const delayMs = Math.min(Math.max(1, dueMs - this.nowMs()), this.#engine.leaseMs / 3);
     this.#cancelTimer = this.clock.after(delayMs, () => this.look());

@@ -6,12 +6,14 @@
  * it holds gets new fences before any of its code goes on: the worker before may still be alive (G6, G7).
  */
 
+import type { Address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { hash } from "../kernel/fingerprint.ts";
 import { type DeadlockLink, PermitsUndeclaredError } from "../lock/errors.ts";
-import { enter, leave, refence } from "../lock/line.ts";
-import type { RunHooks } from "../lock/room.ts";
+import { type Entered, enterIn, leaveIn, refence } from "../lock/line.ts";
+import { type LockRef, lockAt, type RunOwner, ticketAt } from "../lock/records.ts";
+import { Room, type RunHooks } from "../lock/room.ts";
 import type { Asked, Kept } from "./coroutine.ts";
 import { findCircle, suspect } from "./deadlock.ts";
 import type { LockPlan, UnlockPlan } from "./plans.ts";
@@ -61,21 +63,130 @@ function setHolds(record: Draft, holds: readonly RunHold[]): void {
   record.write({ value: holds.length === 0 ? value : { ...value, holds } });
 }
 
+/**
+ * The locks that one commit of a run works on, and the list of what the run holds: each is read once and written once, however many
+ * wishes the commit decides.
+ */
+export class LockWork {
+  readonly tx: Tx;
+  readonly record: Draft;
+  readonly room: Room;
+  /** By operation. */
+  readonly #holds: Map<string, RunHold>;
+  /** The operation of each ticket. */
+  readonly #ids: Map<string, string>;
+  readonly #base: string;
+  #isChanged = false;
+
+  constructor(tx: Tx, record: Draft) {
+    this.tx = tx;
+    this.record = record;
+    this.room = new Room(tx, { granted: this.#granted, taken: runHooks.taken });
+    this.#holds = new Map(holdsOf(record).map((hold) => [hold.id, hold]));
+    this.#ids = new Map(holdsOf(record).map(({ id, ticket }) => [ticket, id]));
+    this.#base = String(record.head);
+  }
+
+  get owner(): RunOwner {
+    return { run: this.record.at.key, incarnation: (this.record.value as RunValue).incarnation };
+  }
+
+  /** A ticket of an operation is used once: the history is longer when it asks again. */
+  ticketOf(id: string): string {
+    const { run, incarnation } = this.owner;
+    return hash(run, String(incarnation), id, this.#base);
+  }
+
+  get(id: string): RunHold | undefined {
+    return this.#holds.get(id);
+  }
+
+  all(): readonly RunHold[] {
+    return [...this.#holds.values()];
+  }
+
+  put(hold: RunHold): void {
+    this.#holds.set(hold.id, hold);
+    this.#ids.set(hold.ticket, hold.id);
+    this.#isChanged = true;
+  }
+
+  drop({ id }: RunHold): void {
+    this.#holds.delete(id);
+    this.#isChanged = true;
+  }
+
+  /** Gives back what is held, or leaves the line. */
+  give(hold: RunHold): { readonly released: boolean } {
+    const left = leaveIn(this.room, hold.refs, hold.ticket);
+    this.drop(hold);
+    return left;
+  }
+
+  /** Asks for what the wishes will need, in two reads instead of one for each. */
+  load(asked: readonly Asked[]): void {
+    const refs = new Map<string, LockRef>();
+    const tickets: Address[] = [];
+    for (const { id, plan } of asked) {
+      if (plan.kind === "unlock")
+        for (const ref of this.#holds.get(plan.of)?.refs ?? []) refs.set(lockAt(ref).text, ref);
+      if (plan.kind !== "lock") continue;
+      for (const ref of plan.refs) {
+        refs.set(lockAt(ref).text, ref);
+        if (plan.queue) tickets.push(ticketAt(ref, this.ticketOf(id)));
+      }
+    }
+    // Those of the run itself that may have their turn from this commit on.
+    for (const { refs: own, ticket, fence } of this.#holds.values())
+      if (fence === undefined)
+        for (const ref of own) if (refs.has(lockAt(ref).text)) tickets.push(ticketAt(ref, ticket));
+    this.tx.load([...[...refs.values()].map(lockAt), ...tickets]);
+    this.tx.load(
+      [...refs.values()].flatMap((ref) => {
+        const { first, last } = this.room.open(ref, null);
+        return [first, last].flatMap((ticket) => (ticket === null ? [] : [ticketAt(ref, ticket)]));
+      }),
+    );
+  }
+
+  /** Its own grants are written with everything else; those of other runs into theirs. */
+  readonly #granted: RunHooks["granted"] = (tx, owner, ticket, fence) => {
+    const { run, incarnation } = this.owner;
+    if (owner.run !== run) return runHooks.granted(tx, owner, ticket, fence);
+    const hold = this.#holds.get(this.#ids.get(ticket) ?? "");
+    const isWanted = owner.incarnation === incarnation && hold?.ticket === ticket;
+    if (isWanted) {
+      this.put({ ...hold, fence });
+      wakeRun(tx, run);
+    }
+    return isWanted;
+  };
+
+  save(): void {
+    this.room.save();
+    if (this.#isChanged) setHolds(this.record, this.all());
+    this.#isChanged = false;
+  }
+}
+
 /** Gives everything back that the run holds, and leaves every line. */
 export function dropHolds(tx: Tx, record: Draft): void {
-  for (const { refs, ticket } of holdsOf(record)) leave(tx, runHooks, refs, ticket);
-  if (holdsOf(record).length > 0) setHolds(record, []);
+  if (holdsOf(record).length > 0) giveAll(tx, record, holdsOf(record));
 }
 
 /** Gives back what the code does not know of: it was interrupted while it waited. */
 export function dropOrphans(tx: Tx, record: Draft, isKnown: (id: string) => boolean): void {
   const orphans = holdsOf(record).filter(({ id }) => !isKnown(id));
   if (orphans.length === 0) return;
-  for (const { refs, ticket } of orphans) leave(tx, runHooks, refs, ticket);
-  setHolds(
-    record,
-    holdsOf(record).filter(({ id }) => isKnown(id)),
-  );
+  giveAll(tx, record, orphans);
+}
+
+function giveAll(tx: Tx, record: Draft, holds: readonly RunHold[]): void {
+  const work = new LockWork(tx, record);
+  // None of them is granted by what another of them gives back.
+  for (const hold of holds) work.drop(hold);
+  for (const { refs, ticket } of holds) leaveIn(work.room, refs, ticket);
+  work.save();
 }
 
 /** Whether another may still be at work under the fences of what the run holds. */
@@ -109,53 +220,46 @@ const NOTHING: LockDecided = { isAnswer: false };
 
 /** Asks for a lock, or says what has become of a wish whose time is over, or that may be part of a circle. */
 export function decideLock(
-  tx: Tx,
-  record: Draft,
+  work: LockWork,
   asked: Asked,
   plan: LockPlan,
-  children: readonly string[],
+  children: () => readonly string[],
 ): LockDecided {
-  const mine = holdsOf(record).find(({ id }) => id === asked.id);
-  if (!asked.isQueued)
-    return plan.resumes === undefined ? ask(tx, record, asked, plan) : resume(tx, record, asked, plan);
+  const mine = work.get(asked.id);
+  if (!asked.isQueued) return plan.resumes === undefined ? ask(work, asked, plan) : resume(work, asked, plan);
   if (mine === undefined) return denied({ reason: "removed" });
   if (mine.fence !== undefined) return { fact: ["granted", { fence: mine.fence }], isAnswer: true };
   if (asked.isOverdue) {
-    give(tx, record, mine);
+    work.give(mine);
     return denied({ reason: "timeout" });
   }
   if (!asked.isSuspected) return NOTHING;
-  const circle = findCircle(tx, record.at.key, children);
+  work.save();
+  const circle = findCircle(work.tx, work.record.at.key, children());
   if (circle !== undefined) {
-    give(tx, record, mine);
+    work.give(mine);
     return denied({ reason: "deadlock", circle });
   }
   const { isSuspected: _isSuspected, ...innocent } = mine;
-  setHolds(
-    record,
-    holdsOf(record).map((hold) => (hold === mine ? innocent : hold)),
-  );
+  work.put(innocent);
   return NOTHING;
 }
 
 const denied = (denial: Denial): LockDecided => ({ fact: ["denied", denial], isAnswer: true });
 
-function ask(tx: Tx, record: Draft, { id }: Asked, plan: LockPlan): LockDecided {
-  const run = record.at.key;
-  const { incarnation } = record.value as RunValue;
+function ask(work: LockWork, { id }: Asked, plan: LockPlan): LockDecided {
   const { refs, mode, permits, declares, queue, isTry, timeoutMs } = plan;
-  const ticket = hash(run, String(incarnation), id, String(record.head));
-  const owner = { run, incarnation };
-  let entered: ReturnType<typeof enter>;
+  const ticket = work.ticketOf(id);
+  const { owner } = work;
+  let entered: Entered;
   try {
-    entered = enter(tx, runHooks, { refs, mode, ticket, leaseMs: null, owner, permits, declares, queue });
+    entered = enterIn(work.room, { refs, mode, ticket, leaseMs: null, owner, permits, declares, queue });
   } catch (error) {
     if (error instanceof PermitsUndeclaredError) return denied({ reason: "undeclared", name: error.data.name });
     throw error;
   }
   if (!entered.granted && !queue) return denied({ reason: "busy", place: entered.place });
-  const hold: RunHold = { id, refs, mode, ticket, ...(entered.granted ? { fence: entered.fence } : {}) };
-  setHolds(record, [...holdsOf(record), hold]);
+  work.put({ id, refs, mode, ticket, ...(entered.granted ? { fence: entered.fence } : {}) });
   if (entered.granted) return { fact: ["granted", { fence: entered.fence }], isAnswer: true };
   if (isTry) return { fact: ["placed", { place: entered.place }], isAnswer: true };
   const dueMs = timeoutMs === null ? null : entered.nowMs + timeoutMs;
@@ -163,58 +267,36 @@ function ask(tx: Tx, record: Draft, { id }: Asked, plan: LockPlan): LockDecided 
 }
 
 /** Waits on in a place that was kept before. */
-function resume(tx: Tx, record: Draft, { id }: Asked, { resumes, timeoutMs }: LockPlan): LockDecided {
-  const kept = holdsOf(record).find((hold) => hold.id === resumes);
+function resume(work: LockWork, { id }: Asked, { resumes, timeoutMs }: LockPlan): LockDecided {
+  const kept = work.get(resumes ?? "");
   if (kept === undefined) return denied({ reason: "removed" });
-  setHolds(
-    record,
-    holdsOf(record).map((hold) => (hold === kept ? { ...kept, id } : hold)),
-  );
+  work.drop(kept);
+  work.put({ ...kept, id });
   if (kept.fence !== undefined) return { fact: ["granted", { fence: kept.fence }], isAnswer: true };
-  const dueMs = timeoutMs === null ? null : tx.nowMs + timeoutMs;
+  const dueMs = timeoutMs === null ? null : work.tx.nowMs + timeoutMs;
   return { fact: ["queued", dueMs === null ? {} : { dueMs }], isAnswer: false, dueMs };
 }
 
-function give(tx: Tx, record: Draft, { refs, ticket }: RunHold): { readonly released: boolean } {
-  const left = leave(tx, runHooks, refs, ticket);
-  setHolds(
-    record,
-    holdsOf(record).filter((hold) => hold.ticket !== ticket),
-  );
-  return left;
-}
-
 /** Gives back what an operation got, or leaves the line it stands in. */
-export function decideUnlock(tx: Tx, record: Draft, { of }: UnlockPlan): { readonly released: boolean } {
-  const hold = holdsOf(record).find(({ id }) => id === of);
-  return hold === undefined ? { released: false } : give(tx, record, hold);
+export function decideUnlock(work: LockWork, { of }: UnlockPlan): { readonly released: boolean } {
+  const hold = work.get(of);
+  return hold === undefined ? { released: false } : work.give(hold);
 }
 
 /** What the code believes to hold and the run does not, because it had ended and was let go on: it is asked for again. */
 export function reenter(tx: Tx, record: Draft, kept: ReadonlyMap<string, Kept>): "held" | "waiting" {
-  const run = record.at.key;
-  const { incarnation } = record.value as RunValue;
+  const work = new LockWork(tx, record);
+  const { owner } = work;
   for (const [id, { plan }] of kept) {
+    if (work.get(id) !== undefined) continue;
     const { refs, mode, permits } = plan;
-    if (holdsOf(record).some((hold) => hold.id === id)) continue;
-    const ticket = hash(run, String(incarnation), id, String(record.head));
-    const owner = { run, incarnation };
-    const entered = enter(tx, runHooks, {
-      refs,
-      mode,
-      ticket,
-      leaseMs: null,
-      owner,
-      permits,
-      declares: false,
-      queue: true,
-    });
-    setHolds(record, [
-      ...holdsOf(record),
-      { id, refs, mode, ticket, ...(entered.granted ? { fence: entered.fence } : {}) },
-    ]);
+    const ticket = work.ticketOf(id);
+    const request = { refs, mode, ticket, leaseMs: null, owner, permits, declares: false, queue: true };
+    const entered = enterIn(work.room, request);
+    work.put({ id, refs, mode, ticket, ...(entered.granted ? { fence: entered.fence } : {}) });
   }
-  const isHeld = holdsOf(record).every(({ id, fence }) => fence !== undefined || kept.get(id)?.isHeld !== true);
+  work.save();
+  const isHeld = work.all().every(({ id, fence }) => fence !== undefined || kept.get(id)?.isHeld !== true);
   return isHeld ? "held" : "waiting";
 }
 

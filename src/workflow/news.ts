@@ -9,7 +9,7 @@ import type { Address } from "../kernel/contract.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Asked, Coroutine, InboxMessage, Settled, Written } from "./coroutine.ts";
 import type { Denial } from "./locks.ts";
-import { inboxAt, type RunValue } from "./run.ts";
+import { inboxAt, type RunHold, type RunValue } from "./run.ts";
 import { parseFact, type Word } from "./words.ts";
 
 /** Something that came from outside and is not yet a fact of the code's. */
@@ -81,8 +81,7 @@ export class News {
 
   /** One of its wishes for a lock closes a circle: the next commit finds out which. */
   suspectAll(): void {
-    for (const asked of this.#host.coroutine.waiting.values())
-      if (asked.plan.kind === "lock") this.#reconsider(asked, "isSuspected");
+    for (const asked of this.#host.coroutine.watched.queued) this.#reconsider(asked, "isSuspected");
   }
 
   #reconsider(asked: Asked, why: "isOverdue" | "isSuspected"): void {
@@ -92,8 +91,8 @@ export class News {
 
   /** Everything whose time has come by this moment of the store's clock. */
   wakeDue(nowMs: number): void {
-    const due = [...this.#host.coroutine.waiting.values()].filter(({ dueMs }) => dueMs !== null && dueMs <= nowMs);
-    due.sort((a, b) => (a.dueMs ?? 0) - (b.dueMs ?? 0));
+    const due = [...this.#host.coroutine.watched.timed].filter(({ dueMs }) => dueMs !== null && dueMs <= nowMs);
+    due.sort((a, b) => (a.dueMs ?? 0) - (b.dueMs ?? 0) || a.order - b.order);
     const nothing = this.#host.kernel.encode(this.#host.at, null);
     for (const asked of due) {
       if (asked.isAnswered) continue;
@@ -115,14 +114,16 @@ export class News {
   /** What the record says that the code has not heard. */
   notice(): void {
     if (this.#host.value.cancel !== undefined) this.#cancel(this.#host.value.cancel);
-    for (const asked of this.#host.coroutine.waiting.values()) if (asked.isQueued) this.#noticeLock(asked);
+    const { queued } = this.#host.coroutine.watched;
+    if (queued.size === 0) return;
+    const holds = new Map(this.#host.value.holds?.map((hold) => [hold.id, hold]));
+    for (const asked of queued) this.#noticeLock(asked, holds.get(asked.id));
   }
 
   /** Its turn has come, or somebody took it out of the line, or says that it is part of a circle. */
-  #noticeLock(asked: Asked): void {
+  #noticeLock(asked: Asked, hold: RunHold | undefined): void {
     // What is known may be older than the place in line.
     if (this.#host.valueVersion < asked.queuedVersion) return;
-    const hold = this.#host.value.holds?.find(({ id }) => id === asked.id);
     if (hold !== undefined && hold.fence === undefined) {
       if (hold.isSuspected === true) this.#reconsider(asked, "isSuspected");
       return;

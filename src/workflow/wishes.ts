@@ -11,7 +11,7 @@ import { hash } from "../kernel/fingerprint.ts";
 import { TxSlot } from "../slot/slot.ts";
 import type { Asked, Settled, Written } from "./coroutine.ts";
 import { RunConflictError } from "./errors.ts";
-import { decideLock, decideUnlock } from "./locks.ts";
+import { decideLock, decideUnlock, LockWork } from "./locks.ts";
 import type { ChildPlan, RatePlan, SlotPlan } from "./plans.ts";
 import { awaitRun, cancelRun, startRun, withoutStack } from "./records.ts";
 import { type Parent, type RunValue, runAt } from "./run.ts";
@@ -83,6 +83,9 @@ export function grant(
   children: () => readonly string[] = () => [],
 ): Granted {
   const granted = noneGranted();
+  const locks = asked.filter(({ plan }) => plan.kind === "lock" || plan.kind === "unlock");
+  const work = locks.length === 0 ? undefined : new LockWork(tx, record);
+  if (locks.length > 1) work?.load(locks);
   for (const one of asked) {
     const { plan } = one;
     if (plan.kind === "step") {
@@ -95,16 +98,16 @@ export function grant(
     } else if (plan.kind === "slot") {
       const data = actOnSlot(tx, plan);
       granted.answers.push([one, "slot", data, { version: record.append(`slot ${one.id}`, data) }]);
-    } else if (plan.kind === "lock") {
-      const { fact, isAnswer, dueMs } = decideLock(tx, record, one, plan, children());
+    } else if (plan.kind === "lock" && work !== undefined) {
+      const { fact, isAnswer, dueMs } = decideLock(work, one, plan, children);
       if (fact === undefined) continue;
       const [word, data] = fact;
       const version = record.append(`${word} ${one.id}`, data);
       if (isAnswer) granted.answers.push([one, word, data, { version }]);
       else granted.queued.push(one);
       if (typeof dueMs === "number") granted.timers.push([one, dueMs]);
-    } else if (plan.kind === "unlock") {
-      const data = decideUnlock(tx, record, plan);
+    } else if (plan.kind === "unlock" && work !== undefined) {
+      const data = decideUnlock(work, plan);
       granted.answers.push([one, "unlock", data, { version: record.append(`unlock ${one.id}`, data) }]);
     } else if (plan.kind === "rate") {
       const data = reserveTurn(tx, plan);
@@ -118,6 +121,7 @@ export function grant(
     }
     granted.facts += 1;
   }
+  work?.save();
   // What the code sees of these facts is as old as they are: replay will say the same.
   if (granted.answers.length > 0) granted.nowMs = tx.nowMs;
   granted.version = record.version;

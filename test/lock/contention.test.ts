@@ -164,7 +164,10 @@ describe("a hand-off", () => {
       while ((await run.status()).status !== "waiting") await drained();
       return run;
     };
-    const lock = kind === "semaphore" ? pawl.semaphore("m", { lease: LEASE_MS }) : pawl.mutex("m", { lease: LEASE_MS });
+    const lock =
+      kind === "semaphore"
+        ? pawl.semaphore("m", { permits: 1, lease: LEASE_MS })
+        : pawl.mutex("m", { lease: LEASE_MS });
     const holder = from === "run" ? await rest("holder") : pawl.run(keeper, "holder");
     const hold = from === "plain" ? await lock.acquire() : await pawl.mutex("other").acquire();
     const first = to === "run" ? await rest("first in line") : undefined;
