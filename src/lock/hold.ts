@@ -132,6 +132,22 @@ export class Hold {
     return new LockLostError(shownLocks(this.#refs), this.fence);
   }
 
+  /** It may have been taken away: the store is asked. @internal */
+  suspect(): void {
+    // Where the store does not serve, the lease decides.
+    this.renew().catch(() => {});
+  }
+
+  /** Its release was forced. @internal */
+  forced(): void {
+    this.#lose(this.lostError());
+  }
+
+  /** The lock that stands for all of them. @internal */
+  get ref(): LockRef {
+    return this.#refs[0] as LockRef;
+  }
+
   /** The handle is closed. @internal */
   drop(): void {
     this.#lose(new ClosedError());

@@ -36,7 +36,13 @@ export interface Request {
 
 export type Entered =
   | { readonly granted: true; readonly fence: number; readonly nowMs: number }
-  | { readonly granted: false; readonly place: number; readonly nowMs: number };
+  | {
+      readonly granted: false;
+      readonly place: number;
+      readonly nowMs: number;
+      /** How long the audit trail of the first lock is: who removes it from the line later adds to it. */
+      readonly head: number;
+    };
 
 /** Takes the locks if they are free and nobody waits for them, or gets in line. */
 export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
@@ -85,7 +91,7 @@ export function enterIn(room: Room, request: Request): Entered {
         untilMs: leaseMs === null ? null : nowMs + leaseMs,
         leaseMs,
       });
-  return { granted: false, place, nowMs };
+  return { granted: false, place, nowMs, head: locks[0]?.record.head ?? 0 };
 }
 
 /** Gives the locks back, or leaves their lines; the next in line has them from the same commit on. Harmless where nothing was had. */
@@ -139,7 +145,7 @@ export function heldFence(tx: Tx, refs: readonly LockRef[], ticket: string): num
 }
 
 export type Standing =
-  | { readonly is: "waiting" }
+  | { readonly is: "waiting"; readonly head: number }
   | { readonly is: "held"; readonly fence: number }
   | { readonly is: "gone" };
 
@@ -164,7 +170,7 @@ export function standOn(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticke
   room.save();
   if (fence !== undefined) return { is: "held", fence };
   const isWaiting = refs.every((ref) => tx.record(ticketAt(ref, ticket)).exists);
-  return isWaiting ? { is: "waiting" } : { is: "gone" };
+  return isWaiting ? { is: "waiting", head: locks[0]?.record.head ?? 0 } : { is: "gone" };
 }
 
 /** The fence under which all of these are held by this ticket. */
@@ -191,7 +197,9 @@ export function force(
   if (forced.length > 0) {
     room.settleAll();
     room.save();
-    for (const holder of forced) lock.record.append("forced", { by: act.by, reason: act.reason, holder });
+    for (const holder of forced)
+      for (const other of holder.group ?? [ref])
+        room.open(other, null).record.append("forced", { by: act.by, reason: act.reason, holder });
   }
   return forced;
 }
@@ -204,7 +212,6 @@ export function removeWaiter(
   act: { readonly ticket: string; readonly by: string; readonly reason: string },
 ): boolean {
   const room = new Room(tx, hooks);
-  const lock = room.open(ref, null);
   const value = tx.record(ticketAt(ref, act.ticket)).value as Ticket | undefined;
   if (value === undefined) return false;
   for (const other of value.group ?? [ref]) room.open(other, null).unlink(act.ticket);
@@ -212,7 +219,9 @@ export function removeWaiter(
   room.settleAll();
   room.save();
   const { owner, by } = value;
-  lock.record.append("removed", { by: act.by, reason: act.reason, waiter: { ticket: act.ticket, owner, by } });
+  const waiter = { ticket: act.ticket, owner, by };
+  for (const other of value.group ?? [ref])
+    room.open(other, null).record.append("removed", { by: act.by, reason: act.reason, waiter });
   return true;
 }
 

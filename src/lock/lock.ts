@@ -25,6 +25,7 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { awaitTurn, timeoutOf, type WaitOptions } from "./await-turn.ts";
 import { LockBusyError, LockNestedError } from "./errors.ts";
 import { Hold } from "./hold.ts";
+import { HoldWatch } from "./hold-watch.ts";
 import { inspectLock, type LockInfo } from "./inspect.ts";
 import { enter, force, leave, type Request, removeWaiter, tidy } from "./line.ts";
 import { LockPlace } from "./place.ts";
@@ -113,6 +114,7 @@ export class Locks {
   readonly hooks: RunHooks;
   readonly turns: Turns;
   readonly #holds = new Set<Hold>();
+  readonly #watch: HoldWatch;
   readonly #waits = new Set<Wait>();
   /** Places that no code waits in, about in the order in which they end. */
   readonly #places = new Set<LockPlace>();
@@ -126,6 +128,7 @@ export class Locks {
     this.kernel = kernel;
     this.hooks = hooks;
     this.turns = new Turns(kernel);
+    this.#watch = new HoldWatch(kernel);
   }
 
   mutex(names: string | readonly string[], options: LockOptions = {}): Lock {
@@ -168,16 +171,25 @@ export class Locks {
   hold(refs: readonly LockRef[], granted: Granted): Hold {
     const hold = new Hold(this, refs, granted);
     if (this.#isClosed) hold.drop();
-    else this.#holds.add(hold);
+    else {
+      this.#holds.add(hold);
+      this.#watch.add(hold, hold.ref);
+    }
     return hold;
   }
 
   ended(hold: Hold): void {
     this.#holds.delete(hold);
+    this.#watch.delete(hold, hold.ref);
   }
 
-  wait(request: Request & { readonly leaseMs: number }, sentMs: number): Wait {
-    const wait = new Wait(this, request, sentMs);
+  /** The release of these was forced by a commit of this handle. */
+  forced(tickets: ReadonlySet<string>): void {
+    for (const hold of [...this.#holds]) if (tickets.has(hold.ticket)) hold.forced();
+  }
+
+  wait(request: Request & { readonly leaseMs: number }, sentMs: number, head: number): Wait {
+    const wait = new Wait(this, request, sentMs, head);
     this.#waits.add(wait);
     this.#reap();
     const ended = (): void => {
@@ -268,7 +280,7 @@ export class Lock {
     abortSignal?.throwIfAborted();
     const entered = await this.#enter(true, by);
     if ("hold" in entered) return entered.hold;
-    const wait = this.#locks.wait(entered.request, entered.sentMs);
+    const wait = this.#locks.wait(entered.request, entered.sentMs, entered.head);
     const { clock } = this.#locks.kernel.ports;
     return awaitTurn(clock, shownLocks(this.#spec.refs), wait, { timeout: timeoutMs, abortSignal });
   }
@@ -325,7 +337,7 @@ export class Lock {
     return inspectLock(this.#locks.kernel, this.#ref, limit);
   }
 
-  /** Takes one waiter out of the line. */
+  /** Takes one waiter out of the line; it gets `lock_removed`. */
   async removeWaiter(ticket: string, intervention: Intervention): Promise<{ readonly removed: boolean }> {
     const act = { ticket: checkId(ticket, "the ticket"), ...checkIntervention(intervention) };
     const { kernel, hooks } = this.#locks;
@@ -333,7 +345,9 @@ export class Lock {
     return { removed };
   }
 
-  /** Takes it away from one holder, or from all. What they still do is stopped by nothing but the fence. */
+  /**
+   * Takes it away from one holder, or from all; their `abortSignal` aborts. What they still do is stopped by nothing but the fence.
+   */
   async forceRelease(
     intervention: Intervention & { readonly ticket?: string | undefined },
   ): Promise<{ readonly released: number }> {
@@ -344,6 +358,7 @@ export class Lock {
     };
     const { kernel, hooks } = this.#locks;
     const forced = await kernel.transact((tx) => force(tx, hooks, this.#ref, act), [lockAt(this.#ref)]);
+    this.#locks.forced(new Set(forced.map((holder) => holder.ticket)));
     return { released: forced.length };
   }
 
@@ -398,7 +413,7 @@ export class Lock {
     const { ticket, leaseMs } = request;
     if (entered.granted)
       return { hold: locks.hold(spec.refs, { ticket, leaseMs, fence: entered.fence, safeUntilMs: sentMs + leaseMs }) };
-    return { request, sentMs, place: entered.place };
+    return { request, sentMs, place: entered.place, head: entered.head };
   }
 }
 
@@ -407,6 +422,7 @@ interface Queued {
   readonly request: Request & { readonly leaseMs: number };
   readonly sentMs: number;
   readonly place: number;
+  readonly head: number;
 }
 
 /** A lock inside a decision: taken, given back or checked in the commit. */

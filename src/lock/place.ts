@@ -17,7 +17,7 @@ import type { Wait, WaitHost } from "./wait.ts";
 /** What places need of the locks of their handle. */
 export interface PlaceHost extends WaitHost {
   /** Keeps a place alive while code waits in it. */
-  wait(request: Request & { readonly leaseMs: number }, sentMs: number): Wait;
+  wait(request: Request & { readonly leaseMs: number }, sentMs: number, head: number): Wait;
   /** The place has another lease, or is over. */
   moved(place: LockPlace): void;
 }
@@ -137,7 +137,7 @@ export class LockPlace {
     if (standing.is === "gone")
       throw this.#isLeft || sentMs >= endMs ? new PlaceLostError(this.#name) : new LockRemovedError(this.#name);
     if (standing.is === "waiting") {
-      this.#wait = this.#host.wait(this.#request, sentMs);
+      this.#wait = this.#host.wait(this.#request, sentMs, standing.head);
       return this.#wait;
     }
     this.#hold = this.#host.hold(refs, { ticket, fence: standing.fence, leaseMs, safeUntilMs: sentMs + leaseMs });

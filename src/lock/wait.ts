@@ -33,6 +33,8 @@ export interface Granted {
 export class Wait {
   readonly #host: WaitHost;
   #request: Request & { readonly leaseMs: number };
+  /** How long the lock's audit trail was when it got in line. */
+  #head: number;
   /** When, by this process's clock, it was last known to be in line and alive. */
   #aliveMs: number;
   readonly #held = Promise.withResolvers<Hold>();
@@ -40,11 +42,14 @@ export class Wait {
   #untaken: Hold | undefined;
   #isOver = false;
   #isAsking = false;
+  /** Something happened since it was last asked. */
+  #isNews = false;
   #stopWatching: () => void = () => {};
   #cancel: () => void = () => {};
 
-  constructor(host: WaitHost, request: Request & { readonly leaseMs: number }, sentMs: number) {
+  constructor(host: WaitHost, request: Request & { readonly leaseMs: number }, sentMs: number, head: number) {
     this.#host = host;
+    this.#head = head;
     this.#request = request;
     this.#aliveMs = sentMs;
     this.#held.promise.catch(() => {});
@@ -112,7 +117,9 @@ export class Wait {
     if (first === undefined) return;
     this.#stopWatching = this.#host.turns.watch(first, this.ticket, {
       granted: (fence) => this.#win(fence),
+      removed: () => void this.#stand(),
       failed: (error) => this.drop(error),
+      head: this.#head,
     });
   }
 
@@ -123,9 +130,13 @@ export class Wait {
 
   /** Says that it is alive, and learns how it stands. */
   async #stand(): Promise<void> {
+    if (this.#isAsking) this.#isNews = true;
     if (this.#isOver || this.#isAsking) return;
     this.#isAsking = true;
-    await this.#ask();
+    do {
+      this.#isNews = false;
+      await this.#ask();
+    } while (this.#isNews && !this.#isOver);
     this.#isAsking = false;
   }
 
@@ -170,6 +181,7 @@ export class Wait {
     const entered: Entered = await kernel.transact((tx) => enter(tx, hooks, this.#request), this.#keys());
     this.#aliveMs = sentMs;
     if (entered.granted) return this.#win(entered.fence);
+    this.#head = entered.head;
     this.#watch();
     this.#standLater();
   }

@@ -139,6 +139,8 @@ describe("bad input is refused before anything is written", () => {
     ["no per", { max: 1 }, "invalid_duration"],
     ["burst 0", { ...good, burst: 0 }, "invalid_argument"],
     ["burst 1.5", { ...good, burst: 1.5 }, "invalid_argument"],
+    ["strict with a burst", { ...good, burst: 2, strict: true }, "invalid_argument"],
+    ["strict that is no boolean", { ...good, strict: "yes" }, "invalid_argument"],
     ["a bucket that never fills", { max: 1, per: "52 weeks", burst: 1000 }, "invalid_argument"],
   ];
   test.each(options)("%s", async (_, given, code) => {
@@ -548,5 +550,48 @@ describe("two handles on one SQLite file", () => {
     const asks = Array.from({ length: 40 }, (_, i) => limits[i % 2]?.tryAcquire());
     const answers = await Promise.all(asks);
     expect(answers.filter((answer) => answer?.ok)).toHaveLength(20);
+  });
+});
+
+describe("in any time of length `per`", () => {
+  /** When each that asks as often as it can has its turn. */
+  const turnsOf = async (figures: RateLimitOptions, steps: readonly number[]): Promise<number[]> => {
+    let wallMs = 10_000_000;
+    const { ports } = bench();
+    const database = new MemoryDatabase(() => wallMs);
+    const limit = new RateLimits(new Kernel(database.connect("test"), ports, { namespace: "test" })).limit(
+      "mail",
+      figures,
+    );
+    const turns: number[] = [];
+    for (const step of steps) {
+      wallMs += step;
+      while ((await limit.tryAcquire()).ok) turns.push(wallMs);
+    }
+    return turns;
+  };
+
+  const mostWithin = (turns: readonly number[], ms: number): number =>
+    Math.max(...turns.map((from) => turns.filter((at) => at >= from && at < from + ms).length));
+
+  const figures = [
+    { max: 10, per: 1000 },
+    { max: 3, per: 1000 },
+    { max: 7, per: 100 },
+  ];
+  test.each(figures)(
+    "a strict limit lets at most $max through in $per ms, and no fewer when all ask",
+    async (given) => {
+      const eager = await turnsOf({ ...given, strict: true }, Array(2_500).fill(1));
+      expect(mostWithin(eager, given.per)).toBe(given.max);
+      const uneven = Array.from({ length: 400 }, (_, n) => (n * n) % 37);
+      expect(mostWithin(await turnsOf({ ...given, strict: true }, uneven), given.per)).toBeLessThanOrEqual(given.max);
+    },
+  );
+
+  test("one that is not lets those that were saved up through as well", async () => {
+    const [given] = figures as [RateLimitOptions];
+    const turns = await turnsOf(given, Array(1_000).fill(1));
+    expect(mostWithin(turns, 1000)).toBe(19);
   });
 });

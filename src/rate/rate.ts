@@ -9,7 +9,7 @@
  * has the say, from its commit on, in old and new processes alike. A change is an entry in the bucket's log.
  *
  * Promises: never more than `burst + elapsed * max / per` have their turn in any time, by the store's clock; one that steps back
- * makes turns later.
+ * makes turns later. A strict limit has a burst of one: never more than `max` have their turn in any time of length `per`.
  * Leaves out: what becomes of a turn. Whoever waits and dies has used it; whoever gives up gives it back.
  */
 
@@ -51,12 +51,20 @@ const TIDY_EVERY = 64;
 const MOST_DECLARED = 10_000;
 
 export interface RateLimitOptions {
-  /** So many tokens … */
+  /**
+   * How many tokens come in `per`, one by one. **Not the most that can be taken in `per`**: those that were saved up come on top, so
+   * `{ max: 10, per: "1s" }` lets 10 through immediately and 9 more within the first second. For at most `max` in any `per`, set
+   * `strict`.
+   */
   readonly max: number;
-  /** … in this time, coming one by one. */
   readonly per: Duration;
-  /** How many can be saved up, and so be taken at once; `max` unless said otherwise. */
+  /** How many can be saved up, and so be taken at once. Default: `max`. In any time t, at most `burst + t × max / per` are taken. */
   readonly burst?: number | undefined;
+  /**
+   * At most `max` in any time of length `per`, wherever it begins: nothing is saved up, and the tokens come evenly, one every `per / max`.
+   * The same as `burst: 1`, so `count` must be 1. Default: false.
+   */
+  readonly strict?: boolean | undefined;
 }
 
 export interface TakeOptions {
@@ -372,7 +380,11 @@ function checkFigures(options: RateLimitOptions): Figures {
   const max = checkCount(options?.max, "max", MOST_TOKENS);
   const perMs = checkDuration(options.per, "per");
   if (perMs < 1) throw new InvalidDurationError("per", "must be at least a millisecond");
-  const burst = checkCount(options.burst ?? max, "the burst", MOST_TOKENS);
+  const { strict = false } = options;
+  if (typeof strict !== "boolean") throw new InvalidArgumentError("strict", "must be true or false");
+  if (strict && options.burst !== undefined && options.burst !== 1)
+    throw new InvalidArgumentError("the burst", "must be 1, or left out, where the limit is strict");
+  const burst = strict ? 1 : checkCount(options.burst ?? max, "the burst", MOST_TOKENS);
   const figures = { max, perMs, burst };
   if (fillMs(figures) > LONGEST_MS)
     throw new InvalidArgumentError("the burst", "must not take longer than a hundred years to fill up");

@@ -20,7 +20,7 @@ import {
 } from "../../src/index.ts";
 import { codeOf, drained, gate } from "../kernel.fixture.ts";
 import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
-import { outcomeOf, PERSON, recordOf, Town, whoOf } from "./kit.ts";
+import { outcomeOf, PERSON, type Peer, recordOf, Town, whoOf } from "./kit.ts";
 
 /** Has it at once, or the test is wrong. */
 async function have(lock: Lock, by?: string): Promise<Hold> {
@@ -1124,6 +1124,64 @@ describe("time", () => {
     expect((await ann.pawl.mutex("m").inspect()).waiting).toBe(0);
     await hold.release();
     await have(ann.pawl.mutex("m"));
+  });
+
+  test.each([
+    ["this process", 0],
+    ["another process", 1],
+  ])("a waiter that %s removes knows it immediately, also one of several locks", async (_, by) => {
+    const town = new Town();
+    const peers = [town.process(), town.process()];
+    const operator = peers[by] ?? peers[0];
+    const [ann] = peers;
+    await have(ann?.pawl.mutex("m") as Lock);
+    const turns = [
+      outcomeOf((ann as Peer).pawl.mutex("m").acquire({ by: "a" })),
+      outcomeOf((ann as Peer).pawl.mutex(["k", "m"]).acquire({ by: "b" })),
+      outcomeOf((ann as Peer).pawl.mutex("m").acquire({ by: "c" })),
+    ];
+    await town.advance(5);
+    const { waiters } = await (ann as Peer).pawl.mutex("m").inspect();
+    expect(whoOf(waiters).sort()).toEqual(["a", "b", "c"]);
+    for (const waiter of waiters.filter((one) => one.by !== "c"))
+      await operator?.pawl.mutex("m").removeWaiter(waiter.ticket, PERSON);
+    await town.advance(5);
+    expect(turns.map(({ state }) => state)).toEqual(["refused", "refused", "pending"]);
+    for (const turn of turns.slice(0, 2)) expect(turn.error).toBeInstanceOf(LockRemovedError);
+    expect((await (ann as Peer).pawl.mutex("k").history()).map(({ name }) => name)).toEqual(["removed"]);
+  });
+
+  test.each([
+    ["this process", 0],
+    ["another process", 1],
+  ])("a holder whose lock %s forces away is told immediately, also one of several locks", async (_, by) => {
+    const town = new Town();
+    const peers = [town.process(), town.process()];
+    const [ann] = peers;
+    const operator = (peers[by] ?? ann) as Peer;
+    const { pawl } = ann as Peer;
+    const holds = [
+      await have(pawl.mutex("m")),
+      await have(pawl.mutex(["a", "b"])),
+      await have(pawl.semaphore("s", { permits: 2 })),
+      await have(pawl.semaphore("s", { permits: 2 })),
+    ];
+    const signals = holds.map(({ abortSignal }) => abortSignal);
+    await town.advance(LEASE_MS / 10);
+    await operator.pawl.mutex("m").forceRelease(PERSON);
+    await operator.pawl.mutex("b").forceRelease(PERSON);
+    await operator.pawl.semaphore("s").forceRelease({ ...PERSON, ticket: holds[2]?.ticket });
+    // The commits of others are looked at together, and within a tenth of a second.
+    await town.advance(by === 0 ? 0 : 100);
+    expect(signals.map(({ aborted }) => aborted)).toEqual([true, true, true, false]);
+    expect(signals[0]?.reason).toBeInstanceOf(LockLostError);
+    // One that is young when it happens is told a moment later.
+    const young = await have(pawl.mutex("m"));
+    const { abortSignal } = young;
+    await operator.pawl.mutex("m").forceRelease(PERSON);
+    await town.advance(200);
+    expect(abortSignal.aborted).toBe(true);
+    expect(await holds[3]?.renew()).toBe(true);
   });
 
   test("a removed waiter that was alive all the time knows that a person removed it, and does not get in line again", async () => {

@@ -1,0 +1,99 @@
+/**
+ * Holds whose release was forced are told by the commit that did it, here or in another process.
+ *
+ * Every intervention is an entry in the audit trail of its lock, so a lock's record is looked into only when that has grown. Most holds
+ * are over within milliseconds; those that are not are watched from then on.
+ */
+
+import type { Row } from "../kernel/contract.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import { Lookout } from "../kernel/lookout.ts";
+import type { Hold } from "./hold.ts";
+import { type LockRef, lockAt } from "./records.ts";
+import { lockOf } from "./stored.ts";
+
+/** Holds that are older than this are watched. */
+const WATCHED_AFTER_MS = 100;
+/** Commits of other processes are looked at together if they come within this time. */
+const BURST_MS = 50;
+
+/** The holds of one lock. */
+interface Watched {
+  readonly holds: Map<string, Hold>;
+  readonly stop: () => void;
+  /** How long the audit trail was when it was last looked at. */
+  head: number | undefined;
+}
+
+export class HoldWatch {
+  readonly #kernel: Kernel;
+  readonly #lookout: Lookout;
+  readonly #young = new Map<Hold, LockRef>();
+  readonly #watched = new Map<string, Watched>();
+  #cancel: (() => void) | undefined;
+
+  constructor(kernel: Kernel) {
+    this.#kernel = kernel;
+    this.#lookout = new Lookout(kernel, {
+      isOfInterest: ({ space }) => space.startsWith("lock/"),
+      burstMs: BURST_MS,
+    });
+  }
+
+  /** Several locks are had and lost together, so it is enough to look at one. */
+  add(hold: Hold, ref: LockRef): void {
+    this.#young.set(hold, ref);
+    this.#cancel ??= this.#kernel.ports.clock.after(WATCHED_AFTER_MS, () => this.#grown());
+  }
+
+  delete(hold: Hold, ref: LockRef): void {
+    if (this.#young.delete(hold)) {
+      if (this.#young.size > 0) return;
+      this.#cancel?.();
+      this.#cancel = undefined;
+      return;
+    }
+    const { text } = lockAt(ref);
+    const watched = this.#watched.get(text);
+    if (watched?.holds.delete(hold.ticket) !== true || watched.holds.size > 0) return;
+    watched.stop();
+    this.#watched.delete(text);
+  }
+
+  #grown(): void {
+    this.#cancel = undefined;
+    const young = [...this.#young];
+    this.#young.clear();
+    for (const [hold, ref] of young) this.#watch(hold, ref);
+  }
+
+  #watch(hold: Hold, ref: LockRef): void {
+    const at = lockAt(ref);
+    const known = this.#watched.get(at.text);
+    if (known !== undefined) {
+      known.holds.set(hold.ticket, hold);
+      known.head = undefined;
+    } else {
+      const holds = new Map([[hold.ticket, hold]]);
+      const seen = (row: Row | null): boolean => {
+        const watched = this.#watched.get(at.text);
+        if (watched?.holds === holds) this.#seen(watched, row);
+        return false;
+      };
+      const stop = this.#lookout.watch(at, { seen, failed: () => {} });
+      this.#watched.set(at.text, { holds, stop, head: undefined });
+    }
+    // It may have been taken away before it was watched.
+    this.#lookout.look(at).catch(() => {});
+  }
+
+  #seen(watched: Watched, row: Row | null): void {
+    if (row !== null && row.head === watched.head) return;
+    watched.head = row?.head;
+    const { holders } = row === null || row.value === null ? NOTHING : lockOf(this.#kernel.decode(row, row.value));
+    const tickets = new Set(holders.map(({ ticket }) => ticket));
+    for (const [ticket, hold] of [...watched.holds]) if (!tickets.has(ticket)) hold.suspect();
+  }
+}
+
+const NOTHING = { holders: [] };
