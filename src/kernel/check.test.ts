@@ -7,6 +7,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
   checkCount,
+  checkDate,
   checkDuration,
   checkId,
   checkLease,
@@ -141,6 +142,40 @@ describe("numbers", () => {
   );
 });
 
+describe("moments that callers name", () => {
+  const LAST_MS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
+
+  test.each([
+    [0, 0],
+    [LAST_MS, LAST_MS],
+    [new Date(0), 0],
+    [new Date(LAST_MS), LAST_MS],
+  ])("%s is a moment", (moment, ms) => {
+    expect(checkDate(moment, "the time")).toBe(ms);
+  });
+
+  const refused = [
+    ["nanoseconds", 1_800_000_000_000 * 1e6, "1800000000000000000"],
+    ["microseconds", 1_800_000_000_000_000, "1800000000000000"],
+    ["the year 10000", LAST_MS + 1, "253402300800000"],
+    ["a Date in the year 10000", new Date(LAST_MS + 1), "+010000-01-01T00:00:00.000Z"],
+    ["a Date before 1970", new Date(-1), "1969-12-31T23:59:59.999Z"],
+    ["an invalid Date", new Date("31.12.2026"), "an invalid Date"],
+    ["a date as a text", "2026-12-31", '"2026-12-31"'],
+    ["a fraction", 0.5, "0.5"],
+    ["NaN", Number.NaN, "NaN"],
+    ["a bigint", 5n, "bigint"],
+    ["null", null, "null"],
+    ["an object with getTime", { getTime: () => 5 }, "object"],
+  ] as const;
+  test.each(refused)("%s is refused, and named", (_, moment, shown) => {
+    expect(refusalOf(() => checkDate(moment, "the time"))).toEqual({
+      code: "invalid_argument",
+      message: `the time must be a valid Date or whole milliseconds since 1970, before the year 10000, not ${shown}`,
+    });
+  });
+});
+
 describe("durations", () => {
   const taken = [
     [0, 0],
@@ -166,6 +201,12 @@ describe("durations", () => {
     ["36525 days", 36_525 * DAY_MS],
     ["1 millisecond", 1],
     ["0.5ms", 1],
+    ["1h30m", 5_400_000],
+    ["1h 30m", 5_400_000],
+    ["1 hour 30 minutes", 5_400_000],
+    ["1w2d3h4m5s6ms", 7 * DAY_MS + 2 * DAY_MS + 3 * 3_600_000 + 4 * 60_000 + 5_006],
+    ["1.5h 0.5s", 5_400_500],
+    ["36524 days 24 hours", 36_525 * DAY_MS],
   ] as const;
   test.each(taken)("%j is %d ms", (duration, ms) => {
     expect(checkDuration(duration, "the duration")).toBe(ms);
@@ -197,7 +238,17 @@ describe("durations", () => {
     "5 constructors",
     "5 constructor",
     "5 tostring",
-    "1m30s",
+    "30m1h",
+    "1h1h",
+    "1h 60min 1m",
+    "1h30",
+    "1h  30m",
+    "1h, 30m",
+    "1h and 30m",
+    "1h-30m",
+    "1h30m ",
+    `1w ${"0".repeat(100)}1d`,
+    "36525 days 1 ms",
     "Infinity s",
     `${"9".repeat(400)}s`,
     "36525.1 days",

@@ -45,14 +45,31 @@ export function checkVersion(version: unknown, what: string): number {
   return version as number;
 }
 
-/** The largest time a Date can hold. */
-const MAX_TIME_MS = 8.64e15;
+/** The largest time a Date can hold; below 2^53, so that every store keeps it exactly. */
+export const MAX_TIME_MS = 8.64e15;
 
 export function checkTime(ms: unknown, what: string): number {
   if (!Number.isInteger(ms) || (ms as number) < 0 || (ms as number) > MAX_TIME_MS)
     throw new InvalidArgumentError(what, `must be a time in whole milliseconds since 1970, not ${shown(ms)}`);
   return ms as number;
 }
+
+/** The end of the year 9999. Microseconds and nanoseconds since 1970 are far beyond it. */
+const MAX_DATE_MS = 253_402_300_799_999;
+
+/** A moment that a caller names: a valid Date, or milliseconds since 1970, up to the year 9999. A text is refused. */
+export function checkDate(moment: unknown, what: string): number {
+  const ms = moment instanceof Date ? moment.getTime() : moment;
+  if (!Number.isInteger(ms) || (ms as number) < 0 || (ms as number) > MAX_DATE_MS)
+    throw new InvalidArgumentError(
+      what,
+      `must be a valid Date or whole milliseconds since 1970, before the year 10000, not ${shownMoment(moment)}`,
+    );
+  return ms as number;
+}
+
+const shownMoment = (moment: unknown): string =>
+  !(moment instanceof Date) ? shown(moment) : Number.isNaN(moment.getTime()) ? "an invalid Date" : moment.toISOString();
 
 const UNITS: Readonly<Record<string, number>> = {
   ms: 1,
@@ -71,7 +88,7 @@ const UNITS: Readonly<Record<string, number>> = {
   week: 604_800_000,
 };
 
-/** A number of milliseconds, or words such as "90s", "1.5 hours" or "2 days". */
+/** A number of milliseconds, or words such as "90s", "1.5 hours", "2 days" or "1h 30m". */
 export type Duration = number | string;
 
 const MAX_DURATION_MS = 100 * 365.25 * 24 * 3_600_000;
@@ -82,22 +99,39 @@ export function checkDuration(duration: unknown, what: string): number {
   if (typeof ms !== "number" || !Number.isFinite(ms) || ms < 0 || ms > MAX_DURATION_MS)
     throw new InvalidDurationError(
       what,
-      `must be milliseconds from 0 to a hundred years, or a text such as "90s" or "2 days", not ${shown(duration)}`,
+      `must be milliseconds from 0 to a hundred years, or a text such as "90s", "2 days" or "1h 30m", not ${shown(duration)}`,
     );
   return Math.ceil(ms);
 }
 
+/** One part of a duration: an amount and its unit. */
+const PART = /(\d+(?:\.\d+)?) ?([a-z]+) ?/y;
+
+/** Parts from the largest unit to the smallest, each unit once: "1h30m", "1 day 12 hours". */
 function parseDuration(text: string): number | undefined {
-  const match = /^(\d+(?:\.\d+)?) ?([a-z]+)$/.exec(text);
-  if (match === null) return undefined;
-  const [, amount = "", unit = ""] = match;
-  // Own properties only, so that "1 constructor" finds nothing; a plural is the unit and an s.
-  const scale = Object.hasOwn(UNITS, unit)
-    ? UNITS[unit]
-    : unit.length > 3 && unit.endsWith("s") && Object.hasOwn(UNITS, unit.slice(0, -1))
-      ? UNITS[unit.slice(0, -1)]
-      : undefined;
-  return scale === undefined ? undefined : Number(amount) * scale;
+  if (text.length > LONGEST_DURATION || text.endsWith(" ")) return undefined;
+  let ms = 0;
+  let lastScale = Number.POSITIVE_INFINITY;
+  PART.lastIndex = 0;
+  while (PART.lastIndex < text.length) {
+    const match = PART.exec(text);
+    if (match === null) return undefined;
+    const [, amount = "", unit = ""] = match;
+    const scale = scaleOf(unit);
+    if (scale === undefined || scale >= lastScale) return undefined;
+    lastScale = scale;
+    ms += Number(amount) * scale;
+  }
+  return lastScale === Number.POSITIVE_INFINITY ? undefined : ms;
+}
+
+const LONGEST_DURATION = 100;
+
+/** Own properties only, so that "1 constructor" finds nothing; a plural is the unit and an s. */
+function scaleOf(unit: string): number | undefined {
+  if (Object.hasOwn(UNITS, unit)) return UNITS[unit];
+  const singular = unit.slice(0, -1);
+  return unit.length > 3 && unit.endsWith("s") && Object.hasOwn(UNITS, singular) ? UNITS[singular] : undefined;
 }
 
 const MAX_LEASE_MS = 24 * 3_600_000;
