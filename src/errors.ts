@@ -56,6 +56,7 @@ import {
   LockNestedError,
   LockRemovedError,
   LockTimeoutError,
+  PermitsUndeclaredError,
 } from "./lock/errors.ts";
 import {
   EventConflictError,
@@ -67,7 +68,10 @@ import {
 } from "./machine/errors.ts";
 import { RateLimitedError } from "./rate/errors.ts";
 import {
+  AttemptOverError,
   HistoryContradictionError,
+  NestedOperationError,
+  RaceLostError,
   ResultTimeoutError,
   RunCanceledError,
   RunConflictError,
@@ -78,13 +82,16 @@ import {
   RunParkedError,
   RunStuckError,
   RunTimedOutError,
+  RunUnreadableError,
   SchemaError,
   StepInFlightError,
   StepTimeoutError,
+  UsedAfterEndError,
 } from "./workflow/errors.ts";
 
 /** Every class of errors. A test compares it with what `pawl` exports. @internal */
 export const ERROR_CLASSES = [
+  PermitsUndeclaredError,
   ActionCanceledError,
   ActionClaimedError,
   ActionConflictError,
@@ -137,6 +144,11 @@ export const ERROR_CLASSES = [
   RunNotFoundError,
   RunParkedError,
   RunStuckError,
+  RunUnreadableError,
+  UsedAfterEndError,
+  RaceLostError,
+  NestedOperationError,
+  AttemptOverError,
   RunTimedOutError,
   SchemaError,
   SqlAfterTxError,

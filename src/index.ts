@@ -55,6 +55,7 @@ export { jsonCodec } from "./kernel/codec/json.ts";
 export { type Transform, transformed } from "./kernel/codec/transform.ts";
 export type { Sql, SyncDatabase, SyncStatement, SyncValue } from "./kernel/contract.ts";
 export type { Sync } from "./kernel/decision.ts";
+export type { Unreadable } from "./kernel/encoding.ts";
 export {
   ClosedError,
   DecisionAsyncError,
@@ -188,9 +189,14 @@ export {
   workflow,
 } from "./workflow/definition.ts";
 export {
+  AttemptOverError,
   HistoryContradictionError,
+  type InterruptedOutcome,
+  NestedOperationError,
   NonRetryableError,
+  RaceLostError,
   ResultTimeoutError,
+  RunAliveError,
   RunCanceledError,
   RunConflictError,
   RunEndedError,
@@ -200,10 +206,12 @@ export {
   RunParkedError,
   RunStuckError,
   RunTimedOutError,
+  RunUnreadableError,
   SchemaError,
   type SchemaIssue,
   StepInFlightError,
   StepTimeoutError,
+  UsedAfterEndError,
 } from "./workflow/errors.ts";
 export type { RunEvent, RunListener } from "./workflow/events.ts";
 export type {
@@ -219,7 +227,10 @@ export { Operation } from "./workflow/operation.ts";
 export type { Reconciled, StepHandle } from "./workflow/plans.ts";
 export type { RetryOptions } from "./workflow/retry.ts";
 export {
+  type Canceled,
+  type CancelOptions,
   type HistoryEntry,
+  type RetryRunOptions,
   Run,
   type RunInfo,
   type RunListOptions,

@@ -78,7 +78,14 @@ export class Pawl {
   readonly #idempotency: Idempotency<Tx, TransactOptions>;
   readonly #has: Capabilities;
   /** All runs at once. */
-  readonly runs: { list(options?: RunListOptions): Promise<RunPage> };
+  readonly runs: {
+    list(options?: RunListOptions): Promise<RunPage>;
+    /**
+     * Deletes a run that has ended, or whose record cannot be read: its record, its history and its inbox. Throws `run_alive` for any other
+     * run, and `run_not_found`.
+     */
+    delete(id: string): Promise<void>;
+  };
   /** All slots at once. */
   readonly slots: { list(options?: SlotListOptions): Promise<SlotPage> };
   /** One-time actions: coupons, login links, tickets. One winner for each, ever. */
@@ -106,7 +113,7 @@ export class Pawl {
     this.#rates = new RateLimits(kernel);
     this.#runs = new Runs(kernel, this.#rates);
     this.#locks = new Locks(kernel, runHooks);
-    this.runs = { list: (options) => this.#runs.list(options) };
+    this.runs = { list: (options) => this.#runs.list(options), delete: (id) => this.#runs.delete(id) };
     this.#machines = new Machines(kernel);
     this.#idempotency = new Idempotency(kernel, (decide, options) => this.#decision(decide, options));
     this.dedupe = this.#idempotency.dedupe;

@@ -7,6 +7,7 @@
 
 import { checkCount, checkId } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
+import { showReadable, type Unreadable } from "../kernel/encoding.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { type ActionInfo, showAction } from "./info.ts";
@@ -40,6 +41,8 @@ export interface ActionListOptions {
 
 export interface ActionPage {
   readonly actions: readonly ActionInfo[];
+  /** Actions that were looked at and cannot be read, by their refs: written with another codec key, or damaged. */
+  readonly unreadable: readonly Unreadable[];
   /** Where to go on, or null at the end. */
   readonly next: string | null;
 }
@@ -71,10 +74,16 @@ export async function listActions(kernel: Kernel, options: ActionListOptions): P
       ? allRows(kernel, { after, limit, statuses: states?.map((state) => STATUS_OF[state]) })
       : ownedRows(kernel, owner, { after, limit, fromMs, untilMs });
   const actions: ActionInfo[] = [];
+  const unreadable: Unreadable[] = [];
   let next: string | null = null;
   let last: string | null = null;
   for await (const { cursor, row } of rows) {
-    const action = kernel.decodeFresh(row, row.value ?? "null") as ActionValue;
+    const read = showReadable([row], () => kernel.decodeFresh(row, row.value ?? "null") as ActionValue);
+    const [action] = read.shown;
+    if (action === undefined) {
+      unreadable.push(...read.unreadable);
+      continue;
+    }
     if (action.createdAtMs < fromMs || action.createdAtMs >= untilMs) continue;
     if (tag !== undefined && action.request.tags?.includes(tag) !== true) continue;
     const info = showAction(row.key, action, row, nowMs);
@@ -86,7 +95,7 @@ export async function listActions(kernel: Kernel, options: ActionListOptions): P
     actions.push(info);
     last = cursor;
   }
-  return { actions, next };
+  return { actions, unreadable, next };
 }
 
 function checkStates(state: ActionListOptions["state"]): readonly ActionState[] | undefined {

@@ -2,7 +2,7 @@
  * What callers say about actions, checked before anything is written.
  */
 
-import { checkCount, checkDuration, checkId, checkLease, checkTime, type Duration } from "../kernel/check.ts";
+import { checkCount, checkDate, checkDuration, checkId, checkLease, type Duration } from "../kernel/check.ts";
 import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
 import { type ActionRequest, compact, isRef, type PinMark, refOf } from "./words.ts";
 
@@ -104,7 +104,7 @@ export function checkTries({ pin, maxPinTries }: ActionOptions): PinMark["maxTri
 
 export function checkMoment(moment: Date | number | undefined, what: string): number | undefined {
   if (moment === undefined) return undefined;
-  return checkTime(moment instanceof Date ? moment.getTime() : moment, what);
+  return checkDate(moment, what);
 }
 
 function checkTags(tags: readonly string[] | undefined): readonly string[] | undefined {

@@ -7,6 +7,7 @@
 
 import { checkCount } from "../kernel/check.ts";
 import { type Address, address, type Row } from "../kernel/contract.ts";
+import { showReadable } from "../kernel/encoding.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { usesOf } from "./decide.ts";
 import { type Means, type Plan, sweepAction } from "./records.ts";
@@ -30,7 +31,10 @@ export async function sweepActions(kernel: Kernel, means: Means, limit: number):
   const sweeps: Promise<number>[] = [];
   for (const row of rows) {
     if (row === null || row.value === null) continue;
-    const action = kernel.decodeFresh(row, row.value) as ActionValue;
+    const text = row.value;
+    const [action] = showReadable([row], () => kernel.decodeFresh(row, text) as ActionValue).shown;
+    // One that cannot be read is left for later, and keeps no other.
+    if (action === undefined) continue;
     const uses = usesOf(action) === 1 ? [] : await someUses(kernel, row, left + 1);
     sweeps.push(sweepOne(kernel, means, { ref: row.key, ...action }, uses.slice(0, left), uses.length > left));
     left -= uses.length;

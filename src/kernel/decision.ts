@@ -8,7 +8,7 @@
  */
 
 import type { Address } from "./contract.ts";
-import { type Cell, Draft, type Pen } from "./draft.ts";
+import { type Cell, checkNumbers, Draft, type Pen } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
 import { DecisionAsyncError, DecisionImpureError, DecisionOverError } from "./errors.ts";
 import type { Ports } from "./ports.ts";
@@ -245,6 +245,8 @@ function attempt<T>(run: DecisionAttempt, guard: Guard, decide: Decision<T>): Ou
   try {
     const value = decide(run);
     refusePromise(value);
+    // Here, and not where it is written: whatever a decision did about a refusal, nothing unreadable gets past this.
+    for (const { cell, row } of run.drafts) if (row !== null && row !== cell.row) checkNumbers(row);
     outcome = { is: "done", value, bytes: run.bytes };
   } catch (error) {
     outcome = { is: "threw", error };

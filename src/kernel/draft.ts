@@ -6,8 +6,10 @@
  * once, so what is read is what will be read again.
  */
 
+import { MAX_TIME_MS } from "./check.ts";
 import { type Address, DELETED_KEPT_MS, type Entry, type Put, type Row } from "./contract.ts";
 import { deepFreeze } from "./encoding.ts";
+import { InvalidValueError } from "./errors.ts";
 
 /** What a draft needs of the run of the decision it belongs to. */
 export interface Pen {
@@ -173,6 +175,9 @@ export class Draft {
     row.holder = null;
     row.tries = 0;
     row.dueMs = dueMs;
+    // What is removed must not fail for a number that something else has put there.
+    if (!Number.isSafeInteger(row.fence)) row.fence = 0;
+    if (!Number.isSafeInteger(row.wakes)) row.wakes = 0;
     this.#decoded = undefined;
   }
 
@@ -199,6 +204,27 @@ export class Draft {
     this.row = row;
     return row;
   }
+}
+
+const COUNTERS = ["version", "fence", "wakes", "tries", "head"] as const;
+
+/** Why a store could not give back the numbers of this row as they are, or null. */
+export function unreadableNumber(row: Row): { readonly name: string; readonly reason: string } | null {
+  for (const name of COUNTERS) {
+    const number = row[name];
+    if (!Number.isSafeInteger(number) || number < 0)
+      return { name, reason: `${number} is not a whole number from 0 to ${Number.MAX_SAFE_INTEGER}` };
+  }
+  const { dueMs } = row;
+  if (dueMs !== null && !(Number.isInteger(dueMs) && dueMs >= 0 && dueMs <= MAX_TIME_MS))
+    return { name: "dueMs", reason: `${dueMs} is not a time in whole milliseconds from 0 to ${MAX_TIME_MS}` };
+  return null;
+}
+
+/** Refuses a row that could not be read back: one such row would fail every read that it is part of. */
+export function checkNumbers(row: Row): void {
+  const unreadable = unreadableNumber(row);
+  if (unreadable !== null) throw new InvalidValueError(unreadable.name, unreadable.reason, `${row.space} "${row.key}"`);
 }
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };

@@ -4,8 +4,8 @@
 
 import { utf8Length } from "./check.ts";
 import type { Codec } from "./codec/codec.ts";
-import type { Key } from "./contract.ts";
-import { InvalidValueError, UnsupportedEncodingError, ValueTooLargeError } from "./errors.ts";
+import type { Key, Row } from "./contract.ts";
+import { InvalidValueError, PawlError, UnsupportedEncodingError, ValueTooLargeError } from "./errors.ts";
 
 export class Encoding {
   readonly #namespace: string;
@@ -46,11 +46,38 @@ export class Encoding {
     try {
       return this.#codec.decode(text, { namespace: this.#namespace, space: at.space, key: at.key });
     } catch (error) {
-      if (!(error instanceof UnsupportedEncodingError)) throw error;
+      if (!(error instanceof UnsupportedEncodingError)) {
+        if (error instanceof PawlError) throw error;
+        const reason = `the codec could not decode it (${error instanceof Error ? error.message : String(error)})`;
+        throw new UnsupportedEncodingError("$", reason, { cause: error, name: nameOf(at) });
+      }
       const { path, reason } = error.data;
       throw new UnsupportedEncodingError(path, reason, { cause: error.cause, name: nameOf(at) });
     }
   }
+}
+
+/** A record on a page whose value cannot be read, and why. */
+export interface Unreadable {
+  /** The id, name or ref that the page shows readable records under. */
+  readonly id: string;
+  readonly reason: string;
+}
+
+/** What the rows are shown as, and those of them that cannot be read: one must not keep the others from being listed. */
+export function showReadable<Shown>(
+  rows: readonly Row[],
+  show: (row: Row) => Shown,
+): { readonly shown: readonly Shown[]; readonly unreadable: readonly Unreadable[] } {
+  const shown: Shown[] = [];
+  const unreadable: Unreadable[] = [];
+  for (const row of rows)
+    try {
+      shown.push(show(row));
+    } catch (error) {
+      unreadable.push({ id: row.key, reason: error instanceof Error ? error.message : String(error) });
+    }
+  return { shown, unreadable };
 }
 
 const nameOf = ({ space, key }: Key): string => `${space} "${key}"`;

@@ -2,6 +2,7 @@
  * What callers are told about machines: the types of every answer, and the errors that refusals are thrown as.
  */
 
+import type { Unreadable } from "../kernel/encoding.ts";
 import { type PawlError, VersionConflictError } from "../kernel/errors.ts";
 import { allowedFrom, type Instance } from "./decide.ts";
 import type { MachineRules } from "./definition.ts";
@@ -128,6 +129,8 @@ export interface MachineListOptions<State extends string = string> {
 
 export interface MachinePage<State extends string = string, Data = unknown> {
   readonly instances: readonly MachineInstance<State, Data>[];
+  /** Instances of this page whose records cannot be read: written with another codec key, or damaged. */
+  readonly unreadable: readonly Unreadable[];
   /** Where to go on, or null at the end. */
   readonly next: string | null;
 }

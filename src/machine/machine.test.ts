@@ -86,7 +86,7 @@ for (const [name, place] of stores)
         const orders = ordersOf(pawl);
         expect(await orders.get("o")).toBeNull();
         expect(await orders.history("o")).toEqual([]);
-        expect(await orders.list()).toEqual({ instances: [], next: null });
+        expect(await orders.list()).toEqual({ instances: [], unreadable: [], next: null });
       });
 
       test("begins in the first state, with the first data unless other is given", async () => {

@@ -14,6 +14,7 @@
 import { checkCount, checkId, checkVersion } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
+import { showReadable } from "../kernel/encoding.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import {
   fieldsOf,
@@ -134,8 +135,9 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
     const space = instanceSpace(this.#rules.name);
     // One more than asked for tells whether there is a next page.
     const rows = await this.#kernel.list({ space, prefix: "", after, statuses: states, limit: limit + 1 });
-    const instances = rows.slice(0, limit).map((row) => this.#show(row));
-    return { instances, next: rows.length > limit ? (instances.at(-1)?.id ?? null) : null };
+    const page = rows.slice(0, limit);
+    const { shown: instances, unreadable } = showReadable(page, (row) => this.#show(row));
+    return { instances, unreadable, next: rows.length > limit ? (page.at(-1)?.key ?? null) : null };
   }
 
   /** The same machine inside a decision. @internal */

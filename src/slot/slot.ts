@@ -13,6 +13,7 @@ import type { Row } from "../kernel/contract.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
+import { showReadable, type Unreadable } from "../kernel/encoding.ts";
 import { VersionConflictError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { decideWrite, visibleVersion } from "./decide.ts";
@@ -38,6 +39,8 @@ export type TryWrite =
 export interface SlotPage {
   /** Their values may be of any type: the names tell. */
   readonly slots: readonly (Versioned<unknown> & { readonly name: string })[];
+  /** Slots of this page whose values cannot be read, by name: written with another codec key, or damaged. */
+  readonly unreadable: readonly Unreadable[];
   /** Where to go on, or null at the end. */
   readonly next: string | null;
 }
@@ -194,10 +197,11 @@ export async function listSlots(kernel: Kernel, options?: SlotListOptions): Prom
   const after = options?.after == null ? null : checkId(options.after, "after");
   // One more than asked for tells whether there is a next page.
   const rows = await kernel.list({ space: SPACE, prefix, after, limit: limit + 1 });
-  const slots = rows.slice(0, limit).map((row) => ({
+  const page = rows.slice(0, limit);
+  const { shown: slots, unreadable } = showReadable(page, (row) => ({
     name: row.key,
     version: row.version,
     value: kernel.decode(row, row.value ?? "null"),
   }));
-  return { slots, next: rows.length > limit ? (slots.at(-1)?.name ?? null) : null };
+  return { slots, unreadable, next: rows.length > limit ? (page.at(-1)?.key ?? null) : null };
 }

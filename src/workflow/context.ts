@@ -2,7 +2,7 @@
  * `ctx`: what the code of a run works with. Everything here is recorded, so that it is the same again at replay.
  */
 
-import { checkDuration, checkFunction, checkId, checkTime, type Duration } from "../kernel/check.ts";
+import { checkDate, checkDuration, checkFunction, checkId, type Duration } from "../kernel/check.ts";
 import type { Sql, SyncDatabase } from "../kernel/contract.ts";
 import type { Sync, Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
@@ -289,7 +289,7 @@ export class Context {
   }
 
   sleepUntil(time: Date | number): Operation<void> {
-    const untilMs = checkTime(typeof time === "number" ? time : time.getTime(), "the time to sleep until");
+    const untilMs = checkDate(time, "the time to sleep until");
     return this.#coroutine.ask("", { kind: "sleep", ms: null, untilMs }, undefined, this.#branch);
   }
 

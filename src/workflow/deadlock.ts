@@ -22,6 +22,7 @@ import {
 } from "../lock/records.ts";
 import { lockOf } from "../lock/stored.ts";
 import { type RunHold, type RunValue, runAt, wakeRun } from "./run.ts";
+import { readableValue } from "./unreadable.ts";
 
 /** So many runs are followed; a circle longer than that is not found. */
 const MOST_RUNS = 100;
@@ -75,7 +76,7 @@ function stuckWaits(tx: Tx, id: string): readonly Wait[] | undefined {
   const record = tx.record(runAt(id));
   if (!record.exists || record.status !== "waiting" || record.holder !== null || record.dueMs !== null)
     return undefined;
-  const { blocked, holds } = record.value as RunValue;
+  const { blocked, holds } = readableValue(record) ?? {};
   return blocked === undefined ? undefined : waitsOf(tx, holds ?? [], blocked.children);
 }
 

@@ -37,6 +37,20 @@ export class RunEndedError extends PawlError<"run_ended", { run: string; status:
   }
 }
 
+/** The record of the run cannot be read. With the codec key it was written with, it can; otherwise delete the run. */
+export class RunUnreadableError extends PawlError<"run_unreadable", { run: string; reason: string }> {
+  constructor(run: string, reason: string) {
+    super("run_unreadable", `run "${run}" cannot be read: ${reason}`, { run, reason });
+  }
+}
+
+/** The run has not ended, so it cannot be deleted. Cancel it first, and wait for its end. */
+export class RunAliveError extends PawlError<"run_alive", { run: string; status: string }> {
+  constructor(run: string, status: string) {
+    super("run_alive", `run "${run}" is ${status}: cancel it first, and delete it when it has ended`, { run, status });
+  }
+}
+
 /** The run failed. `cause` is what its function threw. */
 export class RunFailedError extends PawlError<"run_failed", { run: string }> {
   constructor(run: string, cause: unknown) {

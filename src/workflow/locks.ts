@@ -18,6 +18,7 @@ import type { Asked, Kept } from "./coroutine.ts";
 import { findCircle, suspect } from "./deadlock.ts";
 import type { LockPlan, UnlockPlan } from "./plans.ts";
 import { type RunHold, type RunValue, runAt, wakeRun } from "./run.ts";
+import { readableValue } from "./unreadable.ts";
 import { ENDED, type Word } from "./words.ts";
 
 /** What the history says of a wish that was not granted. */
@@ -53,7 +54,8 @@ export const runHooks: RunHooks = {
 function livingRun(tx: Tx, run: string, incarnation: number): Draft | undefined {
   const record = tx.record(runAt(run));
   if (!record.exists || ENDED.has(record.status ?? "")) return undefined;
-  return (record.value as RunValue).incarnation === incarnation ? record : undefined;
+  // One that cannot be read is passed over: it must not keep a lock from others.
+  return readableValue(record)?.incarnation === incarnation ? record : undefined;
 }
 
 const holdsOf = (record: Draft): readonly RunHold[] => (record.value as RunValue).holds ?? [];

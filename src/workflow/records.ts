@@ -11,7 +11,7 @@
 import { nextFence } from "../kernel/claim/decide.ts";
 import { type Address, address, newAddress } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
-import type { Draft } from "../kernel/draft.ts";
+import { type Draft, unreadableNumber } from "../kernel/draft.ts";
 import { hash } from "../kernel/fingerprint.ts";
 import type { Settled } from "./coroutine.ts";
 import { RunConflictError, RunEndedError, RunExistsError, RunNotFoundError } from "./errors.ts";
@@ -28,12 +28,15 @@ import {
   waitersAt,
   wakeRun,
 } from "./run.ts";
+import { readableValue } from "./unreadable.ts";
 import { ENDED, type RunStatus } from "./words.ts";
 
-const SIGNAL_IDS = "signal-id";
+export const SIGNAL_IDS = "signal-id";
+
+export const signalIdPrefix = (run: string, incarnation: number): string => `${hash(run, String(incarnation))}.`;
 
 const signalIdAt = (run: string, incarnation: number, id: string): Address =>
-  address(SIGNAL_IDS, `${hash(run, String(incarnation))}.${hash(id)}`);
+  address(SIGNAL_IDS, `${signalIdPrefix(run, incarnation)}${hash(id)}`);
 
 export interface StartRequest {
   readonly id: string;
@@ -95,11 +98,13 @@ export function startRun(tx: Tx, request: StartRequest): Started {
   const startedText = request.startedText ?? record.encode({ input: request.input });
   const value: RunValue = {
     workflow: request.workflow,
-    incarnation: (before?.incarnation ?? 0) + 1,
+    // After a deletion, above all that the deleted run had: neither its inbox nor the keys of its steps are used again.
+    incarnation: (before?.incarnation ?? record.head) + 1,
     seed: tx.uuid(),
     startedAtMs: nowMs,
     ...(isNow ? {} : { scheduledAtMs: startMs }),
     from: record.head + 1,
+    ...deletedUpTo(record.head, before),
     ...(request.fingerprint === null ? {} : { fingerprint: request.fingerprint }),
     ...(request.tags === undefined || request.tags.length === 0 ? {} : { tags: request.tags }),
     ...(request.parent === undefined ? {} : { parent: request.parent }),
@@ -118,6 +123,12 @@ export function startRun(tx: Tx, request: StartRequest): Started {
   });
   record.appendText("started", startedText);
   return { isNew: true, isLeased: lease !== undefined, nowMs };
+}
+
+/** The record's log may begin with what was deleted. */
+function deletedUpTo(head: number, before: RunValue | undefined): Pick<RunValue, "deletedUpTo"> {
+  const upTo = before === undefined ? head : (before.deletedUpTo ?? 0);
+  return upTo === 0 ? {} : { deletedUpTo: upTo };
 }
 
 /** The same id for something else would be answered with a result that is not its own. */
@@ -180,7 +191,10 @@ function send(tx: Tx, run: string, incarnation: number, name: string, data: unkn
 export function tellParent(tx: Tx, parent: Parent, child: string, outcome: Settled): void {
   const run = tx.record(runAt(parent.run));
   if (!run.exists || ENDED.has(run.status ?? "")) return;
-  if ((run.value as RunValue).incarnation !== parent.incarnation) return;
+  const value = readableValue(run);
+  // An inbox is of one incarnation, so a parent that cannot be read now loses nothing, and keeps no child from ending.
+  if (value === undefined && (run.row === null || unreadableNumber(run.row) !== null)) return;
+  if (value !== undefined && value.incarnation !== parent.incarnation) return;
   send(tx, parent.run, parent.incarnation, `child ${parent.id}`, { run: child, outcome });
 }
 

@@ -21,6 +21,8 @@ export interface RunValue {
   readonly scheduledAtMs?: number;
   /** The version of its first fact. */
   readonly from: number;
+  /** Facts up to this one are of a run that was deleted. */
+  readonly deletedUpTo?: number;
   /** Tells whether another start under this id has the same input. */
   readonly fingerprint?: string;
   readonly tags?: readonly string[];

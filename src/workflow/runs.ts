@@ -2,7 +2,15 @@
  * Runs as the outside sees them: starting, handles, lists.
  */
 
-import { checkCount, checkDuration, checkId, checkPrefix, type Duration } from "../kernel/check.ts";
+import {
+  checkCount,
+  checkDate,
+  checkDuration,
+  checkId,
+  checkPrefix,
+  checkVersion,
+  type Duration,
+} from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
@@ -12,6 +20,7 @@ import type { RateLimits } from "../rate/rate.ts";
 import type { WithInput } from "./context.ts";
 import type { Settled } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf, type Signal } from "./definition.ts";
+import { deleteRun } from "./delete.ts";
 import {
   ResultTimeoutError,
   RunCanceledError,
@@ -20,6 +29,7 @@ import {
   RunNotFoundError,
   RunParkedError,
   RunTimedOutError,
+  RunUnreadableError,
 } from "./errors.ts";
 import {
   cancelRun,
@@ -35,6 +45,7 @@ import {
 import { Results } from "./results.ts";
 import { queueOf, RUNS, type RunValue, rangesOf, runAt, type VersionRange } from "./run.ts";
 import { checkSchema, checkSchemaNow } from "./schema.ts";
+import { readRun, workflowOfQueue } from "./unreadable.ts";
 import { ENDED, parseFact, type RunStatus, STATUSES, WORDS, type Word } from "./words.ts";
 import { RunWorker, type WorkOptions } from "./worker.ts";
 
@@ -71,6 +82,11 @@ export interface RunInfo {
   readonly isCancelRequested: boolean;
   /** Why it is parked. */
   readonly parkedReason: string | null;
+  /**
+   * Why its record cannot be read; null for a run that can be. Then only the id, the workflow, the status and the times are known, and
+   * `incarnation` is 0. With the right codec key it can be read again; `pawl.runs.delete` removes it.
+   */
+  readonly unreadable: string | null;
   readonly error: unknown;
 }
 
@@ -276,7 +292,7 @@ export class Runs {
     const { id, ifExists = "join", delay, at, tags } = options;
     if (ifExists !== "join" && ifExists !== "reject" && ifExists !== "restart")
       throw new InvalidArgumentError("ifExists", 'must be "join", "reject" or "restart"');
-    const atMs = at === undefined ? undefined : typeof at === "number" ? at : at.getTime();
+    const atMs = at === undefined ? undefined : checkDate(at, "the time to start at");
     return {
       id: id === undefined ? newId() : checkId(id, "the run's id"),
       workflow: name,
@@ -323,7 +339,12 @@ export class Runs {
 
   #outcome(workflow: string | undefined, id: string, row: Row | null): unknown {
     if (row === null || row.value === null) throw new RunNotFoundError(id);
-    const value = this.#kernel.decodeFresh(row, row.value) as RunValue;
+    const { value, unreadable } = readRun(this.#kernel, row);
+    if (value === undefined) {
+      this.#checkQueue(row, workflow);
+      if (row.status === "parked") throw new RunParkedError(id, unreadable);
+      throw new RunUnreadableError(id, unreadable);
+    }
     checkWorkflow(id, value, workflow);
     const outcome: Settled = value.outcome ?? { ok: undefined };
     switch (row.status as RunStatus) {
@@ -348,12 +369,21 @@ export class Runs {
 
   async info(id: string, workflow: string | undefined): Promise<RunInfo> {
     const row = await this.#row(id);
-    checkWorkflow(id, this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue, workflow);
-    return this.#show(row);
+    const info = await this.#show(row);
+    if (info.workflow !== workflow) this.#checkQueue(row, workflow);
+    return info;
   }
 
-  #show(row: Row): RunInfo {
-    const value = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+  /** A run of another workflow than was meant is refused; where its record cannot be read, its queue tells. */
+  #checkQueue({ key, kind }: Row, workflow: string | undefined): void {
+    const name = workflowOfQueue(kind);
+    if (workflow !== undefined && name !== workflow)
+      throw new RunConflictError(key, `is a run of "${name}", not of "${workflow}"`);
+  }
+
+  async #show(row: Row): Promise<RunInfo> {
+    const { value, unreadable } = readRun(this.#kernel, row);
+    if (value === undefined) return this.#showUnreadable(row, unreadable);
     const status = row.status as RunStatus;
     const isResting = row.holder === null && row.dueMs !== null;
     return {
@@ -363,13 +393,40 @@ export class Runs {
       incarnation: value.incarnation,
       tags: value.tags ?? [],
       startedAt: new Date(value.startedAtMs),
-      scheduledAt: value.scheduledAtMs === undefined ? null : new Date(value.scheduledAtMs),
-      dueAt: isResting && row.dueMs !== null ? new Date(row.dueMs) : null,
+      scheduledAt: value.scheduledAtMs === undefined ? null : validDate(value.scheduledAtMs),
+      dueAt: isResting && row.dueMs !== null ? validDate(row.dueMs) : null,
       parent: value.parent?.run ?? null,
       isCancelRequested: value.cancel !== undefined,
-      parkedReason: status === "parked" ? (value.parked?.reason ?? "") : null,
+      parkedReason: status === "parked" ? (value.parked?.reason ?? "a worker could not read its record") : null,
+      unreadable,
       error: value.outcome !== undefined && "error" in value.outcome ? value.outcome.error : undefined,
     };
+  }
+
+  /** What its columns and its log tell. */
+  async #showUnreadable(row: Row, unreadable: string): Promise<RunInfo> {
+    const status = row.status as RunStatus;
+    const [first] = await this.#kernel.entries(runAt(row.key), 0, 1);
+    return {
+      id: row.key,
+      workflow: workflowOfQueue(row.kind),
+      status,
+      incarnation: 0,
+      tags: [],
+      startedAt: new Date(first?.atMs ?? 0),
+      scheduledAt: null,
+      dueAt: row.holder === null && row.dueMs !== null ? validDate(row.dueMs) : null,
+      parent: null,
+      isCancelRequested: false,
+      parkedReason: status === "parked" ? unreadable : null,
+      unreadable,
+      error: undefined,
+    };
+  }
+
+  /** Deletes a run that has ended, or whose record cannot be read. */
+  async delete(id: string): Promise<void> {
+    await deleteRun(this.#kernel, checkId(id, "the run's id"));
   }
 
   async history(
@@ -378,7 +435,9 @@ export class Runs {
   ): Promise<readonly HistoryEntry[]> {
     const row = await this.#row(id);
     const limit = checkCount(options.limit ?? 1000, "the limit");
-    const entries = await this.#kernel.entries(runAt(id), options.after ?? 0, limit);
+    const after = options.after === undefined ? 0 : checkVersion(options.after, "after");
+    const { value } = readRun(this.#kernel, row);
+    const entries = await this.#kernel.entries(runAt(id), Math.max(after, value?.deletedUpTo ?? 0), limit);
     return entries.map(({ version, name, data, atMs }) => ({
       version,
       name,
@@ -523,7 +582,7 @@ export class Runs {
       });
       for (const row of rows) {
         from = order === "id" ? row.key : String(row.id);
-        if (tag === undefined || this.#show(row).tags.includes(tag)) found.push(row);
+        if (tag === undefined || readRun(this.#kernel, row).value?.tags?.includes(tag) === true) found.push(row);
         if (found.length > limit) break;
       }
       if (rows.length <= limit || found.length > limit) break;
@@ -531,9 +590,11 @@ export class Runs {
     const page = found.slice(0, limit);
     const last = page.at(-1);
     const next = found.length > limit && last !== undefined ? (order === "id" ? last.key : String(last.id)) : null;
-    return { runs: page.map((row) => this.#show(row)), next };
+    return { runs: await Promise.all(page.map((row) => this.#show(row))), next };
   }
 }
+
+const validDate = (ms: number): Date | null => (Number.isNaN(new Date(ms).getTime()) ? null : new Date(ms));
 
 function checkSignalId({ id }: SignalOptions): string | undefined {
   return id === undefined ? undefined : checkId(id, "the signal's id");

@@ -11,7 +11,8 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { type LockKind, type LockRef, lockAt, shownLocks, type Ticket, ticketAt } from "../lock/records.ts";
 import { lockOf } from "../lock/stored.ts";
 import { RunNotFoundError } from "./errors.ts";
-import { type RunValue, runAt } from "./run.ts";
+import { runAt } from "./run.ts";
+import { readRun } from "./unreadable.ts";
 import { ENDED } from "./words.ts";
 
 /** What is asked about: a run, a lock, or one who waits for a lock. */
@@ -64,7 +65,7 @@ async function aboutRun(kernel: Kernel, id: string, chain: WaitLink[], seen: Set
     if (chain.length === 0) throw new RunNotFoundError(id);
     return false;
   }
-  const value = kernel.decode(row, row.value) as RunValue;
+  const { value, unreadable } = readRun(kernel, row);
   const say = (isWaiting: boolean, says: string): boolean => {
     chain.push({ is: "run", name: id, says: `run "${id}" ${says}` });
     return isWaiting;
@@ -73,6 +74,7 @@ async function aboutRun(kernel: Kernel, id: string, chain: WaitLink[], seen: Set
   if (chain.length >= LONGEST) return say(true, "is where this chain is cut off: ask about it");
   seen.add(id);
   const status = row.status ?? "";
+  if (value === undefined || unreadable !== null) return say(true, `is ${status} and cannot be read: ${unreadable}`);
   if (ENDED.has(status)) return say(false, `has ended: it is ${status}`);
   if (status === "parked")
     return say(true, `is parked and keeps what it holds until a person decides: ${value.parked?.reason ?? ""}`);

@@ -66,6 +66,8 @@ export const WORDS = {
   failed: null,
   parked: null,
   retried: null,
+  /** The run was deleted. What follows is another run under the same id. */
+  deleted: null,
 } as const satisfies Record<string, Kind | null>;
 
 export type Word = keyof typeof WORDS;

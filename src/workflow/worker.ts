@@ -21,11 +21,13 @@ import { LOCK_QUEUE } from "../lock/records.ts";
 import type { RateLimit, RateLimitOptions, RateLimits } from "../rate/rate.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
+import { RunUnreadableError } from "./errors.ts";
 import type { RunEvent, RunListener } from "./events.ts";
 import { type Engine, Execution } from "./execution.ts";
 import { needsFences, runHooks } from "./locks.ts";
 import { tellWaiters } from "./records.ts";
 import { queueOf, RUNS, type RunValue, runAt, WAITERS, WAITERS_QUEUE } from "./run.ts";
+import { parkUnreadable, readRun, workflowOfQueue } from "./unreadable.ts";
 
 export interface WorkOptions {
   /** How many runs are worked on at a time; 100 unless said otherwise. Those that sleep or wait do not count. */
@@ -251,7 +253,8 @@ export class RunWorker implements Engine {
     const row = this.kernel.held(held.at);
     if (row === undefined || row.value === null) return;
     const id = held.at.key;
-    const value = this.kernel.decodeFresh(held.at, row.value) as RunValue;
+    const { value, unreadable } = readRun(this.kernel, row);
+    if (value === undefined) return this.#leaveUnreadable(held, row, unreadable);
     const definition = this.#definitions.get(value.workflow);
     if (definition === undefined) return;
     const adopted = this.#inputs.get(held);
@@ -270,6 +273,15 @@ export class RunWorker implements Engine {
     // It may be worked on here anew by now.
     if (this.#executions.get(id) === execution) this.#executions.delete(id);
     if (ending === "rested") this.#keepWarm(id, execution);
+  }
+
+  /** Another worker may be able to read it: it is tried as often as its workflow allows, and then parked. */
+  async #leaveUnreadable(held: Held, row: Row, reason: string): Promise<void> {
+    const workflow = workflowOfQueue(row.kind);
+    const run = held.at.key;
+    if (held.tries < (this.#definitions.get(workflow)?.maxTries ?? 1)) throw new RunUnreadableError(run, reason);
+    await parkUnreadable(held);
+    this.told({ type: "run.parked", workflow, run, message: `its record cannot be read: ${reason}` });
   }
 
   #takeWarm(id: string, head: number, value: RunValue): Coroutine | undefined {

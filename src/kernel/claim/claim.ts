@@ -9,7 +9,7 @@ import { checkCount, checkId, checkLease, checkTime } from "../check.ts";
 import { type Address, address, type Key, type Row } from "../contract.ts";
 import type { Tx } from "../decision.ts";
 import type { Draft } from "../draft.ts";
-import { CommitsLostError, FencedError } from "../errors.ts";
+import { ClosedError, CommitsLostError, FencedError, StoreError } from "../errors.ts";
 import type { Kernel } from "../kernel.ts";
 import { decideClaim, decideRenew, decideRest, decideWake, type Grant, isHolder } from "./decide.ts";
 
@@ -30,6 +30,8 @@ export interface ClaimOptions {
   readonly granted?: (held: Held) => void;
   /** Records of these spaces are not claimed: what is to be done about them is done at once, by a commit of its own. */
   readonly chores?: Chores | undefined;
+  /** Called with each record that is due and cannot be claimed for a reason of its own: a number out of range, an unreadable value. */
+  readonly unusable?: ((at: Address, error: unknown) => void) | undefined;
 }
 
 export type Chores = ReadonlyMap<string, (at: Address) => Promise<unknown>>;
@@ -100,10 +102,15 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   for (let at = 0; at < due.length && held.length < limit; ) {
     const keys = due.slice(at, at + limit - held.length);
     at += keys.length;
-    for (const answer of await Promise.allSettled(keys.map(claimOne))) {
-      if (answer.status === "rejected") refusals.push(answer.reason);
-      else if (answer.value !== undefined) held.push(answer.value);
-    }
+    const answers = await Promise.allSettled(keys.map(claimOne));
+    answers.forEach((answer, index) => {
+      const key = keys[index];
+      if (answer.status === "fulfilled") {
+        if (answer.value !== undefined) held.push(answer.value);
+      } else if (options.unusable !== undefined && key !== undefined && isOfRecord(answer.reason))
+        options.unusable(address(key.space, key.key), answer.reason);
+      else refusals.push(answer.reason);
+    });
     // Those that others were faster with are not worth a second look here.
     if (suspects.length === 0) break;
   }
@@ -113,6 +120,9 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   const shunned = page.keys.length - due.length;
   return { held, nextInMs, isFull: page.keys.length === look, hadChores, suspects, shunned };
 }
+
+/** Whether a claim failed because of the record, and not of the store: it would fail again. */
+export const isOfRecord = (error: unknown): boolean => !(error instanceof StoreError || error instanceof ClosedError);
 
 export interface Claimant {
   readonly by: string;
@@ -202,8 +212,8 @@ export class Held {
   }
 
   /** Keeps the lease for another while. */
-  async renew(leaseMs: number): Promise<void> {
-    checkLease(leaseMs, "the lease");
+  async renew(duration: number): Promise<void> {
+    const leaseMs = checkLease(duration, "the lease");
     await this.#kernel.transactUrgently(
       (tx) => {
         const record = tx.record(this.at);

@@ -9,16 +9,19 @@
  * time, fewer the more often they were tried, and in the end alone, each after those before have lasted a while: so that those who
  * only shared a process with it are not blamed for ever. Where a kind of records has a last try, that one is alone in any case.
  *
+ * A record that cannot be claimed for a reason of its own (a number out of range, a value that cannot be read) is reported and left alone for a
+ * while; it takes no place from others.
+ *
  * A function that throws leaves its record due again later, with a growing delay; one that dies with its process leaves it to
  * the end of the lease. Both are counted in `tries`.
  */
 
 import { checkCount, checkDuration, checkId, checkLease } from "../check.ts";
-import type { Address, Put } from "../contract.ts";
+import type { Address, Put, Row } from "../contract.ts";
 import { ClosedError, FencedError, LeaseUncertainError } from "../errors.ts";
 import type { Bell, Kernel } from "../kernel.ts";
 import { pause } from "../ports.ts";
-import { type Chores, claim, claimDue, Held, type Suspect } from "./claim.ts";
+import { type Chores, claim, claimDue, Held, isOfRecord, type Suspect } from "./claim.ts";
 
 export interface WorkerOptions {
   readonly kinds: readonly string[];
@@ -56,6 +59,10 @@ const CLEARED_AFTER_MS = 3000;
 
 /** So many due records are looked at, at most, to find some behind the suspects. */
 const MOST_LOOKED_AT = 5000;
+/** A record that could not be claimed is tried again after this time: it may have been repaired. */
+const UNUSABLE_MS = 60_000;
+/** So many of them are remembered. */
+const MOST_UNUSABLE = 1000;
 
 const NUDGED = "nudged";
 const NEVER_ABORTED = new AbortController();
@@ -92,6 +99,8 @@ export class Worker {
   readonly #suspects = new Map<Held, number>();
   /** How many due records to pass beyond those there is room for: suspects must not keep others from being found behind them. */
   #passed = 0;
+  /** Records that cannot be claimed, by their texts, and until when they are left alone. */
+  readonly #unusable = new Map<string, number>();
   /** How many of those that are being worked on only wait for the commit that ends them. */
   #leaving = 0;
   /** More may be due than there was room for. */
@@ -162,6 +171,7 @@ export class Worker {
       if (free > 0) {
         try {
           const startedMs = clock.nowMs();
+          for (const [text, untilMs] of this.#unusable) if (untilMs <= startedMs) this.#unusable.delete(text);
           const granted = (held: Held) => void this.#work(held, startedMs + leaseMs);
           const { held, nextInMs, isFull, hadChores, suspects, shunned } = await claimDue(this.#kernel, {
             kinds,
@@ -173,8 +183,9 @@ export class Worker {
             // The last try is for suspects, but for a record that has only one.
             mostTries: (kind) => Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
             granted,
-            isShunned: this.#options.isShunned,
+            isShunned: (at) => this.#unusable.has(at.text) || this.#options.isShunned?.(at) === true,
             chores: this.#options.chores,
+            unusable: (at, error) => this.#leaveAlone(at, error),
           });
           const passed = suspects.length + shunned;
           // If there were only such as far as it looked, it looks much further the next time.
@@ -210,7 +221,13 @@ export class Worker {
     const { at, kind } = suspect;
     const tries = suspect.tries + 1 >= this.#maxTries(kind) ? Number.POSITIVE_INFINITY : suspect.tries;
     if (this.#suspects.size >= mostTogether(Math.max(tries, ...this.#suspects.values()))) return false;
-    const row = await this.#kernel.transact((tx) => claim(tx, at, { by, leaseMs, status }), [at]);
+    let row: Row | undefined;
+    try {
+      row = await this.#kernel.transact((tx) => claim(tx, at, { by, leaseMs, status }), [at]);
+    } catch (error) {
+      if (!isOfRecord(error)) throw error;
+      this.#leaveAlone(at, error);
+    }
     if (row === undefined) return true;
     const held = new Held(this.#kernel, row);
     this.#suspects.set(held, tries);
@@ -220,6 +237,13 @@ export class Worker {
       this.#clear(held);
     });
     return true;
+  }
+
+  /** It cannot be claimed, so it stays due: it is passed over, and tried again later. */
+  #leaveAlone({ text }: Address, error: unknown): void {
+    this.#failed(error);
+    if (this.#unusable.size >= MOST_UNUSABLE) return;
+    this.#unusable.set(text, this.#kernel.ports.clock.nowMs() + UNUSABLE_MS);
   }
 
   #maxTries(kind: string): number {

@@ -251,7 +251,8 @@ export class MemoryStore implements Store {
       .filter((row) => row.value === null && (row.dueMs ?? 0) <= nowMs)
       .slice(0, limit);
     for (const row of gone) {
-      this.#database.fenceFloor = Math.max(this.#database.fenceFloor, row.fence + 1);
+      if (Number.isSafeInteger(row.fence + 1))
+        this.#database.fenceFloor = Math.max(this.#database.fenceFloor, row.fence + 1);
       this.#rows.delete(keyText(row));
       this.#logs.delete(row.id);
     }

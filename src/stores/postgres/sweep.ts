@@ -41,7 +41,7 @@ export function sweepStatement(s: string, clock: string): (namespace: string, li
         where r.namespace = $1 and r.kind = chr(10) and r.due <= (select ${clock}) and r.version = 0
         order by r.namespace, r.kind, r.due limit $2::text::bigint for update skip locked))),
     lifted as (
-      insert into ${s}.meta as m (name, number) select 'fence_floor', max(fence) + 1 from gone having count(*) > 0
+      insert into ${s}.meta as m (name, number) select 'fence_floor', max(fence) + 1 from gone where fence < ${Number.MAX_SAFE_INTEGER} having count(*) > 0
       on conflict (name) do update set number = greatest(m.number, excluded.number)),
     forgotten as (delete from ${s}.writer where at < (select ${clock}) - ${MARKS_KEPT_MS})
     select count(*) from gone`);

@@ -41,14 +41,13 @@ export function listRows(on: Prepared, namespace: string, query: ListQuery): rea
   if (order !== "key") {
     const last = after === null ? (order === "newest" ? Number.MAX_SAFE_INTEGER : 0) : Number(after);
     return on
-      .sql(order === "newest" ? NEWEST : OLDEST)
-      .all(namespace, space, prefix, end, last, limit, ...chosen)
+      .rows(order === "newest" ? NEWEST : OLDEST, namespace, space, prefix, end, last, limit, ...chosen)
       .map(toRow);
   }
   const start = after !== null && compareUtf8(after, prefix) > 0 ? after : prefix;
   const range = [namespace, space, start, end, after ?? "", limit];
   const isPlain = kinds === undefined && statuses === undefined;
-  return (isPlain ? on.sql(LIST).all(...range) : on.sql(CHOSEN_BY_KEY).all(...range, ...chosen)).map(toRow);
+  return (isPlain ? on.rows(LIST, ...range) : on.rows(CHOSEN_BY_KEY, ...range, ...chosen)).map(toRow);
 }
 
 const jsonOf = (texts: readonly string[] | undefined): string | null =>
@@ -66,13 +65,10 @@ export function readEntries(
   after: number,
   limit: number,
 ): readonly StoredEntry[] {
-  return on
-    .sql(ENTRIES)
-    .all(namespace, space, key, after, limit)
-    .map((columns) => {
-      const [version, name, data, atMs, position] = columns as unknown as [number, string, string, number, number];
-      return { version, name, data, atMs, position };
-    });
+  return on.rows(ENTRIES, namespace, space, key, after, limit).map((columns) => {
+    const [version, name, data, atMs, position] = columns as [number, string, string, number, number];
+    return { version, name, data, atMs, position };
+  });
 }
 
 const DUE = `
@@ -85,11 +81,11 @@ export function lookForDue(on: Prepared, namespace: string, { kinds, limit }: Du
   const found: { readonly dueMs: number; readonly id: number; readonly at: Key }[] = [];
   let nextDueMs: number | null = null;
   for (const kind of new Set(kinds)) {
-    for (const columns of on.sql(DUE).all(namespace, kind, nowMs, limit)) {
-      const [space, key, dueMs, id] = columns as unknown as [string, string, number, number];
+    for (const columns of on.rows(DUE, namespace, kind, nowMs, limit)) {
+      const [space, key, dueMs, id] = columns as [string, string, number, number];
       found.push({ dueMs, id, at: { space, key } });
     }
-    const [next] = on.sql(NEXT_DUE).get(namespace, kind, nowMs) as unknown as [number | null];
+    const [next] = on.row(NEXT_DUE, namespace, kind, nowMs) as [number | null];
     if (next !== null && (nextDueMs === null || next < nextDueMs)) nextDueMs = next;
   }
   found.sort((a, b) => a.dueMs - b.dueMs || a.id - b.id);

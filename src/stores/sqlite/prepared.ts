@@ -1,8 +1,11 @@
 /**
  * Prepared statements: each text of SQL is compiled once for a connection, and gives its rows as arrays.
+ *
+ * `node:sqlite` refuses to read a whole number above 2^53, and with it every other row of the same page. Such a number is read as the
+ * nearest that JavaScript has, as on PostgreSQL: the kernel never writes one, and says of a row with one that it is unreadable.
  */
 
-import type { DatabaseSync, StatementSync } from "node:sqlite";
+import type { DatabaseSync, SQLInputValue, StatementSync } from "node:sqlite";
 
 export class Prepared {
   readonly #db: DatabaseSync;
@@ -22,8 +25,39 @@ export class Prepared {
     return statement;
   }
 
+  /** The first row, or undefined. */
+  row(text: string, ...values: SQLInputValue[]): unknown {
+    const statement = this.sql(text);
+    return whole(statement, () => statement.get(...values));
+  }
+
+  rows(text: string, ...values: SQLInputValue[]): unknown[] {
+    const statement = this.sql(text);
+    return whole(statement, () => statement.all(...values));
+  }
+
   /** The first column of the first row. */
   number(text: string): number | undefined {
     return (this.sql(text).get() as unknown as [number] | undefined)?.[0];
   }
+}
+
+/** Reads again, with every whole number as a bigint, where one of them is too large for a number. */
+function whole<T>(statement: StatementSync, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+  }
+  statement.setReadBigInts(true);
+  try {
+    return rounded(read()) as T;
+  } finally {
+    statement.setReadBigInts(false);
+  }
+}
+
+function rounded(value: unknown): unknown {
+  if (typeof value === "bigint") return Number(value);
+  return Array.isArray(value) ? value.map(rounded) : value;
 }

@@ -39,7 +39,7 @@ export function toRow(columns: unknown): Row {
 const FIND = `select ${COLUMNS} from pawl_record where namespace = ? and space = ? and key = ?`;
 
 export function findRow(on: Prepared, namespace: string, { space, key }: Key): Row | null {
-  const columns = on.sql(FIND).get(namespace, space, key);
+  const columns = on.row(FIND, namespace, space, key);
   return columns === undefined ? null : toRow(columns);
 }
 
@@ -145,6 +145,6 @@ const IDENTITY = "select version, stamp from pawl_record where id = ?";
 
 /** What tells the row with this number from all that it was before, or undefined if there is none. */
 export function identityOf(on: Prepared, id: number): Pick<Row, "version" | "stamp"> | undefined {
-  const found = on.sql(IDENTITY).get(id) as unknown as [version: number, stamp: number] | undefined;
+  const found = on.row(IDENTITY, id) as [version: number, stamp: number] | undefined;
   return found === undefined ? undefined : { version: found[0], stamp: found[1] };
 }

@@ -51,7 +51,7 @@ export function sweepPiece(on: Prepared, ids: readonly number[], nowMs: number):
   let [done, gone, floor] = [0, 0, 0];
   for (const id of ids) {
     if (entriesLeft <= 0 || bytesLeft <= 0) break;
-    const still = on.sql(STILL_DELETED).get(nowMs, id) as unknown as [fence: number, head: number] | undefined;
+    const still = on.row(STILL_DELETED, nowMs, id) as [fence: number, head: number] | undefined;
     if (still !== undefined) {
       const [fence, head] = still;
       if (head > 0) {
@@ -67,7 +67,8 @@ export function sweepPiece(on: Prepared, ids: readonly number[], nowMs: number):
         // Some of its log may be left, and then the row is, too.
         if (entriesLeft <= 0 || upTo < (entries.at(-1)?.[0] ?? 0)) break;
       }
-      floor = Math.max(floor, fence + 1);
+      // A fence that nothing could be above was not given out by Pawl.
+      if (Number.isSafeInteger(fence + 1)) floor = Math.max(floor, fence + 1);
       on.sql(REMOVE).run(id);
       gone += 1;
     }

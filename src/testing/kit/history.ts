@@ -34,7 +34,10 @@ export type Replayed<Output = unknown> =
 /** What a saved history holds. */
 interface Saved {
   readonly pawl: typeof FORMAT;
-  readonly run: Pick<RunValue, "workflow" | "incarnation" | "seed" | "startedAtMs" | "scheduledAtMs" | "skips" | "retriedAt"> & {
+  readonly run: Pick<
+    RunValue,
+    "workflow" | "incarnation" | "seed" | "startedAtMs" | "scheduledAtMs" | "skips" | "retriedAt"
+  > & {
     readonly id: string;
   };
   readonly facts: readonly { readonly name: string; readonly atMs: number; readonly data: unknown }[];
