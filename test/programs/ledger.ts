@@ -1,0 +1,71 @@
+/**
+ * The ledger: what programs did outside of Pawl, noted by their step functions. It belongs to no process and never crashes.
+ *
+ * Next to the commits of the store it tells whether a recorded step ran again, and whether something that was asked for never happened.
+ */
+
+import type { Moment } from "../../src/testing/sim/database.ts";
+import type { StepNode } from "./program.ts";
+
+/** The function of a step was called. */
+export interface Begun {
+  readonly run: string;
+  readonly name: string;
+  readonly kind: StepNode["kind"];
+  readonly key: string;
+  readonly attempt: number;
+  readonly by: string;
+  readonly atMs: number;
+  /** The commits that had been made by then. */
+  readonly at: Moment;
+}
+
+/** `ctx` was used when its run had ended. */
+export interface LateUse {
+  readonly run: string;
+  /** The code that it threw, or undefined if it did not. */
+  threw: string | undefined;
+}
+
+/** `abortSignal` was first read when its attempt was over. */
+export interface LateAbort {
+  readonly run: string;
+  readonly name: string;
+  readonly isAborted: boolean;
+}
+
+/** The code entered a `try` whose `finally` has this step. */
+export interface Entered {
+  readonly run: string;
+  readonly cleanup: string;
+}
+
+export class Ledger {
+  readonly begun: Begun[] = [];
+  readonly lateUses: LateUse[] = [];
+  readonly lateAborts: LateAbort[] = [];
+  readonly entered: Entered[] = [];
+  /** Steps that were asked for, as "run name". */
+  readonly asked = new Set<string>();
+  /** How often somebody said of a step's key that it had not happened. */
+  readonly noes = new Map<string, number>();
+  /** Whether the outage is over. */
+  isMended = false;
+  /** How often each operation, option and mistake was reached. */
+  readonly reached = new Map<string, number>();
+
+  reach(what: string): void {
+    this.reached.set(what, (this.reached.get(what) ?? 0) + 1);
+  }
+
+  /** What somebody who looks outside would say of a step that runs at most once. */
+  answer(key: string, value: string): { readonly done: true; readonly value: string } | { readonly done: false } {
+    if (this.begun.some((begun) => begun.key === key)) return { done: true, value };
+    this.noes.set(key, (this.noes.get(key) ?? 0) + 1);
+    return { done: false };
+  }
+
+  attempts(run: string, name: string): readonly Begun[] {
+    return this.begun.filter((begun) => begun.run === run && begun.name === name);
+  }
+}

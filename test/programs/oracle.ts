@@ -1,0 +1,201 @@
+/**
+ * The oracle: what Pawl promises of any program, checked against the ledger and the commits. It knows the promises, not the code.
+ *
+ * Rules that are about the time of day hold only without faults. What the outcome has to be is in `outcome.ts`.
+ */
+
+import { type Facts, nameOf, readFacts } from "./facts.ts";
+import type { Begun } from "./ledger.ts";
+import type { Case, Node, StepNode } from "./program.ts";
+import { bodiesOf, nodesOf, walk } from "./program.ts";
+import type { Execution, Finding } from "./stage.ts";
+
+/** How late something may be, in the world's time, where nothing fails. */
+const SLACK_MS = 500;
+
+type Rule = (execution: Execution, facts: Facts) => string | undefined;
+
+const RULES: Readonly<Record<string, Rule>> = {
+  "a recorded step never runs again": recorded,
+  "step.tx takes effect exactly once": txOnce,
+  "an at-most-once step is not repeated on a guess": atMostOnce,
+  "cleanup runs": cleanup,
+  "use after the end throws": usedAfterEnd,
+  "the abortSignal of an attempt that is over is aborted": lateAbort,
+  "totalTimeout spans all attempts": totalTimeout,
+  "a step's rateLimit counts every attempt": rate,
+  "nothing that was asked for disappears": disappears,
+};
+
+export const RULE_NAMES = Object.keys(RULES);
+
+export function judge(execution: Execution): Finding | undefined {
+  if (execution.finding !== undefined) return execution.finding;
+  const facts = readFacts(execution.world);
+  for (const [rule, check] of Object.entries(RULES)) {
+    const message = check(execution, facts);
+    if (message !== undefined) return { rule, message };
+  }
+  return undefined;
+}
+
+const stepsOf = (plan: Case): ReadonlyMap<string, StepNode> =>
+  new Map([...nodesOf(plan)].flatMap((node) => (node.op === "step" ? [[node.name, node] as const] : [])));
+
+function recorded({ ledger, plan }: Execution, { runs }: Facts): string | undefined {
+  for (const begun of ledger.begun) {
+    const history = runs.get(begun.run);
+    const wrong = history?.records.find((record) => {
+      if (record.key !== begun.key || record.at >= begun.at.commits) return false;
+      // A failure may be forgotten by a retry.
+      if (!record.isOk && history.retries.some((at) => at > record.at && at < begun.at.commits)) return false;
+      if (!plan.faults || record.by === begun.by) return true;
+      const claims = history.claims.get(begun.by) ?? [];
+      return claims.some((at) => at > record.at && at < begun.at.commits);
+    });
+    if (wrong !== undefined)
+      return `${begun.run}: ${shown(begun)} was begun although "step ${wrong.id}" was recorded ${wrong.isOk ? "as done" : "as failed"}`;
+  }
+  return keysFit(ledger.begun, runs);
+}
+
+/** The keys are computed here as the code computes them; if that were wrong, nothing would be checked. */
+function keysFit(begun: readonly Begun[], runs: Facts["runs"]): string | undefined {
+  for (const [run, { records }] of runs)
+    for (const { id, key } of records) {
+      const own = begun.filter((one) => one.run === run && one.name === nameOf(id));
+      if (own.length > 0 && !own.some((one) => one.key === key)) return `${run}: no attempt of "${id}" had its key`;
+    }
+  return undefined;
+}
+
+const shown = ({ name, attempt, atMs, by }: Begun): string =>
+  `attempt ${attempt} of ${name} (at ${Math.round(atMs)} ms, by ${by.slice(0, 4)})`;
+
+function txOnce({ plan, ledger }: Execution, { runs, effects }: Facts): string | undefined {
+  for (const [key, count] of effects) if (count !== 1) return `${key} took effect ${count} times`;
+  const steps = stepsOf(plan);
+  for (const [run, { records }] of runs) {
+    const keys = new Set(
+      records.filter(({ id, isOk }) => isOk && steps.get(nameOf(id))?.kind === "tx").map(({ key }) => key),
+    );
+    for (const key of keys) {
+      const known = ledger.begun.find((begun) => begun.key === key);
+      if (known !== undefined && !effects.has(`${run}/${known.name}/${key}`))
+        return `${run}: ${known.name} is recorded, and has no effect`;
+    }
+    const inRun = [...effects.keys()].filter(
+      (key) => key.startsWith(`${run}/s`) && key.split("/").length === run.split("/").length + 2,
+    );
+    for (const key of inRun)
+      if (!keys.has(key.slice(key.lastIndexOf("/") + 1))) return `${key} took effect, and is not recorded`;
+  }
+  return undefined;
+}
+
+function atMostOnce({ ledger }: Execution, { runs }: Facts): string | undefined {
+  const counts = new Map<string, Begun[]>();
+  for (const begun of ledger.begun)
+    if (begun.kind === "once") counts.set(begun.key, [...(counts.get(begun.key) ?? []), begun]);
+  for (const [key, attempts] of counts) {
+    const [first] = attempts;
+    const failures =
+      runs.get(first?.run ?? "")?.records.filter((record) => record.key === key && !record.isOk).length ?? 0;
+    const allowed = 1 + (ledger.noes.get(key) ?? 0) + failures;
+    if (attempts.length > allowed && first !== undefined)
+      return `${first.run}: ${first.name} was begun ${attempts.length} times, ${allowed} at most`;
+  }
+  return undefined;
+}
+
+/** Whoever entered a `try` that the run waits for gets to the step in its `finally`, unless its run was ended by force. */
+function cleanup({ ledger, plan, parked }: Execution): string | undefined {
+  if (plan.runs.some(({ force }) => force === true)) return undefined;
+  const firm = new Set(plan.workflows.flatMap(({ body }) => [...firmCleanups(body)]));
+  for (const { run, cleanup: name } of ledger.entered) {
+    if (parked.has(run) || !firm.has(name)) continue;
+    if (ledger.attempts(run, name).length === 0)
+      return `${run}: the code entered a try, and step ${name} of its finally never ran`;
+  }
+  return undefined;
+}
+
+/** The steps in `finally` that the run cannot end without: not in a branch that others may leave behind. */
+function* firmCleanups(body: readonly Node[]): Generator<string> {
+  for (const node of body) {
+    if (node.op === "group" && !node.how.endsWith("allSettled")) continue;
+    if (node.op === "try" && node.finally?.[0]?.op === "step" && ![...walk(node.body)].some(isUnsure))
+      yield node.finally[0].name;
+    for (const inner of node.op === "later" ? [node.between] : bodiesOf(node)) yield* firmCleanups(inner);
+  }
+}
+
+/** Where nothing of `ctx` is pending, the cancellation is thrown by the next operation, which may be the cleanup. */
+const isUnsure = (node: Node): boolean => node.op === "foreign" || node.op === "shield";
+
+function usedAfterEnd({ ledger }: Execution): string | undefined {
+  const wrong = ledger.lateUses.find(({ threw }) => threw !== "run_ended");
+  return wrong === undefined
+    ? undefined
+    : `${wrong.run}: ctx.sleep after the end of the run ${wrong.threw === undefined ? "never settled" : `threw ${wrong.threw}`}`;
+}
+
+function lateAbort({ ledger, plan }: Execution): string | undefined {
+  if (plan.faults) return undefined;
+  const wrong = ledger.lateAborts.find(({ isAborted }) => !isAborted);
+  return wrong === undefined
+    ? undefined
+    : `${wrong.run}: abortSignal of ${wrong.name}, first read after the attempt's timeout, is not aborted`;
+}
+
+function totalTimeout({ ledger, plan, retried, restarted }: Execution): string | undefined {
+  if (plan.faults || retried.size > 0 || restarted.size > 0) return undefined;
+  const steps = stepsOf(plan);
+  const first = new Map<string, number>();
+  for (const begun of ledger.begun) {
+    const totalMs = steps.get(begun.name)?.totalTimeoutMs;
+    if (totalMs === undefined) continue;
+    const sinceMs = begun.atMs - (first.get(begun.key) ?? begun.atMs);
+    first.set(begun.key, first.get(begun.key) ?? begun.atMs);
+    if (sinceMs > totalMs + SLACK_MS)
+      return `${begun.run}: ${shown(begun)} began ${Math.round(sinceMs)} ms after the first, with a totalTimeout of ${totalMs} ms`;
+  }
+  return undefined;
+}
+
+function rate({ ledger, plan }: Execution): string | undefined {
+  if (plan.faults) return undefined;
+  const steps = stepsOf(plan);
+  const last = new Map<string, Begun>();
+  for (const begun of ledger.begun) {
+    const name = steps.get(begun.name)?.rate;
+    if (name === undefined) continue;
+    const before = last.get(name);
+    if (before !== undefined && begun.atMs - before.atMs < 4_000 - SLACK_MS)
+      return `${begun.run}: ${shown(begun)} began ${Math.round(begun.atMs - before.atMs)} ms after ${shown(before)}, under a limit of one in 4000 ms`;
+    last.set(name, begun);
+  }
+  return undefined;
+}
+
+/** In a run that completed and was never told to stop, every step that was asked for was begun. */
+function disappears({ ledger, plan, told, canceled, runs }: Execution): string | undefined {
+  const nodes = [...nodesOf(plan)];
+  if (nodes.some((node) => node.op === "group" && node.how === "ctx.race")) return undefined;
+  const doubtful = new Set(
+    nodes
+      .flatMap((node) => (node.op === "lock" ? [...walk(node.body)] : []))
+      .flatMap((node) => (node.op === "step" ? [node.name] : [])),
+  );
+  for (const { id, workflow } of plan.runs) {
+    if (told.get(id)?.status !== "completed" || canceled.has(id) || plan.workflows[workflow]?.timeoutMs !== undefined)
+      continue;
+    if (runs.find((run) => run.id === id) === undefined) return `${id} is not listed`;
+    for (const asked of ledger.asked) {
+      const [run, name = ""] = asked.split(" ");
+      if (run === id && !doubtful.has(name) && ledger.attempts(id, name).length === 0)
+        return `${id} completed, and step ${name}, which it asked for, never ran`;
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,408 @@
+/**
+ * The stage: one simulated world that runs a case, with workers, clients, and an operator who looks after parked runs.
+ *
+ * What clients know survives their crashes, as if they kept it elsewhere. The execution is everything that the oracle looks at.
+ */
+
+import { type AnyWorkflow, PawlError, type Run, RunParkedError, StoreError } from "../../src/index.ts";
+import type { FaultCounts } from "../../src/testing/sim/faults.ts";
+import { FAULT_NAMES } from "../../src/testing/sim/faults.ts";
+import type { Process } from "../../src/testing/sim/process.ts";
+import { World } from "../../src/testing/sim/world.ts";
+import { ENDED } from "../../src/workflow/words.ts";
+import { ProgramDatabase } from "./database.ts";
+import type { Features } from "./features.ts";
+import { codeOf, type Place, show, type Value, workflowOf } from "./interpret.ts";
+import { Ledger } from "./ledger.ts";
+import type { Case, RunPlan } from "./program.ts";
+import { nodesOf } from "./program.ts";
+
+/** A promise that was not kept. */
+export interface Finding {
+  /** Which rule it breaks. */
+  readonly rule: string;
+  readonly message: string;
+}
+
+/** How a run came out, as its client was told. */
+export type Told =
+  | { readonly status: "completed"; readonly value: Value }
+  | { readonly status: "failed" | "canceled" | "timed_out"; readonly code: string };
+
+export interface RunFact {
+  readonly id: string;
+  readonly workflow: string;
+  readonly status: string;
+  readonly parent: string | null;
+}
+
+export interface Execution {
+  readonly plan: Case;
+  readonly ledger: Ledger;
+  readonly world: World;
+  readonly told: ReadonlyMap<string, Told>;
+  readonly runs: readonly RunFact[];
+  readonly finding: Finding | undefined;
+  /** What the operator did, and why a run was parked. */
+  readonly parked: ReadonlyMap<string, string>;
+  readonly warnings: readonly { readonly run: string; readonly message: string }[];
+  /** How often clients did what to a run. */
+  readonly retried: ReadonlyMap<string, number>;
+  readonly canceled: ReadonlyMap<string, number>;
+  readonly restarted: ReadonlySet<string>;
+}
+
+/** Everything must have ended by then, in the world's time. */
+const LIMIT_MS = 45 * 60_000;
+const FAULTS_MS = 120_000;
+const STEPS = 150_000;
+export const LEASE_MS = 10_000;
+
+/** Why a run may be parked. */
+const UNKNOWN = /^step "(.*)" may or may not have happened/;
+const IN_VAIN = /claimed \d+ times without getting anywhere/;
+const FOREIGN = /no operation of ctx/;
+
+export async function runCase(plan: Case, seed: number, features: Features, keepTrace = false): Promise<Execution> {
+  const fixed: Partial<FaultCounts> = { mixedVersions: 0, httpError: 0, httpLate: 0, httpTimeout: 0 };
+  if (!plan.faults) for (const fault of FAULT_NAMES) fixed[fault] = 0;
+  const limits = { faultsMs: plan.faults ? FAULTS_MS : LIMIT_MS, healMs: LIMIT_MS * 2, steps: STEPS };
+  const world = new World(seed, { fixed, limits, keepTrace, database: (made) => new ProgramDatabase(made) });
+  return new Stage(plan, world, features).run();
+}
+
+class Stage {
+  readonly #plan: Case;
+  readonly #world: World;
+  readonly #features: Features;
+  readonly #ledger = new Ledger();
+  readonly #told = new Map<string, Told>();
+  readonly #parked = new Map<string, string>();
+  readonly #warnings: { run: string; message: string }[] = [];
+  readonly #retried = new Map<string, number>();
+  readonly #canceled = new Map<string, number>();
+  readonly #restarted = new Set<string>();
+  readonly #helped = new Map<string, number>();
+  readonly #hasForeign: boolean;
+  #runs: readonly RunFact[] = [];
+  #finding: Finding | undefined;
+
+  constructor(plan: Case, world: World, features: Features) {
+    this.#plan = plan;
+    this.#world = world;
+    this.#features = features;
+    this.#hasForeign = [...nodesOf(plan)].some((node) => node.op === "foreign");
+  }
+
+  async run(): Promise<Execution> {
+    const world = this.#world;
+    const restore = this.#catchRejections();
+    try {
+      for (const name of ["w1", "w2"]) this.#worker(name);
+      this.#operator();
+      for (const run of this.#plan.runs) {
+        this.#client(run);
+        if (run.cancelMs !== undefined) this.#canceler(run, run.cancelMs);
+      }
+      for (const run of new Set(this.#plan.signals.map((signal) => signal.run))) this.#sender(run);
+      this.#janitor();
+      await world.finish();
+    } catch (error) {
+      this.#find(
+        error instanceof Error && error.message.includes("did not come to an end") ? "ends" : "stage",
+        said(error),
+      );
+    } finally {
+      restore();
+    }
+    return {
+      plan: this.#plan,
+      ledger: this.#ledger,
+      world,
+      told: this.#told,
+      runs: this.#runs,
+      finding: this.#finding,
+      parked: this.#parked,
+      warnings: this.#warnings,
+      retried: this.#retried,
+      canceled: this.#canceled,
+      restarted: this.#restarted,
+    };
+  }
+
+  /** The first one counts: what comes after it may follow from it. */
+  #find(rule: string, message: string): void {
+    this.#finding ??= { rule, message };
+    this.#world.fail(new Error(`${rule}: ${message}`));
+  }
+
+  /** Nothing that a program of ours does may leave a rejection to the process. */
+  #catchRejections(): () => void {
+    const others = process.listeners("unhandledRejection");
+    process.removeAllListeners("unhandledRejection");
+    const caught = (error: unknown): void => this.#find("unhandled rejection", said(error));
+    process.on("unhandledRejection", caught);
+    return () => {
+      process.off("unhandledRejection", caught);
+      for (const other of others) process.on("unhandledRejection", other);
+    };
+  }
+
+  // Workers.
+
+  #worker(name: string): void {
+    this.#world.process(
+      name,
+      async (process) => {
+        for (;;) {
+          const worker = this.#work(process);
+          await process.sleep(this.#plan.faults ? process.random() * 120_000 : LIMIT_MS * 10);
+          this.#ledger.reach("worker stopped and started again");
+          await worker.stop({ timeout: process.random() < 0.5 ? 2_000 : undefined });
+        }
+      },
+      { service: true },
+    );
+  }
+
+  #work(process: Process): ReturnType<Process["pawl"]["work"]> {
+    let by = "";
+    let workflows: readonly AnyWorkflow[] = [];
+    const { ledger } = { ledger: this.#ledger };
+    const place: Place = {
+      ledger,
+      features: this.#features,
+      sleep: process.sleep,
+      workflows: () => workflows,
+      hasEnded: (run) => this.#hasEnded(run),
+      note: {
+        begun: (run, name, kind, step) =>
+          void ledger.begun.push({
+            run,
+            name,
+            kind,
+            ...step,
+            by,
+            atMs: this.#world.nowMs,
+            at: this.#world.database.moment,
+          }),
+      },
+    };
+    workflows = this.#plan.workflows.map((workflow) => workflowOf(workflow, place));
+    const warm = [0, 1, 1000][Math.floor(process.random() * 3)] ?? 0;
+    const worker = process.pawl.work(workflows, {
+      lease: LEASE_MS,
+      concurrency: process.random() < 0.2 ? 1 : 10,
+      warm,
+      on: (event) => this.#hear(process, event),
+    });
+    by = worker.lease(workflows[0]?.name ?? "")?.by ?? "";
+    return worker;
+  }
+
+  #hear(process: Process, event: { type: string; run: string; error?: unknown; message?: string }): void {
+    const { type, run, error, message } = event;
+    if (type === "run.resumed") this.#ledger.reach("a run resumed");
+    if (type === "run.lost") this.#ledger.reach("a run lost by its worker");
+    if (type === "run.warning") this.#warnings.push({ run, message: message ?? "" });
+    if (type !== "run.trouble" || error instanceof StoreError) return;
+    if (error instanceof PawlError && (error.code === "closed" || error.code === "fenced")) return;
+    if (this.#hasForeign && error instanceof Error && FOREIGN.test(error.message)) return;
+    if (process.isAlive) this.#find("trouble", `run ${run} was in trouble: ${said(error)}`);
+  }
+
+  #hasEnded(run: string): boolean {
+    const { commits } = this.#world.database;
+    for (let at = commits.length - 1; at >= 0; at--)
+      for (const { row } of commits[at]?.puts ?? [])
+        if (row.space === "run" && row.key === run) return ENDED.has(row.status ?? "");
+    return false;
+  }
+
+  // Clients.
+
+  #workflowName(run: RunPlan): string {
+    return this.#plan.workflows[run.workflow]?.name ?? "";
+  }
+
+  #client(run: RunPlan): void {
+    const name = this.#workflowName(run);
+    this.#world.process(`client of ${run.id}`, async (process) => {
+      if (process.incarnation === 1) await process.sleep(run.startMs);
+      if (process.random() < 0.3) this.#work(process);
+      await this.#insist(process, () => process.pawl.start(name, 1, { id: run.id }));
+      const handle = process.pawl.run(name, run.id);
+      for (;;) {
+        const told = await this.#outcome(process, handle);
+        const retried = this.#retried.get(run.id) ?? 0;
+        if (told.status === "failed" && retried < run.retries) {
+          this.#retried.set(run.id, retried + 1);
+          this.#ledger.isMended = true;
+          this.#ledger.reach("retry()");
+          await this.#insist(process, () => handle.retry());
+        } else if (run.restarts && !this.#restarted.has(run.id)) {
+          await this.#insist(process, () => process.pawl.start(name, 1, { id: run.id, ifExists: "restart" }));
+          this.#restarted.add(run.id);
+          this.#ledger.reach("restart");
+        } else {
+          this.#told.set(run.id, told);
+          return;
+        }
+      }
+    });
+  }
+
+  #canceler(run: RunPlan, cancelMs: number): void {
+    const name = this.#workflowName(run);
+    this.#world.process(`canceler of ${run.id}`, async (process) => {
+      if (process.incarnation === 1) await process.sleep(run.startMs + cancelMs);
+      const options = run.force === true ? { force: true } : { reason: "enough" };
+      await this.#insist(process, async () => {
+        const { status } = await process.pawl.run(name, run.id).cancel(options);
+        if (ENDED.has(status) && status !== "canceled") return;
+        this.#canceled.set(run.id, this.#world.nowMs);
+        this.#ledger.reach(run.force === true ? "cancel by force" : "cancel");
+      });
+    });
+  }
+
+  #sender(run: string): void {
+    const plan = this.#plan.runs.find(({ id }) => id === run);
+    if (plan === undefined) return;
+    const signals = this.#plan.signals.filter((signal) => signal.run === run).sort((a, b) => a.atMs - b.atMs);
+    const name = this.#workflowName(plan);
+    this.#world.process(`sender to ${run}`, async (process) => {
+      for (const { name: signal, number, atMs } of signals) {
+        const waitMs = plan.startMs + atMs - this.#world.nowMs;
+        if (waitMs > 0) await process.sleep(waitMs);
+        await this.#insist(process, async () => {
+          await process.pawl
+            .run(name, run)
+            .signal({ name: signal, schema: undefined }, undefined, { id: `${signal} ${number}` });
+          this.#ledger.reach("signal");
+        });
+      }
+    });
+  }
+
+  /** Tries again for as long as only the store is to blame, or the run is not there yet. */
+  async #insist(process: Process, act: () => Promise<unknown>): Promise<void> {
+    for (;;)
+      try {
+        await act();
+        return;
+      } catch (error) {
+        const code = codeOf(error);
+        if (code === "run_ended" || code === "run_conflict") return;
+        if (!(error instanceof StoreError) && code !== "run_not_found") throw error;
+        await process.sleep(200);
+      }
+  }
+
+  /** Waits until the run has ended, however long that takes. */
+  async #outcome(process: Process, run: Run): Promise<Told> {
+    for (;;)
+      try {
+        return { status: "completed", value: show(await run.result({ timeout: 120_000 })) };
+      } catch (error) {
+        const code = codeOf(error);
+        if (code === "run_failed") return { status: "failed", code: codeOf((error as Error).cause) };
+        if (code === "run_canceled") return { status: "canceled", code };
+        if (code === "run_timed_out") return { status: "timed_out", code };
+        if (this.#world.nowMs > LIMIT_MS) await this.#hangs(run);
+        if (error instanceof RunParkedError) await process.sleep(1_000);
+        else if (error instanceof StoreError) await process.sleep(200);
+        else if (code !== "result_timeout") throw error;
+      }
+  }
+
+  async #hangs(run: Run): Promise<void> {
+    const { status, parkedReason } = await run.status();
+    const history = await run.history();
+    const last = history.slice(-4).map(({ name }) => name);
+    this.#find(
+      "ends",
+      `${run.id} is ${status} ${parkedReason ?? ""} after ${LIMIT_MS} ms; its history ends with ${last.join(", ")}`,
+    );
+  }
+
+  /** Looks after parked runs. */
+  #operator(): void {
+    this.#world.process(
+      "operator",
+      async (process) => {
+        for (;;) {
+          await process.sleep(7_000);
+          try {
+            const { runs } = await process.pawl.runs.list({ status: "parked" });
+            for (const { workflow, id, parkedReason } of runs)
+              await this.#help(process.pawl.run(workflow, id), parkedReason ?? "");
+          } catch (error) {
+            if (!(error instanceof StoreError) && !["run_ended", "run_conflict"].includes(codeOf(error))) throw error;
+          }
+        }
+      },
+      { service: true },
+    );
+  }
+
+  async #help(run: Run, reason: string): Promise<void> {
+    const helped = (this.#helped.get(run.id) ?? 0) + 1;
+    this.#helped.set(run.id, helped);
+    this.#parked.set(run.id, reason);
+    const [, step] = UNKNOWN.exec(reason) ?? [];
+    if (step !== undefined && this.#plan.faults) {
+      this.#ledger.reach("an operator resolved a step");
+      await run.resolveStep(step, this.#resolution(run.id, step));
+    } else if (IN_VAIN.test(reason) && this.#plan.faults) {
+      this.#ledger.reach("an operator retried a run");
+      await (helped < 6 ? run.retry() : run.cancel());
+    } else if (FOREIGN.test(reason) && this.#hasForeign) {
+      this.#ledger.reach("parked because of a foreign promise");
+      await run.cancel();
+    } else this.#find("parked", `${run.id} is parked: ${reason}`);
+  }
+
+  /** The history's name of a step tells which time it is that the code asks for it. */
+  #resolution(run: string, step: string): { readonly done: true; readonly value: unknown } | { readonly done: false } {
+    const [, name = step, count = "1"] = /^(.*?)(?:#=.*?)?(?:#(\d+))?$/.exec(step) ?? [];
+    const keys = [...new Set(this.#ledger.attempts(run, name).map(({ key }) => key))];
+    const key = keys[Number(count) - 1];
+    return this.#ledger.answer(key ?? "", `did ${name}`);
+  }
+
+  /** Waits for all runs to end, those of children too. */
+  #janitor(): void {
+    this.#world.process("janitor", async (process) => {
+      for (;;) {
+        await process.sleep(20_000);
+        if (this.#told.size < this.#plan.runs.length) continue;
+        const runs = await this.#list(process);
+        const living = runs.filter(({ status }) => !ENDED.has(status));
+        if (living.length === 0) {
+          this.#runs = runs;
+          return;
+        }
+        if (this.#world.nowMs > LIMIT_MS) {
+          const [first] = living;
+          if (first !== undefined)
+            await this.#insist(process, () => this.#hangs(process.pawl.run(first.workflow, first.id)));
+        }
+      }
+    });
+  }
+
+  async #list(process: Process): Promise<readonly RunFact[]> {
+    let facts: readonly RunFact[] = [];
+    await this.#insist(process, async () => {
+      const { runs } = await process.pawl.runs.list({ limit: 1000, order: "oldest" });
+      facts = runs.map(({ id, workflow, status, parent }) => ({ id, workflow, status, parent }));
+    });
+    return facts;
+  }
+}
+
+const said = (error: unknown): string =>
+  error instanceof Error
+    ? `${error.name}: ${error.message}${error.name === "TypeError" ? `\n${error.stack}` : ""}`
+    : String(error);
