@@ -1,12 +1,15 @@
 /**
  * `npm run simulate`: many schedules over every scenario, in as many processes as there are cores.
  *
- *   npm run simulate                          200,000 schedules
+ *   npm run simulate                          200,000 schedules, and 200,000 generated workflow programs
  *   npm run simulate -- --schedules 10000
  *   npm run simulate -- --scenario "money moves once" --first-seed 77
  *   npm run simulate -- --store postgres --seeds 50       50 schedules of each scenario on a real server, 20 unless said
+ *   npm run simulate -- --programs 5000                   generated workflow programs only (test/programs)
+ *   npm run simulate -- --programs 5000 --keep 3          goes on after failures, and shows three of each rule
  *
- * It prints port calls for each schedule and how often each fault struck; a fault that never struck is a failure.
+ * It prints port calls for each schedule and how often each fault struck; a fault that never struck is a failure. For programs it prints
+ * which operations, mistakes and faults were reached, and how often; one that was never reached is a failure.
  *
  * On PostgreSQL each schedule runs once, because a real server does not go the same way twice. The server is the one that
  * `PAWL_TEST_POSTGRES` names, or one of its own.
@@ -20,6 +23,16 @@ import { describe, neverStruck, type SimulationReport, simulate } from "../src/t
 import { simulateOn } from "../src/testing/simulate.ts";
 import { freshDatabase, startPostgres } from "../test/postgres/server.ts";
 import { FAULTS_MS, PostgresGround, postgresScenarios } from "../test/postgres/simulated.ts";
+import {
+  addExploration,
+  describeExploration,
+  describeFailure,
+  type Exploration,
+  explore,
+  neverReached,
+  noExploration,
+} from "../test/programs/explore.ts";
+import { detectFeatures } from "../test/programs/features.ts";
 import { scenarios as memoryScenarios } from "../test/simulation/scenarios/index.ts";
 
 interface Share {
@@ -30,7 +43,9 @@ interface Share {
 
 const { values } = parseArgs({
   options: {
-    schedules: { type: "string", default: "200000" },
+    schedules: { type: "string" },
+    programs: { type: "string" },
+    keep: { type: "string" },
     scenario: { type: "string", default: "" },
     "first-seed": { type: "string", default: "1" },
     store: { type: "string", default: "memory" },
@@ -43,6 +58,19 @@ if (values.store !== "memory" && values.store !== "postgres")
 const isPostgres = values.store === "postgres";
 const scenarios = isPostgres ? postgresScenarios : memoryScenarios;
 
+/** The shares that are generated programs. */
+const PROGRAMS = "workflow programs";
+
+/** How many schedules and programs: both unless one of them is asked for. */
+function amounts(): { readonly schedules: number; readonly programs: number } {
+  const { schedules, programs, scenario, seeds } = values;
+  const isNamed = scenario !== "" || seeds !== "" || isPostgres;
+  if (programs !== undefined && schedules === undefined && !isNamed)
+    return { schedules: 0, programs: Number(programs) };
+  const isAll = schedules === undefined && !isNamed;
+  return { schedules: Number(schedules ?? 200_000), programs: Number(programs ?? (isAll ? 200_000 : 0)) };
+}
+
 /** A share small enough that the processes end together. */
 const SHARE = isPostgres ? 5 : 250;
 
@@ -50,17 +78,21 @@ if (process.send === undefined) await lead();
 else work();
 
 async function lead(): Promise<void> {
-  const chosen = scenarios.filter(({ name }) => name.includes(values.scenario));
-  if (chosen.length === 0)
+  const { schedules, programs } = amounts();
+  const chosen = schedules === 0 ? [] : scenarios.filter(({ name }) => name.includes(values.scenario));
+  if (chosen.length === 0 && schedules > 0)
     throw new Error(`there is no scenario "${values.scenario}": ${scenarios.map((s) => s.name).join("; ")}`);
   const seeds = values.seeds === "" && isPostgres ? "20" : values.seeds;
-  const each = seeds === "" ? Math.ceil(Number(values.schedules) / chosen.length) : Number(seeds);
-  if (!(each >= 1)) throw new Error("--schedules and --seeds must be numbers of at least 1");
+  const each = chosen.length === 0 ? 0 : seeds === "" ? Math.ceil(schedules / chosen.length) : Number(seeds);
+  if (!(each >= 1 || programs >= 1)) throw new Error("--schedules and --seeds must be numbers of at least 1");
   const first = Number(values["first-seed"]);
   const shares: Share[] = [];
   for (let seed = 0; seed < each; seed += SHARE)
     for (const { name } of chosen)
       shares.push({ scenario: name, firstSeed: first + seed, seeds: Math.min(SHARE, each - seed) });
+  for (let seed = 0; seed < programs; seed += SHARE)
+    shares.push({ scenario: PROGRAMS, firstSeed: first + seed, seeds: Math.min(SHARE, programs - seed) });
+  const explored = noExploration();
   const reports: SimulationReport[] = [];
   const startedMs = performance.now();
   const total = shares.length;
@@ -70,15 +102,24 @@ async function lead(): Promise<void> {
   let broken: string | undefined;
   const worker = (): Promise<void> =>
     new Promise((resolve) => {
-      const args = ["--store", values.store];
-      const child = fork(fileURLToPath(import.meta.url), args, { execArgv: process.execArgv, env });
+      const args = ["--store", values.store, ...(values.keep === undefined ? [] : ["--keep", values.keep])];
+      const child = fork(fileURLToPath(import.meta.url), args, {
+        execArgv: process.execArgv,
+        env,
+        serialization: "advanced",
+      });
       const next = () => {
         const share = broken === undefined ? shares.shift() : undefined;
         if (share === undefined) child.disconnect();
         else child.send(share);
       };
-      child.on("message", (answer: { report?: SimulationReport; broken?: string }) => {
+      child.on("message", (answer: { report?: SimulationReport; explored?: Exploration; broken?: string }) => {
         if (answer.report !== undefined) reports.push(answer.report);
+        if (answer.explored !== undefined) {
+          addExploration(explored, answer.explored);
+          const [failure] = answer.explored.failures;
+          if (failure !== undefined && values.keep === undefined) broken ??= describeFailure(failure);
+        }
         broken ??= answer.broken;
         const done = total - shares.length;
         if (done % 40 === 0)
@@ -101,19 +142,38 @@ async function lead(): Promise<void> {
       reports.filter((report) => report.name === name),
     ),
   );
-  console.log(describe(merged));
+  if (merged.length > 0) console.log(describe(merged));
+  if (programs > 0) tellPrograms(explored);
   const seconds = Math.round((performance.now() - startedMs) / 1000);
-  const schedules = merged.reduce((sum, report) => sum + report.schedules, 0);
-  const silent = values.scenario === "" ? neverStruck(merged) : [];
+  const done = merged.reduce((sum, report) => sum + report.schedules, 0);
+  const silent = values.scenario === "" && merged.length > 0 ? neverStruck(merged) : [];
   if (silent.length > 0) broken ??= `these faults never struck: ${silent.join(", ")}`;
+  const unreached = programs >= ENOUGH ? neverReached(explored, detectFeatures()) : [];
+  if (unreached.length > 0) broken ??= `programs never reached: ${unreached.join(", ")}`;
+  if (explored.failed > 0) broken ??= `${explored.failed} programs failed`;
   const times = isPostgres ? "once" : "twice";
-  console.log(broken ?? `${schedules} schedules, each run ${times}, in ${seconds} s: no failure`);
+  console.log(
+    broken ?? `${done} schedules, each run ${times}, and ${explored.programs} programs in ${seconds} s: no failure`,
+  );
   process.exitCode = broken === undefined ? 0 : 1;
+}
+
+/** So many programs reach everything. */
+const ENOUGH = 2_000;
+
+function tellPrograms(explored: Exploration): void {
+  if (values.keep !== undefined) for (const failure of explored.failures) console.log(`${describeFailure(failure)}\n`);
+  console.log(describeExploration(explored));
 }
 
 function work(): void {
   let place: ReturnType<typeof settleDown> | undefined;
   process.on("message", async ({ scenario, firstSeed, seeds }: Share) => {
+    if (scenario === PROGRAMS) {
+      const keep = values.keep === undefined ? undefined : Number(values.keep);
+      process.send?.({ explored: await explore({ firstSeed, seeds, keep }) });
+      return;
+    }
     const found = scenarios.find(({ name }) => name === scenario);
     if (found === undefined) throw new Error(`there is no scenario "${scenario}"`);
     const options = { ...found.options, firstSeed, seeds };

@@ -73,7 +73,8 @@ class Draw {
       const ms = random.chance(0.3) ? "never" : 700;
       body.splice(random.below(body.length + 1), 0, { op: "foreign", ms });
     }
-    if (this.#isRoot && random.chance(0.05)) body.push({ op: "afterEnd", ms: 90_000 });
+    if (this.#isRoot && random.chance(0.08)) body.splice(random.below(body.length + 1), 0, this.#pattern());
+    if (this.#isRoot && random.chance(0.08)) body.push({ op: "afterEnd", ms: 90_000 });
     return {
       name,
       style: random.chance(0.7) ? "async" : "generator",
@@ -94,7 +95,10 @@ class Draw {
       ...(random.chance(0.2) ? { cancelMs: this.#ms(1, 40) } : {}),
       ...(this.#features.force && random.chance(0.03) ? { cancelMs: this.#ms(1, 40), force: true } : {}),
       retries: hasOutage || random.chance(0.1) ? 2 : 0,
-      restarts: random.chance(0.1),
+      // Signals are sent once, so a second life must not wait for them without end.
+      restarts:
+        random.chance(0.15) &&
+        ![...walk(body)].some((node) => node.op === "remind" || (node.op === "wait" && node.timeoutMs === undefined)),
     };
   }
 
@@ -238,7 +242,8 @@ class Draw {
     const { op, name, id } = step;
     const plain: StepNode = { op, name, kind: "plain", ms: 0, mistake, ...(id === undefined ? {} : { id }) };
     if (mistake === "late heartbeat of a timed-out attempt" || mistake === "late abortSignal")
-      return { ...plain, ms: 6_000, timeoutMs: 2_000, attempts: 3, delayMs: 500 };
+      return { ...plain, ms: 6_000, timeoutMs: 2_000, attempts: 3, delayMs: 500, heartbeatMs: 3_000 };
+    if (mistake === "late heartbeat" && this.#random.chance(0.7)) return { ...plain, heartbeatMs: 3_000 };
     return mistake === "nested step" || mistake === "nested sleep" ? { ...plain, attempts: 1 } : plain;
   }
 
@@ -354,6 +359,13 @@ class Draw {
       case 3: {
         // Two that fail in one outage.
         const fails = { fails: "outage" } as const;
+        if (random.chance(0.5))
+          return {
+            op: "later",
+            of: [failing(fails), failing(fails)],
+            between: [{ op: "sleep", ms: this.#ms(4, 9) }],
+            awaited: [0, 1],
+          };
         return { op: "group", how: "Promise.all", of: [[failing(fails)], [failing(fails)]] };
       }
       case 4:

@@ -9,6 +9,7 @@ import { DRAWN_FAULTS, noFaults } from "../../src/testing/sim/faults.ts";
 import { drawCase } from "./draw.ts";
 import { detectFeatures, type Features } from "./features.ts";
 import { judge } from "./oracle.ts";
+import { judgeOutcome } from "./outcome.ts";
 import { printCase } from "./print.ts";
 import type { Case } from "./program.ts";
 import { STEP_MISTAKES } from "./program.ts";
@@ -31,6 +32,10 @@ export interface Exploration {
   /** How often each operation, option, mistake and action was reached. */
   readonly reached: Map<string, number>;
   readonly struck: FaultCounts;
+  /** How often the model was sure, and why it was not. */
+  readonly models: Map<string, number>;
+  /** How many programs broke each rule. */
+  readonly broken: Map<string, number>;
   readonly failures: Failure[];
 }
 
@@ -40,6 +45,8 @@ export interface ExploreOptions {
   /** Goes on after a failure, and keeps at most this many of each rule. Default: stops at the first failure. */
   readonly keep?: number | undefined;
   readonly features?: Features | undefined;
+  /** Whether failures are shrunk. Default: true. */
+  readonly shrinks?: boolean | undefined;
   /** Every so many programs, one runs twice and must go the same way. */
   readonly twiceEvery?: number | undefined;
 }
@@ -50,49 +57,67 @@ export const noExploration = (): Exploration => ({
   calm: 0,
   reached: new Map(),
   struck: noFaults(),
+  models: new Map(),
+  broken: new Map(),
   failures: [],
 });
+
+/** Adds what another process explored. */
+export function addExploration(sum: Exploration, more: Exploration): void {
+  sum.programs += more.programs;
+  sum.failed += more.failed;
+  sum.calm += more.calm;
+  for (const [what, times] of more.reached) sum.reached.set(what, (sum.reached.get(what) ?? 0) + times);
+  for (const [why, times] of more.models) sum.models.set(why, (sum.models.get(why) ?? 0) + times);
+  for (const [rule, times] of more.broken) sum.broken.set(rule, (sum.broken.get(rule) ?? 0) + times);
+  for (const fault of DRAWN_FAULTS) sum.struck[fault] += more.struck[fault];
+  sum.failures.push(...more.failures);
+}
 
 /** Runs one program; what it breaks, if anything. */
 export async function tryCase(
   plan: Case,
   seed: number,
   features: Features,
-): Promise<{ execution: Execution; finding: Finding | undefined }> {
+): Promise<{ execution: Execution; finding: Finding | undefined; unsure: string | undefined }> {
   const execution = await runCase(plan, seed, features);
-  return { execution, finding: await judge(execution) };
+  const finding = judge(execution);
+  if (finding !== undefined) return { execution, finding, unsure: undefined };
+  return { execution, ...(await judgeOutcome(execution, features)) };
 }
 
 export async function explore(options: ExploreOptions): Promise<Exploration> {
   const { seeds, firstSeed = 1, keep, features = detectFeatures(), twiceEvery = 20 } = options;
   const explored = noExploration();
-  const kept = new Map<string, number>();
   for (let seed = firstSeed; seed < firstSeed + seeds; seed++) {
     const plan = drawCase(seed, features);
-    const { execution, finding: first } = await tryCase(plan, seed, features);
-    let finding = first;
-    if (finding === undefined && seed % twiceEvery === 0) finding = await differs(plan, seed, features, execution);
+    const lives: Awaited<ReturnType<typeof tryCase>>[] = [];
+    // Called from one place, because errors that are stored tell where they were made.
+    for (let life = 0; life < (seed % twiceEvery === 0 ? 2 : 1); life++)
+      lives.push(await tryCase(plan, seed, features));
+    const [first, second = first] = lives;
+    if (first === undefined || second === undefined) throw new Error("a program was not run");
+    const { execution, unsure } = first;
+    const finding = first.finding ?? differs(execution, second.execution);
     count(explored, execution);
+    const sure = unsure ?? (finding === undefined ? "the model was sure" : "a rule was broken");
+    explored.models.set(sure, (explored.models.get(sure) ?? 0) + 1);
     if (finding === undefined) continue;
     explored.failed += 1;
-    const known = kept.get(finding.rule) ?? 0;
-    kept.set(finding.rule, known + 1);
+    const known = explored.broken.get(finding.rule) ?? 0;
+    explored.broken.set(finding.rule, known + 1);
     if (keep !== undefined && known >= keep) continue;
-    explored.failures.push(await smallest(plan, seed, finding, features));
+    const isShrunk = options.shrinks ?? true;
+    const failure = { ...finding, seed, worldSeed: seed, plan, program: printCase(plan) };
+    explored.failures.push(isShrunk ? await smallest(plan, seed, finding, features) : failure);
     if (keep === undefined) break;
   }
   return explored;
 }
 
-async function differs(
-  plan: Case,
-  seed: number,
-  features: Features,
-  { world }: Execution,
-): Promise<Finding | undefined> {
-  const again = await runCase(plan, seed, features);
-  const before = world.scheduler.fingerprint;
-  const after = again.world.scheduler.fingerprint;
+function differs(one: Execution, other: Execution): Finding | undefined {
+  const before = one.world.scheduler.fingerprint;
+  const after = other.world.scheduler.fingerprint;
   return before === after ? undefined : { rule: "the same seed goes the same way", message: `${before} and ${after}` };
 }
 
@@ -208,8 +233,8 @@ function expectedReach(features: Features): readonly string[] {
 }
 
 export function describeExploration(explored: Exploration): string {
-  const { programs, calm, failed, reached, struck } = explored;
+  const { programs, calm, failed, reached, struck, models, broken } = explored;
   const list = [...reached].sort(([a], [b]) => (a < b ? -1 : 1)).map(([what, times]) => `${what} ${times}`);
   const faults = DRAWN_FAULTS.map((fault) => `${fault} ${struck[fault]}`);
-  return `${programs} programs, ${calm} of them without faults; ${failed} failed\nreached: ${list.join(", ")}\nfaults struck: ${faults.join(", ")}`;
+  return `${programs} programs, ${calm} of them without faults; ${failed} failed${[...broken].map(([rule, times]) => `\n  ${rule}: ${times}`).join("")}\nmodel: ${[...models].map(([why, times]) => `${why} ${times}`).join(", ")}\nreached: ${list.join(", ")}\nfaults struck: ${faults.join(", ")}`;
 }

@@ -62,7 +62,9 @@ function recorded({ ledger, plan }: Execution, { runs }: Facts): string | undefi
 /** The keys are computed here as the code computes them; if that were wrong, nothing would be checked. */
 function keysFit(begun: readonly Begun[], runs: Facts["runs"]): string | undefined {
   for (const [run, { records }] of runs)
-    for (const { id, key } of records) {
+    for (const { id, key, isOk } of records) {
+      // A step that was canceled before it began has a record and no attempt.
+      if (!isOk) continue;
       const own = begun.filter((one) => one.run === run && one.name === nameOf(id));
       if (own.length > 0 && !own.some((one) => one.key === key)) return `${run}: no attempt of "${id}" had its key`;
     }

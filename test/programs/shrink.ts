@@ -66,7 +66,6 @@ function* smaller(plan: Case): Generator<Case> {
     }
   const signals = plan.signals.filter(({ name }) => waited.has(name));
   if (signals.length < plan.signals.length) yield { ...plan, signals };
-  for (const signal of plan.signals) yield { ...plan, signals: plan.signals.filter((one) => one !== signal) };
 }
 
 function* smallerBodies(body: readonly Node[]): Generator<readonly Node[]> {

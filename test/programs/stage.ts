@@ -4,7 +4,7 @@
  * What clients know survives their crashes, as if they kept it elsewhere. The execution is everything that the oracle looks at.
  */
 
-import { type AnyWorkflow, PawlError, type Run, RunParkedError, StoreError } from "../../src/index.ts";
+import { type AnyWorkflow, PawlError, type Run, RunParkedError, StoreError, type Workflow } from "../../src/index.ts";
 import type { FaultCounts } from "../../src/testing/sim/faults.ts";
 import { FAULT_NAMES } from "../../src/testing/sim/faults.ts";
 import type { Process } from "../../src/testing/sim/process.ts";
@@ -68,7 +68,14 @@ export async function runCase(plan: Case, seed: number, features: Features, keep
   if (!plan.faults) for (const fault of FAULT_NAMES) fixed[fault] = 0;
   const limits = { faultsMs: plan.faults ? FAULTS_MS : LIMIT_MS, healMs: LIMIT_MS * 2, steps: STEPS };
   const world = new World(seed, { fixed, limits, keepTrace, database: (made) => new ProgramDatabase(made) });
-  return new Stage(plan, world, features).run();
+  // Programs throw a lot, and stacks are what that costs.
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 0;
+  try {
+    return await new Stage(plan, world, features).run();
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit;
+  }
 }
 
 class Stage {
@@ -165,10 +172,9 @@ class Stage {
     );
   }
 
-  #work(process: Process): ReturnType<Process["pawl"]["work"]> {
-    let by = "";
-    let workflows: readonly AnyWorkflow[] = [];
-    const { ledger } = { ledger: this.#ledger };
+  /** The case's workflows as this process knows them; `by` tells which worker runs them. */
+  #workflows(process: Process, by: () => string): readonly AnyWorkflow[] {
+    const ledger = this.#ledger;
     const place: Place = {
       ledger,
       features: this.#features,
@@ -176,19 +182,19 @@ class Stage {
       workflows: () => workflows,
       hasEnded: (run) => this.#hasEnded(run),
       note: {
-        begun: (run, name, kind, step) =>
-          void ledger.begun.push({
-            run,
-            name,
-            kind,
-            ...step,
-            by,
-            atMs: this.#world.nowMs,
-            at: this.#world.database.moment,
-          }),
+        begun: (run, name, kind, step) => {
+          const at = this.#world.database.moment;
+          ledger.begun.push({ run, name, kind, ...step, by: by(), atMs: this.#world.nowMs, at });
+        },
       },
     };
-    workflows = this.#plan.workflows.map((workflow) => workflowOf(workflow, place));
+    const workflows = this.#plan.workflows.map((workflow) => workflowOf(workflow, place));
+    return workflows;
+  }
+
+  #work(process: Process): ReturnType<Process["pawl"]["work"]> {
+    let by = "";
+    const workflows = this.#workflows(process, () => by);
     const warm = [0, 1, 1000][Math.floor(process.random() * 3)] ?? 0;
     const worker = process.pawl.work(workflows, {
       lease: LEASE_MS,
@@ -228,9 +234,11 @@ class Stage {
   #client(run: RunPlan): void {
     const name = this.#workflowName(run);
     this.#world.process(`client of ${run.id}`, async (process) => {
+      // By its definition, because a mere name knows of no timeout.
+      const defined = this.#workflows(process, () => "")[run.workflow] as Workflow<number, unknown>;
       if (process.incarnation === 1) await process.sleep(run.startMs);
       if (process.random() < 0.3) this.#work(process);
-      await this.#insist(process, () => process.pawl.start(name, 1, { id: run.id }));
+      await this.#insist(process, () => process.pawl.start(defined, 1, { id: run.id }));
       const handle = process.pawl.run(name, run.id);
       for (;;) {
         const told = await this.#outcome(process, handle);
@@ -241,7 +249,7 @@ class Stage {
           this.#ledger.reach("retry()");
           await this.#insist(process, () => handle.retry());
         } else if (run.restarts && !this.#restarted.has(run.id)) {
-          await this.#insist(process, () => process.pawl.start(name, 1, { id: run.id, ifExists: "restart" }));
+          await this.#insist(process, () => process.pawl.start(defined, 1, { id: run.id, ifExists: "restart" }));
           this.#restarted.add(run.id);
           this.#ledger.reach("restart");
         } else {
@@ -275,25 +283,26 @@ class Stage {
       for (const { name: signal, number, atMs } of signals) {
         const waitMs = plan.startMs + atMs - this.#world.nowMs;
         if (waitMs > 0) await process.sleep(waitMs);
-        await this.#insist(process, async () => {
-          await process.pawl
+        const send = (): Promise<unknown> =>
+          process.pawl
             .run(name, run)
             .signal({ name: signal, schema: undefined }, undefined, { id: `${signal} ${number}` });
-          this.#ledger.reach("signal");
-        });
+        // A run that failed may be retried, and wait for it then.
+        while ((await this.#insist(process, send)) === "ended" && !this.#told.has(run)) await process.sleep(1_000);
+        this.#ledger.reach("signal");
       }
     });
   }
 
   /** Tries again for as long as only the store is to blame, or the run is not there yet. */
-  async #insist(process: Process, act: () => Promise<unknown>): Promise<void> {
+  async #insist(process: Process, act: () => Promise<unknown>): Promise<"done" | "ended"> {
     for (;;)
       try {
         await act();
-        return;
+        return "done";
       } catch (error) {
         const code = codeOf(error);
-        if (code === "run_ended" || code === "run_conflict") return;
+        if (code === "run_ended" || code === "run_conflict") return "ended";
         if (!(error instanceof StoreError) && code !== "run_not_found") throw error;
         await process.sleep(200);
       }
@@ -332,7 +341,7 @@ class Stage {
       "operator",
       async (process) => {
         for (;;) {
-          await process.sleep(7_000);
+          await process.sleep(25_000);
           try {
             const { runs } = await process.pawl.runs.list({ status: "parked" });
             for (const { workflow, id, parkedReason } of runs)
@@ -381,6 +390,9 @@ class Stage {
         const living = runs.filter(({ status }) => !ENDED.has(status));
         if (living.length === 0) {
           this.#runs = runs;
+          // Code that uses `ctx` too late gets the time to do so.
+          if (this.#plan.workflows.some(({ body }) => body.some(({ op }) => op === "afterEnd")))
+            await process.sleep(100_000);
           return;
         }
         if (this.#world.nowMs > LIMIT_MS) {

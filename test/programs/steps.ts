@@ -52,11 +52,13 @@ async function act(node: StepNode, ctx: Ctx, place: Place, step: StepHandle): Pr
   const { ledger, sleep } = place;
   const { name, mistake } = node;
   const { runId } = ctx;
-  place.note.begun(runId, name, node.kind, { key: step.key, attempt: step.attempt });
-  if (step.attempt > 1) ledger.reach("a further attempt");
+  // Kept, because what the handle says later is not to be trusted.
+  const { attempt } = step;
+  place.note.begun(runId, name, node.kind, { key: step.key, attempt });
+  if (attempt > 1) ledger.reach("a further attempt");
   if (mistake !== undefined) ledger.reach(`mistake: ${mistake}`);
   // Only the first attempt is slow where what comes late is the point.
-  const isSlow = mistake === undefined || mistake === "late heartbeat" || step.attempt === 1;
+  const isSlow = mistake === undefined || mistake === "late heartbeat" || attempt === 1;
   if (mistake === "nested step") await ctx.step(`${name}-nested`, () => "nested");
   if (mistake === "nested sleep") {
     await sleep(300);
@@ -75,12 +77,12 @@ async function act(node: StepNode, ctx: Ctx, place: Place, step: StepHandle): Pr
       sleep(ms)
         .then(() => step.heartbeat({ late: ms }), ignore)
         .catch(ignore);
-  if (mistake === "late heartbeat of a timed-out attempt" && step.attempt === 1) step.heartbeat({ late: true });
-  if (mistake === "late abortSignal" && step.attempt === 1)
+  if (mistake === "late heartbeat of a timed-out attempt" && attempt === 1) step.heartbeat({ late: true });
+  if (mistake === "late abortSignal" && attempt === 1)
     ledger.lateAborts.push({ run: runId, name, isAborted: step.abortSignal.aborted });
   if (mistake === "unstorable") return () => "a function";
   const { fails } = node;
-  if (fails === "always" || (typeof fails === "number" && step.attempt <= fails)) throw new Error(`boom ${name}`);
+  if (fails === "always" || (typeof fails === "number" && attempt <= fails)) throw new Error(`boom ${name}`);
   if (fails === "outage" && !ledger.isMended) throw new Error(`boom ${name}`);
   return stepValue(node);
 }

@@ -1,0 +1,397 @@
+/**
+ * `ctx` of the model: every operation in the simplest way that keeps its promise.
+ */
+
+import { type Ctx, codeOf } from "./interpret.ts";
+import { ModelError, type ModelOperation, type ModelRun, type Scope } from "./model-run.ts";
+import { CLOSE_MS } from "./model-world.ts";
+
+export interface Children {
+  /** The run of this id: a new one, or one that is the same. */
+  start(id: string, workflow: string, input: unknown): ModelRun;
+}
+
+interface StepOptions {
+  readonly id?: string | undefined;
+  readonly retry?: { readonly attempts: number; readonly delay: number } | undefined;
+  readonly timeout?: number | undefined;
+  readonly totalTimeout?: number | undefined;
+  readonly heartbeat?: number | undefined;
+  readonly rateLimit?: { readonly name: string } | undefined;
+  readonly semaphore?: { readonly name: string } | undefined;
+}
+
+type StepBody = (step: object) => Promise<unknown>;
+
+const STEP_RATE_MS = 4_000;
+const RATE_MS = 3_000;
+
+const OPEN: Scope = { isShielded: false, isDropped: false };
+
+export function modelCtx(run: ModelRun, children: Children, scope: Scope = OPEN): Ctx {
+  return new ModelCtx(run, children, scope) as unknown as Ctx;
+}
+
+class ModelCtx {
+  readonly #run: ModelRun;
+  readonly #children: Children;
+  readonly #scope: Scope;
+  readonly step: unknown;
+
+  constructor(run: ModelRun, children: Children, scope: Scope) {
+    this.#run = run;
+    this.#children = children;
+    this.#scope = scope;
+    const plain = (name: string, body: StepBody, options: StepOptions): ModelOperation =>
+      this.#step(name, body, options);
+    const sql = { query: async () => ({ rows: [], rowCount: 1 }) };
+    this.step = Object.assign(plain, {
+      tx: (name: string, body: (sql: object, step: object) => Promise<unknown>, options: StepOptions) =>
+        this.#step(name, (step) => body(sql, step), options),
+      atMostOnce: (name: string, body: StepBody, options: StepOptions) =>
+        this.#step(name, body, { ...options, retry: { attempts: 1, delay: 0 } }),
+    });
+  }
+
+  get runId(): string {
+    return this.#run.id;
+  }
+
+  now(): Date {
+    return new Date(this.#run.world.nowMs);
+  }
+
+  // Steps.
+
+  #step(name: string, body: StepBody, options: StepOptions): ModelOperation {
+    const run = this.#run;
+    const operation = run.ask("step", this.#scope);
+    if (operation.settledMs !== undefined) return operation;
+    const counted = `${name}#=${options.id ?? ""}`;
+    if (run.underWay.has(counted)) {
+      operation.reject(new ModelError("step_in_flight"));
+      return operation;
+    }
+    run.underWay.add(counted);
+    const count = (run.counts.get(counted) ?? 0) + 1;
+    run.counts.set(counted, count);
+    void this.#attempts(operation, `${run.id} ${counted} ${count}`, body, options).then(() =>
+      run.underWay.delete(counted),
+    );
+    return operation;
+  }
+
+  async #attempts(operation: ModelOperation, key: string, body: StepBody, options: StepOptions): Promise<void> {
+    const { world } = this.#run;
+    const { attempts, delay } = options.retry ?? { attempts: 1, delay: 0 };
+    let canceled: { error: unknown } | undefined;
+    let isRunning = false;
+    operation.interrupt = (error) => {
+      canceled = { error };
+      if (!isRunning) operation.reject(error);
+    };
+    const leave = await this.#permit(options.semaphore?.name);
+    const startedMs = world.nowMs;
+    for (let attempt = 1; operation.settledMs === undefined; attempt++) {
+      if (options.rateLimit !== undefined) await world.sleep(world.reserve(options.rateLimit.name, STEP_RATE_MS));
+      if (operation.settledMs !== undefined) break;
+      isRunning = true;
+      const outcome = await this.#attempt(key, attempt, body, options);
+      isRunning = false;
+      if (canceled !== undefined) operation.reject(canceled.error);
+      else if ("ok" in outcome) operation.resolve(outcome.ok);
+      else {
+        const isOver = options.totalTimeout !== undefined && world.nowMs + delay - startedMs >= options.totalTimeout;
+        if (isOver) world.doubt("a totalTimeout ended the attempts");
+        if (attempt >= attempts || isOver || isUnstorable(outcome.error)) operation.reject(outcome.error);
+        else await world.sleep(delay);
+      }
+    }
+    leave();
+  }
+
+  async #permit(name: string | undefined): Promise<() => void> {
+    if (name === undefined) return () => {};
+    return new Promise((resolve) => {
+      const place = this.#run.world
+        .line(`semaphore ${name}`)
+        .enter("shared", 1, () => queueMicrotask(() => resolve(place.leave)));
+      this.#run.atEnd.push(place.leave);
+    });
+  }
+
+  async #attempt(
+    key: string,
+    attempt: number,
+    body: StepBody,
+    options: StepOptions,
+  ): Promise<{ ok: unknown } | { error: unknown }> {
+    const { world } = this.#run;
+    const limit = Promise.withResolvers<{ error: unknown }>();
+    const late = (): void => limit.resolve({ error: new ModelError("step_timeout") });
+    const abort = { aborted: false };
+    let cancelBeat = (): void => {};
+    const beat = (): void => {
+      cancelBeat();
+      if (options.heartbeat !== undefined) cancelBeat = world.after(options.heartbeat, late);
+    };
+    beat();
+    const cancel = [options.timeout, options.totalTimeout].map((ms) =>
+      ms === undefined ? () => {} : world.after(ms, late),
+    );
+    const step = { key, attempt, abortSignal: abort, heartbeat: beat, progress: undefined };
+    this.#run.isInStep = true;
+    const running = body(step);
+    this.#run.isInStep = false;
+    const startedMs = world.nowMs;
+    const outcome = running.then(
+      (ok) => (typeof ok === "function" ? { error: new ModelError("invalid_value") } : { ok }),
+      (error: unknown) => ({
+        error: codeOf(error) === String((error as Error).message) ? new Error(codeOf(error)) : error,
+      }),
+    );
+    const settled = await Promise.race([outcome, limit.promise]);
+    abort.aborted = true;
+    for (const stop of cancel) stop();
+    cancelBeat();
+    for (const ms of [options.timeout, options.totalTimeout])
+      if (ms !== undefined && Math.abs(startedMs + ms - world.nowMs) < 200 && "ok" in settled)
+        world.doubt("a step ended close to its timeout");
+    return settled;
+  }
+
+  // Waits.
+
+  sleep(ms: number): ModelOperation {
+    const operation = this.#run.ask("wait", this.#scope);
+    this.#run.world.after(ms, () => operation.resolve(undefined));
+    return operation;
+  }
+
+  sleepUntil(ms: number): ModelOperation {
+    return this.sleep(Math.max(0, ms - this.#run.world.nowMs));
+  }
+
+  waitForSignal(signal: { readonly name: string }, options: { readonly timeout?: number } = {}): ModelOperation {
+    return this.waitForAny([signal], options);
+  }
+
+  waitForAny(
+    signals: readonly { readonly name: string }[],
+    { timeout }: { readonly timeout?: number } = {},
+  ): ModelOperation {
+    const run = this.#run;
+    const operation = run.ask("wait", this.#scope);
+    if (operation.settledMs !== undefined) return operation;
+    const names = signals.map(({ name }) => name);
+    const receive = (signal: string): void => operation.resolve({ ok: true, signal, value: undefined });
+    const early = run.take(names);
+    if (early !== undefined) receive(early);
+    else {
+      run.waits.push({ operation, names, receive });
+      if (timeout !== undefined) run.world.after(timeout, () => operation.resolve({ ok: false, reason: "timeout" }));
+    }
+    return operation;
+  }
+
+  // Children.
+
+  call(
+    workflow: { readonly name: string },
+    input: unknown,
+    options: { readonly id?: string; readonly whenParentEnds?: string } = {},
+  ): ModelOperation {
+    const operation = this.#run.ask("wait", this.#scope);
+    const child = this.#child(operation, workflow, input, options, "cancel");
+    if (child?.outcome !== undefined) settle(operation, child.outcome);
+    else child?.whenEnded.push((outcome) => settle(operation, outcome));
+    return operation;
+  }
+
+  start(
+    workflow: { readonly name: string },
+    input: unknown,
+    options: { readonly id?: string; readonly whenParentEnds?: string } = {},
+  ): ModelOperation {
+    const operation = this.#run.ask("start", this.#scope);
+    const child = this.#child(operation, workflow, input, options, "leave");
+    if (child !== undefined) operation.resolve(child.id);
+    return operation;
+  }
+
+  #child(
+    operation: ModelOperation,
+    workflow: { readonly name: string },
+    input: unknown,
+    { id, whenParentEnds }: { readonly id?: string; readonly whenParentEnds?: string },
+    otherwise: "cancel" | "leave",
+  ): ModelRun | undefined {
+    if (operation.settledMs !== undefined) return undefined;
+    const run = this.#run;
+    const count = (run.counts.get(`child ${workflow.name}`) ?? 0) + 1;
+    run.counts.set(`child ${workflow.name}`, count);
+    try {
+      const child = this.#children.start(
+        id ?? `${run.id}/${workflow.name}${count === 1 ? "" : `#${count}`}`,
+        workflow.name,
+        input,
+      );
+      if ((whenParentEnds ?? otherwise) === "cancel") {
+        if (id !== undefined) run.world.doubt("a parent may cancel a child that others share");
+        run.atEnd.push(() => child.cancel("run_canceled"));
+      }
+      return child;
+    } catch (error) {
+      operation.reject(error);
+      return undefined;
+    }
+  }
+
+  // What is shared.
+
+  slot(): object {
+    const done = (): ModelOperation => {
+      const operation = this.#run.ask("slot", this.#scope);
+      operation.resolve({ version: 1 });
+      return operation;
+    };
+    return { get: done, set: done, trySet: done, update: done, delete: done };
+  }
+
+  rateLimit(name: string): object {
+    return {
+      acquire: ({ timeout }: { readonly timeout?: number } = {}) => {
+        const operation = this.#run.ask("rate", this.#scope);
+        if (operation.settledMs !== undefined) return operation;
+        if (timeout !== undefined) this.#run.world.doubt("a turn with a timeout");
+        this.#run.world.after(this.#run.world.reserve(name, RATE_MS), () => operation.resolve({ waitedMs: 0 }));
+        return operation;
+      },
+    };
+  }
+
+  mutex(name: string): object {
+    return this.#lock(`mutex ${name}`, "exclusive", 1);
+  }
+
+  semaphore(name: string): object {
+    return this.#lock(`semaphore ${name}`, "shared", 2);
+  }
+
+  rwlock(name: string): object {
+    return {
+      read: this.#lock(`rwlock ${name}`, "shared", Number.POSITIVE_INFINITY),
+      write: this.#lock(`rwlock ${name}`, "exclusive", 1),
+    };
+  }
+
+  lock(name: string, code: () => Promise<unknown>, options?: { readonly timeout?: number }): PromiseLike<unknown> {
+    return (
+      this.mutex(name) as { with: (code: () => Promise<unknown>, options?: object) => PromiseLike<unknown> }
+    ).with(code, options);
+  }
+
+  #lock(name: string, mode: "shared" | "exclusive", permits: number): object {
+    const { world } = this.#run;
+    const acquire = ({ timeout }: { readonly timeout?: number } = {}): ModelOperation => {
+      const operation = this.#run.ask("wait", this.#scope);
+      if (operation.settledMs !== undefined) return operation;
+      const release = (): Promise<object> => {
+        place.leave();
+        return Promise.resolve({ released: true });
+      };
+      const place = world
+        .line(name)
+        .enter(mode, permits, () => queueMicrotask(() => operation.resolve({ fence: 1, release })));
+      operation.interrupt = (error) => {
+        if (!place.isHeld()) place.leave();
+        operation.reject(error);
+      };
+      this.#run.atEnd.push(() => place.leave());
+      if (timeout !== undefined) {
+        if (!place.isHeld()) world.doubt("a wait for a lock with a timeout");
+        world.after(timeout, () => {
+          if (!place.isHeld()) operation.interrupt?.(new ModelError("lock_timeout"));
+        });
+      }
+      return operation;
+    };
+    return {
+      acquire,
+      tryAcquire: async () => {
+        world.doubt("a lock that is only tried");
+        return { ok: false };
+      },
+      with: (code: () => Promise<unknown>, options?: { readonly timeout?: number }) =>
+        this.#with(acquire(options), code),
+    };
+  }
+
+  /** The body runs while the lock is held. */
+  #with(hold: ModelOperation, code: () => unknown): PromiseLike<unknown> {
+    const run = async (): Promise<unknown> => {
+      const { release } = (await hold) as { release: () => Promise<unknown> };
+      try {
+        return await driven(code());
+      } finally {
+        await release();
+      }
+    };
+    const running = run();
+    running.catch(() => {});
+    return running;
+  }
+
+  // Several.
+
+  all(operations: readonly PromiseLike<unknown>[]): Promise<unknown> {
+    return quiet(Promise.all(operations));
+  }
+
+  allSettled(operations: readonly PromiseLike<unknown>[]): Promise<unknown> {
+    return Promise.allSettled(operations);
+  }
+
+  race(branches: readonly (PromiseLike<unknown> | ((ctx: Ctx) => PromiseLike<unknown>))[]): Promise<unknown> {
+    if (branches.some((branch) => typeof branch === "function")) this.#run.world.doubt("ctx.race with functions");
+    const scopes = branches.map((): Scope => ({ isShielded: this.#scope.isShielded, isDropped: false }));
+    const running = branches.map((branch, at) =>
+      typeof branch === "function" ? branch(modelCtx(this.#run, this.#children, scopes[at] ?? OPEN)) : branch,
+    );
+    return quiet(Promise.race(running));
+  }
+
+  shield(body: (ctx: Ctx) => PromiseLike<unknown>): PromiseLike<unknown> {
+    this.#run.world.doubt("ctx.shield");
+    return body(modelCtx(this.#run, this.#children, { isShielded: true, isDropped: false }));
+  }
+}
+
+/** What cannot be stored fails the step at once: its effect is not done again. */
+const isUnstorable = (error: unknown): boolean => codeOf(error) === "invalid_value";
+
+function quiet<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => {});
+  return promise;
+}
+
+function settle(operation: ModelOperation, outcome: { readonly ok: unknown } | { readonly error: unknown }): void {
+  if ("ok" in outcome) operation.resolve(outcome.ok);
+  else operation.reject(outcome.error);
+}
+
+/** What a body gives: a promise, or a generator to run. */
+export async function driven(given: unknown): Promise<unknown> {
+  if (typeof given !== "object" || given === null || !("next" in given)) return given;
+  const code = given as Generator<PromiseLike<unknown>, unknown, unknown>;
+  let next = code.next();
+  while (next.done !== true)
+    try {
+      next = code.next(await next.value);
+    } catch (error) {
+      next = code.throw(error);
+    }
+  return next.value;
+}
+
+export { CLOSE_MS };

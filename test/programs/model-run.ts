@@ -1,0 +1,185 @@
+/**
+ * A run of the model: what is pending, how a cancellation reaches it, and when it ends. These are the promises of workflows in their simplest form.
+ */
+
+import { PawlError } from "../../src/index.ts";
+import type { ModelWorld } from "./model-world.ts";
+import { CLOSE_MS } from "./model-world.ts";
+
+export class ModelError extends PawlError<string, object> {
+  constructor(code: string) {
+    super(code, code, {});
+  }
+}
+
+/** What is asked for through one `ctx`: the run's own, or that of a part which is shielded or can be canceled by itself. */
+export interface Scope {
+  readonly isShielded: boolean;
+  isDropped: boolean;
+}
+
+type Kind = "step" | "slot" | "rate" | "start" | "wait";
+
+/** An operation of the model. It knows whether anybody looked at it. */
+export class ModelOperation implements PromiseLike<unknown> {
+  readonly kind: Kind;
+  readonly scope: Scope;
+  readonly turn: number;
+  readonly #promise: Promise<unknown>;
+  readonly #resolve: (value: unknown) => void;
+  readonly #reject: (error: unknown) => void;
+  readonly #settled: (operation: ModelOperation) => void;
+  isObserved = false;
+  settledMs: number | undefined;
+  error: { readonly error: unknown } | undefined;
+  /** Stops what runs for it; a step comes to its end first. */
+  interrupt: ((error: unknown) => void) | undefined;
+
+  constructor(kind: Kind, scope: Scope, turn: number, settled: (operation: ModelOperation) => void) {
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    promise.catch(() => {});
+    this.kind = kind;
+    this.scope = scope;
+    this.turn = turn;
+    this.#promise = promise;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    this.#settled = settled;
+  }
+
+  // biome-ignore lint/suspicious/noThenProperty: it is made to be awaited.
+  then<A, B>(
+    fulfilled?: ((value: unknown) => A | PromiseLike<A>) | null,
+    rejected?: ((error: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    this.isObserved = true;
+    return this.#promise.then(fulfilled, rejected) as Promise<A | B>;
+  }
+
+  resolve(value: unknown): void {
+    if (this.settledMs !== undefined) return;
+    this.#settled(this);
+    this.#resolve(value);
+  }
+
+  reject(error: unknown): void {
+    if (this.settledMs !== undefined) return;
+    this.error = { error };
+    this.#settled(this);
+    this.#reject(error);
+  }
+}
+
+export type Outcome = { readonly ok: unknown } | { readonly error: unknown };
+
+export class ModelRun {
+  readonly id: string;
+  readonly workflow: number;
+  readonly input: unknown;
+  readonly world: ModelWorld;
+  readonly pending = new Set<ModelOperation>();
+  readonly failed: ModelOperation[] = [];
+  readonly counts = new Map<string, number>();
+  readonly underWay = new Set<string>();
+  readonly messages: string[] = [];
+  readonly waits: { operation: ModelOperation; names: readonly string[]; receive: (name: string) => void }[] = [];
+  /** Children that end with it, and locks to give back. */
+  readonly atEnd: (() => void)[] = [];
+  readonly whenEnded: ((outcome: Outcome, status: string) => void)[] = [];
+  status: "running" | "completed" | "failed" | "canceled" | "timed_out" = "running";
+  outcome: Outcome | undefined;
+  #bodyOutcome: Outcome | undefined;
+  #cancellation: { readonly error: ModelError; isDelivered: boolean } | undefined;
+  #canceledMs: number | undefined;
+  /** A step's function is being called. */
+  isInStep = false;
+
+  constructor(world: ModelWorld, id: string, workflow: number, input: unknown) {
+    this.world = world;
+    this.id = id;
+    this.workflow = workflow;
+    this.input = input;
+  }
+
+  /** The code asks for something. */
+  ask(kind: Kind, scope: Scope): ModelOperation {
+    if (this.outcome !== undefined) throw new ModelError("run_ended");
+    if (this.isInStep) throw new ModelError("nested_operation");
+    const operation = new ModelOperation(kind, scope, this.world.turn, (settled) => this.#settle(settled));
+    this.pending.add(operation);
+    const cancellation = this.#cancellation;
+    if (cancellation !== undefined && !cancellation.isDelivered && !scope.isShielded) {
+      cancellation.isDelivered = true;
+      operation.reject(cancellation.error);
+    }
+    return operation;
+  }
+
+  #settle(operation: ModelOperation): void {
+    operation.settledMs = this.world.nowMs;
+    this.pending.delete(operation);
+    if (operation.error !== undefined) this.failed.push(operation);
+    if (this.#canceledMs !== undefined && operation.error?.error !== this.#cancellation?.error)
+      this.#near(operation.settledMs);
+    // The code may ask for more because of it.
+    queueMicrotask(() => queueMicrotask(() => this.#endIfDone()));
+  }
+
+  #near(ms: number): void {
+    if (this.#canceledMs !== undefined && ms - this.#canceledMs < CLOSE_MS)
+      this.world.doubt("something ended close to the cancellation");
+  }
+
+  cancel(code: "run_canceled" | "run_timed_out"): void {
+    if (this.outcome !== undefined || this.#cancellation !== undefined) return;
+    const error = new ModelError(code);
+    this.#cancellation = { error, isDelivered: false };
+    this.#canceledMs = this.world.nowMs;
+    for (const operation of [...this.pending]) {
+      if (operation.scope.isShielded) continue;
+      this.#cancellation.isDelivered = true;
+      if (operation.interrupt === undefined) operation.reject(error);
+      else operation.interrupt(error);
+    }
+  }
+
+  returned(outcome: Outcome): void {
+    this.#bodyOutcome = outcome;
+    // What was asked for in the same turn is known by then.
+    queueMicrotask(() => this.#endIfDone());
+  }
+
+  /** Ends when the steps, slot writes and turns that it asked for have settled and its children have been started. */
+  #endIfDone(): void {
+    if (this.#bodyOutcome === undefined || this.outcome !== undefined) return;
+    for (const operation of this.pending) if (operation.kind !== "wait" && !operation.scope.isDropped) return;
+    let outcome = this.#bodyOutcome;
+    const unobserved = this.failed.find(({ isObserved, scope }) => !isObserved && !scope.isDropped);
+    if ("ok" in outcome && unobserved?.error !== undefined) outcome = unobserved.error;
+    this.outcome = outcome;
+    const { error: canceled } = this.#cancellation ?? {};
+    if ("ok" in outcome) this.status = "completed";
+    else if (outcome.error === canceled && canceled !== undefined)
+      this.status = canceled.code === "run_timed_out" ? "timed_out" : "canceled";
+    else this.status = "failed";
+    for (const end of this.atEnd) end();
+    for (const told of this.whenEnded) told(outcome, this.status);
+  }
+
+  /** A message goes to the waits of the latest turn first. */
+  signal(name: string): void {
+    if (this.outcome !== undefined) return;
+    const waits = this.waits.filter(
+      ({ operation, names }) => operation.settledMs === undefined && names.includes(name),
+    );
+    const turn = Math.max(...waits.map(({ operation }) => operation.turn));
+    const wait = waits.find(({ operation }) => operation.turn === turn);
+    if (wait === undefined) this.messages.push(name);
+    else wait.receive(name);
+  }
+
+  take(names: readonly string[]): string | undefined {
+    const at = this.messages.findIndex((name) => names.includes(name));
+    return at < 0 ? undefined : this.messages.splice(at, 1)[0];
+  }
+}

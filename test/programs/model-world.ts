@@ -1,0 +1,108 @@
+/**
+ * The model's world: a clock that jumps from timer to timer, and what runs share. Nothing is stored, nothing fails, and commits take no time.
+ */
+
+/** Taken when the module loads, because a simulation replaces the global one. */
+const realSetImmediate = setImmediate;
+
+const drain = (): Promise<void> => new Promise((resolve) => void realSetImmediate(resolve));
+
+/** What happens within this time of each other may happen in either order. */
+export const CLOSE_MS = 1_200;
+
+interface Timer {
+  readonly atMs: number;
+  readonly go: () => void;
+}
+
+export class ModelWorld {
+  nowMs = 0;
+  /** Counts the times that code ran: what is asked for in one of them is of the same turn. */
+  turn = 0;
+  /** Why the model cannot tell the outcome, if it cannot. */
+  unsure: string | undefined;
+  readonly #timers: Timer[] = [];
+  readonly #turnsAtMs = new Map<string, number>();
+  readonly #lines = new Map<string, Line>();
+
+  after(ms: number, go: () => void): () => void {
+    const timer = { atMs: this.nowMs + ms, go };
+    const at = this.#timers.findIndex((other) => other.atMs > timer.atMs);
+    this.#timers.splice(at < 0 ? this.#timers.length : at, 0, timer);
+    return () => {
+      const index = this.#timers.indexOf(timer);
+      if (index >= 0) this.#timers.splice(index, 1);
+    };
+  }
+
+  sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => void this.after(ms, resolve));
+  }
+
+  doubt(reason: string): void {
+    this.unsure ??= reason;
+  }
+
+  /** Runs until nothing is left to happen. */
+  async run(untilMs: number): Promise<void> {
+    for (;;) {
+      await drain();
+      this.turn += 1;
+      const timer = this.#timers.shift();
+      if (timer === undefined || timer.atMs > untilMs) return;
+      this.nowMs = Math.max(this.nowMs, timer.atMs);
+      timer.go();
+    }
+  }
+
+  /** When its turn comes under a limit of one in so many milliseconds. */
+  reserve(name: string, perMs: number): number {
+    const at = Math.max(this.nowMs, (this.#turnsAtMs.get(name) ?? Number.NEGATIVE_INFINITY) + perMs);
+    this.#turnsAtMs.set(name, at);
+    return at - this.nowMs;
+  }
+
+  line(name: string): Line {
+    const line = this.#lines.get(name) ?? new Line();
+    this.#lines.set(name, line);
+    return line;
+  }
+}
+
+interface Place {
+  readonly mode: "shared" | "exclusive";
+  readonly permits: number;
+  readonly granted: () => void;
+  isHeld: boolean;
+}
+
+/** A lock: places in order of arrival. */
+class Line {
+  #places: Place[] = [];
+
+  /** Takes a place; `granted` is called when its turn has come. Returns how to leave. */
+  enter(mode: Place["mode"], permits: number, granted: () => void): { leave: () => void; isHeld: () => boolean } {
+    const place: Place = { mode, permits, granted, isHeld: false };
+    this.#places.push(place);
+    this.#grant();
+    const leave = (): void => {
+      this.#places = this.#places.filter((other) => other !== place);
+      this.#grant();
+    };
+    return { leave, isHeld: () => place.isHeld };
+  }
+
+  #grant(): void {
+    for (const [at, place] of this.#places.entries()) {
+      if (place.isHeld) continue;
+      const before = this.#places.slice(0, at);
+      const isFree =
+        place.mode === "exclusive"
+          ? before.length === 0
+          : before.every(({ mode }) => mode === "shared") && before.length < place.permits;
+      if (!isFree) return;
+      place.isHeld = true;
+      place.granted();
+    }
+  }
+}

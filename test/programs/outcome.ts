@@ -1,0 +1,109 @@
+/**
+ * Outcomes: without faults a case comes to what the model says, where the model is sure. With faults, each run comes to something that its program
+ * allows.
+ */
+
+import { allows, codesOf } from "./allowed.ts";
+import type { Features } from "./features.ts";
+import { type Modeled, modelCase } from "./model.ts";
+import type { Case } from "./program.ts";
+import { nodesOf, walk } from "./program.ts";
+import type { Execution, Finding } from "./stage.ts";
+
+export interface Judged {
+  readonly finding: Finding | undefined;
+  /** Why the model could not be asked, if it could not. */
+  readonly unsure: string | undefined;
+}
+
+export async function judgeOutcome(execution: Execution, features: Features): Promise<Judged> {
+  const allowed = disallowed(execution);
+  if (allowed !== undefined)
+    return { finding: { rule: "the outcome is one that the program allows", message: allowed }, unsure: undefined };
+  const { plan, retried, restarted, parked } = execution;
+  const unsure = whyUnsure(plan, execution);
+  if (unsure !== undefined) return { finding: undefined, unsure };
+  const model = await modelCase(plan, features, retried.size > 0);
+  if (model.unsure !== undefined) return { finding: undefined, unsure: model.unsure };
+  const isOnce = retried.size === 0 && restarted.size === 0 && parked.size === 0;
+  const message = differs(execution, model) ?? (isOnce ? effectsDiffer(execution, model) : undefined);
+  return {
+    finding: message === undefined ? undefined : { rule: "without faults the outcome is that of the model", message },
+    unsure: undefined,
+  };
+}
+
+/** What the model does not know. */
+function whyUnsure(plan: Case, { retried, restarted, parked }: Execution): string | undefined {
+  if (plan.faults) return "faults";
+  if (parked.size > 0) return "a run was parked";
+  if (plan.runs.some(({ force }) => force === true)) return "canceled by force";
+  if (restarted.size > 0) return "restarted";
+  const mayHandle = [...nodesOf(plan)].some(
+    (node) => node.op === "try" || (node.op === "group" && !node.how.endsWith(".all")),
+  );
+  if (retried.size > 0 && (plan.runs.length > 1 || mayHandle))
+    return "a failure may have been handled before the retry";
+  if (
+    plan.workflows.some(({ body }) =>
+      [...walk(body)].some(
+        (node) => node.op === "later" && node.of.some((one, at) => one.op === "lock" && !node.awaited.includes(at)),
+      ),
+    )
+  )
+    return "code under a lock is not awaited";
+  return undefined;
+}
+
+function differs({ told }: Execution, model: Modeled): string | undefined {
+  for (const [run, expected] of model.told) {
+    const is = JSON.stringify(told.get(run));
+    const should = JSON.stringify(expected);
+    if (is !== should) return `${run} came to ${is}, and in the model to ${should}`;
+  }
+  return undefined;
+}
+
+/** The same steps ran, as often as in the model, and the same runs were started and ended in the same way. */
+function effectsDiffer({ ledger, runs }: Execution, model: Modeled): string | undefined {
+  const count = (begun: Execution["ledger"]["begun"]): Map<string, number> => {
+    const counts = new Map<string, number>();
+    for (const { run, name } of begun) counts.set(`${run} ${name}`, (counts.get(`${run} ${name}`) ?? 0) + 1);
+    return counts;
+  };
+  const is = count(ledger.begun);
+  const should = count(model.ledger.begun);
+  for (const what of new Set([...is.keys(), ...should.keys()]))
+    if (is.get(what) !== should.get(what))
+      return `step ${what} ran ${is.get(what) ?? 0} times, and in the model ${should.get(what) ?? 0} times`;
+  for (const [id, { status }] of model.runs) {
+    const found = runs.find((run) => run.id === id);
+    if (found?.status !== status) return `${id} is ${found?.status ?? "missing"}, and in the model ${status}`;
+  }
+  for (const { id, status } of runs)
+    if (!model.runs.has(id)) return `${id} is ${status}, and in the model it was never started`;
+  return undefined;
+}
+
+/** Each run came to something that its program can come to. */
+function disallowed({ plan, told, canceled, parked }: Execution): string | undefined {
+  for (const { id, workflow, force } of plan.runs) {
+    const outcome = told.get(id);
+    const program = plan.workflows[workflow];
+    if (outcome === undefined || program === undefined) continue;
+    if (outcome.status === "completed") {
+      const wrong = allows(plan, program.body, (outcome.value as { readonly body?: unknown }).body);
+      if (wrong !== undefined) return `${id} completed with ${JSON.stringify(outcome.value)}: ${wrong}`;
+    } else if (outcome.status === "canceled") {
+      if (!canceled.has(id) && !parked.has(id)) return `${id} is canceled, and no client canceled it`;
+    } else if (outcome.status === "timed_out") {
+      if (program.timeoutMs === undefined) return `${id} is timed out, and its workflow has no timeout`;
+    } else {
+      const codes = codesOf(plan, program.body);
+      const isInterrupted = canceled.has(id) || program.timeoutMs !== undefined || force === true;
+      if (!codes.has(outcome.code) && !(isInterrupted && ["run_canceled", "run_timed_out"].includes(outcome.code)))
+        return `${id} failed with ${outcome.code}, which its program cannot throw`;
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,145 @@
+/**
+ * Programs that broke a promise once, as small as they could be made. They run in every test.
+ */
+
+import type { Case, Node, RunPlan, StepNode } from "./program.ts";
+
+const step = (name: string, more: Partial<StepNode> = {}): StepNode => ({
+  op: "step",
+  name,
+  kind: "plain",
+  ms: 0,
+  ...more,
+});
+
+/** One run of one workflow, without faults. */
+function alone(body: readonly Node[], more: Partial<Case> & { readonly run?: Partial<RunPlan> } = {}): Case {
+  const { run, ...rest } = more;
+  return {
+    workflows: [{ name: "root", style: "async", body }],
+    runs: [{ id: "run", workflow: 0, startMs: 0, retries: 0, restarts: false, ...run }],
+    signals: [],
+    faults: false,
+    ...rest,
+  };
+}
+
+/** The root calls a child that gives its input back. */
+function withChild(body: readonly Node[], child: readonly Node[] = []): Case {
+  return {
+    ...alone(body),
+    workflows: [
+      { name: "child", style: "async", body: child },
+      { name: "root", style: "async", body },
+    ],
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 0, restarts: false }],
+  };
+}
+
+const call = (input: number): Node => ({ op: "child", verb: "call", workflow: 0, input, id: "shared" });
+
+export const REGRESSIONS: Readonly<Record<string, Case>> = {
+  "a late heartbeat repeats nothing": alone([
+    step("a"),
+    step("b", { mistake: "late heartbeat", heartbeatMs: 3_000 }),
+    { op: "sleep", ms: 5_000 },
+    step("c"),
+  ]),
+  "a late heartbeat of a timed-out attempt repeats nothing": alone([
+    step("a", { kind: "tx" }),
+    step("b", {
+      mistake: "late heartbeat of a timed-out attempt",
+      ms: 6_000,
+      timeoutMs: 2_000,
+      attempts: 3,
+      heartbeatMs: 3_000,
+    }),
+    { op: "sleep", ms: 20_000 },
+  ]),
+  "retry() repeats no recorded step": alone(
+    [
+      { op: "try", body: [step("handled", { fails: "always", attempts: 1 })], catch: [] },
+      step("charge"),
+      step("row", { kind: "tx" }),
+      step("once", { kind: "once" }),
+      { op: "throw", name: "t", outage: true },
+    ],
+    { run: { retries: 2 } },
+  ),
+  "retry() recovers two steps that failed in one outage": alone(
+    [
+      {
+        op: "later",
+        of: [step("a", { fails: "outage", attempts: 1 }), step("b", { fails: "outage", attempts: 1 })],
+        between: [{ op: "sleep", ms: 5_000 }],
+        awaited: [0, 1],
+      },
+    ],
+    { run: { retries: 2 } },
+  ),
+  "retry() recovers an at-most-once step that failed": alone([step("once", { kind: "once", fails: "outage" })], {
+    run: { retries: 2 },
+  }),
+  "retry() recovers a parent whose child failed": {
+    ...withChild([{ op: "child", verb: "call", workflow: 0, input: 1 }], [step("a", { fails: "outage", attempts: 1 })]),
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
+  },
+  "a child's id with another input is refused": withChild([{ op: "try", body: [call(0), call(1)], catch: [] }]),
+  "a child's id twice is one child": withChild(
+    [{ op: "group", how: "Promise.all", of: [[call(0)], [call(0)]] }],
+    [{ op: "sleep", ms: 3_000 }],
+  ),
+  "cancel lets finally run": alone([{ op: "try", body: [step("work", { ms: 5_000 })], finally: [step("cleanup")] }], {
+    run: { cancelMs: 2_000 },
+  }),
+  "a thousand and more slots in one turn": alone([{ op: "fan", of: "slots", count: 1_030, name: "fan" }]),
+  "a step inside a step throws": alone([
+    { op: "try", body: [step("a", { mistake: "nested step", attempts: 1 })], catch: [] },
+  ]),
+  "ctx after the end throws": alone([step("a"), { op: "afterEnd", ms: 90_000 }]),
+  "a rejection behind a semaphore can be awaited later": alone([
+    {
+      op: "try",
+      body: [
+        {
+          op: "later",
+          of: [step("a", { fails: "always", attempts: 1, semaphore: "s" })],
+          between: [{ op: "sleep", ms: 9_000 }],
+          awaited: [0],
+        },
+      ],
+      catch: [],
+    },
+  ]),
+  "a reminder that loses the race steals no signal": alone([{ op: "remind", signal: "approval", everyMs: 10_000 }], {
+    signals: [{ run: "run", name: "approval", number: 0, atMs: 25_000 }],
+  }),
+  "a step that is not awaited happens": alone([{ op: "later", of: [step("a")], between: [], awaited: [] }]),
+  "totalTimeout spans all attempts": alone([
+    {
+      op: "try",
+      body: [step("a", { fails: "always", attempts: 20, delayMs: 10_000, totalTimeoutMs: 25_000 })],
+      catch: [],
+    },
+  ]),
+  "abortSignal of an attempt that is over": alone([
+    step("a", { mistake: "late abortSignal", ms: 6_000, timeoutMs: 2_000, attempts: 3 }),
+  ]),
+  "a rate limit counts retries": alone([step("a", { fails: 1, rate: "r" })]),
+  "ids that look like numbered ones": alone([
+    step("a", { id: "x" }),
+    { op: "later", of: [step("a", { id: "x#2" }), step("a", { id: "x" })], between: [], awaited: [0, 1] },
+  ]),
+  "slots whose names look like numbered ones": alone([
+    {
+      op: "later",
+      of: [
+        { op: "slot", verb: "set", name: "room", scope: "run" },
+        { op: "slot", verb: "set", name: "room", scope: "run" },
+        { op: "slot", verb: "set", name: "room#2", scope: "run" },
+      ],
+      between: [],
+      awaited: [0, 1, 2],
+    },
+  ]),
+};
