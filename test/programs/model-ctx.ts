@@ -3,10 +3,12 @@
  */
 
 import { type Ctx, codeOf } from "./interpret.ts";
-import { ModelError, type ModelOperation, type ModelRun, type Scope } from "./model-run.ts";
+import { ModelError, ModelOperation, type ModelRun, type Scope } from "./model-run.ts";
 import { CLOSE_MS } from "./model-world.ts";
 
 export interface Children {
+  /** Whether `ctx.race` cancels its losers. */
+  readonly cancelsLosers: boolean;
   /** The run of this id: a new one, or one that is the same. */
   start(id: string, workflow: string, input: unknown): ModelRun;
 }
@@ -51,6 +53,10 @@ class ModelCtx {
       atMostOnce: (name: string, body: StepBody, options: StepOptions) =>
         this.#step(name, body, { ...options, retry: { attempts: 1, delay: 0 } }),
     });
+  }
+
+  get #cancelsLosers(): boolean {
+    return this.#children.cancelsLosers;
   }
 
   get runId(): string {
@@ -203,6 +209,7 @@ class ModelCtx {
   ): ModelOperation {
     const operation = this.#run.ask("wait", this.#scope);
     const child = this.#child(operation, workflow, input, options, "cancel");
+    operation.dropped = () => child?.cancel("run_canceled");
     if (child?.outcome !== undefined) settle(operation, child.outcome);
     else child?.whenEnded.push((outcome) => settle(operation, outcome));
     return operation;
@@ -303,6 +310,7 @@ class ModelCtx {
       const place = world
         .line(name)
         .enter(mode, permits, () => queueMicrotask(() => operation.resolve({ fence: 1, release })));
+      operation.dropped = () => place.leave();
       operation.interrupt = (error) => {
         if (!place.isHeld()) place.leave();
         operation.reject(error);
@@ -354,10 +362,18 @@ class ModelCtx {
 
   race(branches: readonly (PromiseLike<unknown> | ((ctx: Ctx) => PromiseLike<unknown>))[]): Promise<unknown> {
     if (branches.some((branch) => typeof branch === "function")) this.#run.world.doubt("ctx.race with functions");
-    const scopes = branches.map((): Scope => ({ isShielded: this.#scope.isShielded, isDropped: false }));
-    const running = branches.map((branch, at) =>
-      typeof branch === "function" ? branch(modelCtx(this.#run, this.#children, scopes[at] ?? OPEN)) : branch,
+    const running = branches.map((branch) =>
+      typeof branch === "function" ? branch(modelCtx(this.#run, this.#children, this.#scope)) : branch,
     );
+    if (this.#cancelsLosers) {
+      const { world } = this.#run;
+      const over = (): void => {
+        for (const branch of running)
+          if (branch instanceof ModelOperation) this.#run.drop(branch);
+          else world.doubt("a loser of ctx.race that is no single operation");
+      };
+      Promise.race(running).then(over, over);
+    }
     return quiet(Promise.race(running));
   }
 

@@ -34,6 +34,8 @@ export class ModelOperation implements PromiseLike<unknown> {
   error: { readonly error: unknown } | undefined;
   /** Stops what runs for it; a step comes to its end first. */
   interrupt: ((error: unknown) => void) | undefined;
+  /** Gives up what it stands for: a place in line, a child. */
+  dropped: (() => void) | undefined;
 
   constructor(kind: Kind, scope: Scope, turn: number, settled: (operation: ModelOperation) => void) {
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
@@ -91,6 +93,7 @@ export class ModelRun {
   #bodyOutcome: Outcome | undefined;
   #cancellation: { readonly error: ModelError; isDelivered: boolean } | undefined;
   #canceledMs: number | undefined;
+  #lastSettledMs = Number.NEGATIVE_INFINITY;
   /** A step's function is being called. */
   isInStep = false;
 
@@ -105,6 +108,7 @@ export class ModelRun {
   ask(kind: Kind, scope: Scope): ModelOperation {
     if (this.outcome !== undefined) throw new ModelError("run_ended");
     if (this.isInStep) throw new ModelError("nested_operation");
+    if (this.#bodyOutcome !== undefined) this.world.doubt("a branch that nobody awaits asked for more");
     const operation = new ModelOperation(kind, scope, this.world.turn, (settled) => this.#settle(settled));
     this.pending.add(operation);
     const cancellation = this.#cancellation;
@@ -117,6 +121,7 @@ export class ModelRun {
 
   #settle(operation: ModelOperation): void {
     operation.settledMs = this.world.nowMs;
+    this.#lastSettledMs = this.world.nowMs;
     this.pending.delete(operation);
     if (operation.error !== undefined) this.failed.push(operation);
     if (this.#canceledMs !== undefined && operation.error?.error !== this.#cancellation?.error)
@@ -135,6 +140,8 @@ export class ModelRun {
     const error = new ModelError(code);
     this.#cancellation = { error, isDelivered: false };
     this.#canceledMs = this.world.nowMs;
+    if (this.world.nowMs - this.#lastSettledMs < CLOSE_MS)
+      this.world.doubt("something ended close to the cancellation");
     for (const operation of [...this.pending]) {
       if (operation.scope.isShielded) continue;
       this.#cancellation.isDelivered = true;
@@ -156,6 +163,8 @@ export class ModelRun {
     let outcome = this.#bodyOutcome;
     const unobserved = this.failed.find(({ isObserved, scope }) => !isObserved && !scope.isDropped);
     if ("ok" in outcome && unobserved?.error !== undefined) outcome = unobserved.error;
+    if (unobserved?.error !== undefined && unobserved.error.error === this.#cancellation?.error)
+      this.world.doubt("a cancellation that nobody observed");
     this.outcome = outcome;
     const { error: canceled } = this.#cancellation ?? {};
     if ("ok" in outcome) this.status = "completed";
@@ -164,6 +173,15 @@ export class ModelRun {
     else this.status = "failed";
     for (const end of this.atEnd) end();
     for (const told of this.whenEnded) told(outcome, this.status);
+  }
+
+  /** The loser of a `ctx.race`: nobody waits for it any more. */
+  drop(operation: ModelOperation): void {
+    if (operation.settledMs !== undefined) return;
+    operation.settledMs = this.world.nowMs;
+    this.pending.delete(operation);
+    operation.dropped?.();
+    queueMicrotask(() => this.#endIfDone());
   }
 
   /** A message goes to the waits of the latest turn first. */

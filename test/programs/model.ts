@@ -58,7 +58,7 @@ export async function modelCase(plan: Case, features: Features, isMended: boolea
     runs.set(id, run);
     const { timeoutMs } = plan.workflows[workflow] ?? {};
     if (timeoutMs !== undefined) world.after(timeoutMs, () => run.cancel("run_timed_out"));
-    const ctx = modelCtx(run, { start });
+    const ctx = modelCtx(run, { start, cancelsLosers: features.raceCancels });
     const body = bodies[workflow];
     if (body === undefined) throw new Error("no such workflow");
     const given = (): unknown => body(ctx as never, input);

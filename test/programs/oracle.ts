@@ -7,7 +7,7 @@
 import { type Facts, nameOf, readFacts } from "./facts.ts";
 import type { Begun } from "./ledger.ts";
 import type { Case, Node, StepNode } from "./program.ts";
-import { bodiesOf, nodesOf, walk } from "./program.ts";
+import { bodiesOf, isLeaf, nodesOf, walk } from "./program.ts";
 import type { Execution, Finding } from "./stage.ts";
 
 /** How late something may be, in the world's time, where nothing fails. */
@@ -184,11 +184,14 @@ function rate({ ledger, plan }: Execution): string | undefined {
 function disappears({ ledger, plan, told, canceled, runs }: Execution): string | undefined {
   const nodes = [...nodesOf(plan)];
   if (nodes.some((node) => node.op === "group" && node.how === "ctx.race")) return undefined;
-  const doubtful = new Set(
-    nodes
-      .flatMap((node) => (node.op === "lock" ? [...walk(node.body)] : []))
-      .flatMap((node) => (node.op === "step" ? [node.name] : [])),
-  );
+  // What comes after something else in a branch that nobody awaits is asked for when the function may have returned.
+  const unawaited = nodes.flatMap((node) => {
+    if (node.op === "lock") return [...walk(node.body)];
+    return node.op === "group" && !node.how.endsWith("allSettled")
+      ? node.of.flatMap((branch) => (branch.length === 1 && branch.every(isLeaf) ? [] : [...walk(branch)]))
+      : [];
+  });
+  const doubtful = new Set(unawaited.flatMap((node) => (node.op === "step" ? [node.name] : [])));
   for (const { id, workflow } of plan.runs) {
     if (told.get(id)?.status !== "completed" || canceled.has(id) || plan.workflows[workflow]?.timeoutMs !== undefined)
       continue;

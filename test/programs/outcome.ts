@@ -25,6 +25,8 @@ export async function judgeOutcome(execution: Execution, features: Features): Pr
   if (unsure !== undefined) return { finding: undefined, unsure };
   const model = await modelCase(plan, features, retried.size > 0);
   if (model.unsure !== undefined) return { finding: undefined, unsure: model.unsure };
+  // Two that wait for each other are told so; the model only waits.
+  if ([...model.told.values()].includes("waits")) return { finding: undefined, unsure: "the model waits for ever" };
   const isOnce = retried.size === 0 && restarted.size === 0 && parked.size === 0;
   const message = differs(execution, model) ?? (isOnce ? effectsDiffer(execution, model) : undefined);
   return {

@@ -15,14 +15,19 @@ export interface Shrunk {
   readonly seed: number;
 }
 
-export async function shrink(found: Shrunk, fails: Fails, budget = 400): Promise<Shrunk> {
+/** How many candidates are tried, and for how long. */
+const CANDIDATES = 400;
+const LONGEST_MS = 60_000;
+
+export async function shrink(found: Shrunk, fails: Fails): Promise<Shrunk> {
   let { plan, seed } = found;
-  let left = budget;
+  let left = CANDIDATES;
+  const startedMs = performance.now();
   for (let isSmaller = true; isSmaller && left > 0; ) {
     isSmaller = false;
     for (const candidate of smaller(plan)) {
       left -= 1;
-      if (left <= 0) break;
+      if (left <= 0 || performance.now() - startedMs > LONGEST_MS) return { plan, seed };
       const failing = await fails(candidate);
       if (failing === undefined) continue;
       plan = candidate;
