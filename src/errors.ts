@@ -57,6 +57,7 @@ import {
   LockRemovedError,
   LockTimeoutError,
   PermitsUndeclaredError,
+  PlaceLostError,
 } from "./lock/errors.ts";
 import {
   EventConflictError,
@@ -73,6 +74,7 @@ import {
   NestedOperationError,
   RaceLostError,
   ResultTimeoutError,
+  RunAliveError,
   RunCanceledError,
   RunConflictError,
   RunEndedError,
@@ -92,6 +94,7 @@ import {
 /** Every class of errors. A test compares it with what `pawl` exports. @internal */
 export const ERROR_CLASSES = [
   PermitsUndeclaredError,
+  PlaceLostError,
   ActionCanceledError,
   ActionClaimedError,
   ActionConflictError,
@@ -145,6 +148,7 @@ export const ERROR_CLASSES = [
   RunParkedError,
   RunStuckError,
   RunUnreadableError,
+  RunAliveError,
   UsedAfterEndError,
   RaceLostError,
   NestedOperationError,

@@ -227,7 +227,7 @@ export { Operation } from "./workflow/operation.ts";
 export type { Reconciled, StepHandle } from "./workflow/plans.ts";
 export type { RetryOptions } from "./workflow/retry.ts";
 export {
-  type Canceled,
+  type CanceledRun,
   type CancelOptions,
   type HistoryEntry,
   type RetryRunOptions,

@@ -123,7 +123,7 @@ export interface CancelOptions {
   readonly force?: boolean | undefined;
 }
 
-export interface Canceled {
+export interface CanceledRun {
   /** The run's status after the call; "running" and "waiting" mean that its code has still to react. */
   readonly status: RunStatus;
   /** With `force`: the worker that may still be at work on it, and the at-most-once steps that were begun and have no outcome. */
@@ -174,7 +174,7 @@ export class Run<Output = unknown> {
    * Asks the run to stop; `result` tells when it has ended. Its code gets `run_canceled` from what it awaits, and may clean up, within the
    * workflow's `grace`. With `force`, the run ends immediately, whether its code reacts or not.
    */
-  cancel(options?: CancelOptions): Promise<Canceled> {
+  cancel(options?: CancelOptions): Promise<CanceledRun> {
     return this.#runs.cancel(this.#workflow, this.id, options);
   }
 
@@ -464,7 +464,7 @@ export class Runs {
     return signalRun(tx, checkId(id, "the run's id"), sent).isNew;
   }
 
-  async cancel(workflow: string | undefined, id: string, options: CancelOptions = {}): Promise<Canceled> {
+  async cancel(workflow: string | undefined, id: string, options: CancelOptions = {}): Promise<CanceledRun> {
     const { reason, force = false } = options;
     checkId(id, "the run's id");
     if (reason !== undefined && typeof reason !== "string")

@@ -325,7 +325,7 @@ class Interpreter {
       yield* this.#wait(hold.release());
       return values;
     }
-    const tried = (yield* this.#wait(lock.tryAcquire({ queue: false }))) as Awaited<ReturnType<typeof lock.tryAcquire>>;
+    const tried = (yield* this.#wait(lock.tryAcquire())) as Awaited<ReturnType<typeof lock.tryAcquire>>;
     if (!tried.ok) return "busy";
     const values = yield* this.#sequence(node.body);
     yield* this.#wait(tried.hold.release());

@@ -4,7 +4,15 @@
  * What clients know survives their crashes, as if they kept it elsewhere. The execution is everything that the oracle looks at.
  */
 
-import { type AnyWorkflow, PawlError, type Run, RunParkedError, StoreError, type Workflow } from "../../src/index.ts";
+import {
+  type AnyWorkflow,
+  PawlError,
+  type Run,
+  RunParkedError,
+  StoreError,
+  signal as signalOf,
+  type Workflow,
+} from "../../src/index.ts";
 import type { FaultCounts } from "../../src/testing/sim/faults.ts";
 import { FAULT_NAMES } from "../../src/testing/sim/faults.ts";
 import type { Process } from "../../src/testing/sim/process.ts";
@@ -284,9 +292,7 @@ class Stage {
         const waitMs = plan.startMs + atMs - this.#world.nowMs;
         if (waitMs > 0) await process.sleep(waitMs);
         const send = (): Promise<unknown> =>
-          process.pawl
-            .run(name, run)
-            .signal({ name: signal, schema: undefined }, undefined, { id: `${signal} ${number}` });
+          process.pawl.run(name, run).signal(signalOf(signal), undefined, { id: `${signal} ${number}` });
         // A run that failed may be retried, and wait for it then.
         while ((await this.#insist(process, send)) === "ended" && !this.#told.has(run)) await process.sleep(1_000);
         this.#ledger.reach("signal");
