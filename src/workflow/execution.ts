@@ -468,6 +468,10 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     }
     if (open > 0) return false;
     const { unobserved } = this.coroutine;
+    if (unobserved !== undefined) {
+      const message = `${unobserved.tracked.shown} failed, and the workflow's function never awaited it: the run fails with it`;
+      this.tell({ type: "run.warning", message, error: unobserved.error });
+    }
     this.#run(this.#finish("ok" in outcome && unobserved !== undefined ? { error: unobserved.error } : outcome));
     return true;
   }

@@ -25,7 +25,7 @@ const endOf = (run: TestRun<unknown>): Promise<unknown> => run.result().catch((e
 
 describe.each([1000, 0])("with %d warm runs", (warm) => {
   test("a step that still succeeds after the cancellation: cleanup steps run, and the error has the outcome", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const done: unknown[] = [];
     const begun = Promise.withResolvers<void>();
     const run = await begin(pawl, warm, async (ctx) => {
@@ -52,7 +52,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
   });
 
   test("the workflow's timeout is delivered the same way", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const done: unknown[] = [];
     const it = workflow({ name: "it", timeout: "1 hour" }, async (ctx) => {
       try {
@@ -68,7 +68,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
   });
 
   test("cleanup that takes longer than the workflow's grace is ended", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const warnings: string[] = [];
     const it = workflow({ name: "it", grace: "5 minutes" }, async (ctx) => {
       try {
@@ -88,7 +88,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
   });
 
   test("what is shielded is not interrupted; the cancellation comes after it", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const done: unknown[] = [];
     const run = await begin(pawl, warm, async (ctx) => {
       done.push(
@@ -106,7 +106,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
   });
 
   test("code that catches the cancellation and returns completes", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const run = await begin(pawl, warm, async (ctx) => {
       await ctx.sleep("300 days").catch(() => {});
       return ctx.step("after", () => "stayed");
@@ -119,7 +119,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
 
 describe("force", () => {
   test("ends a run whose code does not react, and says what may still run", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const begun = Promise.withResolvers<void>();
     const run = await begin(pawl, 1000, async (ctx) => {
       await ctx.start(sleeper, undefined, { whenParentEnds: "cancel" });
@@ -137,7 +137,7 @@ describe("force", () => {
   });
 
   test("ends a run whose code is gone", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const it = workflow("it", async (ctx) => ctx.waitForSignal(go));
     const worker = pawl.work([it]);
     const run = await pawl.start(it);
@@ -148,7 +148,7 @@ describe("force", () => {
 });
 
 test("canceling a parked parent cancels its children, and theirs", async () => {
-  await using pawl = openTest();
+  await using pawl = openTest({ strict: false });
   let isDoubtful = true;
   const middle = workflow("middle", async (ctx) => {
     await ctx.start(sleeper, undefined, { id: "leaf", whenParentEnds: "cancel" });

@@ -44,7 +44,7 @@ describe("an operation that is not awaited before the function returns", () => {
     ],
   ];
   test.each(cases)("%s: happens, and is reported by name", async (_, ask, fact) => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const { outcome, warnings, facts } = await live(pawl, async (ctx) => {
       void ask(ctx);
       return "returned";
@@ -56,7 +56,7 @@ describe("an operation that is not awaited before the function returns", () => {
   });
 
   test("a step that is tried again much later: the run waits for it", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const { outcome, facts } = await live(pawl, async (ctx) => {
       void ctx.step("mail", ({ attempt }) => (attempt < 3 ? Promise.reject(new Error("no")) : "sent"), {
         retry: { delay: "1 hour", attempts: 3 },
@@ -68,7 +68,7 @@ describe("an operation that is not awaited before the function returns", () => {
   });
 
   test("a sleep and a wait for a signal are dropped", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const begunMs = pawl.clock.nowMs;
     const { outcome } = await live(pawl, async (ctx) => {
       void ctx.sleep("300 days");
@@ -80,7 +80,7 @@ describe("an operation that is not awaited before the function returns", () => {
   });
 
   test("one that fails unobserved fails the run", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const { outcome } = await live(pawl, async (ctx) => {
       void ctx.step("mail", () => Promise.reject(new Error("no mail")), { retry: { attempts: 1 } });
       return "returned";
@@ -89,7 +89,7 @@ describe("an operation that is not awaited before the function returns", () => {
   });
 
   test("one that fails and was observed does not", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const { outcome } = await live(pawl, async (ctx) => {
       const failing = ctx.step("mail", () => Promise.reject(new Error("no mail")), { retry: { attempts: 1 } });
       return Promise.race([failing.catch(() => "caught"), ctx.step("quick", () => "quick")]);
@@ -110,7 +110,7 @@ describe("a rejection that is awaited later does not end the process", () => {
   const fails = (): Promise<never> => Promise.reject(new Error("no"));
   const once = { retry: { attempts: 1 } };
   test.each(limited)("%s", async (_, ask) => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const { outcome } = await live(pawl, async (ctx) => {
       const late = ask(ctx);
       await ctx.sleep("1 hour");
@@ -122,7 +122,7 @@ describe("a rejection that is awaited later does not end the process", () => {
 
 describe("ctx", () => {
   test("inside a step throws immediately and says what to do instead", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     const messages: string[] = [];
     const { outcome } = await live(pawl, async (ctx) => {
       const inner: readonly (() => PromiseLike<unknown>)[] = [
@@ -147,7 +147,7 @@ describe("ctx", () => {
   });
 
   test("after the run has ended throws immediately", async () => {
-    await using pawl = openTest();
+    await using pawl = openTest({ strict: false });
     let kept: Context | undefined;
     await live(pawl, async (ctx) => {
       kept = ctx;

@@ -65,6 +65,8 @@ export class TestClock {
   #order = 0;
   #sleepers = 0;
   #isDriving = false;
+  /** A mistake of a run's code that the test has not been told. */
+  #mistake: Error | undefined;
   /** Grows with everything that happens, so that stillness can be told. */
   #activity = 0;
   #soons = 0;
@@ -101,15 +103,30 @@ export class TestClock {
 
   /** Waits for something, and lets time pass by itself meanwhile. Throws `NothingLeftError` when it cannot come any more. */
   async during<T>(something: PromiseLike<T>): Promise<T> {
+    this.#throwMistake();
     const { promise: inVain, reject } = Promise.withResolvers<never>();
     this.#waiters.add(reject);
     if (!this.#isDriving) void this.#drive();
     try {
-      return await Promise.race([something, inVain]);
+      const value = await Promise.race([something, inVain]);
+      this.#throwMistake();
+      return value;
     } finally {
       this.#waiters.delete(reject);
       this.stir();
     }
+  }
+
+  /** The code of a run makes a mistake: what the test waits for now, or next, throws this. @internal */
+  fail(mistake: Error): void {
+    if (this.#waiters.size === 0) this.#mistake ??= mistake;
+    for (const reject of this.#waiters) reject(mistake);
+  }
+
+  #throwMistake(): void {
+    const mistake = this.#mistake;
+    this.#mistake = undefined;
+    if (mistake !== undefined) throw mistake;
   }
 
   /** Time stops at this moment on its way, so that what ends then ends in time. Answers how to take it back. @internal */

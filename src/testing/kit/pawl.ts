@@ -18,7 +18,8 @@ import { Pawl } from "../../pawl.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
 import type { WithInput } from "../../workflow/context.ts";
 import type { AnyWorkflow, Workflow } from "../../workflow/definition.ts";
-import { RunEndedError } from "../../workflow/errors.ts";
+import { HistoryContradictionError, RunEndedError } from "../../workflow/errors.ts";
+import type { RunEvent, RunListener } from "../../workflow/events.ts";
 import { queueOf, RUNS } from "../../workflow/run.ts";
 import type { Run, RunInfo, StartOptions } from "../../workflow/runs.ts";
 import { ENDED, type RunStatus } from "../../workflow/words.ts";
@@ -35,6 +36,16 @@ export interface OpenTestOptions {
   readonly codec?: Codec | undefined;
   /** Where chance comes from; 1 unless said otherwise. */
   readonly seed?: number | undefined;
+  /**
+   * Whether a mistake of a workflow's code fails the test as soon as it is noticed: code that contradicts its history, an operation that
+   * is not awaited, a failure that is never observed, a handle of a step that is used late. Default: true.
+   */
+  readonly strict?: boolean | undefined;
+}
+
+/** The code of a workflow makes a mistake that would go unnoticed in production. `openTest({ strict: false })` lets it pass. */
+export class WorkflowMistakeError extends Error {
+  override readonly name = "WorkflowMistakeError";
 }
 
 /** A run in a test: as any other, and time passes while its result or a status is waited for. */
@@ -58,12 +69,14 @@ export class Laboratory implements Scene {
   readonly #namespace: string;
   readonly #random: Random;
   readonly #codec: Codec | undefined;
+  readonly #isStrict: boolean;
   /** To look without being seen. */
   readonly #eye: Store;
   readonly #kinds = new Set<string>();
 
   constructor(options: OpenTestOptions = {}) {
-    const { now = START_MS, namespace = "test", seed = 1, codec } = options;
+    const { now = START_MS, namespace = "test", seed = 1, codec, strict = true } = options;
+    this.#isStrict = strict;
     const startMs = checkTime(typeof now === "number" ? now : now.getTime(), "what the clock says at first");
     this.clock = new TestClock(startMs, this);
     this.#namespace = checkId(namespace, "the namespace");
@@ -88,10 +101,11 @@ export class Laboratory implements Scene {
       const inner = around === undefined ? run : around(name, run);
       return (...given) => this.clock.track(name, inner(...given));
     };
-    return new TestPawl(kernel, this.clock, (workflow) => {
+    const prepare = (workflow: AnyWorkflow): AnyWorkflow => {
       this.#kinds.add(queueOf(workflow.name));
       return aroundSteps(workflow, tracked);
-    });
+    };
+    return new TestPawl(kernel, this.clock, prepare, this.#isStrict);
   }
 
   async #rows() {
@@ -126,19 +140,31 @@ export class Laboratory implements Scene {
 export class TestPawl extends Pawl {
   readonly clock: TestClock;
   readonly #prepare: (workflow: AnyWorkflow) => AnyWorkflow;
+  readonly #isStrict: boolean;
 
   /** @internal */
-  constructor(kernel: Kernel, clock: TestClock, prepare: (workflow: AnyWorkflow) => AnyWorkflow) {
+  constructor(kernel: Kernel, clock: TestClock, prepare: (workflow: AnyWorkflow) => AnyWorkflow, isStrict: boolean) {
     super(kernel);
     this.clock = clock;
+    this.#isStrict = isStrict;
     this.#prepare = prepare;
   }
 
+  /** As any other, but no code is kept in memory while a run waits, so that every wait is a replay, unless `warm` says otherwise. */
   override work(workflows: readonly AnyWorkflow[], options?: WorkOptions): RunWorker {
-    return super.work(
-      workflows.map((workflow) => this.#prepare(workflow)),
-      options,
-    );
+    const prepared = workflows.map((workflow) => this.#prepare(workflow));
+    return super.work(prepared, { warm: 0, ...options, on: this.#watched(options?.on) });
+  }
+
+  /** Notices mistakes of the code besides telling the test's own listener. */
+  #watched(on: RunListener | undefined): RunListener | undefined {
+    if (!this.#isStrict) return on;
+    const watch = (event: RunEvent): void => {
+      const mistake = mistakeIn(event);
+      if (mistake !== undefined) this.clock.fail(mistake);
+      on?.(event);
+    };
+    return Object.assign(watch, { around: on?.around });
   }
 
   override start<Input, Output>(
@@ -207,4 +233,10 @@ export class TestPawl extends Pawl {
   override async close(): Promise<void> {
     await this.clock.during(super.close());
   }
+}
+
+function mistakeIn(event: RunEvent): Error | undefined {
+  if (event.type === "run.warning") return new WorkflowMistakeError(`run "${event.run}": ${event.message}`);
+  if (event.type === "run.trouble" && event.error instanceof HistoryContradictionError) return event.error;
+  return undefined;
 }

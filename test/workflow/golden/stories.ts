@@ -25,13 +25,11 @@ const failing = workflow("failing child", async (): Promise<never> => {
 });
 
 const steps = workflow("steps", async (ctx: Context, input: { readonly names: readonly string[] }) => {
-  let attempts = 0;
   const flaky = ctx.step(
     "flaky",
-    ({ heartbeat }) => {
-      attempts += 1;
-      heartbeat({ attempts });
-      if (attempts === 1) throw new Error("not yet");
+    ({ heartbeat, attempt }) => {
+      heartbeat({ attempts: attempt });
+      if (attempt === 1) throw new Error("not yet");
       return new Date(Date.UTC(2030, 0, 1));
     },
     { retry: { delay: "10s", jitter: 0 } },
@@ -59,6 +57,9 @@ const waits = workflow("waits", async (ctx: Context, n: bigint) => {
   seen.push(ctx.now(), ctx.random(), ctx.uuid());
   return seen;
 });
+
+/** A child whose id is the run's own is refused. */
+const refused = workflow("refused", async (ctx) => ctx.call(child, 1, { id: ctx.runId }).catch(() => "caught"));
 
 const family = workflow("family", async (ctx: Context) => {
   const left = await ctx.start(child, 1, { id: "left" });
@@ -139,6 +140,11 @@ export const STORIES: Readonly<Record<string, Story>> = {
     code: family,
     others: [child, failing],
     live: async (pawl) => ended(await pawl.start(family, undefined, { id: "golden" })),
+  },
+  refused: {
+    code: refused,
+    others: [child],
+    live: async (pawl) => ended(await pawl.start(refused, undefined, { id: "golden" })),
   },
   generator: { code: generator, live: async (pawl) => ended(await pawl.start(generator, 3, { id: "golden" })) },
   locks: {
