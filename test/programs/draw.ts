@@ -112,12 +112,15 @@ class Draw {
       counts.set(name, number + 1);
       signals.push({ run, name, number, atMs });
     };
+    // A wait that ends by itself may take what another waits for without end, so those get as many as all of them could take.
+    const needed = new Set<string>();
+    for (const node of walk(body))
+      if (node.op === "wait" && node.timeoutMs === undefined) for (const name of node.signals) needed.add(name);
     for (const [node, times] of walkCounted(body)) {
       if (node.op === "remind") send(node.signal, node.everyMs * 2.5);
       if (node.op === "wait")
         for (let i = 0; i < times; i++)
-          for (const name of node.signals)
-            if (node.timeoutMs === undefined || random.chance(0.6)) send(name, random.below(60_000));
+          for (const name of node.signals) if (needed.has(name) || random.chance(0.6)) send(name, random.below(60_000));
     }
     return signals;
   }

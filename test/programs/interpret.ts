@@ -49,6 +49,8 @@ export interface Place {
   /** The case's workflows, as this process knows them. */
   readonly workflows: () => readonly AnyWorkflow[];
   readonly hasEnded: (run: string) => boolean;
+  /** Tells the model that a step's function asks for something. */
+  readonly inStep?: (<T>(run: string, ask: () => T) => T) | undefined;
   /** Told of every race, so that the model knows which ones were close. */
   readonly raced?: ((branches: readonly PromiseLike<unknown>[]) => void) | undefined;
 }

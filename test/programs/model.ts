@@ -28,13 +28,22 @@ export async function modelCase(plan: Case, features: Features, isMended: boolea
   const ledger = new Ledger();
   ledger.isMended = isMended;
   const runs = new Map<string, ModelRun>();
-  const races: (readonly PromiseLike<unknown>[])[] = [];
   const place: Place = {
     ledger,
     features,
     sleep: (ms) => world.sleep(ms),
     workflows: () => plan.workflows as readonly unknown[] as readonly AnyWorkflow[],
     hasEnded: () => false,
+    inStep: (id, ask) => {
+      const run = runs.get(id);
+      if (run === undefined) return ask();
+      run.isInStep = true;
+      try {
+        return ask();
+      } finally {
+        run.isInStep = false;
+      }
+    },
     raced: (branches) => {
       const times = branches.map(() => Number.POSITIVE_INFINITY);
       for (const [at, branch] of branches.entries()) {
@@ -45,7 +54,6 @@ export async function modelCase(plan: Case, features: Features, isMended: boolea
         };
         branch.then(settled, settled);
       }
-      races.push(branches);
     },
     note: {
       begun: (run, name, kind, step) =>

@@ -69,7 +69,8 @@ export const LEASE_MS = 10_000;
 /** Why a run may be parked. */
 const UNKNOWN = /^step "(.*)" may or may not have happened/;
 const IN_VAIN = /claimed \d+ times without getting anywhere/;
-const FOREIGN = /no operation of ctx/;
+/** Code that awaits something foreign is stuck, or somewhere else when it is replayed. */
+const FOREIGN = /no operation of ctx|the history says/;
 
 export async function runCase(plan: Case, seed: number, features: Features, keepTrace = false): Promise<Execution> {
   const fixed: Partial<FaultCounts> = { mixedVersions: 0, httpError: 0, httpLate: 0, httpTimeout: 0 };

@@ -62,7 +62,7 @@ async function act(node: StepNode, ctx: Ctx, place: Place, step: StepHandle): Pr
   if (mistake === "nested step") await ctx.step(`${name}-nested`, () => "nested");
   if (mistake === "nested sleep") {
     await sleep(300);
-    await ctx.sleep(1_000);
+    await (place.inStep === undefined ? ctx.sleep(1_000) : place.inStep(runId, () => ctx.sleep(1_000)));
   }
   if (node.beats === true) step.heartbeat({ at: 0 });
   if (node.ms > 0 && isSlow)
