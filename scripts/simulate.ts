@@ -58,8 +58,9 @@ if (values.store !== "memory" && values.store !== "postgres")
 const isPostgres = values.store === "postgres";
 const scenarios = isPostgres ? postgresScenarios : memoryScenarios;
 
-/** The shares that are generated programs. */
+/** The shares that are generated programs; so many of them reach everything. */
 const PROGRAMS = "workflow programs";
+const ENOUGH = 2_000;
 
 /** How many schedules and programs: both unless one of them is asked for. */
 function amounts(): { readonly schedules: number; readonly programs: number } {
@@ -157,9 +158,6 @@ async function lead(): Promise<void> {
   );
   process.exitCode = broken === undefined ? 0 : 1;
 }
-
-/** So many programs reach everything. */
-const ENOUGH = 2_000;
 
 function tellPrograms(explored: Exploration): void {
   if (values.keep !== undefined) for (const failure of explored.failures) console.log(`${describeFailure(failure)}\n`);
