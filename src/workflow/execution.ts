@@ -195,8 +195,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         this.#drain();
         this.tell({ type: "run.started" });
         if (this.#wakes > 0) this.#looks += 1;
-        const { cancel, deadlineMs } = this.#value;
-        if (cancel !== undefined || deadlineMs !== undefined) {
+        if (this.#value.cancel !== undefined || this.deadlineMs !== undefined) {
           this.#news.notice();
           this.#news.wakeDue(this.#claimedAtMs);
         }
@@ -810,7 +809,15 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   /** When the run times out; once it is canceled, when its cleanup does. */
   get #deadlineMs(): number | undefined {
     const { canceledAtMs } = this.coroutine;
-    return canceledAtMs === undefined ? this.#value.deadlineMs : canceledAtMs + this.#definition.graceMs;
+    return canceledAtMs === undefined ? this.deadlineMs : canceledAtMs + this.#definition.graceMs;
+  }
+
+  /** When the run times out. One that was started by the name of its workflow has the time limit that the code says. */
+  get deadlineMs(): number | undefined {
+    const { deadlineMs, retriedAt, scheduledAtMs, startedAtMs } = this.#value;
+    const { timeoutMs } = this.#definition;
+    if (deadlineMs !== undefined || timeoutMs === null || retriedAt !== undefined) return deadlineMs;
+    return (scheduledAtMs ?? startedAtMs) + timeoutMs;
   }
 
   /** Notices that the time for cleanup is over: then the run ends with its cancellation, whatever its code still does. */

@@ -37,6 +37,8 @@ export interface NewsHost {
   /** The run's record as it was last looked at, its version, and how many wake-ups had reached it. */
   readonly value: RunValue;
   readonly valueVersion: number;
+  /** When the run times out. */
+  readonly deadlineMs: number | undefined;
   readonly wakes: number;
   /** Whether the step is being done. */
   isUnderWay(asked: Asked): boolean;
@@ -107,7 +109,7 @@ export class News {
         if (!this.#host.isUnderWay(asked)) this.#host.reconsider(asked);
       }
     }
-    const { deadlineMs } = this.#host.value;
+    const { deadlineMs } = this.#host;
     if (deadlineMs !== undefined && deadlineMs <= nowMs) this.#cancel({ timedOut: true });
   }
 

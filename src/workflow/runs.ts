@@ -544,9 +544,11 @@ export class Runs {
 
   /** Steps that were about to run, and of which nothing more is known. */
   async #openIntents(row: Row): Promise<ReadonlySet<string>> {
-    const { from } = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+    const { from, skips = [] } = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+    const isForgotten = (version: number): boolean => skips.some(([first, last]) => version >= first && version <= last);
     const open = new Set<string>();
-    for await (const { name } of this.#kernel.entriesAfter(runAt(row.key), from - 1)) {
+    for await (const { name, version } of this.#kernel.entriesAfter(runAt(row.key), from - 1)) {
+      if (isForgotten(version)) continue;
       const { word, id } = parseFact(name);
       if (word === "intent") open.add(id);
       else if (word === "step" || word === "undone") open.delete(id);

@@ -78,6 +78,13 @@ export function parseFact(name: string): { readonly word: string; readonly id: s
   return space < 0 ? { word: name, id: "" } : { word: name.slice(0, space), id: name.slice(space + 1) };
 }
 
-/** Names an operation: the name alone for the first time, numbered after that, or with the id that the code gave. Without a name, the number. */
+/**
+ * Names an operation: the name alone for the first time, numbered after that, or with the id that the code gave. Without a name, the number.
+ * A "#" of the name's or the id's own is doubled, so that no two operations have one name.
+ */
 export const operationId = (name: string, count: number, id: string | undefined): string =>
-  name === "" ? String(count) : `${name}${id === undefined ? "" : `#=${id}`}${count === 1 ? "" : `#${count}`}`;
+  name === ""
+    ? String(count)
+    : `${doubled(name)}${id === undefined ? "" : `#=${doubled(id)}`}${count === 1 ? "" : `#${count}`}`;
+
+const doubled = (text: string): string => (text.includes("#") ? text.replaceAll("#", "##") : text);
