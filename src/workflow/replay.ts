@@ -3,6 +3,7 @@
  */
 
 import type { Address, StoredEntry } from "../kernel/contract.ts";
+import { UnsupportedEncodingError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Coroutine } from "./coroutine.ts";
 import type { RunValue } from "./run.ts";
@@ -22,11 +23,15 @@ export async function replay(on: Replaying): Promise<void> {
   const { from, skips = [], retriedAt = 0 } = value;
   const isSkipped = (version: number): boolean => skips.some(([first, last]) => version >= first && version <= last);
   let before: StoredEntry | undefined;
+  let expected = from;
   coroutine.isReplaying = true;
   // Each waits for the next one, which may tell the time that the code saw after it.
   for await (const entry of kernel.entriesAfter(at, from - 1)) {
     if (on.isOver()) return;
     const { version, name } = entry;
+    // A fact that is gone would not always be missed by the code.
+    if (version !== expected) throw missing(at, expected);
+    expected += 1;
     if (isSkipped(version)) coroutine.forgot(name, kernel.decodeFresh(at, entry.data));
     else if (version < retriedAt && name !== "started")
       coroutine.remember(version, name, kernel.decodeFresh(at, entry.data), entry.atMs);
@@ -43,6 +48,9 @@ export async function replay(on: Replaying): Promise<void> {
   coroutine.isReplaying = false;
   coroutine.head = head;
 }
+
+const missing = ({ space, key }: Address, version: number): UnsupportedEncodingError =>
+  new UnsupportedEncodingError(`entry ${version} of its history`, "it is missing", { name: `${space} "${key}"` });
 
 async function apply(on: Replaying, entry: StoredEntry, next: StoredEntry | undefined): Promise<void> {
   const { kernel, at, coroutine } = on;
