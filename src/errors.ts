@@ -91,7 +91,7 @@ import {
   UsedAfterEndError,
 } from "./workflow/errors.ts";
 
-/** Every class of errors. A test compares it with what `pawl` exports. @internal */
+/** Every class of errors. A test compares it with what `pawl` exports. `AnyPawlError` is made of it, so it is in the declarations. */
 export const ERROR_CLASSES = [
   PermitsUndeclaredError,
   PlaceLostError,
