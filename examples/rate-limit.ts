@@ -26,7 +26,7 @@ await send().catch((error: unknown) => {
 console.log("sent:", (await sent.get()).value);
 
 // Who is patient waits, first come, first served; who is not is refused at once and has taken nothing.
-const vendor = pawl.rateLimit("vendor", { max: 20, per: "1s", burst: 1 });
+const vendor = pawl.rateLimit("vendor", { max: 20, per: "1s", strict: true });
 const calls = ["a", "b", "c"].map(async (name) => {
   const { waitedMs } = await vendor.acquire({ timeout: "10s" });
   console.log(name, "waited", waitedMs, "ms");
