@@ -377,7 +377,7 @@ const ownBugs: readonly Bug[] = [
       { file: "workflow/replay.ts", from: "  coroutine.takeNew();\n", to: "" },
       {
         file: EXECUTION,
-        from: "of this.coroutine.waiting.values()) this.#toBegin.push(asked);",
+        from: "of this.coroutine.waiting.values()) if (!asked.isHeldBack) this.#toBegin.push(asked);",
         to: "of this.#isCold ? [] : this.coroutine.waiting.values()) this.#toBegin.push(asked);",
       },
       {
