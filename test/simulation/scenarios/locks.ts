@@ -315,7 +315,7 @@ const grabber = (stage: Stage, place: Place, kinds: readonly number[]) =>
     const lockOf = (n: number): RunLock => {
       const kind = kinds[n] ?? 0;
       if (kind === 0) return ctx.mutex(`l${n}`);
-      return kind === 1 ? ctx.semaphore(`l${n}`) : ctx.rwlock(`l${n}`).write;
+      return kind === 1 ? ctx.semaphore(`l${n}`, { permits: 1 }) : ctx.rwlock(`l${n}`).write;
     };
     const [first = 0, second = 0] = order;
     try {
