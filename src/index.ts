@@ -77,6 +77,7 @@ export {
   ValueTooLargeError,
   VersionConflictError,
 } from "./kernel/errors.ts";
+export type { Logger } from "./kernel/log.ts";
 export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql.ts";
 export type { WaitOptions } from "./lock/await-turn.ts";
 export {

@@ -9,6 +9,7 @@ import { checkDuration, checkId, type Duration, utf8Length } from "./kernel/chec
 import type { Codec } from "./kernel/codec/codec.ts";
 import type { Store } from "./kernel/contract.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
+import { checkLogger, Log, type Logger } from "./kernel/log.ts";
 import type { Ports } from "./kernel/ports.ts";
 import { nodePorts, unguessable, wallMs } from "./node/ports.ts";
 import { trapAmbient } from "./node/trap.ts";
@@ -47,6 +48,12 @@ export interface OpenOptions {
   readonly checkPurity?: boolean;
   /** What one-time actions are kept secret with. */
   readonly actions?: ActionsOptions;
+  /**
+   * Where lines go about what an operator should know: a run that failed, is parked or contradicts its history, a store that cannot be
+   * reached, a run that no worker takes. `console`, pino, or anything with `warn` and `error`; `false` for none. Default: stderr, unless
+   * the worker has a listener (`on`).
+   */
+  readonly logger?: Logger | false;
 }
 
 /** Opens a store: `open()` is SQLite in ./pawl.db, `open("postgres://…")` is a server, `open("memory:")` is for tests. */
@@ -63,6 +70,7 @@ export async function open(store?: string | URL | OpenOptions, more?: Omit<OpenO
     throw new InvalidArgumentError("the codec", "must have encode and decode");
   if (maxValueBytes !== undefined && !(Number.isSafeInteger(maxValueBytes) && maxValueBytes > 0))
     throw new InvalidArgumentError("maxValueBytes", "must be a whole number above 0");
+  const logger = checkLogger(options.logger);
   const place = typeof where === "string" || isUrl(where) ? placeOf(where) : undefined;
   const isMemory = place?.is === "memory";
   const ports: Ports = (options.checkPurity ?? isMemory) ? { ...nodePorts, trap: trapAmbient } : nodePorts;
@@ -80,8 +88,9 @@ export async function open(store?: string | URL | OpenOptions, more?: Omit<OpenO
   else if (place.is === "postgres") opened = await openPostgres({ ...postgres, ...(await poolFor(place.url)) });
   else if (place.is === "memory") opened = new MemoryDatabase(wallMs).connect(namespace);
   else opened = await openSqlite({ path: place.path, namespace, ports, wallMs, durability, patienceMs });
+  const log = logger === false ? undefined : new Log(logger ?? stderr, ports.clock, logger === undefined);
   const actions = { options: options.actions, ports: actionPorts };
-  const pawl = pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions });
+  const pawl = pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions, log });
   try {
     await pawl.actions.checkPepper();
   } catch (error) {
@@ -112,6 +121,13 @@ const OPTIONS: Readonly<Record<keyof OpenOptions, true>> = {
   durability: true,
   checkPurity: true,
   actions: true,
+  logger: true,
+};
+
+/** The default place for lines. */
+const stderr: Logger = {
+  warn: (message) => void process.stderr.write(`${message}\n`),
+  error: (message) => void process.stderr.write(`${message}\n`),
 };
 
 /** Whatever is not understood is refused: opening another file than was meant would go unnoticed for long. */

@@ -13,6 +13,7 @@ import type { Address, Sql, Store } from "./kernel/contract.ts";
 import type { Decision, Sync } from "./kernel/decision.ts";
 import { runInSql } from "./kernel/in-sql.ts";
 import { Kernel } from "./kernel/kernel.ts";
+import type { Log } from "./kernel/log.ts";
 import type { Ports } from "./kernel/ports.ts";
 import { executorOf, type SqlExecutor } from "./kernel/sql.ts";
 import type { Hold } from "./lock/hold.ts";
@@ -34,13 +35,14 @@ export interface HandleOptions {
   readonly patienceMs?: number;
   readonly codec?: Codec | undefined;
   readonly maxValueBytes?: number | undefined;
+  readonly log?: Log | undefined;
   readonly actions?: { readonly options?: ActionsOptions | undefined; readonly ports?: ActionPorts | undefined };
 }
 
 /** The handle on any store; the simulator makes its own. @internal */
 export function pawlOn(store: Store, ports: Ports, options: HandleOptions): Pawl {
   const kernel = new Kernel(store, ports, options);
-  return new Pawl(kernel, new Actions(kernel, options.actions?.options, options.actions?.ports));
+  return new Pawl(kernel, new Actions(kernel, options.actions?.options, options.actions?.ports), options.log);
 }
 
 export interface SlotOptions {
@@ -102,7 +104,7 @@ export class Pawl {
   readonly transact: Transact;
 
   /** @internal */
-  constructor(kernel: Kernel, actions = new Actions(kernel)) {
+  constructor(kernel: Kernel, actions = new Actions(kernel), log?: Log | undefined) {
     this.kernel = kernel;
     this.actions = actions;
     this.transact = Object.assign(
@@ -111,7 +113,7 @@ export class Pawl {
     );
     this.slots = { list: (options) => listSlots(kernel, options) };
     this.#rates = new RateLimits(kernel);
-    this.#runs = new Runs(kernel, this.#rates);
+    this.#runs = new Runs(kernel, this.#rates, log);
     this.#locks = new Locks(kernel, runHooks);
     this.runs = { list: (options) => this.#runs.list(options), delete: (id) => this.#runs.delete(id) };
     this.#machines = new Machines(kernel);

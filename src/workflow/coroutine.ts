@@ -565,6 +565,8 @@ export class Coroutine {
         asked.dueMs = dueMs;
         asked.firstAttemptMs = firstMs ?? asked.firstAttemptMs;
         asked.hasTurn = hasTurn === true;
+        // It waited for its turn and has not begun: it will say so again before it does.
+        if (hasTurn === true) asked.hasIntent = false;
         asked.isPostponed = true;
         asked.attemptFacts ??= [];
         asked.attemptFacts.push(at);

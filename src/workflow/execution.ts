@@ -34,7 +34,7 @@ import { HistoryContradictionError, RaceLostError, RunStuckError, RunTimedOutErr
 import type { RunEvent, RunListener, Told } from "./events.ts";
 import { appendFacts, end, giveBack, park, putBack, release, type Unwritten } from "./holder.ts";
 import type { Recorded } from "./joint-step.ts";
-import { CircleFound, dropOrphans, needsFences, reenter, refenceHolds, restBlocked, restUnblocked } from "./locks.ts";
+import { CircleFound, dropOrphans, dropSomeHolds, needsFences, reenter, refenceHolds, restBlocked, restUnblocked } from "./locks.ts";
 import { News, type NewsHost } from "./news.ts";
 import { storedAs } from "./outcome.ts";
 import type { StepPlan } from "./plans.ts";
@@ -58,8 +58,8 @@ export interface Engine extends Turns {
   running(run: string): void;
   /** The code of this run has ended, and only that is left to be written. */
   ending(held: Held): void;
-  /** Whether anybody wants to be told. */
-  readonly isHeard: boolean;
+  /** Whether events of this type are wanted. */
+  hears(type: RunEvent["type"]): boolean;
   told(event: RunEvent): void;
   readonly around: RunListener["around"];
 }
@@ -697,6 +697,9 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   async #end(settled: Settled, status: RunStatus): Promise<void> {
     await this.#cancelChildren();
+    // Its code has ended, so what it holds can be released a little earlier, if it is too much for one commit.
+    for (let isMore = this.#hasManyHolds; isMore && !this.#isOver; )
+      isMore = await this.#held.commit((record, tx) => dropSomeHolds(tx, record));
     if (this.#isOver) return;
     this.#engine.ending(this.#held);
     const unwritten = this.#unwritten;
@@ -711,6 +714,10 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.coroutine.isEnded = true;
     this.tell({ type: "run.ended", status, ...("error" in settled ? { error: settled.error } : {}) });
     this.#over("ended", undefined);
+  }
+
+  get #hasManyHolds(): boolean {
+    return this.coroutine.kept.size > MOST_BEGUN / 4;
   }
 
   /** Children that end with the run, if they are too many for the commit that ends it. */
@@ -848,7 +855,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   // The end.
 
   tell(event: Told): void {
-    if (this.#engine.isHeard) this.#engine.told({ ...event, workflow: this.#definition.name, run: this.runId });
+    if (this.#engine.hears(event.type))
+      this.#engine.told({ ...event, workflow: this.#definition.name, run: this.runId });
   }
 
   async #trouble(error: unknown): Promise<Ending> {

@@ -176,6 +176,17 @@ export function dropHolds(tx: Tx, record: Draft): void {
   if (holdsOf(record).length > 0) giveAll(tx, record, holdsOf(record));
 }
 
+/** One commit gives back at most this many. */
+const MOST_DROPPED = 100;
+
+/** Gives some back, where one commit cannot take all; answers whether it did. For a run that is about to end. */
+export function dropSomeHolds(tx: Tx, record: Draft): boolean {
+  const holds = holdsOf(record);
+  if (holds.length <= MOST_DROPPED) return false;
+  giveAll(tx, record, holds.slice(0, MOST_DROPPED));
+  return true;
+}
+
 /** Gives back what the code does not know of: it was interrupted while it waited. */
 export function dropOrphans(tx: Tx, record: Draft, isKnown: (id: string) => boolean): void {
   const orphans = holdsOf(record).filter(({ id }) => !isKnown(id));

@@ -16,6 +16,7 @@ import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { fingerprintOf } from "../kernel/fingerprint.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import type { Log } from "../kernel/log.ts";
 import type { RateLimits } from "../rate/rate.ts";
 import type { WithInput } from "./context.ts";
 import type { Settled } from "./coroutine.ts";
@@ -42,6 +43,7 @@ import {
   startedAt,
   startRun,
 } from "./records.ts";
+import { dropSomeHolds } from "./locks.ts";
 import { Results } from "./results.ts";
 import { queueOf, RUNS, type RunValue, rangesOf, runAt, type VersionRange } from "./run.ts";
 import { checkSchema, checkSchemaNow } from "./schema.ts";
@@ -195,21 +197,26 @@ export class Run<Output = unknown> {
   }
 }
 
+/** A run that is waited for is looked after when nobody has taken it for this long. */
+const UNTAKEN_MS = 10_000;
+
 /** Everything about runs, for one handle. @internal */
 export class Runs {
   readonly #kernel: Kernel;
   readonly #results: Results;
   readonly #rates: RateLimits;
   readonly #workers = new Set<RunWorker>();
+  readonly #log: Log | undefined;
 
-  constructor(kernel: Kernel, rates: RateLimits) {
+  constructor(kernel: Kernel, rates: RateLimits, log?: Log | undefined) {
+    this.#log = log;
     this.#kernel = kernel;
     this.#rates = rates;
     this.#results = new Results(kernel);
   }
 
   work(workflows: readonly AnyWorkflow[], options?: WorkOptions): RunWorker {
-    const worker = new RunWorker(this.#kernel, this.#rates, workflows, options);
+    const worker = new RunWorker(this.#kernel, this.#rates, workflows, options, this.#log);
     this.#workers.add(worker);
     return worker;
   }
@@ -323,6 +330,8 @@ export class Runs {
     row.catch(() => {});
     const cancel =
       timeoutMs === undefined ? undefined : clock.after(timeoutMs, () => reject(new ResultTimeoutError(id, timeoutMs)));
+    const cancelLook =
+      this.#log === undefined ? undefined : clock.after(UNTAKEN_MS, () => void this.#sayUntaken(id).catch(() => {}));
     const aborted = (): void => reject(abortSignal?.reason);
     abortSignal?.addEventListener("abort", aborted);
     try {
@@ -333,8 +342,19 @@ export class Runs {
     } finally {
       stop();
       cancel?.();
+      cancelLook?.();
       abortSignal?.removeEventListener("abort", aborted);
     }
+  }
+
+  /** A run that nobody takes, because its workflow's name is misspelt or no worker is there, would be waited for in silence. */
+  async #sayUntaken(id: string): Promise<void> {
+    const row = await this.#row(id);
+    if (row.status !== "pending" || row.holder !== null || row.dueMs === null) return;
+    const nowMs = await this.#kernel.transact((tx) => tx.nowMs, []);
+    if (row.dueMs > nowMs - UNTAKEN_MS / 2) return;
+    const workflow = workflowOfQueue(row.kind);
+    this.#log?.warn(`run "${id}" is waited for, and no worker has taken it: does one work on "${workflow}"?`);
   }
 
   #outcome(workflow: string | undefined, id: string, row: Row | null): unknown {
@@ -474,9 +494,21 @@ export class Runs {
     checkWorkflow(id, this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue, workflow);
     const mayStillRun = force ? { worker: row.holder, steps: [...(await this.#openIntents(row))] } : null;
     // A run that is ended without its code cannot end its children itself.
-    if (row.status === "parked" || force) await this.#cancelChildren(row);
+    if (row.status === "parked" || force) {
+      await this.#cancelChildren(row);
+      await this.#dropHolds(id);
+    }
     const status = await this.#kernel.transact((tx) => cancelRun(tx, id, { reason, workflow, force }), [runAt(id)]);
     return mayStillRun === null ? { status } : { status, mayStillRun };
+  }
+
+  /** What it holds, as far as that is too much for the commit that ends it. */
+  async #dropHolds(id: string): Promise<void> {
+    const drop = (tx: Tx): boolean => {
+      const run = tx.record(runAt(id));
+      return run.exists && !ENDED.has(run.status ?? "") && dropSomeHolds(tx, run);
+    };
+    while (await this.#kernel.transact(drop, [runAt(id)]));
   }
 
   /** Cancels the children that end with a run, and theirs. */
@@ -545,7 +577,8 @@ export class Runs {
   /** Steps that were about to run, and of which nothing more is known. */
   async #openIntents(row: Row): Promise<ReadonlySet<string>> {
     const { from, skips = [] } = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
-    const isForgotten = (version: number): boolean => skips.some(([first, last]) => version >= first && version <= last);
+    const isForgotten = (version: number): boolean =>
+      skips.some(([first, last]) => version >= first && version <= last);
     const open = new Set<string>();
     for await (const { name, version } of this.#kernel.entriesAfter(runAt(row.key), from - 1)) {
       if (isForgotten(version)) continue;

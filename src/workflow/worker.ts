@@ -15,6 +15,7 @@ import { startWorker, type Worker } from "../kernel/claim/worker.ts";
 import type { Address, Put, Row } from "../kernel/contract.ts";
 import { ClosedError, InvalidArgumentError, LeaseUncertainError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import type { Log } from "../kernel/log.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
 import { lockChores } from "../lock/lock.ts";
 import { LOCK_QUEUE } from "../lock/records.ts";
@@ -24,6 +25,7 @@ import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts
 import { RunUnreadableError } from "./errors.ts";
 import type { RunEvent, RunListener } from "./events.ts";
 import { type Engine, Execution } from "./execution.ts";
+import { LOGGED, RunLines } from "./lines.ts";
 import { needsFences, runHooks } from "./locks.ts";
 import { tellWaiters } from "./records.ts";
 import { queueOf, RUNS, type RunValue, runAt, WAITERS, WAITERS_QUEUE } from "./run.ts";
@@ -75,6 +77,7 @@ export class RunWorker implements Engine {
   readonly #definitions = new Map<string, Definition>();
   readonly #maxTries = new Map<string, number>();
   readonly #on: RunListener | undefined;
+  readonly #lines: RunLines | undefined;
   readonly #worker: Worker;
   readonly #executions = new Map<string, Execution>();
   readonly #warm = new Map<string, Warm>();
@@ -89,8 +92,17 @@ export class RunWorker implements Engine {
   #adopted = 0;
 
   /** @internal */
-  constructor(kernel: Kernel, rates: RateLimits, workflows: readonly AnyWorkflow[], options: WorkOptions = {}) {
+  constructor(
+    kernel: Kernel,
+    rates: RateLimits,
+    workflows: readonly AnyWorkflow[],
+    options: WorkOptions = {},
+    log?: Log | undefined,
+  ) {
     this.kernel = kernel;
+    // A listener of the user's own replaces the lines that are there by default.
+    const isLogged = log !== undefined && (options.on === undefined || !log.isDefault);
+    this.#lines = isLogged ? new RunLines(log, () => kernel.ports.clock.nowMs()) : undefined;
     this.#rates = rates;
     for (const workflow of workflows) {
       const definition = definitionOf(workflow);
@@ -207,8 +219,8 @@ export class RunWorker implements Engine {
     this.#watchdog?.running(run);
   }
 
-  get isHeard(): boolean {
-    return this.#on !== undefined;
+  hears(type: RunEvent["type"]): boolean {
+    return this.#on !== undefined || (this.#lines !== undefined && LOGGED.has(type));
   }
 
   get around(): RunListener["around"] {
@@ -216,6 +228,7 @@ export class RunWorker implements Engine {
   }
 
   told(event: RunEvent): void {
+    this.#lines?.told(event);
     if (this.#on === undefined) return;
     try {
       this.#on(event);

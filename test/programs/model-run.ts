@@ -106,7 +106,7 @@ export class ModelRun {
 
   /** The code asks for something. */
   ask(kind: Kind, scope: Scope): ModelOperation {
-    if (this.outcome !== undefined) throw new ModelError("run_ended");
+    if (this.outcome !== undefined) throw new ModelError("used_after_end");
     if (this.isInStep) throw new ModelError("nested_operation");
     if (this.#bodyOutcome !== undefined) this.world.doubt("a branch that nobody awaits asked for more");
     const operation = new ModelOperation(kind, scope, this.world.turn, (settled) => this.#settle(settled));

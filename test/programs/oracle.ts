@@ -136,7 +136,7 @@ function* firmCleanups(body: readonly Node[]): Generator<string> {
 const isUnsure = (node: Node): boolean => node.op === "foreign" || node.op === "shield";
 
 function usedAfterEnd({ ledger }: Execution): string | undefined {
-  const wrong = ledger.lateUses.find(({ threw }) => threw !== "run_ended");
+  const wrong = ledger.lateUses.find(({ threw }) => threw !== "used_after_end");
   return wrong === undefined
     ? undefined
     : `${wrong.run}: ctx.sleep after the end of the run ${wrong.threw === undefined ? "never settled" : `threw ${wrong.threw}`}`;

@@ -367,7 +367,8 @@ class Stage {
     this.#helped.set(run.id, helped);
     this.#parked.set(run.id, reason);
     const [, step] = UNKNOWN.exec(reason) ?? [];
-    if (step !== undefined && this.#plan.faults) {
+    // After a retry of a step that failed, it is the operator's to say whether it happened.
+    if (step !== undefined && (this.#plan.faults || this.#hasTried(run.id, step))) {
       this.#ledger.reach("an operator resolved a step");
       await run.resolveStep(step, this.#resolution(run.id, step));
     } else if (IN_VAIN.test(reason) && this.#plan.faults) {
@@ -377,6 +378,11 @@ class Stage {
       this.#ledger.reach("parked because of a foreign promise");
       await run.cancel();
     } else this.#find("parked", `${run.id} is parked: ${reason}`);
+  }
+
+  #hasTried(run: string, step: string): boolean {
+    const [name = step] = step.split("#");
+    return this.#ledger.attempts(run, name).length > 0;
   }
 
   /** The history's name of a step tells which time it is that the code asks for it. */

@@ -6,6 +6,7 @@
  */
 
 import type { Ports } from "../../kernel/ports.ts";
+import { nodePorts } from "../../node/ports.ts";
 import { type Pawl, pawlOn } from "../../pawl.ts";
 import type { ProcessStore } from "./database.ts";
 import type { World } from "./world.ts";
@@ -60,6 +61,7 @@ export class Process {
       },
       // Ambient calls are caught for the whole world, so there is nothing to set here but the second run.
       trap: this.#world.rehearses ? (decision) => decision() : undefined,
+      bodies: nodePorts.bodies,
     };
   }
 
