@@ -5,7 +5,14 @@
 import type { ActionPorts, ActionsOptions } from "./action/core.ts";
 import { PepperChangedError } from "./action/errors.ts";
 import { HashGate } from "./action/gate.ts";
-import { checkDuration, checkId, type Duration, utf8Length } from "./kernel/check.ts";
+import {
+  checkBoolean,
+  checkDuration,
+  checkOptions as checkGivenOptions,
+  checkId,
+  type Duration,
+  utf8Length,
+} from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
 import type { Store } from "./kernel/contract.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
@@ -71,6 +78,9 @@ export async function open(store?: string | URL | OpenOptions, more?: Omit<OpenO
   if (maxValueBytes !== undefined && !(Number.isSafeInteger(maxValueBytes) && maxValueBytes > 0))
     throw new InvalidArgumentError("maxValueBytes", "must be a whole number above 0");
   const logger = checkLogger(options.logger);
+  if (options.checkPurity !== undefined) checkBoolean(options.checkPurity, "checkPurity");
+  checkGivenOptions(options.actions, "actions");
+  checkGivenOptions(options.actions?.keys, "the keys of actions");
   const place = typeof where === "string" || isUrl(where) ? placeOf(where) : undefined;
   const isMemory = place?.is === "memory";
   const ports: Ports = (options.checkPurity ?? isMemory) ? { ...nodePorts, trap: trapAmbient } : nodePorts;

@@ -7,7 +7,7 @@ import type { ActionPorts, ActionsOptions } from "./action/core.ts";
 import type { Answered, Attempt } from "./idempotency/attempt.ts";
 import type { Dedupe } from "./idempotency/dedupe.ts";
 import { Idempotency, type IdempotentOptions } from "./idempotency/idempotency.ts";
-import { checkFunction, checkId, checkNames } from "./kernel/check.ts";
+import { checkFunction, checkId, checkList, checkNames, checkOptions } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
 import type { Address, Sql, Store } from "./kernel/contract.ts";
 import type { Decision, Sync } from "./kernel/decision.ts";
@@ -161,6 +161,7 @@ export class Pawl {
   slot<T>(name: string, options: SlotOptions & { readonly initial: T }): Slot<T, never>;
   slot<T>(name: string, options?: SlotOptions): Slot<T>;
   slot<T>(name: string, options: SlotOptions & { readonly initial?: T } = {}): Slot<T, undefined> {
+    checkOptions(options);
     const { run, workflow, initial } = options;
     const space =
       run !== undefined
@@ -240,6 +241,7 @@ export class Pawl {
 
   #decision<T>(decide: (tx: Tx) => Sync<T>, options: TransactOptions | undefined): [Decision<T>, Address[]] {
     checkNames(options, ["touches"], "the options");
+    if (options?.touches !== undefined) checkList(options.touches, "touches");
     const keys = Array.from(options?.touches ?? [], (slot) => slotOf(this.kernel, slot).touches);
     return [(tx) => decide(new Tx(tx, this.#has)) as T, keys];
   }
@@ -274,4 +276,4 @@ export class Pawl {
 }
 
 const nameOf = (workflow: string | { readonly name: string }): string =>
-  typeof workflow === "string" ? workflow : workflow.name;
+  typeof workflow === "string" ? workflow : workflow?.name;

@@ -11,7 +11,7 @@
  * expires: it is kept for ever, because made again it could be used again.
  */
 
-import { checkCount, checkVersion } from "../kernel/check.ts";
+import { checkCount, checkOptions, checkVersion } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
@@ -155,6 +155,7 @@ export class Actions {
     options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
   ): Promise<readonly ActionEntry[]> {
     const ref = refOfTarget(target);
+    checkOptions(options);
     const limit = checkCount(options.limit ?? 1000, "the limit");
     const after = checkVersion(options.after ?? 0, "after");
     const at = actionAt(ref);

@@ -3,7 +3,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { checkDuration, checkId, type Duration } from "../kernel/check.ts";
+import { checkDuration, checkId, checkOptions, type Duration } from "../kernel/check.ts";
 import type { Address } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
@@ -95,6 +95,7 @@ export class Core {
 
   taker(id: unknown, options: Asking & { readonly consumerKey?: string | undefined }): Taker {
     const ref = refOfId(id);
+    checkOptions(options);
     const { consumerKey } = options;
     const consumers =
       consumerKey === undefined
@@ -106,6 +107,7 @@ export class Core {
   }
 
   holder(id: unknown, options: CompleteOptions): Holder {
+    checkOptions(options ?? null);
     return { ...this.taker(id, options), fence: checkFence(options.fence) };
   }
 

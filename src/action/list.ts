@@ -5,7 +5,7 @@
  * column is in the value, so pages are read until enough fit.
  */
 
-import { checkCount, checkId } from "../kernel/check.ts";
+import { checkCount, checkId, checkOptions } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import { showReadable, type Unreadable } from "../kernel/encoding.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
@@ -59,6 +59,7 @@ export async function clockOf(kernel: Kernel): Promise<number> {
 }
 
 export async function listActions(kernel: Kernel, options: ActionListOptions): Promise<ActionPage> {
+  checkOptions(options);
   const limit = checkCount(options.limit ?? 100, "the limit", 1000);
   const { tag, after = null } = options;
   const owner = options.owner === undefined ? undefined : checkId(options.owner, "the owner");
@@ -66,6 +67,8 @@ export async function listActions(kernel: Kernel, options: ActionListOptions): P
   const states = checkStates(options.state);
   const fromMs = checkMoment(options.createdAfter, "createdAfter") ?? 0;
   const untilMs = checkMoment(options.createdBefore, "createdBefore") ?? Number.POSITIVE_INFINITY;
+  if (after !== null && typeof after !== "string")
+    throw new InvalidArgumentError("after", "must be the `next` of a page with the same options");
   if (after !== null && !(owner === undefined ? /^\d{1,15}$/.test(after) : isOwnedKey(after)))
     throw new InvalidArgumentError("after", "must be the `next` of a page with the same options");
   const nowMs = await clockOf(kernel);

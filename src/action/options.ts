@@ -2,7 +2,15 @@
  * What callers say about actions, checked before anything is written.
  */
 
-import { checkCount, checkDate, checkDuration, checkId, checkLease, type Duration } from "../kernel/check.ts";
+import {
+  checkCount,
+  checkDate,
+  checkDuration,
+  checkId,
+  checkLease,
+  checkOptions,
+  type Duration,
+} from "../kernel/check.ts";
 import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
 import { type ActionRequest, compact, isRef, type PinMark, refOf } from "./words.ts";
 
@@ -124,7 +132,9 @@ function checkReason(reason: string | undefined): string | undefined {
   return reason;
 }
 
-export function checkAsking({ by, reason }: Asking): Asking {
+export function checkAsking(asking: Asking): Asking {
+  checkOptions(asking);
+  const { by, reason } = asking;
   return { by: by === undefined ? undefined : checkId(by, "by"), reason: checkReason(reason) };
 }
 
@@ -136,6 +146,8 @@ export function checkFence(fence: unknown): number {
 
 const LEASE_MS = 30_000;
 
-export function leaseOf({ lease }: ClaimOptions): number {
+export function leaseOf(options: ClaimOptions): number {
+  checkOptions(options);
+  const { lease } = options;
   return lease === undefined ? LEASE_MS : checkLease(lease, "the lease");
 }

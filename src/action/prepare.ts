@@ -2,6 +2,7 @@
  * Preparing an action: everything that is checked, hashed or sealed before the decision that makes it.
  */
 
+import { checkOptions } from "../kernel/check.ts";
 import { type Core, newId } from "./core.ts";
 import { KeysMissingError } from "./errors.ts";
 import { type ActionOptions, checkRequest, checkTries, refOfId } from "./options.ts";
@@ -46,6 +47,7 @@ export interface Checked {
 }
 
 export function checkAction(core: Core, options: ActionOptions): Checked {
+  checkOptions(options ?? null, "the action");
   const { pin, payload } = options;
   const id = options.id ?? newId(core.randomBytes);
   const ref = refOfId(id);

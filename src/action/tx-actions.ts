@@ -2,6 +2,7 @@
  * Actions inside a decision: the same verbs, at once, on the records of the commit.
  */
 
+import { checkOptions } from "../kernel/check.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import {
@@ -80,6 +81,7 @@ export class TxActions {
         throw new InvalidArgumentError("the action", "must be prepared by the handle whose transact this is");
       return action;
     }
+    checkOptions(action, "the action");
     refuseUnprepared(action);
     checkTries(action);
     const id = action.id ?? newId((size) => bytesFrom(() => this.#tx.uuid(), size));

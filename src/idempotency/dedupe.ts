@@ -11,7 +11,7 @@
  * Leaves out: order, and what happens after the mark's `ttl`: it must be longer than the sender repeats itself.
  */
 
-import { checkFunction, checkId, type Duration } from "../kernel/check.ts";
+import { checkFunction, checkId, checkOptions, type Duration } from "../kernel/check.ts";
 import type { Address } from "../kernel/contract.ts";
 import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
 import { type Prepare, runInSql, type SqlWork } from "../kernel/in-sql.ts";
@@ -111,6 +111,7 @@ function checkMark(
   messageId: string,
   options: DedupeOptions | undefined,
 ): { readonly at: Address; readonly ttlMs: number } {
+  checkOptions(options);
   const at = markAt(checkId(consumer, "the consumer"), checkId(messageId, "the message's id"));
   return { at, ttlMs: checkTtl(options?.ttl ?? TTL) };
 }

@@ -182,6 +182,40 @@ function shown(value: unknown): string {
   return typeName(value);
 }
 
+/** Options are an object, or are left out: what is none would be taken for options without a single name. */
+export function checkOptions(options: unknown, what = "the options"): void {
+  if (options === undefined) return;
+  if (typeof options !== "object" || options === null)
+    throw new InvalidArgumentError(what, `must be an object, not ${shown(options)}`);
+}
+
+export function checkBoolean(given: unknown, what: string): boolean {
+  if (typeof given !== "boolean") throw new InvalidArgumentError(what, `must be true or false, not ${shown(given)}`);
+  return given;
+}
+
+/** An `AbortSignal`, of Node or of a library that has its own; or none. */
+export function checkAbortSignal(given: unknown): void {
+  if (given === undefined) return;
+  const { aborted, addEventListener } = (given ?? {}) as Partial<AbortSignal>;
+  if (typeof given !== "object" || typeof aborted !== "boolean" || typeof addEventListener !== "function")
+    throw new InvalidArgumentError("the abortSignal", `must be an AbortSignal, not ${shown(given)}`);
+}
+
+/** A text for people. */
+export function checkText(text: unknown, what: string, maxChars = 1000): string {
+  if (typeof text !== "string" || text.length > maxChars || !text.isWellFormed())
+    throw new InvalidArgumentError(
+      what,
+      `must be a text of at most ${maxChars} characters without lone surrogates, not ${shown(text)}`,
+    );
+  return text;
+}
+
+export function checkList(list: unknown, what: string): void {
+  if (!Array.isArray(list)) throw new InvalidArgumentError(what, `must be an array, not ${shown(list)}`);
+}
+
 /** An option that is misspelt would be ignored without a word. */
 export function checkNames(options: unknown, known: readonly string[], what: string): void {
   if (options === undefined) return;

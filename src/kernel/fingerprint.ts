@@ -7,6 +7,7 @@
 
 import { hash as digest } from "node:crypto";
 import { jsonCodec } from "./codec/json.ts";
+import { InvalidValueError } from "./errors.ts";
 
 /** A short hash of texts; their lengths keep them apart. */
 export function hash(...parts: readonly string[]): string {
@@ -20,7 +21,16 @@ const MAX_LEVELS = 64;
 
 /** The same for equal values, whatever the order of their keys. */
 export function fingerprintOf(value: unknown): string {
-  return digest("sha256", jsonCodec.encode(sorted(value, 0), NOWHERE), "base64url");
+  return digest("sha256", jsonCodec.encode(readable(value), NOWHERE), "base64url");
+}
+
+/** A getter of the user's may throw anything. */
+function readable(value: unknown): unknown {
+  try {
+    return sorted(value, 0);
+  } catch (error) {
+    throw new InvalidValueError("$", `reading it threw: ${error instanceof Error ? error.message : String(error)}`);
+  }
 }
 
 function sorted(value: unknown, level: number): unknown {

@@ -9,11 +9,13 @@
  */
 
 import {
+  checkAbortSignal,
   checkCount,
   checkFunction,
   checkId,
   checkLease,
   checkNames,
+  checkOptions,
   checkVersion,
   type Duration,
 } from "../kernel/check.ts";
@@ -136,6 +138,7 @@ export class Locks {
   }
 
   semaphore(name: string, options: SemaphoreOptions = {}): Lock {
+    checkOptions(options);
     return this.#lock("semaphore", name, "shared", checkPermits(options.permits), options);
   }
 
@@ -154,6 +157,7 @@ export class Locks {
     options: LockOptions,
   ): Lock {
     const refs = lockRefs(kind, names);
+    checkOptions(options);
     return new Lock(this, { refs, mode, permits }, checkLease(options.lease ?? LEASE, "the lease"));
   }
 
@@ -275,9 +279,11 @@ export class Lock {
 
   /** Waits in line until it is had. */
   async acquire(options: AcquireOptions = {}): Promise<Hold> {
+    checkOptions(options);
     const { by, abortSignal } = options;
     const timeoutMs = timeoutOf(options);
-    abortSignal?.throwIfAborted();
+    checkAbortSignal(abortSignal);
+    if (abortSignal?.aborted === true) throw abortSignal.reason;
     const entered = await this.#enter(true, by);
     if ("hold" in entered) return entered.hold;
     const wait = this.#locks.wait(entered.request, entered.sentMs, entered.head);
@@ -287,6 +293,7 @@ export class Lock {
 
   /** Acquires it if it is free and no other waits for it. Never waits, and leaves nothing behind when it fails. */
   async tryAcquire(options: TryAcquireOptions = {}): Promise<TryAcquired> {
+    checkOptions(options);
     checkNames(options, ["by"], "the options of tryAcquire");
     const entered = await this.#enter(false, options.by);
     if ("hold" in entered) return { ok: true, hold: entered.hold };
@@ -333,6 +340,7 @@ export class Lock {
 
   /** Who holds it, and who waits. Of several, the first. */
   async inspect(options: { readonly limit?: number | undefined } = {}): Promise<LockInfo> {
+    checkOptions(options);
     const limit = checkCount(options.limit ?? INSPECTED, "the limit", 1000);
     return inspectLock(this.#locks.kernel, this.#ref, limit);
   }
@@ -366,6 +374,7 @@ export class Lock {
   async history(options: { readonly after?: number; readonly limit?: number } = {}): Promise<readonly LockEvent[]> {
     const { kernel } = this.#locks;
     const at = lockAt(this.#ref);
+    checkOptions(options);
     const after = checkVersion(options.after ?? 0, "the entry to go on after");
     const entries = await kernel.entries(at, after, checkCount(options.limit ?? 1000, "the limit"));
     return entries.map(({ name, data, atMs }) => ({ name, at: new Date(atMs), data: kernel.decodeFresh(at, data) }));

@@ -11,7 +11,7 @@
  * Leaves out: what is done about a state. Start a run in the same `transact`.
  */
 
-import { checkCount, checkId, checkVersion } from "../kernel/check.ts";
+import { checkCount, checkId, checkList, checkOptions, checkVersion } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { showReadable } from "../kernel/encoding.ts";
@@ -107,6 +107,7 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
     options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
   ): Promise<readonly MachineEvent<State>[]> {
     const at = instanceAt(this.#rules, id);
+    checkOptions(options);
     const after = checkVersion(options.after ?? 0, "after");
     const limit = checkCount(options.limit ?? 1000, "the limit");
     const entries = await this.#kernel.entries(at, after, limit);
@@ -127,10 +128,12 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
 
   /** A page of instances in the order of their ids' UTF-8 bytes. */
   async list(options: MachineListOptions<State> = {}): Promise<MachinePage<State, Data>> {
+    checkOptions(options);
     const { state } = options;
     const limit = checkCount(options.limit ?? 100, "the limit", 1000);
     const after = options.after == null ? null : checkId(options.after, "after");
     const states: readonly string[] | undefined = typeof state === "string" ? [state] : state;
+    if (states !== undefined) checkList(states, "the state");
     for (const one of states ?? []) checkState(this.#rules.targets, one, "the state");
     const space = instanceSpace(this.#rules.name);
     // One more than asked for tells whether there is a next page.

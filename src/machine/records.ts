@@ -2,7 +2,7 @@
  * Records of instances, and the decisions on them: what is asked for is checked, decided by the rules of `decide.ts`, and written.
  */
 
-import { checkFunction, checkId, checkVersion } from "../kernel/check.ts";
+import { checkFunction, checkId, checkOptions, checkVersion } from "../kernel/check.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
@@ -34,6 +34,7 @@ export function checkCreate(
   options: (Attribution & { readonly data?: unknown }) | undefined,
 ): CreateRequest {
   const at = instanceAt(rules, id);
+  checkOptions(options);
   return {
     id: at.key,
     at,
@@ -72,6 +73,7 @@ export function checkAttempt<Data>(
   options: TransitionOptions<Data> = {},
 ): AttemptRequest {
   const at = instanceAt(rules, id);
+  checkOptions(options);
   const { eventId, expectedVersion, whenEarly = "refuse" } = options;
   if (whenEarly !== "refuse" && whenEarly !== "park")
     throw new InvalidArgumentError("whenEarly", 'must be "refuse" or "park"');

@@ -13,7 +13,7 @@
  * Leaves out: what becomes of a turn. Whoever waits and dies has used it; whoever gives up gives it back.
  */
 
-import { checkCount, checkDuration, checkId, type Duration } from "../kernel/check.ts";
+import { checkAbortSignal, checkCount, checkDuration, checkId, checkOptions, type Duration } from "../kernel/check.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
@@ -233,7 +233,9 @@ export class RateLimit {
    * is aborted gives its turn back; one whose process dies has used it.
    */
   async acquire(options: AcquireTokensOptions = {}): Promise<{ readonly waitedMs: number }> {
+    checkOptions(options);
     const { count, timeout, abortSignal, key } = options;
+    checkAbortSignal(abortSignal);
     const tokens = checkTokens(count);
     const longestMs = timeout === undefined ? LONGEST_MS : checkDuration(timeout, "the timeout");
     const at = this.#at(key);
@@ -246,6 +248,7 @@ export class RateLimit {
 
   /** Takes tokens if they are there, or says when they will be. */
   async tryAcquire(options: Pick<AcquireTokensOptions, "count" | "key"> = {}): Promise<TryTake> {
+    checkOptions(options);
     const { count, key } = options;
     const tokens = checkTokens(count);
     const at = this.#at(key);
@@ -254,6 +257,7 @@ export class RateLimit {
 
   /** What holds now; takes nothing. */
   async inspect(options: TakeOptions = {}): Promise<RateLimitInfo> {
+    checkOptions(options);
     const at = this.#at(options.key);
     return this.#kernel.transact(
       (tx) => {
@@ -275,9 +279,18 @@ export class RateLimit {
 
   /** The same limit inside a decision, where nobody can wait. @internal */
   within(tx: Tx): TxRateLimit {
-    return new TxRateLimit(this.name, (count, options) =>
-      this.#tryTake(tx, this.#at(options?.key), checkTokens(count)),
-    );
+    return new TxRateLimit(this.name, (count, options) => {
+      checkOptions(options);
+      return this.#tryTake(tx, this.#at(options?.key), checkTokens(count));
+    });
+  }
+
+  /** What is asked for, checked before it becomes part of a decision. @internal */
+  checkWish(options: Pick<AcquireTokensOptions, "count" | "key" | "timeout">): void {
+    checkOptions(options);
+    checkTokens(options.count);
+    this.#at(options.key);
+    if (options.timeout !== undefined) checkDuration(options.timeout, "the timeout");
   }
 
   /** Takes a turn that may be later than now, unless it is later than this; answers how long that is. */

@@ -8,7 +8,16 @@
  * Leaves out: history. What must be remembered belongs into a stream.
  */
 
-import { checkCount, checkFunction, checkId, checkNames, checkPrefix, checkVersion } from "../kernel/check.ts";
+import {
+  checkAbortSignal,
+  checkCount,
+  checkFunction,
+  checkId,
+  checkNames,
+  checkOptions,
+  checkPrefix,
+  checkVersion,
+} from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
@@ -98,6 +107,8 @@ export class Slot<T, Empty = undefined> {
    * replaced may be left out. It ends when it is aborted or the handle is closed, and keeps the process alive until then.
    */
   watch(options?: { readonly abortSignal?: AbortSignal }): AsyncIterableIterator<Versioned<T | Empty>> {
+    checkOptions(options);
+    checkAbortSignal(options?.abortSignal);
     return watchSlot(this.#kernel, this.#at, (row) => this.#show(row), options?.abortSignal);
   }
 
@@ -192,6 +203,7 @@ export interface SlotListOptions {
 
 /** A page of slots in the order of their names' UTF-8 bytes. */
 export async function listSlots(kernel: Kernel, options?: SlotListOptions): Promise<SlotPage> {
+  checkOptions(options);
   const limit = checkCount(options?.limit ?? 100, "the limit", 1000);
   const prefix = checkPrefix(options?.prefix ?? "", "the prefix");
   const after = options?.after == null ? null : checkId(options.after, "after");

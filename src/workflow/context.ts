@@ -2,7 +2,15 @@
  * `ctx`: what the code of a run works with. Everything here is recorded, so that it is the same again at replay.
  */
 
-import { checkDate, checkDuration, checkFunction, checkId, type Duration } from "../kernel/check.ts";
+import {
+  checkDate,
+  checkDuration,
+  checkFunction,
+  checkId,
+  checkList,
+  checkOptions,
+  type Duration,
+} from "../kernel/check.ts";
 import type { Sql, SyncDatabase } from "../kernel/contract.ts";
 import type { Sync, Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
@@ -13,7 +21,7 @@ import { RateLimitedError } from "../rate/errors.ts";
 import type { AcquireTokensOptions, RateLimitOptions } from "../rate/rate.ts";
 import type { Expecting, TryWrite, TxSlot, Versioned } from "../slot/slot.ts";
 import { Branch, type Coroutine } from "./coroutine.ts";
-import { type Definition, definitionOf, type Signal, type Workflow } from "./definition.ts";
+import { type Definition, definitionOf, type Signal, signalName, type Workflow } from "./definition.ts";
 import type { Told } from "./events.ts";
 import { type LockBody, type RunAcquireOptions, type RunLock, type RunLockHold, runLock } from "./held-locks.ts";
 import { drive, isGenerator, Operation } from "./operation.ts";
@@ -52,12 +60,15 @@ export interface StepSemaphore {
 
 /** Where turns come from. */
 export interface Turns {
+  /** Refuses what could not be stored: in the commit it would be too late for the code to catch it. */
+  checkValue?(value: unknown): void;
   /** Whether this process has not said yet that a semaphore has so many permits. */
   declares(name: string, permits: number): boolean;
   limit(
     name: string,
     options: RateLimitOptions,
   ): {
+    checkWish?(wish: Pick<AcquireTokensOptions, "count" | "key" | "timeout">): void;
     reserveIn(
       tx: Tx,
       wish: Pick<AcquireTokensOptions, "count" | "key" | "timeout">,
@@ -219,6 +230,7 @@ export class Context {
       run: (record: (executor: SqlExecutor, value: T) => Promise<void>, step: StepHandle) => PromiseLike<unknown>,
       options?: StepOptions,
     ): Operation<T> => {
+      checkFunction(run, "what the step does");
       const mode: StepMode = {
         is: "within",
         run: (record, handle) => run((executor, value) => record(executor, value), handle),
@@ -236,16 +248,20 @@ export class Context {
   #askStep<T>(name: string, mode: StepMode, options: StepOptions | undefined): Operation<T> {
     const named = checkStepName(name);
     checkFunction(mode.run, "what the step does");
+    checkOptions(options);
+    if (mode.is === "once" && mode.reconcile !== undefined) checkFunction(mode.reconcile, "reconcile");
     const { retry: base } = this.#definition;
     if (options === undefined)
       return this.#coroutine.ask<T>(named, { ...PLAIN, mode, retry: base }, undefined, this.#branch);
     if (options.semaphore !== undefined) {
       const { semaphore, ...plain } = options;
+      checkOptions(semaphore, "the semaphore");
       return this.#branched(`step "${named}"`, "step", (ctx) =>
         ctx.semaphore(semaphore.name, semaphore).with(() => ctx.#askStep<T>(name, mode, plain)),
       );
     }
     const { id, retry, timeout, totalTimeout, heartbeat, rateLimit } = options;
+    checkOptions(rateLimit, "the rateLimit");
     const plan = {
       kind: "step",
       mode,
@@ -269,6 +285,7 @@ export class Context {
     const limit = this.#rates.limit(name, options);
     return {
       acquire: (wish = {}) => {
+        limit.checkWish?.(wish);
         const branch = new Branch(this.#branch);
         return this.#coroutine.compose(`rate limit "${name}"`, branch, async () => {
           const plan = { kind: "rate", reserve: (tx: Tx) => limit.reserveIn(tx, wish) } as const;
@@ -319,7 +336,9 @@ export class Context {
     signals: readonly Signal<unknown>[],
     options: { readonly timeout?: Duration | undefined } = {},
   ): Operation<ReceivedOrNot<unknown>> {
-    const names = signals.map(({ name }) => checkId(name, "the signal"));
+    checkList(signals, "the signals");
+    checkOptions(options);
+    const names = signals.map(signalName);
     if (names.length === 0) throw new InvalidArgumentError("the signals", "must be at least one");
     const { timeout } = options;
     const timeoutMs = timeout === undefined ? null : checkDuration(timeout, "the timeout");
@@ -348,10 +367,15 @@ export class Context {
     options: ChildOptions | undefined,
     waits: boolean,
   ): Operation<T> {
-    const name = checkId(workflow.name, "the workflow");
+    const name = checkId(workflow?.name, "the workflow");
+    checkOptions(options);
+    const whenParentEnds = options?.whenParentEnds ?? (waits ? "cancel" : "leave");
+    if (whenParentEnds !== "cancel" && whenParentEnds !== "leave")
+      throw new InvalidArgumentError("whenParentEnds", 'must be "cancel" or "leave"');
     const definition = definitionOf(workflow);
     const childId = options?.id === undefined ? undefined : checkId(options.id, "the child's id");
     const checked = checkSchemaNow(definition?.input, input, `the input of "${name}"`);
+    this.#rates.checkValue?.(checked);
     const plan = {
       kind: "child",
       workflow: name,
@@ -360,7 +384,7 @@ export class Context {
       fingerprint: childId === undefined ? null : fingerprintOf(checked),
       timeoutMs: definition?.timeoutMs ?? null,
       waits,
-      whenParentEnds: options?.whenParentEnds ?? (waits ? "cancel" : "leave"),
+      whenParentEnds,
     } as const;
     return this.#coroutine.ask<T>(name, plan, undefined, this.#branch);
   }
@@ -370,7 +394,9 @@ export class Context {
   slot<T>(name: string, options?: SlotScope): RunSlot<T>;
   slot<T>(name: string, options: SlotScope & { readonly initial?: T } = {}): RunSlot<T, undefined> {
     const key = checkId(name, "the slot's name");
+    checkOptions(options);
     const { scope = "run", initial } = options;
+    this.#rates.checkValue?.(initial);
     if (scope !== "run" && scope !== "workflow" && scope !== "global")
       throw new InvalidArgumentError("the slot's scope", 'must be "run", "workflow" or "global"');
     const space = slotSpace(scope, scope === "run" ? (this.#value.root ?? this.runId) : this.workflow);
@@ -407,6 +433,7 @@ export class Context {
    * were.
    */
   semaphore(name: string, options: { readonly permits?: number | undefined } = {}): RunLock {
+    checkOptions(options);
     const permits = checkPermits(options.permits);
     const spec = { refs: lockRefs("semaphore", name), mode: "shared", permits } as const;
     // What is only done again says nothing new.
@@ -481,6 +508,7 @@ export class Context {
 
   /** All of them, as `Promise.all`; for `yield*`. */
   all<T extends readonly unknown[]>(operations: readonly [...{ [K in keyof T]: PromiseLike<T[K]> }]): Operation<T> {
+    checkList(operations, "the operations");
     return this.#combined(operations, Promise.all(operations) as unknown as Promise<T>);
   }
 
@@ -489,6 +517,7 @@ export class Context {
    * and not waited for, children are canceled. A function gets a `ctx` of its own: what it waits for through that is canceled when it loses.
    */
   race<T>(operations: readonly (PromiseLike<T> | ((ctx: Context) => LockBody<T>))[]): Operation<T> {
+    checkList(operations, "the operations");
     const racing = operations.map((one) =>
       typeof one === "function" ? this.#branched("a branch of a race", "plain", one) : one,
     );
@@ -498,6 +527,7 @@ export class Context {
 
   /** All of them, however they end, as `Promise.allSettled`; for `yield*`. */
   allSettled<T>(operations: readonly PromiseLike<T>[]): Operation<PromiseSettledResult<T>[]> {
+    checkList(operations, "the operations");
     return this.#combined(operations, Promise.allSettled(operations));
   }
 

@@ -9,7 +9,7 @@ import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Context, Received } from "./context.ts";
 import type { Operation } from "./operation.ts";
 import { checkRetry, type Retry, type RetryOptions } from "./retry.ts";
-import type { StandardSchema } from "./schema.ts";
+import { checkIsSchema, type StandardSchema } from "./schema.ts";
 
 /** What a workflow does: an async function, or a generator that writes `yield*` before each operation. */
 export type Body<Input, Output> = (
@@ -85,6 +85,8 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
     throw new InvalidArgumentError("the workflow", "must have a name, or an object of options with one");
   checkFunction(body, "what the workflow does");
   const { input, output, retry, timeout, grace, tries } = options as WorkflowOptions<unknown, unknown>;
+  checkIsSchema(input, "the workflow's input");
+  checkIsSchema(output, "the workflow's output");
   return workflowOf({
     name: checkId(options.name, "the workflow's name"),
     body: body as Body<unknown, unknown>,
@@ -117,6 +119,13 @@ export interface Signal<Payload = undefined, Name extends string = string> {
   is(received: { readonly ok: boolean; readonly signal?: string }): received is Received<Payload, Name>;
 }
 
+/** The signal's name, as it was defined; a text is no signal. @internal */
+export function signalName(signal: unknown): string {
+  if (typeof signal !== "object" || signal === null)
+    throw new InvalidArgumentError("the signal", "must be one that signal() gave");
+  return checkId((signal as { readonly name?: unknown }).name, "the signal");
+}
+
 /**
  * Defines a signal. With a schema, what is sent is checked.
  *
@@ -129,6 +138,7 @@ export function signal<Payload = undefined, const Name extends string = string>(
   schema?: StandardSchema<unknown, Payload> | undefined,
 ): Signal<Payload, Name> {
   checkId(name, "the signal's name");
+  checkIsSchema(schema, "the signal's schema");
   const is = (received: { readonly ok: boolean; readonly signal?: string }): received is Received<Payload, Name> =>
     received.ok && received.signal === name;
   return Object.freeze({ name, schema, is });

@@ -2,7 +2,7 @@
  * Locks as the code of a run sees them: each verb is recorded, and what is held is held for as long as the run lives.
  */
 
-import { checkDuration, checkFunction, checkNames, type Duration } from "../kernel/check.ts";
+import { checkDuration, checkFunction, checkNames, checkOptions, type Duration } from "../kernel/check.ts";
 import { LockLostError } from "../lock/errors.ts";
 import type { LockSpec } from "../lock/lock.ts";
 import { shownLocks } from "../lock/records.ts";
@@ -85,6 +85,7 @@ export function runLock(coroutine: Coroutine, outer: Branch, spec: LockSpec, dec
     resumes?: string,
     branch = new Branch(outer),
   ): Operation<RunLockHold> => {
+    checkOptions(options);
     const timeoutMs = options?.timeout === undefined ? null : checkDuration(options.timeout, "the timeout");
     const wish = { ...plan, declares: declares(), timeoutMs, resumes };
     const { id, operation } = coroutine.askNamed<number>(name, wish, undefined, branch);
@@ -125,6 +126,7 @@ export function runLock(coroutine: Coroutine, outer: Branch, spec: LockSpec, dec
     },
     with: (code, options) => {
       checkFunction(code, "what to do under the lock");
+      checkOptions(options);
       // Canceled while it waits; code that has begun goes on.
       const branch = new Branch(outer);
       const run = async <T>(body: (hold: RunLockHold) => LockBody<T>): Promise<T> => {

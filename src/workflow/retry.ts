@@ -2,7 +2,7 @@
  * Retries, as rules: whether a step that failed is tried again, and after how long.
  */
 
-import { checkCount, checkDuration, type Duration } from "../kernel/check.ts";
+import { checkCount, checkDuration, checkFunction, checkOptions, type Duration } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { NestedOperationError, NonRetryableError } from "./errors.ts";
 
@@ -35,10 +35,13 @@ const DEFAULTS: Retry = { attempts: 5, delayMs: 1000, factor: 2, maxDelayMs: 60_
 
 export function checkRetry(options: RetryOptions | undefined, base: Retry = DEFAULTS): Retry {
   if (options === undefined) return base;
+  checkOptions(options, "the retry");
   const { attempts, delay, factor = base.factor, maxDelay, jitter = base.jitter, when = base.when } = options;
   if (!(Number.isFinite(factor) && factor >= 1))
     throw new InvalidArgumentError("the retry's factor", "must be 1 or more");
-  if (!(jitter >= 0 && jitter <= 1)) throw new InvalidArgumentError("the retry's jitter", "must be from 0 to 1");
+  if (!(typeof jitter === "number" && jitter >= 0 && jitter <= 1))
+    throw new InvalidArgumentError("the retry's jitter", "must be from 0 to 1");
+  if (when !== undefined) checkFunction(when, "the retry's when");
   return {
     attempts: attempts === undefined ? base.attempts : checkCount(attempts, "the retry's attempts", 1_000_000),
     delayMs: delay === undefined ? base.delayMs : checkDuration(delay, "the retry's delay"),

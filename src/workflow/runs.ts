@@ -3,11 +3,16 @@
  */
 
 import {
+  checkAbortSignal,
+  checkBoolean,
   checkCount,
   checkDate,
   checkDuration,
   checkId,
+  checkList,
+  checkOptions,
   checkPrefix,
+  checkText,
   checkVersion,
   type Duration,
 } from "../kernel/check.ts";
@@ -20,7 +25,7 @@ import type { Log } from "../kernel/log.ts";
 import type { RateLimits } from "../rate/rate.ts";
 import type { WithInput } from "./context.ts";
 import type { Settled } from "./coroutine.ts";
-import { type AnyWorkflow, type Definition, definitionOf, type Signal } from "./definition.ts";
+import { type AnyWorkflow, type Definition, definitionOf, type Signal, signalName } from "./definition.ts";
 import { deleteRun } from "./delete.ts";
 import {
   ResultTimeoutError,
@@ -176,7 +181,8 @@ export class Run<Output = unknown> {
    * Asks the run to stop; `result` tells when it has ended. Its code gets `run_canceled` from what it awaits, and may clean up, within the
    * workflow's `grace`. With `force`, the run ends immediately, whether its code reacts or not.
    */
-  cancel(options?: CancelOptions): Promise<CanceledRun> {
+  async cancel(options?: CancelOptions): Promise<CanceledRun> {
+    checkOptions(options);
     return this.#runs.cancel(this.#workflow, this.id, options);
   }
 
@@ -184,7 +190,8 @@ export class Run<Output = unknown> {
    * Lets a run that failed or is parked continue. The failures that ended it are forgotten and done again, children that failed are retried
    * too; what succeeded is kept. `steps` names others to do again.
    */
-  retry(options?: RetryRunOptions): Promise<void> {
+  async retry(options?: RetryRunOptions): Promise<void> {
+    checkOptions(options);
     return this.#runs.retry(this.id, options);
   }
 
@@ -296,7 +303,9 @@ export class Runs {
     newId: () => string,
   ): StartRequest {
     const name = checkId(typeof workflow === "string" ? workflow : workflow?.name, "the workflow");
+    checkOptions(options);
     const { id, ifExists = "join", delay, at, tags } = options;
+    if (tags !== undefined) checkList(tags, "the tags");
     if (ifExists !== "join" && ifExists !== "reject" && ifExists !== "restart")
       throw new InvalidArgumentError("ifExists", 'must be "join", "reject" or "restart"');
     const atMs = at === undefined ? undefined : checkDate(at, "the time to start at");
@@ -321,9 +330,11 @@ export class Runs {
   ): Promise<unknown> {
     checkId(id, "the run's id");
     const { clock } = this.#kernel.ports;
+    checkOptions(options);
     const { timeout, abortSignal } = options;
     const timeoutMs = timeout === undefined ? undefined : checkDuration(timeout, "the timeout");
-    abortSignal?.throwIfAborted();
+    checkAbortSignal(abortSignal);
+    if (abortSignal?.aborted === true) throw abortSignal.reason;
     const { row, stop } = this.#results.wait(id);
     const { promise: interrupted, reject } = Promise.withResolvers<never>();
     interrupted.catch(() => {});
@@ -453,9 +464,10 @@ export class Runs {
     id: string,
     options: { readonly after?: number; readonly limit?: number } = {},
   ): Promise<readonly HistoryEntry[]> {
-    const row = await this.#row(id);
+    checkOptions(options);
     const limit = checkCount(options.limit ?? 1000, "the limit");
     const after = options.after === undefined ? 0 : checkVersion(options.after, "after");
+    const row = await this.#row(id);
     const { value } = readRun(this.#kernel, row);
     const entries = await this.#kernel.entries(runAt(id), Math.max(after, value?.deletedUpTo ?? 0), limit);
     return entries.map(({ version, name, data, atMs }) => ({
@@ -473,23 +485,27 @@ export class Runs {
     payload: unknown,
     options: SignalOptions = {},
   ): Promise<{ readonly isNew: boolean }> {
-    const checked = await checkSchema(signal.schema, payload, `the signal "${signal.name}"`);
-    const sent = { name: checkId(signal.name, "the signal"), payload: checked, id: checkSignalId(options), workflow };
+    const name = signalName(signal);
+    const signalId = checkSignalId(options);
+    const { schema } = signal;
+    // Without a schema nothing is awaited: a promise that somebody forgot to await is no payload.
+    const checked = schema === undefined ? payload : await checkSchema(schema, payload, `the signal "${name}"`);
+    const sent = { name, payload: checked, id: signalId, workflow };
     return this.#kernel.transact((tx) => signalRun(tx, id, sent), [runAt(id)]);
   }
 
   signalIn(tx: Tx, id: string, signal: Signal<unknown>, payload: unknown, options: SignalOptions = {}): boolean {
-    const checked = checkSchemaNow(signal.schema, payload, `the signal "${signal.name}"`);
-    const sent = { name: checkId(signal.name, "the signal"), payload: checked, id: checkSignalId(options) };
+    const name = signalName(signal);
+    const checked = checkSchemaNow(signal.schema, payload, `the signal "${name}"`);
+    const sent = { name, payload: checked, id: checkSignalId(options) };
     return signalRun(tx, checkId(id, "the run's id"), sent).isNew;
   }
 
   async cancel(workflow: string | undefined, id: string, options: CancelOptions = {}): Promise<CanceledRun> {
     const { reason, force = false } = options;
     checkId(id, "the run's id");
-    if (reason !== undefined && typeof reason !== "string")
-      throw new InvalidArgumentError("the reason", "must be a string");
-    if (typeof force !== "boolean") throw new InvalidArgumentError("force", "must be true or false");
+    if (reason !== undefined) checkText(reason, "the reason");
+    checkBoolean(force, "force");
     const row = await this.#row(id);
     checkWorkflow(id, this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue, workflow);
     const mayStillRun = force ? { worker: row.holder, steps: [...(await this.#openIntents(row))] } : null;
@@ -537,7 +553,7 @@ export class Runs {
   async retry(id: string, options: RetryRunOptions = {}): Promise<void> {
     checkId(id, "the run's id");
     const { steps = [] } = options;
-    if (!Array.isArray(steps)) throw new InvalidArgumentError("the steps", "must be a list of names");
+    checkList(steps, "the steps");
     const names = new Set(steps.map((step) => checkId(step, "the step's name")));
     const forget = names.size === 0 ? [] : await this.#factsOf(id, names);
     await this.#kernel.transact((tx) => retryRun(tx, id, forget), [runAt(id)]);
@@ -565,6 +581,10 @@ export class Runs {
     step: string,
     answer: { readonly done: true; readonly value: unknown } | { readonly done: false },
   ): Promise<void> {
+    checkId(step, "the step");
+    checkOptions(answer ?? null, "the answer");
+    checkBoolean(answer.done, "done");
+    if (answer.done) this.#kernel.encode(runAt(id), answer.value);
     const row = await this.#row(id);
     const open = await this.#openIntents(row);
     if (!open.has(step)) {
@@ -590,18 +610,25 @@ export class Runs {
   }
 
   async list(options: RunListOptions = {}): Promise<RunPage> {
+    checkOptions(options);
     const { workflow, status, tag, order = "newest", after = null } = options;
+    if (tag !== undefined) checkId(tag, "the tag");
     const limit = checkCount(options.limit ?? 100, "the limit", 1000);
     const prefix = checkPrefix(options.prefix ?? "", "the prefix");
     const statuses = status === undefined ? undefined : typeof status === "string" ? [status] : status;
+    if (statuses !== undefined) checkList(statuses, "the status");
     for (const one of statuses ?? [])
       if (!STATUSES.includes(one))
         throw new InvalidArgumentError("the status", `must be one of ${STATUSES.join(", ")}`);
     if (order !== "newest" && order !== "oldest" && order !== "id")
       throw new InvalidArgumentError("the order", 'must be "newest", "oldest" or "id"');
-    if (after !== null && order !== "id" && !/^\d{1,15}$/.test(after))
+    if (after !== null && order === "id") checkId(after, "after");
+    else if (after !== null && !(typeof after === "string" && /^\d{1,15}$/.test(after)))
       throw new InvalidArgumentError("after", "must be the `next` of a page");
-    const name = workflow === undefined ? undefined : typeof workflow === "string" ? workflow : workflow.name;
+    const name =
+      workflow === undefined
+        ? undefined
+        : checkId(typeof workflow === "string" ? workflow : workflow?.name, "the workflow");
     const found: Row[] = [];
     let from = after;
     // A tag is in the value, so pages are read until enough have it.
@@ -631,6 +658,8 @@ export class Runs {
 
 const validDate = (ms: number): Date | null => (Number.isNaN(new Date(ms).getTime()) ? null : new Date(ms));
 
-function checkSignalId({ id }: SignalOptions): string | undefined {
+function checkSignalId(options: SignalOptions): string | undefined {
+  checkOptions(options);
+  const { id } = options;
   return id === undefined ? undefined : checkId(id, "the signal's id");
 }

@@ -21,6 +21,14 @@ export type SchemaResult<Output> =
 
 type PathPart = PropertyKey | { readonly key: PropertyKey };
 
+/** A schema, or none. */
+export function checkIsSchema(schema: unknown, what: string): void {
+  if (schema === undefined) return;
+  const standard: unknown = Object(schema)["~standard"];
+  if (schema === null || typeof (standard as { validate?: unknown } | undefined)?.validate !== "function")
+    throw new InvalidArgumentError(what, "must be a schema that follows Standard Schema, with ~standard.validate");
+}
+
 /** The value as the schema makes it; throws `schema_mismatch`. Inside a decision only a schema that answers at once will do. */
 export function checkSchemaNow<T>(schema: StandardSchema<unknown, T> | undefined, value: unknown, what: string): T {
   if (schema === undefined) return value as T;

@@ -9,7 +9,15 @@
  * left to those who do.
  */
 
-import { checkCount, checkDuration, checkLease, type Duration } from "../kernel/check.ts";
+import {
+  checkCount,
+  checkDuration,
+  checkFunction,
+  checkLease,
+  checkList,
+  checkOptions,
+  type Duration,
+} from "../kernel/check.ts";
 import { Held } from "../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../kernel/claim/worker.ts";
 import type { Address, Put, Row } from "../kernel/contract.ts";
@@ -104,6 +112,9 @@ export class RunWorker implements Engine {
     const isLogged = log !== undefined && (options.on === undefined || !log.isDefault);
     this.#lines = isLogged ? new RunLines(log, () => kernel.ports.clock.nowMs()) : undefined;
     this.#rates = rates;
+    checkList(workflows, "what to work on");
+    checkOptions(options);
+    if (options.on !== undefined) checkFunction(options.on, "the listener (on)");
     for (const workflow of workflows) {
       const definition = definitionOf(workflow);
       if (definition === undefined)
@@ -175,14 +186,16 @@ export class RunWorker implements Engine {
 
   /** Takes no more, lets steps that run finish, and gives the runs to others. After `timeout`, steps are told to stop. */
   async stop(options?: { readonly timeout?: Duration | undefined }): Promise<void> {
+    checkOptions(options);
+    const timeoutMs = options?.timeout === undefined ? undefined : checkDuration(options.timeout, "the timeout");
     this.#isStopping = true;
     const { clock } = this.kernel.ports;
     const stopped = this.#worker.stop();
     for (const execution of this.#executions.values()) execution.stopSoon();
     const cancel =
-      options?.timeout === undefined
+      timeoutMs === undefined
         ? () => {}
-        : clock.after(checkDuration(options.timeout, "the timeout"), () => {
+        : clock.after(timeoutMs, () => {
             const reason = new Error("the worker shuts down");
             for (const execution of this.#executions.values()) execution.shutDown(reason);
             // Those that do not obey are left to their leases.
@@ -203,6 +216,11 @@ export class RunWorker implements Engine {
 
   limit(name: string, options: RateLimitOptions): RateLimit {
     return this.#rates.limit(name, options);
+  }
+
+  /** Refuses what could not be stored, before the code has asked for it. @internal */
+  checkValue(value: unknown): void {
+    this.kernel.encode(runAt("value"), value);
   }
 
   declares(name: string, permits: number): boolean {

@@ -24,6 +24,10 @@ export interface Transform {
 }
 
 export function transformed(inner: Codec, transform: Transform): Codec {
+  if (typeof inner?.encode !== "function" || typeof inner.decode !== "function")
+    throw new InvalidArgumentError("the codec", "must have encode and decode");
+  if (typeof transform?.seal !== "function" || typeof transform.open !== "function")
+    throw new InvalidArgumentError("the transform", "must have seal and open");
   if (!/^[\w.-]{1,64}$/.test(transform.name)) {
     throw new InvalidArgumentError(
       "the name of a transform",

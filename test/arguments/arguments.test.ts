@@ -1,0 +1,193 @@
+/**
+ * Goal: every argument of every public function refuses what it cannot use, with a typed error, before anything is written.
+ * Method: one table (`table.ts`). It is compared with the exported types as the compiler sees them, so that nothing is missing; then each
+ * argument, and each field of each option, gets every bad value of its kind, while all others are good. What comes back must be a refusal
+ * with a code, soon; everything that is stored is compared before and after.
+ */
+
+import { describe, expect, test } from "vitest";
+import * as pawlIndex from "../../src/index.ts";
+import { machine, open, PawlError, workflow } from "../../src/index.ts";
+import { wallMs } from "../../src/node/ports.ts";
+import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
+import type { Context } from "../../src/workflow/context.ts";
+import { surfaceOf } from "./surface.ts";
+import { ELSEWHERE, ENGINE, type Kind, OWNERS, type Owner, type Row, type Stage } from "./table.ts";
+import { badValues, REFUSALS } from "./values.ts";
+
+/** The table as texts, like those of the surface. */
+function tabled(): string[] {
+  const paths: string[] = [];
+  const fields = (path: string, kind: Kind): void => {
+    paths.push(path);
+    if (typeof kind === "object")
+      for (const [name, field] of Object.entries(kind.fields)) fields(`${path}.${name}`, field);
+  };
+  for (const [owner, { rows }] of Object.entries(OWNERS))
+    for (const [name, { takes }] of Object.entries(rows)) {
+      const called = owner === "" ? name : `${owner}.${name}`;
+      if (Object.keys(takes).length === 0) paths.push(`${called}()`);
+      for (const [parameter, kind] of Object.entries(takes)) fields(`${called}(${parameter})`, kind);
+    }
+  return paths;
+}
+
+/** Executors and the like are handed in whole: their members are not the caller's to fill in. */
+const isWhole = (path: string): boolean => /\((executor|sql)\)\./.test(path);
+
+const ownerOf = (path: string): string => /^[^.(]*/.exec(path)?.[0] ?? "";
+const calledOf = (path: string): string => path.slice(0, path.indexOf("("));
+
+test("the table has every argument and every option of what is exported, and nothing else", () => {
+  const exported = surfaceOf(["src/index.ts"]).get("src/index.ts") ?? [];
+  const expected = exported.filter(
+    (path) => !Object.hasOwn(ELSEWHERE, ownerOf(path)) && !ENGINE.has(calledOf(path)) && !isWhole(path),
+  );
+  const table = tabled();
+  // `machine<Data>()` takes nothing, and gives the function that is here.
+  expect(expected.filter((path) => !table.includes(path))).toEqual(["machine()"]);
+  expect(table.filter((path) => !expected.includes(path))).toEqual([]);
+  expect(expected.length).toBeGreaterThan(600);
+});
+
+/** One attack: these arguments, where one is bad. */
+interface Attack {
+  readonly name: string;
+  readonly args: readonly unknown[];
+}
+
+function* attacksOn(row: Row, stage: Stage): Generator<Attack> {
+  const good = row.good?.(stage) ?? [];
+  const kinds = Object.entries(row.takes);
+  for (const [index, [parameter, kind]] of kinds.entries()) {
+    const withArgument = (value: unknown): unknown[] => {
+      const args = kinds.map((_, at) => good[at]);
+      args[index] = value;
+      return args;
+    };
+    yield* attacksOf(parameter, kind, typeof good[index] === "object" ? good[index] : undefined, withArgument);
+  }
+}
+
+function* attacksOf(
+  path: string,
+  kind: Kind,
+  good: object | null | undefined,
+  args: (value: unknown) => unknown[],
+): Generator<Attack> {
+  const own = typeof kind === "string" ? kind : kind.kind;
+  if (own !== null && own !== "unchecked")
+    for (const [name, value] of badValues(own)) yield { name: `${path}: ${name}`, args: args(value) };
+  if (typeof kind === "string") return;
+  for (const [field, fieldKind] of Object.entries(kind.fields)) {
+    const withField = (value: unknown): unknown[] => args({ ...kind.good, ...good, [field]: value });
+    yield* attacksOf(`${path}.${field}`, fieldKind, undefined, withField);
+  }
+}
+
+/** What becomes of a call; "" if it is refused as it should be. */
+async function outcomeOf(call: () => unknown): Promise<string> {
+  try {
+    const answer = call();
+    const waited = await Promise.race([answer, new Promise((resolve) => setTimeout(resolve, 1000, HANGS))]);
+    return waited === HANGS ? "does not settle" : "is accepted";
+  } catch (error) {
+    if (error instanceof PawlError) return REFUSALS.has(error.code) ? "" : `is refused with ${error.code}`;
+    return `throws ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`;
+  }
+}
+
+const HANGS = Symbol("hangs");
+
+interface Setting extends Stage {
+  readonly database: MemoryDatabase;
+  close(): Promise<void>;
+}
+
+async function staged(): Promise<Setting> {
+  const database = new MemoryDatabase(wallMs);
+  const pawl = await open({
+    store: database.connect("default"),
+    actions: { pepper: "p".repeat(32), keys: { current: "a", ring: { a: new Uint8Array(32).fill(1) } } },
+  });
+  const echo = workflow("echo", async (_ctx, input: unknown) => input);
+  const light = machine("light", { initial: "red", transitions: { red: ["green"], green: [] }, initialData: 1 });
+  const slot = pawl.slot<number>("there");
+  await slot.set(1);
+  await pawl.start(echo, 1, { id: "there", delay: "1 hour" });
+  await pawl.machine(light).create("there");
+  await pawl.actions.create({ id: "there", payload: 1 });
+  await pawl.mutex("door").acquire();
+  return { pawl, echo, light, slot, database, close: () => pawl.close() };
+}
+
+/** Everything that is stored, except one run. */
+function stored({ database }: Setting, run?: string): readonly string[] {
+  const rows = [...database.backup().namespaces.values()].flatMap(({ rows }) => [...rows.values()]);
+  return rows
+    .filter(({ space, key }) => !(space === "run" && key === run))
+    .map(({ space, key, version }) => `${space} ${key} ${version}`)
+    .sort();
+}
+
+const apply = (target: unknown, name: string, args: readonly unknown[]): unknown => {
+  const method: unknown = Reflect.get(target as object, name);
+  return Reflect.apply(method as () => unknown, target, args);
+};
+
+/** Functions of the module; a workflow is defined by its name or by options, so one of two parameters is left out. */
+function applyFree(name: string, args: readonly unknown[]): unknown {
+  const given = name === "workflow" ? [args[1] ?? args[0], args[2]] : args;
+  const called = apply(pawlIndex, name, given);
+  return called;
+}
+
+/** All attacks on one function, and what they found. */
+async function attack(owner: Owner, name: string, row: Row): Promise<string[]> {
+  const setting = await staged();
+  const found: string[] = [];
+  const note = (attack: Attack, outcome: string): void => {
+    if (outcome !== "") found.push(`${attack.name} ${outcome}`);
+  };
+  const written = (before: readonly string[], after: readonly string[]): void => {
+    const left = after.filter((one) => !before.includes(one));
+    if (left.length > 0) found.push(`wrote ${left.join(", ")}`);
+  };
+  const nothing = {} as { readonly tx: pawlIndex.Tx; readonly ctx: Context };
+  let before: readonly string[] = [];
+  if (owner.where === "ctx") {
+    const attacker = workflow("attacker", async (ctx) => {
+      const on = await owner.on(setting, { ...nothing, ctx });
+      before = stored(setting, "attacker");
+      for (const attack of attacksOn(row, setting)) note(attack, await outcomeOf(() => apply(on, name, attack.args)));
+      // The end of the run gives back what it holds.
+      written(before, stored(setting, "attacker"));
+    });
+    setting.pawl.work([attacker], { warm: 0 });
+    const run = await setting.pawl.start(attacker, undefined, { id: "attacker" });
+    await run.result({ timeout: "30s" });
+  } else {
+    const on = owner.where === "plain" ? await owner.on(setting, nothing) : undefined;
+    before = stored(setting);
+    for (const attack of attacksOn(row, setting)) {
+      const call = (): unknown => {
+        if (owner.where === "plain")
+          return on === undefined ? applyFree(name, attack.args) : apply(on, name, attack.args);
+        return setting.pawl.transact((tx) => apply(owner.on(setting, { ...nothing, tx }), name, attack.args) as never);
+      };
+      note(attack, await outcomeOf(call));
+    }
+    written(before, stored(setting));
+  }
+  await setting.close();
+  return found;
+}
+
+describe.each(Object.entries(OWNERS))("arguments of %s", (_, owner) => {
+  const rows = Object.entries(owner.rows).filter(([, { takes }]) => Object.keys(takes).length > 0);
+  if (rows.length > 0)
+    test.each(rows)("%s refuses every bad value, and writes nothing", { timeout: 120_000 }, async (name, row) => {
+      const found = await attack(owner, name, row);
+      if (found.length > 0) expect.fail(found.join("\n"));
+    });
+});

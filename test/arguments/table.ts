@@ -1,0 +1,624 @@
+/**
+ * The table: every public function and method, its arguments and the fields of its options, each with its kind (`values.ts`).
+ *
+ * A row says what is called, on what, and with which good arguments; a field that is attacked replaces the good one. `arguments.test.ts`
+ * compares the rows with the exported types, so a new function, parameter or option that is not here fails the tests.
+ */
+
+import type { Machine, Pawl, Slot, Tx, Workflow } from "../../src/index.ts";
+import type { Context } from "../../src/workflow/context.ts";
+
+/** What an argument takes: a kind, or an object of fields (with good values for those that must be there). */
+export type Kind = string | Fields;
+
+export interface Fields {
+  /** The kind of the object as a whole; null where it is not attacked as a whole. */
+  readonly kind: string | null;
+  readonly fields: Readonly<Record<string, Kind>>;
+  /** Good values, for fields that the others need. */
+  readonly good: Readonly<Record<string, unknown>>;
+}
+
+export const options = (
+  fields: Readonly<Record<string, Kind>>,
+  good: Readonly<Record<string, unknown>> = {},
+  kind: string | null = "options?",
+): Fields => ({ kind, fields, good });
+
+/** What there is to call. */
+export interface Stage {
+  readonly pawl: Pawl;
+  readonly echo: Workflow<unknown, unknown>;
+  readonly light: Machine<"red" | "green", number, number | undefined>;
+  readonly slot: Slot<number>;
+}
+
+export interface Row {
+  /** Parameters in order. */
+  readonly takes: Readonly<Record<string, Kind>>;
+  /** Good arguments, in order; options are made from their fields. */
+  readonly good?: (stage: Stage) => readonly unknown[];
+}
+
+/** An owner of methods: where it comes from, and its rows by their names. */
+export interface Owner {
+  readonly where: "plain" | "tx" | "ctx";
+  /** What the methods are called on, or the function itself where the name is empty. */
+  readonly on: (stage: Stage, inside: { readonly tx: Tx; readonly ctx: Context }) => unknown;
+  readonly rows: Readonly<Record<string, Row>>;
+}
+
+const none: Row = { takes: {} };
+
+const EXPECTING = options({ expectedVersion: "version?" });
+const SLOT_ROWS: Owner["rows"] = {
+  get: none,
+  set: { takes: { value: "value", options: EXPECTING }, good: () => [1, {}] },
+  trySet: {
+    takes: { value: "value", options: options({ expectedVersion: "version" }, { expectedVersion: 1 }, "options") },
+    good: () => [1, { expectedVersion: 1 }],
+  },
+  update: { takes: { change: "function" } },
+  delete: { takes: { options: EXPECTING }, good: () => [{}] },
+};
+
+const ACTION_FIELDS = {
+  activeAt: "time?",
+  expiresAt: "time?",
+  expiresIn: "duration?",
+  id: "id?",
+  maxPinTries: "count?",
+  owner: "id?",
+  payload: "value",
+  pin: "pin?",
+  reason: "text?",
+  tags: "ids?",
+  uses: "count?",
+};
+const ASKING = { by: "id?", reason: "text?" };
+const CONSUMING = { ...ASKING, consumerKey: "id?" };
+const TARGET = options({ ref: "id" }, {}, "id");
+const HELD = options({ ...ASKING, fence: "fence" }, { fence: 1 }, "options");
+const COMPLETING = options({ ...CONSUMING, fence: "fence" }, { fence: 1 }, "options");
+
+const usingActions = (consuming: Fields, claiming: Fields): Owner["rows"] =>
+  Object.fromEntries(
+    (
+      [
+        ["abandon", { id: "id", options: HELD }],
+        ["complete", { id: "id", options: COMPLETING }],
+        ["consume", { id: "id", options: consuming }],
+        ["claim", { id: "id", options: claiming }],
+        ["cancel", { target: TARGET, options: options(ASKING) }],
+      ] as const
+    ).flatMap(([name, takes]) => {
+      const row: Row = { takes, good: () => ["there", { ...takes.options.good }] };
+      return [
+        [name, row],
+        [`try${name[0]?.toUpperCase()}${name.slice(1)}`, row],
+      ];
+    }),
+  );
+
+const START = options({ at: "time?", delay: "duration?", id: "id?", ifExists: "choice?", tags: "ids?" });
+const START_ROW: Row = {
+  takes: { workflow: "workflow", input: "value", options: START },
+  good: ({ echo }) => [echo, 1, {}],
+};
+
+const LEASE = { lease: "lease?" };
+const ACQUIRE = { abortSignal: "abortSignal?", by: "id?", timeout: "duration?" };
+const RATE = options({ burst: "count?", max: "count", per: "positive" }, { max: 1, per: "1s" }, "options");
+const PAGE = { after: "version?", limit: "count?" };
+const RETRY = options({
+  attempts: "count?",
+  delay: "duration?",
+  factor: "factor?",
+  jitter: "share?",
+  maxDelay: "duration?",
+  when: "function?",
+});
+
+const TRANSITION = options({
+  actor: "id?",
+  data: "value",
+  eventId: "id?",
+  expectedVersion: "version?",
+  patch: "object?",
+  reason: "text?",
+  update: "function?",
+  whenEarly: "choice?",
+});
+const CREATE = { takes: { id: "id", options: "options?" }, good: () => ["new", {}] } satisfies Row;
+const MOVE = {
+  takes: { id: "id", to: "choice", options: TRANSITION },
+  good: () => ["there", "green", {}],
+} satisfies Row;
+const MACHINE_ROWS: Owner["rows"] = {
+  create: CREATE,
+  tryCreate: CREATE,
+  get: { takes: { id: "id" } },
+  transition: MOVE,
+  tryTransition: MOVE,
+};
+
+const STEP_FIELDS = {
+  heartbeat: "duration?",
+  id: "id?",
+  rateLimit: options(
+    { burst: "count?", key: "id?", max: "count", name: "id", per: "positive" },
+    { name: "api", max: 1, per: "1s" },
+  ),
+  retry: RETRY,
+  semaphore: options({ name: "id", permits: "count?" }, { name: "api" }),
+  timeout: "duration?",
+  totalTimeout: "duration?",
+};
+const STEP: Row = {
+  takes: { name: "id", run: "function", options: options(STEP_FIELDS) },
+  good: () => ["step", () => 1, {}],
+};
+const { retry: _retry, ...ONCE_FIELDS } = STEP_FIELDS;
+
+const CHILD: Row = {
+  takes: { workflow: "definition", input: "value", options: options({ id: "id?", whenParentEnds: "choice?" }) },
+  good: ({ echo }) => [echo, 1, {}],
+};
+const TIMEOUT = options({ timeout: "duration?" });
+const TOKENS = { count: "count?", key: "id?" };
+
+const WORK_OPTIONS = {
+  concurrency: "count?",
+  lease: "lease?",
+  on: "function?",
+  warm: "number?",
+  watchdog: "duration?",
+};
+
+const OPEN_FIELDS = {
+  actions: options({
+    keys: options({ current: "id", ring: "object" }, { current: "a", ring: { a: new Uint8Array(32) } }),
+    pepper: "secret?",
+    retention: "duration?",
+  }),
+  checkPurity: "boolean?",
+  codec: "handle?",
+  durability: "choice?",
+  maxValueBytes: "count?",
+  namespace: "id?",
+  patience: "duration?",
+  pool: "handle?",
+  schema: "id?",
+};
+
+const IDEMPOTENT = { fingerprint: "fingerprint", scope: "secret?", ttl: "positive?" };
+const DEDUPE = options({ touches: "list?", ttl: "positive?" });
+
+const FREE: Owner["rows"] = {
+  open: {
+    takes: {
+      store: options({ ...OPEN_FIELDS, store: "store?" }, { store: "memory:" }, null),
+      more: options(OPEN_FIELDS, {}, "options?"),
+    },
+    good: () => ["memory:", {}],
+  },
+  workflow: {
+    takes: {
+      name: "id",
+      options: options(
+        { input: "handle?", name: "id", output: "handle?", retry: RETRY, timeout: "duration?", tries: "count?" },
+        { name: "flow" },
+        null,
+      ),
+      body: "function",
+    },
+    good: () => ["flow", undefined, async () => 1],
+  },
+  signal: { takes: { name: "id", schema: "handle?" }, good: () => ["go"] },
+  machine: {
+    takes: {
+      name: "id",
+      definition: options(
+        {
+          guards: "object?",
+          initial: "choice",
+          initialData: "unchecked",
+          maxParked: "count?",
+          transitions: "object",
+          unknown: "choice?",
+        },
+        { initial: "red", transitions: { red: [] } },
+        "object",
+      ),
+    },
+    good: () => ["light", { initial: "red", transitions: { red: [] } }],
+  },
+  transformed: { takes: { inner: "handle", transform: "handle" } },
+  checkFence: {
+    takes: { sql: "handle", resource: "id", fence: "fence" },
+    good: () => [async () => [{ fence: 1 }], "disk", 1],
+  },
+  checkFenceSync: {
+    takes: { db: "handle", resource: "id", fence: "fence" },
+    good: () => [{ prepare: () => ({ all: () => [{ fence: 1 }] }) }, "disk", 1],
+  },
+  isReplayed: { takes: { error: "unchecked" } },
+};
+
+export const OWNERS: Readonly<Record<string, Owner>> = {
+  "": { where: "plain", on: () => undefined, rows: FREE },
+  Pawl: {
+    where: "plain",
+    on: ({ pawl }) => pawl,
+    rows: {
+      close: none,
+      start: START_ROW,
+      run: { takes: { workflow: "workflow", id: "id" }, good: ({ echo }) => [echo, "there"] },
+      work: {
+        takes: { workflows: "list", options: options(WORK_OPTIONS) },
+        good: ({ echo }) => [[echo], {}],
+      },
+      slot: {
+        takes: { name: "id", options: options({ initial: "value", run: "id?", workflow: "workflow?" }) },
+        good: () => ["slot", {}],
+      },
+      lock: {
+        takes: { names: "names", work: "function", options: options({ ...ACQUIRE, ...LEASE }) },
+        good: () => ["door", () => 1, {}],
+      },
+      mutex: { takes: { names: "names", options: options(LEASE) }, good: () => ["door", {}] },
+      semaphore: { takes: { name: "id", options: options({ ...LEASE, permits: "count?" }) }, good: () => ["api", {}] },
+      rwlock: { takes: { name: "id", options: options(LEASE) }, good: () => ["door", {}] },
+      rateLimit: { takes: { name: "id", options: RATE }, good: () => ["mail", { max: 1, per: "1s" }] },
+      machine: { takes: { machine: "handle" } },
+      idempotent: {
+        takes: {
+          key: "id",
+          options: options({ ...IDEMPOTENT, lease: "lease?", storeErrors: "function?" }),
+          fn: "function",
+        },
+        good: () => ["key", {}, () => 1],
+      },
+      dedupe: {
+        takes: { consumer: "id", messageId: "id", decide: "function", options: DEDUPE },
+        good: () => ["mailer", "m-1", () => 1, {}],
+      },
+      whyWaiting: {
+        takes: {
+          subject: options({ kind: "choice?", lock: "id", run: "id", waiter: "id?" }, { lock: "door" }, "object"),
+        },
+        good: () => [{ lock: "door" }],
+      },
+      transact: {
+        takes: { decide: "function", options: options({ touches: "list?" }) },
+        good: () => [() => 1, {}],
+      },
+      within: {
+        takes: { executor: "handle", decide: "function", options: options({ touches: "list?" }) },
+        good: () => [async () => [], () => 1, {}],
+      },
+    },
+  },
+  "Pawl.dedupe": {
+    where: "plain",
+    on: ({ pawl }) => pawl.dedupe,
+    rows: {
+      sql: {
+        takes: { consumer: "id", messageId: "id", work: "function", options: options({ ttl: "positive?" }) },
+        good: () => ["mailer", "m-1", async () => 1, {}],
+      },
+    },
+  },
+  "Pawl.transact": {
+    where: "plain",
+    on: ({ pawl }) => pawl.transact,
+    rows: { sql: { takes: { work: "function" } } },
+  },
+  "Pawl.runs": {
+    where: "plain",
+    on: ({ pawl }) => pawl.runs,
+    rows: {
+      delete: { takes: { id: "id" } },
+      list: {
+        takes: {
+          options: options({
+            after: "cursor?",
+            limit: "count?",
+            order: "choice?",
+            prefix: "prefix?",
+            status: "choices?",
+            tag: "id?",
+            workflow: "workflow?",
+          }),
+        },
+        good: () => [{}],
+      },
+    },
+  },
+  "Pawl.slots": {
+    where: "plain",
+    on: ({ pawl }) => pawl.slots,
+    rows: {
+      list: { takes: { options: options({ after: "id?", limit: "count?", prefix: "prefix?" }) }, good: () => [{}] },
+    },
+  },
+  Actions: {
+    where: "plain",
+    on: ({ pawl }) => pawl.actions,
+    rows: {
+      create: { takes: { options: options(ACTION_FIELDS) }, good: () => [{}] },
+      prepare: { takes: { options: options(ACTION_FIELDS) }, good: () => [{}] },
+      createMany: { takes: { list: "list" } },
+      get: { takes: { target: TARGET } },
+      history: { takes: { target: TARGET, options: options(PAGE) }, good: () => ["there", {}] },
+      list: {
+        takes: {
+          options: options({
+            after: "cursor?",
+            createdAfter: "time?",
+            createdBefore: "time?",
+            limit: "count?",
+            owner: "id?",
+            state: "choices?",
+            tag: "id?",
+          }),
+        },
+        good: () => [{}],
+      },
+      sweep: { takes: { limit: "count?" } },
+      ...usingActions(options({ ...CONSUMING, pin: "pin?" }), options({ ...CONSUMING, ...LEASE, pin: "pin?" })),
+    },
+  },
+  Run: {
+    where: "plain",
+    on: ({ pawl, echo }) => pawl.run(echo as Workflow<never, unknown>, "there"),
+    rows: {
+      status: none,
+      retry: none,
+      result: {
+        takes: { options: options({ abortSignal: "abortSignal?", timeout: "duration?" }) },
+        good: () => [{ timeout: 1 }],
+      },
+      history: { takes: { options: options(PAGE) }, good: () => [{}] },
+      signal: {
+        takes: { signal: "definition", input: "value", options: options({ id: "id?" }) },
+        good: () => [{ name: "go" }, 1, {}],
+      },
+      cancel: { takes: { options: options({ reason: "text?" }) }, good: () => [{}] },
+      resolveStep: {
+        takes: { step: "id", answer: options({ done: "boolean", value: "value" }, { done: true }, "object") },
+        good: () => ["pay", { done: true }],
+      },
+    },
+  },
+  RunWorker: {
+    where: "plain",
+    on: ({ pawl, echo }) => pawl.work([echo as Workflow<never, unknown>]),
+    rows: { stop: { takes: { options: TIMEOUT }, good: () => [{}] } },
+  },
+  Slot: {
+    where: "plain",
+    on: ({ slot }) => slot,
+    rows: {
+      ...SLOT_ROWS,
+      watch: { takes: { options: options({ abortSignal: "abortSignal?" }) }, good: () => [{}] },
+    },
+  },
+  Lock: {
+    where: "plain",
+    on: ({ pawl }) => pawl.mutex("door"),
+    rows: {
+      acquire: { takes: { options: options(ACQUIRE) }, good: () => [{}] },
+      tryAcquire: { takes: { options: options({ by: "id?", queue: "boolean?" }) }, good: () => [{}] },
+      with: { takes: { work: "function", options: options(ACQUIRE) }, good: () => [() => 1, {}] },
+      inspect: { takes: { options: options({ limit: "count?" }) }, good: () => [{}] },
+      history: { takes: { options: options(PAGE) }, good: () => [{}] },
+      removeWaiter: {
+        takes: {
+          ticket: "id",
+          intervention: options({ by: "id", reason: "text" }, { by: "ann", reason: "r" }, "object"),
+        },
+        good: () => ["ticket", { by: "ann", reason: "r" }],
+      },
+      forceRelease: {
+        takes: {
+          intervention: options({ by: "id", reason: "text", ticket: "id?" }, { by: "ann", reason: "r" }, "object"),
+        },
+        good: () => [{ by: "ann", reason: "r" }],
+      },
+    },
+  },
+  Hold: { where: "plain", on: ({ pawl }) => pawl.mutex("free").acquire(), rows: { release: none, renew: none } },
+  Waiter: {
+    where: "plain",
+    async on({ pawl }) {
+      const lock = pawl.mutex("queue");
+      await lock.tryAcquire();
+      const tried = await lock.tryAcquire();
+      return tried.ok ? undefined : tried.waiter;
+    },
+    rows: {
+      acquire: {
+        takes: { options: options({ abortSignal: "abortSignal?", timeout: "duration?" }) },
+        good: () => [{ timeout: 1 }],
+      },
+      leave: none,
+      place: none,
+    },
+  },
+  RateLimit: {
+    where: "plain",
+    on: ({ pawl }) => pawl.rateLimit("mail", { max: 1000, per: "1s" }),
+    rows: {
+      acquire: {
+        takes: { options: options({ ...TOKENS, abortSignal: "abortSignal?", timeout: "duration?" }) },
+        good: () => [{}],
+      },
+      tryAcquire: { takes: { options: options(TOKENS) }, good: () => [{}] },
+      inspect: { takes: { options: options({ key: "id?" }) }, good: () => [{}] },
+    },
+  },
+  MachineHandle: {
+    where: "plain",
+    on: ({ pawl, light }) => pawl.machine(light),
+    rows: {
+      ...MACHINE_ROWS,
+      history: { takes: { id: "id", options: options(PAGE) }, good: () => ["there", {}] },
+      list: { takes: { options: options({ after: "id?", limit: "count?", state: "choices?" }) }, good: () => [{}] },
+    },
+  },
+  Machine: { where: "plain", on: ({ light }) => light, rows: { toSvg: none, toText: none } },
+  Tx: {
+    where: "tx",
+    on: (_stage, { tx }) => tx,
+    rows: {
+      start: START_ROW,
+      signal: {
+        takes: { run: "id", signal: "definition", input: "value", options: options({ id: "id?" }) },
+        good: () => ["there", { name: "go" }, 1, {}],
+      },
+      lock: { takes: { lock: "handle" } },
+      slot: { takes: { slot: "handle" } },
+      machine: { takes: { machine: "handle" } },
+      rateLimit: { takes: { limit: "handle" } },
+      idempotent: {
+        takes: { key: "id", options: options(IDEMPOTENT), decide: "function" },
+        good: () => ["key", {}, () => 1],
+      },
+      dedupe: {
+        takes: { consumer: "id", messageId: "id", options: options({ ttl: "positive?" }) },
+        good: () => ["mailer", "m-1", {}],
+      },
+      random: none,
+      uuid: none,
+    },
+  },
+  TxSlot: { where: "tx", on: ({ slot }, { tx }) => tx.slot(slot), rows: SLOT_ROWS },
+  TxLock: {
+    where: "tx",
+    on: ({ pawl }, { tx }) => tx.lock(pawl.mutex("door")),
+    rows: { check: { takes: { hold: "handle" } }, release: { takes: { hold: "handle" } }, get: none, take: none },
+  },
+  TxMachine: { where: "tx", on: ({ light }, { tx }) => tx.machine(light), rows: MACHINE_ROWS },
+  TxRateLimit: {
+    where: "tx",
+    on: ({ pawl }, { tx }) => tx.rateLimit(pawl.rateLimit("mail", { max: 1000, per: "1s" })),
+    rows: {
+      take: { takes: { count: "count?", options: options({ key: "id?" }) }, good: () => [1, {}] },
+      tryTake: { takes: { count: "count?", options: options({ key: "id?" }) }, good: () => [1, {}] },
+    },
+  },
+  TxActions: {
+    where: "tx",
+    on: (_stage, { tx }) => tx.actions,
+    rows: {
+      create: { takes: { action: options(ACTION_FIELDS) }, good: () => [{ id: "new" }] },
+      get: { takes: { target: TARGET } },
+      ...usingActions(options(CONSUMING), options({ ...CONSUMING, ...LEASE })),
+    },
+  },
+  Context: {
+    where: "ctx",
+    on: (_stage, { ctx }) => ctx,
+    rows: {
+      all: { takes: { operations: "array" } },
+      allSettled: { takes: { operations: "array" } },
+      race: { takes: { operations: "array" } },
+      call: CHILD,
+      start: CHILD,
+      lock: { takes: { names: "names", code: "function", options: TIMEOUT }, good: () => ["free", () => 1, {}] },
+      // It goes to the listeners of this process, and nowhere else.
+      log: { takes: { message: "unchecked", data: "unchecked" }, good: () => ["hello"] },
+      mutex: { takes: { names: "names" } },
+      now: none,
+      random: none,
+      uuid: none,
+      rateLimit: { takes: { name: "id", options: RATE }, good: () => ["mail", { max: 1, per: "1s" }] },
+      rwlock: { takes: { name: "id" } },
+      semaphore: { takes: { name: "id", options: options({ permits: "count?" }) }, good: () => ["api", {}] },
+      sleep: { takes: { duration: "duration" } },
+      sleepUntil: { takes: { time: "time" } },
+      slot: {
+        takes: { name: "id", options: options({ initial: "value", scope: "choice?" }) },
+        good: () => ["slot", {}],
+      },
+      step: STEP,
+      waitForAny: { takes: { signals: "list", options: TIMEOUT }, good: () => [[{ name: "go" }], {}] },
+      waitForSignal: { takes: { signal: "definition", options: TIMEOUT }, good: () => [{ name: "go" }, {}] },
+    },
+  },
+  "Context.step": {
+    where: "ctx",
+    on: (_stage, { ctx }) => ctx.step,
+    rows: {
+      tx: STEP,
+      atMostOnce: {
+        takes: { name: "id", run: "function", options: options({ ...ONCE_FIELDS, reconcile: "function?" }) },
+        good: () => ["once", () => 1, {}],
+      },
+    },
+  },
+  "Context.step.tx": { where: "ctx", on: (_stage, { ctx }) => ctx.step.tx, rows: { sync: STEP, within: STEP } },
+  RunSlot: { where: "ctx", on: (_stage, { ctx }) => ctx.slot("there", { scope: "global" }), rows: SLOT_ROWS },
+  RunLock: {
+    where: "ctx",
+    on: (_stage, { ctx }) => ctx.mutex("free"),
+    rows: {
+      acquire: { takes: { options: TIMEOUT }, good: () => [{}] },
+      tryAcquire: { takes: { options: options({ queue: "boolean?" }) }, good: () => [{}] },
+      with: { takes: { code: "function", options: TIMEOUT }, good: () => [() => 1, {}] },
+    },
+  },
+  RunLockHold: { where: "ctx", on: (_stage, { ctx }) => ctx.mutex("free").acquire(), rows: { release: none } },
+  RunWaiter: {
+    where: "ctx",
+    async on(_stage, { ctx }) {
+      const tried = await ctx.mutex("door").tryAcquire();
+      return tried.ok ? undefined : tried.waiter;
+    },
+    rows: { acquire: { takes: { options: TIMEOUT }, good: () => [{}] }, leave: none },
+  },
+  RunRateLimit: {
+    where: "ctx",
+    on: (_stage, { ctx }) => ctx.rateLimit("mail", { max: 1000, per: "1s" }),
+    rows: {
+      acquire: { takes: { options: options({ ...TOKENS, timeout: "duration?" }) }, good: () => [{}] },
+    },
+  },
+};
+
+/** Exported names whose members are not called by users with arguments of their own: each with the reason. */
+export const ELSEWHERE: Readonly<Record<string, string>> = {
+  AtMostOnceOptions: "callbacks that the user writes",
+  Attempt: "what the function of `idempotent` is given: its own tests attack it (idempotency.test.ts)",
+  Codec: "implemented by the user; what it gives is checked by Encoding",
+  Dedupe: "the type of pawl.dedupe, which is here",
+  IdempotentOptions: "callbacks that the user writes",
+  Operation: "a promise: what it takes is what promises take",
+  PgClient: "of pg",
+  PgPool: "of pg",
+  RetryOptions: "callbacks that the user writes",
+  RunListener: "implemented by the user",
+  Sql: "of the database driver, which checks its own arguments",
+  StepFunction: "the type of ctx.step, which is here",
+  StepHandle: "what a step is given; any progress that can be stored is taken",
+  SyncDatabase: "of the database driver",
+  SyncSql: "of the database driver",
+  SyncStatement: "of the database driver",
+  Transact: "the type of pawl.transact, which is here",
+  Transform: "implemented by the user",
+  TransitionOptions: "callbacks that the user writes",
+  WorkOptions: "callbacks that the user writes",
+};
+
+/** Members of public classes that belong to the engine. */
+export const ENGINE: ReadonlySet<string> = new Set([
+  "RateLimit.reserveIn",
+  "RunWorker.around",
+  "RunWorker.declares",
+  "RunWorker.ending",
+  "RunWorker.freePlace",
+  "RunWorker.limit",
+  "RunWorker.running",
+  "RunWorker.told",
+]);
