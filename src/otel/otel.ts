@@ -28,6 +28,7 @@ import {
   type TracerProvider,
   trace,
 } from "@opentelemetry/api";
+import { checkOptions } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { nodePorts } from "../node/ports.ts";
 import type { RunEvent } from "../workflow/events.ts";
@@ -107,8 +108,16 @@ class Recorder {
   readonly #sampleRatio: number;
   readonly #stretches = new Map<string, Stretch>();
 
-  constructor({ tracerProvider, meterProvider, attributes = {}, sampleRatio = 1 }: TelemetryOptions) {
-    if (!(sampleRatio >= 0 && sampleRatio <= 1))
+  constructor(options: TelemetryOptions) {
+    checkOptions(options);
+    const { tracerProvider, meterProvider, attributes = {}, sampleRatio = 1 } = options;
+    if (tracerProvider !== undefined && typeof tracerProvider?.getTracer !== "function")
+      throw new InvalidArgumentError("the tracerProvider", "must have getTracer");
+    if (meterProvider !== undefined && typeof meterProvider?.getMeter !== "function")
+      throw new InvalidArgumentError("the meterProvider", "must have getMeter");
+    if (typeof attributes !== "object" || attributes === null || Array.isArray(attributes))
+      throw new InvalidArgumentError("the attributes", "must be an object");
+    if (!(typeof sampleRatio === "number" && sampleRatio >= 0 && sampleRatio <= 1))
       throw new InvalidArgumentError("the sample ratio", "must be a number from 0 to 1");
     this.#tracer = (tracerProvider ?? trace.getTracerProvider()).getTracer("pawl");
     this.#instruments = makeInstruments((meterProvider ?? metrics.getMeterProvider()).getMeter("pawl"));

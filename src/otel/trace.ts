@@ -15,10 +15,11 @@
 
 import { createHash } from "node:crypto";
 import { type Context, ROOT_CONTEXT, TraceFlags, trace } from "@opentelemetry/api";
+import { checkId } from "../kernel/check.ts";
 
 /** The id of the trace in which all spans of a run are: for a link from a log or a page to the trace. */
 export function traceIdOf(workflow: string, run: string): string {
-  return digestOf(workflow, run).slice(0, 32);
+  return digestOf(checkId(workflow, "the workflow"), checkId(run, "the run's id")).slice(0, 32);
 }
 
 /** What is active for a run before anything of it is: the parent that all processes know without having been told. */

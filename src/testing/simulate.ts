@@ -8,7 +8,7 @@
  * `simulateOn` does the same on another database than the one in memory, for the tests of real stores.
  */
 
-import { checkCount, checkFunction } from "../kernel/check.ts";
+import { checkBoolean, checkCount, checkDuration, checkFunction, checkOptions, checkText } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { AmbientWatch } from "./sim/ambient.ts";
 import type { Database } from "./sim/database.ts";
@@ -80,7 +80,9 @@ export async function simulateOn(
   options: SimulateOptions,
   scenario: Scenario,
 ): Promise<SimulationReport> {
+  checkText(name, "the name of the simulation");
   checkFunction(scenario, "the scenario");
+  checkOptions(options ?? null);
   const seeds = chosenSeeds(options);
   if (isRunning) throw new InvalidArgumentError("simulate", "must not be called while another simulation runs");
   isRunning = true;
@@ -147,9 +149,13 @@ function chosenSeeds(options: SimulateOptions): readonly number[] {
     if (!names.includes(name)) throw new InvalidArgumentError("the options", `must not have ${name}`);
   for (const fault of FAULT_NAMES) {
     const given = options[fault];
-    if (given !== undefined && !(given >= 0 && given <= 1))
+    if (given !== undefined && !(typeof given === "number" && given >= 0 && given <= 1))
       throw new InvalidArgumentError(fault, "must be a probability from 0 to 1");
   }
+  const { calm, faultsMs, healMs } = options;
+  if (calm !== undefined) checkBoolean(calm, "calm");
+  if (faultsMs !== undefined) checkDuration(faultsMs, "faultsMs");
+  if (healMs !== undefined) checkDuration(healMs, "healMs");
   const only = process.env["PAWL_SEED"] ?? "";
   const first = only === "" ? (options.firstSeed ?? 1) : Number(only);
   const seeds = only === "" ? (options.seeds ?? 100) : 1;

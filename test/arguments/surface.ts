@@ -131,7 +131,7 @@ class Surface {
         if (options !== undefined) this.#fields(`${name}(options)`, options, []);
         continue;
       }
-      const shown = parameter.name.startsWith("__") ? String(index) : parameter.name;
+      const shown = parameter.name.startsWith("__") ? `argument${index}` : parameter.name;
       this.paths.add(`${name}(${shown})`);
       this.#fields(`${name}(${shown})`, type, []);
     }

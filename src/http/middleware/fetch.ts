@@ -8,6 +8,7 @@
  */
 
 import { createHash } from "node:crypto";
+import { checkFunction } from "../../kernel/check.ts";
 import { readUpTo } from "./body.ts";
 import {
   type Entry,
@@ -32,6 +33,7 @@ export function idempotentFetch<Face, Touch, R extends Request = Request>(
   options: MiddlewareOptions<R, Request>,
 ): (request: R) => Promise<Response> {
   const gate = new Gate(pawl, options);
+  checkFunction(handler, "the handler");
   return (request) => handleFetch(gate, request, (attempt) => handler(request, attempt));
 }
 

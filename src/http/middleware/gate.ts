@@ -18,7 +18,17 @@
 import type { Answered, Attempt } from "../../idempotency/attempt.ts";
 import { IdempotencyInProgressError, IdempotencyMismatchError, isReplayed } from "../../idempotency/errors.ts";
 import type { IdempotentOptions } from "../../idempotency/idempotency.ts";
-import { checkCount, checkFunction, type Duration } from "../../kernel/check.ts";
+import { checkTtl } from "../../idempotency/input.ts";
+import {
+  checkBoolean,
+  checkCount,
+  checkFunction,
+  checkId,
+  checkLease,
+  checkList,
+  checkOptions,
+  type Duration,
+} from "../../kernel/check.ts";
 import { refusePromise, type Sync } from "../../kernel/decision.ts";
 import { FencedError, InvalidArgumentError, ValueTooLargeError } from "../../kernel/errors.ts";
 import { parseKey } from "./key.ts";
@@ -91,6 +101,21 @@ const TRANSIENT = [408, 425, 429];
 
 const isLasting = (status: number): boolean => status >= 200 && status < 500 && !TRANSIENT.includes(status);
 
+/** What all middleware takes: functions that must be there, functions that may be, and times. @internal */
+export function checkCommon(
+  options: { readonly required?: boolean | undefined; readonly ttl?: unknown; readonly lease?: unknown },
+  required: readonly string[],
+  optional: readonly string[],
+): void {
+  checkOptions(options ?? null);
+  const given = options as Readonly<Record<string, unknown>>;
+  for (const name of required) checkFunction(given[name], `the ${name}`);
+  for (const name of optional) if (given[name] !== undefined) checkFunction(given[name], name);
+  if (options.required !== undefined) checkBoolean(options.required, "required");
+  if (options.ttl !== undefined) checkTtl(options.ttl);
+  if (options.lease !== undefined) checkLease(options.lease, "the lease");
+}
+
 export class Gate<Face, Touch, Request, Copy = Request> {
   readonly #handle: IdempotentHandle<Face, Touch>;
   readonly #options: MiddlewareOptions<Request, Copy>;
@@ -101,7 +126,9 @@ export class Gate<Face, Touch, Request, Copy = Request> {
     if (typeof handle?.idempotent !== "function")
       throw new InvalidArgumentError("the handle", "must be a Pawl, as open gives it");
     // Without it, whoever guesses a key would be told another caller's reply.
-    checkFunction(options?.scope, "the scope");
+    checkCommon(options, ["scope"], ["fingerprint", "storeStatus"]);
+    if (options.methods !== undefined) checkList(options.methods, "the methods");
+    for (const method of options.methods ?? []) checkId(method, "a method");
     this.#handle = handle;
     this.#options = options;
     this.#methods = new Set((options.methods ?? METHODS).map((method) => method.toUpperCase()));

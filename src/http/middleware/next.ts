@@ -2,6 +2,7 @@
  * Route handlers of Next: `export const POST = nextIdempotency(pawl, async (request, context, attempt) => …, options)`.
  */
 
+import { checkFunction } from "../../kernel/check.ts";
 import { handleFetch } from "./fetch.ts";
 import { Gate, type HttpAttempt, type IdempotentHandle, type MiddlewareOptions } from "./gate.ts";
 
@@ -12,5 +13,6 @@ export function nextIdempotency<Face, Touch, R extends Request, Context>(
   options: MiddlewareOptions<R, Request>,
 ): (request: R, context: Context) => Promise<Response> {
   const gate = new Gate(pawl, options);
+  checkFunction(handler, "the handler");
   return (request, context) => handleFetch(gate, request, (attempt) => handler(request, context, attempt));
 }

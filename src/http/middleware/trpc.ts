@@ -8,9 +8,8 @@
 
 import { IdempotencyInProgressError, IdempotencyMismatchError, isReplayed } from "../../idempotency/errors.ts";
 import type { Duration } from "../../kernel/check.ts";
-import { checkFunction } from "../../kernel/check.ts";
 import { FencedError, InvalidArgumentError } from "../../kernel/errors.ts";
-import type { IdempotentHandle } from "./gate.ts";
+import { checkCommon, type IdempotentHandle } from "./gate.ts";
 import { parseKey } from "./key.ts";
 
 /** What is used of a call of tRPC. */
@@ -43,8 +42,9 @@ export function trpcIdempotency<Face, Touch, Ctx>(
   pawl: IdempotentHandle<Face, Touch>,
   options: TrpcOptions<Ctx>,
 ): <Result extends object>(call: TrpcCall<Ctx> & { next(): Promise<Result> }) => Promise<Result> {
-  checkFunction(options?.key, "the key");
-  checkFunction(options.scope, "the scope");
+  if (typeof pawl?.idempotent !== "function")
+    throw new InvalidArgumentError("the handle", "must be a Pawl, as open gives it");
+  checkCommon(options, ["key", "scope"], ["fingerprint", "storeErrors"]);
   const { ttl, lease, storeErrors } = options;
   return async <Result extends object>(call: TrpcCall<Ctx> & { next(): Promise<Result> }): Promise<Result> => {
     if (call.type !== "mutation") return call.next();

@@ -13,6 +13,7 @@
  * Leaves out: crashes, full disks and lost connections, which need a harness for each database; and speed.
  */
 
+import { checkDuration, checkFunction, checkList, checkOptions } from "../../kernel/check.ts";
 import { closing } from "./laws/closing.ts";
 import { columns } from "./laws/columns.ts";
 import { commits } from "./laws/commits.ts";
@@ -66,7 +67,12 @@ const RULES: readonly Rule[] = [
 
 /** The laws that the store must keep, without those named in `differences`. */
 export function storeConformance(options: ConformanceOptions): readonly Law[] {
+  checkOptions(options ?? null);
   const { open, differences = [], patienceMs = 10_000 } = options;
+  checkFunction(open, "open");
+  checkDuration(patienceMs, "patienceMs");
+  checkList(differences, "the differences");
+  for (const difference of differences) checkOptions(difference ?? null, "a difference");
   const left = new Set<string>();
   for (const { law, reason } of differences) {
     if (!RULES.some(({ name }) => name === law)) throw new RangeError(`there is no law "${law}" to differ from`);

@@ -11,9 +11,11 @@
  * Promises: every call of the store is tried, and an end that differs is reported with the call.
  */
 
+import { checkOptions } from "../../kernel/check.ts";
 import { jsonCodec } from "../../kernel/codec/json.ts";
+import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { WithInput } from "../../workflow/context.ts";
-import type { AnyWorkflow, Workflow } from "../../workflow/definition.ts";
+import { type AnyWorkflow, definitionOf, type Workflow } from "../../workflow/definition.ts";
 import { RunFailedError } from "../../workflow/errors.ts";
 import type { RunStatus } from "../../workflow/words.ts";
 import { Laboratory, type OpenTestOptions, type TestPawl, type TestRun } from "./pawl.ts";
@@ -88,6 +90,9 @@ export async function crashEverywhere<Input, Output, World = undefined>(
     ? [options?: CrashOptions<Input, Output, World>]
     : [options: CrashOptions<Input, Output, World> & { readonly input: Input }]
 ): Promise<CrashReport> {
+  if (definitionOf(workflow) === undefined)
+    throw new InvalidArgumentError("the workflow", "must be one, as workflow() gives it");
+  checkOptions(options);
   const calm = new Doom(null);
   const first = await runOnce(workflow, options, calm);
   const runs = [first];

@@ -8,11 +8,12 @@
  * Promises: what replays here replays in production: it is the same code that applies the facts (G23).
  */
 
+import { checkId } from "../../kernel/check.ts";
 import { jsonCodec } from "../../kernel/codec/json.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { Kernel } from "../../kernel/kernel.ts";
 import { nodePorts } from "../../node/ports.ts";
-import type { Pawl } from "../../pawl.ts";
+import { Pawl } from "../../pawl.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
 import { Context, type Turns } from "../../workflow/context.ts";
 import { Coroutine, isCancellation, type Settled } from "../../workflow/coroutine.ts";
@@ -50,8 +51,9 @@ const MAX_VALUE_BYTES = 2 ** 30;
 
 /** The history of a run as text, from any store. Stacks of errors are left out. */
 export async function saveHistory(pawl: Pawl, run: string | { readonly id: string }): Promise<string> {
+  if (!(pawl instanceof Pawl)) throw new InvalidArgumentError("the handle", "must be a Pawl, as open gives it");
   const { kernel } = pawl;
-  const id = typeof run === "string" ? run : run.id;
+  const id = checkId(typeof run === "object" && run !== null ? run.id : run, "the run's id");
   const at = runAt(id);
   const [row] = await kernel.read([at]);
   if (row === undefined || row === null || row.value === null) throw new RunNotFoundError(id);

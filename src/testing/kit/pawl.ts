@@ -8,9 +8,10 @@
  * Leaves out: what another store does otherwise. `step.tx` needs SQL, so its steps need stubs here.
  */
 
-import { checkDuration, checkId, checkTime, type Duration } from "../../kernel/check.ts";
+import { checkBoolean, checkDate, checkDuration, checkId, checkOptions, checkVersion, type Duration } from "../../kernel/check.ts";
 import type { Codec } from "../../kernel/codec/codec.ts";
 import type { Store } from "../../kernel/contract.ts";
+import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { Kernel } from "../../kernel/kernel.ts";
 import { nodePorts } from "../../node/ports.ts";
 import { trapAmbient } from "../../node/trap.ts";
@@ -75,9 +76,14 @@ export class Laboratory implements Scene {
   readonly #kinds = new Set<string>();
 
   constructor(options: OpenTestOptions = {}) {
+    checkOptions(options);
     const { now = START_MS, namespace = "test", seed = 1, codec, strict = true } = options;
+    checkBoolean(strict, "strict");
     this.#isStrict = strict;
-    const startMs = checkTime(typeof now === "number" ? now : now.getTime(), "what the clock says at first");
+    const startMs = checkDate(now, "what the clock says at first");
+    checkVersion(seed, "the seed");
+    if (codec !== undefined && (typeof codec?.encode !== "function" || typeof codec.decode !== "function"))
+      throw new InvalidArgumentError("the codec", "must have encode and decode");
     this.clock = new TestClock(startMs, this);
     this.#namespace = checkId(namespace, "the namespace");
     this.#random = new Random(seed);

@@ -8,6 +8,7 @@
  * transaction would have been rolled back then.
  */
 
+import { checkOptions, checkVersion } from "../../kernel/check.ts";
 import type { Sql } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { AtMostOnceOptions, Context, StepFunction, StepOptions } from "../../workflow/context.ts";
@@ -52,7 +53,9 @@ export interface StubOptions {
 /** A stub that gives this answer, or what this function makes of the step, and remembers its calls. */
 export function stub<T>(answer: T | StepStub<T>, options: StubOptions = {}): Stub<T> {
   const calls: StubCall[] = [];
+  checkOptions(options);
   const { failures = 0 } = options;
+  checkVersion(failures, "the failures");
   const run = (step: StepHandle, call: StubCall): T | PromiseLike<T> => {
     calls.push(call);
     // Counted by key: attempts count from 1 again after a crash that lost them.
@@ -78,8 +81,13 @@ export function withSteps<Input, Output>(
   stubs: Readonly<Record<string, AnyStepStub>>,
   options: WithStepsOptions = {},
 ): Workflow<Input, Output> {
+  checkOptions(options);
   const { others = "refuse" } = options;
   if (others !== "refuse" && others !== "run") throw new InvalidArgumentError("others", 'must be "refuse" or "run"');
+  if (definitionOf(original) === undefined)
+    throw new InvalidArgumentError("the workflow", "must be one, as workflow() gives it");
+  checkOptions(stubs ?? null, "the stubs");
+  if (Array.isArray(stubs)) throw new InvalidArgumentError("the stubs", "must be an object of stubs by name");
   for (const [name, given] of Object.entries(stubs))
     if (typeof (typeof given === "object" ? given?.run : given) !== "function")
       throw new InvalidArgumentError(
