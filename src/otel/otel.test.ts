@@ -444,8 +444,8 @@ describe("the trace", () => {
       traceIdOf("a", "b"),
       traceIdOf("a", "c"),
       traceIdOf("b", "b"),
-      traceIdOf("ab", ""),
-      traceIdOf("", "ab"),
+      traceIdOf("ab", "c"),
+      traceIdOf("a", "bc"),
     ];
     expect(new Set(ids).size).toBe(5);
     for (const id of ids) expect(id).toMatch(/^[0-9a-f]{32}$/);
