@@ -521,7 +521,14 @@ export class Context {
     const racing = operations.map((one) =>
       typeof one === "function" ? this.#branched("a branch of a race", "plain", one) : one,
     );
-    const first = Promise.race(racing).finally(() => cancelAll(racing));
+    let winner: unknown;
+    for (const one of racing) {
+      const settled = (): void => {
+        winner ??= one;
+      };
+      one.then(settled, settled);
+    }
+    const first = Promise.race(racing).finally(() => cancelAll(racing.filter((one) => one !== winner)));
     return this.#combined(racing, first);
   }
 

@@ -256,7 +256,7 @@ export class Coroutine {
   /** The version of the last fact that was applied, or will be when what is noted is written. */
   head = 0;
   outcome: Settled | undefined;
-  /** The run has ended: its code can ask for nothing more. */
+  /** The run has ended, or is worked on elsewhere: this code can ask for nothing more. */
   isEnded = false;
   /** The code is doing again what it did before. */
   isReplaying = false;
@@ -319,6 +319,7 @@ export class Coroutine {
   /** Code that is made of several operations, as one. Canceling it cancels the operations of its branch, unless said otherwise. */
   compose<T>(shown: string, branch: Branch, work: () => Promise<T>, cancel?: () => void): Operation<T> {
     this.#checkPlace(shown);
+    if (this.isEnded) return this.#refused<T>(shown);
     const tracked: Tracked = { shown, isObserved: false, cancel: cancel ?? (() => this.cancelBranch(branch)) };
     const promise = work();
     this.#composed.add(tracked);
@@ -332,16 +333,26 @@ export class Coroutine {
     return new Operation(promise, tracked);
   }
 
-  /** Throws where nothing can be recorded: in the function of a step, and after the end. */
+  /** Throws in the function of a step, where nothing can be recorded. */
   #checkPlace(shown: string): void {
     const step = this.#places?.current();
     if (step?.step !== undefined && step.run === this.runId)
       throw new NestedOperationError(this.runId, shown, step.step);
-    if (this.isEnded) throw new UsedAfterEndError(this.runId, shown);
   }
 
+  /** What is asked for after the end rejects. It throws only where it is awaited: a forgotten timer must not end the process. */
+  #refused<T>(shown: string): Operation<T> {
+    const refused = Promise.reject<T>(new UsedAfterEndError(this.runId, shown));
+    refused.catch(ignore);
+    this.usedLate?.(shown);
+    return new Operation(refused);
+  }
+
+  /** Told of what the code asks for after the run has ended. */
+  usedLate: ((shown: string) => void) | undefined;
+
   #failedUnobserved(tracked: Tracked, error: unknown): void {
-    if (!tracked.isObserved) this.#unobserved.push({ tracked, error });
+    if (!tracked.isObserved && !(error instanceof RaceLostError)) this.#unobserved.push({ tracked, error });
   }
 
   /** The first failure that the code never observed. */
@@ -357,6 +368,7 @@ export class Coroutine {
     branch: Branch = this.root,
   ): { readonly id: string; readonly operation: Operation<T> } {
     this.#checkPlace(`${plan.kind} "${name}"`);
+    if (this.isEnded) return { id: "", operation: this.#refused<T>(`${plan.kind} "${name}"`) };
     const { promise, resolve, reject: refuse } = Promise.withResolvers<unknown>();
     const reject = (error: unknown): void => {
       // Code may look at it later, or never: then the run fails, and not the process.

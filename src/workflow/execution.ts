@@ -34,7 +34,16 @@ import { HistoryContradictionError, RaceLostError, RunStuckError, RunTimedOutErr
 import type { RunEvent, RunListener, Told } from "./events.ts";
 import { appendFacts, end, giveBack, park, putBack, release, type Unwritten } from "./holder.ts";
 import type { Recorded } from "./joint-step.ts";
-import { CircleFound, dropOrphans, dropSomeHolds, needsFences, reenter, refenceHolds, restBlocked, restUnblocked } from "./locks.ts";
+import {
+  CircleFound,
+  dropOrphans,
+  dropSomeHolds,
+  needsFences,
+  reenter,
+  refenceHolds,
+  restBlocked,
+  restUnblocked,
+} from "./locks.ts";
 import { News, type NewsHost } from "./news.ts";
 import { storedAs } from "./outcome.ts";
 import type { StepPlan } from "./plans.ts";
@@ -309,6 +318,11 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#over("lost", reason);
   }
 
+  /** The code is not used again. What it still asks for, from a callback that it left behind, is refused and reported. */
+  discard(): void {
+    discard(this.coroutine, (message) => this.tell({ type: "run.warning", message }));
+  }
+
   /** The worker stops: what runs is finished, and then the run is given back. */
   stopSoon(): void {
     if (!this.#isDraining) this.#pump();
@@ -427,8 +441,11 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     if (this.#isCommitting || this.#isOver) return;
     const { coroutine } = this;
     for (const asked of coroutine.takeNew()) this.#toBegin.push(asked);
-    this.#cancelStuck?.();
-    this.#cancelStuck = undefined;
+    // A look at the run is no progress of its code.
+    if (coroutine.waiting.size > 0 || coroutine.outcome !== undefined) {
+      this.#cancelStuck?.();
+      this.#cancelStuck = undefined;
+    }
     if (this.#hasLostLocks) {
       this.#run(this.#reenter());
       return;
@@ -498,6 +515,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   #watchStuck(): void {
+    if (this.#cancelStuck !== undefined) return;
     this.#cancelStuck = this.clock.after(STUCK_MS, () => {
       if (!this.#isOver && this.coroutine.waiting.size === 0) this.#run(Promise.reject(new RunStuckError(this.runId)));
     });
@@ -596,7 +614,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   /** Whether nothing can make it go on but a lock that is freed, or a child that ends. */
   #isBlockedByOthers(): boolean {
-    if (this.#deadlineMs !== undefined) return false;
+    // The end of a cleanup's grace is far off: a circle is found before.
+    if (this.deadlineMs !== undefined && this.coroutine.canceled === undefined) return false;
     for (const { plan, dueMs } of this.coroutine.waiting.values())
       if (dueMs !== null || (plan.kind !== "lock" && !(plan.kind === "child" && plan.waits))) return false;
     return true;
@@ -711,7 +730,6 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       end(tx, record, this.runId, { status, settled, forgettable });
     });
     if (this.#isOver) return;
-    this.coroutine.isEnded = true;
     this.tell({ type: "run.ended", status, ...("error" in settled ? { error: settled.error } : {}) });
     this.#over("ended", undefined);
   }
@@ -911,6 +929,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#cancelStuck?.();
     this.#effects.drop(reason);
     this.coroutine.driver = undefined;
+    if (ending !== "rested") this.discard();
     this.#ending.resolve(ending);
   }
 }
@@ -932,4 +951,11 @@ function reasonOf(error: unknown): string {
   if (error instanceof HistoryContradictionError)
     return `the history says ${error.data.history}, but the code ${error.data.code}`;
   return error instanceof Error ? error.message : String(error);
+}
+
+/** Makes a coroutine refuse what its code still asks for. */
+export function discard(coroutine: Coroutine, warn: (message: string) => void): void {
+  coroutine.isEnded = true;
+  coroutine.usedLate = (shown) =>
+    warn(`${shown} was started after the run had ended, or was resumed elsewhere: it has no effect`);
 }

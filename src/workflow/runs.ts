@@ -37,6 +37,7 @@ import {
   RunTimedOutError,
   RunUnreadableError,
 } from "./errors.ts";
+import { dropSomeHolds } from "./locks.ts";
 import {
   cancelRun,
   checkWorkflow,
@@ -48,7 +49,6 @@ import {
   startedAt,
   startRun,
 } from "./records.ts";
-import { dropSomeHolds } from "./locks.ts";
 import { Results } from "./results.ts";
 import { queueOf, RUNS, type RunValue, rangesOf, runAt, type VersionRange } from "./run.ts";
 import { checkSchema, checkSchemaNow } from "./schema.ts";

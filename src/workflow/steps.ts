@@ -73,6 +73,11 @@ export class StepRun {
       (delayMs) => {
         if (isOver) return;
         this.#waiting = undefined;
+        const { totalTimeoutMs } = this.#plan;
+        if (totalTimeoutMs !== null && delayMs >= this.#leftMs(totalTimeoutMs)) {
+          this.#host.failed(this.#asked, this.#asked.lastError ?? new StepTimeoutError(this.#asked.id, totalTimeoutMs));
+          return;
+        }
         if (delayMs > SHORT_MS) {
           this.#host.deferred(this.#asked, delayMs);
           return;

@@ -32,7 +32,7 @@ import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
 import { RunUnreadableError } from "./errors.ts";
 import type { RunEvent, RunListener } from "./events.ts";
-import { type Engine, Execution } from "./execution.ts";
+import { discard, type Engine, Execution } from "./execution.ts";
 import { LOGGED, RunLines } from "./lines.ts";
 import { needsFences, runHooks } from "./locks.ts";
 import { tellWaiters } from "./records.ts";
@@ -325,10 +325,16 @@ export class RunWorker implements Engine {
   }
 
   #keepWarm(id: string, execution: Execution): void {
-    if (this.#warmLimit === 0 || this.#isStopping) return;
     const { coroutine, value } = execution;
+    if (this.#warmLimit === 0 || this.#isStopping) return execution.discard();
     this.#warm.set(id, { coroutine, incarnation: value.incarnation, skips: value.skips?.length ?? 0 });
-    if (this.#warm.size > this.#warmLimit) this.#warm.delete(this.#warm.keys().next().value as string);
+    if (this.#warm.size > this.#warmLimit) this.#evict(this.#warm.keys().next().value as string);
+  }
+
+  #evict(id: string): void {
+    const warm = this.#warm.get(id);
+    this.#warm.delete(id);
+    if (warm !== undefined) discard(warm.coroutine, () => {});
   }
 
   /** The store may have lost commits: code at rest may have seen them, and is replayed. */

@@ -90,7 +90,7 @@ describe("many wishes of one run for one lock", () => {
       await Promise.all(numbers(MANY).map(one));
       await ctx.sleep("1s");
     });
-    pawl.work([fan]);
+    pawl.work([fan], { warm: 1000 });
     const hold = await pawl.mutex("m").acquire();
     const run = await pawl.start(fan, undefined);
     await run.until("waiting");

@@ -126,7 +126,7 @@ describe("a run", () => {
         ),
       ),
     );
-    pawl.work([all]);
+    pawl.work([all], { warm: 1000 });
     const runs = await Promise.all([0, 1, 2, 3].map((n) => pawl.start(all, n)));
     await pawl.clock.advance(1);
     expect((await pawl.rwlock("rw").read.inspect()).holders.length).toBe(4);
@@ -504,7 +504,7 @@ describe("everything is given back in the commit in which a run ends, when", () 
   test("it was canceled, and its cleanup takes as long as it takes", async () => {
     await using pawl = openTest();
     const witness = new Witness().watch(pawl);
-    const tidy = workflow("tidy", async (ctx) =>
+    const tidy = workflow({ name: "tidy", grace: "1 day" }, async (ctx) =>
       ctx.lock("m", async () => {
         try {
           await ctx.sleep("1 day");

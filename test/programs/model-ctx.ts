@@ -79,6 +79,7 @@ class ModelCtx {
       return operation;
     }
     run.underWay.add(counted);
+    operation.needsPermit = options.semaphore !== undefined;
     const count = (run.counts.get(counted) ?? 0) + 1;
     run.counts.set(counted, count);
     void this.#attempts(operation, `${run.id} ${counted} ${count}`, body, options).then(() =>
@@ -101,6 +102,7 @@ class ModelCtx {
     for (let attempt = 1; operation.settledMs === undefined; attempt++) {
       if (options.rateLimit !== undefined) await world.sleep(world.reserve(options.rateLimit.name, STEP_RATE_MS));
       if (operation.settledMs !== undefined) break;
+      if (attempt > 1 && options.totalTimeout !== undefined) world.doubt("a totalTimeout with several attempts");
       isRunning = true;
       const outcome = await this.#attempt(key, attempt, body, options);
       isRunning = false;
@@ -369,8 +371,11 @@ class ModelCtx {
       const { world } = this.#run;
       const over = (): void => {
         for (const branch of running)
-          if (branch instanceof ModelOperation) this.#run.drop(branch);
-          else world.doubt("a loser of ctx.race that is no single operation");
+          if (branch instanceof ModelOperation) {
+            // Its permit takes a commit, and the other branch may be first.
+            if (branch.needsPermit) world.doubt("a step of a race that needs a permit");
+            this.#run.drop(branch);
+          } else world.doubt("a loser of ctx.race that is no single operation");
       };
       Promise.race(running).then(over, over);
     }

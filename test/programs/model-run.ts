@@ -30,6 +30,8 @@ export class ModelOperation implements PromiseLike<unknown> {
   readonly #reject: (error: unknown) => void;
   readonly #settled: (operation: ModelOperation) => void;
   isObserved = false;
+  /** It is a step under a semaphore. */
+  needsPermit = false;
   settledMs: number | undefined;
   error: { readonly error: unknown } | undefined;
   /** Stops what runs for it; a step comes to its end first. */

@@ -44,6 +44,10 @@ function whyUnsure(plan: Case, { retried, restarted, parked }: Execution): strin
   const mayHandle = [...nodesOf(plan)].some(
     (node) => node.op === "try" || (node.op === "group" && !node.how.endsWith(".all")),
   );
+  const hasOnce = [...nodesOf(plan)].some(
+    (node) => node.op === "step" && node.kind === "once" && node.fails !== undefined,
+  );
+  if (retried.size > 0 && hasOnce) return "a step that runs at most once was asked about after the retry";
   if (retried.size > 0 && (plan.runs.length > 1 || mayHandle))
     return "a failure may have been handled before the retry";
   if (

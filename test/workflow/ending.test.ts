@@ -146,14 +146,15 @@ describe("ctx", () => {
     expect(messages).toEqual(Array.from({ length: 6 }, () => "nested_operation"));
   });
 
-  test("after the run has ended throws immediately", async () => {
+  test("after the run has ended rejects immediately, and ends nothing if it is not awaited", async () => {
     await using pawl = openTest({ strict: false });
     let kept: Context | undefined;
     await live(pawl, async (ctx) => {
       kept = ctx;
       return "end";
     });
-    expect(() => kept?.step("late", () => 1)).toThrow(expect.objectContaining({ code: "used_after_end" }));
-    expect(() => kept?.sleep(1)).toThrow(expect.objectContaining({ code: "used_after_end" }));
+    await expect(kept?.step("late", () => 1)).rejects.toMatchObject({ code: "used_after_end" });
+    await expect(kept?.sleep(1)).rejects.toMatchObject({ code: "used_after_end" });
+    await expect(kept?.lock("l", async () => {})).rejects.toMatchObject({ code: "used_after_end" });
   });
 });

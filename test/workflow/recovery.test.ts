@@ -307,7 +307,7 @@ onStores(EVERY, (place) => {
     ];
 
     test.each(others)(
-      "(%s) is reported with both sides, nothing is written, and the run is parked after its tries",
+      "(%s) is reported with both sides, nothing is written, and the run is parked after a while",
       async (_, v2, both) => {
         const [one, two, three] = await Promise.all([place.open(), place.open(), place.open()]);
         const first = one.work([v1()]);
@@ -318,6 +318,7 @@ onStores(EVERY, (place) => {
         const reports: unknown[] = [];
         let isEffect = false;
         const second = two.work([v2], {
+          parkContradictedAfter: 1,
           on: ({ type, error }) => {
             if (type === "run.trouble") reports.push(error);
             if (type.startsWith("step.")) isEffect = true;

@@ -8,7 +8,15 @@
  * Leaves out: what another store does otherwise. `step.tx` needs SQL, so its steps need stubs here.
  */
 
-import { checkBoolean, checkDate, checkDuration, checkId, checkOptions, checkVersion, type Duration } from "../../kernel/check.ts";
+import {
+  checkBoolean,
+  checkDate,
+  checkDuration,
+  checkId,
+  checkOptions,
+  checkVersion,
+  type Duration,
+} from "../../kernel/check.ts";
 import type { Codec } from "../../kernel/codec/codec.ts";
 import type { Store } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
