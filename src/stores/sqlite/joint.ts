@@ -12,12 +12,13 @@ import { COLUMNS, toRow } from "./rows.ts";
 
 const TAKE_THE_LOCK = "update pawl_meta set number = number where name = 'schema'";
 
-const FIND = `
+/** A cross join is not reordered: each key is looked up in the index, however many records there are. */
+export const FIND = `
   select json_group_array(json_array(k.key, ${COLUMNS.split(", ")
     .map((column) => `r.${column}`)
     .join(", ")})) as pawl
-  from (select ? as j) i, json_each(i.j, '$.keys') k
-  join pawl_record r on r.namespace = json_extract(i.j, '$.namespace')
+  from (select ? as j) i cross join json_each(i.j, '$.keys') k
+  cross join pawl_record r on r.namespace = json_extract(i.j, '$.namespace')
     and r.space = json_extract(k.value, '$.space') and r.key = json_extract(k.value, '$.key')`;
 
 const FLOOR = "select coalesce((select number from pawl_meta where name = 'fence_floor'), 0) || '' as pawl";
@@ -29,17 +30,17 @@ const INSERT = `
     value ->> 'head', value ->> 'value'
   from (select ? as j) i, json_each(i.j, '$.inserted')`;
 
-const UPDATE = `
+export const UPDATE = `
   update pawl_record set version = v.value ->> 'version', stamp = v.value ->> 'stamp', fence = v.value ->> 'fence', wakes = v.value ->> 'wakes',
     tries = v.value ->> 'tries', holder = v.value ->> 'holder', kind = v.value ->> 'kind', status = v.value ->> 'status',
     due = v.value ->> 'dueMs', head = v.value ->> 'head', value = v.value ->> 'value'
   from json_each(?) v where pawl_record.id = v.value ->> 'id'`;
 
-const APPEND = `
+export const APPEND = `
   insert into pawl_log (record, version, name, data, at)
   select r.id, e.value ->> 'version', e.value ->> 'name', e.value ->> 'data', e.value ->> 'atMs'
-  from (select ? as j) i, json_each(i.j, '$.entries') e
-  join pawl_record r on r.namespace = json_extract(i.j, '$.namespace')
+  from (select ? as j) i cross join json_each(i.j, '$.entries') e
+  cross join pawl_record r on r.namespace = json_extract(i.j, '$.namespace')
     and r.space = e.value ->> 'space' and r.key = e.value ->> 'key'`;
 
 /** Outside a transaction this begins one, which its release commits: Pawl's part is whole in any case. */

@@ -1,0 +1,41 @@
+/**
+ * Goal: what Pawl does inside a transaction of the user's costs the same with a million records as with ten.
+ * Method: SQLite's own query plan of each statement, on a database with records and statistics: no table may be scanned.
+ */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { open } from "../../src/index.ts";
+import { APPEND, FIND, UPDATE } from "../../src/stores/sqlite/joint.ts";
+
+let folder: string;
+let db: DatabaseSync;
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "pawl-plans-"));
+  const path = join(folder, "x.db");
+  await using pawl = await open(path);
+  await Promise.all(Array.from({ length: 3000 }, (_, n) => pawl.slot(`s${n}`).set(n)));
+  await pawl.close();
+  db = new DatabaseSync(path);
+});
+
+afterAll(() => {
+  db.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+test.each([false, true])("no statement scans the records (with statistics: %s)", (hasStatistics) => {
+  if (hasStatistics) db.exec("analyze");
+  for (const text of [FIND, UPDATE, APPEND]) {
+    const plan = db.prepare(`explain query plan ${text}`).all("{}") as { detail: string }[];
+    const scans = plan.map(({ detail }) => detail).filter((detail) => /^SCAN (r|pawl_record)\b/.test(detail));
+    expect(scans, text).toEqual([]);
+    const lookups = plan.map(({ detail }) => detail).filter((detail) => /^SEARCH (r|pawl_record)\b/.test(detail));
+    expect(lookups.length, text).toBeGreaterThan(0);
+    for (const detail of lookups) expect(detail).toMatch(/rowid=\?|namespace=\? AND space=\? AND key=\?/);
+  }
+});
