@@ -539,6 +539,7 @@ export class Context {
   }
 
   #combined<T>(operations: readonly unknown[], promise: Promise<T>): Operation<T> {
+    promise.catch(() => {});
     return this.#coroutine.compose(
       "several operations",
       this.#branch,

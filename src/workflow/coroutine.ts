@@ -84,7 +84,9 @@ export class Asked implements Tracked {
   firstAttemptMs: number | undefined;
   /** The next attempt has its turn in the rate limit. */
   hasTurn = false;
-  /** Where the history has its failed attempts. */
+  /** Where the history has its place in line: forgotten with its failure. */
+  queuedFact: Written | undefined;
+  /** The same of its failed attempts. */
   attemptFacts: Written[] | undefined;
   lastError: unknown;
   progress: unknown;
@@ -246,7 +248,10 @@ export class Coroutine {
   /** So many wake-ups had reached the run when its inbox was last looked at. */
   wakesSeen = 0;
   /** Children that may be alive, by operation. */
-  readonly children = new Map<string, { readonly run: string; readonly whenParentEnds: "cancel" | "leave" }>();
+  readonly children = new Map<
+    string,
+    { readonly run: string; readonly whenParentEnds: "cancel" | "leave"; readonly at: Written }
+  >();
   /** The locks that the code was given, or keeps a place in line for, and has not given back, by operation. */
   readonly kept = new Map<string, Kept>();
   /** What those are worth now; another process may have held them when the history was written. */
@@ -296,6 +301,7 @@ export class Coroutine {
   begin(definition: Definition, ctx: Context, input: unknown): void {
     const finish = (outcome: Settled): void => {
       this.outcome = outcome;
+      this.roused?.();
     };
     let code: unknown;
     try {
@@ -347,6 +353,9 @@ export class Coroutine {
     this.usedLate?.(shown);
     return new Operation(refused);
   }
+
+  /** While the run rests: called when its code goes on by itself, because something came that is no operation. */
+  roused: (() => void) | undefined;
 
   /** Told of what the code asks for after the run has ended. */
   usedLate: ((shown: string) => void) | undefined;
@@ -405,6 +414,7 @@ export class Coroutine {
       this.#handled();
     }
     this.waiting.set(asked.text, asked);
+    this.roused?.();
     if (plan.kind === "step") this.#underWay.add(counted);
     if (this.#lockLines.enters(asked)) this.#new.push(asked);
     return { id: asked.id, operation };
@@ -434,7 +444,9 @@ export class Coroutine {
 
   /** What ended the code, as it stands: a retry forgets that. */
   get forgettable(): Forgettable {
-    return { facts: this.#failures, children: this.#failedChildren };
+    // Children that end with the run are started again with it.
+    const ended = [...this.children.values()].filter(({ whenParentEnds }) => whenParentEnds === "cancel");
+    return { facts: [...this.#failures, ...ended.map(({ at }) => at)], children: this.#failedChildren };
   }
 
   /** Another operation of its race was first: it is not waited for any more. */
@@ -594,7 +606,7 @@ export class Coroutine {
       case "child":
         asked.childId = (data as { run: string }).run;
         if (asked.plan.kind !== "child") return false;
-        this.children.set(asked.id, { run: asked.childId, whenParentEnds: asked.plan.whenParentEnds });
+        this.children.set(asked.id, { run: asked.childId, whenParentEnds: asked.plan.whenParentEnds, at });
         if (asked.plan.waits) return false;
         return this.#settle(asked, { ok: asked.childId }, nowMs, at);
       case "refused":
@@ -609,6 +621,7 @@ export class Coroutine {
         return this.#settle(asked, { ok: { ok: true, signal, value } }, nowMs, at);
       }
       case "queued":
+        asked.queuedFact = at;
         asked.isQueued = true;
         asked.dueMs = (data as { dueMs?: number }).dueMs ?? null;
         this.#resume(asked);
@@ -655,7 +668,7 @@ export class Coroutine {
   #settle(asked: Asked, outcome: Settled, nowMs: number | undefined, at: Written): boolean {
     this.#forget(asked);
     this.#nowMs = nowMs;
-    if ("error" in outcome) this.#failures.push(...(asked.attemptFacts ?? []), at);
+    if ("error" in outcome) this.#failures.push(...factsOf(asked), at);
     // It was under way when the cancellation arrived: that is where it comes out, with what became of the operation.
     if (asked.isCanceled) asked.settle({ error: this.#cancellation({ operation: asked.id, ...outcome }) });
     else asked.settle(outcome);
@@ -742,6 +755,10 @@ interface AttemptData {
 const NONE: readonly Asked[] = [];
 
 const UNWRITTEN: Written = { version: 0 };
+
+/** What is forgotten together with the failure of an operation. */
+const factsOf = ({ attemptFacts = [], queuedFact }: Asked): readonly Written[] =>
+  queuedFact === undefined ? attemptFacts : [...attemptFacts, queuedFact];
 
 /** What is done even if the code has returned meanwhile; everything else only waits. */
 function isWork({ plan, childId, branch }: Asked): boolean {

@@ -74,9 +74,10 @@ export function findCircle(tx: Tx, run: string, children: readonly string[]): re
 /** What a run waits for, if it can go on by nothing else. */
 function stuckWaits(tx: Tx, id: string): readonly Wait[] | undefined {
   const record = tx.record(runAt(id));
-  if (!record.exists || record.status !== "waiting" || record.holder !== null || record.dueMs !== null)
-    return undefined;
+  if (!record.exists || record.status !== "waiting" || record.holder !== null) return undefined;
   const { blocked, holds } = readableValue(record) ?? {};
+  // The end of a cleanup's grace ends the run, and lets it do nothing else.
+  if (record.dueMs !== null && record.dueMs !== blocked?.untilMs) return undefined;
   return blocked === undefined ? undefined : waitsOf(tx, holds ?? [], blocked.children);
 }
 

@@ -651,7 +651,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         this.#dropOrphans(tx, record);
         made = grant(tx, record, this.runId, toBegin);
         record.write({ status: "waiting" satisfies RunStatus });
-        if (isBlocked) restBlocked(tx, record, this.#awaitedChildren());
+        if (isBlocked) restBlocked(tx, record, this.#awaitedChildren(), this.#deadlineMs);
         else if (this.#value.blocked !== undefined) restUnblocked(record);
       },
     );

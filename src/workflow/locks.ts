@@ -320,7 +320,7 @@ export class CircleFound extends Error {}
  * The run goes to rest and waits for nothing but locks and these children; others may now see whether they wait for each other. If
  * that closes a circle, and the run has a lock to give up its wish for, it throws; if not, one of the others is told.
  */
-export function restBlocked(tx: Tx, record: Draft, children: readonly string[]): void {
+export function restBlocked(tx: Tx, record: Draft, children: readonly string[], untilMs?: number): void {
   const run = record.at.key;
   const circle = findCircle(tx, run, children);
   const value = record.value as RunValue;
@@ -328,7 +328,8 @@ export function restBlocked(tx: Tx, record: Draft, children: readonly string[]):
     if (circle[0]?.waitsFor !== null) throw new CircleFound();
     suspect(tx, circle);
   }
-  record.write({ value: { ...value, blocked: { children } } });
+  const blocked = { children, ...(untilMs === undefined ? {} : { untilMs }) };
+  record.write({ value: { ...value, blocked } });
 }
 
 /** The run goes to rest, and waits for something else as well. */

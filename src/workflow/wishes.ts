@@ -105,7 +105,10 @@ export function grant(
       const [word, data] = fact;
       const version = record.append(`${word} ${one.id}`, data);
       if (isAnswer) granted.answers.push([one, word, data, { version }]);
-      else granted.queued.push(one);
+      else {
+        granted.queued.push(one);
+        one.queuedFact = { version };
+      }
       if (typeof dueMs === "number") granted.timers.push([one, dueMs]);
     } else if (plan.kind === "unlock" && work !== undefined) {
       const data = decideUnlock(work, plan);
@@ -143,7 +146,7 @@ function startChild(tx: Tx, value: RunValue, run: string, asked: Asked, plan: Ch
       timeoutMs: plan.timeoutMs,
       parent,
       root: value.root ?? run,
-      ifExists: "join",
+      ifExists: mayRestart(tx, value, id, parent) ? "restart" : "join",
     });
     if (!isNew && plan.waits) awaitRun(tx, id, parent);
   } catch (error) {
@@ -151,6 +154,14 @@ function startChild(tx: Tx, value: RunValue, run: string, asked: Asked, plan: Ch
     return ["refused", { error: withoutStack(error) }];
   }
   return ["child", { run: id, ...(plan.whenParentEnds === "cancel" ? { endsWithParent: true } : {}) }];
+}
+
+/** A child that was canceled because its parent ended is started again when the parent is retried. */
+function mayRestart(tx: Tx, { retriedAt }: RunValue, id: string, parent: Parent): boolean {
+  const child = tx.record(runAt(id));
+  if (retriedAt === undefined || !child.exists || child.status !== "canceled") return false;
+  const before = readableValue(child)?.parent;
+  return before?.run === parent.run && before.incarnation === parent.incarnation;
 }
 
 /** How far up the parents of a run are followed. */

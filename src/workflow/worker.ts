@@ -36,7 +36,7 @@ import { discard, type Engine, Execution } from "./execution.ts";
 import { LOGGED, RunLines } from "./lines.ts";
 import { needsFences, runHooks } from "./locks.ts";
 import { tellWaiters } from "./records.ts";
-import { queueOf, RUNS, type RunValue, runAt, WAITERS, WAITERS_QUEUE } from "./run.ts";
+import { queueOf, RUNS, type RunValue, runAt, WAITERS, WAITERS_QUEUE, wakeRun } from "./run.ts";
 import { parkUnreadable, readRun, workflowOfQueue } from "./unreadable.ts";
 
 export interface WorkOptions {
@@ -319,6 +319,7 @@ export class RunWorker implements Engine {
     const warm = this.#warm.get(id);
     if (warm === undefined) return undefined;
     this.#warm.delete(id);
+    warm.coroutine.roused = undefined;
     const { coroutine, incarnation, skips } = warm;
     const isSame = incarnation === value.incarnation && skips === (value.skips?.length ?? 0);
     return isSame && coroutine.head === head ? coroutine : undefined;
@@ -327,6 +328,12 @@ export class RunWorker implements Engine {
   #keepWarm(id: string, execution: Execution): void {
     const { coroutine, value } = execution;
     if (this.#warmLimit === 0 || this.#isStopping) return execution.discard();
+    // It awaited something foreign beside its operations, and goes on: somebody must work on it.
+    coroutine.roused = () => {
+      coroutine.roused = undefined;
+      const wake = this.kernel.transact((tx) => wakeRun(tx, id), [runAt(id)]);
+      wake.catch(() => {});
+    };
     this.#warm.set(id, { coroutine, incarnation: value.incarnation, skips: value.skips?.length ?? 0 });
     if (this.#warm.size > this.#warmLimit) this.#evict(this.#warm.keys().next().value as string);
   }

@@ -48,6 +48,8 @@ function codesOfNode(plan: Case, node: Node, add: (nodes: readonly Node[]) => vo
       return ["step_in_flight"];
     case "throw":
       return [`threw ${node.name}`];
+    case "fan":
+      return ["deadlock"];
     default:
       return [];
   }

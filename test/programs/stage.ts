@@ -333,6 +333,8 @@ class Stage {
   }
 
   async #hangs(run: Run): Promise<void> {
+    // Code that awaits something foreign beside operations cannot be told from code that only waits.
+    if (this.#hasForeign) return;
     const { status, parkedReason } = await run.status();
     const history = await run.history();
     const last = history.slice(-4).map(({ name }) => name);
