@@ -152,9 +152,10 @@ export class Pawl {
   run(workflow: string, id: string): Run;
   run(id: string): Run;
   run(...given: [id: string] | [workflow: string | { readonly name: string }, id: string]): Run {
-    const [workflow, id] = given.length === 1 ? [undefined, given[0]] : given;
-    const name = workflow === undefined ? undefined : checkId(nameOf(workflow), "the workflow");
-    return new Run(this.#runs, name, checkId(id, "the run's id"));
+    if (given.length === 1) return new Run(this.#runs, undefined, checkId(given[0], "the run's id"));
+    // A workflow that is undefined by mistake must not stand for any workflow.
+    const [workflow, id] = given;
+    return new Run(this.#runs, checkId(nameOf(workflow), "the workflow"), checkId(id, "the run's id"));
   }
 
   /** A handle on one shared value. With `initial`, that is what it holds until something is stored. */

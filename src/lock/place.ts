@@ -6,6 +6,7 @@
  * the wait, and after it the hold, are kept alive while the process lives.
  */
 
+import { checkAbortSignal, checkOptions } from "../kernel/check.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { awaitTurn, timeoutOf, type WaitOptions } from "./await-turn.ts";
 import { LockRemovedError, PlaceLostError } from "./errors.ts";
@@ -54,8 +55,10 @@ export class LockPlace {
    * removed, and `lock_timeout` when the time is over: the place is then given up.
    */
   async acquire(options: WaitOptions = {}): Promise<Hold> {
+    checkOptions(options);
     timeoutOf(options);
-    options.abortSignal?.throwIfAborted();
+    checkAbortSignal(options.abortSignal);
+    if (options.abortSignal?.aborted === true) throw options.abortSignal.reason;
     this.#taking ??= this.#take().catch((error: unknown) => {
       // The store may serve again.
       this.#taking = undefined;

@@ -253,15 +253,10 @@ export class Context {
     const { retry: base } = this.#definition;
     if (options === undefined)
       return this.#coroutine.ask<T>(named, { ...PLAIN, mode, retry: base }, undefined, this.#branch);
-    if (options.semaphore !== undefined) {
-      const { semaphore, ...plain } = options;
-      checkOptions(semaphore, "the semaphore");
-      return this.#branched(`step "${named}"`, "step", (ctx) =>
-        ctx.semaphore(semaphore.name, semaphore).with(() => ctx.#askStep<T>(name, mode, plain)),
-      );
-    }
-    const { id, retry, timeout, totalTimeout, heartbeat, rateLimit } = options;
+    // All of it is checked before anything is asked for: inside the run's branch, or in an attempt, it would be too late.
+    const { id, retry, timeout, totalTimeout, heartbeat, rateLimit, semaphore } = options;
     checkOptions(rateLimit, "the rateLimit");
+    checkOptions(semaphore, "the semaphore");
     const plan = {
       kind: "step",
       mode,
@@ -272,11 +267,16 @@ export class Context {
       turn: rateLimit === undefined ? undefined : this.#turnOf(rateLimit),
     } as const;
     const stepId = id === undefined ? undefined : checkId(id, "the step's id");
-    return this.#coroutine.ask<T>(named, plan, stepId, this.#branch);
+    if (semaphore === undefined) return this.#coroutine.ask<T>(named, plan, stepId, this.#branch);
+    checkSemaphore(semaphore);
+    return this.#branched(`step "${named}"`, "step", (ctx) =>
+      ctx.semaphore(semaphore.name, semaphore).with(() => this.#coroutine.ask<T>(named, plan, stepId, ctx.#branch)),
+    );
   }
 
   #turnOf({ name, key, ...options }: StepRateLimit): NonNullable<StepPlan["turn"]> {
     const limit = this.#rates.limit(name, options);
+    limit.checkWish?.({ key });
     return (tx) => limit.reserveIn(tx, { key });
   }
 
@@ -508,7 +508,7 @@ export class Context {
 
   /** All of them, as `Promise.all`; for `yield*`. */
   all<T extends readonly unknown[]>(operations: readonly [...{ [K in keyof T]: PromiseLike<T[K]> }]): Operation<T> {
-    checkList(operations, "the operations");
+    checkOperations(operations);
     return this.#combined(operations, Promise.all(operations) as unknown as Promise<T>);
   }
 
@@ -534,7 +534,7 @@ export class Context {
 
   /** All of them, however they end, as `Promise.allSettled`; for `yield*`. */
   allSettled<T>(operations: readonly PromiseLike<T>[]): Operation<PromiseSettledResult<T>[]> {
-    checkList(operations, "the operations");
+    checkOperations(operations);
     return this.#combined(operations, Promise.allSettled(operations));
   }
 
@@ -549,11 +549,23 @@ export class Context {
   }
 }
 
+/** A function would be taken for a value, and never be called; only `ctx.race` takes functions. */
+function checkOperations(operations: readonly unknown[]): void {
+  checkList(operations, "the operations");
+  if (operations.some((one) => typeof one === "function"))
+    throw new InvalidArgumentError("the operations", "must be promises, not functions: call them");
+}
+
 function cancelAll(operations: readonly unknown[]): void {
   for (const one of operations) if (one instanceof Operation) one.cancel();
 }
 
 const PLAIN = { kind: "step", timeoutMs: null, totalTimeoutMs: null, heartbeatMs: null } as const;
+
+function checkSemaphore({ name, permits }: StepSemaphore): void {
+  lockRefs("semaphore", name);
+  checkPermits(permits);
+}
 
 /** Names of steps that were fine once need not be looked at again. */
 const stepNames = new Set<string>();

@@ -139,7 +139,14 @@ export function signal<Payload = undefined, const Name extends string = string>(
 ): Signal<Payload, Name> {
   checkId(name, "the signal's name");
   checkIsSchema(schema, "the signal's schema");
-  const is = (received: { readonly ok: boolean; readonly signal?: string }): received is Received<Payload, Name> =>
-    received.ok && received.signal === name;
+  const is = (received: { readonly ok: boolean; readonly signal?: string }): received is Received<Payload, Name> => {
+    // A promise that was not awaited would never be the signal.
+    if (typeof received?.ok !== "boolean")
+      throw new InvalidArgumentError(
+        "what was received",
+        "must be what ctx.waitForSignal or ctx.waitForAny resolved with",
+      );
+    return received.ok && received.signal === name;
+  };
   return Object.freeze({ name, schema, is });
 }

@@ -107,13 +107,13 @@ export class RunWorker implements Engine {
     options: WorkOptions = {},
     log?: Log | undefined,
   ) {
+    checkOptions(options);
     this.kernel = kernel;
     // A listener of the user's own replaces the lines that are there by default.
     const isLogged = log !== undefined && (options.on === undefined || !log.isDefault);
     this.#lines = isLogged ? new RunLines(log, () => kernel.ports.clock.nowMs()) : undefined;
     this.#rates = rates;
     checkList(workflows, "what to work on");
-    checkOptions(options);
     if (options.on !== undefined) checkFunction(options.on, "the listener (on)");
     for (const workflow of workflows) {
       const definition = definitionOf(workflow);

@@ -24,11 +24,12 @@ function tabled({ owners }: EntryPoint): string[] {
       for (const [name, field] of Object.entries(kind.fields)) fields(`${path}.${name}`, field);
   };
   for (const [owner, { rows }] of Object.entries(owners))
-    for (const [name, { takes }] of Object.entries(rows)) {
-      const called = owner === "" ? name : `${owner}.${name}`;
-      if (Object.keys(takes).length === 0) paths.push(`${called}()`);
-      for (const [parameter, kind] of Object.entries(takes)) fields(`${called}(${parameter})`, kind);
-    }
+    for (const [name, row] of Object.entries(rows))
+      for (const { takes } of [row, ...(row.overloads ?? [])]) {
+        const called = owner === "" ? name : `${owner}.${name}`;
+        if (Object.keys(takes).length === 0) paths.push(`${called}()`);
+        for (const [parameter, kind] of Object.entries(takes)) fields(`${called}(${parameter})`, kind);
+      }
   return paths;
 }
 
@@ -64,6 +65,7 @@ interface Attack {
 }
 
 function* attacksOn(row: Row, stage: Stage): Generator<Attack> {
+  for (const overload of row.overloads ?? []) yield* attacksOn(overload, stage);
   const good = row.good?.(stage) ?? [];
   const kinds = Object.entries(row.takes);
   for (const [index, [parameter, kind]] of kinds.entries()) {
@@ -189,14 +191,15 @@ async function attack(module: object, owner: Owner, name: string, row: Row): Pro
 }
 
 const owners = ENTRIES.flatMap(({ path, module, owners }) =>
-  Object.entries(owners).map(([name, owner]) => [name === "" ? path : name, module, owner] as const),
-);
+  Object.entries(owners).map(([name, owner]) => {
+    const rows = Object.entries(owner.rows).filter(([, { takes }]) => Object.keys(takes).length > 0);
+    return { name: name === "" ? path : name, module, owner, rows };
+  }),
+).filter(({ rows }) => rows.length > 0);
 
-describe.each(owners)("arguments of %s", (_, module, owner) => {
-  const rows = Object.entries(owner.rows).filter(([, { takes }]) => Object.keys(takes).length > 0);
-  if (rows.length > 0)
-    test.each(rows)("%s refuses every bad value, and writes nothing", { timeout: 120_000 }, async (name, row) => {
-      const found = await attack(module, owner, name, row);
-      if (found.length > 0) expect.fail(found.join("\n"));
-    });
+describe.each(owners)("arguments of $name", ({ module, owner, rows }) => {
+  test.each(rows)("%s refuses every bad value, and writes nothing", { timeout: 120_000 }, async (name, row) => {
+    const found = await attack(module, owner, name, row);
+    if (found.length > 0) expect.fail(found.join("\n"));
+  });
 });

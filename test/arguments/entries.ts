@@ -135,7 +135,9 @@ const TESTING: EntryPoint = {
       on: () => undefined,
       rows: {
         openTest: {
-          takes: { options: options({ codec: "handle?", namespace: "id?", now: "time?", seed: "number?" }) },
+          takes: {
+            options: options({ codec: "handle?", namespace: "id?", now: "time?", seed: "number?", strict: "boolean?" }),
+          },
           good: () => [{}],
         },
         simulate: {

@@ -5,7 +5,7 @@
  * compares the rows with the exported types, so a new function, parameter or option that is not here fails the tests.
  */
 
-import type { Machine, Pawl, Slot, Tx, Workflow } from "../../src/index.ts";
+import { type Machine, type Pawl, type Slot, signal, type Tx, type Workflow } from "../../src/index.ts";
 import type { Context } from "../../src/workflow/context.ts";
 
 /** What an argument takes: a kind, or an object of fields (with good values for those that must be there). */
@@ -38,6 +38,8 @@ export interface Row {
   readonly takes: Readonly<Record<string, Kind>>;
   /** Good arguments, in order; options are made from their fields. */
   readonly good?: (stage: Stage) => readonly unknown[];
+  /** Other signatures of the same function. */
+  readonly overloads?: readonly Omit<Row, "overloads">[];
 }
 
 /** An owner of methods: where it comes from, and its rows by their names. */
@@ -108,7 +110,8 @@ const START_ROW: Row = {
 
 const LEASE = { lease: "lease?" };
 const ACQUIRE = { abortSignal: "abortSignal?", by: "id?", timeout: "duration?" };
-const RATE = options({ burst: "count?", max: "count", per: "positive" }, { max: 1, per: "1s" }, "options");
+const RATE_FIELDS = { burst: "count?", max: "count", per: "positive", strict: "boolean?" };
+const RATE = options(RATE_FIELDS, { max: 1, per: "1s" }, "options");
 const PAGE = { after: "version?", limit: "count?" };
 const RETRY = options({
   attempts: "count?",
@@ -145,10 +148,7 @@ const MACHINE_ROWS: Owner["rows"] = {
 const STEP_FIELDS = {
   heartbeat: "duration?",
   id: "id?",
-  rateLimit: options(
-    { burst: "count?", key: "id?", max: "count", name: "id", per: "positive" },
-    { name: "api", max: 1, per: "1s" },
-  ),
+  rateLimit: options({ ...RATE_FIELDS, key: "id?", name: "id" }, { name: "api", max: 1, per: "1s" }),
   retry: RETRY,
   semaphore: options({ name: "id", permits: "count?" }, { name: "api" }),
   timeout: "duration?",
@@ -171,6 +171,7 @@ const WORK_OPTIONS = {
   concurrency: "count?",
   lease: "lease?",
   on: "function?",
+  parkContradictedAfter: "duration?",
   warm: "number?",
   watchdog: "duration?",
 };
@@ -178,12 +179,14 @@ const WORK_OPTIONS = {
 const OPEN_FIELDS = {
   actions: options({
     keys: options({ current: "id", ring: "object" }, { current: "a", ring: { a: new Uint8Array(32) } }),
-    pepper: "secret?",
+    pepper: "peppers?",
+    pepperChange: "choice?",
     retention: "duration?",
   }),
   checkPurity: "boolean?",
   codec: "handle?",
   durability: "choice?",
+  logger: options({ error: "function", warn: "function" }, { error: () => {}, warn: () => {} }, "handle?"),
   maxValueBytes: "count?",
   namespace: "id?",
   patience: "duration?",
@@ -206,7 +209,15 @@ const FREE: Owner["rows"] = {
     takes: {
       name: "id",
       options: options(
-        { input: "handle?", name: "id", output: "handle?", retry: RETRY, timeout: "duration?", tries: "count?" },
+        {
+          grace: "duration?",
+          input: "handle?",
+          name: "id",
+          output: "handle?",
+          retry: RETRY,
+          timeout: "duration?",
+          tries: "count?",
+        },
         { name: "flow" },
         null,
       ),
@@ -243,6 +254,8 @@ const FREE: Owner["rows"] = {
     good: () => [{ prepare: () => ({ all: () => [{ fence: 1 }] }) }, "disk", 1],
   },
   isReplayed: { takes: { error: "unchecked" } },
+  // Asked of whatever was caught: it must not throw.
+  isPawlError: { takes: { error: "unchecked", code: "unchecked" } },
 };
 
 export const OWNERS: Readonly<Record<string, Owner>> = {
@@ -253,7 +266,11 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     rows: {
       close: none,
       start: START_ROW,
-      run: { takes: { workflow: "workflow", id: "id" }, good: ({ echo }) => [echo, "there"] },
+      run: {
+        takes: { workflow: "workflow", id: "id" },
+        good: ({ echo }) => [echo, "there"],
+        overloads: [{ takes: { id: "id" } }],
+      },
       work: {
         takes: { workflows: "list", options: options(WORK_OPTIONS) },
         good: ({ echo }) => [[echo], {}],
@@ -374,7 +391,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     on: ({ pawl, echo }) => pawl.run(echo as Workflow<never, unknown>, "there"),
     rows: {
       status: none,
-      retry: none,
+      retry: { takes: { options: options({ steps: "ids?" }) }, good: () => [{}] },
       result: {
         takes: { options: options({ abortSignal: "abortSignal?", timeout: "duration?" }) },
         good: () => [{ timeout: 1 }],
@@ -384,7 +401,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         takes: { signal: "definition", input: "value", options: options({ id: "id?" }) },
         good: () => [{ name: "go" }, 1, {}],
       },
-      cancel: { takes: { options: options({ reason: "text?" }) }, good: () => [{}] },
+      cancel: { takes: { options: options({ force: "boolean?", reason: "text?" }) }, good: () => [{}] },
       resolveStep: {
         takes: { step: "id", answer: options({ done: "boolean", value: "value" }, { done: true }, "object") },
         good: () => ["pay", { done: true }],
@@ -409,7 +426,8 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     on: ({ pawl }) => pawl.mutex("door"),
     rows: {
       acquire: { takes: { options: options(ACQUIRE) }, good: () => [{}] },
-      tryAcquire: { takes: { options: options({ by: "id?", queue: "boolean?" }) }, good: () => [{}] },
+      tryAcquire: { takes: { options: options({ by: "id?" }) }, good: () => [{}] },
+      enqueue: { takes: { options: options({ by: "id?" }) }, good: () => [{}] },
       with: { takes: { work: "function", options: options(ACQUIRE) }, good: () => [() => 1, {}] },
       inspect: { takes: { options: options({ limit: "count?" }) }, good: () => [{}] },
       history: { takes: { options: options(PAGE) }, good: () => [{}] },
@@ -429,13 +447,11 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     },
   },
   Hold: { where: "plain", on: ({ pawl }) => pawl.mutex("free").acquire(), rows: { release: none, renew: none } },
-  Waiter: {
+  LockPlace: {
     where: "plain",
     async on({ pawl }) {
-      const lock = pawl.mutex("queue");
-      await lock.tryAcquire();
-      const tried = await lock.tryAcquire();
-      return tried.ok ? undefined : tried.waiter;
+      const entered = await pawl.mutex("door").enqueue();
+      return entered.granted ? undefined : entered.place;
     },
     rows: {
       acquire: {
@@ -443,7 +459,8 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         good: () => [{ timeout: 1 }],
       },
       leave: none,
-      place: none,
+      position: none,
+      renew: none,
     },
   },
   RateLimit: {
@@ -465,6 +482,16 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       ...MACHINE_ROWS,
       history: { takes: { id: "id", options: options(PAGE) }, good: () => ["there", {}] },
       list: { takes: { options: options({ after: "id?", limit: "count?", state: "choices?" }) }, good: () => [{}] },
+    },
+  },
+  Signal: {
+    where: "plain",
+    on: () => signal("go"),
+    rows: {
+      is: {
+        takes: { received: options({ ok: "boolean", signal: "unchecked" }, { ok: true, signal: "go" }, "handle") },
+        good: () => [{ ok: true, signal: "go" }],
+      },
     },
   },
   Machine: { where: "plain", on: ({ light }) => light, rows: { toSvg: none, toText: none } },
@@ -521,8 +548,8 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     where: "ctx",
     on: (_stage, { ctx }) => ctx,
     rows: {
-      all: { takes: { operations: "array" } },
-      allSettled: { takes: { operations: "array" } },
+      all: { takes: { operations: "operations" } },
+      allSettled: { takes: { operations: "operations" } },
       race: { takes: { operations: "array" } },
       call: CHILD,
       start: CHILD,
@@ -535,6 +562,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       uuid: none,
       rateLimit: { takes: { name: "id", options: RATE }, good: () => ["mail", { max: 1, per: "1s" }] },
       rwlock: { takes: { name: "id" } },
+      shield: { takes: { code: "function" } },
       semaphore: { takes: { name: "id", options: options({ permits: "count?" }) }, good: () => ["api", {}] },
       sleep: { takes: { duration: "duration" } },
       sleepUntil: { takes: { time: "time" } },
@@ -565,16 +593,17 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     on: (_stage, { ctx }) => ctx.mutex("free"),
     rows: {
       acquire: { takes: { options: TIMEOUT }, good: () => [{}] },
-      tryAcquire: { takes: { options: options({ queue: "boolean?" }) }, good: () => [{}] },
+      tryAcquire: none,
+      enqueue: none,
       with: { takes: { code: "function", options: TIMEOUT }, good: () => [() => 1, {}] },
     },
   },
   RunLockHold: { where: "ctx", on: (_stage, { ctx }) => ctx.mutex("free").acquire(), rows: { release: none } },
-  RunWaiter: {
+  RunPlace: {
     where: "ctx",
     async on(_stage, { ctx }) {
-      const tried = await ctx.mutex("door").tryAcquire();
-      return tried.ok ? undefined : tried.waiter;
+      const entered = await ctx.mutex("door").enqueue();
+      return entered.granted ? undefined : entered.place;
     },
     rows: { acquire: { takes: { options: TIMEOUT }, good: () => [{}] }, leave: none },
   },
@@ -594,6 +623,7 @@ export const ELSEWHERE: Readonly<Record<string, string>> = {
   Codec: "implemented by the user; what it gives is checked by Encoding",
   Dedupe: "the type of pawl.dedupe, which is here",
   IdempotentOptions: "callbacks that the user writes",
+  Logger: "implemented by the user",
   Operation: "a promise: what it takes is what promises take",
   PgClient: "of pg",
   PgPool: "of pg",
@@ -618,7 +648,9 @@ export const ENGINE: ReadonlySet<string> = new Set([
   "RunWorker.declares",
   "RunWorker.ending",
   "RunWorker.freePlace",
+  "RunWorker.hears",
   "RunWorker.limit",
   "RunWorker.running",
+  "RunWorker.shun",
   "RunWorker.told",
 ]);

@@ -165,6 +165,7 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
   options: NO_OBJECTS,
   object: [...NO_OBJECTS, ["an array", []]],
   array: [...NO_OBJECTS, ["a plain object", {}]],
+  operations: [...NO_OBJECTS, ["a plain object", {}], ["a function in it", [() => 1]]],
   store: NO_HANDLES.filter(([name]) => name !== "a text"),
   list: [...NO_OBJECTS, ["a plain object", {}], ["a number in it", [5]], ["null in it", [null]]],
   handle: NO_HANDLES,
@@ -183,6 +184,18 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
     ["1 MB", "1".repeat(1_000_000)],
   ],
   secret: [...NO_TEXTS, ["an empty text", ""]],
+  /** One secret, or a list of them. */
+  peppers: [
+    ...NO_TEXTS,
+    ["an empty text", ""],
+    ["15 bytes", "p".repeat(15)],
+    ["no peppers", []],
+    ["a short one in it", ["p".repeat(32), "short"]],
+    ["a number in it", [5]],
+    ["null in it", [null]],
+    ["the same twice", ["p".repeat(32), "p".repeat(32)]],
+    ["nine of them", Array.from({ length: 9 }, (_, index) => String(index).repeat(32))],
+  ],
 };
 
 /** A fingerprint is not stored, so it may be long, and have holes. */
