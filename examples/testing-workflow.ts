@@ -47,6 +47,18 @@ const order: Order = { id: "42", cents: 1000 };
   console.log((await run.status()).status, refund.calls.length);
 }
 
+// A mistake that production would survive fails the test that runs it.
+{
+  await using pawl = openTest();
+  const careless = workflow("careless", async (ctx) => {
+    void ctx.step("mail", () => "sent");
+    return "done";
+  });
+  pawl.work([careless]);
+  const run = await pawl.start(careless, undefined, { id: "careless-1" });
+  await run.result().catch((mistake: Error) => console.log(mistake.message));
+}
+
 // The process dies before and after every call of its store; a peer goes on. The bank is outside, and knows a request by its key.
 const report = await crashEverywhere(fulfil, {
   input: order,
@@ -92,6 +104,7 @@ if (!replayed.ok) console.log(replayed.contradiction.message);
 // charged at attempt 3
 // waiting 0
 // completed 1
+// run "careless-1": the workflow's function returned without awaiting step "mail"
 // crashes: many; the charge ran { least: 1, most: 2 }
 // { ok: true, status: 'waiting', waitsFor: [ 'signal approved' ] }
 // run "fulfil-42": the history says "step charge", but the code waits for "step chargeCard"
