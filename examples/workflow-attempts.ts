@@ -1,3 +1,5 @@
+// biome-ignore-all lint/style/noRestrictedImports: the step of the example takes real time.
+
 // An import that is interrupted in its middle: the second attempt resumes where the first one was. What the first attempt left behind, here a
 // timer that reports progress, has no effect any more, and is reported.
 

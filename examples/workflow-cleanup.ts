@@ -1,3 +1,5 @@
+// biome-ignore-all lint/style/noRestrictedImports: the example waits for the run.
+
 // A run is canceled while a step makes a machine. The step is told to stop, but the machine was made already: its outcome is recorded, and the
 // error has it, so that the cleanup knows what to delete. A second run is canceled in a part that is shielded, which is done to its end first.
 

@@ -1,3 +1,5 @@
+// biome-ignore-all lint/style/noRestrictedImports: the example waits for the workers.
+
 // A rolling deploy: workers with the old and the new code of a workflow on one database. A worker whose code contradicts a run's history leaves
 // the run to others, so each run ends with the code that began it; new runs that either can begin are begun by either.
 
