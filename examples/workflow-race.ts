@@ -1,14 +1,17 @@
 // Reminders until an approval comes, and a search in two places that takes the first result. What loses a `ctx.race` is canceled; what loses a
 // `Promise.race` continues.
 
-import { open, signal, workflow } from "pawl";
+import { open, type Received, signal, workflow } from "pawl";
 
 const approved = signal<{ by: string }>("approved");
 const reminded = Promise.withResolvers<void>();
 
 const remind = workflow("remind", async (ctx) => {
   for (let reminders = 0; ; reminders += 1) {
-    const received = await Promise.race([ctx.waitForSignal(approved), ctx.sleep("20ms")]);
+    const received = await ctx.race<Received<{ by: string }> | undefined>([
+      ctx.waitForSignal(approved),
+      async (ctx) => void (await ctx.sleep("20ms")),
+    ]);
     if (received !== undefined) return reminders > 0 ? `approved by ${received.value.by}` : "approved early";
     await ctx.step("remind", () => reminded.resolve());
   }

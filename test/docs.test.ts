@@ -1,6 +1,6 @@
 // Goal: what the documents say is there is there.
-// Method: every TypeScript block is part of an example that the tests run; every path and every named test exists; every npm
-// script that is mentioned can be run.
+// Method: every TypeScript block is part of an example that the tests run; every path, every heading that is linked and every named
+// test exists; every npm script that is mentioned can be run.
 
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -20,6 +20,15 @@ const examples = globSync("examples/*.ts", { cwd: root }).map(read);
 /** Lines without their indentation, so that a block may be shown further left than it stands. */
 const lines = (text: string) => text.split("\n").map((line) => line.trim());
 
+/** How GitHub names the headings of a page. */
+const anchorsOf = (text: string): readonly string[] =>
+  [...text.matchAll(/^#+ (.+)$/gm)].map(([, heading = ""]) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}_ -]/gu, "")
+      .replaceAll(" ", "-"),
+  );
+
 const isShown = (block: string, source: string) => lines(source).join("\n").includes(lines(block.trim()).join("\n"));
 
 describe.each(documents)("%s", (document) => {
@@ -38,6 +47,13 @@ describe.each(documents)("%s", (document) => {
       expect(existsSync(join(root, dirname(document), target)), target).toBe(true);
     for (const [, path = ""] of text.matchAll(/`((?:src|test|docs|examples|bench|scripts|demo)\/[\w./-]*)`/g))
       expect(existsSync(join(root, path)), path).toBe(true);
+  });
+
+  test("leads to headings that are there", () => {
+    for (const [, target = "", anchor = ""] of text.matchAll(/\]\(([^)#]*)#([^)]+)\)/g)) {
+      const path = target === "" ? document : join(dirname(document), target);
+      expect(anchorsOf(read(path)), `${path}#${anchor}`).toContain(anchor);
+    }
   });
 
   test("names only npm scripts that exist", () => {
@@ -61,4 +77,11 @@ test("each promise names a test that is in the file it names", () => {
 test("a block that no example has would be noticed", () => {
   expect(isShown("const a = 1;\nconst b = 3;", "const a = 1;\n  const b = 2;")).toBe(false);
   expect(isShown("const a = 1;\n  const b = 2;", "  const a = 1;\nconst b = 2;")).toBe(true);
+});
+
+test("a heading that is not there would be noticed", () => {
+  expect(anchorsOf("# A page\n\n## Replay, and how to change code\n")).toEqual([
+    "a-page",
+    "replay-and-how-to-change-code",
+  ]);
 });
