@@ -189,6 +189,7 @@ export {
   type WorkflowOptions,
   workflow,
 } from "./workflow/definition.ts";
+export type { RunActivity } from "./workflow/doing.ts";
 export {
   AttemptOverError,
   HistoryContradictionError,

@@ -227,7 +227,7 @@ export class Pawl {
 
   /** Why a run, or whoever waits for a lock, does not go on: link by link, down to what would have to happen. */
   whyWaiting(subject: WaitSubject): Promise<WaitReason> {
-    return whyWaiting(this.kernel, subject);
+    return whyWaiting(this.kernel, subject, (row) => this.#runs.doing(row));
   }
 
   /**

@@ -89,6 +89,10 @@ export class Asked implements Tracked {
   /** The same of its failed attempts. */
   attemptFacts: Written[] | undefined;
   lastError: unknown;
+  /** When its next attempt begins, by the store's clock, if that is waited for in memory. */
+  nextAttemptMs: number | null = null;
+  /** When the code asked for it, by the store's clock. */
+  readonly sinceMs: number;
   progress: unknown;
   childId: string | undefined;
   /** The store is not asked for it yet: too many wishes for the same lock are before it (`lock-lines.ts`). */
@@ -117,6 +121,7 @@ export class Asked implements Tracked {
     this.#coroutine = coroutine;
     this.branch = branch;
     this.turn = coroutine.turn;
+    this.sinceMs = coroutine.turnMs;
     this.order = watched.asked++;
     this.#watched = watched;
     this.plan = plan;
@@ -269,6 +274,10 @@ export class Coroutine {
   readonly root = new Branch(undefined);
   /** Rises with each fact that the code is told. */
   turn = 0;
+  /** When that was, by the store's clock. */
+  turnMs: number;
+  /** Called once if the code continues although the run rests: then it awaited something that is not an operation. */
+  strayed: ((what: string) => void) | undefined;
   readonly #places: { current(): RunPlace | undefined } | undefined;
   #new: Asked[] = [];
   /** What lost a race since this was last taken, and may still be under way. */
@@ -295,14 +304,17 @@ export class Coroutine {
   constructor(runId: string, startedAtMs: number, places?: { current(): RunPlace | undefined } | undefined) {
     this.runId = runId;
     this.#nowMs = startedAtMs;
+    this.turnMs = startedAtMs;
     this.#places = places;
   }
 
   begin(definition: Definition, ctx: Context, input: unknown): void {
     const finish = (outcome: Settled): void => {
       this.outcome = outcome;
+      this.#stray("the workflow's function returned");
       this.roused?.();
     };
+    if (!this.isReplaying && this.driver !== undefined) this.turnMs = this.driver.nowMs();
     let code: unknown;
     try {
       code = definition.body(ctx, input);
@@ -337,6 +349,19 @@ export class Coroutine {
       },
     );
     return new Operation(promise, tracked);
+  }
+
+  #stray(what: string): void {
+    const { strayed } = this;
+    this.strayed = undefined;
+    strayed?.(what);
+  }
+
+  /** Whether the code waits for something although it awaits none of its operations: then that is foreign. */
+  get awaitsForeign(): boolean {
+    if (this.outcome !== undefined) return false;
+    for (const { isObserved } of this.waiting.values()) if (isObserved) return false;
+    return true;
   }
 
   /** Throws in the function of a step, where nothing can be recorded. */
@@ -378,6 +403,7 @@ export class Coroutine {
   ): { readonly id: string; readonly operation: Operation<T> } {
     this.#checkPlace(`${plan.kind} "${name}"`);
     if (this.isEnded) return { id: "", operation: this.#refused<T>(`${plan.kind} "${name}"`) };
+    if (this.strayed !== undefined) this.#stray(`it started ${plan.kind}${name === "" ? "" : ` "${name}"`}`);
     const { promise, resolve, reject: refuse } = Promise.withResolvers<unknown>();
     const reject = (error: unknown): void => {
       // Code may look at it later, or never: then the run fails, and not the process.
@@ -527,6 +553,8 @@ export class Coroutine {
     if (facts.length === 1) this.#remembered.delete(text);
     else facts.shift();
     this.apply(oldest, oldest.nowMs, oldest);
+    // What the code asks for after it is asked for now.
+    if (!this.isReplaying && this.driver !== undefined) this.turnMs = this.driver.nowMs();
     return true;
   }
 
@@ -567,6 +595,7 @@ export class Coroutine {
   apply({ word, id, data }: Fact, nowMs: number | undefined, at: Written = UNWRITTEN): boolean {
     const kind = WORDS[word];
     this.turn += 1;
+    this.turnMs = nowMs ?? this.driver?.nowMs() ?? this.turnMs;
     if (kind === null) return this.#applyToRun(word, data, nowMs);
     const text = `${kind} ${id}`;
     const asked = this.waiting.get(text);

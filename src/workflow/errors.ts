@@ -182,7 +182,11 @@ export class HistoryContradictionError extends PawlError<
 /** The run's function waits for something that is no operation of `ctx`, and that does not come. */
 export class RunStuckError extends PawlError<"run_stuck", { run: string }> {
   constructor(run: string) {
-    super("run_stuck", `run "${run}" waits for something that is no operation of ctx, and that does not come`, { run });
+    super(
+      "run_stuck",
+      `run "${run}" awaits something that is not an operation of ctx, such as fetch or a timer: do it in ctx.step`,
+      { run },
+    );
   }
 }
 

@@ -29,6 +29,7 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { Context, type Turns } from "./context.ts";
 import { type Asked, Coroutine, type Driver, type Fact, isCancellation, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
+import { type Doing, doingOf, recordDoing } from "./doing.ts";
 import { Effects, type EffectsHost } from "./effects.ts";
 import { HistoryContradictionError, RaceLostError, RunStuckError, RunTimedOutError, SchemaError } from "./errors.ts";
 import type { RunEvent, RunListener, Told } from "./events.ts";
@@ -130,6 +131,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.coroutine =
       warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs, engine.kernel.ports.bodies);
     this.coroutine.driver = this;
+    this.coroutine.strayed = undefined;
     this.#wakes = row.wakes;
     this.#claimedHead = row.head;
     this.valueVersion = row.version;
@@ -180,6 +182,12 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   get isOver(): boolean {
     return this.#isOver;
+  }
+
+  /** What the run is doing; undefined while its code is being replayed. */
+  doing(): Doing | undefined {
+    if (!this.#isReady || this.#isOver) return undefined;
+    return doingOf(this.coroutine.waiting, this.nowMs(), (asked) => this.#effects.has(asked));
   }
 
   isUnderWay(asked: Asked): boolean {
@@ -553,8 +561,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#checkHead(record);
     appendFacts(record, unwritten);
     // This code follows the history.
-    if (this.#value.contradicted === undefined) return;
-    const { contradicted: _contradicted, ...value } = record.value as RunValue;
+    if (this.#value.contradicted === undefined && this.#value.trouble === undefined) return;
+    const { contradicted: _contradicted, trouble: _trouble, ...value } = record.value as RunValue;
     record.write({ value });
   }
 
@@ -636,6 +644,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#isBlocked = true;
     let made = noneGranted();
     const isBlocked = this.#isBlockedByOthers();
+    const nowMs = this.nowMs();
     const answer = await this.#restHeld(
       (tx) => {
         let due = this.#deadlineMs ?? null;
@@ -653,6 +662,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         record.write({ status: "waiting" satisfies RunStatus });
         if (isBlocked) restBlocked(tx, record, this.#awaitedChildren(), this.#deadlineMs);
         else if (this.#value.blocked !== undefined) restUnblocked(record);
+        recordDoing(record, doingOf(this.coroutine.waiting, nowMs, undefined, made.timers));
       },
     );
     if (this.#isOver) return;
@@ -669,8 +679,23 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     }
     this.coroutine.head += unwritten.length + made.facts;
     for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
+    this.#watchForeign();
     this.tell({ type: "run.rested" });
     this.#over("rested", undefined);
+  }
+
+  /** Code that awaits something foreign while the run rests would continue when nobody looks, and not at all after a restart. */
+  #watchForeign(): void {
+    const { coroutine, runId: run } = this;
+    const engine = this.#engine;
+    const { name: workflow } = this.#definition;
+    if (!engine.hears("run.warning")) return;
+    const warn = (what: string): void => {
+      const message = `${what} awaits something that is not an operation of ctx, such as fetch or a timer: do it in ctx.step`;
+      engine.told({ type: "run.warning", workflow, run, message });
+    };
+    if (coroutine.awaitsForeign) warn("the workflow's function");
+    else coroutine.strayed = (did) => warn(`${did} while the run was waiting: its code`);
   }
 
   /** A run that would wait for ever is not rested: its wishes for locks are looked at first. */
@@ -690,10 +715,12 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const unwritten = this.#takeUnwritten();
     this.#isCommitting = true;
     this.#toBegin = [...toBegin];
+    const doing = this.doing();
     await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
       for (const child of this.#toCancel.slice(0, MOST_BEGUN)) cancelChild(tx, child, this.runId);
       giveBack(record, tx);
+      if (doing !== undefined) recordDoing(record, doing);
     });
     if (!this.#isOver) this.tell({ type: "run.rested" });
     this.#over("given back", undefined);
@@ -723,11 +750,12 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#engine.ending(this.#held);
     const unwritten = this.#unwritten;
     const { children, forgettable } = this.coroutine;
+    const nowMs = this.nowMs();
     await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
       for (const child of children.values())
         if (child.whenParentEnds === "cancel") cancelChild(tx, child.run, this.runId);
-      end(tx, record, this.runId, { status, settled, forgettable });
+      end(tx, record, this.runId, { status, settled, forgettable, nowMs });
     });
     if (this.#isOver) return;
     this.tell({ type: "run.ended", status, ...("error" in settled ? { error: settled.error } : {}) });
@@ -757,9 +785,11 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   async #park(reason: string): Promise<void> {
     const unwritten = this.#takeUnwritten();
+    const doing = this.doing();
     await this.#held.commit((record) => {
       if (unwritten.length > 0) this.#append(record, unwritten);
       park(record, reason);
+      if (doing !== undefined) recordDoing(record, doing);
     });
     this.tell({ type: "run.parked", message: reason });
     this.#over("lost", new Error(reason));
@@ -893,7 +923,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       else if (!isStore && this.#held.tries >= this.#definition.maxTries) {
         this.#unwritten = [];
         await this.#park(reasonOf(error));
-      } else await this.#putBack(isStore);
+      } else await this.#putBack(isStore, reasonOf(error));
     } catch (again) {
       this.tell({ type: "run.lost", error: again });
     }
@@ -917,9 +947,9 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   /** Due again after a while. What only the store is to blame for counts as no try. */
-  async #putBack(isStore: boolean): Promise<void> {
+  async #putBack(isStore: boolean, reason: string): Promise<void> {
     const delayMs = Math.min(60_000, 100 * 2 ** Math.min(this.#held.tries - 1, 20));
-    await this.#held.commit((record, tx) => putBack(record, tx, delayMs, isStore));
+    await this.#held.commit((record, tx) => putBack(record, tx, delayMs, isStore, reason));
   }
 
   #over(ending: Ending, reason: unknown): void {

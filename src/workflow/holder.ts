@@ -29,16 +29,19 @@ export function giveBack(record: Draft, tx: Tx): void {
 }
 
 /** The code began something, and the run goes to whoever takes it after a while. What only the store is to blame for counts as no try. */
-export function putBack(record: Draft, tx: Tx, delayMs: number, isStore: boolean): void {
+export function putBack(record: Draft, tx: Tx, delayMs: number, isStore: boolean, reason: string): void {
   record.write({
     holder: null,
     dueMs: tx.nowMs + delayMs,
     status: "waiting" satisfies RunStatus,
     ...(isStore ? { tries: 0 } : {}),
   });
-  const value = record.value as RunValue;
-  if (value.holds !== undefined) record.write({ value: unsettled(value) });
+  const value = unsettled(record.value as RunValue);
+  record.write({ value: isStore ? value : { ...value, trouble: { atMs: tx.nowMs, reason: shortened(reason) } } });
 }
+
+/** A reason as it is stored. */
+const shortened = (reason: string): string => reason.slice(0, 1000).toWellFormed();
 
 /** It waits for a person. */
 export function park(record: Draft, reason: string): void {
@@ -69,14 +72,20 @@ export function end(
   tx: Tx,
   record: Draft,
   run: string,
-  ending: { readonly status: RunStatus; readonly settled: Settled; readonly forgettable: Forgettable },
+  ending: {
+    readonly status: RunStatus;
+    readonly settled: Settled;
+    readonly forgettable: Forgettable;
+    /** The store's clock, approximately. */
+    readonly nowMs: number;
+  },
 ): void {
-  const { status, settled, forgettable } = ending;
+  const { status, settled, forgettable, nowMs } = ending;
   record.append(status === "completed" ? "completed" : "failed", { status });
   const { facts, children } = forgettable;
   if (status === "failed" && facts.length > 0) {
     const forgets = { facts: rangesOf(facts.map(({ version }) => version)), children };
     record.write({ value: { ...(record.value as RunValue), forgets } });
   }
-  endRun(tx, record, run, status, settled);
+  endRun(tx, record, run, status, settled, nowMs);
 }

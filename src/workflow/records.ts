@@ -239,11 +239,19 @@ export function withoutStack<E>(error: E): E {
   return error;
 }
 
-/** Ends a run: its outcome, its status, and what the runs that wait for it hear, in one commit. */
-export function endRun(tx: Tx, run: Draft, id: string, status: RunStatus, outcome: Settled): void {
+/** Ends a run: its outcome, its status, and what the runs that wait for it hear, in one commit. `nowMs` may be approximate. */
+export function endRun(
+  tx: Tx,
+  run: Draft,
+  id: string,
+  status: RunStatus,
+  outcome: Settled,
+  nowMs: number = tx.aboutMs,
+): void {
   dropHolds(tx, run);
-  const { input: _input, hasWaiters, ...value } = run.value as RunValue;
-  run.write({ value: { ...value, outcome }, status, holder: null, dueMs: null, tries: 0 });
+  const { input: _input, doing: _doing, trouble: _trouble, hasWaiters, ...value } = run.value as RunValue;
+  const endedAtMs = Math.max(nowMs, value.startedAtMs);
+  run.write({ value: { ...value, outcome, endedAtMs }, status, holder: null, dueMs: null, tries: 0 });
   if (value.parent?.waits === true) tellParent(tx, value.parent, id, outcome);
   if (hasWaiters === true) {
     const list = tx.record(waitersAt(id));
@@ -300,6 +308,9 @@ export function retryRun(tx: Tx, id: string, forget: readonly VersionRange[] = [
     parked: _parked,
     deadlineMs: _deadline,
     contradicted: _contradicted,
+    trouble: _trouble,
+    doing: _doing,
+    endedAtMs: _endedAt,
     forgets = { facts: [], children: [] },
     cancel,
     ...kept

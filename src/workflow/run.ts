@@ -7,6 +7,7 @@ import { type Address, address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { LockRef, Mode } from "../lock/records.ts";
 import type { Settled } from "./coroutine.ts";
+import type { Doing } from "./doing.ts";
 
 /** What a run's record holds. Its input and all that happened are in its log; a short input is here too, until the run has begun and ended. */
 export interface RunValue {
@@ -43,6 +44,12 @@ export interface RunValue {
   readonly parked?: { readonly reason: string };
   /** Workers whose code contradicts the history have released it since then. */
   readonly contradicted?: { readonly sinceMs: number; readonly reason: string };
+  /** What went wrong when it was last worked on, until it gets further. */
+  readonly trouble?: { readonly atMs: number; readonly reason: string };
+  /** What it was doing when its worker released it, or last renewed its lease. */
+  readonly doing?: Doing;
+  /** The store's clock at the end, approximately. */
+  readonly endedAtMs?: number;
   /** Other runs wait for its outcome; who they are is in a record of its own. */
   readonly hasWaiters?: true;
   /** The locks that it holds, or waits for. */

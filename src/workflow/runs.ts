@@ -27,6 +27,7 @@ import type { WithInput } from "./context.ts";
 import type { Settled } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf, type Signal, signalName } from "./definition.ts";
 import { deleteRun } from "./delete.ts";
+import { type Doing, type ShownDoing, showDoing } from "./doing.ts";
 import {
   ResultTimeoutError,
   RunCanceledError,
@@ -75,7 +76,7 @@ export interface SignalOptions {
 }
 
 /** A run as it is now. */
-export interface RunInfo {
+export interface RunInfo extends ShownDoing {
   readonly id: string;
   readonly workflow: string;
   readonly status: RunStatus;
@@ -83,12 +84,21 @@ export interface RunInfo {
   readonly tags: readonly string[];
   readonly startedAt: Date;
   readonly scheduledAt: Date | null;
+  /** When it ended; null before that, and for a run that ended before this was recorded. */
+  readonly endedAt: Date | null;
+  /** The worker that holds it (its `id`), and until when, unless it renews its lease. */
+  readonly worker: string | null;
+  readonly leaseUntil: Date | null;
   /** When it goes on by itself, if it waits for that. */
   readonly dueAt: Date | null;
   readonly parent: string | null;
   readonly isCancelRequested: boolean;
   /** Why it is parked. */
   readonly parkedReason: string | null;
+  /** Workers whose code contradicts its history have released it since then, and none has got further. */
+  readonly contradicted: { readonly since: Date; readonly reason: string } | null;
+  /** What went wrong when it was last worked on, if it has not got further since. */
+  readonly trouble: { readonly at: Date; readonly reason: string } | null;
   /**
    * Why its record cannot be read; null for a run that can be. Then only the id, the workflow, the status and the times are known, and
    * `incarnation` is 0. With the right codec key it can be read again; `pawl.runs.delete` removes it.
@@ -112,6 +122,11 @@ export interface RunListOptions {
   readonly tag?: string | undefined;
   /** Only runs whose ids begin with this. */
   readonly prefix?: string | undefined;
+  /** Only runs that were started, or have ended, after or before this moment: a Date, or milliseconds since 1970. */
+  readonly startedAfter?: Date | number | undefined;
+  readonly startedBefore?: Date | number | undefined;
+  readonly endedAfter?: Date | number | undefined;
+  readonly endedBefore?: Date | number | undefined;
   /** By when they were made, the newest first, unless said otherwise; or by id. */
   readonly order?: "newest" | "oldest" | "id" | undefined;
   /** The `next` of the page before. */
@@ -206,6 +221,9 @@ export class Run<Output = unknown> {
 
 /** A run that is waited for is looked after when nobody has taken it for this long. */
 const UNTAKEN_MS = 10_000;
+
+/** Runs that are looked at one by one are read in pages of this size. */
+const MOST_READ = 500;
 
 /** Everything about runs, for one handle. @internal */
 export class Runs {
@@ -412,9 +430,16 @@ export class Runs {
       throw new RunConflictError(key, `is a run of "${name}", not of "${workflow}"`);
   }
 
+  /** What the run is doing, if a worker of this handle holds it under this claim. */
+  doing({ key, fence, holder }: Row): Doing | undefined {
+    for (const worker of this.#workers) if (worker.id === holder) return worker.doing(key, fence);
+    return undefined;
+  }
+
   async #show(row: Row): Promise<RunInfo> {
     const { value, unreadable } = readRun(this.#kernel, row);
     if (value === undefined) return this.#showUnreadable(row, unreadable);
+    const { contradicted, trouble } = value;
     const status = row.status as RunStatus;
     const isResting = row.holder === null && row.dueMs !== null;
     return {
@@ -425,10 +450,16 @@ export class Runs {
       tags: value.tags ?? [],
       startedAt: new Date(value.startedAtMs),
       scheduledAt: value.scheduledAtMs === undefined ? null : validDate(value.scheduledAtMs),
+      ...showDoing(row, value, this.doing(row)),
+      endedAt: value.endedAtMs === undefined ? null : new Date(value.endedAtMs),
+      ...leaseOf(row),
       dueAt: isResting && row.dueMs !== null ? validDate(row.dueMs) : null,
       parent: value.parent?.run ?? null,
       isCancelRequested: value.cancel !== undefined,
       parkedReason: status === "parked" ? (value.parked?.reason ?? "a worker could not read its record") : null,
+      contradicted:
+        contradicted === undefined ? null : { since: new Date(contradicted.sinceMs), reason: contradicted.reason },
+      trouble: trouble === undefined ? null : { at: new Date(trouble.atMs), reason: trouble.reason },
       unreadable,
       error: value.outcome !== undefined && "error" in value.outcome ? value.outcome.error : undefined,
     };
@@ -438,6 +469,8 @@ export class Runs {
   async #showUnreadable(row: Row, unreadable: string): Promise<RunInfo> {
     const status = row.status as RunStatus;
     const [first] = await this.#kernel.entries(runAt(row.key), 0, 1);
+    const isEnded = ENDED.has(status);
+    const [last] = isEnded ? await this.#kernel.entries(runAt(row.key), row.head - 1, 1) : [];
     return {
       id: row.key,
       workflow: workflowOfQueue(row.kind),
@@ -446,10 +479,17 @@ export class Runs {
       tags: [],
       startedAt: new Date(first?.atMs ?? 0),
       scheduledAt: null,
+      doing: [],
+      doingCount: 0,
+      doingAsOf: null,
+      endedAt: last === undefined ? null : new Date(last.atMs),
+      ...leaseOf(row),
       dueAt: row.holder === null && row.dueMs !== null ? validDate(row.dueMs) : null,
       parent: null,
       isCancelRequested: false,
       parkedReason: status === "parked" ? unreadable : null,
+      contradicted: null,
+      trouble: null,
       unreadable,
       error: undefined,
     };
@@ -629,31 +669,60 @@ export class Runs {
       workflow === undefined
         ? undefined
         : checkId(typeof workflow === "string" ? workflow : workflow?.name, "the workflow");
+    const inTime = checkTimes(options);
+    const isWanted = (row: Row): boolean => {
+      if (tag === undefined && inTime === undefined) return true;
+      const { value } = readRun(this.#kernel, row);
+      if (value === undefined || (tag !== undefined && value.tags?.includes(tag) !== true)) return false;
+      return inTime === undefined || inTime(value);
+    };
     const found: Row[] = [];
     let from = after;
-    // A tag is in the value, so pages are read until enough have it.
+    // Tags and times are in the value, so pages are read until enough have them.
+    const pageSize = tag === undefined && inTime === undefined ? limit + 1 : Math.max(limit + 1, MOST_READ);
     for (;;) {
       const rows = await this.#kernel.list({
         space: RUNS,
         prefix,
         after: from,
-        limit: limit + 1,
+        limit: pageSize,
         order: order === "id" ? "key" : order,
         kinds: name === undefined ? undefined : [queueOf(name)],
         statuses,
       });
       for (const row of rows) {
         from = order === "id" ? row.key : String(row.id);
-        if (tag === undefined || readRun(this.#kernel, row).value?.tags?.includes(tag) === true) found.push(row);
+        if (isWanted(row)) found.push(row);
         if (found.length > limit) break;
       }
-      if (rows.length <= limit || found.length > limit) break;
+      if (rows.length < pageSize || found.length > limit) break;
     }
     const page = found.slice(0, limit);
     const last = page.at(-1);
     const next = found.length > limit && last !== undefined ? (order === "id" ? last.key : String(last.id)) : null;
     return { runs: await Promise.all(page.map((row) => this.#show(row))), next };
   }
+}
+
+const leaseOf = ({ holder, dueMs }: Row): Pick<RunInfo, "worker" | "leaseUntil"> => ({
+  worker: holder,
+  leaseUntil: holder === null || dueMs === null ? null : validDate(dueMs),
+});
+
+/** Whether a run is within the times that a list is limited to; undefined if it is not limited. */
+function checkTimes(options: RunListOptions): ((value: RunValue) => boolean) | undefined {
+  const { startedAfter, startedBefore, endedAfter, endedBefore } = options;
+  const ms = (moment: Date | number | undefined, what: string): number | undefined =>
+    moment === undefined ? undefined : checkDate(moment, what);
+  const started = rangeOf(ms(startedAfter, "startedAfter"), ms(startedBefore, "startedBefore"));
+  const ended = rangeOf(ms(endedAfter, "endedAfter"), ms(endedBefore, "endedBefore"));
+  if (started === undefined && ended === undefined) return undefined;
+  return ({ startedAtMs, endedAtMs }) => started?.(startedAtMs) !== false && ended?.(endedAtMs) !== false;
+}
+
+function rangeOf(after: number | undefined, before: number | undefined): ((ms?: number) => boolean) | undefined {
+  if (after === undefined && before === undefined) return undefined;
+  return (ms) => ms !== undefined && (after === undefined || ms > after) && (before === undefined || ms < before);
 }
 
 const validDate = (ms: number): Date | null => (Number.isNaN(new Date(ms).getTime()) ? null : new Date(ms));

@@ -82,6 +82,7 @@ export class StepRun {
           this.#host.deferred(this.#asked, delayMs);
           return;
         }
+        this.#asked.nextAttemptMs = this.#host.nowMs() + delayMs;
         this.#waiting = this.#host.clock.after(delayMs, () => {
           this.#waiting = undefined;
           this.#begin(run);
@@ -103,6 +104,7 @@ export class StepRun {
       this.#host.failed(asked, this.#reason);
       return;
     }
+    asked.nextAttemptMs = null;
     if (totalTimeoutMs !== null) asked.firstAttemptMs ??= this.#host.nowMs();
     const leftMs = totalTimeoutMs === null ? Number.POSITIVE_INFINITY : this.#leftMs(totalTimeoutMs);
     asked.attempts += 1;
@@ -184,6 +186,7 @@ export class StepRun {
       this.#host.postponed(asked, error, delayMs);
       return;
     }
+    asked.nextAttemptMs = this.#host.nowMs() + delayMs;
     this.#host.retried(asked, error);
     this.#waiting = this.#host.clock.after(delayMs, () => {
       this.#waiting = undefined;

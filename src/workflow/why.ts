@@ -6,12 +6,14 @@
  */
 
 import { checkId } from "../kernel/check.ts";
+import type { Row } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { type LockKind, type LockRef, lockAt, shownLocks, type Ticket, ticketAt } from "../lock/records.ts";
 import { lockOf } from "../lock/stored.ts";
+import { type Doing, doingInWords, showDoing } from "./doing.ts";
 import { RunNotFoundError } from "./errors.ts";
-import { runAt } from "./run.ts";
+import { type RunValue, runAt } from "./run.ts";
 import { readRun } from "./unreadable.ts";
 import { ENDED } from "./words.ts";
 
@@ -37,17 +39,20 @@ export interface WaitReason {
 /** A chain that goes on for longer is cut off. */
 const LONGEST = 20;
 
-export async function whyWaiting(kernel: Kernel, subject: WaitSubject): Promise<WaitReason> {
+/** What a run is doing that this process works on. */
+type Live = (row: Row) => Doing | undefined;
+
+export async function whyWaiting(kernel: Kernel, subject: WaitSubject, live: Live): Promise<WaitReason> {
   const chain: WaitLink[] = [];
   const seen = new Set<string>();
   let isWaiting: boolean;
   if (subject !== null && typeof subject === "object" && "run" in subject)
-    isWaiting = await aboutRun(kernel, checkId(subject.run, "the run's id"), chain, seen);
+    isWaiting = await aboutRun(kernel, checkId(subject.run, "the run's id"), chain, seen, live);
   else if (subject !== null && typeof subject === "object" && "lock" in subject) {
     const ref: LockRef = { kind: checkKind(subject.kind), name: checkId(subject.lock, "the lock's name") };
     const waiter = subject.waiter === undefined ? undefined : checkId(subject.waiter, "the waiter");
     const isInLine = waiter === undefined || (await aboutWaiter(kernel, ref, waiter, chain));
-    isWaiting = (await aboutLock(kernel, ref, chain, seen)) && isInLine;
+    isWaiting = (await aboutLock(kernel, ref, chain, seen, live)) && isInLine;
   } else throw new InvalidArgumentError("what to ask about", "must be { run } or { lock }");
   return { isWaiting, says: chain.map(({ says }) => says).join("; "), chain };
 }
@@ -59,7 +64,13 @@ function checkKind(kind: LockKind = "mutex"): LockKind {
 }
 
 /** Says how the run stands, and why; answers whether it waits. */
-async function aboutRun(kernel: Kernel, id: string, chain: WaitLink[], seen: Set<string>): Promise<boolean> {
+async function aboutRun(
+  kernel: Kernel,
+  id: string,
+  chain: WaitLink[],
+  seen: Set<string>,
+  live: Live,
+): Promise<boolean> {
   const [row] = await kernel.read([runAt(id)]);
   if (row?.value == null) {
     if (chain.length === 0) throw new RunNotFoundError(id);
@@ -81,22 +92,41 @@ async function aboutRun(kernel: Kernel, id: string, chain: WaitLink[], seen: Set
   const wish = value.holds?.find(({ fence }) => fence === undefined);
   if (wish !== undefined) {
     say(true, `waits for ${shownLocks(wish.refs)}`);
-    for (const ref of wish.refs) await aboutLock(kernel, ref, chain, seen, wish.ticket);
+    for (const ref of wish.refs) await aboutLock(kernel, ref, chain, seen, live, wish.ticket);
     return true;
   }
-  if (row.holder !== null) return say(false, `is ${status}, and a worker is at it`);
+  const shown = showDoing(row, value, live(row));
+  const asOf = shown.doingAsOf === null ? "" : ` (as recorded at ${shown.doingAsOf.toISOString()})`;
+  const words = shown.doing.length === 0 ? "" : `${doingInWords(shown)}${asOf}`;
+  const problem = problemOf(value);
+  if (row.holder !== null) {
+    const isWaiting = shown.doingAsOf === null && words !== "" && !shown.doing.some(({ isRunning }) => isRunning);
+    const lease = row.dueMs === null ? "" : ` until ${new Date(row.dueMs).toISOString()} unless it renews its lease`;
+    return say(
+      isWaiting,
+      `${words === "" ? `is ${status}` : words}, and worker "${row.holder}" holds it${lease}${problem}`,
+    );
+  }
   const child = value.blocked?.children[0];
   if (child !== undefined && row.dueMs === null) {
-    say(true, `waits for its child "${child}"`);
-    await aboutRun(kernel, child, chain, seen);
+    say(true, `${words === "" ? `waits for its child "${child}"` : words}${problem}`);
+    await aboutRun(kernel, child, chain, seen, live);
     return true;
   }
-  if (row.dueMs === null) return say(true, "waits for a signal or a child");
+  if (row.dueMs === null) return say(true, `${words === "" ? "waits for a signal or a child" : words}${problem}`);
   const until = new Date(row.dueMs).toISOString();
   return say(
     true,
-    `is ${status} until ${until}, unless something wakes it before, and then for a worker that knows it`,
+    `${words === "" ? `is ${status}` : words}, is due at ${until} unless something wakes it before, and then needs a worker that knows it${problem}`,
   );
+}
+
+/** What is wrong with the run, if something is. */
+function problemOf({ contradicted, trouble }: RunValue): string {
+  if (contradicted !== undefined)
+    return `, and workers whose code contradicts its history have released it since ${new Date(contradicted.sinceMs).toISOString()}: ${contradicted.reason}`;
+  if (trouble === undefined) return "";
+  return `, and had trouble at ${new Date(trouble.atMs).toISOString()}: ${trouble.reason}`;
 }
 
 /** Answers whether it does wait. */
@@ -122,6 +152,7 @@ async function aboutLock(
   ref: LockRef,
   chain: WaitLink[],
   seen: Set<string>,
+  live: Live,
   ticket?: string,
 ): Promise<boolean> {
   const [row] = await kernel.read([lockAt(ref)]);
@@ -133,7 +164,7 @@ async function aboutLock(
   const held = holders.length === 0 ? "is free" : `is held by ${holders.length}`;
   chain.push({ is: "lock", name: ref.name, says: `${shown} ${held}${line}${isFirst ? ", this one first" : ""}` });
   for (const { owner, by, untilMs, fence } of holders.slice(0, LONGEST)) {
-    if (owner !== undefined) await aboutRun(kernel, owner.run, chain, seen);
+    if (owner !== undefined) await aboutRun(kernel, owner.run, chain, seen, live);
     else {
       const until = untilMs === null ? "" : `, until ${new Date(untilMs).toISOString()} unless it renews`;
       const who = by === undefined ? "somebody" : `"${by}"`;
@@ -143,7 +174,7 @@ async function aboutLock(
   // What is free and has a line is kept for its first, who wants something else as well.
   if (holders.length === 0 && first !== null && !isFirst) {
     const ahead = await ticketOf(kernel, ref, first);
-    if (ahead?.owner !== undefined) await aboutRun(kernel, ahead.owner.run, chain, seen);
+    if (ahead?.owner !== undefined) await aboutRun(kernel, ahead.owner.run, chain, seen, live);
     else await aboutWaiter(kernel, ref, first, chain);
   }
   return waiting > 0;

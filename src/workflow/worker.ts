@@ -30,6 +30,7 @@ import { LOCK_QUEUE } from "../lock/records.ts";
 import type { RateLimit, RateLimitOptions, RateLimits } from "../rate/rate.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
+import { type Doing, recordDoing } from "./doing.ts";
 import { RunUnreadableError } from "./errors.ts";
 import type { RunEvent, RunListener } from "./events.ts";
 import { discard, type Engine, Execution } from "./execution.ts";
@@ -153,6 +154,10 @@ export class RunWorker implements Engine {
         const execution = this.#executions.get(held.at.key);
         if (execution?.fence === held.fence) execution.abandon(reason);
       },
+      renewing: (held) => {
+        const doing = this.doing(held.at.key, held.fence);
+        return doing === undefined ? undefined : (record) => recordDoing(record, doing);
+      },
       failed: (error) => {
         if (!(error instanceof ClosedError)) this.told({ type: "run.trouble", workflow: "", run: "", error });
       },
@@ -182,6 +187,17 @@ export class RunWorker implements Engine {
 
   get isStopping(): boolean {
     return this.#isStopping;
+  }
+
+  /** The name that its leases have: `worker` of a run's status. */
+  get id(): string {
+    return this.#by;
+  }
+
+  /** What a run is doing that is worked on here under this claim. @internal */
+  doing(run: string, fence: number): Doing | undefined {
+    const execution = this.#executions.get(run);
+    return execution?.fence === fence ? execution.doing() : undefined;
   }
 
   /** Takes no more, lets steps that run finish, and gives the runs to others. After `timeout`, steps are told to stop. */

@@ -211,8 +211,8 @@ export class Held {
     return value;
   }
 
-  /** Keeps the lease for another while. */
-  async renew(duration: number): Promise<void> {
+  /** Keeps the lease for another while, and writes what `decide` says in the same commit. */
+  async renew(duration: number, decide?: ((record: Draft) => void) | undefined): Promise<void> {
     const leaseMs = checkLease(duration, "the lease");
     await this.#kernel.transactUrgently(
       (tx) => {
@@ -221,6 +221,7 @@ export class Held {
         if (!answer.renewed) throw this.#fenced(record);
         this.checkSame(record);
         record.write({ dueMs: answer.dueMs });
+        decide?.(record);
       },
       [this.at],
     );

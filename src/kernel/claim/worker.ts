@@ -18,6 +18,7 @@
 
 import { checkCount, checkDuration, checkId, checkLease } from "../check.ts";
 import type { Address, Put, Row } from "../contract.ts";
+import type { Draft } from "../draft.ts";
 import { ClosedError, FencedError, LeaseUncertainError } from "../errors.ts";
 import type { Bell, Kernel } from "../kernel.ts";
 import { pause } from "../ports.ts";
@@ -39,6 +40,8 @@ export interface WorkerOptions {
   readonly failed?: (error: unknown) => void;
   /** Told instead of `abortSignal`, which then never aborts: that a lease was lost, or may be. For those who work on many at once. */
   readonly lost?: ((held: Held, reason: unknown) => void) | undefined;
+  /** What else is written with a renewal of the lease; called before each. */
+  readonly renewing?: ((held: Held) => ((record: Draft) => void) | undefined) | undefined;
   /** Whether what other processes commit may make something due here, which is looked for each time; yes unless said otherwise. */
   readonly hearsOthers?: boolean | undefined;
   /** Records that this worker leaves to others for now. */
@@ -49,7 +52,7 @@ export interface WorkerOptions {
   readonly maxTries?: ((kind: string) => number) | undefined;
 }
 
-type Optional = "failed" | "status" | "lost" | "chores" | "maxTries" | "isShunned";
+type Optional = "failed" | "renewing" | "status" | "lost" | "chores" | "maxTries" | "isShunned";
 
 const RETRY_MS = { first: 100, longest: 60_000 };
 
@@ -340,7 +343,7 @@ export class Worker {
     // Counted from before it was asked for: the store's lease began no earlier.
     const safeUntilMs = this.#kernel.ports.clock.nowMs() + leaseMs;
     try {
-      await held.renew(leaseMs);
+      await held.renew(leaseMs, this.#options.renewing?.(held));
       held.safeUntilMs = safeUntilMs;
       if (this.#working.has(held)) this.#arm(held, hold, safeUntilMs);
     } catch (error) {
