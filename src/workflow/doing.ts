@@ -156,6 +156,10 @@ const shown = (one: StoredActivity): RunActivity => ({
   waitsFor: one.waitsFor ?? [],
 });
 
+/** Whether the run could continue only later: no step runs, or is about to. */
+export const isWaitingOnly = ({ doing, doingAsOf }: ShownDoing): boolean =>
+  doing.length > 0 && doingAsOf === null && doing.every((one) => one.kind !== "step" || one.nextAttemptAt !== null);
+
 /** In a sentence that begins with the run, this many operations are named. */
 const MOST_NAMED = 5;
 
@@ -174,6 +178,7 @@ function inWords(one: RunActivity): string {
     case "step": {
       const after = lastError === null ? "" : ` (the last error: ${lastError})`;
       if (one.isRunning) return `is running attempt ${attempt} of step "${name}"${since}${after}`;
+      if (nextAttemptAt === null && attempt === 0) return `is about to run step "${name}"${since}${after}`;
       const at = nextAttemptAt === null ? "" : ` at ${nextAttemptAt.toISOString()}`;
       return `waits for attempt ${(attempt ?? 0) + 1} of step "${name}"${at}${since}${after}`;
     }

@@ -91,7 +91,7 @@ describe("start", () => {
       const { input, ...rest } = storedIn(await rowOf(on));
       expect(input === undefined ? {} : { input }).toEqual(stored);
       await on.kernel.transact((tx) => endRun(tx, tx.record(runAt("one")), "one", "completed", { ok: 1 }), []);
-      expect(storedIn(await rowOf(on))).toEqual({ ...rest, outcome: { ok: 1 } });
+      expect(storedIn(await rowOf(on))).toEqual({ ...rest, endedAtMs: expect.any(Number), outcome: { ok: 1 } });
     }
   });
 

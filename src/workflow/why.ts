@@ -11,7 +11,7 @@ import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { type LockKind, type LockRef, lockAt, shownLocks, type Ticket, ticketAt } from "../lock/records.ts";
 import { lockOf } from "../lock/stored.ts";
-import { type Doing, doingInWords, showDoing } from "./doing.ts";
+import { type Doing, doingInWords, isWaitingOnly, showDoing } from "./doing.ts";
 import { RunNotFoundError } from "./errors.ts";
 import { type RunValue, runAt } from "./run.ts";
 import { readRun } from "./unreadable.ts";
@@ -100,10 +100,9 @@ async function aboutRun(
   const words = shown.doing.length === 0 ? "" : `${doingInWords(shown)}${asOf}`;
   const problem = problemOf(value);
   if (row.holder !== null) {
-    const isWaiting = shown.doingAsOf === null && words !== "" && !shown.doing.some(({ isRunning }) => isRunning);
     const lease = row.dueMs === null ? "" : ` until ${new Date(row.dueMs).toISOString()} unless it renews its lease`;
     return say(
-      isWaiting,
+      isWaitingOnly(shown),
       `${words === "" ? `is ${status}` : words}, and worker "${row.holder}" holds it${lease}${problem}`,
     );
   }

@@ -190,6 +190,7 @@ describe("a run", () => {
     const ended = await pawl.whyWaiting({ run: "signals" });
     expect(ended).toMatchObject({ isWaiting: false, says: 'run "signals" has ended: it is completed' });
     const working = await pawl.start(works, undefined, { id: "works" });
+    await pawl.clock.advance(1);
     const worked = await pawl.whyWaiting({ run: "works" });
     expect(worked.isWaiting).toBe(false);
     expect(worked.says).toMatch(

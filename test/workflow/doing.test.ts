@@ -176,7 +176,7 @@ onStores(EVERY, (place) => {
     const other = await place.open();
     const { open, opened } = gate();
     const it = workflow("it", async (ctx) => ctx.step("long", () => opened));
-    const { id } = pawl.work([it], { lease: 600 });
+    const { id } = pawl.work([it], { lease: "2s" });
     const run = await pawl.start(it, undefined, { id: "r" });
     const info = (): Promise<RunInfo> => other.run("r").status();
     expect((await info()).worker).toBe(id);
