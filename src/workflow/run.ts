@@ -57,7 +57,10 @@ export interface RunValue {
   /** Its worker gave it up in the middle: what it began may still go on, under the fences of what it holds. */
   readonly isUnsettled?: true;
   /** It rests, and waits for nothing but locks and these children. Only true while it rests and no timer is set. */
-  readonly blocked?: { readonly children: readonly string[]; /** The end of its cleanup's grace. */ readonly untilMs?: number };
+  readonly blocked?: {
+    readonly children: readonly string[] /** The end of its cleanup's grace. */;
+    readonly untilMs?: number;
+  };
   readonly outcome?: Settled;
   /** For whoever begins the run, if its start did not: saves reading the log. */
   readonly input?: unknown;

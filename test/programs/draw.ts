@@ -117,8 +117,7 @@ class Draw {
     for (const node of walk(body))
       if (node.op === "wait" && node.timeoutMs === undefined) for (const name of node.signals) needed.add(name);
     for (const [node, times] of walkCounted(body)) {
-      if (node.op === "remind")
-        for (let i = 1; i <= times; i++) send(node.signal, i * node.everyMs * 2.5);
+      if (node.op === "remind") for (let i = 1; i <= times; i++) send(node.signal, i * node.everyMs * 2.5);
       if (node.op === "wait")
         for (let i = 0; i < times; i++)
           for (const name of node.signals) if (needed.has(name) || random.chance(0.6)) send(name, random.below(60_000));

@@ -72,7 +72,9 @@ function differs({ told }: Execution, model: Modeled): string | undefined {
 
 /** The same steps ran, as often as in the model, and the same runs were started and ended in the same way. */
 function effectsDiffer(plan: Case, { ledger, runs }: Execution, model: Modeled): string | undefined {
-  const hasBranches = [...nodesOf(plan)].some((node) => node.op === "group" && node.of.some(({ length }) => length > 1));
+  const hasBranches = [...nodesOf(plan)].some(
+    (node) => node.op === "group" && node.of.some(({ length }) => length > 1),
+  );
   const count = (begun: Execution["ledger"]["begun"]): Map<string, number> => {
     const counts = new Map<string, number>();
     for (const { run, name } of begun) counts.set(`${run} ${name}`, (counts.get(`${run} ${name}`) ?? 0) + 1);
@@ -80,8 +82,8 @@ function effectsDiffer(plan: Case, { ledger, runs }: Execution, model: Modeled):
   };
   const is = count(ledger.begun);
   const should = count(model.ledger.begun);
+  // A branch that nobody awaits any more goes on until the run has ended.
   for (const what of new Set([...is.keys(), ...should.keys()]))
-    // A branch that nobody awaits any more goes on until the run has ended.
     if ((is.get(what) ?? 0) < (should.get(what) ?? 0) || (is.get(what) !== should.get(what) && !hasBranches))
       return `step ${what} ran ${is.get(what) ?? 0} times, and in the model ${should.get(what) ?? 0} times`;
   for (const [id, { status }] of model.runs) {
