@@ -360,7 +360,10 @@ export class RunWorker implements Engine {
 
   #keepWarm(id: string, execution: Execution): void {
     const { coroutine, value } = execution;
-    if (this.#warmLimit === 0 || this.#isStopping) return execution.discard();
+    if (this.#warmLimit === 0 || this.#isStopping) {
+      execution.discard();
+      return;
+    }
     // It awaited something foreign beside its operations, and goes on: somebody must work on it.
     coroutine.roused = () => {
       coroutine.roused = undefined;
