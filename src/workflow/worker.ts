@@ -350,8 +350,16 @@ export class RunWorker implements Engine {
     // It awaited something foreign beside its operations, and goes on: somebody must work on it.
     coroutine.roused = () => {
       coroutine.roused = undefined;
-      const wake = this.kernel.transact((tx) => wakeRun(tx, id), [runAt(id)]);
-      wake.catch(() => {});
+      const { bodies } = this.kernel.ports;
+      const wake = (): void =>
+        void this.kernel
+          .transact((tx) => wakeRun(tx, id), [runAt(id)])
+          .catch(() => {
+            // Another wake-up, or the end of a wait, resumes it.
+          });
+      // It is called from the code of the run, where nothing may be written.
+      if (bodies === undefined) wake();
+      else bodies.run({ run: id, step: "" }, wake);
     };
     this.#warm.set(id, { coroutine, incarnation: value.incarnation, skips: value.skips?.length ?? 0 });
     if (this.#warm.size > this.#warmLimit) this.#evict(this.#warm.keys().next().value as string);

@@ -339,6 +339,10 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       list: {
         takes: {
           options: options({
+            endedAfter: "time?",
+            endedBefore: "time?",
+            startedAfter: "time?",
+            startedBefore: "time?",
             after: "cursor?",
             limit: "count?",
             order: "choice?",

@@ -1,22 +1,15 @@
 // Goal: workflows keep their promises for any program, with the mistakes that people make: a recorded step never runs again, step.tx takes effect once,
 // at-most-once is not repeated on a guess (G14); cleanup runs; misuse is reported and nothing hangs, disappears or leaves a rejection unhandled (G33).
-// Method: 2,000 generated programs, half of them under faults, against an external ledger and a model. `npm run simulate` runs two hundred thousand.
+// Method: generated programs, half of them under faults, against an external ledger and a model. `npm run simulate` runs two hundred thousand, and
+// checks that every operation, mistake and fault was reached.
 
 import { afterAll, describe, expect, test } from "vitest";
-import {
-  addExploration,
-  describeExploration,
-  describeFailure,
-  explore,
-  neverReached,
-  noExploration,
-  tryCase,
-} from "./explore.ts";
+import { addExploration, describeExploration, describeFailure, explore, noExploration, tryCase } from "./explore.ts";
 import { detectFeatures } from "./features.ts";
 import { REGRESSIONS } from "./regressions.ts";
 
-const PROGRAMS = 2_000;
-const SHARE = 250;
+const PROGRAMS = 180;
+const SHARE = 60;
 const explored = noExploration();
 
 describe("generated programs", () => {
@@ -26,11 +19,6 @@ describe("generated programs", () => {
       addExploration(explored, found);
       expect(found.failures.map(describeFailure)).toEqual([]);
     });
-
-  test("every operation, mistake and fault was reached", () => {
-    expect(explored.programs).toBe(PROGRAMS);
-    expect(neverReached(explored, detectFeatures())).toEqual([]);
-  });
 });
 
 describe("programs that broke a promise once", () => {

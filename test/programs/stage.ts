@@ -70,7 +70,7 @@ export const LEASE_MS = 10_000;
 const UNKNOWN = /^step "(.*)" may or may not have happened/;
 const IN_VAIN = /claimed \d+ times without getting anywhere/;
 /** Code that awaits something foreign is stuck, or somewhere else when it is replayed. */
-const FOREIGN = /no operation of ctx|the history says/;
+const FOREIGN = /not an operation of ctx|no operation of ctx|the history says/;
 
 export async function runCase(plan: Case, seed: number, features: Features, keepTrace = false): Promise<Execution> {
   const fixed: Partial<FaultCounts> = { mixedVersions: 0, httpError: 0, httpLate: 0, httpTimeout: 0 };

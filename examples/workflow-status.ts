@@ -1,0 +1,31 @@
+// A run that does not continue is asked why: its status names the step that failed, with the error and the time of the next attempt, and
+// the signal that it waits for. `whyWaiting` says the same in words.
+
+import { open, signal, workflow } from "pawl";
+
+const approved = signal("approved");
+
+const order = workflow("order", async (ctx) => {
+  const charged = ctx.step("charge", () => Promise.reject(new Error("503")), {
+    retry: { delay: "2 minutes", maxDelay: "5 minutes" },
+  });
+  await Promise.all([charged, ctx.waitForSignal(approved)]);
+});
+
+await using pawl = await open("shop.db");
+pawl.work([order]);
+
+const run = await pawl.start(order, undefined, { id: "order-7" });
+while ((await run.status()).status !== "waiting") await new Promise((resolve) => setTimeout(resolve, 5));
+
+const info = await run.status();
+for (const { kind, name, attempt, lastError, nextAttemptAt, since } of info.doing)
+  console.log(kind, name, { attempt, lastError }, (nextAttemptAt ?? since) > since);
+
+const { says } = await pawl.whyWaiting({ run: "order-7" });
+console.log(says.replaceAll(/\d{4}-\S+Z/g, "…"));
+
+// Output:
+// step charge { attempt: 1, lastError: '503' } true
+// signal approved { attempt: null, lastError: null } false
+// run "order-7" waits for attempt 2 of step "charge" at … since … (the last error: 503) and waits for signal "approved" since …, is due at … unless something wakes it before, and then needs a worker that knows it
