@@ -13,10 +13,11 @@ const order = workflow("order", async (ctx) => {
 });
 
 await using pawl = await open("shop.db");
-pawl.work([order]);
+const { promise: rested, resolve } = Promise.withResolvers<void>();
+pawl.work([order], { on: ({ type }) => void (type === "run.rested" && resolve()) });
 
 const run = await pawl.start(order, undefined, { id: "order-7" });
-while ((await run.status()).status !== "waiting") await new Promise((resolve) => setTimeout(resolve, 5));
+await rested;
 
 const info = await run.status();
 for (const { kind, name, attempt, lastError, nextAttemptAt, since } of info.doing)
