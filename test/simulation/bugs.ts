@@ -268,8 +268,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: EXECUTION,
-        from: "    this.#isBlocked = decided.length > 0;\n    const made",
-        to: "    this.#isBlocked = decided.length > 0;\n    this.#start(toBegin);\n    const made",
+        from: "    this.#isBlocked = toBegin.some(isDecided);\n    const made",
+        to: "    this.#isBlocked = toBegin.some(isDecided);\n    this.#start(toBegin);\n    const made",
       },
     ],
   },
@@ -298,8 +298,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: HOLDER,
-        from: "  for (const { name, text } of unwritten) record.appendText(name, text);",
-        to: "  for (const { name, text } of [...unwritten].reverse()) record.appendText(name, text);",
+        from: "  for (const fact of unwritten) fact.version",
+        to: "  for (const fact of [...unwritten].reverse()) fact.version",
       },
     ],
   },
@@ -459,8 +459,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: COROUTINE,
-        from: "        return this.#settle(asked, outcome, nowMs);",
-        to: '        return this.#settle(asked, "ok" in outcome ? outcome : { error: new Error("a child failed") }, nowMs);',
+        from: "        return this.#settle(asked, outcome, nowMs, at);",
+        to: '        return this.#settle(asked, "ok" in outcome ? outcome : { error: new Error("a child failed") }, nowMs, at);',
       },
     ],
   },

@@ -77,7 +77,11 @@ export const listBugs: readonly Bug[] = [
     name: "absence unread: a key that turns up late is taken for absent",
     caughtBy: lists.name,
     edits: [
-      { file: DECISION, from: "import { type Cell, Draft, type Pen }", to: "import { Cell, Draft, type Pen }" },
+      {
+        file: DECISION,
+        from: "import { type Cell, checkNumbers, Draft, type Pen }",
+        to: "import { Cell, checkNumbers, Draft, type Pen }",
+      },
       {
         file: DECISION,
         from: "    const cell = this.#scene.cells.get(at.text);\n",

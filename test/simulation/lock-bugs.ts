@@ -350,8 +350,8 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: DEADLOCK,
-        from: " || record.holder !== null || record.dueMs !== null)",
-        to: " || record.holder !== null)",
+        from: "  if (record.dueMs !== null && record.dueMs !== blocked?.untilMs) return undefined;\n",
+        to: "",
       },
       { file: EXECUTION, from: "      if (dueMs !== null || (plan.kind", to: "      if ((plan.kind" },
     ],
@@ -362,8 +362,13 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: DEADLOCK,
-        from: '  if (!record.exists || record.status !== "waiting" || record.holder !== null || record.dueMs !== null)\n',
-        to: "  if (!record.exists || record.dueMs === null)\n",
+        from: '  if (!record.exists || record.status !== "waiting" || record.holder !== null) return undefined;\n',
+        to: "  if (!record.exists || record.dueMs === null) return undefined;\n",
+      },
+      {
+        file: DEADLOCK,
+        from: "  if (record.dueMs !== null && record.dueMs !== blocked?.untilMs) return undefined;\n",
+        to: "",
       },
       {
         file: DEADLOCK,
