@@ -240,4 +240,32 @@ describe("under a lock", () => {
     await expect(run.result()).resolves.toBe("end");
     expect(effects).toEqual(["a", "b"]);
   });
+
+  test("a wish that timed out is asked anew", async () => {
+    await using pawl = openTest();
+    const holder = workflow("holder", async (ctx) => ctx.lock("m", () => ctx.sleep("1 hour")));
+    const it = workflow("it", async (ctx) => ctx.mutex("m").with(async () => "had", { timeout: "2s" }));
+    pawl.work([holder]);
+    await (await pawl.start(holder)).until("waiting");
+    const run = await failing(pawl, it);
+    await run.retry();
+    await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+    await pawl.clock.advance("1 hour");
+    await run.retry();
+    await expect(run.result()).resolves.toBe("had");
+  });
+});
+
+test("a child that ended with its parent is started again with it", async () => {
+  await using pawl = openTest();
+  broken.add("a");
+  const kid = workflow("kid", async (ctx) => {
+    await ctx.sleep("1 minute");
+    return "kid";
+  });
+  const it = workflow("it", async (ctx) => Promise.all([ctx.step("a", () => act("a"), once), ctx.call(kid)]));
+  const run = await failing(pawl, it, [kid]);
+  broken.clear();
+  await run.retry();
+  await expect(run.result()).resolves.toEqual(["a", "kid"]);
 });
