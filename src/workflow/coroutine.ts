@@ -674,9 +674,13 @@ export class Coroutine {
       case "ended": {
         const { at: message, outcome } = data as { at: number; outcome: Settled };
         this.received.add(message);
+        const child = this.children.get(asked.id);
         this.children.delete(asked.id);
-        if ("error" in outcome && asked.childId !== undefined)
-          this.#failedChildren.push({ id: asked.id, run: asked.childId });
+        if ("error" in outcome && child !== undefined) {
+          // One that was canceled cannot be retried: a retry starts it again.
+          if (isNamed(outcome.error, "RunCanceledError")) this.#failures.push(child.at);
+          else this.#failedChildren.push({ id: asked.id, run: child.run });
+        }
         return this.#settle(asked, outcome, nowMs, at);
       }
       default:
@@ -784,6 +788,8 @@ interface AttemptData {
 const NONE: readonly Asked[] = [];
 
 const UNWRITTEN: Written = { version: 0 };
+
+const isNamed = (error: unknown, name: string): boolean => error instanceof Error && error.name === name;
 
 /** What is forgotten together with the failure of an operation. */
 const factsOf = ({ attemptFacts = [], queuedFact }: Asked): readonly Written[] =>

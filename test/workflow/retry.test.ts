@@ -266,6 +266,7 @@ test("a child that ended with its parent is started again with it", async () => 
   const it = workflow("it", async (ctx) => Promise.all([ctx.step("a", () => act("a"), once), ctx.call(kid)]));
   const run = await failing(pawl, it, [kid]);
   broken.clear();
+  await expect(pawl.run(kid, "it/kid").result()).rejects.toMatchObject({ code: "run_canceled" });
   await run.retry();
   await expect(run.result()).resolves.toEqual(["a", "kid"]);
 });
