@@ -313,7 +313,7 @@ const TRIES = 3;
 /** What each kind of poison comes to. */
 const POISON = {
   "never settles": /^run_failed .*took longer than/,
-  "waits for something foreign": /^parked: .*no operation of ctx/,
+  "waits for something foreign": /^parked: .*not an operation of ctx/,
   "crashes when it begins": /^parked: .*claimed \d+ times without getting anywhere/,
   "crashes in a step": /^parked: .*claimed \d+ times without getting anywhere/,
   "throws at once": /^run_failed .*as it does/,
@@ -336,7 +336,7 @@ export const poison = {
   async scenario(world: World): Promise<void> {
     const workflows = (place: Place) => [good(stage, place), poisonous(stage, place)];
     const stage = new Stage(world, workflows, {
-      parks: (run) => (isPoison(run) ? /no operation of ctx|without getting anywhere/ : undefined),
+      parks: (run) => (isPoison(run) ? /not an operation of ctx|without getting anywhere/ : undefined),
     });
     for (const name of ["w1", "w2"]) stage.worker(name);
     stage.person("person");
