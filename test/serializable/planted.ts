@@ -48,7 +48,7 @@ export const weaknesses: readonly Weakened[] = [
   {
     name: "torn read: a commit is written in two parts",
     weakness: { tears: true },
-    anomalies: ["G-single", "G2", "G1b", "duplicate"],
+    anomalies: ["G-single", "G2", "G1a", "G1b", "duplicate"],
   },
   { name: "stale row: what was seen last is believed", weakness: { remembers: true }, anomalies: ["G-single", "G2"] },
   {

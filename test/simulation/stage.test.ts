@@ -145,7 +145,7 @@ const lies: readonly Lie[] = [
   },
   {
     rule: "a run that is parked for a reason that nobody knows",
-    says: 'odd parked: run "odd" waits for something',
+    says: 'odd parked: run "odd" awaits something',
     before: (world) =>
       // A worker of which the stage hears nothing.
       world.process("silent", async ({ pawl, sleep }) => {
