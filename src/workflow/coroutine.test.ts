@@ -236,6 +236,17 @@ describe("cancellation", () => {
     expect(coroutine.outcome).toEqual({ ok: ["run_canceled", 2] });
   });
 
+  test("leaves the time to the code: it is noted when the code looks at it, so that replay sees the same", async () => {
+    const noted: unknown[] = [];
+    const coroutine = await begun((ctx) => ctx.sleep(1).then(undefined, () => ctx.now().getTime()));
+    coroutine.driver = { nowMs: () => 5000, note: (word, data) => void noted.push([word, data]) };
+    coroutine.apply({ word: "canceled", id: "", data: {} }, undefined);
+    await drained();
+    expect(coroutine.outcome).toEqual({ ok: 5000 });
+    expect(noted).toEqual([["now", 5000]]);
+    expect(coroutine.canceledAtMs).toBe(5000);
+  });
+
   test("by the run's own time limit is another error", async () => {
     const coroutine = await following(async (ctx) => ctx.sleep(1), [["canceled", { timedOut: true }]]);
     expect(coroutine.outcome).toMatchObject({ error: { code: "run_timed_out" } });

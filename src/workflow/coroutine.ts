@@ -719,7 +719,8 @@ export class Coroutine {
   #applyToRun(word: Word, data: unknown, nowMs: number | undefined): boolean {
     if (word !== "canceled") return false;
     const cancel = data as CancelData;
-    this.#canceled = { data: cancel, error: this.#errorOf(cancel, undefined), atMs: nowMs ?? 0, isThrown: false };
+    const atMs = nowMs ?? this.driver?.nowMs() ?? 0;
+    this.#canceled = { data: cancel, error: this.#errorOf(cancel, undefined), atMs, isThrown: false };
     this.#nowMs = nowMs;
     // What merely waits is interrupted. What is being done is told to stop, and its end is waited for.
     let isInterrupted = false;

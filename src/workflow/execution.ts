@@ -412,7 +412,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       }
       const fact: Fact = { word, id: asked?.id ?? "", data };
       this.#engine.running(this.runId);
-      if (this.coroutine.apply(fact, nowMs ?? (word === "canceled" ? this.nowMs() : undefined), at)) this.#drain();
+      if (this.coroutine.apply(fact, nowMs, at)) this.#drain();
       if (word === "canceled") this.#abortCanceled();
     }
   }
