@@ -513,6 +513,40 @@ describe("work that fails", () => {
     await on.clock.finish(stopped);
   });
 
+  test("the last try shares its process with none that was tried before", async () => {
+    const on = bench();
+    const tried = { last: 2, again: 1, fresh: 0, later: 1 };
+    const due = async (name: keyof typeof tried) => {
+      const at = address("job", name);
+      await make(on.kernel, at, on.clock.wallMs());
+      await on.kernel.transact((tx) => tx.record(at).write({ tries: tried[name] }), [at]);
+    };
+    for (const name of ["last", "again", "fresh"] as const) await due(name);
+    const ends: (() => void)[] = [];
+    const { worker, worked } = workOn(on, {
+      leaseMs: 60_000,
+      maxTries: () => 3,
+      work: async (held) => {
+        await new Promise<void>((resolve) => ends.push(resolve));
+        await done(held);
+      },
+    });
+    for (let i = 0; i < 10; i++) await drained();
+    expect(new Set(worked)).toEqual(new Set(["again", "fresh"]));
+    await on.clock.advance(3_000);
+    for (let i = 0; i < 10; i++) await drained();
+    expect(worked).toContain("last");
+    await due("later");
+    for (let i = 0; i < 10; i++) await drained();
+    expect(worked).not.toContain("later");
+    await on.clock.advance(3_000);
+    for (let i = 0; i < 10; i++) await drained();
+    expect(worked).toContain("later");
+    const stopped = worker.stop();
+    for (const end of ends) end();
+    await on.clock.finish(stopped);
+  });
+
   test("again and again makes it a suspect: in the end such are taken one at a time, beside those that are not", async () => {
     const on = bench();
     const names = ["one", "two", "three", "good"].map((name) => address("job", name));

@@ -7,7 +7,8 @@
  *
  * A record that was claimed several times without coming to rest may be what kills its processes. Such suspects are taken a few at a
  * time, fewer the more often they were tried, and in the end alone, each after those before have lasted a while: so that those who
- * only shared a process with it are not blamed for ever. Where a kind of records has a last try, that one is alone in any case.
+ * only shared a process with it are not blamed for ever. Where a kind of records has a last try, that one is alone in any case: none that was
+ * tried before shares its process until it is cleared.
  *
  * A record that cannot be claimed for a reason of its own (a number out of range, a value that cannot be read) is reported and left alone for a
  * while; it takes no place from others.
@@ -98,7 +99,7 @@ export class Worker {
   /** Work that began a moment ago, and until when its lease is safe. */
   readonly #young = new Map<Held, { readonly hold: Hold; readonly safeUntilMs: number }>();
   #cancelLook: (() => void) | undefined;
-  /** Those that were tried often before, how often, and have not lasted long enough yet. */
+  /** Those that were tried before, how often, and have not lasted long enough yet. */
   readonly #suspects = new Map<Held, number>();
   /** How many due records to pass beyond those there is room for: suspects must not keep others from being found behind them. */
   #passed = 0;
@@ -175,7 +176,7 @@ export class Worker {
         try {
           const startedMs = clock.nowMs();
           for (const [text, untilMs] of this.#unusable) if (untilMs <= startedMs) this.#unusable.delete(text);
-          const granted = (held: Held) => void this.#work(held, startedMs + leaseMs);
+          const granted = (held: Held) => this.#begin(held, startedMs + leaseMs, held.tries - 1);
           const { held, nextInMs, isFull, hadChores, suspects, shunned } = await claimDue(this.#kernel, {
             kinds,
             by,
@@ -184,7 +185,8 @@ export class Worker {
             look: Math.min(free + this.#passed, MOST_LOOKED_AT),
             status,
             // The last try is for suspects, but for a record that has only one.
-            mostTries: (kind) => Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
+            mostTries: (kind) =>
+              this.#isLastTryInHand ? 0 : Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
             granted,
             isShunned: (at) => this.#unusable.has(at.text) || this.#options.isShunned?.(at) === true,
             chores: this.#options.chores,
@@ -223,7 +225,7 @@ export class Worker {
     if (suspect === undefined || this.workingCount >= this.#options.concurrency) return false;
     const { at, kind } = suspect;
     const tries = suspect.tries + 1 >= this.#maxTries(kind) ? Number.POSITIVE_INFINITY : suspect.tries;
-    if (this.#suspects.size >= mostTogether(Math.max(tries, ...this.#suspects.values()))) return false;
+    if (this.#suspects.size >= mostTogether(Math.max(tries, this.#mostTried))) return false;
     let row: Row | undefined;
     try {
       row = await this.#kernel.transact((tx) => claim(tx, at, { by, leaseMs, status }), [at]);
@@ -232,14 +234,31 @@ export class Worker {
       this.#leaveAlone(at, error);
     }
     if (row === undefined) return true;
-    const held = new Held(this.#kernel, row);
+    this.#begin(new Held(this.#kernel, row), safeUntilMs, tries);
+    return true;
+  }
+
+  /** Works on it; one that was tried before is watched until it has lasted a while. */
+  #begin(held: Held, safeUntilMs: number, tries: number): void {
+    const working = this.#work(held, safeUntilMs);
+    if (tries === 0) return;
     this.#suspects.set(held, tries);
     const cancel = this.#kernel.ports.clock.after(CLEARED_AFTER_MS, () => this.#clear(held));
-    void this.#work(held, safeUntilMs).then(() => {
+    void working.then(() => {
       cancel();
       this.#clear(held);
     });
-    return true;
+  }
+
+  /** How often the one was tried before that was tried the most of those not cleared yet. */
+  get #mostTried(): number {
+    let most = 0;
+    for (const tries of this.#suspects.values()) most = Math.max(most, tries);
+    return most;
+  }
+
+  get #isLastTryInHand(): boolean {
+    return this.#mostTried === Number.POSITIVE_INFINITY;
   }
 
   /** It cannot be claimed, so it stays due: it is passed over, and tried again later. */
