@@ -107,7 +107,7 @@ export const runs: Work = {
   name: NAME,
   healsWithinMs: HEALS_WITHIN_MS,
   // The longer faults lasted, the more wait for a person.
-  left: { count: async (pawl) => (await open(pawl, 1000)).length, eachMs: 100 },
+  left: { count: countOpen, eachMs: 100 },
 
   async prepare(pawl) {
     // Without a unique key, so that a row that is there twice shows.
@@ -146,7 +146,7 @@ export const runs: Work = {
   },
 
   async isHealed(pawl) {
-    return (await open(pawl, 1)).length === 0;
+    return (await pawl.runs.list({ status: OPEN, limit: 1 })).runs.length === 0;
   },
 
   async judge(pawl, evidence) {
@@ -158,8 +158,17 @@ export const runs: Work = {
   },
 };
 
-const open = async (pawl: Pawl, limit: number): Promise<readonly unknown[]> =>
-  (await pawl.runs.list({ status: ["pending", "running", "waiting", "parked"], limit })).runs;
+const OPEN: readonly RunStatus[] = ["pending", "running", "waiting", "parked"];
+
+async function countOpen(pawl: Pawl): Promise<number> {
+  let count = 0;
+  for (let after: string | null | undefined; after !== null; ) {
+    const page = await pawl.runs.list({ status: OPEN, limit: 1000, after });
+    count += page.runs.length;
+    after = page.next;
+  }
+  return count;
+}
 
 // ------------------------------------------------------------------------------------------------- what is worked on
 
@@ -388,7 +397,7 @@ async function heal(bench: Bench): Promise<void> {
     if (!bench.isHealing) continue;
     try {
       const { runs } = await bench.pawl.runs.list({
-        status: ["pending", "running", "waiting", "parked"],
+        status: OPEN,
         workflow: "order",
         limit: 1000,
       });
