@@ -516,7 +516,9 @@ export class Context {
    * The first to settle, as `Promise.race`; the others are canceled. Sleeps and signals are no longer waited for, running steps are aborted
    * and not waited for, children are canceled. A function gets a `ctx` of its own: what it waits for through that is canceled when it loses.
    */
-  race<T>(operations: readonly (PromiseLike<T> | ((ctx: Context) => LockBody<T>))[]): Operation<T> {
+  race<const O extends readonly Racing<unknown>[]>(operations: O): Operation<Raced<O[number]>>;
+  race<T>(operations: readonly Racing<T>[]): Operation<T>;
+  race<T>(operations: readonly Racing<T>[]): Operation<T> {
     checkList(operations, "the operations");
     const racing = operations.map((one) =>
       typeof one === "function" ? this.#branched("a branch of a race", "plain", one) : one,
@@ -548,6 +550,16 @@ export class Context {
     );
   }
 }
+
+/** What can be raced: an operation, another promise, or a function that gets a `ctx` of its own. */
+export type Racing<T> = PromiseLike<T> | ((ctx: Context) => LockBody<T>);
+
+/** What a race of these gives. */
+export type Raced<O> = O extends (ctx: Context) => infer G
+  ? G extends Generator<Operation<unknown>, infer T, unknown>
+    ? T
+    : Awaited<G>
+  : Awaited<O>;
 
 /** A function would be taken for a value, and never be called; only `ctx.race` takes functions. */
 function checkOperations(operations: readonly unknown[]): void {

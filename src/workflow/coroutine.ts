@@ -29,7 +29,7 @@ import {
 } from "./errors.ts";
 import { LockLines } from "./lock-lines.ts";
 import type { Denial } from "./locks.ts";
-import { drive, isGenerator, Operation, type Tracked } from "./operation.ts";
+import { drive, isGenerator, Operation, type Reaction, type Tracked } from "./operation.ts";
 import type { LockPlan, Plan } from "./plans.ts";
 import { type Kind, operationId, parseFact, WORDS, type Word } from "./words.ts";
 
@@ -64,6 +64,9 @@ export class Asked implements Tracked {
   /** In which turn of the code it was asked for. */
   readonly turn: number;
   isObserved = false;
+  isAwaited = false;
+  /** How those observe it that observe several promises at once. */
+  reactions: readonly Reaction[] = NO_REACTIONS;
   /** An answer for it is on its way to the code. */
   isAnswered = false;
   readonly id: string;
@@ -177,6 +180,15 @@ export class Asked implements Tracked {
   cancel(): void {
     this.#coroutine.cancelLoser(this);
   }
+
+  joined(reaction: Reaction): void {
+    this.#coroutine.joined(this, reaction);
+  }
+
+  /** All that observed it were races of `Promise.race`, and they are over: nobody would hear of its outcome. */
+  get isAbandoned(): boolean {
+    return this.isObserved && !this.isAwaited && this.reactions.length === 0;
+  }
 }
 
 /** Of all operations that wait, those that are looked at again and again: with ten thousand others beside them, too. */
@@ -286,6 +298,8 @@ export class Coroutine {
   readonly #lost = new Set<string>();
   /** Failures that no code has observed so far, in order. */
   readonly #unobserved: { readonly tracked: Tracked; readonly error: unknown }[] = [];
+  /** The waits for signals that are observed with others, by the function that is called when one of them is fulfilled. */
+  readonly #raced = new Map<unknown, Set<Asked>>();
   /** Operations that are made of several, and have not settled. */
   readonly #composed = new Set<Tracked>();
   /** Facts from before a retry that were not asked for yet, by operation, and those that are about the run. */
@@ -338,17 +352,48 @@ export class Coroutine {
   compose<T>(shown: string, branch: Branch, work: () => Promise<T>, cancel?: () => void): Operation<T> {
     this.#checkPlace(shown);
     if (this.isEnded) return this.#refused<T>(shown);
-    const tracked: Tracked = { shown, isObserved: false, cancel: cancel ?? (() => this.cancelBranch(branch)) };
+    const reactions: Reaction[] = [];
+    const tracked: Tracked = {
+      shown,
+      isObserved: false,
+      isAwaited: false,
+      joined: (reaction) => reactions.push(reaction),
+      cancel: cancel ?? (() => this.cancelBranch(branch)),
+    };
     const promise = work();
     this.#composed.add(tracked);
     promise.then(
-      () => this.#composed.delete(tracked),
+      () => {
+        this.#composed.delete(tracked);
+        this.#endRaces(reactions);
+      },
       (error: unknown) => {
         this.#composed.delete(tracked);
+        this.#endRaces(reactions);
         this.#failedUnobserved(tracked, error);
       },
     );
-    return new Operation(promise, tracked);
+    return Operation.of(promise, tracked);
+  }
+
+  /** The operation is observed together with others. */
+  joined(asked: Asked, reaction: Reaction): void {
+    asked.reactions = [...asked.reactions, reaction];
+    if (asked.kind !== "signal") return;
+    const waits = this.#raced.get(reaction.fulfilled);
+    if (waits === undefined) this.#raced.set(reaction.fulfilled, new Set([asked]));
+    else waits.add(asked);
+  }
+
+  /** An operation has settled, and with it every race that it was in: those do not observe other operations any more. */
+  #endRaces(reactions: readonly Reaction[]): void {
+    for (const { fulfilled, rejected } of reactions) {
+      const waits = this.#raced.get(fulfilled);
+      if (waits === undefined) continue;
+      for (const wait of waits)
+        wait.reactions = wait.reactions.filter((one) => one.fulfilled !== fulfilled || one.rejected !== rejected);
+      this.#raced.delete(fulfilled);
+    }
   }
 
   #stray(what: string): void {
@@ -374,9 +419,8 @@ export class Coroutine {
   /** What is asked for after the end rejects. It throws only where it is awaited: a forgotten timer must not end the process. */
   #refused<T>(shown: string): Operation<T> {
     const refused = Promise.reject<T>(new UsedAfterEndError(this.runId, shown));
-    refused.catch(ignore);
     this.usedLate?.(shown);
-    return new Operation(refused);
+    return Operation.of(refused);
   }
 
   /** While the run rests: called when its code goes on by itself, because something came that is no operation. */
@@ -404,10 +448,15 @@ export class Coroutine {
     this.#checkPlace(`${plan.kind} "${name}"`);
     if (this.isEnded) return { id: "", operation: this.#refused<T>(`${plan.kind} "${name}"`) };
     if (this.strayed !== undefined) this.#stray(`it started ${plan.kind}${name === "" ? "" : ` "${name}"`}`);
-    const { promise, resolve, reject: refuse } = Promise.withResolvers<unknown>();
+    let resolve: (value: unknown) => void = ignore;
+    let refuse: (error: unknown) => void = ignore;
+    const operation = new Operation<T>((resolved, refused) => {
+      resolve = resolved as (value: unknown) => void;
+      refuse = refused;
+    });
     const reject = (error: unknown): void => {
       // Code may look at it later, or never: then the run fails, and not the process.
-      promise.catch(ignore);
+      operation.hush();
       this.#failedUnobserved(asked, error);
       refuse(error);
     };
@@ -423,7 +472,7 @@ export class Coroutine {
       reject,
       this.watched,
     );
-    const operation = new Operation(promise as Promise<T>, asked);
+    operation.track(asked);
     // The same name twice at once would be told apart by chance alone.
     if (plan.kind === "step" && this.#underWay.has(counted)) {
       reject(new StepInFlightError(name));
@@ -711,6 +760,7 @@ export class Coroutine {
   #forget(asked: Asked): void {
     this.waiting.delete(asked.text);
     asked.end();
+    if (asked.reactions.length > 0) this.#endRaces(asked.reactions);
     const next = this.#lockLines.leaves(asked);
     if (next !== undefined) this.#new.push(next);
     if (asked.kind === "step") this.#underWay.delete(asked.counted);
@@ -787,6 +837,7 @@ interface AttemptData {
 }
 
 const NONE: readonly Asked[] = [];
+const NO_REACTIONS: readonly Reaction[] = [];
 
 const UNWRITTEN: Written = { version: 0 };
 

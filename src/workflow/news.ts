@@ -100,7 +100,8 @@ export class News {
       if (asked.isAnswered) continue;
       if (asked.plan.kind === "sleep") this.add({ asked, word: "woke", data: null, text: nothing });
       else if (asked.plan.kind === "signal") {
-        if (!this.#deliverTo(asked)) this.add({ asked, word: "expired", data: null, text: nothing });
+        if (asked.isAbandoned || !this.#deliverTo(asked))
+          this.add({ asked, word: "expired", data: null, text: nothing });
       } else if (asked.plan.kind === "lock") {
         asked.dueMs = null;
         this.#reconsider(asked, "isOverdue");
@@ -158,7 +159,8 @@ export class News {
 
   /**
    * Gives messages to the operations that wait for them, the oldest message first. Of several waits for one signal, those that the code
-   * asked for last come first: an earlier one may have lost a `Promise.race`. Answers whether there was one.
+   * asked for last come first: an earlier one may have lost a race. One that is known to have lost a `Promise.race` gets none. Answers
+   * whether there was one.
    */
   deliver(): boolean {
     const { coroutine } = this.#host;
@@ -182,7 +184,7 @@ export class News {
     }
     let latest: Asked | undefined;
     for (const asked of waiting.values())
-      if (asked.plan.kind === "signal" && !asked.isAnswered && isFor(message, asked))
+      if (asked.plan.kind === "signal" && !asked.isAnswered && !asked.isAbandoned && isFor(message, asked))
         if (latest === undefined || asked.turn > latest.turn) latest = asked;
     return latest;
   }

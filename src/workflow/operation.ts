@@ -2,7 +2,16 @@
  * An operation of `ctx`: it can be awaited, or written `yield*` in a generator workflow. It begins when it is asked for, like a promise.
  *
  * Its rejection never ends the process, however late it is awaited. One that is never observed fails its run instead.
+ *
+ * It is a promise, and knows how it is observed: awaited, with a handler, or as one of several in `Promise.race`. A wait for a signal that
+ * only a race observed is abandoned once the race is over, and must not take a message that a later wait is for.
  */
+
+/** The functions that a promise is observed with. `Promise.race` gives the same two to each of its promises, and nothing else does. */
+export interface Reaction {
+  readonly fulfilled: unknown;
+  readonly rejected: unknown;
+}
 
 /** What the run knows of an operation that its code has. */
 export interface Tracked {
@@ -10,17 +19,36 @@ export interface Tracked {
   readonly shown: string;
   /** The code has awaited it, or attached a handler. */
   isObserved: boolean;
+  /** It is awaited, or has a handler of its own: somebody will hear of it whatever else happens. */
+  isAwaited: boolean;
+  /** It was given to `Promise.race`, or to something like it. */
+  joined(reaction: Reaction): void;
   /** Cancels it, because another operation of its race settled first. */
   cancel(): void;
 }
 
-export class Operation<T> implements PromiseLike<T> {
-  readonly #promise: Promise<T>;
-  readonly #tracked: Tracked | undefined;
+/** The operation that was looked at last, and whether it was awaited before that. */
+let lookedAt: { readonly operation: object; readonly wasAwaited: boolean } | undefined;
+let isOwnLook = false;
+
+export class Operation<T> extends Promise<T> {
+  #tracked: Tracked | undefined;
 
   /** @internal */
-  constructor(promise: Promise<T>, tracked?: Tracked | undefined) {
-    this.#promise = promise;
+  constructor(settle: (resolve: (value: T | PromiseLike<T>) => void, reject: (error: unknown) => void) => void) {
+    super(settle);
+  }
+
+  /** An operation that comes out as the promise does. @internal */
+  static of<T>(promise: Promise<T>, tracked?: Tracked | undefined): Operation<T> {
+    const operation = new Operation<T>((resolve, reject) => promise.then(resolve, reject));
+    operation.hush();
+    operation.track(tracked);
+    return operation;
+  }
+
+  /** @internal */
+  track(tracked: Tracked | undefined): void {
     this.#tracked = tracked;
   }
 
@@ -29,31 +57,65 @@ export class Operation<T> implements PromiseLike<T> {
     this.#tracked?.cancel();
   }
 
-  #observe(): Promise<T> {
-    if (this.#tracked !== undefined) this.#tracked.isObserved = true;
-    return this.#promise;
+  /** Its rejection does not end the process, whoever observes it. @internal */
+  hush(): void {
+    this.#then(undefined, () => {});
+  }
+
+  /**
+   * Its class, as `await`, `Promise.race` and the like ask for before they observe a promise. With this answer they take the operation as it
+   * is. `await` does no more than that; the others call `then` immediately.
+   */
+  static looked(operation: Operation<unknown>): PromiseConstructor {
+    const tracked = operation.#tracked;
+    if (tracked !== undefined && !isOwnLook) {
+      lookedAt = { operation, wasAwaited: tracked.isAwaited };
+      tracked.isObserved = true;
+      tracked.isAwaited = true;
+    }
+    return Promise;
   }
 
   // biome-ignore lint/suspicious/noThenProperty: it is made to be awaited.
-  then<A = T, B = never>(
+  override then<A = T, B = never>(
     fulfilled?: ((value: T) => A | PromiseLike<A>) | null,
     rejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    return this.#observe().then(fulfilled, rejected);
+    const tracked = this.#tracked;
+    if (tracked !== undefined) {
+      tracked.isObserved = true;
+      if (lookedAt?.operation === this) {
+        tracked.isAwaited = lookedAt.wasAwaited;
+        tracked.joined({ fulfilled, rejected });
+      } else tracked.isAwaited = true;
+    }
+    lookedAt = undefined;
+    return this.#then(fulfilled, rejected);
   }
 
-  catch<B = never>(rejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<T | B> {
-    return this.#observe().catch(rejected);
-  }
-
-  finally(settled?: (() => void) | null): Promise<T> {
-    return this.#observe().finally(settled);
+  #then<A = T, B = never>(
+    fulfilled?: ((value: T) => A | PromiseLike<A>) | null,
+    rejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    isOwnLook = true;
+    try {
+      return super.then(fulfilled, rejected);
+    } finally {
+      isOwnLook = false;
+    }
   }
 
   *[Symbol.iterator](): Generator<Operation<unknown>, T, unknown> {
     return (yield this) as T;
   }
 }
+
+Object.defineProperty(Operation.prototype, "constructor", {
+  configurable: true,
+  get(this: Operation<unknown>) {
+    return Operation.looked(this);
+  },
+});
 
 /** Runs a generator to its end, waiting for each operation that it yields. */
 export async function drive<T>(code: Generator<Operation<unknown>, T, unknown>): Promise<T> {

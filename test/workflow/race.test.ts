@@ -54,6 +54,89 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     expect(ok).toEqual([3, "ann"]);
   });
 
+  describe("a signal that comes while a step runs", () => {
+    /** Sends it, and leaves time for the worker to hear of it. */
+    const send = async (run: Run<unknown> | undefined): Promise<void> => {
+      await run?.signal(approved, "ann");
+      for (let i = 0; i < 50; i++) await new Promise((resolve) => setImmediate(resolve));
+    };
+
+    test.each([
+      { what: "a new wait for each round", isNew: true, timeout: undefined },
+      { what: "one wait for all rounds", isNew: false, timeout: undefined },
+      { what: "waits with a time limit", isNew: true, timeout: "61 minutes" },
+    ])("is for the next round of Promise.race, with $what", async ({ isNew, timeout }) => {
+      let run: Run<unknown> | undefined;
+      const { ok } = await live(
+        warm,
+        async (ctx) => {
+          let wait = ctx.waitForSignal(approved, { timeout });
+          for (let round = 0; round < 5; round++) {
+            const first = await Promise.race<unknown>([wait, ctx.sleep("1 hour")]);
+            if (first !== undefined) return [round, (first as { value: string }).value];
+            await ctx.step("remind", () => (round === 1 ? send(run) : undefined));
+            await ctx.sleep("10 minutes");
+            if (isNew) wait = ctx.waitForSignal(approved, { timeout });
+          }
+          return "never approved";
+        },
+        async (started) => {
+          run = started;
+        },
+      );
+      expect(ok).toEqual([2, "ann"]);
+    });
+
+    test("is for a wait whose race is not over", async () => {
+      let run: Run<unknown> | undefined;
+      const { ok } = await live(
+        warm,
+        async (ctx) => {
+          const work = async () => {
+            await ctx.step("one", () => {});
+            await ctx.sleep("1 minute");
+            await ctx.step("two", () => send(run));
+            await ctx.sleep("1 hour");
+            return "done";
+          };
+          return Promise.race([ctx.waitForSignal(approved).then(() => "stopped"), work()]);
+        },
+        async (started) => {
+          run = started;
+        },
+      );
+      expect(ok).toBe("stopped");
+    });
+
+    test.each(["all", "any", "allSettled", "then", "finally"] as const)("is for a wait with %s", async (way) => {
+      let run: Run<unknown> | undefined;
+      const { ok } = await live(
+        warm,
+        async (ctx) => {
+          const wait = ctx.waitForSignal(approved);
+          const nap = ctx.sleep("1 minute");
+          const observed: Record<typeof way, () => Promise<unknown>> = {
+            all: () => Promise.all([wait, nap]),
+            any: () => Promise.any([wait, Promise.all([nap, new Promise(() => {})])]),
+            allSettled: () => Promise.allSettled([wait, nap]),
+            // biome-ignore lint/suspicious/noThenProperty: it is the name of a way.
+            then: () => Promise.all([wait.then(() => {}), nap.then(() => {})]),
+            finally: () => Promise.all([wait.finally(() => {}), nap.finally(() => {})]),
+          };
+          const both = observed[way]();
+          await nap;
+          await ctx.step("send", () => send(run));
+          await both;
+          return "heard";
+        },
+        async (started) => {
+          run = started;
+        },
+      );
+      expect(ok).toBe("heard");
+    });
+  });
+
   test("two waits of one turn get signals in the order they were asked for", async () => {
     const { ok } = await live(
       warm,

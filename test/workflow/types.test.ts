@@ -71,3 +71,24 @@ test("a signal tells whether it is the one, whatever is known of its name; a tim
   await runs[1]?.signal(rejected, { reason: "late" });
   expect(await Promise.all(runs.map((run) => run.result()))).toEqual(["approved by ann", "rejected: late", "timeout"]);
 });
+
+test("ctx.race gives what one of them gives, or what it is told to", async () => {
+  const race = workflow("race", async (ctx) => {
+    const first = await ctx.race([
+      ctx.step("count", () => 1),
+      async (branch) => ((await branch.waitForSignal(stopped)).ok ? ("stopped" as const) : null),
+      function* (branch) {
+        return yield* branch.step("yes", () => true);
+      },
+    ]);
+    expectTypeOf(first).toEqualTypeOf<number | "stopped" | null | boolean>();
+    const second = await ctx.race<string | number>([ctx.step("text", () => "text"), ctx.step("two", () => 2)]);
+    expectTypeOf(second).toEqualTypeOf<string | number>();
+    return [first, second];
+  });
+  await using pawl = openTest();
+  pawl.work([race]);
+  const [first, second] = await (await pawl.start(race)).result();
+  expect([1, true]).toContain(first);
+  expect(["text", 2]).toContain(second);
+});
