@@ -41,7 +41,7 @@ export class Operation<T> extends Promise<T> {
 
   /** An operation that comes out as the promise does. @internal */
   static of<T>(promise: Promise<T>, tracked?: Tracked | undefined): Operation<T> {
-    const operation = new Operation<T>((resolve, reject) => promise.then(resolve, reject));
+    const operation = new Operation<T>((resolve) => resolve(promise));
     operation.hush();
     operation.track(tracked);
     return operation;
@@ -59,7 +59,7 @@ export class Operation<T> extends Promise<T> {
 
   /** Its rejection does not end the process, whoever observes it. @internal */
   hush(): void {
-    this.#then(undefined, () => {});
+    void this.#then(undefined, () => {});
   }
 
   /**
