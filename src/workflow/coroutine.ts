@@ -282,6 +282,8 @@ export class Coroutine {
   isEnded = false;
   /** The code is doing again what it did before. */
   isReplaying = false;
+  /** When the run was retried last, by the store's clock. */
+  retriedAtMs = 0;
   driver: Driver | undefined;
   readonly root = new Branch(undefined);
   /** Rises with each fact that the code is told. */
@@ -769,7 +771,8 @@ export class Coroutine {
   #applyToRun(word: Word, data: unknown, nowMs: number | undefined): boolean {
     if (word !== "canceled") return false;
     const cancel = data as CancelData;
-    const atMs = nowMs ?? this.driver?.nowMs() ?? 0;
+    // Code that is retried has all the time for its cleanup again.
+    const atMs = Math.max(nowMs ?? this.driver?.nowMs() ?? 0, this.retriedAtMs);
     this.#canceled = { data: cancel, error: this.#errorOf(cancel, undefined), atMs, isThrown: false };
     this.#nowMs = nowMs;
     // What merely waits is interrupted. What is being done is told to stop, and its end is waited for.
@@ -777,7 +780,7 @@ export class Coroutine {
     for (const asked of [...this.waiting.values()]) {
       if (asked.kind === "unlock" || !asked.branch.isWithin(this.root)) continue;
       this.#canceled.isThrown = true;
-      if (!isInterruptible(asked)) {
+      if (!isInterruptible(asked, cancel.running)) {
         asked.isCanceled = true;
         continue;
       }
@@ -825,6 +828,8 @@ export class Coroutine {
 interface CancelData {
   readonly timedOut?: boolean;
   readonly reason?: string;
+  /** Steps that were put off before, and were being done when it arrived. */
+  readonly running?: readonly string[];
 }
 
 /** What the history says of an attempt that failed, or of one that waits for its turn. */
@@ -865,9 +870,11 @@ function isWork({ plan, childId, branch }: Asked): boolean {
 
 const ignore = (): void => {};
 
-/** A step whose next attempt was put off counts as waiting, also when that has begun: replay cannot tell. */
-const isInterruptible = ({ kind, isPostponed }: Asked): boolean =>
-  kind === "sleep" || kind === "signal" || kind === "child" || kind === "lock" || (kind === "step" && isPostponed);
+/** Whether it merely waits. A step does while its next attempt is put off. */
+const isInterruptible = ({ kind, id, isPostponed }: Asked, running: readonly string[] = []): boolean =>
+  kind === "step"
+    ? isPostponed && !running.includes(id)
+    : kind === "sleep" || kind === "signal" || kind === "child" || kind === "lock";
 
 /** Whether the run ended with its own cancellation. */
 export const isCancellation = (error: unknown, run: string): error is RunCanceledError | RunTimedOutError =>

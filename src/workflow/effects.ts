@@ -33,6 +33,8 @@ export interface EffectsHost extends JointHost {
   readonly around: RunListener["around"];
   /** The store's clock, as well as it is known here. */
   nowMs(): number;
+  /** The same when this process took the run. */
+  readonly claimedAtMs: number;
   /** Something for the history, and for the code. */
   arrive(asked: Asked, word: Word, data: unknown, text: string): void;
   /** Reserves a turn in a rate limit. */
@@ -90,6 +92,9 @@ export class Effects implements StepHost {
     this.#running.set(asked, step);
     if (asked.isCanceled) step.abort(this.#host.coroutine.canceled);
     const { mode } = plan;
+    // Another process may have begun it, when it was asked for.
+    if (plan.totalTimeoutMs !== null && !asked.isPostponed && asked.sinceMs < this.#host.claimedAtMs)
+      asked.firstAttemptMs ??= asked.sinceMs;
     switch (mode.is) {
       case "plain":
         step.try(mode.run);

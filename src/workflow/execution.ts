@@ -26,6 +26,7 @@ import {
   ValueTooLargeError,
 } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import { cancelChild } from "./cascade.ts";
 import { Context, type Turns } from "./context.ts";
 import { type Asked, Coroutine, type Driver, type Fact, isCancellation, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
@@ -51,7 +52,7 @@ import type { StepPlan } from "./plans.ts";
 import { replay } from "./replay.ts";
 import { type RunValue, rangesOf } from "./run.ts";
 import { checkSchema } from "./schema.ts";
-import { cancelChild, endOf, type Granted, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
+import { endOf, type Granted, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
 import type { RunStatus, Word } from "./words.ts";
 
 /** What executions of one process share. */
@@ -94,7 +95,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   /** Where the history ended at the claim. */
   readonly #claimedHead: number;
   /** The store's clock at the claim, and this process's at the same moment. */
-  readonly #claimedAtMs: number;
+  readonly claimedAtMs: number;
   readonly #claimedHereMs: number;
   #unwritten: Unwritten[] = [];
   readonly #news: News;
@@ -125,7 +126,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#held = held;
     this.at = held.at;
     this.#value = value;
-    this.#claimedAtMs = claimedAtMs;
+    this.claimedAtMs = claimedAtMs;
     this.#claimedHereMs = engine.kernel.ports.clock.nowMs();
     this.#isCold = warm === undefined;
     this.coroutine =
@@ -165,7 +166,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   nowMs(): number {
-    return Math.round(this.#claimedAtMs + this.clock.nowMs() - this.#claimedHereMs);
+    return Math.round(this.claimedAtMs + this.clock.nowMs() - this.#claimedHereMs);
   }
 
   get workflow(): string {
@@ -214,7 +215,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         if (this.#wakes > 0) this.#looks += 1;
         if (this.#value.cancel !== undefined || this.deadlineMs !== undefined) {
           this.#news.notice();
-          this.#news.wakeDue(this.#claimedAtMs);
+          this.#news.wakeDue(this.claimedAtMs);
         }
         this.#ready();
         return await this.#ending.promise;
@@ -230,8 +231,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       this.tell({ type: isFirst ? "run.started" : "run.resumed" });
       if (this.#wakes > this.coroutine.wakesSeen) await this.#news.readInbox();
       this.#news.notice();
-      this.#news.wakeDue(this.#claimedAtMs);
-      this.#noticeGrace(this.#claimedAtMs);
+      this.#news.wakeDue(this.claimedAtMs);
+      this.#noticeGrace(this.claimedAtMs);
       this.#ready();
       return await this.#ending.promise;
     } catch (error) {

@@ -78,7 +78,18 @@ export class News {
     }
     this.#first += 1;
     if (arrival.asked !== null) arrival.asked.isAnswered = false;
-    return arrival;
+    return arrival.word === "canceled" ? this.#withRunning(arrival) : arrival;
+  }
+
+  /** A step that was put off either waits for its next attempt or is being done: a replay could not tell. */
+  #withRunning(arrival: Arrival): Arrival {
+    const { kernel, at, coroutine } = this.#host;
+    const running: string[] = [];
+    for (const asked of coroutine.waiting.values())
+      if (asked.isPostponed && this.#host.isUnderWay(asked)) running.push(asked.id);
+    if (running.length === 0) return arrival;
+    const data = { ...(arrival.data as object), running };
+    return { ...arrival, data, text: kernel.encode(at, data) };
   }
 
   /** One of its wishes for a lock closes a circle: the next commit finds out which. */

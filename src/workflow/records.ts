@@ -198,7 +198,10 @@ export function tellParent(tx: Tx, parent: Parent, child: string, outcome: Settl
   send(tx, parent.run, parent.incarnation, `child ${parent.id}`, { run: child, outcome });
 }
 
-/** Asks a run to stop. One that has not begun, or is parked, ends immediately; with `force`, so does any other. */
+/**
+ * Asks a run to stop. One that has not begun, or is parked, ends immediately; with `force`, so does any other. The caller of this has canceled the
+ * children of such a run before.
+ */
 export function cancelRun(
   tx: Tx,
   id: string,
@@ -210,16 +213,23 @@ export function cancelRun(
   const status = run.status as RunStatus;
   if (ENDED.has(status)) return status;
   const cancel = reason === undefined ? {} : { reason };
-  if (status === "pending" || status === "parked" || force) {
-    run.append("canceled", cancel);
+  // One that was let go on is pending, too, and has begun.
+  const hasBegun = run.head > value.from;
+  if ((status === "pending" && !hasBegun) || status === "parked" || force) {
     // The worker that is at it, if there is one, notices that it has lost the run.
     run.write({ value: { ...value, cancel }, wakes: run.wakes + 1 });
-    endRun(tx, run, id, "canceled", { error: canceledError(id, reason) });
+    endCanceled(tx, run, id, cancel);
     return "canceled";
   }
   if (value.cancel === undefined) run.write({ value: { ...value, cancel } });
   wakeRun(tx, id);
   return status;
+}
+
+/** Ends a run without its code. */
+export function endCanceled(tx: Tx, run: Draft, id: string, cancel: { readonly reason?: string | undefined }): void {
+  run.append("canceled", cancel);
+  endRun(tx, run, id, "canceled", { error: canceledError(id, cancel.reason) });
 }
 
 function canceledError(id: string, reason: string | undefined): Error {

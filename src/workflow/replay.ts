@@ -32,6 +32,7 @@ export async function replay(on: Replaying): Promise<void> {
     // A fact that is gone would not always be missed by the code.
     if (version !== expected) throw missing(at, expected);
     expected += 1;
+    if (version === retriedAt) coroutine.retriedAtMs = entry.atMs;
     if (isSkipped(version)) coroutine.forgot(name, kernel.decodeFresh(at, entry.data));
     else if (version < retriedAt && name !== "started")
       coroutine.remember(version, name, kernel.decodeFresh(at, entry.data), entry.atMs);

@@ -23,6 +23,7 @@ import { fingerprintOf } from "../kernel/fingerprint.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Log } from "../kernel/log.ts";
 import type { RateLimits } from "../rate/rate.ts";
+import { cancelChildrenOf } from "./cascade.ts";
 import type { WithInput } from "./context.ts";
 import type { Settled } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf, type Signal, signalName } from "./definition.ts";
@@ -551,7 +552,7 @@ export class Runs {
     const mayStillRun = force ? { worker: row.holder, steps: [...(await this.#openIntents(row))] } : null;
     // A run that is ended without its code cannot end its children itself.
     if (row.status === "parked" || force) {
-      await this.#cancelChildren(row);
+      await cancelChildrenOf(this.#kernel, row);
       await this.#dropHolds(id);
     }
     const status = await this.#kernel.transact((tx) => cancelRun(tx, id, { reason, workflow, force }), [runAt(id)]);
@@ -565,29 +566,6 @@ export class Runs {
       return run.exists && !ENDED.has(run.status ?? "") && dropSomeHolds(tx, run);
     };
     while (await this.#kernel.transact(drop, [runAt(id)]));
-  }
-
-  /** Cancels the children that end with a run, and theirs. */
-  async #cancelChildren(row: Row): Promise<void> {
-    const { from } = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
-    const children = new Map<string, string>();
-    for await (const { name, data } of this.#kernel.entriesAfter(runAt(row.key), from - 1)) {
-      const { word, id } = parseFact(name);
-      if (word === "child") {
-        const { run, endsWithParent } = this.#kernel.decodeFresh(row, data) as {
-          run: string;
-          endsWithParent?: boolean;
-        };
-        if (endsWithParent === true) children.set(id, run);
-      } else if (word === "ended") children.delete(id);
-    }
-    const reason = `its parent "${row.key}" has ended`;
-    for (const child of children.values()) {
-      const [found] = await this.#kernel.read([runAt(child)]);
-      if (found?.value == null || ENDED.has(found.status ?? "")) continue;
-      if (found.status === "parked") await this.#cancelChildren(found);
-      await this.#kernel.transact((tx) => cancelRun(tx, child, { reason }), [runAt(child)]);
-    }
   }
 
   async retry(id: string, options: RetryRunOptions = {}): Promise<void> {

@@ -100,19 +100,26 @@ export class StepRun {
     const { clock } = this.#host;
     const asked = this.#asked;
     const { timeoutMs, totalTimeoutMs } = this.#plan;
-    if (this.#isAborted && asked.attempts === 0) {
-      this.#host.failed(asked, this.#reason);
+    if (this.#isAborted) {
+      this.#host.failed(asked, asked.lastError ?? this.#reason);
       return;
     }
     asked.nextAttemptMs = null;
     if (totalTimeoutMs !== null) asked.firstAttemptMs ??= this.#host.nowMs();
-    const leftMs = totalTimeoutMs === null ? Number.POSITIVE_INFINITY : this.#leftMs(totalTimeoutMs);
+    let leftMs = totalTimeoutMs === null ? Number.POSITIVE_INFINITY : this.#leftMs(totalTimeoutMs);
+    if (totalTimeoutMs !== null && leftMs <= 0) {
+      if (this.#current !== undefined) {
+        this.#host.failed(asked, asked.lastError ?? new StepTimeoutError(asked.id, totalTimeoutMs));
+        return;
+      }
+      // No worker was there in time. What it interrupted, or never began, is tried once more.
+      leftMs = totalTimeoutMs;
+    }
     asked.attempts += 1;
     const attempt = new Attempt(this.#host, asked, this.#plan, asked.attempts, (error) => this.#threw(run, error));
     this.#current = attempt;
-    if (this.#isAborted) attempt.abort(this.#reason);
     this.#host.attempted(asked, attempt.attempt);
-    const limitMs = Math.min(timeoutMs ?? Number.POSITIVE_INFINITY, Math.max(0, leftMs));
+    const limitMs = Math.min(timeoutMs ?? Number.POSITIVE_INFINITY, leftMs);
     if (limitMs < Number.POSITIVE_INFINITY) {
       const limit = limitMs === timeoutMs ? limitMs : (totalTimeoutMs ?? 0);
       attempt.expireWith(clock.after(limitMs, () => attempt.expire(new StepTimeoutError(asked.id, limit))));

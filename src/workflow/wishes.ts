@@ -13,10 +13,10 @@ import type { Asked, Settled, Written } from "./coroutine.ts";
 import { RunConflictError } from "./errors.ts";
 import { decideLock, decideUnlock, LockWork } from "./locks.ts";
 import type { ChildPlan, RatePlan, SlotPlan } from "./plans.ts";
-import { awaitRun, cancelRun, startRun, withoutStack } from "./records.ts";
+import { awaitRun, startRun, withoutStack } from "./records.ts";
 import { type Parent, type RunValue, runAt } from "./run.ts";
 import { readableValue } from "./unreadable.ts";
-import { ENDED, type Word } from "./words.ts";
+import type { Word } from "./words.ts";
 
 /** What the commit wrote for the wishes. */
 export interface Granted {
@@ -201,11 +201,4 @@ function reserveTurn(tx: Tx, { reserve }: RatePlan): Settled {
   } catch (error) {
     return { error: withoutStack(error) };
   }
-}
-
-/** A child that is over, or not there any more, needs no canceling. */
-export function cancelChild(tx: Tx, child: string, parent: string): void {
-  const run = tx.record(runAt(child));
-  if (!run.exists || ENDED.has(run.status ?? "") || readableValue(run) === undefined) return;
-  cancelRun(tx, child, { reason: `its parent "${parent}" has ended` });
 }

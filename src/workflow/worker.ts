@@ -28,6 +28,7 @@ import { pause, type Watchdog } from "../kernel/ports.ts";
 import { lockChores } from "../lock/lock.ts";
 import { LOCK_QUEUE } from "../lock/records.ts";
 import type { RateLimit, RateLimitOptions, RateLimits } from "../rate/rate.ts";
+import { endParked, isToBeEnded } from "./cascade.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { type AnyWorkflow, type Definition, definitionOf } from "./definition.ts";
 import { type Doing, recordDoing } from "./doing.ts";
@@ -304,6 +305,11 @@ export class RunWorker implements Engine {
     if (value === undefined) return this.#leaveUnreadable(held, row, unreadable);
     const definition = this.#definitions.get(value.workflow);
     if (definition === undefined) return;
+    if (isToBeEnded(value)) {
+      await endParked(this.kernel, held, row, value);
+      this.told({ type: "run.ended", workflow: value.workflow, run: id, status: "canceled" });
+      return;
+    }
     const adopted = this.#inputs.get(held);
     this.#inputs.delete(held);
     const isNew = adopted ?? inputOf(row, value);

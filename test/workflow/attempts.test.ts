@@ -127,6 +127,37 @@ test("totalTimeout spans all attempts, with the waits between them that are reco
   expect(pawl.clock.nowMs - begunMs).toBeLessThan(26_000);
 });
 
+test.each([
+  { what: "goes on", downtime: "5s", most: 25_000, atLeast: 9 },
+  { what: "is over, but for one attempt", downtime: "1 hour", most: 3_612_000, atLeast: 6 },
+])("totalTimeout $what after a time without a worker of $downtime", async ({ downtime, most, atLeast }) => {
+  await using pawl = openTest({ strict: false });
+  let attempts = 0;
+  const it = workflow("it", async (ctx) => {
+    await ctx.step("before", () => {});
+    await ctx.step(
+      "a",
+      () => {
+        attempts += 1;
+        throw new Error("no");
+      },
+      { totalTimeout: "25s", retry: { attempts: 100, delay: "2s", factor: 1, jitter: 0 } },
+    );
+  });
+  const first = pawl.work([it]);
+  const begunMs = pawl.clock.nowMs;
+  const run = await pawl.start(it);
+  await pawl.clock.advance("9s");
+  await pawl.clock.during(first.stop({ timeout: 1 }));
+  const before = attempts;
+  expect(before).toBe(5);
+  await pawl.clock.advance(downtime);
+  pawl.work([it]);
+  await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+  expect(attempts).toBeGreaterThanOrEqual(atLeast);
+  expect(pawl.clock.nowMs - begunMs).toBeLessThanOrEqual(most);
+});
+
 test("a step's rateLimit counts each attempt", async () => {
   await using pawl = openTest({ strict: false });
   const times: number[] = [];

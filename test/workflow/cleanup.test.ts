@@ -115,6 +115,143 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     await run.cancel();
     expect(await endOf(run)).toBe("stayed");
   });
+
+  test("a step whose attempt was put off and runs now is aborted, and the error has its outcome", async () => {
+    await using pawl = openTest({ strict: false });
+    const begun = Promise.withResolvers<void>();
+    const outcomes: unknown[] = [];
+    const run = await begin(pawl, warm, async (ctx) => {
+      try {
+        await ctx.step(
+          "make vm",
+          async ({ attempt, abortSignal }) => {
+            if (attempt === 1) throw new Error("busy");
+            begun.resolve();
+            await new Promise((resolve) => abortSignal.addEventListener("abort", resolve));
+            return "vm-1";
+          },
+          { retry: { attempts: 3, delay: "1 hour" } },
+        );
+      } catch (error) {
+        // A wait, so that the code is replayed where it is not warm.
+        await ctx.sleep("1 minute");
+        await ctx.step("note", () => void outcomes.push((error as RunCanceledError).data.outcome));
+        throw error;
+      }
+    });
+    await pawl.clock.during(begun.promise);
+    await run.cancel();
+    expect(await endOf(run)).toBe("run_canceled");
+    expect(outcomes).toEqual([{ operation: "make vm", ok: "vm-1" }]);
+  });
+
+  test("a step whose next attempt is put off is interrupted", async () => {
+    await using pawl = openTest({ strict: false });
+    let attempts = 0;
+    const run = await begin(pawl, warm, async (ctx) => {
+      const fail = () => {
+        attempts += 1;
+        throw new Error("busy");
+      };
+      await ctx.step("make vm", fail, { retry: { attempts: 3, delay: "1 hour" } });
+    });
+    await run.until("waiting");
+    await run.cancel();
+    expect(await endOf(run)).toBe("run_canceled");
+    expect(attempts).toBe(1);
+  });
+});
+
+/** Work that is parked at its step, because a worker stopped in it and nobody knows what became of it. */
+function doubtful(): { readonly step: (ctx: Context) => PromiseLike<unknown>; readonly fixed: () => void } {
+  let isDoubtful = true;
+  return {
+    step: (ctx) => ctx.step.atMostOnce("doubtful", () => (isDoubtful ? new Promise(() => {}) : "done")),
+    fixed: () => {
+      isDoubtful = false;
+    },
+  };
+}
+
+test("a run that is let go on, and canceled before a worker has it, cleans up and cancels its children", async () => {
+  await using pawl = openTest({ strict: false });
+  const { step, fixed } = doubtful();
+  const done: string[] = [];
+  const it = workflow("it", async (ctx) => {
+    try {
+      await ctx.start(sleeper, undefined, { id: "child", whenParentEnds: "cancel" });
+      await step(ctx);
+      await ctx.sleep("300 days");
+    } finally {
+      await ctx.step("free", () => void done.push("freed"));
+    }
+  });
+  const first = pawl.work([it, sleeper]);
+  const run = await pawl.start(it);
+  await pawl.clock.advance("1 minute");
+  await pawl.clock.during(first.stop({ timeout: 1 }));
+  fixed();
+  const second = pawl.work([it, sleeper]);
+  await run.until("parked");
+  await pawl.clock.during(second.stop());
+  await run.resolveStep("doubtful", { done: false });
+  expect((await run.cancel()).status).toBe("pending");
+  pawl.work([it, sleeper]);
+  expect(await endOf(run)).toBe("run_canceled");
+  expect(done).toEqual(["freed"]);
+  await expect(pawl.run(sleeper, "child").result()).rejects.toMatchObject({ code: "run_canceled" });
+});
+
+test("a parked child that ends with its parent takes its own children with it", async () => {
+  await using pawl = openTest({ strict: false });
+  const { step } = doubtful();
+  const middle = workflow("middle", async (ctx) => {
+    await ctx.start(sleeper, undefined, { id: "leaf", whenParentEnds: "cancel" });
+    await ctx.lock("held", () => step(ctx));
+  });
+  const it = workflow("it", async (ctx) => {
+    await ctx.start(middle, undefined, { id: "middle", whenParentEnds: "cancel" });
+    await ctx.waitForSignal(go);
+  });
+  const first = pawl.work([it, middle, sleeper]);
+  const run = await pawl.start(it);
+  await pawl.clock.advance("1 minute");
+  await pawl.clock.during(first.stop({ timeout: 1 }));
+  pawl.work([it, middle, sleeper]);
+  await pawl.run(middle, "middle").until("parked");
+  await run.signal(go);
+  await run.result();
+  await pawl.run(middle, "middle").until("canceled");
+  await pawl.run(sleeper, "leaf").until("canceled");
+  expect((await pawl.mutex("held").inspect()).holders).toEqual([]);
+});
+
+test("a cleanup that was parked and is let go on has all of its grace again", async () => {
+  await using pawl = openTest({ strict: false });
+  const { step, fixed } = doubtful();
+  const done: string[] = [];
+  const it = workflow({ name: "it", grace: "5 minutes" }, async (ctx) => {
+    try {
+      await ctx.sleep("300 days");
+    } finally {
+      await step(ctx);
+      await ctx.sleep("1 minute");
+      await ctx.step("log", () => void done.push("logged"));
+    }
+  });
+  const first = pawl.work([it], { warm: 0 });
+  const run = await pawl.start(it);
+  await run.until("waiting");
+  await run.cancel();
+  await pawl.clock.advance("1 minute");
+  await pawl.clock.during(first.stop({ timeout: 1 }));
+  fixed();
+  pawl.work([it], { warm: 0 });
+  await run.until("parked");
+  await pawl.clock.advance("1 hour");
+  await run.retry({ steps: ["doubtful"] });
+  expect(await endOf(run)).toBe("run_canceled");
+  expect(done).toEqual(["logged"]);
 });
 
 describe("force", () => {

@@ -1,0 +1,52 @@
+/**
+ * What ends with a run: its children that were not started to outlive it.
+ *
+ * A run's own code cancels them when it ends. One that ends without its code, because it is parked or was canceled by force, has them in its
+ * history. A child that is parked has nobody who would react: it is marked, and a worker ends it together with its children.
+ */
+
+import type { Held } from "../kernel/claim/claim.ts";
+import type { Row } from "../kernel/contract.ts";
+import type { Tx } from "../kernel/decision.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import { dropSomeHolds } from "./locks.ts";
+import { cancelRun, endCanceled } from "./records.ts";
+import { type RunValue, runAt } from "./run.ts";
+import { readableValue } from "./unreadable.ts";
+import { ENDED, parseFact } from "./words.ts";
+
+/** Cancels a child. One that is over, or not there any more, needs no canceling. */
+export function cancelChild(tx: Tx, child: string, parent: string): void {
+  const run = tx.record(runAt(child));
+  if (!run.exists || ENDED.has(run.status ?? "")) return;
+  const value = readableValue(run) as RunValue | undefined;
+  if (value === undefined) return;
+  const reason = `its parent "${parent}" has ended`;
+  if (run.status !== "parked") cancelRun(tx, child, { reason });
+  else if (run.dueMs === null)
+    run.write({ value: { ...value, cancel: value.cancel ?? { reason } }, dueMs: tx.nowMs, tries: 0 });
+}
+
+/** Whether a worker is to end the run without its code. */
+export const isToBeEnded = ({ parked, cancel }: RunValue): boolean => parked !== undefined && cancel !== undefined;
+
+/** Ends such a run. */
+export async function endParked(kernel: Kernel, held: Held, row: Row, { cancel = {} }: RunValue): Promise<void> {
+  await cancelChildrenOf(kernel, row);
+  while (await held.commit((record, tx) => dropSomeHolds(tx, record)));
+  await held.commit((record, tx) => endCanceled(tx, record, row.key, cancel));
+}
+
+/** Cancels the children that end with a run, as its history has them. */
+export async function cancelChildrenOf(kernel: Kernel, row: Row): Promise<void> {
+  const { from } = kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+  const children = new Map<string, string>();
+  for await (const { name, data } of kernel.entriesAfter(runAt(row.key), from - 1)) {
+    const { word, id } = parseFact(name);
+    if (word === "child") {
+      const { run, endsWithParent } = kernel.decodeFresh(row, data) as { run: string; endsWithParent?: boolean };
+      if (endsWithParent === true) children.set(id, run);
+    } else if (word === "ended") children.delete(id);
+  }
+  for (const child of children.values()) await kernel.transact((tx) => cancelChild(tx, child, row.key), [runAt(child)]);
+}
