@@ -460,16 +460,19 @@ export class Context {
 
   /** The time, the same again at replay. */
   now(): Date {
+    this.#coroutine.checkPlace("ctx.now()", "new Date()");
     return new Date(this.#coroutine.nowMs());
   }
 
   /** At least 0 and below 1, the same again at replay. */
   random(): number {
+    this.#coroutine.checkPlace("ctx.random()", "Math.random()");
     return Number.parseInt(this.#draw().slice(0, 12), 16) / 2 ** 48;
   }
 
   /** An unguessable id, the same again at replay. */
   uuid(): string {
+    this.#coroutine.checkPlace("ctx.uuid()", "crypto.randomUUID()");
     const hex = this.#draw();
     const variant = ((Number.parseInt(hex.slice(16, 17), 16) & 3) | 8).toString(16);
     return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-${variant}${hex.slice(17, 20)}-${hex.slice(20, 32)}`;

@@ -352,7 +352,7 @@ export class Coroutine {
 
   /** Code that is made of several operations, as one. Canceling it cancels the operations of its branch, unless said otherwise. */
   compose<T>(shown: string, branch: Branch, work: () => Promise<T>, cancel?: () => void): Operation<T> {
-    this.#checkPlace(shown);
+    this.checkPlace(shown);
     if (this.isEnded) return this.#refused<T>(shown);
     const reactions: Reaction[] = [];
     const tracked: Tracked = {
@@ -412,10 +412,10 @@ export class Coroutine {
   }
 
   /** Throws in the function of a step, where nothing can be recorded. */
-  #checkPlace(shown: string): void {
+  checkPlace(shown: string, instead?: string): void {
     const step = this.#places?.current();
     if (step?.step !== undefined && step.run === this.runId)
-      throw new NestedOperationError(this.runId, shown, step.step);
+      throw new NestedOperationError(this.runId, shown, step.step, instead);
   }
 
   /** What is asked for after the end rejects. It throws only where it is awaited: a forgotten timer must not end the process. */
@@ -447,7 +447,7 @@ export class Coroutine {
     explicitId?: string | undefined,
     branch: Branch = this.root,
   ): { readonly id: string; readonly operation: Operation<T> } {
-    this.#checkPlace(`${plan.kind} "${name}"`);
+    this.checkPlace(`${plan.kind} "${name}"`);
     if (this.isEnded) return { id: "", operation: this.#refused<T>(`${plan.kind} "${name}"`) };
     if (this.strayed !== undefined) this.#stray(`it started ${plan.kind}${name === "" ? "" : ` "${name}"`}`);
     let resolve: (value: unknown) => void = ignore;

@@ -106,10 +106,12 @@ export class NestedOperationError extends PawlError<
   "nested_operation",
   { run: string; operation: string; step: string }
 > {
-  constructor(run: string, operation: string, step: string) {
+  constructor(run: string, operation: string, step: string, instead?: string | undefined) {
     super(
       "nested_operation",
-      `${operation} was started inside step "${step}": operations cannot be nested; start it in the workflow's function, before or after the step`,
+      instead === undefined
+        ? `${operation} was started inside step "${step}": operations cannot be nested; start it in the workflow's function, before or after the step`
+        : `${operation} was used inside step "${step}", which is not replayed: use ${instead} there; the step's result is recorded`,
       { run, operation, step },
     );
   }

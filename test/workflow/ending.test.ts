@@ -125,13 +125,17 @@ describe("ctx", () => {
     await using pawl = openTest({ strict: false });
     const messages: string[] = [];
     const { outcome } = await live(pawl, async (ctx) => {
-      const inner: readonly (() => PromiseLike<unknown>)[] = [
+      const inner: readonly (() => unknown)[] = [
         () => ctx.step("inner", () => 1),
         () => ctx.sleep("1s"),
         () => ctx.lock("l", async () => 1),
         () => ctx.slot("s").get(),
         () => ctx.call(child),
         () => ctx.rateLimit("r", { max: 1, per: "1s" }).acquire(),
+        // Replayed, the step would not draw, and everything after it would draw something else.
+        () => ctx.now(),
+        () => ctx.random(),
+        () => ctx.uuid(),
       ];
       for (const [index, ask] of inner.entries())
         await ctx
@@ -143,7 +147,7 @@ describe("ctx", () => {
       return "end";
     });
     expect(outcome).toEqual({ ok: "end" });
-    expect(messages).toEqual(Array.from({ length: 6 }, () => "nested_operation"));
+    expect(messages).toEqual(Array.from({ length: 9 }, () => "nested_operation"));
   });
 
   test("after the run has ended rejects immediately, and ends nothing if it is not awaited", async () => {
