@@ -127,10 +127,16 @@ export interface DueQuery {
   readonly limit: number;
 }
 
+/** A record that is due, with what tells whether to claim it. */
+export interface DueKey extends Key {
+  readonly kind: string;
+  readonly tries: number;
+}
+
 export interface DuePage {
   readonly nowMs: number;
   /** Records that are due now, the longest due first within a kind. A hint: only a claim under the lock decides. */
-  readonly keys: readonly Key[];
+  readonly keys: readonly DueKey[];
   /** When the next of these kinds comes due, if any does after `nowMs`. */
   readonly nextDueMs: number | null;
 }

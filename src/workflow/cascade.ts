@@ -15,8 +15,17 @@ import { type RunValue, runAt } from "./run.ts";
 import { readableValue } from "./unreadable.ts";
 import { ENDED, parseFact } from "./words.ts";
 
+/** So many children are canceled in one commit. */
+const MOST_CANCELED = 200;
+
+/** Cancels children, as many as one commit can. */
+export function cancelChildren(tx: Tx, children: readonly string[], parent: string): void {
+  if (children.length > 1) tx.load(children.map(runAt));
+  for (const child of children) cancelChild(tx, child, parent);
+}
+
 /** Cancels a child. One that is over, or not there any more, needs no canceling. */
-export function cancelChild(tx: Tx, child: string, parent: string): void {
+function cancelChild(tx: Tx, child: string, parent: string): void {
   const run = tx.record(runAt(child));
   if (!run.exists || ENDED.has(run.status ?? "")) return;
   const value = readableValue(run) as RunValue | undefined;
@@ -48,5 +57,9 @@ export async function cancelChildrenOf(kernel: Kernel, row: Row): Promise<void> 
       if (endsWithParent === true) children.set(id, run);
     } else if (word === "ended") children.delete(id);
   }
-  for (const child of children.values()) await kernel.transact((tx) => cancelChild(tx, child, row.key), [runAt(child)]);
+  const left = [...children.values()];
+  while (left.length > 0) {
+    const some = left.splice(0, MOST_CANCELED);
+    await kernel.transact((tx) => cancelChildren(tx, some, row.key), some.map(runAt));
+  }
 }

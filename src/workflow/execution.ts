@@ -26,7 +26,7 @@ import {
   ValueTooLargeError,
 } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { cancelChild } from "./cascade.ts";
+import { cancelChildren } from "./cascade.ts";
 import { Context, type Turns } from "./context.ts";
 import { type Asked, Coroutine, type Driver, type Fact, isCancellation, type Settled } from "./coroutine.ts";
 import type { Definition } from "./definition.ts";
@@ -579,7 +579,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const made = await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
       this.#dropOrphans(tx, record);
-      for (const child of toCancel) cancelChild(tx, child, this.runId);
+      cancelChildren(tx, toCancel, this.runId);
       return grant(tx, record, this.runId, toBegin, () => this.#awaitedChildren());
     });
     if (this.#isOver) return;
@@ -719,7 +719,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const doing = this.doing();
     await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
-      for (const child of this.#toCancel.slice(0, MOST_BEGUN)) cancelChild(tx, child, this.runId);
+      cancelChildren(tx, this.#toCancel.slice(0, MOST_BEGUN), this.runId);
       giveBack(record, tx);
       if (doing !== undefined) recordDoing(record, doing);
     });
@@ -750,12 +750,12 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     if (this.#isOver) return;
     this.#engine.ending(this.#held);
     const unwritten = this.#unwritten;
-    const { children, forgettable } = this.coroutine;
+    const { forgettable } = this.coroutine;
+    const children = this.#endingChildren.map(([, child]) => child);
     const nowMs = this.nowMs();
     await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
-      for (const child of children.values())
-        if (child.whenParentEnds === "cancel") cancelChild(tx, child.run, this.runId);
+      cancelChildren(tx, children, this.runId);
       end(tx, record, this.runId, { status, settled, forgettable, nowMs });
     });
     if (this.#isOver) return;
@@ -769,15 +769,20 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   /** Children that end with the run, if they are too many for the commit that ends it. */
   async #cancelChildren(): Promise<void> {
-    const { children } = this.coroutine;
-    const doomed = [...children].filter(([, child]) => child.whenParentEnds === "cancel");
+    const doomed = this.#endingChildren;
     for (let first = 0; doomed.length - first > MOST_BEGUN && !this.#isOver; first += MOST_BEGUN) {
       const some = doomed.slice(first, first + MOST_BEGUN);
-      await this.#held.commit((_record, tx) => {
-        for (const [, child] of some) cancelChild(tx, child.run, this.runId);
-      });
-      for (const [id] of some) children.delete(id);
+      const runs = some.map(([, run]) => run);
+      await this.#held.commit((_record, tx) => cancelChildren(tx, runs, this.runId));
+      for (const [id] of some) this.coroutine.children.delete(id);
     }
+  }
+
+  /** Children that end with the run, by operation. */
+  get #endingChildren(): readonly (readonly [string, string])[] {
+    return [...this.coroutine.children].flatMap(([id, { run, whenParentEnds }]) =>
+      whenParentEnds === "cancel" ? [[id, run] as const] : [],
+    );
   }
 
   park(reason: string): void {

@@ -279,7 +279,9 @@ export function tellWaiters(tx: Tx, id: string): void {
   if (!list.exists) return;
   const { parents, outcome } = list.value as Waiters;
   if (outcome === undefined) return;
-  for (const parent of parents.slice(0, TOLD_AT_ONCE)) tellParent(tx, parent, id, outcome);
+  const told = parents.slice(0, TOLD_AT_ONCE);
+  if (told.length > 1) tx.load(told.flatMap(({ run, incarnation }) => [runAt(run), inboxAt(run, incarnation)]));
+  for (const parent of told) tellParent(tx, parent, id, outcome);
   const rest = parents.slice(TOLD_AT_ONCE);
   if (rest.length === 0) list.remove();
   else list.write({ value: { parents: rest, outcome }, kind: WAITERS_QUEUE, dueMs: tx.nowMs });

@@ -5,6 +5,7 @@
  * with the facts that the code has seen. Everything here runs in a decision, and may run more than once.
  */
 
+import type { Address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { hash } from "../kernel/fingerprint.ts";
@@ -87,6 +88,9 @@ export function grant(
   const locks = asked.filter(({ plan }) => plan.kind === "lock" || plan.kind === "unlock");
   const work = locks.length === 0 ? undefined : new LockWork(tx, record);
   if (locks.length > 1) work?.load(locks);
+  // All at once: a decision that finds out one after another what it needs is run again for each.
+  const touched = asked.flatMap((one) => recordOf(record.value as RunValue, run, one) ?? []);
+  if (touched.length > 1) tx.load(touched);
   for (const one of asked) {
     const { plan } = one;
     if (plan.kind === "step") {
@@ -132,9 +136,18 @@ export function grant(
   return granted;
 }
 
+/** The record that the commit changes for a child or a slot. */
+function recordOf(value: RunValue, run: string, { plan, id, childId }: Asked): Address | undefined {
+  if (plan.kind === "slot") return slotAt(plan);
+  if (plan.kind !== "child" || childId !== undefined) return undefined;
+  return runAt(childOf(run, value, plan, id));
+}
+
+const slotAt = ({ space, key }: SlotPlan): Address => ({ space, key, text: `${space}\n${key}` });
+
 /** Starts the child, or attaches to the run that has its id. A run of another workflow or input is refused: the code can catch that. */
 function startChild(tx: Tx, value: RunValue, run: string, asked: Asked, plan: ChildPlan): [Word, unknown] {
-  const id = plan.childId ?? childId(run, value.incarnation, plan.workflow, asked.id);
+  const id = childOf(run, value, plan, asked.id);
   const parent: Parent = { run, id: asked.id, incarnation: value.incarnation, waits: plan.waits };
   try {
     if (plan.waits && plan.childId !== undefined) refuseCircle(tx, run, value, id);
@@ -178,15 +191,17 @@ function refuseCircle(tx: Tx, run: string, { parent }: RunValue, child: string):
   }
 }
 
-/** A child's id is its parent's with the operation, where that fits. */
-function childId(run: string, incarnation: number, workflow: string, id: string): string {
+/** A child's id is the one that the code gave, or its parent's with the operation, where that fits. */
+function childOf(run: string, { incarnation }: RunValue, { childId, workflow }: ChildPlan, id: string): string {
+  if (childId !== undefined) return childId;
   const full = `${run}/${id}${incarnation === 1 ? "" : `/${incarnation}`}`;
   return Buffer.byteLength(full) <= 256 ? full : `${workflow.slice(0, 60)}/${hash(full)}`;
 }
 
 /** What the user's function throws is the operation's outcome; it throws before it writes, if it does. */
-function actOnSlot(tx: Tx, { space, key, initial, act }: SlotPlan): Settled {
-  const slot = tx.record({ space, key, text: `${space}\n${key}` });
+function actOnSlot(tx: Tx, plan: SlotPlan): Settled {
+  const { initial, act } = plan;
+  const slot = tx.record(slotAt(plan));
   try {
     return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };
   } catch (error) {

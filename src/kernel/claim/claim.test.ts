@@ -4,7 +4,7 @@
  * Method: two kernels on one memory database, as two processes are, and a clock that is moved by hand.
  */
 
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { type Bench, bench, codeOf, storeError } from "../../../test/kernel.fixture.ts";
 import type { Row } from "../contract.ts";
 import { type Address, address } from "../contract.ts";
@@ -43,6 +43,21 @@ async function due(options: Parameters<typeof bench>[0] = {}): Promise<Bench & {
 
 const count = (record: { value: unknown; write(changes: { value: unknown }): void }) =>
   record.write({ value: Number(record.value) + 1 });
+
+test("suspects on a page cost no decision each", async () => {
+  const { kernel, clock } = bench();
+  for (let n = 0; n < 50; n++) {
+    const at = address("job", `j${n}`);
+    await make(kernel, at, clock.wallMs());
+    if (n !== 40) await kernel.transact((tx) => tx.record(at).write({ tries: 3 }), [at]);
+  }
+  const transact = vi.spyOn(kernel, "transact");
+  const options = { kinds: ["job"], by: "ann", leaseMs: 1_000, limit: 5, look: 100, mostTries: () => 2 };
+  const { held, suspects, tried } = await claimDue(kernel, options);
+  expect(held.map(({ at }) => at.key)).toEqual(["j40"]);
+  expect(suspects).toHaveLength(49);
+  expect([tried, transact.mock.calls.length]).toEqual([1, 1]);
+});
 
 describe("claiming", () => {
   test("takes what is due, counts the try and starts a lease", async () => {

@@ -6,7 +6,7 @@
  */
 
 import { checkCount, checkId, checkLease, checkTime } from "../check.ts";
-import { type Address, address, type Key, type Row } from "../contract.ts";
+import { type Address, address, type DueKey, type Row } from "../contract.ts";
 import type { Tx } from "../decision.ts";
 import type { Draft } from "../draft.ts";
 import { ClosedError, CommitsLostError, FencedError, StoreError } from "../errors.ts";
@@ -49,6 +49,8 @@ export interface ClaimResult {
   readonly nextInMs: number | null;
   /** As many were due as were asked for, so there may be more. */
   readonly isFull: boolean;
+  /** How many it tried to claim, or did something about. */
+  readonly tried: number;
   /** Whether something was done about records that are not claimed, which may be due again. */
   readonly hadChores: boolean;
   /** Those that were not taken because they were tried too often, the longest due first. */
@@ -68,7 +70,9 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   const page = await kernel.due({ kinds, limit: look });
   const suspects: Suspect[] = [];
   let hadChores = false;
-  const claimOne = async ({ space, key }: Key): Promise<Held | undefined> => {
+  const isSuspect = ({ space, kind, tries }: DueKey): boolean =>
+    mostTries !== undefined && options.chores?.has(space) !== true && tries > mostTries(kind);
+  const claimOne = async ({ space, key }: DueKey): Promise<Held | undefined> => {
     const at = address(space, key);
     const chore = options.chores?.get(space);
     if (chore !== undefined) {
@@ -95,30 +99,30 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   };
   const held: Held[] = [];
   const refusals: unknown[] = [];
-  // As many at a time as there is room for: those behind are looked at only if some of these were not taken.
   const { isShunned } = options;
-  const due =
+  const left =
     isShunned === undefined ? page.keys : page.keys.filter(({ space, key }) => !isShunned(address(space, key)));
-  for (let at = 0; at < due.length && held.length < limit; ) {
-    const keys = due.slice(at, at + limit - held.length);
-    at += keys.length;
-    const answers = await Promise.allSettled(keys.map(claimOne));
-    answers.forEach((answer, index) => {
-      const key = keys[index];
-      if (answer.status === "fulfilled") {
-        if (answer.value !== undefined) held.push(answer.value);
-      } else if (options.unusable !== undefined && key !== undefined && isOfRecord(answer.reason))
-        options.unusable(address(key.space, key.key), answer.reason);
-      else refusals.push(answer.reason);
-    });
-    // Those that others were faster with are not worth a second look here.
-    if (suspects.length === 0) break;
-  }
+  // A page of suspects must not cost a decision for each.
+  const due: DueKey[] = [];
+  for (const key of left)
+    if (isSuspect(key)) suspects.push({ at: address(key.space, key.key), tries: key.tries, kind: key.kind });
+    else due.push(key);
+  // Those that others were faster with are not worth a second look here.
+  const tried = due.slice(0, limit);
+  const answers = await Promise.allSettled(tried.map(claimOne));
+  answers.forEach((answer, index) => {
+    const key = tried[index];
+    if (answer.status === "fulfilled") {
+      if (answer.value !== undefined) held.push(answer.value);
+    } else if (options.unusable !== undefined && key !== undefined && isOfRecord(answer.reason))
+      options.unusable(address(key.space, key.key), answer.reason);
+    else refusals.push(answer.reason);
+  });
   // A store that refused every single claim has something to say.
   if (held.length === 0 && refusals.length > 0) throw refusals[0];
   const nextInMs = page.nextDueMs === null ? null : page.nextDueMs - page.nowMs;
-  const shunned = page.keys.length - due.length;
-  return { held, nextInMs, isFull: page.keys.length === look, hadChores, suspects, shunned };
+  const shunned = page.keys.length - left.length;
+  return { held, nextInMs, isFull: page.keys.length === look, tried: tried.length, hadChores, suspects, shunned };
 }
 
 /** Whether a claim failed because of the record, and not of the store: it would fail again. */

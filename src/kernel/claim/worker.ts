@@ -177,12 +177,13 @@ export class Worker {
           const startedMs = clock.nowMs();
           for (const [text, untilMs] of this.#unusable) if (untilMs <= startedMs) this.#unusable.delete(text);
           const granted = (held: Held) => this.#begin(held, startedMs + leaseMs, held.tries - 1);
-          const { held, nextInMs, isFull, hadChores, suspects, shunned } = await claimDue(this.#kernel, {
+          const look = Math.min(free + this.#passed, MOST_LOOKED_AT);
+          const { held, nextInMs, isFull, tried, hadChores, suspects, shunned } = await claimDue(this.#kernel, {
             kinds,
             by,
             leaseMs,
             limit: free,
-            look: Math.min(free + this.#passed, MOST_LOOKED_AT),
+            look,
             status,
             // The last try is for suspects, but for a record that has only one.
             mostTries: (kind) =>
@@ -195,13 +196,12 @@ export class Worker {
           const passed = suspects.length + shunned;
           // If there were only such as far as it looked, it looks much further the next time.
           this.#passed = isFull ? 4 * passed : passed;
-          // Any of them: who always came right before the guilty one would always be there when it strikes.
-          const suspect = suspects[Math.floor(suspects.length * chance.random())];
-          if (await this.#takeSuspect(suspect, startedMs + leaseMs)) continue;
+          if (await this.#takeSuspects([...suspects], startedMs + leaseMs)) continue;
           this.#isHungry = isFull;
           if (held.length > 0 || hadChores) continue;
-          // Others were faster with all of them, and there may be more: look again, a little out of step.
-          if (isFull) waitMs = 1 + 10 * chance.random();
+          // Others were faster with all of them, and there may be more: look again, a little out of step. Suspects are not looked at again
+          // before one of those in hand is cleared.
+          if (isFull && (tried > 0 || look < MOST_LOOKED_AT)) waitMs = 1 + 10 * chance.random();
           else if (nextInMs !== null) waitMs = Math.min(waitMs, Math.max(1, nextInMs));
         } catch (error) {
           this.#failed(error);
@@ -219,7 +219,19 @@ export class Worker {
       });
   }
 
-  /** Takes one that may be dangerous, if there are not too many in hand. */
+  /** Takes some that may be dangerous, while there are not too many in hand. */
+  async #takeSuspects(suspects: Suspect[], safeUntilMs: number): Promise<boolean> {
+    const { chance } = this.#kernel.ports;
+    let hasTaken = false;
+    for (;;) {
+      // Any of them: who always came right before the guilty one would always be there when it strikes.
+      const [suspect] = suspects.splice(Math.floor(suspects.length * chance.random()), 1);
+      if (!(await this.#takeSuspect(suspect, safeUntilMs))) return hasTaken;
+      hasTaken = true;
+    }
+  }
+
+  /** Takes one of them. */
   async #takeSuspect(suspect: Suspect | undefined, safeUntilMs: number): Promise<boolean> {
     const { by, leaseMs, status } = this.#options;
     if (suspect === undefined || this.workingCount >= this.#options.concurrency) return false;

@@ -239,7 +239,7 @@ export class MemoryStore implements Store {
     const due = timed.filter((row) => (row.dueMs as number) <= nowMs);
     return {
       nowMs,
-      keys: due.slice(0, limit).map(({ space, key }) => ({ space, key })),
+      keys: due.slice(0, limit).map(({ space, key, kind, tries }) => ({ space, key, kind: kind ?? "", tries })),
       nextDueMs: timed[due.length]?.dueMs ?? null,
     };
   }

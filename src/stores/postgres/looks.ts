@@ -3,7 +3,7 @@
  */
 
 import { compareUtf8, prefixEnd } from "../../kernel/check.ts";
-import type { DuePage, DueQuery, Key, ListQuery, Row, StoredEntry } from "../../kernel/contract.ts";
+import type { DueKey, DuePage, DueQuery, Key, ListQuery, Row, StoredEntry } from "../../kernel/contract.ts";
 import { textArray } from "./arrays.ts";
 import { SELECTED, toRow } from "./rows.ts";
 import { type Answer, type Call, statement } from "./train.ts";
@@ -62,14 +62,14 @@ export function lookStatements(s: string, clock: string): LookStatements {
    */
   const DUE = statement(`
     with now as materialized (select ${clock} as ms), kinds as (select distinct kind from unnest($2::text[]) k(kind))
-    select ms, null::text, null::text, null::bigint, null::bigint from now
+    select ms, null::text, null::text, null::bigint, null::bigint, null::text, null::bigint from now
     union all
-    select null, d.space, d.key, d.due, d.id from kinds k cross join lateral (
-      select r.space, r.key, r.due, r.id from ${s}.record r
+    select null, d.space, d.key, d.due, d.id, k.kind, d.tries from kinds k cross join lateral (
+      select r.space, r.key, r.due, r.id, r.tries from ${s}.record r
       where r.namespace = $1 and r.kind = k.kind and r.due <= (select ms from now)
       order by r.namespace, r.kind, r.due, r.id limit $3::text::bigint) d
     union all
-    select null, null, null, d.due, null from kinds k cross join lateral (
+    select null, null, null, d.due, null, null, null from kinds k cross join lateral (
       select r.due from ${s}.record r
       where r.namespace = $1 and r.kind = k.kind and r.due > (select ms from now)
       order by r.namespace, r.kind, r.due limit 1) d`);
@@ -116,10 +116,11 @@ export function toEntries({ rows }: Answer): readonly StoredEntry[] {
 export function toDuePage({ rows }: Answer, limit: number): DuePage {
   let nowMs = 0;
   let nextDueMs: number | null = null;
-  const found: { readonly dueMs: number; readonly id: number; readonly at: Key }[] = [];
-  for (const [ms, space, key, due, id] of rows)
+  const found: { readonly dueMs: number; readonly id: number; readonly at: DueKey }[] = [];
+  for (const [ms, space, key, due, id, kind, tries] of rows)
     if (ms != null) nowMs = Number(ms);
-    else if (space != null && key != null) found.push({ dueMs: Number(due), id: Number(id), at: { space, key } });
+    else if (space != null && key != null)
+      found.push({ dueMs: Number(due), id: Number(id), at: { space, key, kind: kind ?? "", tries: Number(tries) } });
     else nextDueMs = Math.min(nextDueMs ?? Number.POSITIVE_INFINITY, Number(due));
   found.sort((a, b) => a.dueMs - b.dueMs || a.id - b.id);
   return { nowMs, keys: found.slice(0, limit).map(({ at }) => at), nextDueMs };

@@ -3,7 +3,7 @@
  */
 
 import { compareUtf8, prefixEnd } from "../../kernel/check.ts";
-import type { DuePage, DueQuery, Key, ListQuery, Row, StoredEntry } from "../../kernel/contract.ts";
+import type { DueKey, DuePage, DueQuery, Key, ListQuery, Row, StoredEntry } from "../../kernel/contract.ts";
 import type { Prepared } from "./prepared.ts";
 import { COLUMNS, toRow } from "./rows.ts";
 
@@ -72,18 +72,18 @@ export function readEntries(
 }
 
 const DUE = `
-  select space, key, due, id from pawl_record where namespace = ? and kind = ? and due <= ? order by due, id limit ?`;
+  select space, key, due, id, tries from pawl_record where namespace = ? and kind = ? and due <= ? order by due, id limit ?`;
 
 const NEXT_DUE = "select min(due) from pawl_record where namespace = ? and kind = ? and due > ?";
 
 /** One look for each kind: many due records of a kind that nobody here works on cost nothing. */
 export function lookForDue(on: Prepared, namespace: string, { kinds, limit }: DueQuery, nowMs: number): DuePage {
-  const found: { readonly dueMs: number; readonly id: number; readonly at: Key }[] = [];
+  const found: { readonly dueMs: number; readonly id: number; readonly at: DueKey }[] = [];
   let nextDueMs: number | null = null;
   for (const kind of new Set(kinds)) {
     for (const columns of on.rows(DUE, namespace, kind, nowMs, limit)) {
-      const [space, key, dueMs, id] = columns as [string, string, number, number];
-      found.push({ dueMs, id, at: { space, key } });
+      const [space, key, dueMs, id, tries] = columns as [string, string, number, number, number];
+      found.push({ dueMs, id, at: { space, key, kind, tries } });
     }
     const [next] = on.row(NEXT_DUE, namespace, kind, nowMs) as [number | null];
     if (next !== null && (nextDueMs === null || next < nextDueMs)) nextDueMs = next;

@@ -8,6 +8,7 @@ import { expect, test } from "vitest";
 import { compareUtf8 } from "../../kernel/check.ts";
 import {
   type Batch,
+  type DueKey,
   type DuePage,
   type DueQuery,
   type Found,
@@ -260,7 +261,10 @@ interface Finding {
   readonly before?: (rows: Row[], query: DueQuery) => Row[];
   readonly order?: (a: Row, b: Row) => number;
   readonly next?: (nextDueMs: number | null, page: DuePage) => number | null;
+  readonly shown?: (row: Row) => DueKey;
 }
+
+const shownDue = ({ space, key, kind, tries }: Row): DueKey => ({ space, key, kind: kind ?? "", tries });
 
 const finding =
   (way: Finding) =>
@@ -278,7 +282,7 @@ const finding =
         .sort(order);
       const due = chosen.filter((row) => isDue(row, nowMs)).slice(0, query.limit);
       const later = chosen.filter((row) => !isDue(row, nowMs)).map((row) => timeOf(row) ?? 0);
-      const page = { nowMs, keys: due.map(({ space, key }) => ({ space, key })), nextDueMs: null };
+      const page = { nowMs, keys: due.map(way.shown ?? shownDue), nextDueMs: null };
       const nextDueMs = later.length === 0 ? null : Math.min(...later);
       return { ...page, nextDueMs: way.next === undefined ? nextDueMs : way.next(nextDueMs, page) };
     },
@@ -851,7 +855,7 @@ const BROKEN: readonly Broken[] = [
   {
     bug: "does not write the tries of a new row",
     by: writingRows((row, was) => (was ? row : { ...row, tries: 0 })),
-    breaks: ["every column comes", "whole numbers come", "a list has the"],
+    breaks: ["every column comes", "whole numbers come", "a list has the", "due tells the kind"],
   },
   {
     bug: "does not write changed wakes",
@@ -1515,6 +1519,11 @@ const BROKEN: readonly Broken[] = [
       "a changed time",
       "a lease that",
     ],
+  },
+  {
+    bug: "says of a due record that it was never tried",
+    by: finding({ shown: (row) => ({ ...shownDue(row), tries: 0 }) }),
+    breaks: ["due tells the kind"],
   },
   {
     bug: "gives the latest due first",

@@ -49,7 +49,22 @@ export const due: readonly Rule[] = [
     assert.deepEqual([...(await writer.dueKeys(["call", "mail"]))].sort(), ["k-call", "k-mail"]);
     assert.deepEqual(await writer.dueKeys(["mail", "mail"]), ["k-mail"]);
     assert.deepEqual(await writer.dueKeys(["unknown"]), []);
-    assert.deepEqual((await writer.due(["Mail"])).keys, [{ space: "space 1", key: "k-Mail" }]);
+    const [found] = (await writer.due(["Mail"])).keys;
+    assert.deepEqual({ space: found?.space, key: found?.key }, { space: "space 1", key: "k-Mail" });
+  }),
+
+  rule("due tells the kind of each record, and how often it was tried", async (stage) => {
+    const writer = await stage.connect();
+    await writer.make(
+      ...range(0, 4).map((n) =>
+        blank(`tried ${n}`, { kind: n % 2 === 0 ? "mail" : "call", dueMs: n + 1, tries: 7 * n }),
+      ),
+    );
+    const found = (await writer.due(["mail", "call"])).keys.map(({ key, kind, tries }) => `${key} ${kind} ${tries}`);
+    assert.deepEqual(
+      found.toSorted(),
+      range(0, 4).map((n) => `tried ${n} ${n % 2 === 0 ? "mail" : "call"} ${7 * n}`),
+    );
   }),
 
   rule("a record is due from its very millisecond, and the next is the one after", (stage) =>
