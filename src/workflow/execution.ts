@@ -820,7 +820,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   /** From here on nothing else becomes a fact, until the transaction that is being joined has ended. */
   async enterTransaction(isCurrent: () => boolean): Promise<void> {
-    while (this.#isCommitting && !this.#isOver) await new Promise<void>((resolve) => this.clock.soon(resolve));
+    while (this.#isCommitting && !this.#isOver) await new Promise<void>((resolve) => this.#entering.push(resolve));
     // The attempt may have been given up meanwhile.
     if (this.#isOver || !isCurrent()) throw new FencedError(this.runId, this.#held.fence, this.#held.fence);
     this.#isCommitting = true;
@@ -860,9 +860,19 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     }
   }
 
+  /** Transactions that wait for the commit under way to end. */
+  #entering: (() => void)[] = [];
+
   #unblock(): void {
     this.#isCommitting = false;
     this.#isBlocked = false;
+    this.#letEnter();
+  }
+
+  #letEnter(): void {
+    const entering = this.#entering;
+    this.#entering = [];
+    for (const enter of entering) enter();
   }
 
   // Timers, messages and cancellation.
@@ -964,6 +974,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#cancelTimer();
     this.#cancelStuck?.();
     this.#effects.drop(reason);
+    this.#letEnter();
     this.coroutine.driver = undefined;
     if (ending !== "rested") this.discard();
     this.#ending.resolve(ending);
