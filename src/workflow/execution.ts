@@ -252,10 +252,13 @@ export class Execution implements EffectsHost, NewsHost, Driver {
    */
   get #hasLostLocks(): boolean {
     if (this.#value.retriedAt === undefined) return false;
-    const held = fencesOf(this.#value);
-    for (const [id, one] of this.coroutine.kept) if (one.isHeld && !held.has(id)) return true;
+    const held = new Set(this.#value.holds?.map(({ id }) => id));
+    for (const id of this.coroutine.kept.keys()) if (!held.has(id) && !this.#entered.has(id)) return true;
     return false;
   }
+
+  /** Locks that a commit of this execution got, or has a place in line for: the run's record as it was last looked at may not have them. */
+  readonly #entered = new Set<string>();
 
   async #reenter(): Promise<void> {
     const { kept, rememberedUnlocks } = this.coroutine;
@@ -455,8 +458,10 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       this.#cancelStuck?.();
       this.#cancelStuck = undefined;
     }
-    if (this.#hasLostLocks) {
-      this.#run(this.#reenter());
+    if (this.#hasLostLocks && !this.#isGraceOver) {
+      // What runs is waited for, so that it is not done again; nothing new is begun meanwhile.
+      if (this.#effects.isIdle) this.#run(this.#reenter());
+      else if (this.#unwritten.length > 0) this.#run(this.#commit([]));
       return;
     }
     if (coroutine.outcome !== undefined && this.#isConcluded(coroutine.outcome)) return;
@@ -585,6 +590,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     if (this.#isOver) return;
     this.coroutine.mayHaveOrphans = false;
     this.#queued(made);
+    for (const [{ id }, word] of made.answers) if (word === "granted" || word === "placed") this.#entered.add(id);
     for (const asked of toBegin) asked.isSuspected = false;
     this.#unblock();
     this.coroutine.head += unwritten.length + made.facts;

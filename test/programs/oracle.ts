@@ -17,6 +17,7 @@ type Rule = (execution: Execution, facts: Facts) => string | undefined;
 
 const RULES: Readonly<Record<string, Rule>> = {
   "a recorded step never runs again": recorded,
+  "no attempt is repeated where nothing fails": repeated,
   "step.tx takes effect exactly once": txOnce,
   "an at-most-once step is not repeated on a guess": atMostOnce,
   "cleanup runs": cleanup,
@@ -57,6 +58,23 @@ function recorded({ ledger, plan }: Execution, { runs }: Facts): string | undefi
       return `${begun.run}: ${shown(begun)} was begun although "step ${wrong.id}" was recorded ${wrong.isOk ? "as done" : "as failed"}`;
   }
   return keysFit(ledger.begun, runs);
+}
+
+/** Without faults, no process stops in the middle of an attempt: only a retry of the run has a reason to begin it again. */
+function repeated({ ledger, plan }: Execution, { runs }: Facts): string | undefined {
+  // Code that awaits something foreign is somewhere else when it is replayed.
+  if (plan.faults || [...nodesOf(plan)].some(({ op }) => op === "foreign")) return undefined;
+  const last = new Map<string, Begun>();
+  for (const begun of ledger.begun) {
+    const attempt = `${begun.key} ${begun.attempt}`;
+    const before = last.get(attempt);
+    last.set(attempt, begun);
+    if (before === undefined) continue;
+    const retries = runs.get(begun.run)?.retries ?? [];
+    if (!retries.some((at) => at >= before.at.commits && at < begun.at.commits))
+      return `${begun.run}: ${shown(begun)} was begun before, ${shown(before)}, and nothing failed`;
+  }
+  return undefined;
 }
 
 /** The keys are computed here as the code computes them; if that were wrong, nothing would be checked. */

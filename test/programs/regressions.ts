@@ -156,4 +156,47 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: true,
     worlds: [48, 66, 80, 92, 97],
   },
+  "retry() repeats nothing because of a lock that is acquired after it": alone(
+    [
+      { op: "throw", name: "t", outage: true },
+      {
+        op: "group",
+        how: "Promise.all",
+        of: [
+          [{ op: "lock", kind: "mutex", verb: "with", name: "m", body: [step("under", { ms: 1_000 })] }],
+          [step("beside", { ms: 3_000 })],
+          [step("once", { kind: "once", ms: 3_000 })],
+        ],
+      },
+    ],
+    { run: { retries: 1 } },
+  ),
+  "retry() repeats nothing because of a lock that it remembers": alone(
+    [
+      {
+        op: "group",
+        how: "Promise.all",
+        of: [
+          [
+            { op: "try", body: [{ op: "throw", name: "t", outage: true }, step("new", { ms: 1_000 })], catch: [] },
+            {
+              op: "lock",
+              kind: "mutex",
+              verb: "with",
+              name: "m",
+              body: [step("under", { fails: "outage", attempts: 1 })],
+            },
+          ],
+          [
+            {
+              op: "try",
+              body: [{ op: "throw", name: "u", outage: true }, step("once", { kind: "once", ms: 5_000 })],
+              catch: [],
+            },
+          ],
+        ],
+      },
+    ],
+    { run: { retries: 1 } },
+  ),
 };

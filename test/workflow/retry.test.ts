@@ -254,6 +254,26 @@ describe("under a lock", () => {
     await run.retry();
     await expect(run.result()).resolves.toBe("had");
   });
+
+  test("a step beside a lock that is acquired after the retry runs once", async () => {
+    await using pawl = openTest();
+    let isWrong = true;
+    const it = workflow("it", async (ctx) => {
+      if (isWrong) throw new TypeError("wrong");
+      const beside = ctx.step("beside", async () => {
+        act("beside");
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      });
+      await ctx.lock("l", () => ctx.step("under", () => act("under")));
+      await beside;
+      return "end";
+    });
+    const run = await failing(pawl, it);
+    isWrong = false;
+    await run.retry();
+    await expect(run.result()).resolves.toBe("end");
+    expect(effects.sort()).toEqual(["beside", "under"]);
+  });
 });
 
 test("a child that ended with its parent is started again with it", async () => {
