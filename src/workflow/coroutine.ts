@@ -603,7 +603,10 @@ export class Coroutine {
     const facts = this.#remembered.get(text) ?? [];
     if (facts.length === 1) this.#remembered.delete(text);
     else facts.shift();
-    this.apply(oldest, oldest.nowMs, oldest);
+    const asked = this.waiting.get(text);
+    // Its place in line was left when the run ended: it is asked for again, unless more is remembered of it.
+    if (oldest.word === "queued" && asked !== undefined) asked.queuedFact = oldest;
+    else this.apply(oldest, oldest.nowMs, oldest);
     // What the code asks for after it is asked for now.
     if (!this.isReplaying && this.driver !== undefined) this.turnMs = this.driver.nowMs();
     return true;

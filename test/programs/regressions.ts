@@ -199,4 +199,30 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ],
     { run: { retries: 1 } },
   ),
+  "retry() takes a new place in the line that the run had left": {
+    ...alone([]),
+    workflows: [
+      {
+        name: "holder",
+        style: "async",
+        body: [{ op: "lock", kind: "mutex", verb: "with", name: "m", body: [{ op: "sleep", ms: 30_000 }] }],
+      },
+      {
+        name: "waiter",
+        style: "async",
+        body: [
+          {
+            op: "later",
+            of: [{ op: "lock", kind: "mutex", verb: "with", name: "m", body: [] }],
+            between: [step("a", { fails: "outage", attempts: 1 })],
+            awaited: [0],
+          },
+        ],
+      },
+    ],
+    runs: [
+      { id: "first", workflow: 0, startMs: 0, retries: 0, restarts: false },
+      { id: "second", workflow: 1, startMs: 1_000, retries: 1, restarts: false },
+    ],
+  },
 };

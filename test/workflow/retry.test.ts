@@ -255,6 +255,30 @@ describe("under a lock", () => {
     await expect(run.result()).resolves.toBe("had");
   });
 
+  test("a place in line that the failed run had left is taken again", async () => {
+    await using pawl = openTest();
+    broken.add("a");
+    const holder = workflow("holder", async (ctx) => ctx.lock("m", () => ctx.sleep("1 hour")));
+    const it = workflow("it", async (ctx) => {
+      const enqueued = await ctx.mutex("m").enqueue();
+      const [had] = await Promise.all([
+        ctx.mutex("m").with(async () => "had"),
+        ctx
+          .step("a", () => act("a"), once)
+          .then(async () => (enqueued.granted ? undefined : (await enqueued.place.acquire()).release())),
+      ]);
+      return had;
+    });
+    pawl.work([holder]);
+    await (await pawl.start(holder)).until("waiting");
+    const run = await failing(pawl, it);
+    broken.clear();
+    await run.retry();
+    await pawl.clock.advance("1 hour");
+    await expect(run.result()).resolves.toBe("had");
+    expect(effects).toEqual(["a", "a"]);
+  });
+
   test("a step beside a lock that is acquired after the retry runs once", async () => {
     await using pawl = openTest();
     let isWrong = true;
