@@ -361,6 +361,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       value: this.#value,
       coroutine: this.coroutine,
       begin: (input) => this.#begin(input),
+      claim: { fence: this.#held.fence, head: this.#claimedHead },
       isOver: () => this.#isOver,
     });
   }

@@ -3,7 +3,7 @@
  */
 
 import type { Address, StoredEntry } from "../kernel/contract.ts";
-import { UnsupportedEncodingError } from "../kernel/errors.ts";
+import { FencedError, UnsupportedEncodingError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Coroutine } from "./coroutine.ts";
 import type { RunValue } from "./run.ts";
@@ -14,12 +14,14 @@ export interface Replaying {
   readonly value: RunValue;
   readonly coroutine: Coroutine;
   begin(input: unknown): void;
+  /** The claim under which the run is worked on, and where the history ended then: what comes after that was written when the claim was over. */
+  readonly claim?: { readonly fence: number; readonly head: number } | undefined;
   /** True when nobody needs it any more. */
   isOver(): boolean;
 }
 
 export async function replay(on: Replaying): Promise<void> {
-  const { kernel, at, coroutine, value } = on;
+  const { kernel, at, coroutine, value, claim } = on;
   const { from, skips = [], retriedAt = 0 } = value;
   const isSkipped = (version: number): boolean => skips.some(([first, last]) => version >= first && version <= last);
   let before: StoredEntry | undefined;
@@ -29,6 +31,7 @@ export async function replay(on: Replaying): Promise<void> {
   for await (const entry of kernel.entriesAfter(at, from - 1)) {
     if (on.isOver()) return;
     const { version, name } = entry;
+    if (claim !== undefined && version > claim.head) throw new FencedError(at.key, claim.fence, claim.fence);
     // A fact that is gone would not always be missed by the code.
     if (version !== expected) throw missing(at, expected);
     expected += 1;
