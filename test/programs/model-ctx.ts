@@ -172,8 +172,14 @@ class ModelCtx {
 
   sleep(ms: number): ModelOperation {
     const operation = this.#run.ask("wait", this.#scope);
-    this.#run.world.after(ms, () => operation.resolve(undefined));
+    this.#resolveAfter(operation, ms, undefined);
     return operation;
+  }
+
+  #resolveAfter(operation: ModelOperation, ms: number, value: unknown): void {
+    const { world } = this.#run;
+    operation.dueMs = world.nowMs + ms;
+    world.after(ms, () => operation.resolve(value));
   }
 
   sleepUntil(ms: number): ModelOperation {
@@ -273,7 +279,7 @@ class ModelCtx {
         const operation = this.#run.ask("rate", this.#scope);
         if (operation.settledMs !== undefined) return operation;
         if (timeout !== undefined) this.#run.world.doubt("a turn with a timeout");
-        this.#run.world.after(this.#run.world.reserve(name, RATE_MS), () => operation.resolve({ waitedMs: 0 }));
+        this.#resolveAfter(operation, this.#run.world.reserve(name, RATE_MS), { waitedMs: 0 });
         return operation;
       },
     };
@@ -374,6 +380,8 @@ class ModelCtx {
           if (branch instanceof ModelOperation) {
             // Its permit takes a commit, and the other branch may be first.
             if (branch.needsPermit) world.doubt("a step of a race that needs a permit");
+            if (branch.settledMs === undefined && (branch.dueMs ?? Number.POSITIVE_INFINITY) - world.nowMs < CLOSE_MS)
+              world.doubt("two branches of a race settled close together");
             this.#run.drop(branch);
           } else world.doubt("a loser of ctx.race that is no single operation");
       };

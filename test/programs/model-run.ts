@@ -33,6 +33,8 @@ export class ModelOperation implements PromiseLike<unknown> {
   /** It is a step under a semaphore. */
   needsPermit = false;
   settledMs: number | undefined;
+  /** When it ends by itself, if that is known. */
+  dueMs: number | undefined;
   error: { readonly error: unknown } | undefined;
   /** Stops what runs for it; a step comes to its end first. */
   interrupt: ((error: unknown) => void) | undefined;
