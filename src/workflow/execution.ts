@@ -460,14 +460,16 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       this.#cancelStuck = undefined;
     }
     if (this.#hasLostLocks && !this.#isGraceOver) {
-      // What runs is waited for, so that it is not done again; nothing new is begun meanwhile.
-      if (this.#effects.isIdle) this.#run(this.#reenter());
-      else if (this.#unwritten.length > 0) this.#run(this.#commit([]));
+      this.#whenIdle(() => this.#reenter());
       return;
     }
     if (coroutine.outcome !== undefined && this.#isConcluded(coroutine.outcome)) return;
     if (this.#isGraceOver && coroutine.canceled !== undefined) {
       this.#endGrace(coroutine.canceled);
+      return;
+    }
+    if (this.#toPark !== undefined) {
+      this.#whenIdle(() => this.#park(this.#toPark ?? ""));
       return;
     }
     if (coroutine.messages.length > 0 && this.#news.deliver()) {
@@ -486,6 +488,12 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     // It waits for something that is no operation: perhaps it comes, perhaps never.
     else if (isIdle && coroutine.waiting.size === 0) this.#watchStuck();
     else this.#start(toBegin);
+  }
+
+  /** What runs is waited for and recorded first, so that it is not done again; nothing new is begun meanwhile. */
+  #whenIdle(work: () => Promise<void>): void {
+    if (this.#effects.isIdle) this.#run(work());
+    else if (this.#unwritten.length > 0) this.#run(this.#commit([]));
   }
 
   /** The code has returned: the run ends when everything that it asked to be done is done. Answers whether it ends now. */
@@ -792,11 +800,17 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     );
   }
 
+  /** Why an operator is needed, once nothing runs any more. */
+  #toPark: string | undefined;
+
   park(reason: string): void {
-    this.#run(this.#park(reason));
+    this.#toPark ??= reason;
+    // After others that begin in the same turn.
+    if (!this.#isDraining) this.#drain();
   }
 
   async #park(reason: string): Promise<void> {
+    this.#isCommitting = true;
     const unwritten = this.#takeUnwritten();
     const doing = this.doing();
     await this.#held.commit((record) => {

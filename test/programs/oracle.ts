@@ -60,12 +60,16 @@ function recorded({ ledger, plan }: Execution, { runs }: Facts): string | undefi
   return keysFit(ledger.begun, runs);
 }
 
-/** Without faults, no process stops in the middle of an attempt: only a retry of the run has a reason to begin it again. */
+/**
+ * Without faults, no process stops in the middle of an attempt: only a retry of the run has a reason to begin it again. A transaction that is
+ * rolled back because of others is another reason.
+ */
 function repeated({ ledger, plan }: Execution, { runs }: Facts): string | undefined {
   // Code that awaits something foreign is somewhere else when it is replayed.
   if (plan.faults || [...nodesOf(plan)].some(({ op }) => op === "foreign")) return undefined;
   const last = new Map<string, Begun>();
   for (const begun of ledger.begun) {
+    if (begun.kind === "tx") continue;
     const attempt = `${begun.key} ${begun.attempt}`;
     const before = last.get(attempt);
     last.set(attempt, begun);

@@ -225,4 +225,17 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
       { id: "second", workflow: 1, startMs: 1_000, retries: 1, restarts: false },
     ],
   },
+  "a run is parked when what runs beside the unknown step is over": alone(
+    [
+      {
+        op: "group",
+        how: "Promise.all",
+        of: [
+          [step("once", { kind: "once", fails: "outage" })],
+          [step("beside", { fails: "outage", attempts: 1, ms: 3_000 })],
+        ],
+      },
+    ],
+    { run: { retries: 2 } },
+  ),
 };
