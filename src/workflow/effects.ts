@@ -246,6 +246,13 @@ export class Effects implements StepHost {
     this.#host.arrive(asked, "attempt", data, kernel.encode(at, data));
   }
 
+  hasTurn(asked: Asked): void {
+    this.#running.delete(asked);
+    asked.hasTurn = true;
+    asked.nextAttemptMs = null;
+    if (!this.#host.isOver) this.#host.undone(asked);
+  }
+
   #attemptsOf({ attempts, firstAttemptMs }: Asked): { readonly attempts: number; readonly firstMs?: number } {
     return { attempts, ...(firstAttemptMs === undefined ? {} : { firstMs: firstAttemptMs }) };
   }

@@ -52,7 +52,7 @@ import type { StepPlan } from "./plans.ts";
 import { replay } from "./replay.ts";
 import { type RunValue, rangesOf } from "./run.ts";
 import { checkSchema } from "./schema.ts";
-import { endOf, type Granted, grant, isDecided, isEffect, needsRecord, noneGranted } from "./wishes.ts";
+import { endOf, type Granted, grant, isDecided, isEffect, needsIntent, needsRecord, noneGranted } from "./wishes.ts";
 import type { RunStatus, Word } from "./words.ts";
 
 /** What executions of one process share. */
@@ -604,10 +604,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#unblock();
     this.coroutine.head += unwritten.length + made.facts;
     for (const [asked, dueMs] of made.timers) asked.dueMs = dueMs;
-    for (const asked of toBegin)
-      if (asked.plan.kind === "step" && asked.plan.mode.is === "once" && !asked.hasIntent) {
-        this.#effects.intended(asked);
-      }
+    for (const asked of made.intents) this.#effects.intended(asked);
     if (made.answers.length > 0)
       this.#news.addFirst(
         made.answers.map(([asked, word, data, at]) => ({ asked, word, data, text: null, nowMs: made.nowMs, at })),
@@ -834,7 +831,9 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#engine.running(this.runId);
     for (const asked of toBegin)
       if (asked.plan.kind === "step" && this.coroutine.waiting.has(asked.text) && !this.#effects.has(asked)) {
-        if (asked.dueMs === null) this.#effects.begin(asked, asked.plan);
+        // Its time may have come during the commit.
+        if (needsIntent(asked)) this.reconsider(asked);
+        else if (asked.dueMs === null) this.#effects.begin(asked, asked.plan);
       }
     this.#armTimer();
   }

@@ -32,6 +32,8 @@ export interface StepHost {
   reserveTurn(plan: StepPlan): Promise<number>;
   /** The turn is so far off that it is recorded. */
   deferred(asked: Asked, delayMs: number): void;
+  /** The turn has come, and the intent is to be written before the step begins. */
+  hasTurn(asked: Asked): void;
   /** Something belonging to an attempt was used after the attempt was over. */
   usedLate(asked: Asked, attempt: number, what: string): void;
 }
@@ -85,7 +87,8 @@ export class StepRun {
         this.#asked.nextAttemptMs = this.#host.nowMs() + delayMs;
         this.#waiting = this.#host.clock.after(delayMs, () => {
           this.#waiting = undefined;
-          this.#begin(run);
+          if (this.#plan.mode.is === "once" && !this.#asked.hasIntent) this.#host.hasTurn(this.#asked);
+          else this.#begin(run);
         });
       },
       (error: unknown) => {

@@ -26,6 +26,8 @@ export interface Granted {
   /** The store's clock, where it was asked for. */
   nowMs: number | undefined;
   readonly timers: [Asked, number][];
+  /** Steps whose intent is written. */
+  readonly intents: Asked[];
   /** Those that stand in line from this commit on. */
   readonly queued: Asked[];
   version: number;
@@ -37,6 +39,7 @@ export const noneGranted = (): Granted => ({
   facts: 0,
   nowMs: undefined,
   timers: [],
+  intents: [],
   queued: [],
   version: 0,
   answers: [],
@@ -61,10 +64,18 @@ export function isDecided({ plan, childId, isQueued, isOverdue, isSuspected }: A
   }
 }
 
+/** Its intent is written when it is about to begin: before that it waits for its time, and for its turn in a rate limit. */
+export const needsIntent = ({ plan, dueMs, hasIntent, hasTurn }: Asked): boolean =>
+  plan.kind === "step" &&
+  plan.mode.is === "once" &&
+  !hasIntent &&
+  dueMs === null &&
+  (plan.turn === undefined || hasTurn);
+
 export function needsRecord(asked: Asked): boolean {
   const { plan, dueMs } = asked;
   if (isDecided(asked)) return true;
-  if (plan.kind === "step") return plan.mode.is === "once" && !asked.hasIntent;
+  if (plan.kind === "step") return needsIntent(asked);
   return dueMs === null && (plan.kind === "sleep" || (plan.kind === "signal" && plan.timeoutMs !== null));
 }
 
@@ -94,8 +105,9 @@ export function grant(
   for (const one of asked) {
     const { plan } = one;
     if (plan.kind === "step") {
-      if (plan.mode.is !== "once" || one.hasIntent) continue;
+      if (!needsIntent(one)) continue;
       record.append(`intent ${one.id}`, {});
+      granted.intents.push(one);
     } else if (plan.kind === "child") {
       if (one.childId !== undefined) continue;
       const [word, data] = startChild(tx, record.value as RunValue, run, one, plan);

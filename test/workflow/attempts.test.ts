@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { type RunEvent, type StepHandle, workflow } from "../../src/index.ts";
+import { type RunEvent, type StepHandle, signal, workflow } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
 import { EVERY, factsOf, onStores, resultOf, SQL } from "./kit.ts";
 
@@ -177,3 +177,31 @@ test("a step's rateLimit counts each attempt", async () => {
   const gaps = times.slice(1).map((ms, index) => ms - (times[index] ?? 0));
   for (const gap of gaps) expect(gap).toBeGreaterThanOrEqual(9_990);
 });
+
+test.each([
+  ["a short", "4s"],
+  ["a long", "1 minute"],
+])(
+  "an at-most-once step that waits for %s turn has not begun: when its worker stops, another goes on",
+  async (_, per) => {
+    await using pawl = openTest({ strict: false });
+    const began: string[] = [];
+    const it = workflow("it", async (ctx, name: string) =>
+      ctx.step.atMostOnce("call", () => began.push(name), { rateLimit: { name: "api", max: 1, per } }),
+    );
+    const first = pawl.work([it]);
+    await (await pawl.start(it, "a")).result();
+    const run = await pawl.start(it, "b", { id: "b" });
+    await pawl.clock.advance("1s");
+    // A worker that replays the run looks at the step before its turn.
+    await pawl.clock.during(first.stop({ timeout: 1 }));
+    const second = pawl.work([it], { warm: 0 });
+    await run.signal(signal("nothing"), undefined);
+    await pawl.clock.advance("1s");
+    await pawl.clock.during(second.stop({ timeout: 1 }));
+    expect((await factsOf(run)).filter((fact) => fact.startsWith("intent"))).toEqual([]);
+    pawl.work([it]);
+    await expect(run.result()).resolves.toBe(2);
+    expect(began).toEqual(["a", "b"]);
+  },
+);
