@@ -244,6 +244,29 @@ describe("leases", () => {
     await on.clock.finish(worker.stop());
   });
 
+  test("that were granted too late begin nothing, and count as no try", async () => {
+    const on = bench({ patienceMs: 60_000 });
+    await make(on.kernel, job, on.clock.wallMs());
+    const silent = gate();
+    on.store.commits.push(async (batch, pass) => {
+      const receipt = await pass(batch);
+      await silent.opened;
+      return receipt;
+    });
+    const begun: unknown[] = [];
+    const { worker } = workOn(on, {
+      work: async (held) => {
+        begun.push({ tries: held.tries, isSafe: held.safeUntilMs > on.clock.nowMs() });
+        await done(held);
+      },
+    });
+    await on.clock.advance(3_000);
+    silent.open();
+    await on.clock.advance(1_000);
+    expect(begun).toEqual([{ tries: 1, isSafe: true }]);
+    await on.clock.finish(worker.stop());
+  });
+
   test("that cannot be renewed by their end are uncertain, and the work is told", async () => {
     const on = bench({ patienceMs: 60_000 });
     await make(on.kernel, job, on.clock.wallMs());

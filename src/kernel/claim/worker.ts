@@ -252,6 +252,10 @@ export class Worker {
 
   /** Works on it; one that was tried before is watched until it has lasted a while. */
   #begin(held: Held, safeUntilMs: number, tries: number): void {
+    if (this.#kernel.ports.clock.nowMs() >= safeUntilMs) {
+      void this.#returnUntried(held);
+      return;
+    }
     const working = this.#work(held, safeUntilMs);
     if (tries === 0) return;
     this.#suspects.set(held, tries);
@@ -260,6 +264,16 @@ export class Worker {
       cancel();
       this.#clear(held);
     });
+  }
+
+  /** The store answered when the lease may be over: nothing was begun, so it counts as no try. */
+  async #returnUntried(held: Held): Promise<void> {
+    try {
+      await held.commit((record, tx) => record.write({ holder: null, dueMs: tx.nowMs, tries: record.tries - 1 }));
+    } catch (error) {
+      if (!(error instanceof FencedError)) this.#failed(error);
+    }
+    held.abandon();
   }
 
   /** How often the one was tried before that was tried the most of those not cleared yet. */
