@@ -135,6 +135,25 @@ describe("group commit", () => {
     expect([1, 2, 3].map((batch) => ranIn.filter((ran) => ran === batch).length)).toEqual([512, 512, 1]);
   });
 
+  test("a decision that keeps a lease goes with the next batch, whoever waits", async () => {
+    const { kernel, store } = bench();
+    const first = gate();
+    store.commits.push(held(first));
+    const calls: Promise<unknown>[] = [kernel.transact(add(a), [a])];
+    await drained();
+    for (let i = 0; i < 1500; i++) calls.push(kernel.transact(add(b), [b]));
+    let ranIn: number | undefined;
+    const renew: Decision<void> = (tx) => {
+      tx.record(c).write({ value: 1 });
+      ranIn = store.batches.length;
+    };
+    calls.push(kernel.transactUrgently(renew, [c]));
+    first.open();
+    await Promise.all(calls);
+    expect(ranIn).toBe(2);
+    expect(store.batches.length).toBe(4);
+  });
+
   test("a batch that is full of bytes leaves the rest to the next", async () => {
     const { kernel, store } = bench();
     const mebibyte = "x".repeat(1024 * 1024 - 2);
