@@ -8,6 +8,7 @@
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { PawlError, type Sql, StoreError, workflow } from "../../src/index.ts";
+import { FaultyProxy } from "../faults/proxy.ts";
 import { freshDatabase } from "../postgres/server.ts";
 import { type Handle, handleOn, settledWithin, until } from "./kit.ts";
 
@@ -245,4 +246,37 @@ test("a step.tx whose connection is lost happens once, by the next attempt", { t
   expect(await settledWithin(2 * SETTLED_MS, "the run", run.result())).toBe("paid");
   expect(losses).toBe(2);
   expect((await admin.query("select from orders where id = 'step'")).rowCount).toBe(1);
+});
+
+describe("a server that is away when transact.sql begins", () => {
+  const away = async (patienceMs: number, awayMs: number) => {
+    const proxy = await FaultyProxy.start(Number(new URL(database.url).port));
+    const own = await handleOn(proxy.urlOf(database.url), { max: 4, patienceMs });
+    const { pawl } = own;
+    await pawl.transact.sql((sql) => sql.query("select 1"));
+    const refused = proxy.refuse(awayMs);
+    proxy.cutAll();
+    let calls = 0;
+    const call = pawl.transact.sql(async (sql) => {
+      calls += 1;
+      await sql.query("select 1");
+      return "done";
+    });
+    const outcome = await settledWithin(SETTLED_MS, "transact.sql", call).catch((error: unknown) => error);
+    await refused;
+    await own.close();
+    await proxy.close();
+    return { outcome, calls };
+  };
+
+  test("is waited for, and the work runs once", { timeout: TIMEOUT_MS }, async () => {
+    expect(await away(15_000, 1_500)).toEqual({ outcome: "done", calls: 1 });
+  });
+
+  test("is not waited for longer than patience lasts", { timeout: TIMEOUT_MS }, async () => {
+    const { outcome, calls } = await away(500, 3_000);
+    expect(outcome).toBeInstanceOf(StoreError);
+    expect(outcome).toMatchObject({ code: "store_unreachable" });
+    expect(calls).toBe(0);
+  });
 });
