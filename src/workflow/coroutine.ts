@@ -505,6 +505,14 @@ export class Coroutine {
     return taken;
   }
 
+  /** The run has ended elsewhere: what the code has asked for since then is refused. */
+  refuseNew(): void {
+    for (const asked of this.takeNew()) {
+      this.usedLate?.(asked.shown);
+      asked.settle({ error: new UsedAfterEndError(this.runId, asked.shown) });
+    }
+  }
+
   /** What lost a race since this was last taken. */
   takeLosers(): readonly Asked[] {
     if (this.#losers.length === 0) return NONE;

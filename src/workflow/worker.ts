@@ -21,7 +21,7 @@ import {
 import { Held } from "../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../kernel/claim/worker.ts";
 import type { Address, Put, Row } from "../kernel/contract.ts";
-import { ClosedError, InvalidArgumentError, LeaseUncertainError } from "../kernel/errors.ts";
+import { ClosedError, InvalidArgumentError, LeaseUncertainError, StoreError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Log } from "../kernel/log.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
@@ -40,6 +40,7 @@ import { needsFences, runHooks } from "./locks.ts";
 import { tellWaiters } from "./records.ts";
 import { queueOf, RUNS, type RunValue, runAt, WAITERS, WAITERS_QUEUE, wakeRun } from "./run.ts";
 import { parkUnreadable, readRun, workflowOfQueue } from "./unreadable.ts";
+import { ENDED } from "./words.ts";
 
 export interface WorkOptions {
   /** How many runs are worked on at a time; 100 unless said otherwise. Those that sleep or wait do not count. */
@@ -68,6 +69,8 @@ interface Warm {
 
 /** Other processes' commits make this one look at the runs it holds, no more often than this. */
 const LOOK_MS = 50;
+/** A store that is unreachable is asked again after this long, for code that goes on by itself. */
+const ROUSE_MS = 1000;
 
 /** How long a run that the code contradicts is left to others, and how many such are remembered. */
 const SHUNNED_MS = { first: 2000, longest: 60_000 };
@@ -224,7 +227,7 @@ export class RunWorker implements Engine {
     cancel();
     this.#unlisten();
     this.#watchdog?.stop();
-    this.#warm.clear();
+    for (const id of [...this.#warm.keys()]) this.#evict(id);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -344,7 +347,9 @@ export class RunWorker implements Engine {
     warm.coroutine.roused = undefined;
     const { coroutine, incarnation, skips } = warm;
     const isSame = incarnation === value.incarnation && skips === (value.skips?.length ?? 0);
-    return isSame && coroutine.head === head ? coroutine : undefined;
+    if (isSame && coroutine.head === head) return coroutine;
+    discard(coroutine, () => {});
+    return undefined;
   }
 
   #keepWarm(id: string, execution: Execution): void {
@@ -357,18 +362,37 @@ export class RunWorker implements Engine {
     coroutine.roused = () => {
       coroutine.roused = undefined;
       const { bodies } = this.kernel.ports;
-      const wake = (): void =>
-        void this.kernel
-          .transact((tx) => wakeRun(tx, id), [runAt(id)])
-          .catch(() => {
-            // Another wake-up, or the end of a wait, resumes it.
-          });
+      const rouse = (): void => void this.#rouse(id, execution);
       // It is called from the code of the run, where nothing may be written.
-      if (bodies === undefined) wake();
-      else bodies.run({ run: id, step: "" }, wake);
+      if (bodies === undefined) rouse();
+      else bodies.run({ run: id, step: "" }, rouse);
     };
     this.#warm.set(id, { coroutine, incarnation: value.incarnation, skips: value.skips?.length ?? 0 });
     if (this.#warm.size > this.#warmLimit) this.#evict(this.#warm.keys().next().value as string);
+  }
+
+  /** The code of a run at rest goes on by itself: the run is woken. If it has ended elsewhere, what the code asks for is refused. */
+  async #rouse(id: string, execution: Execution): Promise<void> {
+    const { coroutine } = execution;
+    while (this.#warm.get(id)?.coroutine === coroutine)
+      try {
+        const hasEnded = await this.kernel.transact(
+          (tx) => {
+            const isOver = ENDED.has(tx.record(runAt(id)).status ?? "");
+            if (!isOver) wakeRun(tx, id);
+            return isOver;
+          },
+          [runAt(id)],
+        );
+        if (!hasEnded || this.#warm.get(id)?.coroutine !== coroutine) return;
+        this.#warm.delete(id);
+        execution.discard();
+        coroutine.refuseNew();
+        return;
+      } catch (error) {
+        if (!(error instanceof StoreError)) return;
+        await pause(this.kernel.ports.clock, ROUSE_MS);
+      }
   }
 
   #evict(id: string): void {
@@ -379,7 +403,7 @@ export class RunWorker implements Engine {
 
   /** The store may have lost commits: code at rest may have seen them, and is replayed. */
   #suspectAll(): void {
-    this.#warm.clear();
+    for (const id of [...this.#warm.keys()]) this.#evict(id);
     for (const execution of this.#executions.values()) execution.suspect();
   }
 

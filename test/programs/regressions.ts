@@ -238,4 +238,14 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ],
     { run: { retries: 2 } },
   ),
+  "ctx after an end on another worker throws": alone([
+    { op: "sleep", ms: 26_463 },
+    {
+      op: "later",
+      of: [{ op: "lock", kind: "semaphore", verb: "with", name: "s", body: [step("a", { fails: 1, delayMs: 7_000 })] }],
+      between: [step("b")],
+      awaited: [],
+    },
+    { op: "afterEnd", ms: 90_000 },
+  ]),
 };
