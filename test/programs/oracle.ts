@@ -133,23 +133,28 @@ function atMostOnce({ ledger }: Execution, { runs }: Facts): string | undefined 
 }
 
 /** Whoever entered a `try` that the run waits for gets to the step in its `finally`, unless its run was ended by force. */
-function cleanup({ ledger, plan, parked }: Execution): string | undefined {
+function cleanup({ ledger, plan, parked }: Execution, { runs }: Facts): string | undefined {
   if (plan.runs.some(({ force }) => force === true)) return undefined;
-  const firm = new Set(plan.workflows.flatMap(({ body }) => [...firmCleanups(body)]));
+  const firm = new Map(plan.workflows.flatMap(({ body }) => [...firmCleanups(body)]));
   for (const { run, cleanup: name } of ledger.entered) {
-    if (parked.has(run) || !firm.has(name)) continue;
-    if (ledger.attempts(run, name).length === 0)
+    const body = firm.get(name);
+    if (parked.has(run) || body === undefined) continue;
+    // What came before may have been lost with the process; once a step in it has begun, it was not.
+    if (plan.faults && !body.some((step) => ledger.attempts(run, step).length > 0)) continue;
+    // A cancellation that finds the cleanup of something else pending reaches that: it then has an outcome without an attempt.
+    const isRecorded = plan.faults && runs.get(run)?.records.some(({ id }) => nameOf(id) === name) === true;
+    if (ledger.attempts(run, name).length === 0 && !isRecorded)
       return `${run}: the code entered a try, and step ${name} of its finally never ran`;
   }
   return undefined;
 }
 
-/** The steps in `finally` that the run cannot end without: not in a branch that others may leave behind. */
-function* firmCleanups(body: readonly Node[]): Generator<string> {
+/** The steps in `finally` that the run cannot end without, not in a branch that others may leave behind, each with the steps before it. */
+function* firmCleanups(body: readonly Node[]): Generator<[string, readonly string[]]> {
   for (const node of body) {
     if (node.op === "group" && !node.how.endsWith("allSettled")) continue;
     if (node.op === "try" && node.finally?.[0]?.op === "step" && ![...walk(node.body)].some(isUnsure))
-      yield node.finally[0].name;
+      yield [node.finally[0].name, [...walk(node.body)].flatMap((one) => (one.op === "step" ? [one.name] : []))];
     for (const inner of node.op === "later" ? [node.between] : bodiesOf(node)) yield* firmCleanups(inner);
   }
 }

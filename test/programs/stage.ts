@@ -60,8 +60,8 @@ export interface Execution {
   readonly restarted: ReadonlySet<string>;
 }
 
-/** Everything must have ended by then, in the world's time. */
-const LIMIT_MS = 45 * 60_000;
+/** Everything must have ended by then, in the world's time: a clock that is wrong by an hour may put a sleep off by as much, or twice that. */
+const LIMIT_MS = 150 * 60_000;
 const FAULTS_MS = 120_000;
 const STEPS = 150_000;
 export const LEASE_MS = 10_000;
@@ -333,8 +333,12 @@ class Stage {
   }
 
   async #hangs(run: Run): Promise<void> {
-    // Code that awaits something foreign beside operations cannot be told from code that only waits.
-    if (this.#hasForeign) return;
+    // Code that awaits something foreign beside operations cannot be told from code that only waits: an operator has to.
+    if (this.#hasForeign) {
+      this.#parked.set(run.id, "waits for something foreign");
+      await run.cancel({ force: true });
+      return;
+    }
     const { status, parkedReason } = await run.status();
     const history = await run.history();
     const last = history.slice(-4).map(({ name }) => name);
