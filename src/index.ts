@@ -227,6 +227,7 @@ export type {
 } from "./workflow/held-locks.ts";
 export { Operation } from "./workflow/operation.ts";
 export type { Reconciled, StepHandle } from "./workflow/plans.ts";
+export type { EndedStatus, Retention, RetentionPeriod } from "./workflow/retention.ts";
 export type { RetryOptions } from "./workflow/retry.ts";
 export {
   type CanceledRun,

@@ -28,6 +28,7 @@ import type { PgPool } from "./stores/postgres/lines.ts";
 import { poolFor } from "./stores/postgres/pool.ts";
 import { openPostgres } from "./stores/postgres/postgres.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
+import { checkRetention, type Retention } from "./workflow/retention.ts";
 
 export interface OpenOptions {
   /**
@@ -61,6 +62,11 @@ export interface OpenOptions {
    * the worker has a listener (`on`).
    */
   readonly logger?: Logger | false;
+  /**
+   * How long runs are kept after they have ended, for workflows that do not say so themselves: "30 days", "forever", or a time for each
+   * outcome. The workers of this handle delete them then. Default: "forever".
+   */
+  readonly retention?: Retention;
 }
 
 /** Opens a store: `open()` is SQLite in ./pawl.db, `open("postgres://…")` is a server, `open("memory:")` is for tests. */
@@ -78,6 +84,7 @@ export async function open(store?: string | URL | OpenOptions, more?: Omit<OpenO
   if (maxValueBytes !== undefined && !(Number.isSafeInteger(maxValueBytes) && maxValueBytes > 0))
     throw new InvalidArgumentError("maxValueBytes", "must be a whole number above 0");
   const logger = checkLogger(options.logger);
+  const retention = checkRetention(options.retention, "the retention");
   if (options.checkPurity !== undefined) checkBoolean(options.checkPurity, "checkPurity");
   checkGivenOptions(options.actions, "actions");
   checkGivenOptions(options.actions?.keys, "the keys of actions");
@@ -100,7 +107,7 @@ export async function open(store?: string | URL | OpenOptions, more?: Omit<OpenO
   else opened = await openSqlite({ path: place.path, namespace, ports, wallMs, durability, patienceMs });
   const log = logger === false ? undefined : new Log(logger ?? stderr, ports.clock, logger === undefined);
   const actions = { options: options.actions, ports: actionPorts };
-  const pawl = pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions, log });
+  const pawl = pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions, log, retention });
   try {
     await pawl.actions.checkPepper();
   } catch (error) {
@@ -132,6 +139,7 @@ const OPTIONS: Readonly<Record<keyof OpenOptions, true>> = {
   checkPurity: true,
   actions: true,
   logger: true,
+  retention: true,
 };
 
 /** The default place for lines. */

@@ -26,6 +26,7 @@ import { type Capabilities, slotOf, Tx } from "./tx.ts";
 import { slotSpace, type WithInput } from "./workflow/context.ts";
 import type { AnyWorkflow, Workflow } from "./workflow/definition.ts";
 import { runHooks } from "./workflow/locks.ts";
+import type { RetentionPolicy } from "./workflow/retention.ts";
 import { Run, type RunListOptions, type RunPage, Runs, type StartOptions } from "./workflow/runs.ts";
 import { type WaitReason, type WaitSubject, whyWaiting } from "./workflow/why.ts";
 import type { RunWorker, WorkOptions } from "./workflow/worker.ts";
@@ -36,13 +37,19 @@ export interface HandleOptions {
   readonly codec?: Codec | undefined;
   readonly maxValueBytes?: number | undefined;
   readonly log?: Log | undefined;
+  readonly retention?: RetentionPolicy | undefined;
   readonly actions?: { readonly options?: ActionsOptions | undefined; readonly ports?: ActionPorts | undefined };
 }
 
 /** The handle on any store; the simulator makes its own. @internal */
 export function pawlOn(store: Store, ports: Ports, options: HandleOptions): Pawl {
   const kernel = new Kernel(store, ports, options);
-  return new Pawl(kernel, new Actions(kernel, options.actions?.options, options.actions?.ports), options.log);
+  return new Pawl(
+    kernel,
+    new Actions(kernel, options.actions?.options, options.actions?.ports),
+    options.log,
+    options.retention,
+  );
 }
 
 export interface SlotOptions {
@@ -83,8 +90,8 @@ export class Pawl {
   readonly runs: {
     list(options?: RunListOptions): Promise<RunPage>;
     /**
-     * Deletes a run that has ended, or whose record cannot be read: its record, its history and its inbox. Throws `run_alive` for any other
-     * run, and `run_not_found`.
+     * Deletes a run that has ended, or whose record cannot be read: its record, its history, its inbox, the ids of its signals and, for the
+     * root of a tree, the slots of the tree. Throws `run_alive` for any other run, and `run_not_found`.
      */
     delete(id: string): Promise<void>;
   };
@@ -104,7 +111,7 @@ export class Pawl {
   readonly transact: Transact;
 
   /** @internal */
-  constructor(kernel: Kernel, actions = new Actions(kernel), log?: Log | undefined) {
+  constructor(kernel: Kernel, actions = new Actions(kernel), log?: Log | undefined, retention?: RetentionPolicy) {
     this.kernel = kernel;
     this.actions = actions;
     this.transact = Object.assign(
@@ -113,7 +120,7 @@ export class Pawl {
     );
     this.slots = { list: (options) => listSlots(kernel, options) };
     this.#rates = new RateLimits(kernel);
-    this.#runs = new Runs(kernel, this.#rates, log);
+    this.#runs = new Runs(kernel, this.#rates, log, retention);
     this.#locks = new Locks(kernel, runHooks);
     this.runs = { list: (options) => this.#runs.list(options), delete: (id) => this.#runs.delete(id) };
     this.#machines = new Machines(kernel);

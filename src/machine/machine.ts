@@ -32,6 +32,7 @@ import {
   type WithData,
 } from "./answers.ts";
 import { checkState, type Machine, type MachineRules, rulesOf } from "./definition.ts";
+import { deleteInstance } from "./delete.ts";
 import { attempt, checkAttempt, checkCreate, create, instanceAt, instanceOf } from "./records.ts";
 import { type EntryData, type EntryName, type InstanceValue, instanceSpace } from "./words.ts";
 
@@ -110,7 +111,10 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
     checkOptions(options);
     const after = checkVersion(options.after ?? 0, "after");
     const limit = checkCount(options.limit ?? 1000, "the limit");
-    const entries = await this.#kernel.entries(at, after, limit);
+    const [row] = await this.#kernel.read([at]);
+    if (row == null || row.value === null) return [];
+    const { deletedUpTo = 0 } = this.#kernel.decode(row, row.value) as InstanceValue;
+    const entries = await this.#kernel.entries(at, Math.max(after, deletedUpTo), limit);
     return entries.map(({ version, name, data, atMs }) => {
       const { from, event, parked, to, ...rest } = this.#kernel.decode(at, data) as EntryData;
       return {
@@ -124,6 +128,14 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
         ...(parked === undefined ? {} : { parkedAs: parked }),
       };
     });
+  }
+
+  /**
+   * Deletes an instance with its audit log, and forgets the ids of its events. Throws `machine_not_found`. An instance that is made under the
+   * id later is another one.
+   */
+  async delete(id: string): Promise<void> {
+    await deleteInstance(this.#kernel, this.#rules, id);
   }
 
   /** A page of instances in the order of their ids' UTF-8 bytes. */

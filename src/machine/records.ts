@@ -167,8 +167,10 @@ const refusalOf = <State extends string, Data>(answer: Answer & { ok: false }): 
 function write(record: Draft, before: Instance | undefined, { instance, entries }: Omit<Decided, "answer">): void {
   const { version, data, parked, state } = instance;
   if (instance !== before) {
+    const deletedUpTo = before === undefined ? record.head : ((record.value as InstanceValue).deletedUpTo ?? 0);
     const value: InstanceValue = {
       version,
+      ...(deletedUpTo === 0 ? {} : { deletedUpTo }),
       ...(data === undefined ? {} : { data }),
       ...(parked.length === 0 ? {} : { parked }),
     };
@@ -192,6 +194,9 @@ function existing(record: Draft): Instance {
 export const instanceAt = ({ name }: MachineRules, id: unknown): Address =>
   address(instanceSpace(name), checkId(id, "the instance's id"));
 
+/** All events of an instance have keys that begin with this. */
+export const eventPrefix = (id: string): string => `${hash(id)}.`;
+
 /** Hashes, because two texts of the user's must not be joined into one key. */
 const eventAddress = ({ name }: MachineRules, id: string, event: string): Address =>
-  address(eventSpace(name), `${hash(id)}.${hash(event)}`);
+  address(eventSpace(name), `${eventPrefix(id)}${hash(event)}`);

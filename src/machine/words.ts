@@ -59,6 +59,8 @@ export interface InstanceValue {
   readonly data?: unknown;
   /** First come first. */
   readonly parked?: readonly Parked[];
+  /** Entries of the log up to this one are of an instance that was deleted. */
+  readonly deletedUpTo?: number;
 }
 
 /** What an entry of the audit log holds. */

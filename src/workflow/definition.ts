@@ -8,6 +8,7 @@ import { checkCount, checkDuration, checkFunction, checkId, type Duration } from
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Context, Received } from "./context.ts";
 import type { Operation } from "./operation.ts";
+import { checkRetention, type Retention, type RetentionPolicy } from "./retention.ts";
 import { checkRetry, type Retry, type RetryOptions } from "./retry.ts";
 import { checkIsSchema, type StandardSchema } from "./schema.ts";
 
@@ -43,6 +44,11 @@ export interface WorkflowOptions<Input, Output> {
   readonly grace?: Duration | undefined;
   /** How often a run may be claimed without getting anywhere before it is parked; 5 unless said otherwise. */
   readonly tries?: number | undefined;
+  /**
+   * How long its runs are kept after they have ended: "30 days", "forever", or a time for each outcome, as in
+   * `{ completed: "7 days", failed: "90 days" }`. Default: as `open` says, otherwise forever.
+   */
+  readonly retention?: Retention | undefined;
 }
 
 declare const INPUT: unique symbol;
@@ -68,6 +74,7 @@ export interface Definition {
   readonly timeoutMs: number | null;
   readonly graceMs: number;
   readonly maxTries: number;
+  readonly retention: RetentionPolicy;
 }
 
 const definitions = new WeakMap<object, Definition>();
@@ -84,7 +91,7 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
   if (typeof options !== "object" || options === null)
     throw new InvalidArgumentError("the workflow", "must have a name, or an object of options with one");
   checkFunction(body, "what the workflow does");
-  const { input, output, retry, timeout, grace, tries } = options as WorkflowOptions<unknown, unknown>;
+  const { input, output, retry, timeout, grace, tries, retention } = options as WorkflowOptions<unknown, unknown>;
   checkIsSchema(input, "the workflow's input");
   checkIsSchema(output, "the workflow's output");
   return workflowOf({
@@ -96,6 +103,7 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
     timeoutMs: timeout === undefined ? null : checkDuration(timeout, "the workflow's timeout"),
     graceMs: grace === undefined ? GRACE_MS : checkDuration(grace, "the workflow's grace"),
     maxTries: tries === undefined ? MAX_TRIES : checkCount(tries, "the workflow's tries"),
+    retention: checkRetention(retention, "the workflow's retention"),
   });
 }
 

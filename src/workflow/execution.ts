@@ -67,6 +67,8 @@ export interface Engine extends Turns {
   readonly isStopping: boolean;
   /** Says whose code runs from now on. */
   running(run: string): void;
+  /** How long a run of this workflow is kept after it has ended so; null is forever. */
+  keptMs(workflow: string, status: string): number | null;
   /** The code of this run has ended, and only that is left to be written. */
   ending(held: Held): void;
   /** Whether events of this type are wanted. */
@@ -765,10 +767,11 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const { forgettable } = this.coroutine;
     const children = this.#endingChildren.map(([, child]) => child);
     const nowMs = this.nowMs();
+    const keptMs = this.#engine.keptMs(this.#definition.name, status);
     await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);
       cancelChildren(tx, children, this.runId);
-      end(tx, record, this.runId, { status, settled, forgettable, nowMs });
+      end(tx, record, this.runId, { status, settled, forgettable, nowMs, keptMs });
     });
     if (this.#isOver) return;
     this.tell({ type: "run.ended", status, ...("error" in settled ? { error: settled.error } : {}) });

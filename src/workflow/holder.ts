@@ -78,14 +78,16 @@ export function end(
     readonly forgettable: Forgettable;
     /** The store's clock, approximately. */
     readonly nowMs: number;
+    /** How long it is kept; null is forever. */
+    readonly keptMs: number | null;
   },
 ): void {
-  const { status, settled, forgettable, nowMs } = ending;
+  const { status, settled, forgettable, nowMs, keptMs } = ending;
   record.append(status === "completed" ? "completed" : "failed", { status });
   const { facts, children } = forgettable;
   if (status === "failed" && facts.length > 0) {
     const forgets = { facts: rangesOf(facts.map(({ version }) => version)), children };
     record.write({ value: { ...(record.value as RunValue), forgets } });
   }
-  endRun(tx, record, run, status, settled, nowMs);
+  endRun(tx, record, run, status, settled, { nowMs, keptMs });
 }

@@ -17,6 +17,8 @@ import type { Settled } from "./coroutine.ts";
 import { RunConflictError, RunEndedError, RunExistsError, RunNotFoundError } from "./errors.ts";
 import { dropHolds } from "./locks.ts";
 import {
+  deletingQueueOf,
+  endedQueueOf,
   inboxAt,
   type Parent,
   queueOf,
@@ -90,6 +92,7 @@ export function startRun(tx: Tx, request: StartRequest): Started {
       checkSame(request, value);
       return { isNew: false, isLeased: false, nowMs };
     }
+    checkNotDeleting(record, request.id, value);
   }
   const before = record.exists ? (record.value as RunValue) : undefined;
   const startMs = request.atMs ?? nowMs + (request.delayMs ?? 0);
@@ -123,6 +126,10 @@ export function startRun(tx: Tx, request: StartRequest): Started {
   });
   record.appendText("started", startedText);
   return { isNew: true, isLeased: lease !== undefined, nowMs };
+}
+
+function checkNotDeleting(record: Draft, id: string, { workflow }: RunValue): void {
+  if (record.kind === deletingQueueOf(workflow)) throw new RunConflictError(id, "is being deleted");
 }
 
 /** The record's log may begin with what was deleted. */
@@ -249,19 +256,23 @@ export function withoutStack<E>(error: E): E {
   return error;
 }
 
-/** Ends a run: its outcome, its status, and what the runs that wait for it hear, in one commit. `nowMs` may be approximate. */
+/**
+ * Ends a run: its outcome, its status, and what the runs that wait for it receive, in one commit. `nowMs` may be approximate. The run is kept
+ * for `keptMs`, or forever (null); where that is not known, a worker that knows the workflow sets it (`retire.ts`).
+ */
 export function endRun(
   tx: Tx,
   run: Draft,
   id: string,
   status: RunStatus,
   outcome: Settled,
-  nowMs: number = tx.aboutMs,
+  { nowMs = tx.aboutMs, keptMs = 0 }: { readonly nowMs?: number; readonly keptMs?: number | null } = {},
 ): void {
   dropHolds(tx, run);
   const { input: _input, doing: _doing, trouble: _trouble, hasWaiters, ...value } = run.value as RunValue;
   const endedAtMs = Math.max(nowMs, value.startedAtMs);
-  run.write({ value: { ...value, outcome, endedAtMs }, status, holder: null, dueMs: null, tries: 0 });
+  const queue = keptMs === null ? { dueMs: null } : { kind: endedQueueOf(value.workflow), dueMs: endedAtMs + keptMs };
+  run.write({ value: { ...value, outcome, endedAtMs }, status, holder: null, tries: 0, ...queue });
   if (value.parent?.waits === true) tellParent(tx, value.parent, id, outcome);
   if (hasWaiters === true) {
     const list = tx.record(waitersAt(id));
@@ -327,12 +338,14 @@ export function retryRun(tx: Tx, id: string, forget: readonly VersionRange[] = [
     cancel,
     ...kept
   } = run.value as RunValue;
+  checkNotDeleting(run, id, kept);
   // One that is parked has not been told yet that it is to stop.
   const value: RunValue = status === "parked" && cancel !== undefined ? { ...kept, cancel } : kept;
   const version = run.append("retried", {});
   const skips = [...(value.skips ?? []), ...forgets.facts, ...forget, [version, version] as const];
   run.write({
     value: { ...value, skips, retriedAt: version },
+    kind: queueOf(value.workflow),
     status: "pending",
     dueMs: tx.nowMs,
     holder: null,
@@ -345,7 +358,10 @@ export function retryRun(tx: Tx, id: string, forget: readonly VersionRange[] = [
 /** A child that failed goes on with its parent, unless it has gone on meanwhile. */
 function retryChild(tx: Tx, id: string, parent: Omit<Parent, "waits">): void {
   const child = tx.record(runAt(id));
-  if (!child.exists) return;
+  if (!child.exists) {
+    tellParent(tx, { ...parent, waits: true }, id, { error: withoutStack(new RunNotFoundError(id)) });
+    return;
+  }
   if (child.status === "failed") retryRun(tx, id);
   awaitRun(tx, id, { ...parent, waits: true });
 }

@@ -125,6 +125,20 @@ export const inboxAt = (id: string, incarnation: number): Address =>
 /** The queue that workers of a workflow claim its runs from. */
 export const queueOf = (workflow: string): string => `run/${workflow}`;
 
+/** Where its runs are that have ended and are kept for a time only, and those that are being deleted (`retire.ts`, `delete.ts`). */
+export const endedQueueOf = (workflow: string): string => `run-ended/${workflow}`;
+export const deletingQueueOf = (workflow: string): string => `run-deleting/${workflow}`;
+
+/** All queues in which runs of a workflow can be. */
+export const queuesOf = (workflow: string): readonly string[] => [
+  queueOf(workflow),
+  endedQueueOf(workflow),
+  deletingQueueOf(workflow),
+];
+
+/** The workflow that a run is of, as its queue says. */
+export const workflowOfQueue = (kind: string | null): string => kind?.slice(kind.indexOf("/") + 1) ?? "";
+
 /** News for a run. One that has not begun, or is parked, is not begun by it: the news is kept. */
 export function wakeRun(tx: Tx, id: string): void {
   const run = tx.record(runAt(id));

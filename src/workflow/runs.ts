@@ -52,9 +52,10 @@ import {
   startRun,
 } from "./records.ts";
 import { Results } from "./results.ts";
-import { queueOf, RUNS, type RunValue, rangesOf, runAt, type VersionRange } from "./run.ts";
+import type { RetentionPolicy } from "./retention.ts";
+import { queuesOf, RUNS, type RunValue, rangesOf, runAt, type VersionRange, workflowOfQueue } from "./run.ts";
 import { checkSchema, checkSchemaNow } from "./schema.ts";
-import { readRun, workflowOfQueue } from "./unreadable.ts";
+import { readRun } from "./unreadable.ts";
 import { ENDED, parseFact, type RunStatus, STATUSES, WORDS, type Word } from "./words.ts";
 import { RunWorker, type WorkOptions } from "./worker.ts";
 
@@ -234,15 +235,18 @@ export class Runs {
   readonly #workers = new Set<RunWorker>();
   readonly #log: Log | undefined;
 
-  constructor(kernel: Kernel, rates: RateLimits, log?: Log | undefined) {
+  readonly #retention: RetentionPolicy;
+
+  constructor(kernel: Kernel, rates: RateLimits, log?: Log | undefined, retention: RetentionPolicy = {}) {
     this.#log = log;
+    this.#retention = retention;
     this.#kernel = kernel;
     this.#rates = rates;
     this.#results = new Results(kernel);
   }
 
   work(workflows: readonly AnyWorkflow[], options?: WorkOptions): RunWorker {
-    const worker = new RunWorker(this.#kernel, this.#rates, workflows, options, this.#log);
+    const worker = new RunWorker(this.#kernel, this.#rates, workflows, options, this.#log, this.#retention);
     this.#workers.add(worker);
     return worker;
   }
@@ -442,7 +446,7 @@ export class Runs {
     if (value === undefined) return this.#showUnreadable(row, unreadable);
     const { contradicted, trouble } = value;
     const status = row.status as RunStatus;
-    const isResting = row.holder === null && row.dueMs !== null;
+    const isResting = row.holder === null && row.dueMs !== null && !ENDED.has(status);
     return {
       id: row.key,
       workflow: value.workflow,
@@ -485,7 +489,7 @@ export class Runs {
       doingAsOf: null,
       endedAt: last === undefined ? null : new Date(last.atMs),
       ...leaseOf(row),
-      dueAt: row.holder === null && row.dueMs !== null ? validDate(row.dueMs) : null,
+      dueAt: row.holder === null && row.dueMs !== null && !ENDED.has(status) ? validDate(row.dueMs) : null,
       parent: null,
       isCancelRequested: false,
       parkedReason: status === "parked" ? unreadable : null,
@@ -665,7 +669,7 @@ export class Runs {
         after: from,
         limit: pageSize,
         order: order === "id" ? "key" : order,
-        kinds: name === undefined ? undefined : [queueOf(name)],
+        kinds: name === undefined ? undefined : queuesOf(name),
         statuses,
       });
       for (const row of rows) {

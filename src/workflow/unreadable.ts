@@ -12,7 +12,7 @@ import type { Row } from "../kernel/contract.ts";
 import { type Draft, unreadableNumber } from "../kernel/draft.ts";
 import { DecisionOverError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { queueOf, type RunValue } from "./run.ts";
+import type { RunValue } from "./run.ts";
 import type { RunStatus } from "./words.ts";
 
 /** A run's record as far as it can be read. */
@@ -46,9 +46,6 @@ export function readableValue(record: Draft): RunValue | undefined {
     return undefined;
   }
 }
-
-/** The workflow that a run is of, as its queue says. */
-export const workflowOfQueue = (kind: string | null): string => kind?.slice(queueOf("").length) ?? "";
 
 /** Its value is left as it is, so the reason is not stored: whoever looks at it finds the same one. */
 export function parkUnreadable(held: Held): Promise<void> {

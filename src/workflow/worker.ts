@@ -38,8 +38,10 @@ import { discard, type Engine, Execution } from "./execution.ts";
 import { LOGGED, RunLines } from "./lines.ts";
 import { needsFences, runHooks } from "./locks.ts";
 import { tellWaiters } from "./records.ts";
-import { queueOf, RUNS, type RunValue, runAt, WAITERS, WAITERS_QUEUE, wakeRun } from "./run.ts";
-import { parkUnreadable, readRun, workflowOfQueue } from "./unreadable.ts";
+import { isForever, keptMsOf, type RetentionPolicy } from "./retention.ts";
+import { RetentionLoop } from "./retire.ts";
+import { queueOf, RUNS, type RunValue, runAt, WAITERS, WAITERS_QUEUE, wakeRun, workflowOfQueue } from "./run.ts";
+import { parkUnreadable, readRun } from "./unreadable.ts";
 import { ENDED } from "./words.ts";
 
 export interface WorkOptions {
@@ -92,6 +94,8 @@ export class RunWorker implements Engine {
   readonly #on: RunListener | undefined;
   readonly #lines: RunLines | undefined;
   readonly #worker: Worker;
+  readonly #retention: RetentionPolicy;
+  readonly #retentionLoop: RetentionLoop;
   readonly #executions = new Map<string, Execution>();
   readonly #warm = new Map<string, Warm>();
   /** Runs that the code here contradicts, and until when they are left to others. */
@@ -111,9 +115,11 @@ export class RunWorker implements Engine {
     workflows: readonly AnyWorkflow[],
     options: WorkOptions = {},
     log?: Log | undefined,
+    retention: RetentionPolicy = {},
   ) {
     checkOptions(options);
     this.kernel = kernel;
+    this.#retention = retention;
     // A listener of the user's own replaces the lines that are there by default.
     const isLogged = log !== undefined && (options.on === undefined || !log.isDefault);
     this.#lines = isLogged ? new RunLines(log, () => kernel.ports.clock.nowMs()) : undefined;
@@ -166,6 +172,13 @@ export class RunWorker implements Engine {
         if (!(error instanceof ClosedError)) this.told({ type: "run.trouble", workflow: "", run: "", error });
       },
     });
+    this.#retentionLoop = new RetentionLoop(kernel, {
+      workflows: [...this.#definitions.values()]
+        .filter((definition) => !isForever(definition.retention, retention))
+        .map(({ name }) => name),
+      keptMs: (workflow, status) => this.keptMs(workflow, status),
+      failed: (error) => this.told({ type: "run.trouble", workflow: "", run: "", error }),
+    });
     const stopListening = kernel.listen((puts) => this.#heard(puts));
     const stopSuspecting = kernel.onRestart(() => this.#suspectAll());
     this.#unlisten = () => {
@@ -210,7 +223,7 @@ export class RunWorker implements Engine {
     const timeoutMs = options?.timeout === undefined ? undefined : checkDuration(options.timeout, "the timeout");
     this.#isStopping = true;
     const { clock } = this.kernel.ports;
-    const stopped = this.#worker.stop();
+    const stopped = Promise.all([this.#worker.stop(), this.#retentionLoop.stop()]);
     for (const execution of this.#executions.values()) execution.stopSoon();
     const cancel =
       timeoutMs === undefined
@@ -247,6 +260,10 @@ export class RunWorker implements Engine {
     const isNew = this.#declared.get(name) !== permits;
     this.#declared.set(name, permits);
     return isNew;
+  }
+
+  keptMs(workflow: string, status: string): number | null {
+    return keptMsOf(this.#definitions.get(workflow)?.retention ?? {}, this.#retention, status);
   }
 
   ending(held: Held): void {

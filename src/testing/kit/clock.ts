@@ -15,6 +15,7 @@
 import { checkDuration, type Duration } from "../../kernel/check.ts";
 import type { Clock } from "../../kernel/ports.ts";
 import { nodePorts } from "../../node/ports.ts";
+import { RETENTION_POLL_MS } from "../../workflow/retention.ts";
 
 /** What was waited for does not come: nothing is left that could happen. The message says where the runs are. */
 export class NothingLeftError extends Error {
@@ -47,7 +48,7 @@ interface Attempt {
 }
 
 /** How often workers, and those who wait for results, look without a reason. */
-const POLL_MS = 5_000;
+const POLLS_MS: readonly number[] = [5_000, RETENTION_POLL_MS];
 /** How long real work is waited for, in real time. */
 const PATIENCE_MS = 1_000;
 /** A wait that takes more jumps than this has no end. */
@@ -168,7 +169,7 @@ export class TestClock {
     };
     return {
       nowMs: () => this.#nowMs,
-      after: (ms, callback) => this.#add(ms, { rank: 0, isPoll: ms === POLL_MS, go: guarded(callback) }),
+      after: (ms, callback) => this.#add(ms, { rank: 0, isPoll: POLLS_MS.includes(ms), go: guarded(callback) }),
       soon: (callback) => {
         this.#soons += 1;
         realSetImmediate(() => {

@@ -1,0 +1,49 @@
+/**
+ * Retention: how long runs are kept after they have ended, by outcome. `retire.ts` deletes them.
+ */
+
+import { checkDuration, checkNames, type Duration } from "../kernel/check.ts";
+import { InvalidArgumentError } from "../kernel/errors.ts";
+import type { RunStatus } from "./words.ts";
+
+/** How a run can have ended. */
+export type EndedStatus = Extract<RunStatus, "completed" | "failed" | "canceled" | "timed_out">;
+
+/** How long to keep something: a duration such as "30 days", or "forever". */
+export type RetentionPeriod = Duration | "forever";
+
+/** How long runs are kept after they have ended: one time for all outcomes, or one for each. Outcomes that are left out have the default. */
+export type Retention = RetentionPeriod | { readonly [Status in EndedStatus]?: RetentionPeriod | undefined };
+
+/** The same in milliseconds; null is forever. */
+export type RetentionPolicy = { readonly [Status in EndedStatus]?: number | null };
+
+const ENDINGS: readonly EndedStatus[] = ["completed", "failed", "canceled", "timed_out"];
+
+export function checkRetention(retention: unknown, what: string): RetentionPolicy {
+  if (retention === undefined) return {};
+  if (typeof retention === "string" || typeof retention === "number") {
+    const keptMs = checkPeriod(retention, what);
+    return Object.fromEntries(ENDINGS.map((status) => [status, keptMs]));
+  }
+  if (typeof retention !== "object" || retention === null || Array.isArray(retention))
+    throw new InvalidArgumentError(what, `must be a duration, "forever", or an object of these by outcome`);
+  checkNames(retention, ENDINGS, what);
+  const given = Object.entries(retention).filter(([, period]) => period !== undefined);
+  return Object.fromEntries(given.map(([status, period]) => [status, checkPeriod(period, `${what} (${status})`)]));
+}
+
+const checkPeriod = (period: unknown, what: string): number | null =>
+  period === "forever" ? null : checkDuration(period, what);
+
+/** How long a run with this outcome is kept: as its workflow says, or as the default says; null is forever. */
+export function keptMsOf(policy: RetentionPolicy, otherwise: RetentionPolicy, status: string): number | null {
+  const outcome = status as EndedStatus;
+  return policy[outcome] ?? (policy[outcome] === null ? null : (otherwise[outcome] ?? null));
+}
+
+export const isForever = (policy: RetentionPolicy, otherwise: RetentionPolicy): boolean =>
+  ENDINGS.every((status) => keptMsOf(policy, otherwise, status) === null);
+
+/** How often runs are looked for. A number of its own, by which the clock of the test kit knows that it need not stop for it. */
+export const RETENTION_POLL_MS = 60_013;
