@@ -66,7 +66,9 @@ import { type ActionValue, actionAt } from "./words.ts";
 
 /** Makes so many at once at most: a decision may touch a thousand records, and an action has up to three. */
 const MAX_MANY = 300;
+/** Each sweep may remove more than were made since the last one, or they would grow in number without end. */
 const SWEEP_EVERY = 256;
+const SWEPT_AT_ONCE = 500;
 
 /** One-time actions of one handle. */
 export class Actions {
@@ -125,7 +127,7 @@ export class Actions {
     this.#made += made;
     if (this.#made < SWEEP_EVERY) return;
     this.#made = 0;
-    this.sweep().catch(() => {});
+    this.sweep(SWEPT_AT_ONCE).catch(() => {});
   }
 
   /** Hashes the PIN and seals the payload of an action, so that it can be made inside `transact`: `tx.actions.create(prepared)`. */

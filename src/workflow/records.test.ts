@@ -17,7 +17,7 @@ import {
   startRun,
   tellParent,
 } from "./records.ts";
-import { inboxAt, queueOf, type RunValue, runAt } from "./run.ts";
+import { endedQueueOf, inboxAt, queueOf, type RunValue, runAt } from "./run.ts";
 import { type RunStatus, STATUSES } from "./words.ts";
 
 const request = (more: Partial<StartRequest> = {}): StartRequest => ({
@@ -193,7 +193,13 @@ describe("cancel", () => {
     const after = await rowOf(on);
     if (ENDS.includes(status as RunStatus)) expect(after).toEqual(before);
     else if (said === "canceled") {
-      expect(after).toMatchObject({ status: "canceled", dueMs: null, holder: null });
+      // A worker that knows the workflow sets how long it is kept.
+      expect(after).toMatchObject({
+        status: "canceled",
+        kind: endedQueueOf("it"),
+        dueMs: on.clock.wallMs(),
+        holder: null,
+      });
       expect(await logOf(on)).toContain("canceled");
     } else {
       expect(after).toMatchObject({ status, wakes: before.wakes + 1 });
@@ -287,7 +293,7 @@ describe("news for a parent", () => {
     const on = bench();
     await start(on);
     await start(on, { id: "kid", parent: { run: "one", id: "kid", incarnation: 1, waits: true } });
-    await on.kernel.transact((tx) => endRun(tx, tx.record(runAt("kid")), "kid", "completed", { ok: 1 }), []);
+    await on.kernel.transact((tx) => endRun(tx, tx.record(runAt("kid")), "kid", "completed", { ok: 1 }, null), []);
     expect(await rowOf(on, "kid")).toMatchObject({ status: "completed", dueMs: null });
     expect(await logOf(on, inboxAt("one", 1))).toEqual(["child kid"]);
   });
@@ -296,7 +302,7 @@ describe("news for a parent", () => {
     const on = bench();
     await start(on);
     await start(on, { id: "kid", parent: { run: "one", id: "kid", incarnation: 1, waits: false } });
-    await on.kernel.transact((tx) => endRun(tx, tx.record(runAt("kid")), "kid", "completed", { ok: 1 }), []);
+    await on.kernel.transact((tx) => endRun(tx, tx.record(runAt("kid")), "kid", "completed", { ok: 1 }, null), []);
     expect(await logOf(on, inboxAt("one", 1))).toEqual([]);
   });
 });

@@ -26,10 +26,11 @@ export function checkRetention(retention: unknown, what: string): RetentionPolic
     const keptMs = checkPeriod(retention, what);
     return Object.fromEntries(ENDINGS.map((status) => [status, keptMs]));
   }
-  if (typeof retention !== "object" || retention === null || Array.isArray(retention))
+  // A date, a list or a map has no outcomes, and would keep everything.
+  if (Object.prototype.toString.call(retention) !== "[object Object]")
     throw new InvalidArgumentError(what, `must be a duration, "forever", or an object of these by outcome`);
   checkNames(retention, ENDINGS, what);
-  const given = Object.entries(retention).filter(([, period]) => period !== undefined);
+  const given = Object.entries(retention as object).filter(([, period]) => period !== undefined);
   return Object.fromEntries(given.map(([status, period]) => [status, checkPeriod(period, `${what} (${status})`)]));
 }
 

@@ -191,6 +191,7 @@ const OPEN_FIELDS = {
   namespace: "id?",
   patience: "duration?",
   pool: "handle?",
+  retention: "retention?",
   schema: "id?",
 };
 
@@ -214,6 +215,7 @@ const FREE: Owner["rows"] = {
           input: "handle?",
           name: "id",
           output: "handle?",
+          retention: "retention?",
           retry: RETRY,
           timeout: "duration?",
           tries: "count?",
@@ -484,6 +486,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     on: ({ pawl, light }) => pawl.machine(light),
     rows: {
       ...MACHINE_ROWS,
+      delete: { takes: { id: "id" }, good: () => ["there"] },
       history: { takes: { id: "id", options: options(PAGE) }, good: () => ["there", {}] },
       list: { takes: { options: options({ after: "id?", limit: "count?", state: "choices?" }) }, good: () => [{}] },
     },

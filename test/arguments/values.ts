@@ -92,6 +92,13 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
   ],
   cursor: [["an empty text", ""], ["another text", "not a cursor"], ...NO_TEXTS],
   duration: [...NUMBERS, ["an empty text", ""], ["5 years", "5 years"], ["a hundred years and a day", 36_526 * DAY_MS]],
+  /** An object of durations by outcome will do as well. */
+  retention: [
+    ...NUMBERS.filter(([name]) => name !== "an object"),
+    ["an empty text", ""],
+    ["another outcome", { finished: "7 days" }],
+    ["a bad duration in it", { completed: "soon" }],
+  ],
   lease: [...NUMBERS, ["0", 0], ["9 ms", 9], ["ten years", 3_650 * DAY_MS], ["an empty text", ""]],
   positive: [...NUMBERS, ["0", 0], ["an empty text", ""], ["5 years", "5 years"]],
   time: [
