@@ -293,7 +293,10 @@ describe("news for a parent", () => {
     const on = bench();
     await start(on);
     await start(on, { id: "kid", parent: { run: "one", id: "kid", incarnation: 1, waits: true } });
-    await on.kernel.transact((tx) => endRun(tx, tx.record(runAt("kid")), "kid", "completed", { ok: 1 }, null), []);
+    await on.kernel.transact(
+      (tx) => endRun(tx, tx.record(runAt("kid")), "kid", "completed", { ok: 1 }, { keptMs: null }),
+      [],
+    );
     expect(await rowOf(on, "kid")).toMatchObject({ status: "completed", dueMs: null });
     expect(await logOf(on, inboxAt("one", 1))).toEqual(["child kid"]);
   });
@@ -302,7 +305,10 @@ describe("news for a parent", () => {
     const on = bench();
     await start(on);
     await start(on, { id: "kid", parent: { run: "one", id: "kid", incarnation: 1, waits: false } });
-    await on.kernel.transact((tx) => endRun(tx, tx.record(runAt("kid")), "kid", "completed", { ok: 1 }, null), []);
+    await on.kernel.transact(
+      (tx) => endRun(tx, tx.record(runAt("kid")), "kid", "completed", { ok: 1 }, { keptMs: null }),
+      [],
+    );
     expect(await logOf(on, inboxAt("one", 1))).toEqual([]);
   });
 });
