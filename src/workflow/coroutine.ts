@@ -248,7 +248,7 @@ export interface Written {
 /** What a retry of a run that fails now would forget. */
 export interface Forgettable {
   readonly facts: readonly Written[];
-  /** Children that failed, by operation. */
+  /** Children that failed, and those that were waited for and are left alone, by operation. */
   readonly children: readonly { readonly id: string; readonly run: string }[];
 }
 
@@ -267,7 +267,12 @@ export class Coroutine {
   /** Children that may be alive, by operation. */
   readonly children = new Map<
     string,
-    { readonly run: string; readonly whenParentEnds: "cancel" | "leave"; readonly at: Written }
+    {
+      readonly run: string;
+      readonly waits: boolean;
+      readonly whenParentEnds: "cancel" | "leave";
+      readonly at: Written;
+    }
   >();
   /** The locks that the code was given, or keeps a place in line for, and has not given back, by operation. */
   readonly kept = new Map<string, Kept>();
@@ -531,7 +536,11 @@ export class Coroutine {
   get forgettable(): Forgettable {
     // Children that end with the run are started again with it.
     const ended = [...this.children.values()].filter(({ whenParentEnds }) => whenParentEnds === "cancel");
-    return { facts: [...this.#failures, ...ended.map(({ at }) => at)], children: this.#failedChildren };
+    // Those that are left alone may end while nobody waits for them: a retry asks for their outcome.
+    const left = [...this.children].flatMap(([id, { run, waits, whenParentEnds }]) =>
+      waits && whenParentEnds === "leave" && !this.#lost.has(`child ${id}`) ? [{ id, run }] : [],
+    );
+    return { facts: [...this.#failures, ...ended.map(({ at }) => at)], children: [...this.#failedChildren, ...left] };
   }
 
   /** Another operation of its race was first: it is not waited for any more. */
@@ -697,7 +706,12 @@ export class Coroutine {
       case "child":
         asked.childId = (data as { run: string }).run;
         if (asked.plan.kind !== "child") return false;
-        this.children.set(asked.id, { run: asked.childId, whenParentEnds: asked.plan.whenParentEnds, at });
+        this.children.set(asked.id, {
+          run: asked.childId,
+          waits: asked.plan.waits,
+          whenParentEnds: asked.plan.whenParentEnds,
+          at,
+        });
         if (asked.plan.waits) return false;
         return this.#settle(asked, { ok: asked.childId }, nowMs, at);
       case "refused":

@@ -85,7 +85,7 @@ export function end(
   const { status, settled, forgettable, nowMs, keptMs } = ending;
   record.append(status === "completed" ? "completed" : "failed", { status });
   const { facts, children } = forgettable;
-  if (status === "failed" && facts.length > 0) {
+  if (status === "failed" && facts.length + children.length > 0) {
     const forgets = { facts: rangesOf(facts.map(({ version }) => version)), children };
     record.write({ value: { ...(record.value as RunValue), forgets } });
   }

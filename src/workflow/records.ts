@@ -355,7 +355,7 @@ export function retryRun(tx: Tx, id: string, forget: readonly VersionRange[] = [
     retryChild(tx, child.run, { run: id, id: child.id, incarnation: value.incarnation });
 }
 
-/** A child that failed goes on with its parent, unless it has gone on meanwhile. */
+/** A child that failed is retried with its parent, unless it was retried meanwhile; the parent gets the outcome of any other. */
 function retryChild(tx: Tx, id: string, parent: Omit<Parent, "waits">): void {
   const child = tx.record(runAt(id));
   if (!child.exists) {

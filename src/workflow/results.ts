@@ -18,12 +18,12 @@ export class Results {
   constructor(kernel: Kernel) {
     this.#kernel = kernel;
     this.#lookout = new Lookout(kernel, {
-      isOfInterest: (row) => row.space === RUNS && isSettled(row),
+      isOfInterest: (row) => row.space === RUNS && (isSettled(row) || isDeleted(row)),
       burstMs: BURST_MS,
     });
   }
 
-  /** The run's row as soon as it has ended or is parked; answers also how to stop waiting. */
+  /** The run's row as soon as it has ended, is parked or was deleted; returns also how to stop waiting. */
   wait(id: string): { readonly row: Promise<Row | null>; readonly stop: () => void } {
     // Its end may have been told a moment ago, and is not told again.
     const held = this.#kernel.held(runAt(id));
@@ -31,7 +31,7 @@ export class Results {
     const { promise, resolve, reject } = Promise.withResolvers<Row | null>();
     const stop = this.#lookout.watch(runAt(id), {
       seen: (row) => {
-        if (row !== null && !isSettled(row)) return false;
+        if (row !== null && !isSettled(row) && !isDeleted(row)) return false;
         resolve(row);
         return true;
       },
@@ -45,5 +45,7 @@ export class Results {
     return this.#lookout.look(runAt(id));
   }
 }
+
+const isDeleted = ({ value }: Row): boolean => value === null;
 
 const isSettled = (row: Row): boolean => ENDED.has(row.status ?? "") || row.status === "parked";

@@ -156,6 +156,93 @@ describe("the retention of a workflow", () => {
   });
 });
 
+describe("parents of runs that went away", () => {
+  const child = workflow({ name: "child", retention: "1 hour" }, async (ctx, value: number) => {
+    await ctx.waitForSignal(go);
+    return value;
+  });
+
+  test("a parent that no worker worked on meanwhile gets the outcome", async () => {
+    const pawl = openTest();
+    const first = workflow("first", async (ctx) => ctx.call(child, 5, { id: "kid" }));
+    const second = workflow("second", async (ctx) => ctx.call(child, 5, { id: "kid" }));
+    pawl.work([child]);
+    const worker = pawl.work([first, second]);
+    const runs = [await pawl.start(first), await pawl.start(second)];
+    for (const run of runs) await run.until("waiting");
+    await worker.stop();
+    await pawl.run("kid").signal(go, 1);
+    expect(await pawl.run("kid").result()).toBe(5);
+    await pawl.clock.advance("1 day");
+    expect(await exists(pawl, "kid")).toBe(false);
+    pawl.work([first, second]);
+    for (const run of runs) expect(await run.result()).toBe(5);
+    await pawl.close();
+  });
+
+  test.each([
+    { name: "is kept", goneAfter: "10 minutes", outcome: 5 },
+    { name: "is gone", goneAfter: "1 day", outcome: "run_not_found" },
+  ])("a parent that is retried gets the outcome of a child it left alone; it $name", async ({ goneAfter, outcome }) => {
+    const pawl = openTest();
+    let isBroken = true;
+    const broken = workflow("broken", async (ctx) => {
+      const call = ctx.call(child, 5, { id: "kid", whenParentEnds: "leave" });
+      const check = ctx.step("check", () => {
+        if (isBroken) throw new NonRetryableError("down");
+      });
+      return (await Promise.all([call.catch((error: unknown) => (error as { code: string }).code), check]))[0];
+    });
+    pawl.work([broken, child]);
+    const run = await pawl.start(broken);
+    await expect(run.result()).rejects.toThrow("down");
+    await pawl.run("kid").signal(go, 1);
+    await pawl.run("kid").result();
+    await pawl.clock.advance(goneAfter);
+    expect(await exists(pawl, "kid")).toBe(outcome === 5);
+    isBroken = false;
+    await run.retry();
+    expect(await run.result()).toBe(outcome);
+    await pawl.close();
+  });
+
+  test("a parent that is retried after its failed child went away gets run_not_found", async () => {
+    const pawl = openTest();
+    const failing = workflow({ name: "failing", retention: "1 hour" }, async () => {
+      throw new Error("no");
+    });
+    const parent = workflow("parent", async (ctx) => ctx.call(failing, undefined, { id: "kid" }));
+    pawl.work([failing, parent]);
+    const run = await pawl.start(parent);
+    await expect(run.result()).rejects.toThrow("no");
+    await pawl.clock.advance("1 day");
+    expect(await exists(pawl, "kid")).toBe(false);
+    await run.retry();
+    await expect(run.result()).rejects.toThrow(/kid/);
+    expect((await run.status()).error).toMatchObject({ code: "run_not_found" });
+    await pawl.close();
+  });
+
+  test("what went away is not found, and its id is free for a new run", async () => {
+    const pawl = openTest();
+    pawl.work([child]);
+    const run = await pawl.start(child, 1, { id: "kid" });
+    const waiting = run.result();
+    await run.signal(go, 1, { id: "s" });
+    expect(await waiting).toBe(1);
+    await pawl.clock.advance("1 day");
+    expect(await codeOf(run.result())).toBe("run_not_found");
+    expect(await codeOf(run.signal(go, 1, { id: "s" }))).toBe("run_not_found");
+    expect(await codeOf(run.retry())).toBe("run_not_found");
+    expect(await codeOf(pawl.runs.delete("kid"))).toBe("run_not_found");
+    // Another input: it is another run. The id of the signal counts again.
+    const again = await pawl.start(child, 2, { id: "kid" });
+    await again.signal(go, 1, { id: "s" });
+    expect(await again.result()).toBe(2);
+    await pawl.close();
+  });
+});
+
 onStores(EVERY, (place) => {
   const echo = workflow("echo", async (ctx, input: unknown) => {
     await ctx.slot("note").set(input);
