@@ -22,12 +22,15 @@ export class PlaceLostError extends PawlError<"place_lost", { name: string }> {
   }
 }
 
-/** A semaphore was used without permits before any process declared how many it has. Give `permits` where it is used. */
+/**
+ * A semaphore was used without permits, and no process has declared how many it has; a declaration is kept for 30 days after the last use.
+ * Give `permits` where it is used.
+ */
 export class PermitsUndeclaredError extends PawlError<"permits_undeclared", { name: string }> {
   constructor(name: string) {
     super(
       "permits_undeclared",
-      `the permits of semaphore ${JSON.stringify(name)} were never declared: give them, as in semaphore(name, { permits: 3 })`,
+      `the permits of semaphore ${JSON.stringify(name)} are not declared: give them, as in semaphore(name, { permits: 3 })`,
       { name },
     );
   }

@@ -13,9 +13,21 @@
 import type { Tx } from "../kernel/decision.ts";
 import { fits, isAlive, renewed } from "./decide.ts";
 import { PermitsUndeclaredError } from "./errors.ts";
-import { type Holder, type LockRef, lockAt, type Mode, type RunOwner, type Ticket, ticketAt } from "./records.ts";
+import {
+  type Holder,
+  type LockRef,
+  lockAt,
+  type Mode,
+  type RunOwner,
+  type Ticket,
+  ticketAt,
+  UNUSED,
+} from "./records.ts";
 import { type LockDraft, Room, type RunHooks } from "./room.ts";
 import { lockOf } from "./stored.ts";
+
+/** The permits of a semaphore that nobody uses are kept for this long. */
+const PERMITS_KEPT_MS = 30 * 24 * 3_600_000;
 
 export interface Request {
   readonly refs: readonly LockRef[];
@@ -240,11 +252,15 @@ export function refence(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticke
 export function tidy(tx: Tx, hooks: RunHooks, ref: LockRef): void {
   const record = tx.record(lockAt(ref));
   if (!record.exists || record.dueMs === null || tx.nowMs < record.dueMs) return;
+  const isUnused = record.status === UNUSED;
   const room = new Room(tx, hooks);
   const lock = room.open(ref, null);
   room.settle(lock);
   lock.touch();
   room.save();
-  // The number of permits and the audit trail outlive their use.
-  if (lock.isEmpty && ref.kind !== "semaphore" && record.head === 0) record.remove();
+  // The audit trail outlives the lock's use.
+  if (!lock.isEmpty || record.head > 0) return;
+  // So does the number of permits, for a while: others may use the semaphore without declaring it.
+  if (ref.kind !== "semaphore" || isUnused) record.remove();
+  else record.write({ status: UNUSED, dueMs: tx.nowMs + PERMITS_KEPT_MS });
 }

@@ -20,7 +20,7 @@ import {
   type Duration,
 } from "../kernel/check.ts";
 import { startWorker, type Worker } from "../kernel/claim/worker.ts";
-import type { Address } from "../kernel/contract.ts";
+import { type Address, address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { ClosedError, InvalidArgumentError, StoreError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
@@ -45,7 +45,7 @@ export interface LockOptions {
 export interface SemaphoreOptions extends LockOptions {
   /**
    * How many may hold it at the same time. The latest declaration counts, in all processes. Default: as many as were declared; where
-   * none ever were, asking for it throws `permits_undeclared`.
+   * none were, or nobody has used it for 30 days, asking for it throws `permits_undeclared`.
    */
   readonly permits?: number | undefined;
 }
@@ -98,6 +98,11 @@ const LEASE = "30s";
 const INSPECTED = 100;
 /** The reaper goes on for so long after the last waiter, for the next. */
 const LINGER_MS = 1000;
+/** Tickets that end with this are followed by a sweep: one in 256. It removes more locks than were made since the last one. */
+const SWEEPING = "00";
+const MOST_SWEPT = 500;
+/** So many declarations are remembered. */
+const MOST_DECLARED = 10_000;
 
 /** What is done about locks that are due, by every worker: a holder died, or nobody uses it any more. */
 export function lockChores(kernel: Kernel, hooks: RunHooks): ReadonlyMap<string, (at: Address) => Promise<unknown>> {
@@ -169,7 +174,26 @@ export class Locks {
 
   declared({ refs, permits }: LockSpec): void {
     const [ref] = refs;
-    if (permits !== null && ref !== undefined) this.#declared.set(ref.name, permits);
+    if (permits === null || ref === undefined) return;
+    this.#declared.delete(ref.name);
+    this.#declared.set(ref.name, permits);
+    const [oldest] = this.#declared.keys();
+    if (oldest !== undefined && this.#declared.size > MOST_DECLARED) this.#declared.delete(oldest);
+  }
+
+  /**
+   * A lock was made. Workers remove locks that nobody uses; for applications without workers, one lock in so many is followed by a small sweep.
+   * Its ticket chooses it, so that processes that use few locks have their share of it.
+   */
+  made(ticket: string): void {
+    if (ticket.endsWith(SWEEPING)) this.#sweep().catch(() => {});
+  }
+
+  /** What is missed now is found by the next one. */
+  async #sweep(): Promise<void> {
+    const chores = lockChores(this.kernel, this.hooks);
+    const { keys } = await this.kernel.due({ kinds: [LOCK_QUEUE], limit: MOST_SWEPT });
+    await Promise.allSettled(keys.map(({ space, key }) => chores.get(space)?.(address(space, key))));
   }
 
   hold(refs: readonly LockRef[], granted: Granted): Hold {
@@ -410,8 +434,12 @@ export class Lock {
     const sentMs = kernel.ports.clock.nowMs();
     const keys = spec.refs.map(lockAt);
     let entered: ReturnType<typeof enter>;
+    let isNew: boolean;
     try {
-      entered = await kernel.transact((tx) => enter(tx, hooks, request), keys);
+      [isNew, entered] = await kernel.transact((tx) => {
+        const isMade = keys.some((at) => !tx.record(at).exists);
+        return [isMade, enter(tx, hooks, request)] as const;
+      }, keys);
     } catch (error) {
       // It may have been had, and nobody would give it back.
       if (error instanceof StoreError && error.code === "outcome_unknown")
@@ -419,6 +447,7 @@ export class Lock {
       throw error;
     }
     if (request.declares) locks.declared(spec);
+    if (isNew) locks.made(request.ticket);
     const { ticket, leaseMs } = request;
     if (entered.granted)
       return { hold: locks.hold(spec.refs, { ticket, leaseMs, fence: entered.fence, safeUntilMs: sentMs + leaseMs }) };

@@ -71,6 +71,9 @@ export interface Ticket {
 /** The queue that locks are found in whose holder may have died, or that nobody uses any more. */
 export const LOCK_QUEUE = "lock";
 
+/** The status of a semaphore that was free when it was last looked at, until it is used. */
+export const UNUSED = "unused";
+
 export const lockAt = ({ kind, name }: LockRef): Address => address(`lock/${kind}`, name);
 
 export const ticketAt = ({ kind, name }: LockRef, ticket: string): Address => address(`ticket/${kind}/${name}`, ticket);

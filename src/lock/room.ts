@@ -17,7 +17,7 @@ export interface RunHooks {
   taken(tx: Tx, owner: RunOwner, ticket: string): void;
 }
 
-/** A lock that nobody used for this long is removed. */
+/** A lock that is free is removed after this time. */
 const IDLE_MS = 60 * 60 * 1000;
 /** So many waiters have their turn, or are passed over, in one commit; the next one goes on. */
 const MOST_MOVED = 100;
@@ -288,6 +288,7 @@ export class LockDraft {
         ...(this.#groups === 0 ? {} : { groups: this.#groups }),
       }),
       ...(this.record.exists ? {} : { kind: LOCK_QUEUE }),
+      ...(this.record.status === null ? {} : { status: null }),
       ...(dueMs === undefined ? {} : { dueMs }),
       ...(this.#fence === undefined ? {} : { fence: this.#fence }),
     });

@@ -77,6 +77,8 @@ const ROUSE_MS = 1000;
 /** How long a run that the code contradicts is left to others, and how many such are remembered. */
 const SHUNNED_MS = { first: 2000, longest: 60_000 };
 const SHUNNED_MOST = 10_000;
+/** So many declarations of permits are remembered. */
+const DECLARED_MOST = 10_000;
 
 /** A part of this process that works on runs, until `stop`. */
 export class RunWorker implements Engine {
@@ -258,7 +260,10 @@ export class RunWorker implements Engine {
 
   declares(name: string, permits: number): boolean {
     const isNew = this.#declared.get(name) !== permits;
+    this.#declared.delete(name);
     this.#declared.set(name, permits);
+    const [oldest] = this.#declared.keys();
+    if (oldest !== undefined && this.#declared.size > DECLARED_MOST) this.#declared.delete(oldest);
     return isNew;
   }
 
