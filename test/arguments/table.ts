@@ -122,6 +122,12 @@ const RETRY = options({
   when: "function?",
 });
 
+const RETENTION = options(
+  { canceled: "duration?", completed: "duration?", failed: "duration?", timed_out: "duration?" },
+  {},
+  "retention?",
+);
+
 const TRANSITION = options({
   actor: "id?",
   data: "value",
@@ -191,7 +197,7 @@ const OPEN_FIELDS = {
   namespace: "id?",
   patience: "duration?",
   pool: "handle?",
-  retention: "retention?",
+  retention: RETENTION,
   schema: "id?",
 };
 
@@ -215,7 +221,7 @@ const FREE: Owner["rows"] = {
           input: "handle?",
           name: "id",
           output: "handle?",
-          retention: "retention?",
+          retention: RETENTION,
           retry: RETRY,
           timeout: "duration?",
           tries: "count?",
@@ -656,6 +662,7 @@ export const ENGINE: ReadonlySet<string> = new Set([
   "RunWorker.ending",
   "RunWorker.freePlace",
   "RunWorker.hears",
+  "RunWorker.keptMs",
   "RunWorker.limit",
   "RunWorker.running",
   "RunWorker.shun",
