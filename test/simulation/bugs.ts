@@ -277,7 +277,13 @@ const ownBugs: readonly Bug[] = [
     name: "the intent of a step that runs at most once is not written",
     caughtBy: orders.name,
     options: CRASHES,
-    edits: [{ file: WISHES, from: 'if (plan.mode.is !== "once" || one.hasIntent) continue;', to: "continue;" }],
+    edits: [
+      {
+        file: WISHES,
+        from: "if (!needsIntent(one)) continue;",
+        to: "if (needsIntent(one)) granted.intents.push(one);\n      continue;",
+      },
+    ],
   },
   {
     name: "nobody is asked whether a step happened",
