@@ -870,7 +870,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#unblock();
     this.tell({ type: "step.completed", step: asked.id });
     const data = kernel.decodeFresh(this.at, text);
-    this.#news.addFirst([{ asked, word: "step", data, text: null, nowMs: written.nowMs, at: written }]);
+    this.#news.addWritten({ asked, word: "step", data, text: null, nowMs: written.nowMs, at: written });
     if (!this.#isDraining) this.#pump();
   }
 

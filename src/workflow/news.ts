@@ -69,6 +69,16 @@ export class News {
     this.#first = 0;
   }
 
+  /** It is the last that the history has: it comes after those that are written and not heard of yet, and before all others. */
+  addWritten(arrival: Arrival): void {
+    const arrivals = this.#arrivals.slice(this.#first);
+    const at = arrivals.findIndex(({ text }) => text !== null);
+    if (arrival.asked !== null) arrival.asked.isAnswered = true;
+    arrivals.splice(at < 0 ? arrivals.length : at, 0, arrival);
+    this.#arrivals = arrivals;
+    this.#first = 0;
+  }
+
   next(): Arrival | undefined {
     const arrival = this.#arrivals[this.#first];
     if (arrival === undefined) {

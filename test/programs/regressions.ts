@@ -248,4 +248,21 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     },
     { op: "afterEnd", ms: 90_000 },
   ]),
+  "a transaction beside a lock that is granted is heard of in the order of the history": {
+    ...alone([
+      {
+        op: "group",
+        how: "ctx.race",
+        of: [
+          [step("a", { kind: "tx" })],
+          [
+            { op: "group", how: "ctx.allSettled", of: [[step("b", { semaphore: "s" })]] },
+            { op: "sleep", ms: 26_511 },
+          ],
+        ],
+      },
+      { op: "sleep", ms: 16_658 },
+    ]),
+    worlds: [8, 9, 11, 15],
+  },
 };
