@@ -13,12 +13,14 @@ import {
   signal as signalOf,
   type Workflow,
 } from "../../src/index.ts";
+import { hash } from "../../src/kernel/fingerprint.ts";
 import type { FaultCounts } from "../../src/testing/sim/faults.ts";
 import { FAULT_NAMES } from "../../src/testing/sim/faults.ts";
 import type { Process } from "../../src/testing/sim/process.ts";
 import { World } from "../../src/testing/sim/world.ts";
 import { ENDED } from "../../src/workflow/words.ts";
 import { ProgramDatabase } from "./database.ts";
+import { nameOf } from "./facts.ts";
 import type { Features } from "./features.ts";
 import { codeOf, type Place, show, type Value, workflowOf } from "./interpret.ts";
 import { Ledger } from "./ledger.ts";
@@ -391,12 +393,19 @@ class Stage {
     return this.#ledger.attempts(run, name).length > 0;
   }
 
-  /** The history's name of a step tells which time it is that the code asks for it. */
+  /** Looks outside for what has the key of this step, of the run as it is now. */
   #resolution(run: string, step: string): { readonly done: true; readonly value: unknown } | { readonly done: false } {
-    const [, name = step, count = "1"] = /^(.*?)(?:#=.*?)?(?:#(\d+))?$/.exec(step) ?? [];
-    const keys = [...new Set(this.#ledger.attempts(run, name).map(({ key }) => key))];
-    const key = keys[Number(count) - 1];
-    return this.#ledger.answer(key ?? "", `did ${name}`);
+    const key = hash("simulated", run, String(this.#incarnationOf(run)), step);
+    return this.#ledger.answer(key, `did ${nameOf(step)}`);
+  }
+
+  #incarnationOf(run: string): number {
+    const { commits } = this.#world.database;
+    for (let at = commits.length - 1; at >= 0; at--)
+      for (const { row } of commits[at]?.puts ?? [])
+        if (row.space === "run" && row.key === run)
+          return (JSON.parse(row.value ?? "{}") as { incarnation?: number }).incarnation ?? 1;
+    return 1;
   }
 
   /** Waits for all runs to end, those of children too. */
