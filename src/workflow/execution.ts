@@ -244,7 +244,11 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   /** Another worker held the run before, and may not know that it is over: its fences must be worth less. */
   async #refence(): Promise<void> {
-    this.#value = await this.#held.commit((record, tx) => refenceHolds(tx, record));
+    let done: readonly string[] = [];
+    for (let isAll = false; !isAll; ) {
+      const refenced = await this.#held.commit((record, tx) => refenceHolds(tx, record, done));
+      ({ value: this.#value, done, isAll } = refenced);
+    }
     this.coroutine.fences = fencesOf(this.#value);
   }
 
@@ -267,10 +271,11 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const unwritten = this.#takeUnwritten();
     this.#isCommitting = true;
     this.#isBlocked = true;
-    await this.#held.commit((record, tx) => {
+    const enter = (record: Draft, tx: Tx): boolean => {
+      const entered = reenter(tx, record, kept);
+      if (entered === "more") return false;
       this.#append(record, unwritten);
-      const isWaiting = reenter(tx, record, kept) === "waiting";
-      const dueMs = isWaiting ? null : tx.nowMs;
+      const dueMs = entered === "waiting" ? null : tx.nowMs;
       const value = record.value as RunValue;
       // A release that is remembered was of the hold before.
       const skips = [...(value.skips ?? []), ...rangesOf(rememberedUnlocks)];
@@ -281,7 +286,9 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         tries: 0,
         status: "waiting" satisfies RunStatus,
       });
-    });
+      return true;
+    };
+    for (let isDone = false; !isDone && !this.#isOver; ) isDone = await this.#held.commit(enter);
     this.#over("given back", undefined);
   }
 

@@ -176,14 +176,14 @@ export function dropHolds(tx: Tx, record: Draft): void {
   if (holdsOf(record).length > 0) giveAll(tx, record, holdsOf(record));
 }
 
-/** One commit gives back at most this many. */
-const MOST_DROPPED = 100;
+/** One commit gives back, gets again or gives new fences to at most this many. */
+const MOST_MOVED = 100;
 
 /** Gives some back, where one commit cannot take all; answers whether it did. For a run that is about to end. */
 export function dropSomeHolds(tx: Tx, record: Draft): boolean {
   const holds = holdsOf(record);
-  if (holds.length <= MOST_DROPPED) return false;
-  giveAll(tx, record, holds.slice(0, MOST_DROPPED));
+  if (holds.length <= MOST_MOVED) return false;
+  giveAll(tx, record, holds.slice(0, MOST_MOVED));
   return true;
 }
 
@@ -210,16 +210,23 @@ export const needsFences = ({ holds, isUnsettled }: RunValue, tries: number): bo
 export const unsettled = (value: RunValue): RunValue =>
   value.holds === undefined ? value : { ...value, isUnsettled: true };
 
-/** New fences for everything that the run holds. */
-export function refenceHolds(tx: Tx, record: Draft): RunValue {
+/** New fences for what the run holds, but for those that have one already. Returns which ones have one then, and whether all do. */
+export function refenceHolds(
+  tx: Tx,
+  record: Draft,
+  done: readonly string[],
+): { readonly value: RunValue; readonly done: readonly string[]; readonly isAll: boolean } {
+  const known = new Set(done);
+  const due = holdsOf(record).filter(({ id, fence }) => fence !== undefined && !known.has(id));
+  const now = new Set(due.slice(0, MOST_MOVED).map(({ id }) => id));
   const holds = holdsOf(record).map((hold) => {
-    if (hold.fence === undefined) return hold;
-    const fence = refence(tx, runHooks, hold.refs, hold.ticket);
+    const fence = now.has(hold.id) ? refence(tx, runHooks, hold.refs, hold.ticket) : undefined;
     return fence === undefined ? hold : { ...hold, fence };
   });
-  const { isUnsettled: _isUnsettled, ...value } = record.value as RunValue;
-  record.write({ value: { ...value, holds } });
-  return record.value as RunValue;
+  const isAll = now.size === due.length;
+  const { isUnsettled: _isUnsettled, ...settled } = record.value as RunValue;
+  record.write({ value: { ...(isAll ? settled : (record.value as RunValue)), holds } });
+  return { value: record.value as RunValue, done: [...done, ...now], isAll };
 }
 
 /** What a commit says about a wish: a fact, which may be the answer, and a timer. */
@@ -296,12 +303,15 @@ export function decideUnlock(work: LockWork, { of }: UnlockPlan): { readonly rel
   return hold === undefined ? { released: false } : work.give(hold);
 }
 
-/** What the code believes to hold and the run does not, because it had ended and was let go on: it is asked for again. */
-export function reenter(tx: Tx, record: Draft, kept: ReadonlyMap<string, Kept>): "held" | "waiting" {
+/**
+ * What the code believes to hold and the run does not, because it had ended and was let go on: it is asked for again. With "more", another
+ * commit has to do the rest.
+ */
+export function reenter(tx: Tx, record: Draft, kept: ReadonlyMap<string, Kept>): "held" | "waiting" | "more" {
   const work = new LockWork(tx, record);
   const { owner } = work;
-  for (const [id, { plan }] of kept) {
-    if (work.get(id) !== undefined) continue;
+  const missing = [...kept].filter(([id]) => work.get(id) === undefined);
+  for (const [id, { plan }] of missing.slice(0, MOST_MOVED)) {
     const { refs, mode, permits } = plan;
     const ticket = work.ticketOf(id);
     const request = { refs, mode, ticket, leaseMs: null, owner, permits, declares: false, queue: true };
@@ -309,6 +319,7 @@ export function reenter(tx: Tx, record: Draft, kept: ReadonlyMap<string, Kept>):
     work.put({ id, refs, mode, ticket, ...(entered.granted ? { fence: entered.fence } : {}) });
   }
   work.save();
+  if (missing.length > MOST_MOVED) return "more";
   const isHeld = work.all().every(({ id, fence }) => fence !== undefined || kept.get(id)?.isHeld !== true);
   return isHeld ? "held" : "waiting";
 }
