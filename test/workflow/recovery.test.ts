@@ -3,6 +3,7 @@
  * Method: handles that die with their leases standing, a process that is killed, code that contradicts its history, runs that are parked.
  */
 
+import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { open, signal, workflow } from "../../src/index.ts";
@@ -354,7 +355,7 @@ onStores(EVERY, (place) => {
       const it = workflow("it", async (ctx) => {
         const a = await ctx.step("a", () => {
           ran.push("a");
-          return ctx.uuid();
+          return randomUUID();
         });
         await ctx.step(
           "b",
