@@ -103,7 +103,8 @@ export class StepRun {
     const { clock } = this.#host;
     const asked = this.#asked;
     const { timeoutMs, totalTimeoutMs } = this.#plan;
-    if (this.#isAborted) {
+    // What the code has asked for is done once, also if a cancellation came before it began: it may be the cleanup.
+    if (this.#isAborted && asked.attempts > 0) {
       this.#host.failed(asked, asked.lastError ?? this.#reason);
       return;
     }
@@ -121,6 +122,7 @@ export class StepRun {
     asked.attempts += 1;
     const attempt = new Attempt(this.#host, asked, this.#plan, asked.attempts, (error) => this.#threw(run, error));
     this.#current = attempt;
+    if (this.#isAborted) attempt.abort(this.#reason);
     this.#host.attempted(asked, attempt.attempt);
     const limitMs = Math.min(timeoutMs ?? Number.POSITIVE_INFINITY, leftMs);
     if (limitMs < Number.POSITIVE_INFINITY) {

@@ -141,7 +141,7 @@ function cleanup({ ledger, plan, parked }: Execution, { runs }: Facts): string |
     if (parked.has(run) || body === undefined) continue;
     // What came before may have been lost with the process; once a step in it has begun, it was not.
     if (plan.faults && !body.some((step) => ledger.attempts(run, step).length > 0)) continue;
-    // A cancellation that finds the cleanup of something else pending reaches that: it then has an outcome without an attempt.
+    // A cancellation that finds the cleanup pending reaches that. Where its process was lost in the attempt, the ledger may not have it.
     const isRecorded = plan.faults && runs.get(run)?.records.some(({ id }) => nameOf(id) === name) === true;
     if (ledger.attempts(run, name).length === 0 && !isRecorded)
       return `${run}: the code entered a try, and step ${name} of its finally never ran`;

@@ -44,6 +44,21 @@ async function due(options: Parameters<typeof bench>[0] = {}): Promise<Bench & {
 const count = (record: { value: unknown; write(changes: { value: unknown }): void }) =>
   record.write({ value: Number(record.value) + 1 });
 
+test("a record that has become due for something else is not taken", async () => {
+  const { kernel, clock } = bench();
+  const at = address("job", "one");
+  await make(kernel, at, clock.wallMs());
+  const { due } = kernel;
+  // Found as one kind, and then made due as another.
+  kernel.due = async (query) => {
+    const page = await due.call(kernel, query);
+    await kernel.transact((tx) => tx.record(at).write({ kind: "done" }), [at]);
+    return page;
+  };
+  const { held, tried } = await claimDue(kernel, { kinds: ["job"], by: "ann", leaseMs: 1_000, limit: 5 });
+  expect([tried, held.length]).toEqual([1, 0]);
+});
+
 test("suspects on a page cost no decision each", async () => {
   const { kernel, clock } = bench();
   for (let n = 0; n < 50; n++) {

@@ -72,7 +72,7 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   let hadChores = false;
   const isSuspect = ({ space, kind, tries }: DueKey): boolean =>
     mostTries !== undefined && options.chores?.has(space) !== true && tries > mostTries(kind);
-  const claimOne = async ({ space, key }: DueKey): Promise<Held | undefined> => {
+  const claimOne = async ({ space, key, kind: found }: DueKey): Promise<Held | undefined> => {
     const at = address(space, key);
     const chore = options.chores?.get(space);
     if (chore !== undefined) {
@@ -84,7 +84,7 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
       (tx) => {
         const { tries, kind } = tx.record(at);
         if (mostTries !== undefined && kind !== null && tries > mostTries(kind)) return { at, tries, kind };
-        return claim(tx, at, { by, leaseMs, status });
+        return claim(tx, at, { by, leaseMs, status, kind: found });
       },
       [at],
     );
@@ -132,11 +132,14 @@ export interface Claimant {
   readonly by: string;
   readonly leaseMs: number;
   readonly status?: string | undefined;
+  /** The kind under which it was found; one that is of another kind by now is due for something else. */
+  readonly kind?: string | undefined;
 }
 
 /** The same in a decision: the row as claimed, or undefined if it is not to be had. */
 export function claim(tx: Tx, at: Address, by: Claimant): Row | undefined {
   const record = tx.record(at);
+  if (by.kind !== undefined && record.kind !== by.kind) return undefined;
   const answer = decideClaim(record, { ...by, nowMs: tx.nowMs, fenceFloor: tx.fenceFloor });
   if (!answer.granted) return undefined;
   record.write(by.status === undefined ? answer.changes : { ...answer.changes, status: by.status });

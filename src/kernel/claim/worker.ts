@@ -240,7 +240,7 @@ export class Worker {
     if (this.#suspects.size >= mostTogether(Math.max(tries, this.#mostTried))) return false;
     let row: Row | undefined;
     try {
-      row = await this.#kernel.transact((tx) => claim(tx, at, { by, leaseMs, status }), [at]);
+      row = await this.#kernel.transact((tx) => claim(tx, at, { by, leaseMs, status, kind }), [at]);
     } catch (error) {
       if (!isOfRecord(error)) throw error;
       this.#leaveAlone(at, error);
