@@ -366,6 +366,8 @@ export interface LocksState {
   /** Who holds or waits in the end. */
   readonly left: readonly { readonly lock: string; readonly run: string | null; readonly waiting: number }[];
   readonly runs: ReadonlyMap<string, RunStatus>;
+  /** What those threw that failed, with their histories. */
+  readonly failures?: ReadonlyMap<string, string>;
 }
 
 async function look(pawl: Pawl): Promise<LocksState> {
@@ -385,9 +387,15 @@ async function look(pawl: Pawl): Promise<LocksState> {
     if (waiting > 0 && holders.length === 0) left.push({ lock: name, run: null, waiting });
   }
   const runs = new Map<string, RunStatus>();
+  const failures = new Map<string, string>();
   for (let after: string | null = null; ; ) {
     const page = await pawl.runs.list({ workflow: "keeper", order: "id", after, limit: 1000 });
-    for (const { id, status } of page.runs) runs.set(id, status);
+    for (const { id, status, error } of page.runs) {
+      runs.set(id, status);
+      if (status !== "failed") continue;
+      const names = (await pawl.run("keeper", id).history()).map(({ name, data }) => `${name} ${JSON.stringify(data)}`);
+      failures.set(id, `${error}, after ${names.join(", ")}`);
+    }
     if (page.next === null) break;
     after = page.next;
   }
@@ -397,6 +405,7 @@ async function look(pawl: Pawl): Promise<LocksState> {
     vault: new Map(vault.map(({ lock, uses, fence }) => [lock, { uses: Number(uses), fence: Number(fence ?? 0) }])),
     left,
     runs,
+    failures,
   };
 }
 
@@ -581,7 +590,8 @@ function checkRunHolds(grants: readonly Grant[]): string[] {
 }
 
 /** All runs ended, and as canceled only if somebody wanted that; what was started is there; nobody holds anything. */
-function checkEnds(asked: readonly Asked[], { doubts }: Evidence, { left, runs }: LocksState): string[] {
+function checkEnds(asked: readonly Asked[], { doubts }: Evidence, state: LocksState): string[] {
+  const { left, runs, failures = new Map<string, string>() } = state;
   const wrong: string[] = [];
   const canceled = new Set<string>();
   for (const { wish, answer, startedAt, endedAt } of asked) {
@@ -592,7 +602,7 @@ function checkEnds(asked: readonly Asked[], { doubts }: Evidence, { left, runs }
   }
   for (const [run, status] of runs)
     if (status !== "completed" && !(status === "canceled" && canceled.has(run)))
-      wrong.push(`${run} is ${status} in the end`);
+      wrong.push(`${run} is ${status} in the end${failures.has(run) ? `: ${failures.get(run)}` : ""}`);
   for (const { lock, run, waiting } of left) {
     const status = run === null ? undefined : runs.get(run);
     if (status !== undefined && ENDED.has(status)) wrong.push(`run ${run} is ${status}, and still holds ${lock}`);
