@@ -246,7 +246,11 @@ export function decideLock(
   children: () => readonly string[],
 ): LockDecided {
   const mine = work.get(asked.id);
-  if (!asked.isQueued) return plan.resumes === undefined ? ask(work, asked, plan) : resume(work, asked, plan);
+  if (!asked.isQueued) {
+    // One that was parked and let go on still has the place that it had.
+    const resumes = plan.resumes ?? mine?.id;
+    return resumes === undefined ? ask(work, asked, plan) : resume(work, asked, { ...plan, resumes });
+  }
   if (mine === undefined) return denied({ reason: "removed" });
   if (mine.fence !== undefined) return { fact: ["granted", { fence: mine.fence }], isAnswer: true };
   if (asked.isOverdue) {

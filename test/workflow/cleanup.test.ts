@@ -312,3 +312,27 @@ test("canceling a parked parent cancels its children, and theirs", async () => {
   ] as const)
     await expect(pawl.run(workflow, id).result()).rejects.toMatchObject({ code: "run_canceled" });
 });
+
+test("a run that was parked in line for a lock and is retried keeps its place, and leaves nothing behind", async () => {
+  await using pawl = openTest({ strict: false });
+  const { step, fixed } = doubtful();
+  const it = workflow("it", async (ctx) => {
+    const locked = ctx.lock("l", async () => "locked");
+    await step(ctx);
+    return locked;
+  });
+  const held = await pawl.mutex("l", { lease: "1 day" }).acquire();
+  const first = pawl.work([it]);
+  const run = await pawl.start(it);
+  await pawl.clock.advance("1 minute");
+  await pawl.clock.during(first.stop({ timeout: 1 }));
+  fixed();
+  pawl.work([it]);
+  await run.until("parked");
+  await run.retry({ steps: ["doubtful"] });
+  await pawl.clock.advance("1 minute");
+  expect((await pawl.mutex("l").inspect()).waiting).toBe(1);
+  await held.release();
+  await expect(run.result()).resolves.toBe("locked");
+  expect(await pawl.mutex("l").inspect()).toMatchObject({ holders: [], waiting: 0 });
+});
