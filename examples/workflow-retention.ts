@@ -13,9 +13,10 @@ pawl.work([fulfil]);
 const run = await pawl.start(fulfil, "a book", { id: "order-7" });
 console.log(await run.result());
 
+const endedBefore = new Date("2100-01-01");
 let after: string | null = null;
 do {
-  const page = await pawl.runs.list({ workflow: fulfil, endedBefore: Date.now() + 1000, after });
+  const page = await pawl.runs.list({ workflow: fulfil, endedBefore, after });
   for (const { id } of page.runs) await pawl.runs.delete(id);
   after = page.next;
 } while (after !== null);
