@@ -490,8 +490,8 @@ export class Context {
   }
 
   /**
-   * Code that a cancellation does not interrupt: what it asks for through its own `ctx` runs normally. The cancellation is delivered to the
-   * first operation outside.
+   * Code that a cancellation does not interrupt: what it asks for through its own `ctx` runs normally. The cancellation is thrown where it is
+   * awaited, when it has ended; `data.outcome` has what it came to.
    */
   shield<T>(code: (ctx: Context) => LockBody<T>): Operation<T> {
     checkFunction(code, "what to shield");
@@ -503,10 +503,12 @@ export class Context {
     const branch = new Branch(this.#branch, is);
     const within = { branch, draws: this.#draws };
     const ctx = new Context(this.#coroutine, this.#definition, this.#value, this.#rates, this.#tell, within);
-    return this.#coroutine.compose(shown, branch, async () => {
+    const run = async () => {
       const given = code(ctx);
       return isGenerator(given) ? (drive(given) as Promise<T>) : given;
-    });
+    };
+    const work = is === "shielded" ? () => this.#coroutine.shielded(this.#branch, run) : run;
+    return this.#coroutine.compose(shown, branch, work);
   }
 
   /** All of them, as `Promise.all`; for `yield*`. */

@@ -307,6 +307,8 @@ export class Coroutine {
   readonly #unobserved: { readonly tracked: Tracked; readonly error: unknown }[] = [];
   /** The waits for signals that are observed with others, by the function that is called when one of them is fulfilled. */
   readonly #raced = new Map<unknown, Set<Asked>>();
+  /** Shielded code that has not ended, and whether a cancellation waits for its end. */
+  readonly #shields = new Set<{ isCanceled: boolean }>();
   /** Operations that are made of several, and have not settled. */
   readonly #composed = new Set<Tracked>();
   /** Facts from before a retry that were not asked for yet, by operation, and those that are about the run. */
@@ -381,6 +383,24 @@ export class Coroutine {
       },
     );
     return Operation.of(promise, tracked);
+  }
+
+  /** Runs shielded code. A cancellation that arrives meanwhile comes out here, when the code has ended. */
+  async shielded<T>(outside: Branch, work: () => Promise<T>): Promise<T> {
+    // In other shielded code, it is that which the cancellation waits for.
+    if (!outside.isWithin(this.root)) return work();
+    const shield = { isCanceled: false };
+    this.#shields.add(shield);
+    let outcome: { readonly ok: T } | { readonly error: unknown };
+    try {
+      outcome = { ok: await work() };
+    } catch (error) {
+      outcome = { error };
+    }
+    this.#shields.delete(shield);
+    if (shield.isCanceled) throw this.#cancellation({ operation: "shield", ...outcome });
+    if ("error" in outcome) throw outcome.error;
+    return outcome.ok;
   }
 
   /** The operation is observed together with others. */
@@ -802,6 +822,10 @@ export class Coroutine {
     this.#nowMs = nowMs;
     // What merely waits is interrupted. What is being done is told to stop, and its end is waited for.
     let isInterrupted = false;
+    for (const shield of this.#shields) {
+      shield.isCanceled = true;
+      this.#canceled.isThrown = true;
+    }
     for (const asked of [...this.waiting.values()]) {
       if (asked.kind === "unlock" || !asked.branch.isWithin(this.root)) continue;
       this.#canceled.isThrown = true;

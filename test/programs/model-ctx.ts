@@ -311,6 +311,8 @@ class ModelCtx {
     const acquire = ({ timeout }: { readonly timeout?: number } = {}): ModelOperation => {
       const operation = this.#run.ask("wait", this.#scope);
       if (operation.settledMs !== undefined) return operation;
+      if (this.#run.wanted.has(name)) world.doubt("a run that asks for a lock twice may wait for itself");
+      this.#run.wanted.add(name);
       const release = (): Promise<object> => {
         place.leave();
         return Promise.resolve({ released: true });

@@ -97,6 +97,9 @@ export class ModelRun {
   #bodyOutcome: Outcome | undefined;
   #cancellation: { readonly error: ModelError; isDelivered: boolean } | undefined;
   #canceledMs: number | undefined;
+  #endedMs = 0;
+  /** The locks that it has asked for. */
+  readonly wanted = new Set<string>();
   #lastSettledMs = Number.NEGATIVE_INFINITY;
   /** A step's function is being called. */
   isInStep = false;
@@ -140,6 +143,8 @@ export class ModelRun {
   }
 
   cancel(code: "run_canceled" | "run_timed_out"): void {
+    if (this.outcome !== undefined && this.world.nowMs - this.#endedMs < CLOSE_MS)
+      this.world.doubt("something ended close to the cancellation");
     if (this.outcome !== undefined || this.#cancellation !== undefined) return;
     const error = new ModelError(code);
     this.#cancellation = { error, isDelivered: false };
@@ -170,6 +175,7 @@ export class ModelRun {
     if (unobserved?.error !== undefined && unobserved.error.error === this.#cancellation?.error)
       this.world.doubt("a cancellation that nobody observed");
     this.outcome = outcome;
+    this.#endedMs = this.world.nowMs;
     const { error: canceled } = this.#cancellation ?? {};
     if ("ok" in outcome) this.status = "completed";
     else if (outcome.error === canceled && canceled !== undefined)

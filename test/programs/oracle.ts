@@ -160,7 +160,7 @@ function* firmCleanups(body: readonly Node[]): Generator<[string, readonly strin
 }
 
 /** Where nothing of `ctx` is pending, the cancellation is thrown by the next operation, which may be the cleanup. */
-const isUnsure = (node: Node): boolean => node.op === "foreign" || node.op === "shield";
+const isUnsure = (node: Node): boolean => node.op === "foreign";
 
 function usedAfterEnd({ ledger }: Execution): string | undefined {
   const wrong = ledger.lateUses.find(({ threw }) => threw !== "used_after_end");

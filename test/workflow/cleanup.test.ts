@@ -91,18 +91,25 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     await using pawl = openTest({ strict: false });
     const done: unknown[] = [];
     const run = await begin(pawl, warm, async (ctx) => {
-      done.push(
+      try {
         await ctx.shield(async (inner) => {
-          await inner.sleep("10 minutes");
+          await inner.shield((innermost) => innermost.sleep("10 minutes"));
           return inner.step("inside", () => "whole");
-        }),
-      );
-      await ctx.step("outside", () => void done.push("must not happen"));
+        });
+        await ctx.step("outside", () => void done.push("must not happen"));
+      } catch (error) {
+        done.push((error as RunCanceledError).data.outcome);
+        throw error;
+      } finally {
+        await ctx.step("cleanup", () => void done.push("cleaned up"));
+      }
     });
     await run.until("waiting");
     await run.cancel();
     expect(await endOf(run)).toBe("run_canceled");
-    expect(done).toEqual(["whole"]);
+    expect(done.at(-2)).toEqual({ operation: "shield", ok: "whole" });
+    expect(done.at(-1)).toBe("cleaned up");
+    expect(done).not.toContain("must not happen");
   });
 
   test("code that catches the cancellation and returns completes", async () => {
