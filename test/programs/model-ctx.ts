@@ -200,8 +200,12 @@ class ModelCtx {
     const names = signals.map(({ name }) => name);
     const receive = (signal: string): void => operation.resolve({ ok: true, signal, value: undefined });
     const early = run.take(names);
-    if (early !== undefined) receive(early);
-    else {
+    if (early !== undefined) {
+      // The oldest message comes first, whichever of them was asked for first.
+      if (run.lastEarlyTurn === operation.turn) run.world.doubt("several waits of one turn for signals that had come");
+      run.lastEarlyTurn = operation.turn;
+      receive(early);
+    } else {
       run.waits.push({ operation, names, receive });
       if (timeout !== undefined) run.world.after(timeout, () => operation.resolve({ ok: false, reason: "timeout" }));
     }

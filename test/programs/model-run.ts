@@ -98,6 +98,8 @@ export class ModelRun {
   #cancellation: { readonly error: ModelError; isDelivered: boolean } | undefined;
   #canceledMs: number | undefined;
   #endedMs = 0;
+  /** The turn in which a wait last found its signal there. */
+  lastEarlyTurn = -1;
   /** The locks that it has asked for. */
   readonly wanted = new Set<string>();
   #lastSettledMs = Number.NEGATIVE_INFINITY;
