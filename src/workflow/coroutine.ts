@@ -827,7 +827,7 @@ export class Coroutine {
       this.#canceled.isThrown = true;
     }
     for (const asked of [...this.waiting.values()]) {
-      if (asked.kind === "unlock" || !asked.branch.isWithin(this.root)) continue;
+      if (!asked.branch.isWithin(this.root)) continue;
       this.#canceled.isThrown = true;
       if (!isInterruptible(asked, cancel.running)) {
         asked.isCanceled = true;

@@ -28,6 +28,8 @@ export const EFFECTS = "sql-effect";
 
 export class ProgramDatabase extends SimulatedDatabase {
   readonly #inWorld: World;
+  /** How many shared transactions failed because others wrote what they had read. A real database would have let them wait. */
+  moved = 0;
 
   constructor(world: World) {
     super(world);
@@ -49,12 +51,12 @@ class Shared {
 
 class ProgramStore extends SimulatedStore implements SqlStore {
   readonly maxShared: number;
-  readonly #database: SimulatedDatabase;
+  readonly #database: ProgramDatabase;
   /** Shared transactions have lanes of their own. */
   readonly #joint: SimulatedStore;
   readonly #open = new Map<Executor, Shared>();
 
-  constructor(world: World, process: Process, database: SimulatedDatabase, namespace: string) {
+  constructor(world: World, process: Process, database: ProgramDatabase, namespace: string) {
     super(world, process, database, namespace);
     this.#database = database;
     this.#joint = new SimulatedStore(world, process, database, namespace);
@@ -99,6 +101,11 @@ class ProgramStore extends SimulatedStore implements SqlStore {
     return { written: true, committed: Promise.resolve(true) };
   }
 
+  #moved(): StoreError {
+    this.#database.moved += 1;
+    return new StoreError("store_busy", "retry", "simulated: the rows moved under the shared transaction");
+  }
+
   async #commit(mark: Pick<Batch, "lane" | "epoch" | "sequence">, shared: Shared): Promise<void> {
     const effects = shared.inserted.map((key): Key => ({ space: EFFECTS, key }));
     const lock = [...shared.puts.map(({ row }) => row), ...effects].map(({ space, key }) => ({ space, key }));
@@ -108,8 +115,7 @@ class ProgramStore extends SimulatedStore implements SqlStore {
         const now = rows[at];
         return now === undefined || now?.version !== read?.version;
       });
-      if (isMoved || rows.some((row) => row === undefined))
-        throw new StoreError("store_busy", "retry", "simulated: the rows moved under the shared transaction");
+      if (isMoved || rows.some((row) => row === undefined)) throw this.#moved();
       const inserted = effects.map((key, at): Put => {
         const was = rows[shared.puts.length + at] ?? null;
         return { was, row: { ...(was ?? NEW), ...key, version: (was?.version ?? 0) + 1, value: "1" }, entries: [] };
@@ -117,8 +123,7 @@ class ProgramStore extends SimulatedStore implements SqlStore {
       return { puts: [...shared.puts, ...inserted] };
     };
     const receipt = await this.#joint.commit({ ...mark, lock, needsClock: true, decide });
-    if (!receipt.committed)
-      throw new StoreError("store_busy", "retry", "simulated: the rows moved under the shared transaction");
+    if (!receipt.committed) throw this.#moved();
   }
 
   override abandon(): void {

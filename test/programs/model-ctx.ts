@@ -75,6 +75,7 @@ class ModelCtx {
     if (operation.settledMs !== undefined) return operation;
     const counted = `${name}#=${options.id ?? ""}`;
     if (run.underWay.has(counted)) {
+      if (options.semaphore !== undefined) this.#run.world.doubt("two steps of one name that need a permit");
       operation.reject(new ModelError("step_in_flight"));
       return operation;
     }

@@ -4,6 +4,7 @@
  * Rules that are about the time of day hold only without faults. What the outcome has to be is in `outcome.ts`.
  */
 
+import { ProgramDatabase } from "./database.ts";
 import { type Facts, nameOf, readFacts } from "./facts.ts";
 import type { Begun } from "./ledger.ts";
 import type { Case, Node, StepNode } from "./program.ts";
@@ -64,7 +65,8 @@ function recorded({ ledger, plan }: Execution, { runs }: Facts): string | undefi
  * Without faults, no process stops in the middle of an attempt: only a retry of the run has a reason to begin it again. A transaction that is
  * rolled back because of others is another reason.
  */
-function repeated({ ledger, plan }: Execution, { runs }: Facts): string | undefined {
+function repeated({ ledger, plan, world }: Execution, { runs }: Facts): string | undefined {
+  if (world.database instanceof ProgramDatabase && world.database.moved > 0) return undefined;
   // Code that awaits something foreign is somewhere else when it is replayed.
   if (plan.faults || [...nodesOf(plan)].some(({ op }) => op === "foreign")) return undefined;
   const last = new Map<string, Begun>();
