@@ -311,6 +311,14 @@ describe("the holder", () => {
 });
 
 describe("resting", () => {
+  test("does not sleep over news that its own decision makes", async () => {
+    const { kernel, clock } = bench();
+    await make(kernel, job, clock.wallMs());
+    const held = await claimOne(kernel);
+    expect(await held.rest(() => null, (_record, tx) => void wake(tx, job))).toBe("rested");
+    expect(await rowOf(kernel, job)).toMatchObject({ holder: null, dueMs: clock.wallMs() });
+  });
+
   test("gives the record back until its time, with what was written, and forgets the tries", async () => {
     const { kernel, clock } = await due();
     const held = await claimOne(kernel);

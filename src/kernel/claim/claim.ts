@@ -250,9 +250,12 @@ export class Held {
       if (answer === "woken") return answer;
       const due = dueMs(tx);
       if (due !== null) checkTime(due, "the time to rest until");
+      const { wakes } = record;
       decide?.(record, tx);
+      // What the decision itself is news for, by what it writes elsewhere, must not be slept over.
+      const dueOrWoken = record.wakes > wakes ? tx.nowMs : due;
       // What the decision removed has no claim left to give back.
-      if (record.exists) record.write({ holder: null, dueMs: due, tries: 0 });
+      if (record.exists) record.write({ holder: null, dueMs: dueOrWoken, tries: 0 });
       return answer;
     }, this.at);
     if (answer === "rested") this.abandon();
