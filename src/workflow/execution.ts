@@ -227,6 +227,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         // Given up meanwhile, the code has seen only a part of its history.
         if (this.#isOver) return await this.#ending.promise;
         if (this.coroutine.head < this.#claimedHead) throw this.#held.commitsLost();
+        // What the code left waiting when it returned is dropped before there is news of it.
+        if (this.coroutine.outcome !== undefined) this.coroutine.conclude();
       }
       for (const asked of this.coroutine.waiting.values()) if (!asked.isHeldBack) this.#toBegin.push(asked);
       const isFirst = this.#isCold && this.coroutine.head === this.#value.from;
