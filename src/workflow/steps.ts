@@ -103,8 +103,9 @@ export class StepRun {
     const { clock } = this.#host;
     const asked = this.#asked;
     const { timeoutMs, totalTimeoutMs } = this.#plan;
-    // What the code has asked for is done once, also if a cancellation came before it began: it may be the cleanup.
-    if (this.#isAborted && asked.attempts > 0) {
+    // What the code has asked for is done once, also if a cancellation came before it began: it may be the cleanup. Before anything was done,
+    // there is nothing to clean up.
+    if (this.#isAborted && (asked.attempts > 0 || asked.turn === 0)) {
       this.#host.failed(asked, asked.lastError ?? this.#reason);
       return;
     }
