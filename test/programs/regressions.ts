@@ -265,4 +265,59 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ]),
     worlds: [8, 9, 11, 15],
   },
+  "a permit of a branch that lost a race is granted to the run's own next wish, which wakes it": alone([
+    {
+      op: "group",
+      how: "ctx.allSettled",
+      of: [
+        [
+          {
+            op: "group",
+            how: "ctx.race",
+            of: [
+              [step("a", { semaphore: "s" }), { op: "slot", verb: "update", name: "first", scope: "global" }],
+              [{ op: "slot", verb: "update", name: "second", scope: "global" }],
+            ],
+          },
+        ],
+        [step("b", { semaphore: "s" })],
+      ],
+    },
+  ]),
+  "a cancellation in shielded code leaves the cleanup after it alone": alone(
+    [
+      {
+        op: "try",
+        body: [{ op: "shield", body: [step("a", { ms: 10_000 })] }],
+        finally: [step("cleanup")],
+      },
+    ],
+    { run: { cancelMs: 5_000 } },
+  ),
+  "a place in line that was left at the return is not missed by the next worker": {
+    ...alone([
+      {
+        op: "later",
+        of: [
+          { op: "lock", kind: "mutex", verb: "with", name: "m", body: [] },
+          { op: "lock", kind: "mutex", verb: "with", name: "m", body: [] },
+        ],
+        between: [
+          {
+            op: "group",
+            how: "ctx.race",
+            of: [[{ op: "shield", body: [step("a", { kind: "tx", semaphore: "s" })] }], [step("b", { rate: "r" })]],
+          },
+        ],
+        awaited: [],
+      },
+    ]),
+    faults: true,
+    worlds: [53_389],
+  },
+  "a run that was canceled by force before it began is not begun": {
+    ...alone([], { run: { cancelMs: 5_827, force: true, startMs: 1_400 } }),
+    faults: true,
+    worlds: [143],
+  },
 };
