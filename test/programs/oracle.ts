@@ -140,7 +140,9 @@ function cleanup({ ledger, plan, parked }: Execution, { runs }: Facts): string |
   const firm = new Map(plan.workflows.flatMap(({ body }) => [...firmCleanups(body)]));
   for (const { run, cleanup: name } of ledger.entered) {
     const body = firm.get(name);
-    if (parked.has(run) || body === undefined) continue;
+    // One that is canceled while it is parked ends without its code.
+    const wasParked = parked.has(run) || runs.get(run)?.facts.some((fact) => fact.name === "parked") === true;
+    if (wasParked || body === undefined) continue;
     // What came before may have been lost with the process; once a step in it has begun, it was not.
     if (plan.faults && !body.some((step) => ledger.attempts(run, step).length > 0)) continue;
     // A cancellation that finds the cleanup pending reaches that. Where its process was lost in the attempt, the ledger may not have it.
@@ -216,6 +218,8 @@ function disappears({ ledger, plan, told, canceled, runs }: Execution): string |
   // What comes after something else in a branch that nobody awaits is asked for when the function may have returned.
   const unawaited = nodes.flatMap((node) => {
     if (node.op === "lock") return [...walk(node.body)];
+    // A failure that was lost with its process may be a success the next time.
+    if (node.op === "try" && plan.faults) return [...walk(node.catch ?? [])];
     return node.op === "group" && !node.how.endsWith("allSettled")
       ? node.of.flatMap((branch) => (branch.length === 1 && branch.every(isLeaf) ? [] : [...walk(branch)]))
       : [];

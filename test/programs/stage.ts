@@ -6,6 +6,7 @@
 
 import {
   type AnyWorkflow,
+  HistoryContradictionError,
   PawlError,
   type Run,
   RunParkedError,
@@ -102,6 +103,8 @@ class Stage {
   readonly #restarted = new Set<string>();
   readonly #helped = new Map<string, number>();
   readonly #hasForeign: boolean;
+  /** Its plain code throws until somebody mends it, so a replay after that may come to another place. */
+  readonly #isMended: boolean;
   #runs: readonly RunFact[] = [];
   #finding: Finding | undefined;
 
@@ -110,6 +113,7 @@ class Stage {
     this.#world = world;
     this.#features = features;
     this.#hasForeign = [...nodesOf(plan)].some((node) => node.op === "foreign");
+    this.#isMended = [...nodesOf(plan)].some((node) => node.op === "throw" && node.outage);
   }
 
   async run(): Promise<Execution> {
@@ -225,6 +229,7 @@ class Stage {
     if (type !== "run.trouble" || error instanceof StoreError) return;
     if (error instanceof PawlError && (error.code === "closed" || error.code === "fenced")) return;
     if (this.#hasForeign && error instanceof Error && FOREIGN.test(error.message)) return;
+    if (this.#isMended && error instanceof HistoryContradictionError) return;
     if (process.isAlive) this.#find("trouble", `run ${run} was in trouble: ${said(error)}`);
   }
 
@@ -382,6 +387,8 @@ class Stage {
     } else if (IN_VAIN.test(reason) && this.#plan.faults) {
       this.#ledger.reach("an operator retried a run");
       await (helped < 6 ? run.retry() : run.cancel());
+    } else if (this.#isMended && reason.startsWith("the history says")) {
+      await run.cancel();
     } else if (FOREIGN.test(reason) && this.#hasForeign) {
       this.#ledger.reach("parked because of a foreign promise");
       await run.cancel();
