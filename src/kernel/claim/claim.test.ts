@@ -315,7 +315,12 @@ describe("resting", () => {
     const { kernel, clock } = bench();
     await make(kernel, job, clock.wallMs());
     const held = await claimOne(kernel);
-    expect(await held.rest(() => null, (_record, tx) => void wake(tx, job))).toBe("rested");
+    expect(
+      await held.rest(
+        () => null,
+        (_record, tx) => void wake(tx, job),
+      ),
+    ).toBe("rested");
     expect(await rowOf(kernel, job)).toMatchObject({ holder: null, dueMs: clock.wallMs() });
   });
 
