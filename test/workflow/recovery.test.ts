@@ -120,11 +120,11 @@ onStores(EVERY, (place) => {
             return opened;
           }),
         ],
-        { concurrency: 1, lease: 1_500 },
+        { concurrency: 1, lease: 6_000 },
       );
       const run = await one.start("it", undefined, { id: "one" });
       await begun.opened;
-      // The old one is alive: it must not renew its lease before the new one looks.
+      // The old one is alive: it must not renew its lease, after a sixth of it, before the new one looks.
       await endLease(two, "one");
       two.work([it("new", async () => {})]);
       expect(await resultOf(two.run("it", "one"))).toBe("new");
