@@ -135,7 +135,7 @@ describe("group commit", () => {
     expect([1, 2, 3].map((batch) => ranIn.filter((ran) => ran === batch).length)).toEqual([512, 512, 1]);
   });
 
-  test("a decision that keeps a lease goes with the next batch, whoever waits", async () => {
+  test("a decision that renews a lease is in the next batch, before all that wait", async () => {
     const { kernel, store } = bench();
     const first = gate();
     store.commits.push(held(first));

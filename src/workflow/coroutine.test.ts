@@ -213,6 +213,26 @@ describe("cancellation", () => {
     expect(failed.outcome).toEqual({ ok: "run_canceled" });
   });
 
+  test("that arrives while a lock is released, or in shielded code, leaves the cleanup after it alone", async () => {
+    const cleaning = (work: (ctx: Context) => PromiseLike<unknown>) => async (ctx: Context) => {
+      try {
+        await work(ctx);
+      } finally {
+        await ctx.step("cleanup", () => 0);
+      }
+    };
+    const locked = await following(
+      cleaning((ctx) => ctx.mutex("m").with(async () => 1)),
+      [['granted mutex "m"', { fence: 1 }], ["canceled"], ['unlock mutex "m"', { released: true }]],
+    );
+    expect(waitingOf(locked)).toEqual(["step cleanup"]);
+    const shielded = await following(
+      cleaning((ctx) => ctx.shield((inner) => inner.sleep(1))),
+      [["canceled"], ["woke 1"]],
+    );
+    expect(waitingOf(shielded)).toEqual(["step cleanup"]);
+  });
+
   test("comes out at a step that succeeded all the same, with its outcome, and nowhere else", async () => {
     const body = async (ctx: Context) => [
       await ctx.step("a", () => 0).catch((error) => (error as RunCanceledError).data.outcome),

@@ -5,8 +5,7 @@
  */
 
 import { randomUUID } from "node:crypto";
-import pg from "pg";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { address, type Batch } from "../../src/kernel/contract.ts";
 import { Kernel } from "../../src/kernel/kernel.ts";
 import { nodePorts } from "../../src/node/ports.ts";
@@ -15,35 +14,25 @@ import { quoted } from "../../src/stores/postgres/schema.ts";
 import { CLOCK } from "../../src/stores/postgres/statements.ts";
 import { blank, making } from "../../src/testing/conformance/stage.ts";
 import { connect } from "./kit.ts";
-import { type FreshDatabase, freshDatabase } from "./server.ts";
+import { ownDatabase } from "./own-database.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 
-let database: FreshDatabase | undefined;
-let admin: pg.Client;
-beforeAll(async () => {
-  database = await freshDatabase();
-  admin = new pg.Client({ connectionString: database.url });
-  await admin.connect();
-});
-afterAll(async () => {
-  await admin.end();
-  await database?.drop();
-});
+const database = ownDatabase();
 
 /** Two processes on a schema of their own, and a way to sweep all marks away: the clock jumps, and the other process sweeps. */
 async function stage() {
   const id = randomUUID().replaceAll("-", "");
   const schema = `marks_${id}`;
-  await admin.query(`create table shift_${id} as select 0::bigint as ms`);
+  await database.admin.query(`create table shift_${id} as select 0::bigint as ms`);
   const options = { schema, clock: `(${CLOCK} + (select ms from public.shift_${id}))`, lanes: 1 };
-  const store = await connect(database?.url ?? "", options);
-  const other = await connect(database?.url ?? "", options);
+  const store = await connect(database.url, options);
+  const other = await connect(database.url, options);
   const count = async () =>
-    Number((await admin.query(`select count(*) as marks from ${quoted(schema)}.writer`)).rows[0]?.marks);
+    Number((await database.admin.query(`select count(*) as marks from ${quoted(schema)}.writer`)).rows[0]?.marks);
   const jump = async () => {
     expect(await count()).toBeGreaterThan(0);
-    await admin.query(`update shift_${id} set ms = ms + ${31 * DAY_MS}`);
+    await database.admin.query(`update shift_${id} set ms = ms + ${31 * DAY_MS}`);
     await other.sweep(10);
     expect(await count()).toBe(0);
   };

@@ -5,21 +5,11 @@
  */
 
 import pg from "pg";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { open, type Pawl, type Tx } from "../../src/index.ts";
-import { type FreshDatabase, freshDatabase } from "./server.ts";
+import { ownDatabase } from "./own-database.ts";
 
-let database: FreshDatabase | undefined;
-let admin: pg.Client;
-beforeAll(async () => {
-  database = await freshDatabase();
-  admin = new pg.Client({ connectionString: database.url });
-  await admin.connect();
-});
-afterAll(async () => {
-  await admin.end();
-  await database?.drop();
-});
+const database = ownDatabase();
 
 const KEYS = 100;
 const ROUNDS = 3;
@@ -38,7 +28,7 @@ const ways: Readonly<Record<string, (pawl: Pawl, name: string) => Promise<unknow
   transact: (pawl, name) => pawl.transact(look(pawl, name)),
   "transact.sql": (pawl, name) => pawl.transact.sql((_sql, decide) => decide(look(pawl, name))),
   within: async (pawl, name) => {
-    const client = new pg.Client({ connectionString: database?.url ?? "" });
+    const client = new pg.Client({ connectionString: database.url });
     await client.connect();
     await client.query("begin");
     await pawl.within(client, look(pawl, name));
@@ -48,17 +38,20 @@ const ways: Readonly<Record<string, (pawl: Pawl, name: string) => Promise<unknow
 };
 
 test.each(Object.keys(ways))("%s", async (way) => {
-  const pawl = await open(database?.url ?? "", { namespace: way });
+  const pawl = await open(database.url, { namespace: way });
   const run = ways[way];
   const count = async () => {
-    const { rows } = await admin.query("select count(*) from pawl.record where namespace = $1 and kind = chr(10)", [
-      way,
-    ]);
+    const { rows } = await database.admin.query(
+      "select count(*) from pawl.record where namespace = $1 and kind = chr(10)",
+      [way],
+    );
     return Number(rows[0]?.count);
   };
   for (let round = 0; round < ROUNDS; round++) await run?.(pawl, `first ${round}`);
   expect(await count()).toBe(KEYS * ROUNDS);
-  await admin.query("update pawl.record set due = due - 3600000 where namespace = $1 and kind = chr(10)", [way]);
+  await database.admin.query("update pawl.record set due = due - 3600000 where namespace = $1 and kind = chr(10)", [
+    way,
+  ]);
   for (let round = 0; round < ROUNDS; round++) await run?.(pawl, `second ${round}`);
   // Each sweep takes some hundred.
   await expect.poll(count, { timeout: 20_000 }).toBeLessThanOrEqual(KEYS * ROUNDS + KEYS);

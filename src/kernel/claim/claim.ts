@@ -70,8 +70,8 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   const page = await kernel.due({ kinds, limit: look });
   const suspects: Suspect[] = [];
   let hadChores = false;
-  const isSuspect = ({ space, kind, tries }: DueKey): boolean =>
-    mostTries !== undefined && options.chores?.has(space) !== true && tries > mostTries(kind);
+  const isSuspect = (kind: string | null, tries: number): boolean =>
+    mostTries !== undefined && kind !== null && tries > mostTries(kind);
   const claimOne = async ({ space, key, kind: found }: DueKey): Promise<Held | undefined> => {
     const at = address(space, key);
     const chore = options.chores?.get(space);
@@ -83,7 +83,7 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
     const row = await kernel.transact(
       (tx) => {
         const { tries, kind } = tx.record(at);
-        if (mostTries !== undefined && kind !== null && tries > mostTries(kind)) return { at, tries, kind };
+        if (kind !== null && isSuspect(kind, tries)) return { at, tries, kind };
         return claim(tx, at, { by, leaseMs, status, kind: found });
       },
       [at],
@@ -105,7 +105,8 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   // A page of suspects must not cost a decision for each.
   const due: DueKey[] = [];
   for (const key of left)
-    if (isSuspect(key)) suspects.push({ at: address(key.space, key.key), tries: key.tries, kind: key.kind });
+    if (options.chores?.has(key.space) !== true && isSuspect(key.kind, key.tries))
+      suspects.push({ at: address(key.space, key.key), tries: key.tries, kind: key.kind });
     else due.push(key);
   // Those that others were faster with are not worth a second look here.
   const tried = due.slice(0, limit);
