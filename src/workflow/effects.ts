@@ -19,7 +19,7 @@ import type { RunListener, Told } from "./events.ts";
 import { type JointHost, JointStep } from "./joint-step.ts";
 import { storable, storedAs } from "./outcome.ts";
 import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
-import { isThenable, type StepHost, StepRun } from "./steps.ts";
+import { isThenable, NotBegun, type StepHost, StepRun } from "./steps.ts";
 import type { Word } from "./words.ts";
 
 /** What effects need of the run they are in. */
@@ -281,6 +281,7 @@ export class Effects implements StepHost {
   /** The user's SQL and the step's record in one transaction. */
   async #inSql(joint: JointStep, work: (sql: Sql, db: SyncDatabase | undefined) => unknown): Promise<unknown> {
     const { kernel, at } = this.#host;
+    let hasBegun = false;
     try {
       // Where there is one writer at a time, whoever has the transaction must not wait for our own commits.
       if (kernel.isSingleWriter) await joint.enter();
@@ -288,13 +289,15 @@ export class Effects implements StepHost {
         runInSql(sql, join, decidesOn(at), async (sql, decide) => {
           // The connection may have been long in coming.
           if (this.#host.isOver) throw new LeaseUncertainError();
+          hasBegun = true;
           joint.encode(await work(sql, db));
           await joint.enter();
           await decide((tx) => joint.record(tx));
         }),
       );
     } catch (error) {
-      return joint.failed(error, error instanceof StoreError && !isOwnFault(error));
+      if (!(error instanceof StoreError) || isOwnFault(error)) return joint.failed(error, false);
+      return hasBegun ? joint.failed(error, true) : joint.failed(new NotBegun(error), false);
     }
     this.#running.delete(joint.asked);
     return joint.committed();

@@ -1037,4 +1037,6 @@ export function discard(coroutine: Coroutine, warn: (message: string) => void): 
   coroutine.isEnded = true;
   coroutine.usedLate = (shown) =>
     warn(`${shown} was started after the run had ended, or was resumed elsewhere: it has no effect`);
+  // The function has returned: what has been asked for since then was asked for by a callback that it left behind.
+  if (coroutine.outcome !== undefined) coroutine.refuseNew();
 }

@@ -5,6 +5,7 @@
  * what it will see at replay; what cannot be stored fails the step, and its effect is not done again.
  */
 
+import { StoreError } from "../kernel/errors.ts";
 import type { Asked } from "./coroutine.ts";
 import { AttemptOverError, StepTimeoutError } from "./errors.ts";
 import type { StepHandle, StepPlan } from "./plans.ts";
@@ -40,6 +41,15 @@ export interface StepHost {
 
 /** Waits up to this long are waited for in memory; a crash then only brings the next attempt forward. */
 const SHORT_MS = 5000;
+/** When only the store is to blame, the step is tried again after this long. */
+const STORE_MS = 1000;
+
+/** The store failed before the function of an attempt was called. */
+export class NotBegun extends Error {
+  constructor(cause: unknown) {
+    super("the step has not begun", { cause });
+  }
+}
 
 type StepCode = (step: StepHandle) => unknown;
 
@@ -94,9 +104,22 @@ export class StepRun {
       (error: unknown) => {
         if (isOver) return;
         this.#waiting = undefined;
-        this.#threw(run, error);
+        if (error instanceof StoreError) this.#tryLater(run);
+        else this.#threw(run, error);
       },
     );
+  }
+
+  /** The store is to blame, and the step's function was not called: that is no attempt. If it lasts, the lease ends and the run is given up. */
+  #tryLater(run: StepCode): void {
+    if (this.#isAborted) {
+      this.#host.failed(this.#asked, this.#asked.lastError ?? this.#reason);
+      return;
+    }
+    this.#waiting = this.#host.clock.after(STORE_MS, () => {
+      this.#waiting = undefined;
+      this.try(run);
+    });
   }
 
   #begin(run: StepCode): void {
@@ -187,6 +210,11 @@ export class StepRun {
 
   #threw(run: StepCode, error: unknown): void {
     const asked = this.#asked;
+    if (error instanceof NotBegun) {
+      asked.attempts -= 1;
+      this.#tryLater(run);
+      return;
+    }
     const delayMs = this.#isAborted ? null : retryDelay(this.#plan, asked.attempts, error, this.#host.random());
     const { totalTimeoutMs } = this.#plan;
     const isTooLate = totalTimeoutMs !== null && (delayMs ?? 0) >= this.#leftMs(totalTimeoutMs);

@@ -342,7 +342,7 @@ export class RunWorker implements Engine {
     const claimedAtMs = adopted === undefined ? (row.dueMs ?? 0) - this.leaseMs : value.startedAtMs;
     // Code that was given fences knows only those, and they are worth nothing after a take-over.
     const isFresh = isNew !== undefined || needsFences(value, held.tries);
-    const warm = isFresh ? undefined : this.#takeWarm(id, row.head, value);
+    const warm = this.#takeWarm(id, isFresh ? undefined : row.head, value);
     const execution = new Execution(this, definition, held, row, value, claimedAtMs, warm);
     // Whoever worked on it here before has lost it without having heard.
     this.#executions.get(id)?.abandon(new LeaseUncertainError());
@@ -362,16 +362,21 @@ export class RunWorker implements Engine {
     this.told({ type: "run.parked", workflow, run, message: `its record cannot be read: ${reason}` });
   }
 
-  #takeWarm(id: string, head: number, value: RunValue): Coroutine | undefined {
+  /** The code that was kept, if it is where the history ends; other code of the run is not used again. */
+  #takeWarm(id: string, head: number | undefined, value: RunValue): Coroutine | undefined {
     const warm = this.#warm.get(id);
     if (warm === undefined) return undefined;
-    this.#warm.delete(id);
-    warm.coroutine.roused = undefined;
     const { coroutine, incarnation, skips } = warm;
     const isSame = incarnation === value.incarnation && skips === (value.skips?.length ?? 0);
-    if (isSame && coroutine.head === head) return coroutine;
-    discard(coroutine, () => {});
-    return undefined;
+    if (!isSame || coroutine.head !== head) {
+      this.#evict(id);
+      // Of a run that ended and was started anew, only callbacks are left that may still ask for something.
+      if (incarnation !== value.incarnation) coroutine.refuseNew();
+      return undefined;
+    }
+    this.#warm.delete(id);
+    coroutine.roused = undefined;
+    return coroutine;
   }
 
   #keepWarm(id: string, execution: Execution): void {
@@ -417,10 +422,13 @@ export class RunWorker implements Engine {
       }
   }
 
+  /** The code is not used again. */
   #evict(id: string): void {
     const warm = this.#warm.get(id);
+    if (warm === undefined) return;
     this.#warm.delete(id);
-    if (warm !== undefined) discard(warm.coroutine, () => {});
+    warm.coroutine.roused = undefined;
+    discard(warm.coroutine, () => {});
   }
 
   /** The store may have lost commits: code at rest may have seen them, and is replayed. */

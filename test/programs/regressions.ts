@@ -320,4 +320,20 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: true,
     worlds: [143],
   },
+  "a callback uses ctx after its run has ended on another worker": {
+    ...alone(
+      [
+        { op: "later", of: [step("slow", { ms: 3_000 })], between: [step("a")], awaited: [] },
+        { op: "afterEnd", ms: 90_000 },
+      ],
+      { faults: true, run: { restarts: true } },
+    ),
+    worlds: [47, 279, 300],
+  },
+  "a store that is busy when a step's turn is reserved costs no attempt": {
+    ...alone([step("a", { rate: "r", fails: "always", attempts: 3, delayMs: 100, totalTimeoutMs: 5_000 })], {
+      faults: true,
+    }),
+    worlds: [138, 417, 479],
+  },
 };

@@ -1,0 +1,49 @@
+/**
+ * Goal: a step that the store keeps from beginning has not failed: the trouble is the store's, and costs no attempt (G34).
+ * Method: a handle with little patience on PostgreSQL, and a step with a single attempt. The connections for its transaction are held by others
+ * for several times that patience. Generated programs do the same to the turns of rate limits (test/programs).
+ */
+
+import pg from "pg";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { workflow } from "../../src/index.ts";
+import { freshDatabase } from "../postgres/server.ts";
+import { handleOn, settledWithin } from "./kit.ts";
+
+const PATIENCE_MS = 400;
+const HELD_MS = 2_500;
+const ONCE = { retry: { attempts: 1 } };
+
+let database: Awaited<ReturnType<typeof freshDatabase>>;
+let admin: pg.Client;
+beforeAll(async () => {
+  database = await freshDatabase();
+  admin = new pg.Client({ connectionString: database.url });
+  await admin.connect();
+  await admin.query("create table orders (id text primary key)");
+});
+afterAll(async () => {
+  await admin.end();
+  await database.drop();
+});
+
+const held = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, HELD_MS));
+
+test("step.tx waits for a connection for as long as that takes", async () => {
+  await using handle = await handleOn(database.url, { max: 4, patienceMs: PATIENCE_MS, namespace: "tx" });
+  const { pawl } = handle;
+  const order = workflow("order", async (ctx) =>
+    ctx.step.tx(
+      "insert",
+      (sql) => sql.query("insert into orders values ($1)", [ctx.runId]).then(() => "inserted"),
+      ONCE,
+    ),
+  );
+  pawl.work([order]);
+  // Half of the pool is for transactions like these.
+  const holders = [1, 2].map(() => pawl.transact.sql(held));
+  const run = await pawl.start(order, undefined, { id: "o-1" });
+  expect(await settledWithin(30_000, "the run", run.result())).toBe("inserted");
+  await Promise.all(holders);
+  expect((await admin.query("select id from orders")).rows).toEqual([{ id: "o-1" }]);
+});
