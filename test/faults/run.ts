@@ -322,7 +322,7 @@ class Run {
         }
         if (healing.size === 0 && crew.repeats.pending.length === 0) break;
         if (elapsedMs > resolveWithinMs) break;
-        await sleep(20);
+        await sleep(200);
       }
     });
     for (const { name, isHealed } of this.#works) {

@@ -30,6 +30,7 @@ import { ENDED, type RunStatus } from "../../../src/workflow/words.ts";
 import type { Bench } from "../bench.ts";
 import type { Operation } from "../ledger.ts";
 import { LEASE_MS } from "./claims.ts";
+import { hasRoom } from "./room.ts";
 import { type Evidence, overlaps, type Work } from "./work.ts";
 
 const NAME = "locks";
@@ -309,11 +310,12 @@ async function client(bench: Bench, keeper: Keeper): Promise<void> {
       await pawl.run(keeper, run).cancel();
       return { used: true };
     });
+  const room = hasRoom(bench, keeper.name, MOST_RUNS);
   while (!bench.isOver) {
     const task = bench.take(NAME) as Wish | undefined;
     if (task?.verb === "start") await start(task.run, task.job);
     else if (task?.verb === "cancel") await cancel(task.run);
-    else if (!bench.isHealing && (await hasRoom(pawl, keeper))) {
+    else if (!bench.isHealing && (await room())) {
       const run = `keeper-${bench.mark()}`;
       const job = { lock: random.pick(Object.keys(MUTEXES)), napMs: random.below(100) };
       const { is } = await start(run, job);
@@ -326,20 +328,10 @@ async function client(bench: Bench, keeper: Keeper): Promise<void> {
   }
 }
 
-async function hasRoom(pawl: Pawl, keeper: Keeper): Promise<boolean> {
-  try {
-    const status = ["pending", "running", "waiting", "parked"] as const;
-    const { runs } = await pawl.runs.list({ workflow: keeper.name, status, limit: MOST_RUNS });
-    return runs.length < MOST_RUNS;
-  } catch {
-    return false;
-  }
-}
-
 /** A run on which workers died again and again is let go on: it keeps what it holds until somebody does that. */
 async function helpParked(bench: Bench, keeper: Keeper): Promise<void> {
   const { pawl } = bench;
-  for (; !bench.isOver; await bench.sleep(bench.isHealing ? 50 : 500)) {
+  for (; !bench.isOver; await bench.sleep(1_000)) {
     try {
       const { runs } = await pawl.runs.list({ status: "parked", workflow: keeper.name });
       for (const { id } of runs) await pawl.run(keeper, id).retry();
