@@ -338,14 +338,14 @@ export class Coroutine {
       this.roused?.();
     };
     if (!this.isReplaying && this.driver !== undefined) this.turnMs = this.driver.nowMs();
-    let code: unknown;
+    let running: Promise<unknown>;
     try {
-      code = definition.body(ctx, input);
+      const code = definition.body(ctx, input);
+      running = isGenerator(code) ? drive(code) : Promise.resolve(code);
     } catch (error) {
       finish({ error });
       return;
     }
-    const running = isGenerator(code) ? drive(code) : Promise.resolve(code);
     running.then(
       (ok) => finish({ ok }),
       (error: unknown) => finish({ error }),

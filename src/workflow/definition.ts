@@ -7,7 +7,7 @@
 import { checkCount, checkDuration, checkFunction, checkId, type Duration } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Context, Received } from "./context.ts";
-import type { Operation } from "./operation.ts";
+import { NOT_ASYNC_GENERATOR, type Operation } from "./operation.ts";
 import { checkRetention, type Retention, type RetentionPolicy } from "./retention.ts";
 import { checkRetry, type Retry, type RetryOptions } from "./retry.ts";
 import { checkIsSchema, type StandardSchema } from "./schema.ts";
@@ -91,6 +91,8 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
   if (typeof options !== "object" || options === null)
     throw new InvalidArgumentError("the workflow", "must have a name, or an object of options with one");
   checkFunction(body, "what the workflow does");
+  if (Object.prototype.toString.call(body) === "[object AsyncGeneratorFunction]")
+    throw new InvalidArgumentError("what the workflow does", NOT_ASYNC_GENERATOR);
   const { input, output, retry, timeout, grace, tries, retention } = options as WorkflowOptions<unknown, unknown>;
   checkIsSchema(input, "the workflow's input");
   checkIsSchema(output, "the workflow's output");

@@ -144,17 +144,23 @@ export class Effects implements StepHost {
   async #reconcile(asked: Asked, step: StepRun, plan: StepPlan): Promise<void> {
     if (plan.mode.is !== "once") return;
     const { reconcile, run } = plan.mode;
-    let said: Reconciled<unknown> = { unknown: true };
+    let said: Partial<{ readonly done: unknown; readonly value: unknown; readonly unknown: unknown }> = {
+      unknown: true,
+    };
     let trouble = "";
     if (reconcile !== undefined)
       try {
-        said = (await reconcile({ key: this.keyOf(asked) })) as Reconciled<unknown>;
+        // Whatever it gives: only a clear answer is one.
+        said = Object((await reconcile({ key: this.keyOf(asked) })) as Reconciled<unknown>);
+        if (typeof said.done !== "boolean" && said.unknown !== true)
+          trouble = " (reconcile must return { done: true, value }, { done: false } or { unknown: true })";
       } catch (error) {
+        said = { unknown: true };
         trouble = ` (reconcile threw: ${error instanceof Error ? error.message : String(error)})`;
       }
     if (this.#host.isOver) return;
-    if ("done" in said && said.done) return this.succeeded(asked, said.value);
-    if ("done" in said && !said.done) return step.try(run);
+    if (said.done === true) return this.succeeded(asked, said.value);
+    if (said.done === false) return step.try(run);
     this.#running.delete(asked);
     this.#host.park(`step "${asked.id}" may or may not have happened${trouble}: resolve it, and let the run go on`);
   }
@@ -290,8 +296,9 @@ export class Effects implements StepHost {
           // The connection may have been long in coming.
           if (this.#host.isOver) throw new LeaseUncertainError();
           hasBegun = true;
-          joint.encode(await work(sql, db));
+          joint.encode(await joint.orExpired(async () => work(sql, db)));
           await joint.enter();
+          joint.disarm();
           await decide((tx) => joint.record(tx));
         }),
       );
@@ -308,12 +315,14 @@ export class Effects implements StepHost {
     const { kernel, at } = this.#host;
     try {
       if (kernel.isSingleWriter) await joint.enter();
-      await run(async (executor, value) => {
+      const record: Parameters<WithinRun>[0] = async (executor, value) => {
         const theirs = executorOf(executor);
         joint.encode(value);
         await joint.enter();
+        joint.disarm();
         await kernel.within(theirs, (tx) => joint.record(tx), [at]);
-      }, handle);
+      };
+      await joint.orExpired(async () => run(record, handle));
     } catch (error) {
       // Once the record was in their transaction, only the history can tell whether it was committed.
       return joint.failed(error, joint.isRecorded);

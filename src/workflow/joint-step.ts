@@ -2,13 +2,15 @@
  * A step that is recorded by a transaction which is the user's as well: its SQL and its record are there together, or neither is.
  *
  * Once the run is entered, nothing else becomes a fact until the transaction has ended, because the record's place in the history is
- * where the code will hear of it; and the attempt cannot time out any more, because the next one might then be recorded as well.
+ * where the code will hear of it; and once its work is done, the attempt cannot time out any more, because the next one might then be recorded
+ * as well.
  */
 
 import type { Address, Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Asked, Written } from "./coroutine.ts";
+import { AttemptOverError } from "./errors.ts";
 import type { Attempt, StepRun } from "./steps.ts";
 
 /** A step's record in a transaction: the run's row as it will be, the time, and the record's place in the history. */
@@ -57,8 +59,18 @@ export class JointStep {
   async enter(): Promise<void> {
     if (this.#hasEntered) return;
     await this.#host.enterTransaction(() => this.#attempt?.isOver === false);
-    this.#attempt?.disarm();
     this.#hasEntered = true;
+  }
+
+  /** Waits for the work of the attempt. When the attempt's time is over, this throws, and so the transaction is rolled back. */
+  orExpired<T>(work: () => Promise<T>): Promise<T> {
+    return this.#attempt === undefined ? work() : Promise.race([work(), this.#attempt.expired]);
+  }
+
+  /** From here on the attempt cannot time out, because the next one might be recorded as well. Throws if its time is over. */
+  disarm(): void {
+    if (this.#attempt?.isOver === true) throw new AttemptOverError(this.asked.id, this.#attempt.attempt);
+    this.#attempt?.disarm();
   }
 
   /** A decision; it may run more than once. */

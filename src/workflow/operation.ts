@@ -7,6 +7,8 @@
  * only a race observed is abandoned once the race is over, and must not take a message that a later wait is for.
  */
 
+import { InvalidArgumentError } from "../kernel/errors.ts";
+
 /** The functions that a promise is observed with. `Promise.race` gives the same two to each of its promises, and nothing else does. */
 export interface Reaction {
   readonly fulfilled: unknown;
@@ -133,7 +135,12 @@ export async function drive<T>(code: Generator<Operation<unknown>, T, unknown>):
   return next.value;
 }
 
-/** Whether a function that was called gave a generator to run. */
+/** Whether a function that was called gave a generator to run. Throws if it is an async one, which would never end. */
 export function isGenerator(code: unknown): code is Generator<Operation<unknown>, unknown, unknown> {
-  return typeof code === "object" && code !== null && "next" in code && "throw" in code && !("then" in code);
+  if (typeof code !== "object" || code === null || !("next" in code && "throw" in code) || "then" in code) return false;
+  if (Symbol.asyncIterator in code) throw new InvalidArgumentError("the function", NOT_ASYNC_GENERATOR);
+  return true;
 }
+
+export const NOT_ASYNC_GENERATOR =
+  "must be an async function, or a function* that writes yield* before each operation, not an async function*";

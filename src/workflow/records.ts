@@ -14,7 +14,7 @@ import type { Tx } from "../kernel/decision.ts";
 import { type Draft, unreadableNumber } from "../kernel/draft.ts";
 import { hash } from "../kernel/fingerprint.ts";
 import type { Settled } from "./coroutine.ts";
-import { RunConflictError, RunEndedError, RunExistsError, RunNotFoundError } from "./errors.ts";
+import { RunCanceledError, RunConflictError, RunEndedError, RunExistsError, RunNotFoundError } from "./errors.ts";
 import { dropHolds } from "./locks.ts";
 import {
   deletingQueueOf,
@@ -236,13 +236,7 @@ export function cancelRun(
 /** Ends a run without its code. */
 export function endCanceled(tx: Tx, run: Draft, id: string, cancel: { readonly reason?: string | undefined }): void {
   run.append("canceled", cancel);
-  endRun(tx, run, id, "canceled", { error: canceledError(id, cancel.reason) });
-}
-
-function canceledError(id: string, reason: string | undefined): Error {
-  const error = new Error(`run "${id}" was canceled${reason === undefined ? "" : `: ${reason}`}`);
-  error.name = "RunCanceledError";
-  return withoutStack(error);
+  endRun(tx, run, id, "canceled", { error: withoutStack(new RunCanceledError(id, cancel.reason)) });
 }
 
 /** An error that a decision stores: where it was made says nothing, and is not the same twice. */

@@ -246,6 +246,7 @@ export class Attempt implements StepHandle {
   /** What the last `heartbeat` of an earlier attempt left. */
   readonly progress: unknown;
   #isOver = false;
+  #expired: PromiseWithResolvers<never> | undefined;
   #abort: AbortController | undefined;
   #abortReason: { readonly reason: unknown } | undefined;
   #cancelTimer: () => void = nothing;
@@ -308,10 +309,19 @@ export class Attempt implements StepHandle {
     this.#cancelTimer = cancel;
   }
 
+  /** Rejects when it has taken too long. */
+  get expired(): Promise<never> {
+    this.#expired ??= Promise.withResolvers();
+    // Whoever waits for it may have got what it wanted before.
+    this.#expired.promise.catch(nothing);
+    return this.#expired.promise;
+  }
+
   /** It took too long: it is over, and told to stop. */
   expire(error: StepTimeoutError): void {
     if (!this.end()) return;
     this.abort(error);
+    this.#expired?.reject(error);
     this.#failed(error);
   }
 

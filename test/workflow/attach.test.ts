@@ -53,6 +53,19 @@ onStores(EVERY, (place) => {
   });
 });
 
+test("a child that is canceled before it begins throws run_canceled, with its reason, in the parent", async () => {
+  await using pawl = openTest();
+  const caught = workflow("caught", async (ctx) =>
+    ctx.call(child, 1, { id: "kid" }).catch((error) => ({ code: codeOf(error), data: error.data })),
+  );
+  // No worker has the child's code.
+  pawl.work([caught]);
+  const run = await pawl.start(caught);
+  await pawl.clock.advance("1s");
+  await pawl.run("kid").cancel({ reason: "enough" });
+  await expect(run.result()).resolves.toEqual({ code: "run_canceled", data: { run: "kid", reason: "enough" } });
+});
+
 test("a child that calls the run that waits for it is refused", async () => {
   await using pawl = openTest();
   const inner = workflow(

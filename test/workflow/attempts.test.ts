@@ -63,6 +63,32 @@ onStores(SQL, (place) => {
   });
 });
 
+onStores(SQL, (place) => {
+  test("the timeout of a step.tx ends the transaction of an attempt that hangs, and the next attempt is recorded", async () => {
+    const pawl = await place.open();
+    const plain = await place.connect();
+    await plain.query("create table hung (n integer)");
+    const reasons: unknown[] = [];
+    const it = workflow("it", async (ctx) =>
+      ctx.step.tx(
+        "pay",
+        async (sql, { attempt, abortSignal }) => {
+          await sql.query(`insert into hung values (${attempt})`);
+          if (attempt > 1) return "paid";
+          abortSignal.addEventListener("abort", () => reasons.push(abortSignal.reason));
+          return new Promise<string>(() => {});
+        },
+        { timeout: "1s", retry: { attempts: 2, delay: 1 } },
+      ),
+    );
+    pawl.work([it]);
+    // Long before a transaction that hangs is ended by the store.
+    await expect((await pawl.start(it)).result({ timeout: "20s" })).resolves.toBe("paid");
+    expect(reasons).toMatchObject([{ code: "step_timeout" }]);
+    expect(await plain.query("select n from hung")).toEqual([{ n: 2 }]);
+  });
+});
+
 describe("an attempt that timed out", () => {
   test("is not heard any more: its heartbeat neither keeps the next attempt alive nor runs a step of a run that has ended", async () => {
     await using pawl = openTest({ strict: false });

@@ -106,6 +106,20 @@ onStores(EVERY, (place) => {
   });
 
   describe("the generator form", () => {
+    test("an async function* is refused: by name where it is defined, and by the run where a function gives one", async () => {
+      const mixed = async function* (ctx: Context): AsyncGenerator<unknown, number> {
+        yield ctx.step("a", () => 1);
+        return 2;
+      };
+      expect(() => workflow("mixed", mixed as never)).toThrow(/not an async function\*/);
+      const pawl = await place.open();
+      const it = workflow("it", ((ctx: Context) => mixed(ctx)) as never);
+      pawl.work([it]);
+      await expect(resultOf(await pawl.start(it))).rejects.toMatchObject({
+        cause: { message: expect.stringMatching(/not an async function\*/) },
+      });
+    });
+
     test("does what the async form does, with yield*", async () => {
       const it = workflow("it", function* (ctx: Context) {
         const a = yield* ctx.step("a", () => 1);

@@ -471,6 +471,9 @@ onStores(EVERY, (place) => {
       ["says unknown", () => ({ unknown: true })],
       ["throws", () => Promise.reject(new Error("no answer"))],
       ["is not there", undefined],
+      ["returns nothing", () => undefined],
+      ["returns a word", () => "done"],
+      ["does not say whether it was done", () => ({ done: undefined })],
     ];
     test.each(unknowns)(
       "where reconcile %s, the run is parked, and a person says what became of it",
