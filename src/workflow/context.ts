@@ -507,8 +507,10 @@ export class Context {
       const given = code(ctx);
       return isGenerator(given) ? (drive(given) as Promise<T>) : given;
     };
-    const work = is === "shielded" ? () => this.#coroutine.shielded(this.#branch, run) : run;
-    return this.#coroutine.compose(shown, branch, work);
+    if (is !== "shielded") return this.#coroutine.compose(shown, branch, run);
+    const shielded = () => this.#coroutine.shielded(this.#branch, run);
+    // What lost a race comes to its end all the same.
+    return this.#coroutine.compose(shown, branch, shielded, () => {});
   }
 
   /** All of them, as `Promise.all`; for `yield*`. */
@@ -535,8 +537,19 @@ export class Context {
       };
       one.then(settled, settled);
     }
-    const first = Promise.race(racing).finally(() => cancelAll(racing.filter((one) => one !== winner)));
-    return this.#combined(racing, first);
+    const coroutine = this.#coroutine;
+    const interruptions = coroutine.interruptions(this.#branch);
+    let isCanceled = false;
+    const first = Promise.race(racing).finally((): unknown => {
+      const isInterrupted = isCanceled || coroutine.interruptions(this.#branch) > interruptions;
+      // All of them were canceled, with the code around the race: they clean up, and that is waited for.
+      if (isInterrupted) return Promise.allSettled(racing.filter((one) => one instanceof Operation));
+      cancelAll(racing.filter((one) => one !== winner));
+      return undefined;
+    });
+    return this.#combined(racing, first, () => {
+      isCanceled = true;
+    });
   }
 
   /** All of them, however they end, as `Promise.allSettled`; for `yield*`. */
@@ -545,14 +558,13 @@ export class Context {
     return this.#combined(operations, Promise.allSettled(operations));
   }
 
-  #combined<T>(operations: readonly unknown[], promise: Promise<T>): Operation<T> {
+  #combined<T>(operations: readonly unknown[], promise: Promise<T>, canceled?: () => void): Operation<T> {
     promise.catch(() => {});
-    return this.#coroutine.compose(
-      "several operations",
-      this.#branch,
-      () => promise,
-      () => cancelAll(operations),
-    );
+    const cancel = (): void => {
+      canceled?.();
+      cancelAll(operations);
+    };
+    return this.#coroutine.compose("several operations", this.#branch, () => promise, cancel);
   }
 }
 

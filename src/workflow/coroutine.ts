@@ -37,13 +37,21 @@ import { type Kind, operationId, parseFact, WORDS, type Word } from "./words.ts"
 export class Branch {
   readonly parent: Branch | undefined;
   readonly isShielded: boolean;
-  /** All of it is one step: what it waits for is waited for even if the code has returned. */
-  readonly isStep: boolean;
+  /** It is shielded, or all of it is one step: what it waits for is waited for even if the code has returned. */
+  readonly isKept: boolean;
+  /** How often it was canceled, without what is around it. */
+  cancelCount = 0;
 
   constructor(parent: Branch | undefined, is: "plain" | "shielded" | "step" = "plain") {
     this.parent = parent;
     this.isShielded = is === "shielded";
-    this.isStep = is === "step" || parent?.isStep === true;
+    this.isKept = is !== "plain" || parent?.isKept === true;
+  }
+
+  /** How often it was canceled, by itself or with a branch around it. */
+  get interruptions(): number {
+    const around = this.isShielded || this.parent === undefined ? 0 : this.parent.interruptions;
+    return this.cancelCount + around;
   }
 
   /** Whether a cancellation of `other` reaches this branch. */
@@ -453,6 +461,9 @@ export class Coroutine {
   /** While the run rests: called when its code goes on by itself, because something came that is no operation. */
   roused: (() => void) | undefined;
 
+  /** It has been reported what the code returned without awaiting. */
+  hasWarned = false;
+
   /** Told of what the code asks for after the run has ended. */
   usedLate: ((shown: string) => void) | undefined;
 
@@ -574,26 +585,38 @@ export class Coroutine {
     asked.settle({ error: new RaceLostError(this.runId, asked.shown) });
   }
 
+  /** How often this part of the code was canceled so far, the cancellation of the run included. */
+  interruptions(branch: Branch): number {
+    const isOfRun = this.#canceled !== undefined && branch.isWithin(this.root);
+    return branch.interruptions + (isOfRun ? 1 : 0);
+  }
+
   /** Cancels what this part of the code waits for. */
   cancelBranch(branch: Branch): void {
+    branch.cancelCount += 1;
     for (const asked of [...this.waiting.values()])
       if (asked.kind !== "unlock" && asked.branch.isWithin(branch)) this.cancelLoser(asked);
   }
 
-  /** The code has returned: what merely waits is dropped. Answers what is still to be done, and what the code forgot to await. */
-  conclude(): { readonly open: number; readonly forgotten: readonly string[] } {
+  /**
+   * The code has returned: what merely waits is dropped. Returns what is still to be done, what the code forgot to await, and where the cleanup of
+   * branches that lost a race was cut off.
+   */
+  conclude(): { readonly open: number; readonly forgotten: readonly string[]; readonly cut: readonly string[] } {
     const forgotten: string[] = [];
+    const cut: string[] = [];
     for (const { isObserved, shown } of this.#composed) if (!isObserved) forgotten.push(shown);
     let open = 0;
     for (const asked of [...this.waiting.values()]) {
       if (!asked.isObserved) forgotten.push(asked.shown);
       if (isWork(asked)) open += 1;
       else {
+        if (asked.branch.interruptions > 0) cut.push(asked.shown);
         this.#forget(asked);
         if (asked.kind === "lock") this.mayHaveOrphans = true;
       }
     }
-    return { open, forgotten };
+    return { open, forgotten, cut };
   }
 
   /** Keeps a fact from before a retry until the code asks for what it is about. */
@@ -903,7 +926,7 @@ const factsOf = ({ attemptFacts = [], queuedFact }: Asked): readonly Written[] =
 
 /** What is done even if the code has returned meanwhile; everything else only waits. */
 function isWork({ plan, childId, branch }: Asked): boolean {
-  if (branch.isStep) return true;
+  if (branch.isKept) return true;
   switch (plan.kind) {
     case "step":
     case "slot":

@@ -509,9 +509,13 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   /** The code has returned: the run ends when everything that it asked to be done is done. Answers whether it ends now. */
   #isConcluded(outcome: Settled): boolean {
-    const { open, forgotten } = this.coroutine.conclude();
-    if (forgotten.length > 0 && !this.#hasWarned) {
-      this.#hasWarned = true;
+    const { open, forgotten, cut } = this.coroutine.conclude();
+    if (cut.length > 0) {
+      const message = `the workflow's function returned while the cleanup of a branch that lost a race waited for ${cut[0]}: it is cut off there; do it in ctx.shield`;
+      this.tell({ type: "run.warning", message });
+    }
+    if (forgotten.length > 0 && !this.coroutine.hasWarned) {
+      this.coroutine.hasWarned = true;
       const names = `${forgotten.slice(0, 10).join(", ")}${forgotten.length > 10 ? `, and ${forgotten.length - 10} more` : ""}`;
       const message = `the workflow's function returned without awaiting ${names}`;
       this.tell({ type: "run.warning", message });
@@ -525,8 +529,6 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#run(this.#finish("ok" in outcome && unobserved !== undefined ? { error: unobserved.error } : outcome));
     return true;
   }
-
-  #hasWarned = false;
 
   /** What was asked for and not begun, and not interrupted meanwhile. */
   #takeToBegin(): readonly Asked[] {
