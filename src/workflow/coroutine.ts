@@ -30,6 +30,7 @@ import {
 import { LockLines } from "./lock-lines.ts";
 import type { Denial } from "./locks.ts";
 import { drive, isGenerator, Operation, type Reaction, type Tracked } from "./operation.ts";
+import { usable } from "./outcome.ts";
 import type { LockPlan, Plan } from "./plans.ts";
 import { type Kind, operationId, parseFact, WORDS, type Word } from "./words.ts";
 
@@ -341,7 +342,7 @@ export class Coroutine {
 
   begin(definition: Definition, ctx: Context, input: unknown): void {
     const finish = (outcome: Settled): void => {
-      this.outcome = outcome;
+      this.outcome = "error" in outcome ? { error: usable(outcome.error) } : outcome;
       this.#stray("the workflow's function returned");
       this.roused?.();
     };

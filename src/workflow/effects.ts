@@ -18,7 +18,7 @@ import { NonRetryableError } from "./errors.ts";
 import type { RunListener, Told } from "./events.ts";
 import { type JointHost, JointStep } from "./joint-step.ts";
 import { storable, storedAs } from "./outcome.ts";
-import type { Reconciled, StepHandle, StepPlan, WithinRun } from "./plans.ts";
+import type { StepHandle, StepPlan, WithinRun } from "./plans.ts";
 import { isThenable, NotBegun, type StepHost, StepRun } from "./steps.ts";
 import type { Word } from "./words.ts";
 
@@ -151,7 +151,7 @@ export class Effects implements StepHost {
     if (reconcile !== undefined)
       try {
         // Whatever it gives: only a clear answer is one.
-        said = Object((await reconcile({ key: this.keyOf(asked) })) as Reconciled<unknown>);
+        said = Object(await this.#answerOf(asked, plan, reconcile));
         if (typeof said.done !== "boolean" && said.unknown !== true)
           trouble = " (reconcile must return { done: true, value }, { done: false } or { unknown: true })";
       } catch (error) {
@@ -163,6 +163,22 @@ export class Effects implements StepHost {
     if (said.done === false) return step.try(run);
     this.#running.delete(asked);
     this.#host.park(`step "${asked.id}" may or may not have happened${trouble}: resolve it, and let the run go on`);
+  }
+
+  /** What `reconcile` says within the step's timeout, or a minute. */
+  async #answerOf(
+    asked: Asked,
+    plan: StepPlan,
+    reconcile: (step: { readonly key: string }) => unknown,
+  ): Promise<unknown> {
+    const limitMs = plan.timeoutMs ?? RECONCILE_MS;
+    const late = Promise.withResolvers<never>();
+    const cancel = this.clock.after(limitMs, () => late.reject(new Error(`no answer within ${limitMs} ms`)));
+    try {
+      return await Promise.race([reconcile({ key: this.keyOf(asked) }), late.promise]);
+    } finally {
+      cancel();
+    }
   }
 
   // What a step tells.
@@ -337,6 +353,8 @@ export class Effects implements StepHost {
 }
 
 const NO_LOCKS: readonly HeldLock[] = [];
+/** How long `reconcile` may take, unless the step has a timeout. */
+const RECONCILE_MS = 60_000;
 
 const decidesOn =
   (at: Address): Prepare<Tx, object> =>

@@ -51,7 +51,7 @@ import { storedAs } from "./outcome.ts";
 import type { StepPlan } from "./plans.ts";
 import { replay } from "./replay.ts";
 import { type RunValue, rangesOf } from "./run.ts";
-import { checkSchema } from "./schema.ts";
+import { checkSchema, type StandardSchema } from "./schema.ts";
 import { endOf, type Granted, grant, isDecided, isEffect, needsIntent, needsRecord, noneGranted } from "./wishes.ts";
 import type { RunStatus, Word } from "./words.ts";
 
@@ -82,6 +82,8 @@ export type Ending = "rested" | "ended" | "given back" | "lost";
 
 /** How long code may wait for what is no operation of ours. */
 const STUCK_MS = 10_000;
+/** How long the schema of the output may take. */
+const OUTPUT_MS = 60_000;
 /** One commit begins at most this many operations, and cancels at most this many children. */
 const MOST_BEGUN = 200;
 
@@ -259,9 +261,14 @@ export class Execution implements EffectsHost, NewsHost, Driver {
    * anything is done under it, the lock is waited for again, and the code begins anew with what it got.
    */
   get #hasLostLocks(): boolean {
-    if (this.#value.retriedAt === undefined) return false;
-    const held = new Set(this.#value.holds?.map(({ id }) => id));
-    for (const id of this.coroutine.kept.keys()) if (!held.has(id) && !this.#entered.has(id)) return true;
+    const { retriedAt, holds } = this.#value;
+    if (retriedAt === undefined) return false;
+    const known = new Map(holds?.map(({ id, fence }) => [id, fence]));
+    for (const [id, { isHeld }] of this.coroutine.kept) {
+      if (this.#entered.has(id)) continue;
+      // Without a fence it stands in line: something else may have woken the run.
+      if (!known.has(id) || (isHeld && known.get(id) === undefined)) return true;
+    }
     return false;
   }
 
@@ -758,12 +765,25 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const { output } = this.#definition;
     if ("error" in outcome) return this.#end(storedAs(this.kernel, this.at, outcome), statusOf(outcome, this.runId));
     try {
-      const ok = output === undefined ? outcome.ok : await checkSchema(output, outcome.ok, "the run's output");
+      const ok = output === undefined ? outcome.ok : await this.#checkOutput(output, outcome.ok);
+      if (this.#isOver) return;
       await this.#end({ ok }, "completed");
     } catch (error) {
       if (!(error instanceof InvalidValueError || error instanceof ValueTooLargeError || error instanceof SchemaError))
         throw error;
       await this.#end(storedAs(this.kernel, this.at, { error }), "failed");
+    }
+  }
+
+  /** A schema that never answers is as stuck as code that is. */
+  async #checkOutput(output: StandardSchema, value: unknown): Promise<unknown> {
+    const stuck = Promise.withResolvers<never>();
+    const issue = { message: `the schema did not answer within ${OUTPUT_MS} ms`, path: "" };
+    const cancel = this.clock.after(OUTPUT_MS, () => stuck.reject(new SchemaError("the run's output", [issue])));
+    try {
+      return await Promise.race([checkSchema(output, value, "the run's output"), stuck.promise]);
+    } finally {
+      cancel();
     }
   }
 

@@ -8,6 +8,16 @@ import type { Settled } from "./coroutine.ts";
 
 const MAX_MESSAGE = 1000;
 
+/** What code threw; or an error that says so, if looking at it throws, as with a revoked proxy. */
+export function usable(thrown: unknown): unknown {
+  try {
+    if (thrown instanceof Error) void `${thrown.name} ${thrown.message}`;
+    return thrown;
+  } catch {
+    return new Error("something was thrown that cannot be looked at");
+  }
+}
+
 export function storable(kernel: Kernel, at: Address, outcome: Settled): string {
   try {
     return kernel.encode(at, outcome);

@@ -8,6 +8,7 @@
 import { StoreError } from "../kernel/errors.ts";
 import type { Asked } from "./coroutine.ts";
 import { AttemptOverError, StepTimeoutError } from "./errors.ts";
+import { usable } from "./outcome.ts";
 import type { StepHandle, StepPlan } from "./plans.ts";
 import { decideRetry } from "./retry.ts";
 
@@ -157,22 +158,23 @@ export class StepRun {
     let given: unknown;
     try {
       given = this.#host.call(asked, run, attempt);
+      // What it gives may throw as well, when it is looked at: a revoked proxy, a `then` of its own.
+      if (isThenable(given)) {
+        given.then(
+          (value) => {
+            if (attempt.end()) this.#host.succeeded(asked, value);
+          },
+          (error: unknown) => {
+            if (attempt.end()) this.#threw(run, error);
+          },
+        );
+        return;
+      }
     } catch (error) {
       if (attempt.end()) this.#threw(run, error);
       return;
     }
-    if (!isThenable(given)) {
-      if (attempt.end()) this.#host.succeeded(asked, given);
-      return;
-    }
-    given.then(
-      (value) => {
-        if (attempt.end()) this.#host.succeeded(asked, value);
-      },
-      (error: unknown) => {
-        if (attempt.end()) this.#threw(run, error);
-      },
-    );
+    if (attempt.end()) this.#host.succeeded(asked, given);
   }
 
   /** What is left of the time for all attempts, which is counted from the first one, wherever that was. */
@@ -208,7 +210,8 @@ export class StepRun {
     return this.#current;
   }
 
-  #threw(run: StepCode, error: unknown): void {
+  #threw(run: StepCode, thrown: unknown): void {
+    const error = usable(thrown);
     const asked = this.#asked;
     if (error instanceof NotBegun) {
       asked.attempts -= 1;

@@ -5,6 +5,7 @@
 
 import { describe, expect, test } from "vitest";
 import { type Pawl, signal, workflow } from "../../src/index.ts";
+import { openTest } from "../../src/testing/index.ts";
 import { codeOf } from "../kernel.fixture.ts";
 import { EVERY, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
 
@@ -230,6 +231,20 @@ describe("schemas", () => {
       await expect(resultOf(await pawl.start(wrong))).rejects.toMatchObject({
         code: "run_failed",
         cause: { data: { issues: [{ message: "no number", path: "n" }] } },
+      });
+    });
+
+    test("of the output that never answer fail the run", async () => {
+      await using pawl = openTest();
+      const silent = {
+        "~standard": { ...number["~standard"], validate: () => new Promise<{ value: number }>(() => {}) },
+      };
+      const stuck = workflow({ name: "stuck", output: silent }, async () => 1);
+      pawl.work([stuck]);
+      const run = await pawl.start(stuck);
+      await pawl.clock.advance("2 minutes");
+      await expect(run.result()).rejects.toMatchObject({
+        cause: { message: expect.stringContaining("did not answer") },
       });
     });
 

@@ -279,6 +279,58 @@ describe("under a lock", () => {
     expect(effects).toEqual(["a", "a"]);
   });
 
+  test("code that waits for its lock again stays out of it when something else wakes the run", async () => {
+    await using pawl = openTest();
+    broken.add("in").add("kid");
+    let isTaken = false;
+    const kidFailed = Promise.withResolvers<void>();
+    const kid = workflow("kid", async (ctx) =>
+      ctx.step(
+        "kid",
+        async () => {
+          setTimeout(kidFailed.resolve, 50);
+          // By then the parent waits for its lock.
+          if (broken.size === 0) await new Promise((resolve) => setTimeout(resolve, 200));
+          return act("kid");
+        },
+        once,
+      ),
+    );
+    const it = workflow("it", async (ctx) =>
+      Promise.all([
+        ctx.call(kid),
+        ctx.lock("l", () =>
+          ctx.step(
+            "in",
+            async () => {
+              // The child fails while it runs, so that neither failure is handled.
+              if (broken.size > 0) await kidFailed.promise;
+              return act(isTaken ? "in, without the lock" : "in");
+            },
+            once,
+          ),
+        ),
+      ]),
+    );
+    const other = workflow("other", async (ctx) =>
+      ctx.lock("l", async () => {
+        await ctx.sleep("1 hour");
+        await ctx.step("out", () => {
+          isTaken = false;
+        });
+      }),
+    );
+    pawl.work([it, kid, other]);
+    const run = await pawl.start(it, undefined, { id: "it" });
+    await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+    await (await pawl.start(other)).until("waiting");
+    isTaken = true;
+    broken.clear();
+    await run.retry();
+    await expect(run.result()).resolves.toEqual(["kid", "in"]);
+    expect(effects).toEqual(["kid", "in", "kid", "in"]);
+  });
+
   test("a step beside a lock that is acquired after the retry runs once", async () => {
     await using pawl = openTest();
     let isWrong = true;

@@ -352,6 +352,55 @@ onStores(EVERY, (place) => {
       expect(times).toBe(1);
     });
 
+    const revoked = (): object => {
+      const { proxy, revoke } = Proxy.revocable({}, {});
+      revoke();
+      return proxy;
+    };
+    const traps: [string, () => unknown][] = [
+      ["gives a revoked proxy", revoked],
+      [
+        "gives a thenable that throws",
+        () => ({
+          // biome-ignore lint/suspicious/noThenProperty: that is the trap.
+          then() {
+            throw new Error("trap");
+          },
+        }),
+      ],
+      [
+        "gives an object whose then throws when it is read",
+        () => ({
+          // biome-ignore lint/suspicious/noThenProperty: that is the trap.
+          get then() {
+            throw new Error("trap");
+          },
+        }),
+      ],
+      [
+        "throws a revoked proxy",
+        () => {
+          throw revoked();
+        },
+      ],
+    ];
+    test.each(traps)("a function that %s fails the step, and harms nothing else", async (_, give) => {
+      const run = await runOf(async (ctx) =>
+        ctx.step("trap", give, { retry: { attempts: 1 } }).then(
+          () => "succeeded",
+          () => "failed",
+        ),
+      );
+      expect(await resultOf(run)).toBe("failed");
+    });
+
+    test("a workflow that throws a revoked proxy fails", async () => {
+      const run = await runOf(async () => {
+        throw revoked();
+      });
+      await expect(resultOf(run)).rejects.toMatchObject({ code: "run_failed" });
+    });
+
     test("undefined is a result", async () => {
       const run = await runOf(async (ctx) => (await ctx.step("nothing", () => {})) === undefined);
       expect(await resultOf(run)).toBe(true);
@@ -473,6 +522,7 @@ onStores(EVERY, (place) => {
       ["is not there", undefined],
       ["returns nothing", () => undefined],
       ["returns a word", () => "done"],
+      ["says done without saying it", () => ({ done: "false" })],
       ["does not say whether it was done", () => ({ done: undefined })],
     ];
     test.each(unknowns)(
