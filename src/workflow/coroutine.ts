@@ -170,6 +170,7 @@ export class Asked implements Tracked {
     this.#isOver = true;
     this.#watched.timed.delete(this);
     this.#watched.queued.delete(this);
+    this.#watched.calls.delete(this);
   }
 
   settle(outcome: Settled): void {
@@ -197,6 +198,10 @@ export interface Watched {
   readonly timed: Set<Asked>;
   /** Those that stand in line for a lock. */
   readonly queued: Set<Asked>;
+  /** The children whose outcomes are waited for. */
+  readonly calls: Set<Asked>;
+  /** How many wait for a lock, or are held back from its line. */
+  locks: number;
   /** How many were ever asked for. */
   asked: number;
 }
@@ -256,7 +261,7 @@ export class Coroutine {
   readonly runId: string;
   /** The operations not heard of yet, in the order they were asked for. */
   readonly waiting = new Map<string, Asked>();
-  readonly watched: Watched = { timed: new Set(), queued: new Set(), asked: 0 };
+  readonly watched: Watched = { timed: new Set(), queued: new Set(), calls: new Set(), locks: 0, asked: 0 };
   readonly #lockLines = new LockLines();
   /** What was received of the inbox, what came and is not wanted yet, and how far the inbox was read. */
   readonly received = new Set<number>();
@@ -516,6 +521,8 @@ export class Coroutine {
       this.#handled();
     }
     this.waiting.set(asked.text, asked);
+    if (plan.kind === "lock") this.watched.locks += 1;
+    else if (plan.kind === "child" && plan.waits) this.watched.calls.add(asked);
     this.roused?.();
     if (plan.kind === "step") this.#underWay.add(counted);
     if (this.#lockLines.enters(asked)) this.#new.push(asked);
@@ -806,6 +813,7 @@ export class Coroutine {
 
   #forget(asked: Asked): void {
     this.waiting.delete(asked.text);
+    if (asked.kind === "lock") this.watched.locks -= 1;
     asked.end();
     if (asked.reactions.length > 0) this.#endRaces(asked.reactions);
     const next = this.#lockLines.leaves(asked);
