@@ -430,7 +430,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       const { asked, word, data, text, nowMs } = arrival;
       // What was interrupted meanwhile is no fact any more; a message is then there for another.
       if (asked !== null && this.coroutine.waiting.get(asked.text) !== asked) {
-        if (arrival.message !== undefined) this.coroutine.putBack(arrival.message);
+        if (arrival.message !== undefined) this.#news.putBack(arrival.message);
         continue;
       }
       let at = arrival.at;
@@ -496,7 +496,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       this.#whenIdle(() => this.#park(this.#toPark ?? ""));
       return;
     }
-    if (coroutine.messages.length > 0 && this.#news.deliver()) {
+    if (this.#news.deliver()) {
       this.#pump();
       return;
     }
