@@ -12,6 +12,7 @@
  * awaits when it arrives (G15).
  */
 
+import { Heap } from "../kernel/heap.ts";
 import type { RunPlace } from "../kernel/ports.ts";
 import { DeadlockError, LockRemovedError, LockTimeoutError, PermitsUndeclaredError } from "../lock/errors.ts";
 import { shownLocks } from "../lock/records.ts";
@@ -29,6 +30,7 @@ import {
 } from "./errors.ts";
 import { LockLines } from "./lock-lines.ts";
 import type { Denial } from "./locks.ts";
+import { Mail, SignalWaits } from "./mail.ts";
 import { drive, isGenerator, Operation, type Reaction, type Tracked } from "./operation.ts";
 import { usable } from "./outcome.ts";
 import type { LockPlan, Plan } from "./plans.ts";
@@ -179,6 +181,8 @@ export class Asked implements Tracked {
     this.#isOver = true;
     this.#watched.timed.delete(this);
     this.#watched.queued.delete(this);
+    this.#watched.calls.delete(this);
+    if (this.plan.kind === "signal") this.#watched.signals.delete(this);
   }
 
   settle(outcome: Settled): void {
@@ -206,6 +210,12 @@ export interface Watched {
   readonly timed: Set<Asked>;
   /** Those that stand in line for a lock. */
   readonly queued: Set<Asked>;
+  /** The waits for signals. */
+  readonly signals: SignalWaits<Asked>;
+  /** The children whose outcomes are waited for. */
+  readonly calls: Set<Asked>;
+  /** How many wait for a lock, or are held back from its line. */
+  locks: number;
   /** How many were ever asked for. */
   asked: number;
 }
@@ -217,14 +227,6 @@ export type Settled = { readonly ok: unknown } | { readonly error: unknown };
 export interface Fact {
   readonly word: Word;
   readonly id: string;
-  readonly data: unknown;
-}
-
-/** A message that came for the run. */
-export interface InboxMessage {
-  readonly version: number;
-  readonly word: string;
-  readonly name: string;
   readonly data: unknown;
 }
 
@@ -265,11 +267,19 @@ export class Coroutine {
   readonly runId: string;
   /** The operations not heard of yet, in the order they were asked for. */
   readonly waiting = new Map<string, Asked>();
-  readonly watched: Watched = { timed: new Set(), queued: new Set(), asked: 0 };
+  readonly watched: Watched = {
+    timed: new Set(),
+    queued: new Set(),
+    signals: new SignalWaits(),
+    calls: new Set(),
+    locks: 0,
+    asked: 0,
+  };
   readonly #lockLines = new LockLines();
-  /** What was received of the inbox, what came and is not wanted yet, and how far the inbox was read. */
+  /** What was received of the inbox, the signals and ends of children that came and are not wanted yet, and how far the inbox was read. */
   readonly received = new Set<number>();
-  messages: InboxMessage[] = [];
+  readonly signals = new Mail();
+  readonly endings = new Mail();
   inboxSeen = 0;
   /** So many wake-ups had reached the run when its inbox was last looked at. */
   wakesSeen = 0;
@@ -322,6 +332,8 @@ export class Coroutine {
   readonly #composed = new Set<Tracked>();
   /** Facts from before a retry that were not asked for yet, by operation, and those that are about the run. */
   readonly #remembered = new Map<string, Remembered[]>();
+  /** The oldest that is remembered of each operation that was asked for, and of the run. */
+  readonly #recallable = new Heap<Remembered>((one, other) => one.version < other.version);
   #lastRemembered: Remembered | undefined;
   /** Failures after which the code has asked for nothing more. */
   #failures: Written[] = [];
@@ -528,7 +540,11 @@ export class Coroutine {
       this.#handled();
     }
     this.waiting.set(asked.text, asked);
+    if (plan.kind === "lock") this.watched.locks += 1;
+    else if (plan.kind === "signal") this.watched.signals.add(asked);
+    else if (plan.kind === "child" && plan.waits) this.watched.calls.add(asked);
     this.roused?.();
+    if (this.#remembered.size > 0) this.#mayRecall(asked.text);
     if (plan.kind === "step") this.#underWay.add(counted);
     if (this.#lockLines.enters(asked)) this.#new.push(asked);
     return { id: asked.id, operation };
@@ -633,10 +649,17 @@ export class Coroutine {
     const fact: Remembered = { version, word: word as Word, id, data, nowMs: atMs };
     this.#lastRemembered = fact;
     this.#receive(fact);
-    const text = kind === null ? "" : `${kind} ${id}`;
+    const text = textOf(fact);
     const facts = this.#remembered.get(text);
     if (facts === undefined) this.#remembered.set(text, [fact]);
     else facts.push(fact);
+    if (facts === undefined && kind === null) this.#mayRecall(text);
+  }
+
+  /** The oldest fact that is remembered of this can be told from now on. */
+  #mayRecall(text: string): void {
+    const oldest = this.#remembered.get(text)?.[0];
+    if (oldest !== undefined) this.#recallable.push(oldest);
   }
 
   /** A message that the history says was received is not there for anything else. */
@@ -652,19 +675,14 @@ export class Coroutine {
 
   /** Tells the code the oldest fact that is remembered of something it has asked for; answers false if there is none. */
   recall(): boolean {
-    if (this.#remembered.size === 0) return false;
-    let oldest: Remembered | undefined = this.#remembered.get("")?.[0];
-    for (const text of this.waiting.keys()) {
-      const first = this.#remembered.get(text)?.[0];
-      if (first !== undefined && (oldest === undefined || first.version < oldest.version)) oldest = first;
-    }
+    const oldest = this.#takeRecallable();
     if (oldest === undefined) return false;
-    const kind = WORDS[oldest.word];
-    const text = kind === null ? "" : `${kind} ${oldest.id}`;
+    const text = textOf(oldest);
+    const asked = this.waiting.get(text);
     const facts = this.#remembered.get(text) ?? [];
     if (facts.length === 1) this.#remembered.delete(text);
     else facts.shift();
-    const asked = this.waiting.get(text);
+    this.#mayRecall(text);
     // Its place in line was left when the run ended: it is asked for again, unless more is remembered of it.
     if (oldest.word === "queued" && asked !== undefined) asked.queuedFact = oldest;
     else this.apply(oldest, oldest.nowMs, oldest);
@@ -673,17 +691,19 @@ export class Coroutine {
     return true;
   }
 
+  /** The oldest that can be told; not of what was interrupted meanwhile. */
+  #takeRecallable(): Remembered | undefined {
+    for (;;) {
+      const oldest = this.#recallable.pop();
+      if (oldest === undefined || WORDS[oldest.word] === null || this.waiting.has(textOf(oldest))) return oldest;
+    }
+  }
+
   /** Where the history has the releases of locks that are remembered and were not asked for. */
   get rememberedUnlocks(): readonly number[] {
     return [...this.#remembered.values()].flatMap((facts) =>
       facts.filter(({ word }) => word === "unlock").map(({ version }) => version),
     );
-  }
-
-  /** A message that was not received after all. */
-  putBack(message: InboxMessage): void {
-    this.messages.push(message);
-    this.messages.sort((a, b) => a.version - b.version);
   }
 
   get hasNew(): boolean {
@@ -830,6 +850,7 @@ export class Coroutine {
 
   #forget(asked: Asked): void {
     this.waiting.delete(asked.text);
+    if (asked.kind === "lock") this.watched.locks -= 1;
     asked.end();
     if (asked.reactions.length > 0) this.#endRaces(asked.reactions);
     const next = this.#lockLines.leaves(asked);
@@ -920,6 +941,12 @@ const NO_REACTIONS: readonly Reaction[] = [];
 const UNWRITTEN: Written = { version: 0 };
 
 const isNamed = (error: unknown, name: string): boolean => error instanceof Error && error.name === name;
+
+/** The operation that a fact is about, as it is known while it waits; empty for the run. */
+function textOf({ word, id }: Fact): string {
+  const kind = WORDS[word];
+  return kind === null ? "" : `${kind} ${id}`;
+}
 
 /** What is forgotten together with the failure of an operation. */
 const factsOf = ({ attemptFacts = [], queuedFact }: Asked): readonly Written[] =>

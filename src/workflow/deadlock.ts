@@ -25,7 +25,7 @@ import { type RunHold, type RunValue, runAt, wakeRun } from "./run.ts";
 import { readableValue } from "./unreadable.ts";
 
 /** So many runs are followed; a circle longer than that is not found. */
-const MOST_RUNS = 100;
+export const MOST_FOLLOWED = 100;
 /** So far back a line is followed, where somebody in it waits for other locks as well. */
 const MOST_TICKETS = 100;
 
@@ -44,6 +44,8 @@ interface Need {
 
 /** The runs that wait for each other, from this one on; undefined if it can still go on. */
 export function findCircle(tx: Tx, run: string, children: readonly string[]): readonly DeadlockLink[] | undefined {
+  // Too many to follow: as far as is known here, one of them goes on.
+  if (children.length > MOST_FOLLOWED) return undefined;
   const stuck = new Map<string, readonly Wait[]>();
   const own = tx.record(runAt(run)).value as RunValue;
   stuck.set(run, waitsOf(tx, own.holds ?? [], children));
@@ -53,14 +55,14 @@ export function findCircle(tx: Tx, run: string, children: readonly string[]): re
     const waits = stuck.get(next) ?? [];
     // All at once: each that is missing would begin the whole search anew.
     const others = new Set(waits.flatMap(({ needs }) => needs.flatMap(({ runs }) => runs)));
-    tx.load([...others].slice(0, MOST_RUNS).map(runAt));
+    tx.load([...others].slice(0, MOST_FOLLOWED).map(runAt));
     for (const { needs } of waits)
       for (const { runs } of needs)
         for (const other of runs) {
           if (seen.has(other)) continue;
           seen.add(other);
           // Too many to follow: as far as is known here, they go on.
-          if (seen.size > MOST_RUNS) return undefined;
+          if (seen.size > MOST_FOLLOWED) return undefined;
           const waits = stuckWaits(tx, other);
           if (waits === undefined) continue;
           stuck.set(other, waits);

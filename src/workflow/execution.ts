@@ -29,6 +29,7 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { cancelChildren } from "./cascade.ts";
 import { Context, type Turns } from "./context.ts";
 import { type Asked, Coroutine, type Driver, type Fact, isCancellation, type Settled } from "./coroutine.ts";
+import { MOST_FOLLOWED } from "./deadlock.ts";
 import type { Definition } from "./definition.ts";
 import { type Doing, doingOf, recordDoing } from "./doing.ts";
 import { Effects, type EffectsHost } from "./effects.ts";
@@ -52,7 +53,17 @@ import type { StepPlan } from "./plans.ts";
 import { replay } from "./replay.ts";
 import { type RunValue, rangesOf } from "./run.ts";
 import { checkSchema, type StandardSchema } from "./schema.ts";
-import { endOf, type Granted, grant, isDecided, isEffect, needsIntent, needsRecord, noneGranted } from "./wishes.ts";
+import {
+  begins,
+  endOf,
+  type Granted,
+  grant,
+  isDecided,
+  isEffect,
+  needsIntent,
+  needsRecord,
+  noneGranted,
+} from "./wishes.ts";
 import type { RunStatus, Word } from "./words.ts";
 
 /** What executions of one process share. */
@@ -84,7 +95,7 @@ export type Ending = "rested" | "ended" | "given back" | "lost";
 const STUCK_MS = 10_000;
 /** How long the schema of the output may take. */
 const OUTPUT_MS = 60_000;
-/** One commit begins at most this many operations, and cancels at most this many children. */
+/** One commit writes what at most this many operations need before they begin, and cancels at most this many children. */
 const MOST_BEGUN = 200;
 
 export class Execution implements EffectsHost, NewsHost, Driver {
@@ -103,8 +114,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   readonly #claimedHereMs: number;
   #unwritten: Unwritten[] = [];
   readonly #news: News;
-  /** Asked for, and not begun: what is unwritten must be durable first. */
-  #toBegin: Asked[] = [];
+  /** Asked for, and not begun: what is unwritten must be durable first. In the order in which the code asked. */
+  readonly #toBegin = new Set<Asked>();
   readonly #effects: Effects;
   #isDraining = false;
   #isCommitting = false;
@@ -200,7 +211,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   reconsider(asked: Asked): void {
-    if (!this.#toBegin.includes(asked)) this.#toBegin.push(asked);
+    this.#toBegin.add(asked);
   }
 
   /** Works on the run. A new one has its input at hand; others are replayed unless their code is warm. */
@@ -232,7 +243,9 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         // What the code left waiting when it returned is dropped before there is news of it.
         if (this.coroutine.outcome !== undefined) this.coroutine.conclude();
       }
-      for (const asked of this.coroutine.waiting.values()) if (!asked.isHeldBack) this.#toBegin.push(asked);
+      // Code that rested has begun all that it asked for.
+      if (this.#isCold)
+        for (const asked of this.coroutine.waiting.values()) if (begins(asked)) this.#toBegin.add(asked);
       const isFirst = this.#isCold && this.coroutine.head === this.#value.from;
       this.tell({ type: isFirst ? "run.started" : "run.resumed" });
       if (this.#wakes > this.coroutine.wakesSeen) await this.#news.readInbox();
@@ -404,7 +417,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   undone(asked: Asked): void {
-    this.#toBegin.push(asked);
+    this.#toBegin.add(asked);
     if (!this.#isDraining) this.#pump();
   }
 
@@ -424,7 +437,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       const { asked, word, data, text, nowMs } = arrival;
       // What was interrupted meanwhile is no fact any more; a message is then there for another.
       if (asked !== null && this.coroutine.waiting.get(asked.text) !== asked) {
-        if (arrival.message !== undefined) this.coroutine.putBack(arrival.message);
+        if (arrival.message !== undefined) this.#news.putBack(arrival.message);
         continue;
       }
       let at = arrival.at;
@@ -471,7 +484,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   #turnEnded(): void {
     if (this.#isCommitting || this.#isOver) return;
     const { coroutine } = this;
-    for (const asked of coroutine.takeNew()) this.#toBegin.push(asked);
+    for (const asked of coroutine.takeNew()) if (begins(asked)) this.#toBegin.add(asked);
     // A look at the run is no progress of its code.
     if (coroutine.waiting.size > 0 || coroutine.outcome !== undefined) {
       this.#cancelStuck?.();
@@ -490,7 +503,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       this.#whenIdle(() => this.#park(this.#toPark ?? ""));
       return;
     }
-    if (coroutine.messages.length > 0 && this.#news.deliver()) {
+    if (this.#news.deliver()) {
       this.#pump();
       return;
     }
@@ -498,14 +511,17 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     const { isIdle } = this.#effects;
     if (isIdle && coroutine.waiting.size > 0 && !toBegin.some(isEffect) && this.#toCancel.length === 0) {
       // News that is being looked at must not be slept over.
-      if (this.#looks > 0) this.#toBegin = [...toBegin];
+      if (this.#looks > 0 && this.#toBegin.size === 0) this.#putFirst(toBegin);
       else this.#run(this.#rest(toBegin));
     } else if (this.#engine.isStopping) this.#stop(toBegin);
     else if (this.#unwritten.length > 0 || this.#toCancel.length > 0 || toBegin.some(needsRecord))
       this.#run(this.#commit(toBegin));
     // It waits for something that is no operation: perhaps it comes, perhaps never.
     else if (isIdle && coroutine.waiting.size === 0) this.#watchStuck();
-    else this.#start(toBegin);
+    else {
+      this.#start(toBegin);
+      if (this.#toBegin.size > 0) this.#drain();
+    }
   }
 
   /** What runs is waited for and recorded first, so that it is not done again; nothing new is begun meanwhile. */
@@ -537,22 +553,35 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     return true;
   }
 
-  /** What was asked for and not begun, and not interrupted meanwhile. */
+  /** What was asked for and not begun, and not interrupted meanwhile, as much of it as one commit begins. */
   #takeToBegin(): readonly Asked[] {
-    const toBegin = this.#toBegin;
-    this.#toBegin = [];
+    const toBegin: Asked[] = [];
     const { waiting } = this.coroutine;
-    // Most often it is all of them.
-    return toBegin.every((asked) => waiting.get(asked.text) === asked)
-      ? toBegin
-      : toBegin.filter((asked) => waiting.get(asked.text) === asked);
+    let written = 0;
+    for (const asked of this.#toBegin) {
+      if (waiting.get(asked.text) === asked) {
+        if (needsRecord(asked)) written += 1;
+        if (written > MOST_BEGUN) break;
+        toBegin.push(asked);
+      }
+      this.#toBegin.delete(asked);
+    }
+    return toBegin;
+  }
+
+  /** These were not begun after all, and come before all others. */
+  #putFirst(asked: readonly Asked[]): void {
+    const others = [...this.#toBegin];
+    this.#toBegin.clear();
+    for (const one of asked) this.#toBegin.add(one);
+    for (const one of others) this.#toBegin.add(one);
   }
 
   /** Nothing new is begun. What runs is waited for, and then the run is another's. */
   #stop(toBegin: readonly Asked[]): void {
-    if (this.#effects.isIdle) this.#run(this.#giveBack(toBegin));
+    if (this.#effects.isIdle) this.#run(this.#giveBack());
     else {
-      this.#toBegin = [...toBegin];
+      this.#putFirst(toBegin);
       if (this.#unwritten.length > 0) this.#run(this.#commit([]));
     }
   }
@@ -602,10 +631,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   /** Writes what the code has seen, and what its next wishes need beforehand; then they begin. Many take several commits. */
-  async #commit(wishes: readonly Asked[]): Promise<void> {
+  async #commit(toBegin: readonly Asked[]): Promise<void> {
     const unwritten = this.#takeUnwritten();
-    const toBegin = wishes.length > MOST_BEGUN ? wishes.slice(0, MOST_BEGUN) : wishes;
-    if (toBegin.length < wishes.length) this.#toBegin = [...wishes.slice(MOST_BEGUN), ...this.#toBegin];
     const toCancel = this.#toCancel.slice(0, MOST_BEGUN);
     this.#toCancel = this.#toCancel.slice(MOST_BEGUN);
     this.#isCommitting = true;
@@ -647,19 +674,22 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     }
   }
 
+  /** The children that it waits for, or more of them than are followed to find a circle. */
   #awaitedChildren(): readonly string[] {
-    return [...this.coroutine.waiting.values()].flatMap(({ plan, childId }) =>
-      plan.kind === "child" && plan.waits && childId !== undefined ? [childId] : [],
-    );
+    const children = new Set<string>();
+    for (const { childId } of this.coroutine.watched.calls) {
+      if (childId !== undefined) children.add(childId);
+      if (children.size > MOST_FOLLOWED) break;
+    }
+    return [...children];
   }
 
   /** Whether nothing can make it go on but a lock that is freed, or a child that ends. */
   #isBlockedByOthers(): boolean {
     // The end of a cleanup's grace is far off: a circle is found before.
     if (this.deadlineMs !== undefined && this.coroutine.canceled === undefined) return false;
-    for (const { plan, dueMs } of this.coroutine.waiting.values())
-      if (dueMs !== null || (plan.kind !== "lock" && !(plan.kind === "child" && plan.waits))) return false;
-    return true;
+    const { waiting, watched } = this.coroutine;
+    return watched.timed.size === 0 && waiting.size === watched.locks + watched.calls.size;
   }
 
   #takeUnwritten(): readonly Unwritten[] {
@@ -670,7 +700,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   /** Gives the run back until something is due, and keeps its code warm. */
   async #rest(toBegin: readonly Asked[]): Promise<void> {
-    if (toBegin.some(isDecided) || toBegin.length > MOST_BEGUN) return this.#commit(toBegin);
+    if (toBegin.some(isDecided) || this.#toBegin.size > 0) return this.#commit(toBegin);
     const unwritten = this.#takeUnwritten();
     this.#isCommitting = true;
     // What the code would see now would not be written with it.
@@ -702,7 +732,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.coroutine.mayHaveOrphans = false;
     if (answer !== "rested") {
       this.#unwritten = [...unwritten, ...this.#unwritten];
-      this.#toBegin = [...toBegin, ...this.#toBegin];
+      this.#putFirst(toBegin);
       this.#unblock();
       if (answer === "circle") {
         this.#news.suspectAll();
@@ -744,10 +774,9 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   /** The worker stops: the run goes to another at once. */
-  async #giveBack(toBegin: readonly Asked[]): Promise<void> {
+  async #giveBack(): Promise<void> {
     const unwritten = this.#takeUnwritten();
     this.#isCommitting = true;
-    this.#toBegin = [...toBegin];
     const doing = this.doing();
     await this.#held.commit((record, tx) => {
       this.#append(record, unwritten);

@@ -7,8 +7,9 @@
 
 import type { Address } from "../kernel/contract.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import type { Asked, Coroutine, InboxMessage, Settled, Written } from "./coroutine.ts";
+import type { Asked, Coroutine, Settled, Written } from "./coroutine.ts";
 import type { Denial } from "./locks.ts";
+import type { InboxMessage, Mail } from "./mail.ts";
 import { inboxAt, type RunHold, type RunValue } from "./run.ts";
 import { parseFact, type Word } from "./words.ts";
 
@@ -173,9 +174,20 @@ export class News {
       coroutine.inboxSeen = version;
       if (coroutine.received.has(version)) continue;
       const { word, id } = parseFact(name);
-      coroutine.messages.push({ version, word, name: id, data: kernel.decodeFresh(at, data) });
+      this.putBack({ version, word, name: id, data: kernel.decodeFresh(at, data) });
     }
     coroutine.wakesSeen = wakes;
+  }
+
+  /** A message that was not received after all. */
+  putBack(message: InboxMessage): void {
+    this.#mailOf(message)?.add(message);
+  }
+
+  /** Where the messages of this word are kept. */
+  #mailOf({ word }: InboxMessage): Mail | undefined {
+    const { signals, endings } = this.#host.coroutine;
+    return word === "signal" ? signals : word === "child" ? endings : undefined;
   }
 
   /**
@@ -184,40 +196,53 @@ export class News {
    * whether there was one.
    */
   deliver(): boolean {
-    const { coroutine } = this.#host;
-    const { messages } = coroutine;
-    const left: InboxMessage[] = [];
-    for (const message of messages) {
-      const asked = this.#receiverOf(message);
-      if (asked === undefined) left.push(message);
-      else this.#send(message, asked);
+    const { signals, endings } = this.#host.coroutine;
+    if (signals.size === 0 && endings.size === 0) return false;
+    const wanted = [...this.#wantedEndings(), ...this.#wantedSignals()];
+    if (wanted.length > 1) wanted.sort((a, b) => a.message.version - b.message.version);
+    let isAny = false;
+    for (const { message, receivers, mail } of wanted) {
+      const asked = firstReady(receivers);
+      if (asked === undefined) continue;
+      mail.take(message.name);
+      this.#send(message, asked);
+      isAny = true;
     }
-    if (left.length === messages.length) return false;
-    coroutine.messages = left;
-    return true;
+    return isAny;
   }
 
-  #receiverOf(message: InboxMessage): Asked | undefined {
-    const { waiting } = this.#host.coroutine;
-    if (message.word === "child") {
-      const asked = waiting.get(`child ${message.name}`);
-      return asked !== undefined && !asked.isAnswered && isFor(message, asked) ? asked : undefined;
+  /** The ends of children that are waited for. */
+  *#wantedEndings(): Generator<Wanted> {
+    const { endings: mail, waiting, watched } = this.#host.coroutine;
+    const names = mail.size <= watched.calls.size ? mail.names() : idsOf(watched.calls);
+    for (const name of names) {
+      const [message] = mail.peek(name, 1);
+      const asked = waiting.get(`child ${name}`);
+      if (message !== undefined && asked?.plan.kind === "child" && asked.plan.waits)
+        yield { message, receivers: [asked].values(), mail };
     }
-    let latest: Asked | undefined;
-    for (const asked of waiting.values())
-      if (asked.plan.kind === "signal" && !asked.isAnswered && !asked.isAbandoned && isFor(message, asked))
-        if (latest === undefined || asked.turn > latest.turn) latest = asked;
-    return latest;
+  }
+
+  /** The signals that are waited for, of each as many as wait for it. */
+  *#wantedSignals(): Generator<Wanted> {
+    const { signals: mail, watched } = this.#host.coroutine;
+    const names = mail.size <= watched.signals.size ? mail.names() : watched.signals.names();
+    for (const name of names) {
+      const messages = mail.peek(name, watched.signals.countOf(name));
+      const receivers = watched.signals.of(name);
+      for (const message of messages) yield { message, receivers, mail };
+    }
   }
 
   /** The same for one operation, whose time is over. */
   #deliverTo(asked: Asked): boolean {
-    const { messages } = this.#host.coroutine;
-    const index = messages.findIndex((message) => isFor(message, asked));
-    const message = messages[index];
-    if (message === undefined) return false;
-    messages.splice(index, 1);
-    this.#send(message, asked);
+    const { signals } = this.#host.coroutine;
+    if (asked.plan.kind !== "signal") return false;
+    const messages = asked.plan.names.flatMap((name) => signals.peek(name, 1));
+    const [oldest] = messages.sort((a, b) => a.version - b.version);
+    if (oldest === undefined) return false;
+    signals.take(oldest.name);
+    this.#send(oldest, asked);
     return true;
   }
 
@@ -231,7 +256,22 @@ export class News {
   }
 }
 
-function isFor(message: { readonly word: string; readonly name: string }, { plan, id }: Asked): boolean {
-  if (plan.kind === "signal") return message.word === "signal" && plan.names.includes(message.name);
-  return plan.kind === "child" && plan.waits && message.word === "child" && message.name === id;
+/** A message, and those who may receive it, in order. Messages of one name share them. */
+interface Wanted {
+  readonly message: InboxMessage;
+  readonly receivers: Iterator<Asked>;
+  readonly mail: Mail;
+}
+
+/** The next that has no answer yet. A wait for a signal that lost a race gets none. */
+function firstReady(receivers: Iterator<Asked>): Asked | undefined {
+  for (let next = receivers.next(); next.done !== true; next = receivers.next()) {
+    const asked = next.value;
+    if (!asked.isAnswered && !(asked.kind === "signal" && asked.isAbandoned)) return asked;
+  }
+  return undefined;
+}
+
+function* idsOf(asked: Iterable<Asked>): Generator<string> {
+  for (const { id } of asked) yield id;
 }

@@ -56,9 +56,11 @@ export interface RunValue {
   readonly holds?: readonly RunHold[];
   /** Its worker gave it up in the middle: what it began may still go on, under the fences of what it holds. */
   readonly isUnsettled?: true;
-  /** It rests, and waits for nothing but locks and these children. Only true while it rests and no timer is set. */
+  /** It rests, and waits for nothing but locks and children. Only true while it rests and no timer is set. */
   readonly blocked?: {
-    readonly children: readonly string[] /** The end of its cleanup's grace. */;
+    /** The children, or some of them where they are more than are followed (`deadlock.ts`). */
+    readonly children: readonly string[];
+    /** The end of its cleanup's grace. */
     readonly untilMs?: number;
   };
   readonly outcome?: Settled;

@@ -79,6 +79,9 @@ export function needsRecord(asked: Asked): boolean {
   return dueMs === null && (plan.kind === "sleep" || (plan.kind === "signal" && plan.timeoutMs !== null));
 }
 
+/** Whether something is to be done for it, or written: everything else waits, or is held back (`lock-lines.ts`). */
+export const begins = (asked: Asked): boolean => !asked.isHeldBack && (isEffect(asked) || needsRecord(asked));
+
 /** When its timer ends, if it begins now; null if it has none. */
 export function endOf({ plan, dueMs }: Asked, tx: Tx): number | null {
   if (dueMs !== null) return dueMs;

@@ -23,11 +23,13 @@ import {
 } from "../../kernel/contract.ts";
 import { ClosedError, staleEpoch } from "../../kernel/errors.ts";
 import { ReadBudget } from "../../kernel/read-budget.ts";
+import { TimedRows } from "./timed.ts";
 
 /** The rows of one namespace. */
 interface Namespace {
   readonly rows: Map<string, Row>;
   readonly logs: Map<number, StoredEntry[]>;
+  readonly timed: TimedRows;
 }
 
 /** Who may write in a lane, and the last sequence that was written in it. */
@@ -107,11 +109,15 @@ export class MemoryDatabase {
 
   /** Makes everything as it was then, under the writers that are connected now; only the clock goes on. One that came later has no mark. */
   restore(backup: MemoryBackup): void {
-    for (const [name, { rows, logs }] of this.#namespaces) {
+    for (const [name, { rows, logs, timed }] of this.#namespaces) {
       const saved = backup.namespaces.get(name);
       rows.clear();
       logs.clear();
-      for (const [text, row] of saved?.rows ?? []) rows.set(text, row);
+      timed.clear();
+      for (const [text, row] of saved?.rows ?? []) {
+        rows.set(text, row);
+        timed.add(row);
+      }
       for (const [id, { entries, length }] of saved?.logs ?? []) logs.set(id, entries.slice(0, length));
     }
     for (const lanes of this.#marks) {
@@ -136,7 +142,7 @@ export class MemoryDatabase {
   #namespace(name: string): Namespace {
     let namespace = this.#namespaces.get(name);
     if (namespace === undefined) {
-      namespace = { rows: new Map(), logs: new Map() };
+      namespace = { rows: new Map(), logs: new Map(), timed: new TimedRows() };
       this.#namespaces.set(name, namespace);
     }
     return namespace;
@@ -148,6 +154,7 @@ export class MemoryStore implements Store {
   readonly #database: MemoryDatabase;
   readonly #rows: Map<string, Row>;
   readonly #logs: Map<number, StoredEntry[]>;
+  readonly #timed: TimedRows;
   /** By lane: the epoch that may write, and the last sequence that did. */
   readonly #marks: Mark[];
   #closed = false;
@@ -156,6 +163,7 @@ export class MemoryStore implements Store {
     this.#database = database;
     this.#rows = namespace.rows;
     this.#logs = namespace.logs;
+    this.#timed = namespace.timed;
     this.lanes = marks.length;
     this.#marks = marks;
   }
@@ -197,7 +205,11 @@ export class MemoryStore implements Store {
 
   #put({ was, row, entries }: Put, nowMs: number): number {
     const id = was?.id ?? this.#database.newId();
-    this.#rows.set(keyText(row), { ...row, id });
+    const before = this.#rows.get(keyText(row));
+    const stored = { ...row, id };
+    if (before !== undefined) this.#timed.remove(before);
+    this.#rows.set(keyText(row), stored);
+    this.#timed.add(stored);
     if (entries.length > 0) {
       const log = this.#logs.get(id) ?? [];
       for (const entry of entries) log.push({ ...entry, atMs: nowMs, position: this.#database.newPosition() });
@@ -227,20 +239,25 @@ export class MemoryStore implements Store {
     this.#check();
     const row = this.#rows.get(keyText(key));
     const log = row === undefined ? undefined : this.#logs.get(row.id);
-    return (log ?? []).filter((entry) => entry.version > after).slice(0, limit);
+    if (log === undefined) return [];
+    // Versions rise by one from entry to entry.
+    const from = Math.max(0, after + 1 - (log[0]?.version ?? 0));
+    return log.slice(from, from + limit);
   }
 
   async due({ kinds, limit }: DueQuery): Promise<DuePage> {
     this.#check();
     const nowMs = this.#database.nowMs();
-    const timed = [...this.#rows.values()]
-      .filter((row) => row.dueMs !== null && row.kind !== null && kinds.includes(row.kind))
-      .sort((a, b) => (a.dueMs as number) - (b.dueMs as number) || a.id - b.id);
-    const due = timed.filter((row) => (row.dueMs as number) <= nowMs);
+    const found = [...new Set(kinds)].map((kind) => this.#timed.due(kind, nowMs, limit));
+    const later = found.flatMap(({ nextDueMs }) => nextDueMs ?? []);
     return {
       nowMs,
-      keys: due.slice(0, limit).map(({ space, key, kind, tries }) => ({ space, key, kind: kind ?? "", tries })),
-      nextDueMs: timed[due.length]?.dueMs ?? null,
+      keys: found
+        .flatMap(({ rows }) => rows)
+        .sort((a, b) => a.dueMs - b.dueMs || a.id - b.id)
+        .slice(0, limit)
+        .map(({ space, key, kind, tries }) => ({ space, key, kind, tries })),
+      nextDueMs: later.length === 0 ? null : Math.min(...later),
     };
   }
 
