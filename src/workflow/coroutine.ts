@@ -259,8 +259,17 @@ export interface Written {
 /** What a retry of a run that fails now would forget. */
 export interface Forgettable {
   readonly facts: readonly Written[];
-  /** Children that failed, and those that were waited for and are left alone, by operation. */
-  readonly children: readonly { readonly id: string; readonly run: string }[];
+  /**
+   * Children that failed, that end with the run, or that were waited for and are left alone, by operation, and where the history has their starts.
+   */
+  readonly children: readonly {
+    readonly id: string;
+    readonly run: string;
+    readonly waits: boolean;
+    readonly at: Written;
+  }[];
+  /** The run was canceled, and its code has asked for nothing more since then. */
+  readonly hasCancellation: boolean;
 }
 
 export class Coroutine {
@@ -337,13 +346,22 @@ export class Coroutine {
   #lastRemembered: Remembered | undefined;
   /** Failures after which the code has asked for nothing more. */
   #failures: Written[] = [];
-  #failedChildren: { readonly id: string; readonly run: string }[] = [];
+  #failedChildren: Forgettable["children"][number][] = [];
   readonly #counts = new Map<string, number>();
   /** Steps under way, as they are counted. */
   readonly #underWay = new Set<string>();
   #nowMs: number | undefined;
   /** A cancellation that has arrived. One that found nothing pending is thrown by what the code asks for next. */
-  #canceled: { readonly data: CancelData; readonly error: Error; readonly atMs: number; isThrown: boolean } | undefined;
+  #canceled:
+    | {
+        readonly data: CancelData;
+        readonly error: Error;
+        readonly atMs: number;
+        /** Where the history has it. */
+        readonly at: Written;
+        isThrown: boolean;
+      }
+    | undefined;
 
   constructor(runId: string, startedAtMs: number, places?: { current(): RunPlace | undefined } | undefined) {
     this.runId = runId;
@@ -582,13 +600,12 @@ export class Coroutine {
 
   /** What ended the code, as it stands: a retry forgets that. */
   get forgettable(): Forgettable {
-    // Children that end with the run are started again with it.
-    const ended = [...this.children.values()].filter(({ whenParentEnds }) => whenParentEnds === "cancel");
-    // Those that are left alone may end while nobody waits for them: a retry asks for their outcome.
-    const left = [...this.children].flatMap(([id, { run, waits, whenParentEnds }]) =>
-      waits && whenParentEnds === "leave" && !this.#lost.has(`child ${id}`) ? [{ id, run }] : [],
+    // Those that end with the run continue with it. Those that are left alone may end while nobody waits for them: a retry asks for their outcome.
+    const living = [...this.children].flatMap(([id, { run, waits, whenParentEnds, at }]) =>
+      (waits || whenParentEnds === "cancel") && !this.#lost.has(`child ${id}`) ? [{ id, run, waits, at }] : [],
     );
-    return { facts: [...this.#failures, ...ended.map(({ at }) => at)], children: [...this.#failedChildren, ...left] };
+    const hasCancellation = this.#canceled !== undefined && this.#failures.includes(this.#canceled.at);
+    return { facts: this.#failures, children: [...this.#failedChildren, ...living], hasCancellation };
   }
 
   /** Another operation of its race was first: it is not waited for any more. */
@@ -731,7 +748,7 @@ export class Coroutine {
     const kind = WORDS[word];
     this.turn += 1;
     this.turnMs = nowMs ?? this.driver?.nowMs() ?? this.turnMs;
-    if (kind === null) return this.#applyToRun(word, data, nowMs);
+    if (kind === null) return this.#applyToRun(word, data, nowMs, at);
     const text = `${kind} ${id}`;
     const asked = this.waiting.get(text);
     if (asked === undefined) {
@@ -817,9 +834,7 @@ export class Coroutine {
         const child = this.children.get(asked.id);
         this.children.delete(asked.id);
         if ("error" in outcome && child !== undefined) {
-          // One that was canceled cannot be retried: a retry starts it again.
-          if (isNamed(outcome.error, "RunCanceledError")) this.#failures.push(child.at);
-          else this.#failedChildren.push({ id: asked.id, run: child.run });
+          this.#failedChildren.push({ id: asked.id, run: child.run, waits: true, at: child.at });
         }
         return this.#settle(asked, outcome, nowMs, at);
       }
@@ -858,12 +873,13 @@ export class Coroutine {
     if (asked.kind === "step") this.#underWay.delete(asked.counted);
   }
 
-  #applyToRun(word: Word, data: unknown, nowMs: number | undefined): boolean {
+  #applyToRun(word: Word, data: unknown, nowMs: number | undefined, at: Written): boolean {
     if (word !== "canceled") return false;
     const cancel = data as CancelData;
     // Code that is retried has all the time for its cleanup again.
     const atMs = Math.max(nowMs ?? this.driver?.nowMs() ?? 0, this.retriedAtMs);
-    this.#canceled = { data: cancel, error: this.#errorOf(cancel, undefined), atMs, isThrown: false };
+    this.#canceled = { data: cancel, error: this.#errorOf(cancel, undefined), atMs, at, isThrown: false };
+    this.#failures.push(at);
     this.#nowMs = nowMs;
     // What merely waits is interrupted. What is being done is told to stop, and its end is waited for.
     let isInterrupted = false;
@@ -939,8 +955,6 @@ const NONE: readonly Asked[] = [];
 const NO_REACTIONS: readonly Reaction[] = [];
 
 const UNWRITTEN: Written = { version: 0 };
-
-const isNamed = (error: unknown, name: string): boolean => error instanceof Error && error.name === name;
 
 /** The operation that a fact is about, as it is known while it waits; empty for the run. */
 function textOf({ word, id }: Fact): string {

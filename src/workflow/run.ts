@@ -10,6 +10,14 @@ import type { Settled } from "./coroutine.ts";
 import type { Doing } from "./doing.ts";
 
 /** What a run's record holds. Its input and all that happened are in its log; a short input is here too, until the run has begun and ended. */
+/** A child that is retried with its parent, by the operation that started it. */
+export interface ToRetry {
+  readonly id: string;
+  readonly run: string;
+  /** The operation does not wait for its outcome. */
+  readonly isLeft?: true;
+}
+
 export interface RunValue {
   readonly workflow: string;
   /** 1, and one more each time that a run which had ended is started again under its id. */
@@ -31,15 +39,29 @@ export interface RunValue {
   /** The run that is the parent of all, for what is shared in the tree. */
   readonly root?: string;
   readonly deadlineMs?: number;
-  readonly cancel?: { readonly reason?: string };
-  /** Facts that a retry has forgotten. */
+  /** It is to stop. Where its parent was retried meanwhile, it resumes when it has stopped, if it had nothing to clean up. */
+  readonly cancel?: { readonly reason?: string; readonly resumes?: boolean };
+  /** Facts that a retry has forgotten, and where the history lists more of them (`forgotten.ts`). */
   readonly skips?: readonly VersionRange[];
+  readonly skipLists?: readonly VersionRange[];
   /** Where the history has the last retry: what is before it is remembered, not followed. */
   readonly retriedAt?: number;
-  /** It has failed: what a retry forgets, and the children that it retries. */
+  /** Ends of children that its inbox has up to there were not received before it failed: since the retry, each is asked for again. */
+  readonly endingsAfter?: number;
+  /**
+   * It has failed, or was canceled and did nothing after that: what a retry forgets, and the children that it retries; where they are many, the
+   * history lists them.
+   */
   readonly forgets?: {
     readonly facts: readonly VersionRange[];
-    readonly children: readonly { readonly id: string; readonly run: string }[];
+    readonly children: readonly ToRetry[];
+    readonly lists?: VersionRange;
+  };
+  /** It was retried, and these children, or those that the history lists, are to be: so many of them are. */
+  readonly retrying?: {
+    readonly children: readonly ToRetry[];
+    readonly lists?: VersionRange;
+    readonly done: number;
   };
   readonly parked?: { readonly reason: string };
   /** Workers whose code contradicts the history have released it since then. */

@@ -352,17 +352,167 @@ describe("under a lock", () => {
   });
 });
 
-test("a child that ended with its parent is started again with it", async () => {
-  await using pawl = openTest();
-  broken.add("a");
-  const kid = workflow("kid", async (ctx) => {
-    await ctx.sleep("1 minute");
-    return "kid";
+describe("a child that was canceled with its parent", () => {
+  const parentOf = (kid: Workflow<undefined, unknown>, how: "call" | "start" = "call") =>
+    workflow("it", async (ctx) => {
+      const beside = async (): Promise<void> => {
+        await ctx.sleep("1 minute");
+        await ctx.step("a", () => act("a"), once);
+      };
+      const child = how === "call" ? ctx.call(kid) : ctx.start(kid, undefined, { whenParentEnds: "cancel" });
+      const [ended] = await Promise.all([child, beside()]);
+      return ended;
+    });
+
+  test("continues where it was, with the same keys: what it has done is not done again", async () => {
+    await using pawl = openTest();
+    broken.add("a");
+    const keys: string[] = [];
+    const inner = workflow("inner", async (ctx) => {
+      await ctx.step("inner", () => act("inner"));
+      await ctx.sleep("1 hour");
+      return "inner";
+    });
+    const kid = workflow("kid", async (ctx) => {
+      await ctx.step("charge", ({ key }) => {
+        keys.push(key);
+        return act("charge");
+      });
+      return ctx.call(inner);
+    });
+    const run = await failing(pawl, parentOf(kid), [kid, inner]);
+    await expect(pawl.run(kid, "it/kid").result()).rejects.toMatchObject({ code: "run_canceled" });
+    broken.clear();
+    await run.retry();
+    await expect(run.result()).resolves.toBe("inner");
+    expect(effects).toEqual(["charge", "inner", "a", "a"]);
+    expect(keys).toHaveLength(1);
+    expect((await pawl.run(kid, "it/kid").status()).incarnation).toBe(1);
   });
-  const it = workflow("it", async (ctx) => Promise.all([ctx.step("a", () => act("a"), once), ctx.call(kid)]));
-  const run = await failing(pawl, it, [kid]);
-  broken.clear();
-  await expect(pawl.run(kid, "it/kid").result()).rejects.toMatchObject({ code: "run_canceled" });
+
+  test("continues also if nobody waits for it", async () => {
+    await using pawl = openTest();
+    broken.add("a");
+    const kid = workflow("kid", async (ctx) => {
+      await ctx.sleep("1 hour");
+      return ctx.step("end", () => act("end"));
+    });
+    const run = await failing(pawl, parentOf(kid, "start"), [kid]);
+    broken.clear();
+    await run.retry();
+    await expect(run.result()).resolves.toBe("it/kid");
+    // It ends with its parent again.
+    await expect(pawl.run(kid, "it/kid").result()).rejects.toMatchObject({ code: "run_canceled" });
+  });
+
+  test("continues also if it had not begun", async () => {
+    await using pawl = openTest();
+    broken.add("a");
+    const kid = workflow("kid", async (ctx) => ctx.step("end", () => act("end")));
+    const run = await failing(pawl, parentOf(kid));
+    expect((await pawl.run(kid, "it/kid").status()).status).toBe("canceled");
+    broken.clear();
+    pawl.work([kid]);
+    await run.retry();
+    await expect(run.result()).resolves.toBe("end");
+  });
+
+  test("continues when it has stopped, if that takes longer than the retry", async () => {
+    await using pawl = openTest();
+    broken.add("a");
+    const begun = Promise.withResolvers<void>();
+    const stops = Promise.withResolvers<void>();
+    const kid = workflow("kid", async (ctx) => {
+      await ctx.step("slow", async () => {
+        begun.resolve();
+        await stops.promise;
+        return act("slow");
+      });
+      return ctx.step("end", () => act("end"));
+    });
+    const it = workflow("it", async (ctx) =>
+      Promise.all([
+        ctx.call(kid),
+        ctx.step(
+          "a",
+          async () => {
+            await begun.promise;
+            return act("a");
+          },
+          once,
+        ),
+      ]),
+    );
+    const run = await failing(pawl, it, [kid]);
+    broken.clear();
+    await run.retry();
+    stops.resolve();
+    await expect(run.result()).resolves.toEqual(["end", "a"]);
+    expect(effects.filter((effect) => effect === "slow")).toHaveLength(1);
+  });
+
+  test("stays canceled if it has cleaned up: its parent gets that", async () => {
+    await using pawl = openTest();
+    broken.add("a");
+    const kid = workflow("kid", async (ctx) => {
+      await ctx.step("charge", () => act("charge"));
+      try {
+        await ctx.sleep("1 hour");
+      } finally {
+        await ctx.step("refund", () => act("refund"));
+      }
+    });
+    const run = await failing(pawl, parentOf(kid), [kid]);
+    await expect(pawl.run(kid, "it/kid").result()).rejects.toMatchObject({ code: "run_canceled" });
+    broken.clear();
+    await run.retry();
+    await expect(run.result()).rejects.toMatchObject({ cause: { code: "run_canceled" } });
+    expect(effects).toEqual(["charge", "a", "refund", "a"]);
+  });
+
+  test("a run that is canceled itself is still not retried", async () => {
+    await using pawl = openTest();
+    const it = workflow("it", async (ctx) => ctx.sleep("1 hour"));
+    pawl.work([it]);
+    const run = await pawl.start(it);
+    await run.until("waiting");
+    await run.cancel();
+    await expect(run.result()).rejects.toMatchObject({ code: "run_canceled" });
+    await expect(run.retry()).rejects.toMatchObject({ code: "run_conflict" });
+  });
+});
+
+test("a parent of fifteen hundred children that failed is retried with all of them", { timeout: 120_000 }, async () => {
+  await using pawl = openTest();
+  let isDown = true;
+  let begun = 0;
+  const kid = workflow("kid", async (ctx, n: number) => {
+    if (n % 3 === 0)
+      return ctx.step("fine", () => {
+        begun += 1;
+      });
+    return ctx.step(
+      "fails",
+      () => {
+        if (isDown) throw new Error("down");
+        begun += 1;
+      },
+      once,
+    );
+  });
+  const it = workflow("it", async (ctx) => {
+    const settled = await Promise.allSettled(
+      Array.from({ length: 1_500 }, (_, n) => ctx.call(kid, n, { id: `kid-${n}` })),
+    );
+    const failed = settled.filter(({ status }) => status === "rejected").length;
+    if (failed > 0) throw new Error(`${failed} failed`);
+    return "end";
+  });
+  pawl.work([it, kid], { concurrency: 200 });
+  const run = await pawl.start(it, undefined, { id: "it" });
+  await expect(run.result()).rejects.toMatchObject({ cause: { message: "1000 failed" } });
+  isDown = false;
   await run.retry();
-  await expect(run.result()).resolves.toEqual(["a", "kid"]);
+  await expect(run.result()).resolves.toBe("end");
+  expect(begun).toBe(1_500);
 });
