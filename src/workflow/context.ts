@@ -10,6 +10,7 @@ import {
   checkList,
   checkOptions,
   type Duration,
+  optionNames,
 } from "../kernel/check.ts";
 import type { Sql, SyncDatabase } from "../kernel/contract.ts";
 import type { Sync, Tx } from "../kernel/decision.ts";
@@ -58,6 +59,25 @@ export interface StepSemaphore {
   readonly permits?: number | undefined;
 }
 
+const STEP_OPTIONS = optionNames<StepOptions>({
+  id: true,
+  retry: true,
+  timeout: true,
+  totalTimeout: true,
+  heartbeat: true,
+  rateLimit: true,
+  semaphore: true,
+});
+const STEP_RATE_LIMIT = optionNames<StepRateLimit>({
+  name: true,
+  key: true,
+  max: true,
+  per: true,
+  burst: true,
+  strict: true,
+});
+const STEP_SEMAPHORE = optionNames<StepSemaphore>({ name: true, permits: true });
+
 /** Where turns come from. */
 export interface Turns {
   /** Refuses what could not be stored: in the commit it would be too late for the code to catch it. */
@@ -86,6 +106,16 @@ export interface AtMostOnceOptions<T> extends Omit<StepOptions, "retry"> {
   /** Asked after a crash that left open whether the step happened. Without it, or where it does not know, the run is parked. */
   readonly reconcile?: ((step: { readonly key: string }) => Reconciled<T> | Promise<Reconciled<T>>) | undefined;
 }
+
+const AT_MOST_ONCE_OPTIONS = optionNames<AtMostOnceOptions<unknown>>({
+  id: true,
+  timeout: true,
+  totalTimeout: true,
+  heartbeat: true,
+  rateLimit: true,
+  semaphore: true,
+  reconcile: true,
+});
 
 export interface StepFunction {
   /** At least once: it runs again if a crash loses its record. Pass `key` on, so that the other side can tell. */
@@ -133,6 +163,10 @@ export interface ChildOptions {
   readonly whenParentEnds?: "cancel" | "leave" | undefined;
 }
 
+const CHILD_OPTIONS = optionNames<ChildOptions>({ id: true, whenParentEnds: true });
+const TIMEOUT_OPTIONS = optionNames<{ timeout?: unknown }>({ timeout: true });
+const PERMITS_OPTIONS = optionNames<{ permits?: unknown }>({ permits: true });
+
 /** The input, where the workflow takes one, and the options last. */
 export type WithInput<Input, Options> = undefined extends Input
   ? [input?: Input, options?: Options]
@@ -142,6 +176,8 @@ export interface SlotScope {
   /** Shared by this run and its children, by all runs of the workflow, or by everybody, as `pawl.slot`. "run" unless said otherwise. */
   readonly scope?: "run" | "workflow" | "global" | undefined;
 }
+
+const SLOT_OPTIONS = optionNames<SlotScope & { initial?: unknown }>({ scope: true, initial: true });
 
 /** A slot as the code of a run sees it: each verb is recorded, and takes effect once. */
 export interface RunSlot<T, Empty = undefined> {
@@ -248,15 +284,15 @@ export class Context {
   #askStep<T>(name: string, mode: StepMode, options: StepOptions | undefined): Operation<T> {
     const named = checkStepName(name);
     checkFunction(mode.run, "what the step does");
-    checkOptions(options);
+    checkOptions(options, mode.is === "once" ? AT_MOST_ONCE_OPTIONS : STEP_OPTIONS);
     if (mode.is === "once" && mode.reconcile !== undefined) checkFunction(mode.reconcile, "reconcile");
     const { retry: base } = this.#definition;
     if (options === undefined)
       return this.#coroutine.ask<T>(named, { ...PLAIN, mode, retry: base }, undefined, this.#branch);
     // All of it is checked before anything is asked for: inside the run's branch, or in an attempt, it would be too late.
     const { id, retry, timeout, totalTimeout, heartbeat, rateLimit, semaphore } = options;
-    checkOptions(rateLimit, "the rateLimit");
-    checkOptions(semaphore, "the semaphore");
+    checkOptions(rateLimit, STEP_RATE_LIMIT, "the rateLimit");
+    checkOptions(semaphore, STEP_SEMAPHORE, "the semaphore");
     const plan = {
       kind: "step",
       mode,
@@ -270,7 +306,9 @@ export class Context {
     if (semaphore === undefined) return this.#coroutine.ask<T>(named, plan, stepId, this.#branch);
     checkSemaphore(semaphore);
     return this.#branched(`step "${named}"`, "step", (ctx) =>
-      ctx.semaphore(semaphore.name, semaphore).with(() => this.#coroutine.ask<T>(named, plan, stepId, ctx.#branch)),
+      ctx
+        .semaphore(semaphore.name, { permits: semaphore.permits })
+        .with(() => this.#coroutine.ask<T>(named, plan, stepId, ctx.#branch)),
     );
   }
 
@@ -337,7 +375,7 @@ export class Context {
     options: { readonly timeout?: Duration | undefined } = {},
   ): Operation<ReceivedOrNot<unknown>> {
     checkList(signals, "the signals");
-    checkOptions(options);
+    checkOptions(options, TIMEOUT_OPTIONS);
     const names = signals.map(signalName);
     if (names.length === 0) throw new InvalidArgumentError("the signals", "must be at least one");
     const { timeout } = options;
@@ -368,7 +406,7 @@ export class Context {
     waits: boolean,
   ): Operation<T> {
     const name = checkId(workflow?.name, "the workflow");
-    checkOptions(options);
+    checkOptions(options, CHILD_OPTIONS);
     const whenParentEnds = options?.whenParentEnds ?? (waits ? "cancel" : "leave");
     if (whenParentEnds !== "cancel" && whenParentEnds !== "leave")
       throw new InvalidArgumentError("whenParentEnds", 'must be "cancel" or "leave"');
@@ -394,7 +432,7 @@ export class Context {
   slot<T>(name: string, options?: SlotScope): RunSlot<T>;
   slot<T>(name: string, options: SlotScope & { readonly initial?: T } = {}): RunSlot<T, undefined> {
     const key = checkId(name, "the slot's name");
-    checkOptions(options);
+    checkOptions(options, SLOT_OPTIONS);
     const { scope = "run", initial } = options;
     this.#rates.checkValue?.(initial);
     if (scope !== "run" && scope !== "workflow" && scope !== "global")
@@ -433,7 +471,7 @@ export class Context {
    * were.
    */
   semaphore(name: string, options: { readonly permits?: number | undefined } = {}): RunLock {
-    checkOptions(options);
+    checkOptions(options, PERMITS_OPTIONS);
     const permits = checkPermits(options.permits);
     const spec = { refs: lockRefs("semaphore", name), mode: "shared", permits } as const;
     // What is only done again says nothing new.

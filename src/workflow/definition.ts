@@ -4,7 +4,15 @@
  * The types flow from here: what a workflow takes and gives, and what a signal carries.
  */
 
-import { checkCount, checkDuration, checkFunction, checkId, type Duration } from "../kernel/check.ts";
+import {
+  checkCount,
+  checkDuration,
+  checkFunction,
+  checkId,
+  checkOptions,
+  type Duration,
+  optionNames,
+} from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Context, Received } from "./context.ts";
 import { NOT_ASYNC_GENERATOR, type Operation } from "./operation.ts";
@@ -51,6 +59,17 @@ export interface WorkflowOptions<Input, Output> {
   readonly retention?: Retention | undefined;
 }
 
+const WORKFLOW_OPTIONS = optionNames<WorkflowOptions<unknown, unknown>>({
+  name: true,
+  input: true,
+  output: true,
+  retry: true,
+  timeout: true,
+  grace: true,
+  tries: true,
+  retention: true,
+});
+
 declare const INPUT: unique symbol;
 declare const OUTPUT: unique symbol;
 
@@ -90,6 +109,7 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
   const options = typeof given === "string" ? { name: given } : given;
   if (typeof options !== "object" || options === null)
     throw new InvalidArgumentError("the workflow", "must have a name, or an object of options with one");
+  checkOptions(options, WORKFLOW_OPTIONS, "the workflow's options");
   checkFunction(body, "what the workflow does");
   if (Object.prototype.toString.call(body) === "[object AsyncGeneratorFunction]")
     throw new InvalidArgumentError("what the workflow does", NOT_ASYNC_GENERATOR);

@@ -17,6 +17,7 @@ import {
   checkList,
   checkOptions,
   type Duration,
+  optionNames,
 } from "../kernel/check.ts";
 import { Held } from "../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../kernel/claim/worker.ts";
@@ -61,6 +62,16 @@ export interface WorkOptions {
   /** Told of everything that happens in this worker's runs. */
   readonly on?: RunListener | undefined;
 }
+
+const WORK_OPTIONS = optionNames<WorkOptions>({
+  concurrency: true,
+  lease: true,
+  warm: true,
+  watchdog: true,
+  parkContradictedAfter: true,
+  on: true,
+});
+const STOP_OPTIONS = optionNames<{ timeout?: unknown }>({ timeout: true });
 
 /** A run's code at rest. */
 interface Warm {
@@ -119,7 +130,7 @@ export class RunWorker implements Engine {
     log?: Log | undefined,
     retention: RetentionPolicy = {},
   ) {
-    checkOptions(options);
+    checkOptions(options, WORK_OPTIONS);
     this.kernel = kernel;
     this.#retention = retention;
     // A listener of the user's own replaces the lines that are there by default.
@@ -221,7 +232,7 @@ export class RunWorker implements Engine {
 
   /** Takes no more, lets steps that run finish, and gives the runs to others. After `timeout`, steps are told to stop. */
   async stop(options?: { readonly timeout?: Duration | undefined }): Promise<void> {
-    checkOptions(options);
+    checkOptions(options, STOP_OPTIONS);
     const timeoutMs = options?.timeout === undefined ? undefined : checkDuration(options.timeout, "the timeout");
     this.#isStopping = true;
     const { clock } = this.kernel.ports;

@@ -16,6 +16,7 @@ import {
   checkOptions,
   checkVersion,
   type Duration,
+  optionNames,
 } from "../../kernel/check.ts";
 import type { Codec } from "../../kernel/codec/codec.ts";
 import type { Store } from "../../kernel/contract.ts";
@@ -52,6 +53,8 @@ export interface OpenTestOptions {
   readonly strict?: boolean | undefined;
 }
 
+const OPTIONS = optionNames<OpenTestOptions>({ now: true, namespace: true, codec: true, seed: true, strict: true });
+
 /** The code of a workflow makes a mistake that would go unnoticed in production. `openTest({ strict: false })` lets it pass. */
 export class WorkflowMistakeError extends Error {
   override readonly name = "WorkflowMistakeError";
@@ -84,7 +87,7 @@ export class Laboratory implements Scene {
   readonly #kinds = new Set<string>();
 
   constructor(options: OpenTestOptions = {}) {
-    checkOptions(options);
+    checkOptions(options, OPTIONS);
     const { now = START_MS, namespace = "test", seed = 1, codec, strict = true } = options;
     checkBoolean(strict, "strict");
     this.#isStrict = strict;
