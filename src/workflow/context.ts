@@ -30,6 +30,7 @@ import type { Reconciled, StepHandle, StepMode, StepPlan } from "./plans.ts";
 import { checkRetry, type RetryOptions } from "./retry.ts";
 import type { RunValue } from "./run.ts";
 import { checkSchemaNow, type StandardSchema } from "./schema.ts";
+import { isThenable } from "./steps.ts";
 
 export interface StepOptions {
   /** Tells steps of one name apart that are under way at once. */
@@ -551,23 +552,26 @@ export class Context {
     return this.#coroutine.compose(shown, branch, shielded, () => {});
   }
 
-  /** All of them, as `Promise.all`; for `yield*`. */
-  all<T extends readonly unknown[]>(operations: readonly [...{ [K in keyof T]: PromiseLike<T[K]> }]): Operation<T> {
+  /** All of them, as `Promise.all`; for `yield*`. A value counts as a promise of it. */
+  all<T extends readonly unknown[] | []>(operations: T): Operation<{ -readonly [K in keyof T]: Awaited<T[K]> }> {
     checkOperations(operations);
-    return this.#combined(operations, Promise.all(operations) as unknown as Promise<T>);
+    return this.#combined(operations, Promise.all(operations));
   }
 
   /**
    * The first to settle, as `Promise.race`; the others are canceled. Sleeps and signals are no longer waited for, running steps are aborted
    * and not waited for, children are canceled. A function gets a `ctx` of its own: what it waits for through that is canceled when it loses.
+   * A value counts as a promise of it.
    */
-  race<const O extends readonly Racing<unknown>[]>(operations: O): Operation<Raced<O[number]>>;
-  race<T>(operations: readonly Racing<T>[]): Operation<T>;
-  race<T>(operations: readonly Racing<T>[]): Operation<T> {
+  race<const O extends readonly (Racing<unknown> | Value)[]>(operations: O): Operation<Raced<O[number]>>;
+  race<T>(operations: readonly (Racing<T> | (T & Value))[]): Operation<T>;
+  race<T>(operations: readonly (Racing<T> | (T & Value))[]): Operation<T> {
     checkList(operations, "the operations");
-    const racing = operations.map((one) =>
-      typeof one === "function" ? this.#branched("a branch of a race", "plain", one) : one,
-    );
+    const racing = operations.map((one): PromiseLike<T> => {
+      if (typeof one === "function")
+        return this.#branched("a branch of a race", "plain", one as (ctx: Context) => LockBody<T>);
+      return isThenable(one) ? (one as PromiseLike<T>) : Promise.resolve(one as T);
+    });
     let winner: unknown;
     for (const one of racing) {
       const settled = (): void => {
@@ -591,7 +595,7 @@ export class Context {
   }
 
   /** All of them, however they end, as `Promise.allSettled`; for `yield*`. */
-  allSettled<T>(operations: readonly PromiseLike<T>[]): Operation<PromiseSettledResult<T>[]> {
+  allSettled<T>(operations: readonly (T | PromiseLike<T>)[]): Operation<PromiseSettledResult<T>[]> {
     checkOperations(operations);
     return this.#combined(operations, Promise.allSettled(operations));
   }
@@ -608,6 +612,9 @@ export class Context {
 
 /** What can be raced: an operation, another promise, or a function that gets a `ctx` of its own. */
 export type Racing<T> = PromiseLike<T> | ((ctx: Context) => LockBody<T>);
+
+/** Anything that is not a function; not `unknown`, which would take the type of `ctx` away from functions beside it. */
+type Value = string | number | bigint | boolean | symbol | object | null | undefined;
 
 /** What a race of these gives. */
 export type Raced<O> = O extends (ctx: Context) => infer G

@@ -29,7 +29,13 @@ export type Body<Input, Output> = (
 /** Any function that can be one; `never` stands for an input that is not known here. */
 type AnyBody = (ctx: Context, input: never) => PromiseLike<unknown> | Generator<Operation<unknown>, unknown, unknown>;
 
-type InputOf<B extends AnyBody> = Parameters<B> extends [unknown, infer Input] ? Input : undefined;
+/** An input that may be left out, or has a default, is `Input | undefined`; a body without one takes undefined. */
+type InputOf<B extends AnyBody> =
+  Parameters<B> extends [unknown, infer Input]
+    ? Input
+    : 2 extends Parameters<B>["length"]
+      ? Parameters<B>[1]
+      : undefined;
 
 type OutputOf<B extends AnyBody> =
   ReturnType<B> extends Generator<infer _Yield, infer Output, infer _Next>
