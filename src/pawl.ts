@@ -96,6 +96,7 @@ export class Pawl {
   readonly #machines: Machines;
   readonly #idempotency: Idempotency<Tx, TransactOptions>;
   readonly #has: Capabilities;
+  #closing: Promise<void> | undefined;
   /** All runs at once. */
   readonly runs: {
     list(options?: RunListOptions): Promise<RunPage>;
@@ -280,8 +281,13 @@ export class Pawl {
     );
   }
 
-  /** Lets what is under way finish, and gives everything back. */
+  /** Lets what is under way finish, and gives everything back. A second call returns the promise of the first. */
   close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  #close(): Promise<void> {
     const isBusy = this.#runs.isWorking || this.#locks.isBusy || this.#rates.isWaiting || this.#idempotency.isBusy;
     // Where nothing is held there is nothing to give back first.
     if (!isBusy) return this.kernel.close();

@@ -24,7 +24,7 @@ import { startWorker, type Worker } from "../kernel/claim/worker.ts";
 import type { Address, Put, Row } from "../kernel/contract.ts";
 import { ClosedError, InvalidArgumentError, LeaseUncertainError, StoreError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import type { Log } from "../kernel/log.ts";
+import { callQuietly, type Log } from "../kernel/log.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
 import { lockChores } from "../lock/lock.ts";
 import { LOCK_QUEUE } from "../lock/records.ts";
@@ -59,7 +59,7 @@ export interface WorkOptions {
    * on for this long. Default: 10 minutes.
    */
   readonly parkContradictedAfter?: Duration | undefined;
-  /** Told of everything that happens in this worker's runs. */
+  /** Receives everything that happens in this worker's runs. What it throws, or its promise rejects with, is ignored. */
   readonly on?: RunListener | undefined;
 }
 
@@ -300,12 +300,7 @@ export class RunWorker implements Engine {
 
   told(event: RunEvent): void {
     this.#lines?.told(event);
-    if (this.#on === undefined) return;
-    try {
-      this.#on(event);
-    } catch {
-      // Whoever listens badly must not stop the work.
-    }
+    if (this.#on !== undefined) callQuietly(() => this.#on?.(event));
   }
 
   /** How a run of this workflow may be leased to this process by the commit that starts it; undefined if there is no room. @internal */

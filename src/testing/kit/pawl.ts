@@ -158,6 +158,7 @@ export class TestPawl extends Pawl {
   readonly clock: TestClock;
   readonly #prepare: (workflow: AnyWorkflow) => AnyWorkflow;
   readonly #isStrict: boolean;
+  #closing: Promise<void> | undefined;
 
   /** @internal */
   constructor(kernel: Kernel, clock: TestClock, prepare: (workflow: AnyWorkflow) => AnyWorkflow, isStrict: boolean) {
@@ -176,10 +177,11 @@ export class TestPawl extends Pawl {
   /** Notices mistakes of the code besides telling the test's own listener. */
   #watched(on: RunListener | undefined): RunListener | undefined {
     if (!this.#isStrict) return on;
-    const watch = (event: RunEvent): void => {
+    // What it gives may be a promise that rejects, which the worker sees to.
+    const watch = (event: RunEvent): unknown => {
       const mistake = mistakeIn(event);
       if (mistake !== undefined) this.clock.fail(mistake);
-      on?.(event);
+      return on?.(event);
     };
     return Object.assign(watch, { around: on?.around });
   }
@@ -247,8 +249,9 @@ export class TestPawl extends Pawl {
   }
 
   /** Gives everything back; steps under way have their time to end. */
-  override async close(): Promise<void> {
-    await this.clock.during(super.close());
+  override close(): Promise<void> {
+    this.#closing ??= this.clock.during(super.close());
+    return this.#closing;
   }
 }
 
