@@ -11,6 +11,7 @@ import { transformed } from "./kernel/codec/transform.ts";
 import { type OpenOptions, open } from "./open.ts";
 import type { Pawl } from "./pawl.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
+import { workflow } from "./workflow/definition.ts";
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -95,6 +96,24 @@ describe.each(stores)("on %s", (_, place) => {
       slot.watch().next(),
     ];
     expect(await Promise.all(after.map(codeOf))).toEqual(Array.from({ length: 6 }, () => "closed"));
+  });
+
+  test("closing again while it is under way is the same closing", async () => {
+    const pawl = await open({ store: place(), durability: "process" });
+    const stuck = workflow("stuck", (ctx) => ctx.step("hang", () => new Promise(() => {})));
+    const worker = pawl.work([stuck]);
+    let stops = 0;
+    const { stop } = worker;
+    worker.stop = (options) => {
+      stops += 1;
+      return stop.call(worker, { ...options, timeout: 1 });
+    };
+    await pawl.start(stuck);
+    const closing = pawl.close();
+    expect(pawl.close()).toBe(closing);
+    await closing;
+    expect(pawl.close()).toBe(closing);
+    expect(stops).toBe(1);
   });
 
   test("`await using` closes", async () => {

@@ -2,15 +2,17 @@
  * `open`: checks what was asked for, chooses the store, and puts a handle on it.
  */
 
-import type { ActionPorts, ActionsOptions } from "./action/core.ts";
+import { ACTIONS_OPTIONS, type ActionPorts, type ActionsOptions } from "./action/core.ts";
 import { PepperChangedError } from "./action/errors.ts";
 import { HashGate } from "./action/gate.ts";
+import { KEYS_OPTIONS } from "./action/ring.ts";
 import {
   checkBoolean,
   checkDuration,
-  checkOptions as checkGivenOptions,
   checkId,
+  checkOptions,
   type Duration,
+  optionNames,
   utf8Length,
 } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
@@ -70,8 +72,10 @@ export interface OpenOptions {
 }
 
 /** Opens a store: `open()` is SQLite in ./pawl.db, `open("postgres://…")` is a server, `open("memory:")` is for tests. */
-export async function open(store?: string | URL | OpenOptions, more?: Omit<OpenOptions, "store">): Promise<Pawl> {
-  const options = checkOptions(store, more);
+export async function open(): Promise<Pawl>;
+export async function open(store: string | URL | OpenOptions, more?: Omit<OpenOptions, "store">): Promise<Pawl>;
+export async function open(...given: readonly unknown[]): Promise<Pawl> {
+  const options = checkGiven(given);
   const where = options.store ?? "pawl.db";
   const namespace = checkId(options.namespace ?? "default", "the namespace");
   const patienceMs = checkDuration(options.patience ?? "30s", "patience");
@@ -86,8 +90,8 @@ export async function open(store?: string | URL | OpenOptions, more?: Omit<OpenO
   const logger = checkLogger(options.logger);
   const retention = checkRetention(options.retention, "the retention");
   if (options.checkPurity !== undefined) checkBoolean(options.checkPurity, "checkPurity");
-  checkGivenOptions(options.actions, "actions");
-  checkGivenOptions(options.actions?.keys, "the keys of actions");
+  checkOptions(options.actions, ACTIONS_OPTIONS, "actions");
+  checkOptions(options.actions?.keys, KEYS_OPTIONS, "the keys of actions");
   const place = typeof where === "string" || isUrl(where) ? placeOf(where) : undefined;
   const isMemory = place?.is === "memory";
   const ports: Ports = (options.checkPurity ?? isMemory) ? { ...nodePorts, trap: trapAmbient } : nodePorts;
@@ -127,7 +131,7 @@ function warned({ code, sentence }: Finding): void {
   process.emitWarning(sentence, { type: "PawlWarning", code });
 }
 
-const OPTIONS: Readonly<Record<keyof OpenOptions, true>> = {
+const OPTIONS = optionNames<OpenOptions>({
   store: true,
   pool: true,
   schema: true,
@@ -140,7 +144,7 @@ const OPTIONS: Readonly<Record<keyof OpenOptions, true>> = {
   actions: true,
   logger: true,
   retention: true,
-};
+});
 
 /** The default place for lines. */
 const stderr: Logger = {
@@ -149,14 +153,22 @@ const stderr: Logger = {
 };
 
 /** Whatever is not understood is refused: opening another file than was meant would go unnoticed for long. */
-function checkOptions(store: unknown, more: unknown): OpenOptions {
+function checkGiven(given: readonly unknown[]): OpenOptions {
+  if (given.length === 0) return {};
+  const [store, more] = given;
+  if (store === undefined) throw notGiven("what to open");
   const isPlace = typeof store === "string" || isUrl(store);
-  const options: object = { ...(isPlace ? { store } : plain(store)), ...plain(more) };
-  const unknown = Object.keys(options).filter((name) => !Object.hasOwn(OPTIONS, name));
-  if (unknown.length > 0)
-    throw new InvalidArgumentError("the options", `must not have ${unknown.join(", ")}: there is no such option`);
+  const options: OpenOptions = { ...(isPlace ? { store } : plain(store)), ...plain(more) };
+  checkOptions(options, OPTIONS);
+  const missing = (["store", "pool"] as const).find((name) => Object.hasOwn(options, name));
+  if (missing !== undefined && options.store === undefined && options.pool === undefined)
+    throw notGiven(`the ${missing}`);
   return options;
 }
+
+/** Usually a variable of the environment that is not set: each container would get a file of its own, and lose it. */
+const notGiven = (what: string): InvalidArgumentError =>
+  new InvalidArgumentError(what, "must not be undefined: is a variable not set? For SQLite in ./pawl.db, write open()");
 
 function plain(options: unknown): object {
   if (options === undefined) return {};

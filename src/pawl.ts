@@ -7,7 +7,7 @@ import type { ActionPorts, ActionsOptions } from "./action/core.ts";
 import type { Answered, Attempt } from "./idempotency/attempt.ts";
 import type { Dedupe } from "./idempotency/dedupe.ts";
 import { Idempotency, type IdempotentOptions } from "./idempotency/idempotency.ts";
-import { checkFunction, checkId, checkList, checkNames, checkOptions } from "./kernel/check.ts";
+import { checkFunction, checkId, checkList, checkOptions, optionNames } from "./kernel/check.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
 import type { Address, Sql, Store } from "./kernel/contract.ts";
 import type { Decision, Sync } from "./kernel/decision.ts";
@@ -59,10 +59,20 @@ export interface SlotOptions {
   readonly workflow?: string | AnyWorkflow | undefined;
 }
 
+const SLOT_OPTIONS = optionNames<SlotOptions & { initial?: unknown }>({ run: true, workflow: true, initial: true });
+
 export interface TransactOptions {
   /** Slots that the decision is known to touch. */
   readonly touches?: readonly AnySlot[];
 }
+
+const TRANSACT_OPTIONS = optionNames<TransactOptions>({ touches: true });
+const LOCK_OPTIONS = optionNames<AcquireOptions & LockOptions>({
+  timeout: true,
+  abortSignal: true,
+  by: true,
+  lease: true,
+});
 
 /** Runs a decision in the transaction of `transact.sql`, after its SQL, and answers what it returned. */
 export type TxInSql = <T>(decide: (tx: Tx) => Sync<T>, options?: TransactOptions) => Promise<T>;
@@ -86,6 +96,7 @@ export class Pawl {
   readonly #machines: Machines;
   readonly #idempotency: Idempotency<Tx, TransactOptions>;
   readonly #has: Capabilities;
+  #closing: Promise<void> | undefined;
   /** All runs at once. */
   readonly runs: {
     list(options?: RunListOptions): Promise<RunPage>;
@@ -169,7 +180,7 @@ export class Pawl {
   slot<T>(name: string, options: SlotOptions & { readonly initial: T }): Slot<T, never>;
   slot<T>(name: string, options?: SlotOptions): Slot<T>;
   slot<T>(name: string, options: SlotOptions & { readonly initial?: T } = {}): Slot<T, undefined> {
-    checkOptions(options);
+    checkOptions(options, SLOT_OPTIONS);
     const { run, workflow, initial } = options;
     const space =
       run !== undefined
@@ -189,7 +200,9 @@ export class Pawl {
     work: (hold: Hold) => T | PromiseLike<T>,
     options?: AcquireOptions & LockOptions,
   ): Promise<Awaited<T>> {
-    return this.mutex(names, options).with(work, options);
+    checkOptions(options, LOCK_OPTIONS);
+    const { lease, ...acquiring } = options ?? {};
+    return this.mutex(names, { lease }).with(work, acquiring);
   }
 
   /** A lock that one at a time holds; or several, that are had together. */
@@ -248,7 +261,7 @@ export class Pawl {
   }
 
   #decision<T>(decide: (tx: Tx) => Sync<T>, options: TransactOptions | undefined): [Decision<T>, Address[]] {
-    checkNames(options, ["touches"], "the options");
+    checkOptions(options, TRANSACT_OPTIONS);
     if (options?.touches !== undefined) checkList(options.touches, "touches");
     const keys = Array.from(options?.touches ?? [], (slot) => slotOf(this.kernel, slot).touches);
     return [(tx) => decide(new Tx(tx, this.#has)) as T, keys];
@@ -268,8 +281,13 @@ export class Pawl {
     );
   }
 
-  /** Lets what is under way finish, and gives everything back. */
+  /** Lets what is under way finish, and gives everything back. A second call returns the promise of the first. */
   close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  #close(): Promise<void> {
     const isBusy = this.#runs.isWorking || this.#locks.isBusy || this.#rates.isWaiting || this.#idempotency.isBusy;
     // Where nothing is held there is nothing to give back first.
     if (!isBusy) return this.kernel.close();

@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { jsonCodec, type OpenOptions, open, PawlError, type Slot, transformed } from "../src/index.ts";
+import { jsonCodec, type OpenOptions, open, type Pawl, PawlError, type Slot, transformed } from "../src/index.ts";
 import { simulate } from "../src/testing/index.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "pawl-misuse-"));
@@ -24,14 +24,21 @@ async function refusal(act: () => unknown): Promise<string> {
 
 describe("opening", () => {
   // As plain JavaScript would call it.
-  const openAnything = open as (what?: unknown, more?: unknown) => Promise<unknown>;
+  const openAnything = open as (what?: unknown, more?: unknown) => Promise<Pawl>;
   const wrong: readonly [string, unknown, RegExp][] = [
     ["a URL that is no file's", new URL("https://example.com/x.db"), /must not be a URL of "https:": give it as text/],
     ["a URL of a server", { store: new URL("postgres://localhost/x") }, /must not be a URL of "postgres:"/],
     ["a number", 42, /must be a path, or an object of options/],
     ["null", null, /must be a path, or an object of options/],
     ["a list", ["x.db"], /must be a path, or an object of options/],
-    ["an option that does not exist", { path: "x.db" }, /must not have path: there is no such option/],
+    [
+      "an option that does not exist",
+      { path: "x.db" },
+      /must not have "path": there is no such option; known are: store, pool, /,
+    ],
+    ["a variable that is not set", undefined, /what to open must not be undefined: .* write open\(\)/],
+    ["a pool that is not there", { pool: undefined }, /the pool must not be undefined: .* write open\(\)/],
+    ["a store that is not there", { store: undefined }, /the store must not be undefined: .* write open\(\)/],
     ["a store without methods", { store: {} }, /a store with its methods/],
     ["a store that is a number", { store: 5 }, /a store with its methods/],
     ["a codec without methods", { store: "memory:", codec: {} }, /must have encode and decode/],
@@ -41,6 +48,12 @@ describe("opening", () => {
     const before = readdirSync(".");
     expect(await refusal(() => openAnything(what))).toMatch(words);
     expect(readdirSync(".")).toEqual(before);
+  });
+
+  test("undefined is refused with options after it too, and is fine beside a place that is given", async () => {
+    expect(await refusal(() => openAnything(undefined, { namespace: "a" }))).toMatch(/must not be undefined/);
+    for (const more of [undefined, { pool: undefined, retention: undefined }])
+      await (await openAnything("memory:", more)).close();
   });
 
   test("another application's file with tables of our names is refused as unfit", async () => {
@@ -197,7 +210,7 @@ describe("a simulation that would try nothing", () => {
     ["no seeds", { seeds: 0 }, idle, /the number of seeds must be a whole number/],
     ["seeds that are no number", { seeds: Number.NaN }, idle, /the number of seeds must be a whole number/],
     ["a fault that is always more than sure", { crash: 5 }, idle, /crash must be a probability/],
-    ["a fault that does not exist", { crashes: 0.5 }, idle, /must not have crashes/],
+    ["a fault that does not exist", { crashes: 0.5 }, idle, /must not have "crashes"/],
     ["no scenario", { seeds: 1 }, undefined, /the scenario must be a function/],
   ];
   test.each(wrong)("is refused: %s", async (_, options, scenario, words) => {

@@ -11,7 +11,7 @@
  * expires: it is kept for ever, because made again it could be used again.
  */
 
-import { checkCount, checkOptions, checkVersion } from "../kernel/check.ts";
+import { checkCount, checkOptions, checkVersion, type OptionNames, optionNames } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
@@ -35,11 +35,16 @@ import { type ActionListOptions, type ActionPage, clockOf, listActions } from ".
 import {
   type ActionOptions,
   type ActionTarget,
+  ASKING,
   type Asking,
+  CLAIM_OPTIONS,
   type ClaimOptions,
+  COMPLETE_OPTIONS,
+  CONSUME_OPTIONS,
   type CompleteOptions,
   type ConsumeOptions,
   checkAsking,
+  HELD_OPTIONS,
   type HeldOptions,
   leaseOf,
   refOfTarget,
@@ -69,6 +74,8 @@ const MAX_MANY = 300;
 /** Each sweep may remove more than were made since the last one, or they would grow in number without end. */
 const SWEEP_EVERY = 256;
 const SWEPT_AT_ONCE = 500;
+
+const HISTORY_OPTIONS = optionNames<{ after?: unknown; limit?: unknown }>({ after: true, limit: true });
 
 /** One-time actions of one handle. */
 export class Actions {
@@ -157,7 +164,7 @@ export class Actions {
     options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
   ): Promise<readonly ActionEntry[]> {
     const ref = refOfTarget(target);
-    checkOptions(options);
+    checkOptions(options, HISTORY_OPTIONS);
     const limit = checkCount(options.limit ?? 1000, "the limit");
     const after = checkVersion(options.after ?? 0, "after");
     const at = actionAt(ref);
@@ -184,7 +191,7 @@ export class Actions {
 
   #consume(id: string, options: ConsumeOptions): Promise<Answer<Taken>> {
     const { means } = this.#core;
-    return this.#take(id, options, (tx, taker) => consumeAction(tx, taker, means));
+    return this.#take(id, options, CONSUME_OPTIONS, (tx, taker) => consumeAction(tx, taker, means));
   }
 
   /**
@@ -201,7 +208,7 @@ export class Actions {
 
   #claim(id: string, options: ClaimOptions): Promise<Answer<Claimed>> {
     const leaseMs = leaseOf(options);
-    return this.#take(id, options, (tx, taker) => claimAction(tx, taker, leaseMs));
+    return this.#take(id, options, CLAIM_OPTIONS, (tx, taker) => claimAction(tx, taker, leaseMs));
   }
 
   /** Uses what was claimed, and gives the payload. The same fence again hears the same; a stale one is refused as `fenced`. */
@@ -214,7 +221,7 @@ export class Actions {
   }
 
   #complete(id: string, options: CompleteOptions): Promise<Answer<Taken>> {
-    const holder = this.#core.holder(id, options);
+    const holder = this.#core.holder(id, options, COMPLETE_OPTIONS);
     return this.#commit(holder, (tx) => completeAction(tx, holder, this.#core.means));
   }
 
@@ -228,7 +235,7 @@ export class Actions {
   }
 
   #abandon(id: string, options: HeldOptions): Promise<Answer<Abandoned>> {
-    const holder = this.#core.holder(id, options);
+    const holder = this.#core.holder(id, options, HELD_OPTIONS);
     return this.#commit(holder, (tx) => abandonAction(tx, holder, this.#core.means));
   }
 
@@ -242,13 +249,18 @@ export class Actions {
   }
 
   #cancel(target: ActionTarget, options: Asking): Promise<ReturnType<typeof cancelAction>> {
-    const canceler = { ref: refOfTarget(target), consumers: [], ...checkAsking(options) };
+    const canceler = { ref: refOfTarget(target), consumers: [], ...checkAsking(options, ASKING) };
     return this.#commit(canceler, (tx) => cancelAction(tx, canceler, this.#core.means));
   }
 
   /** Takes the action by one decision, or by two with the hashing of the PIN between them. */
-  async #take<T>(id: string, options: ConsumeOptions, act: (tx: Tx, taker: Taker) => Answer<T>): Promise<Answer<T>> {
-    const taker = this.#core.taker(id, options);
+  async #take<T>(
+    id: string,
+    options: ConsumeOptions,
+    known: OptionNames,
+    act: (tx: Tx, taker: Taker) => Answer<T>,
+  ): Promise<Answer<T>> {
+    const taker = this.#core.taker(id, options, known);
     if (options.pin === undefined) return this.#commit(taker, (tx) => act(tx, taker));
     const pin = checkPin(options.pin);
     const { peppers, gate, slowHash } = this.#core;

@@ -3,7 +3,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { checkDuration, checkId, checkOptions, type Duration } from "../kernel/check.ts";
+import { checkDuration, checkId, checkOptions, type Duration, type OptionNames, optionNames } from "../kernel/check.ts";
 import type { Address } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
@@ -33,6 +33,14 @@ export interface ActionsOptions {
   /** How long what became of an action is kept after it has expired; 30 days unless said otherwise. */
   readonly retention?: Duration | undefined;
 }
+
+/** @internal */
+export const ACTIONS_OPTIONS = optionNames<ActionsOptions>({
+  pepper: true,
+  pepperChange: true,
+  keys: true,
+  retention: true,
+});
 
 /** What actions take from the world besides the kernel's ports. */
 export interface ActionPorts {
@@ -93,9 +101,9 @@ export class Core {
     };
   }
 
-  taker(id: unknown, options: Asking & { readonly consumerKey?: string | undefined }): Taker {
+  taker(id: unknown, options: Asking & { readonly consumerKey?: string | undefined }, known: OptionNames): Taker {
     const ref = refOfId(id);
-    checkOptions(options);
+    checkOptions(options, known);
     const { consumerKey } = options;
     const consumers =
       consumerKey === undefined
@@ -103,12 +111,12 @@ export class Core {
         : this.peppers
             .for("a consumer key")
             .map((pepper) => pepper.consumer(ref, checkId(consumerKey, "the consumer key")));
-    return { ref, consumers, ...checkAsking(options) };
+    return { ref, consumers, ...checkAsking(options, known) };
   }
 
-  holder(id: unknown, options: CompleteOptions): Holder {
-    checkOptions(options ?? null);
-    return { ...this.taker(id, options), fence: checkFence(options.fence) };
+  holder(id: unknown, options: CompleteOptions, known: OptionNames): Holder {
+    checkOptions(options ?? null, known);
+    return { ...this.taker(id, options, known), fence: checkFence(options.fence) };
   }
 
   /** The records that taking the action is known to touch. */

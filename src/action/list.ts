@@ -5,7 +5,7 @@
  * column is in the value, so pages are read until enough fit.
  */
 
-import { checkCount, checkId, checkOptions } from "../kernel/check.ts";
+import { checkCount, checkId, checkOptions, optionNames } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import { showReadable, type Unreadable } from "../kernel/encoding.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
@@ -39,6 +39,16 @@ export interface ActionListOptions {
   readonly limit?: number | undefined;
 }
 
+const LIST_OPTIONS = optionNames<ActionListOptions>({
+  owner: true,
+  state: true,
+  tag: true,
+  createdAfter: true,
+  createdBefore: true,
+  after: true,
+  limit: true,
+});
+
 export interface ActionPage {
   readonly actions: readonly ActionInfo[];
   /** Actions that were looked at and cannot be read, by their refs: written with another codec key, or damaged. */
@@ -59,7 +69,7 @@ export async function clockOf(kernel: Kernel): Promise<number> {
 }
 
 export async function listActions(kernel: Kernel, options: ActionListOptions): Promise<ActionPage> {
-  checkOptions(options);
+  checkOptions(options, LIST_OPTIONS);
   const limit = checkCount(options.limit ?? 100, "the limit", 1000);
   const { tag, after = null } = options;
   const owner = options.owner === undefined ? undefined : checkId(options.owner, "the owner");

@@ -10,8 +10,11 @@ import {
   checkLease,
   checkOptions,
   type Duration,
+  type OptionNames,
+  optionNames,
 } from "../kernel/check.ts";
 import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
+import type { ActionClaim } from "./answers.ts";
 import { type ActionRequest, compact, isRef, type PinMark, refOf } from "./words.ts";
 
 export interface ActionOptions {
@@ -37,6 +40,20 @@ export interface ActionOptions {
   /** Given out to whoever uses it, and only then. Stored encrypted: needs a key. */
   readonly payload?: unknown;
 }
+
+export const ACTION_OPTIONS = optionNames<ActionOptions>({
+  id: true,
+  owner: true,
+  reason: true,
+  tags: true,
+  activeAt: true,
+  expiresAt: true,
+  expiresIn: true,
+  uses: true,
+  pin: true,
+  maxPinTries: true,
+  payload: true,
+});
 
 /** Who asks, for the record; none of it is needed. */
 export interface Asking {
@@ -65,6 +82,32 @@ export interface CompleteOptions extends HeldOptions {
   /** The one of the claim. Where an action has several uses, asking again is recognized by it. */
   readonly consumerKey?: string | undefined;
 }
+
+export const ASKING = optionNames<Asking>({ by: true, reason: true });
+export const CONSUME_OPTIONS = optionNames<ConsumeOptions>({ by: true, reason: true, consumerKey: true, pin: true });
+export const CLAIM_OPTIONS = optionNames<ClaimOptions>({
+  by: true,
+  reason: true,
+  consumerKey: true,
+  pin: true,
+  lease: true,
+});
+/** What `claim` gave may be handed in as it is. */
+export const HELD_OPTIONS = optionNames<HeldOptions & ActionClaim>({
+  by: true,
+  reason: true,
+  fence: true,
+  leaseEndsAt: true,
+  replayed: true,
+});
+export const COMPLETE_OPTIONS = optionNames<CompleteOptions & ActionClaim>({
+  by: true,
+  reason: true,
+  fence: true,
+  consumerKey: true,
+  leaseEndsAt: true,
+  replayed: true,
+});
 
 /** An action by its id, or by the ref under which lists show it. A ref can be looked at and canceled, and not used. */
 export type ActionTarget = string | { readonly ref: string };
@@ -132,8 +175,8 @@ function checkReason(reason: string | undefined): string | undefined {
   return reason;
 }
 
-export function checkAsking(asking: Asking): Asking {
-  checkOptions(asking);
+export function checkAsking(asking: Asking, known: OptionNames): Asking {
+  checkOptions(asking, known);
   const { by, reason } = asking;
   return { by: by === undefined ? undefined : checkId(by, "by"), reason: checkReason(reason) };
 }
@@ -147,7 +190,7 @@ export function checkFence(fence: unknown): number {
 const LEASE_MS = 30_000;
 
 export function leaseOf(options: ClaimOptions): number {
-  checkOptions(options);
+  checkOptions(options, CLAIM_OPTIONS);
   const { lease } = options;
   return lease === undefined ? LEASE_MS : checkLease(lease, "the lease");
 }

@@ -5,7 +5,7 @@
 import { checkOptions } from "../kernel/check.ts";
 import { type Core, newId } from "./core.ts";
 import { KeysMissingError } from "./errors.ts";
-import { type ActionOptions, checkRequest, checkTries, refOfId } from "./options.ts";
+import { ACTION_OPTIONS, type ActionOptions, checkRequest, checkTries, refOfId } from "./options.ts";
 import { checkPin, type Pepper } from "./pepper.ts";
 import type { Plan } from "./records.ts";
 import { NONCE_BYTES } from "./ring.ts";
@@ -47,7 +47,7 @@ export interface Checked {
 }
 
 export function checkAction(core: Core, options: ActionOptions): Checked {
-  checkOptions(options ?? null, "the action");
+  checkOptions(options ?? null, ACTION_OPTIONS, "the action");
   const { pin, payload } = options;
   const id = options.id ?? newId(core.randomBytes);
   const ref = refOfId(id);

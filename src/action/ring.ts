@@ -7,7 +7,7 @@
  */
 
 import { createCipheriv, createDecipheriv } from "node:crypto";
-import { checkId, utf8Length } from "../kernel/check.ts";
+import { checkId, optionNames, utf8Length } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { DecryptFailedError, KeyUnavailableError } from "./errors.ts";
 import { ACTIONS, type Sealed } from "./words.ts";
@@ -17,6 +17,9 @@ export interface ActionKeys {
   readonly current: string;
   readonly ring: Readonly<Record<string, Uint8Array>>;
 }
+
+/** @internal */
+export const KEYS_OPTIONS = optionNames<ActionKeys>({ current: true, ring: true });
 
 const CIPHER = "aes-256-gcm";
 const KEY_BYTES = 32;

@@ -2,7 +2,7 @@
  * Actions inside a decision: the same verbs, at once, on the records of the commit.
  */
 
-import { checkOptions } from "../kernel/check.ts";
+import { checkOptions, type OptionNames } from "../kernel/check.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import {
@@ -19,15 +19,21 @@ import {
 import { bytesFrom, type Core, newId } from "./core.ts";
 import { type ActionInfo, showAction } from "./info.ts";
 import {
+  ACTION_OPTIONS,
   type ActionOptions,
   type ActionTarget,
+  ASKING,
   type Asking,
+  CLAIM_OPTIONS,
   type ClaimOptions,
+  COMPLETE_OPTIONS,
+  CONSUME_OPTIONS,
   type CompleteOptions,
   type ConsumeOptions,
   checkAsking,
   checkRequest,
   checkTries,
+  HELD_OPTIONS,
   type HeldOptions,
   leaseOf,
   refOfId,
@@ -81,7 +87,7 @@ export class TxActions {
         throw new InvalidArgumentError("the action", "must be prepared by the handle whose transact this is");
       return action;
     }
-    checkOptions(action, "the action");
+    checkOptions(action, ACTION_OPTIONS, "the action");
     refuseUnprepared(action);
     checkTries(action);
     const id = action.id ?? newId((size) => bytesFrom(() => this.#tx.uuid(), size));
@@ -104,7 +110,7 @@ export class TxActions {
 
   #consume(id: string, options: ConsumeOptions): Answer<Taken> {
     refusePin(options);
-    return consumeAction(this.#tx, this.#taker(id, options), this.#core.means);
+    return consumeAction(this.#tx, this.#taker(id, options, CONSUME_OPTIONS), this.#core.means);
   }
 
   claim(id: string, options: Omit<ClaimOptions, "pin"> = {}): ActionClaim {
@@ -117,7 +123,7 @@ export class TxActions {
 
   #claim(id: string, options: ClaimOptions): Answer<Claimed> {
     refusePin(options);
-    return claimAction(this.#tx, this.#taker(id, options), leaseOf(options));
+    return claimAction(this.#tx, this.#taker(id, options, CLAIM_OPTIONS), leaseOf(options));
   }
 
   complete<Payload = unknown>(id: string, options: CompleteOptions): Consumed<Payload> {
@@ -129,7 +135,7 @@ export class TxActions {
   }
 
   #complete(id: string, options: CompleteOptions): Answer<Taken> {
-    return completeAction(this.#tx, this.#holder(id, options), this.#core.means);
+    return completeAction(this.#tx, this.#holder(id, options, COMPLETE_OPTIONS), this.#core.means);
   }
 
   abandon(id: string, options: HeldOptions): Abandoned {
@@ -141,17 +147,17 @@ export class TxActions {
   }
 
   #abandon(id: string, options: HeldOptions): Answer<Abandoned> {
-    return abandonAction(this.#tx, this.#holder(id, options), this.#core.means);
+    return abandonAction(this.#tx, this.#holder(id, options, HELD_OPTIONS), this.#core.means);
   }
 
-  #taker(id: string, options: ConsumeOptions): Taker {
-    const taker = this.#core.taker(id, options);
+  #taker(id: string, options: ConsumeOptions, known: OptionNames): Taker {
+    const taker = this.#core.taker(id, options, known);
     if (taker.consumers.length > 0) this.#core.peppers.checkIn(this.#tx);
     return taker;
   }
 
-  #holder(id: string, options: CompleteOptions): Holder {
-    const holder = this.#core.holder(id, options);
+  #holder(id: string, options: CompleteOptions, known: OptionNames): Holder {
+    const holder = this.#core.holder(id, options, known);
     if (holder.consumers.length > 0) this.#core.peppers.checkIn(this.#tx);
     return holder;
   }
@@ -165,7 +171,7 @@ export class TxActions {
   }
 
   #cancel(target: ActionTarget, options: Asking): ReturnType<typeof cancelAction> {
-    const canceler = { ref: refOfTarget(target), ...checkAsking(options) };
+    const canceler = { ref: refOfTarget(target), ...checkAsking(options, ASKING) };
     return cancelAction(this.#tx, canceler, this.#core.means);
   }
 }

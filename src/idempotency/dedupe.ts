@@ -11,7 +11,7 @@
  * Leaves out: order, and what happens after the mark's `ttl`: it must be longer than the sender repeats itself.
  */
 
-import { checkFunction, checkId, checkOptions, type Duration } from "../kernel/check.ts";
+import { checkFunction, checkId, checkOptions, type Duration, optionNames } from "../kernel/check.ts";
 import type { Address } from "../kernel/contract.ts";
 import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
 import { type Prepare, runInSql, type SqlWork } from "../kernel/in-sql.ts";
@@ -50,6 +50,9 @@ export interface Dedupe<Face, Touch> {
   ): Promise<Deduplicated<T>>;
 }
 
+const DEDUPE_OPTIONS = optionNames<DedupeOptions>({ ttl: true });
+/** With those of the decision. */
+const DECISION_OPTIONS = optionNames<DedupeOptions & { touches?: unknown }>({ ttl: true, touches: true });
 const TTL = "7 days";
 const AGAIN = { deduplicated: true } as const;
 
@@ -65,11 +68,11 @@ export function dedupeOn<Face, Touch>(
     decide: (tx: Face) => Sync<T>,
     options?: DedupeOptions & Touch,
   ): Promise<Deduplicated<T>> {
-    const { at, ttlMs } = checkMark(consumer, messageId, options);
+    const { at, ttlMs } = checkMark(consumer, messageId, options, DECISION_OPTIONS);
     checkFunction(decide, "the decision");
-    // Whatever is not about the mark is about the decision, where `ttl` would be refused as unknown.
+    // What is not about the mark is about the decision.
     const { ttl: _ttl, ...rest } = { ...options };
-    const [effect, touches] = prepare(decide, (typeof options === "object" && options ? rest : options) as Touch);
+    const [effect, touches] = prepare(decide, rest as Touch);
     const answer = await kernel.transact<Deduplicated<T>>(
       (tx) => {
         if (!mark(tx, at, ttlMs)) return AGAIN;
@@ -110,8 +113,9 @@ function checkMark(
   consumer: string,
   messageId: string,
   options: DedupeOptions | undefined,
+  known = DEDUPE_OPTIONS,
 ): { readonly at: Address; readonly ttlMs: number } {
-  checkOptions(options);
+  checkOptions(options, known);
   const at = markAt(checkId(consumer, "the consumer"), checkId(messageId, "the message's id"));
   return { at, ttlMs: checkTtl(options?.ttl ?? TTL) };
 }

@@ -10,7 +10,7 @@
  * Leaves out: effects elsewhere. A function that does them may be interrupted after them and run again: it passes `attempt.key` on.
  */
 
-import { checkFunction, checkId, checkLease, checkNames, type Duration } from "../kernel/check.ts";
+import { checkFunction, checkId, checkLease, checkOptions, type Duration, optionNames } from "../kernel/check.ts";
 import { address } from "../kernel/contract.ts";
 import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
 import { fingerprintOf } from "../kernel/fingerprint.ts";
@@ -42,8 +42,14 @@ export interface IdempotentOptions extends KeyOptions {
 
 const TTL = 24 * 3_600_000;
 const LEASE = "30s";
-const KEY_OPTIONS = ["scope", "fingerprint", "ttl"];
-const IDEMPOTENT_OPTIONS = [...KEY_OPTIONS, "lease", "storeErrors"];
+const KEY_OPTIONS = optionNames<KeyOptions>({ scope: true, fingerprint: true, ttl: true });
+const IDEMPOTENT_OPTIONS = optionNames<IdempotentOptions>({
+  scope: true,
+  fingerprint: true,
+  ttl: true,
+  lease: true,
+  storeErrors: true,
+});
 /** Whoever makes records sweeps up: a small sweep for so many, and one at the start. */
 const SWEEP_EVERY = 256;
 /** And not again for so long, unless there was as much to sweep up as could be. */
@@ -79,7 +85,7 @@ export class Idempotency<Face, Touch> {
     options: IdempotentOptions | undefined,
     fn: (attempt: Attempt<Face, Touch>) => T | Promise<T>,
   ): Promise<Answered<T>> {
-    checkNames(options, IDEMPOTENT_OPTIONS, "the options");
+    checkOptions(options, IDEMPOTENT_OPTIONS);
     const call = checkCall(key, options);
     const leaseMs = checkLease(options?.lease ?? LEASE, "the lease");
     const storeErrors = options?.storeErrors;
@@ -207,7 +213,7 @@ export class TxIdempotency {
    * somebody works on, or that was used for another request, is refused, and so is then the whole decision, unless it is caught.
    */
   idempotent<T>(key: string, options: KeyOptions | undefined, decide: () => Sync<T>): Answered<T> {
-    checkNames(options, KEY_OPTIONS, "the options");
+    checkOptions(options, KEY_OPTIONS);
     const call = checkCall(key, options);
     checkFunction(decide, "the decision");
     const { text, isReplay } = answerAtOnce(this.#tx, call, () => {

@@ -11,10 +11,12 @@ import {
   checkDuration,
   checkId,
   checkLease,
+  checkOptions,
   checkPrefix,
   checkTime,
   checkVersion,
   compareUtf8,
+  optionNames,
   prefixEnd,
   utf8Length,
 } from "./check.ts";
@@ -30,6 +32,40 @@ function refusalOf(act: () => unknown): { code: string; message: string } | { ta
 }
 
 const DAY_MS = 86_400_000;
+
+describe("checkOptions", () => {
+  const known = optionNames<{ id?: string; tags?: string[] }>({ id: true, tags: true });
+  const inheriting = Object.assign(Object.create({ inherited: 1 }) as object, { id: "a" });
+
+  test.each([
+    ["nothing", undefined],
+    ["no option", {}],
+    ["known ones", { id: "a", tags: [] }],
+    ["known ones that are undefined", { id: undefined, tags: undefined }],
+    ["a symbol", { [Symbol("a")]: 1 }],
+    ["an inherited property", inheriting],
+    ["an object without a prototype", Object.assign(Object.create(null) as object, { id: "a" })],
+  ])("%s is fine", (_, options) => {
+    expect(refusalOf(() => checkOptions(options, known))).toEqual({ taken: undefined });
+  });
+
+  test.each([
+    [{ idd: "a" }, 'the options must not have "idd": there is no such option; known are: id, tags'],
+    [{ id: "a", Tags: undefined }, 'the options must not have "Tags": there is no such option; known are: id, tags'],
+    [["a"], 'the options must not have "0": there is no such option; known are: id, tags'],
+    [null, "the options must be an object, not null"],
+    ["a", 'the options must be an object, not "a"'],
+  ])("%j is refused", (options, message) => {
+    expect(refusalOf(() => checkOptions(options, known))).toEqual({ code: "invalid_argument", message });
+  });
+
+  test("where there are no options, it says so", () => {
+    const refused = refusalOf(() => checkOptions({ by: "ann" }, optionNames<object>({}), "the options of f"));
+    expect(refused).toMatchObject({
+      message: expect.stringMatching(/^the options of f must not have "by": .*: none$/),
+    });
+  });
+});
 
 describe("checkId", () => {
   const taken = [

@@ -182,11 +182,34 @@ function shown(value: unknown): string {
   return typeName(value);
 }
 
-/** Options are an object, or are left out: what is none would be taken for options without a single name. */
-export function checkOptions(options: unknown, what = "the options"): void {
+/** The names that an options object may have. */
+export type OptionNames = ReadonlySet<string>;
+
+type NamesIn<Options> = Options extends unknown ? keyof Options & string : never;
+
+/** The names of the options of a type, to check with: it does not compile while one is missing, or one too many. */
+export const optionNames = <Options>(names: Readonly<Record<NamesIn<Options>, true>>): OptionNames =>
+  new Set(Object.keys(names));
+
+/**
+ * Options are an object with known names, or are left out. Any other value would be taken for an object without options, and an option that
+ * is misspelt would be ignored in silence. Inherited properties and symbols are not looked at.
+ */
+export function checkOptions(options: unknown, known: OptionNames, what = "the options"): void {
   if (options === undefined) return;
-  if (typeof options !== "object" || options === null)
-    throw new InvalidArgumentError(what, `must be an object, not ${shown(options)}`);
+  checkObject(options, what);
+  // Without a list of the names: some of these calls are made for every step.
+  for (const name in options)
+    if (!known.has(name) && Object.hasOwn(options, name))
+      throw new InvalidArgumentError(
+        what,
+        `must not have ${shown(name)}: there is no such option; known are: ${[...known].join(", ") || "none"}`,
+      );
+}
+
+export function checkObject(given: unknown, what: string): asserts given is object {
+  if (typeof given !== "object" || given === null)
+    throw new InvalidArgumentError(what, `must be an object, not ${shown(given)}`);
 }
 
 export function checkBoolean(given: unknown, what: string): boolean {
@@ -214,13 +237,4 @@ export function checkText(text: unknown, what: string, maxChars = 1000): string 
 
 export function checkList(list: unknown, what: string): void {
   if (!Array.isArray(list)) throw new InvalidArgumentError(what, `must be an array, not ${shown(list)}`);
-}
-
-/** An option that is misspelt would be ignored without a word. */
-export function checkNames(options: unknown, known: readonly string[], what: string): void {
-  if (options === undefined) return;
-  if (typeof options !== "object" || options === null) throw new InvalidArgumentError(what, "must be an object");
-  const unknown = Object.keys(options).filter((name) => !known.includes(name));
-  if (unknown.length > 0)
-    throw new InvalidArgumentError(what, `must not have ${unknown.join(", ")}: there is no such option`);
 }

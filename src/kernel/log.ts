@@ -17,6 +17,16 @@ export interface Logger {
 const MOST_LINES = 20;
 const PER_MS = 10_000;
 
+/** Calls what a user gave to be told of something. What it throws, or its promise rejects with, must not stop the work, nor end the process. */
+export function callQuietly(call: () => unknown): void {
+  try {
+    const given = call();
+    if (given !== undefined) Promise.resolve(given).catch(() => {});
+  } catch {
+    // As a promise that rejects.
+  }
+}
+
 export class Log {
   readonly #logger: Logger;
   readonly #clock: Pick<Clock, "nowMs">;
@@ -53,11 +63,7 @@ export class Log {
     this.#lines += 1;
     const leftOut = this.#leftOut === 0 ? "" : ` (${this.#leftOut} lines before this one were left out)`;
     this.#leftOut = 0;
-    try {
-      this.#logger[level](`pawl: ${message}${leftOut}`);
-    } catch {
-      // A logger that throws must not stop the work.
-    }
+    callQuietly(() => this.#logger[level](`pawl: ${message}${leftOut}`));
   }
 }
 

@@ -4,7 +4,7 @@
  * Promises: whoever gives up has left the line. A turn that comes at that very moment is had, or given back.
  */
 
-import { checkDuration, type Duration } from "../kernel/check.ts";
+import { checkDuration, type Duration, optionNames } from "../kernel/check.ts";
 import type { Clock } from "../kernel/ports.ts";
 import { LockTimeoutError } from "./errors.ts";
 import type { Hold } from "./hold.ts";
@@ -15,6 +15,8 @@ export interface WaitOptions {
   readonly timeout?: Duration | undefined;
   readonly abortSignal?: AbortSignal | undefined;
 }
+
+export const WAIT_OPTIONS = optionNames<WaitOptions>({ timeout: true, abortSignal: true });
 
 /** Waits for its turn, at most for `timeout`. */
 export async function awaitTurn(clock: Clock, name: string, wait: Wait, options: WaitOptions): Promise<Hold> {

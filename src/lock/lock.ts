@@ -14,10 +14,11 @@ import {
   checkFunction,
   checkId,
   checkLease,
-  checkNames,
   checkOptions,
   checkVersion,
   type Duration,
+  type OptionNames,
+  optionNames,
 } from "../kernel/check.ts";
 import { startWorker, type Worker } from "../kernel/claim/worker.ts";
 import { type Address, address } from "../kernel/contract.ts";
@@ -94,6 +95,15 @@ export interface LockSpec {
   readonly permits: number | null;
 }
 
+const LOCK_OPTIONS = optionNames<LockOptions>({ lease: true });
+const SEMAPHORE_OPTIONS = optionNames<SemaphoreOptions>({ lease: true, permits: true });
+const ACQUIRE_OPTIONS = optionNames<AcquireOptions>({ timeout: true, abortSignal: true, by: true });
+const TRY_OPTIONS = optionNames<TryAcquireOptions>({ by: true });
+const INSPECT_OPTIONS = optionNames<{ limit?: unknown }>({ limit: true });
+const HISTORY_OPTIONS = optionNames<{ after?: unknown; limit?: unknown }>({ after: true, limit: true });
+const REMOVAL = optionNames<Intervention>({ by: true, reason: true });
+const FORCED_RELEASE = optionNames<Intervention & { ticket?: unknown }>({ by: true, reason: true, ticket: true });
+
 const LEASE = "30s";
 const INSPECTED = 100;
 /** The reaper goes on for so long after the last waiter, for the next. */
@@ -139,15 +149,17 @@ export class Locks {
   }
 
   mutex(names: string | readonly string[], options: LockOptions = {}): Lock {
+    checkOptions(options, LOCK_OPTIONS);
     return this.#lock("mutex", names, "exclusive", null, options);
   }
 
   semaphore(name: string, options: SemaphoreOptions = {}): Lock {
-    checkOptions(options);
+    checkOptions(options, SEMAPHORE_OPTIONS);
     return this.#lock("semaphore", name, "shared", checkPermits(options.permits), options);
   }
 
   rwlock(name: string, options: LockOptions = {}): { readonly read: Lock; readonly write: Lock } {
+    checkOptions(options, LOCK_OPTIONS);
     return {
       read: this.#lock("rwlock", name, "shared", null, options),
       write: this.#lock("rwlock", name, "exclusive", null, options),
@@ -162,7 +174,6 @@ export class Locks {
     options: LockOptions,
   ): Lock {
     const refs = lockRefs(kind, names);
-    checkOptions(options);
     return new Lock(this, { refs, mode, permits }, checkLease(options.lease ?? LEASE, "the lease"));
   }
 
@@ -303,7 +314,7 @@ export class Lock {
 
   /** Waits in line until it is had. */
   async acquire(options: AcquireOptions = {}): Promise<Hold> {
-    checkOptions(options);
+    checkOptions(options, ACQUIRE_OPTIONS);
     const { by, abortSignal } = options;
     const timeoutMs = timeoutOf(options);
     checkAbortSignal(abortSignal);
@@ -317,8 +328,7 @@ export class Lock {
 
   /** Acquires it if it is free and no other waits for it. Never waits, and leaves nothing behind when it fails. */
   async tryAcquire(options: TryAcquireOptions = {}): Promise<TryAcquired> {
-    checkOptions(options);
-    checkNames(options, ["by"], "the options of tryAcquire");
+    checkOptions(options, TRY_OPTIONS, "the options of tryAcquire");
     const entered = await this.#enter(false, options.by);
     if ("hold" in entered) return { ok: true, hold: entered.hold };
     return { ok: false, code: "lock_busy", place: entered.place };
@@ -329,7 +339,7 @@ export class Lock {
    * (`place.renew()`) or waited in (`place.acquire()`).
    */
   async enqueue(options: TryAcquireOptions = {}): Promise<Enqueued> {
-    checkNames(options, ["by"], "the options of enqueue");
+    checkOptions(options, TRY_OPTIONS, "the options of enqueue");
     const entered = await this.#enter(true, options.by);
     if ("hold" in entered) return { granted: true, hold: entered.hold };
     return { granted: false, place: this.#locks.place(entered.request, entered.sentMs) };
@@ -364,14 +374,14 @@ export class Lock {
 
   /** Who holds it, and who waits. Of several, the first. */
   async inspect(options: { readonly limit?: number | undefined } = {}): Promise<LockInfo> {
-    checkOptions(options);
+    checkOptions(options, INSPECT_OPTIONS);
     const limit = checkCount(options.limit ?? INSPECTED, "the limit", 1000);
     return inspectLock(this.#locks.kernel, this.#ref, limit);
   }
 
   /** Takes one waiter out of the line; it gets `lock_removed`. */
   async removeWaiter(ticket: string, intervention: Intervention): Promise<{ readonly removed: boolean }> {
-    const act = { ticket: checkId(ticket, "the ticket"), ...checkIntervention(intervention) };
+    const act = { ticket: checkId(ticket, "the ticket"), ...checkIntervention(intervention, REMOVAL) };
     const { kernel, hooks } = this.#locks;
     const removed = await kernel.transact((tx) => removeWaiter(tx, hooks, this.#ref, act), [lockAt(this.#ref)]);
     return { removed };
@@ -385,7 +395,7 @@ export class Lock {
   ): Promise<{ readonly released: number }> {
     const { ticket } = intervention ?? {};
     const act = {
-      ...checkIntervention(intervention),
+      ...checkIntervention(intervention, FORCED_RELEASE),
       ticket: ticket === undefined ? undefined : checkId(ticket, "the ticket"),
     };
     const { kernel, hooks } = this.#locks;
@@ -398,7 +408,7 @@ export class Lock {
   async history(options: { readonly after?: number; readonly limit?: number } = {}): Promise<readonly LockEvent[]> {
     const { kernel } = this.#locks;
     const at = lockAt(this.#ref);
-    checkOptions(options);
+    checkOptions(options, HISTORY_OPTIONS);
     const after = checkVersion(options.after ?? 0, "the entry to go on after");
     const entries = await kernel.entries(at, after, checkCount(options.limit ?? 1000, "the limit"));
     return entries.map(({ name, data, atMs }) => ({ name, at: new Date(atMs), data: kernel.decodeFresh(at, data) }));
@@ -529,6 +539,7 @@ export function lockRefs(kind: LockKind, names: string | readonly string[]): rea
 
 const MOST_TOGETHER = 50;
 
-function checkIntervention(given: Intervention): Intervention {
+function checkIntervention(given: Intervention, known: OptionNames): Intervention {
+  checkOptions(given ?? undefined, known, "the intervention");
   return { by: checkId(given?.by, "who intervenes (by)"), reason: checkId(given?.reason, "the reason") };
 }

@@ -8,7 +8,7 @@
 
 import { checkAbortSignal, checkOptions } from "../kernel/check.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { awaitTurn, timeoutOf, type WaitOptions } from "./await-turn.ts";
+import { awaitTurn, timeoutOf, WAIT_OPTIONS, type WaitOptions } from "./await-turn.ts";
 import { LockRemovedError, PlaceLostError } from "./errors.ts";
 import type { Hold } from "./hold.ts";
 import { leave, type Request, type Standing, standOn } from "./line.ts";
@@ -55,7 +55,7 @@ export class LockPlace {
    * removed, and `lock_timeout` when the time is over: the place is then given up.
    */
   async acquire(options: WaitOptions = {}): Promise<Hold> {
-    checkOptions(options);
+    checkOptions(options, WAIT_OPTIONS);
     timeoutOf(options);
     checkAbortSignal(options.abortSignal);
     if (options.abortSignal?.aborted === true) throw options.abortSignal.reason;

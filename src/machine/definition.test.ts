@@ -40,7 +40,7 @@ describe("a definition", () => {
     {
       mistake: "a part that is not known",
       given: ["m", { initial: "a", transitions: states, transition: {} }],
-      says: "must not have transition",
+      says: 'must not have "transition"',
     },
     { mistake: "no transitions", given: ["m", { initial: "a" }], says: "the transitions must be an object" },
     {

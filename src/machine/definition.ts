@@ -5,7 +5,7 @@
  * compile. A state without a way out is final. The data's type is that of `initialData`, or given as `machine<Data>()("name", …)`.
  */
 
-import { checkCount, checkFunction, checkId } from "../kernel/check.ts";
+import { checkCount, checkFunction, checkId, checkOptions, optionNames } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { type AnyGuard, isPlain, type Move, type Rules } from "./decide.ts";
 import { drawSvg } from "./svg.ts";
@@ -124,23 +124,21 @@ export function rulesOf(machine: unknown): MachineRules {
   return rules;
 }
 
-const KNOWN: ReadonlySet<string> = new Set<keyof MachineDefinition<Record<string, string[]>, unknown>>([
-  "initial",
-  "transitions",
-  "guards",
-  "initialData",
-  "unknown",
-  "maxParked",
-]);
+const PARTS = optionNames<MachineDefinition<Record<string, string[]>, unknown>>({
+  initial: true,
+  transitions: true,
+  guards: true,
+  initialData: true,
+  unknown: true,
+  maxParked: true,
+});
 
 /** Those who write JavaScript have no types to stop them. */
 function rulesFrom(given: unknown, definition: unknown): MachineRules {
   const name = checkId(given, "the machine's name");
   if (!isPlain(definition)) throw new InvalidArgumentError("the machine", "must have an object that defines it");
   const parts: { readonly [part: string]: unknown } = { ...definition };
-  const strange = Object.keys(parts).filter((part) => !KNOWN.has(part));
-  if (strange.length > 0)
-    throw new InvalidArgumentError("the machine", `must not have ${strange.join(", ")}: there is no such part`);
+  checkOptions(parts, PARTS, "the machine");
   const targets = targetsFrom(parts["transitions"]);
   const initial = checkState(targets, parts["initial"], "the first state");
   const unknown = parts["unknown"] ?? "refuse";

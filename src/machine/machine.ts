@@ -11,7 +11,7 @@
  * Leaves out: what is done about a state. Start a run in the same `transact`.
  */
 
-import { checkCount, checkId, checkList, checkOptions, checkVersion } from "../kernel/check.ts";
+import { checkCount, checkId, checkList, checkOptions, checkVersion, optionNames } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { showReadable } from "../kernel/encoding.ts";
@@ -35,6 +35,9 @@ import { checkState, type Machine, type MachineRules, rulesOf } from "./definiti
 import { deleteInstance } from "./delete.ts";
 import { attempt, checkAttempt, checkCreate, create, instanceAt, instanceOf } from "./records.ts";
 import { type EntryData, type EntryName, type InstanceValue, instanceSpace } from "./words.ts";
+
+const LIST_OPTIONS = optionNames<MachineListOptions>({ state: true, after: true, limit: true });
+const HISTORY_OPTIONS = optionNames<{ after?: unknown; limit?: unknown }>({ after: true, limit: true });
 
 /** All machines of one handle. */
 export class Machines {
@@ -108,7 +111,7 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
     options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
   ): Promise<readonly MachineEvent<State>[]> {
     const at = instanceAt(this.#rules, id);
-    checkOptions(options);
+    checkOptions(options, HISTORY_OPTIONS);
     const after = checkVersion(options.after ?? 0, "after");
     const limit = checkCount(options.limit ?? 1000, "the limit");
     const [row] = await this.#kernel.read([at]);
@@ -140,7 +143,7 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
 
   /** A page of instances in the order of their ids' UTF-8 bytes. */
   async list(options: MachineListOptions<State> = {}): Promise<MachinePage<State, Data>> {
-    checkOptions(options);
+    checkOptions(options, LIST_OPTIONS);
     const { state } = options;
     const limit = checkCount(options.limit ?? 100, "the limit", 1000);
     const after = options.after == null ? null : checkId(options.after, "after");

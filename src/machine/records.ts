@@ -2,7 +2,7 @@
  * Records of instances, and the decisions on them: what is asked for is checked, decided by the rules of `decide.ts`, and written.
  */
 
-import { checkFunction, checkId, checkOptions, checkVersion } from "../kernel/check.ts";
+import { checkFunction, checkId, checkOptions, checkVersion, optionNames } from "../kernel/check.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
@@ -21,6 +21,18 @@ import { type Answer, type Decided, decideCreate, decideTransition, type Instanc
 import { checkState, type MachineRules } from "./definition.ts";
 import { type By, type EventValue, eventSpace, type InstanceValue, instanceSpace } from "./words.ts";
 
+const CREATE_OPTIONS = optionNames<Attribution & { data?: unknown }>({ actor: true, reason: true, data: true });
+const TRANSITION_OPTIONS = optionNames<TransitionOptions<unknown>>({
+  actor: true,
+  reason: true,
+  data: true,
+  patch: true,
+  update: true,
+  expectedVersion: true,
+  whenEarly: true,
+  eventId: true,
+});
+
 interface CreateRequest {
   readonly id: string;
   readonly at: Address;
@@ -34,7 +46,7 @@ export function checkCreate(
   options: (Attribution & { readonly data?: unknown }) | undefined,
 ): CreateRequest {
   const at = instanceAt(rules, id);
-  checkOptions(options);
+  checkOptions(options, CREATE_OPTIONS);
   return {
     id: at.key,
     at,
@@ -73,7 +85,7 @@ export function checkAttempt<Data>(
   options: TransitionOptions<Data> = {},
 ): AttemptRequest {
   const at = instanceAt(rules, id);
-  checkOptions(options);
+  checkOptions(options, TRANSITION_OPTIONS);
   const { eventId, expectedVersion, whenEarly = "refuse" } = options;
   if (whenEarly !== "refuse" && whenEarly !== "park")
     throw new InvalidArgumentError("whenEarly", 'must be "refuse" or "park"');

@@ -28,7 +28,7 @@ import {
   type TracerProvider,
   trace,
 } from "@opentelemetry/api";
-import { checkOptions } from "../kernel/check.ts";
+import { checkOptions, optionNames } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { nodePorts } from "../node/ports.ts";
 import type { RunEvent } from "../workflow/events.ts";
@@ -45,6 +45,13 @@ export interface TelemetryOptions {
   /** This part of the runs is traced, 1 (all) unless said otherwise. Every process decides alike for a run. */
   readonly sampleRatio?: number | undefined;
 }
+
+const OPTIONS = optionNames<TelemetryOptions>({
+  tracerProvider: true,
+  meterProvider: true,
+  attributes: true,
+  sampleRatio: true,
+});
 
 /** What `pawl.work` takes as `on`. */
 export interface Telemetry {
@@ -109,7 +116,7 @@ class Recorder {
   readonly #stretches = new Map<string, Stretch>();
 
   constructor(options: TelemetryOptions) {
-    checkOptions(options);
+    checkOptions(options, OPTIONS);
     const { tracerProvider, meterProvider, attributes = {}, sampleRatio = 1 } = options;
     if (tracerProvider !== undefined && typeof tracerProvider?.getTracer !== "function")
       throw new InvalidArgumentError("the tracerProvider", "must have getTracer");

@@ -13,7 +13,15 @@
  * Leaves out: what becomes of a turn. Whoever waits and dies has used it; whoever gives up gives it back.
  */
 
-import { checkAbortSignal, checkCount, checkDuration, checkId, checkOptions, type Duration } from "../kernel/check.ts";
+import {
+  checkAbortSignal,
+  checkCount,
+  checkDuration,
+  checkId,
+  checkOptions,
+  type Duration,
+  optionNames,
+} from "../kernel/check.ts";
 import { type Address, address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
@@ -79,6 +87,17 @@ export interface AcquireTokensOptions extends TakeOptions {
   readonly timeout?: Duration | undefined;
   readonly abortSignal?: AbortSignal | undefined;
 }
+
+const FIGURES = optionNames<RateLimitOptions>({ max: true, per: true, burst: true, strict: true });
+const KEY_OPTIONS = optionNames<TakeOptions>({ key: true });
+const ACQUIRE_OPTIONS = optionNames<AcquireTokensOptions>({ count: true, key: true, timeout: true, abortSignal: true });
+const TRY_OPTIONS = optionNames<Pick<AcquireTokensOptions, "count" | "key">>({ count: true, key: true });
+/** In a run: its cancellation takes the place of a signal. */
+const WISH = optionNames<Pick<AcquireTokensOptions, "count" | "key" | "timeout">>({
+  count: true,
+  key: true,
+  timeout: true,
+});
 
 export type TryTake =
   | {
@@ -233,7 +252,7 @@ export class RateLimit {
    * is aborted gives its turn back; one whose process dies has used it.
    */
   async acquire(options: AcquireTokensOptions = {}): Promise<{ readonly waitedMs: number }> {
-    checkOptions(options);
+    checkOptions(options, ACQUIRE_OPTIONS);
     const { count, timeout, abortSignal, key } = options;
     checkAbortSignal(abortSignal);
     const tokens = checkTokens(count);
@@ -248,7 +267,7 @@ export class RateLimit {
 
   /** Takes tokens if they are there, or says when they will be. */
   async tryAcquire(options: Pick<AcquireTokensOptions, "count" | "key"> = {}): Promise<TryTake> {
-    checkOptions(options);
+    checkOptions(options, TRY_OPTIONS);
     const { count, key } = options;
     const tokens = checkTokens(count);
     const at = this.#at(key);
@@ -257,7 +276,7 @@ export class RateLimit {
 
   /** What holds now; takes nothing. */
   async inspect(options: TakeOptions = {}): Promise<RateLimitInfo> {
-    checkOptions(options);
+    checkOptions(options, KEY_OPTIONS);
     const at = this.#at(options.key);
     return this.#kernel.transact(
       (tx) => {
@@ -280,14 +299,14 @@ export class RateLimit {
   /** The same limit inside a decision, where nobody can wait. @internal */
   within(tx: Tx): TxRateLimit {
     return new TxRateLimit(this.name, (count, options) => {
-      checkOptions(options);
+      checkOptions(options, KEY_OPTIONS);
       return this.#tryTake(tx, this.#at(options?.key), checkTokens(count));
     });
   }
 
   /** What is asked for, checked before it becomes part of a decision. @internal */
   checkWish(options: Pick<AcquireTokensOptions, "count" | "key" | "timeout">): void {
-    checkOptions(options);
+    checkOptions(options, WISH);
     checkTokens(options.count);
     this.#at(options.key);
     if (options.timeout !== undefined) checkDuration(options.timeout, "the timeout");
@@ -390,7 +409,8 @@ export class TxRateLimit {
 const checkTokens = (count: unknown = 1): number => checkCount(count, "the count", MOST_TOKENS);
 
 function checkFigures(options: RateLimitOptions): Figures {
-  const max = checkCount(options?.max, "max", MOST_TOKENS);
+  checkOptions(options ?? null, FIGURES);
+  const max = checkCount(options.max, "max", MOST_TOKENS);
   const perMs = checkDuration(options.per, "per");
   if (perMs < 1) throw new InvalidDurationError("per", "must be at least a millisecond");
   const { strict = false } = options;

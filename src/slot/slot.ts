@@ -13,10 +13,10 @@ import {
   checkCount,
   checkFunction,
   checkId,
-  checkNames,
   checkOptions,
   checkPrefix,
   checkVersion,
+  optionNames,
 } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import { type Address, address } from "../kernel/contract.ts";
@@ -40,6 +40,9 @@ export interface Expecting {
   /** Refuse the write unless the slot is at this version; 0 expects that nothing is stored. */
   readonly expectedVersion?: number | undefined;
 }
+
+const EXPECTING = optionNames<Expecting>({ expectedVersion: true });
+const WATCH_OPTIONS = optionNames<{ abortSignal?: AbortSignal }>({ abortSignal: true });
 
 export type TryWrite =
   | { readonly ok: true; readonly version: number }
@@ -107,7 +110,7 @@ export class Slot<T, Empty = undefined> {
    * replaced may be left out. It ends when it is aborted or the handle is closed, and keeps the process alive until then.
    */
   watch(options?: { readonly abortSignal?: AbortSignal }): AsyncIterableIterator<Versioned<T | Empty>> {
-    checkOptions(options);
+    checkOptions(options, WATCH_OPTIONS);
     checkAbortSignal(options?.abortSignal);
     return watchSlot(this.#kernel, this.#at, (row) => this.#show(row), options?.abortSignal);
   }
@@ -163,6 +166,7 @@ export class TxSlot<T, Empty = undefined> {
   }
 
   trySet(value: T, options: { readonly expectedVersion: number }): TryWrite {
+    checkOptions(options, EXPECTING);
     const answer = decideWrite(this.#record, checkVersion(options?.expectedVersion, "expectedVersion"));
     if (!answer.ok) return { ok: false, code: "version_conflict", current: answer.current };
     return { ok: true, ...this.set(value) };
@@ -185,7 +189,7 @@ export class TxSlot<T, Empty = undefined> {
 
   #expect(options: Expecting | undefined): void {
     // A misspelt name would be a write without the check.
-    checkNames(options, ["expectedVersion"], "the options");
+    checkOptions(options, EXPECTING);
     const expected = options?.expectedVersion;
     if (expected === undefined) return;
     const answer = decideWrite(this.#record, checkVersion(expected, "expectedVersion"));
@@ -201,9 +205,11 @@ export interface SlotListOptions {
   readonly limit?: number | undefined;
 }
 
+const LIST_OPTIONS = optionNames<SlotListOptions>({ prefix: true, after: true, limit: true });
+
 /** A page of slots in the order of their names' UTF-8 bytes. */
 export async function listSlots(kernel: Kernel, options?: SlotListOptions): Promise<SlotPage> {
-  checkOptions(options);
+  checkOptions(options, LIST_OPTIONS);
   const limit = checkCount(options?.limit ?? 100, "the limit", 1000);
   const prefix = checkPrefix(options?.prefix ?? "", "the prefix");
   const after = options?.after == null ? null : checkId(options.after, "after");

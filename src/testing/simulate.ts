@@ -8,7 +8,15 @@
  * `simulateOn` does the same on another database than the one in memory, for the tests of real stores.
  */
 
-import { checkBoolean, checkCount, checkDuration, checkFunction, checkOptions, checkText } from "../kernel/check.ts";
+import {
+  checkBoolean,
+  checkCount,
+  checkDuration,
+  checkFunction,
+  checkOptions,
+  checkText,
+  type OptionNames,
+} from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { AmbientWatch } from "./sim/ambient.ts";
 import type { Database } from "./sim/database.ts";
@@ -29,6 +37,17 @@ export interface SimulateOptions extends Partial<FaultCounts> {
   /** How long the programs may then take to end; ten minutes unless said otherwise. */
   readonly healMs?: number;
 }
+
+type OwnOption = Exclude<keyof SimulateOptions, Fault>;
+
+const OWN_OPTIONS: Readonly<Record<OwnOption, true>> = {
+  seeds: true,
+  firstSeed: true,
+  calm: true,
+  faultsMs: true,
+  healMs: true,
+};
+const OPTIONS: OptionNames = new Set([...Object.keys(OWN_OPTIONS), ...FAULT_NAMES]);
 
 /** What a simulation did. */
 export interface SimulationReport {
@@ -82,7 +101,6 @@ export async function simulateOn(
 ): Promise<SimulationReport> {
   checkText(name, "the name of the simulation");
   checkFunction(scenario, "the scenario");
-  checkOptions(options ?? null);
   const seeds = chosenSeeds(options);
   if (isRunning) throw new InvalidArgumentError("simulate", "must not be called while another simulation runs");
   isRunning = true;
@@ -144,9 +162,7 @@ export function describe(reports: readonly SimulationReport[]): string {
 
 /** A simulation that tries nothing would pass: whatever is not understood is refused. */
 function chosenSeeds(options: SimulateOptions): readonly number[] {
-  const names = [...FAULT_NAMES, "seeds", "firstSeed", "calm", "faultsMs", "healMs"] as readonly string[];
-  for (const name of Object.keys(options))
-    if (!names.includes(name)) throw new InvalidArgumentError("the options", `must not have ${name}`);
+  checkOptions(options ?? null, OPTIONS);
   for (const fault of FAULT_NAMES) {
     const given = options[fault];
     if (given !== undefined && !(typeof given === "number" && given >= 0 && given <= 1))

@@ -10,6 +10,7 @@ import {
   checkList,
   checkOptions,
   type Duration,
+  optionNames,
 } from "../kernel/check.ts";
 import type { Sql, SyncDatabase } from "../kernel/contract.ts";
 import type { Sync, Tx } from "../kernel/decision.ts";
@@ -29,6 +30,7 @@ import type { Reconciled, StepHandle, StepMode, StepPlan } from "./plans.ts";
 import { checkRetry, type RetryOptions } from "./retry.ts";
 import type { RunValue } from "./run.ts";
 import { checkSchemaNow, type StandardSchema } from "./schema.ts";
+import { isThenable } from "./steps.ts";
 
 export interface StepOptions {
   /** Tells steps of one name apart that are under way at once. */
@@ -58,6 +60,25 @@ export interface StepSemaphore {
   readonly permits?: number | undefined;
 }
 
+const STEP_OPTIONS = optionNames<StepOptions>({
+  id: true,
+  retry: true,
+  timeout: true,
+  totalTimeout: true,
+  heartbeat: true,
+  rateLimit: true,
+  semaphore: true,
+});
+const STEP_RATE_LIMIT = optionNames<StepRateLimit>({
+  name: true,
+  key: true,
+  max: true,
+  per: true,
+  burst: true,
+  strict: true,
+});
+const STEP_SEMAPHORE = optionNames<StepSemaphore>({ name: true, permits: true });
+
 /** Where turns come from. */
 export interface Turns {
   /** Refuses what could not be stored: in the commit it would be too late for the code to catch it. */
@@ -86,6 +107,16 @@ export interface AtMostOnceOptions<T> extends Omit<StepOptions, "retry"> {
   /** Asked after a crash that left open whether the step happened. Without it, or where it does not know, the run is parked. */
   readonly reconcile?: ((step: { readonly key: string }) => Reconciled<T> | Promise<Reconciled<T>>) | undefined;
 }
+
+const AT_MOST_ONCE_OPTIONS = optionNames<AtMostOnceOptions<unknown>>({
+  id: true,
+  timeout: true,
+  totalTimeout: true,
+  heartbeat: true,
+  rateLimit: true,
+  semaphore: true,
+  reconcile: true,
+});
 
 export interface StepFunction {
   /** At least once: it runs again if a crash loses its record. Pass `key` on, so that the other side can tell. */
@@ -133,6 +164,10 @@ export interface ChildOptions {
   readonly whenParentEnds?: "cancel" | "leave" | undefined;
 }
 
+const CHILD_OPTIONS = optionNames<ChildOptions>({ id: true, whenParentEnds: true });
+const TIMEOUT_OPTIONS = optionNames<{ timeout?: unknown }>({ timeout: true });
+const PERMITS_OPTIONS = optionNames<{ permits?: unknown }>({ permits: true });
+
 /** The input, where the workflow takes one, and the options last. */
 export type WithInput<Input, Options> = undefined extends Input
   ? [input?: Input, options?: Options]
@@ -142,6 +177,8 @@ export interface SlotScope {
   /** Shared by this run and its children, by all runs of the workflow, or by everybody, as `pawl.slot`. "run" unless said otherwise. */
   readonly scope?: "run" | "workflow" | "global" | undefined;
 }
+
+const SLOT_OPTIONS = optionNames<SlotScope & { initial?: unknown }>({ scope: true, initial: true });
 
 /** A slot as the code of a run sees it: each verb is recorded, and takes effect once. */
 export interface RunSlot<T, Empty = undefined> {
@@ -248,15 +285,15 @@ export class Context {
   #askStep<T>(name: string, mode: StepMode, options: StepOptions | undefined): Operation<T> {
     const named = checkStepName(name);
     checkFunction(mode.run, "what the step does");
-    checkOptions(options);
+    checkOptions(options, mode.is === "once" ? AT_MOST_ONCE_OPTIONS : STEP_OPTIONS);
     if (mode.is === "once" && mode.reconcile !== undefined) checkFunction(mode.reconcile, "reconcile");
     const { retry: base } = this.#definition;
     if (options === undefined)
       return this.#coroutine.ask<T>(named, { ...PLAIN, mode, retry: base }, undefined, this.#branch);
     // All of it is checked before anything is asked for: inside the run's branch, or in an attempt, it would be too late.
     const { id, retry, timeout, totalTimeout, heartbeat, rateLimit, semaphore } = options;
-    checkOptions(rateLimit, "the rateLimit");
-    checkOptions(semaphore, "the semaphore");
+    checkOptions(rateLimit, STEP_RATE_LIMIT, "the rateLimit");
+    checkOptions(semaphore, STEP_SEMAPHORE, "the semaphore");
     const plan = {
       kind: "step",
       mode,
@@ -270,7 +307,9 @@ export class Context {
     if (semaphore === undefined) return this.#coroutine.ask<T>(named, plan, stepId, this.#branch);
     checkSemaphore(semaphore);
     return this.#branched(`step "${named}"`, "step", (ctx) =>
-      ctx.semaphore(semaphore.name, semaphore).with(() => this.#coroutine.ask<T>(named, plan, stepId, ctx.#branch)),
+      ctx
+        .semaphore(semaphore.name, { permits: semaphore.permits })
+        .with(() => this.#coroutine.ask<T>(named, plan, stepId, ctx.#branch)),
     );
   }
 
@@ -337,7 +376,7 @@ export class Context {
     options: { readonly timeout?: Duration | undefined } = {},
   ): Operation<ReceivedOrNot<unknown>> {
     checkList(signals, "the signals");
-    checkOptions(options);
+    checkOptions(options, TIMEOUT_OPTIONS);
     const names = signals.map(signalName);
     if (names.length === 0) throw new InvalidArgumentError("the signals", "must be at least one");
     const { timeout } = options;
@@ -368,7 +407,7 @@ export class Context {
     waits: boolean,
   ): Operation<T> {
     const name = checkId(workflow?.name, "the workflow");
-    checkOptions(options);
+    checkOptions(options, CHILD_OPTIONS);
     const whenParentEnds = options?.whenParentEnds ?? (waits ? "cancel" : "leave");
     if (whenParentEnds !== "cancel" && whenParentEnds !== "leave")
       throw new InvalidArgumentError("whenParentEnds", 'must be "cancel" or "leave"');
@@ -394,7 +433,7 @@ export class Context {
   slot<T>(name: string, options?: SlotScope): RunSlot<T>;
   slot<T>(name: string, options: SlotScope & { readonly initial?: T } = {}): RunSlot<T, undefined> {
     const key = checkId(name, "the slot's name");
-    checkOptions(options);
+    checkOptions(options, SLOT_OPTIONS);
     const { scope = "run", initial } = options;
     this.#rates.checkValue?.(initial);
     if (scope !== "run" && scope !== "workflow" && scope !== "global")
@@ -433,7 +472,7 @@ export class Context {
    * were.
    */
   semaphore(name: string, options: { readonly permits?: number | undefined } = {}): RunLock {
-    checkOptions(options);
+    checkOptions(options, PERMITS_OPTIONS);
     const permits = checkPermits(options.permits);
     const spec = { refs: lockRefs("semaphore", name), mode: "shared", permits } as const;
     // What is only done again says nothing new.
@@ -513,23 +552,26 @@ export class Context {
     return this.#coroutine.compose(shown, branch, shielded, () => {});
   }
 
-  /** All of them, as `Promise.all`; for `yield*`. */
-  all<T extends readonly unknown[]>(operations: readonly [...{ [K in keyof T]: PromiseLike<T[K]> }]): Operation<T> {
+  /** All of them, as `Promise.all`; for `yield*`. A value counts as a promise of it. */
+  all<T extends readonly unknown[] | []>(operations: T): Operation<{ -readonly [K in keyof T]: Awaited<T[K]> }> {
     checkOperations(operations);
-    return this.#combined(operations, Promise.all(operations) as unknown as Promise<T>);
+    return this.#combined(operations, Promise.all(operations));
   }
 
   /**
    * The first to settle, as `Promise.race`; the others are canceled. Sleeps and signals are no longer waited for, running steps are aborted
    * and not waited for, children are canceled. A function gets a `ctx` of its own: what it waits for through that is canceled when it loses.
+   * A value counts as a promise of it.
    */
-  race<const O extends readonly Racing<unknown>[]>(operations: O): Operation<Raced<O[number]>>;
-  race<T>(operations: readonly Racing<T>[]): Operation<T>;
-  race<T>(operations: readonly Racing<T>[]): Operation<T> {
+  race<const O extends readonly (Racing<unknown> | Value)[]>(operations: O): Operation<Raced<O[number]>>;
+  race<T>(operations: readonly (Racing<T> | (T & Value))[]): Operation<T>;
+  race<T>(operations: readonly (Racing<T> | (T & Value))[]): Operation<T> {
     checkList(operations, "the operations");
-    const racing = operations.map((one) =>
-      typeof one === "function" ? this.#branched("a branch of a race", "plain", one) : one,
-    );
+    const racing = operations.map((one): PromiseLike<T> => {
+      if (typeof one === "function")
+        return this.#branched("a branch of a race", "plain", one as (ctx: Context) => LockBody<T>);
+      return isThenable(one) ? (one as PromiseLike<T>) : Promise.resolve(one as T);
+    });
     let winner: unknown;
     for (const one of racing) {
       const settled = (): void => {
@@ -553,7 +595,7 @@ export class Context {
   }
 
   /** All of them, however they end, as `Promise.allSettled`; for `yield*`. */
-  allSettled<T>(operations: readonly PromiseLike<T>[]): Operation<PromiseSettledResult<T>[]> {
+  allSettled<T>(operations: readonly (T | PromiseLike<T>)[]): Operation<PromiseSettledResult<T>[]> {
     checkOperations(operations);
     return this.#combined(operations, Promise.allSettled(operations));
   }
@@ -570,6 +612,9 @@ export class Context {
 
 /** What can be raced: an operation, another promise, or a function that gets a `ctx` of its own. */
 export type Racing<T> = PromiseLike<T> | ((ctx: Context) => LockBody<T>);
+
+/** Anything that is not a function; not `unknown`, which would take the type of `ctx` away from functions beside it. */
+type Value = string | number | bigint | boolean | symbol | object | null | undefined;
 
 /** What a race of these gives. */
 export type Raced<O> = O extends (ctx: Context) => infer G

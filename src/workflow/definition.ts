@@ -4,7 +4,15 @@
  * The types flow from here: what a workflow takes and gives, and what a signal carries.
  */
 
-import { checkCount, checkDuration, checkFunction, checkId, type Duration } from "../kernel/check.ts";
+import {
+  checkCount,
+  checkDuration,
+  checkFunction,
+  checkId,
+  checkOptions,
+  type Duration,
+  optionNames,
+} from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Context, Received } from "./context.ts";
 import { NOT_ASYNC_GENERATOR, type Operation } from "./operation.ts";
@@ -21,7 +29,13 @@ export type Body<Input, Output> = (
 /** Any function that can be one; `never` stands for an input that is not known here. */
 type AnyBody = (ctx: Context, input: never) => PromiseLike<unknown> | Generator<Operation<unknown>, unknown, unknown>;
 
-type InputOf<B extends AnyBody> = Parameters<B> extends [unknown, infer Input] ? Input : undefined;
+/** An input that may be left out, or has a default, is `Input | undefined`; a body without one takes undefined. */
+type InputOf<B extends AnyBody> =
+  Parameters<B> extends [unknown, infer Input]
+    ? Input
+    : 2 extends Parameters<B>["length"]
+      ? Parameters<B>[1]
+      : undefined;
 
 type OutputOf<B extends AnyBody> =
   ReturnType<B> extends Generator<infer _Yield, infer Output, infer _Next>
@@ -50,6 +64,17 @@ export interface WorkflowOptions<Input, Output> {
    */
   readonly retention?: Retention | undefined;
 }
+
+const WORKFLOW_OPTIONS = optionNames<WorkflowOptions<unknown, unknown>>({
+  name: true,
+  input: true,
+  output: true,
+  retry: true,
+  timeout: true,
+  grace: true,
+  tries: true,
+  retention: true,
+});
 
 declare const INPUT: unique symbol;
 declare const OUTPUT: unique symbol;
@@ -90,6 +115,7 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
   const options = typeof given === "string" ? { name: given } : given;
   if (typeof options !== "object" || options === null)
     throw new InvalidArgumentError("the workflow", "must have a name, or an object of options with one");
+  checkOptions(options, WORKFLOW_OPTIONS, "the workflow's options");
   checkFunction(body, "what the workflow does");
   if (Object.prototype.toString.call(body) === "[object AsyncGeneratorFunction]")
     throw new InvalidArgumentError("what the workflow does", NOT_ASYNC_GENERATOR);

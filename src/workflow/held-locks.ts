@@ -2,7 +2,7 @@
  * Locks as the code of a run sees them: each verb is recorded, and what is held is held for as long as the run lives.
  */
 
-import { checkDuration, checkFunction, checkNames, checkOptions, type Duration } from "../kernel/check.ts";
+import { checkDuration, checkFunction, checkOptions, type Duration, optionNames } from "../kernel/check.ts";
 import { LockLostError } from "../lock/errors.ts";
 import type { LockSpec } from "../lock/lock.ts";
 import { shownLocks } from "../lock/records.ts";
@@ -14,6 +14,9 @@ export interface RunAcquireOptions {
   /** How long to wait; without end unless said otherwise. */
   readonly timeout?: Duration | undefined;
 }
+
+const ACQUIRE_OPTIONS = optionNames<RunAcquireOptions>({ timeout: true });
+const NO_OPTIONS = optionNames<object>({});
 
 /** What is done under a lock: async code, or a generator of operations. */
 export type LockBody<T> = T | PromiseLike<T> | Generator<Operation<unknown>, T, unknown>;
@@ -85,7 +88,7 @@ export function runLock(coroutine: Coroutine, outer: Branch, spec: LockSpec, dec
     resumes?: string,
     branch = new Branch(outer),
   ): Operation<RunLockHold> => {
-    checkOptions(options);
+    checkOptions(options, ACQUIRE_OPTIONS);
     const timeoutMs = options?.timeout === undefined ? null : checkDuration(options.timeout, "the timeout");
     const wish = { ...plan, declares: declares(), timeoutMs, resumes };
     const { id, operation } = coroutine.askNamed<number>(name, wish, undefined, branch);
@@ -106,14 +109,14 @@ export function runLock(coroutine: Coroutine, outer: Branch, spec: LockSpec, dec
   return {
     acquire: (options) => acquire(options),
     tryAcquire: (...options: readonly unknown[]) => {
-      checkNames(options[0], [], "the options of tryAcquire");
+      checkOptions(options[0], NO_OPTIONS, "the options of tryAcquire");
       return attempt(false, (id, answer): RunTryAcquired => {
         if (typeof answer === "number") return { ok: true, hold: holdOf(id, answer) };
         return { ok: false, code: "lock_busy", place: answer.place };
       });
     },
     enqueue: (...options: readonly unknown[]) => {
-      checkNames(options[0], [], "the options of enqueue");
+      checkOptions(options[0], NO_OPTIONS, "the options of enqueue");
       return attempt(true, (id, answer): RunEnqueued => {
         if (typeof answer === "number") return { granted: true, hold: holdOf(id, answer) };
         const place: RunPlace = {
@@ -126,7 +129,7 @@ export function runLock(coroutine: Coroutine, outer: Branch, spec: LockSpec, dec
     },
     with: (code, options) => {
       checkFunction(code, "what to do under the lock");
-      checkOptions(options);
+      checkOptions(options, ACQUIRE_OPTIONS);
       // Canceled while it waits; code that has begun goes on.
       const branch = new Branch(outer);
       const run = async <T>(body: (hold: RunLockHold) => LockBody<T>): Promise<T> => {

@@ -2,7 +2,7 @@
  * Retention: how long runs are kept after they have ended, by outcome. `retire.ts` deletes them.
  */
 
-import { checkDuration, checkNames, type Duration } from "../kernel/check.ts";
+import { checkDuration, checkOptions, type Duration, type OptionNames } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { RunStatus } from "./words.ts";
 
@@ -20,6 +20,8 @@ export type RetentionPolicy = { readonly [Status in EndedStatus]?: number | null
 
 const ENDINGS: readonly EndedStatus[] = ["completed", "failed", "canceled", "timed_out"];
 
+const OUTCOMES: OptionNames = new Set(ENDINGS);
+
 export function checkRetention(retention: unknown, what: string): RetentionPolicy {
   if (retention === undefined) return {};
   if (typeof retention === "string" || typeof retention === "number") {
@@ -29,7 +31,7 @@ export function checkRetention(retention: unknown, what: string): RetentionPolic
   // A date, a list or a map has no outcomes, and would keep everything.
   if (Object.prototype.toString.call(retention) !== "[object Object]")
     throw new InvalidArgumentError(what, `must be a duration, "forever", or an object of these by outcome`);
-  checkNames(retention, ENDINGS, what);
+  checkOptions(retention, OUTCOMES, what);
   const given = Object.entries(retention as object).filter(([, period]) => period !== undefined);
   return Object.fromEntries(given.map(([status, period]) => [status, checkPeriod(period, `${what} (${status})`)]));
 }

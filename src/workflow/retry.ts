@@ -2,7 +2,7 @@
  * Retries, as rules: whether a step that failed is tried again, and after how long.
  */
 
-import { checkCount, checkDuration, checkFunction, checkOptions, type Duration } from "../kernel/check.ts";
+import { checkCount, checkDuration, checkFunction, checkOptions, type Duration, optionNames } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { NestedOperationError, NonRetryableError } from "./errors.ts";
 
@@ -21,6 +21,15 @@ export interface RetryOptions {
   readonly when?: ((error: unknown) => boolean) | undefined;
 }
 
+const RETRY_OPTIONS = optionNames<RetryOptions>({
+  attempts: true,
+  delay: true,
+  factor: true,
+  maxDelay: true,
+  jitter: true,
+  when: true,
+});
+
 /** A policy, checked and complete. */
 export interface Retry {
   readonly attempts: number;
@@ -35,7 +44,7 @@ const DEFAULTS: Retry = { attempts: 5, delayMs: 1000, factor: 2, maxDelayMs: 60_
 
 export function checkRetry(options: RetryOptions | undefined, base: Retry = DEFAULTS): Retry {
   if (options === undefined) return base;
-  checkOptions(options, "the retry");
+  checkOptions(options, RETRY_OPTIONS, "the retry");
   const { attempts, delay, factor = base.factor, maxDelay, jitter = base.jitter, when = base.when } = options;
   if (!(Number.isFinite(factor) && factor >= 1))
     throw new InvalidArgumentError("the retry's factor", "must be 1 or more");

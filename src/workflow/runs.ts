@@ -15,6 +15,7 @@ import {
   checkText,
   checkVersion,
   type Duration,
+  optionNames,
 } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
@@ -78,6 +79,9 @@ export interface SignalOptions {
   readonly id?: string | undefined;
 }
 
+const START_OPTIONS = optionNames<StartOptions>({ id: true, ifExists: true, delay: true, at: true, tags: true });
+const SIGNAL_OPTIONS = optionNames<SignalOptions>({ id: true });
+
 /** A run as it is now. */
 export interface RunInfo extends ShownDoing {
   readonly id: string;
@@ -137,6 +141,22 @@ export interface RunListOptions {
   readonly limit?: number | undefined;
 }
 
+const LIST_OPTIONS = optionNames<RunListOptions>({
+  workflow: true,
+  status: true,
+  tag: true,
+  prefix: true,
+  startedAfter: true,
+  startedBefore: true,
+  endedAfter: true,
+  endedBefore: true,
+  order: true,
+  after: true,
+  limit: true,
+});
+const HISTORY_OPTIONS = optionNames<{ after?: unknown; limit?: unknown }>({ after: true, limit: true });
+const RESULT_OPTIONS = optionNames<{ timeout?: unknown; abortSignal?: unknown }>({ timeout: true, abortSignal: true });
+
 export interface RunPage {
   readonly runs: readonly RunInfo[];
   readonly next: string | null;
@@ -159,6 +179,10 @@ export interface RetryRunOptions {
   /** Steps to do again besides those that failed, by the names that `history` shows: "charge", or "charge#2" for the second one. */
   readonly steps?: readonly string[] | undefined;
 }
+
+const CANCEL_OPTIONS = optionNames<CancelOptions>({ reason: true, force: true });
+const RETRY_OPTIONS = optionNames<RetryRunOptions>({ steps: true });
+const ANSWER = optionNames<{ done: boolean; value?: unknown }>({ done: true, value: true });
 
 /** A handle on one run, here or anywhere. */
 export class Run<Output = unknown> {
@@ -200,7 +224,7 @@ export class Run<Output = unknown> {
    * workflow's `grace`. With `force`, the run ends immediately, whether its code reacts or not.
    */
   async cancel(options?: CancelOptions): Promise<CanceledRun> {
-    checkOptions(options);
+    checkOptions(options, CANCEL_OPTIONS);
     return this.#runs.cancel(this.#workflow, this.id, options);
   }
 
@@ -209,7 +233,7 @@ export class Run<Output = unknown> {
    * too; what succeeded is kept. `steps` names others to do again.
    */
   async retry(options?: RetryRunOptions): Promise<void> {
-    checkOptions(options);
+    checkOptions(options, RETRY_OPTIONS);
     return this.#runs.retry(this.id, options);
   }
 
@@ -327,7 +351,7 @@ export class Runs {
     newId: () => string,
   ): StartRequest {
     const name = checkId(typeof workflow === "string" ? workflow : workflow?.name, "the workflow");
-    checkOptions(options);
+    checkOptions(options, START_OPTIONS);
     const { id, ifExists = "join", delay, at, tags } = options;
     if (tags !== undefined) checkList(tags, "the tags");
     if (ifExists !== "join" && ifExists !== "reject" && ifExists !== "restart")
@@ -354,7 +378,7 @@ export class Runs {
   ): Promise<unknown> {
     checkId(id, "the run's id");
     const { clock } = this.#kernel.ports;
-    checkOptions(options);
+    checkOptions(options, RESULT_OPTIONS);
     const { timeout, abortSignal } = options;
     const timeoutMs = timeout === undefined ? undefined : checkDuration(timeout, "the timeout");
     checkAbortSignal(abortSignal);
@@ -510,7 +534,7 @@ export class Runs {
     id: string,
     options: { readonly after?: number; readonly limit?: number } = {},
   ): Promise<readonly HistoryEntry[]> {
-    checkOptions(options);
+    checkOptions(options, HISTORY_OPTIONS);
     const limit = checkCount(options.limit ?? 1000, "the limit");
     const after = options.after === undefined ? 0 : checkVersion(options.after, "after");
     const row = await this.#row(id);
@@ -605,7 +629,7 @@ export class Runs {
     answer: { readonly done: true; readonly value: unknown } | { readonly done: false },
   ): Promise<void> {
     checkId(step, "the step");
-    checkOptions(answer ?? null, "the answer");
+    checkOptions(answer ?? null, ANSWER, "the answer");
     checkBoolean(answer.done, "done");
     if (answer.done) this.#kernel.encode(runAt(id), answer.value);
     const row = await this.#row(id);
@@ -632,7 +656,7 @@ export class Runs {
   }
 
   async list(options: RunListOptions = {}): Promise<RunPage> {
-    checkOptions(options);
+    checkOptions(options, LIST_OPTIONS);
     const { workflow, status, tag, order = "newest", after = null } = options;
     if (tag !== undefined) checkId(tag, "the tag");
     const limit = checkCount(options.limit ?? 100, "the limit", 1000);
@@ -710,7 +734,7 @@ function rangeOf(after: number | undefined, before: number | undefined): ((ms?: 
 const validDate = (ms: number): Date | null => (Number.isNaN(new Date(ms).getTime()) ? null : new Date(ms));
 
 function checkSignalId(options: SignalOptions): string | undefined {
-  checkOptions(options);
+  checkOptions(options, SIGNAL_OPTIONS);
   const { id } = options;
   return id === undefined ? undefined : checkId(id, "the signal's id");
 }

@@ -5,7 +5,7 @@
  * It is a look without locks, for people: what it says may have changed a moment later.
  */
 
-import { checkId } from "../kernel/check.ts";
+import { checkId, checkOptions, optionNames } from "../kernel/check.ts";
 import type { Row } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
@@ -21,6 +21,8 @@ import { ENDED } from "./words.ts";
 export type WaitSubject =
   | { readonly run: string }
   | { readonly lock: string; readonly kind?: LockKind | undefined; readonly waiter?: string | undefined };
+
+const SUBJECT = optionNames<WaitSubject>({ run: true, lock: true, kind: true, waiter: true });
 
 export interface WaitLink {
   readonly is: "run" | "lock" | "plain";
@@ -43,17 +45,19 @@ const LONGEST = 20;
 type Live = (row: Row) => Doing | undefined;
 
 export async function whyWaiting(kernel: Kernel, subject: WaitSubject, live: Live): Promise<WaitReason> {
+  if (typeof subject !== "object" || subject === null || !("run" in subject || "lock" in subject))
+    throw new InvalidArgumentError("what to ask about", "must be { run } or { lock }");
+  checkOptions(subject, SUBJECT, "what to ask about");
   const chain: WaitLink[] = [];
   const seen = new Set<string>();
   let isWaiting: boolean;
-  if (subject !== null && typeof subject === "object" && "run" in subject)
-    isWaiting = await aboutRun(kernel, checkId(subject.run, "the run's id"), chain, seen, live);
-  else if (subject !== null && typeof subject === "object" && "lock" in subject) {
+  if ("run" in subject) isWaiting = await aboutRun(kernel, checkId(subject.run, "the run's id"), chain, seen, live);
+  else {
     const ref: LockRef = { kind: checkKind(subject.kind), name: checkId(subject.lock, "the lock's name") };
     const waiter = subject.waiter === undefined ? undefined : checkId(subject.waiter, "the waiter");
     const isInLine = waiter === undefined || (await aboutWaiter(kernel, ref, waiter, chain));
     isWaiting = (await aboutLock(kernel, ref, chain, seen, live)) && isInLine;
-  } else throw new InvalidArgumentError("what to ask about", "must be { run } or { lock }");
+  }
   return { isWaiting, says: chain.map(({ says }) => says).join("; "), chain };
 }
 

@@ -17,13 +17,14 @@ import {
   checkList,
   checkOptions,
   type Duration,
+  optionNames,
 } from "../kernel/check.ts";
 import { Held } from "../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../kernel/claim/worker.ts";
 import type { Address, Put, Row } from "../kernel/contract.ts";
 import { ClosedError, InvalidArgumentError, LeaseUncertainError, StoreError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import type { Log } from "../kernel/log.ts";
+import { callQuietly, type Log } from "../kernel/log.ts";
 import { pause, type Watchdog } from "../kernel/ports.ts";
 import { lockChores } from "../lock/lock.ts";
 import { LOCK_QUEUE } from "../lock/records.ts";
@@ -58,9 +59,19 @@ export interface WorkOptions {
    * on for this long. Default: 10 minutes.
    */
   readonly parkContradictedAfter?: Duration | undefined;
-  /** Told of everything that happens in this worker's runs. */
+  /** Receives everything that happens in this worker's runs. What it throws, or its promise rejects with, is ignored. */
   readonly on?: RunListener | undefined;
 }
+
+const WORK_OPTIONS = optionNames<WorkOptions>({
+  concurrency: true,
+  lease: true,
+  warm: true,
+  watchdog: true,
+  parkContradictedAfter: true,
+  on: true,
+});
+const STOP_OPTIONS = optionNames<{ timeout?: unknown }>({ timeout: true });
 
 /** A run's code at rest. */
 interface Warm {
@@ -119,7 +130,7 @@ export class RunWorker implements Engine {
     log?: Log | undefined,
     retention: RetentionPolicy = {},
   ) {
-    checkOptions(options);
+    checkOptions(options, WORK_OPTIONS);
     this.kernel = kernel;
     this.#retention = retention;
     // A listener of the user's own replaces the lines that are there by default.
@@ -221,7 +232,7 @@ export class RunWorker implements Engine {
 
   /** Takes no more, lets steps that run finish, and gives the runs to others. After `timeout`, steps are told to stop. */
   async stop(options?: { readonly timeout?: Duration | undefined }): Promise<void> {
-    checkOptions(options);
+    checkOptions(options, STOP_OPTIONS);
     const timeoutMs = options?.timeout === undefined ? undefined : checkDuration(options.timeout, "the timeout");
     this.#isStopping = true;
     const { clock } = this.kernel.ports;
@@ -289,12 +300,7 @@ export class RunWorker implements Engine {
 
   told(event: RunEvent): void {
     this.#lines?.told(event);
-    if (this.#on === undefined) return;
-    try {
-      this.#on(event);
-    } catch {
-      // Whoever listens badly must not stop the work.
-    }
+    if (this.#on !== undefined) callQuietly(() => this.#on?.(event));
   }
 
   /** How a run of this workflow may be leased to this process by the commit that starts it; undefined if there is no room. @internal */

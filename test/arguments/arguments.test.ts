@@ -1,8 +1,8 @@
 /**
  * Goal: every argument of every public function refuses what it cannot use, with a typed error, before anything is written.
  * Method: one table (`table.ts`). It is compared with the exported types as the compiler sees them, so that nothing is missing; then each
- * argument, and each field of each option, gets every bad value of its kind, while all others are good. What comes back must be a refusal
- * with a code, soon; everything that is stored is compared before and after.
+ * argument, and each field of each option, gets every bad value of its kind, while all others are good, and each options object gets an
+ * option that does not exist. What comes back must be a refusal with a code, soon; everything that is stored is compared before and after.
  */
 
 import { describe, expect, test } from "vitest";
@@ -12,7 +12,7 @@ import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import type { Context } from "../../src/workflow/context.ts";
 import { ENTRIES, type EntryPoint } from "./entries.ts";
 import { surfaceOf } from "./surface.ts";
-import type { Kind, Owner, Row, Stage } from "./table.ts";
+import { isOptions, type Kind, type Owner, type Row, type Stage } from "./table.ts";
 import { badValues, REFUSALS } from "./values.ts";
 
 /** The table as texts, like those of the surface. */
@@ -20,7 +20,7 @@ function tabled({ owners }: EntryPoint): string[] {
   const paths: string[] = [];
   const fields = (path: string, kind: Kind): void => {
     paths.push(path);
-    if (typeof kind === "object")
+    if (typeof kind === "object" && kind.isUnlisted !== true)
       for (const [name, field] of Object.entries(kind.fields)) fields(`${path}.${name}`, field);
   };
   for (const [owner, { rows }] of Object.entries(owners))
@@ -62,6 +62,8 @@ function compare(entry: EntryPoint, exported: readonly string[]): void {
 interface Attack {
   readonly name: string;
   readonly args: readonly unknown[];
+  /** What the message of the refusal must have. */
+  readonly says?: readonly string[];
 }
 
 function* attacksOn(row: Row, stage: Stage): Generator<Attack> {
@@ -88,6 +90,11 @@ function* attacksOf(
   if (own !== null && own !== "unchecked")
     for (const [name, value] of badValues(own)) yield { name: `${path}: ${name}`, args: args(value) };
   if (typeof kind === "string") return;
+  if (isOptions(kind)) {
+    const misspelt = { ...kind.good, ...good, misspelt: undefined };
+    const says = [`must not have "misspelt": there is no such option`, ...Object.keys(kind.fields)];
+    yield { name: `${path}: an option that does not exist`, args: args(misspelt), says };
+  }
   for (const [field, fieldKind] of Object.entries(kind.fields)) {
     const withField = (value: unknown): unknown[] => args({ ...kind.good, ...good, [field]: value });
     yield* attacksOf(`${path}.${field}`, fieldKind, undefined, withField);
@@ -95,13 +102,16 @@ function* attacksOf(
 }
 
 /** What becomes of a call; "" if it is refused as it should be. */
-async function outcomeOf(call: () => unknown): Promise<string> {
+async function outcomeOf(call: () => unknown, says: readonly string[] = []): Promise<string> {
   try {
     const answer = call();
     const waited = await Promise.race([answer, new Promise((resolve) => setTimeout(resolve, 1000, HANGS))]);
     return waited === HANGS ? "does not settle" : "is accepted";
   } catch (error) {
-    if (error instanceof PawlError) return REFUSALS.has(error.code) ? "" : `is refused with ${error.code}`;
+    if (error instanceof PawlError) {
+      if (!REFUSALS.has(error.code)) return `is refused with ${error.code}`;
+      return says.every((part) => error.message.includes(part)) ? "" : `is refused with "${error.message}"`;
+    }
     return `throws ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`;
   }
 }
@@ -166,7 +176,8 @@ async function attack(module: object, owner: Owner, name: string, row: Row): Pro
     const attacker = workflow("attacker", async (ctx) => {
       const on = await owner.on(setting, { ...nothing, ctx });
       before = stored(setting, "attacker");
-      for (const attack of attacksOn(row, setting)) note(attack, await outcomeOf(() => apply(on, name, attack.args)));
+      for (const attack of attacksOn(row, setting))
+        note(attack, await outcomeOf(() => apply(on, name, attack.args), attack.says));
       // The end of the run gives back what it holds.
       written(before, stored(setting, "attacker"));
     });
@@ -182,7 +193,7 @@ async function attack(module: object, owner: Owner, name: string, row: Row): Pro
           return on === undefined ? applyFree(module, name, attack.args) : apply(on, name, attack.args);
         return setting.pawl.transact((tx) => apply(owner.on(setting, { ...nothing, tx }), name, attack.args) as never);
       };
-      note(attack, await outcomeOf(call));
+      note(attack, await outcomeOf(call, attack.says));
     }
     written(before, stored(setting));
   }

@@ -126,6 +126,24 @@ const SIMULATE = options(
   "options",
 );
 
+const OPEN_TEST_FIELDS = {
+  codec: "handle?",
+  namespace: "id?",
+  now: "time?",
+  seed: "number?",
+  strict: "boolean?",
+};
+const CRASH_FIELDS = {
+  ...OPEN_TEST_FIELDS,
+  check: "unchecked",
+  input: "unchecked",
+  mayDiffer: "unchecked",
+  mayPark: "unchecked",
+  script: "unchecked",
+  workflows: "unchecked",
+  world: "unchecked",
+};
+
 const TESTING: EntryPoint = {
   path: "src/testing/index.ts",
   module: testing,
@@ -136,7 +154,7 @@ const TESTING: EntryPoint = {
       rows: {
         openTest: {
           takes: {
-            options: options({ codec: "handle?", namespace: "id?", now: "time?", seed: "number?", strict: "boolean?" }),
+            options: options(OPEN_TEST_FIELDS),
           },
           good: () => [{}],
         },
@@ -162,7 +180,10 @@ const TESTING: EntryPoint = {
           takes: { original: "definition", stubs: "object", options: options({ others: "choice?" }) },
           good: ({ echo }) => [echo, {}, {}],
         },
-        crashEverywhere: { takes: { workflow: "definition", argument1: "options?" }, good: ({ echo }) => [echo, {}] },
+        crashEverywhere: {
+          takes: { workflow: "definition", argument1: { ...options(CRASH_FIELDS), isUnlisted: true } },
+          good: ({ echo }) => [echo, {}],
+        },
         replayHistory: { takes: { workflow: "definition", history: "text" }, good: ({ echo }) => [echo, ""] },
         saveHistory: {
           takes: { pawl: "handle", run: options({ id: "id" }, {}, "id") },

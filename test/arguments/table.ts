@@ -17,6 +17,8 @@ export interface Fields {
   readonly fields: Readonly<Record<string, Kind>>;
   /** Good values, for fields that the others need. */
   readonly good: Readonly<Record<string, unknown>>;
+  /** The fields depend on a type parameter, so the compiler cannot list them. */
+  readonly isUnlisted?: true;
 }
 
 export const options = (
@@ -24,6 +26,9 @@ export const options = (
   good: Readonly<Record<string, unknown>> = {},
   kind: string | null = "options?",
 ): Fields => ({ kind, fields, good });
+
+/** Whether an argument is made of options: others, such as handles and loggers, may have members of their own. */
+export const isOptions = ({ kind }: Fields): boolean => kind === null || /^(options|object|retention)\??$/.test(kind);
 
 /** What there is to call. */
 export interface Stage {
@@ -138,7 +143,13 @@ const TRANSITION = options({
   update: "function?",
   whenEarly: "choice?",
 });
-const CREATE = { takes: { id: "id", options: "options?" }, good: () => ["new", {}] } satisfies Row;
+const CREATE = {
+  takes: {
+    id: "id",
+    options: { ...options({ actor: "id?", data: "unchecked", reason: "text?" }), isUnlisted: true },
+  },
+  good: () => ["new", {}],
+} satisfies Row;
 const MOVE = {
   takes: { id: "id", to: "choice", options: TRANSITION },
   good: () => ["there", "green", {}],
@@ -211,6 +222,7 @@ const FREE: Owner["rows"] = {
       more: options(OPEN_FIELDS, {}, "options?"),
     },
     good: () => ["memory:", {}],
+    overloads: [none],
   },
   workflow: {
     takes: {

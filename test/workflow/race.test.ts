@@ -176,6 +176,19 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     expect(ms).toBeLessThan(2 * 3_600_000);
   });
 
+  test("values count as promises of them, as with Promise.race, and what loses to them is canceled", async () => {
+    const { ok, facts, ms } = await live(warm, async (ctx) => [
+      await ctx.race([ctx.sleep("1 hour"), 1]),
+      await ctx.race<unknown>([null, async (branch) => branch.sleep("1 hour")]),
+      await ctx.race([undefined]),
+      await ctx.all([ctx.step("one", () => 1), "two"]),
+      (await ctx.allSettled<unknown>([ctx.step("three", () => 3), { four: 4 }])).map(({ status }) => status),
+    ]);
+    expect(ok).toEqual([1, null, undefined, [1, "two"], ["fulfilled", "fulfilled"]]);
+    expect(facts).toContain("completed");
+    expect(ms).toBeLessThan(60_000);
+  });
+
   test("a branch that is a function is canceled where it waits, and cleans up", async () => {
     const { ok, facts } = await live(warm, async (ctx) => {
       const first = await ctx.race<unknown>([

@@ -8,6 +8,7 @@ import { type Logger, open, workflow } from "../../src/index.ts";
 import { StoreError } from "../../src/kernel/errors.ts";
 import { Log } from "../../src/kernel/log.ts";
 import { Pawl } from "../../src/pawl.ts";
+import { openTest } from "../../src/testing/index.ts";
 import { RunLines } from "../../src/workflow/lines.ts";
 import { bench } from "../kernel.fixture.ts";
 
@@ -40,6 +41,27 @@ describe("a logger", () => {
   test.each([null, "console", {}, { warn: () => {} }, 1])("%o is refused", async (logger) => {
     await expect(open("memory:", { logger: logger as never })).rejects.toMatchObject({ code: "invalid_argument" });
   });
+});
+
+test("a listener or a logger that throws, now or in a promise, stops nothing", async () => {
+  const unhandled: unknown[] = [];
+  const heard = (error: unknown): void => void unhandled.push(error);
+  process.on("unhandledRejection", heard);
+  const deaf = async (): Promise<void> => Promise.reject(new Error("the listener is broken"));
+  const loud = (): void => {
+    throw new Error("the listener is broken");
+  };
+  for (const bad of [deaf, loud]) {
+    await using pawl = await open("memory:", { logger: { warn: bad, error: bad } });
+    pawl.work([fails], { on: bad });
+    await expect((await pawl.start(fails)).result()).rejects.toMatchObject({ code: "run_failed" });
+    await using kit = openTest();
+    kit.work([fails], { on: bad });
+    await expect((await kit.start(fails)).result()).rejects.toMatchObject({ code: "run_failed" });
+  }
+  await new Promise((resolve) => setTimeout(resolve, 10));
+  process.off("unhandledRejection", heard);
+  expect(unhandled).toEqual([]);
 });
 
 test("by default lines go to stderr, but for a worker with a listener; false is none", async () => {

@@ -1,10 +1,10 @@
 /**
- * Goal: the types of signals flow: whoever waits for several knows what came, and by which name.
+ * Goal: the types flow: of signals, so that whoever waits for several knows what came, and of inputs, also those that may be left out.
  * Method: the compiler compares the types (`npm run check`); the same code runs, so that the types say what is true.
  */
 
 import { expect, expectTypeOf, test } from "vitest";
-import { type Received, signal, workflow } from "../../src/index.ts";
+import { type Received, signal, type Workflow, workflow } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
 
 const approved = signal<{ by: string }>("approved");
@@ -14,6 +14,39 @@ const counted = signal("counted", {
   "~standard": { version: 1, vendor: "test", validate: (value) => ({ value: value as number }) },
 });
 const named = signal<{ by: string }, "named">("named");
+
+test("an input that may be left out, or has a default, keeps its type", async () => {
+  const optional = workflow("optional", async (_ctx, n?: number) => n ?? 0);
+  const defaulted = workflow("defaulted", async (_ctx, n = 7) => n);
+  const generator = workflow("generator", function* (ctx, n?: number) {
+    return yield* ctx.step("n", () => n ?? 0);
+  });
+  const withOptions = workflow({ name: "with-options" }, async (_ctx, n?: number) => n ?? 0);
+  const none = workflow("none", async () => 0);
+  const onlyCtx = workflow("only-ctx", async (ctx) => ctx.runId);
+  const needed = workflow("needed", async (_ctx, n: number) => n);
+  expectTypeOf(optional).toEqualTypeOf<Workflow<number | undefined, number>>();
+  expectTypeOf(defaulted).toEqualTypeOf<Workflow<number | undefined, number>>();
+  expectTypeOf(generator).toEqualTypeOf<Workflow<number | undefined, number>>();
+  expectTypeOf(withOptions).toEqualTypeOf<Workflow<number | undefined, number>>();
+  expectTypeOf(none).toEqualTypeOf<Workflow<undefined, number>>();
+  expectTypeOf(onlyCtx).toEqualTypeOf<Workflow<undefined, string>>();
+  expectTypeOf(needed).toEqualTypeOf<Workflow<number, number>>();
+  await using pawl = openTest();
+  pawl.work([optional, defaulted, generator, withOptions]);
+  const results: number[] = [];
+  for (const one of [optional, defaulted, generator, withOptions])
+    for (const run of [await pawl.start(one, 5), await pawl.start(one)]) results.push(await run.result());
+  expect(results).toEqual([5, 0, 5, 7, 5, 0, 5, 0]);
+  // @ts-expect-error there is no input
+  void (() => pawl.start(none, 5));
+  // @ts-expect-error there is no input
+  void (() => pawl.start(onlyCtx, 5));
+  // @ts-expect-error an input is needed
+  void (() => pawl.start(needed));
+  // @ts-expect-error the input is a number
+  void (() => pawl.start(optional, "5"));
+});
 
 test("a signal without explicit types knows its name; an explicit payload leaves the name a string", () => {
   expectTypeOf(stopped.name).toEqualTypeOf<"stopped">();
@@ -86,6 +119,15 @@ test("ctx.race gives what one of them gives, or what it is told to", async () =>
     expectTypeOf(second).toEqualTypeOf<string | number>();
     return [first, second];
   });
+  const values = workflow("values", async (ctx) => {
+    const all = await ctx.all([ctx.step("one", () => 1), "text"]);
+    expectTypeOf(all).toEqualTypeOf<[number, string]>();
+    const settled = await ctx.allSettled<number>([ctx.step("two", () => 2), 3]);
+    expectTypeOf(settled).toEqualTypeOf<PromiseSettledResult<number>[]>();
+    const raced = await ctx.race([ctx.step("text", () => "text"), 4]);
+    expectTypeOf(raced).toEqualTypeOf<string | 4>();
+  });
+  expect(values.name).toBe("values");
   await using pawl = openTest();
   pawl.work([race]);
   const [first, second] = await (await pawl.start(race)).result();

@@ -28,6 +28,8 @@ import {
   checkList,
   checkOptions,
   type Duration,
+  type OptionNames,
+  optionNames,
 } from "../../kernel/check.ts";
 import { refusePromise, type Sync } from "../../kernel/decision.ts";
 import { FencedError, InvalidArgumentError, ValueTooLargeError } from "../../kernel/errors.ts";
@@ -65,6 +67,17 @@ export interface MiddlewareOptions<Request, Copy = Request> {
   /** How long a handler whose process died keeps its key. Default: 30 s. */
   readonly lease?: Duration | undefined;
 }
+
+const OPTIONS = optionNames<MiddlewareOptions<never>>({
+  scope: true,
+  required: true,
+  methods: true,
+  fingerprint: true,
+  storeStatus: true,
+  maxBodyBytes: true,
+  ttl: true,
+  lease: true,
+});
 
 /** What a handler can do with its attempt. */
 export interface HttpAttempt<Face, Touch>
@@ -106,8 +119,9 @@ export function checkCommon(
   options: { readonly required?: boolean | undefined; readonly ttl?: unknown; readonly lease?: unknown },
   required: readonly string[],
   optional: readonly string[],
+  known: OptionNames,
 ): void {
-  checkOptions(options ?? null);
+  checkOptions(options ?? null, known);
   const given = options as Readonly<Record<string, unknown>>;
   for (const name of required) checkFunction(given[name], `the ${name}`);
   for (const name of optional) if (given[name] !== undefined) checkFunction(given[name], name);
@@ -126,7 +140,7 @@ export class Gate<Face, Touch, Request, Copy = Request> {
     if (typeof handle?.idempotent !== "function")
       throw new InvalidArgumentError("the handle", "must be a Pawl, as open gives it");
     // Without it, whoever guesses a key would be told another caller's reply.
-    checkCommon(options, ["scope"], ["fingerprint", "storeStatus"]);
+    checkCommon(options, ["scope"], ["fingerprint", "storeStatus"], OPTIONS);
     if (options.methods !== undefined) checkList(options.methods, "the methods");
     for (const method of options.methods ?? []) checkId(method, "a method");
     this.#handle = handle;

@@ -7,7 +7,7 @@
  */
 
 import { IdempotencyInProgressError, IdempotencyMismatchError, isReplayed } from "../../idempotency/errors.ts";
-import type { Duration } from "../../kernel/check.ts";
+import { type Duration, optionNames } from "../../kernel/check.ts";
 import { FencedError, InvalidArgumentError } from "../../kernel/errors.ts";
 import { checkCommon, type IdempotentHandle } from "./gate.ts";
 import { parseKey } from "./key.ts";
@@ -38,13 +38,23 @@ export interface TrpcOptions<Ctx> {
   readonly lease?: Duration | undefined;
 }
 
+const OPTIONS = optionNames<TrpcOptions<never>>({
+  key: true,
+  scope: true,
+  required: true,
+  fingerprint: true,
+  storeErrors: true,
+  ttl: true,
+  lease: true,
+});
+
 export function trpcIdempotency<Face, Touch, Ctx>(
   pawl: IdempotentHandle<Face, Touch>,
   options: TrpcOptions<Ctx>,
 ): <Result extends object>(call: TrpcCall<Ctx> & { next(): Promise<Result> }) => Promise<Result> {
   if (typeof pawl?.idempotent !== "function")
     throw new InvalidArgumentError("the handle", "must be a Pawl, as open gives it");
-  checkCommon(options, ["key", "scope"], ["fingerprint", "storeErrors"]);
+  checkCommon(options, ["key", "scope"], ["fingerprint", "storeErrors"], OPTIONS);
   const { ttl, lease, storeErrors } = options;
   return async <Result extends object>(call: TrpcCall<Ctx> & { next(): Promise<Result> }): Promise<Result> => {
     if (call.type !== "mutation") return call.next();

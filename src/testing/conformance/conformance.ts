@@ -13,7 +13,7 @@
  * Leaves out: crashes, full disks and lost connections, which need a harness for each database; and speed.
  */
 
-import { checkDuration, checkFunction, checkList, checkOptions } from "../../kernel/check.ts";
+import { checkDuration, checkFunction, checkList, checkOptions, optionNames } from "../../kernel/check.ts";
 import { closing } from "./laws/closing.ts";
 import { columns } from "./laws/columns.ts";
 import { commits } from "./laws/commits.ts";
@@ -51,6 +51,9 @@ export interface ConformanceOptions {
   readonly patienceMs?: number;
 }
 
+const OPTIONS = optionNames<ConformanceOptions>({ open: true, differences: true, patienceMs: true });
+const DIFFERENCE = optionNames<Difference>({ law: true, reason: true });
+
 const RULES: readonly Rule[] = [
   ...commits,
   ...lanes,
@@ -67,12 +70,12 @@ const RULES: readonly Rule[] = [
 
 /** The laws that the store must keep, without those named in `differences`. */
 export function storeConformance(options: ConformanceOptions): readonly Law[] {
-  checkOptions(options ?? null);
+  checkOptions(options ?? null, OPTIONS);
   const { open, differences = [], patienceMs = 10_000 } = options;
   checkFunction(open, "open");
   checkDuration(patienceMs, "patienceMs");
   checkList(differences, "the differences");
-  for (const difference of differences) checkOptions(difference ?? null, "a difference");
+  for (const difference of differences) checkOptions(difference ?? null, DIFFERENCE, "a difference");
   const left = new Set<string>();
   for (const { law, reason } of differences) {
     if (!RULES.some(({ name }) => name === law)) throw new RangeError(`there is no law "${law}" to differ from`);

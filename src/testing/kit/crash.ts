@@ -11,7 +11,7 @@
  * Promises: every call of the store is tried, and an end that differs is reported with the call.
  */
 
-import { checkOptions } from "../../kernel/check.ts";
+import { checkOptions, optionNames } from "../../kernel/check.ts";
 import { jsonCodec } from "../../kernel/codec/json.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { WithInput } from "../../workflow/context.ts";
@@ -61,6 +61,21 @@ export interface CrashOptions<Input, Output, World> extends OpenTestOptions {
   readonly mayDiffer?: boolean | undefined;
 }
 
+const OPTIONS = optionNames<CrashOptions<unknown, unknown, unknown>>({
+  now: true,
+  namespace: true,
+  codec: true,
+  seed: true,
+  strict: true,
+  input: true,
+  world: true,
+  workflows: true,
+  script: true,
+  check: true,
+  mayPark: true,
+  mayDiffer: true,
+});
+
 export interface CrashReport {
   /** How many crashes were tried: two for each call of the store. */
   readonly crashes: number;
@@ -92,7 +107,7 @@ export async function crashEverywhere<Input, Output, World = undefined>(
 ): Promise<CrashReport> {
   if (definitionOf(workflow) === undefined)
     throw new InvalidArgumentError("the workflow", "must be one, as workflow() gives it");
-  checkOptions(options);
+  checkOptions(options, OPTIONS);
   const calm = new Doom(null);
   const first = await runOnce(workflow, options, calm);
   const runs = [first];
@@ -153,7 +168,8 @@ async function runOnce<Input, Output, World>(
   options: CrashOptions<Input, Output, World>,
   doom: Doom,
 ): Promise<CrashedRun<Output, World>> {
-  const laboratory = new Laboratory(options);
+  const { now, namespace, codec, seed, strict } = options;
+  const laboratory = new Laboratory({ now, namespace, codec, seed, strict });
   const { clock } = laboratory;
   // Without a function that makes one, `World` is undefined.
   const world = options.world?.() as World;

@@ -16,6 +16,7 @@ import {
   checkOptions,
   checkVersion,
   type Duration,
+  optionNames,
 } from "../../kernel/check.ts";
 import type { Codec } from "../../kernel/codec/codec.ts";
 import type { Store } from "../../kernel/contract.ts";
@@ -52,6 +53,8 @@ export interface OpenTestOptions {
   readonly strict?: boolean | undefined;
 }
 
+const OPTIONS = optionNames<OpenTestOptions>({ now: true, namespace: true, codec: true, seed: true, strict: true });
+
 /** The code of a workflow makes a mistake that would go unnoticed in production. `openTest({ strict: false })` lets it pass. */
 export class WorkflowMistakeError extends Error {
   override readonly name = "WorkflowMistakeError";
@@ -84,7 +87,7 @@ export class Laboratory implements Scene {
   readonly #kinds = new Set<string>();
 
   constructor(options: OpenTestOptions = {}) {
-    checkOptions(options);
+    checkOptions(options, OPTIONS);
     const { now = START_MS, namespace = "test", seed = 1, codec, strict = true } = options;
     checkBoolean(strict, "strict");
     this.#isStrict = strict;
@@ -155,6 +158,7 @@ export class TestPawl extends Pawl {
   readonly clock: TestClock;
   readonly #prepare: (workflow: AnyWorkflow) => AnyWorkflow;
   readonly #isStrict: boolean;
+  #closing: Promise<void> | undefined;
 
   /** @internal */
   constructor(kernel: Kernel, clock: TestClock, prepare: (workflow: AnyWorkflow) => AnyWorkflow, isStrict: boolean) {
@@ -173,10 +177,11 @@ export class TestPawl extends Pawl {
   /** Notices mistakes of the code besides telling the test's own listener. */
   #watched(on: RunListener | undefined): RunListener | undefined {
     if (!this.#isStrict) return on;
-    const watch = (event: RunEvent): void => {
+    // What it gives may be a promise that rejects, which the worker sees to.
+    const watch = (event: RunEvent): unknown => {
       const mistake = mistakeIn(event);
       if (mistake !== undefined) this.clock.fail(mistake);
-      on?.(event);
+      return on?.(event);
     };
     return Object.assign(watch, { around: on?.around });
   }
@@ -244,8 +249,9 @@ export class TestPawl extends Pawl {
   }
 
   /** Gives everything back; steps under way have their time to end. */
-  override async close(): Promise<void> {
-    await this.clock.during(super.close());
+  override close(): Promise<void> {
+    this.#closing ??= this.clock.during(super.close());
+    return this.#closing;
   }
 }
 

@@ -8,7 +8,7 @@
  * transaction would have been rolled back then.
  */
 
-import { checkOptions, checkVersion } from "../../kernel/check.ts";
+import { checkObject, checkOptions, checkVersion, optionNames } from "../../kernel/check.ts";
 import type { Sql } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { AtMostOnceOptions, Context, StepFunction, StepOptions } from "../../workflow/context.ts";
@@ -50,10 +50,12 @@ export interface StubOptions {
   readonly error?: unknown;
 }
 
+const STUB_OPTIONS = optionNames<StubOptions>({ failures: true, error: true });
+
 /** A stub that gives this answer, or what this function makes of the step, and remembers its calls. */
 export function stub<T>(answer: T | StepStub<T>, options: StubOptions = {}): Stub<T> {
   const calls: StubCall[] = [];
-  checkOptions(options);
+  checkOptions(options, STUB_OPTIONS);
   const { failures = 0 } = options;
   checkVersion(failures, "the failures");
   const run = (step: StepHandle, call: StubCall): T | PromiseLike<T> => {
@@ -75,25 +77,28 @@ export interface WithStepsOptions {
   readonly others?: "refuse" | "run" | undefined;
 }
 
+const WITH_STEPS_OPTIONS = optionNames<WithStepsOptions>({ others: true });
+const STUB_PARTS = optionNames<{ run: unknown; reconcile: unknown }>({ run: true, reconcile: true });
+
 /** The workflow with these steps replaced, by name. It has the same name and type, and stands in its place in `pawl.work`. */
 export function withSteps<Input, Output>(
   original: Workflow<Input, Output>,
   stubs: Readonly<Record<string, AnyStepStub>>,
   options: WithStepsOptions = {},
 ): Workflow<Input, Output> {
-  checkOptions(options);
+  checkOptions(options, WITH_STEPS_OPTIONS);
   const { others = "refuse" } = options;
   if (others !== "refuse" && others !== "run") throw new InvalidArgumentError("others", 'must be "refuse" or "run"');
   if (definitionOf(original) === undefined)
     throw new InvalidArgumentError("the workflow", "must be one, as workflow() gives it");
-  checkOptions(stubs ?? null, "the stubs");
+  checkObject(stubs, "the stubs");
   if (Array.isArray(stubs)) throw new InvalidArgumentError("the stubs", "must be an object of stubs by name");
-  for (const [name, given] of Object.entries(stubs))
+  for (const [name, given] of Object.entries(stubs)) {
+    const what = `the stub of step "${name}"`;
     if (typeof (typeof given === "object" ? given?.run : given) !== "function")
-      throw new InvalidArgumentError(
-        `the stub of step "${name}"`,
-        "must be a function, or an object with run and reconcile",
-      );
+      throw new InvalidArgumentError(what, "must be a function, or an object with run and reconcile");
+    if (typeof given === "object") checkOptions(given, STUB_PARTS, what);
+  }
   const find = (name: string): AnyStepStub | undefined => {
     if (Object.hasOwn(stubs, name)) return stubs[name];
     return others === "run" ? undefined : missing(name);
