@@ -53,8 +53,8 @@ export class InvalidDurationError extends PawlError<"invalid_duration", { what: 
 
 /** A value cannot be stored as it is. `data.path` leads to the part that cannot be kept, `data.name` says of which record. */
 export class InvalidValueError extends PawlError<"invalid_value", { path: string; reason: string; name?: string }> {
-  constructor(path: string, reason: string, name?: string) {
-    super("invalid_value", `cannot store the value${of(name)} at ${path}: ${reason}`, named({ path, reason }, name));
+  constructor(path: string, reason: string, name?: string, what = "the value") {
+    super("invalid_value", `cannot store ${what}${of(name)} at ${path}: ${reason}`, named({ path, reason }, name));
   }
 }
 
@@ -63,8 +63,8 @@ export class ValueTooLargeError extends PawlError<
   "value_too_large",
   { bytes: number; maxBytes: number; name: string }
 > {
-  constructor(bytes: number, maxBytes: number, name: string) {
-    const message = `the value${of(name)} takes ${bytes} bytes, and at most ${maxBytes} may be stored`;
+  constructor(bytes: number, maxBytes: number, name: string, what = "the value") {
+    const message = `${what}${of(name)} takes ${bytes} bytes, and at most ${maxBytes} may be stored`;
     super("value_too_large", message, { bytes, maxBytes, name });
   }
 }
@@ -123,25 +123,26 @@ export class VersionConflictError extends PawlError<
   }
 }
 
-/** The lease was lost and another holder has taken over. Nothing was written; stop working on it. */
+/** The lease was lost: another holder has taken over, or it has ended. Nothing was written; stop working on it. */
 export class FencedError extends PawlError<"fenced", { name: string; fence: number; current: number }> {
-  constructor(name: string, fence: number, current: number) {
-    super("fenced", `${name} was taken over: its fence is ${current}, and yours was ${fence}`, {
-      name,
-      fence,
-      current,
-    });
+  constructor(name: string, fence: number, current: number, reason = reasonOf(fence, current)) {
+    super("fenced", `${name} ${reason}`, { name, fence, current });
   }
 }
 
+const reasonOf = (fence: number, current: number): string =>
+  fence === current
+    ? `is no longer held under fence ${fence}: it was released, or has ended`
+    : `was taken over: its fence is ${current}, and yours was ${fence}`;
+
 /**
- * The store has lost commits, by a promotion or a restore, and the record is not what its holder has seen. Nothing was written; the work
- * starts again from what is there.
+ * The record is not what its holder last saw, after the server was restarted or replaced: a commit that was under way came out otherwise, or
+ * commits were lost, by a promotion or a restore. Nothing was written; a run is resumed from its history.
  */
 export class CommitsLostError extends FencedError {
   constructor(name: string, fence: number) {
     super(name, fence, fence);
-    this.message = `${name} is not what its holder has seen: the store has lost commits`;
+    this.message = `${name} is not what its holder last saw, after the server was restarted or replaced: it is resumed from what is stored`;
   }
 }
 

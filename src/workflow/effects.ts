@@ -17,7 +17,7 @@ import type { Asked, Coroutine } from "./coroutine.ts";
 import { NonRetryableError } from "./errors.ts";
 import type { RunListener, Told } from "./events.ts";
 import { type JointHost, JointStep } from "./joint-step.ts";
-import { storable, storedAs } from "./outcome.ts";
+import { storable, storedAs, unstorableResult } from "./outcome.ts";
 import type { StepHandle, StepPlan, WithinRun } from "./plans.ts";
 import { isThenable, NotBegun, type StepHost, StepRun } from "./steps.ts";
 import type { Word } from "./words.ts";
@@ -162,7 +162,8 @@ export class Effects implements StepHost {
     if (said.done === true) return this.succeeded(asked, said.value);
     if (said.done === false) return step.try(run);
     this.#running.delete(asked);
-    this.#host.park(`step "${asked.id}" may or may not have happened${trouble}: resolve it, and let the run go on`);
+    const how = `find out, then call run.resolveStep("${asked.id}", { done: true, value }) or { done: false }`;
+    this.#host.park(`step "${asked.id}" may or may not have happened${trouble}: ${how}`);
   }
 
   /** What `reconcile` says within the step's timeout, or a minute. */
@@ -230,7 +231,7 @@ export class Effects implements StepHost {
     try {
       text = kernel.encode(at, { ok: value });
     } catch (error) {
-      this.failed(asked, error);
+      this.failed(asked, unstorableResult(error, `step "${asked.id}"`));
       return;
     }
     this.#host.tell({ type: "step.completed", step: asked.id });

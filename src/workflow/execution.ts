@@ -49,7 +49,7 @@ import {
   restUnblocked,
 } from "./locks.ts";
 import { News, type NewsHost } from "./news.ts";
-import { storedAs } from "./outcome.ts";
+import { storedAs, unstorableResult } from "./outcome.ts";
 import type { StepPlan } from "./plans.ts";
 import { retrySome } from "./records.ts";
 import { replay } from "./replay.ts";
@@ -809,7 +809,8 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     } catch (error) {
       if (!(error instanceof InvalidValueError || error instanceof ValueTooLargeError || error instanceof SchemaError))
         throw error;
-      await this.#end(storedAs(this.kernel, this.at, { error }), "failed");
+      const named = unstorableResult(error, `run "${this.runId}"`);
+      await this.#end(storedAs(this.kernel, this.at, { error: named }), "failed");
     }
   }
 

@@ -11,6 +11,7 @@ import type { Tx } from "../kernel/decision.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Asked, Written } from "./coroutine.ts";
 import { AttemptOverError } from "./errors.ts";
+import { unstorableResult } from "./outcome.ts";
 import type { Attempt, StepRun } from "./steps.ts";
 
 /** A step's record in a transaction: the run's row as it will be, the time, and the record's place in the history. */
@@ -53,7 +54,11 @@ export class JointStep {
   }
 
   encode(value: unknown): void {
-    this.#text = this.#host.kernel.encode(this.#host.at, { ok: value });
+    try {
+      this.#text = this.#host.kernel.encode(this.#host.at, { ok: value });
+    } catch (error) {
+      throw unstorableResult(error, `step "${this.asked.id}"`);
+    }
   }
 
   async enter(): Promise<void> {

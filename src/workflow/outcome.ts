@@ -3,6 +3,7 @@
  */
 
 import type { Address } from "../kernel/contract.ts";
+import { InvalidValueError, ValueTooLargeError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Settled } from "./coroutine.ts";
 
@@ -30,6 +31,18 @@ export function storable(kernel: Kernel, at: Address, outcome: Settled): string 
     return kernel.encode(at, { error: plain });
   }
 }
+
+/** What a result cannot be stored for, said of the result: the commit knows only the record that it would have been part of. */
+export function unstorableResult(error: unknown, of: string): unknown {
+  if (error instanceof ValueTooLargeError)
+    return new ValueTooLargeError(error.data.bytes, error.data.maxBytes, of, "the result");
+  if (error instanceof InvalidValueError)
+    return new InvalidValueError(error.data.path.replace(RESULT, "$"), error.data.reason, of, "the result");
+  return error;
+}
+
+/** Where a result is in a fact, and in the record of a run. */
+const RESULT = /^\$(\.outcome)?\.ok/;
 
 /** An outcome as it will be read again. */
 export const storedAs = (kernel: Kernel, at: Address, outcome: Settled): Settled =>

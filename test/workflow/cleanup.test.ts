@@ -5,7 +5,7 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { type Context, type RunCanceledError, signal, workflow } from "../../src/index.ts";
+import { type Context, open, type RunCanceledError, signal, workflow } from "../../src/index.ts";
 import { openTest, type TestPawl, type TestRun } from "../../src/testing/index.ts";
 
 const go = signal("go");
@@ -278,6 +278,19 @@ describe("force", () => {
     expect(mayStillRun).toEqual({ worker: expect.any(String), steps: ["deaf"] });
     await expect(run.result()).rejects.toMatchObject({ code: "run_canceled", data: { reason: "enough" } });
     await expect(pawl.run(sleeper, "it/sleeper").result()).rejects.toMatchObject({ code: "run_canceled" });
+  });
+
+  test("tells the worker that had it that the run has ended, and not that another took it over", async () => {
+    await using pawl = await open("memory:");
+    const { promise: lost, resolve } = Promise.withResolvers<string>();
+    const hangs = workflow("hangs", (ctx) => ctx.step("hang", () => new Promise(() => {})));
+    pawl.work([hangs], {
+      lease: 100,
+      on: (event) => event.type === "run.lost" && resolve((event.error as Error).message),
+    });
+    const run = await pawl.start(hangs, undefined, { id: "a" });
+    await run.cancel({ force: true });
+    expect(await lost).toBe("run a is no longer held: it is canceled");
   });
 
   test("ends a run whose code is gone", async () => {

@@ -170,7 +170,13 @@ onStores(EVERY, (place) => {
     });
     pawl.work([odd]);
     const run = await pawl.start(odd);
-    await expect(resultOf(run)).rejects.toMatchObject({ code: "run_failed", cause: { name: "InvalidValueError" } });
+    await expect(resultOf(run)).rejects.toMatchObject({
+      code: "run_failed",
+      cause: {
+        name: "InvalidValueError",
+        message: `cannot store the result of run "${run.id}" at $: it is a function`,
+      },
+    });
     expect(times).toBe(1);
   });
 

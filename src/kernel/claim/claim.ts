@@ -279,6 +279,10 @@ export class Held {
   }
 
   #fenced(record: Draft): FencedError {
-    return new FencedError(`${this.at.space} ${this.at.key}`, this.fence, record.fence);
+    const name = `${this.at.space} ${this.at.key}`;
+    if (record.fence !== this.fence) return new FencedError(name, this.fence, record.fence);
+    // Ended or released by another's commit, which needs no fence of its own.
+    const reason = !record.exists ? "was deleted" : `is no longer held: it is ${record.status ?? "released"}`;
+    return new FencedError(name, this.fence, record.fence, reason);
   }
 }
