@@ -547,7 +547,10 @@ export class Context {
       return isGenerator(given) ? (drive(given) as Promise<T>) : given;
     };
     if (is !== "shielded") return this.#coroutine.compose(shown, branch, run);
-    const shielded = () => this.#coroutine.shielded(this.#branch, run);
+    const shielded = () =>
+      this.#coroutine.shielded(this.#branch, run).finally(() => {
+        branch.isOver = true;
+      });
     // What lost a race comes to its end all the same.
     return this.#coroutine.compose(shown, branch, shielded, () => {});
   }

@@ -40,15 +40,22 @@ import { type Kind, operationId, parseFact, WORDS, type Word } from "./words.ts"
 export class Branch {
   readonly parent: Branch | undefined;
   readonly isShielded: boolean;
-  /** It is shielded, or all of it is one step: what it waits for is waited for even if the code has returned. */
-  readonly isKept: boolean;
+  /** It is shielded, or all of it is one step. */
+  readonly #isWhole: boolean;
+  /** Its code has ended: what it left waiting is not wanted any more. */
+  isOver = false;
   /** How often it was canceled, without what is around it. */
   cancelCount = 0;
 
   constructor(parent: Branch | undefined, is: "plain" | "shielded" | "step" = "plain") {
     this.parent = parent;
     this.isShielded = is === "shielded";
-    this.isKept = is !== "plain" || parent?.isKept === true;
+    this.#isWhole = is !== "plain";
+  }
+
+  /** It is part of what comes to its end in any case: what it waits for is waited for even if the code has returned. */
+  get isKept(): boolean {
+    return (this.#isWhole && !this.isOver) || this.parent?.isKept === true;
   }
 
   /** How often it was canceled, by itself or with a branch around it. */

@@ -383,6 +383,8 @@ class ModelCtx {
     if (this.#cancelsLosers) {
       const { world } = this.#run;
       const over = (): void => {
+        const settled = running.filter((branch) => branch instanceof ModelOperation && branch.settledMs !== undefined);
+        if (settled.length > 1) world.doubt("two branches of a race settled close together");
         for (const branch of running)
           if (branch instanceof ModelOperation) {
             // Its permit takes a commit, and the other branch may be first.

@@ -49,8 +49,8 @@ function recorded({ ledger, plan }: Execution, { runs }: Facts): string | undefi
     const history = runs.get(begun.run);
     const wrong = history?.records.find((record) => {
       if (record.key !== begun.key || record.at >= begun.at.commits) return false;
-      // A failure may be forgotten by a retry.
-      if (!record.isOk && history.retries.some((at) => at > record.at && at < begun.at.commits)) return false;
+      // A failure may be forgotten by a retry, also by the one that the same commit made of a child.
+      if (!record.isOk && history.retries.some((at) => at >= record.at && at < begun.at.commits)) return false;
       if (!plan.faults || record.by === begun.by) return true;
       const claims = history.claims.get(begun.by) ?? [];
       return claims.some((at) => at > record.at && at < begun.at.commits);

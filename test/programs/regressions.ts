@@ -336,4 +336,10 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     }),
     worlds: [138, 417, 479],
   },
+  "what lost a race in shielded code is not waited for when that has ended": alone([
+    {
+      op: "shield",
+      body: [{ op: "group", how: "Promise.race", of: [[{ op: "wait", signals: ["never"] }], [step("a")]] }],
+    },
+  ]),
 };

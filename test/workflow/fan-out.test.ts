@@ -1,10 +1,13 @@
 /**
  * Goal: any number of operations in one turn: children, slots, locks, timers, and children that end with their parent.
- * Method: more than one commit can take, in the test kit.
+ * Method: more than one commit can take, in the test kit, and a hundred thousand children on SQLite.
  */
 
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { expect, test } from "vitest";
-import { workflow } from "../../src/index.ts";
+import { open, workflow } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
 
 const child = workflow("child", async (_ctx, n: number) => n);
@@ -20,6 +23,22 @@ test("children", async () => {
   });
   pawl.work([it, child]);
   await expect((await pawl.start(it)).result()).resolves.toBe((MANY * (MANY - 1)) / 2);
+});
+
+test("a hundred thousand children", { timeout: 900_000 }, async () => {
+  const folder = mkdtempSync(join(tmpdir(), "pawl-fan-out-"));
+  try {
+    await using pawl = await open(join(folder, "fan-out.db"), { durability: "process" });
+    const it = workflow("it", async (ctx, count: number) => {
+      const values = await Promise.all(Array.from({ length: count }, (_, n) => ctx.call(child, n)));
+      return values.reduce((sum, n) => sum + n, 0);
+    });
+    pawl.work([it, child]);
+    const count = 100_000;
+    await expect((await pawl.start(it, count)).result()).resolves.toBe((count * (count - 1)) / 2);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 });
 
 test("slots, sleeps and locks", async () => {
