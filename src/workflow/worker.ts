@@ -342,6 +342,8 @@ export class RunWorker implements Engine {
     const claimedAtMs = adopted === undefined ? (row.dueMs ?? 0) - this.leaseMs : value.startedAtMs;
     // Code that was given fences knows only those, and they are worth nothing after a take-over.
     const isFresh = isNew !== undefined || needsFences(value, held.tries);
+    // What is kept of it then is of an earlier life, or knows other fences.
+    if (isFresh) this.#evict(id);
     const warm = isFresh ? undefined : this.#takeWarm(id, row.head, value);
     const execution = new Execution(this, definition, held, row, value, claimedAtMs, warm);
     // Whoever worked on it here before has lost it without having heard.

@@ -315,6 +315,25 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: true,
     worlds: [53_389],
   },
+  "ctx after the end throws, also where the run was started again and its code before that was kept": {
+    ...alone(
+      [
+        {
+          op: "group",
+          how: "ctx.all",
+          of: [
+            [
+              { op: "later", of: [step("a", { ms: 2_088 })], between: [], awaited: [] },
+              step("b", { fails: 1, delayMs: 7_000 }),
+            ],
+            [step("c", { fails: 1, attempts: 1 })],
+          ],
+        },
+        { op: "afterEnd", ms: 90_000 },
+      ],
+      { run: { startMs: 700, restarts: true } },
+    ),
+  },
   "a run that was canceled by force before it began is not begun": {
     ...alone([], { run: { cancelMs: 5_827, force: true, startMs: 1_400 } }),
     faults: true,
