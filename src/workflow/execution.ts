@@ -418,6 +418,9 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       // What was interrupted meanwhile is no fact any more; a message is then there for another.
       if (asked !== null && this.coroutine.waiting.get(asked.text) !== asked) {
         if (arrival.message !== undefined) this.coroutine.putBack(arrival.message);
+        // What is written is heard of, as at replay: a child may have been started.
+        else if (text === null && this.coroutine.hasLost(asked))
+          this.coroutine.apply({ word, id: asked.id, data }, nowMs, arrival.at);
         continue;
       }
       let at = arrival.at;

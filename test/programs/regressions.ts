@@ -334,6 +334,27 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
       { run: { startMs: 700, restarts: true } },
     ),
   },
+  "a child that is started by the commit in which it loses a race is canceled": {
+    ...alone([]),
+    workflows: [
+      { name: "child", style: "async", body: [{ op: "sleep", ms: 60_000 }] },
+      {
+        name: "root",
+        style: "async",
+        body: [
+          {
+            op: "group",
+            how: "ctx.race",
+            of: [
+              [{ op: "child", verb: "call", workflow: 0, input: 1 }, step("a")],
+              [{ op: "child", verb: "start", workflow: 0, input: 0 }],
+            ],
+          },
+        ],
+      },
+    ],
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 0, restarts: false }],
+  },
   "a run that was canceled by force before it began is not begun": {
     ...alone([], { run: { cancelMs: 5_827, force: true, startMs: 1_400 } }),
     faults: true,
