@@ -355,6 +355,23 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ],
     runs: [{ id: "run", workflow: 1, startMs: 0, retries: 0, restarts: false }],
   },
+  "a run that is parked at the moment in which it is canceled takes its children with it": {
+    ...alone([]),
+    workflows: [
+      { name: "child", style: "async", body: [{ op: "sleep", ms: 1_000_000 }] },
+      {
+        name: "root",
+        style: "async",
+        body: [
+          { op: "child", verb: "start", workflow: 0, input: 1, whenParentEnds: "cancel" },
+          { op: "foreign", ms: "never" },
+        ],
+      },
+    ],
+    runs: [{ id: "run", workflow: 1, startMs: 700, cancelMs: 32_353, retries: 0, restarts: false }],
+    faults: true,
+    worlds: [23, 44],
+  },
   "a run that was canceled by force before it began is not begun": {
     ...alone([], { run: { cancelMs: 5_827, force: true, startMs: 1_400 } }),
     faults: true,
