@@ -372,6 +372,10 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: true,
     worlds: [23, 44],
   },
+  "retry() gives a step all of its totalTimeout again": alone(
+    [step("a", { ms: 1_332, fails: "outage", attempts: 2, delayMs: 200, totalTimeoutMs: 3_000 })],
+    { run: { retries: 1 } },
+  ),
   "a run that was canceled by force before it began is not begun": {
     ...alone([], { run: { cancelMs: 5_827, force: true, startMs: 1_400 } }),
     faults: true,
