@@ -228,7 +228,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         if (this.#isOver) return await this.#ending.promise;
         if (this.coroutine.head < this.#claimedHead) throw this.#held.commitsLost();
         // What the code left waiting when it returned is dropped before there is news of it.
-        if (this.coroutine.outcome !== undefined) this.coroutine.conclude();
+        if (this.coroutine.outcome !== undefined) this.#conclude();
       }
       for (const asked of this.coroutine.waiting.values()) if (!asked.isHeldBack) this.#toBegin.push(asked);
       const isFirst = this.#isCold && this.coroutine.head === this.#value.from;
@@ -512,14 +512,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   /** The code has returned: the run ends when everything that it asked to be done is done. Answers whether it ends now. */
   #isConcluded(outcome: Settled): boolean {
-    const { open, forgotten } = this.coroutine.conclude();
-    if (forgotten.length > 0 && !this.#hasWarned) {
-      this.#hasWarned = true;
-      const names = `${forgotten.slice(0, 10).join(", ")}${forgotten.length > 10 ? `, and ${forgotten.length - 10} more` : ""}`;
-      const message = `the workflow's function returned without awaiting ${names}`;
-      this.tell({ type: "run.warning", message });
-    }
-    if (open > 0) return false;
+    if (this.#conclude() > 0) return false;
     const { unobserved } = this.coroutine;
     if (unobserved !== undefined) {
       const message = `${unobserved.tracked.shown} failed, and the workflow's function never awaited it: the run fails with it`;
@@ -527,6 +520,18 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     }
     this.#run(this.#finish("ok" in outcome && unobserved !== undefined ? { error: unobserved.error } : outcome));
     return true;
+  }
+
+  /** Drops what merely waits, and says what was not awaited. Answers how much is still to be done. */
+  #conclude(): number {
+    const { open, forgotten } = this.coroutine.conclude();
+    if (forgotten.length > 0 && !this.#hasWarned) {
+      this.#hasWarned = true;
+      const names = `${forgotten.slice(0, 10).join(", ")}${forgotten.length > 10 ? `, and ${forgotten.length - 10} more` : ""}`;
+      const message = `the workflow's function returned without awaiting ${names}`;
+      this.tell({ type: "run.warning", message });
+    }
+    return open;
   }
 
   #hasWarned = false;

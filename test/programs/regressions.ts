@@ -376,6 +376,13 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     [step("a", { ms: 1_332, fails: "outage", attempts: 2, delayMs: 200, totalTimeoutMs: 3_000 })],
     { run: { retries: 1 } },
   ),
+  "what is not awaited is reported, also of code that was mended before a retry": alone(
+    [
+      { op: "throw", name: "t", outage: true },
+      { op: "later", of: [{ op: "wait", signals: ["signal"], timeoutMs: 17_868 }], between: [], awaited: [] },
+    ],
+    { run: { retries: 1 } },
+  ),
   "a run that was canceled by force before it began is not begun": {
     ...alone([], { run: { cancelMs: 5_827, force: true, startMs: 1_400 } }),
     faults: true,
