@@ -383,6 +383,11 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ],
     { run: { retries: 1 } },
   ),
+  "ctx after the end throws, also in code that had continued by itself while the run rested": alone([
+    { op: "sleep", ms: 5_000 },
+    { op: "foreign", ms: 700, racedMs: 34_713 },
+    { op: "afterEnd", ms: 90_000 },
+  ]),
   "a run that was canceled by force before it began is not begun": {
     ...alone([], { run: { cancelMs: 5_827, force: true, startMs: 1_400 } }),
     faults: true,
