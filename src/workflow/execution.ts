@@ -260,8 +260,13 @@ export class Execution implements EffectsHost, NewsHost, Driver {
    */
   get #hasLostLocks(): boolean {
     if (this.#value.retriedAt === undefined) return false;
-    const held = new Set(this.#value.holds?.map(({ id }) => id));
-    for (const id of this.coroutine.kept.keys()) if (!held.has(id) && !this.#entered.has(id)) return true;
+    const holds = new Map(this.#value.holds?.map((hold) => [hold.id, hold]));
+    for (const [id, { isHeld }] of this.coroutine.kept) {
+      const hold = holds.get(id);
+      // One that is waited for again is not held yet, whatever else has woken the run.
+      const isLost = hold === undefined || (isHeld && hold.fence === undefined);
+      if (isLost && !this.#entered.has(id)) return true;
+    }
     return false;
   }
 

@@ -388,6 +388,24 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     { op: "foreign", ms: 700, racedMs: 34_713 },
     { op: "afterEnd", ms: 90_000 },
   ]),
+  "retry() goes on under a lock only when it is held again, whatever else wakes the run": {
+    ...withChild(
+      [
+        {
+          op: "later",
+          of: [{ op: "wait", signals: ["signal"] }, step("a", { fails: "always" })],
+          between: [
+            { op: "child", verb: "start", workflow: 0, input: 0 },
+            step("b", { ms: 5_900, semaphore: "permits" }),
+          ],
+          awaited: [],
+        },
+      ],
+      [step("c", { ms: 10_000, semaphore: "permits" })],
+    ),
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 1, restarts: false }],
+    signals: [{ run: "run", name: "signal", number: 0, atMs: 8_000 }],
+  },
   "a run that was canceled by force before it began is not begun": {
     ...alone([], { run: { cancelMs: 5_827, force: true, startMs: 1_400 } }),
     faults: true,
