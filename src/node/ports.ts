@@ -90,6 +90,9 @@ function scope<Known>(): Scope<Known> {
   return { run: (known, code) => storage.run(known, code), current: () => storage.getStore() };
 }
 
+/** Calls back where it was set going, as timers do: what a scope knows there is known in the callback. */
+export const bound = (callback: () => void): (() => void) => AsyncLocalStorage.bind(callback);
+
 export const nodePorts: Ports = {
   clock: makeClock({ monotonicMs: () => performance.now(), wallMs: () => Date.now() }),
   // Taken now, so that a decision may draw through its tape while the trap is set.

@@ -336,8 +336,8 @@ export class Coroutine {
   #new: Asked[] = [];
   /** What lost a race since this was last taken, and may still be under way. */
   #losers: Asked[] = [];
-  /** Operations that lost a race: facts about them have no effect. */
-  readonly #lost = new Set<string>();
+  /** Operations that lost a race: facts about them have no effect. Children are kept until they are known to have been started. */
+  readonly #lost = new Map<string, Asked | undefined>();
   /** Failures that no code has observed so far, in order. */
   readonly #unobserved: { readonly tracked: Tracked; readonly error: unknown }[] = [];
   /** The waits for signals that are observed with others, by the function that is called when one of them is fulfilled. */
@@ -619,7 +619,7 @@ export class Coroutine {
   cancelLoser(asked: Asked): void {
     if (this.waiting.get(asked.text) !== asked) return;
     this.#forget(asked);
-    this.#lost.add(asked.text);
+    this.#lost.set(asked.text, asked.kind === "child" && asked.childId === undefined ? asked : undefined);
     this.#losers.push(asked);
     if (asked.kind === "lock") this.mayHaveOrphans = true;
     asked.isObserved = true;
@@ -630,6 +630,11 @@ export class Coroutine {
   interruptions(branch: Branch): number {
     const isOfRun = this.#canceled !== undefined && branch.isWithin(this.root);
     return branch.interruptions + (isOfRun ? 1 : 0);
+  }
+
+  /** Whether it lost a race: the history may still say something of it. */
+  hasLost(asked: Asked): boolean {
+    return this.#lost.has(asked.text);
   }
 
   /** Cancels what this part of the code waits for. */
@@ -759,8 +764,15 @@ export class Coroutine {
     const text = `${kind} ${id}`;
     const asked = this.waiting.get(text);
     if (asked === undefined) {
-      if (this.#lost.has(text)) return false;
-      throw this.#contradiction(`${word} ${id}`, this.#whereItIs());
+      if (!this.#lost.has(text)) throw this.#contradiction(`${word} ${id}`, this.#whereItIs());
+      const lost = this.#lost.get(text);
+      // The commit that decided the race had started it: it is canceled like any other that lost.
+      if (word === "child" && lost !== undefined) {
+        this.#lost.set(text, undefined);
+        this.#started(lost, data, at);
+        this.#losers.push(lost);
+      }
+      return false;
     }
     if (asked.isHeldBack) this.#lockLines.wasAsked(asked);
     switch (word) {
@@ -792,15 +804,8 @@ export class Coroutine {
         asked.dueMs = (data as { dueMs: number }).dueMs;
         return false;
       case "child":
-        asked.childId = (data as { run: string }).run;
-        if (asked.plan.kind !== "child") return false;
-        this.children.set(asked.id, {
-          run: asked.childId,
-          waits: asked.plan.waits,
-          whenParentEnds: asked.plan.whenParentEnds,
-          at,
-        });
-        if (asked.plan.waits) return false;
+        this.#started(asked, data, at);
+        if (asked.plan.kind !== "child" || asked.plan.waits) return false;
         return this.#settle(asked, { ok: asked.childId }, nowMs, at);
       case "refused":
         return this.#settle(asked, data as Settled, nowMs, at);
@@ -848,6 +853,14 @@ export class Coroutine {
       default:
         return this.#settle(asked, data as Settled, nowMs, at);
     }
+  }
+
+  #started(asked: Asked, data: unknown, at: Written): void {
+    const { run } = data as { run: string };
+    asked.childId = run;
+    if (asked.plan.kind !== "child") return;
+    const { waits, whenParentEnds } = asked.plan;
+    this.children.set(asked.id, { run, waits, whenParentEnds, at });
   }
 
   #keep(asked: Asked, isHeld: boolean): void {

@@ -92,9 +92,10 @@ export class Effects implements StepHost {
     this.#running.set(asked, step);
     if (asked.isCanceled) step.abort(this.#host.coroutine.canceled);
     const { mode } = plan;
-    // Another process may have begun it, when it was asked for.
-    if (plan.totalTimeoutMs !== null && !asked.isPostponed && asked.sinceMs < this.#host.claimedAtMs)
-      asked.firstAttemptMs ??= asked.sinceMs;
+    // Another process may have begun it, when it was asked for; of what was begun before a retry, nothing counts.
+    const sinceMs = Math.max(asked.sinceMs, this.#host.coroutine.retriedAtMs);
+    if (plan.totalTimeoutMs !== null && !asked.isPostponed && sinceMs < this.#host.claimedAtMs)
+      asked.firstAttemptMs ??= sinceMs;
     switch (mode.is) {
       case "plain":
         step.try(mode.run);

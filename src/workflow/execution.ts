@@ -244,7 +244,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         if (this.#isOver) return await this.#ending.promise;
         if (this.coroutine.head < this.#claimedHead) throw this.#held.commitsLost();
         // What the code left waiting when it returned is dropped before there is news of it.
-        if (this.coroutine.outcome !== undefined) this.coroutine.conclude();
+        if (this.coroutine.outcome !== undefined) this.#conclude();
       }
       // Code that rested has begun all that it asked for.
       if (this.#isCold)
@@ -447,6 +447,9 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       // What was interrupted meanwhile is no fact any more; a message is then there for another.
       if (asked !== null && this.coroutine.waiting.get(asked.text) !== asked) {
         if (arrival.message !== undefined) this.#news.putBack(arrival.message);
+        // What is written is heard of, as at replay: a child may have been started.
+        else if (text === null && this.coroutine.hasLost(asked))
+          this.coroutine.apply({ word, id: asked.id, data }, nowMs, arrival.at);
         continue;
       }
       let at = arrival.at;
@@ -541,6 +544,18 @@ export class Execution implements EffectsHost, NewsHost, Driver {
 
   /** The code has returned: the run ends when everything that it asked to be done is done. Answers whether it ends now. */
   #isConcluded(outcome: Settled): boolean {
+    if (this.#conclude() > 0) return false;
+    const { unobserved } = this.coroutine;
+    if (unobserved !== undefined) {
+      const message = `${unobserved.tracked.shown} failed, and the workflow's function never awaited it: the run fails with it`;
+      this.tell({ type: "run.warning", message, error: unobserved.error });
+    }
+    this.#run(this.#finish("ok" in outcome && unobserved !== undefined ? { error: unobserved.error } : outcome));
+    return true;
+  }
+
+  /** Drops what merely waits, and reports what was not awaited, or was cut off. Returns how much is still to be done. */
+  #conclude(): number {
     const { open, forgotten, cut } = this.coroutine.conclude();
     if (cut.length > 0) {
       const message = `the workflow's function returned while the cleanup of a branch that lost a race waited for ${cut[0]}: it is cut off there; do it in ctx.shield`;
@@ -552,14 +567,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       const message = `the workflow's function returned without awaiting ${names}`;
       this.tell({ type: "run.warning", message });
     }
-    if (open > 0) return false;
-    const { unobserved } = this.coroutine;
-    if (unobserved !== undefined) {
-      const message = `${unobserved.tracked.shown} failed, and the workflow's function never awaited it: the run fails with it`;
-      this.tell({ type: "run.warning", message, error: unobserved.error });
-    }
-    this.#run(this.#finish("ok" in outcome && unobserved !== undefined ? { error: unobserved.error } : outcome));
-    return true;
+    return open;
   }
 
   /** What was asked for and not begun, and not interrupted meanwhile, as much of it as one commit begins. */

@@ -249,6 +249,9 @@ export class Run<Output = unknown> {
 /** A run that is waited for is looked after when nobody has taken it for this long. */
 const UNTAKEN_MS = 10_000;
 
+/** A run that moves on all the time is canceled by force after so many looks at its children. */
+const MOST_ROUNDS = 20;
+
 /** Runs that are looked at one by one are read in pages of this size. */
 const MOST_READ = 500;
 
@@ -576,16 +579,26 @@ export class Runs {
     checkId(id, "the run's id");
     if (reason !== undefined) checkText(reason, "the reason");
     checkBoolean(force, "force");
-    const row = await this.#row(id);
-    checkWorkflow(id, this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue, workflow);
-    const mayStillRun = force ? { worker: row.holder, steps: [...(await this.#openIntents(row))] } : null;
-    // A run that is ended without its code cannot end its children itself.
-    if (row.status === "parked" || force) {
-      await cancelChildrenOf(this.#kernel, row);
-      await this.#dropHolds(id);
+    for (let round = 1; ; round++) {
+      const row = await this.#row(id);
+      checkWorkflow(id, this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue, workflow);
+      const mayStillRun = force ? { worker: row.holder, steps: [...(await this.#openIntents(row))] } : null;
+      // A run that is ended without its code cannot end its children itself.
+      const isWithoutCode = row.status === "parked" || force;
+      if (isWithoutCode) {
+        await cancelChildrenOf(this.#kernel, row);
+        await this.#dropHolds(id);
+      }
+      const cancel = (tx: Tx): RunStatus | undefined => {
+        const run = tx.record(runAt(id));
+        // It may have been parked meanwhile, or have started more children: then those are canceled first.
+        const hasMoved = isWithoutCode ? run.head !== row.head : run.status === "parked";
+        if (hasMoved && !ENDED.has(run.status ?? "") && round < MOST_ROUNDS) return undefined;
+        return cancelRun(tx, id, { reason, workflow, force });
+      };
+      const status = await this.#kernel.transact(cancel, [runAt(id)]);
+      if (status !== undefined) return mayStillRun === null ? { status } : { status, mayStillRun };
     }
-    const status = await this.#kernel.transact((tx) => cancelRun(tx, id, { reason, workflow, force }), [runAt(id)]);
-    return mayStillRun === null ? { status } : { status, mayStillRun };
   }
 
   /** What it holds, as far as that is too much for the commit that ends it. */

@@ -391,7 +391,14 @@ export class RunWorker implements Engine {
       execution.discard();
       return;
     }
-    // It awaited something foreign beside its operations, and goes on: somebody must work on it.
+    this.#listenTo(id, execution);
+    this.#warm.set(id, { coroutine, incarnation: value.incarnation, skips: value.skips?.length ?? 0 });
+    if (this.#warm.size > this.#warmLimit) this.#evict(this.#warm.keys().next().value as string);
+  }
+
+  /** Code that awaited something foreign beside its operations goes on by itself: somebody must work on its run. */
+  #listenTo(id: string, execution: Execution): void {
+    const { coroutine } = execution;
     coroutine.roused = () => {
       coroutine.roused = undefined;
       const { bodies } = this.kernel.ports;
@@ -400,8 +407,6 @@ export class RunWorker implements Engine {
       if (bodies === undefined) rouse();
       else bodies.run({ run: id, step: "" }, rouse);
     };
-    this.#warm.set(id, { coroutine, incarnation: value.incarnation, skips: value.skips?.length ?? 0 });
-    if (this.#warm.size > this.#warmLimit) this.#evict(this.#warm.keys().next().value as string);
   }
 
   /** The code of a run at rest goes on by itself: the run is woken. If it has ended elsewhere, what the code asks for is refused. */
@@ -417,7 +422,9 @@ export class RunWorker implements Engine {
           },
           [runAt(id)],
         );
-        if (!hasEnded || this.#warm.get(id)?.coroutine !== coroutine) return;
+        if (this.#warm.get(id)?.coroutine !== coroutine) return;
+        // Another may take it, and the code here goes on again when that has ended it.
+        if (!hasEnded) return this.#listenTo(id, execution);
         this.#warm.delete(id);
         execution.discard();
         coroutine.refuseNew();

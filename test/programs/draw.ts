@@ -18,10 +18,13 @@ import type {
   StepNode,
   WorkflowPlan,
 } from "./program.ts";
-import { STEP_MISTAKES, walk, walkCounted } from "./program.ts";
+import { nodesOf, STEP_MISTAKES, walk, walkCounted } from "./program.ts";
 
 /** How deep bodies are nested. */
 const DEPTH = 3;
+
+/** A step that is tried for longer than whatever it races with. */
+const SLOW: Partial<StepNode> = { attempts: 8, delayMs: 2_000 };
 
 /** The same seed is the same case. */
 export function drawCase(seed: number, features: Features): Case {
@@ -35,6 +38,10 @@ class Draw {
   /** Workflows that the body which is being drawn may call. */
   #children: readonly number[] = [];
   #isRoot = false;
+  /** Whether bodies are short: of those the model is more often sure. */
+  #isSmall = false;
+  /** What every root does somewhere, the same in each. */
+  #inRoots: readonly Node[] = [];
 
   constructor(random: Random, features: Features) {
     this.#random = random;
@@ -43,9 +50,10 @@ class Draw {
 
   case(): Case {
     const random = this.#random;
-    const faults = random.chance(0.5);
+    this.#isSmall = random.chance(0.35);
+    const faults = random.chance(this.#isSmall ? 0.2 : 0.5);
     const childCount = random.below(3);
-    const rootCount = random.chance(0.3) ? 2 : 1;
+    const rootCount = random.chance(this.#isSmall ? 0.15 : 0.3) ? 2 : 1;
     const workflows: WorkflowPlan[] = [];
     for (let at = 0; at < childCount; at++) {
       this.#children = random.chance(0.3) ? workflows.map((_, index) => index) : [];
@@ -53,27 +61,56 @@ class Draw {
     }
     this.#children = workflows.map((_, index) => index);
     this.#isRoot = true;
+    // Two parents of one child.
+    if (childCount > 0 && rootCount > 1 && random.chance(0.3)) this.#inRoots = [this.#sharedChild("shared-2")];
+    // A parent that is parked while its child lives.
+    if (random.chance(0.02)) {
+      const sleep: Node = { op: "sleep", ms: this.#ms(900, 1_800) };
+      const child = workflows.push({ name: "child-long", style: "async", body: [sleep] }) - 1;
+      const start: Node = { op: "child", verb: "start", workflow: child, input: 1, whenParentEnds: "cancel" };
+      this.#inRoots = [start, { op: "foreign", ms: "never" }];
+    }
+    // More children than one commit can start or cancel.
+    if (random.chance(0.003)) {
+      const body: Node[] = random.chance(0.5) ? [] : [{ op: "sleep", ms: this.#ms(60, 120) }];
+      const workflow = workflows.push({ name: "child-many", style: "async", body }) - 1;
+      this.#inRoots = [{ op: "fan", of: "children", count: 1_030, name: this.#name("fan"), workflow }];
+    }
+    // Code that a run sets going knows nothing of the lock under which the run was started.
+    const underLock = random.chance(0.05);
+    const locking: StepNode = { op: "step", name: this.#name("s"), kind: "plain", ms: 0, locks: true };
+    if (underLock) this.#inRoots = [...this.#inRoots, locking];
     const runs: RunPlan[] = [];
     const signals: SignalPlan[] = [];
     for (let at = 0; at < rootCount; at++) {
       const workflow = this.#workflow(`root-${at}`, DEPTH);
       workflows.push(workflow);
-      const run = this.#run(`run-${at}`, workflows.length - 1, workflow);
-      runs.push(run);
+      const run = this.#run(`run-${at}`, workflows.length - 1, workflows);
+      runs.push(underLock ? { ...run, underLock } : run);
       signals.push(...this.#signals(run.id, workflow));
     }
-    return { workflows, runs, signals, faults };
+    return { workflows, runs, signals, faults, ...(random.chance(0.06) ? { stranger: true } : {}) };
   }
 
   #workflow(name: string, depth: number): WorkflowPlan {
     const random = this.#random;
-    const body = this.#body(depth, 1 + random.below(this.#isRoot ? 5 : 3));
+    const most = this.#isSmall ? 2 : this.#isRoot ? 5 : 3;
+    const body = this.#body(this.#isSmall ? depth - 1 : depth, 1 + random.below(most));
     // At the top only: beside other branches, code that awaits something foreign goes another way at replay.
     if (this.#isRoot && random.chance(0.05)) {
       const ms = random.chance(0.3) ? "never" : 700;
-      body.splice(random.below(body.length + 1), 0, { op: "foreign", ms });
+      const raced = random.chance(0.3) ? { racedMs: this.#ms(20, 40) } : {};
+      body.splice(random.below(body.length + 1), 0, { op: "foreign", ms, ...raced });
     }
-    if (this.#isRoot && random.chance(0.08)) body.splice(random.below(body.length + 1), 0, this.#pattern());
+    if (this.#isRoot) body.splice(random.below(body.length + 1), 0, ...this.#inRoots);
+    // It fails until somebody mends it; whoever retries the parent retries it, too.
+    if (!this.#isRoot && random.chance(0.15)) body.push(this.#failing({ fails: "outage" }));
+    if (this.#isRoot && random.chance(0.2)) body.splice(random.below(body.length + 1), 0, this.#pattern());
+    // Left behind at the return.
+    if (random.chance(0.08)) {
+      const leaf = this.#children.length > 0 && random.chance(0.3) ? this.#child() : this.#leaf();
+      body.push({ op: "later", of: [random.chance(0.3) ? this.#slot() : leaf], between: [], awaited: [] });
+    }
     if (this.#isRoot && random.chance(0.08)) body.push({ op: "afterEnd", ms: 90_000 });
     return {
       name,
@@ -83,18 +120,21 @@ class Draw {
     };
   }
 
-  #run(id: string, workflow: number, { body }: WorkflowPlan): RunPlan {
+  #run(id: string, workflow: number, workflows: readonly WorkflowPlan[]): RunPlan {
     const random = this.#random;
-    const hasOutage = [...walk(body)].some(
+    const nodes = [...nodesOf({ workflows, runs: [{ id, workflow, startMs: 0, retries: 0, restarts: false }] })];
+    const hasOutage = nodes.some(
       (node) => (node.op === "step" && node.fails === "outage") || (node.op === "throw" && node.outage),
     );
+    const hasCleanup = nodes.some((node) => node.op === "shield" || (node.op === "try" && node.finally !== undefined));
+    const body = workflows[workflow]?.body ?? [];
     return {
       id,
       workflow,
       startMs: random.below(3) * 700,
-      ...(random.chance(0.2) ? { cancelMs: this.#ms(1, 40) } : {}),
+      ...(random.chance(hasCleanup ? 0.35 : 0.15) ? { cancelMs: this.#ms(1, 40) } : {}),
       ...(this.#features.force && random.chance(0.03) ? { cancelMs: this.#ms(1, 40), force: true } : {}),
-      retries: hasOutage || random.chance(0.1) ? 2 : 0,
+      retries: hasOutage || random.chance(0.1) ? 1 + random.below(2) : 0,
       // Signals are sent once, so a second life must not wait for them without end.
       restarts:
         random.chance(0.15) &&
@@ -321,18 +361,19 @@ class Draw {
 
   // Combinations that people write, and that random choice seldom finds.
 
+  #failing(more: Partial<StepNode>): StepNode {
+    return { op: "step", name: this.#name("s"), kind: "plain", ms: 0, fails: "always", attempts: 1, ...more };
+  }
+
+  #sharedChild(id: string): ChildNode {
+    const random = this.#random;
+    return { op: "child", verb: "call", workflow: random.pick(this.#children), input: random.below(2), id };
+  }
+
   #pattern(): Node {
     const random = this.#random;
-    const failing = (more: Partial<StepNode>): StepNode => ({
-      op: "step",
-      name: this.#name("s"),
-      kind: "plain",
-      ms: 0,
-      fails: "always",
-      attempts: 1,
-      ...more,
-    });
-    switch (random.below(8)) {
+    const failing = (more: Partial<StepNode>): StepNode => this.#failing(more);
+    switch (random.below(14)) {
       case 0:
         return this.#isRoot
           ? { op: "remind", signal: this.#name("approval"), everyMs: this.#ms(8, 12) }
@@ -389,6 +430,37 @@ class Draw {
         const step = (id: string): StepNode => ({ op: "step", name, kind: "plain", ms: 0, id });
         const both: Node = { op: "later", of: [step("x#2"), step("x")], between: [], awaited: [0, 1] };
         return { op: "try", body: [step("x"), both], catch: [] };
+      }
+      case 7:
+      case 8: {
+        // One id twice in one parent: for the same, or for something else.
+        if (this.#children.length === 0) return this.#cleanup();
+        const first = this.#sharedChild(`shared-${random.below(2)}`);
+        const second = random.chance(0.5) ? first : this.#sharedChild(first.id ?? "");
+        const both: Node[] = random.chance(0.5)
+          ? [first, second]
+          : [{ op: "group", how: "Promise.all", of: [[first], [second]] }];
+        return { op: "try", body: both, catch: [] };
+      }
+      case 9: {
+        // What loses is told to stop.
+        const loser = this.#children.length > 0 && random.chance(0.5) ? this.#child() : failing(SLOW);
+        return { op: "group", how: "ctx.race", of: [[{ op: "sleep", ms: this.#ms(2, 6) }], [loser]] };
+      }
+      case 10: {
+        const work: StepNode = { op: "step", name: this.#name("s"), kind: "plain", ms: this.#ms(5, 15) };
+        const body: Node[] = this.#features.shield ? [{ op: "shield", body: [work, this.#step()] }] : [work];
+        return { op: "try", body, finally: [this.#cleanup()] };
+      }
+      case 11: {
+        // A lock that was released before the outage, and is wanted again after it.
+        const lock: LockNode = { ...this.#lock([this.#cleanup()]), verb: "with" };
+        return { op: "loop", times: 2, body: [lock, failing({ fails: "outage" })] };
+      }
+      case 12: {
+        // A failure that is handled, before one that ends the run.
+        const handled: Node = { op: "try", body: [failing({})], catch: [this.#cleanup()] };
+        return { op: "loop", times: 1, body: [handled, failing({ fails: "outage" })] };
       }
       default:
         return this.#isRoot && random.chance(0.06)

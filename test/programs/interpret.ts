@@ -10,7 +10,7 @@ import { type AnyWorkflow, type Context, signal, workflow } from "../../src/inde
 import { Operation } from "../../src/workflow/operation.ts";
 import type { Features } from "./features.ts";
 import type { Ledger } from "./ledger.ts";
-import type { ChildNode, FanNode, GroupNode, Leaf, LockNode, Node, WorkflowPlan } from "./program.ts";
+import type { ChildNode, FanNode, ForeignNode, GroupNode, Leaf, LockNode, Node, WorkflowPlan } from "./program.ts";
 import { askStep } from "./steps.ts";
 
 /** What an execution is made of: words and lists of them. */
@@ -49,10 +49,14 @@ export interface Place {
   /** The case's workflows, as this process knows them. */
   readonly workflows: () => readonly AnyWorkflow[];
   readonly hasEnded: (run: string) => boolean;
+  /** Takes the lock of plain code that clients use, and releases it. */
+  readonly lockOutside: () => Promise<void>;
+  /** Whether the code of this process is another, which contradicts the history of the run. Default: no. */
+  readonly contradicts?: ((run: string) => boolean) | undefined;
   /** Tells the model that a step's function asks for something. */
   readonly inStep?: (<T>(run: string, ask: () => T) => T) | undefined;
-  /** Told of every race, so that the model knows which ones were close. */
-  readonly raced?: ((branches: readonly PromiseLike<unknown>[]) => void) | undefined;
+  /** Told of every race, and of what is awaited together, where the first failure wins: the model knows then which ones were close. */
+  readonly raced?: ((branches: readonly PromiseLike<unknown>[], wins: "first" | "first failure") => void) | undefined;
 }
 
 export interface Note {
@@ -122,7 +126,13 @@ export function bodyOf(
   place: Place,
 ): (ctx: Context, input: unknown) => Promise<Value> | Generator<Operation<unknown>, Value, unknown> {
   return (ctx, input) => {
-    const code = new Interpreter(ctx, place, plan.style).body(plan, input);
+    if (place.contradicts?.(ctx.runId) === true) {
+      place.ledger.reach("code that contradicts the history");
+      return ctx.waitForSignal(signal("of another version")).then(show);
+    }
+    const slots = new Map<string, number>();
+    place.ledger.slots.set(ctx.runId, slots);
+    const code = new Interpreter(ctx, place, plan.style, slots).body(plan, input);
     return plan.style === "async" ? drive(code) : (code as Generator<Operation<unknown>, Value, unknown>);
   };
 }
@@ -131,14 +141,20 @@ class Interpreter {
   readonly #ctx: Ctx;
   readonly #place: Place;
   readonly #style: "async" | "generator";
+  /** How often this code has asked for each slot. */
+  readonly #slots: Map<string, number>;
+  /** After this the function returns. */
+  #last: Node | undefined;
 
-  constructor(ctx: Ctx, place: Place, style: "async" | "generator") {
+  constructor(ctx: Ctx, place: Place, style: "async" | "generator", slots: Map<string, number>) {
     this.#ctx = ctx;
     this.#place = place;
     this.#style = style;
+    this.#slots = slots;
   }
 
   *body(plan: WorkflowPlan, input: unknown): Code {
+    this.#last = plan.body.findLast(({ op }) => op !== "afterEnd");
     try {
       return { of: plan.name, input: show(input), body: yield* this.#sequence(plan.body) };
     } finally {
@@ -182,6 +198,7 @@ class Interpreter {
         const operations = node.of.map((one) => this.#ask(one));
         if (node.awaited.length < node.of.length) this.#reach("mistake: not awaited");
         if (node.awaited.some((at, index) => at !== index)) this.#reach("mistake: awaited in another order");
+        if (node === this.#last && node.between.length + node.awaited.length === 0) this.#leave(node.of);
         const between = yield* this.#sequence(node.between);
         const values: Value[] = [];
         for (const at of node.awaited) {
@@ -200,8 +217,7 @@ class Interpreter {
         }
         throw new Error("reminded in vain");
       case "foreign":
-        this.#reach(`mistake: foreign promise${node.ms === "never" ? " that never settles" : ""}`);
-        yield node.ms === "never" ? new Promise(ignore) : this.#place.sleep(node.ms);
+        yield* this.#foreign(node);
         return "foreign";
       case "afterEnd":
         return "after end";
@@ -224,7 +240,22 @@ class Interpreter {
   }
 
   #on(ctx: Ctx): Interpreter {
-    return new Interpreter(ctx, this.#place, this.#style);
+    return new Interpreter(ctx, this.#place, this.#style, this.#slots);
+  }
+
+  *#foreign({ ms, racedMs }: ForeignNode): Generator<PromiseLike<unknown>, void, unknown> {
+    this.#reach(`mistake: foreign promise${ms === "never" ? " that never settles" : ""}`);
+    const foreign = ms === "never" ? new Promise(ignore) : this.#place.sleep(ms);
+    if (racedMs !== undefined) this.#reach("mistake: foreign promise in a race");
+    yield racedMs === undefined ? foreign : Promise.race([this.#ctx.sleep(racedMs), foreign]);
+  }
+
+  /** The function returns now, and these are not awaited. */
+  #leave(nodes: readonly (Leaf | LockNode)[]): void {
+    // Of two steps of one name, the second is refused.
+    for (const node of nodes)
+      if (node.op !== "step" || nodes.filter((one) => one.op === "step" && one.name === node.name).length === 1)
+        this.#place.ledger.unawaited.push({ run: this.#ctx.runId, shown: shownInWarnings(node) });
   }
 
   /** Asks for one operation, and does not touch what it gives. */
@@ -251,6 +282,7 @@ class Interpreter {
         return this.#child(node);
       case "slot": {
         const slot = ctx.slot<number>(node.name, { scope: node.scope, initial: 0 });
+        this.#slots.set(node.name, (this.#slots.get(node.name) ?? 0) + 1);
         this.#reach(`ctx.slot ${node.verb}`);
         if (node.name.includes("#")) this.#reach("mistake: a name with #");
         switch (node.verb) {
@@ -352,18 +384,20 @@ class Interpreter {
     });
     switch (node.how) {
       case "Promise.all":
+        this.#place.raced?.(branches, "first failure");
         return show(yield* this.#wait(Promise.all(branches)));
       case "Promise.allSettled":
         return show(yield* this.#wait(Promise.allSettled(branches)));
       case "ctx.all":
+        this.#place.raced?.(branches, "first failure");
         return show(yield* this.#wait(ctx.all(branches)));
       case "ctx.allSettled":
         return show(yield* this.#wait(ctx.allSettled(branches)));
       case "Promise.race":
-        this.#place.raced?.(branches);
+        this.#place.raced?.(branches, "first");
         return show(yield* this.#wait(Promise.race(branches)));
       case "ctx.race":
-        if (!isCanceling) this.#place.raced?.(branches);
+        if (!isCanceling) this.#place.raced?.(branches, "first");
         return show(yield* this.#wait(ctx.race(branches)));
     }
   }
@@ -389,7 +423,7 @@ class Interpreter {
       if (node.of === "slots") return ctx.slot<number>(`${node.name}-${at}`).set(at);
       if (node.of === "locks") return ctx.mutex(`${ctx.runId}-${node.name}-${at}`).acquire();
       const child = this.#place.workflows()[node.workflow ?? 0] as AnyWorkflow as Parameters<Ctx["start"]>[0];
-      return ctx.start(child, at);
+      return ctx.start(child, at, { whenParentEnds: "cancel" });
     });
   }
 
@@ -410,6 +444,25 @@ class Interpreter {
       }
     };
     use().catch(ignore);
+  }
+}
+
+/** How a warning begins to name it. */
+function shownInWarnings(node: Leaf | LockNode): string {
+  switch (node.op) {
+    case "step":
+      return `step "${node.name}`;
+    case "slot":
+      return `slot "${node.name.replaceAll("#", "##")}`;
+    case "rate":
+      return `rate limit "${node.name}"`;
+    case "lock":
+      // With its kind before the name.
+      return `"${node.name}"`;
+    case "wait":
+      return 'signal "';
+    default:
+      return `${node.op} "`;
   }
 }
 

@@ -34,6 +34,19 @@ export interface LateAbort {
   readonly isAborted: boolean;
 }
 
+/** `heartbeat` was called when its attempt was over. */
+export interface LateBeat {
+  readonly run: string;
+  readonly name: string;
+}
+
+/** The function returned in the very turn in which it had asked for this and not awaited it. */
+export interface Unawaited {
+  readonly run: string;
+  /** As warnings name it. */
+  readonly shown: string;
+}
+
 /** The code entered a `try` whose `finally` has this step. */
 export interface Entered {
   readonly run: string;
@@ -44,9 +57,13 @@ export class Ledger {
   readonly begun: Begun[] = [];
   readonly lateUses: LateUse[] = [];
   readonly lateAborts: LateAbort[] = [];
+  readonly lateBeats: LateBeat[] = [];
+  readonly unawaited: Unawaited[] = [];
   readonly entered: Entered[] = [];
   /** Steps that were asked for, as "run name". */
   readonly asked = new Set<string>();
+  /** How often the code asked for each slot, by run, as it was begun last. */
+  readonly slots = new Map<string, Map<string, number>>();
   /** How often somebody said of a step's key that it had not happened. */
   readonly noes = new Map<string, number>();
   /** Whether the outage is over. */

@@ -79,13 +79,15 @@ class ModelCtx {
       operation.reject(new ModelError("step_in_flight"));
       return operation;
     }
-    run.underWay.add(counted);
+    run.underWay.set(counted, operation);
+    const leave = (): void => {
+      if (run.underWay.get(counted) === operation) run.underWay.delete(counted);
+    };
+    operation.dropped = leave;
     operation.needsPermit = options.semaphore !== undefined;
     const count = (run.counts.get(counted) ?? 0) + 1;
     run.counts.set(counted, count);
-    void this.#attempts(operation, `${run.id} ${counted} ${count}`, body, options).then(() =>
-      run.underWay.delete(counted),
-    );
+    void this.#attempts(operation, `${run.id} ${counted} ${count}`, body, options).then(leave);
     return operation;
   }
 
@@ -100,6 +102,8 @@ class ModelCtx {
     };
     const leave = await this.#permit(options.semaphore?.name);
     const startedMs = world.nowMs;
+    if (options.rateLimit !== undefined && options.totalTimeout !== undefined)
+      world.doubt("a turn that may be later than the totalTimeout allows");
     for (let attempt = 1; operation.settledMs === undefined; attempt++) {
       if (options.rateLimit !== undefined) await world.sleep(world.reserve(options.rateLimit.name, STEP_RATE_MS));
       if (operation.settledMs !== undefined) break;
@@ -112,7 +116,7 @@ class ModelCtx {
       else {
         const isOver = options.totalTimeout !== undefined && world.nowMs + delay - startedMs >= options.totalTimeout;
         if (isOver) world.doubt("a totalTimeout ended the attempts");
-        if (attempt >= attempts || isOver || isUnstorable(outcome.error)) operation.reject(outcome.error);
+        if (attempt >= attempts || isOver || isFinal(outcome.error)) operation.reject(outcome.error);
         else await world.sleep(delay);
       }
     }
@@ -222,7 +226,9 @@ class ModelCtx {
   ): ModelOperation {
     const operation = this.#run.ask("wait", this.#scope);
     const child = this.#child(operation, workflow, input, options, "cancel");
-    operation.dropped = () => child?.cancel("run_canceled");
+    operation.dropped = () => {
+      if (options.whenParentEnds !== "leave") child?.cancel("run_canceled");
+    };
     if (child?.outcome !== undefined) settle(operation, child.outcome);
     else child?.whenEnded.push((outcome) => settle(operation, outcome));
     return operation;
@@ -389,6 +395,9 @@ class ModelCtx {
           if (branch instanceof ModelOperation) {
             // Its permit takes a commit, and the other branch may be first.
             if (branch.needsPermit) world.doubt("a step of a race that needs a permit");
+            // It begins after a commit, and what else is there is told before.
+            if (branch.kind === "step" && world.nowMs - branch.askedMs < CLOSE_MS)
+              world.doubt("a race was over before its step may have begun");
             if (branch.settledMs === undefined && (branch.dueMs ?? Number.POSITIVE_INFINITY) - world.nowMs < CLOSE_MS)
               world.doubt("two branches of a race settled close together");
             this.#run.drop(branch);
@@ -400,13 +409,15 @@ class ModelCtx {
   }
 
   shield(body: (ctx: Ctx) => PromiseLike<unknown>): PromiseLike<unknown> {
-    this.#run.world.doubt("ctx.shield");
-    return body(modelCtx(this.#run, this.#children, { isShielded: true, isDropped: false }));
+    const work = (): PromiseLike<unknown> =>
+      body(modelCtx(this.#run, this.#children, { isShielded: true, isDropped: false }));
+    // In other shielded code, it is that which a cancellation waits for.
+    return quiet(this.#scope.isShielded ? Promise.resolve(work()) : this.#run.shielded(work));
   }
 }
 
-/** What cannot be stored fails the step at once: its effect is not done again. */
-const isUnstorable = (error: unknown): boolean => codeOf(error) === "invalid_value";
+/** What cannot be stored fails the step at once: its effect is not done again. Nor is a mistake of the code tried again. */
+const isFinal = (error: unknown): boolean => ["invalid_value", "nested_operation"].includes(codeOf(error));
 
 function quiet<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => {});

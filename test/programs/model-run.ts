@@ -33,6 +33,7 @@ export class ModelOperation implements PromiseLike<unknown> {
   /** It is a step under a semaphore. */
   needsPermit = false;
   settledMs: number | undefined;
+  askedMs = 0;
   /** When it ends by itself, if that is known. */
   dueMs: number | undefined;
   error: { readonly error: unknown } | undefined;
@@ -86,7 +87,8 @@ export class ModelRun {
   readonly pending = new Set<ModelOperation>();
   readonly failed: ModelOperation[] = [];
   readonly counts = new Map<string, number>();
-  readonly underWay = new Set<string>();
+  /** Steps that have not come to their end, as they are counted. */
+  readonly underWay = new Map<string, ModelOperation>();
   readonly messages: string[] = [];
   readonly waits: { operation: ModelOperation; names: readonly string[]; receive: (name: string) => void }[] = [];
   /** Children that end with it, and locks to give back. */
@@ -97,6 +99,7 @@ export class ModelRun {
   #bodyOutcome: Outcome | undefined;
   #cancellation: { readonly error: ModelError; isDelivered: boolean } | undefined;
   #canceledMs: number | undefined;
+  readonly #startedMs: number;
   #endedMs = 0;
   /** The turn in which a wait last found its signal there. */
   lastEarlyTurn = -1;
@@ -105,9 +108,12 @@ export class ModelRun {
   #lastSettledMs = Number.NEGATIVE_INFINITY;
   /** A step's function is being called. */
   isInStep = false;
+  /** Shielded code that has not ended, and whether a cancellation waits for its end. */
+  readonly #shields = new Set<{ isCanceled: boolean }>();
 
   constructor(world: ModelWorld, id: string, workflow: number, input: unknown) {
     this.world = world;
+    this.#startedMs = world.nowMs;
     this.id = id;
     this.workflow = workflow;
     this.input = input;
@@ -115,10 +121,11 @@ export class ModelRun {
 
   /** The code asks for something. */
   ask(kind: Kind, scope: Scope): ModelOperation {
-    if (this.outcome !== undefined) throw new ModelError("used_after_end");
     if (this.isInStep) throw new ModelError("nested_operation");
     if (this.#bodyOutcome !== undefined) this.world.doubt("a branch that nobody awaits asked for more");
+    if (this.outcome !== undefined) throw new ModelError("used_after_end");
     const operation = new ModelOperation(kind, scope, this.world.turn, (settled) => this.#settle(settled));
+    operation.askedMs = this.world.nowMs;
     this.pending.add(operation);
     const cancellation = this.#cancellation;
     if (cancellation !== undefined && !cancellation.isDelivered && !scope.isShielded) {
@@ -148,17 +155,38 @@ export class ModelRun {
     if (this.outcome !== undefined && this.world.nowMs - this.#endedMs < CLOSE_MS)
       this.world.doubt("something ended close to the cancellation");
     if (this.outcome !== undefined || this.#cancellation !== undefined) return;
+    if (this.world.nowMs - this.#startedMs < CLOSE_MS) this.world.doubt("a run was canceled as soon as it was started");
     const error = new ModelError(code);
     this.#cancellation = { error, isDelivered: false };
     this.#canceledMs = this.world.nowMs;
     if (this.world.nowMs - this.#lastSettledMs < CLOSE_MS)
       this.world.doubt("something ended close to the cancellation");
+    for (const shield of this.#shields) {
+      shield.isCanceled = true;
+      this.#cancellation.isDelivered = true;
+    }
     for (const operation of [...this.pending]) {
       if (operation.scope.isShielded) continue;
       this.#cancellation.isDelivered = true;
       if (operation.interrupt === undefined) operation.reject(error);
       else operation.interrupt(error);
     }
+  }
+
+  /** Runs shielded code. A cancellation that arrives meanwhile is thrown when it has ended. */
+  async shielded(work: () => PromiseLike<unknown>): Promise<unknown> {
+    const shield = { isCanceled: false };
+    this.#shields.add(shield);
+    let outcome: Outcome;
+    try {
+      outcome = { ok: await work() };
+    } catch (error) {
+      outcome = { error };
+    }
+    this.#shields.delete(shield);
+    if (shield.isCanceled) throw this.#cancellation?.error;
+    if ("error" in outcome) throw outcome.error;
+    return outcome.ok;
   }
 
   returned(outcome: Outcome): void {
@@ -176,6 +204,11 @@ export class ModelRun {
     if ("ok" in outcome && unobserved?.error !== undefined) outcome = unobserved.error;
     if (unobserved?.error !== undefined && unobserved.error.error === this.#cancellation?.error)
       this.world.doubt("a cancellation that nobody observed");
+    const close = this.failed.filter(
+      ({ isObserved, scope, settledMs = 0 }) =>
+        !isObserved && !scope.isDropped && settledMs - (unobserved?.settledMs ?? 0) < CLOSE_MS,
+    );
+    if (close.length > 1) this.world.doubt("two failures that nobody observed came close together");
     this.outcome = outcome;
     this.#endedMs = this.world.nowMs;
     const { error: canceled } = this.#cancellation ?? {};

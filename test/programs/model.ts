@@ -32,6 +32,7 @@ export async function modelCase(plan: Case, features: Features, isMended: boolea
     ledger,
     features,
     sleep: (ms) => world.sleep(ms),
+    lockOutside: async () => {},
     workflows: () => plan.workflows as readonly unknown[] as readonly AnyWorkflow[],
     hasEnded: () => false,
     inStep: (id, ask) => {
@@ -44,7 +45,7 @@ export async function modelCase(plan: Case, features: Features, isMended: boolea
         run.isInStep = false;
       }
     },
-    raced: (branches) => {
+    raced: (branches, wins) => {
       const times = branches.map(() => Number.POSITIVE_INFINITY);
       for (const [at, branch] of branches.entries()) {
         const settled = (): void => {
@@ -52,7 +53,7 @@ export async function modelCase(plan: Case, features: Features, isMended: boolea
           const [first = 0, second = 0] = times.toSorted((a, b) => a - b);
           if (second - first < CLOSE_MS) world.doubt("two branches of a race settled close together");
         };
-        branch.then(settled, settled);
+        branch.then(wins === "first" ? settled : () => {}, settled);
       }
     },
     note: {

@@ -19,6 +19,7 @@ type Rule = (execution: Execution, facts: Facts) => string | undefined;
 const RULES: Readonly<Record<string, Rule>> = {
   "a recorded step never runs again": recorded,
   "no attempt is repeated where nothing fails": repeated,
+  "a failure that was handled stays": handled,
   "step.tx takes effect exactly once": txOnce,
   "an at-most-once step is not repeated on a guess": atMostOnce,
   "cleanup runs": cleanup,
@@ -27,6 +28,9 @@ const RULES: Readonly<Record<string, Rule>> = {
   "totalTimeout spans all attempts": totalTimeout,
   "a step's rateLimit counts every attempt": rate,
   "nothing that was asked for disappears": disappears,
+  "children end with their parent": orphaned,
+  "a run holds and waits for what its code asked for": surplus,
+  "misuse is reported": unreported,
 };
 
 export const RULE_NAMES = Object.keys(RULES);
@@ -83,6 +87,27 @@ function repeated({ ledger, plan, world }: Execution, { runs }: Facts): string |
   return undefined;
 }
 
+/** A step that failed alone in a `try`, after which the step of its `catch` began, is not done again, whoever retries the run. */
+function handled({ ledger, plan }: Execution, { runs }: Facts): string | undefined {
+  if (plan.faults) return undefined;
+  for (const node of nodesOf(plan)) {
+    if (node.op !== "try") continue;
+    const [failing, more] = node.body;
+    const [next] = node.catch ?? [];
+    if (failing?.op !== "step" || failing.kind !== "plain" || more !== undefined || next?.op !== "step") continue;
+    for (const begun of ledger.begun) {
+      if (begun.name !== failing.name) continue;
+      const failed = runs.get(begun.run)?.records.find(({ key, isOk }) => key === begun.key && !isOk);
+      const went = ledger
+        .attempts(begun.run, next.name)
+        .some(({ at }) => failed !== undefined && at.commits > failed.at && at.commits <= begun.at.commits);
+      if (went)
+        return `${begun.run}: ${shown(begun)} was begun although its failure was handled: ${next.name} had begun`;
+    }
+  }
+  return undefined;
+}
+
 /** The keys are computed here as the code computes them; if that were wrong, nothing would be checked. */
 function keysFit(begun: readonly Begun[], runs: Facts["runs"]): string | undefined {
   for (const [run, { records }] of runs)
@@ -135,14 +160,16 @@ function atMostOnce({ ledger }: Execution, { runs }: Facts): string | undefined 
 }
 
 /** Whoever entered a `try` that the run waits for gets to the step in its `finally`, unless its run was ended by force. */
-function cleanup({ ledger, plan, parked }: Execution, { runs }: Facts): string | undefined {
-  if (plan.runs.some(({ force }) => force === true)) return undefined;
+function cleanup({ ledger, plan, parked, warnings }: Execution, { runs }: Facts): string | undefined {
+  if (plan.runs.some(({ force }) => force === true) || mayStray(plan)) return undefined;
   const firm = new Map(plan.workflows.flatMap(({ body }) => [...firmCleanups(body)]));
   for (const { run, cleanup: name } of ledger.entered) {
     const body = firm.get(name);
     // One that is canceled while it is parked ends without its code.
     const wasParked = parked.has(run) || runs.get(run)?.facts.some((fact) => fact.name === "parked") === true;
-    if (wasParked || body === undefined) continue;
+    // A store's clock that jumps may leave no time for it.
+    const isLate = warnings.some((one) => one.run === run && one.message.includes("the workflow's grace"));
+    if (wasParked || isLate || body === undefined) continue;
     // What came before may have been lost with the process; once a step in it has begun, it was not.
     if (plan.faults && !body.some((step) => ledger.attempts(run, step).length > 0)) continue;
     // A cancellation that finds the cleanup pending reaches that. Where its process was lost in the attempt, the ledger may not have it.
@@ -165,6 +192,10 @@ function* firmCleanups(body: readonly Node[]): Generator<[string, readonly strin
 
 /** Where nothing of `ctx` is pending, the cancellation is thrown by the next operation, which may be the cleanup. */
 const isUnsure = (node: Node): boolean => node.op === "foreign";
+
+/** Code that awaits something foreign beside an operation may continue when the run is somewhere else, and be refused. */
+export const mayStray = (plan: Case): boolean =>
+  [...nodesOf(plan)].some((node) => node.op === "foreign" && node.racedMs !== undefined);
 
 function usedAfterEnd({ ledger }: Execution): string | undefined {
   const wrong = ledger.lateUses.find(({ threw }) => threw !== "used_after_end");
@@ -196,8 +227,9 @@ function totalTimeout({ ledger, plan, retried, restarted }: Execution): string |
   return undefined;
 }
 
-function rate({ ledger, plan }: Execution): string | undefined {
-  if (plan.faults) return undefined;
+function rate({ ledger, plan, parked }: Execution): string | undefined {
+  // A run that was parked uses the turn that it had late, and the next one in time.
+  if (plan.faults || parked.size > 0) return undefined;
   const steps = stepsOf(plan);
   const last = new Map<string, Begun>();
   for (const begun of ledger.begun) {
@@ -211,10 +243,13 @@ function rate({ ledger, plan }: Execution): string | undefined {
   return undefined;
 }
 
-/** In a run that completed and was never told to stop, every step that was asked for was begun. */
-function disappears({ ledger, plan, told, canceled, runs }: Execution): string | undefined {
+/** In a run that completed and was never told to stop, every step that was asked for was begun, and every slot's change was made. */
+function disappears(
+  { ledger, plan, told, canceled, runs, retried, restarted }: Execution,
+  facts: Facts,
+): string | undefined {
   const nodes = [...nodesOf(plan)];
-  if (nodes.some((node) => node.op === "group" && node.how === "ctx.race")) return undefined;
+  if (nodes.some((node) => node.op === "group" && node.how === "ctx.race") || mayStray(plan)) return undefined;
   // What comes after something else in a branch that nobody awaits is asked for when the function may have returned.
   const unawaited = nodes.flatMap((node) => {
     if (node.op === "lock") return [...walk(node.body)];
@@ -224,7 +259,12 @@ function disappears({ ledger, plan, told, canceled, runs }: Execution): string |
       ? node.of.flatMap((branch) => (branch.length === 1 && branch.every(isLeaf) ? [] : [...walk(branch)]))
       : [];
   });
-  const doubtful = new Set(unawaited.flatMap((node) => (node.op === "step" ? [node.name] : [])));
+  // Its turn in a rate limit may be later than its time allows.
+  const untimely = nodes.filter(
+    (node) => node.op === "step" && node.rate !== undefined && node.totalTimeoutMs !== undefined,
+  );
+  const doubtful = new Set([...unawaited, ...untimely].flatMap((node) => (node.op === "step" ? [node.name] : [])));
+  const doubtfulSlots = new Set(unawaited.flatMap((node) => (node.op === "slot" ? [node.name] : [])));
   for (const { id, workflow } of plan.runs) {
     if (told.get(id)?.status !== "completed" || canceled.has(id) || plan.workflows[workflow]?.timeoutMs !== undefined)
       continue;
@@ -234,6 +274,53 @@ function disappears({ ledger, plan, told, canceled, runs }: Execution): string |
       if (run === id && !doubtful.has(name) && ledger.attempts(id, name).length === 0)
         return `${id} completed, and step ${name}, which it asked for, never ran`;
     }
+    if (plan.faults || retried.has(id) || restarted.has(id)) continue;
+    for (const [name, times] of ledger.slots.get(id) ?? []) {
+      if (doubtfulSlots.has(name)) continue;
+      const done = facts.runs.get(id)?.facts.filter((fact) => slotOf(fact.name) === name).length ?? 0;
+      if (done < times)
+        return `${id} completed, and of ${times} times that it asked for slot ${name}, ${done} happened`;
+    }
+  }
+  return undefined;
+}
+
+/** The slot that a fact is about; a "#" of its name's own is doubled. */
+const slotOf = (fact: string): string | undefined =>
+  fact.startsWith("slot ")
+    ? fact
+        .slice("slot ".length)
+        .replace(/(?<!#)(##)*#\d+$/, "$1")
+        .replaceAll("##", "#")
+    : undefined;
+
+function orphaned(_: Execution, { runs }: Facts): string | undefined {
+  for (const [run, { orphans }] of runs)
+    for (const child of orphans) return `${run} has ended, and ${child}, which ends with it, was not told to stop`;
+  return undefined;
+}
+
+function surplus(_: Execution, { runs }: Facts): string | undefined {
+  for (const [run, { surplus: locks }] of runs)
+    for (const { lock } of locks)
+      return `${run} holds lock ${lock}, or stands in its line, although its code has released it or does not wait for it`;
+  return undefined;
+}
+
+/** Where nothing fails, what is left behind at the return and what is used late is said in a warning. */
+function unreported({ plan, ledger, warnings, runs }: Execution): string | undefined {
+  if (plan.faults || [...nodesOf(plan)].some(({ op }) => op === "foreign")) return undefined;
+  const isReported = (run: string, ...words: readonly string[]): boolean =>
+    warnings.some((warning) => warning.run === run && words.every((word) => warning.message.includes(word)));
+  for (const { run, name } of ledger.lateBeats)
+    if (!isReported(run, "heartbeat()", `step "${name}`))
+      return `${run}: heartbeat() was called after the attempt of step ${name} was over, and nobody was told`;
+  for (const { run, shown } of ledger.unawaited) {
+    // One that was canceled before it asked has been refused what it asked for.
+    const status = runs.find(({ id }) => id === run)?.status;
+    if (status !== "completed" && status !== "failed") continue;
+    if (!isReported(run, "without awaiting", shown))
+      return `${run} returned without awaiting ${shown}…, and nobody was told`;
   }
   return undefined;
 }

@@ -6,8 +6,9 @@
 import { allows, codesOf } from "./allowed.ts";
 import type { Features } from "./features.ts";
 import { type Modeled, modelCase } from "./model.ts";
-import type { Case } from "./program.ts";
-import { nodesOf, walk } from "./program.ts";
+import { mayStray } from "./oracle.ts";
+import type { Case, Node } from "./program.ts";
+import { isLeaf, nodesOf, usedWorkflows, walk } from "./program.ts";
 import type { Execution, Finding } from "./stage.ts";
 
 export interface Judged {
@@ -41,9 +42,16 @@ function whyUnsure(plan: Case, { retried, restarted, parked }: Execution): strin
   if (parked.size > 0) return "a run was parked";
   if (plan.runs.some(({ force }) => force === true)) return "canceled by force";
   if (restarted.size > 0) return "restarted";
-  const mayHandle = [...nodesOf(plan)].some(
-    (node) => node.op === "try" || (node.op === "group" && !node.how.endsWith(".all")),
+  if (mayStray(plan)) return "something foreign in a race";
+  // A retry begins later than the model, and what is timed from outside comes at another place.
+  const isTimed = plan.runs.some(({ cancelMs }) => cancelMs !== undefined) || hasTimeout(plan);
+  if (retried.size > 0 && isTimed) return "something came at its time, before or after the retry";
+  // One that ends with its parent may still be about to when that is retried, and is then waited for.
+  const isStopping = [...nodesOf(plan)].some(
+    (node) => (node.op === "later" || node.op === "group") && [...walk([node])].some(({ op }) => op === "child"),
   );
+  if (retried.size > 0 && isStopping) return "a child may have been about to end when its parent was retried";
+  const mayHandle = [...nodesOf(plan)].some((node) => handles(node) && hasOutage(plan, [node]));
   const hasOnce = [...nodesOf(plan)].some(
     (node) => node.op === "step" && node.kind === "once" && node.fails !== undefined,
   );
@@ -55,17 +63,29 @@ function whyUnsure(plan: Case, { retried, restarted, parked }: Execution): strin
     plan.runs.some(({ cancelMs }) => cancelMs !== undefined) ||
     plan.workflows.some(({ timeoutMs }) => timeoutMs !== undefined);
   if (retried.size > 0 && hasTimes) return "a cancellation or a timeout beside a retry";
-  if (
-    plan.workflows.some(({ body }) =>
-      [...walk(body)].some(
-        // Even if it would be awaited later: what comes before that may throw.
-        (node) => node.op === "later" && node.of.some(({ op }) => op === "lock"),
-      ),
-    )
-  )
-    return "code under a lock may not be awaited";
-  return undefined;
+  // Even if it would be awaited later: what comes before that may throw.
+  const isLeft = [...nodesOf(plan)].some((node) => node.op === "later" && node.of.some(({ op }) => op === "lock"));
+  return isLeft ? "code under a lock may not be awaited" : undefined;
 }
+
+const hasTimeout = (plan: Case): boolean =>
+  [...usedWorkflows(plan)].some((at) => plan.workflows[at]?.timeoutMs !== undefined);
+
+/** Whether the code may ask for something else after a failure in it: then that counts as handled, even if it is thrown later. */
+function handles(node: Node): boolean {
+  if (node.op === "group") return !node.how.endsWith(".all") || node.of.some((branch) => branch.length > 1);
+  if (node.op === "later")
+    return node.awaited.length < node.of.length || node.between.length > 1 || !node.between.every(isLeaf);
+  return node.op === "try";
+}
+
+/** Whether something fails here only until it is mended. */
+const hasOutage = (plan: Case, body: readonly Node[]): boolean =>
+  [...walk(body)].some((node) => {
+    if (node.op === "step") return node.fails === "outage";
+    if (node.op === "throw") return node.outage;
+    return node.op === "child" && hasOutage(plan, plan.workflows[node.workflow]?.body ?? []);
+  });
 
 function differs({ told }: Execution, model: Modeled): string | undefined {
   for (const [run, expected] of model.told) {

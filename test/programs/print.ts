@@ -1,12 +1,11 @@
 /** Prints a case as code that a person can read: nearly the TypeScript that a user would have written. */
 
-import type { Case, Node, StepNode } from "./program.ts";
-import { nodesOf } from "./program.ts";
+import type { Case, ForeignNode, Node, StepNode } from "./program.ts";
+import { usedWorkflows } from "./program.ts";
 
-export function printCase({ workflows, runs, signals, faults }: Case): string {
+export function printCase({ workflows, runs, signals, faults, stranger }: Case): string {
   const lines: string[] = [];
-  const used = new Set([...nodesOf({ workflows })].flatMap((node) => ("workflow" in node ? [node.workflow] : [])));
-  for (const { workflow } of runs) used.add(workflow);
+  const used = usedWorkflows({ workflows, runs });
   for (const [at, { name, style, timeoutMs, body }] of workflows.entries()) {
     if (!used.has(at)) continue;
     const options = timeoutMs === undefined ? JSON.stringify(name) : `{ name: "${name}", timeout: ${timeoutMs} }`;
@@ -14,17 +13,19 @@ export function printCase({ workflows, runs, signals, faults }: Case): string {
     lines.push(...printBody(body, style === "async" ? "await" : "yield*", 1), "});");
   }
   for (const run of runs) {
-    const { id, workflow, startMs, cancelMs, force, retries, restarts } = run;
+    const { id, workflow, startMs, cancelMs, force, retries, restarts, underLock } = run;
     const more = [
       cancelMs === undefined ? "" : `cancel${force === true ? " by force" : ""} after ${cancelMs} ms`,
       retries > 0 ? `retry() up to ${retries} times` : "",
       restarts ? "restart once" : "",
+      underLock === true ? "under pawl.lock" : "",
     ].filter(Boolean);
     lines.push(
       `start("${workflows[workflow]?.name}", { id: "${id}" }) after ${startMs} ms${more.map((one) => `; ${one}`).join("")}`,
     );
   }
   for (const { run, name, atMs } of signals) lines.push(`signal("${run}", "${name}") after ${Math.round(atMs)} ms`);
+  if (stranger === true) lines.push("// one of the workers has other code");
   lines.push(faults ? "// with faults" : "// without faults");
   return lines.join("\n");
 }
@@ -78,11 +79,7 @@ function printNode(node: Node, wait: string, depth: number): string[] {
         ),
       ];
     case "foreign":
-      return [
-        line(
-          node.ms === "never" ? "await new Promise(() => {}); // foreign" : `await setTimeout(${node.ms}); // foreign`,
-        ),
-      ];
+      return [line(`await ${foreign(node)}; // foreign`)];
     case "afterEnd":
       return [line(`setTimeout(() => ctx.sleep(1000), ${node.ms}); // after the end of the run`)];
     case "fan":
@@ -106,6 +103,11 @@ function printNode(node: Node, wait: string, depth: number): string[] {
     default:
       return [line(`${wait} ${expression(node)};`)];
   }
+}
+
+function foreign({ ms, racedMs }: ForeignNode): string {
+  const promise = ms === "never" ? "new Promise(() => {})" : `setTimeout(${ms})`;
+  return racedMs === undefined ? promise : `Promise.race([ctx.sleep(${racedMs}), ${promise}])`;
 }
 
 const timeout = (ms: number | undefined): string => (ms === undefined ? "" : `{ timeout: ${ms} }`);
@@ -138,7 +140,7 @@ function expression(node: Node): string | undefined {
 }
 
 function step(node: StepNode): string {
-  const { name, kind, op: _op, ms, fails, mistake, beats, ...options } = node;
+  const { name, kind, op: _op, ms, fails, mistake, beats, locks, ...options } = node;
   const does = [
     ms > 0 ? `takes ${ms} ms` : "",
     fails === undefined
@@ -149,6 +151,7 @@ function step(node: StepNode): string {
           ? "always fails"
           : `fails ${fails} times`,
     beats === true ? "heartbeats" : "",
+    locks === true ? "takes pawl.lock" : "",
     mistake ?? "",
   ].filter(Boolean);
   const given = Object.entries(options).filter(([, value]) => value !== undefined);

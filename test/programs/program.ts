@@ -43,6 +43,8 @@ export interface StepNode {
   readonly semaphore?: string | undefined;
   readonly reconciles?: boolean | undefined;
   readonly mistake?: StepMistake | undefined;
+  /** Its function takes a lock of plain code, which clients use as well. */
+  readonly locks?: boolean | undefined;
 }
 
 export interface SleepNode {
@@ -137,8 +139,8 @@ export interface RemindNode {
 export interface ForeignNode {
   readonly op: "foreign";
   readonly ms: number | "never";
-  /** In a race with a sleep. */
-  readonly raced?: boolean | undefined;
+  /** In a race with a sleep of this length. */
+  readonly racedMs?: number | undefined;
 }
 
 /** The code keeps `ctx` and uses it after the run has ended. */
@@ -153,6 +155,7 @@ export interface FanNode {
   readonly of: "slots" | "locks" | "children";
   readonly count: number;
   readonly name: string;
+  /** Of which workflow the children are; they end with their parent. */
   readonly workflow?: number | undefined;
 }
 
@@ -196,6 +199,8 @@ export interface RunPlan {
   readonly retries: number;
   /** Started again under its id once it has ended. */
   readonly restarts: boolean;
+  /** Started under a lock of plain code, by a process that works on it. */
+  readonly underLock?: boolean | undefined;
 }
 
 export interface SignalPlan {
@@ -211,6 +216,8 @@ export interface Case {
   readonly runs: readonly RunPlan[];
   readonly signals: readonly SignalPlan[];
   readonly faults: boolean;
+  /** One of the workers has other code, which contradicts the history of every run that has begun. */
+  readonly stranger?: boolean | undefined;
 }
 
 export const isLeaf = (node: Node): node is Leaf =>
@@ -247,8 +254,19 @@ export function* walk(body: readonly Node[]): Generator<Node> {
   }
 }
 
-export function* nodesOf({ workflows }: Pick<Case, "workflows">): Generator<Node> {
-  for (const { body } of workflows) yield* walk(body);
+/** The workflows that runs of the case are of, or that those may start. */
+export function usedWorkflows({ workflows, runs }: Pick<Case, "workflows" | "runs">): ReadonlySet<number> {
+  const used = new Set(runs.map(({ workflow }) => workflow));
+  // A set can grow while it is looked through.
+  for (const at of used)
+    for (const node of walk(workflows[at]?.body ?? []))
+      if ("workflow" in node && node.workflow !== undefined) used.add(node.workflow);
+  return used;
+}
+
+/** Every node that a run may come to. */
+export function* nodesOf(plan: Pick<Case, "workflows" | "runs">): Generator<Node> {
+  for (const at of usedWorkflows(plan)) yield* walk(plan.workflows[at]?.body ?? []);
 }
 
 /** How often each node may be reached in one execution of the body. */

@@ -315,6 +315,97 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: true,
     worlds: [53_389],
   },
+  "ctx after the end throws, also where the run was started again and its code before that was kept": {
+    ...alone(
+      [
+        {
+          op: "group",
+          how: "ctx.all",
+          of: [
+            [
+              { op: "later", of: [step("a", { ms: 2_088 })], between: [], awaited: [] },
+              step("b", { fails: 1, delayMs: 7_000 }),
+            ],
+            [step("c", { fails: 1, attempts: 1 })],
+          ],
+        },
+        { op: "afterEnd", ms: 90_000 },
+      ],
+      { run: { startMs: 700, restarts: true } },
+    ),
+  },
+  "a child that is started by the commit in which it loses a race is canceled": {
+    ...alone([]),
+    workflows: [
+      { name: "child", style: "async", body: [{ op: "sleep", ms: 60_000 }] },
+      {
+        name: "root",
+        style: "async",
+        body: [
+          {
+            op: "group",
+            how: "ctx.race",
+            of: [
+              [{ op: "child", verb: "call", workflow: 0, input: 1 }, step("a")],
+              [{ op: "child", verb: "start", workflow: 0, input: 0 }],
+            ],
+          },
+        ],
+      },
+    ],
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 0, restarts: false }],
+  },
+  "a run that is parked at the moment in which it is canceled takes its children with it": {
+    ...alone([]),
+    workflows: [
+      { name: "child", style: "async", body: [{ op: "sleep", ms: 1_000_000 }] },
+      {
+        name: "root",
+        style: "async",
+        body: [
+          { op: "child", verb: "start", workflow: 0, input: 1, whenParentEnds: "cancel" },
+          { op: "foreign", ms: "never" },
+        ],
+      },
+    ],
+    runs: [{ id: "run", workflow: 1, startMs: 700, cancelMs: 32_353, retries: 0, restarts: false }],
+    faults: true,
+    worlds: [23, 44],
+  },
+  "retry() gives a step all of its totalTimeout again": alone(
+    [step("a", { ms: 1_332, fails: "outage", attempts: 2, delayMs: 200, totalTimeoutMs: 3_000 })],
+    { run: { retries: 1 } },
+  ),
+  "what is not awaited is reported, also of code that was mended before a retry": alone(
+    [
+      { op: "throw", name: "t", outage: true },
+      { op: "later", of: [{ op: "wait", signals: ["signal"], timeoutMs: 17_868 }], between: [], awaited: [] },
+    ],
+    { run: { retries: 1 } },
+  ),
+  "ctx after the end throws, also in code that had continued by itself while the run rested": alone([
+    { op: "sleep", ms: 5_000 },
+    { op: "foreign", ms: 700, racedMs: 34_713 },
+    { op: "afterEnd", ms: 90_000 },
+  ]),
+  "retry() goes on under a lock only when it is held again, whatever else wakes the run": {
+    ...withChild(
+      [
+        {
+          op: "later",
+          of: [{ op: "wait", signals: ["signal"] }, step("a", { fails: "always" })],
+          between: [
+            { op: "child", verb: "start", workflow: 0, input: 0 },
+            step("b", { ms: 5_900, semaphore: "permits" }),
+          ],
+          awaited: [],
+        },
+      ],
+      [step("c", { ms: 10_000, semaphore: "permits" })],
+    ),
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 1, restarts: false }],
+    signals: [{ run: "run", name: "signal", number: 0, atMs: 8_000 }],
+  },
   "a run that was canceled by force before it began is not begun": {
     ...alone([], { run: { cancelMs: 5_827, force: true, startMs: 1_400 } }),
     faults: true,

@@ -42,6 +42,7 @@ export async function shrink(found: Shrunk, fails: Fails): Promise<Shrunk> {
 /** Cases with one thing less, the boldest cuts first. */
 function* smaller(plan: Case): Generator<Case> {
   if (plan.faults) yield { ...plan, faults: false };
+  if (plan.stranger === true) yield { ...plan, stranger: undefined };
   for (const run of plan.runs)
     if (plan.runs.length > 1)
       yield {
@@ -54,6 +55,7 @@ function* smaller(plan: Case): Generator<Case> {
     if (run.cancelMs !== undefined) yield put({ ...run, cancelMs: undefined, force: undefined });
     if (run.retries > 0) yield put({ ...run, retries: 0 });
     if (run.restarts) yield put({ ...run, restarts: false });
+    if (run.underLock === true) yield put({ ...run, underLock: undefined });
     if (run.startMs > 0) yield put({ ...run, startMs: 0 });
   }
   for (const [at, workflow] of plan.workflows.entries()) {
@@ -150,6 +152,7 @@ const OPTIONS = [
   "reconciles",
   "fails",
   "mistake",
+  "locks",
 ] as const;
 
 function* smallerSteps(node: StepNode): Generator<StepNode> {

@@ -9,6 +9,8 @@ import {
   HistoryContradictionError,
   PawlError,
   type Run,
+  type RunInfo,
+  type RunPage,
   RunParkedError,
   StoreError,
   signal as signalOf,
@@ -19,7 +21,7 @@ import type { FaultCounts } from "../../src/testing/sim/faults.ts";
 import { FAULT_NAMES } from "../../src/testing/sim/faults.ts";
 import type { Process } from "../../src/testing/sim/process.ts";
 import { World } from "../../src/testing/sim/world.ts";
-import { ENDED } from "../../src/workflow/words.ts";
+import { ENDED, parseFact, WORDS, type Word } from "../../src/workflow/words.ts";
 import { ProgramDatabase } from "./database.ts";
 import { nameOf } from "./facts.ts";
 import type { Features } from "./features.ts";
@@ -68,6 +70,12 @@ const LIMIT_MS = 150 * 60_000;
 const FAULTS_MS = 120_000;
 const STEPS = 150_000;
 export const LEASE_MS = 10_000;
+
+/** What is tried again. */
+const AGAIN: ReadonlySet<string> = new Set(["run_not_found", "lock_lost", "lock_removed"]);
+
+/** The lock of plain code. */
+const OUTSIDE = "outside";
 
 /** Why a run may be parked. */
 const UNKNOWN = /^step "(.*)" may or may not have happened/;
@@ -120,7 +128,7 @@ class Stage {
     const world = this.#world;
     const restore = this.#catchRejections();
     try {
-      for (const name of ["w1", "w2"]) this.#worker(name);
+      for (const name of ["w1", "w2"]) this.#worker(name, name === "w2" && this.#plan.stranger === true);
       this.#operator();
       for (const run of this.#plan.runs) {
         this.#client(run);
@@ -172,12 +180,12 @@ class Stage {
 
   // Workers.
 
-  #worker(name: string): void {
+  #worker(name: string, isStranger: boolean): void {
     this.#world.process(
       name,
       async (process) => {
         for (;;) {
-          const worker = this.#work(process);
+          const worker = this.#work(process, isStranger);
           await process.sleep(this.#plan.faults ? process.random() * 120_000 : LIMIT_MS * 10);
           this.#ledger.reach("worker stopped and started again");
           await worker.stop({ timeout: process.random() < 0.5 ? 2_000 : undefined });
@@ -188,14 +196,18 @@ class Stage {
   }
 
   /** The case's workflows as this process knows them; `by` tells which worker runs them. */
-  #workflows(process: Process, by: () => string): readonly AnyWorkflow[] {
+  #workflows(process: Process, by: () => string, isStranger = false): readonly AnyWorkflow[] {
     const ledger = this.#ledger;
     const place: Place = {
       ledger,
       features: this.#features,
       sleep: process.sleep,
+      lockOutside: async () => {
+        await this.#insist(process, () => process.pawl.lock(OUTSIDE, () => {}));
+      },
       workflows: () => workflows,
       hasEnded: (run) => this.#hasEnded(run),
+      contradicts: (run) => isStranger && this.#hasBegun(run),
       note: {
         begun: (run, name, kind, step) => {
           const at = this.#world.database.moment;
@@ -207,9 +219,9 @@ class Stage {
     return workflows;
   }
 
-  #work(process: Process): ReturnType<Process["pawl"]["work"]> {
+  #work(process: Process, isStranger = false): ReturnType<Process["pawl"]["work"]> {
     let by = "";
-    const workflows = this.#workflows(process, () => by);
+    const workflows = this.#workflows(process, () => by, isStranger);
     const warm = [0, 1, 1000][Math.floor(process.random() * 3)] ?? 0;
     const worker = process.pawl.work(workflows, {
       lease: LEASE_MS,
@@ -221,6 +233,20 @@ class Stage {
     return worker;
   }
 
+  /** Whether its history has anything that its code asked for; what is from before a retry is only remembered. */
+  #hasBegun(run: string): boolean {
+    let hasBegun = false;
+    for (const { puts } of this.#world.database.commits)
+      for (const { row, entries } of puts)
+        if (row.space === "run" && row.key === run)
+          for (const { name } of entries) {
+            const { word } = parseFact(name);
+            if (word === "started" || word === "retried") hasBegun = false;
+            else if (WORDS[word as Word] !== null) hasBegun = true;
+          }
+    return hasBegun;
+  }
+
   #hear(process: Process, event: { type: string; run: string; error?: unknown; message?: string }): void {
     const { type, run, error, message } = event;
     if (type === "run.resumed") this.#ledger.reach("a run resumed");
@@ -229,7 +255,8 @@ class Stage {
     if (type !== "run.trouble" || error instanceof StoreError) return;
     if (error instanceof PawlError && (error.code === "closed" || error.code === "fenced")) return;
     if (this.#hasForeign && error instanceof Error && FOREIGN.test(error.message)) return;
-    if (this.#isMended && error instanceof HistoryContradictionError) return;
+    const isExpected = this.#isMended || this.#plan.stranger === true;
+    if (isExpected && error instanceof HistoryContradictionError) return;
     if (process.isAlive) this.#find("trouble", `run ${run} was in trouble: ${said(error)}`);
   }
 
@@ -253,8 +280,10 @@ class Stage {
       // By its definition, because a mere name knows of no timeout.
       const defined = this.#workflows(process, () => "")[run.workflow] as Workflow<number, unknown>;
       if (process.incarnation === 1) await process.sleep(run.startMs);
-      if (process.random() < 0.3) this.#work(process);
-      await this.#insist(process, () => process.pawl.start(defined, 1, { id: run.id }));
+      if (run.underLock === true || process.random() < 0.3) this.#work(process);
+      const start = (): Promise<unknown> => process.pawl.start(defined, 1, { id: run.id });
+      await this.#insist(process, run.underLock === true ? () => process.pawl.lock(OUTSIDE, start) : start);
+      if (run.underLock === true) this.#ledger.reach("started under a lock");
       const handle = process.pawl.run(name, run.id);
       for (;;) {
         const told = await this.#outcome(process, handle);
@@ -283,6 +312,8 @@ class Stage {
       const options = run.force === true ? { force: true } : { reason: "enough" };
       await this.#insist(process, async () => {
         const { status } = await process.pawl.run(name, run.id).cancel(options);
+        if (run.force === true && !ENDED.has(status))
+          this.#find("force ends a run", `${run.id} was canceled by force, and is ${status}`);
         if (ENDED.has(status) && status !== "canceled") return;
         this.#canceled.set(run.id, this.#world.nowMs);
         this.#ledger.reach(run.force === true ? "cancel by force" : "cancel");
@@ -308,7 +339,7 @@ class Stage {
     });
   }
 
-  /** Tries again for as long as only the store is to blame, or the run is not there yet. */
+  /** Tries again for as long as only the store is to blame, or the run is not there yet, or a lock was lost by standing still. */
   async #insist(process: Process, act: () => Promise<unknown>): Promise<"done" | "ended"> {
     for (;;)
       try {
@@ -317,7 +348,7 @@ class Stage {
       } catch (error) {
         const code = codeOf(error);
         if (code === "run_ended" || code === "run_conflict") return "ended";
-        if (!(error instanceof StoreError) && code !== "run_not_found") throw error;
+        if (!(error instanceof StoreError) && !AGAIN.has(code)) throw error;
         await process.sleep(200);
       }
   }
@@ -340,13 +371,13 @@ class Stage {
   }
 
   async #hangs(run: Run): Promise<void> {
+    const { status, parkedReason } = await run.status();
     // Code that awaits something foreign beside operations cannot be told from code that only waits: an operator has to.
-    if (this.#hasForeign) {
+    if (this.#hasForeign && status === "waiting") {
       this.#parked.set(run.id, "waits for something foreign");
       await run.cancel({ force: true });
       return;
     }
-    const { status, parkedReason } = await run.status();
     const history = await run.history();
     const last = history.slice(-4).map(({ name }) => name);
     this.#find(
@@ -389,6 +420,9 @@ class Stage {
       await (helped < 6 ? run.retry() : run.cancel());
     } else if (this.#isMended && reason.startsWith("the history says")) {
       await run.cancel();
+    } else if (this.#plan.stranger === true && this.#plan.faults && reason.startsWith("the history says")) {
+      // The store's clock may have been set forward by more than contradictions are put up with.
+      await run.retry();
     } else if (FOREIGN.test(reason) && this.#hasForeign) {
       this.#ledger.reach("parked because of a foreign promise");
       await run.cancel();
@@ -442,8 +476,14 @@ class Stage {
   async #list(process: Process): Promise<readonly RunFact[]> {
     let facts: readonly RunFact[] = [];
     await this.#insist(process, async () => {
-      const { runs } = await process.pawl.runs.list({ limit: 1000, order: "oldest" });
-      facts = runs.map(({ id, workflow, status, parent }) => ({ id, workflow, status, parent }));
+      const all: RunInfo[] = [];
+      let after: string | null = null;
+      do {
+        const { runs, next }: RunPage = await process.pawl.runs.list({ limit: 1000, order: "oldest", after });
+        all.push(...runs);
+        after = next;
+      } while (after !== null);
+      facts = all.map(({ id, workflow, status, parent }) => ({ id, workflow, status, parent }));
     });
     return facts;
   }

@@ -55,10 +55,18 @@ async function act(node: StepNode, ctx: Ctx, place: Place, step: StepHandle): Pr
   // Kept, because what the handle says later is not to be trusted.
   const { attempt } = step;
   place.note.begun(runId, name, node.kind, { key: step.key, attempt });
+  const beatLate = (progress: unknown): void => {
+    ledger.lateBeats.push({ run: runId, name });
+    step.heartbeat(progress);
+  };
   if (attempt > 1) ledger.reach("a further attempt");
   if (mistake !== undefined) ledger.reach(`mistake: ${mistake}`);
   // Only the first attempt is slow where what comes late is the point.
   const isSlow = mistake === undefined || mistake === "late heartbeat" || attempt === 1;
+  if (node.locks === true) {
+    ledger.reach("a step takes a lock of plain code");
+    await place.lockOutside();
+  }
   if (mistake === "nested step") await ctx.step(`${name}-nested`, () => "nested");
   if (mistake === "nested sleep") {
     await sleep(300);
@@ -75,9 +83,9 @@ async function act(node: StepNode, ctx: Ctx, place: Place, step: StepHandle): Pr
   if (mistake === "late heartbeat")
     for (const ms of [20, 2_500])
       sleep(ms)
-        .then(() => step.heartbeat({ late: ms }), ignore)
+        .then(() => beatLate({ late: ms }), ignore)
         .catch(ignore);
-  if (mistake === "late heartbeat of a timed-out attempt" && attempt === 1) step.heartbeat({ late: true });
+  if (mistake === "late heartbeat of a timed-out attempt" && attempt === 1) beatLate({ late: true });
   if (mistake === "late abortSignal" && attempt === 1)
     ledger.lateAborts.push({ run: runId, name, isAborted: step.abortSignal.aborted });
   if (mistake === "unstorable") return () => "a function";

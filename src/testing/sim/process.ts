@@ -6,7 +6,7 @@
  */
 
 import type { Ports } from "../../kernel/ports.ts";
-import { nodePorts } from "../../node/ports.ts";
+import { bound, nodePorts } from "../../node/ports.ts";
 import { type Pawl, pawlOn } from "../../pawl.ts";
 import type { ProcessStore } from "./database.ts";
 import type { World } from "./world.ts";
@@ -42,9 +42,10 @@ export class Process {
         nowMs: () => this.#world.scheduler.nowMs + this.#skewMs,
         after: (ms, callback) => {
           let isCancelled = false;
+          const go = underLocks(callback);
           const cancel = this.#world.scheduler.after(ms, () =>
             this.stop("timer", () => {
-              if (!isCancelled) callback();
+              if (!isCancelled) go();
             }),
           );
           return () => {
@@ -52,7 +53,7 @@ export class Process {
             cancel();
           };
         },
-        soon: (callback) => this.stop("soon", callback),
+        soon: (callback) => this.stop("soon", underLocks(callback)),
       },
       chance: {
         random: () => this.#world.random.unit(),
@@ -62,6 +63,7 @@ export class Process {
       // Ambient calls are caught for the whole world, so there is nothing to set here but the second run.
       trap: this.#world.rehearses ? (decision) => decision() : undefined,
       bodies: nodePorts.bodies,
+      holding: nodePorts.holding,
     };
   }
 
@@ -126,6 +128,10 @@ export class Process {
     this.#world.scheduler.after(ms, () => {});
   }
 }
+
+/** A timer that is set under a lock of plain code knows of it when it fires, as real ones do. Others need not pay for that. */
+const underLocks = (callback: () => void): (() => void) =>
+  nodePorts.holding?.current() === undefined ? callback : bound(callback);
 
 /** Something outside of Pawl that processes call: a payment provider, a mail server. */
 export interface Service<Request, Answer> {
