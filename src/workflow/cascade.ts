@@ -9,6 +9,7 @@ import type { Held } from "../kernel/claim/claim.ts";
 import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import { isIn, skipsOf } from "./forgotten.ts";
 import { dropSomeHolds } from "./locks.ts";
 import { cancelRun, endCanceled } from "./records.ts";
 import { type RunValue, runAt } from "./run.ts";
@@ -48,9 +49,13 @@ export async function endParked(kernel: Kernel, held: Held, row: Row, { cancel =
 
 /** Cancels the children that end with a run, as its history has them. */
 export async function cancelChildrenOf(kernel: Kernel, row: Row): Promise<void> {
-  const { from } = kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+  const at = runAt(row.key);
+  const value = kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+  const skips = await skipsOf(kernel, at, value);
   const children = new Map<string, string>();
-  for await (const { name, data } of kernel.entriesAfter(runAt(row.key), from - 1)) {
+  for await (const { version, name, data } of kernel.entriesAfter(at, value.from - 1)) {
+    // One that ended and was retried lives again.
+    if (isIn(skips, version)) continue;
     const { word, id } = parseFact(name);
     if (word === "child") {
       const { run, endsWithParent } = kernel.decodeFresh(row, data) as { run: string; endsWithParent?: boolean };

@@ -250,8 +250,8 @@ export interface Written {
 /** What a retry of a run that fails now would forget. */
 export interface Forgettable {
   readonly facts: readonly Written[];
-  /** Children that failed, and those that were waited for and are left alone, by operation. */
-  readonly children: readonly { readonly id: string; readonly run: string }[];
+  /** Children that failed, and those that were waited for and are left alone, by operation, and where the history has their starts. */
+  readonly children: readonly { readonly id: string; readonly run: string; readonly at: Written }[];
 }
 
 export class Coroutine {
@@ -328,7 +328,7 @@ export class Coroutine {
   #lastRemembered: Remembered | undefined;
   /** Failures after which the code has asked for nothing more. */
   #failures: Written[] = [];
-  #failedChildren: { readonly id: string; readonly run: string }[] = [];
+  #failedChildren: Forgettable["children"][number][] = [];
   readonly #counts = new Map<string, number>();
   /** Steps under way, as they are counted. */
   readonly #underWay = new Set<string>();
@@ -573,8 +573,8 @@ export class Coroutine {
     // Children that end with the run are started again with it.
     const ended = [...this.children.values()].filter(({ whenParentEnds }) => whenParentEnds === "cancel");
     // Those that are left alone may end while nobody waits for them: a retry asks for their outcome.
-    const left = [...this.children].flatMap(([id, { run, waits, whenParentEnds }]) =>
-      waits && whenParentEnds === "leave" && !this.#lost.has(`child ${id}`) ? [{ id, run }] : [],
+    const left = [...this.children].flatMap(([id, { run, waits, whenParentEnds, at }]) =>
+      waits && whenParentEnds === "leave" && !this.#lost.has(`child ${id}`) ? [{ id, run, at }] : [],
     );
     return { facts: [...this.#failures, ...ended.map(({ at }) => at)], children: [...this.#failedChildren, ...left] };
   }
@@ -795,7 +795,7 @@ export class Coroutine {
         if ("error" in outcome && child !== undefined) {
           // One that was canceled cannot be retried: a retry starts it again.
           if (isNamed(outcome.error, "RunCanceledError")) this.#failures.push(child.at);
-          else this.#failedChildren.push({ id: asked.id, run: child.run });
+          else this.#failedChildren.push({ id: asked.id, run: child.run, at: child.at });
         }
         return this.#settle(asked, outcome, nowMs, at);
       }

@@ -35,6 +35,7 @@ import { type Doing, doingOf, recordDoing } from "./doing.ts";
 import { Effects, type EffectsHost } from "./effects.ts";
 import { HistoryContradictionError, RaceLostError, RunStuckError, RunTimedOutError, SchemaError } from "./errors.ts";
 import type { RunEvent, RunListener, Told } from "./events.ts";
+import { childrenToRetry, withSkips } from "./forgotten.ts";
 import { appendFacts, end, giveBack, park, putBack, release, type Unwritten } from "./holder.ts";
 import type { Recorded } from "./joint-step.ts";
 import {
@@ -50,6 +51,7 @@ import {
 import { News, type NewsHost } from "./news.ts";
 import { storedAs } from "./outcome.ts";
 import type { StepPlan } from "./plans.ts";
+import { retrySome } from "./records.ts";
 import { replay } from "./replay.ts";
 import { type RunValue, rangesOf } from "./run.ts";
 import { checkSchema } from "./schema.ts";
@@ -220,6 +222,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
         return "lost";
       }
       if (needsFences(this.#value, this.#held.tries)) await this.#refence();
+      if (this.#value.retrying !== undefined) await this.#retryChildren();
       if (isNew !== undefined) {
         this.coroutine.head = this.#value.from;
         this.#begin(isNew.input);
@@ -267,12 +270,19 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.coroutine.fences = fencesOf(this.#value);
   }
 
+  /** The commit that retried the run left its children to be retried, because they are many. */
+  async #retryChildren(): Promise<void> {
+    const children = await childrenToRetry(this.kernel, this.at, this.#value);
+    while (this.#value.retrying !== undefined && !this.#isOver)
+      this.#value = await this.#held.commit((record, tx) => retrySome(tx, record, children));
+  }
+
   /**
    * A run that had ended gave everything back. Retried, its code may believe that it holds a lock, because it remembers the grant: before
    * anything is done under it, the lock is waited for again, and the code begins anew with what it got.
    */
   get #hasLostLocks(): boolean {
-    if (this.#value.retriedAt === undefined) return false;
+    if (this.#value.retriedAt === undefined || this.coroutine.kept.size === 0) return false;
     const held = new Set(this.#value.holds?.map(({ id }) => id));
     for (const id of this.coroutine.kept.keys()) if (!held.has(id) && !this.#entered.has(id)) return true;
     return false;
@@ -291,11 +301,10 @@ export class Execution implements EffectsHost, NewsHost, Driver {
       if (entered === "more") return false;
       this.#append(record, unwritten);
       const dueMs = entered === "waiting" ? null : tx.nowMs;
-      const value = record.value as RunValue;
       // A release that is remembered was of the hold before.
-      const skips = [...(value.skips ?? []), ...rangesOf(rememberedUnlocks)];
+      const value = withSkips(record, record.value as RunValue, rangesOf(rememberedUnlocks));
       record.write({
-        value: { ...value, skips },
+        value,
         holder: null,
         dueMs,
         tries: 0,
@@ -795,7 +804,7 @@ export class Execution implements EffectsHost, NewsHost, Driver {
   }
 
   async #end(settled: Settled, status: RunStatus): Promise<void> {
-    await this.#cancelChildren();
+    const children = await this.#cancelChildren();
     // Its code has ended, so what it holds can be released a little earlier, if it is too much for one commit.
     for (let isMore = this.#hasManyHolds; isMore && !this.#isOver; )
       isMore = await this.#held.commit((record, tx) => dropSomeHolds(tx, record));
@@ -803,7 +812,6 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     this.#engine.ending(this.#held);
     const unwritten = this.#unwritten;
     const { forgettable } = this.coroutine;
-    const children = this.#endingChildren.map(([, child]) => child);
     const nowMs = this.nowMs();
     const keptMs = this.#engine.keptMs(this.#definition.name, status);
     await this.#held.commit((record, tx) => {
@@ -820,22 +828,17 @@ export class Execution implements EffectsHost, NewsHost, Driver {
     return this.coroutine.kept.size > MOST_BEGUN / 4;
   }
 
-  /** Children that end with the run, if they are too many for the commit that ends it. */
-  async #cancelChildren(): Promise<void> {
-    const doomed = this.#endingChildren;
-    for (let first = 0; doomed.length - first > MOST_BEGUN && !this.#isOver; first += MOST_BEGUN) {
-      const some = doomed.slice(first, first + MOST_BEGUN);
-      const runs = some.map(([, run]) => run);
-      await this.#held.commit((_record, tx) => cancelChildren(tx, runs, this.runId));
-      for (const [id] of some) this.coroutine.children.delete(id);
-    }
-  }
-
-  /** Children that end with the run, by operation. */
-  get #endingChildren(): readonly (readonly [string, string])[] {
-    return [...this.coroutine.children].flatMap(([id, { run, whenParentEnds }]) =>
-      whenParentEnds === "cancel" ? [[id, run] as const] : [],
+  /** Cancels children that end with the run, as far as they are too many for the commit that ends it. Returns those that are left for that. */
+  async #cancelChildren(): Promise<readonly string[]> {
+    const doomed = [...this.coroutine.children.values()].flatMap(({ run, whenParentEnds }) =>
+      whenParentEnds === "cancel" ? [run] : [],
     );
+    let first = 0;
+    for (; doomed.length - first > MOST_BEGUN && !this.#isOver; first += MOST_BEGUN) {
+      const some = doomed.slice(first, first + MOST_BEGUN);
+      await this.#held.commit((_record, tx) => cancelChildren(tx, some, this.runId));
+    }
+    return doomed.slice(first);
   }
 
   /** Why an operator is needed, once nothing runs any more. */

@@ -5,9 +5,10 @@
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import type { Forgettable, Settled, Written } from "./coroutine.ts";
+import { forgetsOf } from "./forgotten.ts";
 import { unsettled } from "./locks.ts";
 import { endRun } from "./records.ts";
-import { type RunValue, rangesOf } from "./run.ts";
+import type { RunValue } from "./run.ts";
 import type { RunStatus } from "./words.ts";
 
 /** A fact that the code has seen and the store has not. */
@@ -83,11 +84,8 @@ export function end(
   },
 ): void {
   const { status, settled, forgettable, nowMs, keptMs } = ending;
+  const forgets = status === "failed" ? forgetsOf(record, forgettable) : undefined;
   record.append(status === "completed" ? "completed" : "failed", { status });
-  const { facts, children } = forgettable;
-  if (status === "failed" && facts.length + children.length > 0) {
-    const forgets = { facts: rangesOf(facts.map(({ version }) => version)), children };
-    record.write({ value: { ...(record.value as RunValue), forgets } });
-  }
+  if (forgets !== undefined) record.write({ value: { ...(record.value as RunValue), forgets } });
   endRun(tx, record, run, status, settled, { nowMs, keptMs });
 }

@@ -168,12 +168,14 @@ export class News {
   async readInbox(): Promise<void> {
     const { kernel, coroutine } = this.#host;
     const at = inboxAt(this.#host.at.key, this.#host.value.incarnation);
-    const wakes = this.#host.wakes;
+    const { wakes } = this.#host;
+    const { endingsAfter = 0 } = this.#host.value;
     for await (const { version, name, data } of kernel.entriesAfter(at, coroutine.inboxSeen)) {
       if (this.#host.isOver) return;
       coroutine.inboxSeen = version;
       if (coroutine.received.has(version)) continue;
       const { word, id } = parseFact(name);
+      if (word === "child" && version <= endingsAfter) continue;
       this.putBack({ version, word, name: id, data: kernel.decodeFresh(at, data) });
     }
     coroutine.wakesSeen = wakes;

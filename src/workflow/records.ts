@@ -15,6 +15,7 @@ import { type Draft, unreadableNumber } from "../kernel/draft.ts";
 import { hash } from "../kernel/fingerprint.ts";
 import type { Settled } from "./coroutine.ts";
 import { RunConflictError, RunEndedError, RunExistsError, RunNotFoundError } from "./errors.ts";
+import { type ToRetry, withSkips } from "./forgotten.ts";
 import { dropHolds } from "./locks.ts";
 import {
   deletingQueueOf,
@@ -29,6 +30,7 @@ import {
   type Waiters,
   waitersAt,
   wakeRun,
+  workflowOfQueue,
 } from "./run.ts";
 import { readableValue } from "./unreadable.ts";
 import { ENDED, type RunStatus } from "./words.ts";
@@ -92,7 +94,7 @@ export function startRun(tx: Tx, request: StartRequest): Started {
       checkSame(request, value);
       return { isNew: false, isLeased: false, nowMs };
     }
-    checkNotDeleting(record, request.id, value);
+    checkNotDeleting(record, request.id);
   }
   const before = record.exists ? (record.value as RunValue) : undefined;
   const startMs = request.atMs ?? nowMs + (request.delayMs ?? 0);
@@ -128,8 +130,10 @@ export function startRun(tx: Tx, request: StartRequest): Started {
   return { isNew: true, isLeased: lease !== undefined, nowMs };
 }
 
-function checkNotDeleting(record: Draft, id: string, { workflow }: RunValue): void {
-  if (record.kind === deletingQueueOf(workflow)) throw new RunConflictError(id, "is being deleted");
+const isDeleting = ({ kind }: Draft): boolean => kind === deletingQueueOf(workflowOfQueue(kind));
+
+function checkNotDeleting(record: Draft, id: string): void {
+  if (isDeleting(record)) throw new RunConflictError(id, "is being deleted");
 }
 
 /** The record's log may begin with what was deleted. */
@@ -269,7 +273,14 @@ export function endRun(
   { nowMs = tx.aboutMs, keptMs = 0 }: { readonly nowMs?: number; readonly keptMs?: number | null } = {},
 ): void {
   dropHolds(tx, run);
-  const { input: _input, doing: _doing, trouble: _trouble, hasWaiters, ...value } = run.value as RunValue;
+  const {
+    input: _input,
+    doing: _doing,
+    trouble: _trouble,
+    retrying: _retrying,
+    hasWaiters,
+    ...value
+  } = run.value as RunValue;
   const endedAtMs = Math.max(nowMs, value.startedAtMs);
   const queue = keptMs === null ? { dueMs: null } : { kind: endedQueueOf(value.workflow), dueMs: endedAtMs + keptMs };
   run.write({ value: { ...value, outcome, endedAtMs }, status, holder: null, tries: 0, ...queue });
@@ -316,11 +327,20 @@ export function awaitRun(tx: Tx, id: string, parent: Parent): void {
 const isSameParent = (one: Parent | undefined, other: Parent): boolean =>
   one?.waits === true && one.run === other.run && one.id === other.id && one.incarnation === other.incarnation;
 
+/** One commit retries at most this many children. */
+const MOST_RETRIED = 100;
+
 /**
  * Lets a run that failed or is parked continue. What ended it is forgotten, and these facts as well; its children that failed are retried
- * with it. Everything else is remembered.
+ * with it, and theirs, in this commit if there is room for them, and otherwise by the worker that takes the run, before its code begins.
+ * Everything else is remembered.
  */
-export function retryRun(tx: Tx, id: string, forget: readonly VersionRange[] = []): void {
+export function retryRun(
+  tx: Tx,
+  id: string,
+  forget: readonly VersionRange[] = [],
+  room: { left: number } = { left: MOST_RETRIED },
+): void {
   const run = tx.record(runAt(id));
   if (!run.exists) throw new RunNotFoundError(id);
   const status = run.status as RunStatus;
@@ -338,32 +358,76 @@ export function retryRun(tx: Tx, id: string, forget: readonly VersionRange[] = [
     cancel,
     ...kept
   } = run.value as RunValue;
-  checkNotDeleting(run, id, kept);
+  checkNotDeleting(run, id);
   // One that is parked has not been told yet that it is to stop.
   const value: RunValue = status === "parked" && cancel !== undefined ? { ...kept, cancel } : kept;
+  const { children, lists } = forgets;
+  const { skips = [], ...forgotten } = withSkips(run, value, [...forgets.facts, ...forget]);
   const version = run.append("retried", {});
-  const skips = [...(value.skips ?? []), ...forgets.facts, ...forget, [version, version] as const];
+  const isRoom = lists === undefined && children.length <= room.left;
+  const { head: endingsAfter } = tx.record(inboxAt(id, value.incarnation));
   run.write({
-    value: { ...value, skips, retriedAt: version },
+    value: {
+      ...forgotten,
+      skips: [...skips, [version, version]],
+      ...(lists === undefined ? {} : { skipLists: [...(forgotten.skipLists ?? []), lists] }),
+      ...(isRoom ? {} : { retrying: { children, ...(lists === undefined ? {} : { lists }), done: 0 } }),
+      retriedAt: version,
+      // One that is parked still waits for them.
+      ...(status === "failed" && endingsAfter > 0 ? { endingsAfter } : {}),
+    } satisfies RunValue,
     kind: queueOf(value.workflow),
     status: "pending",
     dueMs: tx.nowMs,
     holder: null,
     tries: 0,
   });
-  for (const child of forgets.children)
-    retryChild(tx, child.run, { run: id, id: child.id, incarnation: value.incarnation });
+  if (!isRoom) return;
+  room.left -= children.length;
+  retryChildren(tx, id, value.incarnation, children, room);
+}
+
+/** Retries some of the children that are to be retried with a run. Returns its record as it is then. */
+export function retrySome(tx: Tx, record: Draft, children: readonly ToRetry[]): RunValue {
+  const { retrying, ...value } = record.value as RunValue;
+  if (retrying === undefined) return value;
+  const some = children.slice(retrying.done, retrying.done + MOST_RETRIED);
+  const done = retrying.done + some.length;
+  // What their own children need is done by who takes them.
+  retryChildren(tx, record.at.key, value.incarnation, some, { left: 0 });
+  record.write({ value: done < children.length ? { ...value, retrying: { ...retrying, done } } : value });
+  return record.value as RunValue;
+}
+
+function retryChildren(
+  tx: Tx,
+  run: string,
+  incarnation: number,
+  children: readonly ToRetry[],
+  room: { left: number },
+): void {
+  if (children.length > 1) {
+    tx.load(children.map((child) => runAt(child.run)));
+    tx.load(children.flatMap((child) => inboxToRetry(tx.record(runAt(child.run)))));
+  }
+  for (const child of children) retryChild(tx, child.run, { run, id: child.id, incarnation, waits: true }, room);
+}
+
+/** The inbox of a run, if the run can be retried: a decision that retries many asks for all of them at once. */
+export function inboxToRetry(run: Draft): readonly Address[] {
+  const value = run.exists && run.status === "failed" ? readableValue(run) : undefined;
+  return value === undefined ? [] : [inboxAt(run.at.key, value.incarnation)];
 }
 
 /** A child that failed is retried with its parent, unless it was retried meanwhile; the parent gets the outcome of any other. */
-function retryChild(tx: Tx, id: string, parent: Omit<Parent, "waits">): void {
+function retryChild(tx: Tx, id: string, parent: Parent, room: { left: number }): void {
   const child = tx.record(runAt(id));
-  if (!child.exists) {
-    tellParent(tx, { ...parent, waits: true }, id, { error: withoutStack(new RunNotFoundError(id)) });
+  if (!child.exists || isDeleting(child)) {
+    tellParent(tx, parent, id, { error: withoutStack(new RunNotFoundError(id)) });
     return;
   }
-  if (child.status === "failed") retryRun(tx, id);
-  awaitRun(tx, id, { ...parent, waits: true });
+  if (child.status === "failed") retryRun(tx, id, [], room);
+  awaitRun(tx, id, parent);
 }
 
 /** A person says what became of a step whose run is parked because nobody knew. `head` is the history that was looked at. */

@@ -6,6 +6,7 @@ import type { Address, StoredEntry } from "../kernel/contract.ts";
 import { FencedError, UnsupportedEncodingError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Coroutine } from "./coroutine.ts";
+import { isIn, skipsOf } from "./forgotten.ts";
 import type { RunValue } from "./run.ts";
 
 export interface Replaying {
@@ -22,8 +23,8 @@ export interface Replaying {
 
 export async function replay(on: Replaying): Promise<void> {
   const { kernel, at, coroutine, value, claim } = on;
-  const { from, skips = [], retriedAt = 0 } = value;
-  const isSkipped = (version: number): boolean => skips.some(([first, last]) => version >= first && version <= last);
+  const { from, retriedAt = 0 } = value;
+  const skips = await skipsOf(kernel, at, value);
   let before: StoredEntry | undefined;
   let expected = from;
   coroutine.isReplaying = true;
@@ -36,7 +37,7 @@ export async function replay(on: Replaying): Promise<void> {
     if (version !== expected) throw missing(at, expected);
     expected += 1;
     if (version === retriedAt) coroutine.retriedAtMs = entry.atMs;
-    if (isSkipped(version)) coroutine.forgot(name, kernel.decodeFresh(at, entry.data));
+    if (isIn(skips, version)) coroutine.forgot(name, kernel.decodeFresh(at, entry.data));
     else if (version < retriedAt && name !== "started")
       coroutine.remember(version, name, kernel.decodeFresh(at, entry.data), entry.atMs);
     else {

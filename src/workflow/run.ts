@@ -32,14 +32,24 @@ export interface RunValue {
   readonly root?: string;
   readonly deadlineMs?: number;
   readonly cancel?: { readonly reason?: string };
-  /** Facts that a retry has forgotten. */
+  /** Facts that a retry has forgotten, and where the history lists more of them (`forgotten.ts`). */
   readonly skips?: readonly VersionRange[];
+  readonly skipLists?: readonly VersionRange[];
   /** Where the history has the last retry: what is before it is remembered, not followed. */
   readonly retriedAt?: number;
-  /** It has failed: what a retry forgets, and the children that it retries. */
+  /** Ends of children that its inbox has up to there were not received before it failed: since the retry, each is asked for again. */
+  readonly endingsAfter?: number;
+  /** It has failed: what a retry forgets, and the children that it retries; where they are many, the history lists them. */
   readonly forgets?: {
     readonly facts: readonly VersionRange[];
     readonly children: readonly { readonly id: string; readonly run: string }[];
+    readonly lists?: VersionRange;
+  };
+  /** It was retried, and these children, or those that the history lists, are to be: so many of them are. */
+  readonly retrying?: {
+    readonly children: readonly { readonly id: string; readonly run: string }[];
+    readonly lists?: VersionRange;
+    readonly done: number;
   };
   readonly parked?: { readonly reason: string };
   /** Workers whose code contradicts the history have released it since then. */

@@ -39,6 +39,7 @@ import {
   RunTimedOutError,
   RunUnreadableError,
 } from "./errors.ts";
+import { isIn, skipsOf } from "./forgotten.ts";
 import { dropSomeHolds } from "./locks.ts";
 import {
   cancelRun,
@@ -618,12 +619,11 @@ export class Runs {
 
   /** Steps that were about to run, and of which nothing more is known. */
   async #openIntents(row: Row): Promise<ReadonlySet<string>> {
-    const { from, skips = [] } = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
-    const isForgotten = (version: number): boolean =>
-      skips.some(([first, last]) => version >= first && version <= last);
+    const value = this.#kernel.decodeFresh(row, row.value ?? "null") as RunValue;
+    const skips = await skipsOf(this.#kernel, runAt(row.key), value);
     const open = new Set<string>();
-    for await (const { name, version } of this.#kernel.entriesAfter(runAt(row.key), from - 1)) {
-      if (isForgotten(version)) continue;
+    for await (const { name, version } of this.#kernel.entriesAfter(runAt(row.key), value.from - 1)) {
+      if (isIn(skips, version)) continue;
       const { word, id } = parseFact(name);
       if (word === "intent") open.add(id);
       else if (word === "step" || word === "undone") open.delete(id);

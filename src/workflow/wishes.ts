@@ -14,7 +14,7 @@ import type { Asked, Settled, Written } from "./coroutine.ts";
 import { RunConflictError } from "./errors.ts";
 import { decideLock, decideUnlock, LockWork } from "./locks.ts";
 import type { ChildPlan, RatePlan, SlotPlan } from "./plans.ts";
-import { awaitRun, startRun, withoutStack } from "./records.ts";
+import { awaitRun, inboxToRetry, retryRun, startRun, withoutStack } from "./records.ts";
 import { type Parent, type RunValue, runAt } from "./run.ts";
 import { readableValue } from "./unreadable.ts";
 import type { Word } from "./words.ts";
@@ -103,8 +103,11 @@ export function grant(
   const work = locks.length === 0 ? undefined : new LockWork(tx, record);
   if (locks.length > 1) work?.load(locks);
   // All at once: a decision that finds out one after another what it needs is run again for each.
-  const touched = asked.flatMap((one) => recordOf(record.value as RunValue, run, one) ?? []);
+  const value = record.value as RunValue;
+  const touched = asked.flatMap((one) => recordOf(value, run, one) ?? []);
   if (touched.length > 1) tx.load(touched);
+  if (touched.length > 1 && value.retriedAt !== undefined)
+    tx.load(touched.flatMap((at) => inboxToRetry(tx.record(at))));
   for (const one of asked) {
     const { plan } = one;
     if (plan.kind === "step") {
@@ -164,6 +167,7 @@ const slotAt = ({ space, key }: SlotPlan): Address => ({ space, key, text: `${sp
 function startChild(tx: Tx, value: RunValue, run: string, asked: Asked, plan: ChildPlan): [Word, unknown] {
   const id = childOf(run, value, plan, asked.id);
   const parent: Parent = { run, id: asked.id, incarnation: value.incarnation, waits: plan.waits };
+  const before = startedBefore(tx, value, id, parent);
   try {
     if (plan.waits && plan.childId !== undefined) refuseCircle(tx, run, value, id);
     const { isNew } = startRun(tx, {
@@ -174,8 +178,10 @@ function startChild(tx: Tx, value: RunValue, run: string, asked: Asked, plan: Ch
       timeoutMs: plan.timeoutMs,
       parent,
       root: value.root ?? run,
-      ifExists: mayRestart(tx, value, id, parent) ? "restart" : "join",
+      ifExists: before?.status === "canceled" ? "restart" : "join",
     });
+    // It failed when its parent had failed already, and so could not be canceled with it any more.
+    if (before?.status === "failed" && before.by === asked.id && plan.waits) retryRun(tx, id, [], { left: 0 });
     if (!isNew && plan.waits) awaitRun(tx, id, parent);
   } catch (error) {
     if (!(error instanceof RunConflictError)) throw error;
@@ -184,12 +190,18 @@ function startChild(tx: Tx, value: RunValue, run: string, asked: Asked, plan: Ch
   return ["child", { run: id, ...(plan.whenParentEnds === "cancel" ? { endsWithParent: true } : {}) }];
 }
 
-/** A child that was canceled because its parent ended is started again when the parent is retried. */
-function mayRestart(tx: Tx, { retriedAt }: RunValue, id: string, parent: Parent): boolean {
+/** A child that this run started before it failed, and is to start again because it was retried; and the operation that did. */
+function startedBefore(
+  tx: Tx,
+  { retriedAt }: RunValue,
+  id: string,
+  parent: Parent,
+): { readonly status: string | null; readonly by: string } | undefined {
   const child = tx.record(runAt(id));
-  if (retriedAt === undefined || !child.exists || child.status !== "canceled") return false;
+  if (retriedAt === undefined || !child.exists) return undefined;
   const before = readableValue(child)?.parent;
-  return before?.run === parent.run && before.incarnation === parent.incarnation;
+  if (before?.run !== parent.run || before.incarnation !== parent.incarnation) return undefined;
+  return { status: child.status, by: before.id };
 }
 
 /** How far up the parents of a run are followed. */

@@ -66,6 +66,8 @@ export const WORDS = {
   failed: null,
   parked: null,
   retried: null,
+  /** What a retry forgets, where that is too much for the run's record (`forgotten.ts`). */
+  forgettable: null,
   /** The run was deleted. What follows is another run under the same id. */
   deleted: null,
 } as const satisfies Record<string, Kind | null>;

@@ -19,6 +19,7 @@ import { Context, type Turns } from "../../workflow/context.ts";
 import { Coroutine, isCancellation, type Settled } from "../../workflow/coroutine.ts";
 import { type Definition, definitionOf, type Workflow } from "../../workflow/definition.ts";
 import { HistoryContradictionError, RunNotFoundError, RunTimedOutError } from "../../workflow/errors.ts";
+import { skipsOf } from "../../workflow/forgotten.ts";
 import { replay } from "../../workflow/replay.ts";
 import { queueOf, type RunValue, runAt } from "../../workflow/run.ts";
 import { checkSchema } from "../../workflow/schema.ts";
@@ -58,7 +59,8 @@ export async function saveHistory(pawl: Pawl, run: string | { readonly id: strin
   const [row] = await kernel.read([at]);
   if (row === undefined || row === null || row.value === null) throw new RunNotFoundError(id);
   const value = kernel.decodeFresh(at, row.value) as RunValue;
-  const { workflow, incarnation, seed, startedAtMs, scheduledAtMs, from, skips = [], retriedAt } = value;
+  const { workflow, incarnation, seed, startedAtMs, scheduledAtMs, from, retriedAt } = value;
+  const skips = await skipsOf(kernel, at, value);
   const facts: string[] = [];
   for (let after = from - 1; ; ) {
     const page = await kernel.entries(at, after, PAGE);
