@@ -12,12 +12,13 @@ import {
   endRun,
   resolveStep,
   retryRun,
+  retrySome,
   type StartRequest,
   signalRun,
   startRun,
   tellParent,
 } from "./records.ts";
-import { endedQueueOf, inboxAt, queueOf, type RunValue, runAt } from "./run.ts";
+import { deletingQueueOf, endedQueueOf, inboxAt, queueOf, type RunValue, runAt } from "./run.ts";
 import { type RunStatus, STATUSES } from "./words.ts";
 
 const request = (more: Partial<StartRequest> = {}): StartRequest => ({
@@ -236,6 +237,97 @@ describe("retry", () => {
     const value = storedIn(await rowOf(on));
     expect(Object.keys(value)).not.toEqual(expect.arrayContaining(["outcome"]));
     for (const gone of ["outcome", "parked", "cancel", "deadlineMs"]) expect(value).not.toHaveProperty(gone);
+  });
+});
+
+describe("retry of a run with children that failed", () => {
+  const kids = (count: number): { id: string; run: string }[] =>
+    Array.from({ length: count }, (_, n) => ({ id: `kid#${n}`, run: `one/kid#${n}` }));
+
+  /** A run that failed with these children, as its record lists them. */
+  async function failedWith(count: number): Promise<Bench> {
+    const on = bench();
+    await start(on);
+    for (const { id, run } of kids(count)) {
+      await start(on, { id: run, parent: { run: "one", id, incarnation: 1, waits: true } });
+      await fail(on, run);
+    }
+    await fail(on, "one", { facts: [], children: kids(count) });
+    return on;
+  }
+
+  const fail = ({ kernel }: Bench, id: string, forgets?: RunValue["forgets"]) =>
+    kernel.transact((tx) => {
+      const run = tx.record(runAt(id));
+      if (forgets !== undefined) run.write({ value: { ...(run.value as RunValue), forgets } });
+      endRun(tx, run, id, "failed", { error: "no" }, { keptMs: null });
+    }, []);
+
+  const statuses = async (on: Bench, count: number): Promise<string[]> =>
+    Promise.all(kids(count).map(async ({ run }) => (await rowOf(on, run)).status ?? ""));
+
+  const retry = (on: Bench) => on.kernel.transact((tx) => retryRun(tx, "one"), []);
+  /** One commit of the worker that takes the run. */
+  const some = (on: Bench, children: readonly { id: string; run: string }[]) =>
+    on.kernel.transact((tx) => retrySome(tx, tx.record(runAt("one")), children), []);
+
+  test("a hundred are retried by the same commit", async () => {
+    const on = await failedWith(100);
+    await retry(on);
+    expect(storedIn(await rowOf(on))).not.toHaveProperty("retrying");
+    expect(new Set(await statuses(on, 100))).toEqual(new Set(["pending"]));
+  });
+
+  test("more are left to the worker that takes it, a hundred in each commit", async () => {
+    const on = await failedWith(250);
+    await retry(on);
+    expect(new Set(await statuses(on, 250))).toEqual(new Set(["failed"]));
+    for (const done of [100, 200, 250]) {
+      expect(storedIn(await rowOf(on)).retrying).toMatchObject({ done: Math.max(0, Math.ceil(done / 100) - 1) * 100 });
+      await some(on, kids(250));
+      expect((await statuses(on, 250)).filter((status) => status === "pending")).toHaveLength(done);
+    }
+    expect(storedIn(await rowOf(on))).not.toHaveProperty("retrying");
+    // Once more changes nothing.
+    const before = await rowOf(on);
+    await some(on, kids(250));
+    expect(await rowOf(on)).toEqual(before);
+  });
+
+  test("children of children share the room of the commit", async () => {
+    const on = await failedWith(60);
+    for (const { run } of kids(60)) {
+      await start(on, { id: `${run}/x` });
+      await fail(on, `${run}/x`);
+      await on.kernel.transact((tx) => {
+        const kid = tx.record(runAt(run));
+        const children = [{ id: "x", run: `${run}/x` }];
+        kid.write({ value: { ...(kid.value as RunValue), forgets: { facts: [], children } } });
+      }, []);
+    }
+    await retry(on);
+    expect(new Set(await statuses(on, 60))).toEqual(new Set(["pending"]));
+    const below = await Promise.all(kids(60).map(async ({ run }) => (await rowOf(on, `${run}/x`)).status));
+    expect(below.filter((status) => status === "pending")).toHaveLength(40);
+    const left = await Promise.all(kids(60).map(async ({ run }) => storedIn(await rowOf(on, run)).retrying));
+    expect(left.filter((retrying) => retrying !== undefined)).toHaveLength(20);
+  });
+
+  test("one that is gone, is being deleted, or has ended otherwise, is told instead", async () => {
+    const on = await failedWith(4);
+    await on.kernel.transact((tx) => {
+      tx.record(runAt("one/kid#0")).remove();
+      tx.record(runAt("one/kid#1")).write({ kind: deletingQueueOf("it") });
+      tx.record(runAt("one/kid#2")).write({ status: "completed" });
+    }, []);
+    await retry(on);
+    expect(await logOf(on, inboxAt("one", 1))).toEqual([
+      // From before.
+      ...kids(4).map(({ id }) => `child ${id}`),
+      ...["child kid#0", "child kid#1", "child kid#2"],
+    ]);
+    expect(storedIn(await rowOf(on)).endingsAfter).toBe(4);
+    expect((await rowOf(on, "one/kid#3")).status).toBe("pending");
   });
 });
 

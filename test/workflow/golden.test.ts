@@ -23,7 +23,7 @@ async function live({ code, others = [], live }: Story): Promise<string> {
     await pawl.clock.during(worker.stop({ timeout: 1 }));
     worker = pawl.work([code, ...others]);
   });
-  return saveHistory(pawl, id);
+  return await saveHistory(pawl, id);
 }
 
 const outcomeOf = async ({ code }: Story, history: string): Promise<string> =>

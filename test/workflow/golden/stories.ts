@@ -115,6 +115,21 @@ const mended = workflow("mended", async (ctx: Context) => {
   );
 });
 
+function fragile(n: number): number {
+  if (isBroken) throw new Error("down");
+  return n;
+}
+
+/** More failures, each beside a success, than the run's record holds. */
+const outage = workflow("outage", async (ctx: Context) => {
+  const steps = Array.from({ length: 210 }, (_, n) =>
+    ctx.step("call", async () => (n % 2 === 0 ? fragile(n) : n), { id: String(n), retry: { attempts: 1 } }),
+  );
+  const outcomes = await Promise.allSettled(steps);
+  for (const outcome of outcomes) if (outcome.status === "rejected") throw outcome.reason;
+  return outcomes.length;
+});
+
 const doubtful = workflow("doubtful", async (ctx: Context) => {
   const reconcile = () => ({ unknown: true }) as const;
   return ctx.step.atMostOnce("charge", () => charge(), { reconcile });
@@ -171,6 +186,17 @@ export const STORIES: Readonly<Record<string, Story>> = {
     live: async (pawl) => {
       isBroken = true;
       const run = await pawl.start(mended, undefined, { id: "golden" });
+      await ended(run);
+      isBroken = false;
+      await run.retry();
+      return ended(run);
+    },
+  },
+  outage: {
+    code: outage,
+    live: async (pawl) => {
+      isBroken = true;
+      const run = await pawl.start(outage, undefined, { id: "golden" });
       await ended(run);
       isBroken = false;
       await run.retry();
