@@ -102,7 +102,7 @@ function visit(node: Node, see: (node: Node) => void): void {
 
 const copy = mkdtempSync(join(tmpdir(), "pawl-mutate-"));
 try {
-  for (const part of ["src", "package.json", "tsconfig.json", "vitest.config.ts"])
+  for (const part of ["src", "test", "package.json", "tsconfig.json", "vitest.config.ts"])
     cpSync(join(root, part), join(copy, part), { recursive: true });
   symlinkSync(join(root, "node_modules"), join(copy, "node_modules"));
   const files = globSync("src/**/decide.ts", { cwd: root }).sort();
