@@ -39,7 +39,7 @@ if (role === "first") {
 
 // Output:
 // the first process ended with SIGKILL
-// run "letter-1" is parked: step "print" may or may not have happened: resolve it, and let the run go on
+// run "letter-1" is parked: step "print" may or may not have happened: find out, then call run.resolveStep("print", { done: true, value }) or { done: false }
 // waiting for a person: letter-1
 // filed page 1
 // pages in the printer: 1
