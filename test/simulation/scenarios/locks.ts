@@ -29,7 +29,7 @@ import { CLEAN, Vault } from "./locks-vault.ts";
 import { until } from "./transfers.ts";
 import { insist, isService, LEASE_MS, type Place, Stage } from "./workflows-stage.ts";
 
-const RETRY = { attempts: 20, backoff: { first: 100, factor: 2, longest: 5_000 } } as const;
+const RETRY = { attempts: 20, delay: 100, factor: 2, maxDelay: 5_000 } as const;
 
 const ends = (error: unknown): boolean =>
   error instanceof LockTimeoutError ||
