@@ -68,7 +68,7 @@ const ownBugs: readonly Bug[] = [
     caughtBy: jobs.name,
     edits: [
       { file: CLAIM, from: "  if (claim.nowMs < record.dueMs) return { granted: false };\n", to: "" },
-      { file: MEMORY, from: "(row.dueMs as number) <= nowMs);", to: "(row.dueMs as number) <= nowMs + 5_000);" },
+      { file: MEMORY, from: "this.#timed.due(kind, nowMs, limit)", to: "this.#timed.due(kind, nowMs + 5_000, limit)" },
     ],
   },
   {
@@ -349,7 +349,11 @@ const ownBugs: readonly Bug[] = [
     caughtBy: orders.name,
     options: MEETINGS,
     edits: [
-      { file: EXECUTION, from: "      if (this.#looks > 0) this.#toBegin = [...toBegin];\n      else ", to: "      " },
+      {
+        file: EXECUTION,
+        from: "      if (this.#looks > 0 && this.#toBegin.size === 0) this.#putFirst(toBegin);\n      else ",
+        to: "      ",
+      },
       {
         file: EXECUTION,
         from: "    // What the code would see now would not be written with it.\n    this.#isBlocked = true;\n",
@@ -370,8 +374,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: EXECUTION,
-        from: "        if (arrival.message !== undefined) this.coroutine.putBack(arrival.message);\n",
-        to: "",
+        from: "        if (arrival.message !== undefined) this.#news.putBack(arrival.message);\n",
+        to: "        if (arrival.message !== undefined) continue;\n",
       },
     ],
   },
@@ -383,13 +387,13 @@ const ownBugs: readonly Bug[] = [
       { file: "workflow/replay.ts", from: "  coroutine.takeNew();\n", to: "" },
       {
         file: EXECUTION,
-        from: "of this.coroutine.waiting.values()) if (!asked.isHeldBack) this.#toBegin.push(asked);",
-        to: "of this.#isCold ? [] : this.coroutine.waiting.values()) this.#toBegin.push(asked);",
+        from: "for (const asked of this.coroutine.waiting.values()) if (begins(asked)) this.#toBegin.add(asked);",
+        to: "this.#toBegin.clear();",
       },
       {
         file: EXECUTION,
-        from: "    return toBegin.every((asked) => waiting.get(asked.text) === asked)",
-        to: "    return toBegin.every((asked) => waiting.size >= 0 || asked.dueMs === null)",
+        from: "      if (waiting.get(asked.text) === asked) {\n        if (needsRecord(asked)) written += 1;",
+        to: "      if (waiting.size >= 0) {\n        if (needsRecord(asked)) written += 1;",
       },
       {
         file: EXECUTION,
@@ -489,8 +493,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: EFFECTS,
-        from: "      this.failed(asked, error);\n      return;\n",
-        to: '      if (asked.plan.kind === "step" && asked.attempts++ < 2) this.begin(asked, asked.plan);\n      else this.failed(asked, error);\n      return;\n',
+        from: "      this.failed(asked, unstorableResult(error, ",
+        to: '      if (asked.plan.kind === "step" && asked.attempts++ < 2) this.begin(asked, asked.plan);\n      else this.failed(asked, unstorableResult(error, ',
       },
     ],
   },

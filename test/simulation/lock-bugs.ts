@@ -353,7 +353,7 @@ export const lockBugs: Bug[] = [
         from: "  if (record.dueMs !== null && record.dueMs !== blocked?.untilMs) return undefined;\n",
         to: "",
       },
-      { file: EXECUTION, from: "      if (dueMs !== null || (plan.kind", to: "      if ((plan.kind" },
+      { file: EXECUTION, from: "watched.timed.size === 0 && ", to: "" },
     ],
   },
   {
