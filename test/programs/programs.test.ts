@@ -8,8 +8,8 @@ import { addExploration, describeExploration, describeFailure, explore, noExplor
 import { detectFeatures } from "./features.ts";
 import { REGRESSIONS } from "./regressions.ts";
 
-const PROGRAMS = 180;
-const SHARE = 60;
+const PROGRAMS = 2_000;
+const SHARE = 250;
 const explored = noExploration();
 
 describe("generated programs", () => {
