@@ -1,14 +1,14 @@
 /**
- * Locks: ours beside those that people write themselves, in turns on one machine.
+ * Locks: those of Pawl compared with hand-written ones, in turns on one machine.
  *
  * - Redis: `SET NX PX` and a compare-and-delete in Lua, every write synced, pipelined (`redis.ts`)
  * - a lease row in PostgreSQL: a row for each lock, taken by an upsert where it is free or over, and freed by its holder
  * - an advisory lock of PostgreSQL: no lease, nothing written; it is held by a connection, and gone with it
  *
- * l1: 100 callers have a lock each, and acquire and release it again and again.
+ * l1: 100 callers acquire and release a lock each, repeatedly.
  * l2: several processes want one lock, hold it for a moment, and do something else before they come back. Every hold is written down,
- *     and two that overlap end the benchmark.
- * l3: one process holds the lock, another waits for it, and the first gives it back: from that call to the moment when the other has it, by
+ *     and if two overlap, the benchmark ends with an error.
+ * l3: one process holds the lock, another waits for it, and the first releases it: the time from that call to the moment when the other holds it, by
  *     the clock that all processes of a machine share.
  *
  * Redis and the lease row have to be polled: every 50 ms here, with some chance, which is more often than the usual libraries do.
@@ -36,7 +36,7 @@ const CONTENDERS = {
 
 type Contender = keyof typeof CONTENDERS;
 
-/** Gives a lock; answers how to give it back. */
+/** Acquires a lock. Returns the function that releases it. */
 interface Locker {
   acquire(name: string): Promise<() => Promise<unknown>>;
   close(): Promise<unknown>;
@@ -51,7 +51,7 @@ async function openPawl(place: Place): Promise<Locker> {
     acquire: async (name) => {
       const hold = await pawl.mutex(name).acquire();
       return async () => {
-        if (!(await hold.release()).released) throw new Error("it was lost");
+        if (!(await hold.release()).released) throw new Error("the lock was lost");
       };
     },
     close: () => pawl.close(),
@@ -71,7 +71,7 @@ const FREE = "update lease set holder = null where name = $1 and holder = $2";
 
 async function openLease(place: Place): Promise<Locker> {
   const pool = await connect(place);
-  // Two who make it at once can trip over each other, although it says "if not exists".
+  // Two concurrent statements can conflict, in spite of "if not exists".
   await pool.query(TABLE).catch(() => pool.query(TABLE));
   let tokens = 0;
   return {
@@ -80,7 +80,8 @@ async function openLease(place: Place): Promise<Locker> {
       const values = [name, holder];
       while ((await pool.query({ name: "take", text: TAKE, values })).rowCount === 0) await sleep(pollMs());
       return async () => {
-        if ((await pool.query({ name: "free", text: FREE, values })).rowCount !== 1) throw new Error("it was lost");
+        if ((await pool.query({ name: "free", text: FREE, values })).rowCount !== 1)
+          throw new Error("the lock was lost");
       };
     },
     close: () => pool.end(),
@@ -99,7 +100,7 @@ async function openAdvisory(place: Place): Promise<Locker> {
       return async () => {
         const { rows } = await client.query<{ ok: boolean }>({ name: "unlock", text: UNLOCK, values: [name] });
         client.release();
-        if (rows[0]?.ok !== true) throw new Error("it was lost");
+        if (rows[0]?.ok !== true) throw new Error("the lock was lost");
       };
     },
     close: () => pool.end(),
@@ -115,7 +116,7 @@ async function connect(place: Place): Promise<pg.Pool> {
 
 // ------------------------------------------------------------------------------------------------------------ rounds
 
-/** All contenders in turns, each time in a fresh place; answers what `play` did, for each of them. */
+/** All contenders in turns, each time with a fresh database. Returns the results of `play`, for each of them. */
 async function inTurns<T>(
   setting: Setting,
   { contenders, rounds, redis }: Bout,
@@ -144,7 +145,7 @@ interface Bout {
   readonly redis: RedisServer | null;
 }
 
-/** Runs a bout with a Redis of its own, or without, which is told. */
+/** Runs a bout with a Redis server of its own, or without one, which is noted in the report. */
 async function withRedis<T>(
   setting: Setting,
   { contenders, rounds }: Pick<Bout, "contenders" | "rounds">,
@@ -228,7 +229,7 @@ const HELD_MS = 1;
 /** What a caller does besides takes up to this long. */
 const ELSEWHERE_MS = 20;
 
-/** When somebody had the lock, and began to give it back; on the clock that all processes share. */
+/** When a caller got the lock, and when it began to release it, by the clock that all processes share. */
 type Held = readonly [hadMs: number, releasedMs: number];
 
 function contended(contenders: readonly Contender[]): Case {
@@ -253,17 +254,17 @@ function contended(contenders: readonly Contender[]): Case {
   return { id, title, run };
 }
 
-/** Pairs in a second, from the first to the last. Throws if two held it at once. */
+/** Pairs per second, from the first to the last. Throws if two callers held the lock at the same time. */
 export function rateOf(callers: readonly (readonly Held[])[]): number {
   const all = callers.flat().toSorted(([a], [b]) => a - b);
   for (const [index, [hadMs]] of all.slice(1).entries()) {
     const overlapMs = (all[index]?.[1] ?? 0) - hadMs;
-    if (overlapMs > 0) throw new Error(`two held the lock at once, for ${overlapMs.toFixed(3)} ms`);
+    if (overlapMs > 0) throw new Error(`two callers held the lock at the same time, for ${overlapMs.toFixed(3)} ms`);
   }
   return (all.length / ((all.at(-1)?.[1] ?? 0) - (all[0]?.[0] ?? 0))) * 1000;
 }
 
-/** How often the one had it who had it least, of how often the other. */
+/** The smallest number of holds of a caller, divided by the largest. */
 function shareOf(callers: readonly (readonly Held[])[]): number {
   const counts = callers.map(({ length }) => length);
   return Math.min(...counts) / Math.max(...counts);
@@ -283,7 +284,7 @@ function handOffs(contenders: readonly Contender[], targets: Targets): Case {
       const medians = await inTurns(setting, bout, (contender, place) =>
         // They contend for a while before, so that code that runs for the first time is not what is measured.
         withProcesses(2, { contender, place, ms: setting.quick ? 0 : 2000 }, async ([first, second]) => {
-          if (first === undefined || second === undefined) throw new Error("it takes two");
+          if (first === undefined || second === undefined) throw new Error("two processes are needed");
           const latenciesMs: number[] = [];
           let [holder, waiter] = [first, second];
           await holder.ask("acquire");
@@ -295,7 +296,7 @@ function handOffs(contenders: readonly Contender[], targets: Targets): Case {
             [holder, waiter] = [waiter, holder];
           }
           await holder.ask("release");
-          if (Math.min(...latenciesMs) < 0) throw new Error("it was had before it was given back");
+          if (Math.min(...latenciesMs) < 0) throw new Error("the lock was acquired before it was released");
           return median(latenciesMs);
         }),
       );
@@ -312,7 +313,7 @@ interface Order {
   readonly ms: number;
 }
 
-/** One of the other processes: it does one thing at a time, and answers when that is done. */
+/** One of the other processes: it executes one command at a time, and replies when that is done. */
 interface Process {
   ask<T>(what: Wish): Promise<T>;
 }
@@ -400,13 +401,13 @@ function obey(): void {
   process.on("message", (order: Order & { readonly what: Wish }) => {
     void answer(order).then((value) => process.send?.(value));
   });
-  // Whoever started this process has what it wanted, or is gone.
+  // The parent has its result, or is gone.
   process.once("disconnect", () => void locker?.close().finally(() => process.exit()));
 }
 
 if (import.meta.main) obey();
 
-/** Beside what there is for those without a server of their own. */
+/** Compared with what is available without a PostgreSQL server. */
 export const sqliteLockCases: readonly Case[] = [
   uncontended(["redis", "pawl"], 200, { redis: atLeast(1) }),
   contended(["redis", "pawl"]),

@@ -1,17 +1,17 @@
 /**
- * What happens once: ours beside the bare statements that people write for it, in turns on one machine, 100 callers.
+ * One-time operations: those of Pawl compared with the bare statements that one would write instead, in turns on one machine, 100 callers.
  *
  * The statements are as bare as can be: one conditional `UPDATE`, or one `INSERT … ON CONFLICT DO NOTHING`, each a transaction of its own; on
- * PostgreSQL prepared and over 32 connections, on SQLite prepared and one after the other. They keep no audit log, know nobody who
- * asks again, and have no lease and no fingerprint. Ours is the public API, with all of these.
+ * PostgreSQL prepared and over 32 connections, on SQLite prepared and one after the other. They keep no audit log, do not
+ * recognize a caller that asks again, and have no lease and no fingerprint. Pawl is measured through its public API, with all of these.
  *
  * o1: a one-time action each is consumed: `update … set used_at = … where id = … and used_at is null`
  * o2: all consume one action that has a use for each of them: `update … set uses = uses - 1 where id = … and uses > 0`
  *     o2k is the same for consumers with a key of their own, who can ask again; the statement knows nothing of that
- * o3: calls under new idempotency keys, whose answers are stored: `insert … on conflict do nothing`, with the answer
+ * o3: calls under new idempotency keys, whose results are stored: `insert … on conflict do nothing`, with the result
  *     o3a by an attempt that holds the key first, which is two commits; o3b in one decision, which is one; o3c with an effect in the same
  *     commit, beside a transaction with both rows
- * o4: calls under keys that have their answer. o4a beside the insert, which does nothing and answers nothing; o4b with a `select` of the answer
+ * o4: calls with keys that have a result. o4a compared with the insert, which does nothing and returns nothing; o4b with a `select` of the result
  * o5: a machine each is moved: `update … set state = 'paid' where id = … and state = 'pending'`
  */
 
@@ -29,9 +29,9 @@ import { collectGarbage, type Setting } from "./rounds.ts";
 
 /** One side of a case, on a database of its own. */
 interface Session {
-  /** What must be there before the clock starts, for so many calls. */
+  /** Creates what must exist before the clock starts, for `count` calls. */
   prepare(count: number): Promise<unknown>;
-  /** The call of this number; throws if it did not come to what it should. */
+  /** The call with this number. Throws if its outcome is wrong. */
   call(number: number): Promise<unknown>;
   close(): Promise<unknown>;
 }
@@ -44,7 +44,7 @@ interface Contender {
 const idOf = (number: number): string => `once-${String(number).padStart(8, "0")}`;
 
 function check(isRight: boolean): void {
-  if (!isRight) throw new Error("a call did not come to what it should");
+  if (!isRight) throw new Error("a call has a wrong outcome");
 }
 
 // --------------------------------------------------------------------------------------------------------------- ours
@@ -88,7 +88,7 @@ const consumeOne = (isKnown: boolean) =>
     call: (pawl, number) => pawl.actions.consume("one", { by: "ann", consumerKey: isKnown ? idOf(number) : undefined }),
   });
 
-/** What is stored as the answer. */
+/** The value that is stored as the result. */
 const answerOf = (number: number) => ({ status: 201, order: idOf(number) });
 
 const byAttempt = (pawl: Pawl, number: number) =>
@@ -114,7 +114,7 @@ const withEffect = (pawl: Pawl, number: number) => {
 const idempotentNew = (name: string, act: typeof byAttempt) =>
   ours(name, { call: async (pawl, number) => check(!(await act(pawl, number)).replayed) });
 
-/** So many keys have answers; each is asked for many times. */
+/** The number of keys with results; each is used many times. */
 const KEYS = 1000;
 
 const idempotentAgain = ours("Pawl, idempotent", {
@@ -146,7 +146,7 @@ const NAMES = {
 interface Bare {
   readonly name: string;
   readonly table: string;
-  /** What is there before: the row of each number, or so many of them. */
+  /** The rows that exist before: one for each number, or this many. */
   readonly fill?: {
     readonly into: string;
     row(number: number, count: number): readonly (string | number)[];
@@ -375,7 +375,7 @@ const comparisons: readonly Comparison[] = [
 
 const ROUNDS = 5;
 
-/** Calls in a second, by 100 callers each of whom waits for one call before the next; the first tenth is not counted. */
+/** Calls per second, by 100 callers, each of which waits for one call before the next; the first tenth is not counted. */
 async function rateOf(setting: Setting, contender: Contender, turns: number): Promise<number> {
   const place = await setting.ground.fresh();
   try {

@@ -1,11 +1,12 @@
 /**
- * What a run of ten steps costs the server, counted instead of timed: transactions, and bytes of its log. A busy machine
+ * What ten commits to one record, as the steps of a run make them, cost the server, counted instead of timed: transactions, and bytes of its
+ * log. A busy machine
  * changes them little, so they can be compared between machines; autovacuum adds a transaction now and then.
  *
- * Method: a longer and a shorter series of runs are compared, so that what opening and closing cost falls out, and so do the pages
+ * Method: a longer and a shorter series of runs are compared, so that the cost of opening and closing cancels out, and so do the pages
  * that the server logs whole when they are touched first after a checkpoint. Transactions are those of the database, counted by the
- * server when everybody has left. Bytes of the log are from the first commit to the last; they are those of the whole server, so
- * nobody else may use it meanwhile.
+ * server when all connections are closed. Bytes of the log are from the first commit to the last; they are those of the whole server, so
+ * it must have no other users meanwhile.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
@@ -27,7 +28,7 @@ interface Counted extends Cost {
   readonly name: string;
 }
 
-/** How many callers work at once, and how many runs each of them makes in the shorter series. */
+/** The number of concurrent callers, and the number of runs that each of them makes in the shorter series. */
 const SERIES = [
   { id: "t1", callers: 1, runs: 20, title: "a run of ten steps, one at a time" },
   { id: "t2", callers: 100, runs: 5, title: "a run of ten steps, 100 at a time" },
@@ -112,7 +113,7 @@ async function transactionsOf(ground: PostgresGround, place: Place): Promise<num
   for (let tries = 0; ; tries++) {
     const [row] = await ground.ask(there);
     if (row?.["there"] === 0) break;
-    if (tries > 200) throw new Error("somebody does not leave the database");
+    if (tries > 200) throw new Error("a connection to the database was not closed");
     await sleep(25);
   }
   const [row] = await ground.ask(`select xact_commit::int as count from pg_stat_database where datname = '${name}'`);

@@ -3,7 +3,7 @@
  * PostgreSQL is shipped with, but for those in test/postgres/server.ts.
  *
  * Each round has a database of its own with the store's tables, copied from one that the store has made, and dropped afterwards. Before the clock starts, a checkpoint writes out what the
- * round before left in memory, so that every round pays for its own pages and for nobody else's.
+ * round before left in memory, so that every round pays only for its own pages.
  */
 
 import { createHash, randomUUID } from "node:crypto";
@@ -15,6 +15,8 @@ import { openOurs } from "./ours.ts";
 export interface PostgresGround extends Ground {
   /** Whether the server is one that was started here. */
   readonly isOurs: boolean;
+  /** The database that we were given. */
+  readonly url: Place;
   /** What the server says of itself, such as "PostgreSQL 18.1". */
   readonly server: string;
   /** Runs one statement in the database that we were given, or in another. */
@@ -52,6 +54,7 @@ export async function postgresGround(given = process.env["PAWL_TEST_POSTGRES"]):
   const [said] = await ask("select current_setting('server_version') as version");
   return {
     isOurs: own !== null,
+    url,
     server: `PostgreSQL ${String(said?.["version"]).split(" ")[0]}`,
     ask,
     fresh: async () => databaseAt(await create(`template ${template}`)),

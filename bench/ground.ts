@@ -1,7 +1,7 @@
 /**
  * Where rounds are played: a kind of database, of which each round of each side gets a fresh one.
  *
- * `Place` names one database, as a path or as a URL, so that it can be told to other processes too.
+ * `Place` names one database, as a path or as a URL, so that it can be passed to other processes too.
  */
 
 import { createHash } from "node:crypto";

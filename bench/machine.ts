@@ -26,7 +26,7 @@ function describeDisk(folder: string): Disk {
   return { fileSystem: fileSystemOf(folder), syncMs: measureSync(folder) };
 }
 
-/** Linux tells the name; elsewhere there is a number. */
+/** Linux has the name; other systems have a number. */
 function fileSystemOf(folder: string): string {
   try {
     const path = realpathSync(folder) + sep;

@@ -1,23 +1,25 @@
 /**
- * `npm run bench`: ours beside the raw limit, in one run, as ratios.
+ * `npm run bench`: Pawl compared with the raw limit, in one run, as ratios.
  *
- *   npm run bench                          all cases on SQLite and PostgreSQL, less than ten minutes
+ *   npm run bench                          all cases on SQLite and PostgreSQL, except those of scale
  *   npm run bench -- postgres              one store, "sqlite" or "postgres"
  *   npm run bench -- --only a,d            some cases
  *   npm run bench -- --rounds 15           more rounds, for a noisy machine
  *   npm run bench -- --quick               to see that everything runs, within a minute
  *   npm run bench -- --save                also into docs/bench/, to be checked in
+ *   npm run bench -- --against HEAD~3      this checkout beside an older one (against.ts)
  *
  * It prints a table for each store and writes results.json and chart.svg into bench/out/ (or `--out`); what is there of a store
  * that was not measured is kept. SQLite's files are made in a folder there and removed; `--folder` puts them on another disk.
  * PostgreSQL is a server of our own, in the system's temporary folder, or the one that `PAWL_TEST_POSTGRES` names. A missed target
- * is told and is no failure: time is not asserted.
+ * is reported and is no failure: times are not asserted.
  */
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
+import { type AgainstOptions, compareAgainst } from "./against.ts";
 import { sqliteCases } from "./cases.ts";
 import { postgresLockCases, sqliteLockCases } from "./cases-locks.ts";
 import { postgresOnceCases, sqliteOnceCases } from "./cases-once.ts";
@@ -45,6 +47,10 @@ const { values: options, positionals } = parseArgs({
     date: { type: "string", default: new Date().toISOString().slice(0, 10) },
     out: { type: "string", default: join(home, "out") },
     folder: { type: "string" },
+    against: { type: "string" },
+    processes: { type: "string", default: "8" },
+    pairs: { type: "string", default: "8" },
+    callers: { type: "string", default: "100" },
   },
 });
 
@@ -83,6 +89,7 @@ await main();
 
 async function main(): Promise<void> {
   const stores = chooseStores([...positionals, ...options.store]);
+  if (options.against !== undefined) return compareAgainst(chooseComparison(options.against, stores));
   const names = chooseNames(options.only, stores);
   const rounds = chooseRounds(options.rounds);
   const out = resolve(options.out);
@@ -110,7 +117,7 @@ async function main(): Promise<void> {
 
 /** Runs the chosen cases, if this store has any of them. */
 async function measure<G extends Ground>(bench: Bench<G>, { folder, names, rounds }: Asked): Promise<Report | null> {
-  // Those of scale take longer than all the others together: only by name.
+  // The cases of scale take longer than all the others together, so they run by name only.
   const isChosen = (id: string) =>
     names.length === 0 ? !id.startsWith("s") : names.some((name) => id.startsWith(name));
   const chosen = bench.cases.filter(({ id }) => isChosen(id));
@@ -143,12 +150,12 @@ async function measure<G extends Ground>(bench: Bench<G>, { folder, names, round
   return { date, mode: quick ? "quick" : "full", seconds, machine, results, notes };
 }
 
-/** A quick run's figures mean nothing, so they neither reach nor miss anything. */
+/** The figures of a quick run mean nothing, so they are not compared with targets. */
 function withoutTarget(result: Result): Result {
   return { ...result, target: null, reached: null };
 }
 
-/** Beside what is there of other stores. */
+/** Keeps the saved results of other stores. */
 function save(place: string, store: StoreName, report: Report): void {
   mkdirSync(place, { recursive: true });
   const path = join(place, "results.json");
@@ -170,7 +177,7 @@ function readSaved(path: string): Saved {
   return { format: 2 };
 }
 
-/** Six digits are more than any of this is worth. */
+/** Six digits are more than enough. */
 function rounded(_: string, value: unknown): unknown {
   return typeof value === "number" && !Number.isInteger(value) ? Number(value.toPrecision(6)) : value;
 }
@@ -185,11 +192,27 @@ function chooseStores(names: readonly string[]): readonly StoreName[] {
 }
 
 function chooseRounds(asked: string | undefined): number | undefined {
-  if (asked === undefined) return undefined;
-  const rounds = Number(asked);
-  if (!(Number.isSafeInteger(rounds) && rounds > 0))
-    throw new Error(`--rounds must be a whole number above 0, and is "${asked}"`);
-  return rounds;
+  return asked === undefined ? undefined : wholeNumber("rounds", asked);
+}
+
+function wholeNumber(option: string, asked: string): number {
+  const number = Number(asked);
+  if (!(Number.isSafeInteger(number) && number > 0))
+    throw new Error(`--${option} must be a whole number above 0, and is "${asked}"`);
+  return number;
+}
+
+function chooseComparison(commit: string, stores: readonly StoreName[]): AgainstOptions {
+  return {
+    commit,
+    stores,
+    only: options.only === "" ? [] : options.only.split(",").map((name) => name.trim()),
+    processes: wholeNumber("processes", options.processes),
+    pairs: wholeNumber("pairs", options.pairs),
+    callers: wholeNumber("callers", options.callers),
+    sliceMs: options.quick ? 20 : 250,
+    folder: resolve(options.folder ?? tmpdir()),
+  };
 }
 
 /** "f" means f1 and f2 as well. */

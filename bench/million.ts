@@ -4,7 +4,7 @@
  * Method: a process of its own makes the records with 500 callers, three of four due. One kind comes due in the order in which
  * its records were made, as most work does; the other in random order, so that each claimed record is on a page of its own, most
  * of them cold. When a hundredth and when a tenth of the whole are there, and at the end, it claims 100 due ones of each kind and
- * lets them rest until tomorrow, several times. Then it makes many due records of a kind that nobody asks for, and claims once
+ * lets them rest until tomorrow, several times. Then it creates many due records of a kind that is not claimed, and claims once
  * more. While records are made it samples the heap after a collection of garbage.
  */
 
@@ -22,7 +22,7 @@ import { collectGarbage, type Setting } from "./rounds.ts";
 interface Order {
   readonly path: string;
   readonly recordCount: number;
-  /** Claiming is timed when so many records are there. */
+  /** Claiming is timed when this many records exist. */
   readonly stages: readonly number[];
   readonly foreignCount: number;
   readonly claims: number;
@@ -237,7 +237,7 @@ function dueIn(index: number, kind: string): number {
 
 if (import.meta.main) {
   process.once("message", (order: Order) => void answer(order));
-  // Whoever started this process has what it wanted, or is gone.
+  // The parent has its result, or is gone.
   process.once("disconnect", () => process.exit());
 }
 

@@ -29,7 +29,7 @@ class RunsSession implements Session {
       for (let turn = 0; turn < turns; turn++) {
         const startedMs = performance.now();
         const run = await pawl.start(runs, steps);
-        if ((await run.result()) !== steps) throw new Error("a run answered something else");
+        if ((await run.result()) !== steps) throw new Error("a run has a wrong result");
         last = run.id;
         if (plan.callers === 1) latenciesMs.push(performance.now() - startedMs);
       }

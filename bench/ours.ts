@@ -1,10 +1,10 @@
 /**
- * Ours: the kernel on a store, opened as `open` does it, by five ways in. The place tells which store.
+ * Pawl: the kernel on a store, opened as `open` does it, used in five ways. The place determines the store.
  *
  * - plain: `kernel.transact`, the path of everything that was not claimed first. Rows that this process wrote last are not read again.
  * - locked: the same by decisions that look at the store's clock, so that their rows are locked and read each time.
  * - new: as plain, for records that are said to be new, and so assumed to be absent.
- * - held: `Held.commit`, the path of whoever holds a record's lease.
+ * - held: `Held.commit`, the path of the holder of a record's lease.
  * - slot: `slot.update`, the public API.
  */
 
@@ -148,7 +148,7 @@ export const oursSlot = contender("Pawl, slot.update", slot);
 const FOR_LONG_MS = 60 * 60 * 1000;
 const CLAIMED_AT_ONCE = 500;
 
-/** Makes the plan's records and claims them: where contenders start that work on claimed records. */
+/** Creates the plan's records and claims them, for contenders that work on claimed records. */
 export async function claimAll(place: Place, plan: Plan): Promise<void> {
   const { kernel } = await openOurs(place);
   const make = (key: string) => {

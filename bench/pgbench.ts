@@ -36,7 +36,7 @@ export const honesty: Case = {
   async run(setting) {
     const version = findPgbench();
     if (version === null) {
-      setting.note("pgbench is not installed here, so nobody has checked whether raw is as fast as it can be (case r)");
+      setting.note("pgbench is not installed here, so it was not checked whether raw is as fast as possible (case r)");
       return [];
     }
     return [
@@ -76,7 +76,7 @@ class PgbenchSession implements Session {
   async run(plan: Plan): Promise<Timing> {
     const { turns, commitsPerRecord, hot, claimed, logged } = plan;
     if (hot || claimed || !logged || turns % commitsPerRecord !== 0)
-      throw new Error("the script for pgbench is made of whole runs that begin with new records");
+      throw new Error("the script for pgbench needs whole runs that begin with new records");
     const folder = mkdtempSync(join(tmpdir(), "pawl-pgbench-"));
     try {
       const script = join(folder, "run.sql");
@@ -96,7 +96,7 @@ class PgbenchSession implements Session {
   async close(): Promise<void> {}
 }
 
-/** One run of ten steps: the first makes the records, the others change them. */
+/** One run of ten steps: the first creates the records, the others change them. */
 export function scriptOf(plan: Plan): string {
   const sql = turnStatements(plan.space, plan.logged, {
     id: "v.id + :first",

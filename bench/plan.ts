@@ -1,8 +1,8 @@
 /**
- * What is written in a round: so many callers, each of whom waits for one commit before it asks for the next.
+ * What is written in a round: by a number of callers, each of which waits for one commit before it makes the next.
  *
  * In each turn every caller makes one commit, which writes its record and, where the plan is `logged`, appends one log
- * entry. After `commitsPerRecord` turns all callers go on to new records, as runs of ten steps do. A plan is data, made
+ * entry. After `commitsPerRecord` turns all callers continue with new records, as runs of ten steps do. A plan is data, created
  * before the clock starts, so that all contenders do the same work and end with the same rows.
  */
 

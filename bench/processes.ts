@@ -1,9 +1,9 @@
 /**
- * Several processes that write to one database at once: what they do together, beside what one does alone.
+ * Several processes that write to one database concurrently: their sum, compared with one process alone.
  *
- * SQLite lets one of them write at a time, so more processes cannot be faster than one; there, this shows what taking turns costs.
+ * SQLite lets one of them write at a time, so more processes cannot be faster than one; there, this shows the cost of taking turns.
  * PostgreSQL lets them all write. Each process has 100 callers and records of its own, or all write to one hot record, and all
- * are let go at the same moment.
+ * start at the same moment.
  */
 
 import { type ChildProcess, fork } from "node:child_process";
@@ -17,7 +17,7 @@ import { steps } from "./plan.ts";
 import { measureOf, type Result, resultOf, type Target } from "./result.ts";
 import type { Setting } from "./rounds.ts";
 
-/** Sent to a process, which answers that it is ready; "go" then starts it, and it answers how many commits it made. */
+/** Sent to a process, which replies that it is ready; "go" then starts it, and it replies with its number of commits. */
 interface Order {
   readonly place: Place;
   readonly name: string;
@@ -69,7 +69,7 @@ async function measure(setting: Setting, { id, title, isHot, target }: Processes
   );
 }
 
-/** How many commits each of so many processes made in this time. */
+/** The number of commits of each process in this time. */
 async function together(ground: Ground, count: number, order: Pick<Order, "ms" | "isHot">): Promise<readonly number[]> {
   const place = await ground.fresh();
   const children = Array.from({ length: count }, () =>
@@ -146,6 +146,6 @@ async function work({ place, name, ms, isHot }: Order): Promise<void> {
 
 if (import.meta.main) {
   process.once("message", (order: Order) => void work(order));
-  // Whoever started this process has what it wanted, or is gone.
+  // The parent has its result, or is gone.
   process.once("disconnect", () => process.exit());
 }

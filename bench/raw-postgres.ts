@@ -4,7 +4,7 @@
  * It has the store's own schema and commits as many rows in a transaction as there are callers. It is as fast as we know to make it,
  * and does less than any library could: it is the only writer, it gives out the rows' numbers and knows their versions, so it
  * reads nothing and checks nothing; its values are text before the clock starts; it names only the columns that change; it
- * leaves no mark and notifies nobody. Each statement is prepared, takes all its rows as arrays in binary form, and has the plan
+ * writes no mark and sends no notification. Each statement is prepared, takes all its rows as arrays in binary form, and has the plan
  * that the store's statements are pinned to, set once for the connection. All statements of a turn go out together, with
  * BEGIN and COMMIT, and cost one round trip. Two ways are measured, all callers over one connection and half of them over each of
  * two, where one half's statements run while the other's log is synced; the faster one is the limit.
@@ -14,8 +14,8 @@
 
 import pg from "pg";
 import { int8Array, textArray } from "../src/stores/postgres/arrays.ts";
-import type { PgClient } from "../src/stores/postgres/lines.ts";
-import { type Answer, type Call, type Statement, statement, Train } from "../src/stores/postgres/train.ts";
+import type { PgClient } from "../src/stores/postgres/connections.ts";
+import { type Call, Pipeline, type Result, type Statement, statement } from "../src/stores/postgres/pipeline.ts";
 import type { Contender, Session, Timing } from "./contender.ts";
 import type { Place } from "./ground.ts";
 import { NAMESPACE } from "./ours.ts";
@@ -91,11 +91,11 @@ class RawConnection {
     this.#sender = client;
   }
 
-  send(calls: readonly Call[]): Promise<readonly Answer[]> {
+  send(calls: readonly Call[]): Promise<readonly Result[]> {
     return new Promise((resolve, reject) => {
-      const done = (error: unknown, answers: readonly Answer[]) =>
-        error === undefined ? resolve(answers) : reject(error);
-      this.#sender.query(new Train(calls, this.#prepared, done));
+      const done = (error: unknown, results: readonly Result[]) =>
+        error === undefined ? resolve(results) : reject(error);
+      this.#sender.query(new Pipeline(calls, this.#prepared, done));
     });
   }
 }

@@ -4,7 +4,7 @@
  * It has the store's own schema and settings, and commits as many rows in a transaction as there are callers. It is as fast
  * as we know to make it, and does less than any library could: it is the only writer, it gives out the rows' numbers and
  * knows their versions, so it reads nothing and checks nothing; its values are text before the clock starts; it names only
- * the columns that change; nobody waits for a promise. Two ways to do it are measured, one statement for each row and one
+ * the columns that change; no promise is awaited. Two ways to do it are measured, one statement for each row and one
  * for all rows of a turn, and the faster one is the limit. Both say `or rollback`, which spares SQLite copying pages to undo a statement.
  */
 

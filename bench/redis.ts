@@ -1,9 +1,9 @@
 /**
- * Redis, as a lock beside ours: a server of our own, a client of a few lines, and the lock that most people write on it.
+ * Redis, for the comparison of locks: a server of our own, a client of a few lines, and the usual lock.
  *
  * The server is Debian's `redis-server`, if it is there, on a Unix socket in a folder of its own, with every write synced before it is
  * answered (`appendfsync always`), which is what our commits do. The client sends whatever is asked for in the same turn of the event loop in one piece and
- * matches the replies in order: as pipelined as Redis can be had. The lock is `SET key token NX PX`, tried again after a while
+ * matches the replies in order: which is as pipelined as Redis can be. The lock is `SET key token NX PX`, tried again after a while
  * when it is taken, and a compare-and-delete in Lua.
  */
 
@@ -67,7 +67,7 @@ export async function startRedis(parent = tmpdir()): Promise<RedisServer> {
     }
 }
 
-/** What a server answers: text, a number, nothing, or several of them. */
+/** A reply of the server: text, a number, nothing, or several of them. */
 export type Reply = string | number | null | readonly Reply[];
 
 interface Asked {
@@ -92,7 +92,7 @@ export class Redis {
     this.#socket = socket;
     // One byte is one character, so that lengths are those of the protocol.
     socket.setEncoding("latin1");
-    socket.on("data", (text: string) => this.#hear(text));
+    socket.on("data", (text: string) => this.#receive(text));
     socket.on("close", () => {
       for (const { reject } of this.#asked.splice(this.#first)) reject(new Error("the connection was closed"));
     });
@@ -118,7 +118,7 @@ export class Redis {
     this.#out = [];
   }
 
-  #hear(text: string): void {
+  #receive(text: string): void {
     const all = this.#rest + text;
     let at = 0;
     for (;;) {
@@ -174,7 +174,7 @@ function parse(text: string, at: number): { readonly value: Reply | Error; reado
 const LEASE_MS = "30000";
 const RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/** Takes the lock as soon as a try succeeds; answers how to give it back. */
+/** Acquires the lock as soon as a try succeeds. Returns the function that releases it. */
 export async function redisLock(redis: Redis, name: string, pollMs: () => number): Promise<() => Promise<unknown>> {
   const token = randomUUID();
   while ((await redis.send("set", name, token, "nx", "px", LEASE_MS)) === null) await sleep(pollMs());

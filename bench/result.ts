@@ -1,5 +1,5 @@
 /**
- * What a run of the benchmark answers: for each case two measures side by side, their ratio, and what was aimed at.
+ * The results of a run of the benchmark: for each case two measures, their ratio, and the target.
  *
  * A ratio of two things measured in turns on one machine says more than a rate: rates of two machines, or of two hours of
  * one machine, cannot be compared. Every round is kept, so that the spread can be seen.
@@ -32,7 +32,7 @@ export interface Result {
   readonly ratio: number;
   /** The same by the best round of each: where it is far from `ratio`, the machine was busy with something else. */
   readonly bestRatio: number;
-  /** Null for what is only told. */
+  /** Null for a case without a target. */
   readonly target: Target | null;
   readonly reached: boolean | null;
   /** Whatever else was counted, by name. */

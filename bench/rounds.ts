@@ -45,7 +45,7 @@ export interface Comparison {
   readonly same: Sameness | null;
 }
 
-/** Measures each side so many times, in turns; the answers are in the order of the sides. */
+/** Measures each side `rounds` times, in turns. The results are in the order of the sides. */
 export async function compare(setting: Setting, comparison: Comparison): Promise<readonly SideMeasure[]> {
   const { sides, unit, rounds, same } = comparison;
   const figures = sides.map((): number[] => []);

@@ -1,5 +1,5 @@
 /**
- * A case in a process of its own: its heap is then the case's and nobody else's, and it may be killed.
+ * A case in a process of its own: its heap then has only what the case needs, and the process may be killed.
  *
  * The file that asks is also the one that the process runs: `askChild` on this side, `answerParent` on the other.
  */
@@ -8,7 +8,7 @@ import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 
-/** Lets the file at this URL answer the order in a process of its own, which then ends. */
+/** Runs the file at this URL in a process of its own, sends it the order, and returns its reply. */
 export async function askChild<Order extends object, Answer>(url: string, order: Order): Promise<Answer> {
   const child = startChild(url, order);
   try {
@@ -42,9 +42,9 @@ export async function endChild(child: ChildProcess, isKilled = false): Promise<v
   await gone;
 }
 
-/** In the other process: answers the one order that it is sent. */
+/** In the other process: executes the one order that it gets, and replies with the result. */
 export function answerParent<Order>(work: (order: Order) => Promise<unknown>): void {
   process.once("message", (order: Order) => void work(order).then((answer) => process.send?.(answer)));
-  // Whoever started this process has what it wanted, or is gone.
+  // The parent has its result, or is gone.
   process.once("disconnect", () => process.exit());
 }

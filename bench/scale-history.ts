@@ -2,7 +2,7 @@
  * One run with a history of a million facts: does replaying it take bounded memory, and as long for each fact at the end as at the beginning?
  *
  * Method: in a process of its own, a run takes the steps a thousand at a time, under a thousand names, and rests. Another handle, opened when the
- * first is closed, is told to go on with it and replays everything. After each thousand the body says when it came there, and now and
+ * first is closed, resumes it and replays everything. After each thousand the body reports the time, and now and
  * then the heap is looked at after a collection of garbage, whose time is taken off again.
  */
 
@@ -101,7 +101,7 @@ const long = workflow("long", async (ctx, thousands: number) => {
   return thousands;
 });
 
-/** The body tells how far it is: something that only a benchmark may do. */
+/** The body reports its progress, which only a benchmark may do. */
 let passed: (thousand: number) => void = () => {};
 
 async function work({ place, thousands }: Order): Promise<Answer> {
@@ -118,12 +118,12 @@ async function work({ place, thousands }: Order): Promise<Answer> {
   second.pawl.work([long]);
   const run = second.pawl.run(long, "long");
   await run.signal(goOn);
-  if ((await run.result()) !== thousands) throw new Error("the run answered something else");
+  if ((await run.result()) !== thousands) throw new Error("the run has a wrong result");
   await second.pawl.close();
   return { making: making(), replaying: replaying(), rssMiB: process.memoryUsage().rss / 2 ** 20 };
 }
 
-/** Listens to the body from here on; answers what it heard. */
+/** Collects the reports of the body from here on, and returns them. */
 function watch(thousands: number): () => Passage {
   const ms: number[] = [];
   const heapMiB: number[] = [];

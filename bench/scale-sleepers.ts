@@ -25,7 +25,7 @@ interface Order {
   readonly count: number;
   /** The sleeps of the others end within this time. */
   readonly windowMs: number;
-  /** So many of them are waited for. */
+  /** How many of them are waited for. */
   readonly awaited: number;
   /** From the reckoned end of the making to the first end of a sleep. */
   readonly marginMs: number;
@@ -33,17 +33,17 @@ interface Order {
 
 interface Answer {
   readonly madePerSecond: number;
-  /** Of the processor, which other processes change little: to make a run, and to wake one. */
+  /** Processor time, which other processes affect little: to create a run, and to wake one. */
   readonly makeCpuMs: number;
   readonly wakeCpuMs: number;
   readonly heapBeforeMiB: number;
   readonly heapMiB: number;
   readonly rssMiB: number;
-  /** By how much the making took longer than was reckoned; those that came due meanwhile do not count. */
+  /** By how much the making took longer than was estimated; those that came due meanwhile do not count. */
   readonly delayMs: number;
   /** In the order in which they were due. */
   readonly lateMs: readonly number[];
-  /** From the first end of a sleep to where the last of the awaited runs went on. */
+  /** From the first end of a sleep to when the last of the awaited runs resumed. */
   readonly allMs: number;
 }
 
@@ -52,7 +52,7 @@ const CONCURRENCY = 2000;
 const DAY_MS = 24 * 60 * 60 * 1000;
 /** Has no factor in common with the number of runs, a power of ten, so that each gets a place of its own. */
 const SCATTER = 618_033_989;
-/** A run that sleeps may leave no more behind in memory than what cannot be told from noise. */
+/** A sleeping run may leave no more in memory than what cannot be distinguished from noise. */
 const FLAT_MEMORY = 1.25;
 const FLAT = 1.5;
 
@@ -146,7 +146,7 @@ async function ask(setting: Setting, order: Omit<Order, "place" | "marginMs">): 
       if (answer === null) continue;
       if (answer.delayMs > 0)
         setting.note(
-          `Making ${count(order.count)} sleeping runs took ${showFigure(answer.delayMs, "ms")} longer than was reckoned; ` +
+          `Making ${count(order.count)} sleeping runs took ${showFigure(answer.delayMs, "ms")} longer than was estimated; ` +
             "those that came due meanwhile were left out.",
         );
       return answer;
@@ -154,7 +154,7 @@ async function ask(setting: Setting, order: Omit<Order, "place" | "marginMs">): 
       await setting.ground.remove(place);
     }
   }
-  throw new Error("making the runs took so long that none was left to wake");
+  throw new Error("creating the runs took so long that none was left to wake");
 }
 
 /** The medians of a thousand each. */

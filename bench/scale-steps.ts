@@ -2,10 +2,10 @@
  * What step k of one run costs, as a curve over k: in a warm run, after its code was evicted, and after its process was killed.
  *
  * Method: for each k there is a run that has taken its first k - 1 steps, one by one, and waits. Then the runs take turns, alone on
- * the machine as far as we can help it: each takes some more steps, and what a step costs is the time from where its function begins
- * to where the next one's does, which is when its record is durable. The runs of the first round are thrown away. Between the two the worker has
+ * the machine as far as possible: each takes some more steps, and what a step costs is the time from where its function begins
+ * to where the next one's does, which is when its record is durable. The runs of the first round are discarded. Between the two the worker has
  * kept the code (warm), has kept none (evicted), or was another process that is gone (killed); the body's beginnings are counted, so
- * that a run which was replayed, or was not, where it should be otherwise ends the benchmark. The replay is timed apart: from the beginning of the
+ * that a run which was replayed, or was not, where it should be otherwise ends the benchmark. The replay is timed separately: from the beginning of the
  * body to where the code has come to the first step that is timed.
  */
 
@@ -23,7 +23,7 @@ interface Climb {
   /** The first step that is timed. */
   readonly k: number;
   readonly round: number;
-  /** Rests before that step, until it is told to go on. */
+  /** Rests before that step, until it gets a signal. */
   readonly rests: boolean;
 }
 
@@ -47,7 +47,7 @@ type Mode = (typeof MODES)[number];
 
 const KS = { quick: [10, 200], full: [10, 100, 1000, 10_000] } as const;
 const ROUNDS = 9;
-/** So many steps are timed in each run. */
+/** How many steps are timed in each run. */
 const TIMED = 30;
 /** What counts as flat. */
 const FLAT = 1.2;
@@ -108,7 +108,7 @@ async function measure(setting: Setting): Promise<readonly Result[]> {
     replays.push([mode, replayed]);
     setting.note(`${id}: replaying a thousand facts ${mode}, up to ${sentenceOf(replayed)}.`);
   }
-  // A run of ten steps is over before its replay can be told from what is around it.
+  // A run of ten steps ends before its replay can be distinguished from the rest.
   const [evicted, killed] = replays.map(([, curve]) => curve.slice(1));
   if (evicted === undefined || killed === undefined) throw new Error("no replay was timed");
   const [, afterEviction] = endsOf(evicted);
@@ -174,7 +174,7 @@ function costsOf(stepMs: readonly number[]): readonly number[] {
   return stepMs.slice(1).map((ms, index) => ms - (stepMs[index] ?? 0));
 }
 
-/** All take their first steps together, and then go on one after another. */
+/** All take their first steps together, and then continue one after another. */
 async function climbInTurns(ground: Ground, place: Place, climbs: readonly Climb[], mode: Mode): Promise<void> {
   const { pawl } = await openOurs(place);
   try {
@@ -196,7 +196,7 @@ async function restOf(run: Run): Promise<void> {
   while ((await run.status()).status !== "waiting") await pause(20);
 }
 
-/** The process that took the first steps is killed in the next one, and this one goes on, one run at a time. */
+/** The process that took the first steps is killed in the next one, and this one continues, one run at a time. */
 async function climbAfterKill(ground: Ground, place: Place, climbs: readonly Climb[]): Promise<void> {
   const child = startChild(import.meta.url, { place, climbs } satisfies Order);
   try {
@@ -215,7 +215,7 @@ async function climbAfterKill(ground: Ground, place: Place, climbs: readonly Cli
   }
 }
 
-// ------------------------------------------------------------------------------------------------------ how it is told
+// --------------------------------------------------------------------------------------------------------- the reports
 
 function endsOf(curve: Curve): [Measure, Measure] {
   const [first, last] = [curve[0], curve.at(-1)];
@@ -239,7 +239,7 @@ function count(total: number): string {
 
 if (import.meta.main) answerParent<Order>(climbUntilKilled);
 
-/** Answers when every run is in the step in which it will be killed. */
+/** Returns when every run is in the step in which it will be killed. */
 async function climbUntilKilled({ place, climbs }: Order): Promise<number> {
   const { pawl } = await openOurs(place);
   const there = new Set<Watch>();

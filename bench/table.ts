@@ -29,7 +29,7 @@ export function drawTable(report: Report): string {
     draw(heads),
     ...lines.map(draw),
     "",
-    "Medians, and the ratio of the best rounds. The least and the most of the rounds:",
+    "Medians, and the ratio of the best rounds. The minimum and the maximum of the rounds:",
     ...spread,
     "",
     ...report.notes,

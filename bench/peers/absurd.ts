@@ -60,5 +60,5 @@ export function absurd(schemaFile: string): Peer {
 
 function numberFrom(value: JsonValue | undefined): number {
   if (typeof value === "number") return value;
-  throw new Error("a task of Absurd did not answer with a number");
+  throw new Error("a task of Absurd did not return a number");
 }

@@ -1,10 +1,10 @@
 /**
  * What a run costs PostgreSQL, counted instead of timed: transactions, and bytes of its log.
  *
- * Method: the contender visits its database several times. Server processes tell what they counted when they end, so
+ * Method: the contender visits its database several times. Server processes add their counts when they end, so
  * transactions are counted from before a visit to after it. A visit without work says what opening and closing cost; one that stays for a
  * second longer says what the contender costs while it is idle, by polling. Both are taken off what a visit with runs
- * cost. The log is the whole server's, from the opening to the end of a visit, and nobody else uses the server meanwhile.
+ * cost. The log is the whole server's, from the opening to the end of a visit, and the server has no other users meanwhile.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
@@ -56,7 +56,7 @@ export async function costsOf(
     return { transactions: (await postgres.transactions(database)) - before, bytes, ms };
   };
   try {
-    // The first visit makes the tables, and touches their pages for the first time.
+    // The first visit creates the tables, and touches their pages for the first time.
     await visit((session) => atOnce(session, WARM_UP.steps, WARM_UP.runs));
     const nothing = await visit(async () => {});
     const idle = await visit(() => sleep(IDLE_MS));

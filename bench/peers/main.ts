@@ -31,10 +31,10 @@ import { restate } from "./restate.ts";
 
 interface Sizes {
   readonly rounds: number;
-  /** How long callers go on, and a lone caller too. */
+  /** How long callers continue, and a lone caller too. */
   readonly forMs: number;
   readonly warmUpMs: number;
-  /** How many runs are submitted at once. */
+  /** How many runs are submitted together. */
   readonly runs: number;
 }
 

@@ -2,7 +2,7 @@
  * OpenWorkflow, on PostgreSQL and on SQLite: a worker claims runs by polling, and a caller polls for the result.
  *
  * Its client asks for a result once a second, which cannot be set; so callers that wait for each run see whole seconds, and
- * what it can do is better seen where everything is submitted at once.
+ * its capacity is better seen where all runs are submitted together.
  */
 
 import { join } from "node:path";

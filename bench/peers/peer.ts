@@ -1,7 +1,7 @@
 /**
- * What a contender is: something that runs a workflow of N plain steps durably, and answers with its result.
+ * What a contender is: something that runs a workflow of N plain steps durably, and returns its result.
  *
- * All of them do the same work, `charge`, which is a function of ours and runs in our process whoever stores its result.
+ * All of them do the same work, `charge`, which is a function of ours and runs in our process, wherever its result is stored.
  * So it can be counted (`chargeCount`), and a contender that leaves out steps is found out (protocols.ts).
  *
  * Leaves out: what is measured of a contender (protocols.ts, costs.ts), and how each is used (a file for each).
@@ -11,7 +11,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
 export interface Peer {
-  /** For people, with what it stores in. */
+  /** For the table: the library and its store. */
   readonly name: string;
   /** For `--only`. */
   readonly id: string;
@@ -32,7 +32,7 @@ export interface Ground {
 
 /** A contender at work: worker and caller are both in this process. */
 export interface PeerSession {
-  /** Starts a run of so many steps under a new id and waits for its result, which is the number of steps. */
+  /** Starts a run of `steps` steps with a new id and waits for its result, which is the number of steps. */
   run(steps: number): Promise<number>;
   /** Starts a run, and is done when the run is sure to happen. */
   submit(steps: number): Promise<PeerRun>;

@@ -19,7 +19,7 @@ export interface Postgres {
   drop(database: string): Promise<void>;
   /** Writes out what a contender left in memory, so that the next one does not pay for it. */
   settle(): Promise<void>;
-  /** Transactions committed in a database, once everybody has left it: each server process tells its count when it ends. */
+  /** Transactions committed in a database, once all connections are closed: each server process adds its count when it ends. */
   transactions(database: string): Promise<number>;
   /** How far the server's log has come, in bytes. */
   logPosition(): Promise<number>;

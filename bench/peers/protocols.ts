@@ -1,10 +1,10 @@
 /**
  * What is measured of a contender: three ways of asking it for runs.
  *
- * `callers`: so many callers, each of whom waits for the result of a run before it starts the next. `atOnce`: all runs are
- * submitted without waiting, and then all results are waited for. `lone`: one caller with nobody beside it, for latency.
+ * `callers`: a number of callers, each of which waits for the result of a run before it starts the next. `atOnce`: all runs are
+ * submitted without waiting, and then all results are waited for. `lone`: one caller alone, for latency.
  *
- * Promises: every run answered with its number of steps, and ran each of them at least once, or the benchmark ends.
+ * Guarantees: every run returned its number of steps, and ran each of them at least once; otherwise the benchmark ends with an error.
  */
 
 import { median } from "../result.ts";
@@ -13,7 +13,7 @@ import { chargeCount, type PeerSession } from "./peer.ts";
 /** How many runs a lone caller makes at least, and at most. */
 const LONE_RUNS = { least: 3, most: 200 } as const;
 
-/** Runs in a second, with so many callers for so long; a run that was started is waited for. */
+/** Runs per second, with this number of callers for this time; a run that was started is waited for. */
 export async function callers(session: PeerSession, steps: number, count: number, forMs: number): Promise<number> {
   const check = watch(steps);
   const startedMs = performance.now();
@@ -37,7 +37,7 @@ export async function atOnce(session: PeerSession, steps: number, runs: number):
   return (runs / (performance.now() - startedMs)) * 1000;
 }
 
-/** The median of how many milliseconds a caller waits who is alone. */
+/** The median of how many milliseconds a lone caller waits. */
 export async function lone(session: PeerSession, steps: number, forMs: number): Promise<number> {
   const check = watch(steps);
   const startedMs = performance.now();
@@ -59,7 +59,7 @@ function watch(steps: number): (result: number) => void {
   let runs = 0;
   return (result) => {
     runs++;
-    if (result !== steps) throw new Error(`a run of ${steps} steps answered with ${result}`);
+    if (result !== steps) throw new Error(`a run of ${steps} steps returned ${result}`);
     const done = chargeCount() - before;
     if (done < runs * steps) throw new Error(`${runs} runs of ${steps} steps are done after ${done} steps`);
   };

@@ -1,5 +1,5 @@
 /**
- * What a run of the comparison answers, and how it is drawn: a table in Markdown, for the terminal and for a file.
+ * The results of a run of the comparison, and how they are drawn: as a table in Markdown, for the terminal and for a file.
  */
 
 import type { Machine, Measure } from "../result.ts";

@@ -123,7 +123,7 @@ async function untilReady(url: string, child: ChildProcess): Promise<void> {
       () => false,
     );
     if (isReady) return;
-    if (performance.now() > giveUpMs) throw new Error(`${url} does not answer`);
+    if (performance.now() > giveUpMs) throw new Error(`${url} does not reply`);
     await sleep(100);
   }
 }

@@ -1,7 +1,7 @@
 /**
  * Installs what this folder compares, if it is not there in the versions that package.json names, and runs the comparison.
  *
- * It is a package of its own because nobody who uses or works on Pawl needs its quarter of a gigabyte.
+ * It is a package of its own because using Pawl, or working on it, does not need its quarter of a gigabyte.
  */
 
 import { spawnSync } from "node:child_process";
@@ -10,7 +10,7 @@ import { join } from "node:path";
 
 const home = import.meta.dirname;
 
-// One of the peers uses its driver in a way that the driver warns of, which is no news to whoever reads the table.
+// One of the peers uses its driver in a way that the driver warns of, which does not matter for the table.
 process.noDeprecation = true;
 
 if (isInstalled() || install()) await import("./main.ts");
@@ -39,7 +39,9 @@ function install() {
     shell: !isScript && process.platform === "win32",
   });
   if (status === 0) return true;
-  console.error("npm ci did not finish, so nothing was run. Mend what it says above, and run this again.");
+  console.error(
+    "npm ci did not finish, so nothing was run. Fix the problem that it reports above, and run this again.",
+  );
   return false;
 }
 
