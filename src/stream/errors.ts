@@ -1,0 +1,133 @@
+/**
+ * Errors of streams and aggregates. When one is thrown, nothing was appended.
+ */
+
+import { PawlError } from "../kernel/errors.ts";
+
+/** The stream is not at the version that the caller expected: read what came in between (after `data.expectedVersion`), decide again, and retry. */
+export class ConcurrencyError extends PawlError<
+  "concurrency_conflict",
+  { readonly stream: string; readonly expectedVersion: number; readonly version: number }
+> {
+  constructor(stream: string, expectedVersion: number, version: number) {
+    super(
+      "concurrency_conflict",
+      `stream "${stream}" is at version ${version}, not at ${expectedVersion}: read the events in between, and decide again`,
+      { stream, expectedVersion, version },
+    );
+  }
+}
+
+/** The command refused: an invariant would be broken. `data.reason` and `data.details` are what the command gave to `refuse`. */
+export class CommandRefusedError extends PawlError<
+  "command_refused",
+  {
+    readonly aggregate: string;
+    readonly stream: string;
+    readonly command: string;
+    readonly reason: string;
+    readonly details: unknown;
+  }
+> {
+  constructor(aggregate: string, stream: string, command: string, reason: string, details: unknown) {
+    super("command_refused", `command "${command}" of ${aggregate} "${stream}" was refused: ${reason}`, {
+      aggregate,
+      stream,
+      command,
+      reason,
+      details,
+    });
+  }
+}
+
+/**
+ * The stored state of an aggregate lacks events of its stream, which a decision cannot read. `pawl.transact` reads them and decides again; in
+ * `transact.sql` and `within`, call `pawl.aggregate(…).state()` before.
+ */
+export class FoldBehindError extends PawlError<
+  "fold_behind",
+  { readonly aggregate: string; readonly stream: string; readonly version: number; readonly head: number }
+> {
+  constructor(aggregate: string, stream: string, version: number, head: number) {
+    super(
+      "fold_behind",
+      `the state of ${aggregate} "${stream}" has ${version} of ${head} events: call pawl.aggregate(…).state() before the transaction`,
+      { aggregate, stream, version, head },
+    );
+  }
+}
+
+/** An event has a shape that the code does not know: a newer release wrote it. Deploy the code with this shape first. */
+export class EventShapeError extends PawlError<
+  "event_shape_unknown",
+  { readonly event: string; readonly shape: number; readonly known: number }
+> {
+  constructor(event: string, shape: number, known: number) {
+    super("event_shape_unknown", `event "${event}" has shape ${shape}, and this code knows shapes up to ${known}`, {
+      event,
+      shape,
+      known,
+    });
+  }
+}
+
+/** The cursor is ahead of the store, which was put back in time: what was read after `data.upTo` may be gone. Read again from there. */
+export class CursorAheadError extends PawlError<"cursor_ahead", { readonly cursor: string; readonly upTo: string }> {
+  constructor(cursor: string, upTo: string) {
+    super("cursor_ahead", `the cursor ${cursor} is ahead of the store, which is at ${upTo}: it was put back in time`, {
+      cursor,
+      upTo,
+    });
+  }
+}
+
+/** There is no reaction of this name in the store: no worker has ever known it. */
+export class ReactionNotFoundError extends PawlError<"reaction_not_found", { readonly reaction: string }> {
+  constructor(reaction: string) {
+    super("reaction_not_found", `there is no reaction "${reaction}": give it to pawl.work first`, { reaction });
+  }
+}
+
+/** The reaction has no such target: no event was routed to it yet. */
+export class TargetNotFoundError extends PawlError<
+  "target_not_found",
+  { readonly reaction: string; readonly target: string }
+> {
+  constructor(reaction: string, target: string) {
+    super("target_not_found", `reaction "${reaction}" has no target "${target}"`, { reaction, target });
+  }
+}
+
+/** `emit` or `commit` was called after the attempt was over, or after `commit`. It has no effect; emit before `commit`, and await both. */
+export class ReactionOverError extends PawlError<
+  "reaction_over",
+  { readonly reaction: string; readonly verb: string }
+> {
+  constructor(reaction: string, verb: string) {
+    super(
+      "reaction_over",
+      `${verb} was called in reaction "${reaction}" after commit, or after the attempt was over: it has no effect`,
+      { reaction, verb },
+    );
+  }
+}
+
+/** The handler took longer than `timeout`. It is tried again like any failure. */
+export class ReactionTimeoutError extends PawlError<
+  "reaction_timeout",
+  { readonly reaction: string; readonly timeoutMs: number }
+> {
+  constructor(reaction: string, timeoutMs: number) {
+    super("reaction_timeout", `the handler of reaction "${reaction}" took longer than ${timeoutMs} ms`, {
+      reaction,
+      timeoutMs,
+    });
+  }
+}
+
+/** An event that was routed to a target is not in its stream any more. Skip it, or restore the stream. */
+export class EventGoneError extends PawlError<"event_gone", { readonly stream: string; readonly version: number }> {
+  constructor(stream: string, version: number) {
+    super("event_gone", `event ${version} of stream "${stream}" is not there any more`, { stream, version });
+  }
+}

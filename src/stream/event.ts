@@ -1,0 +1,142 @@
+/**
+ * Events: what users define, what they append, and what they read.
+ *
+ * An event type has a name and the type of its data, with a schema if there is one. When the data changes its shape, the type gets the next
+ * `shape` and a function for each older one; events that are stored stay as they are, and are converted when they are read.
+ */
+
+import { checkFunction, checkId, checkOptions, optionNames } from "../kernel/check.ts";
+import { InvalidArgumentError } from "../kernel/errors.ts";
+import { checkIsSchema, checkSchemaNow, type StandardSchema } from "../kernel/schema.ts";
+import { EventShapeError } from "./errors.ts";
+
+/** An event to append, as an event type makes it: `Deposited({ amount: 10 })`. */
+export class NewEvent<Data = unknown> {
+  readonly name: string;
+  readonly data: Data;
+  /** The shape of the data. */
+  readonly shape: number;
+
+  /** @internal */
+  constructor(name: string, data: Data, shape: number) {
+    this.name = name;
+    this.data = data;
+    this.shape = shape;
+  }
+}
+
+/** An event of a stream. */
+export interface StreamEvent<Data = unknown> {
+  readonly stream: string;
+  /** Its place in the stream; the first event has version 1. */
+  readonly version: number;
+  readonly id: string;
+  readonly name: string;
+  readonly data: Data;
+  /** The shape of the data. */
+  readonly shape: number;
+  /** The store's clock when it was committed. */
+  readonly at: Date;
+  /** Who caused it, and what it belongs to, if that was given. */
+  readonly actor?: string;
+  readonly correlationId?: string;
+  /** The id of the event, message or request that it follows from, if that was given. */
+  readonly causationId?: string;
+}
+
+export interface EventType<Data> {
+  /** Makes an event to append. Throws `schema_mismatch`. */
+  (...rest: undefined extends Data ? [data?: Data] : [data: Data]): NewEvent<Data>;
+  readonly name: string;
+  /** Whether an event is of this type. Its data is of this type as well if it was read with `events: [...]`. */
+  is(event: StreamEvent): event is StreamEvent<Data>;
+}
+
+/** An event type, whatever its data. */
+export interface AnyEventType {
+  readonly name: string;
+  is(event: StreamEvent): boolean;
+}
+
+export interface EventOptions<Data = unknown> {
+  /** Any schema that follows Standard Schema; it must be synchronous. Checked when an event is made. */
+  readonly schema?: StandardSchema<unknown, Data> | undefined;
+  /** The number of the data's shape. Default: 1. */
+  readonly shape?: number | undefined;
+  /** How data of an older shape becomes data of the next one, by the older number. */
+  readonly upcast?: Readonly<Record<number, (data: never) => unknown>> | undefined;
+}
+
+/** What is known of an event type. */
+export interface EventRules {
+  readonly name: string;
+  readonly shape: number;
+  readonly upcasts: ReadonlyMap<number, (data: unknown) => unknown>;
+}
+
+const OPTIONS = optionNames<EventOptions>({ schema: true, shape: true, upcast: true });
+const MAX_SHAPE = 1000;
+
+const definitions = new WeakMap<object, EventRules>();
+
+/** Defines an event whose data has the type of the schema. */
+export function event<Data>(
+  name: string,
+  options: EventOptions<Data> & { readonly schema: StandardSchema<unknown, Data> },
+): EventType<Data>;
+/** Defines an event whose data has this type. */
+export function event<Data = undefined>(name: string, options?: EventOptions): EventType<Data>;
+export function event(name: string, options: EventOptions = {}): EventType<unknown> {
+  checkId(name, "the event's name");
+  checkOptions(options, OPTIONS);
+  const { schema, shape = 1, upcast } = options;
+  checkIsSchema(schema, "the event's schema");
+  const rules: EventRules = { name, shape: checkShape(shape), upcasts: checkUpcasts(name, shape, upcast) };
+  const make = (data?: unknown): NewEvent =>
+    Object.freeze(new NewEvent(name, checkSchemaNow(schema, data, `the data of event "${name}"`), shape));
+  const type = Object.assign(make, { is: (given: StreamEvent): given is StreamEvent => given?.name === name });
+  Object.defineProperty(type, "name", { value: name });
+  definitions.set(type, rules);
+  return Object.freeze(type) as EventType<unknown>;
+}
+
+function checkShape(shape: unknown): number {
+  if (!Number.isInteger(shape) || (shape as number) < 1 || (shape as number) > MAX_SHAPE)
+    throw new InvalidArgumentError("the shape", `must be a whole number from 1 to ${MAX_SHAPE}`);
+  return shape as number;
+}
+
+/** There must be a way from every older shape, or stored events could not be read. */
+function checkUpcasts(name: string, shape: number, upcast: unknown = {}): EventRules["upcasts"] {
+  if (typeof upcast !== "object" || upcast === null || Array.isArray(upcast))
+    throw new InvalidArgumentError("upcast", "must be an object with a function for each older shape");
+  const upcasts = new Map<number, (data: unknown) => unknown>();
+  for (const [from, convert] of Object.entries(upcast)) {
+    checkFunction(convert, `the upcast from shape ${from}`);
+    upcasts.set(Number(from), convert as (data: unknown) => unknown);
+  }
+  for (let older = 1; older < shape; older++)
+    if (!upcasts.has(older))
+      throw new InvalidArgumentError("upcast", `must have a function for shape ${older} of event "${name}"`);
+  if (upcasts.size >= shape)
+    throw new InvalidArgumentError(
+      "upcast",
+      `must have functions for shapes below ${shape}, the newest, and no others`,
+    );
+  return upcasts;
+}
+
+/** @internal */
+export function eventRules(type: unknown): EventRules {
+  const rules = typeof type === "function" ? definitions.get(type) : undefined;
+  if (rules === undefined) throw new InvalidArgumentError("the event", "must be one that event(…) returned");
+  return rules;
+}
+
+/** The data in its newest shape. */
+export function upcast({ name, shape: newest, upcasts }: EventRules, data: unknown, shape: number): unknown {
+  if (shape > newest) throw new EventShapeError(name, shape, newest);
+  let converted = data;
+  for (let from = shape; from < newest; from++) converted = upcasts.get(from)?.(converted);
+  return converted;
+}

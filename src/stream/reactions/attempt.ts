@@ -1,0 +1,228 @@
+/**
+ * One attempt at one event: the user's handler runs, and what it emits or commits is written together with the progress of the target (G13).
+ *
+ * The attempt must still hold the target when it commits: one that was taken over is refused as `fenced`, and nothing of it is written.
+ */
+
+import { checkDate, checkDuration, checkFunction, checkList, type Duration } from "../../kernel/check.ts";
+import type { Held } from "../../kernel/claim/claim.ts";
+import { refusePromise, type Sync, type Tx } from "../../kernel/decision.ts";
+import { ClosedError, FencedError, InvalidArgumentError, StoreError } from "../../kernel/errors.ts";
+import { hash } from "../../kernel/fingerprint.ts";
+import type { Kernel } from "../../kernel/kernel.ts";
+import type { Lease } from "../../kernel/lease.ts";
+import type { Prepare } from "../../kernel/sql/in-sql.ts";
+import { mendFold } from "../aggregates.ts";
+import { checkEvents, MOST_EVENTS } from "../decide.ts";
+import { ReactionOverError, ReactionTimeoutError } from "../errors.ts";
+import type { NewEvent, StreamEvent } from "../event.ts";
+import { append, type EventOrigin, setOrigin } from "../records.ts";
+import { streamAt } from "../stored.ts";
+import { decideHandled } from "./decide.ts";
+import type { ReactionContext, ReactionRules } from "./definition.ts";
+import type { TargetValue } from "./stored.ts";
+
+/** How often a decision is made again because the state of an aggregate lacked events. */
+const MOST_ROUNDS = 20;
+
+export type AttemptOutcome =
+  | { readonly is: "handled" }
+  | { readonly is: "failed"; readonly error: unknown }
+  | { readonly is: "deferred"; dueMs(nowMs: number): number };
+
+/** Thrown by `defer`; the handler must not catch it. */
+class Deferred extends Error {
+  readonly dueMs: (nowMs: number) => number;
+
+  constructor(dueMs: (nowMs: number) => number) {
+    super("the event is deferred: let this error pass");
+    this.dueMs = dueMs;
+  }
+}
+
+interface Emitted {
+  readonly stream: string;
+  readonly events: readonly NewEvent[];
+}
+
+export class ReactionAttempt<Face, Touch> {
+  readonly #kernel: Kernel;
+  readonly #prepare: Prepare<Face, Touch>;
+  readonly #rules: ReactionRules;
+  readonly #held: Held;
+  readonly #lease: Lease;
+  readonly #event: StreamEvent;
+  readonly #attempt: number;
+  readonly #losses: number;
+  /** How many events of the target were handled before this one. */
+  readonly #done: number;
+  readonly #emitted: Emitted[] = [];
+  readonly #timeout = new AbortController();
+  #committing: Promise<unknown> | undefined;
+  /** Why the store did not take a commit of this attempt. */
+  #trouble: unknown;
+  #isCommitted = false;
+  #isOver = false;
+
+  constructor(
+    kernel: Kernel,
+    prepare: Prepare<Face, Touch>,
+    rules: ReactionRules,
+    held: Held,
+    lease: Lease,
+    given: {
+      readonly event: StreamEvent;
+      readonly done: number;
+      readonly attempt: number;
+      readonly losses: number;
+    },
+  ) {
+    this.#kernel = kernel;
+    this.#prepare = prepare;
+    this.#rules = rules;
+    this.#held = held;
+    this.#lease = lease;
+    this.#event = given.event;
+    this.#attempt = given.attempt;
+    this.#losses = given.losses;
+    this.#done = given.done;
+  }
+
+  /** Runs the handler, and commits. Rejects only where the commit did: the store did not serve, or the target was taken over. */
+  async run(): Promise<AttemptOutcome> {
+    const { clock } = this.#kernel.ports;
+    const { timeoutMs, handler } = this.#rules;
+    const { promise: timedOut, reject } = Promise.withResolvers<never>();
+    const expire = (): void => {
+      const error = new ReactionTimeoutError(this.#rules.name, timeoutMs ?? 0);
+      this.#timeout.abort(error);
+      reject(error);
+    };
+    const cancel = timeoutMs === undefined ? () => {} : clock.after(timeoutMs, expire);
+    try {
+      // In an async function, so that what a handler throws synchronously is a rejection too.
+      const handling = (async () =>
+        (handler as (event: StreamEvent, context: unknown) => unknown)(this.#event, this.#context()))();
+      await (timeoutMs === undefined ? handling : Promise.race([handling, timedOut]));
+      // A commit that the handler did not await is part of the work.
+      await this.#committing;
+    } catch (error) {
+      // A commit that is under way decides what became of the attempt, whatever the handler threw beside it.
+      await this.#committing?.catch(() => {});
+      if (!this.#isCommitted) return this.#failed(error);
+    } finally {
+      cancel();
+      this.#isOver = true;
+    }
+    if (!this.#isCommitted) {
+      try {
+        await this.#write(() => undefined);
+      } catch (error) {
+        return this.#failed(error);
+      }
+    }
+    return { is: "handled" };
+  }
+
+  #failed(error: unknown): AttemptOutcome {
+    // Of the store, or of another worker, and not of the handler.
+    if (this.#trouble !== undefined) throw this.#trouble;
+    return error instanceof Deferred ? { is: "deferred", dueMs: error.dueMs } : { is: "failed", error };
+  }
+
+  #context(): ReactionContext<Face, Touch> {
+    const { name } = this.#rules;
+    const { namespace } = this.#kernel;
+    const event = this.#event;
+    const lease = this.#lease;
+    const timeout = this.#timeout;
+    let signal: AbortSignal | undefined;
+    return {
+      target: this.#held.at.key,
+      get key() {
+        return hash(namespace, "reaction", name, event.id);
+      },
+      attempt: this.#attempt,
+      fence: this.#held.fence,
+      get abortSignal() {
+        signal ??= AbortSignal.any([lease.abortSignal, timeout.signal]);
+        return signal;
+      },
+      emit: (stream, events) => this.#emit(stream, events),
+      commit: (decide, options) => this.#commit(decide, options),
+      defer: (until) => {
+        throw new Deferred(timeOf(until));
+      },
+    };
+  }
+
+  #emit(stream: string, events: readonly NewEvent[]): void {
+    this.#checkOpen("emit");
+    const { key } = streamAt(stream);
+    checkList(events, "the events");
+    if (events.length > MOST_EVENTS) throw new InvalidArgumentError("the events", `must be at most ${MOST_EVENTS}`);
+    this.#emitted.push({ stream: key, events: [...checkEvents(events)] });
+  }
+
+  #commit<T>(decide: (tx: Face) => Sync<T>, options: Touch | undefined): Promise<T> {
+    this.#checkOpen("commit");
+    checkFunction(decide, "the decision");
+    const [effect] = this.#prepare(decide, options);
+    const committing = this.#write((tx) => {
+      const value = effect(tx);
+      refusePromise(value);
+      return value;
+    });
+    this.#committing = committing;
+    // If the handler does not await it, its failure is that of the attempt.
+    committing.catch(() => {
+      if (this.#committing === committing) this.#committing = undefined;
+    });
+    return committing;
+  }
+
+  #checkOpen(verb: string): void {
+    if (this.#isOver || this.#isCommitted || this.#committing !== undefined || this.#timeout.signal.aborted)
+      throw new ReactionOverError(this.#rules.name, verb);
+  }
+
+  /** Writes what was emitted, the effect and the progress, all in one commit. */
+  async #write<T>(effect: (tx: Tx) => T): Promise<T> {
+    const { id, actor, correlationId } = this.#event;
+    const origin: EventOrigin = {
+      causationId: id,
+      correlationId: correlationId ?? id,
+      ...(actor === undefined ? {} : { actor }),
+    };
+    for (let round = 1; ; round++)
+      try {
+        const value = await this.#held.commit((record, tx) => {
+          const progress = record.value as TargetValue;
+          // A commit of this attempt whose outcome was unknown turned out to be there.
+          if (progress.done !== this.#done) return undefined as T;
+          setOrigin(tx, origin);
+          for (const { stream, events } of this.#emitted) append(tx, { stream, events, expectedVersion: undefined });
+          const returned = effect(tx);
+          // A target that gets ahead is not what ends its processes.
+          record.write({ value: decideHandled(progress, this.#losses), tries: 1 });
+          return returned;
+        });
+        this.#isCommitted = true;
+        this.#trouble = undefined;
+        return value;
+      } catch (error) {
+        if (error instanceof StoreError || error instanceof FencedError || error instanceof ClosedError)
+          this.#trouble = error;
+        if (round === MOST_ROUNDS || !(await mendFold(this.#kernel, error))) throw error;
+      }
+  }
+}
+
+function timeOf(until: Date | Duration): (nowMs: number) => number {
+  if (until instanceof Date) {
+    const ms = checkDate(until, "the time to defer to");
+    return () => ms;
+  }
+  const ms = checkDuration(until, "how long to defer");
+  return (nowMs) => nowMs + ms;
+}

@@ -1,0 +1,138 @@
+/**
+ * Goal: what news, failures and operators do to a target is exactly what the rules say.
+ * Method: one row for each rule, and one for each side of each boundary.
+ */
+
+import { expect, test } from "vitest";
+import {
+  decideFailed,
+  decideHandled,
+  decideOperation,
+  decideReady,
+  isWokenByNews,
+  type Operation,
+  PRIORITY_MS,
+  type TargetChange,
+  type TargetState,
+} from "./decide.ts";
+import type { TargetValue } from "./stored.ts";
+
+const failure = { count: 2, name: "Error", message: "down", atMs: 5 };
+const idle: TargetState = { value: { done: 3 }, routed: 3, holder: null, status: null, dueMs: null };
+const due: TargetState = { ...idle, routed: 5, dueMs: 90 };
+const held: TargetState = { ...due, holder: "ann", dueMs: 200 };
+const retrying: TargetState = { ...due, value: { done: 3, failure }, dueMs: 300 };
+const blocked: TargetState = { ...due, value: { done: 3, failure, blockedAtMs: 50 }, status: "blocked", dueMs: null };
+const paused: TargetState = { ...due, value: { done: 3, pausedAtMs: 60 }, status: "paused", dueMs: null };
+const pausedBlocked: TargetState = { ...blocked, value: { ...blocked.value, pausedAtMs: 60 }, status: "paused" };
+
+test.each([
+  { rule: "an idle target is woken", state: idle, isWoken: true },
+  { rule: "one that is worked on learns of it", state: held, isWoken: true },
+  { rule: "one that is due needs nothing", state: due, isWoken: false },
+  { rule: "one that waits after a failure keeps its delay", state: retrying, isWoken: false },
+  { rule: "one that is blocked stays so", state: blocked, isWoken: false },
+  { rule: "one that is paused stays so", state: paused, isWoken: false },
+])("$rule", ({ state, isWoken }) => {
+  expect(isWokenByNews(state)).toBe(isWoken);
+});
+
+test.each([
+  { rule: "an event that was handled is counted", value: { done: 3 }, losses: 0, next: { done: 4 } },
+  { rule: "its failures are forgotten", value: { done: 3, failure }, losses: 0, next: { done: 4 } },
+  { rule: "lost leases are kept", value: { done: 3 }, losses: 2, next: { done: 4, losses: 2 } },
+])("$rule", ({ value, losses, next }) => {
+  expect(decideHandled(value as TargetValue, losses)).toEqual(next);
+});
+
+const error = { name: "Error", message: "down" };
+test.each([
+  {
+    rule: "a first failure waits for its delay",
+    value: { done: 3 },
+    delayMs: 10,
+    change: { value: { done: 3, failure: { ...error, count: 1, atMs: 100 } }, status: null, dueMs: 110 },
+  },
+  {
+    rule: "failures are counted",
+    value: { done: 3, failure },
+    delayMs: 0,
+    change: { value: { done: 3, failure: { ...error, count: 3, atMs: 100 } }, status: null, dueMs: 100 },
+  },
+  {
+    rule: "the last one blocks",
+    value: { done: 3, failure },
+    delayMs: null,
+    change: {
+      value: { done: 3, failure: { ...error, count: 3, atMs: 100 }, blockedAtMs: 100 },
+      status: "blocked",
+      dueMs: null,
+    },
+  },
+])("$rule", ({ value, delayMs, change }) => {
+  expect(decideFailed(value as TargetValue, { error, delayMs, nowMs: 100, losses: 0 })).toEqual(change);
+  const lossy = decideFailed(value as TargetValue, { error, delayMs, nowMs: 100, losses: 4 });
+  expect(lossy.value.losses).toBe(4);
+});
+
+test.each([
+  { rule: "a target with events left is due", done: 2, routed: 3, dueMs: 100 },
+  { rule: "one without is not", done: 3, routed: 3, dueMs: null },
+])("$rule", ({ done, routed, dueMs }) => {
+  expect(decideReady({ done }, routed, 100)).toEqual({ value: { done }, status: null, dueMs });
+});
+
+const ready = (done: number): TargetChange => ({ value: { done }, status: null, dueMs: 100 });
+test.each<{ rule: string; operation: Operation; state: TargetState; change: TargetChange | null }>([
+  { rule: "a blocked target is unblocked", operation: "unblock", state: blocked, change: ready(3) },
+  { rule: "one that is not blocked is left", operation: "unblock", state: retrying, change: null },
+  {
+    rule: "a target is paused",
+    operation: "pause",
+    state: due,
+    change: { value: { done: 3, pausedAtMs: 100 }, status: "paused", dueMs: null },
+  },
+  { rule: "a paused one is left", operation: "pause", state: paused, change: null },
+  { rule: "a paused target resumes", operation: "resume", state: paused, change: ready(3) },
+  {
+    rule: "a blocked one that was paused is blocked again",
+    operation: "resume",
+    state: pausedBlocked,
+    change: { value: blocked.value, status: "blocked", dueMs: null },
+  },
+  { rule: "one that is not paused does not resume", operation: "resume", state: blocked, change: null },
+  { rule: "a reset begins at the first event", operation: "reset", state: blocked, change: ready(0) },
+  { rule: "also of one that is worked on", operation: "reset", state: held, change: ready(0) },
+  {
+    rule: "a paused one stays paused",
+    operation: "reset",
+    state: paused,
+    change: { value: { done: 0, pausedAtMs: 60 }, status: "paused", dueMs: null },
+  },
+  { rule: "the failed event of a blocked target is skipped", operation: "skip", state: blocked, change: ready(4) },
+  {
+    rule: "that of a paused one, which stays paused",
+    operation: "skip",
+    state: paused,
+    change: { value: { done: 4, pausedAtMs: 60 }, status: "paused", dueMs: null },
+  },
+  { rule: "not that of one that may move on", operation: "skip", state: retrying, change: null },
+  { rule: "nor of one without events", operation: "skip", state: { ...paused, routed: 3 }, change: null },
+  {
+    rule: "the last event is skipped, and nothing is left",
+    operation: "skip",
+    state: { ...blocked, routed: 4 },
+    change: { value: { done: 4 }, status: null, dueMs: null },
+  },
+  {
+    rule: "a due target comes before all others",
+    operation: "prioritize",
+    state: due,
+    change: { value: { done: 3 }, status: null, dueMs: PRIORITY_MS },
+  },
+  { rule: "not one that is worked on", operation: "prioritize", state: held, change: null },
+  { rule: "nor one with nothing to do", operation: "prioritize", state: idle, change: null },
+  { rule: "nor one that is blocked", operation: "prioritize", state: blocked, change: null },
+])("$operation: $rule", ({ operation, state, change }) => {
+  expect(decideOperation(operation, state, 100)).toEqual(change);
+});

@@ -1,0 +1,96 @@
+/**
+ * Reactions, as rules: what news, a failure and an operator do to a target. Pure: every rule is a row of `decide.test.ts`.
+ */
+
+import { BLOCKED, type Failure, PAUSED, type TargetValue } from "./stored.ts";
+
+/** The columns of a target that rules are about. */
+export interface TargetState {
+  readonly value: TargetValue;
+  /** How many events were routed to it. */
+  readonly routed: number;
+  readonly holder: string | null;
+  readonly status: string | null;
+  readonly dueMs: number | null;
+}
+
+/** What a target becomes; `dueMs` null is: nothing to do. */
+export interface TargetChange {
+  readonly value: TargetValue;
+  readonly status: string | null;
+  readonly dueMs: number | null;
+}
+
+/**
+ * Whether news of another event wakes a target. One that waits after a failure keeps its delay, and one that is blocked or paused stays so.
+ */
+export function isWokenByNews({ holder, status, dueMs }: TargetState): boolean {
+  if (status === BLOCKED || status === PAUSED) return false;
+  return holder !== null || dueMs === null;
+}
+
+/** After an event was handled. */
+export function decideHandled({ failure: _, blockedAtMs: __, ...value }: TargetValue, losses: number): TargetValue {
+  return { ...value, done: value.done + 1, ...(losses === 0 ? {} : { losses }) };
+}
+
+/** After an attempt failed: it is tried again after `delayMs`, or blocked if that is null. */
+export function decideFailed(
+  value: TargetValue,
+  failed: {
+    readonly error: Pick<Failure, "name" | "message">;
+    readonly delayMs: number | null;
+    readonly nowMs: number;
+    readonly losses: number;
+  },
+): TargetChange {
+  const { error, delayMs, nowMs, losses } = failed;
+  const failure: Failure = { count: (value.failure?.count ?? 0) + 1, ...error, atMs: nowMs };
+  const next: TargetValue = { ...value, failure, ...(losses === 0 ? {} : { losses }) };
+  if (delayMs === null) return { value: { ...next, blockedAtMs: nowMs }, status: BLOCKED, dueMs: null };
+  return { value: next, status: null, dueMs: nowMs + delayMs };
+}
+
+/** Where a target without a holder stands: due now if it has something to do. */
+export function decideReady(value: TargetValue, routed: number, nowMs: number): TargetChange {
+  return { value, status: null, dueMs: value.done < routed ? nowMs : null };
+}
+
+export type Operation = "unblock" | "pause" | "resume" | "reset" | "skip" | "prioritize";
+
+/** What an operator's call makes of a target; null where it does not apply to it. */
+export function decideOperation(operation: Operation, state: TargetState, nowMs: number): TargetChange | null {
+  const { value, routed, holder, status, dueMs } = state;
+  const { failure: _, blockedAtMs: __, pausedAtMs: ___, ...plain } = value;
+  switch (operation) {
+    case "unblock":
+      return status === BLOCKED ? decideReady(plain, routed, nowMs) : null;
+    case "pause":
+      return status === PAUSED ? null : { value: { ...value, pausedAtMs: nowMs }, status: PAUSED, dueMs: null };
+    case "resume": {
+      if (status !== PAUSED) return null;
+      const { pausedAtMs: ____, ...resumed } = value;
+      // It was blocked before it was paused, and still is.
+      if (resumed.blockedAtMs !== undefined) return { value: resumed, status: BLOCKED, dueMs: null };
+      return decideReady(resumed, routed, nowMs);
+    }
+    case "reset": {
+      const again = { ...plain, done: 0 };
+      if (status !== PAUSED) return decideReady(again, routed, nowMs);
+      return { value: { ...again, pausedAtMs: value.pausedAtMs ?? nowMs }, status: PAUSED, dueMs: null };
+    }
+    case "skip": {
+      // Of a target that is worked on, another event could be the next one by now.
+      if (value.done >= routed || (status !== BLOCKED && status !== PAUSED)) return null;
+      const next = { ...plain, done: value.done + 1 };
+      if (status !== PAUSED) return decideReady(next, routed, nowMs);
+      return { value: { ...next, pausedAtMs: value.pausedAtMs ?? nowMs }, status: PAUSED, dueMs: null };
+    }
+    case "prioritize":
+      // What is due longest is claimed first.
+      return dueMs === null || holder !== null || status !== null ? null : { value, status, dueMs: PRIORITY_MS };
+  }
+}
+
+/** A time before all others. */
+export const PRIORITY_MS = 1;

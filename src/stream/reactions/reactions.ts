@@ -1,0 +1,422 @@
+/**
+ * Operating reactions: `pawl.reactions`. Inspection reads without a lease. Changes are decisions on one target each: what they change is taken from
+ * the worker that holds it, whose commit is then refused.
+ */
+
+import {
+  checkBoolean,
+  checkCount,
+  checkId,
+  checkObject,
+  checkOptions,
+  checkPrefix,
+  checkText,
+  optionNames,
+} from "../../kernel/check.ts";
+import { nextFence } from "../../kernel/claim/decide.ts";
+import type { Address, Row } from "../../kernel/contract.ts";
+import type { Tx } from "../../kernel/decision.ts";
+import { InvalidArgumentError } from "../../kernel/errors.ts";
+import type { Kernel } from "../../kernel/kernel.ts";
+import { EventGoneError, ReactionNotFoundError, TargetNotFoundError } from "../errors.ts";
+import { STREAMS, streamAt } from "../stored.ts";
+import { decideOperation, type Operation } from "./decide.ts";
+import { routeTo, writeLetter } from "./routing.ts";
+import {
+  BLOCKED,
+  type DeadLetter,
+  deadAt,
+  deadSpaceOf,
+  PAUSED,
+  REACTIONS,
+  type Routed,
+  type RouterValue,
+  reactionAt,
+  type TargetValue,
+  targetAt,
+  targetSpaceOf,
+} from "./stored.ts";
+
+/** A reaction as a whole. */
+export interface ReactionInfo {
+  readonly name: string;
+  /** The names of its events, in all versions of its code. */
+  readonly on: readonly string[];
+  readonly pausedAt: Date | null;
+  /** The worker that routes its events; null if no worker knows it now. */
+  readonly worker: string | null;
+  /** How many events wait to be routed; at most 1,000 are counted. */
+  readonly unrouted: number;
+  /** When the oldest of them was committed. */
+  readonly unroutedSince: Date | null;
+}
+
+/** What a target is doing. */
+export type TargetStatus = "idle" | "due" | "running" | "retrying" | "blocked" | "paused";
+
+export interface TargetInfo {
+  readonly target: string;
+  readonly status: TargetStatus;
+  /** How many of its events are handled, and how many are not. */
+  readonly handled: number;
+  readonly pending: number;
+  /** The failures in a row of the next event, and the last of them. */
+  readonly failures: number;
+  readonly lastError: { readonly name: string; readonly message: string; readonly at: Date } | null;
+  readonly blockedSince: Date | null;
+  /** When the next attempt is due. */
+  readonly nextAttemptAt: Date | null;
+  /** How often a worker lost its lease, or its process, while it worked on this target. */
+  readonly lostLeases: number;
+  /** The worker that holds it now. */
+  readonly worker: string | null;
+}
+
+export interface TargetListOptions {
+  readonly status?: "blocked" | "paused" | undefined;
+  readonly prefix?: string | undefined;
+  /** `next` of the page before. */
+  readonly after?: string | undefined;
+  /** Default: 100. */
+  readonly limit?: number | undefined;
+}
+
+export interface TargetPage {
+  readonly targets: readonly TargetInfo[];
+  readonly next: string | null;
+}
+
+/** One target, or all that match. */
+export interface TargetFilter {
+  readonly target?: string | undefined;
+  readonly status?: "blocked" | "paused" | undefined;
+  readonly prefix?: string | undefined;
+  /** Counts them, and changes nothing. Default: false. */
+  readonly dryRun?: boolean | undefined;
+}
+
+export interface SkipOptions {
+  /** Who skips the event, and why: both are kept with the dead letter. */
+  readonly actor: string;
+  readonly reason: string;
+}
+
+export interface DeadLetterInfo {
+  readonly stream: string;
+  readonly version: number;
+  readonly target: string | null;
+  readonly message: string;
+  readonly actor: string | null;
+  readonly reason: string | null;
+  readonly at: Date;
+}
+
+const LIST_OPTIONS = optionNames<TargetListOptions>({ status: true, prefix: true, after: true, limit: true });
+const FILTER = optionNames<TargetFilter>({ target: true, status: true, prefix: true, dryRun: true });
+const SKIP_OPTIONS = optionNames<SkipOptions>({ actor: true, reason: true });
+const PAGE_OPTIONS = optionNames<{ after?: unknown; limit?: unknown }>({ after: true, limit: true });
+
+const MOST_COUNTED = 1000;
+const PAGE = 200;
+
+export class Reactions {
+  readonly #kernel: Kernel;
+
+  constructor(kernel: Kernel) {
+    this.#kernel = kernel;
+  }
+
+  /** All reactions that a worker has ever known. */
+  async list(): Promise<readonly ReactionInfo[]> {
+    const infos: ReactionInfo[] = [];
+    for (let after: string | null = null; ; ) {
+      const rows: readonly Row[] = await this.#kernel.list({ space: REACTIONS, prefix: "", after, limit: PAGE });
+      infos.push(...(await Promise.all(rows.map((row) => this.#info(row)))));
+      if (rows.length < PAGE) return infos;
+      after = rows.at(-1)?.key ?? null;
+    }
+  }
+
+  /** One reaction. Throws `reaction_not_found`. */
+  async get(reaction: string): Promise<ReactionInfo> {
+    return this.#info(await this.#rowOf(reaction));
+  }
+
+  /** Its targets, in the order of their names. */
+  async targets(reaction: string, options: TargetListOptions = {}): Promise<TargetPage> {
+    const name = checkId(reaction, "the reaction's name");
+    checkOptions(options, LIST_OPTIONS);
+    const limit = checkCount(options.limit ?? 100, "the limit");
+    const rows = await this.#page(name, options, options.after ?? null, limit + 1);
+    const page = rows.slice(0, limit);
+    return {
+      targets: page.map((row) => this.#target(row)),
+      next: rows.length > limit ? (page.at(-1)?.key ?? null) : null,
+    };
+  }
+
+  /** One target. Throws `target_not_found`. */
+  async target(reaction: string, target: string): Promise<TargetInfo> {
+    const [row] = await this.#kernel.read([targetAt(checkId(reaction, "the reaction's name"), target)]);
+    if (row == null || row.value === null) throw new TargetNotFoundError(reaction, target);
+    return this.#target(row);
+  }
+
+  /** Blocked targets continue with the event that failed, with all of its attempts. Returns how many targets were changed. */
+  unblock(reaction: string, filter: TargetFilter): Promise<number> {
+    return this.#change("unblock", reaction, filter);
+  }
+
+  /** Their events are not handled until `resume`. What a handler is doing at the moment is not committed. Returns how many were changed. */
+  pauseTargets(reaction: string, filter: TargetFilter): Promise<number> {
+    return this.#change("pause", reaction, filter);
+  }
+
+  resumeTargets(reaction: string, filter: TargetFilter): Promise<number> {
+    return this.#change("resume", reaction, filter);
+  }
+
+  /** All of their events are handled again, from the first. Keys of external effects stay the same. Returns how many were changed. */
+  reset(reaction: string, filter: TargetFilter): Promise<number> {
+    return this.#change("reset", reaction, filter);
+  }
+
+  /** They are claimed before all others that are due. Returns how many were changed. */
+  prioritize(reaction: string, filter: TargetFilter): Promise<number> {
+    return this.#change("prioritize", reaction, filter);
+  }
+
+  /** No more events are routed, for any target, until `resume`. Targets finish what they have. */
+  pause(reaction: string): Promise<void> {
+    return this.#changeRouter(reaction, (value, nowMs) => ({ ...value, pausedAtMs: value.pausedAtMs ?? nowMs }));
+  }
+
+  resume(reaction: string): Promise<void> {
+    return this.#changeRouter(reaction, ({ pausedAtMs: _, ...value }) => value);
+  }
+
+  /**
+   * From now on the reaction is not about events of this name: for those that were removed from its code. Until then, events that a version of the code
+   * had are routed only by workers that know them, so that none is passed by during a deploy.
+   */
+  removeEvent(reaction: string, name: string): Promise<void> {
+    checkId(name, "the event's name");
+    return this.#changeRouter(reaction, (value) => ({ ...value, on: value.on.filter((one) => one !== name) }));
+  }
+
+  /**
+   * Puts the next event of a blocked or paused target aside as a dead letter, so that the target continues after it. Throws `target_not_found`, and
+   * `invalid_argument` where the target is neither.
+   */
+  async skip(reaction: string, target: string, options: SkipOptions): Promise<DeadLetterInfo> {
+    const at = targetAt(checkId(reaction, "the reaction's name"), target);
+    checkObject(options, "the options");
+    checkOptions(options, SKIP_OPTIONS);
+    const actor = checkId(options?.actor, "the actor");
+    const reason = checkText(options?.reason, "the reason");
+    const [row] = await this.#kernel.read([at]);
+    if (row == null || row.value === null) throw new TargetNotFoundError(reaction, target);
+    const { done } = this.#kernel.decode(at, row.value) as TargetValue;
+    const [entry] = await this.#kernel.entries(at, done, 1);
+    const isSkipped =
+      entry !== undefined &&
+      (await this.#kernel.transact(
+        (tx) => {
+          const value = tx.record(at).value as TargetValue | undefined;
+          // It has moved on, or was reset, since it was read.
+          if (value?.done !== done || !operate(tx, at, "skip")) return false;
+          const { stream = at.key, version } = this.#kernel.decode(at, entry.data) as Routed;
+          const message = value.failure?.message ?? "it was skipped";
+          writeLetter(tx, reaction, { stream, version, target: at.key, message, actor, reason });
+          return true;
+        },
+        [at],
+      ));
+    if (!isSkipped) throw new InvalidArgumentError("the target", "must be blocked or paused, with an event to skip");
+    const { stream = at.key, version } = this.#kernel.decode(at, entry.data) as Routed;
+    const [letter] = await this.#kernel.read([deadAt(reaction, stream, version)]);
+    return this.#letter(letter as Row);
+  }
+
+  /** Events that were put aside. */
+  async deadLetters(
+    reaction: string,
+    options: { readonly after?: string | undefined; readonly limit?: number | undefined } = {},
+  ): Promise<{ readonly letters: readonly DeadLetterInfo[]; readonly next: string | null }> {
+    const space = deadSpaceOf(checkId(reaction, "the reaction's name"));
+    checkOptions(options, PAGE_OPTIONS);
+    const limit = checkCount(options.limit ?? 100, "the limit");
+    const after = options.after === undefined ? null : checkText(options.after, "after");
+    const rows = await this.#kernel.list({ space, prefix: "", after, limit: limit + 1 });
+    const page = rows.slice(0, limit);
+    return {
+      letters: page.map((row) => this.#letter(row)),
+      next: rows.length > limit ? (page.at(-1)?.key ?? null) : null,
+    };
+  }
+
+  /**
+   * Sends a dead letter again: to its target, after the events that are there by now, or to `target` where none could be computed. Throws
+   * `event_gone` if there is no such letter.
+   */
+  async redrive(
+    reaction: string,
+    letter: { readonly stream: string; readonly version: number; readonly target?: string | null | undefined },
+  ): Promise<void> {
+    checkId(reaction, "the reaction's name");
+    checkObject(letter, "the letter");
+    const { stream, version } = letter;
+    if (letter.target != null) checkId(letter.target, "the target");
+    checkCount(version, "the version", Number.MAX_SAFE_INTEGER);
+    const at = deadAt(reaction, streamAt(stream).key, version);
+    await this.#kernel.transact(
+      (tx) => {
+        const record = tx.record(at);
+        const stored = record.value as DeadLetter | undefined;
+        if (stored === undefined) throw new EventGoneError(stream, version);
+        const target = letter.target ?? stored.target;
+        if (target == null)
+          throw new InvalidArgumentError("the target", "must be given, because none could be computed");
+        routeTo(tx, reaction, target, { key: stream, version });
+        record.remove();
+      },
+      [at],
+    );
+  }
+
+  async #rowOf(reaction: string): Promise<Row> {
+    const [row] = await this.#kernel.read([reactionAt(reaction)]);
+    if (row == null || row.value === null) throw new ReactionNotFoundError(reaction);
+    return row;
+  }
+
+  async #info(row: Row): Promise<ReactionInfo> {
+    const { cursor, on, pausedAtMs } = this.#kernel.decode(row, row.value ?? "") as RouterValue;
+    let unrouted = 0;
+    let sinceMs: number | null = null;
+    for (let after = cursor, hasMore = true; hasMore && unrouted < MOST_COUNTED; ) {
+      const page = await this.#kernel.follow({ space: STREAMS, names: on, after, limit: MOST_COUNTED });
+      sinceMs ??= page.entries[0]?.atMs ?? null;
+      unrouted += page.entries.length;
+      hasMore = page.hasMore && page.upTo > after;
+      after = page.upTo;
+    }
+    return {
+      name: row.key,
+      on,
+      pausedAt: dateOf(pausedAtMs),
+      worker: row.holder,
+      unrouted: Math.min(unrouted, MOST_COUNTED),
+      unroutedSince: dateOf(sinceMs),
+    };
+  }
+
+  #target(row: Row): TargetInfo {
+    const value = this.#kernel.decode(row, row.value ?? "") as TargetValue;
+    const { done, failure, blockedAtMs, losses = 0 } = value;
+    return {
+      target: row.key,
+      status: statusOf(row, value),
+      handled: done,
+      pending: row.head - done,
+      failures: failure?.count ?? 0,
+      lastError:
+        failure === undefined ? null : { name: failure.name, message: failure.message, at: new Date(failure.atMs) },
+      blockedSince: dateOf(blockedAtMs),
+      nextAttemptAt: row.holder === null ? dateOf(row.dueMs) : null,
+      lostLeases: losses,
+      worker: row.holder,
+    };
+  }
+
+  #letter(row: Row): DeadLetterInfo {
+    const {
+      target = null,
+      actor = null,
+      reason = null,
+      atMs,
+      ...rest
+    } = this.#kernel.decode(row, row.value ?? "") as DeadLetter;
+    return { ...rest, target, actor, reason, at: new Date(atMs) };
+  }
+
+  #page(reaction: string, filter: TargetFilter, after: string | null, limit: number): Promise<readonly Row[]> {
+    const { status, prefix = "" } = checkFilter(filter);
+    if (after !== null) checkText(after, "after");
+    const statuses = status === undefined ? undefined : [status];
+    return this.#kernel.list({ space: targetSpaceOf(reaction), prefix, statuses, after, limit });
+  }
+
+  /** Does it to each target that matches, in a commit of its own. Returns how many were changed, or would be. */
+  async #change(operation: Operation, reaction: string, filter: TargetFilter): Promise<number> {
+    const name = checkId(reaction, "the reaction's name");
+    checkObject(filter, "the filter");
+    checkOptions(filter, FILTER, "the filter");
+    const isDry = filter.dryRun === undefined ? false : checkBoolean(filter.dryRun, "dryRun");
+    if (filter.target !== undefined) checkId(filter.target, "the target");
+    checkFilter(filter);
+    await this.#rowOf(name);
+    if (filter.target !== undefined) {
+      const { target } = await this.target(name, filter.target);
+      return (await this.#changeOne(operation, targetAt(name, target), isDry)) ? 1 : 0;
+    }
+    let changed = 0;
+    for (let after: string | null = null; ; ) {
+      const rows: readonly Row[] = await this.#page(name, filter, after, PAGE);
+      const done = await Promise.all(rows.map((row) => this.#changeOne(operation, targetAt(name, row.key), isDry)));
+      changed += done.filter(Boolean).length;
+      if (rows.length < PAGE) return changed;
+      after = rows.at(-1)?.key ?? null;
+    }
+  }
+
+  #changeOne(operation: Operation, at: Address, isDry: boolean): Promise<boolean> {
+    return this.#kernel.transact((tx) => operate(tx, at, operation, isDry), [at]);
+  }
+
+  async #changeRouter(reaction: string, change: (value: RouterValue, nowMs: number) => RouterValue): Promise<void> {
+    const at = reactionAt(reaction);
+    await this.#kernel.transact(
+      (tx) => {
+        const record = tx.record(at);
+        if (!record.exists) throw new ReactionNotFoundError(reaction);
+        // The worker that holds it looks at it again.
+        record.write({ value: change(record.value as RouterValue, tx.nowMs), wakes: record.wakes + 1 });
+      },
+      [at],
+    );
+  }
+}
+
+/** Changes a target as an operator asks; returns false where that does not apply. A worker that holds it is refused from now on. */
+function operate(tx: Tx, at: Address, operation: Operation, isDry = false): boolean {
+  const record = tx.record(at);
+  if (!record.exists) return false;
+  const { holder, status, dueMs } = record;
+  const state = { value: record.value as TargetValue, routed: record.head, holder, status, dueMs };
+  const change = decideOperation(operation, state, tx.nowMs);
+  if (change === null) return false;
+  if (isDry) return true;
+  record.write({
+    ...change,
+    ...(holder === null ? {} : { holder: null, tries: 0, fence: nextFence(record.fence, tx.fenceFloor) }),
+  });
+  return true;
+}
+
+function statusOf({ holder, status, dueMs, head }: Row, { done, failure }: TargetValue): TargetStatus {
+  if (status === BLOCKED || status === PAUSED) return status;
+  if (holder !== null) return "running";
+  if (failure !== undefined) return "retrying";
+  return dueMs !== null || done < head ? "due" : "idle";
+}
+
+function checkFilter<Filter extends Pick<TargetFilter, "status" | "prefix">>(filter: Filter): Filter {
+  const { status, prefix } = filter;
+  if (status !== undefined && status !== BLOCKED && status !== PAUSED)
+    throw new InvalidArgumentError("the status", 'must be "blocked" or "paused"');
+  if (prefix !== undefined) checkPrefix(prefix, "the prefix");
+  return filter;
+}
+
+const dateOf = (ms: number | null | undefined): Date | null => (ms == null ? null : new Date(ms));

@@ -1,0 +1,83 @@
+/**
+ * What is stored of reactions. Names here are permanent.
+ *
+ * A reaction is one record: how far its events are routed. A *target* is one record of the reaction's own space; its log lists the events that were
+ * routed to it, in order, and its value says how many of them are handled. So progress is one number, what is left is the rest of the log, and an
+ * event can be routed again at any time.
+ */
+
+import { checkId } from "../../kernel/check.ts";
+import { type Address, address } from "../../kernel/contract.ts";
+
+export const REACTIONS = "reaction";
+
+export const reactionAt = (name: unknown): Address => address(REACTIONS, checkId(name, "the reaction's name"));
+
+/** The queue in which reactions wait for a worker that knows them, to route their events. */
+export const routerQueueOf = (reaction: string): string => `reaction-router/${reaction}`;
+
+export interface RouterValue {
+  /** The position up to which events are routed, in the order of all streams. */
+  readonly cursor: number;
+  /** The names of its events, of all versions of its code that were ever at work. Only an operator removes one. */
+  readonly on: readonly string[];
+  /** An operator paused the whole reaction. */
+  readonly pausedAtMs?: number;
+}
+
+export const targetSpaceOf = (reaction: string): string => `reaction-target/${reaction}`;
+export const targetAt = (reaction: string, target: string): Address =>
+  address(targetSpaceOf(reaction), checkId(target, "the target"));
+
+/** The queue in which targets with events to handle wait for a worker. */
+export const targetQueueOf = (reaction: string): string => `reaction/${reaction}`;
+export const reactionOfQueue = (kind: string): string => kind.slice("reaction/".length);
+
+/** The name of the entries in a target's log. */
+export const ROUTED = "event";
+
+/** An event that was routed to a target. The stream is left out where it has the name of the target. */
+export interface Routed {
+  readonly stream?: string;
+  readonly version: number;
+}
+
+/** Why the next event of a target is not handled yet. */
+export interface Failure {
+  readonly count: number;
+  readonly name: string;
+  readonly message: string;
+  readonly atMs: number;
+}
+
+export interface TargetValue {
+  /** How many events of its log are handled. */
+  readonly done: number;
+  readonly failure?: Failure;
+  readonly blockedAtMs?: number;
+  readonly pausedAtMs?: number;
+  /** How often a worker lost its lease, or its process, while it worked on this target. */
+  readonly losses?: number;
+}
+
+/** The statuses of targets that are not worked on. */
+export const BLOCKED = "blocked";
+export const PAUSED = "paused";
+
+/** Events that an operator skipped, or whose target could not be computed. The key is that of the event: its stream and version. */
+export const deadSpaceOf = (reaction: string): string => `reaction-dead/${reaction}`;
+
+export interface DeadLetter {
+  readonly stream: string;
+  readonly version: number;
+  /** None where it could not be computed. */
+  readonly target?: string;
+  readonly message: string;
+  readonly actor?: string;
+  readonly reason?: string;
+  readonly atMs: number;
+}
+
+/** Versions have a fixed length here, so that the letters of a stream are listed in order. */
+export const deadAt = (reaction: string, stream: string, version: number): Address =>
+  address(deadSpaceOf(reaction), `${String(version).padStart(16, "0")} ${stream}`);

@@ -1,0 +1,187 @@
+/**
+ * Work on one target: its events are handled in order, one at a time, by the worker that holds it.
+ *
+ * Each event is one commit, which moves the target on. A failure is recorded with the time of the next attempt, or blocks the target; nothing but the
+ * clock or an operator is needed to continue. A target with many events is put back after some of them, so that others have their turn.
+ */
+
+import type { Held } from "../../kernel/claim/claim.ts";
+import type { StoredEntry } from "../../kernel/contract.ts";
+import { FencedError } from "../../kernel/errors.ts";
+import type { Kernel } from "../../kernel/kernel.ts";
+import type { Lease } from "../../kernel/lease.ts";
+import { type Log, messageOf } from "../../kernel/log.ts";
+import { decideRetry } from "../../kernel/retry.ts";
+import type { Prepare } from "../../kernel/sql/in-sql.ts";
+import { EventGoneError } from "../errors.ts";
+import type { StreamEvent } from "../event.ts";
+import { toEvent } from "../reading.ts";
+import { streamAt } from "../stored.ts";
+import { type AttemptOutcome, ReactionAttempt } from "./attempt.ts";
+import { decideFailed, decideHandled } from "./decide.ts";
+import type { ReactionRules } from "./definition.ts";
+import { restWhateverCame } from "./routing.ts";
+import { type Routed, type RouterValue, reactionAt, type TargetValue } from "./stored.ts";
+
+/** How many events are read together, and after how many a target is put back. */
+const PAGE = 100;
+const MOST_IN_A_ROW = 500;
+/** A target whose process has ended as often without getting anywhere is blocked. */
+export const MOST_TRIES = 5;
+/** A target whose next event only other code knows is due again after this time. */
+const LEFT_TO_OTHERS_MS = 2000;
+const MAX_MESSAGE = 2000;
+
+export class TargetWork<Face, Touch> {
+  readonly #kernel: Kernel;
+  readonly #prepare: Prepare<Face, Touch>;
+  readonly #stopping: AbortSignal;
+  readonly #log: Log | undefined;
+
+  constructor(kernel: Kernel, prepare: Prepare<Face, Touch>, stopping: AbortSignal, log: Log | undefined) {
+    this.#kernel = kernel;
+    this.#prepare = prepare;
+    this.#stopping = stopping;
+    this.#log = log;
+  }
+
+  /** Handles the events of a claimed target. */
+  async work(rules: ReactionRules, held: Held, lease: Lease): Promise<void> {
+    let target = await held.look((record) => record.value as TargetValue);
+    // The claims before this one ended without a word: their leases, or their processes, were lost.
+    const losses = (target.losses ?? 0) + held.tries - 1;
+    if (held.tries > MOST_TRIES)
+      return this.#fail(
+        rules,
+        held,
+        losses,
+        new Error(`its process ended ${MOST_TRIES} times while it worked on this target`),
+        null,
+      );
+    for (let handled = 0; ; ) {
+      const page = await this.#kernel.entries(held.at, target.done, PAGE);
+      if (page.length === 0) {
+        if ((await held.rest(() => null)) === "rested") return;
+        target = await held.look((record) => record.value as TargetValue);
+        continue;
+      }
+      for (const { event, error, unknown } of await this.#events(rules, held, page)) {
+        if (lease.isOver) return;
+        if (unknown !== undefined) {
+          // Workers with other code know it; or it was removed from the reaction since it was routed.
+          if (await this.#isOn(rules.name, unknown))
+            return restWhateverCame(held, (tx) => tx.nowMs + LEFT_TO_OTHERS_MS);
+          target = await held.commit((record) => {
+            const value = decideHandled(record.value as TargetValue, losses);
+            record.write({ value, tries: 1 });
+            return value;
+          });
+          continue;
+        }
+        if (this.#stopping.aborted || handled === MOST_IN_A_ROW) return restWhateverCame(held, (tx) => tx.nowMs);
+        const attempt = (target.failure?.count ?? 0) + 1;
+        const outcome: AttemptOutcome =
+          event === undefined
+            ? { is: "failed", error }
+            : await new ReactionAttempt(this.#kernel, this.#prepare, rules, held, lease, {
+                event,
+                done: target.done,
+                attempt,
+                losses,
+              }).run();
+        if (outcome.is === "deferred")
+          return restWhateverCame(held, (tx) => Math.max(tx.nowMs, outcome.dueMs(tx.nowMs)));
+        if (outcome.is === "failed") {
+          const delayMs = event === undefined ? null : this.#delay(rules, attempt, outcome.error);
+          return this.#fail(rules, held, losses, outcome.error, delayMs);
+        }
+        handled += 1;
+        const { failure: _, ...rest } = target;
+        target = { ...rest, done: target.done + 1 };
+      }
+    }
+  }
+
+  /** Whether the reaction, in some version of its code, is about this event. */
+  async #isOn(reaction: string, name: string): Promise<boolean> {
+    const at = reactionAt(reaction);
+    const [row] = await this.#kernel.read([at]);
+    return row != null && row.value !== null && (this.#kernel.decode(at, row.value) as RouterValue).on.includes(name);
+  }
+
+  #delay({ retry }: ReactionRules, attempt: number, error: unknown): number | null {
+    try {
+      return decideRetry(retry, attempt, error, this.#kernel.ports.chance.random());
+    } catch {
+      // A policy of the user's that throws ends the attempts.
+      return null;
+    }
+  }
+
+  async #fail(rules: ReactionRules, held: Held, losses: number, error: unknown, delayMs: number | null): Promise<void> {
+    const name = (error instanceof Error ? error.name : typeof error).slice(0, 100);
+    const message = messageOf(error).slice(0, MAX_MESSAGE).toWellFormed();
+    await restWhateverCame(
+      held,
+      (tx) => (delayMs === null ? null : tx.nowMs + delayMs),
+      (record, tx) => {
+        const failed = { error: { name, message }, delayMs, nowMs: tx.nowMs, losses };
+        const { value, status } = decideFailed(record.value as TargetValue, failed);
+        record.write({ value, status });
+      },
+    );
+    if (delayMs === null)
+      this.#log?.error(
+        `target "${held.at.key}" of reaction "${rules.name}" is blocked until an operator unblocks it: ${message}`,
+      );
+  }
+
+  /** The events that these entries of the target's log name, in order. */
+  async #events(rules: ReactionRules, held: Held, page: readonly StoredEntry[]): Promise<readonly FoundEvent[]> {
+    const routed = page.map((entry) => this.#kernel.decode(held.at, entry.data) as Routed);
+    const found = await Promise.all(
+      runsOf(routed, held.at.key).map(async ({ stream, first, count }) => {
+        const at = streamAt(stream);
+        const entries = await this.#kernel.entries(at, first - 1, count);
+        return Array.from({ length: count }, (_, index): FoundEvent => {
+          const entry = entries[index];
+          if (entry?.version !== first + index) return { error: new EventGoneError(stream, first + index) };
+          try {
+            const event = toEvent(this.#kernel, at, entry, rules.types);
+            return event === undefined ? { unknown: entry.name } : { event };
+          } catch (error) {
+            return { error };
+          }
+        });
+      }),
+    );
+    return found.flat();
+  }
+}
+
+interface FoundEvent {
+  /** The name of an event that the code here does not have. */
+  readonly unknown?: string;
+  readonly event?: StreamEvent;
+  readonly error?: unknown;
+}
+
+interface RunOfEvents {
+  readonly stream: string;
+  readonly first: number;
+  count: number;
+}
+
+/** Neighbours of one stream, which are read together. */
+function runsOf(routed: readonly Routed[], target: string): RunOfEvents[] {
+  const runs: RunOfEvents[] = [];
+  for (const { stream = target, version } of routed) {
+    const last = runs.at(-1);
+    if (last !== undefined && last.stream === stream && last.first + last.count === version) last.count += 1;
+    else runs.push({ stream, first: version, count: 1 });
+  }
+  return runs;
+}
+
+/** A lease that was lost is counted, and is not trouble. */
+export const isTrouble = (error: unknown): boolean => !(error instanceof FencedError);

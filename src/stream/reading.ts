@@ -1,0 +1,202 @@
+/**
+ * Reading events: of one stream, by version, and of all streams, in one order that never changes behind a reader (G12).
+ */
+
+import {
+  checkBoolean,
+  checkCount,
+  checkDate,
+  checkId,
+  checkList,
+  checkOptions,
+  checkPrefix,
+  optionNames,
+} from "../kernel/check.ts";
+import type { Key, StoredEntry } from "../kernel/contract.ts";
+import { InvalidArgumentError } from "../kernel/errors.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import { CursorAheadError } from "./errors.ts";
+import { type AnyEventType, type EventRules, type EventType, eventRules, type StreamEvent, upcast } from "./event.ts";
+import { STREAMS, type StoredEvent, streamAt } from "./stored.ts";
+
+/** How many entries are read at a time. */
+const PAGE = 500;
+
+/** The data of events that are read with `events: [...]`. */
+export type DataOf<Types extends readonly AnyEventType[]> = {
+  [Index in keyof Types]: Types[Index] extends EventType<infer Data> ? Data : never;
+}[number];
+
+export interface ReadStreamOptions<Types extends readonly AnyEventType[] = readonly AnyEventType[]> {
+  /** The first version to read. Default: 1, or the last one where it is read backwards. */
+  readonly from?: number | undefined;
+  /** From newer to older. Default: false. */
+  readonly backwards?: boolean | undefined;
+  /** Only events of these types, in their newest shape. Default: all, as they are stored. */
+  readonly events?: Types | undefined;
+}
+
+export interface ReadEventsOptions<Types extends readonly AnyEventType[] = readonly AnyEventType[]> {
+  /** Where an earlier reading ended: its `cursor`, or that of an event. Default: the beginning. */
+  readonly after?: string | undefined;
+  /** Only events of these types, in their newest shape. Default: all, as they are stored. */
+  readonly events?: Types | undefined;
+  /** Only events of streams whose ids begin with this. */
+  readonly prefix?: string | undefined;
+  readonly correlationId?: string | undefined;
+  /** Only events that were committed at this time or later. */
+  readonly since?: Date | number | undefined;
+  /** Only events that were committed before this time. */
+  readonly until?: Date | number | undefined;
+}
+
+const STREAM_OPTIONS = optionNames<ReadStreamOptions>({ from: true, backwards: true, events: true });
+const EVENTS_OPTIONS = optionNames<ReadEventsOptions>({
+  after: true,
+  events: true,
+  prefix: true,
+  correlationId: true,
+  since: true,
+  until: true,
+});
+
+/** An event of any stream, with the place from which reading can continue after it. */
+export interface FollowedEvent<Data = unknown> extends StreamEvent<Data> {
+  readonly cursor: string;
+}
+
+type Types = ReadonlyMap<string, EventRules> | undefined;
+
+/** Reads a stream in pages, forwards or backwards. What is appended meanwhile is read as well, if it is read forwards. */
+export function readStream<Data>(
+  kernel: Kernel,
+  id: string,
+  options: ReadStreamOptions = {},
+): AsyncGenerator<StreamEvent<Data>> {
+  checkOptions(options, STREAM_OPTIONS);
+  const { from, backwards = false, events } = options;
+  const types = typesOf(events);
+  checkBoolean(backwards, "backwards");
+  if (from !== undefined && (!Number.isSafeInteger(from) || from < 1))
+    throw new InvalidArgumentError("from", "must be a version: a whole number from 1");
+  return backwards ? readBackwards(kernel, id, from, types) : readForwards(kernel, id, from ?? 1, types);
+}
+
+async function* readForwards<Data>(
+  kernel: Kernel,
+  id: string,
+  from: number,
+  types: Types,
+): AsyncGenerator<StreamEvent<Data>> {
+  for await (const entry of kernel.entriesAfter(streamAt(id), from - 1)) {
+    const event = toEvent<Data>(kernel, streamAt(id), entry, types);
+    if (event !== undefined) yield event;
+  }
+}
+
+async function* readBackwards<Data>(
+  kernel: Kernel,
+  id: string,
+  from: number | undefined,
+  types: Types,
+): AsyncGenerator<StreamEvent<Data>> {
+  const at = streamAt(id);
+  const [row] = await kernel.read([at]);
+  // Versions have no gaps, so that a page is known by its ends.
+  for (let last = Math.min(from ?? Number.POSITIVE_INFINITY, row?.head ?? 0); last > 0; ) {
+    const first = Math.max(0, last - PAGE);
+    const page = await kernel.entries(at, first, last - first);
+    for (const entry of page.toReversed()) {
+      const event = toEvent<Data>(kernel, at, entry, types);
+      if (event !== undefined) yield event;
+    }
+    last = first;
+  }
+}
+
+/** A reading of all streams, up to what is there when it gets there. */
+export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent<Data>> {
+  readonly #kernel: Kernel;
+  readonly #options: ReadEventsOptions;
+  readonly #types: Types;
+  readonly #sinceMs: number;
+  readonly #untilMs: number;
+  #after: number;
+
+  /** @internal */
+  constructor(kernel: Kernel, options: ReadEventsOptions) {
+    checkOptions(options, EVENTS_OPTIONS);
+    const { after, events, prefix, correlationId, since, until } = options;
+    this.#kernel = kernel;
+    this.#options = options;
+    this.#types = typesOf(events);
+    this.#after = after === undefined ? 0 : checkCursor(after);
+    if (prefix !== undefined) checkPrefix(prefix, "the prefix");
+    if (correlationId !== undefined) checkId(correlationId, "the correlation id");
+    this.#sinceMs = since === undefined ? Number.NEGATIVE_INFINITY : checkDate(since, "since");
+    this.#untilMs = until === undefined ? Number.POSITIVE_INFINITY : checkDate(until, "until");
+  }
+
+  /** Where to continue: everything before it was looked at. Store it, and give it to the next reading as `after`. */
+  get cursor(): string {
+    return String(this.#after);
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<FollowedEvent<Data>> {
+    const { prefix, correlationId } = this.#options;
+    const names = this.#types === undefined ? undefined : [...this.#types.keys()];
+    for (let hasMore = true; hasMore; ) {
+      const after = this.#after;
+      const page = await this.#kernel.follow({ space: STREAMS, prefix, names, after, limit: PAGE });
+      if (page.upTo < after) throw new CursorAheadError(String(after), String(page.upTo));
+      ({ hasMore } = page);
+      for (const entry of page.entries) {
+        const isInTime = entry.atMs >= this.#sinceMs && entry.atMs < this.#untilMs;
+        const event = isInTime ? toEvent<Data>(this.#kernel, entry, entry, this.#types) : undefined;
+        this.#after = entry.position;
+        if (event !== undefined && (correlationId === undefined || event.correlationId === correlationId))
+          yield { ...event, cursor: this.cursor };
+      }
+      this.#after = page.upTo;
+    }
+  }
+}
+
+function checkCursor(cursor: unknown): number {
+  const position = typeof cursor === "string" && /^\d{1,16}$/.test(cursor) ? Number(cursor) : Number.NaN;
+  if (!Number.isSafeInteger(position))
+    throw new InvalidArgumentError("after", "must be a cursor, as a reading gives it");
+  return position;
+}
+
+export function typesOf(events: readonly unknown[] | undefined): Types {
+  if (events === undefined) return undefined;
+  checkList(events, "events");
+  checkCount(events.length, "the number of events", 1000);
+  return new Map(Array.from(events, (type) => [eventRules(type).name, eventRules(type)]));
+}
+
+/** A stored entry as an event; undefined if its type was not asked for. */
+export function toEvent<Data>(
+  kernel: Kernel,
+  key: Key,
+  { version, name, data, atMs }: StoredEntry,
+  types: Types,
+): StreamEvent<Data> | undefined {
+  const type = types?.get(name);
+  if (types !== undefined && type === undefined) return undefined;
+  const stored = kernel.decode(key, data) as StoredEvent;
+  const { id, shape = 1, actor, correlation, causation } = stored;
+  return {
+    stream: key.key,
+    version,
+    id,
+    name,
+    data: (type === undefined ? stored.data : upcast(type, stored.data, shape)) as Data,
+    shape: type?.shape ?? shape,
+    at: new Date(atMs),
+    ...(actor === undefined ? {} : { actor }),
+    ...(correlation === undefined ? {} : { correlationId: correlation }),
+    ...(causation === undefined ? {} : { causationId: causation }),
+  };
+}

@@ -1,0 +1,42 @@
+/** What the tests of streams share: a bank account, and streams in short. */
+
+import { aggregate, event, type StreamEvent } from "../../src/index.ts";
+
+export const Opened = event("Opened");
+export const Deposited = event<{ readonly amount: number }>("Deposited");
+export const Withdrawn = event<{ readonly amount: number }>("Withdrawn");
+
+export const account = aggregate("account", {
+  initial: { balance: 0, count: 0 },
+  on: [
+    [Deposited, ({ balance, count }, { amount }) => ({ balance: balance + amount, count: count + 1 })],
+    [Withdrawn, ({ balance, count }, { amount }) => ({ balance: balance - amount, count: count + 1 })],
+  ],
+  commands: {
+    deposit: ({ balance }, { amount }: { readonly amount: number }, { emit }) => {
+      emit(Deposited({ amount }));
+      return balance + amount;
+    },
+    withdraw: ({ balance }, { amount }: { readonly amount: number }, { emit, refuse }) => {
+      if (amount > balance) refuse("insufficient_funds", { balance });
+      emit(Withdrawn({ amount }));
+      return balance - amount;
+    },
+    /** Emits two events, and shows that a command sees the state before it. */
+    move: ({ balance }, _: undefined, { emit, version }) => {
+      emit(Deposited({ amount: 1 }), Withdrawn({ amount: 1 }));
+      return { balance, version };
+    },
+    look: ({ balance }) => balance,
+  },
+});
+
+export const deposits = (count: number) => Array.from({ length: count }, (_, i) => Deposited({ amount: i + 1 }));
+
+export const brief = ({ stream, version, name }: StreamEvent): string => `${stream} ${version} ${name}`;
+
+export async function all<T>(events: AsyncIterable<T>): Promise<T[]> {
+  const read: T[] = [];
+  for await (const one of events) read.push(one);
+  return read;
+}
