@@ -1,24 +1,95 @@
 /**
- * How the tests run: every `*.test.ts` of src/, test/ and examples/, in processes of their own, two at once or as many
- * as there are cores up to eight.
+ * How the tests run: `*.test.ts` of src/, test/ and examples/ in the short suite (`npm test`), `*.long.test.ts` in the long one
+ * (`npm run test:long`), and both in `npm run test:all`. A test belongs in the short suite unless it takes more than a few seconds; where a
+ * search can be as long as one likes, a share of it is in a short file, and the rest, with other seeds, in a long file beside it.
  *
- * A test that imports "pawl" gets the sources, by the same condition that examples use. A run without tests has failed.
- * Tests that need PostgreSQL share one server, which is started when the first of them asks for a database.
+ * Three files run concurrently, or as many as there are cores up to eight, the slowest first, each in a process of its own. A test that imports
+ * "pawl" gets the sources, by the same condition that examples use. A run without tests has failed. Tests that need PostgreSQL share one
+ * server, which is started when the first of them asks for a database.
+ *
+ * No test may depend on how fast the machine is. A wait ends when what is waited for has happened; the limits here only end a test that hangs.
  */
 
 import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
+import { BaseSequencer, type TestSpecification } from "vitest/node";
+
+const SHORT = ["src/**/*.test.ts", "test/**/*.test.ts", "examples/**/*.test.ts"];
+const LONG = ["src/**/*.long.test.ts", "test/**/*.long.test.ts"];
+
+/** What takes longest, in this order: it starts first, so that no process is left alone with it at the end. A run names its slowest files. */
+const SLOWEST: readonly string[] = [
+  "test/simulation/planted.long.test.ts",
+  "test/programs/planted.long.test.ts",
+  "test/faults/faults.long.test.ts",
+  "test/postgres/planted.long.test.ts",
+  "test/serializable/planted.long.test.ts",
+  "test/postgres/guards.long.test.ts",
+  "test/simulation/simulation-1.long.test.ts",
+  "test/simulation/simulation-2.long.test.ts",
+  "test/simulation/simulation-3.long.test.ts",
+  "test/simulation/simulation-4.long.test.ts",
+  "test/postgres/simulation.long.test.ts",
+  "test/once/processes.long.test.ts",
+  "test/postgres/conformance.long.test.ts",
+  "test/workflow/contradiction.long.test.ts",
+  "test/workflow/poison.long.test.ts",
+  "test/faults/lossy.long.test.ts",
+  "test/programs/programs.long.test.ts",
+  "test/bench/bench.long.test.ts",
+  "test/differential/differential.long.test.ts",
+  "test/overload/starve.long.test.ts",
+  "test/overload/hang.long.test.ts",
+  "test/package/package.long.test.ts",
+  "test/sqlite/processes.long.test.ts",
+  "test/workflow/long-history.long.test.ts",
+  "test/sql/orm.long.test.ts",
+  "test/overload/batch.long.test.ts",
+  "test/workflow/retry-many.long.test.ts",
+  "test/workflow/year.long.test.ts",
+  "test/postgres/migrate.long.test.ts",
+  "examples/examples.test.ts",
+  "test/workflow/recovery.test.ts",
+  "test/postgres/traps.test.ts",
+  "test/programs/programs.test.ts",
+  "test/simulation/simulation.test.ts",
+  "test/workflow/steps.test.ts",
+  "test/workflow/cancel.test.ts",
+  "test/postgres/pool.test.ts",
+  "test/postgres/conformance.test.ts",
+  "test/sql/transact-sql.test.ts",
+  "test/simulation/planted.test.ts",
+  "test/arguments/arguments.test.ts",
+];
+
+/** The slowest files first; the others in vitest's own order: by how long they took last time, or else by size. */
+class SlowestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const rank = ({ moduleId }: TestSpecification): number => {
+      const place = SLOWEST.findIndex((end) => moduleId.endsWith(end));
+      return place < 0 ? SLOWEST.length : place;
+    };
+    const sorted = await super.sort(files);
+    return sorted.toSorted((a, b) => rank(a) - rank(b));
+  }
+}
 
 export default defineConfig({
   ssr: { resolve: { conditions: ["pawl-source", "module", "node"], externalConditions: ["pawl-source", "node"] } },
   test: {
-    include: ["src/**/*.test.ts", "test/**/*.test.ts", "examples/**/*.test.ts"],
     globalSetup: ["test/postgres/setup.ts"],
     pool: "forks",
-    maxWorkers: Math.min(8, Math.max(2, availableParallelism())),
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
+    // On two cores three, because many tests wait for timers or a server most of the time.
+    maxWorkers: Math.min(8, Math.max(3, availableParallelism())),
+    sequence: { sequencer: SlowestFirst },
+    testTimeout: 300_000,
+    hookTimeout: 300_000,
+    expect: { poll: { timeout: 60_000 } },
     passWithNoTests: false,
     reporters: ["default"],
+    projects: [
+      { extends: true, test: { name: "short", include: SHORT, exclude: LONG } },
+      { extends: true, test: { name: "long", include: LONG } },
+    ],
   },
 });

@@ -1,5 +1,5 @@
 /**
- * The audit: reads a finished run back from its files, in a process that took no part in it, and says whether the books are right.
+ * The audit: reads a finished run from its files, in a process that took no part in it, and reports whether all checks pass.
  *
  * `node demo/audit.ts <database>`; the exit code is 1 if a check fails.
  */
@@ -26,7 +26,7 @@ function audit(file: string): boolean {
   const lines: Line[] = [
     [
       ["  The verdict", "bold"],
-      [", read back from the file by a fresh process, with plain SQL", "dim"],
+      [", read from the file by another process, with plain SQL", "dim"],
     ],
     [],
     ...checks.map(({ law, holds, found }): Line => {
@@ -43,15 +43,15 @@ function audit(file: string): boolean {
   return failed.length === 0;
 }
 
-/** What the log tells of one order. */
+/** The log of one order. */
 function storyLines(story: readonly LogLine[]): readonly Line[] {
   const order = story[0]?.order;
   if (order === undefined) return [];
   const query = `select at_utc, name, data from pawl_past where key = '${order}'`;
   return [
     [
-      [`  The order that had it hardest, ${order}`, "bold"],
-      [", as its log tells it", "dim"],
+      [`  The order with the most attempts, ${order}`, "bold"],
+      [", from its log", "dim"],
     ],
     [[`  ${query}`, "dim"]],
     [],

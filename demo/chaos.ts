@@ -1,7 +1,7 @@
 /**
- * Chaos: kills processes of the crew with SIGKILL, and now and then freezes a worker until its lease is over.
+ * Chaos: kills processes with SIGKILL, and now and then freezes a worker until its lease has ended.
  *
- * It aims at those in the middle of something. A frozen worker wakes up believing that nothing happened, and tries to
+ * It prefers processes that are working on orders. A frozen worker does not know about its pause when it resumes, and tries to
  * commit orders that others have charged meanwhile.
  */
 
@@ -9,7 +9,7 @@ import type { Place } from "./crew.ts";
 import { amid, countOf } from "./picture.ts";
 import { LEASE_MS } from "./shop.ts";
 
-/** A worker's place, with what its process has in hand. */
+/** A worker, with the orders that its process works on. */
 export interface WorkerPlace {
   readonly place: Place<never>;
   readonly inHand: readonly string[];
@@ -19,20 +19,20 @@ export interface ChaosOptions {
   readonly workers: readonly WorkerPlace[];
   readonly webs: readonly Place<never>[];
   readonly lengthMs: number;
-  readonly tell: (what: "killed" | "frozen" | "awake", sentence: string) => void;
+  readonly report: (what: "killed" | "frozen" | "awake", sentence: string) => void;
 }
 
 const FIRST_KILL_MS = 900;
 const KILL_EVERY_MS = [800, 1_400] as const;
-/** Each so many kills, it is a web process's turn. */
+/** One in this many kills is of a web process. */
 const WEB_TURN = 4;
 const FIRST_FREEZE_MS = 600;
 const FREEZE_EVERY_MS = 6_000;
-/** A worker that was asked to freeze may have been killed before it could, so another is asked. */
+/** A worker may be killed before it freezes, so another one is asked after this time. */
 const ASK_AGAIN_MS = 500;
 /** Past the end of the lease, and long enough for others to take over and finish. */
 const FROZEN_MS = LEASE_MS + 1_000;
-/** If nobody takes over, it wakes up all the same. */
+/** The worker is resumed after this time even if no other has taken over. */
 const FROZEN_AT_MOST_MS = 5 * FROZEN_MS;
 
 export class Chaos {
@@ -74,7 +74,7 @@ export class Chaos {
     if (this.#killCount % WEB_TURN === 0) {
       const web = anyOf(this.#options.webs.filter(({ state }) => state === "working"));
       if (web === undefined) return;
-      this.#options.tell("killed", `${web.name} (pid ${web.pid})`);
+      this.#options.report("killed", `${web.name} (pid ${web.pid})`);
       web.kill();
       return;
     }
@@ -82,28 +82,28 @@ export class Chaos {
     const victim = anyOf(working.filter(({ inHand }) => inHand.length > 0)) ?? anyOf(working);
     if (victim === undefined) return;
     const { place, inHand } = victim;
-    this.#options.tell("killed", `${place.name} (pid ${place.pid}) ${amid(inHand.length)}`);
+    this.#options.report("killed", `${place.name} (pid ${place.pid}) ${amid(inHand.length)}`);
     place.kill();
   }
 
-  /** Asks a worker to freeze; it does when it has an order in hand, and says so. */
+  /** Asks a worker to freeze. It does so when it works on an order, and reports it. */
   #freeze(): void {
     if (performance.now() < this.#nextFreezeAtMs) return;
-    anyOf(this.#options.workers.filter(({ place }) => place.state === "working"))?.place.tell({ is: "freeze" });
+    anyOf(this.#options.workers.filter(({ place }) => place.state === "working"))?.place.send({ is: "freeze" });
   }
 
-  /** A worker has said that it freezes now. */
+  /** A worker has reported that it freezes now. */
   froze({ place, inHand }: WorkerPlace): void {
     this.#nextFreezeAtMs = performance.now() + FREEZE_EVERY_MS;
     this.#frozenCount += 1;
     place.is("frozen");
-    this.#options.tell("frozen", `${place.name} (pid ${place.pid}) with ${countOf(inHand.length)} in hand`);
+    this.#options.report("frozen", `${place.name} (pid ${place.pid}) with ${countOf(inHand.length)} in progress`);
     const sinceMs = performance.now();
     for (const order of inHand) this.#takenOver.delete(order);
     this.#later(FROZEN_MS, () => this.#thaw(place, inHand, sinceMs));
   }
 
-  /** Wakes it up once somebody has taken over, so that it comes too late. */
+  /** Resumes it once another worker has taken over, so that its commit comes too late. */
   #thaw(place: Place<never>, orders: readonly string[], sinceMs: number): void {
     const isLate = orders.some((order) => this.#takenOver.has(order));
     if (!isLate && performance.now() - sinceMs < FROZEN_AT_MOST_MS) {
@@ -111,16 +111,16 @@ export class Chaos {
       return;
     }
     this.#frozenCount -= 1;
-    this.#options.tell("awake", `${place.name} (pid ${place.pid}) goes on as if nothing had happened`);
+    this.#options.report("awake", `${place.name} (pid ${place.pid}) resumes, without knowing about the pause`);
     place.thaw();
   }
 
-  /** A worker has said that it goes on with an order of another. */
+  /** A worker has reported that it continues an order of another. */
   tookOver(order: string): void {
     this.#takenOver.add(order);
   }
 
-  /** Nobody will be killed any more, and nobody is frozen. */
+  /** No process will be killed any more, and none is frozen. */
   get isOver(): boolean {
     return performance.now() >= this.#endMs && this.#frozenCount === 0;
   }

@@ -1,8 +1,8 @@
 /**
- * The crew: places that are filled by one process after another. A place whose process dies gets a new one.
+ * The processes of the demonstration. A place is a worker or a web process that is started again, as a new process, when it dies.
  *
- * Promises: a process that we did not kill and that ended all the same is kept as an accident, with what it said last.
- * Leaves out: whom to kill and when (chaos.ts), and what the processes do (worker.ts, web.ts).
+ * Guarantees: a process that ended without having been killed by us is recorded as an accident, with the end of its stderr.
+ * Out of scope: which process is killed and when (chaos.ts), and what the processes do (worker.ts, web.ts).
  */
 
 import { type ChildProcess, fork } from "node:child_process";
@@ -10,19 +10,19 @@ import { join } from "node:path";
 
 export type PlaceState = "starting" | "working" | "killed" | "frozen" | "stopping" | "gone";
 
-/** How long a place stays empty, so that one sees it. */
+/** How long a place stays empty, so that it can be seen. */
 const EMPTY_MS = 700;
 const STOP_PATIENCE_MS = 10_000;
 
 export interface PlaceOptions<Message> {
   readonly name: string;
   readonly script: "worker.ts" | "web.ts";
-  /** Asked anew for each process. */
+  /** Called for each new process. */
   readonly args: (life: number) => readonly string[];
-  readonly hear: (message: Message) => void;
+  readonly onMessage: (message: Message) => void;
 }
 
-/** One place in the crew. */
+/** A worker or a web process, with its restarts. */
 export class Place<Message = unknown> {
   readonly name: string;
   readonly #options: PlaceOptions<Message>;
@@ -47,7 +47,7 @@ export class Place<Message = unknown> {
   }
 
   #start(): void {
-    const { script, args, hear } = this.#options;
+    const { script, args, onMessage } = this.#options;
     this.#lives += 1;
     this.state = "starting";
     const child = fork(join(import.meta.dirname, script), args(this.#lives), {
@@ -62,8 +62,8 @@ export class Place<Message = unknown> {
       said += error.message;
     });
     child.on("message", (message) => {
-      // What a process said before it was killed may arrive after.
-      if (this.state !== "killed") hear(message as Message);
+      // A message that a process sent before it was killed may arrive after it.
+      if (this.state !== "killed") onMessage(message as Message);
     });
     this.#closed = new Promise((resolve) => {
       child.once("close", (code, signal) => {
@@ -79,17 +79,17 @@ export class Place<Message = unknown> {
     });
   }
 
-  /** The process has said that it is ready, or that it is frozen; one that was told to stop may say so a little late. */
+  /** The process has reported that it is ready, or that it is frozen. The report of a process that is stopping may come late. */
   is(state: "working" | "frozen"): void {
     if (!this.#isOver) this.state = state;
   }
 
-  /** Says something to the process, if there is one. */
-  tell(message: object): void {
+  /** Sends a message to the process, if there is one. */
+  send(message: object): void {
     if (this.#child?.connected) this.#child.send(message, () => {});
   }
 
-  /** SIGKILL: the process has no chance to do anything about it. */
+  /** SIGKILL: the process cannot react to it. */
   kill(): void {
     this.state = "killed";
     this.killCount += 1;
@@ -102,21 +102,21 @@ export class Place<Message = unknown> {
     this.#child?.kill("SIGCONT");
   }
 
-  /** Lets the process finish what it has in hand, and waits until it has ended. */
+  /** Lets the process finish its current work, and waits until it has ended. */
   async stop(): Promise<void> {
     this.#isOver = true;
     clearTimeout(this.#restart);
     this.thaw();
     if (this.state === "working" || this.state === "starting") {
       this.state = "stopping";
-      this.tell({ is: "stop" });
+      this.send({ is: "stop" });
     }
     const patience = setTimeout(() => this.#child?.kill("SIGKILL"), STOP_PATIENCE_MS);
     await this.#closed;
     clearTimeout(patience);
   }
 
-  /** At once, whatever it does: for the end of the program. */
+  /** Kills the process immediately: for the end of the program. */
   end(): void {
     this.#isOver = true;
     clearTimeout(this.#restart);

@@ -1,8 +1,8 @@
 /**
- * Evidence: what the database says, read with plain SQL and none of Pawl's code, beside what the processes wrote down elsewhere.
+ * Evidence: the content of the database, read with plain SQL and none of Pawl's code, and of the ledgers that the processes wrote.
  *
- * The ledgers are read before the database: whatever was acknowledged by then must be in it. The database is read in one
- * transaction, so that the money and the orders are of the same moment.
+ * The ledgers are read before the database: everything that was acknowledged by then must be in it. The database is read in one
+ * transaction, so that the balance and the orders are of the same moment.
  */
 
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
@@ -19,8 +19,8 @@ export interface LogLine {
   readonly atUtc: string;
 }
 
-/** A commit that a worker was told of, and the fence under which it was made. */
-export interface Told {
+/** A commit whose outcome a worker has received, and the fence with which it was made. */
+export interface Acknowledged {
   readonly order: string;
   readonly fence: number;
 }
@@ -31,16 +31,16 @@ export interface Evidence {
   readonly deliveryCount: number;
   /** Orders that a web process confirmed. */
   readonly confirmed: ReadonlySet<string>;
-  /** Confirmations that said "there already". */
+  /** Confirmations of orders that existed already. */
   readonly againCount: number;
-  /** Charges that a worker heard were committed. */
-  readonly charged: readonly Told[];
-  /** Commits that a worker heard were refused. */
-  readonly refused: readonly Told[];
+  /** Charges that were acknowledged to a worker. */
+  readonly charged: readonly Acknowledged[];
+  /** Commits that were refused. */
+  readonly refused: readonly Acknowledged[];
   /** The logs of all orders, in the order of the commits. */
   readonly log: readonly LogLine[];
   readonly balanceCents: number;
-  /** Orders that are on the queue, and those of them that somebody holds. */
+  /** Orders in the queue, and those of them that a worker holds. */
   readonly openCount: number;
   readonly heldCount: number;
 }
@@ -58,7 +58,7 @@ export function makeLedgers(database: string): string {
   return folder;
 }
 
-/** Opens the file for reading only; waits where another process is just recovering it. */
+/** Opens the file for reading only; waits if another process is just recovering it. */
 export function openReadOnly(database: string): DatabaseSync {
   return new DatabaseSync(database, { readOnly: true, timeout: 5_000 });
 }
@@ -67,7 +67,7 @@ export function readEvidence(db: DatabaseSync, ledgers: string): Evidence {
   return { ...readLedgers(ledgers), ...readBooks(db) };
 }
 
-/** SQLite's own examination of the file. */
+/** The result of SQLite's own check of the file. */
 export function integrityOf(db: DatabaseSync): string {
   return db
     .prepare("pragma integrity_check")
@@ -81,13 +81,13 @@ type Ledgers = Pick<Evidence, "ordered" | "deliveryCount" | "confirmed" | "again
 function readLedgers(folder: string): Ledgers {
   const ordered = new Map<string, number>();
   const confirmed = new Set<string>();
-  const charged: Told[] = [];
-  const refused: Told[] = [];
+  const charged: Acknowledged[] = [];
+  const refused: Acknowledged[] = [];
   let deliveryCount = 0;
   let againCount = 0;
   for (const file of readdirSync(folder)) {
     const lines = readFileSync(join(folder, file), "utf8").split("\n");
-    // What comes after the last line break is nothing, or a line that is just being written.
+    // After the last line break there is nothing, or a line that is just being written.
     for (const line of lines.slice(0, -1)) {
       const [what = "", order = "", more = ""] = line.split(" ");
       if (what === "order") ordered.set(order, Number(more));
@@ -97,7 +97,7 @@ function readLedgers(folder: string): Ledgers {
         if (more === "again") againCount += 1;
       } else if (what === "charged") charged.push({ order, fence: Number(more) });
       else if (what === "refused") refused.push({ order, fence: Number(more) });
-      else throw new Error(`${file} has a line that nobody writes: ${line}`);
+      else throw new Error(`${file} has an unknown line: ${line}`);
     }
   }
   return { ordered, deliveryCount, confirmed, againCount, charged, refused };

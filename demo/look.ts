@@ -1,8 +1,8 @@
 /**
- * A look into a Pawl database with SQL, for machines without an SQLite shell. It opens the file for reading only.
+ * Reads a Pawl database with SQL, for machines without an SQLite shell. It opens the file for reading only.
  *
- * `node demo/look.ts <database>` shows a few rows of both views; with a query as second argument, what that finds.
- * `pawl_now` is what is true, `pawl_past` is what happened.
+ * `node demo/look.ts <database>` prints a few rows of both views; with a query as second argument, the rows of that query.
+ * `pawl_now` has the current records, `pawl_past` the log entries.
  */
 
 import { existsSync } from "node:fs";

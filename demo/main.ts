@@ -1,15 +1,15 @@
 /**
  * The demonstration: `npm start`. A shop charges orders on one SQLite file while its processes are killed, for about a minute.
  *
- * - `show.ts` puts it all on: it starts and watches the others until the last order is charged.
+ * - `demonstration.ts` starts and watches the other processes until the last order is charged.
  * - `provider.ts` delivers orders to two web processes (`web.ts`), many of them twice.
  * - Four worker processes (`worker.ts`) claim the orders and charge them (`shop.ts` has the decisions).
- * - `chaos.ts` kills processes of the crew (`crew.ts`) with SIGKILL and freezes workers past their leases.
- * - `evidence.ts` reads the database and the processes' ledgers, `verdict.ts` judges them, `picture.ts` shows it.
- * - `audit.ts` gives the verdict in the end, in a process of its own.
+ * - `chaos.ts` kills processes (`crew.ts` starts and restarts them) with SIGKILL and freezes workers past their leases.
+ * - `evidence.ts` reads the database and the processes' ledgers, `verdict.ts` checks them, `picture.ts` draws them.
+ * - `audit.ts` checks the result in the end, in a process of its own.
  *
- * Promises: exit code 0 only if every check of the verdict holds and no process ended by itself; no process and, unless
- * asked for or needed to see what went wrong, no file is left behind, also after Ctrl-C.
+ * Guarantees: the exit code is 0 only if every check passes and no process ended by itself. No process is left behind, also after Ctrl-C, and no
+ * file, unless `--keep` or `--db` is given or a check failed.
  */
 
 import { spawnSync } from "node:child_process";
@@ -17,14 +17,14 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { Show } from "./show.ts";
+import { Demonstration } from "./demonstration.ts";
 import { type Line, print } from "./terminal.ts";
 
 const USAGE = `npm start -- [options]
 
-  --seconds <n>  how long it takes, about; 60 unless said otherwise, at least 3
-  --db <path>    where the database is made, which is then kept
-  --keep         keeps the database, and says where it is`;
+  --seconds <n>  approximate duration, at least 3. Default: 60
+  --db <path>    creates the database there, and keeps it
+  --keep         keeps the database, and prints its path`;
 
 process.exitCode = await main();
 
@@ -36,13 +36,13 @@ async function main(): Promise<number> {
   }
   const folder = options.db === undefined ? mkdtempSync(join(tmpdir(), "pawl-demo-")) : undefined;
   const database = resolve(options.db ?? join(folder ?? "", "shop.db"));
-  const show = new Show({ database, seconds: options.seconds });
+  const demonstration = new Demonstration({ database, seconds: options.seconds });
   let isKept = options.db !== undefined || options.keep;
   const tidyUp = () => {
-    show.end();
+    demonstration.end();
     if (folder !== undefined && !isKept) rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
   };
-  // Runs whatever ends the program, an error included.
+  // Runs whatever ends the program, including an error.
   process.once("exit", tidyUp);
   for (const [signal, code] of Object.entries({ SIGINT: 130, SIGTERM: 143, SIGHUP: 129 }))
     process.once(signal, () => {
@@ -50,15 +50,15 @@ async function main(): Promise<number> {
       console.log(isKept ? `Stopped; the database is kept: ${database}` : "Stopped; nothing was left behind.");
       process.exit(code);
     });
-  await show.run();
-  const isRight = audit(database) && show.accidents.length === 0;
-  // What went wrong is worth looking at.
+  await demonstration.run();
+  const isRight = audit(database) && demonstration.accidents.length === 0;
+  // Kept, so that the failure can be examined.
   if (!isRight) isKept = true;
-  print(process.stdout, [...accidentLines(show.accidents), ...farewell(isKept ? database : undefined)]);
+  print(process.stdout, [...accidentLines(demonstration.accidents), ...farewell(isKept ? database : undefined)]);
   return isRight ? 0 : 1;
 }
 
-/** Has the run judged by a process that took no part in it. */
+/** Checks the result in a process that took no part in the run. */
 function audit(database: string): boolean {
   const args = [...process.execArgv, join(import.meta.dirname, "audit.ts"), database];
   return spawnSync(process.execPath, args, { stdio: "inherit" }).status === 0;
@@ -70,14 +70,15 @@ interface Options {
   readonly keep: boolean;
 }
 
-/** The options, or what to say instead of running. */
+/** The options, or the text to print instead of running. */
 function readOptions(): Options | string {
   const values = parseOptions();
   if (typeof values === "string") return `${values}\n\n${USAGE}`;
   if (values.help === true) return USAGE;
   const seconds = Number(values.seconds ?? 60);
   if (!(seconds >= 3 && seconds <= 3_600)) return "--seconds must be a number from 3 to 3600";
-  if (values.db !== undefined && existsSync(values.db)) return `${values.db} is there already: name a new file`;
+  if (values.db !== undefined && existsSync(values.db))
+    return `${values.db} is there already: name a file that does not exist`;
   return { seconds, db: values.db, keep: values.keep === true };
 }
 
@@ -100,12 +101,12 @@ function accidentLines(accidents: readonly string[]): readonly Line[] {
   if (accidents.length === 0) return [];
   return [
     [],
-    [["  "], [" PROCESSES ENDED THAT NOBODY KILLED ", "bad"]],
+    [["  "], [" PROCESSES ENDED THAT WERE NOT KILLED ", "bad"]],
     ...accidents.map((accident): Line => [[`  ${accident}`, "red"]]),
   ];
 }
 
-/** How to see for oneself, and where to go on. */
+/** How to look at the database, and what to read next. */
 function farewell(kept: string | undefined): readonly Line[] {
   const look: Line =
     kept === undefined
@@ -113,9 +114,9 @@ function farewell(kept: string | undefined): readonly Line[] {
       : [[`npx node demo/look.ts ${kept}`], ['  and any "select …"', "dim"]];
   return [
     [],
-    [["  Look for yourself  ", "dim"], ...look],
-    [["  See how it works   ", "dim"], ["demo/shop.ts"], ["  the three decisions that the shop is made of", "dim"]],
-    [["  Read on            ", "dim"], ["README.md"]],
+    [["  Read the database  ", "dim"], ...look],
+    [["  See how it works   ", "dim"], ["demo/shop.ts"], ["  the three decisions of the shop", "dim"]],
+    [["  Read next          ", "dim"], ["README.md"]],
     [],
   ];
 }

@@ -1,9 +1,9 @@
 /**
- * What the processes of the demonstration say to each other. It feeds the live picture and paces the shop; nothing that is
- * claimed in the end rests on it, because a process that is killed may not have said its last word.
+ * The messages between the processes of the demonstration. They are for the live picture and for the timing; the final checks
+ * do not use them, because a process that is killed may not have sent its last message.
  */
 
-/** From the worker: what it has in hand, and what became of it. */
+/** From the worker: the orders that it works on, and their outcomes. */
 export type FromWorker =
   | { readonly is: "ready" }
   | { readonly is: "in hand"; readonly orders: readonly string[] }
@@ -20,14 +20,14 @@ export type FromWeb =
 
 export type ToWeb = { readonly is: "order"; readonly id: string; readonly cents: number } | { readonly is: "stop" };
 
-/** Tells the parent something; if the parent is gone, there is nobody to tell. */
-export function tellParent(message: FromWorker | FromWeb, sent: () => void = () => {}): void {
+/** Sends a message to the parent, if it still runs. */
+export function sendToParent(message: FromWorker | FromWeb, sent: () => void = () => {}): void {
   process.send?.(message, undefined, undefined, sent);
 }
 
-/** Listens to the parent. Ends with it, and leaves Ctrl-C to it. */
-export function hearParent<Message>(hear: (message: Message) => void): void {
-  process.on("message", (message) => hear(message as Message));
+/** Receives messages of the parent. Ends when the parent ends, and ignores Ctrl-C, which the parent handles. */
+export function onParentMessage<Message>(onMessage: (message: Message) => void): void {
+  process.on("message", (message) => onMessage(message as Message));
   process.on("disconnect", () => process.exit());
   process.on("SIGINT", () => {});
 }

@@ -1,10 +1,10 @@
 /**
- * The live picture: what is going on, as lines. Pure: a scene and a size in, styled lines out.
+ * The live picture: the current state, as lines. Pure: a snapshot and a size in, styled lines out.
  *
- * The numbers are read from the database and the ledgers each time, those of each process too, so that they add up; only
- * what the processes do at the moment, and the list of what happened last, come from what they tell.
+ * The numbers, also those of each process, are read from the database and the ledgers each time, so that they add up; only
+ * the current work of the processes, and the list of the last events, come from their messages.
  *
- * Promises: however small the terminal is, the proof is in it.
+ * Guarantees: however small the terminal is, the line with the losses is in it.
  */
 
 import type { PlaceState } from "./crew.ts";
@@ -16,10 +16,10 @@ export interface ProcessView {
   readonly pid: number | undefined;
   readonly state: PlaceState;
   readonly killCount: number;
-  /** What it has in hand; null for a process that has nothing in hand ever. */
+  /** The orders that it works on; null for a web process. */
   readonly inHand: readonly string[] | null;
   /** What it does with orders; how many it has done so far is in the tally. */
-  readonly does: "took in" | "charged";
+  readonly does: "placed" | "charged";
 }
 
 export type Happening = "killed" | "frozen" | "took over" | "refused" | "awake";
@@ -30,7 +30,7 @@ export interface News {
   readonly sentence: string;
 }
 
-export interface Scene {
+export interface Snapshot {
   readonly elapsedMs: number;
   readonly lengthMs: number;
   readonly orderCount: number;
@@ -38,7 +38,7 @@ export interface Scene {
   readonly processes: readonly ProcessView[];
   /** Newest last. */
   readonly news: readonly News[];
-  /** The killing is over, and what is left is being finished. */
+  /** The kills are over, and the remaining orders are being charged. */
   readonly calm: boolean;
 }
 
@@ -53,38 +53,46 @@ const NEWS_STYLE: Record<Happening, Style> = {
   awake: "cyan",
 };
 
-export function drawPicture(scene: Scene, size: { readonly width: number; readonly height: number }): readonly Line[] {
+export function drawPicture(
+  snapshot: Snapshot,
+  size: { readonly width: number; readonly height: number },
+): readonly Line[] {
   const width = Math.min(size.width, WIDEST) - 2;
-  const head: readonly Line[] = [titleLine(scene, width), [["  "], [introOf(scene), "dim"]], [], barLine(scene, width)];
-  const counters: readonly Line[] = [[], ...counterLines(scene, width), []];
-  const proof = proofLine(scene.tally, width);
-  // Where not all of it fits, the news goes first, then the processes, then whatever is just above the proof.
+  const head: readonly Line[] = [
+    titleLine(snapshot, width),
+    [["  "], [introOf(snapshot), "dim"]],
+    [],
+    barLine(snapshot, width),
+  ];
+  const counters: readonly Line[] = [[], ...counterLines(snapshot, width), []];
+  const proof = proofLine(snapshot.tally, width);
+  // Where not all of it fits, the news is dropped first, then the processes, then the lines above the losses.
   const room = size.height - head.length - counters.length - 1;
   const processes = belowGap(
-    scene.processes.map((each) => processLine(each, scene.tally, width)),
+    snapshot.processes.map((each) => processLine(each, snapshot.tally, width)),
     room,
   );
-  const news = belowGap(scene.news.slice(-MOST_NEWS).map(newsLine), room - processes.length);
+  const news = belowGap(snapshot.news.slice(-MOST_NEWS).map(newsLine), room - processes.length);
   return [...[...head, ...processes, ...counters].slice(0, size.height - 1), proof, ...news];
 }
 
-/** An empty line and the last of these that fit below it. */
+/** An empty line, and the last of these lines that fit below it. */
 function belowGap(lines: readonly Line[], room: number): readonly Line[] {
   return room < 2 ? [] : [[], ...lines.slice(1 - room)];
 }
 
-/** What is left of it in the end. */
-export function drawEnd(scene: Scene): readonly Line[] {
+/** The last picture, which stays on the terminal. */
+export function drawEnd(snapshot: Snapshot): readonly Line[] {
   const width = WIDEST - 20;
-  return [[], barLine(scene, width), [], ...counterLines(scene, width), [], proofLine(scene.tally, width), []];
+  return [[], barLine(snapshot, width), [], ...counterLines(snapshot, width), [], proofLine(snapshot.tally, width), []];
 }
 
-/** The same in one line, for output that is no terminal. */
-export function drawBrief({ elapsedMs, orderCount, tally, processes }: Scene): Line {
+/** The same in one line, for output that is not a terminal. */
+export function drawBrief({ elapsedMs, orderCount, tally, processes }: Snapshot): Line {
   const isRight = tally.balanceCents === tally.expectedCents;
   const parts = [
     `charged ${count(tally.charged)} of ${count(orderCount)}`,
-    `in hand ${tally.inHand}`,
+    `in progress ${tally.inHand}`,
     `killed ${killsOf(processes)}`,
     `taken over ${tally.takenOver}`,
     `duplicates ignored ${tally.ignored}`,
@@ -96,19 +104,19 @@ export function drawBrief({ elapsedMs, orderCount, tally, processes }: Scene): L
   return [[`${clock(elapsedMs)}  ${parts.join(" | ")}`]];
 }
 
-function titleLine({ elapsedMs, lengthMs }: Scene, width: number): Line {
+function titleLine({ elapsedMs, lengthMs }: Snapshot, width: number): Line {
   const title = "for work that must happen once";
   const time = `${clock(elapsedMs)} of about ${clock(lengthMs)}`;
   return [["  "], [" PAWL ", "good"], [`  ${title}`, "bold"], [right(time, width - 10 - title.length)]];
 }
 
-function introOf({ elapsedMs, orderCount, processes, calm }: Scene): string {
+function introOf({ elapsedMs, orderCount, processes, calm }: Snapshot): string {
   if (processes.some(({ state }) => state === "starting") && elapsedMs === 0) return "The processes are starting.";
-  if (calm) return "The killing is over, and what it left behind is being finished.";
+  if (calm) return "The kills are over, and the remaining orders are being charged.";
   return `${count(orderCount)} orders, one SQLite file, ${processes.length} processes, a kill -9 every second.`;
 }
 
-function barLine({ tally, orderCount }: Scene, width: number): Line {
+function barLine({ tally, orderCount }: Snapshot, width: number): Line {
   const label = `  ${count(tally.charged)} of ${count(orderCount)} charged`.padStart(25);
   const cells = Math.max(10, width - 2 - label.length);
   const share = (orders: number) => Math.round((cells * orders) / orderCount);
@@ -139,7 +147,7 @@ function processLine(view: ProcessView, { doneBy }: Tally, width: number): Line 
 }
 
 function doing(state: PlaceState, inHand: readonly string[] | null): readonly [string, Style] {
-  const orders = inHand === null || inHand.length === 0 ? "" : `, ${countOf(inHand.length)} in hand`;
+  const orders = inHand === null || inHand.length === 0 ? "" : `, ${countOf(inHand.length)} in progress`;
   switch (state) {
     case "starting":
       return ["○ starting", "dim"];
@@ -156,11 +164,11 @@ function doing(state: PlaceState, inHand: readonly string[] | null): readonly [s
   }
 }
 
-function counterLines({ tally, processes }: Scene, width: number): readonly Line[] {
+function counterLines({ tally, processes }: Snapshot, width: number): readonly Line[] {
   const rows: readonly (readonly [string, number, string, number])[] = [
-    ["orders taken in", tally.placed, "processes killed", killsOf(processes)],
+    ["orders placed", tally.placed, "processes killed", killsOf(processes)],
     ["charged", tally.charged, "orders taken over", tally.takenOver],
-    ["in hand", tally.inHand, "duplicate deliveries ignored", tally.ignored],
+    ["in progress", tally.inHand, "duplicate deliveries ignored", tally.ignored],
     ["waiting", tally.waiting, "late commits refused", tally.refused],
   ];
   const column = Math.floor((width - 8) / 2);
@@ -198,7 +206,7 @@ function newsLine({ atMs, what, sentence }: News): Line {
 const killsOf = (processes: readonly ProcessView[]): number =>
   processes.reduce((total, { killCount }) => total + killCount, 0);
 
-/** In the middle of what a process was that had so many orders in hand. */
+/** What a process with this number of orders was doing. */
 export const amid = (orders: number): string =>
   orders === 0 ? "while it was idle" : `in the middle of ${countOf(orders)}`;
 

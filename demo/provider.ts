@@ -1,10 +1,10 @@
 /**
- * The payment provider: thinks up the orders and delivers them to the web processes, at least once each.
+ * The payment provider: generates the orders and delivers them to the web processes, at least once each.
  *
- * It behaves as providers do. A third of the orders is delivered twice, to two processes at the same moment; a delivery
- * that is not confirmed is repeated, also when the order was in fact committed and only the confirmation died with its process.
+ * It behaves like real providers. A third of the orders is delivered twice, to two processes at the same moment; a delivery
+ * that is not confirmed is repeated, also when the order was committed and only the confirmation was lost with its process.
  *
- * Its own list of what was ordered is a text file outside the database, by which the books are judged in the end.
+ * Its own list of orders is a text file outside of the database, with which the database is compared in the end.
  */
 
 import { appendFileSync } from "node:fs";
@@ -14,9 +14,9 @@ import type { Order } from "./shop.ts";
 export interface ProviderOptions {
   readonly ledger: string;
   /** The web processes are numbered from 0. */
-  readonly doorCount: number;
-  /** Answers false if nobody is there to open; the order is delivered once somebody is. */
-  readonly deliver: (door: number, order: Order) => boolean;
+  readonly webCount: number;
+  /** Returns false if that web process is not running; the order is delivered once it is. */
+  readonly deliver: (web: number, order: Order) => boolean;
   readonly orderCount: number;
   readonly lengthMs: number;
 }
@@ -32,7 +32,7 @@ export class Provider {
 
   constructor(options: ProviderOptions) {
     this.#options = options;
-    this.#unconfirmed = Array.from({ length: options.doorCount }, () => new Map());
+    this.#unconfirmed = Array.from({ length: options.webCount }, () => new Map());
     const startMs = performance.now();
     this.#timer = setInterval(() => {
       const share = Math.min(1, (performance.now() - startMs) / options.lengthMs);
@@ -48,22 +48,22 @@ export class Provider {
       cents: 500 + Math.floor(9_500 * Math.random()),
     };
     this.#note(`order ${order.id} ${order.cents}`);
-    const { doorCount } = this.#options;
-    const first = this.#sentCount % doorCount;
+    const { webCount } = this.#options;
+    const first = this.#sentCount % webCount;
     this.#deliver(first, order);
-    if (this.#sentCount % TWICE_EVERY === 0) this.#deliver((first + 1) % doorCount, order);
+    if (this.#sentCount % TWICE_EVERY === 0) this.#deliver((first + 1) % webCount, order);
   }
 
-  #deliver(door: number, order: Order): void {
-    this.#unconfirmed[door]?.set(order.id, order);
-    if (this.#options.deliver(door, order)) this.#note(`delivered ${order.id}`);
+  #deliver(web: number, order: Order): void {
+    this.#unconfirmed[web]?.set(order.id, order);
+    if (this.#options.deliver(web, order)) this.#note(`delivered ${order.id}`);
   }
 
-  /** Hears from a web process. A new one is given everything that its predecessors left unconfirmed. */
-  hear(door: number, message: FromWeb): void {
-    const unconfirmed = this.#unconfirmed[door] ?? new Map<string, Order>();
+  /** Handles a message of a web process. A new process gets everything that its predecessors left unconfirmed. */
+  onMessage(web: number, message: FromWeb): void {
+    const unconfirmed = this.#unconfirmed[web] ?? new Map<string, Order>();
     if (message.is === "ready") {
-      for (const order of unconfirmed.values()) this.#deliver(door, order);
+      for (const order of unconfirmed.values()) this.#deliver(web, order);
       return;
     }
     unconfirmed.delete(message.order);

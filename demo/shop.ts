@@ -1,11 +1,11 @@
 /**
- * The shop: what the processes of the demonstration do to the database. Three decisions, each committed whole or not at all.
+ * The shop: how the processes of the demonstration change the database. Three decisions, each committed completely or not at all.
  *
  * An order is one record. It is placed once, however often it is delivered; then it is due, and workers claim it; charging
- * it adds its price to the balance, writes that into its log and takes it off the queue, in one commit.
+ * it adds its price to the balance, appends an entry to its log and removes it from the queue, in one commit.
  *
- * Charging does not look whether the order was charged before: nothing but the claim stands between a worker and the
- * money, so that a broken claim would show in the balance.
+ * Charging does not check whether the order was charged before: only the claim protects the balance, so that a broken
+ * claim would show in it.
  */
 
 import type { Held } from "../src/kernel/claim/claim.ts";
@@ -16,7 +16,7 @@ import type { Slot } from "../src/slot/slot.ts";
 /** The queue that workers claim orders from. */
 export const ORDER_KIND = "order";
 
-/** How long a worker that is not heard of keeps its orders. Short, so that one sees the others take over. */
+/** How long a worker keeps its orders without renewing them. Short, so that the takeovers can be seen. */
 export const LEASE_MS = 1_500;
 
 export interface Order {
@@ -29,7 +29,7 @@ const orderAt = (id: string): Address => address("order", id);
 /** What the shop has earned, in cents. Every worker writes it. */
 export const balanceOf = (pawl: Pawl): Slot<number, never> => pawl.slot<number>("balance", { initial: 0 });
 
-/** Takes the order in; answers whether it is new. */
+/** Places the order. Returns whether it is new. */
 export function placeOrder(pawl: Pawl, { id, cents }: Order, by: string): Promise<boolean> {
   const at = orderAt(id);
   return pawl.kernel.transact(
@@ -44,14 +44,14 @@ export function placeOrder(pawl: Pawl, { id, cents }: Order, by: string): Promis
   );
 }
 
-/** Notes who works on the order from now on, so that its log tells of every attempt. */
+/** Records which worker begins to work on the order, so that its log has every attempt. */
 export async function startOrder(held: Held, by: string): Promise<void> {
   await held.commit((order) => order.append("started", { by, fence: held.fence }));
 }
 
 /** The money, the log and the queue, in one commit. Throws `fenced` if another worker has taken the order over. */
 export async function chargeOrder(held: Held, balance: Slot<number, never>, by: string): Promise<void> {
-  const answer = await held.rest(
+  const outcome = await held.rest(
     () => null,
     (order, tx) => {
       const cents = centsOf(order.value);
@@ -60,7 +60,7 @@ export async function chargeOrder(held: Held, balance: Slot<number, never>, by: 
       order.write({ kind: null, status: "charged" });
     },
   );
-  if (answer !== "rested") throw new Error("somebody woke an order, which nobody in this shop does");
+  if (outcome !== "rested") throw new Error("an order was woken up, which no code of this shop does");
 }
 
 function centsOf(value: unknown): number {

@@ -1,17 +1,17 @@
 /**
  * The terminal: styled lines, cut to its width, and a screen that is redrawn in place.
  *
- * The live screen is the terminal's second one, so that resizing leaves no rubbish and leaving it brings back what was
- * there. A frame is written at once, line over line without clearing first, so it does not flicker.
+ * The live screen is the terminal's alternate screen, so that resizing leaves no remains and leaving it restores the previous
+ * content. A frame is written in one piece, line over line without clearing first, so it does not flicker.
  *
- * Promises: no colour where NO_COLOR is set or the output is no terminal; the cursor comes back on `leave`.
+ * Guarantees: no color where NO_COLOR is set or the output is not a terminal; the cursor is restored by `leave`.
  */
 
 import type { WriteStream } from "node:tty";
 
 export type Style = "plain" | "bold" | "dim" | "red" | "green" | "yellow" | "cyan" | "good" | "bad";
 
-/** A line is pieces of text, each with its style; the widths of texts are counted before they are styled. */
+/** A line is a list of texts, each with its style; the widths of texts are measured before they are styled. */
 export type Line = readonly (readonly [text: string, style?: Style])[];
 
 const CODES: Record<Exclude<Style, "plain">, string> = {
@@ -32,7 +32,7 @@ export function isScreen(out: WriteStream): boolean {
   return out.isTTY === true && process.env["TERM"] !== "dumb";
 }
 
-/** By no-color.org: set and not empty, whatever it says. */
+/** By no-color.org: set and not empty, whatever its value. */
 export function hasColor(out: WriteStream): boolean {
   return isScreen(out) && (process.env["NO_COLOR"] ?? "") === "";
 }
@@ -73,7 +73,7 @@ export class Screen {
     const painted = lines
       .slice(0, this.height)
       .map((line) => `${paint(line, { width: this.width, color: this.#color })}${ESC}K`);
-    // Terminals that know how hold the frame back until it is complete; the others ignore the marks around it.
+    // Terminals with synchronized output show the frame when it is complete; the others ignore the marks around it.
     this.#out.write(`${enter}${ESC}?2026h${ESC}H${painted.join("\r\n")}${ESC}J${ESC}?2026l`);
   }
 

@@ -1,7 +1,7 @@
 /**
- * The verdict: what the evidence proves, as numbers for the live picture and as checks for the end. Pure.
+ * The verdict: numbers from the evidence for the live picture, and checks for the end. Pure.
  *
- * Each check can fail: test/demo.test.ts plants the mistake that it is there for.
+ * Each check can fail: test/demo/demo.test.ts plants the mistake that it has to find.
  */
 
 import type { Evidence, LogLine } from "./evidence.ts";
@@ -11,7 +11,7 @@ export interface Tally {
   readonly ordered: number;
   readonly placed: number;
   readonly charged: number;
-  /** How many orders each web process has taken in and each worker has charged, by its name, whichever process bore it. */
+  /** How many orders each web process has placed and each worker has charged, by its name, over all processes with that name. */
   readonly doneBy: ReadonlyMap<string, number>;
   readonly waiting: number;
   readonly inHand: number;
@@ -23,7 +23,7 @@ export interface Tally {
   /** Charges beyond an order's first. */
   readonly twice: number;
   readonly balanceCents: number;
-  /** What the orders charged so far cost by the provider's own list. */
+  /** The sum of the orders charged so far, by the provider's own list. */
   readonly expectedCents: number;
 }
 
@@ -54,7 +54,7 @@ export interface Check {
   readonly found: string;
 }
 
-/** Judges a run that has ended. */
+/** Checks a run that has ended. */
 export function judge(evidence: Evidence, integrity: string): readonly Check[] {
   const { ordered, log } = evidence;
   const placed = byOrder(log, "placed");
@@ -141,7 +141,7 @@ function unplaced({ confirmed }: Evidence, placed: ReadonlyMap<string, unknown>)
   return [...confirmed].filter((order) => !placed.has(order));
 }
 
-/** Charges that a worker was told of, and that are not there. */
+/** Charges that were acknowledged to a worker, and that are not in the database. */
 function missing({ charged }: Evidence, charges: ReadonlyMap<string, readonly LogLine[]>): readonly string[] {
   return charged
     .filter(({ order, fence }) => !charges.get(order)?.some((line) => line.fence === fence))

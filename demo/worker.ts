@@ -1,11 +1,11 @@
 /**
- * A worker process: claims orders, takes its time over each, charges it, and writes down elsewhere what it was told.
+ * A worker process: claims orders, spends some time on each, charges it, and records each outcome outside of the database.
  *
- * The ledger is a text file outside the database. A line is added only after the commit was acknowledged, so that whatever
- * stands there must be in the database for ever, whenever this process is killed.
+ * The ledger is a text file outside of the database. A line is added only after the commit was acknowledged, so every charge
+ * in it must be in the database forever, whenever this process is killed.
  *
- * It goes on working when its lease is lost and tries to commit all the same, as a program would that noticed nothing:
- * what stops it is the fence.
+ * The worker continues when its lease is lost and still tries to commit, like a program that has not noticed it:
+ * the fence stops it.
  *
  * Run by crew.ts: `worker.ts <database> <name> <ledger>`.
  */
@@ -15,7 +15,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { FencedError, open } from "../src/index.ts";
 import type { Held } from "../src/kernel/claim/claim.ts";
 import { Worker } from "../src/kernel/claim/worker.ts";
-import { hearParent, type ToWorker, tellParent } from "./messages.ts";
+import { onParentMessage, sendToParent, type ToWorker } from "./messages.ts";
 import { balanceOf, chargeOrder, LEASE_MS, ORDER_KIND, startOrder } from "./shop.ts";
 
 const [database = "", name = "", ledger = ""] = process.argv.slice(2);
@@ -36,18 +36,18 @@ const worker = new Worker(pawl.kernel, {
     throw error;
   },
 });
-hearParent<ToWorker>((message) => {
+onParentMessage<ToWorker>((message) => {
   if (message.is === "freeze") freezeSoon = true;
   else void stop();
 });
-tellParent({ is: "ready" });
+sendToParent({ is: "ready" });
 
 async function work(held: Held): Promise<void> {
   const order = held.at.key;
   take(order);
   try {
     await startOrder(held, by);
-    if (held.tries > 1) tellParent({ is: "taken over", order });
+    if (held.tries > 1) sendToParent({ is: "taken over", order });
     if (freezeSoon) freeze();
     await sleep(100 + 300 * Math.random());
     await chargeOrder(held, balance, by);
@@ -55,7 +55,7 @@ async function work(held: Held): Promise<void> {
   } catch (error) {
     if (!(error instanceof FencedError)) throw error;
     note("refused", held);
-    tellParent({ is: "refused", order });
+    sendToParent({ is: "refused", order });
   } finally {
     letGo(order);
   }
@@ -67,21 +67,21 @@ function note(what: "charged" | "refused", held: Held): void {
 
 function take(order: string): void {
   inHand.add(order);
-  tellParent({ is: "in hand", orders: [...inHand] });
+  sendToParent({ is: "in hand", orders: [...inHand] });
 }
 
 function letGo(order: string): void {
   inHand.delete(order);
-  tellParent({ is: "in hand", orders: [...inHand] });
+  sendToParent({ is: "in hand", orders: [...inHand] });
 }
 
 /**
- * Stops this process as SIGSTOP does, for it is SIGSTOP. It stops itself because from here it cannot happen in the middle
- * of a transaction, where it would keep SQLite's one write lock, and everybody would stand still with it.
+ * Sends SIGSTOP to this process. The process does it itself, because here it cannot be in the middle
+ * of a transaction, in which it would hold SQLite's only write lock and block all other processes.
  */
 function freeze(): void {
   freezeSoon = false;
-  tellParent({ is: "freezing" }, () => process.kill(process.pid, "SIGSTOP"));
+  sendToParent({ is: "freezing" }, () => process.kill(process.pid, "SIGSTOP"));
 }
 
 async function stop(): Promise<void> {

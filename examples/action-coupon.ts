@@ -1,5 +1,5 @@
-// A coupon, and a thousand clients who redeem it at the same moment: one of them has it. It lost the answer on the way and asks again
-// with its own key: it hears the same.
+// A thousand clients redeem one coupon at the same moment, and one of them gets it. Its reply is lost, so it asks again with its own key, and
+// gets the same result.
 
 import { open } from "pawl";
 

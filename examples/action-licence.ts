@@ -1,4 +1,4 @@
-// A licence with three seats, and a key to unlock it. Each machine has its own key, so it takes one seat however often it starts.
+// A licence with three seats, and a payload that unlocks the product. Each machine has its own key, so it takes one seat however often it starts.
 
 import { hkdfSync } from "node:crypto";
 import { open } from "pawl";

@@ -1,5 +1,5 @@
-// A login link. The mail scanner that opens it first only looks, and looking settles nothing; the button on the page uses it. The link
-// is 256 random bits of which the database has a hash, and the session it opens is encrypted until then.
+// A login link. A mail scanner that opens it first does not use it up, because `get` changes nothing; the button on the page does. The link
+// is 256 random bits, of which the database has only a hash, and the session that it opens is encrypted until then.
 
 import { hkdfSync } from "node:crypto";
 import { open } from "pawl";

@@ -1,5 +1,5 @@
-// A ticket that is scanned at two gates at once. One gate opens; the other can tell the guest where the ticket was used. A ticket is
-// good on its day only.
+// A ticket is scanned at two gates at the same moment. One gate opens; the other can tell the guest where the ticket was used. A ticket is
+// valid from its day on.
 
 import { open } from "pawl";
 
@@ -12,7 +12,7 @@ async function scan(ticket: string, gate: string): Promise<string> {
   const answer = await pawl.actions.tryConsume(ticket, { by: gate });
   if (answer.ok) return "welcome";
   if (answer.code === "already_used") return `used at the ${answer.by} gate`;
-  if (answer.code === "not_active") return `good on ${answer.activeAt.toISOString().slice(0, 10)}`;
+  if (answer.code === "not_active") return `valid from ${answer.activeAt.toISOString().slice(0, 10)}`;
   return answer.code;
 }
 
@@ -23,7 +23,7 @@ for (const { name, data } of await pawl.actions.history("seat-12")) console.log(
 
 // Output:
 // [ 'welcome', 'used at the north gate' ]
-// good on 2999-06-01
+// valid from 2999-06-01
 // action_not_found
 // created {}
 // consumed { by: 'north', usesLeft: 0 }

@@ -1,4 +1,4 @@
-// Two people edit the same document. The second to save is told, instead of silently overwriting the first.
+// Two people edit the same document. The second to save gets an error, instead of silently overwriting the first.
 
 import { open, VersionConflictError } from "pawl";
 
@@ -17,7 +17,7 @@ try {
   console.log(error.code, error.data);
 }
 
-// The twin that answers instead of throwing.
+// The variant that returns a result instead of throwing.
 console.log(await page.trySet("Hi", { expectedVersion: bob.version }));
 console.log((await page.get()).value);
 

@@ -1,5 +1,5 @@
-// Everything in one commit: the coupon is consumed, the order moves on, its run is started and the answer is stored. Whatever crashes, and
-// whatever is refused, all of it has happened or nothing.
+// Everything in one commit: the coupon is consumed, the order changes its state, its run is started and the response is stored. Whatever
+// crashes, and whatever is refused, all of it happens or nothing.
 
 import { machine, open, workflow } from "pawl";
 
@@ -42,7 +42,7 @@ await show("o-1", "WELCOME10");
 console.log(await pawl.run(fulfil, placed.value.run).result());
 
 const again = await place("key-1", { id: "o-1", coupon: "WELCOME10" });
-console.log("asked again:", again.value, again.replayed);
+console.log("repeated:", again.value, again.replayed);
 
 const refused = (error: { code: string }) => console.log("refused:", error.code);
 await place("key-2", { id: "o-2", coupon: "WELCOME10" }).catch(refused);
@@ -55,7 +55,7 @@ await show("o-3", "SPRING");
 // placed: { status: 201, run: 'fulfil-o-1' }
 //   o-1 is placed, WELCOME10 is consumed, runs: fulfil-o-1
 // o-1 is on its way
-// asked again: { status: 201, run: 'fulfil-o-1' } true
+// repeated: { status: 201, run: 'fulfil-o-1' } true
 // refused: already_used
 //   o-2 is pending, WELCOME10 is consumed, runs: fulfil-o-1
 // refused: illegal_transition

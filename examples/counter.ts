@@ -1,4 +1,4 @@
-// A shared counter. A hundred callers at once, none lost: `update` runs under the slot's lock, after whoever came first.
+// A shared counter. A hundred callers increment it concurrently, and no increment is lost: `update` runs under the slot's lock.
 
 import { open } from "pawl";
 

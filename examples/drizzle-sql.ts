@@ -15,7 +15,7 @@ await db.execute("create table orders (id text primary key, item text not null)"
 
 type Transaction = Parameters<Parameters<typeof db.transaction>[0]>[0];
 
-/** Runs Pawl's statements in a transaction of Drizzle. They have one value at most, where the text says $1. */
+/** Runs Pawl's statements in a transaction of Drizzle. They have at most one parameter, $1. */
 const inDrizzle = (transaction: Transaction) => (text: string, values: string[]) => {
   const [before = "", after = ""] = text.split("$1").map((part) => sql.raw(part));
   return transaction.execute(values.length === 0 ? sql`${before}` : sql`${before}${values[0]}${after}`);

@@ -1,4 +1,4 @@
-// Values encrypted at rest: a transform around the codec, bound to the place of the value, so that a ciphertext that was moved to
+// Values encrypted at rest: a transform around the codec, bound to the address of the value, so that a ciphertext that was moved to
 // another key is refused.
 
 // biome-ignore lint/style/noRestrictedImports: an IV must be random, and a codec is no decision.

@@ -1,4 +1,4 @@
-// Telling errors apart by their codes. TypeScript knows every code, and what `data` comes with it.
+// Errors are distinguished by their codes. TypeScript knows every code, and the type of its `data`.
 
 import { isPawlError, open, signal, workflow } from "pawl";
 
@@ -12,7 +12,7 @@ try {
   if (!isPawlError(error)) throw error;
   switch (error.code) {
     case "version_conflict":
-      console.log(`written by another, who made it version ${error.data.current}`);
+      console.log(`another caller has written version ${error.data.current}`);
       break;
     case "store_unreachable":
       console.log("the database is unreachable");
@@ -22,7 +22,7 @@ try {
   }
 }
 
-// In a workflow: a step's error is recorded and read again, so it is no instance of its class any more, but isPawlError knows it.
+// In a workflow: a step's error is recorded and read again. It is then no instance of its class any more, but isPawlError recognizes it.
 const approved = signal<{ by: string }>("approved");
 const rejected = signal<{ reason: string }>("rejected");
 const decide = workflow("decide", async (ctx) => {
@@ -43,5 +43,5 @@ await pawl.run(id).signal(approved, { by: "ann" });
 console.log(await pawl.run(id).result());
 
 // Output:
-// written by another, who made it version 1
+// another caller has written version 1
 // approved, but it is at version 1

@@ -1,4 +1,4 @@
-// A client loses patience and sends its payment again while the first attempt is under way. The card is charged once, and both hear so.
+// A client sends its payment again while the first attempt is under way. The card is charged once, and both requests get the receipt.
 
 import { IdempotencyInProgressError, IdempotencyMismatchError, open } from "pawl";
 
@@ -7,7 +7,7 @@ const asked = Promise.withResolvers<void>();
 const charged = Promise.withResolvers<string>();
 let charges = 0;
 
-/** The bank takes its time. It is given a key as well: should this process die meanwhile, the next attempt has the same one. */
+/** Stands for a slow bank. It gets a key: if this process dies meanwhile, the next attempt passes the same one. */
 function charge(_amount: number, _options: { idempotencyKey: string; signal: AbortSignal }): Promise<string> {
   charges += 1;
   asked.resolve();
@@ -20,11 +20,11 @@ async function pay(request: { order: string; amount: number }): Promise<string> 
     const { value, replayed } = await pawl.idempotent(request.order, options, async ({ key, abortSignal }) => {
       return { receipt: await charge(request.amount, { idempotencyKey: key, signal: abortSignal }) };
     });
-    return `${value.receipt}${replayed ? ", heard again" : ""}`;
+    return `${value.receipt}${replayed ? ", replayed" : ""}`;
   } catch (error) {
     if (error instanceof IdempotencyInProgressError)
-      return "409, under way; error.data.retryAfterMs says when to ask again";
-    if (error instanceof IdempotencyMismatchError) return "422, that key was for another payment";
+      return "409, under way; error.data.retryAfterMs says when to try again";
+    if (error instanceof IdempotencyMismatchError) return "422, that key was used for another payment";
     throw error;
   }
 }
@@ -39,8 +39,8 @@ console.log("another amount:", await pay({ order: "o-1", amount: 99 }));
 console.log("charges:", charges);
 
 // Output:
-// a retry that overlaps: 409, under way; error.data.retryAfterMs says when to ask again
+// a retry that overlaps: 409, under way; error.data.retryAfterMs says when to try again
 // the first attempt: receipt r-7
-// a retry after it: receipt r-7, heard again
-// another amount: 422, that key was for another payment
+// a retry after it: receipt r-7, replayed
+// another amount: 422, that key was used for another payment
 // charges: 1

@@ -12,7 +12,7 @@ await db.schema.createTable("orders", (table) => {
   table.text("item").notNullable();
 });
 
-/** Runs Pawl's statements in a transaction of Knex, which writes ? where PostgreSQL has $1. */
+/** Runs Pawl's statements in a transaction of Knex, which uses ? for parameters where PostgreSQL uses $1. */
 const inKnex = (transaction: Knex.Transaction) => (text: string, values: string[]) =>
   transaction.raw(text.replace("$1", "?"), values);
 

@@ -1,14 +1,14 @@
-// A place in line that is taken without waiting: the code does something else, and then waits for its turn.
+// Taking a place in line without waiting: the code does something else, and then waits for its turn.
 
 import { open } from "pawl";
 
 await using pawl = await open("reports.db");
 
-// One who only tries leaves nothing behind.
+// tryAcquire never waits, and takes no place in line.
 const other = await pawl.mutex("report").acquire({ by: "manual" });
 console.log(await pawl.mutex("report").tryAcquire());
 
-// One who enqueues has a place, which ends with its lease unless it is renewed or waited in.
+// enqueue takes a place. It expires with its lease, unless it is renewed or waited for.
 const entered = await pawl.mutex("report", { lease: "1 minute" }).enqueue({ by: "nightly" });
 if (!entered.granted) {
   console.log("place", await entered.place.position());

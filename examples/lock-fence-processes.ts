@@ -1,5 +1,5 @@
-// Two processes share a lock. One is paused while it holds it, for longer than its lease, and does not know when it goes on: it still
-// believes that the lock is its own. The table knows better: it has seen a higher fence.
+// Two processes share a lock. One is paused while it holds the lock, for longer than its lease, and cannot know that when it resumes: for
+// its code, it still holds the lock. The table refuses its write, because it has seen a higher fence.
 
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -8,7 +8,7 @@ import { checkFence, FENCES_TABLE, open } from "pawl";
 const [, , role] = process.argv;
 await using pawl = await open("bank.db");
 
-/** Adds to the balance, unless somebody with a higher fence has written already. */
+/** Adds to the balance, unless a holder with a higher fence has written already. */
 async function deposit(amount: number, fence: number): Promise<void> {
   await pawl.transact.sql(async (sql) => {
     await checkFence(sql, "account/42", fence);
@@ -20,9 +20,9 @@ if (role === "ann") {
   const work = pawl.lock(
     "account/42",
     async ({ fence }) => {
-      console.log("ann has the lock");
-      process.kill(process.pid, "SIGSTOP"); // As a debugger, a hypervisor or a full machine does it.
-      console.log("ann goes on, and knows nothing");
+      console.log("ann holds the lock");
+      process.kill(process.pid, "SIGSTOP"); // As a debugger, a hypervisor or an overloaded machine does.
+      console.log("ann resumes, without knowing about the pause");
       await deposit(1, fence);
     },
     { lease: "500ms" },
@@ -30,7 +30,7 @@ if (role === "ann") {
   await work.catch((error: Error & { code?: string }) => console.log("ann is refused:", error.code));
 } else if (role === "bob") {
   await pawl.lock("account/42", async ({ fence }) => {
-    console.log("bob has the lock, as ann's lease is over");
+    console.log("bob holds the lock: ann's lease has ended");
     await deposit(20, fence);
   });
 } else {
@@ -55,8 +55,8 @@ if (role === "ann") {
 }
 
 // Output:
-// ann has the lock
-// bob has the lock, as ann's lease is over
-// ann goes on, and knows nothing
+// ann holds the lock
+// bob holds the lock: ann's lease has ended
+// ann resumes, without knowing about the pause
 // ann is refused: stale_fence
 // balance: 120

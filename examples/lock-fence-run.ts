@@ -1,5 +1,5 @@
-// A run holds a lock for as long as it lives, whichever process works on it. When one is paused in the middle of a step, another takes the run
-// over, and its fence rises with that. What the old worker still wants to write, the table refuses.
+// A run holds a lock for as long as it lives, in whichever process it executes. When a worker is paused in the middle of a step, another takes the
+// run over, which raises the fence. The table refuses what the old worker still tries to write.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -8,10 +8,10 @@ import { checkFenceSync, FENCES_TABLE, open, workflow } from "pawl";
 
 const [, , role] = process.argv;
 
-// The bank's own database, with which Pawl has nothing to do.
+// The bank's own database, which Pawl does not use.
 using bank = new DatabaseSync("bank.db", { timeout: 1000 });
 
-/** Adds to the balance, unless somebody with a higher fence has written already. */
+/** Adds to the balance, unless a holder with a higher fence has written already. */
 function deposit(amount: number, fence: number): void {
   bank.exec("begin immediate");
   try {
@@ -28,9 +28,9 @@ const payIn = workflow("pay-in", async (ctx, amount: number) =>
   ctx.lock("account/42", ({ fence }) =>
     ctx.step("deposit", () => {
       if (role === "old") {
-        console.log("the old worker is at it");
+        console.log("the old worker begins the step");
         process.kill(process.pid, "SIGSTOP");
-        console.log("the old worker goes on, and knows nothing");
+        console.log("the old worker resumes, without knowing about the pause");
       }
       try {
         deposit(amount, fence);
@@ -67,8 +67,8 @@ if (role === "old") {
 }
 
 // Output:
-// the old worker is at it
+// the old worker begins the step
 // the new worker has taken over, and paid in
-// the old worker goes on, and knows nothing
+// the old worker resumes, without knowing about the pause
 // the old worker is refused: stale_fence
 // balance: 120

@@ -1,5 +1,5 @@
-// What an operator should know is one line each. By default it is written to stderr; here it goes to a logger of the application's own, as pino,
-// winston or console.
+// What an operator should know is logged, one line each. By default it is written to stderr; here it goes to the application's own logger, such as
+// pino, winston or console.
 
 import { open, workflow } from "pawl";
 

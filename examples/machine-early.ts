@@ -1,5 +1,5 @@
-// A provider's webhooks come in any order, and some of them twice. What is early waits for its turn; what came before has no effect;
-// what can never come is refused.
+// A provider's webhooks arrive in any order, and some of them twice. An early event waits until it is legal; a repeated one has no effect; one
+// that can never become legal is refused.
 
 import { machine, open } from "pawl";
 
@@ -18,7 +18,7 @@ const order = machine<Shipment>()("order", {
     canceled: [],
   },
   initialData: {},
-  unknown: "create", // the first event of an order makes it
+  unknown: "create", // the first event of an order creates it
 });
 
 await using pawl = await open("webhooks.db");
@@ -44,7 +44,7 @@ async function receive({ id, order, state, data = {} }: Webhook): Promise<void> 
 await receive({ id: "evt-3", order: "o-1", state: "delivered" });
 await receive({ id: "evt-2", order: "o-1", state: "shipped", data: { parcel: "p-7" } });
 await receive({ id: "evt-2", order: "o-1", state: "shipped", data: { parcel: "p-7" } });
-await receive({ id: "evt-1", order: "o-1", state: "paid", data: { receipt: "r-9" } }); // and with it the other two
+await receive({ id: "evt-1", order: "o-1", state: "paid", data: { receipt: "r-9" } }); // applies the other two as well
 await receive({ id: "evt-3", order: "o-1", state: "delivered" });
 await receive({ id: "evt-4", order: "o-1", state: "canceled" });
 

@@ -1,5 +1,5 @@
-// An order moves only as its machine allows. A misspelt state does not compile; a move that is not allowed is refused, says what
-// is, and is in the audit log all the same.
+// An order changes its state only as its machine allows. A misspelled state does not compile; a transition that is not allowed is refused with
+// an error that names those that are, and is in the audit log too.
 
 import { IllegalTransitionError, machine, open } from "pawl";
 
@@ -30,7 +30,7 @@ console.log(await orders.tryTransition("o-1", "paid", { patch: { paidCents: 1000
 const { state, allowed } = await orders.transition("o-1", "paid", { patch: { paidCents: 1200 }, actor: "bank" });
 console.log(state, allowed);
 
-// Two who looked at the same time, and exclude each other: one wins, the other is told.
+// Two concurrent transitions that exclude each other: one succeeds, the other is refused.
 const [shipped, refunded] = await Promise.allSettled([
   orders.transition("o-1", "shipped", { actor: "warehouse" }),
   orders.transition("o-1", "refunded", { actor: "support", reason: "she called" }),
@@ -41,7 +41,7 @@ if (refunded.status === "rejected" && refunded.reason instanceof IllegalTransiti
 for (const { outcome, from, to, actor, code } of await orders.history("o-1"))
   console.log(`${outcome}: ${from} -> ${to} by ${actor}${code === undefined ? "" : `, ${code}`}`);
 
-// In one commit with everything else: if the order cannot be paid, the counter does not count either.
+// In one commit with everything else: if the order cannot be paid, the counter is not incremented.
 const payments = pawl.slot<number>("payments", { initial: 0 });
 await pawl
   .transact((tx) => {
@@ -79,5 +79,5 @@ console.log((await payments.get()).value);
 // moved: pending -> paid by bank
 // moved: paid -> shipped by warehouse
 // refused: shipped -> refunded by support, illegal_transition
-// order "o-1" cannot become paid: it is shipped, which is final: nothing more can become of it
+// order "o-1" cannot become paid: it is shipped, which is a final state
 // 0

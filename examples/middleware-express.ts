@@ -10,7 +10,7 @@ import express, { type Request } from "express";
 import { open } from "pawl";
 import { expressIdempotency } from "pawl/middleware";
 
-// What the middleware that signs callers in puts into the request.
+// What the authentication middleware puts into the request.
 declare global {
   namespace Express {
     interface Request {
@@ -23,13 +23,13 @@ await using pawl = await open("shop.db");
 const stock = pawl.slot<number>("stock", { initial: 10 });
 
 const idempotency = expressIdempotency(pawl, {
-  scope: (req: Request) => req.user?.id ?? "nobody",
+  scope: (req: Request) => req.user?.id ?? "anonymous",
   required: true,
 });
 
 const app = express();
 app.use((req, _res, next) => {
-  req.user = { id: req.get("authorization") ?? "nobody" };
+  req.user = { id: req.get("authorization") ?? "anonymous" };
   next();
 });
 

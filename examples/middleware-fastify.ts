@@ -4,7 +4,7 @@ import fastify, { type FastifyRequest } from "fastify";
 import { open } from "pawl";
 import { fastifyIdempotency } from "pawl/middleware";
 
-// What the plugin that signs callers in puts into the request.
+// What the authentication plugin puts into the request.
 declare module "fastify" {
   interface FastifyRequest {
     user: string;
@@ -22,7 +22,7 @@ const stock = pawl.slot<number>("stock", { initial: 10 });
 const app = fastify();
 app.decorateRequest("user", "");
 app.addHook("onRequest", async (request) => {
-  request.user = request.headers.authorization ?? "nobody";
+  request.user = request.headers.authorization ?? "anonymous";
 });
 
 const idempotency = fastifyIdempotency(pawl, { scope: (request: FastifyRequest) => request.user });

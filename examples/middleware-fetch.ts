@@ -7,7 +7,7 @@ import { idempotentFetch, nextIdempotency } from "pawl/middleware";
 await using pawl = await open("shop.db");
 let charges = 0;
 
-/** The bank gets the attempt's key: should this process die meanwhile, the next attempt passes on the same one. */
+/** The bank gets the attempt's key: if this process dies meanwhile, the next attempt passes the same one. */
 async function charge(_amount: number, _idempotencyKey: string | undefined): Promise<string> {
   charges += 1;
   return `receipt-${charges}`;
@@ -19,7 +19,7 @@ const pay = idempotentFetch(
     const { amount } = (await request.json()) as { amount: number };
     return Response.json({ receipt: await charge(amount, attempt?.key) }, { status: 201 });
   },
-  { scope: (request) => request.headers.get("authorization") ?? "nobody", required: true },
+  { scope: (request) => request.headers.get("authorization") ?? "anonymous", required: true },
 );
 
 // The same as a route of Next, in app/payments/[id]/route.ts: the request may be a NextRequest.
@@ -29,7 +29,7 @@ export const POST = nextIdempotency(
     const { id } = await context.params;
     return Response.json({ id, attempt: attempt?.attempt });
   },
-  { scope: (request) => request.headers.get("authorization") ?? "nobody" },
+  { scope: (request) => request.headers.get("authorization") ?? "anonymous" },
 );
 
 const request = (key: string) =>

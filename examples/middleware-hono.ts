@@ -13,7 +13,7 @@ const idempotency = honoIdempotency(pawl, { scope: (c: Context<Env>) => c.get("u
 
 const app = new Hono<Env>();
 app.use(async (c, next) => {
-  c.set("user", c.req.header("authorization") ?? "nobody");
+  c.set("user", c.req.header("authorization") ?? "anonymous");
   await next();
 });
 

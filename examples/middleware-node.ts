@@ -18,7 +18,7 @@ await using pawl = await open("shop.db");
 let handled = 0;
 
 const idempotency = expressIdempotency(pawl, {
-  scope: (req: Parsed) => req.headers.authorization ?? "nobody",
+  scope: (req: Parsed) => req.headers.authorization ?? "anonymous",
 });
 
 const server = createServer(async (req, res) => {

@@ -15,7 +15,7 @@ const t = initTRPC.context<Ctx>().create();
 const idempotent = t.procedure.use(
   trpcIdempotency(pawl, {
     key: ({ ctx }: { ctx: Ctx }) => ctx.headers.get("idempotency-key"),
-    scope: ({ ctx }) => ctx.headers.get("authorization") ?? "nobody",
+    scope: ({ ctx }) => ctx.headers.get("authorization") ?? "anonymous",
     required: true,
   }),
 );

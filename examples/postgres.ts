@@ -23,7 +23,7 @@ import pg from "pg";
   console.log("in a schema of its own:", (await visits.update((n) => n + 1)).value);
   await pawl.close();
 
-  // The pool is the application's: it goes on.
+  // The pool belongs to the application: `close` leaves it open.
   const { rows } = await pool.query<{ space: string; key: string; value: string }>(
     "select space, key, value from jobs.now",
   );

@@ -1,17 +1,17 @@
-// A rate limit that all processes share: whoever must wait is told when its turn comes, and sleeps until then. Nobody polls.
+// A rate limit that all processes share: a caller that has to wait learns when its turn comes, and sleeps until then. There is no polling.
 
 import { open, RateLimitedError } from "pawl";
 
 await using pawl = await open("mail.db");
 
-// Three at once, and one more every 20 minutes.
+// Three immediately, and one more every 20 minutes.
 const mail = pawl.rateLimit("mail", { max: 3, per: "1 hour" });
 console.log(await mail.tryAcquire({ count: 2 }));
 
 // A bucket for each customer.
 console.log(await mail.tryAcquire({ key: "ann" }), await mail.tryAcquire({ key: "bob" }));
 
-// With everything else in one commit: if there is no token, nothing is counted as sent either.
+// In one commit with everything else: if there is no token, nothing is counted as sent.
 const sent = pawl.slot<number>("sent", { initial: 0 });
 const send = () =>
   pawl.transact((tx) => {
@@ -25,7 +25,7 @@ await send().catch((error: unknown) => {
 });
 console.log("sent:", (await sent.get()).value);
 
-// Who is patient waits, first come, first served; who is not is refused at once and has taken nothing.
+// `acquire` waits, first come, first served. If its turn would come after the timeout, it is refused immediately and takes no token.
 const vendor = pawl.rateLimit("vendor", { max: 20, per: "1s", strict: true });
 const calls = ["a", "b", "c"].map(async (name) => {
   const { waitedMs } = await vendor.acquire({ timeout: "10s" });

@@ -1,7 +1,7 @@
 // biome-ignore-all lint/style/noRestrictedImports: the step of the example takes real time.
 
-// A worker that is told to stop, by SIGTERM from a deploy or by Ctrl-C, while a step runs: a step that can finish does, and is recorded; one
-// that takes too long is told to stop, and runs again elsewhere. Another process resumes the run immediately: no lease has to end first.
+// A worker gets SIGTERM from a deploy, or Ctrl-C, while a step runs. A step that can finish does, and is recorded; one that takes too long is
+// aborted, and runs again in another process. The other process resumes the run immediately: no lease has to end first.
 
 import { fork } from "node:child_process";
 import { once } from "node:events";

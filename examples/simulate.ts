@@ -20,7 +20,7 @@ async function payOrder(process: Process, charge: Provider): Promise<void> {
   }
 }
 
-/** The world around it. The provider charges again unless it is given a key to know the request by. */
+/** The world around it. The provider charges again, unless the request has a key by which it recognizes a repetition. */
 function shop(sendsKey: boolean) {
   return async (world: World): Promise<void> => {
     const charges = new Map<string, number>();

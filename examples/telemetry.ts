@@ -1,4 +1,4 @@
-// OpenTelemetry: one trace for each run, whichever process works on it, and numbers. The SDK is yours; here it keeps the spans in memory.
+// OpenTelemetry: one trace for each run, in whichever processes it executes, and metrics. You choose the SDK; here it keeps the spans in memory.
 
 import { InMemorySpanExporter, type ReadableSpan, SimpleSpanProcessor, TracerProvider } from "@opentelemetry/sdk-trace";
 import { open, workflow } from "pawl";

@@ -1,5 +1,5 @@
-// Tests of a workflow: its steps replaced by stubs, days that pass in no time, a crash at every moment, and an old history that new
-// code must still get through. This file prints what a test would check.
+// Tests of a workflow: its steps are replaced by stubs, days pass in milliseconds, it crashes at every moment, and an old history is replayed
+// with new code. This file prints what a test would check.
 
 import { signal, workflow } from "pawl";
 import { crashEverywhere, openTest, replayHistory, saveHistory, stub, withSteps } from "pawl/testing";
@@ -29,7 +29,7 @@ const fulfil = workflow("fulfil", async (ctx, order: Order) => {
 
 const order: Order = { id: "42", cents: 1000 };
 
-// Time stands still until the test moves it, or waits for something.
+// Time does not pass until the test advances it, or waits for something.
 {
   await using pawl = openTest({ now: new Date("2030-01-01T00:00:00Z") });
   const charge = stub({ id: "ch_1" }, { failures: 2 });
@@ -47,7 +47,7 @@ const order: Order = { id: "42", cents: 1000 };
   console.log((await run.status()).status, refund.calls.length);
 }
 
-// A mistake that production would survive fails the test that runs it.
+// A mistake that would only be logged in production fails the test.
 {
   await using pawl = openTest();
   const careless = workflow("careless", async (ctx) => {
@@ -59,7 +59,7 @@ const order: Order = { id: "42", cents: 1000 };
   await run.result().catch((mistake: Error) => console.log(mistake.message));
 }
 
-// The process dies before and after every call of its store; a peer goes on. The bank is outside, and knows a request by its key.
+// The process dies before and after every call of its store, and a peer continues. The bank is outside, and recognizes a request by its key.
 const report = await crashEverywhere(fulfil, {
   input: order,
   world: () => new Map<string, number>(),
@@ -81,7 +81,7 @@ const report = await crashEverywhere(fulfil, {
 });
 console.log(`crashes: ${report.crashes > 20 ? "many" : "few"}; the charge ran`, report.steps["charge"]);
 
-// A history is kept in the repository as a file: of this run here, or of one in production. The code of today must get through it.
+// A history is kept in the repository as a file: of a run in a test, or of one in production. The current code must be able to replay it.
 async function savedHistory(): Promise<string> {
   await using pawl = openTest();
   pawl.work([withSteps(fulfil, { charge: stub({ id: "ch_1" }) })]);

@@ -1,4 +1,4 @@
-// The transaction is Pawl's, and your SQL is in it. If the reply to COMMIT is lost, Pawl finds out what became of it: you hear yes, or no.
+// Pawl opens the transaction, and your SQL runs in it. If the reply to COMMIT is lost, Pawl finds out whether it was committed.
 
 import { open } from "pawl";
 import pg from "pg";

@@ -1,4 +1,4 @@
-// Your SQL and Pawl's in one transaction on an SQLite file. It holds the file's one write lock, so it is kept short: no I/O inside.
+// Your SQL and Pawl's records in one transaction on an SQLite file. It holds the file's only write lock, so it must be short: no I/O inside.
 
 import { open } from "pawl";
 

@@ -1,4 +1,4 @@
-// Several slots change together or not at all. A decision that throws leaves nothing behind.
+// Several slots change together or not at all. A decision that throws writes nothing.
 
 import { open } from "pawl";
 

@@ -1,4 +1,4 @@
-// What can be stored comes back as it was. What cannot is refused, with the path to it, before anything is written.
+// A value that can be stored is read as it was written. One that cannot is refused, with the path to the problem, before anything is written.
 
 import { InvalidValueError, open } from "pawl";
 

@@ -1,4 +1,4 @@
-// Watching a slot: the value now, then each newer one. Another process on the same file would be heard as well.
+// Watching a slot: the current value first, then newer ones. Changes by other processes on the same file arrive too.
 
 import { open } from "pawl";
 

@@ -1,5 +1,5 @@
-// An agent: a model says which tool to use, until it has an answer. Each answer of the model and of a tool is a step, so after a crash no
-// question is asked and no tool is used again. A tool that costs money is used at most once, and only after a person has agreed.
+// An agent: a model chooses tools until it has an answer. Each call of the model and of a tool is a step, so recorded calls are not repeated
+// after a crash. A tool that costs money is used at most once, and only after a person has agreed.
 
 import { open, signal, workflow } from "pawl";
 
@@ -8,7 +8,7 @@ type Say =
   | { readonly kind: "use"; readonly tool: "search" | "buy"; readonly what: string }
   | { readonly kind: "answer"; readonly text: string };
 
-/** Stands for a model: it is given all that was said, and follows a script. */
+/** Stands for a model: it gets the whole conversation, and follows a script. */
 const script: readonly Say[] = [
   { kind: "use", tool: "search", what: "teapots" },
   { kind: "use", tool: "buy", what: "the red teapot" },
@@ -52,7 +52,7 @@ pawl.work([agent]);
 
 const run = await pawl.start(agent, "Get me a teapot.", { id: "agent-1" });
 
-// The person, who sees each question and answers it: a page of yours, in another process, does the same.
+// The person who sees each question and answers it. In an application, a web page in another process does the same.
 for await (const { value, version } of pawl.slot<string>("question/agent-1").watch()) {
   if (value === undefined) continue;
   const isAllowed = value.includes("blue");

@@ -1,5 +1,5 @@
-// An expense waits for a decision, for as long as it may take, and nobody has to be running meanwhile. One that gets none in time is
-// passed on. A signal that comes before it is waited for is kept; one that comes twice under one id counts once.
+// An expense waits for a decision, however long that takes; no process needs to run meanwhile. If there is none in time, a reminder is sent. A
+// signal that arrives before the run waits for it is kept; one that arrives twice with the same id counts once.
 
 import { open, signal, workflow } from "pawl";
 
@@ -8,14 +8,14 @@ const decided = signal<{ by: string; isApproved: boolean }>("decided");
 const expense = workflow("expense", async (ctx, cents: number) => {
   const decision = await ctx.waitForSignal(decided, { timeout: "50ms" });
   if (decision.ok) return `${decision.value.isApproved ? "paid" : "refused"} by ${decision.value.by}`;
-  await ctx.step("remind", () => console.log(`nobody decided about ${cents} in time`));
+  await ctx.step("remind", () => console.log(`no decision about ${cents} in time`));
   const { value } = await ctx.waitForSignal(decided);
   return `${value.isApproved ? "paid" : "refused"} late by ${value.by}`;
 });
 
 await using pawl = await open("expenses.db");
 
-// No worker runs yet: the run is there all the same, and what is sent to it is kept.
+// No worker runs yet: the run exists, and signals to it are kept.
 const early = await pawl.start(expense, 1000, { id: "expense-1" });
 console.log(await early.signal(decided, { by: "ann", isApproved: true }, { id: "click-1" }));
 console.log(await early.signal(decided, { by: "ann", isApproved: true }, { id: "click-1" }));
@@ -34,7 +34,7 @@ await late.signal(decided, { by: "eve", isApproved: true }).catch((error: Error)
 // { isNew: true }
 // { isNew: false }
 // paid by ann
-// nobody decided about 2000 in time
-// run "expense-2" had no result within 1000 ms; it goes on
+// no decision about 2000 in time
+// run "expense-2" had no result within 1000 ms; it continues
 // refused late by bob
 // run "expense-2" is completed

@@ -1,7 +1,7 @@
 // biome-ignore-all lint/style/noRestrictedImports: the step of the example takes real time.
 
-// An import that is interrupted in its middle: the second attempt resumes where the first one was. What the first attempt left behind, here a
-// timer that reports progress, has no effect any more, and is reported.
+// An import that is interrupted: the second attempt resumes where the first one stopped. What the first attempt left behind, here a
+// timer that calls heartbeat(), has no effect any more, and is reported.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { open, workflow } from "pawl";

@@ -1,5 +1,5 @@
-// A run is canceled while it waits, and cleans up: the wait throws, once, and steps after that work as ever. The run is canceled because
-// the error is thrown on; one that is caught for good would make it complete.
+// A run is canceled while it waits, and cleans up: the wait throws, once, and steps after that run normally. The run ends as canceled because
+// the function throws that error; if it caught the error and returned, the run would be completed.
 
 import { open, RunCanceledError, signal, workflow } from "pawl";
 
@@ -10,7 +10,7 @@ const hold = workflow("hold", async (ctx, seat: string) => {
   try {
     await ctx.waitForSignal(released);
   } finally {
-    await ctx.step("give back", () => console.log("given back:", seat));
+    await ctx.step("free", () => console.log("freed:", seat));
   }
 });
 
@@ -24,6 +24,6 @@ console.log((await run.status()).status);
 
 // Output:
 // taken: 12A
-// given back: 12A
+// freed: 12A
 // true run "hold-12A" was canceled: the show is off
 // canceled

@@ -1,6 +1,6 @@
-// Twelve charges, one a month, each under a key of its own. The key is made of the run, the step's name and how often the name was used
-// before: the same at each attempt and after a crash, another for the next charge. An own key made of the order alone would charge once.
-// Charges that are under way at the same time have no order to count by, so each says by an id which one it is.
+// Twelve charges, one a month, each with its own key. The key is derived from the run, the step's name and how often the name was used
+// before: it is the same for each attempt and after a crash, and different for the next charge. A key derived from the order alone would charge
+// once in twelve months. Concurrent steps with the same name have no order to count by, so each needs an id.
 
 import { open, workflow } from "pawl";
 
@@ -51,4 +51,4 @@ await (await pawl.start(forgetful, undefined, { id: "f-1" }))
 // requests: 17 charges: 12
 // charges: 15
 // [ 'step charge#=a', 'step charge#=b', 'step charge#=c' ]
-// run "f-1" failed: step "charge" is already under way: for several at once give each an id, as in { id: item.id }
+// run "f-1" failed: step "charge" is already under way: to run several concurrently, give each an id, as in { id: item.id }

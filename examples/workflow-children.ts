@@ -1,4 +1,4 @@
-// A run that starts others, waits for all of them and adds up what they gave. A child that fails makes its `call` throw; one that still
+// A run starts others, waits for all of them and adds up their results. A child that fails makes its `call` throw; one that still
 // runs when the parent ends is canceled with it.
 
 import { open, workflow } from "pawl";

@@ -1,7 +1,7 @@
 // biome-ignore-all lint/style/noRestrictedImports: the example waits for the run.
 
-// A run is canceled while a step makes a machine. The step is told to stop, but the machine was made already: its outcome is recorded, and the
-// error has it, so that the cleanup knows what to delete. A second run is canceled in a part that is shielded, which is done to its end first.
+// A run is canceled while a step creates a machine. The step's abortSignal aborts, but the machine exists already: the outcome is recorded, and the
+// error has it, so that the cleanup knows what to delete. A second run is canceled inside `ctx.shield`, which runs to its end first.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { open, RunCanceledError, workflow } from "pawl";

@@ -1,7 +1,7 @@
 // biome-ignore-all lint/style/noRestrictedImports: the example waits for the workers.
 
-// A rolling deploy: workers with the old and the new code of a workflow on one database. A worker whose code contradicts a run's history leaves
-// the run to others, so each run ends with the code that began it; new runs that either can begin are begun by either.
+// A rolling deploy: workers with the old and the new code of a workflow on one database. A worker whose code contradicts a run's history releases
+// the run to others, so each run ends with the code that began it. New runs are begun by either.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { open, workflow } from "pawl";
@@ -27,7 +27,7 @@ const run = await left.start(before, undefined, { id: "order-1" });
 while ((await run.status()).status !== "waiting") await pause(5);
 await old.stop();
 
-// Only the new code is there: the run is not parked, it is left to others.
+// Only workers with the new code are left: the run is not parked, but released.
 right.work([after], { warm: 0, parkContradictedAfter: "1 hour" });
 while (lines.length === 0) await pause(5);
 console.log(lines[0]);

@@ -1,5 +1,5 @@
-// An order is charged, approved and shipped. What each step did is recorded before the next one begins, so any process can go on
-// where another one died, and nothing that is recorded is done again.
+// An order is charged, approved and shipped. The result of each step is recorded before the next one begins, so any process can continue
+// where another one died, and no recorded step is repeated.
 
 import { open, signal, workflow } from "pawl";
 

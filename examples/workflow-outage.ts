@@ -1,5 +1,5 @@
-// Two parallel steps fail in one outage, and the run with them. When the outage is over, `retry` does again what ended the run, and nothing
-// else: the charge is not repeated, and neither is the failure that the code handled.
+// Two parallel steps fail in an outage, and the run fails with them. When the outage is over, `retry` repeats the steps whose failure ended the
+// run, and nothing else: neither the charge, nor the step whose failure the code handled.
 
 import { open, RunFailedError, workflow } from "pawl";
 
@@ -16,12 +16,12 @@ const once = { retry: { attempts: 1 } };
 
 const order = workflow("order", async (ctx) => {
   await ctx.step("charge", () => call("charge"));
-  const told = await ctx.step("mail", () => call("mail"), once).catch(() => ctx.step("letter", () => call("letter")));
+  const by = await ctx.step("mail", () => call("mail"), once).catch(() => ctx.step("letter", () => call("letter")));
   await Promise.all([ctx.step("ship", () => call("ship"), once), ctx.step("invoice", () => call("invoice"), once)]);
-  return `charged, shipped, invoiced, told by ${told}`;
+  return `charged, shipped, invoiced, notified by ${by}`;
 });
 
-// The run fails on purpose: its line on stderr is not wanted here.
+// The run fails on purpose, so its line on stderr is not wanted.
 await using pawl = await open("outage.db", { logger: false });
 pawl.work([order]);
 const run = await pawl.start(order, undefined, { id: "order-1" });
@@ -40,4 +40,4 @@ console.log(await run.result());
 // true run "order-1" failed: ship is unreachable
 // called: ship
 // called: invoice
-// charged, shipped, invoiced, told by letter
+// charged, shipped, invoiced, notified by letter

@@ -1,9 +1,9 @@
-// A job at another service is started once and asked for until it is done. Between the questions the run sleeps: nothing is held, and
-// whichever process is there when it wakes goes on. The service may refuse to answer; then the step is tried again.
+// A job is started at another service, which is then polled until the job is done. Between the polls the run sleeps: it needs no process, and
+// any worker resumes it. If the service returns an error, the step is retried.
 
 import { open, workflow } from "pawl";
 
-/** Stands for the other service: a job is done when it has been asked for three times, and every other answer is an error. */
+/** Stands for the other service: a job is done when it was polled successfully three times, and every other call fails. */
 const service = {
   jobs: new Map<string, number>(),
   questions: 0,

@@ -1,4 +1,4 @@
-// Reminders until an approval comes, and a search in two places that takes the first result. What loses a `ctx.race` is canceled; what loses a
+// Reminders until an approval arrives, and a search in two places that takes the first result. What loses a `ctx.race` is canceled; what loses a
 // `Promise.race` continues.
 
 import { open, type Received, signal, workflow } from "pawl";

@@ -1,4 +1,4 @@
-// How long runs are kept after they have ended: for each workflow by outcome, and for all others as `open` says. Workers delete them then.
+// How long runs are kept after they have ended: per workflow and outcome, and for all other workflows as `open` says. Workers delete them then.
 // Runs that ended before there was a retention are deleted by their ids.
 
 import { open, workflow } from "pawl";

@@ -1,5 +1,5 @@
-// A trip is booked with three vendors, or with none. What was done is undone in the other order, by steps like any others: so a crash
-// in the middle of undoing is gone on from as well. A cancellation comes out as an error too, and is cleaned up after the same way.
+// A trip is booked with three vendors, or with none. Bookings are undone in reverse order by ordinary steps, so undoing resumes after a crash
+// too. A cancellation is thrown as an error as well, and is cleaned up after in the same way.
 
 import { NonRetryableError, open, RunFailedError, workflow } from "pawl";
 
@@ -19,7 +19,7 @@ const trip = workflow("trip", async (ctx) => {
   const undo: (() => PromiseLike<void>)[] = [];
   try {
     for (const what of ["flight", "hotel", "car"]) {
-      // Before the booking: one that fails may have happened all the same.
+      // Before the booking, because a booking that fails may have happened nevertheless.
       undo.unshift(() => ctx.step(`cancel ${what}`, () => cancel(what)));
       await ctx.step(`book ${what}`, () => book(what));
     }

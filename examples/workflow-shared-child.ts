@@ -1,5 +1,5 @@
-// Several runs need the same thing done once: each calls a child under the same id. The first starts it, the others attach to it, also after it has
-// ended. Another input under that id is refused with an error that the code can catch.
+// Several runs need the same work done once: each calls a child with the same id. The first call starts it, the others attach to it, even after it has
+// ended. Another input with that id is refused with an error that the code can catch.
 
 import { isPawlError, open, workflow } from "pawl";
 

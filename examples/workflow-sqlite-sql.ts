@@ -1,5 +1,5 @@
-// A step whose SQL and whose record are one transaction on SQLite. Its function answers at once, so the file is locked for no longer
-// than its statements take; one that is async does not compile.
+// A step whose SQL and whose record are one transaction on SQLite. Its function is synchronous, so the file is locked no longer than its
+// statements take; an async function does not compile.
 
 import { open, workflow } from "pawl";
 

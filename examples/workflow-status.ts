@@ -1,5 +1,5 @@
-// A run that does not continue is asked why: its status names the step that failed, with the error and the time of the next attempt, and
-// the signal that it waits for. `whyWaiting` says the same in words.
+// Why a run does not continue: its status names the step that failed, with the error and the time of the next attempt, and the signal that it
+// waits for. `whyWaiting` returns the same in words.
 
 import { open, signal, workflow } from "pawl";
 

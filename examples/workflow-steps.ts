@@ -1,6 +1,6 @@
 // The three kinds of step, and what a crash in the middle of each does: a process kills itself right after the effect and before anything
-// is recorded, and another goes on. A step runs again, with the same key. SQL of `step.tx` was rolled back with its record. What runs at
-// most once is asked after, not run again.
+// is recorded, and another continues. `step` runs again, with the same key. The SQL of `step.tx` was rolled back with its record, and runs
+// again. `step.atMostOnce` does not run again: `reconcile` finds out that it happened.
 
 import { spawnSync } from "node:child_process";
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
@@ -28,8 +28,8 @@ const receipt = workflow("receipt", async (ctx, order: string) => {
 });
 
 await using pawl = await open("receipts.db");
-// Those that will be killed have a short lease, so that nobody has to wait long for what they held.
-pawl.work([receipt], { lease: killAt === undefined ? "30s" : "300ms" });
+// Processes that will be killed have a short lease, so that their runs are taken over soon.
+pawl.work([receipt], { lease: killAt === undefined ? "30s" : "2s" });
 
 if (killAt !== undefined) await (await pawl.start(receipt, killAt, { id: killAt })).result();
 else {

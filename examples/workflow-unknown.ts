@@ -1,5 +1,5 @@
-// A letter is to be printed once. The printer takes no key and cannot be asked, so after a crash nobody knows whether it printed: the step
-// is not run again on a guess, the run is parked, and a person who looks at the printer says how it was.
+// A letter must be printed once. The printer takes no key and has no status, so after a crash it is unknown whether it printed: the step does not
+// run again on a guess, the run is parked, and an operator who has looked at the printer resolves it.
 
 import { spawnSync } from "node:child_process";
 import { appendFileSync, readFileSync } from "node:fs";
@@ -10,7 +10,7 @@ const [, , role] = process.argv;
 const letter = workflow("letter", async (ctx, to: string) => {
   const page = await ctx.step.atMostOnce("print", () => {
     appendFileSync("printer.txt", `Dear ${to},\n`);
-    if (role === "first") process.kill(process.pid, "SIGKILL"); // Printed, and nobody has written down that it was.
+    if (role === "first") process.kill(process.pid, "SIGKILL"); // Printed, but not recorded.
     return 1;
   });
   return ctx.step("file", () => `filed page ${page}`);
@@ -29,7 +29,7 @@ if (role === "first") {
   const run = pawl.run(letter, "letter-1");
   await run.result().catch((error: Error) => console.log(error.message));
   const { runs } = await pawl.runs.list({ status: "parked" });
-  console.log("waiting for a person:", runs.map(({ id }) => id).join(", "));
+  console.log("waiting for an operator:", runs.map(({ id }) => id).join(", "));
 
   const isPrinted = readFileSync("printer.txt", "utf8").includes("Dear Ann");
   await run.resolveStep("print", isPrinted ? { done: true, value: 1 } : { done: false });
@@ -40,6 +40,6 @@ if (role === "first") {
 // Output:
 // the first process ended with SIGKILL
 // run "letter-1" is parked: step "print" may or may not have happened: find out, then call run.resolveStep("print", { done: true, value }) or { done: false }
-// waiting for a person: letter-1
+// waiting for an operator: letter-1
 // filed page 1
 // pages in the printer: 1

@@ -1,13 +1,13 @@
 /**
- * The differential test for as long as one likes: the same random operations on every store, and the same answers.
+ * The differential test for any number of operations: the same random operations on every store must give the same results.
  *
  *   node scripts/differential.ts --operations 1000000 --seed 1
  *   node scripts/differential.ts --operations 20000 --subject memory --subject SQLite
- *   node scripts/differential.ts --operations 100000 --at-once 4        chapters side by side, for stores that are far away
+ *   node scripts/differential.ts --operations 100000 --at-once 4        four chapters concurrently, for remote stores
  *   node scripts/differential.ts --seed 7 --operations 120 --only 3,17,120
  *
- * Prints how far it is, and at the end how often each kind of operation came up and how long each store took. A difference ends
- * it, with the few operations that show it and the command that plays them again.
+ * Prints its progress, and at the end how often each kind of operation occurred and how long each store took. It stops at a difference, and
+ * prints the few operations that show it and the command that repeats them.
  */
 
 import { parseArgs } from "node:util";

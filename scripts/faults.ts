@@ -1,17 +1,17 @@
 /**
- * Real faults on real processes: workers are killed and stopped, connections cut, servers crashed and replaced, and what was
- * acknowledged is held against what is there.
+ * Real faults on real processes: workers are killed and stopped, connections cut, servers crashed and replaced, and the acknowledged
+ * commits are compared with the database.
  *
  *   node --conditions=pawl-source scripts/faults.ts --minutes 30 --seed 7 --workers 4
  *   node --conditions=pawl-source scripts/faults.ts --minutes 1 --only promoted --postgres 14
  *   node --conditions=pawl-source scripts/faults.ts --minutes 1 --store sqlite
  *   node --conditions=pawl-source scripts/faults.ts --lossy --promotions 50 --restores 10
  *
- * It exits with 1 if anything was lost, doubled or out of order, or if a kind of fault never struck, and prints all of it. Clocks are
- * skewed by libfaketime where it is installed (Debian: the package "faketime").
+ * It exits with 1 if anything was lost, duplicated or out of order, or if a kind of fault never occurred, and prints a report. Clocks are
+ * skewed by libfaketime if it is installed (Debian: the package "faketime").
  *
- * With --lossy, commits are lost on purpose: by promotions of a standby that is behind, and by restores of a backup. Then it exits with 1 if anything
- * is lost that was acknowledged after such a loss, or if a run does not end with a history that is whole.
+ * With --lossy, commits are lost on purpose: by promotions of a standby that is behind, and by restores of a backup. It then exits with 1 if a
+ * commit is lost that was acknowledged after such a loss, or if a run does not end with a complete history.
  */
 
 import { parseArgs } from "node:util";

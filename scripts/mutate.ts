@@ -1,8 +1,10 @@
 /**
- * `npm run mutate`: removes every guard of every `decide.ts` in turn, and turns every comparison at its boundary, to see that
- * some test notices. What no test notices is listed at the end, and the command fails.
+ * `npm run mutate`: removes every guard of every `decide.ts` in turn, and changes every comparison at its boundary, to see that a test
+ * fails. Mutants that no test detects are listed at the end, and the command fails.
  *
- * Each mutant lives in a copy of the tree; the table beside its `decide.ts` is run against it.
+ *   npm run mutate -- src/stream         those of one folder
+ *
+ * Each mutant is made in a copy of the tree; the `decide.test.ts` in the same folder runs against it.
  */
 
 import { spawnSync } from "node:child_process";
@@ -105,8 +107,11 @@ try {
   for (const part of ["src", "test", "package.json", "tsconfig.json", "vitest.config.ts"])
     cpSync(join(root, part), join(copy, part), { recursive: true });
   symlinkSync(join(root, "node_modules"), join(copy, "node_modules"));
-  const files = globSync("src/**/decide.ts", { cwd: root }).sort();
-  if (files.length === 0) throw new Error("there is no decide.ts to mutate");
+  const [, , folder = ""] = process.argv;
+  const files = globSync("src/**/decide.ts", { cwd: root })
+    .filter((file) => file.startsWith(folder))
+    .sort();
+  if (files.length === 0) throw new Error(`there is no decide.ts to mutate in "${folder}"`);
   const test = (file: string) =>
     spawnSync(
       process.execPath,
@@ -120,7 +125,7 @@ try {
   const survivors: string[] = [];
   let count = 0;
   for (const file of files) {
-    if (test(file) !== 0) throw new Error(`the table beside ${file} fails without any mutation`);
+    if (test(file) !== 0) throw new Error(`the tests of ${file} fail without a mutation: fix them first`);
     const original = readFileSync(join(root, file), "utf8");
     for (const mutant of mutantsOf(file)) {
       count += 1;

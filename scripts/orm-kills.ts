@@ -1,11 +1,11 @@
 /**
- * Kills processes at orders that they take through a library and Pawl at once, and compares the two sides.
+ * Kills processes while they write orders through a library and Pawl in one transaction, and compares both sides.
  *
  *   node --conditions=pawl-source scripts/orm-kills.ts --kills 1000
  *   node --conditions=pawl-source scripts/orm-kills.ts --kills 50 --only kysely --at-once 3
  *
- * The kills are shared out among the ways: pg, drizzle, kysely, knex, typeorm, prisma, node:sqlite, and transact.sql on both stores. It exits
- * with 1 if an order is there on one side only, if one that was acknowledged is missing, or if anything else does not add up.
+ * The kills are divided among pg, drizzle, kysely, knex, typeorm, prisma, node:sqlite, and transact.sql on both stores. It exits with 1 if an
+ * order exists on one side only, if an acknowledged order is missing, or if anything else is inconsistent.
  */
 
 import { parseArgs } from "node:util";

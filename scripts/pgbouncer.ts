@@ -1,14 +1,14 @@
 /**
- * Real faults on real processes, as `scripts/faults.ts` has them, with a real PgBouncer between the workers and the server: in transaction
- * mode and in session mode, with many server connections and with few, with prepared statements kept by it and without.
+ * Real faults on real processes, as in `scripts/faults.ts`, with a real PgBouncer between the workers and the server: in transaction
+ * mode and in session mode, with many and with few server connections, with and without its support for prepared statements.
  *
  *   npm run pgbouncer
  *   npm run pgbouncer -- --seconds 120 --seed 7 --only transaction
  *   npm run pgbouncer -- --pgbouncer /opt/pgbouncer/bin/pgbouncer
  *
  * PgBouncer itself is killed, shut down, stopped, paused, reloaded and reconnected; so are workers and the server; and replies to COMMIT get
- * lost on either side of it. It exits with 1 if anything was lost, doubled or out of order, if work did not end, if a process was not
- * woken, or if a kind of fault never struck; with 2 if there is no PgBouncer.
+ * lost on either side of it. It exits with 1 if anything was lost, duplicated or out of order, if work did not end, if a process was not
+ * woken, or if a kind of fault never occurred; with 2 if there is no PgBouncer.
  */
 
 import { parseArgs } from "node:util";
@@ -46,10 +46,10 @@ interface Mode {
   readonly pool: NonNullable<RunOptions["pool"]>;
 }
 
-/** The connections of a pool that Pawl makes for itself, and the least that a pool of the application's should have. */
+/** The size of a pool that Pawl creates, and the smallest size for a pool of the application. */
 const OWN_POOL = 10;
 const SMALL_POOL = 3;
-/** One more process between, and few connections: three leases of a second and a half are not enough on a busy machine. */
+/** With one more process in between and few connections, three leases of 1.5 s are not enough on a busy machine. */
 const SLACK = 4;
 
 function modesOf(program: BouncerProgram): readonly Mode[] {
@@ -89,9 +89,9 @@ function modesOf(program: BouncerProgram): readonly Mode[] {
 const program = findBouncer(values.pgbouncer);
 if (program === null) {
   console.error(
-    `${values.pgbouncer === undefined ? "PgBouncer is not installed" : `${values.pgbouncer} is no PgBouncer`}, so nothing was run. ` +
+    `${values.pgbouncer === undefined ? "PgBouncer is not installed" : `${values.pgbouncer} is not a PgBouncer`}, so nothing was run. ` +
       "Debian and Ubuntu: apt-get install pgbouncer; macOS: brew install pgbouncer. It need not run as a service. " +
-      "One that is elsewhere is named by --pgbouncer <path>.",
+      "For another location use --pgbouncer <path>.",
   );
   process.exitCode = 2;
 } else await runAll(program);

@@ -3,11 +3,12 @@
  *
  * A fresh clone has neither the dependencies nor the right Node. This file runs on any Node from 18 on, installs what
  * package-lock.json names when node_modules does not match it, finds the Node that came with it (tools/node), and runs
- * the commands of the task on that Node, which is also the `node` that they find on their PATH.
+ * the commands of the task on that Node, which is also the `node` that they find on their PATH. Another Node can be chosen
+ * by its path, to see whether it works: `PAWL_NODE="$(command -v node)" npm test`.
  *
- * Promises: the exit code is that of the first command that failed; arguments after the task reach the task; a signal
- * ends the commands too; two runs at once install once.
- * Leaves out: what the tasks do. It must stay plain JavaScript without dependencies, as it runs before there are any.
+ * Guarantees: the exit code is that of the first command that failed; arguments after the task are passed to the task; a signal
+ * ends the commands too; two concurrent runs install once.
+ * Out of scope: what the tasks do. It must stay plain JavaScript without dependencies, as it runs before there are any.
  */
 
 import { spawn, spawnSync } from "node:child_process";
@@ -15,7 +16,7 @@ import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import { constants, tmpdir } from "node:os";
 import * as path from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const modules = path.join(root, "node_modules");
@@ -24,11 +25,15 @@ const lint = { title: "Lint and format", run: () => [bin("@biomejs/biome", "biom
 const types = { title: "Types", run: () => [bin("typescript", "tsc"), "--noEmit"] };
 const reporters = ["--reporter=default", "--reporter=./scripts/count-tests.mjs"];
 const tests = { title: "Tests", run: () => [bin("vitest"), "run", "--allowOnly=false", ...reporters] };
+const shortTests = { title: "Tests", run: () => [...tests.run(), "--project=short"] };
+const longTests = { title: "Long tests", run: () => [...tests.run(), "--project=long"] };
 const source = ["--conditions=pawl-source", "--disable-warning=ExperimentalWarning"];
 
 /** A task is a list of commands; extra arguments go to the one marked `takesArgs`, or else to the last. */
 const tasks = {
-  test: [lint, types, tests],
+  test: [lint, types, shortTests],
+  "test:long": [longTests],
+  "test:all": [lint, types, tests],
   check: [{ ...lint, takesArgs: true }, types],
   build: [{ title: "Build", before: cleanDist, run: () => [bin("typescript", "tsc"), "-p", "tsconfig.build.json"] }],
   start: [{ run: () => [...source, "demo/main.ts"] }],
@@ -65,11 +70,11 @@ function refuse(sentence) {
 
 // ---------------------------------------------------------------------------------------------------- running a task
 
-/** Runs every command even when one fails, so that one run shows all there is to mend. */
+/** Runs every command even when one fails, so that one run shows everything that needs to be fixed. */
 async function runTask(task, args, node) {
   const steps = tasks[task];
   const argsAt = steps.some((step) => step.takesArgs) ? steps.findIndex((step) => step.takesArgs) : steps.length - 1;
-  const reportDir = steps.includes(tests) ? fs.mkdtempSync(path.join(tmpdir(), "pawl-test-")) : null;
+  const reportDir = steps.some(isTests) ? fs.mkdtempSync(path.join(tmpdir(), "pawl-test-")) : null;
   const report = reportDir === null ? null : path.join(reportDir, "counts.json");
   const outcomes = [];
   try {
@@ -85,18 +90,22 @@ async function runTask(task, args, node) {
   } finally {
     if (reportDir !== null) fs.rmSync(reportDir, { recursive: true, force: true });
   }
-  if (steps.length > 1) {
+  if (steps.length > 1 || steps.some(isTests)) {
     const failed = outcomes.some(({ code }) => code !== 0);
     console.log(`\n${failed ? "FAILED" : "PASSED"}  ${outcomes.map(({ said }) => said).join("  |  ")}`);
   }
   return outcomes.find(({ code }) => code !== 0)?.code ?? 0;
 }
 
-/** Says how a command ended. A test that was skipped proves nothing, so a full run that skips one has failed. */
+function isTests(step) {
+  return step === tests || step === shortTests || step === longTests;
+}
+
+/** Reports how a command ended. A test that was skipped proves nothing, so a full run that skips one has failed. */
 function judge(step, code, report, args) {
-  if (step !== tests) return { code, said: `${step.title ?? ""}: ${code === 0 ? "ok" : "failed"}` };
+  if (!isTests(step)) return { code, said: `${step.title ?? ""}: ${code === 0 ? "ok" : "failed"}` };
   const counts = readCounts(report);
-  if (counts === null) return { code: code || 1, said: "Tests: did not finish" };
+  if (counts === null) return { code: code || 1, said: `${step.title}: did not finish` };
   const { passed, failed, skipped } = counts;
   const mayNotSkip = skipped > 0 && args.length === 0;
   const parts = [
@@ -105,7 +114,7 @@ function judge(step, code, report, args) {
     skipped > 0 ? `${skipped} skipped${mayNotSkip ? " (which a full run may not)" : ""}` : "",
     code !== 0 && failed === 0 ? "vitest failed (see above)" : "",
   ];
-  return { code: code || (mayNotSkip ? 1 : 0), said: `Tests: ${parts.filter(Boolean).join(", ")}` };
+  return { code: code || (mayNotSkip ? 1 : 0), said: `${step.title}: ${parts.filter(Boolean).join(", ")}` };
 }
 
 function readCounts(report) {
@@ -127,11 +136,19 @@ function bin(packageName, command = packageName) {
   return path.join(home, typeof declared === "string" ? declared : declared[command]);
 }
 
-/** The environment in which `node` is the given one, for the command and for all that it starts. */
+/**
+ * The environment in which `node` is the given one, for the command and for all that it starts. Node 22 does not know
+ * `using`, so there a hook translates it.
+ */
 function envWith(node) {
   const env = { ...process.env };
   const pathKey = Object.keys(env).find((key) => key.toUpperCase() === "PATH") ?? "PATH";
   env[pathKey] = [path.dirname(node), path.join(modules, ".bin"), env[pathKey]].filter(Boolean).join(path.delimiter);
+  const { stdout } = spawnSync(node, ["--version"], { encoding: "utf8" });
+  if (stdout.startsWith("v22.")) {
+    const hook = pathToFileURL(path.join(root, "scripts", "lower-using.mjs")).href;
+    env.NODE_OPTIONS = [env.NODE_OPTIONS, `--import=${hook}`].filter(Boolean).join(" ");
+  }
   return env;
 }
 
@@ -151,7 +168,7 @@ function runChild(command, args, options) {
   });
 }
 
-/** Passes signals on to the child, except a Ctrl-C, which the terminal already gave to the child as well. */
+/** Passes signals on to the child, except a Ctrl-C, which the terminal has already sent to the child. */
 function forwardSignals(child) {
   let received = null;
   const names = ["SIGINT", "SIGTERM", "SIGHUP"];
@@ -178,8 +195,13 @@ function nodePackage() {
   return `node-${process.platform === "win32" ? "win" : process.platform}-${process.arch}`;
 }
 
-/** The Node that tools/node brought; where it has none for this platform, this one, if package.json allows it. */
+/**
+ * The Node that PAWL_NODE names, or the one from tools/node; if that has none for this platform, the current one. A Node
+ * that was not brought must be one that package.json allows.
+ */
 function findNode() {
+  const chosen = process.env.PAWL_NODE;
+  if (chosen) return checkChosen(chosen);
   const brought = path.join(modules, nodePackage(), "bin", process.platform === "win32" ? "node.exe" : "node");
   if (fs.existsSync(brought) && spawnSync(brought, ["--version"]).status === 0) return brought;
   const wanted = readJson(path.join(root, "package.json")).engines.node;
@@ -189,6 +211,20 @@ function findNode() {
       `this is Node ${process.versions.node}. Install Node 24 from nodejs.org and run the command again.`,
   );
   return null;
+}
+
+/** The Node at this path, unless it does not run or package.json does not allow it. */
+function checkChosen(chosen) {
+  const { stdout } = spawnSync(chosen, ["-p", "process.versions.node + ' ' + process.execPath"], { encoding: "utf8" });
+  const [, version, file] = /^(\d+\.\d+\.\d+)\S* (.+)/.exec(stdout ?? "") ?? [];
+  const wanted = readJson(path.join(root, "package.json")).engines.node;
+  if (version === undefined || !satisfies(version, wanted)) {
+    const found = version === undefined ? "is no Node that runs" : `is Node ${version}`;
+    console.error(`PAWL_NODE=${chosen} ${found}. Set it to the path of a Node ${wanted}, or unset it.`);
+    return null;
+  }
+  console.log(`Running on Node ${version}, as PAWL_NODE says.`);
+  return file;
 }
 
 /** Knows the part of semver ranges that "engines" uses: `>=` and `<`, joined by blanks (and) and `||` (or). */
@@ -215,7 +251,7 @@ function readJson(file) {
 
 // ------------------------------------------------------------------------------------------------- the dependencies
 
-/** Makes node_modules match package-lock.json. Whoever comes second waits for the first and then finds it done. */
+/** Makes node_modules match package-lock.json. A second process waits for the first and then finds it done. */
 async function install() {
   if (isInstalled()) return true;
   const release = await lockInstall();
@@ -324,7 +360,7 @@ function isAbandoned(lock) {
   let holder;
   try {
     holder = Number(fs.readFileSync(lock, "utf8"));
-    // The file is made before the id is in it, so an empty one belongs to somebody who is just arriving.
+    // The file is made before the id is in it, so an empty one belongs to a process that is just taking it.
     if (holder === 0) return Date.now() - fs.statSync(lock).mtimeMs > 5_000;
   } catch {
     return false;

@@ -6,8 +6,8 @@
  *   npm run serializable -- --store sqlite --transactions 100000
  *   npm run serializable -- --store memory --lanes 3
  *
- * It prints what was done by each path, and exits with 1 and the smallest cycle if there is one. The server is the one that
- * `PAWL_TEST_POSTGRES` names, or one of its own.
+ * It prints what was done by each path, and exits with 1 and the smallest cycle if there is one. It uses the server that
+ * `PAWL_TEST_POSTGRES` names, or starts one.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";

@@ -1,18 +1,19 @@
 /**
- * `npm run simulate`: many schedules over every scenario, in as many processes as there are cores.
+ * `npm run simulate`: many schedules of every scenario, in one process for each core.
  *
  *   npm run simulate                          200,000 schedules, and 200,000 generated workflow programs
  *   npm run simulate -- --schedules 10000
+ *   npm run simulate -- --minutes 30                      ends after this time, with about equal shares of everything, and says how many it did
  *   npm run simulate -- --scenario "money moves once" --first-seed 77
- *   npm run simulate -- --store postgres --seeds 50       50 schedules of each scenario on a real server, 20 unless said
+ *   npm run simulate -- --store postgres --seeds 50       50 schedules of each scenario on a real server (default: 20)
  *   npm run simulate -- --programs 5000                   generated workflow programs only (test/programs)
- *   npm run simulate -- --programs 5000 --keep 3          goes on after failures, and shows three of each rule
+ *   npm run simulate -- --programs 5000 --keep 3          continues after failures, and shows three of each rule
  *
- * It prints port calls for each schedule and how often each fault struck; a fault that never struck is a failure. For programs it prints
+ * It prints the port calls of each schedule and how often each fault occurred; a fault that never occurred is a failure. For programs it prints
  * which operations, mistakes and faults were reached, and how often; one that was never reached is a failure.
  *
- * On PostgreSQL each schedule runs once, because a real server does not go the same way twice. The server is the one that
- * `PAWL_TEST_POSTGRES` names, or one of its own.
+ * On PostgreSQL each schedule runs once, because executions on a real server are not repeatable. It uses the server that
+ * `PAWL_TEST_POSTGRES` names, or starts one.
  */
 
 import { fork } from "node:child_process";
@@ -50,6 +51,7 @@ const { values } = parseArgs({
     "first-seed": { type: "string", default: "1" },
     store: { type: "string", default: "memory" },
     seeds: { type: "string", default: "" },
+    minutes: { type: "string" },
   },
 });
 
@@ -58,11 +60,11 @@ if (values.store !== "memory" && values.store !== "postgres")
 const isPostgres = values.store === "postgres";
 const scenarios = isPostgres ? postgresScenarios : memoryScenarios;
 
-/** The shares that are generated programs; so many of them reach everything. */
+/** The size of a share of generated programs: large enough to reach everything. */
 const PROGRAMS = "workflow programs";
 const ENOUGH = 2_000;
 
-/** How many schedules and programs: both unless one of them is asked for. */
+/** The numbers of schedules and programs. Default: both; with one of the options, only that. */
 function amounts(): { readonly schedules: number; readonly programs: number } {
   const { schedules, programs, scenario, seeds } = values;
   const isNamed = scenario !== "" || seeds !== "" || isPostgres;
@@ -72,7 +74,7 @@ function amounts(): { readonly schedules: number; readonly programs: number } {
   return { schedules: Number(schedules ?? 200_000), programs: Number(programs ?? (isAll ? 200_000 : 0)) };
 }
 
-/** A share small enough that the processes end together. */
+/** The size of a share: small enough that the processes end at about the same time. */
 const SHARE = isPostgres ? 5 : 250;
 
 if (process.send === undefined) await lead();
@@ -87,12 +89,15 @@ async function lead(): Promise<void> {
   const each = chosen.length === 0 ? 0 : seeds === "" ? Math.ceil(schedules / chosen.length) : Number(seeds);
   if (!(each >= 1 || programs >= 1)) throw new Error("--schedules and --seeds must be numbers of at least 1");
   const first = Number(values["first-seed"]);
-  const shares: Share[] = [];
-  for (let seed = 0; seed < each; seed += SHARE)
-    for (const { name } of chosen)
-      shares.push({ scenario: name, firstSeed: first + seed, seeds: Math.min(SHARE, each - seed) });
-  for (let seed = 0; seed < programs; seed += SHARE)
-    shares.push({ scenario: PROGRAMS, firstSeed: first + seed, seeds: Math.min(SHARE, programs - seed) });
+  const sharesOf = (scenario: string, all: number): Share[] =>
+    Array.from({ length: Math.ceil(all / SHARE) }, (_, index) => ({
+      scenario,
+      firstSeed: first + index * SHARE,
+      seeds: Math.min(SHARE, all - index * SHARE),
+    }));
+  const shares = inTurns([...chosen.flatMap(({ name }) => sharesOf(name, each)), ...sharesOf(PROGRAMS, programs)]);
+  const minutes = Number(values.minutes ?? Number.POSITIVE_INFINITY);
+  if (!(minutes > 0)) throw new Error("--minutes must be a number above 0");
   const explored = noExploration();
   const reports: SimulationReport[] = [];
   const startedMs = performance.now();
@@ -110,7 +115,8 @@ async function lead(): Promise<void> {
         serialization: "advanced",
       });
       const next = () => {
-        const share = broken === undefined ? shares.shift() : undefined;
+        const isOver = broken !== undefined || performance.now() - startedMs > 60_000 * minutes;
+        const share = isOver ? undefined : shares.shift();
         if (share === undefined) child.disconnect();
         else child.send(share);
       };
@@ -159,6 +165,15 @@ async function lead(): Promise<void> {
   process.exitCode = broken === undefined ? 0 : 1;
 }
 
+/** In an order in which every scenario is as far along as the others, so that one that is stopped early has done some of everything. */
+function inTurns(shares: readonly Share[]): Share[] {
+  const byScenario = Map.groupBy(shares, ({ scenario }) => scenario);
+  const progress = new Map<Share, number>();
+  for (const own of byScenario.values())
+    for (const [index, share] of own.entries()) progress.set(share, index / own.length);
+  return shares.toSorted((a, b) => (progress.get(a) ?? 0) - (progress.get(b) ?? 0));
+}
+
 function tellPrograms(explored: Exploration): void {
   if (values.keep !== undefined) for (const failure of explored.failures) console.log(`${describeFailure(failure)}\n`);
   console.log(describeExploration(explored));
@@ -194,7 +209,7 @@ function work(): void {
   });
 }
 
-/** A database of this process's own. */
+/** A database for this process alone. */
 async function settleDown(): Promise<{ ground: PostgresGround; drop: () => Promise<void> }> {
   const { url, drop } = await freshDatabase();
   return { ground: await PostgresGround.make(url), drop };

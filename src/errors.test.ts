@@ -39,7 +39,9 @@ describe("instanceof", () => {
     expect(conflict instanceof LockBusyError).toBe(false);
     expect(new CommitsLostError("run", 1) instanceof FencedError).toBe(true);
     expect(new FencedError("run", 1, 2) instanceof CommitsLostError).toBe(false);
-    expect(new FencedError("run a", 1, 2).message).toBe("run a was taken over: its fence is 2, and yours was 1");
+    expect(new FencedError("run a", 1, 2).message).toBe(
+      "run a was taken over by another holder: its fence is 2, and yours was 1",
+    );
     expect(new FencedError("run a", 1, 1).message).toMatch(/^run a is no longer held under fence 1: /);
     // A plain restart of the server can give it too, and loses nothing.
     expect(new CommitsLostError("run a", 1).message).toMatch(

@@ -1,8 +1,8 @@
 /**
- * All errors of Pawl in one list, so that a `catch` can tell them apart by their codes, and TypeScript knows what comes with each.
+ * All errors of Pawl in one list, so that a `catch` can distinguish them by code, and TypeScript knows the data of each.
  *
- * What a run stores of an error comes back as a plain `Error` with the same name, code and data (inside a workflow that is the rule: a
- * step's failure is recorded before the code sees it). `isPawlError` recognizes those too; `instanceof` cannot.
+ * An error that was stored in a run's history is read as a plain `Error` with the same name, code and data (inside a workflow this is the rule: a
+ * step's failure is recorded before the code gets it). `isPawlError` recognizes those too; `instanceof` cannot.
  */
 
 import {
@@ -22,7 +22,6 @@ import {
   PepperMissingError,
   PinBusyError,
 } from "./action/errors.ts";
-import { StaleFenceError } from "./fence/errors.ts";
 import {
   IdempotencyAnsweredError,
   IdempotencyInProgressError,
@@ -41,6 +40,7 @@ import {
   InvalidValueError,
   LeaseUncertainError,
   PawlError,
+  SchemaError,
   StoreError,
   TooManyKeysError,
   UnsupportedEncodingError,
@@ -48,7 +48,8 @@ import {
   ValueTooLargeError,
   VersionConflictError,
 } from "./kernel/errors.ts";
-import { SqlAfterTxError, SqlOverError } from "./kernel/sql.ts";
+import { SqlAfterTxError, SqlOverError } from "./kernel/sql/executors.ts";
+import { StaleFenceError } from "./kernel/sql/fence-errors.ts";
 import {
   DeadlockError,
   LockBusyError,
@@ -69,6 +70,18 @@ import {
 } from "./machine/errors.ts";
 import { RateLimitedError } from "./rate/errors.ts";
 import {
+  CommandRefusedError,
+  ConcurrencyError,
+  CursorAheadError,
+  EventGoneError,
+  EventShapeError,
+  FoldBehindError,
+  ReactionNotFoundError,
+  ReactionOverError,
+  ReactionTimeoutError,
+  TargetNotFoundError,
+} from "./stream/errors.ts";
+import {
   AttemptOverError,
   HistoryContradictionError,
   NestedOperationError,
@@ -85,13 +98,12 @@ import {
   RunStuckError,
   RunTimedOutError,
   RunUnreadableError,
-  SchemaError,
   StepInFlightError,
   StepTimeoutError,
   UsedAfterEndError,
 } from "./workflow/errors.ts";
 
-/** Every class of errors. A test compares it with what `pawl` exports. `AnyPawlError` is made of it, so it is in the declarations. */
+/** Every error class. A test compares it with what `pawl` exports. `AnyPawlError` is derived from it, so it is in the declarations. */
 export const ERROR_CLASSES = [
   PermitsUndeclaredError,
   PlaceLostError,
@@ -138,6 +150,16 @@ export const ERROR_CLASSES = [
   PepperMissingError,
   PinBusyError,
   RateLimitedError,
+  CommandRefusedError,
+  ConcurrencyError,
+  CursorAheadError,
+  EventShapeError,
+  FoldBehindError,
+  ReactionNotFoundError,
+  ReactionOverError,
+  ReactionTimeoutError,
+  EventGoneError,
+  TargetNotFoundError,
   ResultTimeoutError,
   RunCanceledError,
   RunConflictError,
@@ -171,10 +193,9 @@ export const ERROR_CLASSES = [
 /** Any error of Pawl: `switch (error.code)` knows the `data` of each. */
 export type AnyPawlError = InstanceType<(typeof ERROR_CLASSES)[number]>;
 
-/** Every code there is. */
 export type PawlErrorCode = AnyPawlError["code"];
 
-/** The error that has this code. */
+/** The error with this code. */
 export type PawlErrorOf<Code extends PawlErrorCode> = AnyPawlError extends infer E
   ? E extends { readonly code: infer Codes }
     ? Code extends Codes
@@ -186,8 +207,8 @@ export type PawlErrorOf<Code extends PawlErrorCode> = AnyPawlError extends infer
 const names: ReadonlySet<string> = new Set(ERROR_CLASSES.map(({ name }) => name));
 
 /**
- * Whether this is an error of Pawl, and of this code if one is given: `isPawlError(error, "lock_busy")`. Also true of one that was stored
- * and read again, as the errors of steps are.
+ * Returns whether this is an error of Pawl, and has this code if one is given: `isPawlError(error, "lock_busy")`. Also true for an error that
+ * was stored and read again, as the errors of steps are.
  */
 export function isPawlError(error: unknown): error is AnyPawlError;
 export function isPawlError<Code extends PawlErrorCode>(error: unknown, code: Code): error is PawlErrorOf<Code>;
@@ -196,7 +217,7 @@ export function isPawlError(error: unknown, code?: string): boolean {
   return code === undefined || error.code === code;
 }
 
-/** Whether it was one before it was stored. */
+/** Whether it is a Pawl error that was stored and read again. */
 function isStored(error: unknown): error is Error & { readonly code: string } {
   return (
     error instanceof Error &&

@@ -3,7 +3,6 @@
  */
 
 export { Actions } from "./action/actions.ts";
-export type { Abandoned, ActionClaim, Canceled, Consumed, Created, Tried } from "./action/answers.ts";
 export type { ActionsOptions } from "./action/core.ts";
 export {
   ActionCanceledError,
@@ -34,12 +33,12 @@ export type {
   HeldOptions,
 } from "./action/options.ts";
 export type { PreparedAction } from "./action/prepare.ts";
+export type { Abandoned, ActionClaim, Canceled, Consumed, Created, Tried } from "./action/results.ts";
 export type { ActionKeys } from "./action/ring.ts";
 export type { Swept } from "./action/sweep.ts";
 export { TxActions } from "./action/tx-actions.ts";
+export type { WorkDefinition, WorkOptions } from "./capabilities.ts";
 export { type AnyPawlError, isPawlError, type PawlErrorCode, type PawlErrorOf } from "./errors.ts";
-export { StaleFenceError } from "./fence/errors.ts";
-export { checkFence, checkFenceSync, FENCES_TABLE, type SyncSql } from "./fence/fence.ts";
 export type { Answered, Attempt } from "./idempotency/attempt.ts";
 export type { Dedupe, DedupeOptions, Deduplicated } from "./idempotency/dedupe.ts";
 export {
@@ -67,8 +66,11 @@ export {
   InvalidIdError,
   InvalidValueError,
   LeaseUncertainError,
+  NonRetryableError,
   PawlError,
   type Remedy,
+  SchemaError,
+  type SchemaIssue,
   type StoreCode,
   StoreError,
   TooManyKeysError,
@@ -78,7 +80,11 @@ export {
   VersionConflictError,
 } from "./kernel/errors.ts";
 export type { Logger } from "./kernel/log.ts";
-export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql.ts";
+export type { RetryOptions } from "./kernel/retry.ts";
+export type { StandardSchema } from "./kernel/schema.ts";
+export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql/executors.ts";
+export { checkFence, checkFenceSync, FENCES_TABLE, type SyncSql } from "./kernel/sql/fence.ts";
+export { StaleFenceError } from "./kernel/sql/fence-errors.ts";
 export type { WaitOptions } from "./lock/await-turn.ts";
 export {
   DeadlockError,
@@ -93,35 +99,17 @@ export {
 } from "./lock/errors.ts";
 export { Hold } from "./lock/hold.ts";
 export type { LockInfo, LockParty } from "./lock/inspect.ts";
-export {
-  type AcquireOptions,
-  type Enqueued,
-  type Intervention,
-  Lock,
-  type LockEvent,
-  type LockOptions,
-  type SemaphoreOptions,
-  type TryAcquired,
-  type TryAcquireOptions,
-  TxLock,
-} from "./lock/lock.ts";
-export { LockPlace } from "./lock/place.ts";
-export type { LockKind, Mode } from "./lock/records.ts";
+export { type Enqueued, Lock, type LockEvent, type TryAcquired } from "./lock/lock.ts";
 export type {
-  Attribution,
-  CreateOptions,
-  MachineEvent,
-  MachineInstance,
-  MachineListOptions,
-  MachinePage,
-  ParkedEvent,
-  Transitioned,
-  TransitionOptions,
-  TransitionRefusal,
-  TryCreate,
-  TryTransition,
-  WithData,
-} from "./machine/answers.ts";
+  AcquireOptions,
+  Intervention,
+  LockOptions,
+  SemaphoreOptions,
+  TryAcquireOptions,
+} from "./lock/options.ts";
+export { LockPlace } from "./lock/place.ts";
+export type { LockKind, Mode } from "./lock/stored.ts";
+export { TxLock } from "./lock/tx-lock.ts";
 export type { Move } from "./machine/decide.ts";
 export {
   type Guard,
@@ -140,8 +128,23 @@ export {
   ParkingFullError,
 } from "./machine/errors.ts";
 export { MachineHandle, TxMachine } from "./machine/machine.ts";
+export type {
+  Attribution,
+  CreateOptions,
+  MachineEvent,
+  MachineInstance,
+  MachineListOptions,
+  MachinePage,
+  ParkedEvent,
+  Transitioned,
+  TransitionOptions,
+  TransitionRefusal,
+  TryCreate,
+  TryTransition,
+  WithData,
+} from "./machine/results.ts";
 export { type OpenOptions, open } from "./open.ts";
-export { Pawl, type SlotOptions, type Transact, type TransactOptions, type TxInSql } from "./pawl.ts";
+export { Pawl, type Transact, type TransactOptions, type TxInSql } from "./pawl.ts";
 export { RateLimitedError } from "./rate/errors.ts";
 export {
   type AcquireTokensOptions,
@@ -152,6 +155,8 @@ export {
   type TryTake,
   TxRateLimit,
 } from "./rate/rate.ts";
+export { type ReactionContext, type ReactionHandler, reaction } from "./reaction.ts";
+export type { SlotOptions } from "./slot/capability.ts";
 export {
   type AnySlot,
   type Expecting,
@@ -162,12 +167,67 @@ export {
   TxSlot,
   type Versioned,
 } from "./slot/slot.ts";
-export type { PgClient, PgPool } from "./stores/postgres/lines.ts";
+export type { PgClient, PgPool } from "./stores/postgres/connections.ts";
+export {
+  type Aggregate,
+  type AggregateDefinition,
+  aggregate,
+  type Command,
+  type CommandContext,
+  type FoldedEvent,
+  type Reducer,
+} from "./stream/aggregate.ts";
+export type {
+  AggregateHandle,
+  CommandArguments,
+  CommandResult,
+  InputOf,
+  OutputOf,
+  StateOptions,
+  TryExecute,
+  TxAggregate,
+} from "./stream/aggregates.ts";
+export type { Events } from "./stream/capability.ts";
+export {
+  CommandRefusedError,
+  ConcurrencyError,
+  CursorAheadError,
+  EventGoneError,
+  EventShapeError,
+  FoldBehindError,
+  ReactionNotFoundError,
+  ReactionOverError,
+  ReactionTimeoutError,
+  TargetNotFoundError,
+} from "./stream/errors.ts";
+export {
+  type AnyEventType,
+  type EventOptions,
+  type EventType,
+  event,
+  NewEvent,
+  type StreamEvent,
+} from "./stream/event.ts";
+export type { Reaction, ReactionOptions } from "./stream/reactions/definition.ts";
+export type {
+  DeadLetterInfo,
+  ReactionInfo,
+  Reactions,
+  SkipOptions,
+  TargetFilter,
+  TargetInfo,
+  TargetListOptions,
+  TargetPage,
+  TargetStatus,
+} from "./stream/reactions/reactions.ts";
+export type { DataOf, EventReading, FollowedEvent, ReadEventsOptions, ReadStreamOptions } from "./stream/reading.ts";
+export type { Appended, EventOrigin } from "./stream/records.ts";
+export type { AppendOptions, Stream, TryAppend, TxStream } from "./stream/stream.ts";
 export { Tx } from "./tx.ts";
+export type { Worker } from "./worker.ts";
 export type {
   AtMostOnceOptions,
   ChildOptions,
-  Context,
   Received,
   ReceivedFrom,
   ReceivedOrNot,
@@ -179,7 +239,7 @@ export type {
   StepRateLimit,
   StepSemaphore,
   WithInput,
-} from "./workflow/context.ts";
+} from "./workflow/definitions/context-types.ts";
 export {
   type AnyWorkflow,
   type Body,
@@ -188,14 +248,14 @@ export {
   type Workflow,
   type WorkflowOptions,
   workflow,
-} from "./workflow/definition.ts";
-export type { RunActivity } from "./workflow/doing.ts";
+} from "./workflow/definitions/definition.ts";
+export type { Reconciled, StepHandle } from "./workflow/definitions/plans.ts";
+export type { Retention, RetentionPeriod } from "./workflow/definitions/retention.ts";
 export {
   AttemptOverError,
   HistoryContradictionError,
   type InterruptedOutcome,
   NestedOperationError,
-  NonRetryableError,
   RaceLostError,
   ResultTimeoutError,
   RunAliveError,
@@ -209,13 +269,14 @@ export {
   RunStuckError,
   RunTimedOutError,
   RunUnreadableError,
-  SchemaError,
-  type SchemaIssue,
   StepInFlightError,
   StepTimeoutError,
   UsedAfterEndError,
 } from "./workflow/errors.ts";
 export type { RunEvent, RunListener } from "./workflow/events.ts";
+export type { Context } from "./workflow/execution/context.ts";
+export { Operation } from "./workflow/execution/operation.ts";
+export type { RunActivity } from "./workflow/history/doing.ts";
 export type {
   LockBody,
   RunAcquireOptions,
@@ -224,11 +285,8 @@ export type {
   RunLockHold,
   RunPlace,
   RunTryAcquired,
-} from "./workflow/held-locks.ts";
-export { Operation } from "./workflow/operation.ts";
-export type { Reconciled, StepHandle } from "./workflow/plans.ts";
-export type { EndedStatus, Retention, RetentionPeriod } from "./workflow/retention.ts";
-export type { RetryOptions } from "./workflow/retry.ts";
+} from "./workflow/locks/held-locks.ts";
+export type { WaitLink, WaitReason, WaitSubject } from "./workflow/locks/why.ts";
 export {
   type CanceledRun,
   type CancelOptions,
@@ -240,8 +298,5 @@ export {
   type RunPage,
   type SignalOptions,
   type StartOptions,
-} from "./workflow/runs.ts";
-export type { StandardSchema } from "./workflow/schema.ts";
-export type { WaitLink, WaitReason, WaitSubject } from "./workflow/why.ts";
-export type { RunStatus } from "./workflow/words.ts";
-export type { RunWorker, WorkOptions } from "./workflow/worker.ts";
+} from "./workflow/runs/run.ts";
+export type { EndedStatus, RunStatus } from "./workflow/stored.ts";

@@ -4,14 +4,15 @@
  */
 
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { afterAll, describe, expect, test } from "vitest";
-import { codeOf, temporaryFolder } from "../test/kernel.fixture.ts";
+import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest";
+import { codeOf, temporaryFolder } from "../test/kernel/kit.ts";
 import { jsonCodec } from "./kernel/codec/json.ts";
 import { transformed } from "./kernel/codec/transform.ts";
 import { type OpenOptions, open } from "./open.ts";
 import type { Pawl } from "./pawl.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
-import { workflow } from "./workflow/definition.ts";
+import { workflow } from "./workflow/definitions/definition.ts";
+import { RunWorker } from "./workflow/execution/worker.ts";
 
 const folder = temporaryFolder();
 afterAll(() => folder.remove());
@@ -101,19 +102,18 @@ describe.each(stores)("on %s", (_, place) => {
   test("closing again while it is under way is the same closing", async () => {
     const pawl = await open({ store: place(), durability: "process" });
     const stuck = workflow("stuck", (ctx) => ctx.step("hang", () => new Promise(() => {})));
-    const worker = pawl.work([stuck]);
-    let stops = 0;
-    const { stop } = worker;
-    worker.stop = (options) => {
-      stops += 1;
-      return stop.call(worker, { ...options, timeout: 1 });
-    };
+    const { stop } = RunWorker.prototype;
+    const stopped = vi.spyOn(RunWorker.prototype, "stop").mockImplementation(function (this: RunWorker) {
+      return stop.call(this, 1);
+    });
+    onTestFinished(() => stopped.mockRestore());
+    pawl.work([stuck]);
     await pawl.start(stuck);
     const closing = pawl.close();
     expect(pawl.close()).toBe(closing);
     await closing;
     expect(pawl.close()).toBe(closing);
-    expect(stops).toBe(1);
+    expect(stopped).toHaveBeenCalledTimes(1);
   });
 
   test("`await using` closes", async () => {

@@ -1,9 +1,8 @@
 /**
- * `open`: checks what was asked for, chooses the store, and puts a handle on it.
+ * `open`: checks the options, chooses the store, and makes a handle.
  */
 
 import { ACTIONS_OPTIONS, type ActionPorts, type ActionsOptions } from "./action/core.ts";
-import { PepperChangedError } from "./action/errors.ts";
 import { HashGate } from "./action/gate.ts";
 import { KEYS_OPTIONS } from "./action/ring.ts";
 import {
@@ -23,14 +22,14 @@ import type { Ports } from "./kernel/ports.ts";
 import { nodePorts, unguessable, wallMs } from "./node/ports.ts";
 import { trapAmbient } from "./node/trap.ts";
 import { type Pawl, pawlOn } from "./pawl.ts";
-import { isUrl, placeOf } from "./place.ts";
+import { isUrl, locationOf } from "./store-location.ts";
 import { MemoryDatabase } from "./stores/memory/memory.ts";
-import type { Finding } from "./stores/postgres/fitness.ts";
-import type { PgPool } from "./stores/postgres/lines.ts";
+import type { PgPool } from "./stores/postgres/connections.ts";
 import { poolFor } from "./stores/postgres/pool.ts";
 import { openPostgres } from "./stores/postgres/postgres.ts";
+import type { Finding } from "./stores/postgres/requirements.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
-import { checkRetention, type Retention } from "./workflow/retention.ts";
+import { checkRetention, type Retention } from "./workflow/definitions/retention.ts";
 
 export interface OpenOptions {
   /**
@@ -42,21 +41,21 @@ export interface OpenOptions {
   readonly store?: string | URL | Store;
   /** The Pool of `pg` that the application already has, instead of a connection string. */
   readonly pool?: PgPool;
-  /** The PostgreSQL schema of Pawl's tables, made if it is not there; "pawl" unless said otherwise. */
+  /** The PostgreSQL schema of Pawl's tables, created if it does not exist. Default: "pawl". */
   readonly schema?: string;
   /** Keeps applications or tenants that share a database apart. */
   readonly namespace?: string;
   /** How values become text. Wrap `jsonCodec` to encrypt or compress. */
   readonly codec?: Codec;
-  /** The longest encoded value; 1 MiB unless said otherwise. */
+  /** The longest encoded value. Default: 1 MiB. */
   readonly maxValueBytes?: number;
-  /** How long a call waits for a store that is busy or away; 30 s unless said otherwise. */
+  /** How long a call waits for a store that is busy or unreachable. Default: 30 s. */
   readonly patience?: Duration;
   /** "full" survives power loss. "process" survives only the death of the process, and is faster. */
   readonly durability?: "full" | "process";
   /** Runs each decision twice, and traps the ambient clock, chance, timers and fetch in it. On by default for "memory:". */
   readonly checkPurity?: boolean;
-  /** What one-time actions are kept secret with. */
+  /** Pepper and keys of one-time actions. */
   readonly actions?: ActionsOptions;
   /**
    * Where lines go about what an operator should know: a run that failed, is parked or contradicts its history, a store that cannot be
@@ -84,7 +83,7 @@ export async function open(...given: readonly unknown[]): Promise<Pawl> {
     throw new InvalidArgumentError("durability", 'must be "full" or "process"');
   const { codec, maxValueBytes } = options;
   if (codec !== undefined && (typeof codec?.encode !== "function" || typeof codec.decode !== "function"))
-    throw new InvalidArgumentError("the codec", "must have encode and decode");
+    throw new InvalidArgumentError("the codec", "must have the methods encode and decode");
   if (maxValueBytes !== undefined && !(Number.isSafeInteger(maxValueBytes) && maxValueBytes > 0))
     throw new InvalidArgumentError("maxValueBytes", "must be a whole number above 0");
   const logger = checkLogger(options.logger);
@@ -92,8 +91,8 @@ export async function open(...given: readonly unknown[]): Promise<Pawl> {
   if (options.checkPurity !== undefined) checkBoolean(options.checkPurity, "checkPurity");
   checkOptions(options.actions, ACTIONS_OPTIONS, "actions");
   checkOptions(options.actions?.keys, KEYS_OPTIONS, "the keys of actions");
-  const place = typeof where === "string" || isUrl(where) ? placeOf(where) : undefined;
-  const isMemory = place?.is === "memory";
+  const location = typeof where === "string" || isUrl(where) ? locationOf(where) : undefined;
+  const isMemory = location?.is === "memory";
   const ports: Ports = (options.checkPurity ?? isMemory) ? { ...nodePorts, trap: trapAmbient } : nodePorts;
   let opened: Store;
   const postgres = {
@@ -105,28 +104,26 @@ export async function open(...given: readonly unknown[]): Promise<Pawl> {
     warned,
   };
   if (options.pool !== undefined) opened = await openPostgres({ ...postgres, pool: checkPool(options) });
-  else if (place === undefined) opened = checkStore(where as Store);
-  else if (place.is === "postgres") opened = await openPostgres({ ...postgres, ...(await poolFor(place.url)) });
-  else if (place.is === "memory") opened = new MemoryDatabase(wallMs).connect(namespace);
-  else opened = await openSqlite({ path: place.path, namespace, ports, wallMs, durability, patienceMs });
+  else if (location === undefined) opened = checkStore(where as Store);
+  else if (location.is === "postgres") opened = await openPostgres({ ...postgres, ...(await poolFor(location.url)) });
+  else if (location.is === "memory") opened = new MemoryDatabase(wallMs).connect(namespace);
+  else opened = await openSqlite({ path: location.path, namespace, ports, wallMs, durability, patienceMs });
   const log = logger === false ? undefined : new Log(logger ?? stderr, ports.clock, logger === undefined);
   const actions = { options: options.actions, ports: actionPorts };
   const pawl = pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions, log, retention });
   try {
-    await pawl.actions.checkPepper();
+    await pawl.check();
+    return pawl;
   } catch (error) {
-    // Whatever else it is will be said to the one who uses an action.
-    if (!(error instanceof PepperChangedError)) return pawl;
     await pawl.close();
     throw error;
   }
-  return pawl;
 }
 
-/** All handles of a process share the places to hash PINs in. */
+/** All handles of a process share the limit on concurrent PIN hashes. */
 const actionPorts: ActionPorts = { randomBytes: unguessable, gate: new HashGate() };
 
-/** What can be lived with is said once, where Node shows its own warnings. */
+/** Findings that do not prevent opening are process warnings. */
 function warned({ code, sentence }: Finding): void {
   process.emitWarning(sentence, { type: "PawlWarning", code });
 }
@@ -152,7 +149,7 @@ const stderr: Logger = {
   error: (message) => void process.stderr.write(`${message}\n`),
 };
 
-/** Whatever is not understood is refused: opening another file than was meant would go unnoticed for long. */
+/** Unknown arguments are refused: opening the wrong file would go unnoticed for long. */
 function checkGiven(given: readonly unknown[]): OpenOptions {
   if (given.length === 0) return {};
   const [store, more] = given;
@@ -177,14 +174,25 @@ function plain(options: unknown): object {
   return options;
 }
 
-/** A promise that was not awaited, a pool or a date has no options, and would open ./pawl.db. */
+/** Refuses a promise that was not awaited, a pool or a date: without options, each would open ./pawl.db. */
 function isPlain(options: unknown): options is object {
   if (typeof options !== "object" || options === null) return false;
   const prototype: unknown = Object.getPrototypeOf(options);
   return prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
-const STORE_METHODS = ["settle", "commit", "read", "list", "entries", "due", "sweep", "watch", "close"] as const;
+const STORE_METHODS = [
+  "settle",
+  "commit",
+  "read",
+  "list",
+  "entries",
+  "follow",
+  "due",
+  "sweep",
+  "watch",
+  "close",
+] as const;
 
 /** A store is one writer: two kernels on it would take each other's commits for their own. */
 const taken = new WeakSet<Store>();
@@ -194,12 +202,15 @@ function checkStore(store: Store): Store {
     typeof store === "object" && store !== null && STORE_METHODS.every((name) => typeof store[name] === "function");
   if (!isStore || !Number.isInteger(store.lanes) || store.lanes < 1)
     throw new InvalidArgumentError("the store", "must be a path, or a store with its methods and at least one lane");
+  for (const name of ["isRemote", "hasOneWriter"] as const)
+    if (typeof store[name] !== "boolean")
+      throw new InvalidArgumentError("the store", `must have ${name}, true or false`);
   if (taken.has(store)) throw new InvalidArgumentError("the store", "must not be opened twice: connect another");
   taken.add(store);
   return store;
 }
 
-/** PostgreSQL cuts longer names off without a word, so two of them could be one. */
+/** PostgreSQL truncates longer names silently, so two of them could be the same. */
 function checkSchema(schema: unknown): string {
   const name = checkId(schema, "the schema");
   if (utf8Length(name) > 63) throw new InvalidArgumentError("the schema", "must not be longer than 63 bytes");

@@ -1,5 +1,5 @@
 /**
- * What both faces of actions stand on, inside a decision and outside: the options, and how a caller's secrets become what is stored.
+ * What actions share inside and outside of decisions: the options, and how a caller's secrets are hashed or sealed before they are stored.
  */
 
 import { createHash } from "node:crypto";
@@ -12,9 +12,9 @@ import { HashGate } from "./gate.ts";
 import { type Asking, type CompleteOptions, checkAsking, checkFence, refOfId } from "./options.ts";
 import { type SlowHash, slowHash } from "./pepper.ts";
 import { type PepperSecret, Peppers } from "./peppers.ts";
-import type { Holder, Means, Taker } from "./records.ts";
+import type { ActionDeps, ClaimHolder, Taker } from "./records.ts";
 import { type ActionKeys, KeyRing } from "./ring.ts";
-import { actionAt, payloadAt, useAt } from "./words.ts";
+import { actionAt, payloadAt, useAt } from "./stored.ts";
 
 export interface ActionsOptions {
   /**
@@ -24,13 +24,14 @@ export interface ActionsOptions {
    */
   readonly pepper?: PepperSecret | readonly PepperSecret[] | undefined;
   /**
-   * What happens if none of the peppers was used with this database before. "refuse" throws `pepper_changed`, from `open` on; "accept" is for a
-   * pepper that is lost: PINs that were made with it cannot be checked any more, and consumers of before are not recognized. Default: "refuse".
+   * What happens if none of the peppers was used with this database before. "refuse" throws `pepper_changed`, from `open` on. "accept" is
+   * for a lost pepper: PINs that were hashed with it cannot be checked any more, and earlier consumers are not recognized. Default:
+   * "refuse".
    */
   readonly pepperChange?: "refuse" | "accept" | undefined;
   /** What payloads are sealed with. To rotate, add a key and name it current; keep the old ones for as long as they are needed. */
   readonly keys?: ActionKeys | undefined;
-  /** How long what became of an action is kept after it has expired; 30 days unless said otherwise. */
+  /** How long the outcome of an action is kept after it has expired. Default: 30 days. */
   readonly retention?: Duration | undefined;
 }
 
@@ -42,18 +43,18 @@ export const ACTIONS_OPTIONS = optionNames<ActionsOptions>({
   retention: true,
 });
 
-/** What actions take from the world besides the kernel's ports. */
+/** What actions need besides the kernel's ports. */
 export interface ActionPorts {
-  /** Unguessable bytes; made from the kernel's chance unless given. */
+  /** Returns unguessable bytes. Default: made from the kernel's random numbers. */
   readonly randomBytes?: ((size: number) => Uint8Array) | undefined;
-  /** scrypt unless given. */
+  /** Default: scrypt. */
   readonly slowHash?: SlowHash | undefined;
-  /** Shared by all handles of a process, so that together they hash two at once. One of its own unless given. */
+  /** Shared by all handles of a process, so that together they run at most two hashes concurrently. Default: a new one. */
   readonly gate?: HashGate | undefined;
 }
 
 const RETENTION_MS = 30 * 24 * 3_600_000;
-/** So many actions with several uses are remembered as such. */
+/** How many actions are remembered as having several uses. */
 const MAX_SHARED = 1000;
 const ID_BYTES = 32;
 
@@ -66,20 +67,21 @@ export function bytesFrom(uuid: () => string, size: number): Uint8Array {
 /** A new id of 256 bits. */
 export function newId(randomBytes: (size: number) => Uint8Array): string {
   const bytes = randomBytes(ID_BYTES);
-  if (bytes.length !== ID_BYTES) throw new InvalidArgumentError("randomBytes", "must give as many bytes as asked for");
+  if (bytes.length !== ID_BYTES)
+    throw new InvalidArgumentError("randomBytes", "must return the requested number of bytes");
   return Buffer.from(bytes).toString("base64url");
 }
 
-/** What the two faces of actions share. */
+/** What `Actions` and `TxActions` share. */
 export class Core {
   readonly kernel: Kernel;
-  readonly means: Means;
+  readonly deps: ActionDeps;
   readonly peppers: Peppers;
   readonly ring: KeyRing | undefined;
   readonly randomBytes: (size: number) => Uint8Array;
   readonly slowHash: SlowHash;
   readonly gate: HashGate;
-  /** Actions that are known to have several uses: a consumer's record is then asked for along with the action's. */
+  /** Actions that are known to have several uses: their consumers' records are read along with the action's. */
   readonly #shared = new Set<string>();
 
   constructor(kernel: Kernel, options: ActionsOptions, ports: ActionPorts) {
@@ -92,7 +94,7 @@ export class Core {
     this.gate = ports.gate ?? new HashGate();
     this.peppers = new Peppers(pepper, kernel.namespace, pepperChange === "accept");
     this.ring = keys === undefined ? undefined : new KeyRing(keys, kernel.namespace);
-    this.means = {
+    this.deps = {
       retentionMs: retention === undefined ? RETENTION_MS : checkDuration(retention, "the retention"),
       open: (ref, sealed) => {
         if (this.ring === undefined) throw new KeyUnavailableError(sealed.keyId);
@@ -114,7 +116,7 @@ export class Core {
     return { ref, consumers, ...checkAsking(options, known) };
   }
 
-  holder(id: unknown, options: CompleteOptions, known: OptionNames): Holder {
+  holder(id: unknown, options: CompleteOptions, known: OptionNames): ClaimHolder {
     checkOptions(options ?? null, known);
     return { ...this.taker(id, options, known), fence: checkFence(options.fence) };
   }

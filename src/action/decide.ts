@@ -1,17 +1,17 @@
 /**
- * Actions, as rules: what state one is in, and who may take it.
+ * The rules of actions: what state one is in, and when it may be taken.
  *
- * An action is settled by its uses or by being canceled; it is locked when all tries at its PIN are spent; otherwise the clock tells
- * whether it is pending, active or expired. A try is spent before the PIN is looked at, so an action may be locked while its last try is
- * being checked; if that one was right, the try is given back.
+ * An action is settled by its uses or by being canceled; it is locked when all tries at its PIN are spent; otherwise the clock determines
+ * whether it is pending, active or expired. A try is spent before the PIN is checked, so an action may be locked while its last try is
+ * being checked; if the PIN was right, the try is refunded.
  *
- * Promises: never more uses than there are (G4); a PIN that was not proven takes nothing (G5).
+ * Guarantees: never more uses than allowed (G4); without the right PIN nothing is taken (G5).
  * Pure: every rule is a row of `decide.test.ts`.
  */
 
-import type { ActionState, ActionValue, StoredStatus, Use } from "./words.ts";
+import type { ActionState, ActionValue, StoredStatus, Use } from "./stored.ts";
 
-/** Why something was not done; the code says which, the rest helps to act on it. */
+/** Why a call was refused: the code says which reason, the rest helps to act on it. */
 export type ActionRefusal =
   | { readonly code: "action_not_found" }
   | { readonly code: "not_active"; readonly activeAt: Date }
@@ -32,7 +32,7 @@ export type ActionRefusal =
 export const usesOf = (action: ActionValue): number => action.request.uses ?? 1;
 export const usesLeftOf = (action: ActionValue): number => usesOf(action) - action.used;
 
-/** How many wrong PINs it still stands. */
+/** How many wrong PINs are left before it locks. */
 export function triesLeftOf(action: ActionValue): number {
   const { pin } = action.request;
   return pin === undefined ? 0 : Math.max(0, pin.maxTries - (action.tries ?? 0));
@@ -55,7 +55,7 @@ export function stateOf(action: ActionValue, nowMs: number): ActionState {
   return "active";
 }
 
-/** When it ends, if it does: a length of time counts from when it becomes active. */
+/** When it expires, if it does: a duration counts from when it becomes active. */
 export function expiryOf(
   { activeAtMs, expiresAtMs, expiresInMs }: ActionValue["request"],
   nowMs: number,
@@ -70,13 +70,13 @@ export function alreadyUsed({ atMs, by }: Use): ActionRefusal {
 
 export interface Taking {
   readonly nowMs: number;
-  /** When the lease of whoever claimed it ends; null if nobody did. */
+  /** When the lease of the claim ends; null if it is not claimed. */
   readonly leaseEndsAtMs: number | null;
   /** Whether it has no PIN, or the right one was given. */
   readonly isProven: boolean;
 }
 
-/** Why an action cannot be consumed or claimed now, by somebody who has not used it yet. */
+/** Why an action cannot be consumed or claimed now by a caller that has not used it yet. */
 export function refuseTaking(action: ActionValue, taking: Taking): ActionRefusal | undefined {
   const refusal = refuseState(action, taking.nowMs);
   if (refusal !== undefined) return refusal;
@@ -101,7 +101,7 @@ function refuseState(action: ActionValue, nowMs: number): ActionRefusal | undefi
   }
 }
 
-/** What became of an action that is settled for good. */
+/** The refusal for an action that is permanently settled. */
 export function refuseSettled(action: ActionValue): ActionRefusal | undefined {
   const status = statusOf(action);
   if (status === "consumed") return alreadyUsed(action.last ?? { atMs: 0 });
@@ -111,7 +111,7 @@ export function refuseSettled(action: ActionValue): ActionRefusal | undefined {
   return { code: "canceled", canceledAt: new Date(atMs), by: by ?? null, reason: reason ?? null };
 }
 
-/** A lease keeps others away up to its last millisecond. */
+/** A lease excludes others up to its last millisecond. */
 function refuseClaimed(
   action: ActionValue,
   { nowMs, leaseEndsAtMs }: Omit<Taking, "isProven">,
@@ -120,30 +120,30 @@ function refuseClaimed(
   return { code: "claimed", by: action.claim?.by ?? null, until: new Date(leaseEndsAtMs) };
 }
 
-/** Why an action cannot be canceled: it is over, or somebody is at work on it. One that is canceled already can, without effect. */
+/** Why an action cannot be canceled: it is over, or claimed. Canceling a canceled action is allowed, without effect. */
 export function refuseCanceling(action: ActionValue, taking: Omit<Taking, "isProven">): ActionRefusal | undefined {
   const state = stateOf(action, taking.nowMs);
   if (state === "consumed" || state === "expired") return refuseState(action, taking.nowMs);
   return refuseClaimed(action, taking);
 }
 
-/** One more use. What was claimed for it is had. */
+/** Counts a use, and ends the claim. */
 export function used(action: ActionValue, use: Use): ActionValue {
   const { claim: _claim, ...rest } = action;
   return { ...rest, used: action.used + 1, last: use };
 }
 
-/** A try is counted before the PIN is looked at, */
+/** Counts a try, before the PIN is checked. */
 export function tried(action: ActionValue): ActionValue {
   return { ...action, tries: (action.tries ?? 0) + 1 };
 }
 
-/** and taken off again if it was right. */
-export function givenBack(action: ActionValue): ActionValue {
+/** Takes back a counted try, because the PIN was right. */
+export function refundTry(action: ActionValue): ActionValue {
   return { ...action, tries: Math.max(0, (action.tries ?? 0) - 1) };
 }
 
-/** Until when the record must be kept; null for ever, because an action that never expires would come to life again if it was made anew. */
+/** Until when the record must be kept. Null means forever: an action that never expires could be used again if it was created anew. */
 export function keptUntil(action: ActionValue, retentionMs: number): number | null {
   if (action.expiresAtMs === undefined) return null;
   return Math.max(action.expiresAtMs, action.last?.atMs ?? 0, action.canceled?.atMs ?? 0) + retentionMs;

@@ -1,14 +1,14 @@
 /**
- * Refusals of actions. `consume`, `claim`, `complete`, `abandon` and `cancel` throw them; their `try…` twins answer the same as values.
+ * Errors of actions. `consume`, `claim`, `complete`, `abandon` and `cancel` throw them; the `try…` verbs return the same as values.
  *
- * An error names an action by the user's own id, or by its ref. The id that was handed in is not repeated: it may be a secret, and errors
+ * An error names an action by the user's own id, or by its ref. The id that was passed is not repeated: it may be a secret, and errors
  * are logged.
  */
 
 import { FencedError, PawlError } from "../kernel/errors.ts";
 import type { ActionRefusal } from "./decide.ts";
 
-/** Which action it was: the user's own id, if it has one, and what stands for the id in the store. */
+/** The action: the user's own id, if it has one, and its ref. */
 export interface ActionName {
   readonly id: string | null;
   readonly ref: string;
@@ -17,12 +17,16 @@ export interface ActionName {
 type Data<Code> = ActionName & Omit<Extract<ActionRefusal, { code: Code }>, "code">;
 
 const shown = ({ id, ref }: ActionName): string => (id === null ? `action ${ref}` : `action "${id}"`);
-const byWhom = (by: string | null): string => (by === null ? "" : ` by "${by}"`);
+const byText = (by: string | null): string => (by === null ? "" : ` by "${by}"`);
 
-/** There is no such action, or it was removed after its retention. Check the id. */
+/** The action does not exist, or was removed after its retention. Check the id. */
 export class ActionNotFoundError extends PawlError<"action_not_found", ActionName> {
   constructor(data: ActionName) {
-    super("action_not_found", "there is no action of this id, or it was removed after its retention", data);
+    super(
+      "action_not_found",
+      "there is no action with this id, or it was removed after its retention: check the id",
+      data,
+    );
   }
 }
 
@@ -33,39 +37,43 @@ export class ActionNotActiveError extends PawlError<"not_active", Data<"not_acti
   }
 }
 
-/** Somebody used it before, or all its uses are gone. Whoever it was can ask again with the same consumer key. */
+/** It was used before, or has no uses left. The consumer that used it gets its result again with the same consumer key. */
 export class AlreadyUsedError extends PawlError<"already_used", Data<"already_used">> {
   constructor(data: Data<"already_used">) {
-    super("already_used", `${shown(data)} was used${byWhom(data.by)} at ${data.usedAt.toISOString()}`, data);
+    super("already_used", `${shown(data)} was used${byText(data.by)} at ${data.usedAt.toISOString()}`, data);
   }
 }
 
-/** Its time is over. Make another one. */
+/** It has expired. Create another one. */
 export class ActionExpiredError extends PawlError<"expired", Data<"expired">> {
   constructor(data: Data<"expired">) {
     super("expired", `${shown(data)} expired at ${data.expiredAt.toISOString()}`, data);
   }
 }
 
-/** It was canceled, and nobody can use it any more. */
+/** It was canceled, and cannot be used any more. */
 export class ActionCanceledError extends PawlError<"canceled", Data<"canceled">> {
   constructor(data: Data<"canceled">) {
     const why = data.reason === null ? "" : `: ${data.reason}`;
-    super("canceled", `${shown(data)} was canceled${byWhom(data.by)} at ${data.canceledAt.toISOString()}${why}`, data);
+    super("canceled", `${shown(data)} was canceled${byText(data.by)} at ${data.canceledAt.toISOString()}${why}`, data);
   }
 }
 
-/** The PIN was wrong too often. Nobody can use the action any more, not even with the right one: cancel it and make another. */
+/** The PIN was wrong too often. The action cannot be used any more, not even with the right PIN: cancel it and create another. */
 export class ActionLockedError extends PawlError<"locked", Data<"locked">> {
   constructor(data: Data<"locked">) {
-    super("locked", `${shown(data)} is locked: too many wrong PINs were given`, data);
+    super(
+      "locked",
+      `${shown(data)} is locked, because too many wrong PINs were given: cancel it and create another`,
+      data,
+    );
   }
 }
 
-/** Somebody is at work on it. Try again at `data.until`, when their lease ends. */
+/** Another caller has claimed it. Try again at `data.until`, when that lease ends. */
 export class ActionClaimedError extends PawlError<"claimed", Data<"claimed">> {
   constructor(data: Data<"claimed">) {
-    super("claimed", `${shown(data)} is claimed${byWhom(data.by)} until ${data.until.toISOString()}`, data);
+    super("claimed", `${shown(data)} is claimed${byText(data.by)} until ${data.until.toISOString()}`, data);
   }
 }
 
@@ -76,21 +84,25 @@ export class InvalidPinError extends PawlError<"invalid_pin", Data<"invalid_pin"
   }
 }
 
-/** This process is checking as many PINs as it may at once. Nothing was counted: try again in a moment. */
+/** This process is checking as many PINs as it may concurrently. No try was counted: try again soon. */
 export class PinBusyError extends PawlError<"busy", Record<string, never>> {
   constructor() {
-    super("busy", "too many PINs are being checked at this moment: try again in a moment", {});
+    super("busy", "too many PINs are being checked at this moment: try again soon", {});
   }
 }
 
-/** The id belongs to an action that was made otherwise. Use another id, or the same request. */
+/** The id belongs to an action that was created with another request. Use another id, or the same request. */
 export class ActionConflictError extends PawlError<"action_conflict", ActionName> {
   constructor(data: ActionName) {
-    super("action_conflict", `${shown(data)} was made with another request: use another id, or the same request`, data);
+    super(
+      "action_conflict",
+      `${shown(data)} was created with another request: use another id, or the same request`,
+      data,
+    );
   }
 }
 
-/** What would be stored only as a hash needs a pepper, a secret that is not in the database. */
+/** A value that is stored only as a hash needs a pepper, a secret that is not in the database. */
 export class PepperMissingError extends PawlError<"pepper_missing", { what: string }> {
   constructor(what: string) {
     super(
@@ -122,25 +134,25 @@ export class KeysMissingError extends PawlError<"keys_missing", Record<string, n
   }
 }
 
-/** What was sealed or hashed with this key cannot be read without it. Nothing was changed: put the key back into the ring. */
+/** What was sealed or hashed with this key cannot be read without it. Nothing was changed: add the key to the ring again. */
 export class KeyUnavailableError extends PawlError<"key_unavailable", { keyId: string }> {
   constructor(keyId: string, what = `key "${keyId}" is not in the ring`) {
     super("key_unavailable", `${what}: open with the one that was used, and try again`, { keyId });
   }
 }
 
-/** A sealed payload was changed, cut, or moved here from another record, or its key is another one. Nothing was changed. */
+/** A sealed payload was changed, truncated, or moved here from another record, or its key is another one. Nothing was changed. */
 export class DecryptFailedError extends PawlError<"decrypt_failed", { ref: string; keyId: string }> {
   constructor(ref: string, keyId: string) {
     super(
       "decrypt_failed",
-      `the payload of action ${ref} is not what was sealed with key "${keyId}": it was changed or moved, or the key is another`,
+      `the payload of action ${ref} cannot be decrypted with key "${keyId}": it was changed or moved, or the key is a different one`,
       { ref, keyId },
     );
   }
 }
 
-/** The error that says what a refusal says. */
+/** The error for a refusal. */
 export function errorOf(name: ActionName, refusal: ActionRefusal): PawlError {
   const at = { id: name.id, ref: name.ref };
   switch (refusal.code) {

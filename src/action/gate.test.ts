@@ -1,13 +1,13 @@
 /**
- * Goal: two at once, eight who wait in the order they came, and nobody else.
+ * Goal: two calls run, eight wait in the order of their calls, and no others.
  * Method: work that ends when the test says so, over several waves.
  */
 
 import { expect, test } from "vitest";
-import { codeOf, drained, gate } from "../../test/kernel.fixture.ts";
+import { codeOf, drained, gate } from "../../test/kernel/kit.ts";
 import { HashGate } from "./gate.ts";
 
-test("two run at once, eight wait in order, and the eleventh is told to come back", async () => {
+test("two run concurrently, eight wait in order, and the eleventh gets busy", async () => {
   const hashes = new HashGate();
   const order: number[] = [];
   const ends = Array.from({ length: 10 }, () => gate());
@@ -30,7 +30,7 @@ test("two run at once, eight wait in order, and the eleventh is told to come bac
   expect(await Promise.all(runs)).toEqual(order);
 });
 
-test("never more than two run, wave after wave, and what fails gives its place back", async () => {
+test("never more than two run, wave after wave, and a failed call releases its place", async () => {
   const hashes = new HashGate();
   let [now, most, ran] = [0, 0, 0];
   const work = async () => {

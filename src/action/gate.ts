@@ -1,14 +1,14 @@
 /**
- * The gate before slow hashes: two at once in a process, a few that wait for their turn, and everybody else is told to come back.
+ * Limits slow hashes: two run concurrently in a process, a few wait, and all others throw `busy`.
  *
- * A flood of PINs then costs two cores at most, and what waits is bounded. Nothing is written before a place is had, so whoever is told
- * to come back has lost nothing.
+ * So a flood of PINs costs at most two cores, and the number of waiting calls is bounded. Nothing is written before a hash may run, so a call
+ * that gets `busy` has lost nothing.
  */
 
 import { PinBusyError } from "./errors.ts";
 
-const AT_ONCE = 2;
-const WAITING = 8;
+const MAX_RUNNING = 2;
+const MAX_WAITING = 8;
 
 export class HashGate {
   #running = 0;
@@ -16,9 +16,9 @@ export class HashGate {
 
   /** Runs it when its turn comes; throws `busy` if too many wait already. */
   async run<T>(act: () => Promise<T>): Promise<T> {
-    if (this.#running < AT_ONCE) this.#running += 1;
-    else if (this.#waiting.length >= WAITING) throw new PinBusyError();
-    // Whoever ends hands its place on, so that nobody slips in between.
+    if (this.#running < MAX_RUNNING) this.#running += 1;
+    else if (this.#waiting.length >= MAX_WAITING) throw new PinBusyError();
+    // A call that ends passes its place to the first waiting one, so that no other overtakes it.
     else await new Promise<void>((resolve) => void this.#waiting.push(resolve));
     try {
       return await act();

@@ -3,13 +3,13 @@
  */
 
 import { stateOf, triesLeftOf, usesLeftOf, usesOf } from "./decide.ts";
-import type { ActionState, ActionValue, Use } from "./words.ts";
+import type { ActionState, ActionValue, Use } from "./stored.ts";
 
 /** An action as it is now. */
 export interface ActionInfo {
-  /** The user's own id; a generated one is known only to whoever made the action. */
+  /** The user's own id; a generated one is known only to its creator. */
   readonly id: string | null;
-  /** What stands for the id in the store: good for `get`, `history` and `cancel`, and not for using it. */
+  /** The hash of the id under which it is stored: can be passed to `get`, `history` and `cancel`, but cannot be used to consume it. */
   readonly ref: string;
   readonly state: ActionState;
   readonly owner: string | null;
@@ -21,7 +21,7 @@ export interface ActionInfo {
   readonly uses: number;
   readonly usesLeft: number;
   readonly hasPin: boolean;
-  /** Wrong PINs that it still stands; null if it has none. */
+  /** How many wrong PINs are left before it locks; null if it has no PIN. */
   readonly pinTriesLeft: number | null;
   readonly lastUse: ActionMark | null;
   /** Who holds it now, and until when. */
@@ -29,17 +29,17 @@ export interface ActionInfo {
   readonly canceled: ActionMark | null;
 }
 
-/** Who did something, when and why, as far as it was said. */
+/** Who did something, when and why, as far as it is known. */
 export interface ActionMark {
   readonly at: Date;
   readonly by: string | null;
   readonly reason: string | null;
 }
 
-/** What the audit trail says of one event. */
+/** One event of the audit trail. */
 export interface ActionEntry {
   readonly version: number;
-  /** created, tried (a PIN), consumed, claimed, abandoned, lapsed (a lease without an answer) or canceled. */
+  /** created, tried (a PIN), consumed, claimed, abandoned, lapsed (a lease that ended without `complete` or `abandon`) or canceled. */
   readonly name: string;
   readonly at: Date;
   readonly data: unknown;

@@ -1,8 +1,8 @@
 /**
  * Lists of actions, the newest first, in pages.
  *
- * Those of an owner are found by the owner's own list of names. Without an owner, all actions are looked through. What is not in a
- * column is in the value, so pages are read until enough fit.
+ * Actions of an owner are found by the owner's own list of names. Without an owner, all actions are scanned. Some filters are on the
+ * value, not on a column, so pages are read until enough actions match.
  */
 
 import { checkCount, checkId, checkOptions, optionNames } from "../kernel/check.ts";
@@ -23,16 +23,16 @@ import {
   ownerSpace,
   refOwned,
   STATUS_OF,
-} from "./words.ts";
+} from "./stored.ts";
 
 export interface ActionListOptions {
   readonly owner?: string | undefined;
   readonly state?: ActionState | readonly ActionState[] | undefined;
   /** Only actions with this tag. */
   readonly tag?: string | undefined;
-  /** Only actions made at this time or later. */
+  /** Only actions created at this time or later. */
   readonly createdAfter?: Date | number | undefined;
-  /** Only actions made before this time. */
+  /** Only actions created before this time. */
   readonly createdBefore?: Date | number | undefined;
   /** The `next` of the page before, with the same options. */
   readonly after?: string | null | undefined;
@@ -51,14 +51,14 @@ const LIST_OPTIONS = optionNames<ActionListOptions>({
 
 export interface ActionPage {
   readonly actions: readonly ActionInfo[];
-  /** Actions that were looked at and cannot be read, by their refs: written with another codec key, or damaged. */
+  /** Actions in the scanned range that cannot be read, by their refs: written with another codec key, or damaged. */
   readonly unreadable: readonly Unreadable[];
-  /** Where to go on, or null at the end. */
+  /** The `after` of the next page; null at the end. */
   readonly next: string | null;
 }
 
-/** One row, and where a list goes on after it. */
-interface Found {
+/** One row, and the cursor to continue after it. */
+interface ListedRow {
   readonly cursor: string;
   readonly row: Row;
 }
@@ -128,7 +128,7 @@ interface Range {
 async function* allRows(
   kernel: Kernel,
   { after, limit, statuses }: Range & { readonly statuses: readonly string[] | undefined },
-): AsyncGenerator<Found> {
+): AsyncGenerator<ListedRow> {
   for (let from = after; ; ) {
     const query = { space: ACTIONS, prefix: "", order: "newest", after: from, limit: limit + 1, statuses } as const;
     const rows = await kernel.list(query);
@@ -144,10 +144,10 @@ async function* ownedRows(
   kernel: Kernel,
   owner: string,
   { after, limit, fromMs, untilMs }: Range & { readonly fromMs: number; readonly untilMs: number },
-): AsyncGenerator<Found> {
+): AsyncGenerator<ListedRow> {
   const space = ownerSpace(owner);
   const first = Number.isFinite(untilMs) ? ownedBefore(untilMs) : null;
-  // What is too new comes first in the order, and is passed over.
+  // Actions that are too new come first in the order, and are skipped.
   let from = first !== null && (after === null || after < first) ? first : after;
   const end = ownedBefore(fromMs);
   for (;;) {

@@ -1,5 +1,5 @@
 /**
- * What callers say about actions, checked before anything is written.
+ * Options of actions, and their checks, which run before anything is written.
  */
 
 import {
@@ -14,30 +14,30 @@ import {
   optionNames,
 } from "../kernel/check.ts";
 import { InvalidArgumentError, InvalidIdError } from "../kernel/errors.ts";
-import type { ActionClaim } from "./answers.ts";
-import { type ActionRequest, compact, isRef, type PinMark, refOf } from "./words.ts";
+import type { ActionClaim } from "./results.ts";
+import { type ActionRequest, compact, isRef, type PinMark, refOf } from "./stored.ts";
 
 export interface ActionOptions {
-  /** The action's id. The same id with the same request is the same action. A new one that nobody can guess unless said otherwise. */
+  /** The action's id. The same id with the same request is the same action. Default: a new id that cannot be guessed. */
   readonly id?: string | undefined;
-  /** Whose it is, to list it by. */
+  /** The owner, by whom it can be listed. */
   readonly owner?: string | undefined;
-  /** Why it was made. */
+  /** Why it was created. */
   readonly reason?: string | undefined;
   readonly tags?: readonly string[] | undefined;
-  /** Cannot be used before. */
+  /** It cannot be used before this time. Default: it can be used immediately. */
   readonly activeAt?: Date | number | undefined;
-  /** Cannot be used from then on. */
+  /** It cannot be used from this time on. Default: it never expires. */
   readonly expiresAt?: Date | number | undefined;
-  /** The same, as a length of time from when it is made, or from `activeAt` if that is later. */
+  /** The same as a duration, from its creation, or from `activeAt` if that is later. */
   readonly expiresIn?: Duration | undefined;
-  /** How often it can be used; once unless said otherwise. */
+  /** How often it can be used. Default: once. */
   readonly uses?: number | undefined;
-  /** What whoever uses it must know: 4 to 128 characters. Needs a pepper. */
+  /** A PIN that the caller who uses it must know: 4 to 128 characters. Needs a pepper. */
   readonly pin?: string | undefined;
-  /** So many wrong PINs lock it; 5 unless said otherwise. */
+  /** How many wrong PINs lock it. Default: 5. */
   readonly maxPinTries?: number | undefined;
-  /** Given out to whoever uses it, and only then. Stored encrypted: needs a key. */
+  /** Returned to the caller who uses it, and only then. Stored encrypted: needs a key. */
   readonly payload?: unknown;
 }
 
@@ -55,31 +55,31 @@ export const ACTION_OPTIONS = optionNames<ActionOptions>({
   payload: true,
 });
 
-/** Who asks, for the record; none of it is needed. */
+/** Who makes the call and why, for the audit trail. All of it is optional. */
 export interface Asking {
-  /** Who it is. Others who come too late are told. */
+  /** The name of the caller. Later callers see it in their error. */
   readonly by?: string | undefined;
   readonly reason?: string | undefined;
 }
 
 export interface ConsumeOptions extends Asking {
-  /** A secret of the consumer's own. Asked again with the same one, the answer is the same. Stored as a hash: needs a pepper. */
+  /** A secret of the consumer. A repeated call with the same one gets the same result. Stored as a hash: needs a pepper. */
   readonly consumerKey?: string | undefined;
   readonly pin?: string | undefined;
 }
 
 export interface ClaimOptions extends ConsumeOptions {
-  /** How long it is kept for the claimer; 30 seconds unless said otherwise. */
+  /** How long it is reserved for the claimer. Default: 30 seconds. */
   readonly lease?: Duration | undefined;
 }
 
 export interface HeldOptions extends Asking {
-  /** What the claim gave. */
+  /** The fence that `claim` returned. */
   readonly fence: number;
 }
 
 export interface CompleteOptions extends HeldOptions {
-  /** The one of the claim. Where an action has several uses, asking again is recognized by it. */
+  /** The consumer key of the claim. If an action has several uses, a repeated call is recognized by it. */
   readonly consumerKey?: string | undefined;
 }
 
@@ -92,7 +92,7 @@ export const CLAIM_OPTIONS = optionNames<ClaimOptions>({
   pin: true,
   lease: true,
 });
-/** What `claim` gave may be handed in as it is. */
+/** The result of `claim` may be passed as it is. */
 export const HELD_OPTIONS = optionNames<HeldOptions & ActionClaim>({
   by: true,
   reason: true,
@@ -109,7 +109,7 @@ export const COMPLETE_OPTIONS = optionNames<CompleteOptions & ActionClaim>({
   replayed: true,
 });
 
-/** An action by its id, or by the ref under which lists show it. A ref can be looked at and canceled, and not used. */
+/** An action by its id, or by the ref that lists return. With a ref it can be read and canceled, but not used. */
 export type ActionTarget = string | { readonly ref: string };
 
 const MAX_USES = 1_000_000;
@@ -122,11 +122,11 @@ export const refOfId = (id: unknown): string => refOf(checkId(id, "the action's 
 
 export function refOfTarget(target: ActionTarget): string {
   if (typeof target !== "object" || target === null) return refOfId(target);
-  if (!isRef(target.ref)) throw new InvalidIdError("the action's ref", "must be one that a list gave");
+  if (!isRef(target.ref)) throw new InvalidIdError("the action's ref", "must be a ref that a list returned");
   return target.ref;
 }
 
-/** What is asked for, without its secrets. */
+/** Checks the options and returns the request, without its secrets. */
 export function checkRequest(options: ActionOptions): ActionRequest {
   const { owner, reason, tags, activeAt, expiresAt, expiresIn, uses = 1 } = options;
   if (expiresAt !== undefined && expiresIn !== undefined)
@@ -183,7 +183,7 @@ export function checkAsking(asking: Asking, known: OptionNames): Asking {
 
 export function checkFence(fence: unknown): number {
   if (typeof fence !== "number" || !Number.isSafeInteger(fence) || fence < 1)
-    throw new InvalidArgumentError("the fence", "must be the number that the claim gave");
+    throw new InvalidArgumentError("the fence", "must be the number that the claim returned");
   return fence;
 }
 

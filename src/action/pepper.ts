@@ -1,27 +1,27 @@
 /**
- * The pepper: a secret that is not in the database, and what it makes of PINs and consumer keys before they are stored.
+ * The pepper: a secret that is not in the database, with which PINs and consumer keys are hashed before they are stored.
  *
- * A PIN is short, so whoever stole the database could try all of them. What is stored is a slow hash of the PIN under the pepper, with a
- * salt for each action; without the pepper nothing can be tried at all, and with it each try is slow. The salt follows from the pepper
- * and the action, so it needs no place of its own, and hashing does not wait for a look at the record: it takes the same time whether
- * there is one or not.
+ * A PIN is short, so with a stolen database all PINs could be tried. What is stored is a slow hash of the PIN under the pepper, with a salt
+ * for each action; without the pepper nothing can be tried at all, and with it each try is slow. The salt is derived from the pepper and
+ * the action, so it need not be stored, and hashing does not need the record first: it takes the same time whether the action exists or
+ * not.
  *
- * Promises: what is no PIN (a number, full-width digits, a megabyte) is refused before anything is hashed.
- * Leaves out: a change of the pepper, which is in `peppers.ts`.
+ * Guarantees: what is no PIN (a number, full-width digits, a megabyte) is refused before anything is hashed.
+ * Out of scope: a change of the pepper, which is in `peppers.ts`.
  */
 
 import { createHmac, scrypt, timingSafeEqual } from "node:crypto";
 import { utf8Length } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
-import type { PinMark } from "./words.ts";
+import type { PinMark } from "./stored.ts";
 
 const LEAST_PEPPER_BYTES = 16;
 const LEAST_PIN = 4;
 const LONGEST_PIN = 128;
-/** Told with every hash, so that another way of hashing can come later. */
-const WAY = "1.";
+/** Stored with every hash, so that another way of hashing can be added later. */
+const VERSION = "1.";
 
-/** Takes long, so that trying many takes very long. */
+/** A slow hash function, so that trying many PINs takes very long. */
 export type SlowHash = (secret: Uint8Array, salt: Uint8Array) => Promise<Uint8Array>;
 
 /** 32 MiB and about a fifth of a second. */
@@ -32,8 +32,8 @@ export const slowHash: SlowHash = (secret, salt) =>
   });
 
 /**
- * A PIN is 4 to 128 characters that look like what they are: one that Unicode calls a compatible form of another, such as full-width
- * digits, would be typed in one form and asked for in the other.
+ * A PIN is 4 to 128 characters in normal form. Characters that Unicode calls compatible, such as full-width digits, are refused: the PIN
+ * could be typed in one form and expected in the other.
  */
 export function checkPin(pin: unknown): string {
   const reason = faultOf(pin);
@@ -47,14 +47,14 @@ function faultOf(pin: unknown): string | undefined {
     return `must have ${LEAST_PIN} to ${LONGEST_PIN} characters, not ${pin.length}`;
   if (!pin.isWellFormed()) return "must not have lone surrogates";
   if (pin.normalize("NFKC") !== pin)
-    return "must be in the normal form NFKC: no full-width digits, no letters in parts";
+    return "must be in the normal form NFKC: no full-width digits, no decomposed letters";
   return undefined;
 }
 
 export class Pepper {
   readonly #secret: Uint8Array | string;
   readonly #namespace: string;
-  /** Tells this pepper from another one. */
+  /** Identifies the pepper without revealing it. */
   readonly id: string;
 
   constructor(secret: Uint8Array | string, namespace: string) {
@@ -66,19 +66,19 @@ export class Pepper {
     this.id = this.#mix("which pepper").toString("base64url").slice(0, 8);
   }
 
-  /** What is kept of a consumer's key. */
+  /** The stored hash of a consumer key. */
   consumer(ref: string, consumerKey: string): string {
     return this.#mix("consumer", this.#namespace, ref, consumerKey).toString("base64url");
   }
 
-  /** What is kept of a PIN. */
+  /** The stored hash of a PIN. */
   async pin(ref: string, pin: string, hash: SlowHash): Promise<string> {
     const secret = this.#mix("pin", this.#namespace, ref, pin);
     const salt = this.#mix("salt", this.#namespace, ref).subarray(0, 16);
-    return WAY + Buffer.from(await hash(secret, salt)).toString("base64url");
+    return VERSION + Buffer.from(await hash(secret, salt)).toString("base64url");
   }
 
-  /** Lengths go in with the parts, so that no two lists of parts are mixed alike. */
+  /** The lengths of the parts are hashed too, so that different lists of parts give different hashes. */
   #mix(...parts: readonly string[]): Buffer {
     const mac = createHmac("sha256", this.#secret);
     for (const part of parts) mac.update(`${utf8Length(part)}:`).update(part);
@@ -86,7 +86,7 @@ export class Pepper {
   }
 }
 
-/** Whether a PIN that was hashed like this is the one. Takes the same time wherever they differ. */
+/** Whether the hash matches. Takes the same time wherever they differ. */
 export function isRightPin(pin: PinMark, hash: string): boolean {
   const stored = Buffer.from(pin.hash);
   const given = Buffer.from(hash);

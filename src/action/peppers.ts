@@ -1,13 +1,13 @@
 /**
- * Several peppers, the newest first, and a record that notices when they are not the ones that the database was used with.
+ * Several peppers, the newest first, and a record of those that the database was used with.
  *
- * What is stored from now on is hashed with the newest; what was stored under an older one is still verified with that one. To rotate, every
- * process first gets the new pepper at the end of its list, and then at the front: a process that does not have it could neither check a
- * PIN that was made with it nor recognize a consumer. The old one can go when nothing that was made with it is needed any more.
+ * New values are hashed with the newest; values stored under an older one are still verified with that one. To rotate, every process first
+ * gets the new pepper at the end of its list, and then at the front: a process without it could neither check a PIN that was hashed with it
+ * nor recognize a consumer. The old one can be removed when nothing that was hashed with it is needed any more.
  *
- * A pepper that is another one by mistake would go unnoticed for long: old PINs could not be checked, and a consumer that repeats its call
- * would not be recognized, and would use an action of several uses again. So the first use writes down which pepper it is (by its id, which
- * does not give it away), and a process none of whose peppers was used here is refused (`pepper_changed`).
+ * A wrong pepper would stay unnoticed for long: old PINs could not be checked, and a consumer that repeats its call would not be
+ * recognized, and would use an action of several uses again. So the first use records the pepper (by its id, which does not reveal it), and
+ * a process none of whose peppers was used here is refused (`pepper_changed`).
  */
 
 import { type Address, address } from "../kernel/contract.ts";
@@ -19,7 +19,7 @@ import { Pepper } from "./pepper.ts";
 
 export type PepperSecret = string | Uint8Array;
 
-/** Which peppers were the newest of a process that used them. Once in the list, an id stays there. */
+/** The ids of peppers that were the newest of a process that used them. An id is never removed from the list. */
 interface PepperValue {
   readonly ids: readonly string[];
 }
@@ -42,14 +42,14 @@ export class Peppers {
     this.#mayChange = mayChange;
   }
 
-  /** All of them, the newest first; throws without one. */
+  /** All peppers, the newest first; throws without one. */
   for(what: string): readonly [Pepper, ...Pepper[]] {
     const [newest, ...older] = this.#all;
     if (newest === undefined) throw new PepperMissingError(what);
     return [newest, ...older];
   }
 
-  /** The one of this id, if it is known here. */
+  /** The pepper with this id, if this process has it. */
   find(id: string): Pepper | undefined {
     return this.#all.find((pepper) => pepper.id === id);
   }
@@ -58,7 +58,7 @@ export class Peppers {
     return this.#isChecked || this.#all.length === 0;
   }
 
-  /** Compares them with the ones that were used before; throws `pepper_changed`. Once they fit, they always will. */
+  /** Compares them with the ones that were used before; throws `pepper_changed`. Not repeated after it succeeded. */
   async check(kernel: Kernel): Promise<void> {
     if (this.isChecked) return;
     await kernel.transact((tx) => this.checkIn(tx), [PEPPERS]);

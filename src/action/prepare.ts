@@ -1,5 +1,5 @@
 /**
- * Preparing an action: everything that is checked, hashed or sealed before the decision that makes it.
+ * Preparing an action: everything that is checked, hashed or sealed before the decision that creates it.
  */
 
 import { checkOptions } from "../kernel/check.ts";
@@ -7,39 +7,39 @@ import { type Core, newId } from "./core.ts";
 import { KeysMissingError } from "./errors.ts";
 import { ACTION_OPTIONS, type ActionOptions, checkRequest, checkTries, refOfId } from "./options.ts";
 import { checkPin, type Pepper } from "./pepper.ts";
-import type { Plan } from "./records.ts";
+import type { ActionPlan } from "./records.ts";
 import { NONCE_BYTES } from "./ring.ts";
-import { type ActionRequest, actionAt, compact, type PinMark } from "./words.ts";
+import { type ActionRequest, actionAt, compact, type PinMark } from "./stored.ts";
 
-/** An action that is ready to be made inside a decision: its PIN is hashed and its payload sealed. */
+/** An action that is ready to be created inside a decision: its PIN is hashed and its payload sealed. */
 export class PreparedAction {
   readonly id: string;
   readonly ref: string;
   /** @internal */
-  readonly plan: Plan;
+  readonly plan: ActionPlan;
   readonly #owner: unknown;
 
   /** @internal */
-  constructor(owner: unknown, id: string, plan: Plan) {
+  constructor(owner: unknown, id: string, plan: ActionPlan) {
     this.#owner = owner;
     this.id = id;
     this.ref = plan.ref;
     this.plan = plan;
   }
 
-  /** Whether it was prepared by the handle that is to make it: only that one can open what it sealed. @internal */
+  /** Whether it was prepared by the handle that creates it: only that one can open what it sealed. @internal */
   isOf(owner: unknown): boolean {
     return this.#owner === owner;
   }
 }
 
-/** What was checked, before what takes time. */
+/** The checked options, before the slow work. */
 export interface Checked {
   readonly id: string;
   readonly ref: string;
   readonly ownId: string | null;
   readonly request: ActionRequest;
-  /** With the peppers to hash it with: the newest, and the older ones where the action may have been made before. */
+  /** With the peppers to hash it with: the newest, and the older ones if the action may have been created before. */
   readonly pin:
     | { readonly text: string; readonly maxTries: number; readonly peppers: readonly [Pepper, ...Pepper[]] }
     | undefined;
@@ -62,13 +62,13 @@ export function checkAction(core: Core, options: ActionOptions): Checked {
   };
 }
 
-/** An action with a new id cannot have been made before, with an older pepper. */
+/** An action with a new id cannot have been created before, with an older pepper. */
 function peppersFor({ peppers }: Core, ownId: string | undefined): readonly [Pepper, ...Pepper[]] {
   const [newest, ...older] = peppers.for("a PIN");
   return ownId === undefined ? [newest] : [newest, ...older];
 }
 
-/** As the store would keep it; what cannot be stored, or not without a key, is refused. */
+/** Encodes the payload as it is stored; throws if it cannot be stored, or not without a key. */
 function encode({ ring, kernel }: Core, ref: string, payload: unknown): string {
   if (ring === undefined) throw new KeysMissingError();
   return kernel.encode(actionAt(ref), payload);

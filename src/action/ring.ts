@@ -2,7 +2,7 @@
  * The key ring: payloads are sealed with the current key, and opened with the one that sealed them.
  *
  * AES-256-GCM with a random nonce of 12 bytes and a whole tag of 16, in this order: nonce, ciphertext, tag. The namespace, the
- * kind of record, its ref and the key's id are authenticated along, so that what was moved to another record does not open. A key is
+ * kind of record, its ref and the key's id are authenticated too, so that data moved to another record does not open. A key is
  * rotated by adding a new one and naming it current; the old one stays in the ring for as long as something is sealed with it.
  */
 
@@ -10,9 +10,9 @@ import { createCipheriv, createDecipheriv } from "node:crypto";
 import { checkId, optionNames, utf8Length } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { DecryptFailedError, KeyUnavailableError } from "./errors.ts";
-import { ACTIONS, type Sealed } from "./words.ts";
+import { ACTIONS, type Sealed } from "./stored.ts";
 
-/** Keys of 32 bytes by their ids, and which of them seals what is new. */
+/** Keys of 32 bytes by their ids, and the id of the key that seals new payloads. */
 export interface ActionKeys {
   readonly current: string;
   readonly ring: Readonly<Record<string, Uint8Array>>;
@@ -61,7 +61,7 @@ export class KeyRing {
       decipher.setAAD(this.#place(ref, keyId)).setAuthTag(bytes.subarray(end));
       return Buffer.concat([decipher.update(bytes.subarray(NONCE_BYTES, end)), decipher.final()]).toString("utf8");
     } catch {
-      // What went wrong in there would only help whoever changed it.
+      // The cause would only help an attacker.
       throw new DecryptFailedError(ref, keyId);
     }
   }

@@ -1,21 +1,10 @@
 /**
- * Actions inside a decision: the same verbs, at once, on the records of the commit.
+ * Actions inside a decision: the same verbs, synchronous, on the records of the commit.
  */
 
 import { checkOptions, type OptionNames } from "../kernel/check.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
-import {
-  type Abandoned,
-  type ActionClaim,
-  type Canceled,
-  type Consumed,
-  type Created,
-  orThrow,
-  shown,
-  type Tried,
-  told,
-} from "./answers.ts";
 import { bytesFrom, type Core, newId } from "./core.ts";
 import { type ActionInfo, showAction } from "./info.ts";
 import {
@@ -41,20 +30,31 @@ import {
 } from "./options.ts";
 import { PreparedAction } from "./prepare.ts";
 import {
-  type Answer,
+  type ActionPlan,
+  type ActionResult,
   abandonAction,
   type Claimed,
+  type ClaimHolder,
   cancelAction,
   claimAction,
   completeAction,
   consumeAction,
   createAction,
-  type Holder,
-  type Plan,
   type Taken,
   type Taker,
 } from "./records.ts";
-import { type ActionValue, actionAt } from "./words.ts";
+import {
+  type Abandoned,
+  type ActionClaim,
+  asTried,
+  type Canceled,
+  type Consumed,
+  type Created,
+  orThrow,
+  shown,
+  type Tried,
+} from "./results.ts";
+import { type ActionValue, actionAt } from "./stored.ts";
 
 const refuseUnprepared = ({ pin, payload }: ActionOptions): void => {
   if (pin !== undefined || payload !== undefined)
@@ -64,7 +64,7 @@ const refuseUnprepared = ({ pin, payload }: ActionOptions): void => {
     );
 };
 
-/** Actions inside a decision: the same verbs, at once. A PIN cannot be checked here, because hashing it takes its time. */
+/** Actions inside a decision: the same verbs, synchronous. A PIN cannot be checked here, because hashing it is slow and asynchronous. */
 export class TxActions {
   readonly #tx: Tx;
   readonly #core: Core;
@@ -75,13 +75,13 @@ export class TxActions {
     this.#core = core;
   }
 
-  /** Makes an action, if this commit happens. One with a PIN or a payload must be prepared. */
+  /** Creates an action in this commit. One with a PIN or a payload must be prepared. */
   create(action: ActionOptions | PreparedAction = {}): Created {
     const { id, plan } = this.#prepared(action);
-    return { id, ref: plan.ref, ...createAction(this.#tx, plan, this.#core.means) };
+    return { id, ref: plan.ref, ...createAction(this.#tx, plan, this.#core.deps) };
   }
 
-  #prepared(action: ActionOptions | PreparedAction): { readonly id: string; readonly plan: Plan } {
+  #prepared(action: ActionOptions | PreparedAction): { readonly id: string; readonly plan: ActionPlan } {
     if (action instanceof PreparedAction) {
       if (!action.isOf(this.#core))
         throw new InvalidArgumentError("the action", "must be prepared by the handle whose transact this is");
@@ -105,12 +105,12 @@ export class TxActions {
   }
 
   tryConsume<Payload = unknown>(id: string, options: Omit<ConsumeOptions, "pin"> = {}): Tried<Consumed<Payload>> {
-    return told(this.#consume(id, options), shown.consumed<Payload>);
+    return asTried(this.#consume(id, options), shown.consumed<Payload>);
   }
 
-  #consume(id: string, options: ConsumeOptions): Answer<Taken> {
+  #consume(id: string, options: ConsumeOptions): ActionResult<Taken> {
     refusePin(options);
-    return consumeAction(this.#tx, this.#taker(id, options, CONSUME_OPTIONS), this.#core.means);
+    return consumeAction(this.#tx, this.#taker(id, options, CONSUME_OPTIONS), this.#core.deps);
   }
 
   claim(id: string, options: Omit<ClaimOptions, "pin"> = {}): ActionClaim {
@@ -118,10 +118,10 @@ export class TxActions {
   }
 
   tryClaim(id: string, options: Omit<ClaimOptions, "pin"> = {}): Tried<ActionClaim> {
-    return told(this.#claim(id, options), shown.claimed);
+    return asTried(this.#claim(id, options), shown.claimed);
   }
 
-  #claim(id: string, options: ClaimOptions): Answer<Claimed> {
+  #claim(id: string, options: ClaimOptions): ActionResult<Claimed> {
     refusePin(options);
     return claimAction(this.#tx, this.#taker(id, options, CLAIM_OPTIONS), leaseOf(options));
   }
@@ -131,11 +131,11 @@ export class TxActions {
   }
 
   tryComplete<Payload = unknown>(id: string, options: CompleteOptions): Tried<Consumed<Payload>> {
-    return told(this.#complete(id, options), shown.consumed<Payload>);
+    return asTried(this.#complete(id, options), shown.consumed<Payload>);
   }
 
-  #complete(id: string, options: CompleteOptions): Answer<Taken> {
-    return completeAction(this.#tx, this.#holder(id, options, COMPLETE_OPTIONS), this.#core.means);
+  #complete(id: string, options: CompleteOptions): ActionResult<Taken> {
+    return completeAction(this.#tx, this.#holder(id, options, COMPLETE_OPTIONS), this.#core.deps);
   }
 
   abandon(id: string, options: HeldOptions): Abandoned {
@@ -143,11 +143,11 @@ export class TxActions {
   }
 
   tryAbandon(id: string, options: HeldOptions): Tried<Abandoned> {
-    return told(this.#abandon(id, options), shown.abandoned);
+    return asTried(this.#abandon(id, options), shown.abandoned);
   }
 
-  #abandon(id: string, options: HeldOptions): Answer<Abandoned> {
-    return abandonAction(this.#tx, this.#holder(id, options, HELD_OPTIONS), this.#core.means);
+  #abandon(id: string, options: HeldOptions): ActionResult<Abandoned> {
+    return abandonAction(this.#tx, this.#holder(id, options, HELD_OPTIONS), this.#core.deps);
   }
 
   #taker(id: string, options: ConsumeOptions, known: OptionNames): Taker {
@@ -156,7 +156,7 @@ export class TxActions {
     return taker;
   }
 
-  #holder(id: string, options: CompleteOptions, known: OptionNames): Holder {
+  #holder(id: string, options: CompleteOptions, known: OptionNames): ClaimHolder {
     const holder = this.#core.holder(id, options, known);
     if (holder.consumers.length > 0) this.#core.peppers.checkIn(this.#tx);
     return holder;
@@ -167,12 +167,12 @@ export class TxActions {
   }
 
   tryCancel(target: ActionTarget, options: Asking = {}): Tried<Canceled> {
-    return told(this.#cancel(target, options), shown.canceled);
+    return asTried(this.#cancel(target, options), shown.canceled);
   }
 
   #cancel(target: ActionTarget, options: Asking): ReturnType<typeof cancelAction> {
     const canceler = { ref: refOfTarget(target), ...checkAsking(options, ASKING) };
-    return cancelAction(this.#tx, canceler, this.#core.means);
+    return cancelAction(this.#tx, canceler, this.#core.deps);
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * One attempt to do the work of a key: it holds the key under a lease while the user's function runs, and then stores what that came to.
+ * One attempt to do the work of a key: it holds the key under a lease while the user's function runs, and then stores its answer.
  *
  * The answer is stored by the attempt itself, after the function has returned; or by the function, together with its effect, with
  * `commit` and `commitSql`. In every case the attempt must still hold the key: one that was taken over is refused as `fenced`.
@@ -13,14 +13,14 @@ import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { FencedError, InvalidArgumentError, StoreError } from "../kernel/errors.ts";
 import { hash } from "../kernel/fingerprint.ts";
-import { type Prepare, runInSql, type SqlWork } from "../kernel/in-sql.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import { fencedOrRenewed, type Lease } from "../kernel/lease.ts";
+import { type Prepare, runInSql, type SqlWork } from "../kernel/sql/in-sql.ts";
 import { IdempotencyAnsweredError } from "./errors.ts";
-import { LeaseKeeper } from "./lease.ts";
-import { answer, type Call, free, isAnsweredBy, isUnstorable, report, type Settled } from "./records.ts";
-import type { KeyValue } from "./words.ts";
+import { answer, type Call, free, isAnsweredBy, isUnstorable, report, type StoredOutcome } from "./records.ts";
+import type { KeyValue } from "./stored.ts";
 
-/** What the function of `idempotent` is given. */
+/** What the function of `idempotent` receives. */
 export interface Attempt<Face, Touch> {
   /** The same for every attempt under this key and scope: pass it on to whatever is called. */
   readonly key: string;
@@ -32,7 +32,7 @@ export interface Attempt<Face, Touch> {
   readonly abortSignal: AbortSignal;
   /**
    * Runs a decision and stores what it returns as the answer, in one commit: the effect happens exactly once, whatever crashes. Once only;
-   * a decision that throws has stored nothing, and another may be tried. The function should then return what `commit` answered.
+   * a decision that throws has stored nothing, and another may be tried. The function should then return what `commit` returned.
    */
   commit<T>(decide: (tx: Face) => Sync<T>, options?: Touch): Promise<T>;
   /** The same with SQL of your own, on PostgreSQL and SQLite: what the work returns is stored in its transaction. */
@@ -50,12 +50,12 @@ export interface Answered<T> {
 }
 
 /** An attempt that was granted. @internal */
-export class Trial<Face, Touch> {
+export class KeyAttempt<Face, Touch> {
   readonly #kernel: Kernel;
   readonly #prepare: Prepare<Face, Touch>;
   readonly #call: Call;
   readonly #held: Held;
-  readonly #keeper: LeaseKeeper;
+  readonly #lease: Lease;
   readonly #startedMs: number;
   /** What `commit` stored. */
   #answer: { readonly value: unknown } | undefined;
@@ -68,10 +68,14 @@ export class Trial<Face, Touch> {
     this.#call = call;
     this.#held = new Held(kernel, row);
     this.#startedMs = startedMs;
-    this.#keeper = new LeaseKeeper(kernel.ports.clock, this.#held, leaseMs, startedMs + leaseMs);
+    this.#lease = kernel.leases.keep({
+      leaseMs,
+      safeUntilMs: startedMs + leaseMs,
+      renew: () => fencedOrRenewed(this.#held.renew(leaseMs)),
+    });
   }
 
-  /** Runs the function and stores what it came to. */
+  /** Runs the function and stores its answer. */
   async run<T>(
     fn: (attempt: Attempt<Face, Touch>) => T | Promise<T>,
     storeErrors: StoreErrors | undefined,
@@ -82,7 +86,7 @@ export class Trial<Face, Touch> {
       return { value: value as T, replayed: false };
     } finally {
       this.#isOver = true;
-      this.#keeper.stop();
+      this.#lease.stop();
       this.#held.abandon();
     }
   }
@@ -91,7 +95,7 @@ export class Trial<Face, Touch> {
     let returned: unknown;
     try {
       returned = await fn(this.#handle());
-      // A commit that was not waited for is part of the work.
+      // A commit that the function did not await is part of the work.
       await this.#committing;
     } catch (error) {
       await this.#committing?.catch(() => {});
@@ -102,14 +106,14 @@ export class Trial<Face, Touch> {
     if (returned === undefined || Object.is(returned, value)) return value;
     throw new InvalidArgumentError(
       "what the function returns after commit",
-      "must be what commit answered, or nothing: that is the answer which is stored",
+      "must be what commit returned, or undefined: that is the stored answer",
     );
   }
 
   #handle(): Attempt<Face, Touch> {
     const { at } = this.#call;
     const kernel = this.#kernel;
-    const keeper = this.#keeper;
+    const lease = this.#lease;
     return {
       get key() {
         return hash(kernel.namespace, at.space, at.key);
@@ -117,11 +121,11 @@ export class Trial<Face, Touch> {
       attempt: this.#held.tries,
       fence: this.#held.fence,
       get abortSignal() {
-        return keeper.abortSignal;
+        return lease.abortSignal;
       },
       commit: (decide, options) => this.#committed(() => this.#commit(decide, options)),
       commitSql: (work) => this.#committed(() => this.#commitSql(work)),
-      lapse: () => keeper.stop(),
+      lapse: () => lease.stop(),
     };
   }
 
@@ -139,7 +143,7 @@ export class Trial<Face, Touch> {
     const settled = (): void => {
       if (this.#committing === committing) this.#committing = undefined;
     };
-    // If nobody waits for it, its failure is heard of when the function has returned.
+    // If the function does not await it, its failure is reported when the function has returned.
     committing.then(settled, settled);
     return committing;
   }
@@ -170,7 +174,7 @@ export class Trial<Face, Touch> {
 
   async #succeeded(ok: unknown): Promise<unknown> {
     const keepMs = this.#keepMs;
-    const end = (outcome: Settled): Promise<string> =>
+    const end = (outcome: StoredOutcome): Promise<string> =>
       this.#held.commit((record, tx) => store(tx, record, outcome, keepMs));
     try {
       return this.#valueIn(await end({ ok })).ok;
@@ -183,7 +187,7 @@ export class Trial<Face, Touch> {
 
   /** Stores the error, or frees the key; and throws it on. */
   async #failed(error: unknown, storeErrors: StoreErrors | undefined): Promise<unknown> {
-    // What was committed is the answer, and stays; this caller hears what happened after it.
+    // What was committed stays the answer; this caller gets the error that came after it.
     if (this.#answer !== undefined) throw error;
     let thrown = error;
     let isStored = false;
@@ -192,9 +196,9 @@ export class Trial<Face, Touch> {
     } catch (mistake) {
       thrown = mistake;
     }
-    // An error that is to be stored is the answer: like any other it is not told unless it is.
+    // An error that is to be stored is the answer: the caller gets it only after it is stored.
     const text = isStored ? await this.#storeError(report(error)) : await this.#free();
-    // A commit of whose outcome nobody knew turns out to have happened.
+    // A commit whose outcome was unknown turned out to be there.
     if (text !== null && isDoubtful(error)) return this.#valueIn(text).ok;
     throw thrown;
   }
@@ -213,12 +217,12 @@ export class Trial<Face, Touch> {
     try {
       return await this.#end(free);
     } catch {
-      // The lease ends by itself, or another has the key: the caller hears what the work threw.
+      // The lease ends by itself, or another holds the key: the caller gets what the work threw.
       return null;
     }
   }
 
-  /** Ends the attempt otherwise than by an answer; gives the record's text if it turns out to have one of this attempt. */
+  /** Ends the attempt without an answer; returns the record's text if this attempt turns out to have stored one. */
   #end(decide: (record: Draft, tx: Tx) => void): Promise<string | null> {
     const { at } = this.#call;
     return this.#kernel.transact(
@@ -249,7 +253,7 @@ export class Trial<Face, Touch> {
   }
 }
 
-const store = (tx: Tx, record: Draft, outcome: Settled, keepMs: number | null): string =>
+const store = (tx: Tx, record: Draft, outcome: StoredOutcome, keepMs: number | null): string =>
   answer(record, outcome, keepMs === null ? undefined : tx.nowMs + keepMs);
 
 /** Stands for an error that is too large to be stored. */

@@ -36,6 +36,13 @@ describe("decideBegin", () => {
       nowMs: 1_030,
       answer: { is: "take_over" },
     },
+    {
+      rule: "a lease that ended long ago is taken over",
+      key: running,
+      by: "a",
+      nowMs: 1_500,
+      answer: { is: "take_over" },
+    },
     { rule: "one that was left lying is taken over", key: left, by: "a", nowMs: 1_001, answer: { is: "take_over" } },
     {
       rule: "another request is refused while it is in progress",

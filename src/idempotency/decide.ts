@@ -1,13 +1,13 @@
 /**
- * Idempotency keys and marks, as rules: who may begin under a key, what others hear, and when a key is free again.
+ * Idempotency keys and marks, as rules: which call may begin under a key, what other calls get, and when a key is free again.
  *
  * A key is in progress under a lease, or it has an answer. Its first request is remembered in both, so that another request is refused in
  * both (G3). An attempt whose lease has ended is taken over; its fence, not the lease, refuses what it still tries to write (G6). A key is
- * free from the millisecond it expires, but not while somebody holds it.
+ * free from the millisecond it expires, but not while an attempt holds it.
  * Pure: every rule is a row of `decide.test.ts`.
  */
 
-import type { KeyStatus } from "./words.ts";
+import type { KeyStatus } from "./stored.ts";
 
 /** A key as it is stored; null where there is none. */
 export interface KeyState {
@@ -20,7 +20,7 @@ export interface KeyState {
   readonly expiresAtMs: number;
 }
 
-export type BeginAnswer =
+export type BeginOutcome =
   /** The key is free: the call is its first one. */
   | { readonly is: "begin" }
   /** An attempt was interrupted: this one does it again. */
@@ -30,13 +30,13 @@ export type BeginAnswer =
   | { readonly is: "in_progress"; readonly retryAfterMs: number }
   | { readonly is: "mismatch" };
 
-/** Whoever asks while an attempt is under way is told to wait as long as it has taken so far, and at least this long. */
+/** A call during an attempt should retry after the time that the attempt has taken so far, and at least after this time. */
 const SHORTEST_RETRY_MS = 100;
 
 export function decideBegin(
   key: KeyState | null,
   call: { readonly fingerprint: string | null; readonly nowMs: number },
-): BeginAnswer {
+): BeginOutcome {
   if (key === null) return { is: "begin" };
   const leftMs = leaseLeftMs(key, call.nowMs);
   if (leftMs === 0 && key.expiresAtMs <= call.nowMs) return { is: "begin" };
@@ -52,14 +52,14 @@ function leaseLeftMs(key: Pick<KeyState, "holder" | "dueMs">, nowMs: number): nu
   return key.holder === null ? 0 : Math.max(0, (key.dueMs ?? 0) - nowMs);
 }
 
-export type SweepAnswer =
+export type SweepOutcome =
   | { readonly is: "keep" }
-  /** Nobody works on it any more; it waits for somebody to take it over, or for its expiry. */
+  /** Its lease has ended; it waits for a call that takes it over, or for its expiry. */
   | { readonly is: "rest"; readonly dueMs: number }
   | { readonly is: "remove" };
 
-/** What becomes of a key that is due. */
-export function decideSweep(key: KeyState, nowMs: number): SweepAnswer {
+/** What to do with a key that is due. */
+export function decideSweep(key: KeyState, nowMs: number): SweepOutcome {
   if (leaseLeftMs(key, nowMs) > 0) return { is: "keep" };
   if (key.expiresAtMs <= nowMs) return { is: "remove" };
   if (key.holder !== null) return { is: "rest", dueMs: key.expiresAtMs };

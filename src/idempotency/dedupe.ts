@@ -2,26 +2,26 @@
  * Dedupe: a message or a webhook that is delivered more than once has its effect once.
  *
  * That a message was handled is a mark, one record for each consumer and message, written in the commit of the effect: a crash loses
- * both or neither. Of two deliveries at once, the later one finds the mark of the earlier; both succeed.
+ * both or neither. Of two concurrent deliveries, the later one finds the mark of the earlier; both succeed.
  *
- * With SQL, the mark comes first: a second delivery waits there until the first one's transaction has ended, and its own statements do
- * not run. Nobody else wants that record, so nobody else waits.
+ * With SQL, the mark comes first: a second delivery waits for the first one's transaction to end, and its own statements do
+ * not run. No other call uses that record, so no other waits.
  *
- * Promises: one effect for each message, while its mark lasts (G2, G29).
- * Leaves out: order, and what happens after the mark's `ttl`: it must be longer than the sender repeats itself.
+ * Guarantees: one effect for each message, while its mark lasts (G2, G29).
+ * Out of scope: order, and deliveries after the mark's `ttl`: it must be longer than the time in which the sender repeats messages.
  */
 
 import { checkFunction, checkId, checkOptions, type Duration, optionNames } from "../kernel/check.ts";
 import type { Address } from "../kernel/contract.ts";
 import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
-import { type Prepare, runInSql, type SqlWork } from "../kernel/in-sql.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import { type Prepare, runInSql, type SqlWork } from "../kernel/sql/in-sql.ts";
 import { checkTtl } from "./input.ts";
 import { mark } from "./records.ts";
-import { markAt } from "./words.ts";
+import { markAt } from "./stored.ts";
 
 export interface DedupeOptions {
-  /** How long the message is remembered; 7 days unless said otherwise. Longer than its sender repeats it. */
+  /** How long the message is remembered. Default: 7 days. Longer than its sender repeats it. */
   readonly ttl?: Duration | undefined;
 }
 
@@ -57,11 +57,7 @@ const TTL = "7 days";
 const AGAIN = { deduplicated: true } as const;
 
 /** @internal */
-export function dedupeOn<Face, Touch>(
-  kernel: Kernel,
-  prepare: Prepare<Face, Touch>,
-  marked: () => void,
-): Dedupe<Face, Touch> {
+export function dedupeOn<Face, Touch>(kernel: Kernel, prepare: Prepare<Face, Touch>): Dedupe<Face, Touch> {
   async function dedupe<T>(
     consumer: string,
     messageId: string,
@@ -73,7 +69,7 @@ export function dedupeOn<Face, Touch>(
     // What is not about the mark is about the decision.
     const { ttl: _ttl, ...rest } = { ...options };
     const [effect, touches] = prepare(decide, rest as Touch);
-    const answer = await kernel.transact<Deduplicated<T>>(
+    return kernel.transact<Deduplicated<T>>(
       (tx) => {
         if (!mark(tx, at, ttlMs)) return AGAIN;
         const value = effect(tx);
@@ -82,8 +78,6 @@ export function dedupeOn<Face, Touch>(
       },
       [at, ...touches],
     );
-    marked();
-    return answer;
   }
   async function sql<T>(
     consumer: string,
@@ -93,17 +87,15 @@ export function dedupeOn<Face, Touch>(
   ): Promise<Deduplicated<T>> {
     const { at, ttlMs } = checkMark(consumer, messageId, options);
     checkFunction(work, "the work");
-    const answer = await kernel.share<Deduplicated<T>>(async (sql, join) => {
+    return kernel.share<Deduplicated<T>>(async (sql, join) => {
       if (!(await join((tx) => mark(tx, at, ttlMs), [at]))) return AGAIN;
       return { deduplicated: false, value: await runInSql(sql, join, prepare, work) };
     });
-    marked();
-    return answer;
   }
   return Object.assign(dedupe, { sql });
 }
 
-/** In a decision: marks the message; answers whether it is new. */
+/** Marks the message in a decision. Returns whether it is new. */
 export function markIn(tx: Tx, consumer: string, messageId: string, options?: DedupeOptions): boolean {
   const { at, ttlMs } = checkMark(consumer, messageId, options);
   return mark(tx, at, ttlMs);

@@ -1,10 +1,10 @@
 /**
- * Refusals of idempotency keys.
+ * Errors of idempotency keys.
  */
 
 import { PawlError } from "../kernel/errors.ts";
 
-/** Another call with this key is under way. Ask again after `data.retryAfterMs`, and hear what it came to. */
+/** Another call with this key is in progress. Call again after `data.retryAfterMs` to get its answer. */
 export class IdempotencyInProgressError extends PawlError<
   "idempotency_in_progress",
   { key: string; retryAfterMs: number }

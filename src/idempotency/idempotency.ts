@@ -1,42 +1,43 @@
 /**
- * Idempotency: work that is asked for again under the same key is done once, and everybody hears what it came to.
+ * Idempotency: work that is requested again under the same key is done once, and every caller gets its answer.
  *
- * A key is one record. The first caller takes it, as an attempt with a lease; what its function returns is stored there, and whoever asks
- * again gets it. Whoever asks meanwhile is told so, and whoever asks for something else under the same key is refused. An attempt that
- * dies with its process is taken over when its lease ends; if it was only asleep, the fence refuses what it brings.
+ * A key is one record. The first call begins an attempt with a lease; what its function returns is stored as the answer, and later calls
+ * return it. A call during the attempt throws `idempotency_in_progress`, and a different request under the same key `idempotency_mismatch`.
+ * An attempt whose process dies is taken over when its lease ends; if the process was only paused, the fence refuses what it writes.
  *
- * Promises: another request is never answered with the old result (G3); an attempt that was taken over stores nothing (G6); with
- * `commit`, or inside a decision, the effect and the answer are there together, exactly once (G2, G29).
- * Leaves out: effects elsewhere. A function that does them may be interrupted after them and run again: it passes `attempt.key` on.
+ * Guarantees: a different request never gets the old answer (G3); an attempt that was taken over stores nothing (G6); with
+ * `commit`, or inside a decision, the effect and the answer are stored together, exactly once (G2, G29).
+ * Out of scope: effects elsewhere. A function may be interrupted after such an effect and run again: pass `attempt.key` on to it.
  */
 
+import type { Queue } from "../kernel/capability.ts";
 import { checkFunction, checkId, checkLease, checkOptions, type Duration, optionNames } from "../kernel/check.ts";
-import { address } from "../kernel/contract.ts";
+import type { Address } from "../kernel/contract.ts";
 import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
 import { fingerprintOf } from "../kernel/fingerprint.ts";
-import type { Prepare } from "../kernel/in-sql.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { pause } from "../kernel/ports.ts";
-import { type Answered, type Attempt, type StoreErrors, Trial } from "./attempt.ts";
+import type { Prepare } from "../kernel/sql/in-sql.ts";
+import { type Answered, type Attempt, KeyAttempt, type StoreErrors } from "./attempt.ts";
 import { type Dedupe, type DedupeOptions, dedupeOn, markIn } from "./dedupe.ts";
 import { checkScope, checkTtl } from "./input.ts";
 import { answerAtOnce, type Begun, begin, type Call, sweepOne } from "./records.ts";
-import { KEYS, type KeyValue, keyAt, MARKS } from "./words.ts";
+import { KEYS, type KeyValue, keyAt, MARKS } from "./stored.ts";
 
-/** What says that two calls are the same one, and for how long that is remembered. */
+/** What identifies a request, and how long its answer is kept. */
 export interface KeyOptions {
   /** Keeps the keys of callers apart: usually who is calling. It is stored as a hash. */
   readonly scope?: string | undefined;
   /** The request, or what matters of it: any value that can be stored. The same key with another one is refused. */
   readonly fingerprint?: unknown;
-  /** How long the answer is kept, from when the work began; 24 hours unless said otherwise. */
+  /** How long the answer is kept, from when the work began. Default: 24 hours. */
   readonly ttl?: Duration | undefined;
 }
 
 export interface IdempotentOptions extends KeyOptions {
-  /** How long a caller that died keeps the others waiting; 30 s unless said otherwise. */
+  /** How long after its process died an attempt can be taken over. Default: 30 s. */
   readonly lease?: Duration | undefined;
-  /** Which errors are stored, and thrown again at whoever asks again. The others free the key; none is stored unless said. */
+  /** Which errors are stored, and thrown again by later calls. Other errors free the key. Default: none is stored. */
   readonly storeErrors?: StoreErrors | undefined;
 }
 
@@ -50,12 +51,8 @@ const IDEMPOTENT_OPTIONS = optionNames<IdempotentOptions>({
   lease: true,
   storeErrors: true,
 });
-/** Whoever makes records sweeps up: a small sweep for so many, and one at the start. */
-const SWEEP_EVERY = 256;
-/** And not again for so long, unless there was as much to sweep up as could be. */
-const SWEEP_PAUSE_MS = 1_000;
-/** So long a handle that is being closed waits for the work of keys. */
-const LAST_CALL_MS = 5_000;
+/** How long `close` waits for attempts in progress. */
+const CLOSE_WAIT_MS = 5_000;
 const ENDED = "ended";
 
 /** Everything about keys and marks, for one handle. `Face` is the `tx` of its decisions. @internal */
@@ -68,18 +65,17 @@ export class Idempotency<Face, Touch> {
   /** Keys that this process is beginning or working on. */
   readonly #live = new Set<string>();
   readonly #trials = new Set<Promise<unknown>>();
-  #made = SWEEP_EVERY - 1;
-  #sweepAtMs = 0;
-  /** A process that lives no longer than its one key sweeps too: closing waits for it. */
-  #sweeping: Promise<void> | undefined;
+  readonly queues: readonly Queue[];
 
   constructor(kernel: Kernel, prepare: Prepare<Face, Touch>) {
     this.#kernel = kernel;
     this.#prepare = prepare;
-    this.dedupe = dedupeOn(kernel, prepare, () => this.#count());
+    this.dedupe = dedupeOn(kernel, prepare);
+    const chore = (at: Address): Promise<boolean> => kernel.transact((tx) => sweepOne(tx, at), [at]);
+    this.queues = [KEYS, MARKS].map((kind) => ({ kind, chore }));
   }
 
-  /** Does the work of the key, once; or answers what it came to. */
+  /** Does the work of the key once, or returns its stored answer. Throws `idempotency_in_progress`, `idempotency_mismatch`. */
   async idempotent<T>(
     key: string,
     options: IdempotentOptions | undefined,
@@ -92,70 +88,35 @@ export class Idempotency<Face, Touch> {
     if (storeErrors !== undefined) checkFunction(storeErrors, "storeErrors");
     checkFunction(fn, "the function");
     const startedMs = this.#kernel.ports.clock.nowMs();
-    // Whoever comes while the key is worked on here leaves what is known of it alone.
+    // A call during an attempt of this process must not change the row that the attempt keeps.
     const isFirst = !this.#live.has(call.at.text);
     this.#live.add(call.at.text);
     try {
       const begun = await this.#begin(call, leaseMs, isFirst);
       if (begun.is === "answered") return this.#replay(call, begun.text);
-      this.#count();
       const row = this.#kernel.held(call.at);
       const known = row?.fence === begun.row.fence ? row : begun.row;
-      const trial = new Trial(this.#kernel, this.#prepare, call, known, startedMs, leaseMs);
+      const trial = new KeyAttempt(this.#kernel, this.#prepare, call, known, startedMs, leaseMs);
       return await this.#during(trial.run(fn, storeErrors));
     } finally {
       if (isFirst) this.#live.delete(call.at.text);
     }
   }
 
-  /** The same inside a decision. Once that is committed, `tidy` does what a decision cannot. */
+  /** The same inside a decision. */
   within(tx: Tx): TxIdempotency {
-    this.#made += 1;
     return new TxIdempotency(this.#kernel, tx);
   }
 
-  /** Removes up to so many keys and marks that have expired; answers how many. It happens by itself, now and then. */
-  async sweep(limit = SWEEP_EVERY): Promise<number> {
-    const { keys } = await this.#kernel.due({ kinds: [KEYS, MARKS], limit });
-    const swept = await Promise.allSettled(
-      keys.map(({ space, key }) => {
-        const at = address(space, key);
-        return this.#kernel.transact((tx) => sweepOne(tx, at), [at]);
-      }),
-    );
-    return swept.filter((one) => one.status === "fulfilled" && one.value).length;
-  }
-
-  /** Sweeps, if so many records were made since the last time. */
-  tidy(): void {
-    const { clock } = this.#kernel.ports;
-    if (this.#made < SWEEP_EVERY || clock.nowMs() < this.#sweepAtMs) return;
-    this.#made = 0;
-    this.#sweepAtMs = clock.nowMs() + SWEEP_PAUSE_MS;
-    const sweeping = this.sweep().then(
-      (swept) => {
-        if (swept === SWEEP_EVERY) this.#sweepAtMs = 0;
-      },
-      // What is missed now is found by the next one.
-      () => {},
-    );
-    this.#sweeping = sweeping;
-    void sweeping.then(() => {
-      if (this.#sweeping === sweeping) this.#sweeping = undefined;
-    });
-  }
-
   get isBusy(): boolean {
-    return this.#trials.size > 0 || this.#sweeping !== undefined;
+    return this.#trials.size > 0;
   }
 
-  /** Before the handle is closed: waits for the work and the sweep that are under way, but not for long. */
+  /** Waits for attempts in progress, at most for 5 s. */
   async close(): Promise<void> {
     const ended = new AbortController();
-    const all = Promise.allSettled(this.#trials)
-      .then(() => this.#sweeping)
-      .then(() => ended.abort(ENDED));
-    await Promise.race([all, pause(this.#kernel.ports.clock, LAST_CALL_MS, ended.signal)]);
+    const all = Promise.allSettled(this.#trials).then(() => ended.abort(ENDED));
+    await Promise.race([all, pause(this.#kernel.ports.clock, CLOSE_WAIT_MS, ended.signal)]);
   }
 
   async #during<T>(trial: Promise<T>): Promise<T> {
@@ -190,11 +151,6 @@ export class Idempotency<Face, Touch> {
   #replay<T>({ at }: Call, text: string): Answered<T> {
     return { value: unpack(this.#kernel.decodeFresh(at, text) as KeyValue) as T, replayed: true };
   }
-
-  #count(): void {
-    this.#made += 1;
-    this.tidy();
-  }
 }
 
 /** Keys and marks inside a decision. */
@@ -209,8 +165,8 @@ export class TxIdempotency {
   }
 
   /**
-   * Answers what is stored under the key, or runs the function, at once, and stores what it returns: all in this commit. A key that
-   * somebody works on, or that was used for another request, is refused, and so is then the whole decision, unless it is caught.
+   * Returns the answer that is stored under the key, or runs the function, synchronously, and stores what it returns in this commit. Throws
+   * `idempotency_in_progress` and `idempotency_mismatch`, which refuse the whole decision unless they are caught.
    */
   idempotent<T>(key: string, options: KeyOptions | undefined, decide: () => Sync<T>): Answered<T> {
     checkOptions(options, KEY_OPTIONS);
@@ -225,7 +181,7 @@ export class TxIdempotency {
     return { value: unpack(stored) as T, replayed: isReplay };
   }
 
-  /** Marks the message as handled by this consumer, if this commit happens; answers whether it is new. */
+  /** Marks the message as handled by this consumer in this commit. Returns whether it is new. */
   dedupe(consumer: string, messageId: string, options?: DedupeOptions): boolean {
     return markIn(this.#tx, consumer, messageId, options);
   }

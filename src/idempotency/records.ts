@@ -12,7 +12,7 @@ import type { Draft } from "../kernel/draft.ts";
 import { InvalidValueError, UnsupportedEncodingError, ValueTooLargeError } from "../kernel/errors.ts";
 import { decideBegin, decideSweep, isMarked, type KeyState } from "./decide.ts";
 import { IdempotencyInProgressError, IdempotencyMismatchError } from "./errors.ts";
-import { KEY_STATUSES, KEYS, type KeyStatus, type KeyValue, MARKS } from "./words.ts";
+import { KEY_STATUSES, KEYS, type KeyStatus, type KeyValue, MARKS } from "./stored.ts";
 
 /** A call under a key, checked. */
 export interface Call {
@@ -21,11 +21,11 @@ export interface Call {
   readonly ttlMs: number;
 }
 
-export type Settled = { readonly ok: unknown } | { readonly error: unknown };
+export type StoredOutcome = { readonly ok: unknown } | { readonly error: unknown };
 
 export type Begun = { readonly is: "begun"; readonly row: Row } | { readonly is: "answered"; readonly text: string };
 
-/** Takes the key for an attempt, or finds its answer; throws where neither is to be had. */
+/** Begins an attempt under the key, or returns its answer. Throws `idempotency_in_progress`, `idempotency_mismatch`. */
 export function begin(tx: Tx, call: Call, lease: { readonly by: string; readonly leaseMs: number }): Begun {
   const record = tx.record(call.at);
   const text = answerOf(tx, record, call);
@@ -43,7 +43,7 @@ export function begin(tx: Tx, call: Call, lease: { readonly by: string; readonly
   return { is: "begun", row: record.row as Row };
 }
 
-/** The same without an attempt: the answer is there at once, made by the decision that asks. */
+/** Returns the stored answer, or stores what `decide` returns, in the same decision and without an attempt. */
 export function answerAtOnce(tx: Tx, call: Call, decide: () => unknown): { text: string; isReplay: boolean } {
   const record = tx.record(newAddress(call.at));
   const found = answerOf(tx, record, call);
@@ -71,16 +71,16 @@ function answerOf(tx: Tx, record: Draft, { at, fingerprint }: Call): string | nu
   }
 }
 
-function newValue({ fingerprint, ttlMs }: Call, { aboutMs, lateMs }: Tx): KeyValue {
+function newValue({ fingerprint, ttlMs }: Call, { approxNowMs, nowUpperBoundMs }: Tx): KeyValue {
   return {
     ...(fingerprint === null ? {} : { fingerprint }),
-    startedAtMs: aboutMs,
-    expiresAtMs: lateMs + ttlMs,
+    startedAtMs: approxNowMs,
+    expiresAtMs: nowUpperBoundMs + ttlMs,
   };
 }
 
-/** Stores the answer and ends the attempt; answers the record's text. `expiresAtMs` puts the expiry off. */
-export function answer(record: Draft, outcome: Settled, expiresAtMs?: number): string {
+/** Stores the answer, ends the attempt, and returns the record's text. Default of `expiresAtMs`: as when the attempt began. */
+export function answer(record: Draft, outcome: StoredOutcome, expiresAtMs?: number): string {
   const { fingerprint, startedAtMs, expiresAtMs: asBegun } = record.value as KeyValue;
   const value: KeyValue = {
     ...(fingerprint === undefined ? {} : { fingerprint }),
@@ -108,15 +108,15 @@ export function free(record: Draft): void {
   record.remove(0);
 }
 
-/** Marks a message as handled; answers whether it is new. */
+/** Marks a message as handled. Returns whether it is new. */
 export function mark(tx: Tx, at: Address, ttlMs: number): boolean {
   const record = tx.record(at);
   if (record.exists && isMarked(record, tx.nowMs)) return false;
-  record.write({ value: true, kind: MARKS, dueMs: tx.lateMs + ttlMs });
+  record.write({ value: true, kind: MARKS, dueMs: tx.nowUpperBoundMs + ttlMs });
   return true;
 }
 
-/** Removes what has expired; answers whether it did. */
+/** Removes a key or a mark that has expired. Returns whether it did. */
 export function sweepOne(tx: Tx, at: Address): boolean {
   const record = tx.record(at);
   if (!record.exists) return false;
@@ -143,7 +143,7 @@ function stateOf(record: Draft): KeyState {
 
 const isKnown = (status: string | null): status is KeyStatus => KEY_STATUSES.some((known) => known === status);
 
-/** What is kept of an error: what can be acted on, and nothing that it dragged along. */
+/** The part of an error that is stored: name, message, code and data. */
 export function report(error: unknown): unknown {
   if (!(error instanceof Error)) return error;
   const { name, message } = error;
@@ -153,7 +153,7 @@ export function report(error: unknown): unknown {
     ...(data === undefined ? {} : { data }),
   });
   kept.name = name;
-  // Where it was thrown says nothing to whoever hears of it later.
+  // The stack of this process is of no use to later callers.
   kept.stack = `${name}: ${message}`;
   return kept;
 }

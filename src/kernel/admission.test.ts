@@ -2,7 +2,7 @@
 // Method: a clock that is moved by hand.
 
 import { expect, test } from "vitest";
-import { drained, ManualClock } from "../../test/kernel.fixture.ts";
+import { drained, ManualClock } from "../../test/kernel/kit.ts";
 import { Admission } from "./admission.ts";
 
 test("places are taken at once, then in order as they become free", async () => {

@@ -1,5 +1,5 @@
 /**
- * Admission: at most so many at a time. Those that come later wait in order, each no longer than its patience.
+ * Admission: at most `places` calls at a time. Later calls wait in order, each at most for its patience.
  */
 
 import type { Clock } from "./ports.ts";
@@ -7,14 +7,14 @@ import type { Clock } from "./ports.ts";
 export class Admission {
   readonly #clock: Clock;
   #free: number;
-  readonly #waiting = new Set<{ readonly admit: () => void; readonly turnAway: () => void }>();
+  readonly #waiting = new Set<{ readonly admit: () => void; readonly refuse: () => void }>();
 
   constructor(clock: Clock, places: number) {
     this.#clock = clock;
     this.#free = places;
   }
 
-  /** Waits for a place; every place is given up by `leave`. Returns false, with no place taken, if there is none in time. */
+  /** Waits for a free place, which the caller releases with `leave`. Returns false, with no place taken, if none becomes free in time. */
   enter(patienceMs: number): Promise<boolean> {
     if (this.#free > 0) {
       this.#free -= 1;
@@ -26,18 +26,18 @@ export class Admission {
         this.#waiting.delete(waiter);
         resolve(isAdmitted);
       };
-      const waiter = { admit: () => end(true), turnAway: () => end(false) };
-      const cancel = this.#clock.after(patienceMs, waiter.turnAway);
+      const waiter = { admit: () => end(true), refuse: () => end(false) };
+      const cancel = this.#clock.after(patienceMs, waiter.refuse);
       this.#waiting.add(waiter);
     });
   }
 
-  /** Turns away all that wait. */
+  /** Refuses all waiting calls. */
   close(): void {
-    for (const { turnAway } of [...this.#waiting]) turnAway();
+    for (const { refuse } of [...this.#waiting]) refuse();
   }
 
-  /** The place goes to the first in line. */
+  /** Releases a place; the call that has waited longest gets it. */
   leave(): void {
     const [first] = this.#waiting;
     if (first === undefined) this.#free += 1;

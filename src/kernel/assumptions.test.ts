@@ -3,10 +3,10 @@
 // setback leads to the batch that the table says.
 
 import { describe, expect, test } from "vitest";
-import { bench, codeOf } from "../../test/kernel.fixture.ts";
-import { blank } from "../testing/conformance/stage.ts";
+import { bench, codeOf } from "../../test/kernel/kit.ts";
+import { blank } from "../testing/conformance/law-context.ts";
 import { Assumptions, MOST_ROUNDS, nextPath, type Path, type Setback } from "./assumptions.ts";
-import { type Address, address, newAddress, type Put, type Receipt, type Row } from "./contract.ts";
+import { type Address, address, newAddress, type Receipt, type Row } from "./contract.ts";
 import type { Decision } from "./decision.ts";
 
 describe("the path of a decision", () => {
@@ -15,14 +15,14 @@ describe("the path of a decision", () => {
     { path: "optimistic", setback: "wants-lock", rounds: 0, next: "locked" },
     { path: "optimistic", setback: "put-off", rounds: 1, next: "optimistic" },
     { path: "optimistic", setback: "put-off", rounds: MOST_ROUNDS - 1, next: "optimistic" },
-    { path: "optimistic", setback: "put-off", rounds: MOST_ROUNDS, next: "patient" },
+    { path: "optimistic", setback: "put-off", rounds: MOST_ROUNDS, next: "waiting" },
     { path: "locked", setback: "not-as-assumed", rounds: 0, next: "locked" },
     { path: "locked", setback: "wants-lock", rounds: 9, next: "locked" },
     { path: "locked", setback: "put-off", rounds: MOST_ROUNDS - 1, next: "locked" },
-    { path: "locked", setback: "put-off", rounds: MOST_ROUNDS, next: "patient" },
-    { path: "patient", setback: "not-as-assumed", rounds: 9, next: "patient" },
-    { path: "patient", setback: "wants-lock", rounds: 9, next: "patient" },
-    { path: "patient", setback: "put-off", rounds: 9, next: "patient" },
+    { path: "locked", setback: "put-off", rounds: MOST_ROUNDS, next: "waiting" },
+    { path: "waiting", setback: "not-as-assumed", rounds: 9, next: "waiting" },
+    { path: "waiting", setback: "wants-lock", rounds: 9, next: "waiting" },
+    { path: "waiting", setback: "put-off", rounds: 9, next: "waiting" },
   ];
   test.each(rules)("$path, $setback for the time $rounds: $next", ({ path, setback, rounds, next }) => {
     expect(nextPath(path, setback, rounds)).toBe(next);
@@ -35,34 +35,34 @@ const b = address("n", "b");
 const row = (at: Address, columns: Partial<Row> = {}): Row =>
   blank(at.key, { space: at.space, id: 7, value: "1", ...columns });
 
-const put = (at: Address, columns: Partial<Row> = {}): Put => ({ was: null, row: row(at, columns), entries: [] });
+const put = (at: Address, columns: Partial<Row> = {}): [text: string, row: Row] => [at.text, row(at, columns)];
 
 describe("what may be assumed", () => {
   const rules: readonly { rule: string; given: (known: Assumptions) => void; at?: Address; is: unknown }[] = [
     { rule: "nothing of a record that was never seen", given: () => {}, is: undefined },
     { rule: "absence of one that is most probably new", given: () => {}, at: newAddress(a), is: null },
-    { rule: "the row that was written last", given: (known) => known.wrote(put(a), 7), is: row(a) },
+    { rule: "the row that was written last", given: (known) => known.wrote(...put(a), 7), is: row(a) },
     {
       rule: "the row that was written last, for one that was thought to be new",
-      given: (known) => known.wrote(put(a), 7),
+      given: (known) => known.wrote(...put(a), 7),
       at: newAddress(a),
       is: row(a),
     },
     {
       rule: "nothing of a new row whose number did not arrive",
-      given: (known) => known.wrote(put(a, { id: 0 }), undefined),
+      given: (known) => known.wrote(...put(a, { id: 0 }), undefined),
       is: undefined,
     },
-    { rule: "nothing of a deleted row", given: (known) => known.wrote(put(a, { value: null }), 7), is: undefined },
+    { rule: "nothing of a deleted row", given: (known) => known.wrote(...put(a, { value: null }), 7), is: undefined },
     {
       rule: "nothing of a long value",
-      given: (known) => known.wrote(put(a, { value: "x".repeat(2049) }), 7),
+      given: (known) => known.wrote(...put(a, { value: "x".repeat(2049) }), 7),
       is: undefined,
     },
     {
       rule: "nothing of a row that was not as assumed",
       given: (known) => {
-        known.wrote(put(a), 7);
+        known.wrote(...put(a), 7);
         known.refuted(a.text);
       },
       is: undefined,
@@ -72,7 +72,7 @@ describe("what may be assumed", () => {
       rule: "a held row as it was last written here",
       given: (known) => {
         known.hold(a.text, row(a));
-        known.wrote(put(a, { version: 2 }), 7);
+        known.wrote(...put(a, { version: 2 }), 7);
       },
       is: row(a, { version: 2 }),
     },
@@ -89,7 +89,7 @@ describe("what may be assumed", () => {
       rule: "a row that was expected, once it is written",
       given: (known) => {
         known.expect(a.text, true);
-        known.wrote(put(a, { id: 0, value: "x".repeat(5000) }), 7);
+        known.wrote(...put(a, { id: 0, value: "x".repeat(5000) }), 7);
       },
       is: row(a, { value: "x".repeat(5000) }),
     },
@@ -111,7 +111,7 @@ describe("what may be assumed", () => {
       rule: "nothing once all is cleared",
       given: (known) => {
         known.hold(a.text, row(a));
-        known.wrote(put(b), 8);
+        known.wrote(...put(b), 8);
         known.clear();
       },
       is: undefined,
@@ -125,7 +125,7 @@ describe("what may be assumed", () => {
 
   test("where a read is no round trip, only what is held", () => {
     const known = new Assumptions(false);
-    known.wrote(put(a), 7);
+    known.wrote(...put(a), 7);
     expect(known.of(a)).toBeUndefined();
     expect(known.of(newAddress(b))).toBeUndefined();
     known.hold(a.text, row(a));
@@ -134,7 +134,7 @@ describe("what may be assumed", () => {
 
   test("all records of a decision, or it is not optimistic", () => {
     const known = new Assumptions(true);
-    known.wrote(put(a), 7);
+    known.wrote(...put(a), 7);
     expect(known.coversAll([a])).toBe(true);
     expect(known.coversAll([a, b])).toBe(false);
     expect(known.coversAll([a, newAddress(b)])).toBe(true);

@@ -3,50 +3,50 @@
  *
  * The locked path reads rows under their locks, which on a server costs a round trip. It can be saved for a row whose lease this
  * process holds, for a row that it wrote last, and for a record that is most probably absent, as the mark of a new message is. A decision
- * all of whose records can be assumed is *optimistic*: it runs at once, and the commit finds out whether it was right.
+ * all of whose records can be assumed is *optimistic*: it runs immediately, and the commit finds out whether the assumptions were right.
  *
  * Why this is sound: every row that a committed decision used is locked by its batch when the batch commits, so the commits of all
  * processes can be put in an order (G32). A row that was read under a lock stays locked. A row that was assumed must have been written,
  * under a check of its version and stamp, which takes its lock; a record that was assumed to be absent must have been inserted, and the
- * unique index refuses a second one. So a decision that used an assumed row without writing it counts for nothing and takes the locked
- * path (`isUnchecked` in `decision.ts`); what is absent and was only read is the store's to protect (`Batch.decide`).
+ * unique index refuses a second one. So a decision that used an assumed row without writing it is discarded and takes the locked
+ * path (`isUnchecked` in `decision.ts`); a record that is absent and was only read is protected by the store (`Batch.decide`).
  *
- * The path of a decision, and what moves it along. It never goes back:
+ * The path of a decision, and what changes it. It never moves back:
  *
  *   optimistic ──► locked     a row was not as assumed; it asked for the store's clock; it used an assumed row without writing it
- *   any        ──► patient    it was put off `MOST_ROUNDS` times, because others had its rows locked or changed them
+ *   any        ──► waiting    it was postponed `MOST_ROUNDS` times, because its flight met rows that other processes had locked or changed
  *
- * A patient decision goes alone, and its batch waits for its rows in sorted order instead of skipping those that are locked.
+ * A waiting decision is in a batch of its own, and its batch waits for its rows in sorted order instead of skipping those that are locked.
  *
- * Assuming in vain costs a round trip, so it is not repeated: a record whose row was not as assumed, or whose decisions ask for the
- * clock, is left to the locked path for its next writes, twice as many each time; after an absence that was none, the next records are
- * looked for, in the same way.
+ * A wrong assumption costs a round trip, so it is not repeated: a record whose row was not as assumed, or whose decisions ask for the
+ * clock, uses the locked path for its next writes, twice as many each time. After a record that was assumed to be absent existed, the
+ * next records are read, in the same way.
  */
 
-import { type Address, keyText, type Put, type Row } from "./contract.ts";
+import type { Address, Row } from "./contract.ts";
 
-export type Path = "optimistic" | "locked" | "patient";
+export type Path = "optimistic" | "locked" | "waiting";
 
-/** What happened to a decision in a flight that did not end it. */
+/** Why a decision did not end in its flight. */
 export type Setback = "not-as-assumed" | "wants-lock" | "put-off";
 
-/** So often a decision is put off before its batch waits for its rows. */
+/** How often a decision is postponed before its batch waits for its rows. */
 export const MOST_ROUNDS = 4;
 
-/** The path of a decision after a setback; `rounds` counts how often it has been put off, this time included. */
+/** The path of a decision after a setback; `rounds` counts how often it has been postponed, this time included. */
 export function nextPath(path: Path, setback: Setback, rounds: number): Path {
-  if (setback === "put-off") return rounds >= MOST_ROUNDS ? "patient" : path;
+  if (setback === "put-off") return rounds >= MOST_ROUNDS ? "waiting" : path;
   return path === "optimistic" ? "locked" : path;
 }
 
 const MAX_ROWS = 8192;
-/** Together with the number of rows this bounds the memory; a longer value is worth reading anew. */
+/** Together with the number of rows this bounds the memory; a longer value is read again. */
 const MAX_CHARS = 2048;
-/** How many writes of a record, or how many new records, are left to the locked path after an assumption that was wrong. */
+/** How many writes of a record, or how many new records, use the locked path after a wrong assumption. */
 const ROW_COOLDOWN = { first: 8, longest: 1024 };
 const ABSENCE_COOLDOWN = { first: 128, longest: 16_384 };
 
-/** A record that this process wrote lately. */
+/** A record that this process wrote recently. */
 interface Recent {
   row: Row | undefined;
   /** How many of its next writes are not remembered. */
@@ -56,9 +56,9 @@ interface Recent {
 
 export class Assumptions {
   readonly #held = new Map<string, Row>();
-  /** Records that a commit of this process is about to make, and to hold. */
+  /** Records that a commit of this process is about to create, and to hold. */
   readonly #expected = new Set<string>();
-  /** The oldest first; null where rows are not worth remembering, because the store reads them as quickly. */
+  /** The oldest first; null if the store reads rows as fast as this map does. */
   readonly #recent: Map<string, Recent> | null;
   #absenceCooldown = 0;
   #nextAbsenceCooldown = ABSENCE_COOLDOWN.first;
@@ -67,7 +67,7 @@ export class Assumptions {
     this.#recent = isRemote ? new Map() : null;
   }
 
-  /** What may be assumed of a record: its row, null if it is to be taken for absent, undefined if nothing may be. */
+  /** What may be assumed of a record: its row; null if it is assumed to be absent; undefined if nothing may be assumed. */
   of(at: Address): Row | null | undefined {
     const row = this.#held.get(at.text) ?? this.#recent?.get(at.text)?.row;
     if (row !== undefined) return row;
@@ -87,13 +87,13 @@ export class Assumptions {
     return isCovered;
   }
 
-  /** From now on, commits of this process keep this row up to date: it is held here. */
+  /** Keeps this row, which is held by this process; its commits keep it up to date. */
   hold(text: string, row: Row): void {
     this.#held.set(text, row);
     this.#recent?.delete(text);
   }
 
-  /** Once a commit of this process writes the record, its row is held; until it is no longer expected. */
+  /** While a record is expected, its row is held as soon as a commit of this process writes it. */
   expect(text: string, isExpected: boolean): void {
     if (isExpected) this.#expected.add(text);
     else this.#expected.delete(text);
@@ -107,15 +107,14 @@ export class Assumptions {
     this.#held.delete(text);
   }
 
-  /** A row that was read under a lock, in a batch that is now committed. */
+  /** Takes a row that was read under a lock, in a batch that is now committed. */
   saw(text: string, row: Row): void {
     if (this.#held.has(text)) this.#held.set(text, row);
   }
 
-  /** What was written by a batch that is now committed; `id` is undefined where the row is new and its number did not arrive. */
-  wrote({ row }: Put, id: number | undefined): void {
+  /** Takes what a batch that is now committed wrote; `id` is undefined if the row is new and the reply with its number was lost. */
+  wrote(text: string, row: Row, id: number | undefined): void {
     if (this.#held.size === 0 && this.#expected.size === 0 && this.#recent === null) return;
-    const text = keyText(row);
     const stored = row.id !== 0 ? row : id === undefined ? undefined : { ...row, id };
     if (this.#held.has(text) || this.#expected.has(text)) {
       if (stored === undefined) this.#held.delete(text);
@@ -126,27 +125,27 @@ export class Assumptions {
   #remember(text: string, row: Row | undefined): void {
     if (this.#recent === null) return;
     const recent = this.#recent.get(text) ?? { row: undefined, cooldown: 0, nextCooldown: ROW_COOLDOWN.first };
-    const isWorthIt = recent.cooldown === 0 && row !== undefined && row.value !== null && row.value.length <= MAX_CHARS;
+    const isKept = recent.cooldown === 0 && row !== undefined && row.value !== null && row.value.length <= MAX_CHARS;
     if (recent.cooldown > 0) recent.cooldown -= 1;
-    recent.row = isWorthIt ? row : undefined;
+    recent.row = isKept ? row : undefined;
     this.#recent.delete(text);
-    if (!isWorthIt && recent.nextCooldown === ROW_COOLDOWN.first) return;
+    if (!isKept && recent.nextCooldown === ROW_COOLDOWN.first) return;
     this.#recent.set(text, recent);
     if (this.#recent.size > MAX_ROWS) this.#recent.delete(this.#recent.keys().next().value as string);
   }
 
-  /** The commit found these records absent, as assumed. */
+  /** The commit found the records absent, as assumed. */
   absenceConfirmed(): void {
     this.#nextAbsenceCooldown = Math.max(ABSENCE_COOLDOWN.first, this.#nextAbsenceCooldown / 2);
   }
 
-  /** One that was assumed to be absent was there: a whole batch has to be decided again. */
+  /** A record that was assumed to be absent existed: the whole batch has to be decided again. */
   absenceRefuted(): void {
     this.#absenceCooldown = this.#nextAbsenceCooldown;
     this.#nextAbsenceCooldown = Math.min(ABSENCE_COOLDOWN.longest, 2 * this.#nextAbsenceCooldown);
   }
 
-  /** It was of no use to assume this row. */
+  /** Assuming this row was wrong, or saved nothing. */
   refuted(text: string): void {
     const recent = this.#recent?.get(text);
     if (recent === undefined) return;
@@ -155,7 +154,7 @@ export class Assumptions {
     recent.nextCooldown = Math.min(ROW_COOLDOWN.longest, 2 * recent.nextCooldown);
   }
 
-  /** Nothing that is remembered may be used: the database may have been put back in time. */
+  /** Forgets all rows: the database may have been restored to an earlier state. */
   clear(): void {
     this.#held.clear();
     this.#recent?.clear();

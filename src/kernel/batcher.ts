@@ -1,52 +1,52 @@
 /**
- * The batcher: group commit. All decisions that are waiting go to the store in one transaction, and while it is under way
- * the next ones gather. There is no timer: when the store is idle a decision leaves at once, when it is busy hundreds
- * share one fsync.
+ * The batcher: group commit. All waiting decisions go to the store in one transaction, and while that is in progress
+ * the next ones collect in the queue. There is no timer: when the store is idle, a decision is sent immediately; when it is busy,
+ * hundreds share one fsync.
  *
- * Two paths, one meaning. *Locked*: the store locks and reads the records, then the decisions run. *Optimistic* (single flight): the
- * holder of a record's lease, or the process that wrote it last, knows its row, so the decision runs before the store is asked, and the
- * store only checks that the row is still the same. `assumptions.ts` has the rules, and why both paths together are serializable.
+ * One metaphor is used here: a batch on its way to the store is a *flight*, and it flies in a *lane*, a sequence of commits of which one
+ * is in progress at a time (`lane.ts`). A store has one lane or several.
+ *
+ * Several paths, one meaning. *Locked*: the store locks and reads the records, then the decisions run. *Optimistic*: the holder of a record's
+ * lease, or on a remote store the process that wrote it last, knows its row, so the decision runs before the store is asked, and the store
+ * only checks that the row is still the same. `assumptions.ts` has the rules, and why all paths together are serializable.
  *
  * Guarantees: a caller learns the outcome only after the commit; every call ends in success, a definite failure, or `outcome_unknown`
- * (G2); one decision's throw or poison reaches only its own caller; a record is in at most one flight of this process; a call waits no
- * longer than its patience for others (G34).
+ * (G2); a decision that throws, or that makes its batch fail, affects only its own caller; a record is in at most one flight of this
+ * process; a call waits for others at most for its patience (G34).
  */
 
 import { Assumptions } from "./assumptions.ts";
 import type { Address, Put, Receipt, Row, Store } from "./contract.ts";
-import { type Decision, type Guard, type Late, Tape } from "./decision.ts";
+import { type ClockEstimate, type Decision, type DecisionGuard, Tape } from "./decision.ts";
 import type { Encoding } from "./encoding.ts";
 import { ClosedError, StoreError } from "./errors.ts";
-import { type Airspace, BUDGET, Flight, keepChanging, type Submission, submissionOf } from "./flight.ts";
-import { foresee } from "./foresight.ts";
+import { findFirstKeys } from "./first-keys.ts";
+import {
+  BUDGET,
+  Flight,
+  type FlightContext,
+  type FlightResult,
+  keepChanging,
+  type Submission,
+  submissionOf,
+} from "./flight.ts";
+import { Lane, notCommitted, outcomeUnknown } from "./lane.ts";
 import { type Ports, pause } from "./ports.ts";
 
 const MAX_DECISIONS = 512;
-/** So many decisions are worth a transaction of their own, where the store has a lane for it. */
+/** From this many decisions on, another flight is worth it, if the store has a free lane. */
 const WORTH_A_FLIGHT = 40;
-/** For so many turns of the event loop a flight waits for those who are just coming; for none if nobody is. */
+/** For how many turns of the event loop a flight waits for decisions that are just being submitted; it waits for none if there are no new ones. */
 const MAX_TURNS = 3;
-/** What was heard of the store's clock is good for so long, and so never further off. */
-const HEARD_MS = 1000;
-
-/** One writer's sequence of batches. The store tells, lane by lane, which was the last that it has. */
-interface Lane {
-  readonly index: number;
-  isBusy: boolean;
-  /** Null until settled: at the start, and after an outcome stayed unknown. */
-  epoch: number | null;
-  /** The last sequence whose commit was acknowledged; 0 before the first. */
-  acknowledged: number;
-  sequence: number;
-  failures: number;
-}
+/** How long a reading of the store's clock is used for estimates, which bounds how far off they are. */
+const ESTIMATE_VALID_MS = 1000;
 
 export interface BatcherOptions {
   readonly encoding: Encoding;
-  readonly guard: Guard;
-  /** How long a call may wait for a store that is busy or away. */
+  readonly guard: DecisionGuard;
+  /** How long a call may wait for a store that is busy or unreachable. */
   readonly patienceMs: number;
-  /** Told of every commit, in this process's order. */
+  /** Called after every commit, in the order of this process's commits. */
   readonly committed: (puts: readonly Put[]) => void;
 }
 
@@ -55,55 +55,48 @@ export class Batcher {
   readonly #ports: Ports;
   readonly #options: BatcherOptions;
   readonly #lanes: Lane[];
+  readonly #busy = new Set<Lane>();
   readonly #assumptions: Assumptions;
-  readonly #air: Airspace;
+  readonly #context: FlightContext;
   #queue: Submission[] = [];
-  /** There may be urgent ones in the queue that do not stand at its head. */
+  /** The queue may have urgent decisions that are not at its head. */
   #hasUrgent = false;
   #isScheduled = false;
   /** Records that flights wait for, and how many flights do. */
   readonly #awaited = new Set<string>();
   #waitingFlights = 0;
-  /** A flight takes no more decisions than this: fewer after one that was too large, and then more again. */
+  /** How many decisions a flight takes at most: fewer after one that was too large, then more again. */
   #most = MAX_DECISIONS;
   #closing: (() => void) | undefined;
-  /** The store's clock when it was last asked for, and this process's then. */
-  #heardMs = 0;
-  #heardHereMs = Number.NEGATIVE_INFINITY;
+  /** The last reading of the store's clock, and this process's clock just before it. */
+  #storeClockMs = 0;
+  #storeClockReadAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(store: Store, ports: Ports, options: BatcherOptions) {
     this.#store = store;
     this.#ports = ports;
     this.#options = options;
-    // A store with lanes is a round trip away, which is worth saving.
-    this.#assumptions = new Assumptions(store.lanes > 1);
-    // With one lane there is one flight at a time, and nothing to keep apart.
-    this.#air = {
+    this.#assumptions = new Assumptions(store.isRemote);
+    // With one lane there is one flight at a time, so no two flights can have the same record.
+    this.#context = {
       flying: store.lanes > 1 ? new Set() : null,
       assumptions: this.#assumptions,
       encoding: options.encoding,
       ports,
       guard: options.guard,
-      late: () => this.#late(),
+      clockEstimate: () => this.#clockEstimate(),
     };
-    this.#lanes = Array.from({ length: store.lanes }, (_, index) => ({
-      index,
-      isBusy: false,
-      epoch: null,
-      acknowledged: 0,
-      sequence: 0,
-      failures: 0,
-    }));
+    this.#lanes = Array.from({ length: store.lanes }, (_, index) => new Lane(store, ports, index));
   }
 
-  /** The holder of all these records may be optimistic about them, whatever the store. */
+  /** Queues a decision and resolves with its result after the commit. If the caller holds all records, it can be optimistic on any store. */
   submit<T>(
     decide: Decision<T>,
     keys: readonly Address[],
     { isHolder = false, isUrgent = false }: { readonly isHolder?: boolean; readonly isUrgent?: boolean } = {},
   ): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      if (this.#options.guard.isBroken()) return;
+      if (this.#options.guard.isInsideDecision()) return;
       if (this.#closing !== undefined) return reject(new ClosedError());
       this.#queue.push(
         submissionOf({
@@ -113,7 +106,7 @@ export class Batcher {
           tape: new Tape(),
           giveUpAtMs: this.#ports.clock.nowMs() + this.#options.patienceMs,
           keys,
-          path: isHolder || this.#lanes.length > 1 ? "optimistic" : "locked",
+          path: isHolder || this.#store.isRemote ? "optimistic" : "locked",
           isUrgent,
         }),
       );
@@ -122,12 +115,12 @@ export class Batcher {
     });
   }
 
-  /** From now on, commits in this process keep this row up to date, and its holder's decisions may use it. */
+  /** Keeps this row for its holder's decisions; commits of this process keep it up to date. */
   know(at: Address, row: Row): void {
     this.#assumptions.hold(at.text, row);
   }
 
-  /** The record is about to be made by a commit of this process, which will hold it. */
+  /** Declares that a commit of this process is about to create the record and will hold it. */
   expect(at: Address, isExpected: boolean): void {
     this.#assumptions.expect(at.text, isExpected);
   }
@@ -140,7 +133,7 @@ export class Batcher {
     this.#assumptions.letGo(at.text);
   }
 
-  /** Lets what was submitted finish, and takes nothing more. */
+  /** Waits for what was submitted, and refuses new decisions. */
   close(): Promise<void> {
     return new Promise((resolve) => {
       this.#closing = resolve;
@@ -149,16 +142,16 @@ export class Batcher {
   }
 
   #checkClosed(): void {
-    if (this.#queue.length === 0 && this.#lanes.every((lane) => !lane.isBusy)) this.#closing?.();
+    if (this.#queue.length === 0 && this.#busy.size === 0) this.#closing?.();
   }
 
   #schedule(): void {
-    if (this.#isScheduled || this.#lanes.every((lane) => lane.isBusy)) return;
+    if (this.#isScheduled || this.#busy.size === this.#lanes.length) return;
     this.#isScheduled = true;
     this.#leaveWhenQuiet(this.#queue.length, MAX_TURNS);
   }
 
-  /** Decisions that are submitted in the same moment fly together: callers that were answered by one flight ask for the next one together. */
+  /** Decisions that are submitted together fly together: callers whose promises one flight resolved often submit their next decisions together. */
   #leaveWhenQuiet(seen: number, turns: number): void {
     this.#ports.clock.soon(() => {
       const { length } = this.#queue;
@@ -167,46 +160,46 @@ export class Batcher {
         return;
       }
       this.#isScheduled = false;
-      const free = this.#lanes.filter((lane) => !lane.isBusy);
-      // Where many wait, two flights that overlap are quicker than one that is twice as long.
+      const free = this.#lanes.filter((lane) => !this.#busy.has(lane));
+      // If many decisions wait, two overlapping flights are faster than one that is twice as large.
       const flights = Math.min(free.length, Math.max(1, Math.floor(this.#queue.length / WORTH_A_FLIGHT)));
       const share = Math.min(this.#most, Math.ceil(this.#queue.length / flights));
       for (const lane of free) {
         const submissions = this.#take(share);
         if (submissions.length === 0) break;
-        void this.#fly(lane, new Flight(submissions, this.#air, this.#mayWait));
+        void this.#fly(lane, new Flight(submissions, this.#context, this.#mayWait));
       }
-      // All that was left in the queue may have been given up.
+      // The rest of the queue may have been rejected.
       this.#checkClosed();
     });
   }
 
-  /** The next decisions that can share a flight, in the order they came. */
+  /** Takes the next decisions that can share a flight out of the queue, in the order they were submitted. */
   #take(most: number): Submission[] {
     const taken: Submission[] = [];
     const passed: Submission[] = [];
-    // However many wait: a lease that is not renewed in time is lost.
+    // Renewals come first, however many decisions wait: a lease that is not renewed in time is lost.
     if (this.#hasUrgent) this.#queue.sort((a, b) => Number(b.isUrgent) - Number(a.isUrgent));
     this.#hasUrgent = false;
-    // With lanes to spare, those whose records are all assumed do not wait for the round trip of the locked path.
+    // With several lanes, optimistic decisions fly apart from the others, so that they do not wait for the round trip of the locked path.
     const apart = this.#lanes.length > 1;
-    const { flying } = this.#air;
+    const { flying } = this.#context;
     const reserved = new Set<string>();
     const nowMs = this.#ports.clock.nowMs();
     let records = 0;
     let index = 0;
     for (; index < this.#queue.length && taken.length < most; index++) {
       const submission = this.#queue[index] as Submission;
-      // It has been put off before, and others that were came first again: it does not wait for its turn to be told.
+      // It was postponed before and its patience has ended: it is rejected without waiting for another flight.
       if (submission.rounds > 1 && submission.giveUpAtMs <= nowMs) {
         submission.reject(keepChanging());
         continue;
       }
       const first = taken[0];
-      if (apart && submission.keys.length === 0 && submission.path === "optimistic") {
-        // Running decisions beforehand may take long, too: those behind it are left to the next flight.
+      if (this.#store.isRemote && submission.keys.length === 0 && submission.path === "optimistic") {
+        // Running decisions beforehand takes time, too: the rest of the queue waits for the next flight.
         if (first !== undefined && this.#ports.clock.nowMs() - nowMs >= BUDGET.decidingMs) break;
-        foresee(submission, this.#air);
+        findFirstKeys(submission, this.#context);
       }
       submission.isOptimistic = submission.path === "optimistic" && this.#assumptions.coversAll(submission.keys);
       const fits =
@@ -215,7 +208,7 @@ export class Batcher {
           !isApart(submission) &&
           (!apart || first.isOptimistic === submission.isOptimistic) &&
           records + submission.keys.length <= BUDGET.records);
-      // A decision that must wait for its records lets those behind it pass that touch others; its own are kept for it.
+      // While a decision waits for its records, later decisions on other records overtake it; its own records are reserved for it.
       if (fits && !isAnyOf(submission, flying) && !isAnyOf(submission, reserved)) {
         taken.push(submission);
         records += submission.keys.length;
@@ -228,184 +221,143 @@ export class Batcher {
     return taken;
   }
 
-  /** A decision that wants a record that a flight waits for, perhaps for long, keeps only that one from those behind it. */
+  /** Reserves the records of a decision that waits; if a flight waits for some of them, perhaps for long, only those. */
   #reserve({ keys }: Submission, reserved: Set<string>): void {
     const awaited = keys.filter(({ text }) => this.#awaited.has(text));
     for (const { text } of awaited.length > 0 ? awaited : keys) reserved.add(text);
   }
 
-  /** Whether a flight may wait for records that another process has: at most half of the lanes may. */
+  /** Whether one more flight may wait for records that another process has locked: at most half of the lanes may. */
   get #mayWait(): boolean {
     return this.#waitingFlights < Math.floor(this.#lanes.length / 2);
   }
 
   async #fly(lane: Lane, flight: Flight): Promise<void> {
-    lane.isBusy = true;
+    this.#busy.add(lane);
     const awaited = flight.mayWait ? flight.lock.map(({ text }) => text) : [];
     if (flight.mayWait) this.#waitingFlights += 1;
     for (const text of awaited) this.#awaited.add(text);
-    let pauseMs = 0;
-    try {
-      const obstacle = await this.#settle(lane);
-      if (obstacle === undefined) pauseMs = await this.#send(lane, flight);
-      else if (obstacle.data.remedy === "fail") flight.fail(obstacle);
-      else {
-        flight.retry();
-        flight.giveUp(this.#ports.clock.nowMs(), obstacle);
-        pauseMs = this.#backoff(lane);
-      }
-      flight.giveUpPutOff(this.#ports.clock.nowMs());
-    } catch (error) {
-      // A store that breaks its contract: the outcome is not known, and no caller may wait for ever.
-      lane.epoch = null;
-      flight.fail(error);
-    }
+    const { again, pauseMs } = await this.#send(lane, flight);
     for (const text of awaited) this.#awaited.delete(text);
     if (flight.mayWait) this.#waitingFlights -= 1;
-    flight.end();
-    if (flight.again.length > 0) {
+    if (again.length > 0) {
       this.#hasUrgent ||= this.#queue.some(({ isUrgent }) => isUrgent);
-      this.#queue = flight.again.concat(this.#queue);
+      this.#queue = [...again, ...this.#queue];
     }
     if (pauseMs > 0) await pause(this.#ports.clock, pauseMs);
-    lane.isBusy = false;
+    this.#busy.delete(lane);
     this.#schedule();
     this.#checkClosed();
   }
 
-  /** Commits the flight, or finds out its outcome; returns how long the lane should rest. */
-  async #send(lane: Lane, flight: Flight): Promise<number> {
-    lane.sequence += 1;
-    // Before the store looks at its clock, however long the answer takes.
+  /** Commits the flight, or finds out its outcome. Returns what is to be submitted again, and how long the lane pauses. */
+  async #send(lane: Lane, flight: Flight): Promise<Sent> {
+    try {
+      const obstacle = await lane.settle();
+      if (obstacle === undefined) return await this.#commit(lane, flight);
+      if (obstacle.data.remedy === "fail") return sent(flight.fail(obstacle));
+      return sent(flight.retry(obstacle), lane.backoffMs());
+    } catch (error) {
+      // The store broke its contract, so the outcome is unknown; no caller may wait forever.
+      lane.unsettle();
+      return sent(flight.fail(error));
+    }
+  }
+
+  async #commit(lane: Lane, flight: Flight): Promise<Sent> {
+    // Before the store reads its clock, however long its reply takes.
     const sentMs = this.#ports.clock.nowMs();
     try {
       const receipt = await this.#store.commit({
-        lane: lane.index,
-        epoch: lane.epoch ?? 0,
-        sequence: lane.sequence,
+        ...lane.nextMark(),
         lock: flight.lock,
         mayWait: flight.mayWait,
         maxBytes: flight.maxBytes,
         needsClock: flight.needsClock,
         decide: (found) => flight.decide(found),
       });
-      if (receipt.committed) {
-        if (receipt.ids.length > 0) lane.acknowledged = lane.sequence;
-        this.#landed(flight, receipt, sentMs);
-      } else flight.moved(receipt.moved, receipt.isHeld);
-      // The first time it is decided again immediately, under the locks; after that, in vain, it may be worth a pause.
-      if (flight.isStalled || (!receipt.committed && flight.mostRounds > 1)) return this.#backoff(lane);
-      lane.failures = 0;
-      this.#resize(flight);
-      return 0;
+      if (receipt.committed && receipt.ids.length > 0) lane.acknowledge();
+      const result = receipt.committed
+        ? this.#committed(flight, receipt, sentMs)
+        : flight.moved(receipt.moved, receipt.isHeld);
+      if (result.isInVain) return sent(result, lane.backoffMs());
+      lane.succeeded();
+      this.#resize(result);
+      return sent(result);
     } catch (error) {
       if (!(error instanceof StoreError)) throw error;
       return this.#failed(lane, flight, error);
     }
   }
 
-  /** The next flights are as large as this one could be, and then larger again. */
-  #resize(flight: Flight): void {
-    if (flight.isOverBudget) this.#most = Math.max(1, flight.decidedCount);
+  /** Limits the next flights to what fitted into this one, and then raises the limit again. */
+  #resize({ fits }: FlightResult): void {
+    if (fits !== null) this.#most = Math.max(1, fits);
     else if (this.#most < MAX_DECISIONS) this.#most = Math.min(MAX_DECISIONS, 2 * this.#most);
   }
 
-  /** Counted from what was last heard; null if that is long ago, or if this process's clock was set since. */
-  #late(): Late | null {
-    const sinceMs = this.#ports.clock.nowMs() - this.#heardHereMs;
-    if (sinceMs < 0 || sinceMs >= HEARD_MS) return null;
-    return { lateMs: this.#heardMs + HEARD_MS, aboutMs: this.#heardMs + Math.floor(sinceMs) };
+  /** Estimated from the last reading; null if that is too old, or if this process's clock was set back since. */
+  #clockEstimate(): ClockEstimate | null {
+    const sinceMs = this.#ports.clock.nowMs() - this.#storeClockReadAtMs;
+    if (sinceMs < 0 || sinceMs >= ESTIMATE_VALID_MS) return null;
+    return {
+      nowUpperBoundMs: this.#storeClockMs + ESTIMATE_VALID_MS,
+      approxNowMs: this.#storeClockMs + Math.floor(sinceMs),
+    };
   }
 
-  #landed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined, sentMs: number): void {
+  #committed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined, sentMs: number): FlightResult {
     if (receipt !== undefined && receipt.nowMs > 0) {
-      this.#heardMs = receipt.nowMs;
-      this.#heardHereMs = sentMs;
+      this.#storeClockMs = receipt.nowMs;
+      this.#storeClockReadAtMs = sentMs;
     }
-    for (const [text, { row }] of flight.cells) if (row !== null) this.#assumptions.saw(text, row);
-    flight.puts.forEach((put, index) => {
-      this.#assumptions.wrote(put, receipt?.ids[index]);
-    });
-    flight.answer();
+    let written = 0;
+    for (const { at, row, stored } of flight.cells.values()) {
+      if (row === null) continue;
+      if (row === stored) this.#assumptions.saw(at.text, row);
+      else this.#assumptions.wrote(at.text, row, receipt?.ids[written++]);
+    }
+    const result = flight.committed();
     this.#options.committed(flight.puts);
+    return result;
   }
 
-  async #failed(lane: Lane, flight: Flight, error: StoreError): Promise<number> {
+  async #failed(lane: Lane, flight: Flight, error: StoreError): Promise<Sent> {
     switch (error.data.remedy) {
       case "fail":
-        flight.fail(error);
-        return 0;
+        return sent(flight.fail(error));
       case "split":
-        if (flight.size === 1) flight.fail(error);
-        else flight.retryAlone();
-        return 0;
+        return sent(flight.size === 1 ? flight.fail(error) : flight.retryAlone());
       case "halve":
         this.#most = Math.max(1, Math.floor(flight.size / 2));
-        flight.retry();
-        flight.giveUp(this.#ports.clock.nowMs(), error);
-        return this.#backoff(lane);
+        return sent(flight.retry(error), lane.backoffMs());
       case "retry":
-        flight.retry();
-        flight.giveUp(this.#ports.clock.nowMs(), error);
-        return this.#backoff(lane);
+        return sent(flight.retry(error), lane.backoffMs());
       case "settle":
-        return this.#resolve(lane, flight, error);
+        return sent(await this.#resolve(lane, flight, error));
     }
   }
 
-  /** The reply was lost. The store is asked until it answers; only then is it known whether the batch is there. */
-  async #resolve(lane: Lane, flight: Flight, error: StoreError): Promise<number> {
-    const { sequence, acknowledged } = lane;
-    const unknown = () => new StoreError("outcome_unknown", "settle", error.message, { cause: error });
-    lane.epoch = null;
-    while ((await this.#settle(lane)) !== undefined) {
-      if (flight.giveUpAtMs <= this.#ports.clock.nowMs()) {
-        flight.fail(unknown());
-        return 0;
-      }
-      await pause(this.#ports.clock, this.#backoff(lane));
-    }
-    // A batch of an older epoch was refused, and so not written, wherever the lane stands now.
-    const isRefused = error.code === "store_refused";
-    if (flight.isDecided && lane.sequence >= sequence && !isRefused) {
-      lane.acknowledged = sequence;
-      this.#landed(flight, undefined, 0);
-    }
-    // The store has been put back, or has lost the mark: it cannot tell.
-    else if (flight.isDecided && lane.sequence < acknowledged && !isRefused) flight.fail(unknown());
-    else {
-      const reason = new StoreError("store_unreachable", "retry", "the commit did not reach the store", {
-        cause: error,
-      });
-      flight.retry();
-      flight.giveUp(this.#ports.clock.nowMs(), reason);
-    }
-    return 0;
-  }
-
-  /** Makes sure that the lane knows where it stands; answers what is in the way, if anything is. */
-  async #settle(lane: Lane): Promise<StoreError | undefined> {
-    if (lane.epoch !== null) return undefined;
-    try {
-      const { epoch, sequence } = await this.#store.settle(lane.index);
-      lane.epoch = epoch;
-      lane.sequence = sequence;
-      return undefined;
-    } catch (error) {
-      if (error instanceof StoreError) return error;
-      throw error;
-    }
-  }
-
-  /** Grows from about a millisecond to about fifty, with jitter, so that processes do not knock in step. */
-  #backoff(lane: Lane): number {
-    lane.failures += 1;
-    return Math.min(50, 1.6 ** Math.min(lane.failures, 12)) * (0.25 + this.#ports.chance.random());
+  /** The reply was lost: asks the store whether the batch was committed before any caller learns an outcome. */
+  async #resolve(lane: Lane, flight: Flight, lost: StoreError): Promise<FlightResult> {
+    const resolved = await lane.resolve(lost, flight.giveUpAtMs);
+    // Before the flight has decided, nothing can have been written.
+    if (!flight.isDecided || resolved === "not-committed") return flight.retry(notCommitted(lost));
+    if (resolved === "unknown") return flight.fail(outcomeUnknown(lost));
+    return this.#committed(flight, undefined, 0);
   }
 }
 
-/** Flies alone. */
-const isApart = ({ isAlone, path }: Submission): boolean => isAlone || path === "patient";
+/** What is left to do after a flight. */
+interface Sent {
+  readonly again: readonly Submission[];
+  readonly pauseMs: number;
+}
+
+const sent = ({ again }: FlightResult, pauseMs = 0): Sent => ({ again, pauseMs });
+
+/** Whether it needs a flight of its own. */
+const isApart = ({ isAlone, path }: Submission): boolean => isAlone || path === "waiting";
 
 function isAnyOf({ keys }: Submission, texts: ReadonlySet<string> | null): boolean {
   return texts !== null && texts.size > 0 && keys.some((at) => texts.has(at.text));

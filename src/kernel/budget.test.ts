@@ -3,7 +3,7 @@
 // Method: what reaches a store in memory, batch by batch; decisions that take time on a clock that is moved by hand.
 
 import { describe, expect, test } from "vitest";
-import { bench, storeError } from "../../test/kernel.fixture.ts";
+import { bench, storeError } from "../../test/kernel/kit.ts";
 import { type Address, address } from "./contract.ts";
 import type { Decision } from "./decision.ts";
 import { BUDGET } from "./flight.ts";

@@ -50,9 +50,12 @@ describe("checkOptions", () => {
   });
 
   test.each([
-    [{ idd: "a" }, 'the options must not have "idd": there is no such option; known are: id, tags'],
-    [{ id: "a", Tags: undefined }, 'the options must not have "Tags": there is no such option; known are: id, tags'],
-    [["a"], 'the options must not have "0": there is no such option; known are: id, tags'],
+    [{ idd: "a" }, 'the options must not have "idd": there is no such option; the known options are: id, tags'],
+    [
+      { id: "a", Tags: undefined },
+      'the options must not have "Tags": there is no such option; the known options are: id, tags',
+    ],
+    [["a"], 'the options must not have "0": there is no such option; the known options are: id, tags'],
     [null, "the options must be an object, not null"],
     ["a", 'the options must be an object, not "a"'],
   ])("%j is refused", (options, message) => {

@@ -1,6 +1,6 @@
 /**
- * Checks of what callers hand in: ids, counts, versions, durations. All of them run before anything is written, and say
- * what was wrong in words that can be shown to the caller.
+ * Checks of arguments: ids, counts, versions, durations. All of them run before anything is written, and their messages
+ * say which argument is wrong and what it must be.
  */
 
 import { InvalidArgumentError, InvalidDurationError, InvalidIdError } from "./errors.ts";
@@ -11,19 +11,19 @@ const MAX_ID_BYTES = 256;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 
-/** An id is kept as it is: no trimming, no normal form, no meaning in `/`, `%` or `..`. */
+/** Ids are stored unchanged: no trimming, no Unicode normalization, no meaning in `/`, `%` or `..`. Throws `invalid_id`. */
 export function checkId(id: unknown, what: string): string {
   if (typeof id !== "string") throw new InvalidIdError(what, `must be a string, not ${typeName(id)}`);
   if (id === "") throw new InvalidIdError(what, "must not be empty");
   // Up to a third of the limit in characters, no text can be over it in bytes.
   if (id.length > MAX_ID_BYTES / 3 && utf8Length(id) > MAX_ID_BYTES)
     throw new InvalidIdError(what, `must not be longer than ${MAX_ID_BYTES} bytes`);
-  if (CONTROL.test(id)) throw new InvalidIdError(what, "must not have control characters");
-  if (!id.isWellFormed()) throw new InvalidIdError(what, "must not have lone surrogates");
+  if (CONTROL.test(id)) throw new InvalidIdError(what, "must not contain control characters");
+  if (!id.isWellFormed()) throw new InvalidIdError(what, "must not contain lone surrogates");
   return id;
 }
 
-/** A prefix is an id, or nothing at all. */
+/** A prefix is an id, or the empty string. */
 export function checkPrefix(prefix: unknown, what: string): string {
   return prefix === "" ? "" : checkId(prefix, what);
 }
@@ -38,7 +38,7 @@ export function checkFunction(given: unknown, what: string): void {
   if (typeof given !== "function") throw new InvalidArgumentError(what, `must be a function, not ${typeName(given)}`);
 }
 
-/** The version that a caller expects to replace; 0 says "none yet". */
+/** The version that a caller expects to replace; 0 means that nothing is stored. */
 export function checkVersion(version: unknown, what: string): number {
   if (!Number.isSafeInteger(version) || (version as number) < 0 || Object.is(version, -0))
     throw new InvalidArgumentError(what, `must be a whole number from 0 to 2^53 - 1, not ${shown(version)}`);
@@ -57,7 +57,7 @@ export function checkTime(ms: unknown, what: string): number {
 /** The end of the year 9999. Microseconds and nanoseconds since 1970 are far beyond it. */
 const MAX_DATE_MS = 253_402_300_799_999;
 
-/** A moment that a caller names: a valid Date, or milliseconds since 1970, up to the year 9999. A text is refused. */
+/** A point in time: a valid Date, or milliseconds since 1970, up to the year 9999. A string is refused. */
 export function checkDate(moment: unknown, what: string): number {
   const ms = moment instanceof Date ? moment.getTime() : moment;
   if (!Number.isInteger(ms) || (ms as number) < 0 || (ms as number) > MAX_DATE_MS)
@@ -88,18 +88,18 @@ const UNITS: Readonly<Record<string, number>> = {
   week: 604_800_000,
 };
 
-/** A number of milliseconds, or words such as "90s", "1.5 hours", "2 days" or "1h 30m". */
+/** A number of milliseconds, or a string such as "90s", "1.5 hours", "2 days" or "1h 30m". */
 export type Duration = number | string;
 
 const MAX_DURATION_MS = 100 * 365.25 * 24 * 3_600_000;
 
-/** Whole milliseconds, 0 to a hundred years. A bare number in a string is refused: nobody can tell its unit. */
+/** Whole milliseconds, 0 to a hundred years. A number without a unit in a string is refused. Throws `invalid_duration`. */
 export function checkDuration(duration: unknown, what: string): number {
   const ms = typeof duration === "string" ? parseDuration(duration) : duration;
   if (typeof ms !== "number" || !Number.isFinite(ms) || ms < 0 || ms > MAX_DURATION_MS)
     throw new InvalidDurationError(
       what,
-      `must be milliseconds from 0 to a hundred years, or a text such as "90s", "2 days" or "1h 30m", not ${shown(duration)}`,
+      `must be milliseconds from 0 to a hundred years, or a string such as "90s", "2 days" or "1h 30m", not ${shown(duration)}`,
     );
   return Math.ceil(ms);
 }
@@ -127,7 +127,7 @@ function parseDuration(text: string): number | undefined {
 
 const LONGEST_DURATION = 100;
 
-/** Own properties only, so that "1 constructor" finds nothing; a plural is the unit and an s. */
+/** Own properties only, so that "1 constructor" finds nothing. A plural is the unit followed by "s". */
 function scaleOf(unit: string): number | undefined {
   if (Object.hasOwn(UNITS, unit)) return UNITS[unit];
   const singular = unit.slice(0, -1);
@@ -136,7 +136,7 @@ function scaleOf(unit: string): number | undefined {
 
 const MAX_LEASE_MS = 24 * 3_600_000;
 
-/** A lease must be long enough to renew in time, and short enough that a dead holder is noticed the same day. */
+/** A lease from 10 ms to 24 hours: long enough to be renewed in time, short enough that a dead holder is noticed the same day. */
 export function checkLease(duration: unknown, what: string): number {
   const ms = checkDuration(duration, what);
   if (ms < 10 || ms > MAX_LEASE_MS)
@@ -155,7 +155,7 @@ export function compareUtf8(a: string, b: string): number {
   for (let i = 0; i < length; i++) {
     const x = a.charCodeAt(i);
     const y = b.charCodeAt(i);
-    // A surrogate stands for a character above all others, so it is moved above the rest of the 16-bit range.
+    // Surrogates encode the characters above U+FFFF, so they sort after the rest of the 16-bit range.
     if (x !== y) return (isSurrogate(x) ? x + 0x10000 : x) - (isSurrogate(y) ? y + 0x10000 : y);
   }
   return a.length - b.length;
@@ -163,7 +163,7 @@ export function compareUtf8(a: string, b: string): number {
 
 const isSurrogate = (unit: number): boolean => unit >= 0xd800 && unit <= 0xdfff;
 
-/** The least text that is above every text with this prefix, or null if there is none. */
+/** The smallest text above all texts with this prefix, or null if there is none. */
 export function prefixEnd(prefix: string): string | null {
   const points = Array.from(prefix, (char) => char.codePointAt(0) ?? 0);
   for (let last = points.pop(); last !== undefined; last = points.pop()) {
@@ -187,13 +187,13 @@ export type OptionNames = ReadonlySet<string>;
 
 type NamesIn<Options> = Options extends unknown ? keyof Options & string : never;
 
-/** The names of the options of a type, to check with: it does not compile while one is missing, or one too many. */
+/** The option names of a type, for `checkOptions`. It does not compile if a name is missing or unknown. */
 export const optionNames = <Options>(names: Readonly<Record<NamesIn<Options>, true>>): OptionNames =>
   new Set(Object.keys(names));
 
 /**
- * Options are an object with known names, or are left out. Any other value would be taken for an object without options, and an option that
- * is misspelt would be ignored in silence. Inherited properties and symbols are not looked at.
+ * Options are an object with known names, or undefined. Anything else is refused, because a misspelt option would be ignored silently.
+ * Inherited properties and symbols are not checked. Throws `invalid_argument`.
  */
 export function checkOptions(options: unknown, known: OptionNames, what = "the options"): void {
   if (options === undefined) return;
@@ -203,7 +203,7 @@ export function checkOptions(options: unknown, known: OptionNames, what = "the o
     if (!known.has(name) && Object.hasOwn(options, name))
       throw new InvalidArgumentError(
         what,
-        `must not have ${shown(name)}: there is no such option; known are: ${[...known].join(", ") || "none"}`,
+        `must not have ${shown(name)}: there is no such option; the known options are: ${[...known].join(", ") || "none"}`,
       );
 }
 
@@ -217,7 +217,7 @@ export function checkBoolean(given: unknown, what: string): boolean {
   return given;
 }
 
-/** An `AbortSignal`, of Node or of a library that has its own; or none. */
+/** An `AbortSignal`, from Node or from a library that has its own; or undefined. */
 export function checkAbortSignal(given: unknown): void {
   if (given === undefined) return;
   const { aborted, addEventListener } = (given ?? {}) as Partial<AbortSignal>;
@@ -225,7 +225,7 @@ export function checkAbortSignal(given: unknown): void {
     throw new InvalidArgumentError("the abortSignal", `must be an AbortSignal, not ${shown(given)}`);
 }
 
-/** A text for people. */
+/** A text that people read. */
 export function checkText(text: unknown, what: string, maxChars = 1000): string {
   if (typeof text !== "string" || text.length > maxChars || !text.isWellFormed())
     throw new InvalidArgumentError(

@@ -33,7 +33,7 @@ export interface Row extends Key {
   readonly tries: number;
   /** Who holds the lease, or null. */
   readonly holder: string | null;
-  /** The queue that workers claim it from, or null for a record nobody claims. */
+  /** The queue that workers claim it from, or null for a record that is not claimed. */
   readonly kind: string | null;
   readonly status: string | null;
   /** When it next needs attention: a timer, or the end of the holder's lease. */
@@ -49,6 +49,8 @@ export interface Entry {
   readonly version: number;
   readonly name: string;
   readonly data: string;
+  /** It takes a place in the order that `Store.follow` reads. Default: it does not, and costs nothing there. */
+  readonly isFollowed?: boolean;
 }
 
 export interface StoredEntry extends Entry {
@@ -57,6 +59,9 @@ export interface StoredEntry extends Entry {
   /** Rises with every entry of the store, in no promised step. */
   readonly position: number;
 }
+
+/** An entry of one of the logs that are read together, with the record that it belongs to. */
+export interface FollowedEntry extends StoredEntry, Key {}
 
 /** One row to write, with what it replaces: the store refuses the batch unless the row there has the version and the stamp of `was`. */
 export interface Put {
@@ -69,15 +74,15 @@ export interface Put {
 /** What the store read for a batch. */
 export interface Found {
   /**
-   * The store's clock, read after the first locks were had; the same in later rounds. Null only if nothing was locked, the batch did not need it, and
-   * the store would have to ask for it.
+   * The store's clock, read after the first locks were acquired; the same in later rounds. Null if the batch locks nothing and does not need the
+   * clock, and reading it would cost the store a round trip.
    */
   readonly nowMs: number | null;
   /** No fence below this may be given out: it is above the fence of every row that was ever removed. */
   readonly fenceFloor: number;
   /** One for each key asked for, in that order: the row, null if there is none, undefined if it was not read. */
   readonly rows: readonly (Row | null | undefined)[];
-  /** Rows were not read because the batch had read `maxBytes`. Otherwise a row was not read because another holds its lock now. */
+  /** Why rows were not read: true if the batch had read `maxBytes`; otherwise another transaction has locked them. */
   readonly isFull?: boolean;
 }
 
@@ -104,8 +109,8 @@ export interface Batch {
 }
 
 /**
- * A batch was written whole, or not at all because rows are not what it assumed. A record that it did not lock and assumed to be absent may
- * be named although it is: locked, it is found so.
+ * A batch was written whole, or not at all because rows are not what it assumed. A record that was assumed to be absent, and not locked, may be
+ * listed in `moved` although it really is absent; the next batch locks it and sees that.
  */
 export type Receipt =
   | {
@@ -144,7 +149,7 @@ export interface DuePage {
 export interface ListQuery {
   readonly space: string;
   readonly prefix: string;
-  /** By key, in the order of their UTF-8 bytes, unless said otherwise; or by the rows' numbers, which is about the order they were made in. */
+  /** By key, in the order of their UTF-8 bytes; or by the rows' numbers, which is about the order in which they were made. Default: by key. */
   readonly order?: "key" | "newest" | "oldest" | undefined;
   /** Only what comes after this in the order: a key, or for newest and oldest the number of a row as text. */
   readonly after: string | null;
@@ -155,13 +160,43 @@ export interface ListQuery {
   readonly limit: number;
 }
 
+export interface FollowQuery {
+  /** Only entries of records in this space. */
+  readonly space: string;
+  /** Only entries of records whose keys begin with this. Default: all. */
+  readonly prefix?: string | undefined;
+  /** Only entries with one of these names; none of them gives nothing. Default: all. */
+  readonly names?: readonly string[] | undefined;
+  /** Only what comes after this position: 0 at the start, then `upTo` of the page before. */
+  readonly after: number;
+  /** How many entries of the space are looked at, chosen or not, so that a page is bounded whatever is chosen. At least 1. */
+  readonly limit: number;
+}
+
+export interface FollowPage {
+  /** In the order of their positions. Entries of one record are in the order of their versions, without gaps unless some are not chosen. */
+  readonly entries: readonly FollowedEntry[];
+  /**
+   * Where to continue. Every followed entry of the space at or before it was looked at, on this page or before: none appears there later,
+   * in whatever order transactions commit. It may be ahead of the last entry. It is below `after` only if the store has not given
+   * out that position yet: it was put back in time, and what was followed may be gone.
+   */
+  readonly upTo: number;
+  /** Whether the page ended because of its limit. Otherwise all that may be followed now has been looked at. */
+  readonly hasMore: boolean;
+}
+
 /** One writer's connection to a database, in one namespace. */
 export interface Store {
-  /** How many batches of this writer may be under way at once. */
+  /** How many batches of this writer may be under way concurrently. */
   readonly lanes: number;
+  /** Whether reading a row costs a round trip. Then a row that this process knows is worth assuming instead of reading. */
+  readonly isRemote: boolean;
+  /** Whether an open transaction, of any process, makes all other commits wait, as in a file with one write lock. */
+  readonly hasOneWriter: boolean;
   /**
    * Makes sure that no batch of the lane is still in flight, starts a new epoch, and returns the last sequence that was committed.
-   * A batch that wrote nothing need not count. A sequence below one that was acknowledged before says that the store was put back in time, or
+   * It may leave out batches that wrote nothing. A sequence below one that was acknowledged before says that the store was put back in time, or
    * has lost the lane's mark (-1): what the lane committed last is then unknown.
    */
   settle(lane: number): Promise<{ readonly epoch: number; readonly sequence: number }>;
@@ -172,6 +207,11 @@ export interface Store {
   list(query: ListQuery): Promise<readonly Row[]>;
   /** A record's log after the given version, in order. */
   entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]>;
+  /**
+   * The followed entries of many records' logs, a page of them, in one order that is safe to continue from. An entry waits for
+   * transactions that were open when it was written and append followed entries too, so that the order never changes behind a reader.
+   */
+  follow(query: FollowQuery): Promise<FollowPage>;
   due(query: DueQuery): Promise<DuePage>;
   /** Removes deleted rows whose time has come, with their logs, and lifts the fence floor above theirs. Answers how many. */
   sweep(limit: number): Promise<number>;
@@ -185,15 +225,15 @@ export interface Store {
   close(): Promise<void>;
 }
 
-/** Runs one statement in somebody's transaction and answers its rows. The text has `$1` (or `?`) at most once, and one text for it. */
+/** Runs one statement in a transaction of the application, and returns its rows. The text has `$1` (or `?`) at most once, and one text for it. */
 export type Executor = (text: string, value?: string) => Promise<readonly unknown[]>;
 
-/** What a decision needs inside somebody's transaction: as in a batch, but the transaction is theirs. */
+/** What a decision needs inside a transaction of the application: as in a batch, but the application opens and ends the transaction. */
 export type Joining = Pick<Batch, "lock" | "decide">;
 
 /**
- * It is written, and true as soon as the transaction is committed, which `committed` tells where it can be seen. Or nothing was
- * written, because rows moved or more of them are wanted: ask again.
+ * It is written, and takes effect when the transaction is committed. `committed` resolves with whether it was, as far as the store can see that,
+ * and never rejects. Or nothing was written, because rows have changed or more of them are needed: ask again.
  */
 export type Joined = { readonly written: true; readonly committed: Promise<boolean> } | { readonly written: false };
 
@@ -230,7 +270,7 @@ export type SharedWork<T> = (sql: Sql, executor: Executor, db?: SyncDatabase) =>
 export interface SqlStore extends Store {
   /** How many shared transactions may be open at a time, so that enough connections are left for everything else. */
   readonly maxShared: number;
-  /** Runs a batch inside a transaction that somebody else opened and will end. Waits for rows that others have locked. */
+  /** Runs a batch inside a transaction that the application opened and will end. Waits for rows that others have locked. */
   join(executor: Executor, batch: Joining): Promise<Joined>;
   /** Opens a transaction, runs the work in it, and commits it under a mark, as a batch of a lane beyond `lanes`. */
   share<T>(mark: Pick<Batch, "lane" | "epoch" | "sequence">, work: SharedWork<T>): Promise<T>;

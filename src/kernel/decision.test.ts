@@ -12,7 +12,7 @@ import {
   type ScriptedStore,
   storeError,
   unhandledDuring,
-} from "../../test/kernel.fixture.ts";
+} from "../../test/kernel/kit.ts";
 import { trapAmbient } from "../node/trap.ts";
 import { type Address, address, DELETED_KEPT_MS, type Row } from "./contract.ts";
 import type { Decision, Tx } from "./decision.ts";

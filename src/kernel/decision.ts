@@ -1,32 +1,33 @@
 /**
- * Decisions: how a pure function is run on the records of a batch.
+ * Decisions: runs a pure function on the records of a batch.
  *
  * The decisions of a batch run one after another on shared cells. Each works on drafts of its own, which are merged into the
- * cells only when it returns: one that throws leaves nothing behind. Reading a record that was not loaded makes the run void,
- * whatever the decision does about it, and asks for the record; `tx.uuid()` and `tx.random()` come from a tape, so they are the
- * same in the next run.
+ * cells only when it returns: one that throws leaves nothing behind. Reading a record that was not loaded makes the attempt void,
+ * even if the decision catches the error, and requests the record; `tx.uuid()` and `tx.random()` come from a tape, so they are the
+ * same in the next attempt.
  */
 
 import type { Address } from "./contract.ts";
-import { type Cell, checkNumbers, Draft, type Pen } from "./draft.ts";
+import { type Cell, checkNumbers, Draft, type DraftContext } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
 import { DecisionAsyncError, DecisionImpureError, DecisionOverError } from "./errors.ts";
+import { withItem } from "./list.ts";
 import type { Ports } from "./ports.ts";
 
-/** What a decision sees besides its records. */
+/** What a decision can use. */
 export interface Tx {
   /** The store's clock, the same for all decisions of a commit. */
   readonly nowMs: number;
-  /** The same, or up to a second later where that saves asking: for the beginning of a lease. */
-  readonly lateMs: number;
-  /** The same, as nearly as can be told without asking: for what people read. */
-  readonly aboutMs: number;
-  /** No fence below this may be given out. */
+  /** The store's clock, or up to a second later if that saves reading it: for the beginning of a lease. */
+  readonly nowUpperBoundMs: number;
+  /** The store's clock, estimated if that saves reading it: for times that only people read. */
+  readonly approxNowMs: number;
+  /** No fence below this may be granted. */
   readonly fenceFloor: number;
   random(): number;
   uuid(): string;
   record(at: Address): Draft;
-  /** Asks for several records at once, which saves asking for one after the other. */
+  /** Loads several records together, which saves loading them one after another. */
   load(all: readonly Address[]): void;
 }
 
@@ -35,7 +36,7 @@ export type Decision<T> = (tx: Tx) => T;
 /** A type that no promise fits. */
 export type Sync<T> = T extends PromiseLike<unknown> ? never : T;
 
-/** What a submission drew, so that it draws the same again. Most draw nothing. */
+/** The random values that a submission drew, so that each attempt draws the same. Most draw none. */
 export class Tape {
   #randoms: number[] | undefined;
   #uuids: string[] | undefined;
@@ -53,38 +54,40 @@ export class Tape {
   }
 }
 
-/** What is known of the store's clock without asking. */
-export interface Late {
-  readonly lateMs: number;
-  readonly aboutMs: number;
+/** What is known of the store's clock without reading it. */
+export interface ClockEstimate {
+  readonly nowUpperBoundMs: number;
+  readonly approxNowMs: number;
 }
 
 /** The batch as its decisions see it. */
-export interface Scene {
+export interface BatchView {
   readonly cells: ReadonlyMap<string, Cell>;
   readonly nowMs: number | null;
-  /** What is known of it, if it was read a moment ago. */
-  readonly late: Late | null;
+  /** Null if the store's clock was not read recently. */
+  readonly clockEstimate: ClockEstimate | null;
   readonly fenceFloor: number;
-  /** Of everything that the batch writes. */
+  /** The stamp of everything that the batch writes. */
   readonly stamp: number;
   readonly encoding: Encoding;
   readonly ports: Ports;
-  readonly guard: Guard;
+  readonly guard: DecisionGuard;
 }
 
 /**
- * Notices the handle being used inside a decision, which would happen on its own, and again whenever the decision runs again. What was
- * asked never comes about, because the decision is refused.
+ * Detects that the handle is used inside a decision: such a call would be a commit of its own, repeated in each attempt. The call never
+ * settles, and the decision is refused.
  */
-export class Guard {
+export class DecisionGuard {
   #isDeciding = false;
-  #offence: DecisionImpureError | undefined;
+  #misuse: DecisionImpureError | undefined;
 
-  /** Called by whatever must not be called inside a decision; answers whether it was. */
-  isBroken(): boolean {
+  /** Called by everything that must not be used inside a decision. Returns whether a decision runs now, and remembers the misuse. */
+  isInsideDecision(): boolean {
     if (this.#isDeciding)
-      this.#offence ??= new DecisionImpureError("the handle works outside; inside, use tx, as in tx.slot(slot)");
+      this.#misuse ??= new DecisionImpureError(
+        "it used the handle, which works only outside of decisions: use tx, as in tx.slot(slot)",
+      );
     return this.#isDeciding;
   }
 
@@ -92,38 +95,38 @@ export class Guard {
     this.#isDeciding = true;
   }
 
-  /** Throws if it was broken meanwhile. */
+  /** Throws if the handle was used since `begin`. */
   end(): void {
-    const offence = this.#offence;
+    const misuse = this.#misuse;
     this.#isDeciding = false;
-    this.#offence = undefined;
-    if (offence !== undefined) throw offence;
+    this.#misuse = undefined;
+    if (misuse !== undefined) throw misuse;
   }
 }
 
-/** Thrown through a decision whose run is void. */
-const VOID = new Error("this run of the decision is void: it runs again with what it asked for");
+/** Thrown through a decision whose attempt is void. */
+const VOID = new Error("this attempt of the decision is void: it runs again with the records that it asked for");
 
-/** One run of one decision. */
-class DecisionAttempt implements Tx, Pen {
-  readonly #scene: Scene;
+/** One attempt of one decision. */
+class DecisionAttempt implements Tx, DraftContext {
+  readonly #view: BatchView;
   readonly #tape: Tape;
   #randomCount = 0;
   #uuidCount = 0;
   readonly #isOptimistic: boolean;
   #isOver = false;
-  readonly drafts: Draft[] = [];
-  /** Records that were not loaded, or everything under lock, for the clock's sake. */
+  drafts: Draft[] = [];
+  /** Records that were not loaded; or "lock" if it needs the locked path. */
   wanted: readonly Address[] | "lock" | undefined;
   bytes = 0;
 
-  constructor(scene: Scene, tape: Tape, isOptimistic: boolean) {
-    this.#scene = scene;
+  constructor(view: BatchView, tape: Tape, isOptimistic: boolean) {
+    this.#view = view;
     this.#tape = tape;
     this.#isOptimistic = isOptimistic;
   }
 
-  /** What outlives its decision must neither read nor write. */
+  /** Throws `decision_over` after the decision returned. */
   check(): void {
     if (this.#isOver) throw new DecisionOverError();
   }
@@ -133,45 +136,45 @@ class DecisionAttempt implements Tx, Pen {
     for (const { cell } of this.drafts) cell.draft = undefined;
   }
 
-  /** Whether it used an assumed row without writing it: then nothing would notice if the row is not as assumed. */
+  /** Whether it used an assumed row without writing it: then the commit would not detect that the row is not as assumed. */
   isUnchecked(outcome: Outcome<unknown>): boolean {
     if (!this.#isOptimistic) return false;
     return this.drafts.some(({ cell, row }) => cell.isAssumed && (row === cell.row || outcome.is !== "done"));
   }
 
   get stamp(): number {
-    return this.#scene.stamp;
+    return this.#view.stamp;
   }
 
   get nowMs(): number {
     this.check();
-    if (this.#scene.nowMs !== null) return this.#scene.nowMs;
+    if (this.#view.nowMs !== null) return this.#view.nowMs;
     this.wanted ??= "lock";
     throw VOID;
   }
 
-  get lateMs(): number {
+  get nowUpperBoundMs(): number {
     this.check();
-    return this.#scene.nowMs ?? this.#scene.late?.lateMs ?? this.nowMs;
+    return this.#view.nowMs ?? this.#view.clockEstimate?.nowUpperBoundMs ?? this.nowMs;
   }
 
-  get aboutMs(): number {
+  get approxNowMs(): number {
     this.check();
-    return this.#scene.nowMs ?? this.#scene.late?.aboutMs ?? this.nowMs;
+    return this.#view.nowMs ?? this.#view.clockEstimate?.approxNowMs ?? this.nowMs;
   }
 
   get fenceFloor(): number {
-    return Math.max(this.nowMs, this.#scene.fenceFloor);
+    return Math.max(this.nowMs, this.#view.fenceFloor);
   }
 
   random(): number {
     this.check();
-    return this.#tape.random(this.#randomCount++, this.#scene.ports.chance.random);
+    return this.#tape.random(this.#randomCount++, this.#view.ports.chance.random);
   }
 
   uuid(): string {
     this.check();
-    return this.#tape.uuid(this.#uuidCount++, this.#scene.ports.chance.uuid);
+    return this.#tape.uuid(this.#uuidCount++, this.#view.ports.chance.uuid);
   }
 
   record(at: Address): Draft {
@@ -184,7 +187,7 @@ class DecisionAttempt implements Tx, Pen {
     if (cell.draft !== undefined) return cell.draft;
     const draft = new Draft(this, cell);
     cell.draft = draft;
-    this.drafts.push(draft);
+    this.drafts = withItem(this.drafts, draft);
     return draft;
   }
 
@@ -197,18 +200,18 @@ class DecisionAttempt implements Tx, Pen {
   }
 
   #cell(at: Address): Cell | undefined {
-    const cell = this.#scene.cells.get(at.text);
+    const cell = this.#view.cells.get(at.text);
     return cell?.isAssumed === true && !this.#isOptimistic ? undefined : cell;
   }
 
   encode(at: Address, value: unknown): string {
-    const text = this.#scene.encoding.encode(at, value);
+    const text = this.#view.encoding.encode(at, value);
     this.bytes += text.length;
     return text;
   }
 
   decode(at: Address, text: string): unknown {
-    return this.#scene.encoding.decode(at, text);
+    return this.#view.encoding.decode(at, text);
   }
 }
 
@@ -218,34 +221,34 @@ export type Outcome<T> =
   | { readonly is: "void"; readonly wanted: readonly Address[] | "lock" };
 
 /**
- * Runs a decision on the cells, and merges what it wrote if it returned. An optimistic one may use rows that are assumed and were not
- * read under a lock.
+ * Runs a decision on the cells, and merges what it wrote if it returned. An optimistic decision may use assumed rows, which were not read
+ * under a lock.
  */
-export function runDecision<T>(decide: Decision<T>, scene: Scene, tape: Tape, isOptimistic: boolean): Outcome<T> {
-  const { trap } = scene.ports;
-  const run = new DecisionAttempt(scene, tape, isOptimistic);
+export function runDecision<T>(decide: Decision<T>, view: BatchView, tape: Tape, isOptimistic: boolean): Outcome<T> {
+  const { trap } = view.ports;
+  const run = new DecisionAttempt(view, tape, isOptimistic);
   if (trap === undefined) {
-    const outcome = attempt(run, scene.guard, decide);
+    const outcome = attempt(run, view.guard, decide);
     if (outcome.is === "done") merge(run);
     return outcome;
   }
-  const rehearsal = new DecisionAttempt(scene, tape, isOptimistic);
-  const rehearsed = attempt(rehearsal, scene.guard, (tx) => trap(() => decide(tx)));
-  if (rehearsed.is !== "done") return rehearsed;
-  const outcome = attempt(run, scene.guard, (tx) => trap(() => decide(tx)));
-  if (outcome.is !== "done" || written(run) !== written(rehearsal))
-    return { is: "threw", error: new DecisionImpureError("it wrote something else when it ran again") };
+  const first = new DecisionAttempt(view, tape, isOptimistic);
+  const firstOutcome = attempt(first, view.guard, (tx) => trap(() => decide(tx)));
+  if (firstOutcome.is !== "done") return firstOutcome;
+  const outcome = attempt(run, view.guard, (tx) => trap(() => decide(tx)));
+  if (outcome.is !== "done" || written(run) !== written(first))
+    return { is: "threw", error: new DecisionImpureError("it wrote something else when it ran a second time") };
   merge(run);
   return outcome;
 }
 
-function attempt<T>(run: DecisionAttempt, guard: Guard, decide: Decision<T>): Outcome<T> {
+function attempt<T>(run: DecisionAttempt, guard: DecisionGuard, decide: Decision<T>): Outcome<T> {
   let outcome: Outcome<T>;
   guard.begin();
   try {
     const value = decide(run);
     refusePromise(value);
-    // Here, and not where it is written: whatever a decision did about a refusal, nothing unreadable gets past this.
+    // Here, and not in `write`: a decision may catch what `write` throws, and an unreadable row must not be stored in any case.
     for (const { cell, row } of run.drafts) if (row !== null && row !== cell.row) checkNumbers(row);
     outcome = { is: "done", value, bytes: run.bytes };
   } catch (error) {
@@ -257,7 +260,7 @@ function attempt<T>(run: DecisionAttempt, guard: Guard, decide: Decision<T>): Ou
     outcome = { is: "threw", error };
   }
   run.end();
-  // Whatever the decision made of it, a run that wanted something it could not have is void.
+  // Even if the decision caught the error, an attempt that lacked a record or the clock is void.
   if (run.wanted !== undefined) return { is: "void", wanted: run.wanted };
   if (run.isUnchecked(outcome)) return { is: "void", wanted: "lock" };
   return outcome;
@@ -272,20 +275,20 @@ function merge(run: DecisionAttempt): void {
   }
 }
 
-/** What a run would write, as text to compare. */
+/** What an attempt would write, as text to compare. */
 function written(run: DecisionAttempt): string {
   return JSON.stringify(run.drafts.filter((d) => d.row !== d.cell.row).map((d) => [d.row, d.entries]));
 }
 
-/** A decision, or a function it is given, must have its answer at once. */
+/** A decision, and a function that it calls for the user, must be synchronous. Throws `decision_async` for a promise or a generator. */
 export function refusePromise(value: unknown): void {
   if (typeof value !== "object" || value === null) return;
   if ("then" in value && typeof value.then === "function") {
-    // Its rejection, if any, is this same mistake and must not end the process.
+    // If the promise rejects, the rejection is handled here, so that it does not end the process.
     value.then(undefined, () => {});
     throw new DecisionAsyncError();
   }
-  // A generator function has done nothing yet.
+  // A generator function has not run yet.
   if (Symbol.toStringTag in value && /^(Async)?Generator$/.test(String(value[Symbol.toStringTag])))
     throw new DecisionAsyncError();
 }

@@ -1,18 +1,19 @@
 /**
  * Drafts: records as decisions see and change them.
  *
- * A cell is one record in a batch, shared by its decisions. A draft is one decision's copy of it: changes are made there, and
- * become the cell's only when the decision has returned. Values are given out frozen; what is written passes through the codec at
- * once, so what is read is what will be read again.
+ * A cell is one record in a batch, shared by its decisions. A draft is one decision's copy of it: changes are made in the draft, and
+ * merged into the cell only when the decision has returned. Values that are read are frozen; a value that is written is encoded
+ * immediately, so reading it in the same decision gives the same as reading it later.
  */
 
 import { MAX_TIME_MS } from "./check.ts";
 import { type Address, DELETED_KEPT_MS, type Entry, type Put, type Row } from "./contract.ts";
 import { deepFreeze } from "./encoding.ts";
 import { InvalidValueError } from "./errors.ts";
+import { withItem } from "./list.ts";
 
-/** What a draft needs of the run of the decision it belongs to. */
-export interface Pen {
+/** What a draft needs of the decision attempt that it belongs to. */
+export interface DraftContext {
   readonly nowMs: number;
   /** The stamp of everything that the batch writes. */
   readonly stamp: number;
@@ -24,7 +25,7 @@ export interface Pen {
 
 const NO_ENTRIES: readonly Entry[] = [];
 
-/** One record in a batch: what the store has, and what the decisions so far make of it. */
+/** One record in a batch: the stored row, and the row after the decisions so far. */
 export class Cell {
   readonly at: Address;
   /** Not read under a lock, but assumed (`assumptions.ts`); only an optimistic decision may use it. */
@@ -32,7 +33,7 @@ export class Cell {
   readonly stored: Row | null;
   row: Row | null;
   entries: readonly Entry[] = NO_ENTRIES;
-  /** The decoded value of `row`, once somebody asked. */
+  /** The decoded value of `row`, once it was read. */
   decoded: { readonly value: unknown } | undefined;
   /** The draft of the decision that runs now. */
   draft: Draft | undefined;
@@ -65,14 +66,14 @@ export interface Changes {
 /** One record as one decision sees and changes it. */
 export class Draft {
   readonly at: Address;
-  readonly #pen: Pen;
+  readonly #context: DraftContext;
   readonly cell: Cell;
   row: Row | null;
   entries: Entry[] | undefined;
   #decoded: { readonly value: unknown } | undefined;
 
-  constructor(pen: Pen, cell: Cell) {
-    this.#pen = pen;
+  constructor(context: DraftContext, cell: Cell) {
+    this.#context = context;
     this.at = cell.at;
     this.cell = cell;
     this.row = cell.row;
@@ -82,7 +83,7 @@ export class Draft {
   get exists(): boolean {
     return this.row !== null && this.row.value !== null;
   }
-  /** 0 before the first write; goes on rising through deletion. */
+  /** 0 before the first write; keeps rising through deletion. */
   get version(): number {
     return this.row?.version ?? 0;
   }
@@ -111,23 +112,23 @@ export class Draft {
     return this.row?.head ?? 0;
   }
 
-  /** The value, frozen; undefined where there is none. */
+  /** The value, frozen; undefined if there is none. */
   get value(): unknown {
-    this.#pen.check();
+    this.#context.check();
     const text = this.row?.value ?? null;
     if (text === null) return undefined;
     if (this.#decoded === undefined) {
-      const value = this.#pen.decode(this.at, text);
+      const value = this.#context.decode(this.at, text);
       this.#decoded = { value };
-      // What cannot change is decoded once for the whole batch; a Map, a Date or bytes, once for each decision.
+      // An immutable value is decoded once for the whole batch; one with a Map, a Date or bytes, once for each decision.
       if (deepFreeze(value) && this.row === this.cell.row) this.cell.decoded = this.#decoded;
     }
     return this.#decoded.value;
   }
 
-  /** Changes what is named and leaves the rest. A record is made by the first write, which must have a value. */
+  /** Changes the named fields and keeps the rest. The first write creates the record, and must have a value. */
   write(changes: Changes): void {
-    const value = Object.hasOwn(changes, "value") ? this.#pen.encode(this.at, changes.value) : undefined;
+    const value = Object.hasOwn(changes, "value") ? this.#context.encode(this.at, changes.value) : undefined;
     const row = this.#open(value);
     if (value !== undefined) {
       row.value = value;
@@ -142,32 +143,32 @@ export class Draft {
     if (changes.tries !== undefined) row.tries = changes.tries;
   }
 
-  /** Adds to the record's log; answers the entry's version. */
-  append(name: string, data: unknown): number {
-    return this.appendText(name, this.encode(data));
+  /** Adds an entry to the record's log, and returns the entry's version. A followed entry is also read by `Kernel.follow`. */
+  append(name: string, data: unknown, options: { readonly isFollowed?: boolean } = {}): number {
+    return this.appendText(name, this.encode(data), options.isFollowed);
   }
 
-  /** Data as it is stored with this record. */
+  /** Encodes data for this record. */
   encode(data: unknown): string {
-    return this.#pen.encode(this.at, data);
+    return this.#context.encode(this.at, data);
   }
 
-  /** The same for what was encoded already, for this record. */
-  appendText(name: string, text: string): number {
+  /** Adds an entry whose data was already encoded for this record. */
+  appendText(name: string, text: string, isFollowed = false): number {
     const row = this.#open(undefined);
     row.head += 1;
-    this.entries ??= [];
-    this.entries.push({ version: row.head, name, data: text });
+    const entry = { version: row.head, name, data: text };
+    this.entries = withItem(this.entries ?? [], isFollowed ? { ...entry, isFollowed } : entry);
     return row.head;
   }
 
   /**
-   * Deletes the value and ends every claim; versions, fences and the log go on where they were if it is made again. One whose key is
-   * never used again need not be kept for that.
+   * Deletes the value and ends every claim. The row is kept for `keptMs`, so that versions, fences and the log continue if the record is
+   * created again; 0 is for a key that is never used again. Default: 7 days.
    */
   remove(keptMs = DELETED_KEPT_MS): void {
     if (!this.exists) return;
-    const dueMs = this.#pen.nowMs + keptMs;
+    const dueMs = this.#context.nowMs + keptMs;
     const row = this.#open(undefined);
     row.value = null;
     row.kind = null;
@@ -175,21 +176,21 @@ export class Draft {
     row.holder = null;
     row.tries = 0;
     row.dueMs = dueMs;
-    // What is removed must not fail for a number that something else has put there.
+    // A number out of range, which something else wrote, must not prevent the removal.
     if (!Number.isSafeInteger(row.fence)) row.fence = 0;
     if (!Number.isSafeInteger(row.wakes)) row.wakes = 0;
     this.#decoded = undefined;
   }
 
-  /** The row to change: a copy on the first change of this decision, one version up. */
+  /** Returns the row to change: on the first change of this decision, a copy with the next version. */
   #open(value: string | undefined): Mutable<Row> {
     const now = this.row;
-    this.#pen.check();
+    this.#context.check();
     if (value === undefined && (now === null || now.value === null))
-      throw new Error(`${this.at.space} ${this.at.key} does not exist: its first write needs a value`);
+      throw new Error(`${this.at.space} "${this.at.key}" does not exist: its first write needs a value`);
     if (now !== null && now !== this.cell.row) {
       const row: Mutable<Row> = now;
-      // Removed and made again in one decision: the time to sweep it goes with the deletion.
+      // Removed and created again in one decision: the time to remove the row no longer applies.
       if (row.value === null) row.dueMs = null;
       return row;
     }
@@ -200,29 +201,35 @@ export class Draft {
           ? { ...now, dueMs: null }
           : { ...now };
     row.version += 1;
-    row.stamp = this.#pen.stamp;
+    row.stamp = this.#context.stamp;
     this.row = row;
     return row;
   }
 }
 
+const isCounter = (number: number): boolean => Number.isSafeInteger(number) && number >= 0;
+const isTime = (ms: number): boolean => Number.isInteger(ms) && ms >= 0 && ms <= MAX_TIME_MS;
+
 const COUNTERS = ["version", "fence", "wakes", "tries", "head"] as const;
 
-/** Why a store could not give back the numbers of this row as they are, or null. */
+/** Why a store could not return the numbers of this row unchanged, or null. */
 export function unreadableNumber(row: Row): { readonly name: string; readonly reason: string } | null {
   for (const name of COUNTERS) {
     const number = row[name];
-    if (!Number.isSafeInteger(number) || number < 0)
+    if (!isCounter(number))
       return { name, reason: `${number} is not a whole number from 0 to ${Number.MAX_SAFE_INTEGER}` };
   }
   const { dueMs } = row;
-  if (dueMs !== null && !(Number.isInteger(dueMs) && dueMs >= 0 && dueMs <= MAX_TIME_MS))
+  if (dueMs !== null && !isTime(dueMs))
     return { name: "dueMs", reason: `${dueMs} is not a time in whole milliseconds from 0 to ${MAX_TIME_MS}` };
   return null;
 }
 
-/** Refuses a row that could not be read back: one such row would fail every read that it is part of. */
+/** Throws `invalid_value` for a row that could not be read back: one such row would fail every read that includes it. */
 export function checkNumbers(row: Row): void {
+  const { version, fence, wakes, tries, head, dueMs } = row;
+  const isUsual = isCounter(version) && isCounter(fence) && isCounter(wakes) && isCounter(tries) && isCounter(head);
+  if (isUsual && (dueMs === null || isTime(dueMs))) return;
   const unreadable = unreadableNumber(row);
   if (unreadable !== null) throw new InvalidValueError(unreadable.name, unreadable.reason, `${row.space} "${row.key}"`);
 }

@@ -1,5 +1,5 @@
 /**
- * Encoding: values as the text that a store keeps, bound to their place and within a limit, and back.
+ * Encoding: converts values to the text that a store keeps, and back. The text is bound to its record, and its size is limited.
  */
 
 import { utf8Length } from "./check.ts";
@@ -36,10 +36,10 @@ export class Encoding {
       if (!(error instanceof InvalidValueError)) throw error;
       throw new InvalidValueError(error.data.path, error.data.reason, nameOf(at));
     }
-    // A codec of the user's own may give anything; what a text column would change must not get there.
+    // A custom codec may return anything; text that a text column would change must not be stored.
     if (typeof text === "string" && text.isWellFormed() && !text.includes("\0")) return text;
-    const given = typeof text === "string" ? "text with NUL or lone surrogates" : `no text but ${kindOf(text)}`;
-    throw new InvalidValueError("$", `the codec gave ${given}`, nameOf(at));
+    const returned = typeof text === "string" ? "text with NUL or lone surrogates" : `${kindOf(text)} instead of text`;
+    throw new InvalidValueError("$", `the codec returned ${returned}`, nameOf(at));
   }
 
   decode(at: Key, text: string): unknown {
@@ -57,14 +57,17 @@ export class Encoding {
   }
 }
 
-/** A record on a page whose value cannot be read, and why. */
+/** Whether a value is read back as it is, so that nothing need be decoded after it was encoded: a text or a number, but not an object. */
+export const isImmutable = (value: unknown): boolean => typeof value !== "object" || value === null;
+
+/** A record of a page whose value cannot be read, and why. */
 export interface Unreadable {
-  /** The id, name or ref that the page shows readable records under. */
+  /** Its id, name or ref, as the page shows it for readable records. */
   readonly id: string;
   readonly reason: string;
 }
 
-/** What the rows are shown as, and those of them that cannot be read: one must not keep the others from being listed. */
+/** Converts rows for a page. Rows that cannot be read are listed separately, so that one of them does not prevent the listing of the others. */
 export function showReadable<Shown>(
   rows: readonly Row[],
   show: (row: Row) => Shown,
@@ -85,13 +88,13 @@ const nameOf = ({ space, key }: Key): string => `${space} "${key}"`;
 const kindOf = (value: unknown): string => (value instanceof Promise ? "a promise" : typeof value);
 
 /**
- * Freezes plain objects and arrays, all the way down. Answers whether nothing in the value can change any more: Map, Set,
- * Date and bytes have methods that change them, frozen or not, and errors have hidden parts.
+ * Freezes plain objects and arrays deeply. Returns whether the whole value is now immutable: Map, Set, Date and bytes have
+ * methods that change them, frozen or not, and errors have non-enumerable properties.
  */
 export function deepFreeze(value: unknown): boolean {
   if (typeof value !== "object" || value === null) return true;
   if (ArrayBuffer.isView(value) || value instanceof Map || value instanceof Set || value instanceof Date) return false;
-  // What an error carries hides from enumeration.
+  // The properties of an error are not enumerable.
   if (value instanceof Error) return false;
   let fixed = true;
   for (const item of Object.values(value)) if (!deepFreeze(item)) fixed = false;

@@ -3,22 +3,22 @@
  *
  * Losing a race is a refusal (`version_conflict`, `fenced`), bad input is a refusal made before anything is written
  * (`invalid_id`, `invalid_value`, …), and a store that cannot serve says which way it failed (`store_full`, `store_busy`, …).
- * Only `outcome_unknown` leaves open whether the commit happened; repeating the call with the same id or key is then the cure.
+ * Only `outcome_unknown` leaves open whether the commit happened: repeat the call with the same id or key then.
  *
- * A code, once published, is for ever.
+ * A published code never changes.
  */
 
-/** The base of all errors of Pawl. After `error instanceof PawlError`, `code` is a string; `isPawlError` tells one code from another. */
+/** The base class of all errors of Pawl. After `error instanceof PawlError`, `code` is a string; `isPawlError` narrows to one code. */
 export abstract class PawlError<Code extends string = string, Data extends object = object> extends Error {
   readonly code: Code;
   readonly data: Data;
 
   /**
-   * What `instanceof` does anyway. It is declared for its type: without it, TypeScript narrows to a class with type parameters by filling
-   * them in with `any`. Each class narrows to itself.
+   * The default behavior of `instanceof`. It is declared for its type: without it, TypeScript narrows to a class with type parameters by
+   * filling them in with `any`. With it, each class narrows to itself.
    */
   static override [Symbol.hasInstance]<T>(this: abstract new (...args: never) => T, value: unknown): value is T {
-    // biome-ignore lint/complexity/noThisInStatic: it is the class that was asked for, which may be one that extends this one.
+    // biome-ignore lint/complexity/noThisInStatic: `this` is the right operand of instanceof, which may be a subclass.
     return Function.prototype[Symbol.hasInstance].call(this, value);
   }
 
@@ -44,14 +44,14 @@ export class InvalidArgumentError extends PawlError<"invalid_argument", { what: 
   }
 }
 
-/** A duration is not one: give a number of milliseconds, or a string such as "90s" or "2 days". */
+/** A duration is malformed or out of range: give a number of milliseconds, or a string such as "90s" or "2 days". */
 export class InvalidDurationError extends PawlError<"invalid_duration", { what: string; reason: string }> {
   constructor(what: string, reason: string) {
     super("invalid_duration", `${what} ${reason}`, { what, reason });
   }
 }
 
-/** A value cannot be stored as it is. `data.path` leads to the part that cannot be kept, `data.name` says of which record. */
+/** A value cannot be stored without loss. `data.path` is the path to the part that cannot be stored, `data.name` the record. */
 export class InvalidValueError extends PawlError<"invalid_value", { path: string; reason: string; name?: string }> {
   constructor(path: string, reason: string, name?: string, what = "the value") {
     super("invalid_value", `cannot store ${what}${of(name)} at ${path}: ${reason}`, named({ path, reason }, name));
@@ -64,12 +64,12 @@ export class ValueTooLargeError extends PawlError<
   { bytes: number; maxBytes: number; name: string }
 > {
   constructor(bytes: number, maxBytes: number, name: string, what = "the value") {
-    const message = `${what}${of(name)} takes ${bytes} bytes, and at most ${maxBytes} may be stored`;
+    const message = `${what}${of(name)} takes ${bytes} bytes, and at most ${maxBytes} can be stored: store it elsewhere and keep a reference, or raise maxValueBytes`;
     super("value_too_large", message, { bytes, maxBytes, name });
   }
 }
 
-/** A stored value was written by something this release cannot read: a newer release, another codec, or by hand. */
+/** A stored value cannot be read: a newer release, another codec or an edit by hand wrote it. `data.reason` says why. */
 export class UnsupportedEncodingError extends PawlError<
   "unsupported_encoding",
   { path: string; reason: string; name?: string }
@@ -85,45 +85,53 @@ const of = (name: string | undefined): string => (name === undefined ? "" : ` of
 const named = <Data extends object>(data: Data, name: string | undefined): Data & { name?: string } =>
   name === undefined ? data : { ...data, name };
 
-/** What a decision was given was used when it had returned. It must not be kept. */
+/** `tx`, or something it gave out, was used after its decision returned. Do not keep them. */
 export class DecisionOverError extends PawlError<"decision_over", Record<string, never>> {
   constructor() {
-    super("decision_over", "this decision is over: what it was given cannot be used any more", {});
+    super("decision_over", "tx was used after its decision returned: use it only inside the decision", {});
   }
 }
 
-/** A decision returned a promise or is an async function. Decisions are synchronous: do the I/O before or after `transact`. */
+/** A decision returned a promise, or is an async function. Decisions are synchronous: do the I/O before or after `transact`. */
 export class DecisionAsyncError extends PawlError<"decision_async", Record<string, never>> {
   constructor() {
-    super("decision_async", "a decision must be synchronous: do I/O and awaiting before or after it", {});
+    super(
+      "decision_async",
+      "a decision must be synchronous, and this one returned a promise: do I/O before or after it",
+      {},
+    );
   }
 }
 
-/** A decision reached for ambient time, chance or I/O, or came out differently the second time. Use `tx.nowMs`, `tx.random()`, `tx.uuid()`. */
+/** A decision used ambient time, randomness or I/O, or wrote something else in its second run. Use `tx.nowMs`, `tx.random()`, `tx.uuid()`. */
 export class DecisionImpureError extends PawlError<"decision_impure", { reason: string }> {
   constructor(reason: string) {
     super("decision_impure", `a decision must be pure: ${reason}`, { reason });
   }
 }
 
-/** A decision touched more records than one commit may. Split it up. */
+/** A decision touched more records than one commit may. Split it into several commits. */
 export class TooManyKeysError extends PawlError<"too_many_keys", { max: number }> {
   constructor(max: number) {
-    super("too_many_keys", `a decision may touch at most ${max} records`, { max });
+    super("too_many_keys", `a decision may touch at most ${max} records: split it into several commits`, { max });
   }
 }
 
-/** Somebody else wrote first. Read again, and decide again on `data.current`. */
+/** Another caller wrote first. Read again, and decide again on version `data.current`. */
 export class VersionConflictError extends PawlError<
   "version_conflict",
   { name: string; expected: number; current: number }
 > {
   constructor(name: string, expected: number, current: number) {
-    super("version_conflict", `${name} is at version ${current}, not ${expected}`, { name, expected, current });
+    super("version_conflict", `${name} is at version ${current}, not ${expected}: read it again and decide again`, {
+      name,
+      expected,
+      current,
+    });
   }
 }
 
-/** The lease was lost: another holder has taken over, or it has ended. Nothing was written; stop working on it. */
+/** The lease was lost: another holder took over, or it ended. Nothing was written; stop working on it. */
 export class FencedError extends PawlError<"fenced", { name: string; fence: number; current: number }> {
   constructor(name: string, fence: number, current: number, reason = reasonOf(fence, current)) {
     super("fenced", `${name} ${reason}`, { name, fence, current });
@@ -132,33 +140,37 @@ export class FencedError extends PawlError<"fenced", { name: string; fence: numb
 
 const reasonOf = (fence: number, current: number): string =>
   fence === current
-    ? `is no longer held under fence ${fence}: it was released, or has ended`
-    : `was taken over: its fence is ${current}, and yours was ${fence}`;
+    ? `is no longer held under fence ${fence}: it was released, or its lease ended`
+    : `was taken over by another holder: its fence is ${current}, and yours was ${fence}`;
 
 /**
- * The record is not what its holder last saw, after the server was restarted or replaced: a commit that was under way came out otherwise, or
- * commits were lost, by a promotion or a restore. Nothing was written; a run is resumed from its history.
+ * After the server was restarted or replaced, the record is not what its holder last saw: a commit that was in progress had another outcome
+ * than assumed, or commits were lost by a promotion or a restore. Nothing was written; a run is resumed from its history.
  */
 export class CommitsLostError extends FencedError {
   constructor(name: string, fence: number) {
     super(name, fence, fence);
-    this.message = `${name} is not what its holder last saw, after the server was restarted or replaced: it is resumed from what is stored`;
+    this.message = `${name} is not what its holder last saw, after the server was restarted or replaced: it is resumed from the stored state`;
   }
 }
 
-/** The lease could not be renewed in time, so another may hold it by now. Stop working; commits are refused if one does. */
+/** The lease could not be renewed in time, so another process may hold it now. Stop working; your commits are refused if one does. */
 export class LeaseUncertainError extends PawlError<"lease_uncertain", Record<string, never>> {
   constructor() {
-    super("lease_uncertain", "the lease could not be renewed in time, so another may hold it by now", {});
+    super(
+      "lease_uncertain",
+      "the lease could not be renewed in time, so another process may hold it now: stop working on it",
+      {},
+    );
   }
 }
 
-/** The handle was used in the body of a run, where it would happen again at each replay. Use `ctx`, or do it inside a step. */
+/** The handle was used in the body of a run, where the call would be repeated at each replay. Use `ctx`, or call it inside a step. */
 export class UsedInBodyError extends PawlError<"used_in_body", { run: string }> {
   constructor(run: string) {
     super(
       "used_in_body",
-      `pawl was used in the body of run "${run}", where it would happen again at each replay: use ctx, as in ctx.start, ctx.slot or ctx.call, or do it inside ctx.step`,
+      `pawl was used in the body of run "${run}", where the call would be repeated at each replay: use ctx, as in ctx.start, ctx.slot or ctx.call, or call it inside ctx.step`,
       { run },
     );
   }
@@ -167,7 +179,7 @@ export class UsedInBodyError extends PawlError<"used_in_body", { run: string }> 
 /** `close()` was called on this handle. */
 export class ClosedError extends PawlError<"closed", Record<string, never>> {
   constructor() {
-    super("closed", "this handle is closed", {});
+    super("closed", "this handle is closed: open another one", {});
   }
 }
 
@@ -184,31 +196,57 @@ export type StoreCode =
 
 /**
  * What the kernel does about a store's failure. In all but `settle`, nothing was written.
- * - retry: the same may work in a moment
- * - split: one decision of the batch is the reason; run each alone
+ * - retry: the same batch may succeed soon
+ * - split: one decision of the batch is the cause; run each in a batch of its own
  * - halve: the batch was too large, or took too long; try smaller ones
  * - settle: it may have been written; ask the store
- * - fail: tell the callers now
+ * - fail: reject the callers' promises now
  */
 export type Remedy = "retry" | "split" | "halve" | "settle" | "fail";
 
-/** The store could not serve. Nothing was written, except perhaps where `code` is `outcome_unknown`: repeat that with the same id. */
+/** The store failed. Nothing was written, unless `code` is `outcome_unknown`: then it may have been; repeat the call with the same id. */
 export class StoreError extends PawlError<StoreCode, { remedy: Remedy }> {
   constructor(code: StoreCode, remedy: Remedy, message: string, options?: { cause?: unknown }) {
     super(code, message, { remedy }, options);
   }
 }
 
-/** For stores: a batch that arrives after its lane was settled without it. */
+/** For stores: the error for a batch that arrives after its lane was settled without it. */
 export function staleEpoch(): StoreError {
   return new StoreError(
     "store_refused",
     "settle",
-    "the batch is of an older epoch: its outcome was settled without it",
+    "the batch has an older epoch: its lane was settled before it arrived",
   );
 }
 
-/** For stores: one of the user's statements ended a transaction that is Pawl's as well. */
+/** For stores: the error for a user's statement that ended a transaction which Pawl shares. */
 export function endedEarly(): StoreError {
-  return new StoreError("store_refused", "fail", "a statement ended the transaction, which is not its to end");
+  return new StoreError(
+    "store_refused",
+    "fail",
+    "a statement ended the transaction, which Pawl shares: do not run commit or rollback in it",
+  );
+}
+
+/** What was given does not fit its schema. */
+export class SchemaError extends PawlError<"schema_mismatch", { what: string; issues: readonly SchemaIssue[] }> {
+  constructor(what: string, issues: readonly SchemaIssue[]) {
+    const first = issues[0];
+    const at = first === undefined || first.path === "" ? "" : ` at ${first.path}`;
+    super("schema_mismatch", `${what} does not fit its schema${at}: ${first?.message ?? "no reason was given"}`, {
+      what,
+      issues,
+    });
+  }
+}
+
+export interface SchemaIssue {
+  readonly message: string;
+  readonly path: string;
+}
+
+/** Thrown by code that is retried, such as a step, to say that trying again is useless. It fails with it immediately. */
+export class NonRetryableError extends Error {
+  override readonly name = "NonRetryableError";
 }

@@ -5,7 +5,7 @@
 
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { codeOf } from "../../test/kernel.fixture.ts";
+import { codeOf } from "../../test/kernel/kit.ts";
 import { fingerprintOf, hash } from "./fingerprint.ts";
 
 /** The same value, put together in another order. */

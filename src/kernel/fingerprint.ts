@@ -1,30 +1,30 @@
 /**
- * Fingerprints: what tells one request from another under the same key.
+ * Fingerprints: tell one request from another under the same key.
  *
- * A fingerprint is a hash of a value's text, with the keys of objects in order, so that equal values have equal ones however they were
- * put together, and different values have different ones. What cannot be stored has none, and is refused.
+ * A fingerprint is a hash of a value's text with sorted object keys: equal values have equal fingerprints, whatever the order of their
+ * keys, and different values have different ones. A value that cannot be stored is refused.
  */
 
 import { hash as digest } from "node:crypto";
 import { jsonCodec } from "./codec/json.ts";
 import { InvalidValueError } from "./errors.ts";
 
-/** A short hash of texts; their lengths keep them apart. */
+/** A short hash of texts. Their lengths are part of it, so that no two lists of texts are joined to the same text. */
 export function hash(...parts: readonly string[]): string {
   const text = parts.map((part) => `${Buffer.byteLength(part)}:${part}`).join("");
   return digest("sha256", text, "hex").slice(0, 32);
 }
 
 const NOWHERE = { namespace: "", space: "", key: "" };
-/** The codec refuses what is deeper, so there is no need to follow it, nor a circle. */
+/** The codec refuses deeper values, and cycles with them. */
 const MAX_LEVELS = 64;
 
-/** The same for equal values, whatever the order of their keys. */
+/** Returns the same text for equal values, whatever the order of their keys. Throws `invalid_value`. */
 export function fingerprintOf(value: unknown): string {
   return digest("sha256", jsonCodec.encode(readable(value), NOWHERE), "base64url");
 }
 
-/** A getter of the user's may throw anything. */
+/** A getter in the value may throw anything. */
 function readable(value: unknown): unknown {
   try {
     return sorted(value, 0);

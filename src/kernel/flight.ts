@@ -1,17 +1,25 @@
 /**
- * A flight: one batch on its way, with its decisions, the records they see, and their outcomes.
+ * A flight: one batch on its way to the store, with its decisions, the records they see, and their outcomes.
  *
- * It gathers the records that its decisions named, runs the decisions when the store has read them, asks for those that turn up
- * late, and sorts the decisions afterwards: settled, or to be submitted again.
+ * It collects the records that its decisions named, runs the decisions when the store has read them, asks for records that decisions
+ * request while they run, and divides the decisions afterwards: those that are settled, and those to submit again.
  *
  * A flight has a budget: of records, of bytes read and written, and of time for its decisions, during which its rows are locked and the
- * process does nothing else. What does not fit flies next. One decision fits in any case.
+ * process does nothing else. What does not fit goes into the next flight. One decision always fits.
  */
 
 import { type Assumptions, nextPath, type Path, type Setback } from "./assumptions.ts";
 import { compareUtf8 } from "./check.ts";
 import { type Address, type Found, type Key, keyText, type Put, type Verdict } from "./contract.ts";
-import { type Decision, type Guard, type Late, type Outcome, runDecision, type Scene, type Tape } from "./decision.ts";
+import {
+  type BatchView,
+  type ClockEstimate,
+  type Decision,
+  type DecisionGuard,
+  type Outcome,
+  runDecision,
+  type Tape,
+} from "./decision.ts";
 import { Cell } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
 import { StoreError, TooManyKeysError } from "./errors.ts";
@@ -24,14 +32,14 @@ export const BUDGET = {
   bytesWritten: 8 * 1024 * 1024,
   decidingMs: 50,
 } as const;
-/** The clock is read after this many decisions, because reading it costs as much as a small decision. */
+/** The clock is read once for this many decisions, because reading it costs as much as a small decision. */
 const DECISIONS_PER_LOOK = 4;
-/** Enough that two writes of one version never have the same stamp by chance, and six bytes in SQLite. */
+/** How many stamps there are: enough that two writes of one version do not get the same stamp by chance; a stamp is six bytes in SQLite. */
 const STAMPS = 2 ** 47;
-/** One decision may touch so many records. */
+/** How many records one decision may touch. */
 const MAX_KEYS = 1000;
 
-/** One decision on its way, with the promise of its caller. */
+/** A submitted decision, with the promise of its caller. */
 export interface Submission {
   readonly decide: Decision<unknown>;
   readonly resolve: (value: unknown) => void;
@@ -40,24 +48,24 @@ export interface Submission {
   readonly giveUpAtMs: number;
   keys: readonly Address[];
   path: Path;
-  /** In this flight it is decided on assumed rows: all of its records could be assumed when the flight was put together. */
+  /** In this flight it runs on assumed rows: all of its records could be assumed when the flight was formed. */
   isOptimistic: boolean;
   /** Runs in a batch of its own, because a batch with it failed. */
   isAlone: boolean;
-  /** It keeps a lease, and goes before all others. */
+  /** It renews a lease, and comes before all others. */
   readonly isUrgent: boolean;
-  /** How often it was put off: others had its records, or changed them. */
+  /** How often it was postponed, because its flight met records that other processes had locked or changed: its own, or those of another decision. */
   rounds: number;
   outcome: Outcome<unknown> | undefined;
 }
 
-/** A decision that has just been submitted. */
+/** Makes a new submission. */
 export function submissionOf(
   given: Pick<Submission, "decide" | "resolve" | "reject" | "tape" | "giveUpAtMs" | "keys" | "path"> & {
     readonly isUrgent?: boolean;
   },
 ): Submission {
-  // Field by field: this is made for each decision, and a spread copies slowly.
+  // Field by field: this runs for each decision, and a spread is slow.
   return {
     decide: given.decide,
     resolve: given.resolve,
@@ -74,26 +82,36 @@ export function submissionOf(
   };
 }
 
-/** What a flight shares with the others of its process. */
-export interface Airspace {
-  /** Records that are in some flight now; null where there is one flight at a time. */
+/** What a flight shares with the other flights of its process. */
+export interface FlightContext {
+  /** Records that are in a flight now; null if there is one flight at a time. */
   readonly flying: Set<string> | null;
   readonly assumptions: Assumptions;
   readonly encoding: Encoding;
   readonly ports: Ports;
-  readonly guard: Guard;
-  /** What is known of the store's clock, if it was read a moment ago. */
-  readonly late: () => Late | null;
+  readonly guard: DecisionGuard;
+  /** Returns null if the store's clock was not read recently. */
+  readonly clockEstimate: () => ClockEstimate | null;
+}
+
+/** What a flight returns to its batcher when it has ended. */
+export interface FlightResult {
+  /** Decisions to submit again: they were postponed, did not fit, or nothing of the flight was committed. */
+  readonly again: readonly Submission[];
+  /** Nothing was decided, because other processes keep the rows locked or keep changing them: pause before the next try. */
+  readonly isInVain: boolean;
+  /** How many of its decisions fitted into its budget; null if all did. */
+  readonly fits: number | null;
 }
 
 export class Flight {
   readonly #submissions: readonly Submission[];
-  readonly #air: Airspace;
+  readonly #context: FlightContext;
   readonly #stamp: number;
-  /** The store waits for records that another process has locked, instead of skipping them. */
+  /** Whether the store waits for records that another process has locked, instead of skipping them. */
   readonly mayWait: boolean;
   readonly cells = new Map<string, Cell>();
-  /** Records this flight has or asked for; no other flight of this process may have them until it ends. */
+  /** Records that this flight has or asked for; no other flight of this process may have them until it ends. */
   readonly #taken = new Set<string>();
   /** Records that were not read because another process has them locked. */
   readonly #busy = new Set<string>();
@@ -104,17 +122,17 @@ export class Flight {
   #fenceFloor = 0;
   #hasAssumedAbsence = false;
   puts: readonly Put[] = [];
-  /** What is to be written is known; before that, nothing can have been. */
+  /** All decisions have run, so `puts` is known; before that, nothing can have been written. */
   isDecided = false;
-  /** Decisions were left to the next flight, because the budget was used up. */
-  isOverBudget = false;
+  /** Some decisions were moved to the next flight, because the budget was used up. */
+  #isOverBudget = false;
   /** Decisions to submit again. */
-  again: Submission[] = [];
+  #again: Submission[] = [];
 
-  constructor(submissions: readonly Submission[], air: Airspace, mayWait: boolean) {
+  constructor(submissions: readonly Submission[], context: FlightContext, mayWait: boolean) {
     this.#submissions = submissions;
-    this.#air = air;
-    const { chance } = air.ports;
+    this.#context = context;
+    const { chance } = context.ports;
     this.#stamp = chance.stamp?.() ?? Math.floor(chance.random() * STAMPS);
     this.#pending = submissions;
     const asked = new Map<string, Address>();
@@ -122,15 +140,20 @@ export class Flight {
     for (const { keys, isOptimistic } of submissions)
       if (isOptimistic) for (const at of keys) if (!asked.has(at.text)) this.#assume(at);
     this.#take(this.cells.keys());
-    const isPatient = submissions[0]?.path === "patient";
-    // Sorted, so that two processes that wait for each other's records cannot wait in a circle.
-    this.#ask(isPatient ? new Map([...asked].sort(([a], [b]) => compareUtf8(a, b))) : asked);
-    // Where there is one record only, nothing else is kept waiting.
-    this.mayWait = mayWait && asked.size > 0 && (isPatient || asked.size === 1);
+    const isWaiting = submissions[0]?.path === "waiting";
+    // Sorted, so that two processes that wait for each other's records cannot deadlock.
+    this.#ask(isWaiting ? new Map([...asked].sort(([a], [b]) => compareUtf8(a, b))) : asked);
+    // With a single record, waiting keeps no other record locked.
+    this.mayWait = mayWait && asked.size > 0 && (isWaiting || asked.size === 1);
   }
 
   get size(): number {
     return this.#submissions.length;
+  }
+
+  /** No decision is to be submitted again. */
+  get isSettled(): boolean {
+    return this.#again.length === 0;
   }
 
   get lock(): readonly Address[] {
@@ -141,7 +164,7 @@ export class Flight {
     return this.size === 1 ? undefined : BUDGET.bytesRead;
   }
 
-  /** Only a flight whose records are all assumed can do without the clock, until a decision asks for it. */
+  /** Only a flight whose records are all assumed needs no clock, until a decision asks for it. */
   get needsClock(): boolean {
     return this.#submissions.some(({ isOptimistic }) => !isOptimistic);
   }
@@ -150,17 +173,7 @@ export class Flight {
     return this.#submissions.reduce((latest, { giveUpAtMs }) => Math.max(latest, giveUpAtMs), 0);
   }
 
-  /** Nothing could be decided, because others have the rows. */
-  get isStalled(): boolean {
-    return this.#busy.size > 0 && this.again.length === this.#submissions.length;
-  }
-
-  /** How many of its decisions have an outcome. */
-  get decidedCount(): number {
-    return this.#submissions.length - this.again.length;
-  }
-
-  /** Called by the store with the rows it was asked for, until nothing more is wanted. */
+  /** Called by the store with the rows of `lock`, and again with the rows of each verdict that asks for more. */
   decide(found: Found): Verdict {
     this.#asked.forEach((at, index) => {
       const row = found.rows[index];
@@ -169,10 +182,10 @@ export class Flight {
       else this.#busy.add(at.text);
     });
     this.#fenceFloor = Math.max(this.#fenceFloor, found.fenceFloor);
-    const scene = sceneOf(this.#air, this.cells, found.nowMs, this.#fenceFloor, this.#stamp);
+    const view = batchViewOf(this.#context, this.cells, found.nowMs, this.#fenceFloor, this.#stamp);
     const waiting: Submission[] = [];
     const wanted = new Map<string, Address>();
-    const { clock } = this.#air.ports;
+    const { clock } = this.#context.ports;
     const untilMs = clock.nowMs() + BUDGET.decidingMs;
     let bytes = 0;
     let decided = 0;
@@ -187,7 +200,7 @@ export class Flight {
         continue;
       }
       const outcome =
-        tooMany(submission) ?? runDecision(submission.decide, scene, submission.tape, submission.isOptimistic);
+        tooMany(submission) ?? runDecision(submission.decide, view, submission.tape, submission.isOptimistic);
       submission.outcome = outcome;
       if (outcome.is === "done") bytes += outcome.bytes;
       if (outcome.is === "void" && this.#wantsMore(submission, outcome.wanted, wanted)) waiting.push(submission);
@@ -208,18 +221,18 @@ export class Flight {
     return { puts };
   }
 
-  /** Whether a void run can have what it wants in this flight; otherwise it is submitted again. */
+  /** Whether a void attempt can get its records in this flight; otherwise the decision is submitted again. */
   #wantsMore(submission: Submission, wants: readonly Address[] | "lock", wanted: Map<string, Address>): boolean {
     if (wants === "lock") {
       this.#setBack(submission, "wants-lock");
-      for (const at of submission.keys) this.#air.assumptions.refuted(at.text);
-      this.again.push(submission);
+      for (const at of submission.keys) this.#context.assumptions.refuted(at.text);
+      this.#again.push(submission);
       return false;
     }
     submission.keys = submission.keys.concat(wants);
-    // A record that another flight of this process has, or that is only assumed, cannot be waited for in this one.
+    // A record that another flight of this process has, or that is only assumed, cannot be locked in this one.
     if (wants.some((at) => this.#isElsewhere(at) || this.cells.get(at.text)?.isAssumed === true)) {
-      this.again.push(submission);
+      this.#again.push(submission);
       return false;
     }
     if (wanted.size > 0 && this.cells.size + wanted.size + wants.length > BUDGET.records) {
@@ -231,21 +244,25 @@ export class Flight {
   }
 
   #isElsewhere({ text }: Address): boolean {
-    return this.#air.flying?.has(text) === true && !this.#taken.has(text);
+    return this.#context.flying?.has(text) === true && !this.#taken.has(text);
   }
 
-  /** The batch is committed: the callers of everything that was decided learn the outcome. */
-  answer(): void {
-    if (this.#hasAssumedAbsence) this.#air.assumptions.absenceConfirmed();
+  /** The batch is committed: settles the promises of all decisions that have an outcome. */
+  committed(): FlightResult {
+    const { assumptions } = this.#context;
+    if (this.#hasAssumedAbsence) assumptions.absenceConfirmed();
     for (const { outcome, resolve, reject } of this.#submissions)
       if (outcome?.is === "done") resolve(outcome.value);
       else if (outcome?.is === "threw") reject(outcome.error);
+    const isStalled = this.#busy.size > 0 && this.#again.length === this.#submissions.length;
+    const fits = this.#isOverBudget ? this.#submissions.length - this.#again.length : null;
+    return this.#end(this.#again, isStalled, fits);
   }
 
-  /** Rows are not what the batch took them for, so nothing was written: all of its decisions are made again. */
-  moved(keys: readonly Key[], isHeld = false): void {
+  /** Rows were not what the batch expected, so nothing was written: all of its decisions are submitted again. */
+  moved(keys: readonly Key[], isHeld = false): FlightResult {
     const texts = new Set(keys.map(keyText));
-    const { assumptions } = this.#air;
+    const { assumptions } = this.#context;
     for (const submission of this.#submissions) {
       const stale = submission.keys.filter((at) => texts.has(at.text));
       for (const at of stale) if (this.cells.get(at.text)?.isAssumed === true) assumptions.refuted(at.text);
@@ -253,49 +270,55 @@ export class Flight {
       this.#setBack(submission, submission.isOptimistic && stale.length > 0 ? "not-as-assumed" : "put-off");
     }
     if (this.#hasAssumedAbsence) assumptions.absenceRefuted();
-    this.retry();
+    // The first time, the decisions run again immediately, under locks; after that they may fail again, so a pause comes first.
+    return this.#retry(this.#busy.size > 0 || this.#submissions.some(({ rounds }) => rounds > 1));
   }
 
-  retryAlone(): void {
+  retryAlone(): FlightResult {
     for (const submission of this.#submissions) submission.isAlone = true;
-    this.retry();
+    return this.#retry(false);
   }
 
-  /** Nothing was written: all of its decisions are submitted again. */
-  retry(): void {
-    this.again = [...this.#submissions];
-    for (const submission of this.#submissions) submission.outcome = undefined;
+  /** Nothing was written, for `reason`: all decisions are submitted again; those whose patience has ended are rejected with it. */
+  retry(reason: StoreError): FlightResult {
+    const nowMs = this.#context.ports.clock.nowMs();
+    return this.#retry(
+      false,
+      giveUp(this.#submissions, reason, ({ giveUpAtMs }) => giveUpAtMs <= nowMs),
+    );
   }
 
-  /** Rejects those decisions of `again` whose patience has ended, with the reason. Nothing of them was written. */
-  giveUp(nowMs: number, reason: StoreError, isMeant: (submission: Submission) => boolean = () => true): void {
-    const isLate = (submission: Submission) => submission.giveUpAtMs <= nowMs && isMeant(submission);
-    for (const submission of this.again) if (isLate(submission)) submission.reject(reason);
-    this.again = this.again.filter((submission) => !isLate(submission));
+  #retry(isInVain: boolean, submissions: readonly Submission[] = this.#submissions): FlightResult {
+    for (const submission of submissions) submission.outcome = undefined;
+    return this.#end(submissions, isInVain, null);
   }
 
-  /** The same for those whose records others keep locked, or keep changing. */
-  giveUpPutOff(nowMs: number): void {
-    if (this.again.length === 0) return;
-    const locked = new StoreError("store_busy", "retry", "another process keeps the records locked");
-    this.giveUp(nowMs, locked, (submission) => this.#isAnyIn(this.#busy, submission));
-    // Once is no reason: the first look may have been just too early.
-    this.giveUp(nowMs, keepChanging(), ({ rounds }) => rounds > 1);
+  fail(error: unknown): FlightResult {
+    for (const submission of this.#submissions) submission.reject(error);
+    return this.#end([], false, null);
   }
 
-  /** How often the decision that was put off most often has been. */
-  get mostRounds(): number {
-    return this.again.reduce((most, { rounds }) => Math.max(most, rounds), 0);
+  /** Releases its records to other flights, and rejects decisions that other processes kept waiting past their patience. */
+  #end(submissions: readonly Submission[], isInVain: boolean, fits: number | null): FlightResult {
+    for (const text of this.#taken) this.#context.flying?.delete(text);
+    if (submissions.length === 0) return { again: submissions, isInVain, fits };
+    const nowMs = this.#context.ports.clock.nowMs();
+    const locked = new StoreError("store_busy", "retry", "another process keeps the records locked: try again later");
+    const isLate = ({ giveUpAtMs }: Submission): boolean => giveUpAtMs <= nowMs;
+    const unlocked = giveUp(submissions, locked, (one) => isLate(one) && this.#isAnyIn(this.#busy, one));
+    // Not after the first round: the records may have changed just once.
+    const again = giveUp(unlocked, keepChanging(), (one) => isLate(one) && one.rounds > 1);
+    return { again, isInVain, fits };
   }
 
   #isAnyIn(texts: ReadonlySet<string>, { keys }: Submission): boolean {
     return texts.size > 0 && keys.some((at) => texts.has(at.text));
   }
 
-  /** Others have its records. */
+  /** Another process has its records locked. */
   #putOff(submission: Submission): void {
     this.#setBack(submission, "put-off");
-    this.again.push(submission);
+    this.#again.push(submission);
   }
 
   #setBack(submission: Submission, setback: Setback): void {
@@ -303,24 +326,15 @@ export class Flight {
     submission.path = nextPath(submission.path, setback, submission.rounds);
   }
 
-  /** It does not fit any more. */
+  /** It does not fit into the budget. */
   #leave(submission: Submission): void {
-    this.isOverBudget = true;
-    this.again.push(submission);
-  }
-
-  fail(error: unknown): void {
-    this.again = [];
-    for (const submission of this.#submissions) submission.reject(error);
-  }
-
-  end(): void {
-    for (const text of this.#taken) this.#air.flying?.delete(text);
+    this.#isOverBudget = true;
+    this.#again.push(submission);
   }
 
   #assume(at: Address): void {
     if (this.cells.has(at.text)) return;
-    const row = this.#air.assumptions.of(at);
+    const row = this.#context.assumptions.of(at);
     if (row === undefined) return;
     if (row === null) this.#hasAssumedAbsence = true;
     this.cells.set(at.text, new Cell(at, row, true));
@@ -332,7 +346,7 @@ export class Flight {
   }
 
   #take(texts: Iterable<string>): void {
-    const { flying } = this.#air;
+    const { flying } = this.#context;
     if (flying === null) return;
     for (const text of texts) {
       this.#taken.add(text);
@@ -341,20 +355,36 @@ export class Flight {
   }
 }
 
-/** For a decision that was put off until its patience ended. */
-export const keepChanging = (): StoreError =>
-  new StoreError("store_busy", "retry", "other processes keep the records locked, or keep changing them");
+/** Rejects the submissions for which `isOver` holds, and returns the others. */
+function giveUp(
+  submissions: readonly Submission[],
+  reason: StoreError,
+  isOver: (submission: Submission) => boolean,
+): readonly Submission[] {
+  const isAnyOver = submissions.some(isOver);
+  if (!isAnyOver) return submissions;
+  for (const submission of submissions) if (isOver(submission)) submission.reject(reason);
+  return submissions.filter((submission) => !isOver(submission));
+}
 
-/** What decisions of a flight see. */
-export function sceneOf(
-  { encoding, ports, guard, late }: Airspace,
+/** For a decision that was postponed until its patience ended. */
+export const keepChanging = (): StoreError =>
+  new StoreError(
+    "store_busy",
+    "retry",
+    "other processes keep the records locked, or keep changing them: try again later",
+  );
+
+/** The batch as the decisions of a flight see it. */
+export function batchViewOf(
+  { encoding, ports, guard, clockEstimate }: FlightContext,
   cells: ReadonlyMap<string, Cell>,
   nowMs: number | null,
   fenceFloor: number,
   stamp: number,
-): Scene {
-  // Read here, because decisions may not look at this process's clock, not even in this way.
-  return { cells, nowMs, late: late(), fenceFloor, stamp, encoding, ports, guard };
+): BatchView {
+  // Estimated here, because decisions must not read this process's clock, not even indirectly.
+  return { cells, nowMs, clockEstimate: clockEstimate(), fenceFloor, stamp, encoding, ports, guard };
 }
 
 function tooMany({ keys }: Submission): Outcome<never> | undefined {

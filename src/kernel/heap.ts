@@ -1,4 +1,4 @@
-/** A heap: whatever is put in, the least comes out first. Putting in and taking out cost little, however many there are. */
+/** A binary heap: the smallest item comes out first. `push` and `pop` take logarithmic time. */
 export class Heap<T> {
   readonly #isLess: (one: T, other: T) => boolean;
   readonly #items: T[] = [];
@@ -7,7 +7,7 @@ export class Heap<T> {
     this.#isLess = isLess;
   }
 
-  /** The least; undefined if there is none. */
+  /** The smallest item; undefined if the heap is empty. */
   get first(): T | undefined {
     return this.#items[0];
   }
@@ -23,7 +23,7 @@ export class Heap<T> {
     items[at] = item;
   }
 
-  /** Takes the least out. */
+  /** Removes the smallest item and returns it. */
   pop(): T | undefined {
     const items = this.#items;
     const least = items[0];

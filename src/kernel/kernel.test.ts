@@ -4,9 +4,10 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { bench, codeOf, drained, storeError } from "../../test/kernel.fixture.ts";
+import { bench, codeOf, drained, storeError } from "../../test/kernel/kit.ts";
 import { address, DELETED_KEPT_MS, type Put } from "./contract.ts";
 import type { Decision } from "./decision.ts";
+import type { Kernel } from "./kernel.ts";
 
 const a = address("n", "a");
 const b = address("n", "b");
@@ -172,5 +173,39 @@ describe("sweeping", () => {
     }, all);
     await drained();
     expect((await kernel.read(all)).length).toBe(256);
+  });
+});
+
+describe("following", () => {
+  const note = address("notes", "a");
+  const speak = (kernel: Kernel) =>
+    kernel.transact(
+      (tx) => {
+        const record = tx.record(note);
+        record.write({ value: 1 });
+        record.append("said", { text: "hello" }, { isFollowed: true });
+        record.append("said", { text: "not followed" });
+        record.appendText("said", record.encode(["bye"]), true);
+      },
+      [note],
+    );
+
+  test("a decision says which entries are followed; they come with their record, and decode by themselves", async () => {
+    const { kernel } = bench();
+    await speak(kernel);
+    const { entries, upTo, hasMore } = await kernel.follow({ space: "notes", after: 0, limit: 10 });
+    expect(entries.map(({ version }) => version)).toEqual([1, 3]);
+    expect(entries.map((entry) => kernel.decode(entry, entry.data))).toEqual([{ text: "hello" }, ["bye"]]);
+    expect(hasMore).toBe(false);
+    expect(await kernel.follow({ space: "notes", after: upTo, limit: 10 })).toEqual({ entries: [], upTo, hasMore });
+  });
+
+  test("a store that is busy is asked again", async () => {
+    const { kernel, store, clock } = bench();
+    await clock.finish(speak(kernel));
+    store.reads.push(() => storeError("store_busy", "retry"));
+    const page = await clock.finish(kernel.follow({ space: "notes", after: 0, limit: 1 }));
+    expect(page.entries.map(({ version }) => version)).toEqual([1]);
+    expect(page.hasMore).toBe(true);
   });
 });

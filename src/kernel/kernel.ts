@@ -1,37 +1,51 @@
 /**
- * The kernel: one verb to write, a few ways to read, and a bell that rings when something changed.
+ * The kernel: one method to write, a few to read, and listeners that are notified of commits.
  *
  * Capabilities (slots, locks, workflows, …) are decisions handed to `transact`, and reads. They never see the store. Reads are
- * tried again while the store is busy; writes go through the batcher, which does the same for them.
+ * retried while the store is busy; writes go through the batcher, which does the same for them.
  */
 
+import { backoffMs, STORE_BACKOFF } from "./backoff.ts";
 import { Batcher } from "./batcher.ts";
 import type { Codec } from "./codec/codec.ts";
 import { jsonCodec } from "./codec/json.ts";
-import type { Address, DuePage, DueQuery, Executor, Key, ListQuery, Put, Row, Store, StoredEntry } from "./contract.ts";
-import { type Decision, Guard } from "./decision.ts";
+import type {
+  Address,
+  DuePage,
+  DueQuery,
+  Executor,
+  FollowPage,
+  FollowQuery,
+  Key,
+  ListQuery,
+  Put,
+  Row,
+  Store,
+  StoredEntry,
+} from "./contract.ts";
+import { type Decision, DecisionGuard } from "./decision.ts";
 import { deepFreeze, Encoding } from "./encoding.ts";
 import { ClosedError, StoreError, UsedInBodyError } from "./errors.ts";
-import { Joint, type JointWork } from "./joint.ts";
+import { Leases } from "./lease.ts";
 import { type Ports, pause } from "./ports.ts";
+import { Joint, type JointWork } from "./sql/joint.ts";
+import { Sweeper } from "./sweeper.ts";
 
 export interface KernelOptions {
   readonly namespace: string;
   readonly codec?: Codec | undefined;
   readonly maxValueBytes?: number | undefined;
-  /** How long a call may wait for a store that is busy or away. */
+  /** How long a call may wait for a store that is busy or unreachable. Default: 30 s. */
   readonly patienceMs?: number | undefined;
 }
 
-/** Rings with what this process committed, or with nothing when another process did. */
-export type Bell = (puts: readonly Put[] | undefined) => void;
+/** Called with what this process committed, or with undefined when another process committed. */
+export type CommitListener = (puts: readonly Put[] | undefined) => void;
 
 const MAX_VALUE_BYTES = 1024 * 1024;
 const PATIENCE_MS = 30_000;
-/** So many log entries are read at a time. */
+/** How many log entries are read at a time. */
 const PAGE = 500;
-/** Whoever deletes sweeps up: one small sweep for so many deletions. */
-const SWEEP_EVERY = 256;
 
 export class Kernel {
   readonly #store: Store;
@@ -39,19 +53,26 @@ export class Kernel {
   readonly #batcher: Batcher;
   readonly #joint: Joint;
   readonly namespace: string;
+  /** The leases that this handle keeps. */
+  readonly leases: Leases;
+  readonly sweeper: Sweeper;
   readonly #encoding: Encoding;
-  readonly #guard = new Guard();
+  readonly #guard = new DecisionGuard();
   readonly #patienceMs: number;
-  readonly #bells = new Set<Bell>();
+  readonly #listeners = new Set<CommitListener>();
   readonly #restartListeners = new Set<() => void>();
   #unwatch: (() => void) | undefined;
-  /** The first commit sweeps, for those who never delete that many. */
-  #deletions = SWEEP_EVERY;
   #closed: Promise<void> | undefined;
 
   constructor(store: Store, ports: Ports, options: KernelOptions) {
     this.#store = store;
     this.#ports = ports;
+    this.leases = new Leases(ports.clock);
+    this.sweeper = new Sweeper({
+      clock: ports.clock,
+      due: (query) => this.due(query),
+      removeDeleted: (limit) => store.sweep(limit),
+    });
     this.#patienceMs = options.patienceMs ?? PATIENCE_MS;
     const { namespace, codec = jsonCodec, maxValueBytes = MAX_VALUE_BYTES } = options;
     this.namespace = namespace;
@@ -70,7 +91,10 @@ export class Kernel {
       guard: this.#guard,
       ports,
       patienceMs: this.#patienceMs,
-      committed: () => this.#ring(undefined),
+      committed: (puts) => {
+        this.sweeper.committed(puts);
+        this.#notify(undefined);
+      },
     });
   }
 
@@ -78,40 +102,40 @@ export class Kernel {
     return this.#ports;
   }
 
-  /** Whether an open transaction keeps all other commits waiting. */
+  /** Whether an open transaction makes all other commits wait. */
   get isSingleWriter(): boolean {
-    return this.#store.lanes === 1;
+    return this.#store.hasOneWriter;
   }
 
-  /** Runs the decision and commits what it writes; the keys are those it is known to touch. */
+  /** Runs the decision and commits what it writes; `keys` are the records that it is known to touch. */
   transact<T>(decide: Decision<T>, keys: readonly Address[]): Promise<T> {
     this.#checkOutside();
     return this.#batcher.submit(decide, keys);
   }
 
-  /** The same for a decision that keeps a lease: it does not wait behind all others. */
+  /** Like `transact`, for a decision that renews a lease: it comes before all others. */
   transactUrgently<T>(decide: Decision<T>, keys: readonly Address[]): Promise<T> {
     this.#checkOutside();
     return this.#batcher.submit(decide, keys, { isUrgent: true });
   }
 
-  /** The same for the holder of a record's lease, without a read where the store can do without. */
+  /** Like `transact`, for the holder of a record's lease: without a read if the row is known. */
   transactHeld<T>(decide: Decision<T>, held: Address): Promise<T> {
     return this.#batcher.submit(decide, [held], { isHolder: true });
   }
 
-  /** Runs the decision inside a transaction that somebody else opened; it holds once they commit. */
+  /** Runs the decision inside a transaction that the application opened; it takes effect when that commits. */
   within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {
     this.#checkOutside();
-    if (this.#guard.isBroken()) return new Promise(() => {});
+    if (this.#guard.isInsideDecision()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
     return this.#joint.within(executor, decide, keys);
   }
 
-  /** Opens a transaction for the work, which may run SQL and join decisions to it, and commits all of it. */
+  /** Opens a transaction for the work, which may run SQL and decisions in it, and commits it. */
   share<T>(work: JointWork<T>): Promise<T> {
     this.#checkOutside();
-    if (this.#guard.isBroken()) return new Promise(() => {});
+    if (this.#guard.isInsideDecision()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
     return this.#joint.share(work);
   }
@@ -121,7 +145,7 @@ export class Kernel {
     this.#batcher.know(at, row);
   }
 
-  /** The same for a record that is about to be made by a commit of this process, which will hold it: then the row is known. */
+  /** Declares that a commit of this process is about to create a record and will hold it: its row is then kept, too. */
   expect(at: Address, isExpected: boolean): void {
     this.#batcher.expect(at, isExpected);
   }
@@ -146,7 +170,7 @@ export class Kernel {
     return this.#patiently(() => this.#store.entries(at, after, limit));
   }
 
-  /** All entries after this version, in pages: each is read when the one before is done with. */
+  /** All entries after version `after`, read page by page. */
   async *entriesAfter(at: Address, after: number): AsyncGenerator<StoredEntry> {
     for (let seen = after; ; ) {
       const page = await this.entries(at, seen, PAGE);
@@ -157,6 +181,11 @@ export class Kernel {
     }
   }
 
+  /** A page of followed entries (`Store.follow`). An entry is the key of its own data: `decode(entry, entry.data)`. */
+  follow(query: FollowQuery): Promise<FollowPage> {
+    return this.#patiently(() => this.#store.follow(query));
+  }
+
   due(query: DueQuery): Promise<DuePage> {
     return this.#patiently(() => this.#store.due(query));
   }
@@ -165,66 +194,62 @@ export class Kernel {
     return this.#encoding.encode(key, value);
   }
 
-  /** A stored text as a value, frozen like those that decisions see. */
+  /** Decodes a stored text; the value is frozen like those that decisions see. */
   decode(key: Key, text: string): unknown {
     const value = this.#encoding.decode(key, text);
     deepFreeze(value);
     return value;
   }
 
-  /** The same as a value of one's own, which may be changed. */
+  /** Decodes a stored text to a value that the caller may change. */
   decodeFresh(key: Key, text: string): unknown {
     return this.#encoding.decode(key, text);
   }
 
-  /** Rings after every commit that this process makes, and soon, not surely, after those of others. */
-  listen(bell: Bell): () => void {
-    this.#bells.add(bell);
-    this.#unwatch ??= this.#store.watch(() => this.#ring(undefined));
+  /** Calls back after every commit of this process, and soon, but not reliably, after those of others. Returns a function that stops it. */
+  listen(listener: CommitListener): () => void {
+    this.#listeners.add(listener);
+    this.#unwatch ??= this.#store.watch(() => this.#notify(undefined));
     return () => {
-      this.#bells.delete(bell);
-      if (this.#bells.size > 0) return;
+      this.#listeners.delete(listener);
+      if (this.#listeners.size > 0) return;
       this.#unwatch?.();
       this.#unwatch = undefined;
     };
   }
 
-  /** Calls back when the store may have lost commits (`Store.watchRestarts`). Returns how to stop it. */
+  /** Calls back when the store may have lost commits (`Store.watchRestarts`). Returns a function that stops it. */
   onRestart(restarted: () => void): () => void {
     this.#restartListeners.add(restarted);
     return () => void this.#restartListeners.delete(restarted);
   }
 
-  /** Lets what was submitted finish, then closes the store. */
+  /** Waits for what was submitted, then closes the store. */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
   }
 
   async #close(): Promise<void> {
+    if (this.sweeper.isSweeping) await this.sweeper.close();
     await Promise.all([this.#batcher.close(), this.#joint.close()]);
     this.#unwatch?.();
     await this.#store.close();
-    // Whoever still listens looks once more, and learns that it is over.
-    this.#ring(undefined);
-    this.#bells.clear();
+    // Remaining listeners read once more, and get `closed`.
+    this.#notify(undefined);
+    this.#listeners.clear();
   }
 
   #committed(puts: readonly Put[]): void {
-    for (const put of puts) if (put.row.value === null) this.#deletions += 1;
-    if (this.#deletions >= SWEEP_EVERY) {
-      this.#deletions = 0;
-      // A sweep that fails is made up for by the next one.
-      this.#store.sweep(2 * SWEEP_EVERY).catch(() => {});
-    }
-    this.#ring(puts);
+    this.sweeper.committed(puts);
+    this.#notify(puts);
   }
 
-  #ring(puts: readonly Put[] | undefined): void {
-    if (this.#bells.size > 0) for (const bell of [...this.#bells]) bell(puts);
+  #notify(puts: readonly Put[] | undefined): void {
+    if (this.#listeners.size > 0) for (const listener of [...this.#listeners]) listener(puts);
   }
 
-  /** In the body of a run this would happen again at each replay. */
+  /** In the body of a run, the call would be repeated at each replay. */
   #checkOutside(): void {
     const place = this.#ports.bodies?.current();
     if (place !== undefined && place.step === undefined) throw new UsedInBodyError(place.run);
@@ -232,7 +257,7 @@ export class Kernel {
 
   async #patiently<T>(read: () => Promise<T>): Promise<T> {
     this.#checkOutside();
-    if (this.#guard.isBroken()) return new Promise(() => {});
+    if (this.#guard.isInsideDecision()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
     const giveUpAtMs = this.#ports.clock.nowMs() + this.#patienceMs;
     for (let failures = 1; ; failures++) {
@@ -241,7 +266,7 @@ export class Kernel {
       } catch (error) {
         if (!(error instanceof StoreError) || error.data.remedy !== "retry") throw error;
         if (giveUpAtMs <= this.#ports.clock.nowMs()) throw error;
-        await pause(this.#ports.clock, Math.min(50, 2 ** failures) * (0.25 + this.#ports.chance.random()));
+        await pause(this.#ports.clock, backoffMs(STORE_BACKOFF, failures, this.#ports.chance));
       }
     }
   }

@@ -1,40 +1,48 @@
 /**
- * Log: one line for what an operator should know and nobody else may be told, such as a run that is parked.
+ * Log: one line for each event that an operator should know of and that no caller receives, such as a parked run.
  *
- * Lines are rate-limited, so that an outage or a broken deploy does not fill a disk; how many were left out is said with the next line.
+ * Lines are rate-limited, so that an outage or a broken deploy does not fill a disk; the next line says how many were left out.
  */
 
-import { InvalidArgumentError } from "./errors.ts";
+import { InvalidArgumentError, StoreError } from "./errors.ts";
 import type { Clock } from "./ports.ts";
 
-/** What lines are given to: `console`, pino, or anything with these two methods. */
+/** Receives the lines: `console`, pino, or any object with these two methods. */
 export interface Logger {
   warn(message: string): void;
   error(message: string): void;
 }
 
-/** At most this many lines in this time. */
+/** At most `MOST_LINES` lines per `PER_MS`. */
 const MOST_LINES = 20;
 const PER_MS = 10_000;
 
-/** Calls what a user gave to be told of something. What it throws, or its promise rejects with, must not stop the work, nor end the process. */
+/** A store that cannot be reached is logged after this long, and then at most once in this time. */
+const OUTAGE_MS = { first: 5000, again: 60_000 };
+/** After this long without a failure, the outage is over. */
+const OVER_MS = 15_000;
+
+/** Calls a listener of the user. If it throws, or its promise rejects, the error is ignored: it must neither stop the work nor end the process. */
 export function callQuietly(call: () => unknown): void {
   try {
-    const given = call();
-    if (given !== undefined) Promise.resolve(given).catch(() => {});
+    const returned = call();
+    if (returned !== undefined) Promise.resolve(returned).catch(() => {});
   } catch {
-    // As a promise that rejects.
+    // Ignored, as a rejection is.
   }
 }
+
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 export class Log {
   readonly #logger: Logger;
   readonly #clock: Pick<Clock, "nowMs">;
-  /** The lines are the default ones: a listener of the user's own replaces them. */
+  /** No logger was given, so a listener of the user replaces the lines. */
   readonly isDefault: boolean;
   #sinceMs = Number.NEGATIVE_INFINITY;
   #lines = 0;
   #leftOut = 0;
+  #outage: { readonly sinceMs: number; lastMs: number; loggedMs: number } | undefined;
 
   constructor(logger: Logger, clock: Pick<Clock, "nowMs">, isDefault: boolean) {
     this.#logger = logger;
@@ -48,6 +56,25 @@ export class Log {
 
   error(message: string): void {
     this.#write("error", message);
+  }
+
+  /** What a worker, or something that it works on, failed with. A store that is not reached is one line for a whole outage. */
+  trouble(error: unknown, of = "the worker"): void {
+    if (error instanceof StoreError) this.#storeFailed(error);
+    else this.warn(`${of} had trouble: ${messageOf(error)}`);
+  }
+
+  #storeFailed(error: StoreError): void {
+    const nowMs = this.#clock.nowMs();
+    if (this.#outage === undefined || nowMs - this.#outage.lastMs > OVER_MS)
+      this.#outage = { sinceMs: nowMs, lastMs: nowMs, loggedMs: Number.NEGATIVE_INFINITY };
+    const outage = this.#outage;
+    outage.lastMs = nowMs;
+    const isLong = nowMs - outage.sinceMs >= OUTAGE_MS.first;
+    if (!isLong || nowMs - outage.loggedMs < OUTAGE_MS.again) return;
+    outage.loggedMs = nowMs;
+    const seconds = Math.round((nowMs - outage.sinceMs) / 1000);
+    this.error(`the worker has not reached its store for ${seconds} s (${error.code}): ${error.message}`);
   }
 
   #write(level: keyof Logger, message: string): void {
@@ -67,7 +94,7 @@ export class Log {
   }
 }
 
-/** What the option `logger` says; undefined where nothing is to be logged. */
+/** Checks the option `logger`: a logger, false for none, undefined for the default. Throws `invalid_argument`. */
 export function checkLogger(logger: unknown): Logger | false | undefined {
   if (logger === undefined || logger === false) return logger;
   const isLogger =
@@ -78,6 +105,9 @@ export function checkLogger(logger: unknown): Logger | false | undefined {
     typeof logger.warn === "function" &&
     typeof logger.error === "function";
   if (!isLogger)
-    throw new InvalidArgumentError("the logger", "must have warn and error, as console and pino have, or be false");
+    throw new InvalidArgumentError(
+      "the logger",
+      "must have the methods warn and error, as console and pino do, or be false",
+    );
   return logger as unknown as Logger;
 }

@@ -1,5 +1,5 @@
 /**
- * For stores that read row by row: stops reading when a batch has read as many bytes as it may.
+ * For stores that read row by row: stops reading when a batch has read its maximum number of bytes.
  */
 
 import type { Found, Key, Row } from "./contract.ts";
@@ -12,19 +12,20 @@ export class ReadBudget {
     this.#leftBytes = maxBytes ?? Number.POSITIVE_INFINITY;
   }
 
-  /** Reads the rows one after the other while the budget lasts, and one in any case. */
+  /** Reads the rows one after another until the budget is used up; always reads at least one. */
   read(keys: readonly Key[], readOne: (key: Key) => Row | null): Pick<Found, "rows" | "isFull"> {
+    const rows: (Row | null | undefined)[] = [];
     let isFull = false;
-    const rows = keys.map((key) => {
+    for (const key of keys)
       if (this.#leftBytes <= 0 && !this.#isUntouched) {
         isFull = true;
-        return undefined;
+        rows.push(undefined);
+      } else {
+        const row = readOne(key);
+        this.#isUntouched = false;
+        this.#leftBytes -= row?.value?.length ?? 0;
+        rows.push(row);
       }
-      const row = readOne(key);
-      this.#isUntouched = false;
-      this.#leftBytes -= row?.value?.length ?? 0;
-      return row;
-    });
     return isFull ? { rows, isFull } : { rows };
   }
 }

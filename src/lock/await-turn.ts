@@ -1,7 +1,7 @@
 /**
- * Waiting for a turn in plain code, until it comes, the time is over or the caller gives up.
+ * Waits for a lock in plain code, until it is granted, the timeout has passed or the caller aborts.
  *
- * Promises: whoever gives up has left the line. A turn that comes at that very moment is had, or given back.
+ * Guarantee: a caller that gives up has left the line. A grant that comes at that moment is returned after a timeout, and released after an abort.
  */
 
 import { checkDuration, type Duration, optionNames } from "../kernel/check.ts";
@@ -18,7 +18,7 @@ export interface WaitOptions {
 
 export const WAIT_OPTIONS = optionNames<WaitOptions>({ timeout: true, abortSignal: true });
 
-/** Waits for its turn, at most for `timeout`. */
+/** Waits for the grant and returns the hold. Default: no timeout. Throws `lock_timeout`, or the reason of the signal. */
 export async function awaitTurn(clock: Clock, name: string, wait: Wait, options: WaitOptions): Promise<Hold> {
   const { abortSignal } = options;
   const timeoutMs = timeoutOf(options);
@@ -40,7 +40,7 @@ export async function awaitTurn(clock: Clock, name: string, wait: Wait, options:
     cancel();
     abortSignal?.removeEventListener("abort", aborted);
   }
-  // The place is given up; if its turn has come at this very moment, that counts, unless nobody wants it any more.
+  // Leaves the line. If the lock was granted at this moment, it is returned after a timeout, and released after an abort.
   const hold = await wait.leave().catch(() => undefined);
   wait.drop(interruption);
   if (hold === undefined) throw interruption;

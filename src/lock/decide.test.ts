@@ -4,8 +4,8 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { firstEnd, fits, isAlive, living, renewed } from "./decide.ts";
-import type { Holder, Mode } from "./records.ts";
+import { firstEnd, fits, isAlive, isFull, living, renewed } from "./decide.ts";
+import type { Holder, Mode } from "./stored.ts";
 
 const holder = (ticket: string, mode: Mode, untilMs: number | null = 100): Holder => ({
   ticket,
@@ -59,6 +59,21 @@ describe("fits", () => {
   ];
   test.each(rules)("$rule", ({ permits, holders, mode, fits: answer }) => {
     expect(fits({ permits, holders }, mode)).toBe(answer);
+  });
+});
+
+describe("isFull", () => {
+  test.each([
+    { rule: "a free lock is not full", permits: null, holders: [], full: false },
+    { rule: "a free semaphore is not full", permits: 1, holders: [], full: false },
+    { rule: "a writer fills it", permits: null, holders: [writer], full: true },
+    { rule: "a writer fills it beside free permits", permits: 2, holders: [writer], full: true },
+    { rule: "readers do not fill it", permits: null, holders: [reader, other], full: false },
+    { rule: "it is not full while a permit is left", permits: 2, holders: [reader], full: false },
+    { rule: "it is full when the last permit is taken", permits: 2, holders: [reader, other], full: true },
+    { rule: "it is full when more hold it than may", permits: 2, holders: [reader, other, third], full: true },
+  ])("$rule", ({ permits, holders, full }) => {
+    expect(isFull({ permits, holders })).toBe(full);
   });
 });
 

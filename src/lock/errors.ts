@@ -1,17 +1,19 @@
 /**
- * What can become of a wish for a lock, other than having it.
+ * Errors of locks.
  */
 
 import { PawlError } from "../kernel/errors.ts";
 
-/** It is held by others, and the caller did not want to wait. Wait for it with `acquire`, or take a place in line with `enqueue`. */
+/** Another holder has the lock, or waits for it, and the call does not wait. Wait with `acquire`, or take a place in line with `enqueue`. */
 export class LockBusyError extends PawlError<"lock_busy", { name: string }> {
   constructor(name: string) {
-    super("lock_busy", `${name} is held by others`, { name });
+    super("lock_busy", `${name} is held by another, or another waits for it: wait with acquire, or try again later`, {
+      name,
+    });
   }
 }
 
-/** The place in line does not exist any more. Take another one with `enqueue`, or wait with `acquire`. */
+/** The place in line no longer exists. Take another one with `enqueue`, or wait with `acquire`. */
 export class PlaceLostError extends PawlError<"place_lost", { name: string }> {
   constructor(name: string) {
     super(
@@ -36,46 +38,55 @@ export class PermitsUndeclaredError extends PawlError<"permits_undeclared", { na
   }
 }
 
-/** It did not become free in time. The place in line was given up. */
+/** The lock was not granted within `timeout`. The caller has left the line. */
 export class LockTimeoutError extends PawlError<"lock_timeout", { name: string; timeoutMs: number }> {
   constructor(name: string, timeoutMs: number) {
-    super("lock_timeout", `${name} did not become free within ${timeoutMs} ms`, { name, timeoutMs });
+    super("lock_timeout", `${name} was not granted within ${timeoutMs} ms: try again, or wait longer`, {
+      name,
+      timeoutMs,
+    });
   }
 }
 
-/** It was held, and is not any more: its lease ended, or somebody forced its release. Another may hold it by now; stop. */
+/** The lock is no longer held: its lease ended, or its release was forced. Another may hold it now; stop working. */
 export class LockLostError extends PawlError<"lock_lost", { name: string; fence: number }> {
   constructor(name: string, fence: number) {
     super(
       "lock_lost",
-      `${name} is no longer held under fence ${fence}: its lease ended, or its release was forced; another may hold it by now`,
+      `${name} is no longer held under fence ${fence}: its lease ended, or its release was forced; stop, because another may hold it now`,
       { name, fence },
     );
   }
 }
 
-/** Somebody took the waiter out of the line. */
+/** An operator removed the waiter from the line. */
 export class LockRemovedError extends PawlError<"lock_removed", { name: string }> {
   constructor(name: string) {
-    super("lock_removed", `the wait for ${name} was ended by somebody: its place in line was removed`, { name });
+    super("lock_removed", `the place in line for ${name} was removed with removeWaiter: acquire again to wait for it`, {
+      name,
+    });
   }
 }
 
-/** The same code holds it already, and would wait for itself. */
+/** The calling code already holds the lock, and would wait for itself. */
 export class LockNestedError extends PawlError<"lock_nested", { name: string }> {
   constructor(name: string) {
-    super("lock_nested", `${name} is already held by the code that asks for it, which would wait for itself`, { name });
+    super(
+      "lock_nested",
+      `${name} is already held by the calling code, which would wait for itself: use the outer hold`,
+      { name },
+    );
   }
 }
 
-/** One link of a circle: the run, the lock it waits for, and the run that holds it; or, without a lock, the child it waits for. */
+/** One link of a deadlock: the run, the lock it waits for, and the run that holds it; or, without a lock, the child it waits for. */
 export interface DeadlockLink {
   readonly run: string;
   readonly waitsFor: string | null;
   readonly heldBy: string;
 }
 
-/** Waiting would never end: whoever holds it waits, in the end, for this one. `data.circle` says how. */
+/** Waiting would never end: the holder waits, directly or through others, for this run. `data.circle` has the links. */
 export class DeadlockError extends PawlError<"deadlock", { name: string; circle: readonly DeadlockLink[] }> {
   constructor(name: string, circle: readonly DeadlockLink[]) {
     const links = circle.map(

@@ -1,46 +1,45 @@
 /**
- * Holds whose release was forced are told by the commit that did it, here or in another process.
+ * Notices forced releases: a hold is checked after the commit that forced its release, in this process or another.
  *
- * Every intervention is an entry in the audit trail of its lock, so a lock's record is looked into only when that has grown. Most holds
- * are over within milliseconds; those that are not are watched from then on.
+ * Every intervention is an entry in the audit trail of its lock, so a lock's value is decoded only when the trail has grown. Most holds
+ * end within milliseconds; only those that last longer are watched.
  */
 
 import type { Row } from "../kernel/contract.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { Lookout } from "../kernel/lookout.ts";
+import { RecordWatch } from "../kernel/record-watch.ts";
 import type { Hold } from "./hold.ts";
-import { type LockRef, lockAt } from "./records.ts";
-import { lockOf } from "./stored.ts";
+import { type LockRef, lockAt, lockOf } from "./stored.ts";
 
 /** Holds that are older than this are watched. */
 const WATCHED_AFTER_MS = 100;
-/** Commits of other processes are looked at together if they come within this time. */
+/** Commits of other processes that come within this time cause one read. */
 const BURST_MS = 50;
 
 /** The holds of one lock. */
 interface Watched {
   readonly holds: Map<string, Hold>;
   readonly stop: () => void;
-  /** How long the audit trail was when it was last looked at. */
+  /** The length of the audit trail when it was last read. */
   head: number | undefined;
 }
 
 export class HoldWatch {
   readonly #kernel: Kernel;
-  readonly #lookout: Lookout;
+  readonly #records: RecordWatch;
   readonly #young = new Map<Hold, LockRef>();
   readonly #watched = new Map<string, Watched>();
   #cancel: (() => void) | undefined;
 
   constructor(kernel: Kernel) {
     this.#kernel = kernel;
-    this.#lookout = new Lookout(kernel, {
+    this.#records = new RecordWatch(kernel, {
       isOfInterest: ({ space }) => space.startsWith("lock/"),
       burstMs: BURST_MS,
     });
   }
 
-  /** Several locks are had and lost together, so it is enough to look at one. */
+  /** Several locks are held and lost together, so it is enough to watch one. */
   add(hold: Hold, ref: LockRef): void {
     this.#young.set(hold, ref);
     this.#cancel ??= this.#kernel.ports.clock.after(WATCHED_AFTER_MS, () => this.#grown());
@@ -80,11 +79,11 @@ export class HoldWatch {
         if (watched?.holds === holds) this.#seen(watched, row);
         return false;
       };
-      const stop = this.#lookout.watch(at, { seen, failed: () => {} });
+      const stop = this.#records.watch(at, { seen, failed: () => {} });
       this.#watched.set(at.text, { holds, stop, head: undefined });
     }
-    // It may have been taken away before it was watched.
-    this.#lookout.look(at).catch(() => {});
+    // Its release may have been forced before it was watched.
+    this.#records.look(at).catch(() => {});
   }
 
   #seen(watched: Watched, row: Row | null): void {

@@ -1,16 +1,24 @@
 /**
- * Looking at a lock: who holds it, and who waits.
+ * Inspecting a lock: its holders and waiters.
  */
 
 import type { Kernel } from "../kernel/kernel.ts";
-import { type Holder, type LockKind, type LockRef, lockAt, type Mode, type Ticket, ticketAt } from "./records.ts";
-import { lockOf } from "./stored.ts";
+import {
+  type Holder,
+  type LockKind,
+  type LockRef,
+  lockAt,
+  lockOf,
+  type Mode,
+  type Ticket,
+  ticketAt,
+} from "./stored.ts";
 
-/** Somebody who holds or waits. */
+/** A holder or a waiter. */
 export interface LockParty {
   readonly ticket: string;
   readonly by: string | null;
-  /** The run it is, if it is one. */
+  /** The id of the run, if it is a run. */
   readonly run: string | null;
   readonly mode: Mode;
   readonly since: Date;
@@ -23,12 +31,12 @@ export interface LockInfo {
   readonly kind: LockKind;
   readonly permits: number | null;
   readonly holders: readonly (LockParty & { readonly fence: number })[];
-  /** How many wait, and the first of them in order. */
+  /** How many wait; `waiters` has the first of them, in order. */
   readonly waiting: number;
   readonly waiters: readonly LockParty[];
 }
 
-/** Who holds it, and the first who wait. */
+/** Reads the holders and the first `limit` waiters. */
 export async function inspectLock(kernel: Kernel, ref: LockRef, limit: number): Promise<LockInfo> {
   const [row] = await kernel.read([lockAt(ref)]);
   const value = row?.value == null ? undefined : lockOf(kernel.decode(row, row.value));

@@ -1,48 +1,48 @@
 /**
  * Locks as decisions: entering, leaving, renewing, and the hand-off.
  *
- * Everybody stands in one line for each lock, in the order of commits, and nobody passes. The commit that makes room gives it to the
- * first in line, in the same breath; one whose own lease has ended meanwhile is passed over. Whoever wants several locks at once stands
- * in all their lines with one ticket, from one commit, and gets all of them when it is first everywhere and all are free: it holds
- * nothing before that, so two of them cannot wait for each other.
+ * Each lock has one line, in the order of commits, and no waiter overtakes another. The commit that frees a lock also grants it to the
+ * first in line; a waiter whose own lease has ended is removed. A request for several locks is in all their lines with one ticket, from one
+ * commit, and gets all of them when it is first in every line and all are free: it holds nothing before that, so two such requests cannot
+ * wait for each other.
  *
- * Promises: at most as many holders as fit, by the store's clock (G8); first come, first served by commit order (G9); the fences of a
- * lock strictly rise (G7).
+ * Guarantees: no more holders than the lock allows, by the store's clock (G8); first come, first served by commit order (G9); the fences of
+ * a lock strictly rise (G7).
  */
 
 import type { Tx } from "../kernel/decision.ts";
 import { fits, isAlive, renewed } from "./decide.ts";
+import { type LockDraft, LockDrafts, type RunHooks } from "./drafts.ts";
 import { PermitsUndeclaredError } from "./errors.ts";
 import {
   type Holder,
   type LockRef,
   lockAt,
+  lockOf,
   type Mode,
   type RunOwner,
   type Ticket,
   ticketAt,
   UNUSED,
-} from "./records.ts";
-import { type LockDraft, Room, type RunHooks } from "./room.ts";
-import { lockOf } from "./stored.ts";
+} from "./stored.ts";
 
-/** The permits of a semaphore that nobody uses are kept for this long. */
+/** How long the permits of an unused semaphore are kept. */
 const PERMITS_KEPT_MS = 30 * 24 * 3_600_000;
 
-export interface Request {
+export interface LockRequest {
   readonly refs: readonly LockRef[];
   readonly mode: Mode;
-  /** Names this wish; no other has it. */
+  /** The unique id of this request. */
   readonly ticket: string;
-  /** How long it holds, and waits, without renewing; null for a run. */
+  /** How long it holds, and waits, without a renewal; null for a run. */
   readonly leaseMs: number | null;
   readonly owner?: RunOwner | undefined;
   readonly by?: string | undefined;
-  /** How many may share it, where nothing else is stored; null for any number, and for a semaphore as many as are stored. */
+  /** How many may hold it if nothing is stored; null for no limit, and for a semaphore as many as are stored. */
   readonly permits: number | null;
-  /** The permits are to be what they are here, from this commit on. */
+  /** Whether this commit changes the stored permits to `permits`. */
   readonly declares: boolean;
-  /** Whether it wants a place in line. */
+  /** Whether it takes a place in line if the lock is not free. */
   readonly queue: boolean;
 }
 
@@ -52,31 +52,31 @@ export type Entered =
       readonly granted: false;
       readonly place: number;
       readonly nowMs: number;
-      /** How long the audit trail of the first lock is: who removes it from the line later adds to it. */
+      /** The length of the audit trail of the first lock: removing the waiter later adds to it. */
       readonly head: number;
     };
 
-/** Takes the locks if they are free and nobody waits for them, or gets in line. */
-export function enter(tx: Tx, hooks: RunHooks, request: Request): Entered {
-  const room = new Room(tx, hooks);
-  const entered = enterIn(room, request);
-  room.save();
+/** Acquires the locks if they are free and no other waits for them, or takes a place in line. */
+export function enter(tx: Tx, hooks: RunHooks, request: LockRequest): Entered {
+  const drafts = new LockDrafts(tx, hooks);
+  const entered = enterIn(drafts, request);
+  drafts.save();
   return entered;
 }
 
-/** The same in a room with others, which is saved after the last of them. */
-export function enterIn(room: Room, request: Request): Entered {
-  const { tx } = room;
+/** Like `enter`, on locks that the caller saves after its last change. */
+export function enterIn(drafts: LockDrafts, request: LockRequest): Entered {
+  const { tx } = drafts;
   const { refs, mode, ticket, leaseMs, owner, by } = request;
-  const locks = refs.map((ref) => room.open(ref, request.permits));
+  const locks = refs.map((ref) => drafts.open(ref, request.permits));
   for (const { ref, permits, record } of locks)
     if (ref.kind === "semaphore" && permits === null && !record.exists) throw new PermitsUndeclaredError(ref.name);
   if (request.declares) for (const lock of locks) lock.declare(request.permits, by);
-  for (const lock of locks) room.settle(lock);
-  // Where nobody is, and nobody was a moment ago, the clock need not be exact: a lease that ends a little later harms nobody.
+  for (const lock of locks) drafts.settle(lock);
+  // A lock without holders and waiters needs no exact clock: its lease may end up to a second later.
   const isFree = locks.every((lock) => lock.isEmpty && lock.record.exists);
-  const nowMs = isFree ? tx.lateMs : tx.nowMs;
-  // The same wish once more, because its first answer was lost.
+  const nowMs = isFree ? tx.nowUpperBoundMs : tx.nowMs;
+  // The same request again, because its first reply was lost.
   const had = fenceOf(locks, ticket);
   if (had !== undefined) return { granted: true, fence: had, nowMs };
   const common = {
@@ -87,8 +87,8 @@ export function enterIn(room: Room, request: Request): Entered {
     ...(refs.length === 1 ? {} : { group: refs }),
   };
   if (locks.every((lock) => lock.first === null && fits(lock, mode))) {
-    // A fence must not run ahead of the clock: after a promotion that lost this grant, the next one would be below it.
-    const fence = room.fenceFor(locks, isFree ? tx.aboutMs : tx.fenceFloor);
+    // A fence must not be ahead of the clock: after a promotion that lost this grant, the next fence would be below it.
+    const fence = drafts.fenceFor(locks, isFree ? tx.approxNowMs : tx.fenceFloor);
     const untilMs = leaseMs === null ? null : nowMs + leaseMs;
     for (const lock of locks) lock.give({ ...common, ticket, fence, untilMs }, fence);
     return { granted: true, fence, nowMs };
@@ -106,44 +106,44 @@ export function enterIn(room: Room, request: Request): Entered {
   return { granted: false, place, nowMs, head: locks[0]?.record.head ?? 0 };
 }
 
-/** Gives the locks back, or leaves their lines; the next in line has them from the same commit on. Harmless where nothing was had. */
+/** Releases the locks, or leaves their lines; the same commit grants them to the next in line. Does nothing if the ticket has neither. */
 export function leave(
   tx: Tx,
   hooks: RunHooks,
   refs: readonly LockRef[],
   ticket: string,
 ): { readonly released: boolean } {
-  const room = new Room(tx, hooks);
-  const left = leaveIn(room, refs, ticket);
-  room.save();
+  const drafts = new LockDrafts(tx, hooks);
+  const left = leaveIn(drafts, refs, ticket);
+  drafts.save();
   return left;
 }
 
-/** The same in a room with others, which is saved after the last of them. */
-export function leaveIn(room: Room, refs: readonly LockRef[], ticket: string): { readonly released: boolean } {
+/** Like `leave`, on locks that the caller saves after its last change. */
+export function leaveIn(drafts: LockDrafts, refs: readonly LockRef[], ticket: string): { readonly released: boolean } {
   let released = false;
   for (const ref of refs) {
-    const lock = room.open(ref, null);
+    const lock = drafts.open(ref, null);
     if (lock.drop(ticket)) released = true;
     else if (lock.first !== null) lock.unlink(ticket);
   }
-  room.settleAll();
+  drafts.settleAll();
   return { released };
 }
 
-/** Holds on for another while. Answers false to one who does not hold all of them any more. */
+/** Renews the leases. Returns false if the ticket no longer holds all of the locks. */
 export function renew(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticket: string, leaseMs: number): boolean {
-  const room = new Room(tx, hooks);
-  const locks = refs.map((ref) => room.open(ref, null));
-  // An expired lease that nobody waits for has harmed nobody.
-  for (const lock of locks) if (lock.first !== null) room.settle(lock);
+  const drafts = new LockDrafts(tx, hooks);
+  const locks = refs.map((ref) => drafts.open(ref, null));
+  // An expired lease stays valid as long as no other waits for the lock.
+  for (const lock of locks) if (lock.first !== null) drafts.settle(lock);
   const isHeld = locks.every((lock) => lock.holder(ticket) !== undefined);
   if (isHeld) for (const lock of locks) lock.prolong(ticket, tx.nowMs, leaseMs);
-  room.save();
+  drafts.save();
   return isHeld;
 }
 
-/** The locks are this holder's in this commit: throws nothing, answers the fence, or undefined. */
+/** The fence under which the ticket holds all of these locks at this commit; undefined if it does not. */
 export function heldFence(tx: Tx, refs: readonly LockRef[], ticket: string): number | undefined {
   let fence: number | undefined;
   for (const ref of refs) {
@@ -162,13 +162,19 @@ export type Standing =
   | { readonly is: "gone" };
 
 /**
- * A waiter says that it is alive, and sees to it that the line moves. One that is late has lost its place to those behind it; one whose
- * turn has come holds on for another lease.
+ * Renews a waiter's place, and grants the lock if it is free. A waiter that renews too late has lost its place; one to which the lock was
+ * granted gets another lease.
  */
-export function standOn(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticket: string, leaseMs: number): Standing {
-  const room = new Room(tx, hooks);
+export function renewPlace(
+  tx: Tx,
+  hooks: RunHooks,
+  refs: readonly LockRef[],
+  ticket: string,
+  leaseMs: number,
+): Standing {
+  const drafts = new LockDrafts(tx, hooks);
   const { nowMs } = tx;
-  const locks = refs.map((ref) => room.open(ref, null));
+  const locks = refs.map((ref) => drafts.open(ref, null));
   for (const lock of locks) {
     const record = tx.record(ticketAt(lock.ref, ticket));
     const value = record.value as Ticket | undefined;
@@ -176,10 +182,10 @@ export function standOn(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticke
     if (isAlive(value, nowMs)) record.write({ value: { ...value, untilMs: renewed(value.untilMs, nowMs, leaseMs) } });
     else lock.unlink(ticket);
   }
-  for (const lock of locks) room.settle(lock);
+  for (const lock of locks) drafts.settle(lock);
   const fence = fenceOf(locks, ticket);
   if (fence !== undefined) for (const lock of locks) lock.prolong(ticket, nowMs, leaseMs);
-  room.save();
+  drafts.save();
   if (fence !== undefined) return { is: "held", fence };
   const isWaiting = refs.every((ref) => tx.record(ticketAt(ref, ticket)).exists);
   return isWaiting ? { is: "waiting", head: locks[0]?.record.head ?? 0 } : { is: "gone" };
@@ -191,76 +197,83 @@ function fenceOf(locks: readonly LockDraft[], ticket: string): number | undefine
   return others.every((fence) => fence !== undefined) ? first : undefined;
 }
 
-/** Takes the lock away from one holder, or from all, and writes down who did and why. */
+/** Releases the lock for one holder, or for all, and records in the audit trail who did it and why. */
 export function force(
   tx: Tx,
   hooks: RunHooks,
   ref: LockRef,
   act: { readonly ticket?: string | undefined; readonly by: string; readonly reason: string },
 ): readonly Holder[] {
-  const room = new Room(tx, hooks);
-  const lock = room.open(ref, null);
+  const drafts = new LockDrafts(tx, hooks);
+  const lock = drafts.open(ref, null);
   const forced = lock.holders.filter(({ ticket }) => act.ticket === undefined || ticket === act.ticket);
   for (const holder of forced) {
-    // What was had together is lost together.
-    for (const other of holder.group ?? [ref]) room.open(other, null).drop(holder.ticket);
+    // Locks that were acquired together are lost together.
+    for (const other of holder.group ?? [ref]) drafts.open(other, null).drop(holder.ticket);
     if (holder.owner !== undefined) hooks.taken(tx, holder.owner, holder.ticket);
   }
   if (forced.length > 0) {
-    room.settleAll();
-    room.save();
-    for (const holder of forced)
-      for (const other of holder.group ?? [ref])
-        room.open(other, null).record.append("forced", { by: act.by, reason: act.reason, holder });
+    drafts.settleAll();
+    drafts.save();
+    for (const holder of forced) audit(drafts, holder.group ?? [ref], "forced", { ...actor(act), holder });
   }
   return forced;
 }
 
-/** Takes a waiter out of the line, and writes down who did and why. */
+/** Removes a waiter from the line, and records in the audit trail who did it and why. */
 export function removeWaiter(
   tx: Tx,
   hooks: RunHooks,
   ref: LockRef,
   act: { readonly ticket: string; readonly by: string; readonly reason: string },
 ): boolean {
-  const room = new Room(tx, hooks);
+  const drafts = new LockDrafts(tx, hooks);
   const value = tx.record(ticketAt(ref, act.ticket)).value as Ticket | undefined;
   if (value === undefined) return false;
-  for (const other of value.group ?? [ref]) room.open(other, null).unlink(act.ticket);
+  for (const other of value.group ?? [ref]) drafts.open(other, null).unlink(act.ticket);
   if (value.owner !== undefined) hooks.taken(tx, value.owner, act.ticket);
-  room.settleAll();
-  room.save();
+  drafts.settleAll();
+  drafts.save();
   const { owner, by } = value;
   const waiter = { ticket: act.ticket, owner, by };
-  for (const other of value.group ?? [ref])
-    room.open(other, null).record.append("removed", { by: act.by, reason: act.reason, waiter });
+  audit(drafts, value.group ?? [ref], "removed", { ...actor(act), waiter });
   return true;
 }
 
-/** A new fence for what a run holds: another process works on it now, and the one before may not know. */
+const actor = ({ by, reason }: { readonly by: string; readonly reason: string }): object => ({ by, reason });
+
+/** Of locks that were acquired together, one may be gone: its holder was dead for long, and no one used it since. */
+function audit(drafts: LockDrafts, refs: readonly LockRef[], name: string, data: object): void {
+  for (const ref of refs) {
+    const { record } = drafts.open(ref, null);
+    if (record.exists) record.append(name, data);
+  }
+}
+
+/** Gives a run's locks a new fence, because another process works on the run now, and the earlier one may not know. */
 export function refence(tx: Tx, hooks: RunHooks, refs: readonly LockRef[], ticket: string): number | undefined {
-  const room = new Room(tx, hooks);
-  const locks = refs.map((ref) => room.open(ref, null));
+  const drafts = new LockDrafts(tx, hooks);
+  const locks = refs.map((ref) => drafts.open(ref, null));
   if (!locks.every((lock) => lock.holder(ticket) !== undefined)) return undefined;
-  const fence = room.fenceFor(locks);
+  const fence = drafts.fenceFor(locks);
   for (const lock of locks) lock.refence(ticket, fence);
-  room.save();
+  drafts.save();
   return fence;
 }
 
-/** Moves on what a dead holder left behind, and removes what nobody uses. */
+/** Grants a lock whose holder died to the next in line, and removes an unused one. */
 export function tidy(tx: Tx, hooks: RunHooks, ref: LockRef): void {
   const record = tx.record(lockAt(ref));
   if (!record.exists || record.dueMs === null || tx.nowMs < record.dueMs) return;
   const isUnused = record.status === UNUSED;
-  const room = new Room(tx, hooks);
-  const lock = room.open(ref, null);
-  room.settle(lock);
+  const drafts = new LockDrafts(tx, hooks);
+  const lock = drafts.open(ref, null);
+  drafts.settle(lock);
   lock.touch();
-  room.save();
+  drafts.save();
   // The audit trail outlives the lock's use.
   if (!lock.isEmpty || record.head > 0) return;
-  // So does the number of permits, for a while: others may use the semaphore without declaring it.
+  // So does the number of permits, for a while: other processes may use the semaphore without declaring it.
   if (ref.kind !== "semaphore" || isUnused) record.remove();
   else record.write({ status: UNUSED, dueMs: tx.nowMs + PERMITS_KEPT_MS });
 }

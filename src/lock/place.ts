@@ -1,9 +1,9 @@
 /**
  * A place in line in plain code, taken without waiting.
  *
- * It has a lease, and nothing renews it but the caller: a place whose owner has moved on, or died, ends with its lease. When its turn
- * comes, the lock is granted for the same lease; that ends in the same way, unless the caller renews it or calls `acquire`. From then on
- * the wait, and after it the hold, are kept alive while the process lives.
+ * It has a lease that only the caller renews: a place whose owner forgot it, or died, ends with its lease. When the lock is granted, the
+ * hold has the same lease, and ends in the same way unless the caller renews it or calls `acquire`. After `acquire`, the wait, and then the
+ * hold, are renewed automatically while the process lives.
  */
 
 import { checkAbortSignal, checkOptions } from "../kernel/check.ts";
@@ -11,41 +11,41 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { awaitTurn, timeoutOf, WAIT_OPTIONS, type WaitOptions } from "./await-turn.ts";
 import { LockRemovedError, PlaceLostError } from "./errors.ts";
 import type { Hold } from "./hold.ts";
-import { leave, type Request, type Standing, standOn } from "./line.ts";
-import { lockAt, shownLocks, ticketAt } from "./records.ts";
+import { type LockRequest, leave, renewPlace, type Standing } from "./line.ts";
+import { lockAt, shownLocks, ticketAt } from "./stored.ts";
 import type { Wait, WaitHost } from "./wait.ts";
 
-/** What places need of the locks of their handle. */
+/** What places need from the locks of their handle. */
 export interface PlaceHost extends WaitHost {
   /** Keeps a place alive while code waits in it. */
-  wait(request: Request & { readonly leaseMs: number }, sentMs: number, head: number): Wait;
+  wait(request: LockRequest & { readonly leaseMs: number }, sentMs: number, head: number): Wait;
   /** The place has another lease, or is over. */
   moved(place: LockPlace): void;
 }
 
-/** So many tickets are read at a time. */
+/** How many tickets are read at a time. */
 const PAGE = 1000;
 
 /** A place in line. It ends with its lease unless it is renewed. */
 export class LockPlace {
   readonly #host: PlaceHost;
-  readonly #request: Request & { readonly leaseMs: number };
+  readonly #request: LockRequest & { readonly leaseMs: number };
   /** When, by this process's clock, it was last known to be in line. */
   #aliveMs: number;
-  /** What became of it: waited in, held, or left. */
+  /** Set by `acquire`: the wait, or the hold. */
   #taking: Promise<Wait | Hold> | undefined;
   #wait: Wait | undefined;
   #hold: Hold | undefined;
   #isLeft = false;
 
   /** @internal */
-  constructor(host: PlaceHost, request: Request & { readonly leaseMs: number }, sentMs: number) {
+  constructor(host: PlaceHost, request: LockRequest & { readonly leaseMs: number }, sentMs: number) {
     this.#host = host;
     this.#request = request;
     this.#aliveMs = sentMs;
   }
 
-  /** Names this place, as `inspect` shows it. */
+  /** The id of this place, as `inspect` shows it. */
   get ticket(): string {
     return this.#wait?.ticket ?? this.#request.ticket;
   }
@@ -60,7 +60,7 @@ export class LockPlace {
     checkAbortSignal(options.abortSignal);
     if (options.abortSignal?.aborted === true) throw options.abortSignal.reason;
     this.#taking ??= this.#take().catch((error: unknown) => {
-      // The store may serve again.
+      // The next call may succeed.
       this.#taking = undefined;
       throw error;
     });
@@ -83,7 +83,7 @@ export class LockPlace {
     return (await this.#stand()).is !== "gone";
   }
 
-  /** How many stand before it, and itself; 0 once its turn has come, or it is gone. */
+  /** The position in line, 1 for the first; 0 if the lock was granted or the place is gone. */
   async position(): Promise<number> {
     const [ref] = this.#request.refs;
     if (ref === undefined) return 0;
@@ -99,7 +99,7 @@ export class LockPlace {
     }
   }
 
-  /** Gives the place up, or the lock if its turn has come and `acquire` has not returned it. Harmless when it is gone. */
+  /** Leaves the line, or releases the lock if it was granted and `acquire` has not returned it. Does nothing if the place is gone. */
   async leave(): Promise<void> {
     this.#isLeft = true;
     this.#host.moved(this);
@@ -131,7 +131,7 @@ export class LockPlace {
     return shownLocks(this.#request.refs);
   }
 
-  /** Keeps it alive from now on. */
+  /** From now on, the place is renewed automatically. */
   async #take(): Promise<Wait | Hold> {
     const { refs, ticket, leaseMs } = this.#request;
     const endMs = this.#endMs;
@@ -152,7 +152,10 @@ export class LockPlace {
     const { refs, leaseMs } = this.#request;
     const { ticket } = this;
     const sentMs = kernel.ports.clock.nowMs();
-    const standing = await kernel.transactUrgently((tx) => standOn(tx, hooks, refs, ticket, leaseMs), refs.map(lockAt));
+    const standing = await kernel.transactUrgently(
+      (tx) => renewPlace(tx, hooks, refs, ticket, leaseMs),
+      refs.map(lockAt),
+    );
     if (standing.is !== "gone") this.#aliveMs = sentMs;
     this.#host.moved(this);
     return standing;

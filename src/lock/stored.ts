@@ -1,13 +1,106 @@
 /**
- * A lock as it is stored: without names, because a lock is written twice each time somebody has it, and every byte of it with it.
+ * Records of a lock: what is stored, and where.
+ *
+ * A lock is one record: its holders, and both ends of its line. Each waiter is a record of its own, a ticket, with its neighbours in
+ * the line; so a hand-off writes the same few rows whether ten or ten thousand wait. When the lock is granted, the ticket is removed, and
+ * the holder is in the lock's record.
+ *
+ * The log of a lock's record is its audit trail: forced releases, waiters that were removed, changes of permits.
  */
 
-import type { Holder, LockValue } from "./records.ts";
+import { type Address, address } from "../kernel/contract.ts";
 
-/** What most holders do not have. */
+/** One lock of any kind. A mutex, a semaphore and a reader-writer lock with the same name are three different locks. */
+export interface LockRef {
+  readonly kind: LockKind;
+  readonly name: string;
+}
+
+export type LockKind = "mutex" | "semaphore" | "rwlock";
+
+/** Whether others may hold it at the same time. */
+export type Mode = "exclusive" | "shared";
+
+/** A run that holds or waits: it does so until the run ends, without a lease. */
+export interface RunOwner {
+  readonly run: string;
+  readonly incarnation: number;
+}
+
+export interface Holder {
+  readonly ticket: string;
+  readonly fence: number;
+  readonly mode: Mode;
+  readonly sinceMs: number;
+  /** When its lease ends; null for a run. */
+  readonly untilMs: number | null;
+  readonly owner?: RunOwner;
+  /** The `by` of its request, if one was given. */
+  readonly by?: string;
+  /** All locks that it holds together, if more than this one. */
+  readonly group?: readonly LockRef[];
+}
+
+export interface LockValue {
+  /** How many may share it; null for any number. */
+  readonly permits: number | null;
+  readonly holders: readonly Holder[];
+  /** The first and the last ticket in line. */
+  readonly first: string | null;
+  readonly last: string | null;
+  readonly waiting: number;
+  /** How many waiters wait for other locks as well; left out if none do. */
+  readonly groups?: number;
+}
+
+export interface Ticket {
+  readonly mode: Mode;
+  readonly prev: string | null;
+  readonly next: string | null;
+  readonly sinceMs: number;
+  /** When the waiter's lease ends; null for a run. */
+  readonly untilMs: number | null;
+  /** How long it will hold without a renewal; null for a run. */
+  readonly leaseMs: number | null;
+  readonly owner?: RunOwner;
+  readonly by?: string;
+  /** All locks that it waits for together, if more than this one. */
+  readonly group?: readonly LockRef[];
+}
+
+/** The queue of locks whose holder may have died, or that are unused. */
+export const LOCK_QUEUE = "lock";
+
+/** The status of a semaphore that was free when it was last checked, until it is used. */
+export const UNUSED = "unused";
+
+export const lockAt = ({ kind, name }: LockRef): Address => address(`lock/${kind}`, name);
+
+/** The lock whose record this is. */
+export const refOf = ({ space, key }: Address): LockRef => ({
+  kind: space.slice("lock/".length) as LockKind,
+  name: key,
+});
+
+export const ticketAt = ({ kind, name }: LockRef, ticket: string): Address => address(`ticket/${kind}/${name}`, ticket);
+
+export const shownLock = ({ kind, name }: LockRef): string => `${kind} "${name}"`;
+
+export const shownLocks = (refs: readonly LockRef[]): string => refs.map(shownLock).join(" and ");
+
+export const isSameLock = (a: LockRef, b: LockRef | undefined): boolean => a.kind === b?.kind && a.name === b.name;
+
+/** The words of the audit trail. */
+export const AUDIT = ["forced", "removed", "permits"] as const;
+
+// ------------------------------------------------------------------ a lock's value, as it is written
+
+// Without field names, because a lock's value is written twice for each hold, and its size matters.
+
+/** The fields that most holders do not have. */
 type More = Pick<Holder, "owner" | "by" | "group">;
 
-/** Everything about the holders, one after the other; and about the line, if there is one or the permits are counted. */
+/** The fields of all holders, one after another; then the line, if there is one or the permits are limited. */
 export type StoredLock = readonly [
   holders: readonly (string | number | null | More)[],
   permits?: number | null,
@@ -17,7 +110,7 @@ export type StoredLock = readonly [
   groups?: number,
 ];
 
-/** So many for each holder. */
+/** The number of fields of each holder. */
 const FIELDS = 6;
 const EXCLUSIVE = 1;
 

@@ -1,61 +1,60 @@
 /**
- * Whose turn it is: those who wait in this process hear of it from the lock's record.
+ * Grants: the waiters of this process are notified of grants and removals through the lock's record.
  *
- * A lock that changes is looked at once for all who wait for it here, whether ten or ten thousand, and only those it names are told.
+ * When a lock changes, it is read once for all waiters of this process, whether ten or ten thousand, and only those that it names are notified.
  */
 
 import type { Address, Row } from "../kernel/contract.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { Lookout } from "../kernel/lookout.ts";
-import { type AUDIT, type LockRef, lockAt } from "./records.ts";
-import { lockOf } from "./stored.ts";
+import { RecordWatch } from "../kernel/record-watch.ts";
+import { type AUDIT, type LockRef, lockAt, lockOf } from "./stored.ts";
 
-/** Whoever waits for a lock is in a hurry. */
+/** Short, because waiters should get the lock as soon as it is granted. */
 const BURST_MS = 1;
 
-export interface Hopeful {
+export interface Waiter {
   readonly granted: (fence: number) => void;
-  /** Somebody took it out of the line. */
+  /** An operator removed it from the line. */
   readonly removed: () => void;
   readonly failed: (error: unknown) => void;
-  /** How long the lock's audit trail was when it got in line. */
+  /** The length of the lock's audit trail when it entered the line. */
   readonly head: number;
 }
 
-/** Those who wait for one lock here. */
-interface Line {
-  readonly waiting: Map<string, Hopeful>;
+/** The waiters of this process for one lock. */
+interface LockWaiters {
+  readonly waiting: Map<string, Waiter>;
   readonly stop: () => void;
-  /** How much of the lock's audit trail is known here: what is in it was told. */
+  /** How much of the lock's audit trail the waiters were notified of. */
   head: number;
 }
 
-/** So many entries of an audit trail are read at a time. */
+/** How many entries of an audit trail are read at a time. */
 const PAGE = 100;
 
 export class Turns {
   readonly #kernel: Kernel;
-  readonly #lookout: Lookout;
-  /** Who waits, by lock. */
-  readonly #lines = new Map<string, Line>();
+  readonly #records: RecordWatch;
+  /** The waiters by lock. */
+  readonly #lines = new Map<string, LockWaiters>();
 
   constructor(kernel: Kernel) {
     this.#kernel = kernel;
-    this.#lookout = new Lookout(kernel, {
+    this.#records = new RecordWatch(kernel, {
       isOfInterest: ({ space }) => space.startsWith("lock/"),
       burstMs: BURST_MS,
     });
   }
 
-  /** Tells when the ticket's turn has come; answers how to stop. Several locks are had together, so it is enough to look at one. */
-  watch(ref: LockRef, ticket: string, hopeful: Hopeful): () => void {
+  /** Notifies the waiter when its ticket is granted or removed. Returns a function that stops it. Of several locks, watching one is enough. */
+  watch(ref: LockRef, ticket: string, waiter: Waiter): () => void {
     const at = lockAt(ref);
-    const line = this.#lines.get(at.text) ?? this.#begin(at, ticket, hopeful);
-    line.waiting.set(ticket, hopeful);
-    // It may have been removed before anybody here listened for it.
-    line.head = Math.min(line.head, hopeful.head);
-    // Its turn may have come before anybody here listened for it.
-    this.#lookout.look(at).catch(() => {});
+    const line = this.#lines.get(at.text) ?? this.#begin(at, ticket, waiter);
+    line.waiting.set(ticket, waiter);
+    // It may have been removed before it was watched.
+    line.head = Math.min(line.head, waiter.head);
+    // The lock may have been granted before it was watched.
+    this.#records.look(at).catch(() => {});
     return () => {
       line.waiting.delete(ticket);
       if (line.waiting.size > 0 || this.#lines.get(at.text) !== line) return;
@@ -64,20 +63,20 @@ export class Turns {
     };
   }
 
-  #begin(at: Address, ticket: string, hopeful: Hopeful): Line {
-    const waiting = new Map([[ticket, hopeful]]);
-    const stop = this.#lookout.watch(at, {
+  #begin(at: Address, ticket: string, waiter: Waiter): LockWaiters {
+    const waiting = new Map([[ticket, waiter]]);
+    const stop = this.#records.watch(at, {
       seen: (row) => this.#seen(at, row, line),
       failed: (error) => {
         for (const one of [...waiting.values()]) one.failed(error);
       },
     });
-    const line: Line = { waiting, stop, head: hopeful.head };
+    const line: LockWaiters = { waiting, stop, head: waiter.head };
     this.#lines.set(at.text, line);
     return line;
   }
 
-  #seen(at: Address, row: Row | null, line: Line): boolean {
+  #seen(at: Address, row: Row | null, line: LockWaiters): boolean {
     if (row === null || row.value === null) return false;
     const { waiting } = line;
     const { holders } = lockOf(this.#kernel.decode(row, row.value));
@@ -86,15 +85,15 @@ export class Turns {
       const after = line.head;
       line.head = row.head;
       this.#findRemoved(at, after, waiting).catch(() => {
-        // It is read with the next change; until then, whoever waits asks by itself.
+        // The trail is read again at the next change; until then, the waiter's own renewal finds out.
         line.head = Math.min(line.head, after);
       });
     }
     return false;
   }
 
-  /** People intervene rarely: only then the audit trail is read. */
-  async #findRemoved(at: Address, after: number, waiting: ReadonlyMap<string, Hopeful>): Promise<void> {
+  /** Reads the audit trail, which grows only when an operator intervenes. */
+  async #findRemoved(at: Address, after: number, waiting: ReadonlyMap<string, Waiter>): Promise<void> {
     for (let from = after; ; ) {
       const entries = await this.#kernel.entries(at, from, PAGE);
       for (const { name, data } of entries) {

@@ -1,29 +1,28 @@
 /**
  * A wait: a place in line in plain code, kept alive while the process lives.
  *
- * The waiter hears of its turn from the commit that freed the lock, here or elsewhere. It says now and then that it is alive; a process
- * that stood still for longer than its lease has lost its place, and gets in line again. A place that no code waits in is not kept
- * alive here (`place.ts`).
+ * The waiter is notified by the commit that grants it the lock, in this process or another. It renews its place; a process that was paused
+ * for longer than its lease has lost its place, and enters the line again. A place that no code waits in is not renewed here (`place.ts`).
  */
 
 import { ClosedError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import type { RunHooks } from "./drafts.ts";
 import { LockBusyError, LockRemovedError } from "./errors.ts";
 import type { Hold } from "./hold.ts";
-import { type Entered, enter, heldFence, leave, type Request, standOn } from "./line.ts";
-import { type LockRef, lockAt, shownLocks } from "./records.ts";
-import type { RunHooks } from "./room.ts";
+import { type Entered, enter, heldFence, type LockRequest, leave, renewPlace } from "./line.ts";
+import { type LockRef, lockAt, shownLocks } from "./stored.ts";
 import type { Turns } from "./turns.ts";
 
 export interface WaitHost {
   readonly kernel: Kernel;
   readonly hooks: RunHooks;
   readonly turns: Turns;
-  /** Keeps alive what was had. */
-  hold(refs: readonly LockRef[], granted: Granted): Hold;
+  /** Makes the hold, which is renewed from then on. */
+  hold(refs: readonly LockRef[], granted: HoldGrant): Hold;
 }
 
-export interface Granted {
+export interface HoldGrant {
   readonly ticket: string;
   readonly fence: number;
   readonly leaseMs: number;
@@ -32,22 +31,22 @@ export interface Granted {
 
 export class Wait {
   readonly #host: WaitHost;
-  #request: Request & { readonly leaseMs: number };
-  /** How long the lock's audit trail was when it got in line. */
+  #request: LockRequest & { readonly leaseMs: number };
+  /** The length of the lock's audit trail when it entered the line. */
   #head: number;
   /** When, by this process's clock, it was last known to be in line and alive. */
   #aliveMs: number;
   readonly #held = Promise.withResolvers<Hold>();
-  /** Its turn has come, and nobody has taken what it is worth. */
+  /** The hold, if the lock was granted and no caller has taken the hold yet. */
   #untaken: Hold | undefined;
   #isOver = false;
   #isAsking = false;
-  /** Something happened since it was last asked. */
-  #isNews = false;
+  /** It was notified of something while a renewal was in progress. */
+  #mustAskAgain = false;
   #stopWatching: () => void = () => {};
   #cancel: () => void = () => {};
 
-  constructor(host: WaitHost, request: Request & { readonly leaseMs: number }, sentMs: number, head: number) {
+  constructor(host: WaitHost, request: LockRequest & { readonly leaseMs: number }, sentMs: number, head: number) {
     this.#host = host;
     this.#head = head;
     this.#request = request;
@@ -65,14 +64,14 @@ export class Wait {
     return this.#held.promise;
   }
 
-  /** Somebody has what was waited for, and gives it back. */
+  /** A caller has taken the hold, and releases it. */
   take(): void {
     this.#untaken = undefined;
   }
 
   /**
-   * Leaves the line. If its turn has come, which may be this very moment, the caller has what it is worth. Where the store does not
-   * serve, the place ends with its lease.
+   * Leaves the line. If the lock was granted, perhaps at this moment, the caller gets the hold. If the store fails, the place ends with
+   * its lease.
    */
   async leave(reason?: unknown): Promise<Hold | undefined> {
     if (this.#isOver) {
@@ -95,13 +94,13 @@ export class Wait {
       this.drop(busy);
       throw error;
     }
-    // It may have heard of its turn meanwhile.
+    // It may have been notified of its grant meanwhile.
     if (this.#isOver) return this.leave();
     this.drop(busy);
-    return fence === undefined ? undefined : this.#had(fence);
+    return fence === undefined ? undefined : this.#holdUnder(fence);
   }
 
-  /** The handle is closed, or nobody waits any more. */
+  /** Ends the wait with this reason: the handle is closed, or the caller gave up. */
   drop(reason: unknown): void {
     if (this.#isOver) return;
     this.#end();
@@ -128,15 +127,15 @@ export class Wait {
     this.#cancel = clock.after(this.#request.leaseMs / 3, () => void this.#stand());
   }
 
-  /** Says that it is alive, and learns how it stands. */
+  /** Renews the place, and finds out whether the lock was granted. */
   async #stand(): Promise<void> {
-    if (this.#isAsking) this.#isNews = true;
+    if (this.#isAsking) this.#mustAskAgain = true;
     if (this.#isOver || this.#isAsking) return;
     this.#isAsking = true;
     do {
-      this.#isNews = false;
+      this.#mustAskAgain = false;
       await this.#ask();
-    } while (this.#isNews && !this.#isOver);
+    } while (this.#mustAskAgain && !this.#isOver);
     this.#isAsking = false;
   }
 
@@ -146,7 +145,10 @@ export class Wait {
     const { refs, ticket, leaseMs } = this.#request;
     const sentMs = kernel.ports.clock.nowMs();
     try {
-      const standing = await kernel.transactUrgently((tx) => standOn(tx, hooks, refs, ticket, leaseMs), this.#keys());
+      const standing = await kernel.transactUrgently(
+        (tx) => renewPlace(tx, hooks, refs, ticket, leaseMs),
+        this.#keys(),
+      );
       if (this.#isOver) return;
       if (standing.is === "held") return this.#win(standing.fence);
       if (standing.is === "gone") return await this.#lapsed(sentMs);
@@ -160,17 +162,17 @@ export class Wait {
   #win(fence: number): void {
     if (this.#isOver) return;
     this.#end();
-    this.#untaken = this.#had(fence);
+    this.#untaken = this.#holdUnder(fence);
     this.#held.resolve(this.#untaken);
   }
 
-  /** Its lease as a holder began when its turn came, which was after it last stood in line. */
-  #had(fence: number): Hold {
+  /** Its lease as a holder began with the grant, which was after its last renewal in line. */
+  #holdUnder(fence: number): Hold {
     const { refs, ticket, leaseMs } = this.#request;
     return this.#host.hold(refs, { ticket, fence, leaseMs, safeUntilMs: this.#aliveMs + leaseMs });
   }
 
-  /** The place is gone. Whoever was late gets in line again; whoever was not has been removed by somebody. */
+  /** The place is gone. If its lease had ended, it enters the line again; otherwise an operator removed it. */
   async #lapsed(nowMs: number): Promise<void> {
     const { refs, leaseMs } = this.#request;
     if (nowMs < this.#aliveMs + leaseMs) return this.drop(new LockRemovedError(shownLocks(refs)));

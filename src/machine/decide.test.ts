@@ -1,13 +1,20 @@
 /**
- * Goal: an attempt moves an instance exactly where the definition and its guards allow it, what is early waits for its turn, and all of it is
- * in the log.
- * Method: one row for each rule. The machine has a line, a way out, a cycle, a way to itself and guards.
+ * Goal: an attempt moves an instance exactly where the definition and its guards allow it, an early event is parked, and the log has every
+ * attempt.
+ * Method: one row for each rule. The machine has a sequence, a branch, a cycle, a transition from a state to itself, and guards.
  */
 
 import { describe, expect, test } from "vitest";
-import { type Attempt, type Decided, decideCreate, decideTransition, type Instance, isPlain } from "./decide.ts";
+import {
+  type Decided,
+  decideCreate,
+  decideTransition,
+  type Instance,
+  isPlain,
+  type TransitionAttempt,
+} from "./decide.ts";
 import { machine, rulesOf } from "./definition.ts";
-import type { Parked } from "./words.ts";
+import type { Parked } from "./stored.ts";
 
 interface Data {
   readonly cents?: number;
@@ -49,7 +56,7 @@ const at = (state: string, more: Partial<Instance> = {}): Instance => ({
   ...more,
 });
 
-const attempt = (to: string, more: Partial<Attempt> = {}): Attempt => ({
+const attempt = (to: string, more: Partial<TransitionAttempt> = {}): TransitionAttempt => ({
   to,
   by: {},
   change: undefined,
@@ -65,9 +72,9 @@ const waiting = (to: string, entry: number, more: Partial<Parked> = {}): Parked 
 
 const parking = { mayPark: true } as const;
 
-/** What a row is about: the answer, in short, where the instance is then, and the names of its log entries. */
-const brief = ({ answer, instance, entries }: Decided) => ({
-  answer: answer.ok ? (answer.deduplicated ? `${answer.outcome} before` : answer.outcome) : answer.code,
+/** A short form of a decision: the result, the instance's state, and the names of its log entries. */
+const brief = ({ result, instance, entries }: Decided) => ({
+  result: result.ok ? (result.deduplicated ? `${result.outcome} before` : result.outcome) : result.code,
   state: instance.state,
   log: entries.map(({ name, data }) => `${name} ${data.to}${data.code === undefined ? "" : ` ${data.code}`}`),
   waits: instance.parked.map(({ to }) => to),
@@ -79,122 +86,122 @@ describe("an attempt", () => {
       rule: "goes where the definition leads",
       now: at("paid"),
       by: attempt("shipped"),
-      answer: "moved",
+      result: "moved",
       state: "shipped",
     },
-    { rule: "may lead to where it is", now: at("pending"), by: attempt("pending"), answer: "moved", state: "pending" },
+    { rule: "may lead to where it is", now: at("pending"), by: attempt("pending"), result: "moved", state: "pending" },
     {
       rule: "goes nowhere else",
       now: at("pending"),
       by: attempt("shipped"),
-      answer: "illegal_transition",
+      result: "illegal_transition",
       state: "pending",
     },
-    { rule: "does not go back", now: at("paid"), by: attempt("pending"), answer: "illegal_transition", state: "paid" },
-    { rule: "stays only if it may", now: at("paid"), by: attempt("paid"), answer: "illegal_transition", state: "paid" },
+    { rule: "does not go back", now: at("paid"), by: attempt("pending"), result: "illegal_transition", state: "paid" },
+    { rule: "stays only if it may", now: at("paid"), by: attempt("paid"), result: "illegal_transition", state: "paid" },
     {
       rule: "leaves no final state",
       now: at("canceled"),
       by: attempt("pending"),
-      answer: "illegal_transition",
+      result: "illegal_transition",
       state: "canceled",
     },
     {
       rule: "leaves no state that is forgotten",
       now: at("old"),
       by: attempt("paid", parking),
-      answer: "illegal_transition",
+      result: "illegal_transition",
       state: "old",
     },
     {
       rule: "asks the guard",
       now: at("pending", { data: {} }),
       by: attempt("paid"),
-      answer: "guard_refused",
+      result: "guard_refused",
       state: "pending",
     },
     {
       rule: "shows the guard what comes",
       now: at("pending", { data: {} }),
       by: attempt("paid", { change: { patch: { cents: 1 } } }),
-      answer: "moved",
+      result: "moved",
       state: "paid",
     },
     {
       rule: "shows the guard what is",
       now: at("paid", { data: { cents: 1_000 } }),
       by: attempt("shipped"),
-      answer: "guard_refused",
+      result: "guard_refused",
       state: "paid",
     },
     {
       rule: "shows the guard the clock",
       now: at("paid", { data: { cents: 1_000 } }),
       by: attempt("shipped", { nowMs: () => 1 }),
-      answer: "moved",
+      result: "moved",
       state: "shipped",
     },
     {
       rule: "may expect its version",
       now: at("paid"),
       by: attempt("shipped", { expectedVersion: 3 }),
-      answer: "moved",
+      result: "moved",
       state: "shipped",
     },
     {
       rule: "is refused one version early",
       now: at("paid"),
       by: attempt("shipped", { expectedVersion: 4 }),
-      answer: "version_conflict",
+      result: "version_conflict",
       state: "paid",
     },
     {
       rule: "is refused one version late",
       now: at("paid"),
       by: attempt("shipped", { expectedVersion: 2 }),
-      answer: "version_conflict",
+      result: "version_conflict",
       state: "paid",
     },
     {
       rule: "expects 0 of what it made",
       now: at("pending"),
       by: attempt("paid", { isFirst: true, expectedVersion: 0 }),
-      answer: "moved",
+      result: "moved",
       state: "paid",
     },
     {
       rule: "expects nothing else of what it made",
       now: at("pending"),
       by: attempt("paid", { isFirst: true, expectedVersion: 3 }),
-      answer: "version_conflict",
+      result: "version_conflict",
       state: "pending",
     },
     {
       rule: "counts once by its event's id",
       now: at("paid"),
       by: attempt("shipped", { by: { event: "e" }, remembered: { to: "shipped" } }),
-      answer: "moved before",
+      result: "moved before",
       state: "paid",
     },
     {
       rule: "counts once although it is not legal any more",
       now: at("delivered"),
       by: attempt("shipped", { by: { event: "e" }, remembered: { to: "shipped" } }),
-      answer: "moved before",
+      result: "moved before",
       state: "delivered",
     },
     {
       rule: "is refused under another event's id",
       now: at("paid"),
       by: attempt("refunded", { by: { event: "e" }, remembered: { to: "shipped" } }),
-      answer: "event_conflict",
+      result: "event_conflict",
       state: "paid",
     },
-  ])("$rule", ({ now, by, answer, state }) => {
+  ])("$rule", ({ now, by, result, state }) => {
     const { to } = by;
-    const name = answer === "moved" ? `moved ${to}` : `refused ${to} ${answer}`;
-    const log = answer.endsWith("before") ? [] : [name];
-    expect(brief(decideTransition(rules, now, by))).toEqual({ answer, state, log, waits: [] });
+    const name = result === "moved" ? `moved ${to}` : `refused ${to} ${result}`;
+    const log = result.endsWith("before") ? [] : [name];
+    expect(brief(decideTransition(rules, now, by))).toEqual({ result, state, log, waits: [] });
   });
 
   test.each([
@@ -235,11 +242,11 @@ describe("an attempt", () => {
     const by = attempt("refunded", { change: { patch: {} } });
     for (const data of [5, "text", [1], new Map()])
       expect(() => decideTransition(rules, at("paid", { data }), by)).toThrow(
-        "the patch must be of data that is an object",
+        "the patch can only change data that is a plain object",
       );
   });
 
-  test("says who, why and under which id in the log, whatever becomes of it", () => {
+  test("is in the log with actor, reason and event id, whatever its outcome", () => {
     const by = { actor: "ann", reason: "asked", event: "e" };
     for (const [to, more] of [
       ["shipped", {}],
@@ -251,13 +258,13 @@ describe("an attempt", () => {
       ]);
   });
 
-  test("says what was allowed, what the guard said, and where the version is", () => {
-    const answers = [
+  test("that is refused returns the allowed states, the guard's reason or the current version", () => {
+    const results = [
       decideTransition(rules, at("pending"), attempt("shipped")),
       decideTransition(rules, at("pending", { data: {} }), attempt("paid")),
       decideTransition(rules, at("paid"), attempt("shipped", { expectedVersion: 9 })),
-    ].map(({ answer }) => answer);
-    expect(answers).toEqual([
+    ].map(({ result }) => result);
+    expect(results).toEqual([
       {
         ok: false,
         code: "illegal_transition",
@@ -270,7 +277,7 @@ describe("an attempt", () => {
     ]);
   });
 
-  test("says in the log why, where there is a why", () => {
+  test("that a guard refused has the guard's reason in the log", () => {
     const entriesOf = (now: Instance, to: string) => decideTransition(rules, now, attempt(to)).entries;
     expect(entriesOf(at("pending"), "shipped")).toStrictEqual([
       { name: "refused", data: { from: "pending", to: "shipped", code: "illegal_transition" } },
@@ -280,7 +287,7 @@ describe("an attempt", () => {
     ]);
   });
 
-  test("what was refused leaves the very same instance", () => {
+  test("that is refused leaves the same instance", () => {
     const now = at("pending");
     expect(decideTransition(rules, now, attempt("shipped")).instance).toBe(now);
   });
@@ -292,7 +299,7 @@ describe("an early event", () => {
       rule: "waits if it can come later",
       now: at("pending"),
       by: attempt("shipped", parking),
-      answer: "parked",
+      result: "parked",
       log: ["parked shipped"],
       waits: ["shipped"],
     },
@@ -300,7 +307,7 @@ describe("an early event", () => {
       rule: "waits behind those before it",
       now: at("pending", { parked: [waiting("delivered", 5)] }),
       by: attempt("shipped", parking),
-      answer: "parked",
+      result: "parked",
       log: ["parked shipped"],
       waits: ["delivered", "shipped"],
     },
@@ -308,7 +315,7 @@ describe("an early event", () => {
       rule: "does not wait if it may go now",
       now: at("paid"),
       by: attempt("shipped", parking),
-      answer: "moved",
+      result: "moved",
       log: ["moved shipped"],
       waits: [],
     },
@@ -316,7 +323,7 @@ describe("an early event", () => {
       rule: "is refused if it can never come",
       now: at("canceled"),
       by: attempt("shipped", parking),
-      answer: "illegal_transition",
+      result: "illegal_transition",
       log: ["refused shipped illegal_transition"],
       waits: [],
     },
@@ -324,7 +331,7 @@ describe("an early event", () => {
       rule: "is refused if there is no room",
       now: at("pending", { parked: [waiting("delivered", 5), waiting("shipped", 6)] }),
       by: attempt("refunded", parking),
-      answer: "parking_full",
+      result: "parking_full",
       log: ["refused refunded parking_full"],
       waits: ["delivered", "shipped"],
     },
@@ -332,7 +339,7 @@ describe("an early event", () => {
       rule: "is known by its id while it waits",
       now: at("pending", { parked: [waiting("shipped", 5, { event: "e" })] }),
       by: attempt("shipped", { ...parking, by: { event: "e" }, remembered: { to: "shipped" } }),
-      answer: "parked before",
+      result: "parked before",
       log: [],
       waits: ["shipped"],
     },
@@ -340,7 +347,7 @@ describe("an early event", () => {
       rule: "waits also where a cycle leads back",
       now: at("paid"),
       by: attempt("paid", parking),
-      answer: "parked",
+      result: "parked",
       log: ["parked paid"],
       waits: ["paid"],
     },
@@ -348,17 +355,17 @@ describe("an early event", () => {
       rule: "does not wait for a guard",
       now: at("pending", { data: {} }),
       by: attempt("paid", parking),
-      answer: "guard_refused",
+      result: "guard_refused",
       log: ["refused paid guard_refused"],
       waits: [],
     },
-  ])("$rule", ({ now, by, answer, log, waits }) => {
+  ])("$rule", ({ now, by, result, log, waits }) => {
     const decided = decideTransition(rules, now, by);
-    expect(brief(decided)).toMatchObject({ answer, log, waits });
-    if (answer === "parked") expect(decided.instance).toMatchObject({ state: now.state, version: 3, head: 8 });
+    expect(brief(decided)).toMatchObject({ result, log, waits });
+    if (result === "parked") expect(decided.instance).toMatchObject({ state: now.state, version: 3, head: 8 });
   });
 
-  test("is kept with what it brings, its time, and its place in the log", () => {
+  test("is stored with its change, its time, and the version of its log entry", () => {
     const by = attempt("shipped", {
       ...parking,
       by: { actor: "dhl", event: "e" },
@@ -429,7 +436,7 @@ describe("an early event", () => {
       waits: [],
     },
     {
-      rule: "keeps nobody from moving if its guard throws",
+      rule: "does not prevent other moves if its guard throws",
       now: pending(waiting("shipped", 5, { change: { patch: { parcel: "broken" } } }), waiting("refunded", 6)),
       to: "paid",
       state: "refunded",
@@ -437,7 +444,7 @@ describe("an early event", () => {
       waits: [],
     },
     {
-      rule: "keeps nobody from moving if its patch does not fit",
+      rule: "does not prevent other moves if its patch does not fit",
       now: at("refunded", { data: 5, parked: [waiting("pending", 5, { change: { patch: {} } })] }),
       to: "pending",
       state: "pending",
@@ -445,10 +452,10 @@ describe("an early event", () => {
       waits: [],
     },
   ])("$rule", ({ now, to, state, log, waits }) => {
-    expect(brief(decideTransition(rules, now, attempt(to)))).toEqual({ answer: "moved", state, log, waits });
+    expect(brief(decideTransition(rules, now, attempt(to)))).toEqual({ result: "moved", state, log, waits });
   });
 
-  test("brings its own data, actor and id, and the log says where it was parked", () => {
+  test("is applied with its own data, actor and id, and the log says where it was parked", () => {
     const event = waiting("shipped", 5, {
       actor: "dhl",
       reason: "label",
@@ -476,10 +483,10 @@ describe("an early event", () => {
         },
       },
     ]);
-    expect(decided.answer).toEqual({ ok: true, outcome: "moved", deduplicated: false, applied: ["shipped"] });
+    expect(decided.result).toEqual({ ok: true, outcome: "moved", deduplicated: false, applied: ["shipped"] });
   });
 
-  test("without anything of its own says nothing more than where it was parked", () => {
+  test("without data, actor or id has only the version where it was parked in the log", () => {
     const [, ...turns] = decideTransition(
       rules,
       pending(waiting("shipped", 5), waiting("refunded", 6)),
@@ -491,7 +498,7 @@ describe("an early event", () => {
     ]);
   });
 
-  test("that cannot be applied says in the log why", () => {
+  test("that cannot be applied has the reason in the log", () => {
     const broken = waiting("shipped", 5, { change: { patch: { parcel: "broken" } } });
     const strange = waiting("shipped", 6, { change: { patch: { parcel: "strange" } } });
     const [, ...turns] = decideTransition(rules, pending(broken, strange), attempt("paid")).entries;
@@ -502,14 +509,14 @@ describe("an early event", () => {
     ]);
   });
 
-  test("cannot bring a function", () => {
+  test("is stored without a function", () => {
     const by = attempt("shipped", { ...parking, change: { update: () => 1 } });
     expect(decideTransition(rules, at("pending"), by).instance.parked).toStrictEqual([
       { to: "shipped", entry: 8, atMs: 0 },
     ]);
   });
 
-  test("that is refused in the end is named, so that its id is free again", () => {
+  test("that is refused later is returned, so that its id can be used again", () => {
     const event = waiting("shipped", 5, { event: "e" });
     expect(decideTransition(rules, pending(event), attempt("canceled")).dropped).toEqual([event]);
     expect(decideTransition(rules, pending(event), attempt("paid")).dropped).toEqual([]);
@@ -522,7 +529,7 @@ describe("a guard", () => {
       machine("m", { initial: "a", transitions: { a: ["b"], b: [] }, guards: { a: { b: guard as () => true } } }),
     );
 
-  test.each([false, undefined, null, 0, 1, {}])("that answers %j is a mistake", (verdict) => {
+  test.each([false, undefined, null, 0, 1, {}])("that returns %j is a mistake", (verdict) => {
     const now = at("a");
     expect(() =>
       decideTransition(
@@ -530,10 +537,10 @@ describe("a guard", () => {
         now,
         attempt("b"),
       ),
-    ).toThrow("must answer true, or the reason");
+    ).toThrow("must return true, or the reason");
   });
 
-  test("that answers a promise is a mistake", () => {
+  test("that returns a promise is a mistake", () => {
     expect(() =>
       decideTransition(
         asking(() => Promise.resolve(true)),
@@ -543,24 +550,24 @@ describe("a guard", () => {
     ).toThrow("synchronous");
   });
 
-  test("that answers an empty text says no", () => {
+  test("that returns an empty string refuses", () => {
     expect(
       decideTransition(
         asking(() => ""),
         at("a"),
         attempt("b"),
-      ).answer,
+      ).result,
     ).toMatchObject({ code: "guard_refused", why: "" });
   });
 
-  test("that throws refuses nothing: the error is the caller's", () => {
+  test("that throws is not a refusal: the caller gets the error", () => {
     const throwing = asking(() => {
       throw new RangeError("mine");
     });
     expect(() => decideTransition(throwing, at("a"), attempt("b"))).toThrow(RangeError);
   });
 
-  test("an update that answers a promise is a mistake", () => {
+  test("an update that returns a promise is a mistake", () => {
     const by = attempt("refunded", { change: { update: async () => 1 } });
     expect(() => decideTransition(rules, at("paid"), by)).toThrow("synchronous");
   });
@@ -575,12 +582,12 @@ test.each([
   [[], false],
   [new Date(0), false],
   [() => {}, false],
-])("what is plain: row %#", (value, answer) => {
-  expect(isPlain(value)).toBe(answer);
+])("what is plain: row %#", (value, result) => {
+  expect(isPlain(value)).toBe(result);
 });
 
 describe("a new instance", () => {
-  test("is in the first state, at the version of its first entry", () => {
+  test("is in the initial state, with the version of its first entry", () => {
     const decided = decideCreate(rules, "o", { cents: 1 }, 0, { actor: "ann" });
     expect(decided.instance).toEqual({
       id: "o",
@@ -593,7 +600,7 @@ describe("a new instance", () => {
     expect(decided.entries).toEqual([{ name: "created", data: { to: "pending", data: { cents: 1 }, actor: "ann" } }]);
   });
 
-  test("without data says nothing of it", () => {
+  test("without data has no data in its log entry", () => {
     expect(decideCreate(rules, "o", undefined, 0, {}).entries).toStrictEqual([
       { name: "created", data: { to: "pending" } },
     ]);

@@ -1,38 +1,38 @@
 /**
- * Machines, as rules: what becomes of an attempt to move an instance.
+ * The rules of machines: decides the outcome of an attempt to move an instance.
  *
- * An attempt is legal if the definition leads from the state the instance is in to the one asked for, and the guard of that way says yes. One
- * that is not legal but may become so can be parked. Each move looks at what is parked, first come first: whatever has become legal is applied
- * at once, and what can never become so is refused. So nothing that is legal is ever left waiting.
+ * An attempt is legal if the definition has a transition from the instance's state to the requested one, and its guard returns true. An attempt
+ * that is not legal yet, but may become legal later, can be parked. Each move then handles the parked events in order of arrival: it applies
+ * those that are legal now, and refuses those that can never become legal. So no legal event stays parked.
  *
- * Everything here is plain values in and out. What an attempt came to is a list of log entries, the instance as it is then, and the answer.
+ * All functions are pure. A decision is a list of log entries, the new instance, and the result for the caller.
  */
 
 import { refusePromise } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
-import type { By, Change, EntryData, EntryName, Parked, RefusalCode } from "./words.ts";
+import type { By, Change, EntryData, EntryName, Parked, RefusalCode } from "./stored.ts";
 
-/** What a guard is told besides the data as it is. */
+/** The move that a guard decides about. */
 export interface Move<State extends string = string, Data = unknown> {
   readonly id: string;
   readonly from: State;
   readonly to: State;
-  /** The data as it will be. */
+  /** The data after the move. */
   readonly next: Data;
   readonly actor: string | undefined;
   readonly reason: string | undefined;
-  /** The store's clock. */
+  /** The time of the store's clock. */
   readonly nowMs: number;
 }
 
 export type AnyGuard = (data: unknown, move: Move) => unknown;
 
-/** A definition, as far as moving goes. */
+/** The part of a definition that decides about moves. */
 export interface Rules {
   readonly initial: string;
-  /** Where each state leads to. */
+  /** By state: the states that it leads to. */
   readonly targets: ReadonlyMap<string, readonly string[]>;
-  /** Where each state leads to in one move or more. */
+  /** By state: the states that it leads to in one or more moves. */
   readonly reachable: ReadonlyMap<string, ReadonlySet<string>>;
   readonly guards: ReadonlyMap<string, ReadonlyMap<string, AnyGuard>>;
   readonly maxParked: number;
@@ -41,7 +41,7 @@ export interface Rules {
 export interface Instance {
   readonly id: string;
   readonly state: string;
-  /** The version of the log entry that brought it here. */
+  /** The version of the log entry that led to this state. */
   readonly version: number;
   readonly data: unknown;
   readonly parked: readonly Parked[];
@@ -49,17 +49,17 @@ export interface Instance {
   readonly head: number;
 }
 
-export interface Attempt {
+export interface TransitionAttempt {
   readonly to: string;
   readonly by: By;
   readonly change: Change | { readonly update: (data: unknown) => unknown } | undefined;
   readonly expectedVersion: number | undefined;
   readonly mayPark: boolean;
-  /** The instance was made for this attempt. */
+  /** The instance was created by this attempt. */
   readonly isFirst: boolean;
-  /** The event of this id that was accepted before. */
+  /** The event with this id that was accepted before. */
   readonly remembered: { readonly to: string } | undefined;
-  /** Asked for only where it is needed: the clock costs a round trip on some stores. */
+  /** Called only where it is needed: reading the clock costs a round trip on some stores. */
   readonly nowMs: () => number;
 }
 
@@ -80,38 +80,31 @@ export type Refusal =
   | { readonly code: "parking_full"; readonly to: string; readonly max: number }
   | { readonly code: "event_conflict"; readonly eventId: string; readonly to: string; readonly first: string };
 
-export type Answer =
+export type TransitionResult =
   | {
       readonly ok: true;
       readonly outcome: "moved" | "parked";
       readonly deduplicated: boolean;
-      /** Where events that had waited took it in the same commit. */
+      /** The states that parked events moved it to in the same commit. */
       readonly applied: readonly string[];
     }
   | ({ readonly ok: false } & Refusal);
 
 export interface Decided {
-  /** The very same as before if it did not change. */
+  /** The same object as before if it did not change. */
   readonly instance: Instance;
   readonly entries: readonly Entry[];
-  /** Events that had waited and were refused: their ids are free again. */
+  /** Parked events that were refused: their ids can be used again. */
   readonly dropped: readonly Parked[];
-  readonly answer: Answer;
+  readonly result: TransitionResult;
 }
 
-const NOWHERE: readonly string[] = [];
+const NONE: readonly string[] = [];
 
-/** Where it can go at once; nowhere from a state that the definition does not know any more. */
-export const allowedFrom = (rules: Rules, state: string): readonly string[] => rules.targets.get(state) ?? NOWHERE;
+/** The states that one move leads to; none from a state that the definition no longer has. */
+export const allowedFrom = (rules: Rules, state: string): readonly string[] => rules.targets.get(state) ?? NONE;
 
-/** A new instance is in the machine's first state. */
-export function decideCreate(
-  rules: Rules,
-  id: string,
-  data: unknown,
-  head: number,
-  by: By,
-): Decided & { answer: { ok: true } } {
+export function decideCreate(rules: Rules, id: string, data: unknown, head: number, by: By): Decided {
   const version = head + 1;
   const instance = { id, state: rules.initial, version, data, parked: [], head: version };
   const entry = {
@@ -122,18 +115,18 @@ export function decideCreate(
     instance,
     entries: [entry],
     dropped: [],
-    answer: { ok: true, outcome: "moved", deduplicated: false, applied: [] },
+    result: { ok: true, outcome: "moved", deduplicated: false, applied: [] },
   };
 }
 
-export function decideTransition(rules: Rules, now: Instance, attempt: Attempt): Decided {
+export function decideTransition(rules: Rules, now: Instance, attempt: TransitionAttempt): Decided {
   const { to, by, remembered, expectedVersion } = attempt;
   const { state: from } = now;
   if (remembered !== undefined && by.event !== undefined) {
     if (remembered.to !== to)
       return refused(now, attempt, { code: "event_conflict", eventId: by.event, to, first: remembered.to });
     const outcome = now.parked.some(({ event }) => event === by.event) ? "parked" : "moved";
-    return { instance: now, entries: [], dropped: [], answer: { ok: true, outcome, deduplicated: true, applied: [] } };
+    return { instance: now, entries: [], dropped: [], result: { ok: true, outcome, deduplicated: true, applied: [] } };
   }
   const current = attempt.isFirst ? 0 : now.version;
   if (expectedVersion !== undefined && expectedVersion !== current)
@@ -147,65 +140,62 @@ export function decideTransition(rules: Rules, now: Instance, attempt: Attempt):
     return parked(now, attempt);
   }
   const next = changed(now.data, attempt.change);
-  const verdict = ask(rules, now, attempt, next);
+  const verdict = checkGuard(rules, now, attempt, next);
   if (verdict !== true) return refused(now, attempt, { code: "guard_refused", from, to, why: verdict });
   const version = now.head + 1;
   const moved: Instance = { ...now, state: to, version, data: next, head: version };
   const data = { from, to, ...(attempt.change === undefined ? {} : { data: next }), ...by };
-  const settled = settle(rules, moved, attempt.nowMs);
+  const { instance, entries, dropped, applied } = handleParked(rules, moved, attempt.nowMs);
   return {
-    instance: settled.instance,
-    entries: [{ name: "moved", data }, ...settled.entries],
-    dropped: settled.dropped,
-    answer: { ok: true, outcome: "moved", deduplicated: false, applied: settled.applied },
+    instance,
+    entries: [{ name: "moved", data }, ...entries],
+    dropped,
+    result: { ok: true, outcome: "moved", deduplicated: false, applied },
   };
 }
 
 const canReach = (rules: Rules, from: string, to: string): boolean => rules.reachable.get(from)?.has(to) ?? false;
 
-function refused(now: Instance, { to, by }: Attempt, refusal: Refusal): Decided {
+function refused(now: Instance, { to, by }: TransitionAttempt, refusal: Refusal): Decided {
   const why = "why" in refusal ? { why: refusal.why } : {};
   const data: EntryData = { from: now.state, to, code: refusal.code, ...why, ...by };
   return {
     instance: now,
     entries: [{ name: "refused", data }],
     dropped: [],
-    answer: { ok: false, ...refusal },
+    result: { ok: false, ...refusal },
   };
 }
 
-function parked(now: Instance, { to, by, change, nowMs }: Attempt): Decided {
+function parked(now: Instance, { to, by, change, nowMs }: TransitionAttempt): Decided {
   const entry = now.head + 1;
-  // What is a function cannot be kept, and was refused before.
-  const kept = change === undefined || "update" in change ? {} : { change };
-  const waiting: Parked = { to, entry, atMs: nowMs(), ...kept, ...by };
+  // A function cannot be stored; the check of the options has refused it.
+  const stored = change === undefined || "update" in change ? {} : { change };
+  const event: Parked = { to, entry, atMs: nowMs(), ...stored, ...by };
   return {
-    instance: { ...now, parked: [...now.parked, waiting], head: entry },
+    instance: { ...now, parked: [...now.parked, event], head: entry },
     entries: [{ name: "parked", data: { from: now.state, to, ...by } }],
     dropped: [],
-    answer: { ok: true, outcome: "parked", deduplicated: false, applied: [] },
+    result: { ok: true, outcome: "parked", deduplicated: false, applied: [] },
   };
 }
 
-interface Settled {
-  readonly instance: Instance;
-  readonly entries: readonly Entry[];
-  readonly dropped: readonly Parked[];
-  readonly applied: readonly string[];
-}
-
-/** Gives every parked event its turn that has one now, and refuses those that will never have one. */
-function settle(rules: Rules, moved: Instance, nowMs: () => number): Settled {
+/** Applies every parked event that is legal now, and refuses those that can never become legal. */
+function handleParked(
+  rules: Rules,
+  moved: Instance,
+  nowMs: () => number,
+): Pick<Decided, "instance" | "entries" | "dropped"> & { readonly applied: readonly string[] } {
   let instance = moved;
   const entries: Entry[] = [];
   const dropped: Parked[] = [];
   const applied: string[] = [];
-  const leave = (event: Parked): void => {
+  const unpark = (event: Parked): void => {
     instance = { ...instance, parked: instance.parked.filter((one) => one !== event), head: instance.head + 1 };
   };
   const drop = (event: Parked, code: RefusalCode, why?: string): void => {
     const { state: from } = instance;
-    leave(event);
+    unpark(event);
     dropped.push(event);
     const data: EntryData = {
       from,
@@ -221,12 +211,12 @@ function settle(rules: Rules, moved: Instance, nowMs: () => number): Settled {
     const { state: from, parked } = instance;
     const event = parked.find(({ to }) => allowedFrom(rules, from).includes(to));
     if (event === undefined) break;
-    const verdict = turn(rules, instance, event, nowMs);
+    const verdict = tryParked(rules, instance, event, nowMs);
     if ("code" in verdict) {
       drop(event, verdict.code, verdict.why);
       continue;
     }
-    leave(event);
+    unpark(event);
     instance = { ...instance, state: event.to, version: instance.head, data: verdict.next };
     const data: EntryData = {
       from,
@@ -243,8 +233,8 @@ function settle(rules: Rules, moved: Instance, nowMs: () => number): Settled {
   return { instance, entries, dropped, applied };
 }
 
-/** What a parked event comes to when its turn has come. One that cannot be applied must not keep others from moving on. */
-function turn(
+/** Returns the new data, or why a parked event is refused. One that fails must not prevent others from being applied. */
+function tryParked(
   rules: Rules,
   now: Instance,
   event: Parked,
@@ -252,17 +242,18 @@ function turn(
 ): { readonly next: unknown } | { readonly code: RefusalCode; readonly why: string } {
   try {
     const next = changed(now.data, event.change);
-    const verdict = ask(rules, now, { to: event.to, by: event, nowMs }, next);
+    const verdict = checkGuard(rules, now, { to: event.to, by: event, nowMs }, next);
     return verdict === true ? { next } : { code: "guard_refused", why: verdict };
   } catch (error) {
     return { code: "event_failed", why: error instanceof Error ? error.message : String(error) };
   }
 }
 
-function ask(
+/** Returns true, or the reason why the guard refuses the move. */
+function checkGuard(
   rules: Rules,
   { id, state: from, data }: Instance,
-  { to, by, nowMs }: Pick<Attempt, "to" | "by" | "nowMs">,
+  { to, by, nowMs }: Pick<TransitionAttempt, "to" | "by" | "nowMs">,
   next: unknown,
 ): true | string {
   const guard = rules.guards.get(from)?.get(to);
@@ -283,12 +274,12 @@ function ask(
   if (verdict !== true && typeof verdict !== "string")
     throw new InvalidArgumentError(
       `the guard of ${from} to ${to}`,
-      "must answer true, or the reason why not as a text",
+      "must return true, or the reason for the refusal as a string",
     );
   return verdict;
 }
 
-function changed(data: unknown, change: Attempt["change"]): unknown {
+function changed(data: unknown, change: TransitionAttempt["change"]): unknown {
   if (change === undefined) return data;
   if ("update" in change) {
     const next = change.update(data);
@@ -297,7 +288,7 @@ function changed(data: unknown, change: Attempt["change"]): unknown {
   }
   if ("data" in change) return change.data;
   if (data !== undefined && data !== null && !isPlain(data))
-    throw new InvalidArgumentError("the patch", "must be of data that is an object: give data instead");
+    throw new InvalidArgumentError("the patch", "can only change data that is a plain object: give data instead");
   return { ...data, ...change.patch };
 }
 

@@ -1,5 +1,5 @@
 /**
- * Goal: a definition that makes no sense is refused when it is made, whatever the types were told; what is drawn is what is defined.
+ * Goal: an invalid definition is refused at run time too; the drawing shows what the definition has.
  * Method: one row for each mistake; drawings are read back and compared with the definition.
  */
 
@@ -10,7 +10,7 @@ const make = (name: unknown, definition?: unknown) => machine(name as never, def
 const states = { a: ["b"], b: [] };
 
 describe("a definition", () => {
-  test("knows its states, the first of them, and those without a way out", () => {
+  test("has its states, the initial state and the final states", () => {
     const one = machine("order", { initial: "b", transitions: { a: [], b: ["a", "c"], c: [] } });
     expect([one.name, one.initial, one.states, one.finalStates]).toEqual(["order", "b", ["a", "b", "c"], ["a", "c"]]);
   });
@@ -36,7 +36,7 @@ describe("a definition", () => {
       given: ["", { initial: "a", transitions: states }],
       says: "the machine's name must not be empty",
     },
-    { mistake: "nothing else", given: ["m"], says: "must have an object that defines it" },
+    { mistake: "nothing else", given: ["m"], says: "the machine's definition must be a plain object" },
     {
       mistake: "a part that is not known",
       given: ["m", { initial: "a", transitions: states, transition: {} }],
@@ -52,7 +52,7 @@ describe("a definition", () => {
     {
       mistake: "a state with a control character",
       given: ["m", { initial: "a", transitions: { a: [], "b\n": [] } }],
-      says: "the state must not have control",
+      says: "the state must not contain control",
     },
     {
       mistake: "targets that are no list",
@@ -62,12 +62,12 @@ describe("a definition", () => {
     {
       mistake: "a target that is no state",
       given: ["m", { initial: "a", transitions: { a: ["c"], b: [] } }],
-      says: "where a leads to must be a state of the machine: a, b",
+      says: "a target of a must be a state of the machine: a, b",
     },
     {
       mistake: "a target that every object has",
       given: ["m", { initial: "a", transitions: { a: ["constructor"] } }],
-      says: "where a leads to",
+      says: "a target of a",
     },
     {
       mistake: "a target twice",
@@ -77,9 +77,9 @@ describe("a definition", () => {
     {
       mistake: "a first state that is none",
       given: ["m", { initial: "c", transitions: states }],
-      says: "the first state must be",
+      says: "the initial state must be",
     },
-    { mistake: "no first state", given: ["m", { transitions: states }], says: "the first state must be" },
+    { mistake: "no first state", given: ["m", { transitions: states }], says: "the initial state must be" },
     {
       mistake: "a word for unknown that is not known",
       given: ["m", { initial: "a", transitions: states, unknown: "make" }],
@@ -108,7 +108,7 @@ describe("a definition", () => {
     {
       mistake: "a guard where there is no way",
       given: ["m", { initial: "a", transitions: states, guards: { b: { a: () => true } } }],
-      says: "must be on a way",
+      says: "must belong to a transition",
     },
     {
       mistake: "a guard that is no function",
@@ -150,7 +150,7 @@ const review = machine("document", {
 });
 
 describe("a drawing", () => {
-  test("in text says each state and where it leads to", () => {
+  test("in text has each state and the states it leads to", () => {
     expect(review.toText().split("\n")).toEqual([
       "document",
       "● draft     → review, deleted",
@@ -170,7 +170,7 @@ describe("a drawing", () => {
     expect(review.toSvg()).toBe(svg);
   });
 
-  test("has a box for each state, a second one for each that is final, an arrow for each way and one for the first state", () => {
+  test("has a box for each state, a second one for a final state, an arrow for each transition and one for the initial state", () => {
     const ways = 2 + 3 + 2 + 2 + 1 + 1;
     expect(textsOf(svg).toSorted()).toEqual(["document", ...review.states].toSorted());
     expect(count(svg, /<rect /g)).toBe(1 + review.states.length + 1);
@@ -178,7 +178,7 @@ describe("a drawing", () => {
     expect(count(svg, /stroke-dasharray/g)).toBe(1);
   });
 
-  test("has no box upon another, and all of them within the picture", () => {
+  test("has no overlapping boxes, and all of them within the document", () => {
     const [picture, ...boxes] = [
       ...svg.matchAll(/<rect (?:x="([\d.]+)" y="([\d.]+)" )?width="([\d.]+)" height="([\d.]+)" rx="8"/g),
     ].map(([, x = "0", y = "0", width, height]) => ({
@@ -198,7 +198,7 @@ describe("a drawing", () => {
     }
   });
 
-  test("holds names as text and nothing else", () => {
+  test("escapes names", () => {
     const evil = `</text><script>alert("1")</script>&'`;
     const drawn = make(evil, { initial: evil, transitions: { [evil]: [] } }).toSvg();
     expect(drawn).not.toContain("<script");
@@ -206,7 +206,7 @@ describe("a drawing", () => {
     expect(drawn).not.toMatch(/ (id|class|style|href|on\w+)=/);
   });
 
-  test("shows what would turn text around or hide in it", () => {
+  test("escapes characters that are invisible or reverse the direction of text", () => {
     const sly = make("a\u202eb", { initial: "pa\u200bid", transitions: { "pa\u200bid": [] } });
     for (const drawn of [sly.toText(), sly.toSvg()]) {
       expect(drawn).toContain("a\\u202eb");
@@ -215,7 +215,7 @@ describe("a drawing", () => {
     }
   });
 
-  test("of one state is a picture too", () => {
+  test("of one state is a document too", () => {
     const one = machine("light", { initial: "on", transitions: { on: ["on"] } });
     expect(one.toText()).toBe("light\n● on → on\n● first   ◎ final   ? guarded");
     expect(textsOf(one.toSvg())).toEqual(["light", "on"]);

@@ -1,8 +1,9 @@
 /**
- * Definitions of machines: `machine` needs nothing opened and can be imported everywhere.
+ * Definitions of machines. `machine` needs no open store, so a definition can be imported anywhere.
  *
- * The types flow from here. States are the keys of `transitions`; a target, a first state or a guard that names anything else does not
- * compile. A state without a way out is final. The data's type is that of `initialData`, or given as `machine<Data>()("name", …)`.
+ * The types are derived from the definition. States are the keys of `transitions`; a target, an initial state or a guard that names another
+ * state does not compile. A state that leads to no other is final. The data's type is that of `initialData`, or given as
+ * `machine<Data>()("name", …)`.
  */
 
 import { checkCount, checkFunction, checkId, checkOptions, optionNames } from "../kernel/check.ts";
@@ -11,12 +12,12 @@ import { type AnyGuard, isPlain, type Move, type Rules } from "./decide.ts";
 import { drawSvg } from "./svg.ts";
 import { drawText } from "./text.ts";
 
-/** States and where each leads to: every target must itself be one of the states. */
+/** By state: the states that it leads to. Every target must be a key too. */
 export type Transitions<T> = { readonly [From in keyof T]: readonly (keyof T & string)[] };
 
 /**
- * Says whether a move that the definition allows may be made now: true, or the reason why not. It is part of a decision: pure, synchronous, it
- * may run more than once.
+ * Decides whether a move that the definition allows may be made now. Returns true, or the reason for the refusal. It must be pure and
+ * synchronous, and can run more than once.
  */
 export type Guard<State extends string = string, Data = unknown> = (
   data: Data,
@@ -24,11 +25,11 @@ export type Guard<State extends string = string, Data = unknown> = (
 ) => true | string;
 
 export interface MachineDefinition<T extends Transitions<T>, Data, Unknown extends string = "create" | "refuse"> {
-  /** The state that a new instance is in. */
+  /** The state of a new instance. */
   readonly initial: keyof T & string;
-  /** Each state, and where it leads to; one that leads nowhere is final. */
+  /** By state: the states that it leads to. A state with an empty list is final. */
   readonly transitions: T;
-  /** By the state left, and the state entered. */
+  /** By the state before the move, then the state after it. */
   readonly guards?:
     | {
         readonly [From in keyof T]?:
@@ -40,45 +41,44 @@ export interface MachineDefinition<T extends Transitions<T>, Data, Unknown exten
           | undefined;
       }
     | undefined;
-  /** What a new instance's data is, unless `create` says otherwise. */
+  /** The data of a new instance for which `create` got none. */
   readonly initialData?: Data;
-  /** What an event for an instance that is not there means: make it, or refuse with `machine_not_found`. "refuse" unless said otherwise. */
+  /** An event for an instance that does not exist creates it, or is refused with `machine_not_found`. Default: "refuse". */
   readonly unknown?: Unknown | undefined;
-  /** How many early events may wait for one instance; 32 unless said otherwise. */
+  /** The most events that can be parked for one instance. Default: 32. */
   readonly maxParked?: number | undefined;
 }
 
 declare const DATA: unique symbol;
 declare const GIVEN: unique symbol;
 
-/** A machine: give it to `pawl.machine` and `tx.machine`. `Given` is what `create` must be told. */
+/** A definition, for `pawl.machine` and `tx.machine`. `Given` is the type of the data that `create` takes. */
 export interface Machine<State extends string = string, Data = unknown, Given = Data | undefined> {
   readonly name: string;
   readonly initial: State;
-  /** All states, as they are written in the definition. */
+  /** All states, in the order of the definition. */
   readonly states: readonly State[];
-  /** Those without a way out. */
+  /** The states that lead to no other. */
   readonly finalStates: readonly State[];
-  /** The machine as lines of text. */
+  /** Returns the states and transitions as text, one line for each state. */
   toText(): string;
-  /** The machine as a picture: a whole SVG document, the same each time. */
+  /** Returns a drawing of the machine as an SVG document. The same definition gives the same document. */
   toSvg(): string;
   readonly [DATA]?: (data: Data) => Data;
   readonly [GIVEN]?: (given: Given) => void;
 }
 
-/** What the decisions know of a machine. */
 export interface MachineRules extends Rules {
   readonly name: string;
   readonly initialData: unknown;
-  readonly isMadeByEvents: boolean;
+  readonly isCreatedByEvents: boolean;
 }
 
 const definitions = new WeakMap<object, MachineRules>();
 const MAX_STATES = 1_000;
 const MAX_PARKED = 32;
 
-/** Defines a machine whose data is of this type. Without `initialData`, `create` must be given it, and events make no instances. */
+/** Defines a machine whose data has this type. Without `initialData`, `create` needs `data`, and events create no instances. */
 export interface MachineOf<Data> {
   <const T extends Transitions<T>>(
     name: string,
@@ -90,7 +90,7 @@ export interface MachineOf<Data> {
   ): Machine<keyof T & string, Data, Data>;
 }
 
-/** The same for data of a type that cannot be told from `initialData`: `machine<Data>()("name", …)`. */
+/** The same for data whose type cannot be inferred from `initialData`: `machine<Data>()("name", …)`. */
 export function machine<Data>(): MachineOf<Data>;
 /** Defines a machine. Its states are the keys of `transitions`. */
 export function machine<const T extends Transitions<T>, Data = undefined>(
@@ -98,7 +98,7 @@ export function machine<const T extends Transitions<T>, Data = undefined>(
   definition: MachineDefinition<T, Data>,
 ): Machine<keyof T & string, Data, Data | undefined>;
 export function machine(...given: readonly unknown[]): unknown {
-  // A name that is missing by mistake is not taken for the other form.
+  // `machine(undefined, …)` is an error, not the form without arguments.
   return given.length === 0 ? define : define(given[0], given[1]);
 }
 
@@ -117,10 +117,10 @@ function define(name: unknown, definition: unknown): Machine {
   return defined;
 }
 
-/** The rules behind a machine. @internal */
+/** @internal */
 export function rulesOf(machine: unknown): MachineRules {
   const rules = typeof machine === "object" && machine !== null ? definitions.get(machine) : undefined;
-  if (rules === undefined) throw new InvalidArgumentError("the machine", "must be one that machine(…) gave");
+  if (rules === undefined) throw new InvalidArgumentError("the machine", "must be one that machine(…) returned");
   return rules;
 }
 
@@ -133,14 +133,14 @@ const PARTS = optionNames<MachineDefinition<Record<string, string[]>, unknown>>(
   maxParked: true,
 });
 
-/** Those who write JavaScript have no types to stop them. */
+/** Checks everything at run time too, for callers in JavaScript. */
 function rulesFrom(given: unknown, definition: unknown): MachineRules {
   const name = checkId(given, "the machine's name");
-  if (!isPlain(definition)) throw new InvalidArgumentError("the machine", "must have an object that defines it");
+  if (!isPlain(definition)) throw new InvalidArgumentError("the machine's definition", "must be a plain object");
   const parts: { readonly [part: string]: unknown } = { ...definition };
   checkOptions(parts, PARTS, "the machine");
   const targets = targetsFrom(parts["transitions"]);
-  const initial = checkState(targets, parts["initial"], "the first state");
+  const initial = checkState(targets, parts["initial"], "the initial state");
   const unknown = parts["unknown"] ?? "refuse";
   if (unknown !== "create" && unknown !== "refuse")
     throw new InvalidArgumentError("unknown", 'must be "create" or "refuse"');
@@ -152,21 +152,22 @@ function rulesFrom(given: unknown, definition: unknown): MachineRules {
     guards: guardsFrom(targets, parts["guards"]),
     maxParked: checkCount(parts["maxParked"] ?? MAX_PARKED, "maxParked", 1_000),
     initialData: parts["initialData"],
-    isMadeByEvents: unknown === "create",
+    isCreatedByEvents: unknown === "create",
   };
 }
 
 type Targets = ReadonlyMap<string, readonly string[]>;
 
 function targetsFrom(transitions: unknown): Targets {
-  if (!isPlain(transitions)) throw new InvalidArgumentError("the transitions", "must be an object of states");
+  if (!isPlain(transitions))
+    throw new InvalidArgumentError("the transitions", "must be an object whose keys are states");
   const entries: [string, unknown][] = Object.entries(transitions);
   checkCount(entries.length, "the number of states", MAX_STATES);
   const targets = new Map<string, readonly string[]>();
   for (const [state] of entries) targets.set(checkId(state, "the state"), []);
   for (const [state, to] of entries) {
     if (!Array.isArray(to)) throw new InvalidArgumentError(`the transitions of ${state}`, "must be a list of states");
-    const list = to.map((target: unknown) => checkState(targets, target, `where ${state} leads to`));
+    const list = to.map((target: unknown) => checkState(targets, target, `a target of ${state}`));
     if (new Set(list).size < list.length)
       throw new InvalidArgumentError(`the transitions of ${state}`, "must not name a state twice");
     targets.set(state, Object.freeze(list));
@@ -174,7 +175,7 @@ function targetsFrom(transitions: unknown): Targets {
   return targets;
 }
 
-/** A word that is no state is a mistake of the caller's, whatever state anything is in. @internal */
+/** @internal */
 export function checkState(targets: Targets, state: unknown, what: string): string {
   if (typeof state !== "string" || !targets.has(state))
     throw new InvalidArgumentError(what, `must be a state of the machine: ${[...targets.keys()].join(", ")}`);
@@ -183,12 +184,12 @@ export function checkState(targets: Targets, state: unknown, what: string): stri
 
 function reachableFrom(targets: Targets, state: string): ReadonlySet<string> {
   const found = new Set<string>();
-  const toLookAt = [state];
-  for (let from = toLookAt.pop(); from !== undefined; from = toLookAt.pop())
+  const queue = [state];
+  for (let from = queue.pop(); from !== undefined; from = queue.pop())
     for (const to of targets.get(from) ?? [])
       if (!found.has(to)) {
         found.add(to);
-        toLookAt.push(to);
+        queue.push(to);
       }
   return found;
 }
@@ -196,18 +197,22 @@ function reachableFrom(targets: Targets, state: string): ReadonlySet<string> {
 function guardsFrom(targets: Targets, guards: unknown): Rules["guards"] {
   const found = new Map<string, Map<string, AnyGuard>>();
   if (guards === undefined) return found;
-  if (!isPlain(guards)) throw new InvalidArgumentError("the guards", "must be an object of states");
-  for (const [from, ways] of Object.entries(guards) as [string, unknown][]) {
+  if (!isPlain(guards)) throw new InvalidArgumentError("the guards", "must be an object whose keys are states");
+  for (const [from, byTarget] of Object.entries(guards) as [string, unknown][]) {
     checkState(targets, from, "a guarded state");
-    if (ways === undefined) continue;
-    if (!isPlain(ways)) throw new InvalidArgumentError(`the guards of ${from}`, "must be an object of states");
+    if (byTarget === undefined) continue;
+    if (!isPlain(byTarget))
+      throw new InvalidArgumentError(`the guards of ${from}`, "must be an object whose keys are states");
     const mine = new Map<string, AnyGuard>();
-    for (const [to, guard] of Object.entries(ways) as [string, unknown][]) {
+    for (const [to, guard] of Object.entries(byTarget) as [string, unknown][]) {
       checkState(targets, to, `a guard of ${from}`);
       if (guard === undefined) continue;
-      // It would never be asked, which its author does not expect.
+      // It would never be called, which its author does not expect.
       if (!targets.get(from)?.includes(to))
-        throw new InvalidArgumentError(`the guard of ${from} to ${to}`, "must be on a way that the transitions have");
+        throw new InvalidArgumentError(
+          `the guard of ${from} to ${to}`,
+          "must belong to a transition of the definition",
+        );
       checkFunction(guard, `the guard of ${from} to ${to}`);
       mine.set(to, guard as AnyGuard);
     }

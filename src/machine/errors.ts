@@ -1,10 +1,10 @@
 /**
- * Errors of machines. In all of them nothing moved.
+ * Errors of machines. When one is thrown, the instance's state has not changed.
  */
 
 import { PawlError } from "../kernel/errors.ts";
 
-/** There is no way from the state it is in to the one asked for. `data.allowed` says where it can go. */
+/** No transition leads from the instance's state to the requested one. Use a state of `data.allowed`, or park events that may come early. */
 export class IllegalTransitionError extends PawlError<
   "illegal_transition",
   {
@@ -16,11 +16,11 @@ export class IllegalTransitionError extends PawlError<
   }
 > {
   constructor(machine: string, id: string, from: string, to: string, allowed: readonly string[]) {
-    const ways =
+    const next =
       allowed.length === 0
-        ? "which is final: nothing more can become of it"
-        : `which leads to ${allowed.join(", ")}: look at it again, or park what may come early`;
-    super("illegal_transition", `${machine} "${id}" cannot become ${to}: it is ${from}, ${ways}`, {
+        ? "which is a final state"
+        : `which leads to ${allowed.join(", ")}: read it again, or park events that may come early`;
+    super("illegal_transition", `${machine} "${id}" cannot become ${to}: it is ${from}, ${next}`, {
       machine,
       id,
       from,
@@ -30,7 +30,7 @@ export class IllegalTransitionError extends PawlError<
   }
 }
 
-/** The machine's guard said no. `data.why` is what it said; try again when that has changed. */
+/** The guard of the transition refused it. `data.why` is the reason that it returned; retry when that has changed. */
 export class GuardRefusedError extends PawlError<
   "guard_refused",
   {
@@ -42,7 +42,7 @@ export class GuardRefusedError extends PawlError<
   }
 > {
   constructor(machine: string, id: string, from: string, to: string, why: string) {
-    super("guard_refused", `${machine} "${id}" must not go from ${from} to ${to} now: ${why}`, {
+    super("guard_refused", `the guard of ${machine} "${id}" refused the transition from ${from} to ${to}: ${why}`, {
       machine,
       id,
       from,
@@ -52,7 +52,7 @@ export class GuardRefusedError extends PawlError<
   }
 }
 
-/** There is no such instance, and the machine makes none for an event. `create` it first, or define `unknown: "create"`. */
+/** There is no instance with this id, and events do not create one. Call `create` first, or define the machine with `unknown: "create"`. */
 export class MachineNotFoundError extends PawlError<
   "machine_not_found",
   { readonly machine: string; readonly id: string }
@@ -62,13 +62,13 @@ export class MachineNotFoundError extends PawlError<
   }
 }
 
-/** An instance of this id exists. Go on with it as it is, or choose another id. */
+/** An instance with this id exists. Use it as it is, or choose another id. */
 export class MachineExistsError extends PawlError<
   "machine_exists",
   { readonly machine: string; readonly id: string; readonly state: string; readonly version: number }
 > {
   constructor(machine: string, id: string, state: string, version: number) {
-    super("machine_exists", `${machine} "${id}" exists already and is ${state}: get it, or choose another id`, {
+    super("machine_exists", `${machine} "${id}" already exists and is ${state}: get it, or choose another id`, {
       machine,
       id,
       state,
@@ -77,7 +77,7 @@ export class MachineExistsError extends PawlError<
   }
 }
 
-/** As many early events wait as may. Send it again later, or raise the machine's `maxParked`. */
+/** The instance has `maxParked` parked events already. Send the event again later, or raise the machine's `maxParked`. */
 export class ParkingFullError extends PawlError<
   "parking_full",
   { readonly machine: string; readonly id: string; readonly to: string; readonly max: number }
@@ -85,13 +85,13 @@ export class ParkingFullError extends PawlError<
   constructor(machine: string, id: string, to: string, max: number) {
     super(
       "parking_full",
-      `${machine} "${id}" keeps ${max} early events already, so that ${to} was not kept: send it again later`,
+      `${machine} "${id}" has ${max} parked events, the maximum, so ${to} was not parked: send it again later, or raise maxParked`,
       { machine, id, to, max },
     );
   }
 }
 
-/** An event of this id was accepted before, and was another one. Give each event an id of its own. */
+/** An event with this id was accepted before, with another target state. Give each event its own id. */
 export class EventConflictError extends PawlError<
   "event_conflict",
   {
@@ -105,7 +105,7 @@ export class EventConflictError extends PawlError<
   constructor(machine: string, id: string, eventId: string, to: string, first: string) {
     super(
       "event_conflict",
-      `event "${eventId}" of ${machine} "${id}" was ${first} before and is ${to} now: give each event an id of its own`,
+      `event "${eventId}" of ${machine} "${id}" was accepted as ${first} before and is ${to} now: give each event its own id`,
       { machine, id, eventId, to, first },
     );
   }

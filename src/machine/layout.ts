@@ -1,9 +1,9 @@
 /**
- * Where the states and ways of a machine are drawn: columns from left to right, by how many moves a state is away from the first one.
+ * The layout of a machine's drawing: columns from left to right, by the number of transitions from the initial state.
  *
- * A way that skips columns passes through a point in each of them, which takes up room there like a state does, so that no line runs through
- * a box. Within a column, states and points are put near what they are connected with. Ways end at ports, spread over the side of a box. The
- * layout depends on nothing but the definition: the same machine is the same picture.
+ * An edge that skips columns passes through a point in each of them, which takes space like a state, so that no arrow crosses a box. Within a
+ * column, states and points are placed near their neighbours. Edges end at ports, spread over the side of a box. The layout depends only on
+ * the definition: the same machine gives the same drawing.
  */
 
 import type { Rules } from "./decide.ts";
@@ -21,23 +21,23 @@ export interface Point {
   readonly y: number;
 }
 
-export interface Line {
+export interface Arrow {
   readonly from: string;
   readonly to: string;
-  /** Where it passes, from left to right; from source to target if both are in one column; none for a way from a state to itself. */
+  /** From left to right; from source to target if both are in one column; empty for a transition from a state to itself. */
   readonly points: readonly Point[];
-  readonly is: "forward" | "back" | "beside" | "self";
+  readonly direction: "forward" | "back" | "beside" | "self";
 }
 
 export interface Layout {
   readonly width: number;
   readonly height: number;
   readonly boxes: readonly Box[];
-  readonly lines: readonly Line[];
+  readonly arrows: readonly Arrow[];
 }
 
 const MARGIN = 24;
-/** Room for the mark of the first state. */
+/** Space for the mark of the initial state. */
 const ENTRY = 36;
 const COLUMN_GAP = 88;
 const ROW_GAP = 28;
@@ -46,7 +46,7 @@ const PORT_HEIGHT = 16;
 const POINT_HEIGHT = 10;
 const SWEEPS = 4;
 
-/** A state, or the place where a long way passes through a column. */
+/** A state, or the point where a long edge passes through a column. */
 interface Item {
   readonly state: string | null;
   readonly column: number;
@@ -57,7 +57,7 @@ interface Item {
   readonly right: Item[];
 }
 
-interface Way {
+interface Edge {
   readonly from: string;
   readonly to: string;
   /** From left to right. */
@@ -68,12 +68,12 @@ export function layOut(rules: Rules, widthOf: (state: string) => number): Layout
   const columns: Item[][] = [];
   const items = new Map<string, Item>();
   for (const [state, column] of columnsOf(rules)) items.set(state, place(columns, state, column));
-  const ways = waysOf(rules, items, columns);
+  const edges = edgesOf(rules, items, columns);
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     for (const column of columns) arrange(column, "left");
     for (const column of columns.toReversed()) arrange(column, "right");
   }
-  const ports = portsOf(ways);
+  const ports = portsOf(edges);
   for (const item of items.values())
     item.height = Math.max(
       BOX_HEIGHT,
@@ -84,7 +84,7 @@ export function layOut(rules: Rules, widthOf: (state: string) => number): Layout
 
   const widths = columns.map((column) => Math.max(...column.map(({ state }) => (state === null ? 0 : widthOf(state)))));
   const lefts = widths.map((_, index) => MARGIN + ENTRY + sum(widths.slice(0, index)) + index * COLUMN_GAP);
-  const edgeOf = ({ column }: Item, side: Side): number =>
+  const sideX = ({ column }: Item, side: Side): number =>
     (lefts[column] ?? 0) + (side === "left" ? 0 : (widths[column] ?? 0));
   const boxes = Array.from(items, ([state, { column, y, height: tall }]) => ({
     state,
@@ -93,31 +93,31 @@ export function layOut(rules: Rules, widthOf: (state: string) => number): Layout
     width: widths[column] ?? 0,
     height: tall,
   }));
-  const lines = ways.map((way): Line => {
-    const { from, to, chain } = way;
+  const arrows = edges.map((edge): Arrow => {
+    const { from, to, chain } = edge;
     const [first] = chain;
     const last = chain.at(-1);
-    if (first === undefined || last === undefined || from === to) return { from, to, is: "self", points: [] };
-    const is = first.column === last.column ? "beside" : first.state === from ? "forward" : "back";
-    const begin = { x: edgeOf(first, "right"), y: portY(ports, first, "right", way) };
-    const side = is === "beside" ? "right" : "left";
-    const end = { x: edgeOf(last, side), y: portY(ports, last, side, way) };
+    if (first === undefined || last === undefined || from === to) return { from, to, direction: "self", points: [] };
+    const direction = first.column === last.column ? "beside" : first.state === from ? "forward" : "back";
+    const begin = { x: sideX(first, "right"), y: portY(ports, first, "right", edge) };
+    const side = direction === "beside" ? "right" : "left";
+    const end = { x: sideX(last, side), y: portY(ports, last, side, edge) };
     const between = chain.slice(1, -1).flatMap((item) => {
       const y = item.y + item.height / 2;
       return [
-        { x: edgeOf(item, "left"), y },
-        { x: edgeOf(item, "right"), y },
+        { x: sideX(item, "left"), y },
+        { x: sideX(item, "right"), y },
       ];
     });
-    return { from, to, is, points: [begin, ...(is === "beside" ? [] : between), end] };
+    return { from, to, direction, points: [begin, ...(direction === "beside" ? [] : between), end] };
   });
   const right = (lefts.at(-1) ?? 0) + (widths.at(-1) ?? 0);
-  // Ways within the last column bulge out beyond it.
-  const isBulging = lines.some(({ is, points }) => is === "beside" && points[0]?.x === right);
-  return { width: right + MARGIN + (isBulging ? ENTRY : 0), height: height + 2 * MARGIN, boxes, lines };
+  // Arrows within the last column extend beyond it.
+  const isExtended = arrows.some(({ direction, points }) => direction === "beside" && points[0]?.x === right);
+  return { width: right + MARGIN + (isExtended ? ENTRY : 0), height: height + 2 * MARGIN, boxes, arrows };
 }
 
-/** How many moves each state is away from the first; those that no way leads to begin at the left too. */
+/** The number of transitions from the initial state to each state; unreachable states start at the left too. */
 function columnsOf({ initial, targets }: Rules): ReadonlyMap<string, number> {
   const columns = new Map<string, number>();
   for (const start of [initial, ...targets.keys()]) {
@@ -142,8 +142,8 @@ function place(columns: Item[][], state: string | null, column: number): Item {
   return item;
 }
 
-function waysOf({ targets }: Rules, items: ReadonlyMap<string, Item>, columns: Item[][]): readonly Way[] {
-  const ways: Way[] = [];
+function edgesOf({ targets }: Rules, items: ReadonlyMap<string, Item>, columns: Item[][]): readonly Edge[] {
+  const edges: Edge[] = [];
   for (const [from, list] of targets)
     for (const to of list) {
       const source = items.get(from);
@@ -159,22 +159,22 @@ function waysOf({ targets }: Rules, items: ReadonlyMap<string, Item>, columns: I
         item.right.push(next);
         next.left.push(item);
       }
-      ways.push({ from, to, chain });
+      edges.push({ from, to, chain });
     }
-  return ways;
+  return edges;
 }
 
 type Side = "left" | "right";
 
-/** Sorts a column by the middle of what each item is connected with on that side; what has nothing there stays. */
+/** Sorts a column by the mean position of each item's neighbours on that side; an item without neighbours there stays. */
 function arrange(column: Item[], side: Side): void {
-  const wish = new Map(
+  const target = new Map(
     column.map((item) => {
       const others = item[side];
       return [item, others.length === 0 ? item.order : sum(others.map(({ order }) => order)) / others.length];
     }),
   );
-  column.sort((a, b) => (wish.get(a) ?? 0) - (wish.get(b) ?? 0) || a.order - b.order);
+  column.sort((a, b) => (target.get(a) ?? 0) - (target.get(b) ?? 0) || a.order - b.order);
   for (const [order, item] of column.entries()) item.order = order;
 }
 
@@ -189,28 +189,28 @@ function stack(column: readonly Item[], top: number): void {
   }
 }
 
-/** The ways that end at each side of a box, in the order in which they leave it, from top to bottom. */
-type Ports = ReadonlyMap<Item, { readonly left: readonly Way[]; readonly right: readonly Way[] }>;
+/** The edges that end at each side of a box, from top to bottom. */
+type Ports = ReadonlyMap<Item, { readonly left: readonly Edge[]; readonly right: readonly Edge[] }>;
 
-function portsOf(ways: readonly Way[]): Ports {
-  const ports = new Map<Item, { left: Way[]; right: Way[] }>();
-  const towards = new Map<Way, Map<Item, number>>();
-  const add = (item: Item, side: Side, way: Way, other: Item): void => {
+function portsOf(edges: readonly Edge[]): Ports {
+  const ports = new Map<Item, { left: Edge[]; right: Edge[] }>();
+  const towards = new Map<Edge, Map<Item, number>>();
+  const add = (item: Item, side: Side, edge: Edge, other: Item): void => {
     const mine = ports.get(item) ?? { left: [], right: [] };
     ports.set(item, mine);
-    mine[side].push(way);
-    const of = towards.get(way) ?? new Map<Item, number>();
-    towards.set(way, of.set(item, other.order));
+    mine[side].push(edge);
+    const of = towards.get(edge) ?? new Map<Item, number>();
+    towards.set(edge, of.set(item, other.order));
   };
-  for (const way of ways) {
-    const { chain } = way;
+  for (const edge of edges) {
+    const { chain } = edge;
     const [first, second] = chain;
     const last = chain.at(-1);
     const before = chain.at(-2);
     if (first === undefined || second === undefined || last === undefined || before === undefined) continue;
-    if (way.from === way.to) continue;
-    add(first, "right", way, second);
-    add(last, first.column === last.column ? "right" : "left", way, before);
+    if (edge.from === edge.to) continue;
+    add(first, "right", edge, second);
+    add(last, first.column === last.column ? "right" : "left", edge, before);
   }
   for (const [item, { left, right }] of ports)
     for (const side of [left, right])
@@ -220,9 +220,9 @@ function portsOf(ways: readonly Way[]): Ports {
 
 const countOf = (ports: Ports, item: Item, side: Side): number => ports.get(item)?.[side].length ?? 0;
 
-function portY(ports: Ports, item: Item, side: Side, way: Way): number {
-  const ways = ports.get(item)?.[side] ?? [];
-  return item.y + (item.height * (1 + ways.indexOf(way))) / (1 + ways.length);
+function portY(ports: Ports, item: Item, side: Side, edge: Edge): number {
+  const edges = ports.get(item)?.[side] ?? [];
+  return item.y + (item.height * (1 + edges.indexOf(edge))) / (1 + edges.length);
 }
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, one) => total + one, 0);

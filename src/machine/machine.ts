@@ -1,14 +1,14 @@
 /**
- * Machines: things that are in one of a few states, and move from one to another only as their definition allows.
+ * State machines: an instance is in one of a few states, and moves from one to another only as the definition allows.
  *
- * An instance is one record, and its log is the audit log. A transition is a decision under the record's lock, so of two that exclude each
- * other one wins, and the other is told where the instance is now. Every attempt at a move is in the log, a refused one too, written in the commit
- * that decided it: outside of `transact` the refusal is committed and then thrown. Inside, `transition` throws and leaves nothing,
- * as a throw drops the decision whole; `tryTransition` answers, and what it refused is in the log if the decision commits.
+ * An instance is one record, and its log is the audit log. A transition is a decision under the record's lock: of two that exclude each other,
+ * one succeeds, and the other gets the instance's state. Every attempt is in the log, a refused one too, written in the commit that decided it.
+ * Outside `transact`, a refusal is committed and then thrown. Inside, `transition` throws and writes nothing, because an error discards the
+ * whole decision; `tryTransition` returns the refusal, which is in the log if the decision commits.
  *
- * Promises: the log is a path that the definition allows, and leads to the state the instance is in; an event with an id counts once (G2); an early
- * event that was parked is applied in the commit that makes it legal, first come first.
- * Leaves out: what is done about a state. Start a run in the same `transact`.
+ * Guarantees: the log is a path that the definition allows, and ends in the instance's state; an event with an id takes effect once (G2); a
+ * parked event is applied in the commit that makes it legal, in order of arrival.
+ * Out of scope: the work that a state requires. Start a run in the same `transact`.
  */
 
 import { checkCount, checkId, checkList, checkOptions, checkVersion, optionNames } from "../kernel/check.ts";
@@ -16,30 +16,31 @@ import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { showReadable } from "../kernel/encoding.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import { checkState, type Machine, type MachineRules, rulesOf } from "./definition.ts";
+import { deleteInstance } from "./delete.ts";
+import { create, instanceOf, transition } from "./records.ts";
+import { checkCreate, checkTransition, instanceAt } from "./request.ts";
 import {
+  createdOrThrow,
   fieldsOf,
   type MachineEvent,
   type MachineInstance,
   type MachineListOptions,
   type MachinePage,
-  made,
-  moved,
-  shown,
+  movedOrThrow,
   type Transitioned,
   type TransitionOptions,
   type TryCreate,
   type TryTransition,
+  toPublic,
   type WithData,
-} from "./answers.ts";
-import { checkState, type Machine, type MachineRules, rulesOf } from "./definition.ts";
-import { deleteInstance } from "./delete.ts";
-import { attempt, checkAttempt, checkCreate, create, instanceAt, instanceOf } from "./records.ts";
-import { type EntryData, type EntryName, type InstanceValue, instanceSpace } from "./words.ts";
+} from "./results.ts";
+import { type EntryData, type EntryName, type InstanceValue, instanceSpace } from "./stored.ts";
 
 const LIST_OPTIONS = optionNames<MachineListOptions>({ state: true, after: true, limit: true });
 const HISTORY_OPTIONS = optionNames<{ after?: unknown; limit?: unknown }>({ after: true, limit: true });
 
-/** All machines of one handle. */
+/** The machines of one `Pawl`. */
 export class Machines {
   readonly #kernel: Kernel;
 
@@ -47,12 +48,10 @@ export class Machines {
     this.#kernel = kernel;
   }
 
-  /** A handle on the instances of a machine. */
   of<State extends string, Data, Given>(machine: Machine<State, Data, Given>): MachineHandle<State, Data, Given> {
     return new MachineHandle<State, Data, Given>(this.#kernel, rulesOf(machine));
   }
 
-  /** The same inside a decision. */
   within<State extends string, Data, Given>(
     tx: Tx,
     machine: Machine<State, Data, Given>,
@@ -61,7 +60,7 @@ export class Machines {
   }
 }
 
-/** A handle on the instances of one machine. */
+/** The instances of one machine. */
 export class MachineHandle<State extends string = string, Data = unknown, Given = Data | undefined> {
   readonly #kernel: Kernel;
   readonly #rules: MachineRules;
@@ -72,40 +71,43 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
     this.#rules = rules;
   }
 
-  /** Makes an instance in the machine's first state; throws `machine_exists` if there is one. */
+  /** Creates an instance in the initial state. Throws `machine_exists`. */
   async create(id: string, ...rest: WithData<Given>): Promise<MachineInstance<State, Data>> {
-    return made(this.#rules, id, await this.tryCreate(id, ...rest));
+    return createdOrThrow(this.#rules, id, await this.tryCreate(id, ...rest));
   }
 
-  /** Makes an instance, or says that there is one. */
+  /** Creates an instance in the initial state, or returns that one exists. */
   async tryCreate(id: string, ...[options]: WithData<Given>): Promise<TryCreate<State, Data>> {
     const request = checkCreate(this.#rules, id, options);
     return this.#kernel.transact((tx) => create(tx, this.#rules, request), [request.at]);
   }
 
-  /** The instance as it is, or null if there is none. */
+  /** Returns the instance, or null if there is none. */
   async get(id: string): Promise<MachineInstance<State, Data> | null> {
     const at = instanceAt(this.#rules, id);
     const [row] = await this.#kernel.read([at]);
     return row == null || row.value === null ? null : this.#show(row);
   }
 
-  /** Moves an instance; throws if it cannot be moved there. The attempt is in the audit log either way. */
+  /**
+   * Moves an instance to a state, and records the attempt in the audit log, refused or not. Throws `illegal_transition`, `guard_refused`,
+   * `version_conflict`, `parking_full`, `event_conflict` or `machine_not_found`.
+   */
   async transition(id: string, to: State, options?: TransitionOptions<Data>): Promise<Transitioned<State, Data>> {
-    return moved(this.#rules, id, await this.tryTransition(id, to, options));
+    return movedOrThrow(this.#rules, id, await this.tryTransition(id, to, options));
   }
 
-  /** Moves an instance, or says why not. The attempt is in the audit log either way. */
+  /** Moves an instance to a state, or returns why it cannot. The attempt is recorded in the audit log in both cases. */
   async tryTransition(id: string, to: State, options?: TransitionOptions<Data>): Promise<TryTransition<State, Data>> {
-    const request = checkAttempt(this.#rules, id, to, options);
+    const request = checkTransition(this.#rules, id, to, options);
     const { at, eventAt } = request;
     return this.#kernel.transact(
-      (tx) => attempt(this.#kernel, tx, this.#rules, request, true),
+      (tx) => transition(this.#kernel, tx, this.#rules, request, true),
       eventAt === undefined ? [at] : [at, eventAt],
     );
   }
 
-  /** The audit log, in order: every attempt at a move of an instance that is there, and what it came to. Empty if there is no instance. */
+  /** Returns the audit log, in order: every attempt to move the instance, and its outcome. Empty if there is no instance. Default limit: 1000. */
   async history(
     id: string,
     options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
@@ -134,14 +136,14 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
   }
 
   /**
-   * Deletes an instance with its audit log, and forgets the ids of its events. Throws `machine_not_found`. An instance that is made under the
-   * id later is another one.
+   * Deletes an instance with its audit log and the ids of its events. An instance that is created later with the same id is a new one. Throws
+   * `machine_not_found`.
    */
   async delete(id: string): Promise<void> {
     await deleteInstance(this.#kernel, this.#rules, id);
   }
 
-  /** A page of instances in the order of their ids' UTF-8 bytes. */
+  /** Returns a page of instances, in the order of their ids' UTF-8 bytes. */
   async list(options: MachineListOptions<State> = {}): Promise<MachinePage<State, Data>> {
     checkOptions(options, LIST_OPTIONS);
     const { state } = options;
@@ -151,25 +153,25 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
     if (states !== undefined) checkList(states, "the state");
     for (const one of states ?? []) checkState(this.#rules.targets, one, "the state");
     const space = instanceSpace(this.#rules.name);
-    // One more than asked for tells whether there is a next page.
+    // One row more than requested tells whether there is a next page.
     const rows = await this.#kernel.list({ space, prefix: "", after, statuses: states, limit: limit + 1 });
     const page = rows.slice(0, limit);
     const { shown: instances, unreadable } = showReadable(page, (row) => this.#show(row));
     return { instances, unreadable, next: rows.length > limit ? (page.at(-1)?.key ?? null) : null };
   }
 
-  /** The same machine inside a decision. @internal */
+  /** @internal */
   within(tx: Tx): TxMachine<State, Data, Given> {
     return new TxMachine<State, Data, Given>(this.#kernel, tx, this.#rules);
   }
 
   #show(row: Row): MachineInstance<State, Data> {
     const value = this.#kernel.decode(row, row.value ?? "null") as InstanceValue;
-    return shown(this.#rules, { id: row.key, state: row.status ?? "", ...fieldsOf(value), head: row.head });
+    return toPublic(this.#rules, { id: row.key, state: row.status ?? "", ...fieldsOf(value), head: row.head });
   }
 }
 
-/** A machine inside a decision: the same verbs, at once. */
+/** The instances of one machine inside `transact`: the same methods, synchronous. */
 export class TxMachine<State extends string = string, Data = unknown, Given = Data | undefined> {
   readonly #kernel: Kernel;
   readonly #tx: Tx;
@@ -183,7 +185,7 @@ export class TxMachine<State extends string = string, Data = unknown, Given = Da
   }
 
   create(id: string, ...rest: WithData<Given>): MachineInstance<State, Data> {
-    return made(this.#rules, id, this.tryCreate(id, ...rest));
+    return createdOrThrow(this.#rules, id, this.tryCreate(id, ...rest));
   }
 
   tryCreate(id: string, ...[options]: WithData<Given>): TryCreate<State, Data> {
@@ -192,17 +194,17 @@ export class TxMachine<State extends string = string, Data = unknown, Given = Da
 
   get(id: string): MachineInstance<State, Data> | null {
     const instance = instanceOf(this.#tx.record(instanceAt(this.#rules, id)));
-    return instance === undefined ? null : shown(this.#rules, instance);
+    return instance === undefined ? null : toPublic(this.#rules, instance);
   }
 
-  /** Moves an instance; throws if it cannot be moved there, and then nothing is in the audit log either. */
+  /** Moves an instance to a state. Throws if it cannot; the audit log then does not have the attempt. */
   transition(id: string, to: State, options?: TransitionOptions<Data>): Transitioned<State, Data> {
-    const request = checkAttempt(this.#rules, id, to, options);
-    return moved(this.#rules, id, attempt<State, Data>(this.#kernel, this.#tx, this.#rules, request, false));
+    const request = checkTransition(this.#rules, id, to, options);
+    return movedOrThrow(this.#rules, id, transition<State, Data>(this.#kernel, this.#tx, this.#rules, request, false));
   }
 
-  /** Moves an instance, or says why not; if the decision commits, the attempt is in the audit log either way. */
+  /** Moves an instance to a state, or returns why it cannot. If the decision commits, the attempt is recorded in both cases. */
   tryTransition(id: string, to: State, options?: TransitionOptions<Data>): TryTransition<State, Data> {
-    return attempt(this.#kernel, this.#tx, this.#rules, checkAttempt(this.#rules, id, to, options), true);
+    return transition(this.#kernel, this.#tx, this.#rules, checkTransition(this.#rules, id, to, options), true);
   }
 }

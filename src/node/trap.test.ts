@@ -1,6 +1,6 @@
 /**
- * Goal: while a decision runs, reaching for ambient time, chance or I/O throws and names the way to do it; before and
- * after, the world is as it was.
+ * Goal: while a decision runs, using ambient time, randomness or I/O throws and names the alternative; before and after, nothing is
+ * changed.
  * Method: a table of what is trapped; every global is compared, down to its property descriptor, before and after.
  */
 
@@ -23,7 +23,7 @@ const trapped: [string, () => unknown, RegExp][] = [
   ["fetch()", () => fetch("http://127.0.0.1:1/"), /before or after/],
 ];
 
-/** Everything that the trap touches, with how it is defined. */
+/** Everything that the trap replaces, with its property descriptor. */
 function world(): unknown[] {
   const owners: [object, string[]][] = [
     [globalThis, ["Date", "setTimeout", "setInterval", "setImmediate", "fetch"]],
@@ -38,7 +38,7 @@ function world(): unknown[] {
 }
 
 describe("the trap", () => {
-  test.each(trapped)("%s throws, and the way to do it is named", (name, act, instead) => {
+  test.each(trapped)("%s throws, and the error names the alternative", (name, act, instead) => {
     let caught: unknown;
     try {
       trapAmbient(act);
@@ -50,7 +50,7 @@ describe("the trap", () => {
     expect((caught as Error).message).toMatch(instead);
   });
 
-  test("afterwards everything is as it was, however the decision ended", () => {
+  test("afterwards everything is restored, however the decision ended", () => {
     const before = world();
     trapAmbient(() => 1);
     expect(world()).toEqual(before);
@@ -65,7 +65,7 @@ describe("the trap", () => {
     expect(new Date()).toBeInstanceOf(Date);
   });
 
-  test("set inside itself, it stays set until the outer one ends", () => {
+  test("nested traps stay set until the outer one ends", () => {
     const before = world();
     const nested = () =>
       trapAmbient(() => {
@@ -76,7 +76,7 @@ describe("the trap", () => {
     expect(world()).toEqual(before);
   });
 
-  test("a decision that catches the refusal is refused all the same", () => {
+  test("a decision that catches the refusal is still refused", () => {
     const sly = () =>
       trapAmbient(() => {
         try {
@@ -88,7 +88,7 @@ describe("the trap", () => {
     expect(sly).toThrow("Date.now() is not allowed");
   });
 
-  test("what is pure goes on: dates made from a time, and what they can do", () => {
+  test("pure calls still work: dates made from a time, and their methods", () => {
     const [date, parsed, utc, isDate, text] = trapAmbient(() => {
       const made = new Date(5);
       return [made, Date.parse("2030-01-01"), Date.UTC(2030, 0, 1), made instanceof Date, made.toISOString()] as const;
@@ -104,7 +104,7 @@ describe("the trap", () => {
     expect(trapAmbient(() => Math.max(1, Math.floor(2.5)))).toBe(2);
   });
 
-  test("the ports themselves work under it: that is how a tape is drawn", () => {
+  test("the ports themselves work under it, so that a tape can be drawn", () => {
     const { chance } = nodePorts;
     const [random, uuid] = trapAmbient(() => [chance.random(), chance.uuid()]);
     expect(typeof random).toBe("number");

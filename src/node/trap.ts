@@ -1,5 +1,5 @@
 /**
- * The trap for impure decisions: while one runs, reaching for ambient time, chance or I/O throws.
+ * Detects impure decisions: while one runs, using ambient time, randomness or I/O throws.
  */
 
 import { DecisionImpureError } from "../kernel/errors.ts";
@@ -7,19 +7,19 @@ import { replaceAmbient } from "./ambient.ts";
 
 let isSet = false;
 
-/** Runs the decision with the trap set. Asked for inside itself, it is set already. */
+/** Runs the decision with the trap set. Nested calls find it set already. Throws `decision_impure`. */
 export function trapAmbient<T>(decision: () => T): T {
   if (isSet) return decision();
-  let offence: DecisionImpureError | undefined;
-  const undo = replaceAmbient(({ shown, instead }) => () => {
-    offence ??= new DecisionImpureError(`${shown} is not allowed, ${instead}`);
-    throw offence;
+  let violation: DecisionImpureError | undefined;
+  const undo = replaceAmbient(({ call, instead }) => () => {
+    violation ??= new DecisionImpureError(`${call} is not allowed, ${instead}`);
+    throw violation;
   });
   isSet = true;
   try {
     const value = decision();
-    // Also if the decision caught it.
-    if (offence !== undefined) throw offence;
+    // Even if the decision caught it.
+    if (violation !== undefined) throw violation;
     return value;
   } finally {
     isSet = false;

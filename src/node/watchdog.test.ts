@@ -1,5 +1,5 @@
 /**
- * The watchdog, on real processes: each is told to hang, to be merely busy or to be stopped, and either ends or lives on.
+ * The watchdog, on real processes: each is told to hang, and ends. That others live on is in watchdog.long.test.ts.
  *
  * Leaves out: what a limit should be, and debuggers that pause; an open inspector stands for them.
  */
@@ -12,13 +12,13 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Worker } from "node:worker_threads";
 import { describe, expect, test } from "vitest";
-import { Child, type SpawnOptions, spawnNode } from "../../test/children.ts";
+import { Child, type SpawnOptions, spawnNode } from "../../test/node/child.ts";
 import { startWatchdog } from "./watchdog.ts";
 
 const program = join(import.meta.dirname, "../../test/node/children/watched.ts");
 const LIMIT_MS = 400;
-/** It takes a third more at most, but a machine has other things to do. */
-const SOON_MS = 15 * LIMIT_MS;
+/** It takes a third more at most, but a machine has other things to do; without the watchdog it takes for ever. */
+const SOON_MS = 120_000;
 
 type Finish = (end: () => void) => void;
 
@@ -39,23 +39,23 @@ async function outcome(child: Child) {
 
 const sentence = (who: string) =>
   new RegExp(
-    `^Pawl: the event loop of process \\d+ stood still for ${LIMIT_MS} ms while ${who} was at work; ` +
-      "the process is ended, so that its peers go on with the work\\.\\n$",
+    `^Pawl: the event loop of process \\d+ was blocked for ${LIMIT_MS} ms while ${who} was executing; ` +
+      "the process is killed, so that other processes continue its work\\.\\n$",
   );
 
-describe.concurrent("a loop that stands still", () => {
+describe.concurrent("a blocked event loop", () => {
   const hangs = [
     { rule: "by JavaScript that does not end", what: "hang", who: '"run fulfil-42"' },
     { rule: "by waiting for another program", what: "hang in a program", who: '"run fulfil-42"' },
     { rule: "by promises that keep timers from firing", what: "hang in promises", who: '"run (fulfil-42|other)"' },
-    { rule: "by nobody's code", what: "hang for nobody", who: "no run" },
+    { rule: "with no run executing", what: "hang without a run", who: "no run" },
     { rule: "under a label that is cut", what: "hang with a long label", who: '"é{256}"' },
     { rule: "under a label of two lines", what: "hang on two lines", who: '"two\\\\nlines"' },
     { rule: "for longer than the shortest of two limits", what: "hang with two", who: '"run fulfil-42"' },
     { rule: "after another watchdog stopped", what: "hang after one of two stops", who: '"run fulfil-42"' },
     { rule: "after it was stopped and started", what: "hang after start again", who: '"run again"' },
   ];
-  test.for(hangs)("ends the process and is named: $rule", async ({ what, who }, { onTestFinished }) => {
+  test.for(hangs)("ends the process, and the message names it: $rule", async ({ what, who }, { onTestFinished }) => {
     const { signal, tookMs, complaints } = await outcome(watched(onTestFinished, what));
     expect(complaints).toMatch(sentence(who));
     expect(signal).toBe("SIGKILL");
@@ -64,7 +64,7 @@ describe.concurrent("a loop that stands still", () => {
   });
 
   const unheard = ["hang in a write", "hang in failing writes"];
-  test.for(unheard)("ends the process even if nobody reads what it says: %s", async (what, { onTestFinished }) => {
+  test.for(unheard)("ends the process even if standard error is not read: %s", async (what, { onTestFinished }) => {
     const folder = mkdtempSync(join(tmpdir(), "pawl-watchdog-"));
     const pipe = join(folder, "pipe");
     expect(spawnSync("mkfifo", [pipe]).status).toBe(0);
@@ -87,63 +87,9 @@ describe.concurrent("a loop that stands still", () => {
       onTestFinished(() => void parent.kill("SIGKILL"));
       const { code, complaints } = await outcome(new Child(parent, "the first process"));
       expect(code).toBe(137);
-      expect(complaints).toContain('process 1 stood still for 400 ms while "run fulfil-42" was at work');
+      expect(complaints).toContain('process 1 was blocked for 400 ms while "run fulfil-42" was executing');
     },
   );
-});
-
-describe.concurrent("a process lives on", () => {
-  const lives = [
-    { rule: "that is busy in slices below the limit", what: "slices", atLeastMs: 4 * LIMIT_MS },
-    { rule: "that has nothing to do but wait", what: "idle", atLeastMs: 3 * LIMIT_MS },
-    { rule: "whose watchdog was stopped", what: "stop", atLeastMs: 4 * LIMIT_MS },
-    { rule: "whose shorter watchdog was stopped", what: "stop the shorter", atLeastMs: 3 * LIMIT_MS },
-    { rule: "that can be debugged", what: "block", nodeArgs: ["--inspect=127.0.0.1:0"], atLeastMs: 3 * LIMIT_MS },
-    { rule: "that can be debugged since a while", what: "block after the inspector opens", atLeastMs: 4 * LIMIT_MS },
-  ];
-  test.for(lives)("$rule", async ({ what, nodeArgs, atLeastMs }, { onTestFinished }) => {
-    const { code, signal, tookMs, complaints } = await outcome(watched(onTestFinished, what, { nodeArgs }));
-    expect({ code, signal, complaints }).toEqual({
-      code: 0,
-      signal: null,
-      complaints: expect.not.stringContaining("Pawl"),
-    });
-    expect(tookMs).toBeGreaterThan(atLeastMs);
-  });
-
-  test("that was stopped by a signal for longer than the limit, and is watched afterwards", async ({
-    onTestFinished,
-  }) => {
-    const child = watched(onTestFinished, "hear");
-    expect(await child.line()).toBe("ready");
-    // Busy the while, so that the first thing it does afterwards is not a beat.
-    child.tell("slices");
-    for (let i = 0; i < 3; i += 1) {
-      await sleep(LIMIT_MS / 2);
-      child.signal("SIGSTOP");
-      await sleep(3 * LIMIT_MS);
-      child.signal("SIGCONT");
-    }
-    expect(await child.line()).toBe("done");
-    child.tell("hang");
-    expect((await child.ended).signal).toBe("SIGKILL");
-    expect(child.complaints).toMatch(sentence('"run fulfil-42"'));
-  });
-
-  test("only as long as something else keeps it alive", async ({ onTestFinished }) => {
-    const { code, tookMs, complaints } = await outcome(watched(onTestFinished, "alone"));
-    expect({ code, complaints }).toEqual({ code: 0, complaints: "" });
-    expect(tookMs).toBeLessThan(SOON_MS);
-  });
-
-  test("without threads, with one warning", async ({ onTestFinished }) => {
-    const child = watched(onTestFinished, "start often", {
-      nodeArgs: ["--permission", "--allow-fs-read=*", "--allow-fs-write=*"],
-    });
-    const { code, complaints } = await outcome(child);
-    expect(code).toBe(0);
-    expect(complaints.match(/\[no_watchdog\] PawlWarning: No watchdog: /g)).toHaveLength(1);
-  });
 });
 
 describe("the thread", () => {
@@ -165,7 +111,7 @@ describe("the thread", () => {
       await sleep(200);
       expect(isOver).toBe(false);
       dogs[2]?.stop();
-      await expect.poll(() => isOver, { timeout: 5000 }).toBe(true);
+      await expect.poll(() => isOver).toBe(true);
       startWatchdog({ limitMs: 60_000 }).stop();
       await expect.poll(() => made.length).toBe(2);
     } finally {

@@ -1,59 +1,53 @@
 /**
- * The watchdog: a thread that ends the process when its event loop stands still for too long, and says whose code ran then.
+ * The watchdog: a thread that ends the process when its event loop is blocked for too long, and reports whose code was running.
  *
- * Code that never gives the loop back cannot be stopped from inside: no timer fires, no lease is renewed, nothing is told. So the
- * loop beats a counter in shared memory, a thread looks at it, and when it stood still for the whole limit the thread writes one
- * sentence to standard error and kills the process; its peers then take over what it held. Limits are counted in the thread's own
- * looks, not by a clock: a process that was stopped, or whose machine slept, has not looked either, and is no false alarm.
+ * Code that blocks the event loop cannot be stopped from inside: no timer fires, no lease is renewed, no event is delivered. So a timer
+ * increments a heartbeat in shared memory, and a thread polls it. When it has not changed for the whole limit, the thread writes one line
+ * to standard error and kills the process; other processes then take over its work. The limit is counted in the thread's own polls, not by a
+ * clock: a process that was stopped, or whose machine slept, has not polled either, so that this is no false alarm.
  *
- * Promises: it never barks before the limit, and does within a good third more (a few milliseconds more where that is longer); it
- * keeps no process alive; it says its sentence if standard error takes it within a second, and ends the process either way. A
- * process that can be debugged is left alone, as a breakpoint is no hang. Where no thread can be had, work goes on without.
- * Leaves out: code that gives the loop back but never settles, and what the limit should be. A thread of the application's own
- * that imports this has a watchdog of its own, which ends the whole process too.
+ * Guarantees: it never fires before the limit, and fires within about a third more (or a few milliseconds more, if that is longer); it
+ * keeps no process alive; it writes its line if standard error accepts it within a second, and ends the process in any case. While
+ * the inspector is open it does nothing, because a breakpoint blocks the loop too. If no thread can be started, work continues without it.
+ * Out of scope: code that does not block the loop but never settles, and the choice of the limit. A thread of the application that
+ * imports this has its own watchdog, which ends the whole process too.
  */
 
 import { Worker } from "node:worker_threads";
 import { InvalidArgumentError } from "../kernel/errors.ts";
-
-export interface Watchdog {
-  /** Says whose code runs from now on, for the report; cheap, called very often. Undefined: nobody's. */
-  running(label: string | undefined): void;
-  stop(): void;
-}
+import type { Watchdog } from "../kernel/ports.ts";
 
 export interface WatchdogOptions {
-  /** How long the event loop may stand still. */
+  /** How long the event loop may be blocked. */
   readonly limitMs: number;
 }
 
-/** The shared words. The thread sleeps on `settings`, so that it hears of a change at once. */
+/** The cells of the shared memory. The thread waits on `settings`, so that a change wakes it. */
 const AT = {
   settings: 0,
   stopped: 1,
   limitMs: 2,
-  lookMs: 3,
-  beat: 4,
+  pollMs: 3,
+  heartbeat: 4,
   debugged: 5,
-  labelTurn: 6,
+  labelVersion: 6,
   labelBytes: 7,
 } as const;
 const LABEL_START = Int32Array.BYTES_PER_ELEMENT * Object.keys(AT).length;
 const LABEL_MAX_BYTES = 512;
 
-const LOOKS_PER_LIMIT = 8;
-/** A process with a long limit is still looked at every second, so that what hangs is not left hanging much longer. */
-const LONGEST_LOOK_MS = 1000;
+const POLLS_PER_LIMIT = 8;
+/** A process with a long limit is still polled every second, so that it is not ended much later than the limit. */
+const LONGEST_POLL_MS = 1000;
 const LONGEST_LIMIT_MS = 2 ** 31 - 1;
 
 /**
- * What the thread runs. It is text, because that works from sources, from the built package and from a bundle alike.
+ * The code of the thread. It is a string, which works from sources, from the built package and from a bundle.
  *
- * Two looks are added to the limit: one because the loop may have been free for a while after its last beat, and one for timers
- * that come late. The sentence is written beside the thread, not by it: whoever reads standard error may be what is stuck, and a
- * thread that waits for the reader ends nothing. The kill is not enough for the first process of a container, to which Linux
- * delivers no signal from within that it does not handle; that one is made to exit through the inspector, which can interrupt
- * JavaScript but not a system call.
+ * Two polls are added to the limit: one because the loop may have been free for a while after its last heartbeat, and one for late
+ * timers. The line is written asynchronously: the reader of standard error may be what is blocked, and a thread that waits for it would end
+ * nothing. The kill is not enough for the first process of a container, to which Linux delivers no signal from within that it does not
+ * handle; that one is made to exit through the inspector, which can interrupt JavaScript but not a system call.
  */
 const THREAD = `
 "use strict";
@@ -63,26 +57,26 @@ const { shared, AT, LABEL_START } = workerData;
 const cells = new Int32Array(shared, 0, LABEL_START / 4);
 const read = (at) => Atomics.load(cells, at);
 
-let beat;
-let still = 0;
+let heartbeat;
+let unchanged = 0;
 while (read(AT.stopped) === 0) {
   const settings = read(AT.settings);
-  const lookMs = read(AT.lookMs);
-  const slept = Atomics.wait(cells, AT.settings, settings, lookMs) === "timed-out";
-  const seen = read(AT.beat);
-  still = slept && seen === beat && read(AT.debugged) === 0 ? still + 1 : 0;
-  beat = seen;
-  if (still * lookMs < read(AT.limitMs) + 2 * lookMs) continue;
-  bark(read(AT.limitMs));
+  const pollMs = read(AT.pollMs);
+  const slept = Atomics.wait(cells, AT.settings, settings, pollMs) === "timed-out";
+  const current = read(AT.heartbeat);
+  unchanged = slept && current === heartbeat && read(AT.debugged) === 0 ? unchanged + 1 : 0;
+  heartbeat = current;
+  if (unchanged * pollMs < read(AT.limitMs) + 2 * pollMs) continue;
+  endProcess(read(AT.limitMs));
   break;
 }
 
-function bark(limitMs) {
+function endProcess(limitMs) {
   const label = readLabel();
-  const who = label === "" ? "no run was at work" : JSON.stringify(label) + " was at work";
-  const sentence = "Pawl: the event loop of process " + process.pid + " stood still for " + limitMs + " ms while " + who +
-    "; the process is ended, so that its peers go on with the work.\\n";
-  say(sentence, 1000, () => {
+  const what = label === "" ? "no run was executing" : JSON.stringify(label) + " was executing";
+  const line = "Pawl: the event loop of process " + process.pid + " was blocked for " + limitMs + " ms while " + what +
+    "; the process is killed, so that other processes continue its work.\\n";
+  report(line, 1000, () => {
     process.kill(process.pid, "SIGKILL");
     setTimeout(exitByInspector, 200);
   });
@@ -94,36 +88,36 @@ function exitByInspector() {
     const session = new Session();
     session.connectToMainThread();
     session.post("Runtime.evaluate", { expression: "process.reallyExit(137)" });
-    // An exit waits for whoever is connected.
+    // The exit waits for connected sessions.
     setTimeout(() => session.disconnect(), 100);
   } catch {}
-  setTimeout(() => say("Pawl: process " + process.pid + " is the first of its container and cannot be ended from within: " +
-    "restart it, and run it under an init (docker run --init).\\n", 1000, () => {}), 2000);
+  setTimeout(() => report("Pawl: process " + process.pid + " is the first of its container and cannot be killed from within: " +
+    "restart it, and run it under an init process (docker run --init).\\n", 1000, () => {}), 2000);
 }
 
-/** Calls back once, when it is said or after so long. */
-function say(sentence, patienceMs, then) {
+/** Calls back once, when the line is written or after the timeout. */
+function report(line, timeoutMs, then) {
   const once = () => { const next = then; then = () => {}; next(); };
-  setTimeout(once, patienceMs);
-  const write = () => fs.write(2, sentence, (error) => error?.code === "EAGAIN" ? setTimeout(write, 10) : once());
+  setTimeout(once, timeoutMs);
+  const write = () => fs.write(2, line, (error) => error?.code === "EAGAIN" ? setTimeout(write, 10) : once());
   write();
 }
 
 /**
- * Read again while it changes: a loop that is kept from its timers by promises alone still changes it, and its thread may have been
- * put aside in the middle of that.
+ * Reads again while it changes: a loop that is blocked by microtasks still changes it, and its thread may have been suspended in the
+ * middle of a change.
  */
 function readLabel() {
   for (let tries = 300; ; tries -= 1) {
-    const turn = read(AT.labelTurn);
+    const version = read(AT.labelVersion);
     const bytes = Buffer.from(new Uint8Array(shared, LABEL_START, read(AT.labelBytes)));
-    if (tries === 0 || (turn % 2 === 0 && turn === read(AT.labelTurn))) return bytes.toString();
+    if (tries === 0 || (version % 2 === 0 && version === read(AT.labelVersion))) return bytes.toString();
     Atomics.wait(cells, AT.settings, read(AT.settings), tries % 3);
   }
 }
 `;
 
-/** Taken now: a test that puts false timers in their place later would look like a loop that stands still. */
+/** The originals: with fake timers that a test installs later, the loop would look blocked. */
 const { setInterval: startInterval, clearInterval: endInterval } = globalThis;
 const encoder = new TextEncoder();
 
@@ -143,10 +137,10 @@ class Thread {
     try {
       const worker = new Worker(THREAD, {
         eval: true,
-        // Not those of the process, which may tell every thread to load something first.
+        // Not those of the process, which may preload modules in every thread.
         execArgv: [],
         env: {},
-        // Of its own and never used: joined to those of the process, they would make its pipes such that nobody waits for them.
+        // Separate and unused: shared with the process, they would make writes to its pipes asynchronous.
         stdout: true,
         stderr: true,
         name: "pawl watchdog",
@@ -163,38 +157,38 @@ class Thread {
   limit(limitMs: number): void {
     if (limitMs === this.#limitMs) return;
     this.#limitMs = limitMs;
-    const lookMs = Math.min(Math.ceil(limitMs / LOOKS_PER_LIMIT), LONGEST_LOOK_MS);
+    const pollMs = Math.min(Math.ceil(limitMs / POLLS_PER_LIMIT), LONGEST_POLL_MS);
     Atomics.store(this.#cells, AT.limitMs, limitMs);
-    Atomics.store(this.#cells, AT.lookMs, lookMs);
-    this.#beat();
+    Atomics.store(this.#cells, AT.pollMs, pollMs);
+    this.#heartbeat();
     this.#wake();
     endInterval(this.#timer);
-    this.#timer = startInterval(() => this.#beat(), lookMs).unref();
+    this.#timer = startInterval(() => this.#heartbeat(), pollMs).unref();
   }
 
   /**
-   * The beat also carries whether the inspector is open, as the thread cannot ask for that: it sees its own only. A debugger can
-   * attach only while it is open, and a loop at a breakpoint was free when it was opened, at the last beat or before. Only an
-   * inspector that a signal opens while the loop already stands still comes too late.
+   * The heartbeat also says whether the inspector is open, because the thread can see only its own. A debugger can attach only while it is
+   * open, and a loop at a breakpoint was free when it was opened, at the last heartbeat or before. Only an inspector that a signal opens
+   * while the loop is already blocked comes too late.
    */
-  #beat(): void {
+  #heartbeat(): void {
     Atomics.store(this.#cells, AT.debugged, this.#inspector?.url() === undefined ? 0 : 1);
-    Atomics.add(this.#cells, AT.beat, 1);
+    Atomics.add(this.#cells, AT.heartbeat, 1);
   }
 
-  /** Takes 0.2 to 0.6 µs for another label, the most for one just made of pieces, and some 20 ns for the one that stands there. */
-  say(label: string | undefined): void {
+  /** Takes 0.2 to 0.6 µs for a new label, the most for one just concatenated, and some 20 ns for the current one. */
+  setLabel(label: string | undefined): void {
     if (label === this.#label) return;
     this.#label = label;
     // Odd while it changes.
-    Atomics.add(this.#cells, AT.labelTurn, 1);
+    Atomics.add(this.#cells, AT.labelVersion, 1);
     this.#cells[AT.labelBytes] = label === undefined ? 0 : encoder.encodeInto(label, this.#labelBytes).written;
-    Atomics.add(this.#cells, AT.labelTurn, 1);
+    Atomics.add(this.#cells, AT.labelVersion, 1);
   }
 
-  /** Takes back what was said, unless somebody else has spoken since. */
-  unsay(label: string | undefined): void {
-    if (label === this.#label) this.say(undefined);
+  /** Clears the label, unless it has been changed since. */
+  clearLabel(label: string | undefined): void {
+    if (label === this.#label) this.setLabel(undefined);
   }
 
   end(): void {
@@ -209,7 +203,7 @@ class Thread {
   }
 }
 
-/** Some builds of Node have no inspector; importing it would then fail. */
+/** Some builds of Node have no inspector; an import would fail there. */
 function inspectorOrNone(): typeof import("node:inspector") | undefined {
   try {
     return process.getBuiltinModule("node:inspector");
@@ -218,54 +212,54 @@ function inspectorOrNone(): typeof import("node:inspector") | undefined {
   }
 }
 
-/** The limits of all who asked, each in an object of its own. */
-const asked = new Set<WatchdogOptions>();
+/** The options of all watchdogs in use, each a separate object. */
+const active = new Set<WatchdogOptions>();
 let thread: Thread | undefined;
 let isWarned = false;
 
-/** One for a process: asked for again, the same thread serves (counted), with the shortest limit. */
+/** Starts the process's watchdog. All callers share one thread, with the shortest limit; it ends when all of them have stopped. */
 export function startWatchdog(options: WatchdogOptions): Watchdog {
   const { limitMs } = options;
   if (!(limitMs > 0 && limitMs <= LONGEST_LIMIT_MS))
     throw new InvalidArgumentError("limitMs", `must be above 0 and at most ${LONGEST_LIMIT_MS}`);
   const mine = { limitMs: Math.ceil(limitMs) };
-  let said: string | undefined;
+  let lastLabel: string | undefined;
   let isStopped = false;
-  asked.add(mine);
-  settle();
+  active.add(mine);
+  updateThread();
   return {
     running(label) {
       if (isStopped) return;
-      said = label;
-      thread?.say(label);
+      lastLabel = label;
+      thread?.setLabel(label);
     },
     stop() {
       if (isStopped) return;
       isStopped = true;
-      asked.delete(mine);
-      thread?.unsay(said);
-      settle();
+      active.delete(mine);
+      thread?.clearLabel(lastLabel);
+      updateThread();
     },
   };
 }
 
-/** Makes the thread what those who asked for it need: none, a new one, or one with another limit. */
-function settle(): void {
-  if (asked.size === 0) {
+/** Starts or ends the thread, or changes its limit, as the active watchdogs need. */
+function updateThread(): void {
+  if (active.size === 0) {
     thread?.end();
     thread = undefined;
     return;
   }
-  const limitMs = Math.min(...[...asked].map((one) => one.limitMs));
+  const limitMs = Math.min(...[...active].map((one) => one.limitMs));
   try {
-    if (thread === undefined) thread = new Thread(limitMs, lost);
+    if (thread === undefined) thread = new Thread(limitMs, threadFailed);
     else thread.limit(limitMs);
   } catch (error) {
     warn(error);
   }
 }
 
-function lost(which: Thread, error: unknown): void {
+function threadFailed(which: Thread, error: unknown): void {
   which.end();
   if (which !== thread) return;
   thread = undefined;
@@ -277,10 +271,7 @@ function warn(error: unknown): void {
   isWarned = true;
   const reason = error instanceof Error ? error.message : String(error);
   process.emitWarning(
-    `No watchdog: code that blocks the event loop will not be noticed, as no thread runs: ${reason}`,
-    {
-      type: "PawlWarning",
-      code: "no_watchdog",
-    },
+    `No watchdog: its thread could not run (${reason}), so code that blocks the event loop will not be noticed`,
+    { type: "PawlWarning", code: "no_watchdog" },
   );
 }

@@ -1,7 +1,7 @@
 /**
- * Goal: what a worker tells becomes one trace for each run, and numbers, whatever is told and whatever is not.
- * Method: the real SDK with exporters in memory. Runs of a real worker show that the events fit; events told by hand, in tables, show
- * what becomes of each, of those that come twice and of those that never come. Modules are counted in processes of their own.
+ * Goal: the events of a worker become one trace for each run, and metrics, even if some events are missing.
+ * Method: the real SDK with exporters in memory. Runs of a real worker show that the events fit; tables of hand-made events show
+ * the result of each, of duplicates and of missing events. Modules are counted in processes of their own.
  */
 
 import { spawnSync } from "node:child_process";
@@ -30,7 +30,7 @@ import { isSampled } from "./trace.ts";
 beforeAll(() => void context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable()));
 afterAll(() => context.disable());
 
-/** A telemetry whose spans and measurements can be looked at. */
+/** A telemetry whose spans and measurements can be read. */
 function observe(options: TelemetryOptions = {}, sampler?: ParentBasedSampler) {
   const spans = new InMemorySpanExporter();
   const order = new Beginnings();
@@ -97,8 +97,8 @@ function describeSpan({ name, attributes, status }: ReadableSpan): string {
 const exceptionsOf = (span: ReadableSpan | undefined) =>
   span?.events.filter(({ name }) => name === "exception").map((event) => event.attributes?.["exception.message"]);
 
-/** Events of one run, told by hand. */
-const told = (type: RunEvent["type"], more: Partial<RunEvent> = {}): RunEvent =>
+/** Makes an event of one run. */
+const runEvent = (type: RunEvent["type"], more: Partial<RunEvent> = {}): RunEvent =>
   // By hand they may also lack what they always have.
   ({ type, workflow: "order", run: "order-1", ...more }) as RunEvent;
 
@@ -161,7 +161,7 @@ describe("the runs of a worker", () => {
     expect(ship?.status.message).toBe("no ship");
   });
 
-  test("the first stretch is linked to the span in which the run was started, and to no other", async () => {
+  test("the first execution is linked to the span in which the run was started, and to no other", async () => {
     const { on, spans, tracer } = observe();
     await using pawl = await open("memory:");
     const order = workflow("order", async (ctx, name: string) => ctx.step("greet", () => name));
@@ -181,7 +181,7 @@ describe("the runs of a worker", () => {
     }
   });
 
-  test("a listener that cannot be served fails no run", async () => {
+  test("an error of the listener fails no run", async () => {
     const broken = {
       getTracer: () => ({
         startSpan: () => {
@@ -197,7 +197,7 @@ describe("the runs of a worker", () => {
     expect(await (await pawl.start(order)).result()).toBe("hello");
   });
 
-  // Left for the hook: until the worker runs a step's function through `on.around`, nobody makes its span the active one.
+  // Left for the hook: until the worker runs a step's function through `on.around`, no code makes its span active.
   test("what a step's function does is below the step's span", async () => {
     const { on, tree, tracer } = observe();
     await using pawl = await open("memory:");
@@ -224,124 +224,124 @@ describe("the runs of a worker", () => {
   });
 });
 
-describe("what becomes of events", () => {
+describe("events", () => {
   const rows: { readonly rule: string; readonly events: readonly RunEvent[]; readonly tree: readonly string[] }[] = [
     {
-      rule: "a stretch ends when its run rests",
-      events: [told("run.started"), told("run.rested")],
+      rule: "an execution ends when its run rests",
+      events: [runEvent("run.started"), runEvent("run.rested")],
       tree: ["run order rested waiting"],
     },
     {
-      rule: "a completed run has no fault",
-      events: [told("run.resumed"), told("run.ended", { status: "completed" })],
+      rule: "a completed run is no error",
+      events: [runEvent("run.resumed"), runEvent("run.ended", { status: "completed" })],
       tree: ["run order ended completed"],
     },
     {
-      rule: "to be canceled is no fault",
+      rule: "a canceled run is no error",
       events: [
-        told("run.resumed"),
-        told("run.ended", { status: "canceled", error: new RunCanceledError("order-1", undefined) }),
+        runEvent("run.resumed"),
+        runEvent("run.ended", { status: "canceled", error: new RunCanceledError("order-1", undefined) }),
       ],
       tree: ["run order ended canceled"],
     },
     {
-      rule: "to time out is one",
-      events: [told("run.resumed"), told("run.ended", { status: "timed_out", error: new Error("late") })],
+      rule: "a timed-out run is an error",
+      events: [runEvent("run.resumed"), runEvent("run.ended", { status: "timed_out", error: new Error("late") })],
       tree: ["run order ended timed_out !"],
     },
     {
-      rule: "a run that throws nothing at all has failed too",
-      events: [told("run.resumed"), told("run.ended", { status: "failed", error: undefined })],
+      rule: "a run that throws undefined has failed too",
+      events: [runEvent("run.resumed"), runEvent("run.ended", { status: "failed", error: undefined })],
       tree: ["run order ended failed !"],
     },
     {
-      rule: "a parked run is a fault",
-      events: [told("run.resumed"), told("run.parked", { message: "may or may not have happened" })],
+      rule: "a parked run is an error",
+      events: [runEvent("run.resumed"), runEvent("run.parked", { message: "may or may not have happened" })],
       tree: ["run order parked parked !"],
     },
     {
-      rule: "a lost run is a fault, and the step that ran is given up",
+      rule: "a lost run is an error, and its running step is abandoned",
       events: [
-        told("run.resumed"),
-        told("step.started", { step: "charge", attempt: 1 }),
-        told("run.lost", { error: new Error("fenced") }),
+        runEvent("run.resumed"),
+        runEvent("step.started", { step: "charge", attempt: 1 }),
+        runEvent("run.lost", { error: new Error("fenced") }),
       ],
       tree: ["run order lost !", "  step charge 1 abandoned"],
     },
     {
-      rule: "trouble ends a stretch, and what is told after it adds none",
-      events: [told("run.resumed"), told("run.trouble", { error: new Error("oh") }), told("run.parked")],
+      rule: "trouble ends an execution, and later events add none",
+      events: [runEvent("run.resumed"), runEvent("run.trouble", { error: new Error("oh") }), runEvent("run.parked")],
       tree: ["run order trouble !"],
     },
     {
-      rule: "a step that is put off has failed this time",
+      rule: "a step that is retried later has failed this time",
       events: [
-        told("run.resumed"),
-        told("step.started", { step: "charge", attempt: 4 }),
-        told("step.retried", { step: "charge", attempt: 4, error: new Error("busy") }),
-        told("run.rested"),
+        runEvent("run.resumed"),
+        runEvent("step.started", { step: "charge", attempt: 4 }),
+        runEvent("step.retried", { step: "charge", attempt: 4, error: new Error("busy") }),
+        runEvent("run.rested"),
       ],
       tree: ["run order rested waiting", "  step charge 4 retried !"],
     },
     {
-      rule: "an attempt that follows another says that the other failed",
+      rule: "an attempt that follows another means that the other failed",
       events: [
-        told("run.resumed"),
-        told("step.started", { step: "charge", attempt: 1 }),
-        told("step.started", { step: "charge", attempt: 2 }),
-        told("step.completed", { step: "charge" }),
-        told("run.rested"),
+        runEvent("run.resumed"),
+        runEvent("step.started", { step: "charge", attempt: 1 }),
+        runEvent("step.started", { step: "charge", attempt: 2 }),
+        runEvent("step.completed", { step: "charge" }),
+        runEvent("run.rested"),
       ],
       tree: ["run order rested waiting", "  step charge 1 retried !", "  step charge 2 completed"],
     },
     {
-      rule: "faults are faults although nobody says why",
+      rule: "an error outcome is an error even without a reason",
       events: [
-        told("run.resumed"),
-        told("step.started", { step: "charge", attempt: 1 }),
-        told("step.failed", { step: "charge" }),
-        told("run.parked"),
-        told("run.resumed"),
-        told("run.lost"),
-        told("run.resumed"),
-        told("run.trouble"),
+        runEvent("run.resumed"),
+        runEvent("step.started", { step: "charge", attempt: 1 }),
+        runEvent("step.failed", { step: "charge" }),
+        runEvent("run.parked"),
+        runEvent("run.resumed"),
+        runEvent("run.lost"),
+        runEvent("run.resumed"),
+        runEvent("run.trouble"),
       ],
       tree: ["run order parked parked !", "  step charge 1 failed !", "run order lost !", "run order trouble !"],
     },
     {
-      rule: "steps at the same time are told apart, and named without their numbers",
+      rule: "concurrent steps have separate spans, named without their numbers",
       events: [
-        told("run.resumed"),
-        told("step.started", { step: "charge#=eu", attempt: 1 }),
-        told("step.started", { step: "charge#=us#2", attempt: 1 }),
-        told("step.failed", { step: "charge#=us#2", error: "a text" }),
-        told("step.completed", { step: "charge#=eu" }),
-        told("run.rested"),
+        runEvent("run.resumed"),
+        runEvent("step.started", { step: "charge#=eu", attempt: 1 }),
+        runEvent("step.started", { step: "charge#=us#2", attempt: 1 }),
+        runEvent("step.failed", { step: "charge#=us#2", error: "a text" }),
+        runEvent("step.completed", { step: "charge#=eu" }),
+        runEvent("run.rested"),
       ],
       tree: ["run order rested waiting", "  step charge 1 completed", "  step charge 1 failed !"],
     },
     {
-      rule: "a run that is taken again ends the stretch whose end was never told",
+      rule: "a run that is claimed again ends the execution whose end was not reported",
       events: [
-        told("run.resumed"),
-        told("step.started", { step: "charge", attempt: 1 }),
-        told("run.resumed"),
-        told("run.rested"),
+        runEvent("run.resumed"),
+        runEvent("step.started", { step: "charge", attempt: 1 }),
+        runEvent("run.resumed"),
+        runEvent("run.rested"),
       ],
       tree: ["run order abandoned", "  step charge 1 abandoned", "run order rested waiting"],
     },
     {
-      rule: "ends whose beginnings were never told make no spans",
+      rule: "ends without a reported beginning make no spans",
       events: [
-        told("run.rested"),
-        told("run.parked"),
-        told("run.trouble", { run: "", workflow: "" }),
-        told("step.started", { step: "charge", attempt: 1 }),
-        told("step.completed", { step: "charge" }),
-        told("log", { message: "hello" }),
-        told("run.resumed"),
-        told("step.completed", { step: "found out, not done" }),
-        told("run.rested"),
+        runEvent("run.rested"),
+        runEvent("run.parked"),
+        runEvent("run.trouble", { run: "", workflow: "" }),
+        runEvent("step.started", { step: "charge", attempt: 1 }),
+        runEvent("step.completed", { step: "charge" }),
+        runEvent("log", { message: "hello" }),
+        runEvent("run.resumed"),
+        runEvent("step.completed", { step: "found out, not done" }),
+        runEvent("run.rested"),
       ],
       tree: ["run order rested waiting"],
     },
@@ -366,9 +366,9 @@ describe("what becomes of events", () => {
   ];
   test.each(thrown)("$what that was thrown is an exception of the attempt", ({ error, type, message }) => {
     const { on, spans } = observe();
-    on(told("run.resumed"));
-    on(told("step.started", { step: "charge", attempt: 1 }));
-    on(told("step.failed", { step: "charge", error }));
+    on(runEvent("run.resumed"));
+    on(runEvent("step.started", { step: "charge", attempt: 1 }));
+    on(runEvent("step.failed", { step: "charge", error }));
     const [span] = spans();
     expect(span?.attributes["error.type"]).toBe(type);
     expect(span?.status).toEqual({ code: SpanStatusCode.ERROR, message });
@@ -377,17 +377,18 @@ describe("what becomes of events", () => {
 
   test("what a run logs is in its span", () => {
     const { on, spans } = observe();
-    for (const event of [told("run.resumed"), told("log", { message: "half-way" }), told("run.rested")]) on(event);
+    for (const event of [runEvent("run.resumed"), runEvent("log", { message: "half-way" }), runEvent("run.rested")])
+      on(event);
     expect(spans()[0]?.events.map(({ name }) => name)).toEqual(["half-way"]);
   });
 
-  test("stretches that never end are forgotten, the oldest first", () => {
+  test("executions that never end are forgotten, the oldest first", () => {
     const { on, spans } = observe();
-    for (let count = 0; count < 10_003; count += 1) on(told("run.resumed", { run: `order-${count}` }));
+    for (let count = 0; count < 10_003; count += 1) on(runEvent("run.resumed", { run: `order-${count}` }));
     expect(spans().map(({ attributes }) => attributes["pawl.run"])).toEqual(["order-0", "order-1", "order-2"]);
-    on(told("run.rested", { run: "order-0" }));
+    on(runEvent("run.rested", { run: "order-0" }));
     expect(spans()).toHaveLength(3);
-    on(told("run.rested", { run: "order-3" }));
+    on(runEvent("run.rested", { run: "order-3" }));
     expect(spans()).toHaveLength(4);
   });
 });
@@ -395,8 +396,8 @@ describe("what becomes of events", () => {
 describe("the active span", () => {
   test("is the attempt's while its function runs, also after it has awaited something", async () => {
     const { on, tree, tracer } = observe();
-    const started = told("step.started", { step: "charge", attempt: 1 });
-    on(told("run.resumed"));
+    const started = runEvent("step.started", { step: "charge", attempt: 1 });
+    on(runEvent("run.resumed"));
     on(started);
     const answer = await on.around(started, async () => {
       await new Promise((resolve) => setTimeout(resolve, 1));
@@ -405,37 +406,37 @@ describe("the active span", () => {
     });
     expect(answer).toBe(7);
     expect(trace.getActiveSpan()).toBeUndefined();
-    on(told("step.completed", { step: "charge" }));
-    on(told("run.rested"));
+    on(runEvent("step.completed", { step: "charge" }));
+    on(runEvent("run.rested"));
     expect(tree()).toEqual(["run order rested waiting", "  step charge 1 completed", "    inside"]);
   });
 
-  test("a function whose step nobody told of runs all the same, and what it throws is thrown", () => {
+  test("a function whose step was not reported runs, and its error is thrown", () => {
     const { on } = observe();
-    expect(on.around(told("step.started", { step: "charge" }), () => 7)).toBe(7);
-    on(told("run.resumed"));
-    on(told("step.started", { step: "charge", attempt: 1 }));
+    expect(on.around(runEvent("step.started", { step: "charge" }), () => 7)).toBe(7);
+    on(runEvent("run.resumed"));
+    on(runEvent("step.started", { step: "charge", attempt: 1 }));
     const fails = () => {
       throw new Error("mine");
     };
-    expect(() => on.around(told("step.started", { step: "charge" }), fails)).toThrow("mine");
+    expect(() => on.around(runEvent("step.started", { step: "charge" }), fails)).toThrow("mine");
   });
 
-  // A query of Prisma, Drizzle or Knex is sent by whoever calls its `then`: a second call would send it again.
-  test("what a function gives is not touched", () => {
+  // A query of Prisma, Drizzle or Knex is sent by calling its `then`: a second call would send it again.
+  test("the result of a function is not touched", () => {
     const { on } = observe();
-    on(told("run.resumed"));
-    on(told("step.started", { step: "charge", attempt: 1 }));
+    on(runEvent("run.resumed"));
+    on(runEvent("step.started", { step: "charge", attempt: 1 }));
     let calls = 0;
     // biome-ignore lint/suspicious/noThenProperty: it stands for a query that is sent when it is awaited.
     const query = { then: () => (calls += 1) };
-    expect(on.around(told("step.started", { step: "charge" }), () => query)).toBe(query);
+    expect(on.around(runEvent("step.started", { step: "charge" }), () => query)).toBe(query);
     expect(calls).toBe(0);
   });
 });
 
 describe("the trace", () => {
-  test("its id is for ever", () => {
+  test("its id never changes", () => {
     expect(traceIdOf("order", "order-1")).toBe("25c4258e6ebe9ad3aa6881a4e223ecf7");
   });
 
@@ -451,9 +452,9 @@ describe("the trace", () => {
     for (const id of ids) expect(id).toMatch(/^[0-9a-f]{32}$/);
   });
 
-  test("processes that know nothing of each other write the same one, below the same parent", () => {
+  test("independent processes write the same one, below the same parent", () => {
     const [one, two] = [observe(), observe()];
-    for (const { on } of [one, two]) for (const event of [told("run.resumed"), told("run.rested")]) on(event);
+    for (const { on } of [one, two]) for (const event of [runEvent("run.resumed"), runEvent("run.rested")]) on(event);
     const [a, b] = [one.spans()[0], two.spans()[0]];
     expect(a?.spanContext().traceId).toBe(b?.spanContext().traceId);
     expect(a?.parentSpanContext).toEqual(b?.parentSpanContext);
@@ -469,14 +470,14 @@ describe("the trace", () => {
     const sampler = new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(0.5) });
     const { on, spans } = observe({ sampleRatio: ratio }, sampler);
     for (let index = 0; index < 2000; index += 1) {
-      on(told("run.resumed", { run: `order-${index}` }));
-      on(told("step.started", { run: `order-${index}`, step: "charge", attempt: 1 }));
-      on(told("run.rested", { run: `order-${index}` }));
+      on(runEvent("run.resumed", { run: `order-${index}` }));
+      on(runEvent("step.started", { run: `order-${index}`, step: "charge", attempt: 1 }));
+      on(runEvent("run.rested", { run: `order-${index}` }));
     }
     expect(Math.abs(spans().length / 2 - count)).toBeLessThanOrEqual(tolerance);
   });
 
-  test("what a ratio takes, a higher one takes too", () => {
+  test("a higher ratio includes the runs of a lower one", () => {
     for (let index = 0; index < 500; index += 1) {
       const id = traceIdOf("order", String(index));
       if (isSampled(id, 0.2)) expect(isSampled(id, 0.3)).toBe(true);
@@ -493,17 +494,17 @@ describe("the measurements", () => {
     const { on, points } = observe({ attributes: { region: "eu" } });
     const labels = { region: "eu", "pawl.workflow": "order" };
     for (const event of [
-      told("run.started"),
-      told("run.started", { run: "order-2" }),
-      told("run.resumed", { run: "order-3" }),
-      told("step.started", { step: "charge", attempt: 1 }),
-      told("step.retried", { step: "charge", error: new TypeError("busy") }),
-      told("step.started", { step: "charge", attempt: 2 }),
-      told("step.completed", { step: "charge" }),
-      told("step.started", { step: "charge#2", attempt: 1 }),
-      told("step.completed", { step: "charge#2" }),
-      told("run.ended", { status: "completed" }),
-      told("run.parked", { run: "order-2", message: "unknown" }),
+      runEvent("run.started"),
+      runEvent("run.started", { run: "order-2" }),
+      runEvent("run.resumed", { run: "order-3" }),
+      runEvent("step.started", { step: "charge", attempt: 1 }),
+      runEvent("step.retried", { step: "charge", error: new TypeError("busy") }),
+      runEvent("step.started", { step: "charge", attempt: 2 }),
+      runEvent("step.completed", { step: "charge" }),
+      runEvent("step.started", { step: "charge#2", attempt: 1 }),
+      runEvent("step.completed", { step: "charge#2" }),
+      runEvent("run.ended", { status: "completed" }),
+      runEvent("run.parked", { run: "order-2", message: "unknown" }),
     ])
       on(event);
     expect(await points("pawl.runs.started")).toEqual([{ ...labels, value: 2 }]);
@@ -525,13 +526,13 @@ describe("the measurements", () => {
     ]);
   });
 
-  test("nobody is worked on any more when all stretches have ended, however they did", async () => {
+  test("no run is active when all executions have ended, with any outcome", async () => {
     const { on, points } = observe();
     for (const type of ["run.rested", "run.ended", "run.parked", "run.lost", "run.trouble"] as const) {
-      on(told("run.resumed"));
-      on(told("run.resumed"));
-      on(told(type));
-      on(told(type));
+      on(runEvent("run.resumed"));
+      on(runEvent("run.resumed"));
+      on(runEvent(type));
+      on(runEvent(type));
     }
     expect(await points("pawl.runs.active")).toEqual([{ "pawl.workflow": "order", value: 0 }]);
   });
@@ -581,7 +582,7 @@ describe("what is loaded", () => {
     return JSON.parse(stdout) as boolean;
   }
 
-  test.each(["pawl", "pawl/testing"])("%s alone does without OpenTelemetry", (specifier) => {
+  test.each(["pawl", "pawl/testing"])("%s alone does not load OpenTelemetry", (specifier) => {
     expect(loads(specifier)).toBe(false);
   });
 

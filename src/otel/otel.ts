@@ -1,17 +1,16 @@
 /**
  * OpenTelemetry for workflows: `pawl.work(workflows, { on: telemetry() })`.
  *
- * A worker tells what happens in its runs, and this makes spans and measurements of it. A *stretch* is the work on a run from the
- * moment that it is taken until it rests, ends or is lost: one span, `run <workflow>`, with a child `step <name>` for each attempt at a
- * step. The stretches of a run are in one trace, across processes and days (`trace.ts`). The first one is linked to the span in which the
- * run was started, if its own process begins it.
+ * It makes spans and metrics of a worker's events. An *execution* (`stretch` in a metric's name) is the work on a run from the claim until it rests, ends or is lost: one
+ * span, `run <workflow>`, with a child `step <name>` for each attempt of a step. The executions of a run are in one trace, across processes
+ * and days (`trace.ts`). The first one is linked to the span in which the run was started, if the same process begins it.
  *
- * While a step's function runs, the span of its attempt is the active one (`around`), so that what the function does becomes part
- * of the trace. Times are the SDK's own; only durations that are measured as metrics are taken here.
+ * While a step's function runs, the span of its attempt is active (`around`), so that the function's own spans are part of the trace. The SDK
+ * takes the times of spans; only the durations of the metrics are measured here.
  *
- * Promises: nothing here can fail a run. What is remembered is bounded: a stretch whose end is never told is ended when the same run is
- * taken again, or when too many others have come since. What such a stretch left behind has the outcome `abandoned`.
- * Leaves out: the SDK. Without one, everything here does nothing. One `telemetry()` is for one worker, as run ids are for one store.
+ * Guarantees: nothing here can fail a run. Memory is bounded: an execution whose end is never reported is ended when the same run is
+ * claimed again, or when too many others have begun since. It then has the outcome `abandoned`.
+ * Out of scope: the SDK. Without one, nothing is recorded. Use one `telemetry()` for one worker, because run ids are unique in one store.
  */
 
 import {
@@ -36,13 +35,13 @@ import { type Instruments, makeInstruments } from "./instruments.ts";
 import { contextOf } from "./trace.ts";
 
 export interface TelemetryOptions {
-  /** Whose spans they are; the one that is registered with the API unless said otherwise. */
+  /** Receives the spans. Default: the provider that is registered with the API. */
   readonly tracerProvider?: TracerProvider | undefined;
-  /** Whose measurements they are; the one that is registered with the API when `telemetry` is called unless said otherwise. */
+  /** Receives the metrics. Default: the provider that is registered with the API when `telemetry` is called. */
   readonly meterProvider?: MeterProvider | undefined;
-  /** Put on every span and every measurement. */
+  /** Added to every span and every measurement. */
   readonly attributes?: Attributes | undefined;
-  /** This part of the runs is traced, 1 (all) unless said otherwise. Every process decides alike for a run. */
+  /** The fraction of runs that are traced. Every process decides the same for a run. Default: 1 (all). */
   readonly sampleRatio?: number | undefined;
 }
 
@@ -53,14 +52,14 @@ const OPTIONS = optionNames<TelemetryOptions>({
   sampleRatio: true,
 });
 
-/** What `pawl.work` takes as `on`. */
+/** The value of the option `on` of `pawl.work`. */
 export interface Telemetry {
   (event: RunEvent): void;
-  /** Runs the function of the attempt that this `step.started` told of, with the attempt's span as the active one. */
+  /** Runs the function of the attempt that this `step.started` event reported, with the attempt's span active. */
   readonly around: <T>(event: RunEvent, work: () => T) => T;
 }
 
-/** Makes spans and measurements of what a worker tells. */
+/** Makes spans and metrics of a worker's events. */
 export function telemetry(options: TelemetryOptions = {}): Telemetry {
   const recorder = new Recorder(options);
   return Object.assign((event: RunEvent) => recorder.on(event), {
@@ -68,8 +67,8 @@ export function telemetry(options: TelemetryOptions = {}): Telemetry {
   });
 }
 
-/** How a stretch or an attempt can come out, and whether that is a fault even if nothing is known to have been thrown. */
-const isFault = {
+/** The outcomes of executions and attempts, and whether each is an error even if no error is known. */
+const isError = {
   rested: false,
   ended: false,
   parked: true,
@@ -81,31 +80,29 @@ const isFault = {
   abandoned: false,
 } as const;
 
-type Outcome = keyof typeof isFault;
+type Outcome = keyof typeof isError;
 
-/** Something under way. */
-interface Open {
+interface OpenSpan {
   readonly span: Span;
   readonly startedMs: number;
-  /** What is measured of it is measured under these. */
+  /** The attributes of its metrics. */
   readonly labels: Attributes;
 }
 
-interface Stretch extends Open {
+interface OpenExecution extends OpenSpan {
   readonly context: Context;
-  readonly attempts: Map<string, Open>;
+  readonly attempts: Map<string, OpenSpan>;
 }
 
 interface Ending {
   readonly outcome: Outcome;
   readonly status?: string | undefined;
-  /** What was thrown. */
   readonly error?: unknown;
-  /** What went wrong, where nothing was thrown. */
+  /** What went wrong, if there is no error. */
   readonly reason?: string | undefined;
 }
 
-/** So many stretches may be open. A worker has 100 at a time, unless it is told otherwise. */
+/** The most open executions. A worker has 100 by default. */
 const MAX_OPEN = 10_000;
 
 class Recorder {
@@ -113,7 +110,7 @@ class Recorder {
   readonly #instruments: Instruments;
   readonly #attributes: Attributes;
   readonly #sampleRatio: number;
-  readonly #stretches = new Map<string, Stretch>();
+  readonly #executions = new Map<string, OpenExecution>();
 
   constructor(options: TelemetryOptions) {
     checkOptions(options, OPTIONS);
@@ -138,60 +135,60 @@ class Recorder {
     switch (type) {
       case "run.started":
         this.#instruments.runsStarted.add(1, labels);
-        this.#take(event, labels);
+        this.#beginExecution(event, labels);
         return;
       case "run.resumed":
-        this.#take(event, labels);
+        this.#beginExecution(event, labels);
         return;
       case "run.rested":
-        this.#leave(event.run, { outcome: "rested", status: "waiting" });
+        this.#endExecution(event.run, { outcome: "rested", status: "waiting" });
         return;
       case "run.ended":
         this.#instruments.runsEnded.add(1, { ...labels, "pawl.status": status });
-        // To be canceled is no fault.
-        if (status === "completed" || status === "canceled") this.#leave(event.run, { outcome: "ended", status });
-        else this.#leave(event.run, { outcome: "ended", status, error, reason: status });
+        // A cancellation is not an error.
+        if (status === "completed" || status === "canceled")
+          this.#endExecution(event.run, { outcome: "ended", status });
+        else this.#endExecution(event.run, { outcome: "ended", status, error, reason: status });
         return;
       case "run.parked":
         this.#instruments.runsParked.add(1, labels);
-        this.#leave(event.run, { outcome: "parked", status: "parked", reason: message });
+        this.#endExecution(event.run, { outcome: "parked", status: "parked", reason: message });
         return;
       case "run.lost":
-        this.#leave(event.run, { outcome: "lost", error });
+        this.#endExecution(event.run, { outcome: "lost", error });
         return;
       case "run.trouble":
-        // The run is put back or parked after this; either way, this stretch is over.
-        this.#leave(event.run, { outcome: "trouble", error });
+        // The run is then released or parked; in both cases this execution is over.
+        this.#endExecution(event.run, { outcome: "trouble", error });
         return;
       case "step.started":
-        this.#try(event);
+        this.#beginAttempt(event);
         return;
       case "step.completed":
-        this.#settle(event, { outcome: "completed" });
+        this.#endAttempt(event, { outcome: "completed" });
         return;
       case "step.failed":
-        this.#settle(event, { outcome: "failed", error });
+        this.#endAttempt(event, { outcome: "failed", error });
         return;
       case "step.retried":
-        this.#settle(event, { outcome: "retried", error });
+        this.#endAttempt(event, { outcome: "retried", error });
         return;
       case "log":
-        this.#stretches.get(event.run)?.span.addEvent(message ?? "log");
+        this.#executions.get(event.run)?.span.addEvent(message ?? "log");
     }
   }
 
   around<T>(event: RunEvent, work: () => T): T {
-    const attempt = this.#stretches.get(event.run)?.attempts.get(event.step ?? "");
-    // Nothing else is carried over: what is active here belongs to whoever woke the run.
+    const attempt = this.#executions.get(event.run)?.attempts.get(event.step ?? "");
+    // Starts from the root context: the active one belongs to the code that woke the run.
     return attempt === undefined ? work() : context.with(trace.setSpan(ROOT_CONTEXT, attempt.span), work);
   }
 
-  /** A run is taken. */
-  #take({ type, workflow, run }: RunEvent, labels: Attributes): void {
-    this.#leave(run, { outcome: "abandoned" });
-    if (this.#stretches.size >= MAX_OPEN) {
-      const [oldest] = this.#stretches.keys();
-      if (oldest !== undefined) this.#leave(oldest, { outcome: "abandoned" });
+  #beginExecution({ type, workflow, run }: RunEvent, labels: Attributes): void {
+    this.#endExecution(run, { outcome: "abandoned" });
+    if (this.#executions.size >= MAX_OPEN) {
+      const [oldest] = this.#executions.keys();
+      if (oldest !== undefined) this.#endExecution(oldest, { outcome: "abandoned" });
     }
     const parent = contextOf(workflow, run, this.#sampleRatio);
     const starter = type === "run.started" ? trace.getSpanContext(context.active()) : undefined;
@@ -202,74 +199,73 @@ class Recorder {
       parent,
     );
     const startedMs = nodePorts.clock.nowMs();
-    this.#stretches.set(run, { span, startedMs, labels, context: trace.setSpan(parent, span), attempts: new Map() });
+    this.#executions.set(run, { span, startedMs, labels, context: trace.setSpan(parent, span), attempts: new Map() });
     this.#instruments.runsActive.add(1, labels);
   }
 
-  /** This process is done with a run, for now or for good; what still ran in it was given up. */
-  #leave(run: string, ending: Ending): void {
-    const stretch = this.#stretches.get(run);
-    if (stretch === undefined) return;
-    this.#stretches.delete(run);
-    const { stretchDuration, runsActive } = this.#instruments;
-    runsActive.add(-1, stretch.labels);
-    for (const attempt of stretch.attempts.values()) this.#endAttempt(attempt, { outcome: "abandoned" });
-    stretchDuration.record(endOf(stretch, ending), { ...stretch.labels, "pawl.outcome": ending.outcome });
+  /** Ends the execution of a run, and abandons its open attempts. */
+  #endExecution(run: string, ending: Ending): void {
+    const execution = this.#executions.get(run);
+    if (execution === undefined) return;
+    this.#executions.delete(run);
+    const { executionDuration, runsActive } = this.#instruments;
+    runsActive.add(-1, execution.labels);
+    for (const attempt of execution.attempts.values()) this.#recordAttempt(attempt, { outcome: "abandoned" });
+    executionDuration.record(endSpan(execution, ending), { ...execution.labels, "pawl.outcome": ending.outcome });
   }
 
-  /** An attempt at a step begins. */
-  #try({ run, step = "", attempt = 1 }: RunEvent): void {
-    const stretch = this.#stretches.get(run);
-    if (stretch === undefined) return;
-    const before = stretch.attempts.get(step);
-    if (before !== undefined) this.#endAttempt(before, { outcome: "retried", reason: "the step was tried again" });
-    // The id of a step is its name, and after "#" what tells it from others of that name.
+  #beginAttempt({ run, step = "", attempt = 1 }: RunEvent): void {
+    const execution = this.#executions.get(run);
+    if (execution === undefined) return;
+    const before = execution.attempts.get(step);
+    if (before !== undefined) this.#recordAttempt(before, { outcome: "retried", reason: "the step was retried" });
+    // The id of a step is its name, with "#" and a number if the name was used before.
     const [name = ""] = step.split("#");
-    const labels = { ...stretch.labels, "pawl.step": name };
+    const labels = { ...execution.labels, "pawl.step": name };
     const span = this.#tracer.startSpan(
       `step ${name}`,
       {
         attributes: { ...labels, "pawl.run": run, "pawl.step_id": step, "pawl.attempt": attempt },
       },
-      stretch.context,
+      execution.context,
     );
-    stretch.attempts.set(step, { span, startedMs: nodePorts.clock.nowMs(), labels });
+    execution.attempts.set(step, { span, startedMs: nodePorts.clock.nowMs(), labels });
   }
 
-  /** An attempt is over. One that nobody saw begin, as when a step's outcome was found out and not made, is none. */
-  #settle({ run, step = "" }: RunEvent, ending: Ending): void {
-    const attempts = this.#stretches.get(run)?.attempts;
+  /** Ignores an attempt whose begin was not reported, as when a step's outcome was reconciled. */
+  #endAttempt({ run, step = "" }: RunEvent, ending: Ending): void {
+    const attempts = this.#executions.get(run)?.attempts;
     const attempt = attempts?.get(step);
     if (attempts === undefined || attempt === undefined) return;
     attempts.delete(step);
-    this.#endAttempt(attempt, ending);
+    this.#recordAttempt(attempt, ending);
   }
 
-  #endAttempt(attempt: Open, ending: Ending): void {
+  #recordAttempt(attempt: OpenSpan, ending: Ending): void {
     const labels = { ...attempt.labels, "pawl.outcome": ending.outcome };
     const type = ending.error === undefined ? {} : { "error.type": typeOf(ending.error) };
     this.#instruments.stepAttempts.add(1, { ...labels, ...type });
-    this.#instruments.stepDuration.record(endOf(attempt, ending), labels);
+    this.#instruments.stepDuration.record(endSpan(attempt, ending), labels);
   }
 }
 
-/** Ends a span; answers how many seconds it was open. */
-function endOf({ span, startedMs }: Open, { outcome, status, error, reason }: Ending): number {
+/** Ends a span and returns its duration in seconds. */
+function endSpan({ span, startedMs }: OpenSpan, { outcome, status, error, reason }: Ending): number {
   span.setAttribute("pawl.outcome", outcome);
   if (status !== undefined) span.setAttribute("pawl.status", status);
   if (error !== undefined) {
-    // Whoever throws what is neither an error nor a text has it named by its type.
+    // A thrown value that is neither an error nor a string is described by its type.
     const thrown = error instanceof Error || typeof error === "string" ? error : `something of type ${typeof error}`;
     span.setAttribute("error.type", typeOf(error));
     span.recordException(thrown);
     span.setStatus({ code: SpanStatusCode.ERROR, message: thrown instanceof Error ? thrown.message : thrown });
-  } else if (isFault[outcome] || reason !== undefined)
+  } else if (isError[outcome] || reason !== undefined)
     span.setStatus({ code: SpanStatusCode.ERROR, ...(reason === undefined ? {} : { message: reason }) });
   span.end();
   return (nodePorts.clock.nowMs() - startedMs) / 1000;
 }
 
-/** What kind of error it is, of few kinds: its code, if it has one, or its name. */
+/** Returns the error's code, or its name if it has none: an attribute with few values. */
 function typeOf(error: unknown): string {
   if (!(error instanceof Error)) return typeof error;
   return "code" in error && typeof error.code === "string" ? error.code : error.name;

@@ -1,8 +1,8 @@
 /**
- * Goal: in any time, no more have their turn than a full bucket and what flows in meanwhile; nobody waits longer than that needs; who gives up
- * leaves no hole behind.
- * Method: one row for each rule and for each side of its boundary; then random schedules of takers, waiters, quitters and clocks that
- * jump both ways, held against the bound over every window, and against a token bucket as the textbooks have it.
+ * Goal: in any time, no more tokens are granted than a full bucket and what is added meanwhile; no caller waits longer than necessary; a
+ * waiter that gives up leaves no hole.
+ * Method: one row for each rule and for each side of its boundary; then random schedules of takers, waiters, quitters and clocks that jump
+ * both ways, checked against the bound over every window, and against a textbook token bucket.
  */
 
 import fc from "fast-check";
@@ -10,14 +10,14 @@ import { describe, expect, test } from "vitest";
 import {
   type Bucket,
   decideDeclare,
-  decideGiveBack,
+  decideRelease,
   decideTake,
   fillMs,
   fullBucket,
   remainingIn,
-  type Taken,
+  type TakenTokens,
 } from "./decide.ts";
-import type { Figures } from "./line.ts";
+import type { Figures } from "./timeline.ts";
 
 /** One token in 10 ms, three at most. */
 const slow: Figures = { max: 1, perMs: 10, burst: 3 };
@@ -31,15 +31,21 @@ const at = (fullAtMs: number, more: Partial<Bucket> = {}): Bucket => ({
 
 describe("taking", () => {
   test.each([
-    { rule: "a full bucket gives one at once", fullAtMs: 100, count: 1, waitMs: 0, afterMs: 110 },
-    { rule: "a full bucket gives all it has at once", fullAtMs: 100, count: 3, waitMs: 0, afterMs: 130 },
-    { rule: "a bucket that has long been full has no more than that", fullAtMs: 0, count: 3, waitMs: 0, afterMs: 130 },
-    { rule: "the last token is there", fullAtMs: 120, count: 1, waitMs: 0, afterMs: 130 },
-    { rule: "a moment before it is, it is waited for", fullAtMs: 121, count: 1, waitMs: 1, afterMs: 131 },
-    { rule: "two are not had for one", fullAtMs: 120, count: 2, waitMs: 10, afterMs: 140 },
+    { rule: "a full bucket grants one immediately", fullAtMs: 100, count: 1, waitMs: 0, afterMs: 110 },
+    { rule: "a full bucket grants all it has immediately", fullAtMs: 100, count: 3, waitMs: 0, afterMs: 130 },
+    {
+      rule: "a bucket that has been full for long has no more than that",
+      fullAtMs: 0,
+      count: 3,
+      waitMs: 0,
+      afterMs: 130,
+    },
+    { rule: "the last token is available", fullAtMs: 120, count: 1, waitMs: 0, afterMs: 130 },
+    { rule: "a moment earlier, the caller waits for it", fullAtMs: 121, count: 1, waitMs: 1, afterMs: 131 },
+    { rule: "one token is not enough for two", fullAtMs: 120, count: 2, waitMs: 10, afterMs: 140 },
     { rule: "an empty bucket has one after the time of one", fullAtMs: 130, count: 1, waitMs: 10, afterMs: 140 },
     { rule: "an empty bucket has three after the time of three", fullAtMs: 130, count: 3, waitMs: 30, afterMs: 160 },
-    { rule: "who comes later waits behind those who wait", fullAtMs: 150, count: 1, waitMs: 30, afterMs: 160 },
+    { rule: "a later caller waits behind the waiting ones", fullAtMs: 150, count: 1, waitMs: 30, afterMs: 160 },
   ])("$rule", ({ fullAtMs, count, waitMs, afterMs }) => {
     const taken = decideTake(at(fullAtMs), 100, count);
     expect(taken.waitMs).toBe(waitMs);
@@ -71,7 +77,7 @@ describe("taking", () => {
     expect(remainingIn(bucket, nowMs)).toBe(17);
   });
 
-  test("a clock that steps back gives nothing more", () => {
+  test("a clock that steps back grants nothing more", () => {
     const { bucket } = decideTake(at(100), 100, 3);
     for (const nowMs of [100, 99, 50, 0]) {
       expect(remainingIn(bucket, nowMs)).toBe(0);
@@ -84,14 +90,14 @@ describe("taking", () => {
 describe("what remains", () => {
   test.each([
     { rule: "all of a full bucket", bucket: at(100), remaining: 3 },
-    { rule: "no more of one that has long been full", bucket: at(0), remaining: 3 },
-    { rule: "one less a moment before the next is there", bucket: at(101), remaining: 2 },
+    { rule: "no more of one that has been full for long", bucket: at(0), remaining: 3 },
+    { rule: "one less a moment before the next is added", bucket: at(101), remaining: 2 },
     { rule: "two when one was taken", bucket: at(110), remaining: 2 },
     { rule: "none of an empty one", bucket: at(130), remaining: 0 },
-    { rule: "none where others wait", bucket: at(200), remaining: 0 },
-    { rule: "what one who waited has left", bucket: at(200, { gaps: [[110, 0, 130, 0]] }), remaining: 2 },
-    { rule: "of that, only what its time has come for", bucket: at(200, { gaps: [[115, 0, 135, 0]] }), remaining: 1 },
-    { rule: "of that, only what is not past", bucket: at(200, { gaps: [[80, 0, 110, 0]] }), remaining: 1 },
+    { rule: "none if others wait", bucket: at(200), remaining: 0 },
+    { rule: "the tokens of a waiter that gave up", bucket: at(200, { gaps: [[110, 0, 130, 0]] }), remaining: 2 },
+    { rule: "of those, only what is due", bucket: at(200, { gaps: [[115, 0, 135, 0]] }), remaining: 1 },
+    { rule: "of those, only what is not past", bucket: at(200, { gaps: [[80, 0, 110, 0]] }), remaining: 1 },
   ])("$rule", ({ bucket, remaining }) => {
     expect(remainingIn(bucket, 100)).toBe(remaining);
     if (remaining > 0) expect(decideTake(bucket, 100, remaining).waitMs).toBe(0);
@@ -100,22 +106,22 @@ describe("what remains", () => {
 });
 
 describe("giving back", () => {
-  /** An empty bucket and three who wait, at 10, 20 and 30 ms from now. */
+  /** An empty bucket and three waiters, at 10, 20 and 30 ms from now. */
   const empty = at(130);
   const first = decideTake(empty, 100, 1);
   const second = decideTake(first.bucket, 100, 1);
   const third = decideTake(second.bucket, 100, 1);
-  const giveBack = (bucket: Bucket, { turn }: Taken, nowMs = 100): Bucket => {
-    const given = decideGiveBack(bucket, nowMs, turn);
+  const giveBack = (bucket: Bucket, { turn }: TakenTokens, nowMs = 100): Bucket => {
+    const given = decideRelease(bucket, nowMs, turn);
     if (given === null) throw new Error("it had no effect");
     return given;
   };
 
-  test("by the last leaves the bucket as it was before", () => {
+  test("by the last waiter leaves the bucket as it was before", () => {
     expect(giveBack(third.bucket, third)).toEqual(second.bucket);
   });
 
-  test("by one in the middle is for who comes next, and delays nobody", () => {
+  test("by one in the middle is for the next caller, and delays no other", () => {
     const bucket = giveBack(third.bucket, second);
     const next = decideTake(bucket, 105, 1);
     expect(next.waitMs).toBe(15);
@@ -132,7 +138,7 @@ describe("giving back", () => {
     expect(who.reduce((bucket, one) => giveBack(bucket, one), third.bucket)).toEqual(empty);
   });
 
-  test("what two neighbours gave back is had as one, and what is not needed of it stays", () => {
+  test("adjacent gaps are merged, and the rest of a gap stays", () => {
     const bucket = giveBack(giveBack(third.bucket, first), second);
     expect(decideTake(bucket, 100, 2)).toMatchObject({ waitMs: 20, bucket: third.bucket });
     const half = decideTake(bucket, 100, 1);
@@ -147,7 +153,7 @@ describe("giving back", () => {
     expect(decideTake(large.bucket, 100, 1).waitMs).toBe(20);
   });
 
-  test("a gap whose turn has come is had at once, and one that is past is forgotten", () => {
+  test("a gap that is due is granted immediately, and a past one is dropped", () => {
     const bucket = giveBack(third.bucket, first);
     expect(decideTake(bucket, 110, 1).waitMs).toBe(0);
     expect(decideTake(bucket, 130, 1).waitMs).toBe(0);
@@ -155,15 +161,15 @@ describe("giving back", () => {
     expect(decideTake(bucket, 140, 1).bucket).not.toHaveProperty("gaps");
   });
 
-  test("has no effect when its time is past, or other figures hold", () => {
-    expect(decideGiveBack(third.bucket, 150, second.turn)).toBeNull();
-    expect(decideGiveBack(third.bucket, 149, second.turn)).not.toBeNull();
-    expect(decideGiveBack({ ...third.bucket, declaredMs: 2 }, 100, second.turn)).toBeNull();
+  test("has no effect when its time is past, or other figures are in force", () => {
+    expect(decideRelease(third.bucket, 150, second.turn)).toBeNull();
+    expect(decideRelease(third.bucket, 149, second.turn)).not.toBeNull();
+    expect(decideRelease({ ...third.bucket, declaredMs: 2 }, 100, second.turn)).toBeNull();
   });
 
-  test("of more than are remembered lets the first ones pass", () => {
+  test("of more gaps than are kept drops the first ones", () => {
     let bucket = empty;
-    const all: Taken[] = [];
+    const all: TakenTokens[] = [];
     for (let i = 0; i < 250; i++) {
       const taken = decideTake(bucket, 100, 1);
       all.push(taken);
@@ -171,7 +177,7 @@ describe("giving back", () => {
     }
     for (const [i, one] of all.entries()) if (i % 2 === 0) bucket = giveBack(bucket, one);
     expect(bucket.gaps).toHaveLength(100);
-    // Gaps 0, 2, …, 48 are forgotten: the first that is left is number 50.
+    // Gaps 0, 2, …, 48 are dropped: the first that is left is number 50.
     expect(decideTake(bucket, 100, 1).waitMs).toBe(510);
   });
 });
@@ -182,12 +188,12 @@ describe("declaring", () => {
   test.each([
     { rule: "an earlier declaration changes nothing", declaredMs: 0, burst: 3 },
     { rule: "nor does one of the same moment", declaredMs: 1, burst: 3 },
-    { rule: "a later one has the say", declaredMs: 2, burst: 9 },
+    { rule: "a later one is in force", declaredMs: 2, burst: 9 },
   ])("$rule", ({ declaredMs, burst }) => {
     expect(declare(at(110), { ...slow, burst: 9 }, declaredMs).burst).toBe(burst);
   });
 
-  test("a later one of the same figures only counts as later", () => {
+  test("a later one of the same figures only changes the time", () => {
     const bucket = at(117, { fullAtPart: 0, gaps: [[105, 0, 108, 0]] });
     expect(declare(bucket, slow)).toEqual({ ...bucket, declaredMs: 2 });
   });
@@ -196,8 +202,18 @@ describe("declaring", () => {
     { rule: "a full bucket stays full", fullAtMs: 90, figures: { max: 1, perMs: 50, burst: 7 }, remaining: 7 },
     { rule: "what was taken stays taken", fullAtMs: 120, figures: { max: 1, perMs: 50, burst: 7 }, remaining: 5 },
     { rule: "a part of a token counts whole", fullAtMs: 111, figures: { max: 1, perMs: 50, burst: 7 }, remaining: 5 },
-    { rule: "an empty one has what it grew by", fullAtMs: 130, figures: { max: 1, perMs: 10, burst: 7 }, remaining: 4 },
-    { rule: "one that shrank is empty at most", fullAtMs: 130, figures: { max: 1, perMs: 10, burst: 1 }, remaining: 0 },
+    {
+      rule: "an empty one gets the difference when the burst grows",
+      fullAtMs: 130,
+      figures: { max: 1, perMs: 10, burst: 7 },
+      remaining: 4,
+    },
+    {
+      rule: "one whose burst shrinks is empty at most",
+      fullAtMs: 130,
+      figures: { max: 1, perMs: 10, burst: 1 },
+      remaining: 0,
+    },
   ])("$rule", ({ fullAtMs, figures, remaining }) => {
     const bucket = declare(at(fullAtMs), figures);
     expect(bucket).toMatchObject(figures);
@@ -206,14 +222,14 @@ describe("declaring", () => {
     expect(decideTake(bucket, 100, 1).waitMs).toBe(wait);
   });
 
-  test("those who wait keep their turn: the next comes one token after the last of them", () => {
+  test("waiters keep their turns: the next caller comes one token after the last of them", () => {
     // Two wait, at 110 and 120.
     const bucket = declare(at(150), { max: 1, perMs: 1000, burst: 2 });
     expect(decideTake(bucket, 100, 1).waitMs).toBe(20 + 1000);
     expect(remainingIn(bucket, 120)).toBe(0);
   });
 
-  test("a larger bucket has the rest at once, when three were taken and two wait", () => {
+  test("a larger bucket has the rest immediately, when three were taken and two wait", () => {
     const bucket = declare(at(150), { max: 1, perMs: 1000, burst: 9 });
     expect(remainingIn(bucket, 100)).toBe(5);
     expect(remainingIn(bucket, 120)).toBe(6);
@@ -249,20 +265,20 @@ interface Grant {
   readonly count: number;
 }
 
-/** Plays the acts, and answers whose turn came when. */
+/** Runs the acts, and returns the grants with their times. */
 function play(figures: Figures, acts: readonly { readonly act: string; readonly n: number }[]): Grant[] {
   const parts = BigInt(figures.max);
   let nowMs = 1000;
   let bucket = fullBucket(figures, 1, nowMs);
   const granted: Grant[] = [];
-  const waiting: (Grant & { readonly taken: Taken })[] = [];
+  const waiting: (Grant & { readonly taken: TakenTokens })[] = [];
   for (const { act, n } of acts) {
     const count = Math.min(n, figures.burst);
     if (act === "tick") nowMs += n;
     else if (act === "step back") nowMs = Math.max(0, nowMs - n);
     else if (act === "give up") {
       const [one] = waiting.splice(n % Math.max(1, waiting.length), 1);
-      if (one !== undefined) bucket = decideGiveBack(bucket, nowMs, one.taken.turn) ?? bucket;
+      if (one !== undefined) bucket = decideRelease(bucket, nowMs, one.taken.turn) ?? bucket;
     } else {
       const taken = decideTake(bucket, nowMs, count);
       if (taken.waitMs > 0 && act === "take") continue;
@@ -278,7 +294,7 @@ function play(figures: Figures, acts: readonly { readonly act: string; readonly 
   return [...granted, ...waiting].sort((a, b) => (a.at < b.at ? -1 : 1));
 }
 
-test("in any window, over random schedules, never more than the burst and what flows in", () => {
+test("in any window, over random schedules, never more than the burst and what is added", () => {
   fc.assert(
     fc.property(anyFigures, fc.array(anyAct, { maxLength: 60 }), (figures, acts) => {
       const grants = play(figures, acts);
@@ -296,7 +312,7 @@ test("in any window, over random schedules, never more than the burst and what f
   );
 });
 
-test("without waiters it is the token bucket of the textbooks, exactly", () => {
+test("without waiters it is exactly a textbook token bucket", () => {
   fc.assert(
     fc.property(anyFigures, fc.array(anyAct, { maxLength: 60 }), (figures, acts) => {
       let nowMs = 1000;
@@ -323,7 +339,7 @@ test("without waiters it is the token bucket of the textbooks, exactly", () => {
   );
 });
 
-test("when all who wait have given up, in any order, it is as if they had never come", () => {
+test("when all waiters have given up, in any order, the bucket is as if they had never called", () => {
   const orders = fc
     .integer({ min: 1, max: 20 })
     .chain((n) => fc.shuffledSubarray([...Array(n).keys()], { minLength: n }));
@@ -342,7 +358,7 @@ test("when all who wait have given up, in any order, it is as if they had never 
         });
         for (const i of order) {
           const one = waiting[i];
-          if (one !== undefined) bucket = decideGiveBack(bucket, 1000, one.turn) ?? bucket;
+          if (one !== undefined) bucket = decideRelease(bucket, 1000, one.turn) ?? bucket;
         }
         expect(bucket).toEqual(before);
       },

@@ -1,12 +1,13 @@
 /**
- * Goal: a rate limit is one for all processes: it never gives more than it says, turns come in the order of asking, and waiting costs one commit.
- * Method: every law on memory and SQLite, through the handle. Where time matters, time is moved by hand: a kernel on a memory store whose
- * clock, and the process's, are the test's.
+ * Goal: a rate limit is one for all processes: it never grants more than it says, callers are served in order, and waiting costs one
+ * commit.
+ * Method: every law on memory and SQLite, through the handle. Where time matters, the test moves it: a kernel on a memory store, with the
+ * store's clock and the process's clock set by the test.
  */
 
 import { getEventListeners } from "node:events";
 import { afterAll, describe, expect, test } from "vitest";
-import { bench, codeOf, drained, temporaryFolder } from "../../test/kernel.fixture.ts";
+import { bench, codeOf, drained, temporaryFolder } from "../../test/kernel/kit.ts";
 import { address } from "../kernel/contract.ts";
 import { Kernel } from "../kernel/kernel.ts";
 import { trapAmbient } from "../node/trap.ts";
@@ -30,7 +31,7 @@ for (const [name, place] of stores)
     /** A limit that does not move while a test lasts. */
     const still = { max: 3, per: "1 hour" };
 
-    test("gives a burst at once, then says when there is more", async () => {
+    test("grants a burst immediately, then returns when there is more", async () => {
       await using pawl = await fresh();
       const limit = new RateLimits(pawl.kernel).limit("mail", still);
       expect(await limit.tryAcquire()).toEqual({ ok: true, remaining: 2 });
@@ -42,7 +43,7 @@ for (const [name, place] of stores)
       expect(retryAfterMs).toBeLessThanOrEqual(20 * 60_000);
     });
 
-    test("of many who ask at once, exactly the burst is served", async () => {
+    test("of many concurrent callers, exactly the burst is served", async () => {
       await using pawl = await fresh();
       const limit = new RateLimits(pawl.kernel).limit("mail", { ...still, burst: 17 });
       const answers = await Promise.all(Array.from({ length: 100 }, () => limit.tryAcquire()));
@@ -50,7 +51,7 @@ for (const [name, place] of stores)
       expect(answers.slice(0, 17).every(({ ok }) => ok)).toBe(true);
     });
 
-    test("waiters are served in the order in which they asked, not before their time", async () => {
+    test("waiters are served in the order of their calls, not before their time", async () => {
       await using pawl = await fresh();
       const limit = new RateLimits(pawl.kernel).limit("mail", { max: 50, per: "1s", burst: 1 });
       const startedMs = performance.now();
@@ -66,7 +67,7 @@ for (const [name, place] of stores)
       expect(order).toEqual([0, 1, 2, 3, 4]);
     });
 
-    test("each key has a bucket of its own, and so has no key", async () => {
+    test("each key has its own bucket, and so have calls without a key", async () => {
       await using pawl = await fresh();
       const limit = new RateLimits(pawl.kernel).limit("mail", { ...still, burst: 1 });
       const keys = ["a", "A", "a/b", "..", "%", undefined, "mail"];
@@ -74,7 +75,7 @@ for (const [name, place] of stores)
       for (const key of keys) expect(await limit.tryAcquire({ key })).toMatchObject({ ok: false });
     });
 
-    test("names and keys that are alike when written together are two", async () => {
+    test("names and keys that are equal when concatenated have separate buckets", async () => {
       await using pawl = await fresh();
       const limits = new RateLimits(pawl.kernel);
       const one = limits.limit("a", { ...still, burst: 1 });
@@ -84,7 +85,7 @@ for (const [name, place] of stores)
       expect(await other.tryAcquire()).toMatchObject({ ok: true });
     });
 
-    test("in a decision tokens are taken with everything else, or not at all", async () => {
+    test("in a decision, tokens are taken with the whole commit or not at all", async () => {
       await using pawl = await fresh();
       const limit = new RateLimits(pawl.kernel).limit("mail", still);
       const sent = pawl.slot<number>("sent", { initial: 0 });
@@ -109,7 +110,7 @@ for (const [name, place] of stores)
       expect(twice).toMatchObject([{ ok: true, remaining: 0 }, { ok: false }, { ok: true, remaining: 2 }]);
     });
 
-    test("what holds can be looked at without taking any", async () => {
+    test("the current figures can be inspected without taking tokens", async () => {
       await using pawl = await fresh();
       const limit = new RateLimits(pawl.kernel).limit("mail", { ...still, burst: 5 });
       const full = { max: 3, perMs: 3_600_000, burst: 5, remaining: 5, waitMs: 0 };
@@ -140,7 +141,7 @@ describe("bad input is refused before anything is written", () => {
     ["burst 0", { ...good, burst: 0 }, "invalid_argument"],
     ["burst 1.5", { ...good, burst: 1.5 }, "invalid_argument"],
     ["strict with a burst", { ...good, burst: 2, strict: true }, "invalid_argument"],
-    ["strict that is no boolean", { ...good, strict: "yes" }, "invalid_argument"],
+    ["strict that is not a boolean", { ...good, strict: "yes" }, "invalid_argument"],
     ["a bucket that never fills", { max: 1, per: "52 weeks", burst: 1000 }, "invalid_argument"],
   ];
   test.each(options)("%s", async (_, given, code) => {
@@ -153,8 +154,8 @@ describe("bad input is refused before anything is written", () => {
   const asks: [string, (limit: RateLimit) => Promise<unknown>, string][] = [
     ["a count of 0", (limit) => limit.acquire({ count: 0 }), "invalid_argument"],
     ["a count of 1.5", (limit) => limit.tryAcquire({ count: 1.5 }), "invalid_argument"],
-    ["more than there ever is at once", (limit) => limit.tryAcquire({ count: 4 }), "invalid_argument"],
-    ["more than there ever is, with patience", (limit) => limit.acquire({ count: 4 }), "invalid_argument"],
+    ["more than the burst", (limit) => limit.tryAcquire({ count: 4 }), "invalid_argument"],
+    ["more than the burst, with a timeout", (limit) => limit.acquire({ count: 4 }), "invalid_argument"],
     ["an empty key", (limit) => limit.acquire({ key: "" }), "invalid_id"],
     ["a key with a NUL", (limit) => limit.tryAcquire({ key: "\0" }), "invalid_id"],
     ["a key that is no text", (limit) => limit.inspect({ key: 5 as unknown as string }), "invalid_id"],
@@ -195,7 +196,7 @@ describe("waiting", () => {
     return seen;
   };
 
-  test("is one commit, one timer, and no look in between", async () => {
+  test("is one commit, one timer, and no read in between", async () => {
     const { clock, store, limit } = ground();
     await limit.acquire();
     await drained();
@@ -210,7 +211,7 @@ describe("waiting", () => {
     expect(clock.timerCount).toBe(0);
   });
 
-  test("whose turn would come too late is refused at once, and has taken nothing", async () => {
+  test("whose turn would come too late is refused immediately, and takes nothing", async () => {
     const { clock, limit } = ground();
     await limit.acquire();
     const refused = await limit.acquire({ timeout: 99 }).catch((error: unknown) => error);
@@ -225,7 +226,7 @@ describe("waiting", () => {
     expect(await limit.acquire({ timeout: 0 })).toEqual({ waitedMs: 0 });
   });
 
-  test("that is aborted ends at once with the reason, and gives its turn to who comes next", async () => {
+  test("that is aborted ends immediately with the reason, and releases its turn to the next caller", async () => {
     const { clock, limit } = ground();
     await limit.acquire();
     const stop = new AbortController();
@@ -243,7 +244,7 @@ describe("waiting", () => {
     expect(clock.timerCount).toBe(0);
   });
 
-  test("leaves nothing behind at a signal that lasts", async () => {
+  test("leaves no listener on a long-lived signal", async () => {
     const { clock, limit } = ground();
     const { signal } = new AbortController();
     const waits = [1, 2, 3].map(() => limit.acquire({ abortSignal: signal }));
@@ -251,10 +252,10 @@ describe("waiting", () => {
     expect(getEventListeners(signal, "abort")).toEqual([]);
   });
 
-  test("that is aborted over and over, by everybody, does not use the limit up", async () => {
+  test("that is aborted again and again, by all callers, does not use up the limit", async () => {
     const { clock, limit } = ground();
     let served = 0;
-    // Three times as many as can be served, each with the patience of one token.
+    // Three times as many as can be served, each with a timeout of one token.
     for (let i = 0; i < 300; i++) {
       const patience = new AbortController();
       limit.acquire({ abortSignal: patience.signal }).then(
@@ -281,7 +282,7 @@ describe("waiting", () => {
     expect(store.batches.length).toBe(before);
   });
 
-  test("an abort while the turn is being taken gives it back, also one that had come at once", async () => {
+  test("an abort while the tokens are being reserved releases them, also if they were available", async () => {
     const { limit } = ground();
     const stop = new AbortController();
     const asking = limit.acquire({ abortSignal: stop.signal });
@@ -290,22 +291,22 @@ describe("waiting", () => {
     expect((await limit.inspect()).remaining).toBe(1);
   });
 
-  test("ends when the limits are closed, and what was reserved is free again", async () => {
+  test("ends when the limits are closed, and its reservation is released", async () => {
     const { clock, kernel, limits, limit } = ground();
     await limit.acquire();
     const waiting = [later(limit.acquire()), later(limit.acquire({ abortSignal: new AbortController().signal }))];
     await drained();
-    expect(limits.isWaiting).toBe(true);
+    expect(limits.isBusy).toBe(true);
     const late = later(limit.acquire());
     await limits.close();
     await drained();
     expect([...waiting, late].map(({ code }) => code)).toEqual(["closed", "closed", "closed"]);
-    expect(limits.isWaiting).toBe(false);
+    expect(limits.isBusy).toBe(false);
     expect(clock.timerCount).toBe(0);
     expect((await new RateLimits(kernel).limit("mail", slow).inspect()).waitMs).toBe(100);
   });
 
-  test("for weeks is right too", async () => {
+  test("for weeks is exact, too", async () => {
     const { clock, limits } = ground();
     const rare = limits.limit("rare", { max: 1, per: "30 days" });
     await rare.acquire();
@@ -334,44 +335,44 @@ describe("other figures, while old and new processes run", () => {
   };
   const per = "1 hour";
 
-  test("the declaration that is used last holds for both from then on", async () => {
+  test("the declaration that is used last is in force for both from then on", async () => {
     const { old, anew } = ground();
     const before = old.limit("mail", { max: 10, per });
     expect(await before.tryAcquire()).toEqual({ ok: true, remaining: 9 });
     const after = anew.limit("mail", { max: 100, per });
-    // To look declares nothing.
+    // Inspecting declares nothing.
     expect(await after.inspect()).toMatchObject({ max: 10, remaining: 9 });
     expect(await after.tryAcquire()).toEqual({ ok: true, remaining: 98 });
     expect(await before.tryAcquire()).toEqual({ ok: true, remaining: 97 });
     expect(await before.inspect()).toMatchObject({ max: 100, burst: 100 });
     expect(await after.tryAcquire({ count: 50 })).toEqual({ ok: true, remaining: 47 });
-    // The burst that holds is the new one for the old process too.
+    // The new burst is in force for the old process, too.
     expect(await before.tryAcquire({ count: 47 })).toEqual({ ok: true, remaining: 0 });
   });
 
-  test("the old process asks for its limit again and again, and declares nothing by it", async () => {
+  test("the old process gets its limit again and again, and declares nothing by it", async () => {
     const { old, anew } = ground();
     await old.limit("mail", { max: 10, per }).tryAcquire();
     await anew.limit("mail", { max: 100, per }).tryAcquire();
     expect(await old.limit("mail", { max: 10, per }).tryAcquire()).toEqual({ ok: true, remaining: 97 });
-    // Other figures, though, are a new declaration, and to go back to the first is one more.
+    // Other figures, though, are a new declaration, and so is going back to the first.
     expect(await old.limit("mail", { max: 20, per }).tryAcquire()).toEqual({ ok: true, remaining: 16 });
     expect(await old.limit("mail", { max: 10, per }).tryAcquire()).toEqual({ ok: true, remaining: 5 });
     expect(await anew.limit("mail", { max: 100, per }).tryAcquire()).toEqual({ ok: true, remaining: 4 });
   });
 
-  test("of ten thousand limits the one that was asked for first is forgotten, and declared again", async () => {
+  test("of ten thousand limits the oldest is forgotten, and declared again", async () => {
     const { old, anew } = ground();
     await old.limit("mail", { max: 10, per }).tryAcquire();
     await anew.limit("mail", { max: 100, per }).tryAcquire();
     for (let i = 0; i < 9_999; i++) old.limit(`other-${i}`, { max: 1, per });
-    // To ask for it counts, too.
+    // Getting the limit counts as use, too.
     expect(await old.limit("mail", { max: 10, per }).tryAcquire()).toEqual({ ok: true, remaining: 97 });
     for (let i = 0; i < 10_000; i++) old.limit(`more-${i}`, { max: 1, per });
     expect(await old.limit("mail", { max: 10, per }).tryAcquire()).toEqual({ ok: true, remaining: 6 });
   });
 
-  test("a stricter declaration holds although its own process gets nothing at first", async () => {
+  test("a stricter declaration is in force although its own process gets nothing at first", async () => {
     const { old, anew } = ground();
     const loose = old.limit("mail", { max: 10, per });
     await loose.acquire({ count: 5 });
@@ -382,7 +383,7 @@ describe("other figures, while old and new processes run", () => {
     expect(await codeOf(loose.tryAcquire({ count: 5 }))).toBe("invalid_argument");
   });
 
-  test("a declaration in a decision that was dropped holds from the next on", async () => {
+  test("a declaration in a decision that was dropped is in force from the next one on", async () => {
     const { kernel, old } = ground();
     const limit = old.limit("mail", { max: 10, per });
     await limit.tryAcquire();
@@ -408,7 +409,7 @@ describe("other figures, while old and new processes run", () => {
     ]);
   });
 
-  test("those who wait keep their turns", async () => {
+  test("waiters keep their turns", async () => {
     const { clock, old, anew } = ground();
     const before = old.limit("mail", { max: 1, per: "100ms" });
     await before.acquire();
@@ -425,7 +426,7 @@ describe("other figures, while old and new processes run", () => {
 });
 
 describe("a clock of the store that steps back", () => {
-  test("gives nobody more, whatever the process's clock says", async () => {
+  test("grants no more, whatever the process's clock says", async () => {
     let wallMs = 10_000_000;
     const { ports } = bench();
     const database = new MemoryDatabase(() => wallMs);
@@ -445,54 +446,62 @@ describe("a clock of the store that steps back", () => {
   });
 });
 
-describe("buckets that nobody uses", () => {
-  const HOUR = 3_600_000;
-  const rows = (kernel: Kernel) => kernel.list({ space: "rate/visit", prefix: "", after: null, limit: 1000 });
+/** As a handle has them. */
+function sweptLimits(kernel: Kernel): RateLimits {
+  const limits = new RateLimits(kernel);
+  kernel.sweeper.add(limits.queues);
+  return limits;
+}
 
-  test("are removed in small steps by those who make others, an hour after they are full again", async () => {
+describe("unused buckets", () => {
+  const HOUR = 3_600_000;
+  const rows = (kernel: Kernel) => kernel.list({ space: "rate/visit", prefix: "", after: null, limit: 2000 });
+  const count = async (kernel: Kernel) => (await rows(kernel)).length;
+
+  test("are removed in small steps by processes that create others, an hour after they are full again", async () => {
     const { clock, kernel } = bench();
-    const limit = new RateLimits(kernel).limit("visit", { max: 10, per: "1 minute" });
+    const limit = sweptLimits(kernel).limit("visit", { max: 10, per: "1 minute" });
     const visit = async (from: number, to: number) => {
       for (let i = from; i < to; i++) await limit.acquire({ key: `visitor-${i}` });
       await drained();
     };
-    await visit(0, 200);
-    expect(await rows(kernel)).toHaveLength(200);
+    await visit(0, 600);
+    expect(await count(kernel)).toBe(600);
     await clock.advance(HOUR);
-    await visit(200, 264);
+    await visit(600, 856);
     // A moment too early: each was full again 6 s after it was used.
-    expect(await rows(kernel)).toHaveLength(264);
+    expect(await count(kernel)).toBe(856);
     await clock.advance(6_001);
-    await visit(264, 328);
-    // One step: twice as many as were made.
-    expect(await rows(kernel)).toHaveLength(328 - 128);
-    await visit(328, 600);
-    expect((await rows(kernel)).every(({ key }) => Number(key.slice(8)) >= 200)).toBe(true);
+    await visit(856, 1112);
+    // One step: twice as many as were created.
+    expect(await count(kernel)).toBe(1112 - 512);
+    await visit(1112, 1368);
+    expect((await rows(kernel)).every(({ key }) => Number(key.slice(8)) >= 600)).toBe(true);
   });
 
   test("are removed by a limit that is only used in decisions, too", async () => {
     const { clock, kernel } = bench({ trap: trapAmbient });
-    const limit = new RateLimits(kernel).limit("visit", { max: 10, per: "1 minute" });
+    const limit = sweptLimits(kernel).limit("visit", { max: 10, per: "1 minute" });
     const visit = (i: number) => kernel.transact((tx) => limit.within(tx).take(1, { key: `visitor-${i}` }), []);
     for (let i = 0; i < 30; i++) await visit(i);
     await clock.advance(2 * HOUR);
-    for (let i = 30; i < 130; i++) await visit(i);
+    for (let i = 30; i < 300; i++) await visit(i);
     await drained();
     expect((await rows(kernel)).filter(({ key }) => Number(key.slice(8)) < 30)).toEqual([]);
   });
 
   test("stay as long as they are not full, and are removed later", async () => {
     const { clock, kernel } = bench();
-    const limit = new RateLimits(kernel).limit("visit", { max: 1, per: "2 hours", burst: 2 });
+    const limit = sweptLimits(kernel).limit("visit", { max: 1, per: "2 hours", burst: 2 });
     const oftens = async () => (await rows(kernel)).filter(({ key }) => key === "often").length;
     let visitors = 0;
     const visit = async () => {
-      for (let i = 0; i < 64; i++) await limit.acquire({ key: `visitor-${visitors++}` });
+      for (let i = 0; i < 256; i++) await limit.acquire({ key: `visitor-${visitors++}` });
       await drained();
     };
     await limit.acquire({ key: "often", count: 2 });
     await clock.advance(3 * HOUR);
-    // Full in three hours now, and not in one any more, as it was when it was made.
+    // Full in three hours now, no longer in one as when it was created.
     await limit.acquire({ key: "often" });
     await clock.advance(2.5 * HOUR);
     await visit();
@@ -508,7 +517,7 @@ describe("buckets that nobody uses", () => {
 
   test("are found behind any number of buckets that are in use", async () => {
     const { clock, kernel } = bench();
-    const limits = new RateLimits(kernel);
+    const limits = sweptLimits(kernel);
     const busy = limits.limit("busy", { max: 1, per: "10 hours", burst: 2 });
     const limit = limits.limit("visit", { max: 1, per: "1 minute" });
     const takeBusy = () => Promise.all(Array.from({ length: 150 }, (_, i) => busy.acquire({ key: `busy-${i}` })));
@@ -519,7 +528,7 @@ describe("buckets that nobody uses", () => {
     await takeBusy();
     await clock.advance(1.5 * HOUR);
     await visit("early");
-    // All are due to be looked at now, those in use first.
+    // All are due for a check now, those in use first.
     await clock.advance(1.1 * HOUR);
     for (const name of ["a", "b", "c"]) await visit(name);
     await drained();
@@ -527,17 +536,17 @@ describe("buckets that nobody uses", () => {
     expect((await busy.inspect({ key: "busy-7" })).remaining).toBe(1);
   });
 
-  test("come again as full ones", async () => {
+  test("are created again as full ones", async () => {
     const { clock, kernel } = bench({ trap: trapAmbient });
-    const limits = new RateLimits(kernel);
+    const limits = sweptLimits(kernel);
     const limit = limits.limit("visit", { max: 2, per: "1 minute" });
     await limit.acquire({ key: "a", count: 2 });
     await clock.advance(2 * HOUR);
-    await new RateLimits(kernel).limit("visit", { max: 2, per: "1 minute" }).acquire({ key: "b" });
+    for (let i = 0; i < 256; i++) await limit.acquire({ key: `b${i}` });
     await drained();
-    expect((await rows(kernel)).map(({ key }) => key)).toEqual(["b"]);
+    expect((await rows(kernel)).map(({ key }) => key)).not.toContain("a");
     expect(await limit.tryAcquire({ key: "a" })).toEqual({ ok: true, remaining: 1 });
-    expect((await rows(kernel)).map(({ key }) => key)).toEqual(["a", "b"]);
+    expect((await rows(kernel)).map(({ key }) => key)).toContain("a");
   });
 });
 
@@ -546,7 +555,7 @@ describe("two handles on one SQLite file", () => {
     const file = folder.file("shared.db");
     await using ann = await open(file, { durability: "process" });
     await using bob = await open(file, { durability: "process" });
-    const limits = [ann, bob].map(({ kernel }) => new RateLimits(kernel).limit("mail", { max: 20, per: "1 hour" }));
+    const limits = [ann, bob].map((pawl) => pawl.rateLimit("mail", { max: 20, per: "1 hour" }));
     const asks = Array.from({ length: 40 }, (_, i) => limits[i % 2]?.tryAcquire());
     const answers = await Promise.all(asks);
     expect(answers.filter((answer) => answer?.ok)).toHaveLength(20);
@@ -554,7 +563,7 @@ describe("two handles on one SQLite file", () => {
 });
 
 describe("in any time of length `per`", () => {
-  /** When each that asks as often as it can has its turn. */
+  /** The times of the grants if the callers ask as often as possible. */
   const turnsOf = async (figures: RateLimitOptions, steps: readonly number[]): Promise<number[]> => {
     let wallMs = 10_000_000;
     const { ports } = bench();
@@ -579,17 +588,14 @@ describe("in any time of length `per`", () => {
     { max: 3, per: 1000 },
     { max: 7, per: 100 },
   ];
-  test.each(figures)(
-    "a strict limit lets at most $max through in $per ms, and no fewer when all ask",
-    async (given) => {
-      const eager = await turnsOf({ ...given, strict: true }, Array(2_500).fill(1));
-      expect(mostWithin(eager, given.per)).toBe(given.max);
-      const uneven = Array.from({ length: 400 }, (_, n) => (n * n) % 37);
-      expect(mostWithin(await turnsOf({ ...given, strict: true }, uneven), given.per)).toBeLessThanOrEqual(given.max);
-    },
-  );
+  test.each(figures)("a strict limit grants at most $max in $per ms, and no fewer under full load", async (given) => {
+    const eager = await turnsOf({ ...given, strict: true }, Array(2_500).fill(1));
+    expect(mostWithin(eager, given.per)).toBe(given.max);
+    const uneven = Array.from({ length: 400 }, (_, n) => (n * n) % 37);
+    expect(mostWithin(await turnsOf({ ...given, strict: true }, uneven), given.per)).toBeLessThanOrEqual(given.max);
+  });
 
-  test("one that is not lets those that were saved up through as well", async () => {
+  test("a limit that is not strict grants saved tokens as well", async () => {
     const [given] = figures as [RateLimitOptions];
     const turns = await turnsOf(given, Array(1_000).fill(1));
     expect(mostWithin(turns, 1000)).toBe(19);

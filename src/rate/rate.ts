@@ -1,18 +1,19 @@
 /**
- * Rate limits: so many in so much time, for all processes together.
+ * Rate limits: at most `max` tokens per `per`, for all processes together.
  *
- * A limit is a bucket of tokens that fills up steadily; a bucket is one record. Taking is a decision (`decide.ts`). Whoever must
- * wait reserves its turn in one commit, is told how long that is, and sleeps by its own clock: nobody polls, and first come is first
+ * A limit is a bucket of tokens that fills up steadily; a bucket is one record. Taking is a decision (`decide.ts`). A caller that must
+ * wait reserves its tokens in one commit, gets the time to wait, and sleeps by its own clock: no process polls, and first come is first
  * served by commit order. With a `key` there is a bucket for each key.
  *
- * The figures belong to the bucket. A process declares its own with its first use of them; the declaration that was first used last
- * has the say, from its commit on, in old and new processes alike. A change is an entry in the bucket's log.
+ * The figures (`max`, `per`, `burst`) belong to the bucket. A process declares its own with its first use of them; the latest declaration
+ * counts, from its commit on, in all processes. A change is an entry in the bucket's log.
  *
- * Promises: never more than `burst + elapsed * max / per` have their turn in any time, by the store's clock; one that steps back
- * makes turns later. A strict limit has a burst of one: never more than `max` have their turn in any time of length `per`.
- * Leaves out: what becomes of a turn. Whoever waits and dies has used it; whoever gives up gives it back.
+ * Guarantees: in any time, at most `burst + elapsed * max / per` tokens are granted, by the store's clock; a clock that steps back
+ * makes grants later. A strict limit has a burst of one: at most `max` are granted in any time of length `per`.
+ * Out of scope: the use of a grant. A waiter that dies has used its tokens; one that gives up releases them.
  */
 
+import type { Queue } from "../kernel/capability.ts";
 import {
   checkAbortSignal,
   checkCount,
@@ -31,45 +32,42 @@ import { pause } from "../kernel/ports.ts";
 import {
   type Bucket,
   decideDeclare,
-  decideGiveBack,
+  decideRelease,
   decideTake,
   fillMs,
   fullBucket,
   isSame,
+  type Reservation,
   remainingIn,
-  type Turn,
 } from "./decide.ts";
 import { RateLimitedError } from "./errors.ts";
-import type { Figures } from "./line.ts";
+import type { Figures } from "./timeline.ts";
 
 /** The buckets of limits without keys; those with keys have a space for each limit. */
 const SPACE = "rate";
-/** The queue of buckets that may be at rest. Nobody works on it; it is looked through now and then. */
+/** The queue of buckets that may be full for long. It has no workers; sweeps read it. */
 const KIND = "rate";
 /** The entry in the log for other figures. */
 const DECLARED = "declared";
 
 const MOST_TOKENS = 1_000_000;
 const LONGEST_MS = 100 * 365 * 24 * 3_600_000;
-/** A bucket is forgotten, with its figures, when it was full for so long: a clock that steps back by less gives nobody more. */
-const REST_MS = 3_600_000;
-/** Whoever makes buckets tidies up: one look for so many new ones, at twice as many old ones. */
-const TIDY_EVERY = 64;
-/** More limits than this are not remembered as declared; those are declared again, which changes nothing. */
-const MOST_DECLARED = 10_000;
+/** A bucket that was full for this long is removed, with its figures: a clock that steps back by less grants no additional tokens. */
+const UNUSED_MS = 3_600_000;
+/** How many declared limits are remembered. Others are declared again, which changes nothing. */
+const MAX_DECLARED = 10_000;
 
 export interface RateLimitOptions {
   /**
-   * How many tokens come in `per`, one by one. **Not the most that can be taken in `per`**: those that were saved up come on top, so
-   * `{ max: 10, per: "1s" }` lets 10 through immediately and 9 more within the first second. For at most `max` in any `per`, set
-   * `strict`.
+   * How many tokens are added in `per`, one by one. **Not the most that can be taken in `per`**: saved tokens come on top, so `{ max: 10,
+   * per: "1s" }` lets 10 through immediately and 9 more within the first second. For at most `max` in any `per`, set `strict`.
    */
   readonly max: number;
   readonly per: Duration;
-  /** How many can be saved up, and so be taken at once. Default: `max`. In any time t, at most `burst + t × max / per` are taken. */
+  /** How many tokens can be saved, and so be taken together. Default: `max`. In any time t, at most `burst + t × max / per` are taken. */
   readonly burst?: number | undefined;
   /**
-   * At most `max` in any time of length `per`, wherever it begins: nothing is saved up, and the tokens come evenly, one every `per / max`.
+   * At most `max` in any time of length `per`, wherever it begins: no tokens are saved, and they are added evenly, one every `per / max`.
    * The same as `burst: 1`, so `count` must be 1. Default: false.
    */
   readonly strict?: boolean | undefined;
@@ -81,9 +79,9 @@ export interface TakeOptions {
 }
 
 export interface AcquireTokensOptions extends TakeOptions {
-  /** How many tokens; 1 unless said otherwise. */
+  /** How many tokens. Default: 1. */
   readonly count?: number | undefined;
-  /** Refuse at once if the turn would come later than this. Without it, any wait is accepted. */
+  /** The longest wait: if the tokens would come later, it throws `rate_limited` immediately. Default: no limit. */
   readonly timeout?: Duration | undefined;
   readonly abortSignal?: AbortSignal | undefined;
 }
@@ -102,42 +100,44 @@ const WISH = optionNames<Pick<AcquireTokensOptions, "count" | "key" | "timeout">
 export type TryTake =
   | {
       readonly ok: true;
-      /** How many more could be taken at once now. */
+      /** How many more could be taken together now. */
       readonly remaining: number;
     }
   | { readonly ok: false; readonly code: "rate_limited"; readonly retryAfterMs: number };
 
 export interface RateLimitInfo {
-  /** The figures that hold for everybody now. */
+  /** The figures in force now, in all processes. */
   readonly max: number;
   readonly perMs: number;
   readonly burst: number;
-  /** How many could be taken at once now. */
+  /** How many could be taken together now. */
   readonly remaining: number;
-  /** How long one who asks for one token now would wait. */
+  /** How long a caller that requests one token now would wait. */
   readonly waitMs: number;
 }
 
-/** Figures as a process asked for them. */
+/** Figures as a process declared them. */
 interface Declaration {
   readonly figures: Figures;
-  /** The store's clock at their first use. It only rises above what was declared before, so a clock that stepped back does not matter. */
+  /** The store's clock at their first use. It is always above the last declaration, so a clock that stepped back does not matter. */
   atMs: number | undefined;
 }
 
-/** The rate limits of one handle: what this process declared, who waits here, and what is to be tidied up. */
+/** The rate limits of one handle: its declarations, its waits, and the removal of unused buckets. */
 export class RateLimits {
   readonly #kernel: Kernel;
   readonly #declared = new Map<string, Declaration>();
   readonly #waiting = new Set<AbortController>();
   readonly #givingBack = new Set<Promise<unknown>>();
-  /** The first bucket that is made tidies up, for those who never make many. */
-  #made = TIDY_EVERY;
   #isClosed = false;
+
+  /** @internal */
+  readonly queues: readonly Queue[];
 
   /** @internal */
   constructor(kernel: Kernel) {
     this.#kernel = kernel;
+    this.queues = [{ kind: KIND, chore: (at) => kernel.transact((tx) => forget(tx, tx.record(at)), [at]) }];
   }
 
   /** A handle on a limit. The same figures again are the same declaration. */
@@ -149,27 +149,27 @@ export class RateLimits {
     this.#declared.delete(name);
     this.#declared.set(name, declaration);
     const [oldest] = this.#declared.keys();
-    if (oldest !== undefined && this.#declared.size > MOST_DECLARED) this.#declared.delete(oldest);
+    if (oldest !== undefined && this.#declared.size > MAX_DECLARED) this.#declared.delete(oldest);
     return new RateLimit(this, this.#kernel, name, declaration);
   }
 
   /** Whether `close` has something to do. */
-  get isWaiting(): boolean {
+  get isBusy(): boolean {
     return this.#waiting.size + this.#givingBack.size > 0;
   }
 
-  /** Ends all waits, with `closed`, and gives their turns back. */
+  /** Ends all waits with `closed`, and releases their tokens. */
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const waiting of this.#waiting) waiting.abort();
-    while (this.isWaiting) {
+    while (this.isBusy) {
       await Promise.allSettled(this.#givingBack);
       await Promise.resolve();
     }
   }
 
-  /** Sleeps until the turn comes; throws if it was given up. @internal */
-  async wait(at: Address, turn: Turn, waitMs: number, abortSignal: AbortSignal | undefined): Promise<void> {
+  /** Sleeps until the reserved tokens come; throws if the wait was aborted. @internal */
+  async wait(at: Address, turn: Reservation, waitMs: number, abortSignal: AbortSignal | undefined): Promise<void> {
     const stop = new AbortController();
     const aborted = () => stop.abort();
     abortSignal?.addEventListener("abort", aborted);
@@ -178,7 +178,7 @@ export class RateLimits {
     try {
       if (waitMs > 0) await pause(this.#kernel.ports.clock, waitMs, stop.signal);
       if (!stop.signal.aborted) return;
-      this.#giveBack(at, turn);
+      this.#release(at, turn);
     } finally {
       this.#waiting.delete(stop);
       abortSignal?.removeEventListener("abort", aborted);
@@ -187,50 +187,36 @@ export class RateLimits {
     throw new ClosedError();
   }
 
-  /** Whoever gave up does not wait for this, and a failure only means that the turn passes unused. */
-  #giveBack(at: Address, turn: Turn): void {
+  /** Releases reserved tokens. The caller does not wait for it; if it fails, the tokens pass unused. */
+  #release(at: Address, turn: Reservation): void {
     const giveBack = (tx: Tx) => {
       const { nowMs } = tx;
       const record = tx.record(at);
-      const bucket = record.exists ? decideGiveBack(record.value as Bucket, nowMs, turn) : null;
+      const bucket = record.exists ? decideRelease(record.value as Bucket, nowMs, turn) : null;
       if (bucket !== null) record.write({ value: bucket });
     };
     const done = this.#kernel.transact(giveBack, [at]).catch(() => {});
     this.#givingBack.add(done);
     void done.then(() => this.#givingBack.delete(done));
   }
-
-  /** A bucket is being made. Called in decisions, of which it is no part: what it leads to comes after, and on its own. @internal */
-  making(): void {
-    this.#made += 1;
-    if (this.#made < TIDY_EVERY) return;
-    this.#made = 0;
-    // What was not tidied up is found the next time.
-    Promise.resolve()
-      .then(() => this.#tidy())
-      .catch(() => {});
-  }
-
-  async #tidy(): Promise<void> {
-    const { keys } = await this.#kernel.due({ kinds: [KIND], limit: 2 * TIDY_EVERY });
-    await Promise.all(
-      keys.map(({ space, key }) => {
-        const at = address(space, key);
-        return this.#kernel.transact((tx) => forget(tx, tx.record(at)), [at]);
-      }),
-    );
-  }
 }
 
-/** Removes a bucket that was at rest for long. When it is to be looked at is set when it is made, and here, so that taking costs no index. */
-function forget(tx: Tx, record: Draft): void {
-  if (!record.exists) return;
+/**
+ * Removes a bucket that was full for long; returns whether it did. The time for this is set when the bucket is created, and here, so that
+ * taking tokens costs no index.
+ */
+function forget(tx: Tx, record: Draft): boolean {
+  if (!record.exists) return false;
   const dueMs = restedAtMs(record.value as Bucket);
-  if (dueMs > tx.nowMs) record.write({ dueMs });
-  else record.remove();
+  if (dueMs > tx.nowMs) {
+    record.write({ dueMs });
+    return false;
+  }
+  record.remove();
+  return true;
 }
 
-const restedAtMs = ({ fullAtMs }: Bucket): number => fullAtMs + 1 + REST_MS;
+const restedAtMs = ({ fullAtMs }: Bucket): number => fullAtMs + 1 + UNUSED_MS;
 
 /** A handle on one limit. */
 export class RateLimit {
@@ -248,8 +234,8 @@ export class RateLimit {
   }
 
   /**
-   * Takes tokens, and resolves when their turn comes. Throws `rate_limited`, having taken nothing, if that is later than `timeout`. A wait that
-   * is aborted gives its turn back; one whose process dies has used it.
+   * Takes tokens, and resolves when they come. Throws `rate_limited`, and takes nothing, if that is later than `timeout`. A wait that is
+   * aborted releases its tokens; one whose process dies has used them.
    */
   async acquire(options: AcquireTokensOptions = {}): Promise<{ readonly waitedMs: number }> {
     checkOptions(options, ACQUIRE_OPTIONS);
@@ -265,7 +251,7 @@ export class RateLimit {
     return { waitedMs: waitMs };
   }
 
-  /** Takes tokens if they are there, or says when they will be. */
+  /** Takes tokens if they are available, or returns when they will be. */
   async tryAcquire(options: Pick<AcquireTokensOptions, "count" | "key"> = {}): Promise<TryTake> {
     checkOptions(options, TRY_OPTIONS);
     const { count, key } = options;
@@ -274,7 +260,7 @@ export class RateLimit {
     return this.#kernel.transact((tx) => this.#tryTake(tx, at, tokens), [at]);
   }
 
-  /** What holds now; takes nothing. */
+  /** Returns the current figures and tokens; takes nothing. */
   async inspect(options: TakeOptions = {}): Promise<RateLimitInfo> {
     checkOptions(options, KEY_OPTIONS);
     const at = this.#at(options.key);
@@ -296,7 +282,7 @@ export class RateLimit {
     );
   }
 
-  /** The same limit inside a decision, where nobody can wait. @internal */
+  /** This limit inside a decision, which cannot wait. @internal */
   within(tx: Tx): TxRateLimit {
     return new TxRateLimit(this.name, (count, options) => {
       checkOptions(options, KEY_OPTIONS);
@@ -304,7 +290,7 @@ export class RateLimit {
     });
   }
 
-  /** What is asked for, checked before it becomes part of a decision. @internal */
+  /** Checks the options before they become part of a decision. @internal */
   checkWish(options: Pick<AcquireTokensOptions, "count" | "key" | "timeout">): void {
     checkOptions(options, WISH);
     checkTokens(options.count);
@@ -312,7 +298,7 @@ export class RateLimit {
     if (options.timeout !== undefined) checkDuration(options.timeout, "the timeout");
   }
 
-  /** Takes a turn that may be later than now, unless it is later than this; answers how long that is. */
+  /** Reserves tokens in a decision, unless they come later than `timeout`; returns how long the wait is. */
   reserveIn(
     tx: Tx,
     options: Pick<AcquireTokensOptions, "count" | "key" | "timeout">,
@@ -323,7 +309,7 @@ export class RateLimit {
     return { isGranted: turn !== null, waitMs };
   }
 
-  /** Whether it is a limit of the handle that this kernel is behind. @internal */
+  /** Whether it belongs to the handle of this kernel. @internal */
   isOn(kernel: Kernel): boolean {
     return this.#kernel === kernel;
   }
@@ -344,14 +330,14 @@ export class RateLimit {
     return turn === null ? { ok: false, code: "rate_limited", retryAfterMs: waitMs } : { ok: true, remaining };
   }
 
-  /** Takes a turn, unless it comes too late. */
+  /** Reserves tokens, unless they come too late. */
   #take(
     tx: Tx,
     at: Address,
     count: number,
     longestMs: number,
-  ): { readonly waitMs: number; readonly turn: Turn | null; readonly remaining: number } {
-    // The clock comes first: it makes sure that the bucket is read under its lock, and not believed to be what it was.
+  ): { readonly waitMs: number; readonly turn: Reservation | null; readonly remaining: number } {
+    // The clock is read first, so that the bucket is read under its lock and not assumed.
     const { nowMs } = tx;
     const record = tx.record(at);
     const { figures } = this.#declaration;
@@ -366,8 +352,7 @@ export class RateLimit {
       );
     const taken = decideTake(bucket, nowMs, count);
     const isInTime = taken.waitMs <= longestMs;
-    if (was === null) this.#limits.making();
-    // Other figures hold from now on, also if their own declarer is the first to be refused.
+    // Changed figures count from this commit on, even if this call is refused.
     const isChange = was !== null && !isSame(was, bucket);
     if (isInTime || isChange) {
       const value = isInTime ? taken.bucket : bucket;
@@ -382,7 +367,7 @@ export class RateLimit {
   }
 }
 
-/** A rate limit inside a decision: takes tokens that are there, in the same commit. */
+/** A rate limit inside a decision: takes available tokens in the same commit. */
 export class TxRateLimit {
   readonly #name: string;
   readonly #tryTake: (count: number | undefined, options: TakeOptions | undefined) => TryTake;
@@ -393,14 +378,14 @@ export class TxRateLimit {
     this.#tryTake = tryTake;
   }
 
-  /** Takes tokens, 1 unless said otherwise; throws `rate_limited` if they are not there. */
+  /** Takes tokens. Default: 1. Throws `rate_limited` if they are not available. */
   take(count?: number, options?: TakeOptions): { readonly remaining: number } {
     const answer = this.#tryTake(count, options);
     if (!answer.ok) throw new RateLimitedError(this.#name, answer.retryAfterMs);
     return { remaining: answer.remaining };
   }
 
-  /** Takes tokens if they are there, or says when they will be. */
+  /** Takes tokens if they are available, or returns when they will be. */
   tryTake(count?: number, options?: TakeOptions): TryTake {
     return this.#tryTake(count, options);
   }
@@ -416,7 +401,7 @@ function checkFigures(options: RateLimitOptions): Figures {
   const { strict = false } = options;
   if (typeof strict !== "boolean") throw new InvalidArgumentError("strict", "must be true or false");
   if (strict && options.burst !== undefined && options.burst !== 1)
-    throw new InvalidArgumentError("the burst", "must be 1, or left out, where the limit is strict");
+    throw new InvalidArgumentError("the burst", "must be 1, or left out, if the limit is strict");
   const burst = strict ? 1 : checkCount(options.burst ?? max, "the burst", MOST_TOKENS);
   const figures = { max, perMs, burst };
   if (fillMs(figures) > LONGEST_MS)

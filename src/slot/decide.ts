@@ -15,10 +15,10 @@ export function visibleVersion(slot: SlotState): number {
   return slot.exists ? slot.version : 0;
 }
 
-export type WriteAnswer = { readonly ok: true } | { readonly ok: false; readonly current: number };
+export type WriteOutcome = { readonly ok: true } | { readonly ok: false; readonly current: number };
 
 /** Without an expectation a write is always accepted. */
-export function decideWrite(slot: SlotState, expectedVersion: number | undefined): WriteAnswer {
+export function decideWrite(slot: SlotState, expectedVersion: number | undefined): WriteOutcome {
   if (expectedVersion === undefined) return { ok: true };
   const current = visibleVersion(slot);
   if (current !== expectedVersion) return { ok: false, current };

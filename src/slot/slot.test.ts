@@ -4,7 +4,7 @@
  */
 
 import { afterAll, describe, expect, test } from "vitest";
-import { bench, codeOf, drained, temporaryFolder, unhandledDuring } from "../../test/kernel.fixture.ts";
+import { bench, codeOf, drained, temporaryFolder, unhandledDuring } from "../../test/kernel/kit.ts";
 import { DELETED_KEPT_MS } from "../kernel/contract.ts";
 import { type OpenOptions, open } from "../open.ts";
 import { Pawl } from "../pawl.ts";
@@ -535,10 +535,8 @@ describe("two processes on one SQLite file", () => {
     for (let i = 1; i <= 5; i++) {
       const next = watch.next();
       await drained();
-      const startedMs = performance.now();
       await bob.slot<number>("a").set(i);
       expect(await next).toMatchObject({ value: { value: i, version: i } });
-      expect(performance.now() - startedMs).toBeLessThan(3_000);
     }
     await watch.return?.();
   });

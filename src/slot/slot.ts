@@ -2,10 +2,10 @@
  * Slots: one shared value each, with compare-and-swap.
  *
  * A slot is one record. Everything that writes is a decision, so `update` needs no retry loop: it runs under the record's
- * lock, after whoever came first. The same verbs exist inside `transact`, as a synchronous face.
+ * lock, in the order of commits. The same verbs are available inside `transact` as `tx.slot(slot)`, synchronous.
  *
- * Promises: linearizable for each slot (G10); versions strictly rise, also through deletion.
- * Leaves out: history. What must be remembered belongs into a stream.
+ * Guarantees: linearizable for each slot (G10); versions strictly rise, also through deletion.
+ * Out of scope: history.
  */
 
 import {
@@ -30,6 +30,10 @@ import { watchSlot } from "./watch.ts";
 
 const SPACE = "slot";
 
+/** Where the slots are kept that all share, or those of one run's tree or of one workflow. */
+export const slotSpace = (scope: "run" | "workflow" | "global", of: string): string =>
+  scope === "global" ? SPACE : `${SPACE}/${scope}/${of}`;
+
 /** A value with the version it was read at; version 0 says that nothing is stored. */
 export interface Versioned<T> {
   readonly value: T;
@@ -53,14 +57,14 @@ export interface SlotPage {
   readonly slots: readonly (Versioned<unknown> & { readonly name: string })[];
   /** Slots of this page whose values cannot be read, by name: written with another codec key, or damaged. */
   readonly unreadable: readonly Unreadable[];
-  /** Where to go on, or null at the end. */
+  /** The `after` of the next page; null at the end. */
   readonly next: string | null;
 }
 
 /** Gives what a slot holds before anything is stored: through the codec, like everything else, and each time anew. */
 type Initial<T> = () => T;
 
-/** A handle on one shared value. `Empty` is what it gives while nothing is stored: undefined, or nothing if there is an initial value. */
+/** A handle on one shared value. `Empty` is the type of the value while nothing is stored: undefined, or never if there is an initial value. */
 export class Slot<T, Empty = undefined> {
   readonly name: string;
   readonly #kernel: Kernel;
@@ -87,7 +91,7 @@ export class Slot<T, Empty = undefined> {
     return this.#transact((slot) => slot.set(value, options));
   }
 
-  /** Stores a value, or says at which version the slot is instead. */
+  /** Stores a value, or returns the version at which the slot is instead. */
   async trySet(value: T, options: { readonly expectedVersion: number }): Promise<TryWrite> {
     return this.#transact((slot) => slot.trySet(value, options));
   }
@@ -143,7 +147,7 @@ export class Slot<T, Empty = undefined> {
 /** A slot of any type. */
 export type AnySlot = Pick<Slot<unknown>, "name">;
 
-/** A slot inside a decision: the same verbs, at once. */
+/** A slot inside a decision: the same verbs, synchronous. */
 export class TxSlot<T, Empty = undefined> {
   readonly #record: Draft;
   readonly #initial: Initial<T | Empty>;
@@ -173,7 +177,7 @@ export class TxSlot<T, Empty = undefined> {
   }
 
   update(change: (value: T | Empty) => Sync<T>): Versioned<T> {
-    checkFunction(change, "what to update by");
+    checkFunction(change, "the update function");
     const value = change(this.get().value);
     refusePromise(value);
     this.#record.write({ value });

@@ -1,8 +1,8 @@
 /**
- * Watching a slot: an iterator that looks again whenever something was committed, and gives out what is new.
+ * Watching a slot: an iterator that reads the slot after commits, and yields each new value.
  *
- * The kernel's bell may ring too often and, for other processes' commits, not surely: so a look decides, and a slow poll looks
- * also without a bell.
+ * The kernel may notify too often and, for other processes' commits, not reliably: so the slot is read each time, and also
+ * by a slow poll.
  */
 
 import { type Address, keyText, type Row } from "../kernel/contract.ts";
@@ -23,7 +23,7 @@ export function watchSlot<T>(
   const values = look(kernel, at, show, signal);
   return {
     next: () => values.next(),
-    // A generator would only hear of it when the next value comes.
+    // A generator would end only when the next value comes.
     return: () => {
       stop.abort();
       return values.return(undefined);
@@ -49,7 +49,7 @@ async function* look<T>(
   try {
     let seen: number | undefined;
     while (!signal.aborted) {
-      // Made before looking, so that a change while looking is not slept over.
+      // Made before the read, so that a change during the read is not missed.
       rung = new AbortController();
       let row: Row | null;
       try {

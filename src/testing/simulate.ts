@@ -1,9 +1,9 @@
 /**
- * `simulate`: runs a scenario under many seeds and says which one broke it.
+ * `simulate`: executes a scenario under many seeds and reports the seed that broke it.
  *
- * Each seed is a world of its own, with its own faults and its own order of events, and runs twice: the two must go exactly
- * the same way, or a failure could not be looked at again. A failing seed is run once more with a trace, and the error says
- * how to run just that one.
+ * Each seed is a separate world, with its own faults and its own order of events, and is executed twice: both executions must be
+ * identical, or a failure could not be reproduced. A failing seed is executed once more with a trace, and the error says how to run only
+ * that one.
  *
  * `simulateOn` does the same on another database than the one in memory, for the tests of real stores.
  */
@@ -24,17 +24,17 @@ import { DRAWN_FAULTS, FAULT_NAMES, type Fault, type FaultCounts, noFaults } fro
 import { SimulatedDatabase } from "./sim/store.ts";
 import { BrokenPromiseError, World } from "./sim/world.ts";
 
-/** Options; a fault that is named has that probability under every seed, the others are drawn by each seed. */
+/** A fault that is named here has that probability under every seed; each seed draws the probabilities of the others. */
 export interface SimulateOptions extends Partial<FaultCounts> {
-  /** How many schedules to try; 100 unless said otherwise. */
+  /** The number of seeds. Default: 100. */
   readonly seeds?: number;
-  /** The first of them; 1 unless said otherwise. `PAWL_SEED` in the environment runs one seed alone. */
+  /** The first seed. Default: 1. The environment variable `PAWL_SEED` runs only that seed. */
   readonly firstSeed?: number;
-  /** No faults but those that are named. */
+  /** Only the faults that are named here. Default: false. */
   readonly calm?: boolean;
-  /** How long faults strike before everything heals, in simulated milliseconds; ten minutes unless said otherwise. */
+  /** How long faults occur before everything heals, in simulated milliseconds. Default: ten minutes. */
   readonly faultsMs?: number;
-  /** How long the programs may then take to end; ten minutes unless said otherwise. */
+  /** How long the programs may then take to end. Default: ten minutes. */
   readonly healMs?: number;
 }
 
@@ -49,18 +49,17 @@ const OWN_OPTIONS: Readonly<Record<OwnOption, true>> = {
 };
 const OPTIONS: OptionNames = new Set([...Object.keys(OWN_OPTIONS), ...FAULT_NAMES]);
 
-/** What a simulation did. */
 export interface SimulationReport {
   readonly name: string;
   readonly schedules: number;
-  /** How often the scheduler let something go, over all schedules. */
+  /** How many calls and timers the scheduler released, over all schedules. */
   readonly portCalls: number;
   readonly struck: Readonly<FaultCounts>;
 }
 
 export type Scenario = (world: World) => Promise<void>;
 
-/** A seed broke the scenario. `cause` is what broke; the message has the trace and how to run it again. */
+/** A seed broke the scenario. `cause` is the error; the message has the trace and how to run the seed again. */
 export class SimulationError extends Error {
   override readonly name = "SimulationError";
   readonly seed: number;
@@ -78,15 +77,15 @@ export class SimulationError extends Error {
 const STEPS = 60_000;
 const TRACE_LINES = 60;
 
-/** What worlds are made on. @internal */
-export interface Ground {
-  /** Whether a seed goes the same way twice. Otherwise each runs once, with its trace, because nobody can look at it again. */
+/** Provides the databases of the worlds. @internal */
+export interface DatabaseProvider {
+  /** Whether two executions of a seed are identical. Otherwise each seed is executed once, with its trace. */
   readonly isRepeatable: boolean;
-  /** An empty database for the next world. */
+  /** Returns an empty database for the next world. */
   open(): Promise<(world: World) => Database>;
 }
 
-const IN_MEMORY: Ground = { isRepeatable: true, open: async () => (world) => new SimulatedDatabase(world) };
+const IN_MEMORY: DatabaseProvider = { isRepeatable: true, open: async () => (world) => new SimulatedDatabase(world) };
 
 export function simulate(name: string, options: SimulateOptions, scenario: Scenario): Promise<SimulationReport> {
   return simulateOn(IN_MEMORY, name, options, scenario);
@@ -94,7 +93,7 @@ export function simulate(name: string, options: SimulateOptions, scenario: Scena
 
 /** @internal */
 export async function simulateOn(
-  ground: Ground,
+  provider: DatabaseProvider,
   name: string,
   options: SimulateOptions,
   scenario: Scenario,
@@ -105,7 +104,7 @@ export async function simulateOn(
   if (isRunning) throw new InvalidArgumentError("simulate", "must not be called while another simulation runs");
   isRunning = true;
   try {
-    return await simulateAll(ground, name, options, scenario, seeds);
+    return await simulateAll(provider, name, options, scenario, seeds);
   } finally {
     isRunning = false;
   }
@@ -115,7 +114,7 @@ export async function simulateOn(
 let isRunning = false;
 
 async function simulateAll(
-  ground: Ground,
+  provider: DatabaseProvider,
   name: string,
   options: SimulateOptions,
   scenario: Scenario,
@@ -124,31 +123,31 @@ async function simulateAll(
   const struck = noFaults();
   let portCalls = 0;
   for (const seed of seeds) {
-    const run = (keepTrace: boolean) => runSeed(ground, seed, options, scenario, keepTrace);
-    const lives: Awaited<ReturnType<typeof run>>[] = [];
-    // Called from one place, because errors that are stored tell where they were made.
-    for (let life = 0; life < (ground.isRepeatable ? 2 : 1) && lives[0]?.failure === undefined; life++)
-      lives.push(await run(!ground.isRepeatable));
-    const [first, second = first] = lives;
+    const execute = (keepTrace: boolean) => runSeed(provider, seed, options, scenario, keepTrace);
+    const executions: SeedResult[] = [];
+    // Called from one line of code, because stored errors have a stack.
+    for (let i = 0; i < (provider.isRepeatable ? 2 : 1) && executions[0]?.failure === undefined; i++)
+      executions.push(await execute(!provider.isRepeatable));
+    const [first, second = first] = executions;
     if (first === undefined || second === undefined) throw new Error("a seed was not run");
     let { failure } = first;
     if (failure === undefined && second.fingerprint !== first.fingerprint)
       failure = new BrokenPromiseError(
-        `two runs of the seed differ (${first.fingerprint} and ${second.fingerprint}): the scenario depends on something that is not simulated`,
+        `two executions of the seed differ (${first.fingerprint} and ${second.fingerprint}): the scenario depends on something that is not simulated`,
       );
-    if (failure !== undefined) throw explain(name, seed, ground.isRepeatable ? await run(true) : first, failure);
+    if (failure !== undefined) throw explain(name, seed, provider.isRepeatable ? await execute(true) : first, failure);
     portCalls += first.steps;
     for (const fault of FAULT_NAMES) struck[fault] += first.struck[fault];
   }
   return { name, schedules: seeds.length, portCalls, struck };
 }
 
-/** Which of the faults that seeds draw never struck in these simulations: each of them is a hole in what they show. */
+/** Returns the faults that seeds draw but that never occurred in these simulations: nothing is shown about those. */
 export function neverStruck(reports: readonly SimulationReport[]): readonly Fault[] {
   return DRAWN_FAULTS.filter((fault) => reports.every((report) => report.struck[fault] === 0));
 }
 
-/** What the simulations did, for people to read. */
+/** Returns a summary of the simulations as text. */
 export function describe(reports: readonly SimulationReport[]): string {
   const lines = reports.map(
     ({ name, schedules, portCalls }) =>
@@ -160,7 +159,7 @@ export function describe(reports: readonly SimulationReport[]): string {
   return [...lines, `faults struck: ${struck.join(", ")}`].join("\n");
 }
 
-/** A simulation that tries nothing would pass: whatever is not understood is refused. */
+/** Refuses invalid options: a simulation that executes nothing would pass. */
 function chosenSeeds(options: SimulateOptions): readonly number[] {
   checkOptions(options ?? null, OPTIONS);
   for (const fault of FAULT_NAMES) {
@@ -189,7 +188,7 @@ interface SeedResult {
 }
 
 async function runSeed(
-  ground: Ground,
+  provider: DatabaseProvider,
   seed: number,
   options: SimulateOptions,
   scenario: Scenario,
@@ -201,7 +200,7 @@ async function runSeed(
     if (given !== undefined) fixed[fault] = given;
   }
   const limits = { faultsMs: options.faultsMs ?? 600_000, healMs: options.healMs ?? 600_000, steps: STEPS };
-  const world = new World(seed, { fixed, limits, keepTrace, database: await ground.open() });
+  const world = new World(seed, { fixed, limits, keepTrace, database: await provider.open() });
   const ambient = new AmbientWatch();
   let failure: unknown;
   try {
@@ -217,11 +216,14 @@ async function runSeed(
   });
   if (failure === undefined && !world.hasRun)
     failure = new BrokenPromiseError("nothing was simulated: the scenario must add processes and await world.finish()");
-  // What went wrong otherwise is likely to follow from it.
+  // Other failures are likely to follow from it.
   if (ambient.caught !== undefined)
-    failure = new BrokenPromiseError(`${ambient.caught}: simulated code must take time and chance from its process`, {
-      cause: failure,
-    });
+    failure = new BrokenPromiseError(
+      `${ambient.caught}: simulated code must use the time and randomness of its process`,
+      {
+        cause: failure,
+      },
+    );
   const { fingerprint, steps } = world.scheduler;
   return { failure, fingerprint, steps, struck: world.faults.struck, world };
 }
@@ -231,5 +233,5 @@ function explain(name: string, seed: number, { world }: SeedResult, cause: unkno
     .map((fault) => `${fault} ${world.faults.mix[fault].toFixed(3)}`)
     .join(", ");
   const trace = world.scheduler.trace.slice(-TRACE_LINES).join("\n");
-  return new SimulationError(name, seed, `faults: ${mix}\nthe last of what happened:\n${trace}`, { cause });
+  return new SimulationError(name, seed, `faults: ${mix}\nthe last events:\n${trace}`, { cause });
 }

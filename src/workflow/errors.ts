@@ -4,11 +4,6 @@
 
 import { PawlError } from "../kernel/errors.ts";
 
-/** Thrown by a step to say that trying again is useless. The step fails with it at once. */
-export class NonRetryableError extends Error {
-  override readonly name = "NonRetryableError";
-}
-
 /** There is no run of this id. */
 export class RunNotFoundError extends PawlError<"run_not_found", { run: string }> {
   constructor(run: string) {
@@ -23,14 +18,14 @@ export class RunConflictError extends PawlError<"run_conflict", { run: string; r
   }
 }
 
-/** A run of this id exists already, and was not to be found but made. */
+/** A run of this id exists already, and `ifExists` is "reject". */
 export class RunExistsError extends PawlError<"run_exists", { run: string; status: string }> {
   constructor(run: string, status: string) {
     super("run_exists", `run "${run}" exists already and is ${status}`, { run, status });
   }
 }
 
-/** The run has ended, so nothing can reach it any more. `data.status` says how. */
+/** The run has ended, so it receives nothing any more. `data.status` says how. */
 export class RunEndedError extends PawlError<"run_ended", { run: string; status: string }> {
   constructor(run: string, status: string) {
     super("run_ended", `run "${run}" is ${status}`, { run, status });
@@ -135,17 +130,17 @@ export class AttemptOverError extends PawlError<"attempt_over", { step: string; 
   }
 }
 
-/** The run is parked and waits for a person: `data.reason` says why. `retry` lets it go on. */
+/** The run is parked and waits for an operator: `data.reason` says why. `retry` lets it continue. */
 export class RunParkedError extends PawlError<"run_parked", { run: string; reason: string }> {
   constructor(run: string, reason: string) {
     super("run_parked", `run "${run}" is parked: ${reason}`, { run, reason });
   }
 }
 
-/** The result did not come within the `timeout` of the call. The run goes on. */
+/** The result did not come within the `timeout` of the call. The run continues. */
 export class ResultTimeoutError extends PawlError<"result_timeout", { run: string; timeoutMs: number }> {
   constructor(run: string, timeoutMs: number) {
-    super("result_timeout", `run "${run}" had no result within ${timeoutMs} ms; it goes on`, { run, timeoutMs });
+    super("result_timeout", `run "${run}" had no result within ${timeoutMs} ms; it continues`, { run, timeoutMs });
   }
 }
 
@@ -156,12 +151,12 @@ export class StepTimeoutError extends PawlError<"step_timeout", { step: string; 
   }
 }
 
-/** The same step name is under way twice at once: give each an `id`. */
+/** Two steps of the same name run concurrently: give each an `id`. */
 export class StepInFlightError extends PawlError<"step_in_flight", { step: string }> {
   constructor(step: string) {
     super(
       "step_in_flight",
-      `step "${step}" is already under way: for several at once give each an id, as in { id: item.id }`,
+      `step "${step}" is already under way: to run several concurrently, give each an id, as in { id: item.id }`,
       { step },
     );
   }
@@ -190,21 +185,4 @@ export class RunStuckError extends PawlError<"run_stuck", { run: string }> {
       { run },
     );
   }
-}
-
-/** What was given does not fit the workflow's schema. */
-export class SchemaError extends PawlError<"schema_mismatch", { what: string; issues: readonly SchemaIssue[] }> {
-  constructor(what: string, issues: readonly SchemaIssue[]) {
-    const first = issues[0];
-    const at = first === undefined || first.path === "" ? "" : ` at ${first.path}`;
-    super("schema_mismatch", `${what} does not fit its schema${at}: ${first?.message ?? "no reason was given"}`, {
-      what,
-      issues,
-    });
-  }
-}
-
-export interface SchemaIssue {
-  readonly message: string;
-  readonly path: string;
 }

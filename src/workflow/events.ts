@@ -1,8 +1,8 @@
 /**
- * What happens in this process's runs, told to whoever wants to hear: for logs, live views and tracing.
+ * Events: what happens in the runs of this process, for logs, live views and tracing.
  */
 
-import type { RunStatus } from "./words.ts";
+import type { RunStatus } from "./stored.ts";
 
 /** What any event may have; each type says what it surely has. */
 interface OfRun {
@@ -21,12 +21,12 @@ interface OfStep extends OfRun {
 }
 
 export type RunEvent =
-  /** Work on it began, for the first time or again; or it was given back until something is due, or to another worker. */
+  /** Work on it began, for the first time or again; or it was released until something is due, or for another worker. */
   | (OfRun & { readonly type: "run.started" | "run.resumed" | "run.rested" })
   | (OfRun & { readonly type: "run.ended"; readonly status: RunStatus; readonly error?: unknown })
-  /** It waits for a person; `message` says why. */
+  /** It waits for an operator; `message` says why. */
   | (OfRun & { readonly type: "run.parked"; readonly message: string })
-  /** Another worker has it, or may have; or something went wrong here, and it is tried again. */
+  /** Another worker holds it, or may; or something went wrong here, and it is tried again. */
   | (OfRun & { readonly type: "run.lost" | "run.trouble"; readonly error: unknown })
   | (OfStep & { readonly type: "step.started"; readonly attempt: number })
   | (OfStep & { readonly type: "step.completed" })
@@ -39,11 +39,11 @@ export type RunEvent =
   | (OfRun & { readonly type: "log"; readonly message: string; readonly data?: unknown });
 
 /** An event without the run it is about. */
-export type Told<E = RunEvent> = E extends OfRun ? Omit<E, "workflow" | "run"> : never;
+export type EventBody<E = RunEvent> = E extends OfRun ? Omit<E, "workflow" | "run"> : never;
 
-/** Who is told. */
+/** Receives the events of a worker. */
 export interface RunListener {
   (event: RunEvent): void;
-  /** Runs the function of the attempt that `step.started` has just told of, and answers what it gives, untouched: for tracing. */
+  /** Called for the attempt of the `step.started` event: it runs `work` and returns what that returned, unchanged. For tracing. */
   readonly around?: (<T>(event: RunEvent, work: () => T) => T) | undefined;
 }

@@ -1,8 +1,8 @@
 /**
- * What the tests of actions share: stores whose clock stands still until it is moved, and everything that was ever written to them.
+ * Shared by the tests of actions: stores whose clock is stopped until the test moves it, and everything that was ever written to them.
  *
- * A scene is one database. `process` gives actions on a handle of their own, as another process would have them, with a hash that is
- * quick and counted. In memory, each decision runs twice with time and chance trapped.
+ * A scene is one database. `process` returns actions on a separate handle, as another process would have them, with a hash that is fast and
+ * counted. In memory, each decision runs twice with time and randomness trapped.
  */
 
 import { createHash, randomBytes } from "node:crypto";
@@ -17,7 +17,7 @@ import { nodePorts } from "../../src/node/ports.ts";
 import { trapAmbient } from "../../src/node/trap.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
-import { temporaryFolder } from "../kernel.fixture.ts";
+import { temporaryFolder } from "../kernel/kit.ts";
 
 export const START_MS = Date.UTC(2030, 0, 1);
 export const SECOND = 1_000;

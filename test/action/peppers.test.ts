@@ -1,6 +1,6 @@
 /**
- * Goal: the pepper can be rotated without losing a PIN or a consumer, and one that is another by mistake is noticed before it does harm.
- * Method: processes with other peppers on one database, one after another, as a rotation has them; then through `open`.
+ * Goal: the pepper can be rotated without losing a PIN or a consumer, and a wrong pepper is noticed before it does harm.
+ * Method: processes with different peppers on one database, one after another, as in a rotation; then through `open`.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -12,7 +12,7 @@ import { open, type Pawl } from "../../src/index.ts";
 import { nodePorts, wallMs } from "../../src/node/ports.ts";
 import { pawlOn } from "../../src/pawl.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
-import { codeOf } from "../kernel.fixture.ts";
+import { codeOf } from "../kernel/kit.ts";
 import { PEPPER, refusal, Scene } from "./kit.ts";
 
 const OLD = PEPPER;
@@ -131,7 +131,7 @@ describe.each(["memory", "SQLite"] as const)("on %s", (store) => {
 });
 
 describe("open", () => {
-  test("refuses another pepper, accepts a rotation, and accepts the loss of one when told to", async () => {
+  test("refuses another pepper, accepts a rotation, and accepts the loss of one if the option says so", async () => {
     const folder = mkdtempSync(join(tmpdir(), "pawl-peppers-"));
     const path = join(folder, "shop.db");
     const opens = async (actions: ActionsOptions | undefined): Promise<void> => {

@@ -1,6 +1,6 @@
 /**
- * Goal: actions keep their promises on PostgreSQL too, where records are locked over a wire and several processes really meet.
- * Method: one story of each capability, and the races, through handles of their own on one server.
+ * Goal: actions keep their guarantees on PostgreSQL too, where records are locked over a network and several processes really conflict.
+ * Method: one story of each capability, and the races, through separate handles on one server.
  */
 
 import { createHash } from "node:crypto";
@@ -35,7 +35,7 @@ afterAll(async () => {
 const process = (i: number): Actions => processes[i % PROCESSES] as Actions;
 
 describe("on PostgreSQL", () => {
-  test("400 clients at once: one winner, who hears the same again", async () => {
+  test("400 concurrent clients: one winner, which gets the same result again", async () => {
     const { id } = await process(0).create({ payload: { percent: 10 }, owner: "ann" });
     const ask = () =>
       Promise.all(Array.from({ length: 400 }, (_, i) => process(i).tryConsume(id, { consumerKey: `k${i}` })));
@@ -56,7 +56,7 @@ describe("on PostgreSQL", () => {
     expect(new Set(answers.flatMap(({ ok }, i) => (ok ? [i % 100] : []))).size).toBe(20);
   });
 
-  test("of 100 wrong PINs at once, five count", async () => {
+  test("of 100 concurrent wrong PINs, five count", async () => {
     await process(0).create({ id: "pin", pin: "1234" });
     const codes = await Promise.all(
       Array.from({ length: 100 }, async (_, i) => {

@@ -1,12 +1,13 @@
 /**
- * Goal: whatever arrives at the same moment, one wins each use, everybody else is told who it was, and the winner hears the same again (G4).
- * Method: clients in several processes, which are handles of their own on one database. A barrier holds all commits back until every
- * client has asked, so that each race is run in every test.
+ * Goal: whatever arrives at the same moment, one caller wins each use, all others get its name, and the winner gets the same result again
+ * (G4).
+ * Method: clients in several processes, which are separate handles on one database. A barrier holds all commits back until every client has
+ * called, so that each race happens in every test.
  */
 
 import { describe, expect, test } from "vitest";
 import type { Actions } from "../../src/action/actions.ts";
-import { drained, gate } from "../kernel.fixture.ts";
+import { drained, gate } from "../kernel/kit.ts";
 import { Scene, STORES } from "./kit.ts";
 
 const PROCESSES = 8;
@@ -37,7 +38,7 @@ async function atOnce<T>(
 }
 
 describe.each(STORES)("on %s", (store) => {
-  test("a coupon redeemed by 1,000 clients at once has one winner, and all are told who", async () => {
+  test("a coupon redeemed by 1,000 clients concurrently has one winner, and all get its name", async () => {
     await using scene = new Scene(store);
     const race = await arena(scene);
     await race.processes[0]?.create({ id: "coupon", payload: "10 %" });
@@ -98,7 +99,7 @@ describe.each(STORES)("on %s", (store) => {
     expect(answers[0]?.consumedAt).toEqual(answers[1]?.consumedAt);
   });
 
-  test("consume, cancel and claim that meet end in one outcome, and all are told the same", async () => {
+  test("concurrent consume, cancel and claim have one outcome, and all callers get the same", async () => {
     await using scene = new Scene(store);
     const race = await arena(scene);
     const outcomes = new Set<string>();
@@ -128,7 +129,7 @@ describe.each(STORES)("on %s", (store) => {
     expect(outcomes.size).toBeGreaterThan(1);
   });
 
-  test("50 claims at once have one holder, and of 50 completions of one fence one is the use", async () => {
+  test("50 concurrent claims have one holder, and of 50 completions of one fence one is the use", async () => {
     await using scene = new Scene(store);
     const race = await arena(scene);
     await race.processes[0]?.create({ id: "a", payload: 1 });
@@ -140,7 +141,7 @@ describe.each(STORES)("on %s", (store) => {
     expect(answers.filter(({ replayed }) => !replayed).length).toBe(1);
   });
 
-  test("of 100 who make the same action at once, one has made it", async () => {
+  test("of 100 concurrent creators of the same action, one created it", async () => {
     await using scene = new Scene(store);
     const race = await arena(scene);
     const made = await atOnce(race, 100, (actions) => actions.create({ id: "a", payload: "same", owner: "ann" }));

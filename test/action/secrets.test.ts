@@ -1,17 +1,16 @@
 /**
- * Goal: a stolen database gives away no PIN, payload, consumer key or generated id (G27); payloads come back as they were or not at
- * all; and bad input is refused before anything is written (numbers 20 to 42 and 54 to 56 of the list of attacks, where actions have a
- * part in them).
+ * Goal: a stolen database reveals no PIN, payload, consumer key or generated id (G27); payloads come back unchanged or not at all; and bad
+ * input is refused before anything is written (numbers 20 to 42 and 54 to 56 of the list of attacks, as far as they concern actions).
  * Method: canaries in everything that was ever written, rows and log entries, and in the bytes of SQLite's files; ciphertexts that are
- * changed, cut and moved by hand.
+ * changed, truncated and moved by hand.
  */
 
 import { describe, expect, test } from "vitest";
 import { Actions } from "../../src/action/actions.ts";
-import { type ActionValue, actionAt, payloadAt, refOf, type Sealed } from "../../src/action/words.ts";
+import { type ActionValue, actionAt, payloadAt, refOf, type Sealed } from "../../src/action/stored.ts";
 import type { Codec } from "../../src/kernel/codec/codec.ts";
 import { jsonCodec } from "../../src/kernel/codec/json.ts";
-import { codeOf } from "../kernel.fixture.ts";
+import { codeOf } from "../kernel/kit.ts";
 import { DAY, KEY_1, KEY_2, PEPPER, refusal, Scene, SECRETS, START_MS, STORES } from "./kit.ts";
 
 const untyped = (value: unknown): never => value as never;
@@ -68,7 +67,7 @@ describe.each(STORES)("on %s", (store) => {
     for (const secret of generated) expect(scene.loot()).not.toContain(secret);
   });
 
-  test("54, 56: errors do not repeat the id they were asked for, which may be a secret", async () => {
+  test("54, 56: errors do not repeat the id that was passed, which may be a secret", async () => {
     await using scene = new Scene(store);
     const actions = await scene.process();
     const { id } = await actions.create({ expiresIn: 10 });
@@ -82,7 +81,7 @@ describe.each(STORES)("on %s", (store) => {
     }
   });
 
-  test("56: looking settles nothing, however often", async () => {
+  test("56: reading settles nothing, however often", async () => {
     await using scene = new Scene(store);
     const actions = await scene.process();
     const { id, ref } = await actions.create({ payload: 1 });
@@ -141,7 +140,7 @@ describe.each(STORES)("on %s", (store) => {
       expect(await actions.get("a")).toBeNull();
     });
 
-    test("without a key they are refused with the way to give one", async () => {
+    test("without a key they are refused with an error that says how to add one", async () => {
       await using scene = new Scene(store);
       const actions = await scene.process({ options: { pepper: PEPPER } });
       expect(await refusal(actions.create({ id: "a", payload: 1 }))).toEqual({ code: "keys_missing" });
@@ -369,7 +368,7 @@ describe.each(STORES)("on %s", (store) => {
   });
 });
 
-test("34: a payload with a tag that is not known here is told so, and the action is not used up", async () => {
+test("34: a payload with an unknown tag is an error, and the action is not used up", async () => {
   await using scene = new Scene("memory");
   const codec: Codec = {
     encode: jsonCodec.encode,

@@ -9,7 +9,7 @@ import { describe, expect, test } from "vitest";
 import { machine, open, PawlError, type Tx, workflow } from "../../src/index.ts";
 import { wallMs } from "../../src/node/ports.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
-import type { Context } from "../../src/workflow/context.ts";
+import type { Context } from "../../src/workflow/execution/context.ts";
 import { ENTRIES, type EntryPoint } from "./entries.ts";
 import { surfaceOf } from "./surface.ts";
 import { isOptions, type Kind, type Owner, type Row, type Stage } from "./table.ts";
@@ -39,7 +39,7 @@ const isWhole = (path: string): boolean => /\((executor|sql)\)\./.test(path);
 const ownerOf = (path: string): string => /^[^.(]*/.exec(path)?.[0] ?? "";
 const calledOf = (path: string): string => path.slice(0, path.indexOf("("));
 
-test("the table has every argument and every option of what is exported, and nothing else", { timeout: 60_000 }, () => {
+test("the table has every argument and every option of what is exported, and nothing else", () => {
   const surface = surfaceOf(ENTRIES.map(({ path }) => path));
   for (const entry of ENTRIES) compare(entry, surface.get(entry.path) ?? []);
   expect(surface.get("src/index.ts")?.length).toBeGreaterThan(850);
@@ -101,7 +101,7 @@ function* attacksOf(
   }
 }
 
-/** What becomes of a call; "" if it is refused as it should be. */
+/** Returns what is wrong with a call; "" if it is refused as it should be. */
 async function outcomeOf(call: () => unknown, says: readonly string[] = []): Promise<string> {
   try {
     const answer = call();
@@ -178,7 +178,7 @@ async function attack(module: object, owner: Owner, name: string, row: Row): Pro
       before = stored(setting, "attacker");
       for (const attack of attacksOn(row, setting))
         note(attack, await outcomeOf(() => apply(on, name, attack.args), attack.says));
-      // The end of the run gives back what it holds.
+      // The end of the run releases what it holds.
       written(before, stored(setting, "attacker"));
     });
     setting.pawl.work([attacker], { warm: 0 });
@@ -209,7 +209,7 @@ const owners = ENTRIES.flatMap(({ path, module, owners }) =>
 ).filter(({ rows }) => rows.length > 0);
 
 describe.each(owners)("arguments of $name", ({ module, owner, rows }) => {
-  test.each(rows)("%s refuses every bad value, and writes nothing", { timeout: 120_000 }, async (name, row) => {
+  test.each(rows)("%s refuses every bad value, and writes nothing", async (name, row) => {
     const found = await attack(module, owner, name, row);
     if (found.length > 0) expect.fail(found.join("\n"));
   });

@@ -173,7 +173,7 @@ const TESTING: EntryPoint = {
           good: () => [{ open: async () => undefined }],
         },
         stub: {
-          takes: { answer: "unchecked", options: options({ error: "unchecked", failures: "number?" }) },
+          takes: { result: "unchecked", options: options({ error: "unchecked", failures: "number?" }) },
           good: () => [1, {}],
         },
         withSteps: {

@@ -6,7 +6,8 @@
  */
 
 import { type Machine, type Pawl, type Slot, signal, type Tx, type Workflow } from "../../src/index.ts";
-import type { Context } from "../../src/workflow/context.ts";
+import type { Context } from "../../src/workflow/execution/context.ts";
+import { account, Deposited } from "../stream/kit.ts";
 
 /** What an argument takes: a kind, or an object of fields (with good values for those that must be there). */
 export type Kind = string | Fields;
@@ -215,7 +216,78 @@ const OPEN_FIELDS = {
 const IDEMPOTENT = { fingerprint: "fingerprint", scope: "secret?", ttl: "positive?" };
 const DEDUPE = options({ touches: "list?", ttl: "positive?" });
 
+const ORIGIN = { actor: "id?", causationId: "id?", correlationId: "id?" };
+const APPEND: Row = {
+  takes: { events: "list", options: options({ ...ORIGIN, expectedVersion: "version?" }) },
+  good: () => [[Deposited({ amount: 1 })], {}],
+};
+/** What a command takes is up to the command; options are attacked by the stream's own tests. */
+const EXECUTE: Row = { takes: { command: "id", rest: "unchecked" }, good: () => ["deposit", { amount: 1 }] };
+/** Asked of whatever was read: it must not throw. */
+const ANY_EVENT = options(
+  {
+    actor: "unchecked",
+    at: "unchecked",
+    causationId: "unchecked",
+    correlationId: "unchecked",
+    data: "unchecked",
+    id: "unchecked",
+    name: "unchecked",
+    shape: "unchecked",
+    stream: "unchecked",
+    version: "unchecked",
+  },
+  {},
+  "unchecked",
+);
+const AGGREGATE = options({ name: "unchecked" }, {}, "handle");
+
+/** An operation on the targets of a reaction that match. */
+const FILTERED: Row = {
+  takes: {
+    reaction: "id",
+    filter: options({ dryRun: "boolean?", prefix: "prefix?", status: "choice?", target: "id?" }, {}, "options"),
+  },
+  good: () => ["mail", {}],
+};
+
 const FREE: Owner["rows"] = {
+  event: {
+    takes: { name: "id", options: options({ schema: "handle?", shape: "count?", upcast: "object?" }) },
+    good: () => ["Happened", {}],
+  },
+  aggregate: {
+    takes: {
+      name: "id",
+      definition: options(
+        { commands: "object?", initial: "unchecked", on: "list", version: "id?" },
+        { initial: 0, on: [] },
+        "object",
+      ),
+    },
+    good: () => ["sum", { initial: 0, on: [] }],
+  },
+  reaction: {
+    takes: {
+      name: "id",
+      options: options(
+        {
+          concurrency: "count?",
+          from: "choice?",
+          group: "id?",
+          lease: "lease?",
+          on: "list",
+          retry: RETRY,
+          target: "choice?",
+          timeout: "duration?",
+        },
+        { on: [Deposited] },
+        "object",
+      ),
+      handler: "function",
+    },
+    good: () => ["mail", { on: [Deposited] }, () => {}],
+  },
   open: {
     takes: {
       store: options({ ...OPEN_FIELDS, store: "store?" }, { store: "memory:" }, null),
@@ -292,7 +364,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         overloads: [{ takes: { id: "id" } }],
       },
       work: {
-        takes: { workflows: "list", options: options(WORK_OPTIONS) },
+        takes: { definitions: "list", options: options(WORK_OPTIONS) },
         good: ({ echo }) => [[echo], {}],
       },
       slot: {
@@ -308,6 +380,8 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       rwlock: { takes: { name: "id", options: options(LEASE) }, good: () => ["door", {}] },
       rateLimit: { takes: { name: "id", options: RATE }, good: () => ["mail", { max: 1, per: "1s" }] },
       machine: { takes: { machine: "handle" } },
+      stream: { takes: { id: "id" } },
+      aggregate: { takes: { aggregate: AGGREGATE, stream: "id" }, good: () => [account, "account"] },
       idempotent: {
         takes: {
           key: "id",
@@ -432,7 +506,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       },
     },
   },
-  RunWorker: {
+  Worker: {
     where: "plain",
     on: ({ pawl, echo }) => pawl.work([echo as Workflow<never, unknown>]),
     rows: { stop: { takes: { options: TIMEOUT }, good: () => [{}] } },
@@ -509,6 +583,89 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       list: { takes: { options: options({ after: "id?", limit: "count?", state: "choices?" }) }, good: () => [{}] },
     },
   },
+  Stream: {
+    where: "plain",
+    on: ({ pawl }) => pawl.stream("account"),
+    rows: {
+      append: APPEND,
+      tryAppend: APPEND,
+      head: none,
+      read: {
+        takes: { options: options({ backwards: "boolean?", events: "list?", from: "count?" }) },
+        good: () => [{}],
+      },
+    },
+  },
+  Events: {
+    where: "plain",
+    on: ({ pawl }) => pawl.events,
+    rows: {
+      read: {
+        takes: {
+          options: options({
+            after: "cursor?",
+            correlationId: "id?",
+            events: "list?",
+            prefix: "prefix?",
+            since: "time?",
+            until: "time?",
+          }),
+        },
+        good: () => [{}],
+      },
+    },
+  },
+  Reactions: {
+    where: "plain",
+    on: ({ pawl }) => pawl.reactions,
+    rows: {
+      list: none,
+      get: { takes: { reaction: "id" }, good: () => ["mail"] },
+      pause: { takes: { reaction: "id" }, good: () => ["mail"] },
+      resume: { takes: { reaction: "id" }, good: () => ["mail"] },
+      removeEvent: { takes: { reaction: "id", name: "id" }, good: () => ["mail", "Happened"] },
+      target: { takes: { reaction: "id", target: "id" }, good: () => ["mail", "there"] },
+      targets: {
+        takes: {
+          reaction: "id",
+          options: options({ after: "text?", limit: "count?", prefix: "prefix?", status: "choice?" }),
+        },
+        good: () => ["mail", {}],
+      },
+      ...Object.fromEntries(
+        ["pauseTargets", "prioritize", "reset", "resumeTargets", "unblock"].map((name) => [name, FILTERED]),
+      ),
+      skip: {
+        takes: {
+          reaction: "id",
+          target: "id",
+          options: options({ actor: "id", reason: "text" }, { actor: "ann", reason: "bad" }, "object"),
+        },
+        good: () => ["mail", "there", { actor: "ann", reason: "bad" }],
+      },
+      deadLetters: {
+        takes: { reaction: "id", options: options({ after: "text?", limit: "count?" }) },
+        good: () => ["mail", {}],
+      },
+      redrive: {
+        takes: {
+          reaction: "id",
+          letter: options({ stream: "id", target: "id?", version: "fence" }, { stream: "there", version: 1 }, "handle"),
+        },
+        good: () => ["mail", { stream: "there", version: 1 }],
+      },
+    },
+  },
+  AggregateHandle: {
+    where: "plain",
+    on: ({ pawl }) => pawl.aggregate(account, "account"),
+    rows: {
+      execute: EXECUTE,
+      tryExecute: EXECUTE,
+      state: { takes: { options: options({ asOf: "version?" }) }, good: () => [{}] },
+    },
+  },
+  EventType: { where: "plain", on: () => Deposited, rows: { is: { takes: { event: ANY_EVENT }, good: () => [{}] } } },
   Signal: {
     where: "plain",
     on: () => signal("go"),
@@ -532,6 +689,8 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       lock: { takes: { lock: "handle" } },
       slot: { takes: { slot: "handle" } },
       machine: { takes: { machine: "handle" } },
+      stream: { takes: { id: "id" } },
+      aggregate: { takes: { aggregate: AGGREGATE, stream: "id" }, good: () => [account, "account"] },
       rateLimit: { takes: { limit: "handle" } },
       idempotent: {
         takes: { key: "id", options: options(IDEMPOTENT), decide: "function" },
@@ -546,6 +705,16 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     },
   },
   TxSlot: { where: "tx", on: ({ slot }, { tx }) => tx.slot(slot), rows: SLOT_ROWS },
+  TxStream: {
+    where: "tx",
+    on: (_stage, { tx }) => tx.stream("account"),
+    rows: { append: APPEND, tryAppend: APPEND },
+  },
+  TxAggregate: {
+    where: "tx",
+    on: (_stage, { tx }) => tx.aggregate(account, "account"),
+    rows: { execute: EXECUTE, tryExecute: EXECUTE },
+  },
   TxLock: {
     where: "tx",
     on: ({ pawl }, { tx }) => tx.lock(pawl.mutex("door")),
@@ -643,14 +812,17 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
 
 /** Exported names whose members are not called by users with arguments of their own: each with the reason. */
 export const ELSEWHERE: Readonly<Record<string, string>> = {
+  AnyEventType: "an EventType, which is here",
   AtMostOnceOptions: "callbacks that the user writes",
-  Attempt: "what the function of `idempotent` is given: its own tests attack it (idempotency.test.ts)",
+  CommandContext: "what a command is given: its own tests attack it (decide.test.ts)",
+  Attempt: "what the function of `idempotent` is given: its own tests attack it (attempt.test.ts)",
   Codec: "implemented by the user; what it gives is checked by Encoding",
   Dedupe: "the type of pawl.dedupe, which is here",
   IdempotentOptions: "callbacks that the user writes",
   Logger: "implemented by the user",
   Operation: "a promise: what it takes is what promises take",
   PgClient: "of pg",
+  ReactionContext: "what a handler is given: its own tests attack it (test/stream/reactions.test.ts)",
   PgPool: "of pg",
   RetryOptions: "callbacks that the user writes",
   RunListener: "implemented by the user",
@@ -667,16 +839,4 @@ export const ELSEWHERE: Readonly<Record<string, string>> = {
 };
 
 /** Members of public classes that belong to the engine. */
-export const ENGINE: ReadonlySet<string> = new Set([
-  "RateLimit.reserveIn",
-  "RunWorker.around",
-  "RunWorker.declares",
-  "RunWorker.ending",
-  "RunWorker.freePlace",
-  "RunWorker.hears",
-  "RunWorker.keptMs",
-  "RunWorker.limit",
-  "RunWorker.running",
-  "RunWorker.shun",
-  "RunWorker.told",
-]);
+export const ENGINE: ReadonlySet<string> = new Set(["RateLimit.reserveIn"]);

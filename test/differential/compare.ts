@@ -1,9 +1,9 @@
 /**
- * Comparing subjects: each plays the same chapter from the start, and what they answered is held side by side.
+ * Comparing subjects: each runs the same chapter from the start, and their results are compared.
  *
- * A transcript is what one subject said: the answer to each operation, and every so often its whole state. The first place
- * where two transcripts part is the difference. It is then looked for with fewer operations, so that what is left to
- * read is short, and comes with the command that plays it again.
+ * A transcript is what one subject returned: the result of each operation, and every so often its whole state. The first place where two
+ * transcripts differ is the difference. It is then searched for with fewer operations, so that what is left to read is short, and comes
+ * with the command that repeats it.
  */
 
 import { inspect } from "node:util";
@@ -22,7 +22,7 @@ const OPERATIONS_PER_MS = 200;
 const PATIENCE_MS = 60_000;
 const SHRINK_FOR_MS = 60_000;
 
-export interface Line {
+export interface ResultLine {
   /** The operation that it is about or comes after. */
   readonly number: number;
   readonly of: "answer" | "state" | "end";
@@ -30,7 +30,7 @@ export interface Line {
 }
 
 export interface Transcript {
-  readonly lines: readonly Line[];
+  readonly lines: readonly ResultLine[];
   readonly seen: ReadonlyMap<string, number>;
 }
 
@@ -40,7 +40,7 @@ const everySoOften: StateAfter = ({ number }, isLast) => isLast || number % STAT
 const always: StateAfter = () => true;
 const atTheEnd: StateAfter = (_, isLast) => isLast;
 
-/** What the subject says to these operations. What goes wrong in a way nobody planned is its last line. */
+/** Returns the subject's results of these operations. An unexpected error is the last line. */
 export async function play(
   subject: Subject,
   { cast, operations }: Chapter,
@@ -48,7 +48,7 @@ export async function play(
 ): Promise<Transcript> {
   const clock = new TestClock();
   const world = await World.open(await subject.open(clock), cast);
-  const lines: Line[] = [];
+  const lines: ResultLine[] = [];
   let number = 0;
   try {
     for (const [index, operation] of operations.entries()) {
@@ -88,7 +88,7 @@ export interface Difference {
   readonly seed: number;
   /** The operations that are enough to see it, the last of which shows it. */
   readonly operations: readonly Operation[];
-  readonly of: Line["of"];
+  readonly of: ResultLine["of"];
   readonly subjects: readonly [string, string];
   readonly texts: readonly [string, string];
 }
@@ -97,7 +97,7 @@ export interface Difference {
 export function partingOf(
   reference: Transcript,
   other: Transcript,
-): { number: number; of: Line["of"]; texts: [string, string] } | undefined {
+): { number: number; of: ResultLine["of"]; texts: [string, string] } | undefined {
   for (let i = 0; i < Math.max(reference.lines.length, other.lines.length); i++) {
     const [a, b] = [reference.lines[i], other.lines[i]];
     if (a?.text === b?.text) continue;
@@ -123,7 +123,7 @@ async function differ(
   return { seed, operations: enough, of, texts, subjects: [reference.name, other.name] };
 }
 
-/** Leaves out operations, many at once and then fewer, as long as the two still part. */
+/** Removes operations, first many at a time and then fewer, as long as the two still differ. */
 export async function shrink(
   pair: readonly [Subject, Subject],
   of: Chapter,
@@ -152,9 +152,9 @@ export interface RunOptions {
   readonly subjects: readonly Subject[];
   /** Plays these of the chapter alone. */
   readonly only?: ReadonlySet<number> | undefined;
-  /** How many chapters are played at once; one unless said otherwise. */
+  /** The number of concurrent chapters. Default: 1. */
   readonly atOnce?: number;
-  /** How long to look for fewer operations that show a difference; a minute unless said otherwise. */
+  /** How long to search for fewer operations that show a difference. Default: one minute. */
   readonly shrinkForMs?: number;
   readonly progress?: (report: RunReport) => void;
 }

@@ -1,9 +1,9 @@
 /**
- * What chance draws for a chapter: its cast of names, and the arguments of its operations. All of it follows from the seed.
+ * The random choices of a chapter: its names, and the arguments of its operations. All of it follows from the seed.
  *
- * A chapter plays with a few families of names, each a set that some store could mix up: names that differ in case only, in
+ * A chapter uses a few families of names, each a set that some store could mix up: names that differ in case only, in
  * their normal form, by a blank at the end, or that mean something to SQL, to arrays or to patterns. The cast is small, so
- * that records are met again, deleted and made anew all the time.
+ * that records are often used again, deleted and created again.
  *
  * Times are either the same on every clock (the seventies for what is due, a far century for what is not), or taken from the
  * store's clock in a decision and then compared by what they mean.
@@ -74,7 +74,7 @@ export interface Columns {
   readonly holder?: string | null;
 }
 
-/** Due on every clock, and not due on any: nobody's clock says a time between these and now. */
+/** Due on every clock, and not due on any: no clock has a time between these and now. */
 export const SURELY_PAST_MS = 100_000_000_000;
 export const SURELY_FUTURE_MS = 4_000_000_000_000;
 const LAST_TIME_MS = 8_640_000_000_000_000;
@@ -99,7 +99,7 @@ export class Draw extends Random {
     };
   }
 
-  /** So many different ones, in any order. */
+  /** This many different ones, in any order. */
   some<T>(items: readonly T[], count: number): T[] {
     const left = [...items];
     const taken: T[] = [];
@@ -156,7 +156,7 @@ export class Draw extends Random {
     return this.pastTimesMs(7);
   }
 
-  /** The first of so many milliseconds that nobody else has. */
+  /** The first of a range of milliseconds that no other operation uses. */
   pastTimesMs(count: number): number {
     const firstMs = this.#pastMs;
     this.#pastMs += count;

@@ -6,6 +6,8 @@ import type {
   Batch,
   DuePage,
   DueQuery,
+  FollowPage,
+  FollowQuery,
   Key,
   ListQuery,
   Put,
@@ -18,10 +20,14 @@ import type {
 export class Passing implements Store {
   readonly inner: Store;
   readonly lanes: number;
+  readonly isRemote: boolean;
+  readonly hasOneWriter: boolean;
 
   constructor(inner: Store) {
     this.inner = inner;
     this.lanes = inner.lanes;
+    this.isRemote = inner.isRemote;
+    this.hasOneWriter = inner.hasOneWriter;
   }
 
   settle(lane: number): Promise<{ readonly epoch: number; readonly sequence: number }> {
@@ -42,6 +48,10 @@ export class Passing implements Store {
 
   entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
     return this.inner.entries(key, after, limit);
+  }
+
+  follow(query: FollowQuery): Promise<FollowPage> {
+    return this.inner.follow(query);
   }
 
   due(query: DueQuery): Promise<DuePage> {

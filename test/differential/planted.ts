@@ -133,7 +133,7 @@ function reading(entries: Entries): (store: Store) => Store {
     })(store);
 }
 
-/** Does not look whether the rows are still what the batch believes. */
+/** Does not check whether the rows are still what the batch assumes. */
 class Credulous extends Passing {
   override async commit(batch: Batch): Promise<Receipt> {
     let believed: readonly Put[] = [];
@@ -204,8 +204,8 @@ class Renumbering extends Passing {
 }
 
 const wraps: Readonly<Record<string, (store: Store) => Store>> = {
-  "a list does not go on where it was": listing((query, pass) => pass({ ...query, after: null })),
-  "a list begins with the name it should go on after": listing(async ({ after, ...query }, pass) => {
+  "a list does not continue where it was": listing((query, pass) => pass({ ...query, after: null })),
+  "a list begins with the name it should continue after": listing(async ({ after, ...query }, pass) => {
     const rows = await pass({ ...query, after: null, limit: ALL });
     return rows.filter(({ key }) => after === null || compareUtf8(key, after) >= 0).slice(0, query.limit);
   }),
@@ -255,7 +255,7 @@ const wraps: Readonly<Record<string, (store: Store) => Store>> = {
   "due is not case sensitive": looking((query, pass) =>
     pass({ ...query, kinds: query.kinds.flatMap((kind) => [kind, kind.toLowerCase()]) }),
   ),
-  "due does not say what is next": looking(async (query, pass) => ({ ...(await pass(query)), nextDueMs: null })),
+  "due does not return the next time": looking(async (query, pass) => ({ ...(await pass(query)), nextDueMs: null })),
   "a log is read from its beginning": reading((_, limit, pass) => pass(0, limit)),
   "a log is read without a limit": reading((after, _, pass) => pass(after, ALL)),
   "positions of a log do not rise": reading(async (after, limit, pass) =>

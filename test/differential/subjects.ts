@@ -1,8 +1,8 @@
 /**
- * The subjects: the stores that are compared. The first is the reference, and each other one is held against it.
+ * The subjects: the stores that are compared. The first is the reference for all others.
  *
- * A subject is opened for each chapter and gives an empty ground on which several writers meet, as processes do. To compare
- * another store, add an entry to `subjects`.
+ * A subject is opened for each chapter and provides an empty database that several writers share, as processes do. To compare another
+ * store, add an entry to `subjects`.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -19,7 +19,7 @@ import { freshDatabase } from "../postgres/server.ts";
 
 /** A clock that the run moves on, for stores that take theirs from outside. */
 export class TestClock {
-  /** What has passed in small steps, and what has passed at once. */
+  /** The time that has passed in small steps, and in jumps. */
   stepsMs = 0;
   #leapsMs = 0;
 
@@ -37,7 +37,7 @@ export interface Ground {
   readonly ports: Ports;
   /** About what the store's clock says. */
   nowMs(): number;
-  /** Lets so much time pass at once. */
+  /** Jumps forward by this much time. */
   leap(ms: number): Promise<void>;
   connect(namespace: "ours" | "theirs"): Promise<Store>;
   close(): Promise<void>;

@@ -1,8 +1,8 @@
 /**
- * The world of one subject during one chapter: its writers, what they hold, and how its answers are made comparable.
+ * The world of one subject during one chapter: its writers, what they hold, and how its results are made comparable.
  *
  * Two writers of our own work on one namespace, a neighbour on another one with the same names, and a third of ours speaks
- * to the store without a kernel. What a store may choose is taken out of the answers, and nothing else: a row's number and
+ * to the store without a kernel. Only what a store may choose is removed from the results: a row's number and
  * a fence become "the second that this record had", a time of the store's clock becomes its distance from now in half days.
  */
 
@@ -92,7 +92,7 @@ export class World {
     return this.pawl(by).kernel;
   }
 
-  /** Closes a writer and connects another in its place; answers the one that is closed now. */
+  /** Closes a writer and connects another in its place; returns the closed one. */
   async reopen(by: Writer): Promise<Pawl> {
     const old = this.pawl(by);
     await this.swept();
@@ -115,7 +115,7 @@ export class World {
     this.seen.set(what, (this.seen.get(what) ?? 0) + 1);
   }
 
-  /** What became of it: an answer, or a refusal in comparable words. What nobody planned goes on as it is. */
+  /** Returns the result, or a refusal in a comparable form. Rethrows unexpected errors. */
   async attempt(act: () => Promise<unknown>): Promise<unknown> {
     try {
       return await act();
@@ -188,7 +188,7 @@ export class World {
     return known.length;
   }
 
-  /** A time that is the same on every clock stays; any other is told by its distance from now. */
+  /** A time that is the same on every clock stays; any other is given by its distance from now. */
   due(ms: number | null): unknown {
     if (ms === null || isSameEverywhere(ms)) return ms;
     return `${Math.round((ms - this.ground.nowMs()) / HALF_DAY_MS)} half days from now`;

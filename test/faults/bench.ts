@@ -1,15 +1,15 @@
 /**
- * A worker's bench: what the code of each kind of work uses inside a worker process.
+ * What the code of each kind of work uses inside a worker process.
  *
- * Every attempt is said before it is made and after it is answered, by a write that is done when it returns: the line has left
- * the process before anything else happens in it.
+ * Every attempt is reported before it is made and after its result, by a synchronous write: the line has left the process before anything
+ * else happens in it.
  */
 
 import { writeSync } from "node:fs";
 import { PawlError, StoreError } from "../../src/index.ts";
 import type { Pawl } from "../../src/pawl.ts";
 import { Random } from "../../src/testing/sim/random.ts";
-import { type Line, monotonicNs } from "./ledger.ts";
+import { type LedgerLine, monotonicNs } from "./ledger.ts";
 
 export type Answered<T> =
   | { readonly is: "yes"; readonly output: T }
@@ -29,7 +29,7 @@ export type Order =
 const STDOUT = 1;
 
 /** Says a line to the parent. The pipe blocks, so it has left this process when this returns. */
-export function say(line: Line): void {
+export function say(line: LedgerLine): void {
   writeSync(STDOUT, `${JSON.stringify(line)}\n`);
 }
 
@@ -67,7 +67,7 @@ export class Bench {
     }, TICK_MS).unref();
   }
 
-  /** When this process last stood still for a while, if it ever did; it may have been woken a moment ago. */
+  /** When this process was last suspended, if it ever was; it may have resumed a moment ago. */
   get lastStall(): Stall | null {
     const now = monotonicNs();
     return now - this.#tickedAt > STALL_NS ? { from: this.#tickedAt, to: now } : this.#stall;

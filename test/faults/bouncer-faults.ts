@@ -1,8 +1,8 @@
 /**
- * What is done to PgBouncer, and to the way between it and the server, in a run that has one between.
+ * The faults of PgBouncer, and of the connection between it and the server, in a run that uses it.
  *
- * PAUSE, RESUME and so on are commands of its admin console. A pause waits until nobody uses a server connection, which in session mode
- * is never; and when it is resumed before, PAUSE has no answer at all. So nobody waits for one here.
+ * PAUSE, RESUME and so on are commands of its admin console. A pause waits until no client uses a server connection, which in session mode
+ * is never; and when it is resumed before, PAUSE has no reply at all. So no reply is awaited here.
  */
 
 import type { Bouncer } from "./bouncer.ts";
@@ -47,7 +47,7 @@ export const bouncerFaults: readonly ServerFault[] = [
     await bouncer.start();
     return true;
   }),
-  fault("PgBouncer stands still past a lease", 1, async ({ bouncer, pastLeaseMs }) => {
+  fault("PgBouncer is suspended for longer than a lease", 1, async ({ bouncer, pastLeaseMs }) => {
     await bouncer.pause(pastLeaseMs());
     return true;
   }),
@@ -80,7 +80,7 @@ export const bouncerFaults: readonly ServerFault[] = [
     behind.disarm();
     return behind.counts.commitRepliesDropped > before;
   }),
-  fault("the way behind PgBouncer stalls past a lease", 1, async ({ behind, pastLeaseMs }) => {
+  fault("the connection behind PgBouncer stalls for longer than a lease", 1, async ({ behind, pastLeaseMs }) => {
     const ms = pastLeaseMs();
     behind.stallAll(ms);
     await sleep(ms);

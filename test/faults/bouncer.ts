@@ -2,11 +2,11 @@
  * A real PgBouncer in front of a server: start, kill, stop, pause, and everything that its admin console can do.
  *
  * It is the `pgbouncer` of the machine, as a process of its own on a free port of 127.0.0.1, with its files in a folder of its own. Like
- * PostgreSQL it refuses to run as root; then it runs as the user "nobody". It lets everybody in as "postgres", without a password.
+ * PostgreSQL it refuses to run as root; then it runs as the user "nobody". It accepts all clients as "postgres", without a password.
  *
- * Promises: it starts again on the same port; when this process ends, however it ends, so does PgBouncer, and its folder is deleted, by a
+ * Guarantees: it starts again on the same port; when this process ends, however it ends, so does PgBouncer, and its folder is deleted, by a
  * shell that waits for just that.
- * Leaves out: passwords, TLS and Unix sockets.
+ * Out of scope: passwords, TLS and Unix sockets.
  */
 
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
@@ -163,7 +163,7 @@ export class Bouncer {
     await ended;
   }
 
-  /** Ends it by its own command, which drops everybody at once. */
+  /** Ends it by its own command, which closes all connections immediately. */
   async shutDown(): Promise<void> {
     const child = this.#process;
     if (child === null) return;
@@ -174,7 +174,7 @@ export class Bouncer {
     clearTimeout(late);
   }
 
-  /** It stands still for so long, without knowing. */
+  /** Suspends it for this long, without its knowledge. */
   async pause(ms: number): Promise<void> {
     const child = this.#process;
     if (child === null) return;
@@ -275,7 +275,7 @@ export class Bouncer {
       "max_client_conn = 500",
       // Server connections come and go while nothing is wrong.
       `server_lifetime = ${isOdd ? 5 : 20}`,
-      // Not 15 seconds: so long everybody is refused after one connection to the server failed.
+      // Not 15 seconds: for this long every client is refused after one connection to the server failed.
       "server_login_retry = 1",
       ...(preparedStatements === null ? [] : [`max_prepared_statements = ${preparedStatements}`]),
     ];
@@ -298,7 +298,7 @@ export class Bouncer {
 
 type Owner = { readonly uid: number; readonly gid: number } | Record<never, never>;
 
-/** PgBouncer refuses to run as root, so then it is somebody who may do nothing else. */
+/** PgBouncer refuses to run as root, so then it runs as an unprivileged user. */
 function findOwner(): Owner {
   if (process.getuid?.() !== 0) return {};
   const [uid, gid] = ["-u", "-g"].map((flag) => Number(spawnSync("id", [flag, "nobody"], { encoding: "utf8" }).stdout));
@@ -306,7 +306,7 @@ function findOwner(): Owner {
   return { uid, gid };
 }
 
-/** Its input ends when our process does, even by SIGKILL: then PgBouncer is ended too. Otherwise it is told that nothing is left to do. */
+/** Its input ends when our process does, even by SIGKILL: then PgBouncer is ended too. Otherwise it is shut down explicitly. */
 const GUARD = 'read -r word && exit 0; kill -CONT "$1"; kill -KILL "$1"; rm -rf "$2"';
 
 function startGuard(pid: number, folder: string): ChildProcess {

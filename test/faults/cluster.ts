@@ -5,7 +5,7 @@
  * The standby is synchronous, so that its promotion loses nothing; or it is not, and then the cluster can lose its last commits in two ways: by the
  * promotion of a standby that was behind, and by a backup that is restored.
  *
- * Everything here goes around the proxies, so that no fault keeps the harness from looking or from striking.
+ * Everything here goes around the proxies, so that no fault keeps the harness from reading or from causing faults.
  */
 
 import pg from "pg";
@@ -40,12 +40,12 @@ export class Cluster {
     this.#isSynchronous = isSynchronous;
   }
 
-  /** With so many proxies in front of it. */
+  /** The number of proxies in front of it. */
   static async start(options: {
     readonly proxies: number;
     readonly version?: PostgresVersion | undefined;
     readonly bouncer?: BouncerChoice | undefined;
-    /** Whether commits wait for the standby; they do unless said otherwise. */
+    /** Whether commits wait for the standby. Default: true. */
     readonly synchronous?: boolean;
   }): Promise<Cluster> {
     const { proxies, version = 18, bouncer, synchronous = true } = options;
@@ -100,7 +100,7 @@ export class Cluster {
     return rows.map((row) => ({ pid: Number(row["pid"]), waitsForStandby: row["wait_event"] === "SyncRep" }));
   }
 
-  /** Waits until the primary answers again. */
+  /** Waits until the primary responds again. */
   async untilUp(): Promise<void> {
     await this.#until("the primary does not come back", async () => {
       await this.query("select 1");
@@ -139,7 +139,7 @@ export class Cluster {
   }
 
   /**
-   * Promotes the standby after it was behind for so long. Returns the time in which commits may have been lost: whatever was acknowledged before
+   * Promotes the standby after it was behind for this long. Returns the time in which commits may have been lost: whatever was acknowledged before
    * it is on the standby, and whatever was asked for after it was asked of the new primary.
    */
   async promoteBehind(loadMs: number): Promise<Span> {
@@ -155,7 +155,7 @@ export class Cluster {
     return { from, to };
   }
 
-  /** Takes a backup, and puts it in the place of the primary's data after so long. Returns the time in which commits may have been lost. */
+  /** Takes a backup, and replaces the primary's data by it after this long. Returns the time in which commits may have been lost. */
   async restoreBackup(loadMs: number): Promise<Span> {
     const { primary } = this;
     let from = Number.NaN;

@@ -1,20 +1,20 @@
 /**
  * The crew: worker processes, each in a place of its own that is filled again when its process dies, and a follower.
  *
- * Each place has its own proxy in front of the server, so that one worker can be cut off from it alone. Everything a worker says
- * goes into the ledger. What ended in anything but yes and can be asked again is handed to whichever worker is there, by
- * `Repeats`, until it is acknowledged.
+ * Each place has its own proxy in front of the server, so that one worker can be cut off from it alone. Everything a worker prints goes
+ * into the ledger. Operations that did not succeed and can be repeated are handed to any live worker, by `Repeats`, until they are
+ * acknowledged.
  *
- * A worker that asks what the ledger knows is answered here, from what all of them said before.
+ * A worker that asks what the ledger knows gets the reply here, from what all of them reported before.
  *
- * Promises: a process that ended without being killed by us is kept as an accident, with what it said last.
+ * Guarantees: a process that ended without being killed by us is recorded as an accident, with its last output.
  */
 
 import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Random } from "../../src/testing/sim/random.ts";
-import { spawnNode } from "../children.ts";
+import { spawnNode } from "../node/child.ts";
 import type { Order } from "./bench.ts";
 import type { WorkerArguments } from "./children/worker.ts";
 import { type Ledger, LedgerError, type Operation } from "./ledger.ts";
@@ -46,7 +46,7 @@ export interface CrewOptions {
 type PlaceState = "starting" | "working" | "stopped" | "killed" | "gone";
 
 const HOUR_MS = 3_600_000;
-/** Some workers give up soon, and hear "unknown" more often; others wait out most faults. */
+/** Some workers give up soon, and get "unknown" more often; others wait through most faults. */
 const PATIENCE_MS = [1_000, 15_000];
 const HURRY_MS = 30_000;
 
@@ -144,7 +144,7 @@ export class Place {
     await this.#closed;
   }
 
-  /** It stands still for so long, without knowing. */
+  /** Suspends it for this long, without its knowledge. */
   async pause(ms: number): Promise<void> {
     const child = this.#child;
     if (child === undefined || !child.kill("SIGSTOP")) return;
@@ -204,7 +204,7 @@ export class Crew {
     const { ledger, works } = options;
     ledger.listen({
       asked: (life, { work, question, ask }) => {
-        // After a moment, so that whatever was said before the question has been heard, through whichever pipe it comes.
+        // After a moment, so that everything it wrote before the question has been read, from both pipes.
         setTimeout(() => {
           const known = { notes: ledger.notes(work), dead: ledger.dead };
           const answer = works.find(({ name }) => name === work)?.answer?.(question, known);

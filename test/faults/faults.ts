@@ -1,8 +1,8 @@
 /**
  * The faults: what is done to workers, to their connections and to the server.
  *
- * Each strikes once and resolves when it is over and nothing but recovery is left; it answers false if it found nothing to strike.
- * What must be put right before the next one, such as a new standby, is the run's to do. Faults on workers run beside the others.
+ * Each occurs once and resolves when it is over and only recovery is left; it returns false if it could not occur.
+ * The run repairs what must be repaired before the next one, such as a new standby. Faults on workers run beside the others.
  */
 
 import type { Random } from "../../src/testing/sim/random.ts";
@@ -59,7 +59,7 @@ export const workerFaults: readonly WorkerFault[] = [
     strike: (scene) => someWorker(scene, (place) => place.kill()),
   },
   {
-    name: "a worker stands still past its lease",
+    name: "a worker is suspended for longer than its lease",
     weight: 3,
     strike: (scene) => someWorker(scene, (place) => place.pause(scene.pastLeaseMs())),
   },
@@ -176,7 +176,7 @@ export const networkFaults: readonly ServerFault[] = [
   },
 ];
 
-/** Commits hang because the standby is away, and somebody loses patience: they are told to stop waiting. */
+/** Commits hang because the standby is unreachable, until an operator turns the waiting off. */
 async function cancelWaits(cluster: Cluster, rounds: number): Promise<number> {
   let cancelled = 0;
   const deadlineMs = performance.now() + 5_000;

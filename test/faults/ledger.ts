@@ -1,18 +1,18 @@
 /**
- * The ledger: what workers said that they were about to do, and what they heard, kept by a process that no fault touches.
+ * The ledger: what workers reported before each attempt, and the results that they got, kept by a process that no fault affects.
  *
- * A worker says a line before each attempt and one after its answer, so that "acknowledged" is what it had in hand before it
- * died. Nothing that stands in the database is believed; it is held against this. An attempt that has no answer when its worker
- * is dead is unknown: it may have happened.
+ * A worker prints a line before each attempt and one after its result, so that "acknowledged" is what it had received before it
+ * died. The database is never trusted; it is compared with this. An attempt that has no result when its worker is dead is
+ * unknown: it may have happened.
  *
- * Some of what workers do is an effect outside of the database, and this is the outside: a worker may ask what became of it.
+ * Some of what workers do is an effect outside of the database, and this is the outside: a worker may ask for its outcome.
  *
  * Times are nanoseconds of the machine's monotonic clock, which all processes share and no fault sets.
  */
 
 import { createWriteStream, type WriteStream } from "node:fs";
 
-/** Yes; a definite no, which had no effect; or nobody knows. */
+/** Acknowledged; refused, without an effect; or unknown. */
 export type Answer = "open" | "yes" | "no" | "unknown";
 
 export interface Operation {
@@ -38,7 +38,7 @@ export interface Note {
 }
 
 /** One line of a worker. */
-export type Line =
+export type LedgerLine =
   | { readonly is: "try"; readonly op: number; readonly work: string; readonly input: unknown; readonly at: number }
   | { readonly is: "yes"; readonly op: number; readonly output: unknown; readonly at: number }
   | { readonly is: "no" | "unknown"; readonly op: number; readonly code: string; readonly at: number }
@@ -96,7 +96,7 @@ export class Ledger {
     return this.#dead;
   }
 
-  /** Whether somebody has tried something of this kind and not heard the end of it. */
+  /** Whether an attempt of this kind is in progress. */
   isOpen(work: string): boolean {
     for (const open of this.#open.values())
       for (const operation of open.values()) if (operation.work === work) return true;
@@ -109,7 +109,7 @@ export class Ledger {
 
   hear(life: string, text: string): void {
     this.#copy?.write(`${life} ${text}\n`);
-    const line = JSON.parse(text) as Line;
+    const line = JSON.parse(text) as LedgerLine;
     if (line.is === "note") {
       this.#note({ life, ...line });
       return;
@@ -146,7 +146,7 @@ export class Ledger {
     this.#tell(operation);
   }
 
-  /** The process is no more: whatever it had not heard the end of stays unknown. */
+  /** The process has ended: its attempts in progress stay unknown. */
   died(life: string): void {
     this.#copy?.write(`${life} died\n`);
     this.#dead.add(life);

@@ -31,7 +31,7 @@ describe("lists", () => {
     { rule: "acknowledged after the loss, and gone", lists: { x: ["a"] }, says: "b is in x and y, and it is not" },
     { rule: "there by half", lists: { x: ["a", "b"] }, says: "b is in x and not in all" },
     { rule: "there twice", lists: { x: ["a", "a", "b"], y: ["b"] }, says: "a is in x 2 times" },
-    { rule: "never asked for", lists: { x: ["a", "b", "c"], y: ["b"] }, says: "c is in x, where nobody" },
+    { rule: "never asked for", lists: { x: ["a", "b", "c"], y: ["b"] }, says: "c is in x, where no worker" },
   ])("$rule", ({ lists, says }) => {
     expect(check(lists as unknown as Record<string, readonly string[]>).wrong.join("\n")).toContain(says);
   });

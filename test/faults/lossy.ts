@@ -1,9 +1,9 @@
 /**
- * A run that loses commits on purpose: the crew at work, and a server that goes back in time under it, again and again.
+ * A run that loses commits on purpose: the crew at work, and a server that goes back in time meanwhile, repeatedly.
  *
  * Either a standby that was behind is promoted, or a backup is put in the place of the data. Workers live through all of it, with what they
  * remember. The harness knows the time in which commits may be lost, which begins before the standby stops receiving, or before the backup ends, and
- * ends when the old server has. Then everything heals, every run must end, and the ledger is held against the database: whatever was
+ * ends when the old server has. Then everything heals, every run must end, and the ledger is compared with the database: whatever was
  * acknowledged outside of these times is there, and what is there is whole (G31). What was lost in them is counted.
  */
 

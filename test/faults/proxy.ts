@@ -3,10 +3,10 @@
  *
  * Whatever goes through can be cut, held up for a while in either direction without being closed, or refused. It reads the
  * server's messages (a type, a length, a body) and knows the one that says COMMIT: it can lose just that reply, so that the
- * commit has happened and the client never hears of it, or deliver it late. It can lose a request, whole or by its second half.
+ * commit has happened and the client never gets the reply, or deliver it late. It can lose a request, whole or by its second half.
  *
- * Promises: bytes pass unchanged and in order, or not at all; everything done to them is counted.
- * Leaves out: what is inside TLS. A client that encrypts is passed through and never found to commit.
+ * Guarantees: bytes pass unchanged and in order, or not at all; everything done to them is counted.
+ * Out of scope: what is inside TLS. A client that encrypts is passed through and never found to commit.
  */
 
 import { connect, createServer, type Server, type Socket } from "node:net";
@@ -28,10 +28,10 @@ export interface ProxyCounts {
 /** Which way bytes go: from the client to the server, from the server to the client. */
 export type Direction = "up" | "down" | "both";
 
-/** What becomes of the next reply to a COMMIT. */
+/** What happens to the next reply to a COMMIT. */
 type ReplyFault = { readonly drop: true } | { readonly delayMs: number };
 
-/** Ports that neither the system nor the test servers pick for themselves, so that nobody takes one while it is closed. */
+/** Ports that neither the system nor the test servers pick for themselves, so that none is taken while it is closed. */
 const PORTS = { first: 10_000, count: 6_000 };
 
 export class FaultyProxy {
@@ -96,14 +96,14 @@ export class FaultyProxy {
     return all.length;
   }
 
-  /** Holds everything up for so long, connections that are made meanwhile too. */
+  /** Delays everything for this long, including new connections. */
   stallAll(ms: number, direction: Direction = "both"): void {
     this.#stalledUntilMs = performance.now() + ms;
     this.#stallDirection = direction;
     for (const connection of this.#connections) connection.stall(ms, direction);
   }
 
-  /** Takes no new connections for so long: the port is closed. Those that are there go on. */
+  /** Accepts no new connections for this long: the port is closed. Existing ones continue. */
   async refuse(ms: number): Promise<void> {
     const server = this.#server;
     if (server === undefined) return;
@@ -115,12 +115,12 @@ export class FaultyProxy {
     if (port === this.#port && !this.#isClosed) await this.#listen(port);
   }
 
-  /** Loses the replies to the next COMMITs: they happen, and the client is cut off before it hears. */
+  /** Loses the replies to the next COMMITs: they happen, and the client is disconnected before it gets the reply. */
   dropCommitReplies(count: number): void {
     for (let i = 0; i < count; i++) this.#replyFaults.push({ drop: true });
   }
 
-  /** Holds back the reply to the next COMMIT for so long, and everything after it on its connection. */
+  /** Delays the reply to the next COMMIT for this long, and everything after it on its connection. */
   delayCommitReply(ms: number): void {
     this.#replyFaults.push({ delayMs: ms });
   }
@@ -218,14 +218,14 @@ export class Connection {
     }
   }
 
-  /** Ends it for both sides at once, as a lost network path would. */
+  /** Ends it for both sides simultaneously, as a lost network path would. */
   cut(): void {
     if (this.#isClosed) return;
     this.#owner.counts.cut += 1;
     this.close();
   }
 
-  /** Holds its bytes up for so long, and then lets them go on. */
+  /** Delays its bytes for this long, and then forwards them. */
   stall(ms: number, direction: Direction = "both"): void {
     if (this.#isClosed) return;
     this.#owner.counts.stalled += 1;

@@ -1,6 +1,6 @@
 /**
- * A run's report as text: what struck and how long workers took to go on, what was acknowledged, what was unknown and what became of
- * it, and everything that was wrong.
+ * A run's report as text: which faults occurred and how long workers took to recover, what was acknowledged, what was unknown and
+ * its outcome, and everything that was wrong.
  */
 
 import type { RunReport, WorkReport } from "./run.ts";

@@ -1,14 +1,13 @@
 /**
- * A run: the crew at work, faults drawn from a seed, then a time to heal, and then the judgement.
+ * A run: the crew at work, faults drawn from a seed, then a time to heal, and then the checks.
  *
- * Each kind of fault strikes once, in an order drawn from the seed, and after that they are drawn by weight until the time is
- * over. Faults on workers go on beside those on the server and the way to it. Most of these wait until every worker has recovered
- * from the one before, which is measured; the others strike while it recovers. After that nothing happens any more: whatever
- * is unresolved is asked again until it is acknowledged, and every claim must end within three
- * leases, every run soon. Then the ledger is held against the database.
+ * Each kind of fault occurs once, in an order drawn from the seed, and after that they are drawn by weight until the time is over. Faults
+ * on workers continue beside those on the server and the connections. Most of these wait until every worker has recovered from the one
+ * before, which is measured; the others occur while it recovers. After that there are no more faults: unresolved operations are repeated
+ * until they are acknowledged, and every claim must end within three leases, every run soon. Then the ledger is compared with the database.
  *
- * What the seed decides is which faults, in which order and with which numbers; when exactly they meet the work is up to the
- * machine, as it is in life.
+ * The seed decides which faults occur, in which order and with which numbers; when exactly they hit the work depends on the machine, as in
+ * production.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -41,7 +40,7 @@ import type { Span, Verdict, Work } from "./works/work.ts";
 
 export interface RunOptions {
   readonly store: "sqlite" | "postgres";
-  /** The version of the server; 18 unless said otherwise. */
+  /** The version of the server. Default: 18. */
   readonly version?: PostgresVersion | undefined;
   readonly seconds: number;
   readonly seed: number;
@@ -50,13 +49,13 @@ export interface RunOptions {
   readonly only?: string | undefined;
   /** Faults on the network beside those on the server, without waiting for recovery: more in less time, and nothing measured. */
   readonly crowded?: boolean;
-  /** What the workers do; `works` unless said otherwise. */
+  /** What the workers do. Default: `works`. */
   readonly works?: readonly Work[] | undefined;
-  /** How many times as long as usual everything may take to end when faults are over, for what makes each commit slower; 1 unless said otherwise. */
+  /** The factor by which the time limits after the faults are extended, for setups with slower commits. Default: 1. */
   readonly slack?: number | undefined;
   /** Puts PgBouncer between the workers and the server. */
   readonly bouncer?: BouncerChoice | undefined;
-  /** Every second worker opens the store with a pool of this size, or all of them do; by its address unless said otherwise. */
+  /** Every second worker opens the store with a pool of this size, or all of them do. Default: by its address. */
   readonly pool?: { readonly max: number; readonly isForAll: boolean } | undefined;
   /** Told of what is going on. */
   readonly say?: (sentence: string) => void;
@@ -76,7 +75,7 @@ export interface RunReport {
   /** How often each kind of fault struck; those that never did are there with 0. */
   readonly struck: ReadonlyMap<string, number>;
   readonly works: ReadonlyMap<string, WorkReport>;
-  /** How often each code was heard. */
+  /** How often each code occurred. */
   readonly refusals: ReadonlyMap<string, number>;
   /** What workers noted: being fenced, losing a lease, being refused when they opened, and so on. */
   readonly notes: ReadonlyMap<string, number>;
@@ -106,19 +105,19 @@ const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout
 
 export async function runFaults(options: RunOptions): Promise<RunReport> {
   const folder = mkdtempSync(join(tmpdir(), "pawl-faults-"));
-  const run = new Run(options, folder);
+  const test = new FaultTest(options, folder);
   let isWell = false;
   try {
-    const report = await run.go();
+    const report = await test.go();
     isWell = report.violations.length === 0;
     return report;
   } finally {
-    await run.end();
+    await test.end();
     if (isWell) rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
   }
 }
 
-class Run {
+class FaultTest {
   readonly #options: RunOptions;
   readonly #folder: string;
   readonly #works: readonly Work[];
@@ -297,7 +296,7 @@ class Run {
     crew.heal();
     const healedMs = new Map<string, number>();
     const healing = new Set(this.#works.filter(({ isHealed }) => isHealed !== undefined));
-    // What takes its time by itself has ended when nobody is asking for more of it.
+    // Work of its own duration has ended when no more of it is requested.
     const isQuiet = ({ name, healsWithinMs }: Work) =>
       healsWithinMs === undefined ||
       (!this.#ledger.isOpen(name) && !crew.repeats.pending.some((what) => what.startsWith(`${name} `)));
@@ -479,7 +478,7 @@ class Recovery {
     };
   }
 
-  /** Answers who did not recover in time. */
+  /** Returns the workers that did not recover in time. */
   async #measure(name: string, alive: ReadonlySet<string>): Promise<readonly string[]> {
     const watch: Watch = { from: monotonicNs(), waiting: common(this.#lives(), alive), times: [], isDisturbed: false };
     this.#watches.add(watch);

@@ -11,7 +11,7 @@ import { existsSync, globSync, writeFileSync } from "node:fs";
 export interface SkewedClock {
   /** What the process is started with. */
   readonly env: Readonly<Record<string, string>>;
-  /** Sets the clock of the running process; answers false if the process must do so itself. */
+  /** Sets the clock of the running process; returns false if the process must do so itself. */
   set(ms: number): boolean;
 }
 
@@ -37,7 +37,7 @@ export function skewedClock(library: string | null, file: string, startMs: numbe
     env: {
       LD_PRELOAD: library,
       FAKETIME_TIMESTAMP_FILE: file,
-      // It looks at the file again after so many seconds.
+      // It reads the file again after this many seconds.
       FAKETIME_CACHE_DURATION: "1",
       // The name was another in older releases.
       FAKETIME_DONT_FAKE_MONOTONIC: "1",

@@ -2,14 +2,14 @@
  * Whether one process is woken by another, through whatever is between them and the server.
  *
  * A process of its own watches a slot, waits for a lock and works on a run that waits for a signal; this one writes, releases and signals,
- * and looks how long the other took to say so. Reported is the median; only one that does not come at all is wrong, so that a busy machine
+ * and measures how long the other took to report it. The median is reported; only a missing wake-up is an error, so that a busy machine
  * breaks nothing.
  */
 
 import { join } from "node:path";
 import { signal } from "../../src/index.ts";
 import { open } from "../../src/open.ts";
-import { Child, spawnNode } from "../children.ts";
+import { Child, spawnNode } from "../node/child.ts";
 
 export interface WakeUps {
   /** Whether the other process was warned that notifications do not arrive. */
@@ -65,7 +65,7 @@ export async function checkWakeUps(store: string, namespace: string): Promise<Wa
         child.tell("lock");
         const line = await child.line();
         if (line !== "waiting") throw new Error(`lock: expected "waiting", and heard "${line}"`);
-        // It says so before it waits; a grant at once would be no wake-up.
+        // It says so before it waits; an immediate grant would be no wake-up.
         while ((await pawl.mutex(names.lock).inspect()).waiters.length === 0) await sleep(20);
         await timed("lock", "granted", () => hold.release());
         await timed("signal", `signaled ${n}`, () => run.signal(rung, n));

@@ -1,15 +1,15 @@
 /**
- * Goal: once a transaction under a fence has committed, the user's own table takes none under a lower one (G6).
- * Method: the same laws on PostgreSQL and SQLite, with connections as an application has them, and through each library; transactions that meet
- * are held open by the test, and many are let loose on one resource, with the order of their commits written down by themselves.
+ * Goal: once a transaction under a fence has committed, the user's own table accepts none under a lower one (G6).
+ * Method: the same laws on PostgreSQL and SQLite, with connections as an application has them, and through each library. The test holds
+ * conflicting transactions open; then many run on one resource, and record the order of their commits.
  */
 
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { StaleFenceError } from "../../src/fence/errors.ts";
-import { checkFence, checkFenceSync, FENCES_TABLE, type SyncSql } from "../../src/fence/fence.ts";
 import type { Pawl, SqlExecutor } from "../../src/index.ts";
-import { codeOf } from "../kernel.fixture.ts";
+import { checkFence, checkFenceSync, FENCES_TABLE, type SyncSql } from "../../src/kernel/sql/fence.ts";
+import { StaleFenceError } from "../../src/kernel/sql/fence-errors.ts";
+import { codeOf } from "../kernel/kit.ts";
 import { type Ground, grounds, isWaiting, type Plain, postgresGround, refusal } from "../sql/grounds.ts";
 import { connectShop, postgresLibraries, type Shop } from "../sql/libraries/library.ts";
 
@@ -100,7 +100,7 @@ describe.each(grounds)("a fence in a table of the user's own, on %s", (_, make) 
     expect(await check("rolled back", F + 1)).toBe("ok");
   });
 
-  test("a refusal leaves the transaction as it was, for those who catch it", async () => {
+  test("a caught refusal leaves the transaction unchanged", async () => {
     await check("caught", F + 1);
     await ann.query("create table if not exists notes (text text)");
     await begin(ann);
@@ -117,7 +117,7 @@ describe.each(grounds)("a fence in a table of the user's own, on %s", (_, make) 
     expect(await ann.query("select fence from pawl_fences where resource = 'outside'")).toEqual([]);
   });
 
-  test("without the table it says so", async () => {
+  test("without the table the error says so", async () => {
     const other = await make();
     const plain = await other.connect();
     await plain.query("begin");
@@ -210,7 +210,7 @@ describe.each(grounds)("a fence in a table of the user's own, on %s", (_, make) 
     expect(refused).toBeGreaterThan(0);
   });
 
-  test("one column of the user's own does it too, if the count of changed rows is looked at", async () => {
+  test("a column of the user's own works too, if the count of changed rows is checked", async () => {
     await ann.query(
       "create table accounts (id text primary key, balance bigint not null, fence bigint not null default 0)",
     );
@@ -261,7 +261,7 @@ describe.each(grounds)("a fence in a table of the user's own, on %s", (_, make) 
   });
 });
 
-describe("at once, on SQLite", () => {
+describe("synchronously, on SQLite", () => {
   const [, [, make]] = grounds;
 
   test("the same rules hold in a synchronous transaction", async () => {

@@ -3,13 +3,13 @@
  */
 
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { HttpAttempt, IdempotentHandle, MiddlewareOptions } from "../../src/http/middleware/gate.ts";
+import type { HttpAttempt, IdempotentHandle, MiddlewareOptions } from "../../src/http/middleware/core.ts";
 import { Idempotency } from "../../src/idempotency/idempotency.ts";
 import { open, type Pawl } from "../../src/index.ts";
 import { address } from "../../src/kernel/contract.ts";
 import type { Tx } from "../../src/kernel/decision.ts";
-import { plainly } from "../../src/kernel/in-sql.ts";
-import { type Gate, gate } from "../kernel.fixture.ts";
+import { plainly } from "../../src/kernel/sql/in-sql.ts";
+import { type Gate, gate } from "../kernel/kit.ts";
 
 /** What the shop replies; a list of pieces is sent as a stream. */
 export interface ShopReply {
@@ -204,7 +204,7 @@ export function adapterLaws(name: string, start: Start, traits: { readonly reads
       expect(shop.handled).toBe(4);
     });
 
-    test("a repetition that overlaps a slow first request is told to come back, and then hears the same", async () => {
+    test("a repetition that overlaps a slow first request gets a conflict, and later the same reply", async () => {
       const to = await serve();
       const first = post(to, "/slow", "k");
       await shop.arrived.opened;
@@ -254,7 +254,7 @@ export function adapterLaws(name: string, start: Start, traits: { readonly reads
         });
     });
 
-    test("a reply that says to try again is not stored, unless it is asked for", async () => {
+    test("a reply that asks the client to retry is not stored, unless requested", async () => {
       const to = await serve();
       for (const [path, status] of [
         ["/broken", 503],
@@ -323,7 +323,7 @@ export function adapterLaws(name: string, start: Start, traits: { readonly reads
       expect((await post(to, "/commit", null)).status).toBe(200);
     });
 
-    test("many at once: one is handled", async () => {
+    test("many concurrent requests: one is handled", async () => {
       const to = await serve();
       const replies = await Promise.all(Array.from({ length: 10 }, () => post(to, "/orders", "k")));
       expect(shop.handled).toBe(1);
@@ -331,7 +331,7 @@ export function adapterLaws(name: string, start: Start, traits: { readonly reads
     });
 
     if (traits.readsRequest)
-      test("a request that is too large is refused, and not handled, also when it does not say how long it is", async () => {
+      test("a request that is too large is refused, and not handled, also if its length is unknown", async () => {
         const to = await serve({ maxBodyBytes: 1000 });
         const headers = { [CALLER]: "ann", "idempotency-key": "k" };
         const said = await to.fetch("/orders", { method: "POST", headers, body: "x".repeat(1001) });

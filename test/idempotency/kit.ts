@@ -6,12 +6,12 @@
 import { Idempotency } from "../../src/idempotency/idempotency.ts";
 import type { Store } from "../../src/kernel/contract.ts";
 import type { Tx } from "../../src/kernel/decision.ts";
-import { plainly } from "../../src/kernel/in-sql.ts";
 import { Kernel } from "../../src/kernel/kernel.ts";
 import type { Ports } from "../../src/kernel/ports.ts";
+import { plainly } from "../../src/kernel/sql/in-sql.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
-import { countingChance, drained, ManualClock, temporaryFolder } from "../kernel.fixture.ts";
+import { countingChance, drained, ManualClock, temporaryFolder } from "../kernel/kit.ts";
 
 /** One process on the store. */
 export interface Member {
@@ -61,7 +61,9 @@ async function place(database?: (wallMs: () => number) => MemoryDatabase): Promi
       stores.push(store);
       const kernel = new Kernel(store, { ...ports, trap }, { namespace: "test", patienceMs: 1_000 });
       kernels.push(kernel);
-      return { kernel, keys: new Idempotency(kernel, plainly) };
+      const keys = new Idempotency(kernel, plainly);
+      kernel.sweeper.add(keys.queues);
+      return { kernel, keys };
     },
     async sweepStore() {
       for (const store of stores) await store.sweep(1_000);

@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { KEYS, MARKS } from "../../src/idempotency/words.ts";
+import { KEYS, MARKS } from "../../src/idempotency/stored.ts";
 import { open, type Pawl } from "../../src/index.ts";
 import { sleep } from "../sql/grounds.ts";
 

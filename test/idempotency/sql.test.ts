@@ -10,8 +10,8 @@ import { Idempotency } from "../../src/idempotency/idempotency.ts";
 import type { Pawl, Sql } from "../../src/index.ts";
 import { address } from "../../src/kernel/contract.ts";
 import type { Tx } from "../../src/kernel/decision.ts";
-import { plainly } from "../../src/kernel/in-sql.ts";
-import { codeOf, gate } from "../kernel.fixture.ts";
+import { plainly } from "../../src/kernel/sql/in-sql.ts";
+import { codeOf, gate } from "../kernel/kit.ts";
 import { type Ground, grounds, isWaiting, sleep } from "../sql/grounds.ts";
 
 const COUNT = address("test", "count");
@@ -204,7 +204,7 @@ describe.each(grounds)("on %s", (store, arrive) => {
       expect(await found()).toEqual({ ids: ["m"], count: 1 });
     });
 
-    test("many deliveries at once all succeed, by SQL and by decision", async () => {
+    test("many concurrent deliveries all succeed, by SQL and by decision", async () => {
       const answers = await Promise.all(
         Array.from({ length: 12 }, (_, i) => {
           const by = i % 2 ? keys : peer;

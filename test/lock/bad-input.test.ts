@@ -131,13 +131,13 @@ const rows: readonly Row[] = [
     what: "several: none",
     act: (it) => it.mutex([]),
     code: "invalid_argument",
-    says: /the locks must be from 1 to 50/,
+    says: /the locks must be 1 to 50 names/,
   },
   {
     what: "several: too many",
     act: (it) => it.mutex(Array.from({ length: 51 }, (_, n) => `m${n}`)),
     code: "invalid_argument",
-    says: /the locks must be from 1 to 50/,
+    says: /the locks must be 1 to 50 names/,
   },
   {
     what: "several: one that is none",
@@ -324,14 +324,14 @@ const rows: readonly Row[] = [
         what: `tx.lock.${verb} of ${String(given)}`,
         act: (it) => it.transact((tx: Anything) => tx.lock(pawl.mutex("held"))[verb](given)),
         code: "invalid_argument",
-        says: /the hold must be one of this handle's, as acquire gives it/,
+        says: /the hold must be a hold of this handle and this lock/,
       }),
     ),
     {
       what: `tx.lock.${verb} of another handle's hold`,
       act: (it) => it.transact((tx: Anything) => tx.lock(pawl.mutex("foreign"))[verb](foreign)),
       code: "invalid_argument",
-      says: /the hold must be one of this handle's/,
+      says: /the hold must be a hold of this handle/,
     },
     {
       what: `tx.lock.${verb} of a hold on another lock`,
@@ -427,7 +427,7 @@ describe("the code of a run is refused:", () => {
       what: "no names",
       act: (ctx) => ctx.lock([], () => {}),
       code: "invalid_argument",
-      says: /the locks must be from 1 to 50/,
+      says: /the locks must be 1 to 50 names/,
     },
     ...permits.map(([what, given]) => ({
       what: `permits: ${what}`,

@@ -1,17 +1,15 @@
 /**
  * Goal: runs that wait for each other are found when the circle closes, one of them is told, with the circle, and the others go on; and
  * nobody is told who could still have gone on.
- * Method: circles of every sort, closed by hand, one signal at a time; what looks like one and is none; and schedules drawn at random: in
- * one order of locks, where there is no circle, nobody may be told; in any order, nobody may wait for ever.
- *
- * `PAWL_SCHEDULES=100000` in the environment draws so many.
+ * Method: circles of every sort, closed by hand, one signal at a time; what looks like one and is none; and a few schedules drawn at random
+ * (`schedules.ts`). The other schedules are in the long suite.
  */
 
 import { describe, expect, test } from "vitest";
 import { type Context, DeadlockError, type DeadlockLink, signal, workflow } from "../../src/index.ts";
 import { openTest, type TestPawl, type TestRun } from "../../src/testing/index.ts";
 import { Witness, whoOf } from "./kit.ts";
-import { drawSchedule, Theatre } from "./schedules.ts";
+import { playSchedules } from "./schedules.ts";
 
 const go = signal<string>("go");
 
@@ -565,39 +563,16 @@ describe("what is no circle is not taken for one:", () => {
 });
 
 describe("random schedules", () => {
-  const asked = process.env["PAWL_SCHEDULES"];
-  const count = asked === undefined ? 1_000 : Number(asked);
-  // A store in memory looks at all of its rows when it looks for what is due, so it is left while it is small.
-  const AT_ONCE = 25;
-
-  async function play(isInOrder: boolean, upTo: number): Promise<{ readonly runs: number; readonly told: string[] }> {
-    const told: string[] = [];
-    let runs = 0;
-    for (let first = 1; first <= upTo; first += AT_ONCE) {
-      const theatre = new Theatre(first);
-      const size = Math.min(AT_ONCE, upTo - first + 1);
-      const schedules = Array.from({ length: size }, (_, n) => drawSchedule(first + n, { isInOrder }));
-      for (const { seed, ends } of await theatre.play(schedules)) {
-        runs += ends.length;
-        told.push(...ends.filter((end) => end !== "done").map((end) => `seed ${seed}: ${end}`));
-      }
-      await theatre.close();
-    }
-    return { runs, told };
-  }
-
-  test(`${count} without a circle: nobody is told of one, and everybody ends`, {
-    timeout: 60_000 + count * 20,
-  }, async () => {
-    const { runs, told } = await play(true, count);
+  test("100 without a circle: nobody is told of one, and everybody ends", async () => {
+    const { runs, told } = await playSchedules({ isInOrder: true, first: 1, last: 100 });
     expect(told).toEqual([]);
-    expect(runs).toBeGreaterThan(2 * count);
+    expect(runs).toBeGreaterThan(200);
   });
 
-  test("with circles: each is found, nobody waits for ever, and most go on", { timeout: 120_000 }, async () => {
-    const { runs, told } = await play(false, 500);
+  test("50 with circles: each is found, nobody waits for ever, and most go on", async () => {
+    const { runs, told } = await playSchedules({ isInOrder: false, first: 1, last: 50 });
     expect(told.filter((end) => !end.includes(": deadlock: waiting for"))).toEqual([]);
-    expect(told.length).toBeGreaterThan(50);
+    expect(told.length).toBeGreaterThan(5);
     expect(told.length).toBeLessThan(runs / 2);
   });
 });

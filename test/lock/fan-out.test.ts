@@ -8,10 +8,10 @@
 import { describe, expect, test } from "vitest";
 import { type Context, PawlError, workflow } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
-import { MOST_IN_LINE } from "../../src/workflow/lock-lines.ts";
+import { MOST_IN_QUEUE } from "../../src/workflow/locks/lock-queues.ts";
 import { recordOf } from "./kit.ts";
 
-const MANY = 3 * MOST_IN_LINE;
+const MANY = 3 * MOST_IN_QUEUE;
 
 const numbers = (count: number): number[] => Array.from({ length: count }, (_, n) => n);
 
@@ -33,7 +33,7 @@ describe("many wishes of one run for one lock", () => {
     pawl.work([fan], { warm });
     const run = await pawl.start(fan, undefined, { id: "fan" });
     await run.until("waiting");
-    expect((await pawl.semaphore("s").inspect()).waiting).toBeLessThanOrEqual(MOST_IN_LINE);
+    expect((await pawl.semaphore("s").inspect()).waiting).toBeLessThanOrEqual(MOST_IN_QUEUE);
     expect(await run.result()).toEqual(numbers(MANY));
     expect(order).toEqual(numbers(MANY));
     expect(await recordOf(pawl, "s", "semaphore")).toMatchObject({ holders: [], waiting: 0 });
@@ -41,7 +41,7 @@ describe("many wishes of one run for one lock", () => {
 
   test("use all permits, however many there are", async () => {
     await using pawl = openTest();
-    const permits = 2 * MOST_IN_LINE;
+    const permits = 2 * MOST_IN_QUEUE;
     let most = 0;
     const fan = workflow("fan", async (ctx) => {
       const one = () => ctx.semaphore("s", { permits }).with(() => ctx.sleep("1 minute"));
@@ -73,7 +73,7 @@ describe("many wishes of one run for one lock", () => {
     await one.until("waiting");
     await hold.release();
     await Promise.all([many.result(), one.result()]);
-    expect(order.indexOf("one 0")).toBe(MOST_IN_LINE);
+    expect(order.indexOf("one 0")).toBe(MOST_IN_QUEUE);
     expect(order.filter((who) => who.startsWith("many"))).toEqual(numbers(MANY).map((n) => `many ${n}`));
   });
 

@@ -6,23 +6,24 @@
  */
 
 import { expect } from "vitest";
-import type { LockParty, Pawl } from "../../src/index.ts";
+import { type Hold, type Lock, type LockParty, type LockPlace, type Pawl, PawlError } from "../../src/index.ts";
 import type { Batch, Put, Row, Store } from "../../src/kernel/contract.ts";
 import type { Clock } from "../../src/kernel/ports.ts";
-import type { LockKind, LockValue } from "../../src/lock/records.ts";
-import { lockAt } from "../../src/lock/records.ts";
-import { lockOf } from "../../src/lock/stored.ts";
+import type { LockKind, LockValue } from "../../src/lock/stored.ts";
+import { lockAt, lockOf } from "../../src/lock/stored.ts";
 import { nodePorts } from "../../src/node/ports.ts";
 import { trapAmbient } from "../../src/node/trap.ts";
 import { pawlOn } from "../../src/pawl.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
-import { ENDED } from "../../src/workflow/words.ts";
-import { drained, ManualClock } from "../kernel.fixture.ts";
+import { ENDED } from "../../src/workflow/stored.ts";
+import { drained, ManualClock } from "../kernel/kit.ts";
 
 export const PERSON = { by: "ann", reason: "it was stuck" } as const;
 
 export interface Peer {
   readonly pawl: Pawl;
+  /** What it reads and writes through: a test can hold up calls here. */
+  readonly store: Store;
   /** From now on it does nothing by itself, and hears nothing; what the test does with its handle is done as it goes on. */
   pause(): void;
   /** It goes on, and finds all that it missed. */
@@ -64,6 +65,7 @@ export class Town {
     const ports = { clock, chance, bodies, holding, trap };
     return {
       pawl: pawlOn(store, ports, { namespace: "test", patienceMs: 1_000 }),
+      store,
       pause() {
         isPaused = true;
       },
@@ -204,5 +206,30 @@ export class Witness {
   check(): void {
     expect(this.faults).toEqual([]);
     expect(this.commits).toBeGreaterThan(0);
+  }
+}
+
+/** Has it at once, or the test is wrong. */
+export async function have(lock: Lock, by?: string): Promise<Hold> {
+  const tried = await lock.tryAcquire({ by });
+  if (!tried.ok) throw new Error(`it is held by others, and the place would be ${tried.place}`);
+  return tried.hold;
+}
+
+/** Gets in line, or the test is wrong. */
+export async function lineUp(lock: Lock, by?: string): Promise<LockPlace> {
+  const entered = await lock.enqueue({ by });
+  if (entered.granted) throw new Error("it was free");
+  return entered.place;
+}
+
+/** What an operation was refused with, as the code of a run sees it. */
+export async function refusal(operation: PromiseLike<unknown>): Promise<string> {
+  try {
+    await operation;
+    return "had";
+  } catch (error) {
+    if (error instanceof PawlError) return error.code;
+    throw error;
   }
 }

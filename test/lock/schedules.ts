@@ -182,3 +182,28 @@ function lockOf(ctx: Context, { lock, also, sort, permits }: Stage): RunLock {
   if (sort === "semaphore") return ctx.semaphore(lock, { permits });
   return ctx.rwlock(lock)[sort];
 }
+
+/** A store in memory looks at all of its rows when it looks for what is due, so it is left while it is small. */
+const AT_ONCE = 25;
+
+/** Plays the schedules of these seeds; returns how many runs they had, and how those ended that were not done. */
+export async function playSchedules(options: {
+  readonly isInOrder: boolean;
+  readonly first: number;
+  readonly last: number;
+}): Promise<{ readonly runs: number; readonly told: string[] }> {
+  const { isInOrder, last } = options;
+  const told: string[] = [];
+  let runs = 0;
+  for (let { first } = options; first <= last; first += AT_ONCE) {
+    const theatre = new Theatre(first);
+    const size = Math.min(AT_ONCE, last - first + 1);
+    const schedules = Array.from({ length: size }, (_, n) => drawSchedule(first + n, { isInOrder }));
+    for (const { seed, ends } of await theatre.play(schedules)) {
+      runs += ends.length;
+      told.push(...ends.filter((end) => end !== "done").map((end) => `seed ${seed}: ${end}`));
+    }
+    await theatre.close();
+  }
+  return { runs, told };
+}

@@ -6,7 +6,7 @@
 import { expect, test } from "vitest";
 import { type Pawl, workflow } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
-import { codeOf } from "../kernel.fixture.ts";
+import { codeOf } from "../kernel/kit.ts";
 
 const idle = workflow("idle", async () => {});
 

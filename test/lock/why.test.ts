@@ -53,7 +53,7 @@ describe("a lock", () => {
     );
     expect(kinds(chain)).toEqual(["lock m", "plain nightly import"]);
     expect((await pawl.whyWaiting({ lock: "rw", kind: "rwlock" })).says).toMatch(
-      /^rwlock "rw" is held by 1; somebody holds rwlock "rw" under fence \d+, until /,
+      /^rwlock "rw" is held by 1; plain code holds rwlock "rw" under fence \d+, until /,
     );
   });
 
@@ -154,7 +154,7 @@ describe("a run", () => {
     await (await pawl.start(stuck, undefined, { id: "parked" })).until("parked");
     await keep(pawl, "r1", "m");
     const { says, chain } = await pawl.whyWaiting({ run: "r1" });
-    expect(says).toMatch(/run "parked" is parked and keeps what it holds until a person decides: .+/);
+    expect(says).toMatch(/run "parked" is parked and keeps its locks until an operator resolves it: .+/);
     expect(kinds(chain)).toEqual(["run r1", "lock m", "run parked"]);
     expect((await pawl.whyWaiting({ run: "parked" })).says).toMatch(/^run "parked" is parked/);
   });

@@ -4,7 +4,7 @@
  */
 
 import { expect, test } from "vitest";
-import type { MachineEvent, MachineInstance } from "../../src/machine/answers.ts";
+import type { MachineEvent, MachineInstance } from "../../src/machine/results.ts";
 import { audit } from "./audit.ts";
 
 const plan = {

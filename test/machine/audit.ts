@@ -6,7 +6,7 @@
  */
 
 import { isDeepStrictEqual } from "node:util";
-import type { MachineEvent, MachineInstance } from "../../src/machine/answers.ts";
+import type { MachineEvent, MachineInstance } from "../../src/machine/results.ts";
 
 export interface Plan {
   readonly initial: string;

@@ -6,9 +6,9 @@
 
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import type { TransitionOptions } from "../../src/machine/answers.ts";
 import { machine } from "../../src/machine/definition.ts";
 import { type MachineHandle, Machines } from "../../src/machine/machine.ts";
+import type { TransitionOptions } from "../../src/machine/results.ts";
 import { open } from "../../src/open.ts";
 import { audit, type Plan } from "./audit.ts";
 
@@ -73,7 +73,7 @@ function optionsOf(drawn: DrawnAttempt, index: number, version: number): Transit
   };
 }
 
-/** One attempt; answers the outcome that the log must have for it, or null if there must be none. */
+/** One attempt; returns the outcome that the log must have for it, or null if there must be none. */
 async function perform(
   drawn: MachineHandle<string, Data, Data | undefined>,
   one: DrawnAttempt,
@@ -91,7 +91,7 @@ async function perform(
   }
 }
 
-test("the log of any machine replays to its state, by legal moves only", { timeout: 60_000 }, async () => {
+test("the log of any machine replays to its state, by legal moves only", async () => {
   const seen = new Map<string, number>();
   await fc.assert(
     fc.asyncProperty(drawnPlan, fc.array(drawnAttempt, { maxLength: 20 }), async (plan, attempts) => {

@@ -1,6 +1,6 @@
 /**
- * Goal: of two transitions that exclude each other exactly one wins, the other is told where the instance is then, and both are in the log; an event that
- * is delivered twice at once counts once; `shipped` and `paid` at once end the same in either order.
+ * Goal: of two transitions that exclude each other exactly one wins, the other gets the state of the instance, and both are in the log; an event that
+ * is delivered twice concurrently counts once; concurrent `shipped` and `paid` end the same in either order.
  * Method: handles of their own, as two processes would have them, look first and meet at a barrier; commits are held until all of them are on their
  * way. That the barrier does make a race is shown by code that looks and then acts, which it breaks.
  */
@@ -8,7 +8,7 @@
 import { describe, expect, test } from "vitest";
 import { machine } from "../../src/machine/definition.ts";
 import { type MachineHandle, Machines } from "../../src/machine/machine.ts";
-import { codeOf, drained, gate } from "../kernel.fixture.ts";
+import { codeOf, drained, gate } from "../kernel/kit.ts";
 import { EVERY, type Handle, onStores, type Place } from "../workflow/kit.ts";
 
 const order = machine("order", {
@@ -44,7 +44,7 @@ const count = <T>(results: readonly PromiseSettledResult<T>[], is: PromiseSettle
 
 onStores(EVERY, (place) => {
   describe("two who both saw that it is pending", () => {
-    test("and move it different ways: one wins, the other is told, and both are in the log", async () => {
+    test("and move it in different directions: one wins, the other gets an error, and both are in the log", async () => {
       const both = await handles(place, 2);
       const [one, two] = both.map(ordersOf) as [Orders, Orders];
       for (let round = 0; round < 10; round += 1) {
@@ -102,7 +102,7 @@ onStores(EVERY, (place) => {
     expect(count(await atOnce(all, acts), "fulfilled")).toBe(1);
   });
 
-  test("an event delivered twice at once counts once, and both deliveries succeed", async () => {
+  test("an event delivered twice concurrently counts once, and both deliveries succeed", async () => {
     const both = await handles(place, 2);
     const [orders] = both.map(ordersOf) as [Orders];
     const deliver = (one: Handle) => () =>
@@ -113,7 +113,7 @@ onStores(EVERY, (place) => {
     expect(await orders.get("o")).toMatchObject({ state: "paid", data: { moves: 1 } });
   });
 
-  test("two that make the same instance at once: one does", async () => {
+  test("two that create the same instance concurrently: one succeeds", async () => {
     const both = await handles(place, 2);
     const acts = both.map((one) => () => ordersOf(one).create("o"));
     const results = await atOnce(both, acts);
@@ -135,7 +135,7 @@ onStores(EVERY, (place) => {
     },
   );
 
-  test("without parking, what is early is refused, and its sender is told to come again", async () => {
+  test("without parking, an early event is refused with an error to retry", async () => {
     const both = await handles(place, 1);
     const [one] = both.map(ordersOf) as [Orders];
     expect(await codeOf(one.transition("o", "shipped", { eventId: "s" }))).toBe("illegal_transition");

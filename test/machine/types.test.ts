@@ -57,13 +57,13 @@ test("states come from the keys of the transitions", () => {
 
 test("a definition that contradicts itself does not compile, and does not run either", () => {
   // @ts-expect-error: no such target
-  expect(() => machine("m", { initial: "on", transitions: { on: ["of"], off: [] } })).toThrow("where on leads to");
+  expect(() => machine("m", { initial: "on", transitions: { on: ["of"], off: [] } })).toThrow("a target of on");
   // @ts-expect-error: no such first state
-  expect(() => machine("m", { initial: "onn", transitions: { on: ["off"], off: [] } })).toThrow("the first state");
+  expect(() => machine("m", { initial: "onn", transitions: { on: ["off"], off: [] } })).toThrow("the initial state");
   expect(() =>
     // @ts-expect-error: there is no way from off to on
     machine("m", { initial: "on", transitions: { on: ["off"], off: [] }, guards: { off: { on: () => true } } }),
-  ).toThrow("must be on a way");
+  ).toThrow("must belong to a transition");
   expect(() =>
     // @ts-expect-error: no such state to guard
     machine("m", { initial: "on", transitions: { on: ["off"], off: [] }, guards: { of: {} } }),
@@ -77,7 +77,7 @@ test("a definition that contradicts itself does not compile, and does not run ei
   // @ts-expect-error: without data to begin with, no event can make an instance
   machine<OrderData>()("m", { initial: "on", transitions: { on: [] }, unknown: "create" });
   // @ts-expect-error: no such target
-  expect(() => machine<OrderData>()("m", { initial: "on", transitions: { on: ["of"] } })).toThrow("where on leads to");
+  expect(() => machine<OrderData>()("m", { initial: "on", transitions: { on: ["of"] } })).toThrow("a target of on");
   // @ts-expect-error: it is not of the data's type
   machine<OrderData>()("m", { initial: "on", transitions: { on: [] }, initialData: { cents: "5" } });
 });

@@ -25,7 +25,7 @@ export interface Asked {
 export type Wish =
   | {
       readonly take: readonly string[];
-      /** Dies when so many were won, or at the end, without a word. */
+      /** Dies silently when this many were won, or at the end. */
       readonly diesAfter?: number;
     }
   | { readonly ask: readonly Asked[] };

@@ -1,7 +1,7 @@
 /**
- * The guards of the races: for each, the smallest edit of the source that takes it out, and the race that is then lost.
+ * The guards of the races: for each, the smallest edit of the source that removes it, and the race that then fails.
  *
- * A guard that is gone from the source, or is there twice, is noticed, because each edit must find its text exactly once.
+ * A guard that is missing from the source, or is there twice, is noticed, because each edit must find its text exactly once.
  */
 
 import type { Edit } from "../simulation/plant.ts";
@@ -43,7 +43,11 @@ export const guards: readonly Guard[] = [
     name: "if a message is not marked in the commit of its effect",
     race: raceWith("webhook"),
     edits: [
-      { file: KEYS.records, from: "  record.write({ value: true, kind: MARKS, dueMs: tx.lateMs + ttlMs });\n", to: "" },
+      {
+        file: KEYS.records,
+        from: "  record.write({ value: true, kind: MARKS, dueMs: tx.nowUpperBoundMs + ttlMs });\n",
+        to: "",
+      },
     ],
   },
   {
@@ -75,14 +79,14 @@ export const guards: readonly Guard[] = [
     edits: [
       {
         file: MACHINE.records,
-        from: "  if (!answer.deduplicated) event?.write(",
-        to: "  if (answer.deduplicated) event?.write(",
+        from: "  if (!result.deduplicated) event?.write(",
+        to: "  if (result.deduplicated) event?.write(",
       },
     ],
   },
   {
     name: "if a machine may be left for a state that excludes the one it is in",
-    race: raceWith("meets a cancellation"),
+    race: raceWith("concurrent with a cancellation"),
     edits: [{ file: MACHINE.decide, from: "  if (!allowed.includes(to)) {\n", to: "  if (allowed === null) {\n" }],
   },
   {
@@ -195,8 +199,8 @@ export const guards: readonly Guard[] = [
     edits: [
       {
         file: ACTION.records,
-        from: "  if (mine !== undefined) return replayed(tx, ref, value, mine, means);\n  if (!isHeldUnder(record, fence))",
-        to: "  if (mine !== undefined) return replayed(tx, ref, value, mine, means);\n  if (record.holder === null)",
+        from: "  if (mine !== undefined) return replayed(tx, ref, value, mine, deps);\n  if (!isHeldUnder(record, fence))",
+        to: "  if (mine !== undefined) return replayed(tx, ref, value, mine, deps);\n  if (record.holder === null)",
       },
     ],
   },

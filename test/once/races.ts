@@ -1,14 +1,14 @@
 /**
  * The races of a payments service, each forced: what could arrive at the same moment does.
  *
- * A race is played by handles of their own on one database, as by as many processes. `atOnce` holds back what they ask of the store until
- * each of them is about to commit, so that nobody has seen what another did. A race whose point is a long wait has a promise in
- * the middle of it that the race itself settles.
+ * A race runs with separate handles on one database, as with as many processes. `atOnce` holds back their store calls until each of them is
+ * about to commit, so that none has seen what another did. A race about a long wait has a promise in the middle of it that the race itself
+ * settles.
  *
- * What is left to say after a race is asserted with node's own assertions, because the races know no test runner: `races.test.ts` plays
- * them on every store, and `run-guards.ts` plays them on sources without one of their guards, where they must fail.
+ * The result of a race is asserted with node's own assertions, because the races know no test runner: `races.test.ts` runs them on every
+ * store, and `run-guards.ts` runs them on sources without one of their guards, where they must fail.
  *
- * Leaves out a signal that meets its timeout at the very deadline: that is played by the simulator, in "signal, timeout and cancel come to one
+ * Out of scope: a signal that arrives exactly at its deadline. The simulator covers that, in "signal, timeout and cancel come to one
  * outcome" (test/simulation/scenarios/workflows.ts), with its own planted bugs.
  */
 
@@ -68,7 +68,7 @@ export class Arena {
     return [one, two, ...more];
   }
 
-  /** All of them ask, on so many handles, and then all of them are answered. */
+  /** All calls begin, on this many handles, before any of them returns. */
   async atOnce<T>(processes: number, asks: readonly (() => Promise<T>)[]): Promise<PromiseSettledResult<T>[]> {
     const { promise: opened, resolve: open } = Promise.withResolvers<void>();
     const here = new Set<Store>();
@@ -94,7 +94,7 @@ export class Arena {
   }
 }
 
-/** What they were answered; nobody was refused. */
+/** Returns the results; none was refused. */
 function all<T>(results: readonly PromiseSettledResult<T>[]): T[] {
   return results.map((result) => {
     assert.equal(result.status, "fulfilled", result.status === "rejected" ? String(result.reason) : "");
@@ -107,7 +107,7 @@ const count = <T>(values: readonly T[], is: (value: T) => boolean): number => va
 // ------------------------------------------------------------------------------------------------- webhooks
 
 const webhookTwice: Race = {
-  name: "a webhook delivered twice at once is booked once, and both deliveries succeed",
+  name: "a webhook delivered twice concurrently is booked once, and both deliveries succeed",
   async play(arena) {
     const pawls = await arena.processes(2);
     const receive = (pawl: Pawl) => async () => {
@@ -145,7 +145,7 @@ const shippedBeforePaid: Race = {
       pawl.machine(order).transition(id, state, { eventId: `${id} ${state}`, whenEarly: "park" });
     const early = await receive(pawls[0], "o-1", "shipped")();
     assert.deepEqual([early.outcome, early.state], ["parked", "pending"]);
-    // Both are delivered again, at once with the one that was missing.
+    // Both are delivered again, concurrently with the one that was missing.
     all(
       await arena.atOnce(2, [
         receive(pawls[1], "o-1", "paid"),
@@ -162,7 +162,7 @@ const shippedBeforePaid: Race = {
 };
 
 const paidOrCanceled: Race = {
-  name: "a payment that meets a cancellation: one of them is the outcome, and the other is told it",
+  name: "a payment concurrent with a cancellation: one of them is the outcome, and the other gets it",
   async play(arena) {
     const pawls = await arena.processes(2);
     for (const id of ["o-1", "o-2", "o-3"]) {
@@ -187,7 +187,7 @@ interface Payment {
 }
 
 const overlappingRetry: Race = {
-  name: "a retry that overlaps a slow first attempt is told to wait, then hears its answer; the card is charged once",
+  name: "a retry that overlaps a slow first attempt gets an error to wait, then its result; the card is charged once",
   async play(arena) {
     const [one, two] = await arena.processes(2);
     const [asked, bank] = [Promise.withResolvers<void>(), Promise.withResolvers<string>()];
@@ -207,7 +207,7 @@ const overlappingRetry: Race = {
     for (const retry of retries)
       assert.ok(
         retry.status === "rejected" && retry.reason instanceof IdempotencyInProgressError,
-        "it was not told to wait",
+        "it did not get an error to wait",
       );
     await assert.rejects(soon(pay(two, { ...payment, amount: 99 })), IdempotencyMismatchError);
     bank.resolve("receipt r-7");
@@ -218,7 +218,7 @@ const overlappingRetry: Race = {
   },
 };
 
-/** A refusal comes at once. What does not is work that should not have begun. */
+/** A refusal comes immediately. A call that takes longer has begun work that it should not. */
 async function soon<T>(answer: Promise<T>): Promise<T> {
   answer.catch(() => {});
   const late = sleep(2_000, undefined, { ref: false }).then(() => {
@@ -228,7 +228,7 @@ async function soon<T>(answer: Promise<T>): Promise<T> {
 }
 
 const takenOver: Race = {
-  name: "an attempt so slow that it was taken over has no effect any more, and its caller hears so",
+  name: "an attempt so slow that it was taken over has no effect any more, and its caller gets an error",
   async play(arena) {
     const [one, two] = await arena.processes(2);
     const [begun, wakes] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
@@ -238,7 +238,7 @@ const takenOver: Race = {
         const paid = pawl.slot<number>("paid", { initial: 0 });
         return commit((tx) => tx.slot(paid).update((sum) => sum + 25).value);
       });
-    // As if its process stood still: it does not renew its lease, and then goes on as if nothing had been.
+    // As if its process were suspended: it does not renew its lease, and then continues without noticing.
     const slow = pay(one, async (lapse) => {
       lapse();
       begun.resolve();
@@ -258,7 +258,7 @@ const takenOver: Race = {
 };
 
 const doubleClick: Race = {
-  name: "a button clicked twice at once makes one order; a click hears of that one, or that it is under way",
+  name: "a button clicked twice concurrently makes one order; a click gets that one, or that it is in progress",
   async play(arena) {
     const pawls = await arena.processes(2);
     const stockOf = (pawl: Pawl) => pawl.slot<number>("stock", { initial: 10 });
@@ -286,7 +286,7 @@ const doubleClick: Race = {
 };
 
 const doubleClickAtOnce: Race = {
-  name: "a button whose work is one decision makes one order however often it is clicked, and every click hears of it",
+  name: "a button whose work is one decision makes one order however often it is clicked, and every click gets it",
   async play(arena) {
     const pawls = await arena.processes(2);
     const click = (pawl: Pawl) => () => {
@@ -310,7 +310,7 @@ const doubleClickAtOnce: Race = {
 const CLIENTS = 1_000;
 
 const coupon: Race = {
-  name: "a coupon redeemed by 1,000 clients at once has one winner; all others are told who, and the winner hears it again",
+  name: "a coupon redeemed by 1,000 clients concurrently has one winner; all others get its name, and the winner gets the same result again",
   async play(arena) {
     const pawls = await arena.processes(8);
     await pawls[0].actions.create({ id: "WELCOME10", payload: "10 %" });
@@ -351,7 +351,7 @@ const loginLink: Race = {
     assert.deepEqual(sessions, [{ user: "ann" }]);
     const last = await show(scanner)();
     assert.equal(last?.state, "consumed");
-    // Whoever only looks is never given what the link is worth.
+    // A caller that only reads never gets the payload of the link.
     for (const info of [...all(looked), last]) assert.ok(!JSON.stringify(info).includes("user"));
     const late = await press(scanner)();
     assert.equal(!late.ok && late.code, "already_used");
@@ -359,7 +359,7 @@ const loginLink: Race = {
 };
 
 const twoGates: Race = {
-  name: "a ticket scanned at two gates at once opens one of them, and the other names it",
+  name: "a ticket scanned at two gates concurrently opens one of them, and the other names it",
   async play(arena) {
     const pawls = await arena.processes(2);
     const gates = ["north", "south"];
@@ -376,7 +376,7 @@ const twoGates: Race = {
 };
 
 const turnstiles: Race = {
-  name: "a ticket claimed at two turnstiles turns one; a turnstile that stood still for too long lets nobody through",
+  name: "a ticket claimed at two turnstiles opens one; a turnstile that was suspended for too long lets no one through",
   async play(arena) {
     const pawls = await arena.processes(2);
     const [north, south] = pawls;
@@ -407,14 +407,14 @@ const turnstiles: Race = {
 };
 
 const licence: Race = {
-  name: "a licence with three seats seats three of many machines that start at once, each once however often it starts",
+  name: "a licence with three seats admits three of many machines that start concurrently, each once however often it starts",
   async play(arena) {
     const pawls = await arena.processes(4);
     await pawls[0].actions.create({ id: "licence-7", uses: 3, payload: "0xC0FFEE" });
     const machines = Array.from({ length: 12 }, (_, number) => `machine ${number}`);
     const start = (name: string, pawl: Pawl) => () =>
       pawl.actions.tryConsume("licence-7", { by: name, consumerKey: `secret of ${name}` });
-    // Each starts twice at once, on two processes.
+    // Each starts twice concurrently, on two processes.
     const starts = machines.flatMap((name, number) => [
       start(name, pawls[number % 4] ?? pawls[0]),
       start(name, pawls[(number + 1) % 4] ?? pawls[0]),

@@ -1,9 +1,9 @@
 /**
- * Takes the guards out of the source, one for each copy of it, and plays the race of each on its copy, in memory.
+ * Removes the guards from the source, one for each copy of it, and runs the race of each on its copy, in memory.
  *
- * All copies live in this one process: everything under a guard is loaded anew, with the guard's number in its address, and its
- * edits are made while it is loaded. Says a line of JSON for each guard: the race was lost, as it must be, or won, or it is broken, for
- * instance because the edit was never loaded. The last line is for a copy of which nothing was taken out.
+ * All copies live in this one process: everything under a guard is loaded again, with the guard's number in its address, and its edits are
+ * made while it is loaded. Prints a line of JSON for each guard: the race failed, as it must, or passed, or it is broken, for instance
+ * because the edit was never loaded. The last line is for a copy without a removed guard.
  */
 
 import { AssertionError } from "node:assert/strict";

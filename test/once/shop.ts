@@ -3,22 +3,25 @@
  * the answer under an idempotency key, as examples/composed.ts does it.
  *
  * `place` is what is under test. `looksOf` says, for rows that were read in one snapshot, which of the four parts of each order are there:
- * all or none of them, or somebody has seen a part.
+ * all or none of them; otherwise a reader has seen a part.
  */
 
-import { actionAt, refOf } from "../../src/action/words.ts";
-import { keyAt } from "../../src/idempotency/words.ts";
+import { actionAt, refOf } from "../../src/action/stored.ts";
+import { keyAt } from "../../src/idempotency/stored.ts";
 import { machine, type OpenOptions, open, type Pawl, type Tx, workflow } from "../../src/index.ts";
 import { type Address, address, type Key } from "../../src/kernel/contract.ts";
-import { instanceSpace } from "../../src/machine/words.ts";
-import { runAt } from "../../src/workflow/run.ts";
+import { instanceSpace } from "../../src/machine/stored.ts";
+import { runAt } from "../../src/workflow/stored.ts";
 
 export const order = machine("order", {
   initial: "pending",
   transitions: { pending: ["placed", "canceled"], placed: ["shipped"], shipped: [], canceled: [] },
 });
 
-export const fulfil = workflow("fulfil", async (ctx, { id }: { id: string }) => {
+/** However often a slow machine lets its lease end. */
+const TRIES = 1_000;
+
+export const fulfil = workflow({ name: "fulfil", tries: TRIES }, async (ctx, { id }: { id: string }) => {
   const parcel = await ctx.step("pack", () => `parcel of ${id}`);
   return ctx.step("ship", () => `${parcel} shipped`);
 });
@@ -28,7 +31,7 @@ export interface Request {
   readonly coupon: string;
 }
 
-/** What whoever placed the order hears, the first time and every time after. */
+/** The result that the caller gets, the first time and every time after. */
 export interface Receipt {
   readonly id: string;
   readonly run: string;
@@ -64,7 +67,7 @@ export async function placeByAttempt(pawl: Pawl, request: Request, lease = 300):
   return value;
 }
 
-/** What nobody should write: each part is a commit of its own. */
+/** A wrong implementation: each part is a separate commit. */
 export async function placeApart(pawl: Pawl, request: Request): Promise<Receipt> {
   const { id, coupon } = request;
   const options = { scope: SCOPE, fingerprint: request, lease: 300 };

@@ -1,8 +1,8 @@
 /**
- * Goal: when the server's clock jumps ahead by a month, and a sweep takes live marks for old ones, a call whose reply was lost is still
- * not told that nothing was written if it was, and its decision does not run twice (G2, G17).
- * Method: the reply to a COMMIT is lost in a proxy. The question what became of it is held back until the clock has jumped and another
- * handle has swept. Afterwards, what the caller was told is compared with what is stored.
+ * Goal: when the server's clock jumps ahead by a month, and a sweep removes live marks as old ones, a call whose reply was lost still
+ * does not report that nothing was written if it was, and its decision does not run twice (G2, G17).
+ * Method: the reply to a COMMIT is lost in a proxy. Settling is held back until the clock has jumped and another
+ * handle has swept. Afterwards, the caller's result is compared with what is stored.
  */
 
 import pg from "pg";
@@ -17,7 +17,7 @@ import { WatchedPool } from "../postgres/watched.ts";
 import { endOf, handleOn, settledWithin, until } from "./kit.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
-const SETTLED_MS = 20_000;
+const SETTLED_MS = 120_000;
 /** As the store has it: the server's clock, and a shift that the test changes. */
 const SHIFTED = `(${CLOCK} + (select ms from public.shift))`;
 /** The train in which a lane asks where it stands. */
@@ -55,7 +55,7 @@ async function lose(days: number, act: (pawl: Pawl) => Promise<unknown>): Promis
     const droppedBefore = proxy.counts.commitRepliesDropped;
     proxy.dropCommitReplies(1);
     const end = endOf(act(pawl));
-    await settledWithin(SETTLED_MS, "the outcome is asked for", settling.reached);
+    await settledWithin(SETTLED_MS, "the outcome is requested", settling.reached);
     expect(proxy.counts.commitRepliesDropped - droppedBefore).toBe(1);
     await admin.query("update public.shift set ms = $1", [days * DAY_MS]);
     await sweeper.sweep(1000);
@@ -73,7 +73,7 @@ async function lose(days: number, act: (pawl: Pawl) => Promise<unknown>): Promis
 const truths = ["ok, stored once", "outcome_unknown, stored once", "outcome_unknown, not stored"];
 
 describe.each([0, 1, 31, 400])("a reply that is lost before the clock jumps by %d days", (days) => {
-  test("a commit", { timeout: 60_000 }, async () => {
+  test("a commit", async () => {
     const name = `after ${days} days`;
     const told = await lose(days, (pawl) => pawl.slot<number>(name, { initial: 0 }).update((n) => n + 1));
     await using reader = await handleOn(database.url, { clock: SHIFTED });
@@ -84,7 +84,7 @@ describe.each([0, 1, 31, 400])("a reply that is lost before the clock jumps by %
     if (days < 2) expect(told).toBe("ok");
   });
 
-  test("a transact.sql", { timeout: 60_000 }, async () => {
+  test("a transact.sql", async () => {
     const name = `sql after ${days} days`;
     const told = await lose(days, (pawl) =>
       pawl.transact.sql((sql) => sql.query("insert into orders values ($1)", [name])),
@@ -97,7 +97,7 @@ describe.each([0, 1, 31, 400])("a reply that is lost before the clock jumps by %
   });
 });
 
-test("a handle whose marks were swept away works on", { timeout: 60_000 }, async () => {
+test("a handle whose marks were swept continues", async () => {
   const store = await connect(database.url, { clock: SHIFTED });
   const pawl = pawlOn(store, nodePorts, { namespace: "default", patienceMs: 20_000 });
   const sweeper = await connect(database.url, { clock: SHIFTED });

@@ -8,7 +8,7 @@
 import { join } from "node:path";
 import pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { Child, spawnNode } from "../children.ts";
+import { Child, spawnNode } from "../node/child.ts";
 import { freshDatabase } from "../postgres/server.ts";
 import { endsOf, handleOn, range, settledWithin, until } from "./kit.ts";
 
@@ -16,7 +16,7 @@ const PROCESSES = 2;
 const CALLERS = 50;
 const SLOTS = 50;
 /** A call that is not starved takes less than a second; patience is 30 s. */
-const SETTLED_MS = 20_000;
+const SETTLED_MS = 120_000;
 const BIG = 1_000_000;
 
 let database: Awaited<ReturnType<typeof freshDatabase>>;
@@ -25,7 +25,7 @@ beforeAll(async () => {
 });
 afterAll(() => database.drop());
 
-test("a decision over fifty slots that others write all the time", { timeout: 90_000 }, async () => {
+test("a decision over fifty slots that others write all the time", async () => {
   await using handle = await handleOn(database.url);
   const { pawl } = handle;
   const slots = range(SLOTS).map((i) => pawl.slot<number>(`hot/${i}`, { initial: 0 }));
@@ -78,7 +78,7 @@ async function lockOneByOne(client: pg.Client, prefix: string, isOver: () => boo
   await client.end();
 }
 
-test("a decision over fifty slots of which some are locked at any time", { timeout: 90_000 }, async () => {
+test("a decision over fifty slots of which some are locked at any time", async () => {
   // By chance, all five pause at once in about one of a million moments.
   const LOCKERS = 5;
   await using handle = await handleOn(database.url, { patienceMs: 12_000 });

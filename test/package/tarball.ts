@@ -32,17 +32,18 @@ export function runTsc(args: readonly string[], cwd: string): Outcome {
   return run(process.execPath, [tsc, ...args], cwd);
 }
 
-/** Builds and packs a copy of the repository below `folder`; returns the files of the tarball by their paths. */
-export function packRepository(folder: string): Map<string, Buffer> {
+/** Builds and packs a copy of the repository below `folder`; returns the tarball's path, and its files by their paths. */
+export function packRepository(folder: string): { readonly tarball: string; readonly files: Map<string, Buffer> } {
   const copy = join(folder, "repository");
   const leftOut = new Set(["node_modules", ".git", "dist", "out"]);
   cpSync(root, copy, { recursive: true, filter: (path) => !leftOut.has(basename(path)) });
   symlinkSync(join(root, "node_modules"), join(copy, "node_modules"), "junction");
   succeed(runTsc(["-p", "tsconfig.build.json"], copy));
   succeed(run("npm", ["pack", "--ignore-scripts", "--pack-destination", folder], copy));
-  const tarball = readdirSync(folder).find((name) => name.endsWith(".tgz"));
-  if (tarball === undefined) throw new Error("npm pack made no tarball");
-  return readTar(gunzipSync(readFileSync(join(folder, tarball))));
+  const name = readdirSync(folder).find((entry) => entry.endsWith(".tgz"));
+  if (name === undefined) throw new Error("npm pack made no tarball");
+  const tarball = join(folder, name);
+  return { tarball, files: readTar(gunzipSync(readFileSync(tarball))) };
 }
 
 /** A project in `folder` that has installed the package; its sources are those of test/package/consumer. */
@@ -60,6 +61,17 @@ export function installInto(folder: string, files: ReadonlyMap<string, Buffer>, 
   writeFileSync(join(folder, "package.json"), JSON.stringify({ private: true, type: "module" }));
   cpSync(join(import.meta.dirname, "consumer"), folder, { recursive: true });
 }
+
+/** Runs the command of a package that we have installed. */
+export function runTool(packageName: string, command: string, args: readonly string[], cwd: string): Outcome {
+  const home = join(root, "node_modules", packageName);
+  const { bin } = JSON.parse(readFileSync(join(home, "package.json"), "utf8")) as Tool;
+  const script = typeof bin === "string" ? bin : bin[command];
+  if (script === undefined) throw new Error(`${packageName} has no command ${command}`);
+  return run(process.execPath, [join(home, script), ...args], cwd);
+}
+
+type Tool = { readonly bin: string | Record<string, string> };
 
 export function manifestOf(files: ReadonlyMap<string, Buffer>): Manifest {
   const manifest = files.get("package.json");

@@ -1,6 +1,6 @@
-// Goal: what a decision has only read is protected as well as what it writes, also where nothing was there to read (G10, G11).
-// Method: of two slots that exclude each other, two processes set one each, if the other is not set. Before that, both are absent, or
-// both are there and say no. Whoever writes without noticing what the other wrote meanwhile makes it two.
+// Goal: what a decision has only read is protected like what it writes, also if it found nothing (G10, G11). Method: of two slots that
+// exclude each other, two processes set one each, if the other is not set. Before that, both are absent, or both exist and are not set. A
+// process that writes without noticing what the other wrote meanwhile sets both.
 
 import type { World } from "../../src/testing/index.ts";
 import { until } from "../simulation/scenarios/transfers.ts";

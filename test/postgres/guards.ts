@@ -1,27 +1,28 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: the edits quote templates of the source.
 /**
- * The guards against the traps: for each, the smallest edit of the source that takes it out, and the trap that must then close.
+ * The guards against the traps: for each, the smallest edit of the source that removes it, and the trap that must then fail.
  *
- * A guard that is gone from the source, or is there twice, is noticed, because each edit must find its text exactly once.
+ * A guard that is missing from the source, or is there twice, is noticed, because each edit must find its text exactly once.
  */
 
 import type { Edit } from "../simulation/plant.ts";
 
 export interface Guard {
-  /** What the source does no more. */
+  /** The rule that the edited source breaks. */
   readonly name: string;
   readonly trap: string;
   readonly edits: readonly Edit[];
 }
 
 const BATCHER = "kernel/batcher.ts";
+const LANE = "kernel/lane.ts";
 const CLAIM = "kernel/claim/decide.ts";
 const DECISION = "kernel/decision.ts";
 const ENCODING = "kernel/encoding.ts";
 const FLIGHT = "kernel/flight.ts";
-const BELL = "stores/postgres/bell.ts";
+const NOTIFICATIONS = "stores/postgres/notifications.ts";
 const FAILURE = "stores/postgres/failure.ts";
-const LINES = "stores/postgres/lines.ts";
+const CONNECTIONS = "stores/postgres/connections.ts";
 const LISTENING = "stores/postgres/listening.ts";
 const MARKS = "stores/postgres/marks.ts";
 const POSTGRES = "stores/postgres/postgres.ts";
@@ -37,10 +38,10 @@ const NO_PLACEHOLDERS = edit(POSTGRES, "({ placeholder }) => placeholder === nul
 const SKIP_LOCKED = edit(ROWS, `null from ${"$"}{locked("skip locked")}`, `null from ${"$"}{locked("")}`);
 
 export const guards: readonly Guard[] = [
-  // Records that are not there.
+  // Absent records.
   guard(
-    "a row that is there after all is not written over",
-    "a key that appears between look and write: its second creator goes again",
+    "a row that exists after all is not overwritten",
+    "a key that appears between read and write: its second creator is retried",
     edit(
       WRITE,
       "${HEAD} text[] ${REST}`)}) v)`",
@@ -48,28 +49,28 @@ export const guards: readonly Guard[] = [
     ),
   ),
   guard(
-    "of two that make a key, the second one is told",
-    "two creators of one absent key: the one that writes later finds what the other made",
+    "of two transactions that create a key, the second is refused",
+    "two creators of one absent key: the one that writes later finds what the other created",
     edit(POSTGRES, 'error.code === "23505" &&', 'error.code === "never" &&'),
   ),
   guard(
-    "a row that is there after all is one that moved",
-    "a key that appears between look and write: its second creator goes again",
+    "a row that exists after all counts as moved",
+    "a key that appears between read and write: its second creator is retried",
     edit(POSTGRES, 'error.code === "23505" &&', 'error.code === "never" &&'),
   ),
   guard(
-    "what was absent and only read has a placeholder (1)",
-    "a key that appears between look and write: who only read that it was absent writes nothing on it",
+    "an absent key that was only read gets a placeholder (1)",
+    "a key that appears between read and write: a batch that only read its absence writes nothing",
     NO_PLACEHOLDERS,
   ),
   guard(
-    "what was absent and only read has a placeholder (2)",
-    "absence that was only read holds until the commit, also when that takes long",
+    "an absent key that was only read gets a placeholder (2)",
+    "an absence that was only read holds until the commit, even if that takes long",
     NO_PLACEHOLDERS,
   ),
   guard(
-    "what was absent is looked for once more before it is said to be so",
-    "a key that appears between look and write: who writes nothing is not told that it is absent",
+    "an absence is checked again before it is reported",
+    "a key that appears between read and write: a batch that writes nothing does not report it as absent",
     edit(
       POSTGRES,
       "absent.length > 0 ? [this.#rows.stillAbsent(this.#namespace, absent), COMMIT] : [COMMIT];",
@@ -80,7 +81,7 @@ export const guards: readonly Guard[] = [
   // Rows that others change.
   guard(
     "fence and version are two numbers",
-    "a wake-up raises the version and not the fence: a live holder goes on, and does not rest over it",
+    "a wake-up raises the version and not the fence: a live holder continues, and does not sleep through it",
     edit(
       CLAIM,
       "  return record.fence === claim.fence;",
@@ -89,18 +90,18 @@ export const guards: readonly Guard[] = [
   ),
   guard(
     "a wake-up leaves a live lease alone",
-    "a wake-up raises the version and not the fence: a live holder goes on, and does not rest over it",
+    "a wake-up raises the version and not the fence: a live holder continues, and does not sleep through it",
     edit(CLAIM, "  if (record.holder !== null) return { wakes, dueMs: record.dueMs };\n", ""),
   ),
   guard(
-    "who rests looks for wake-ups",
-    "a wake-up raises the version and not the fence: a live holder goes on, and does not rest over it",
+    "a holder that rests checks for wake-ups",
+    "a wake-up raises the version and not the fence: a live holder continues, and does not sleep through it",
     edit(CLAIM, '  if (record.wakes !== rest.wakesSeen) return "woken";\n', ""),
   ),
   ...["head", "head, value", "holder, kind, status"].map((columns) =>
     guard(
       `a row is written on the version that was known (${columns})`,
-      "who was taken over appends nothing to the history, and changes nothing, although it knows its row",
+      "a holder that was taken over appends and changes nothing, although it knows its row",
       edit(
         WRITE,
         `${columns})\n      where ${"$"}{IS_STILL} returning`,
@@ -123,81 +124,81 @@ export const guards: readonly Guard[] = [
     ),
   ),
   guard(
-    "the clock is the moment's, not the transaction's",
-    "the clock is read after the last lock was had",
+    "the clock is the current time, not the transaction's start",
+    "the clock is read after the last lock was acquired",
     edit(STATEMENTS, "extract(epoch from clock_timestamp())", "extract(epoch from transaction_timestamp())"),
   ),
 
   // Locks.
   guard(
-    "a row that another has is passed over (1)",
-    "late keys in opposite order: nobody waits, each is told that the other has the row",
+    "a row that another transaction has locked is skipped (1)",
+    "late keys in opposite order: neither waits, each finds the other's row locked",
     SKIP_LOCKED,
   ),
   guard(
-    "a row that another has is passed over (2)",
-    "one locked row does not stall the others of a batch",
+    "a row that another transaction has locked is skipped (2)",
+    "one locked row does not delay the other decisions of a batch",
     SKIP_LOCKED,
   ),
   guard(
-    "a row that another has is waited for",
-    "a row that another has is waited for where nobody else is kept waiting, and not asked for again and again",
-    edit(FLIGHT, "(isPatient || asked.size === 1)", "(isPatient || asked.size < 0)"),
+    "a locked row is waited for",
+    "a locked row is waited for if that delays no other decision, instead of being retried",
+    edit(FLIGHT, "(isWaiting || asked.size === 1)", "(isWaiting || asked.size < 0)"),
   ),
   guard(
-    "a decision whose row another has is put off, and no other",
-    "one locked row does not stall the others of a batch",
+    "a decision whose row is locked is postponed, and no other",
+    "one locked row does not delay the other decisions of a batch",
     edit(FLIGHT, "      if (this.#isAnyIn(this.#busy, submission)) {", "      if (this.#busy.size > 0) {"),
   ),
   guard(
     "a record is in one flight at a time",
-    "a record is in one flight of a process at a time, so that no flight finds another of its own in the way",
+    "a record is in one flight of a process at a time, so that flights of one process do not block each other",
     edit(BATCHER, "if (fits && !isAnyOf(submission, flying) &&", "if (fits &&"),
   ),
   guard(
-    "waiting for a lock has an end",
-    "a batch that knows its rows waits a moment for one that another has locked, and no longer",
+    "waiting for a lock has a limit",
+    "an optimistic batch waits briefly for a locked row, and no longer",
     edit(STATEMENTS, "    setting(\"lock_timeout\", `'${lockWaitMs}'`),\n", ""),
   ),
   guard(
-    "locks that nobody uses have an end",
-    "the locks of a process that stopped between look and write are gone after a while, and so is its batch",
+    "unused locks are released",
+    "the locks of a process that stopped between read and write are released after a while, and its batch is rolled back",
     edit(STATEMENTS, "    setting(\"idle_in_transaction_session_timeout\", `'${LOCKS_HELD_MS}'`),\n", ""),
   ),
 
   // Poison.
   guard(
-    "NUL is refused here",
-    "a value with a NUL or half a character is refused before it is sent, and the others of the batch are not",
+    "NUL is refused before it is sent",
+    "a value with a NUL or a lone surrogate is refused before it is sent, and the others of the batch are not",
     edit(ENCODING, ' && !text.includes("\\0")', ""),
   ),
   guard(
-    "half a character is refused here",
-    "a value with a NUL or half a character is refused before it is sent, and the others of the batch are not",
+    "a lone surrogate is refused before it is sent",
+    "a value with a NUL or a lone surrogate is refused before it is sent, and the others of the batch are not",
     edit(ENCODING, " && text.isWellFormed()", ""),
   ),
   ...["22", "23", "54"].map((cls) =>
     guard(
       `a batch is split on errors of class ${cls}`,
-      `a row that the server refuses with ${{ 22: "22001", 23: "23514", 54: "54000" }[cls]} does not sink the batch`,
+      `a row that the server refuses with ${{ 22: "22001", 23: "23514", 54: "54000" }[cls]} does not fail the whole batch`,
       edit(FAILURE, `["${cls}", ["store_refused", "split",`, `["${cls}", ["store_refused", "fail",`),
     ),
   ),
   guard(
     "a batch that is split runs one by one",
-    "a row that the server refuses with 23514 does not sink the batch",
-    edit(BATCHER, "        else flight.retryAlone();", "        else flight.fail(error);"),
+    "a row that the server refuses with 23514 does not fail the whole batch",
+    edit(BATCHER, "flight.fail(error) : flight.retryAlone()", "flight.fail(error) : flight.fail(error)"),
   ),
   ...["40001", "40P01"].map((state) =>
     guard(
-      `a batch that was in the way of another is sent again (${state})`,
-      `a batch that the server refuses with ${state} for the moment is sent again`,
+      `a batch that conflicted with another is sent again (${state})`,
+      `a batch that the server refuses with ${state} temporarily is sent again`,
       edit(FAILURE, '["40", ["store_busy", "retry",', '["40", ["store_busy", "fail",'),
     ),
   ),
   guard(
     "a batch that did not get a lock is sent again",
-    "a batch that the server refuses with 55P03 for the moment is sent again",
+    "a batch that the server refuses with 55P03 temporarily is sent again",
     edit(POSTGRES, 'error.code === "55P03";', 'error.code === "never";'),
     edit(FAILURE, '["55P03", ["store_busy", "retry",', '["55P03", ["store_busy", "fail",'),
   ),
@@ -209,32 +210,28 @@ export const guards: readonly Guard[] = [
 
   // Outcomes.
   guard(
-    "COMMIT on its way leaves a doubt",
-    "a commit whose reply is lost is found by its mark, and not made twice",
-    edit(POSTGRES, '    under.stage = "committing";\n', ""),
+    "a sent COMMIT makes the outcome unknown",
+    "a commit whose reply is lost is found by its mark, and not repeated",
+    edit(POSTGRES, '    progress.stage = "committing";\n', ""),
   ),
   guard(
-    "what is there is taken for made",
-    "a commit whose reply is lost is found by its mark, and not made twice",
-    edit(
-      BATCHER,
-      "if (flight.isDecided && lane.sequence >= sequence && !isRefused)",
-      "if (flight.isDecided && lane.sequence > sequence && !isRefused)",
-    ),
+    "a commit that happened counts as made",
+    "a commit whose reply is lost is found by its mark, and not repeated",
+    edit(LANE, "if (this.#sequence >= sequence) {", "if (this.#sequence > sequence) {"),
   ),
   guard(
-    "what is not there is not taken for made",
-    "a commit whose request is lost, whole or in part, is not taken for made",
-    edit(BATCHER, "if (flight.isDecided && lane.sequence >= sequence && !isRefused)", "if (flight.isDecided)"),
+    "a commit that did not happen does not count as made",
+    "a commit whose request is lost, completely or in part, does not count as made",
+    edit(LANE, "if (this.#sequence >= sequence) {", "if (sequence > 0) {"),
   ),
   guard(
     "the tag of COMMIT is read",
-    "COMMIT that answers ROLLBACK is not taken for a commit",
-    edit(POSTGRES, 'if (answer?.tag !== "COMMIT")', "if (answer === undefined)"),
+    "a COMMIT with the tag ROLLBACK does not count as a commit",
+    edit(POSTGRES, 'if (result?.tag !== "COMMIT")', "if (result === undefined)"),
   ),
   guard(
     "settling waits for the row that a batch marks",
-    "settling waits for a commit that is still under way, and then knows of it",
+    "settling waits for a commit in progress, and then knows its outcome",
     edit(
       MARKS,
       "on conflict (writer, lane) do update set epoch = w.epoch + 1, at = excluded.at returning epoch, sequence, xmax = 0`",
@@ -252,68 +249,68 @@ export const guards: readonly Guard[] = [
     edit(MARKS, "do update set epoch = w.epoch + 1,", "do update set epoch = w.epoch,"),
   ),
   guard(
-    "a connection that the server ended leaves a doubt",
-    "a connection that the server ends in the middle of a commit leaves it open whether it happened",
+    "a connection that the server ended makes the outcome unknown",
+    "a connection that the server ends in the middle of a commit makes its outcome unknown",
     edit(FAILURE, "  if (isDoubtful && isFatal(error)) return unknownOutcome(error);\n", ""),
   ),
   guard(
-    "what a pooler calls a mere error can be the end of the connection",
-    "an error that may have ended the connection is no definite no once COMMIT is on its way",
+    "a plain error of a pooler can be the end of the connection",
+    "an error that may have ended the connection is not a definite failure once COMMIT was sent",
     edit(FAILURE, "  return !/^(0A|", "  return severity !== undefined && !/^(08|57|0A|"),
   ),
   guard(
-    "a commit that the standby does not have is in doubt",
-    "a commit that did not wait for the standby is unknown, and answered only when the standby has it",
-    edit(LINES, "this.isUnreplicated = true;", "this.isUnreplicated = false;"),
+    "a commit that the standby does not have is unknown",
+    "a commit that did not wait for the standby is unknown, and confirmed only when the standby has it",
+    edit(CONNECTIONS, "this.isUnreplicated = true;", "this.isUnreplicated = false;"),
   ),
   guard(
-    "warnings are asked for",
-    "a commit that did not wait for the standby is unknown, and answered only when the standby has it, also where warnings are not sent",
+    "warnings are requested",
+    "a commit that did not wait for the standby is unknown, and confirmed only when the standby has it, also if warnings are not sent",
     edit(STATEMENTS, 'setting("client_min_messages", "\'warning\'")', 'setting("client_min_messages", "\'error\'")'),
   ),
   guard(
     "a mark that the standby does not have settles nothing",
-    "a commit that did not wait for the standby is unknown, and answered only when the standby has it",
+    "a commit that did not wait for the standby is unknown, and confirmed only when the standby has it",
     edit(
       POSTGRES,
-      '        if (line.isUnreplicated)\n          throw new StoreError("store_unreachable", "retry", "the standby has not confirmed the mark yet");\n',
+      '        if (connection.isUnreplicated)\n          throw new StoreError("store_unreachable", "retry", "the standby has not confirmed the mark yet");\n',
       "",
     ),
   ),
   guard(
-    "a line that is lost while it commits leaves a doubt",
-    "a commit that is there although its connection was ended while it waited for the standby is found",
+    "a connection that is lost while it commits makes the outcome unknown",
+    "a commit that happened although its connection was ended while it waited for the standby is found",
     edit(FAILURE, "    if (isDoubtful) return unknownOutcome(error);\n    if", "    if"),
   ),
 
   // Fences and tries.
   guard(
-    "a sweep lifts the floor of fences",
-    "fences go on above a deleted record, and above one that was swept, although the clock stepped back",
+    "a sweep raises the fence floor",
+    "fences continue above a deleted record, and above one that was swept, although the clock stepped back",
     edit(SWEEP, "select 'fence_floor', max(fence) + 1 from gone", "select 'fence_floor', min(0) from gone"),
   ),
   guard(
-    "the floor of fences is read",
-    "fences go on above a deleted record, and above one that was swept, although the clock stepped back",
+    "the fence floor is read",
+    "fences continue above a deleted record, and above one that was swept, although the clock stepped back",
     edit(ROWS, "coalesce((select number from ${s}.meta where name = 'fence_floor'), 0)", "0"),
   ),
   guard(
     "a fence is above the record's own",
-    "fences go on above a deleted record, and above one that was swept, although the clock stepped back",
+    "fences continue above a deleted record, and above one that was swept, although the clock stepped back",
     edit(CLAIM, "  return Math.max(own + 1, floor);", "  return floor;"),
   ),
   guard(
     "a fence is above the clock",
-    "fences go on above those of a database that was set back",
+    "fences continue above those of a database that was restored",
     edit(
       DECISION,
-      "return Math.max(this.nowMs, this.#scene.fenceFloor);",
-      "return this.nowMs * 0 + this.#scene.fenceFloor;",
+      "return Math.max(this.nowMs, this.#view.fenceFloor);",
+      "return this.nowMs * 0 + this.#view.fenceFloor;",
     ),
   ),
   guard(
     "tries are counted at the claim",
-    "a claim is counted when it is made, so a process that dies of it is counted too",
+    "a claim is counted when it is made, so a process that crashes on it is counted too",
     edit(CLAIM, "tries: record.tries + 1,", "tries: record.tries,"),
   ),
 
@@ -326,7 +323,11 @@ export const guards: readonly Guard[] = [
   guard(
     "a notification's settings are its own",
     "no setting is left behind on a connection: not by opening, a commit, a read, a sweep or a failure",
-    edit(BELL, "set_config('synchronous_commit', 'off', true)", "set_config('synchronous_commit', 'off', false)"),
+    edit(
+      NOTIFICATIONS,
+      "set_config('synchronous_commit', 'off', true)",
+      "set_config('synchronous_commit', 'off', false)",
+    ),
   ),
   guard(
     "a migration's settings are its own",
@@ -334,84 +335,84 @@ export const guards: readonly Guard[] = [
     edit("stores/postgres/schema.ts", "`set local lock_timeout = ${LOCK_MS}`", "`set lock_timeout = ${LOCK_MS}`"),
   ),
   guard(
-    "statements that do not last are sent whole",
-    "a statement that is not there any more is sent whole from then on",
-    edit(LINES, "this.#isShared = true;", "this.#isShared = false;"),
+    "statements that do not stay prepared are sent as text",
+    "a prepared statement that is missing is sent as text from then on",
+    edit(CONNECTIONS, "this.#isShared = true;", "this.#isShared = false;"),
   ),
   guard(
     "a statement's name is made of its text, the schema in it included",
-    "a name of a statement means one text, whoever prepared it on the connection",
-    edit("stores/postgres/train.ts", ".update(text)", '.update(text.replaceAll(/"trap [^"]*"/g, ""))'),
+    "the name of a statement means one text, whichever client prepared it on the connection",
+    edit("stores/postgres/pipeline.ts", ".update(text)", '.update(text.replaceAll(/"trap [^"]*"/g, ""))'),
   ),
   guard(
     "a transaction that was left open is rolled back",
     "no setting is left behind on a connection: not by opening, a commit, a read, a sweep or a failure",
-    edit(LINES, '    if (this.#state === "open")\n', '    if (this.#state === "idle")\n'),
+    edit(CONNECTIONS, '    if (this.#state === "open")\n', '    if (this.#state === "idle")\n'),
   ),
 
   // Notifications.
   guard(
     "notifications have a transaction of their own",
-    "no transaction that writes notifies, and one notification stands for all commits made meanwhile",
+    "no transaction that writes notifies, and one notification covers all commits made meanwhile",
     edit(
       POSTGRES,
-      "    calls.push(COMMIT);\n    line.began();",
-      "    calls.push({ statement: statement(\"select pg_notify('x', 'y')\"), values: [] }, COMMIT);\n    line.began();",
+      "    calls.push(COMMIT);\n    connection.began();",
+      "    calls.push({ statement: statement(\"select pg_notify('x', 'y')\"), values: [] }, COMMIT);\n    connection.began();",
     ),
   ),
   guard(
-    "one notification stands for many commits",
-    "no transaction that writes notifies, and one notification stands for all commits made meanwhile",
-    edit(BELL, "this.#telling ??=", "this.#telling ="),
+    "one notification covers many commits",
+    "no transaction that writes notifies, and one notification covers all commits made meanwhile",
+    edit(NOTIFICATIONS, "this.#notifying ??=", "this.#notifying ="),
   ),
   guard(
-    "who begins to listen looks",
-    "who listens begins with a look, since a commit may have come before it listened",
-    edit(BELL, "        this.#ring();\n        void this.#poll();\n", "        void this.#poll();\n"),
+    "a new listener reads first",
+    "a listener reads first, because a commit may have happened before it listened",
+    edit(NOTIFICATIONS, "        this.#callWatchers();\n        void this.#poll();\n", "        void this.#poll();\n"),
   ),
   guard(
-    "who notifies asks first whether anybody listens",
-    "where nobody listens, nobody is told",
-    edit(BELL, "        if (!this.#listeners.areThere) continue;\n", ""),
+    "a process checks whether any other listens before it notifies",
+    "without listeners, nothing is sent",
+    edit(NOTIFICATIONS, "        if (!this.#listeners.exist) continue;\n", ""),
   ),
   guard(
-    "who listens is told",
-    "a commit is heard of at once, and not when somebody looks",
+    "listeners are notified",
+    "a commit is noticed by notification, not by the next poll",
     edit(
-      BELL,
-      "        if (!this.#listeners.areThere) continue;\n",
-      "        if (this.#listeners.areThere) continue;\n",
+      NOTIFICATIONS,
+      "        if (!this.#listeners.exist) continue;\n",
+      "        if (this.#listeners.exist) continue;\n",
     ),
   ),
   guard(
-    "who told nobody tells again",
-    "a commit is heard of at once, and not when somebody looks",
-    edit(BELL, "Promise.resolve().then(() => this.#tell());", "this.#tell();"),
+    "a process that did not notify notifies after its next commit",
+    "a commit is noticed by notification, not by the next poll",
+    edit(NOTIFICATIONS, "Promise.resolve().then(() => this.#notify());", "this.#notify();"),
   ),
   guard(
-    "a new listener looks often",
-    "a commit that was made before everybody knew of a new listener is found soon",
+    "a new listener polls often",
+    "a commit that was made before all others knew a new listener is found soon",
     edit(LISTENING, "nowMs >= state.announced.firstMs + NEW_MS;", "nowMs >= state.announced.firstMs;"),
   ),
   guard(
-    "a lost connection is made anew",
-    "a listening connection that is lost is made anew",
+    "a lost connection is replaced",
+    "a listening connection that is lost is replaced",
     edit(
-      BELL,
+      NOTIFICATIONS,
       '          if (this.#isCurrent(connection)) this.#move({ is: "failed" });',
       "          if (this.#isCurrent(connection)) this.#seen = undefined;",
     ),
   ),
   guard(
-    "there is always a look now and then",
-    "a commit whose notification is lost is found by looking",
-    edit(BELL, "      if (isNew && this.#isWatching) this.#ring();\n", ""),
+    "the marks are always polled",
+    "a commit whose notification is lost is found by polling",
+    edit(NOTIFICATIONS, "      if (isNew && this.#isWatching) this.#callWatchers();\n", ""),
   ),
 
   // Plans.
-  ...["nothing was known of it", "it had 0 rows", "it had 1 rows"].map((when) =>
+  ...["it had no statistics", "it had 0 rows", "it had 1 rows"].map((when) =>
     guard(
-      `no table is read from end to end (${when})`,
+      `no table is scanned (${when})`,
       `no statement reads a whole table, although ${when} when it was prepared`,
       edit(
         ROWS,

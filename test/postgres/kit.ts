@@ -1,5 +1,5 @@
 /**
- * What the tests of the PostgreSQL store share: stores in schemas of their own on the test server, and a clock that can be moved.
+ * Shared by the tests of the PostgreSQL store: stores in schemas of their own on the test server, and a clock that can be moved.
  */
 
 import pg from "pg";
@@ -35,7 +35,7 @@ export async function connect(url: string, options: StoreOptions = {}): Promise<
   return openPostgres({ ...DEFAULTS, ...rest, pool, endPool: () => pool.end() });
 }
 
-/** A store that never prepares a statement, because it found out that they do not last. */
+/** A store that never prepares a statement, because it found that they do not persist. */
 export async function connectUnprepared(url: string, options: StoreOptions = {}): Promise<PostgresStore> {
   const pool = poolOn(url, options.max);
   const store = await openPostgres({ ...DEFAULTS, ...options, pool, endPool: () => pool.end() });
@@ -43,7 +43,8 @@ export async function connectUnprepared(url: string, options: StoreOptions = {})
   await pool.query("deallocate all");
   // The connection that the store has just used is the only one, so its next statement is not there any more.
   const refusal = await store.read([]).catch((error: unknown) => error);
-  if (!(refusal instanceof StoreError) || refusal.code !== "store_busy") throw new Error("it noticed nothing");
+  if (!(refusal instanceof StoreError) || refusal.code !== "store_busy")
+    throw new Error("the store did not notice that its statement is missing");
   return store;
 }
 
@@ -81,7 +82,7 @@ class Ground {
   /** As it was at first, but for numbers that never come twice. */
   async clear(admin: pg.Pool): Promise<void> {
     const s = quoted(this.schema);
-    const tables = ["record", "log", "writer"].map((table) => `delete from ${s}.${table}`);
+    const tables = ["record", "log", "followed", "writer"].map((table) => `delete from ${s}.${table}`);
     const floor = `delete from ${s}.meta where name = 'fence_floor'`;
     await admin.query(`${tables.join("; ")}; ${floor}; update ${this.#shift} set ms = 0`);
   }

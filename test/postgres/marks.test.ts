@@ -1,7 +1,7 @@
 /**
- * Goal: a mark that is swept away while its process lives costs one settling, and makes nothing happen twice or out of turn.
- * Method: a store whose clock the test moves by a month, and a sweep by another process; then the process goes on, and a batch from
- * before arrives late.
+ * Goal: if a mark is swept while its process lives, the process settles once, and nothing happens twice or out of order.
+ * Method: a store whose clock the test moves by a month, and a sweep by another process; then the process continues, and an older batch
+ * arrives late.
  */
 
 import { randomUUID } from "node:crypto";
@@ -12,7 +12,7 @@ import { nodePorts } from "../../src/node/ports.ts";
 import type { PostgresStore } from "../../src/stores/postgres/postgres.ts";
 import { quoted } from "../../src/stores/postgres/schema.ts";
 import { CLOCK } from "../../src/stores/postgres/statements.ts";
-import { blank, making } from "../../src/testing/conformance/stage.ts";
+import { blank, making } from "../../src/testing/conformance/law-context.ts";
 import { connect } from "./kit.ts";
 import { ownDatabase } from "./own-database.ts";
 
@@ -20,7 +20,7 @@ const DAY_MS = 24 * 60 * 60 * 1000;
 
 const database = ownDatabase();
 
-/** Two processes on a schema of their own, and a way to sweep all marks away: the clock jumps, and the other process sweeps. */
+/** Two processes on a schema of their own, and a function that sweeps all marks: the clock jumps, and the other process sweeps. */
 async function stage() {
   const id = randomUUID().replaceAll("-", "");
   const schema = `marks_${id}`;
@@ -51,7 +51,7 @@ const batch = (epoch: number, sequence: number, key: string): Batch => ({
 
 const isThere = async (store: PostgresStore, key: string) => (await store.read([{ space: "s", key }]))[0] !== null;
 
-test("it comes back in an epoch that never was, and a batch from before is refused", async () => {
+test("it returns with an epoch that was never used, and an older batch is refused", async () => {
   await using at = await stage();
   const { store, jump } = at;
   const epochs = [await store.settle(0), await store.settle(0), await store.settle(0)].map(({ epoch }) => epoch);
@@ -67,7 +67,7 @@ test("it comes back in an epoch that never was, and a batch from before is refus
   expect(await store.commit(batch(epoch, 1, "new"))).toMatchObject({ committed: true });
 });
 
-test("a process whose marks are gone goes on, and what it does is done once", async () => {
+test("a process whose marks were swept continues, and its commits happen once", async () => {
   await using at = await stage();
   const kernel = new Kernel(at.store, nodePorts, { namespace: "default", patienceMs: 10_000 });
   const key = address("s", "count");

@@ -1,5 +1,5 @@
 /**
- * A database for the tests of one file. Apart from `kit.ts`, which programs without a test runner use too.
+ * A database for the tests of one file. Separate from `kit.ts`, which programs without a test runner use too.
  */
 
 import pg from "pg";

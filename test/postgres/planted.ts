@@ -38,7 +38,7 @@ export const postgresBugs: readonly PostgresBug[] = [
     edits: [{ file: MARKS, from: "set epoch = w.epoch + 1,", to: "set epoch = w.epoch," }],
   },
   {
-    name: "the mark does not tell which batch was written",
+    name: "the mark does not say which batch was written",
     caughtBy: registers.name,
     options: { lostReply: 0.1, crash: 0 },
     edits: [
@@ -46,10 +46,10 @@ export const postgresBugs: readonly PostgresBug[] = [
     ],
   },
   {
-    name: "a connection that breaks while committing is taken for a no",
+    name: "a connection that breaks while committing counts as a failure",
     caughtBy: registers.name,
     options: { lostReply: 0.1, crash: 0 },
-    edits: [{ file: STORE, from: 'failure(error, under.stage === "committing");', to: "failure(error, false);" }],
+    edits: [{ file: STORE, from: 'failure(error, progress.stage === "committing");', to: "failure(error, false);" }],
   },
   {
     name: "a known row is written although it moved",

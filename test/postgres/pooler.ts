@@ -1,15 +1,14 @@
 /**
- * A pooler in transaction mode, in front of PostgreSQL, as unkind as such poolers are.
+ * A pooler in transaction mode, in front of PostgreSQL, that keeps as little as such poolers may.
  *
- * Many clients share few server connections. A client gets one when it begins to speak, and loses it as soon as the server says
- * that no transaction is open any more; the next time it gets the one that has been free for longest, and so usually another.
- * What a session remembers (prepared statements, settings, LISTEN) stays behind with the server connection, for others to find;
- * with `forgets`, prepared statements are gone even for them. A notification reaches whoever has that server connection at
- * the moment, or nobody.
+ * Many clients share few server connections. A client gets one when it sends something, and loses it as soon as the server reports that no
+ * transaction is open any more; the next time it gets the one that has been free for longest, and so usually another. What a session stores
+ * (prepared statements, settings, LISTEN) stays with the server connection, for other clients to find; with `forgets`, prepared statements
+ * are dropped as well. A notification reaches the client that has that server connection at the moment, or none.
  *
- * Promises: messages pass unchanged and in order; a client that leaves in the middle of a transaction takes the server connection
- * with it, which ends the transaction; what passed is counted.
- * Leaves out: passwords, TLS, COPY and cancelling. All clients are who the address given at the start says.
+ * Guarantees: messages pass unchanged and in order; a client that disconnects in the middle of a transaction ends the server connection,
+ * and with it the transaction; everything that passed is counted.
+ * Out of scope: passwords, TLS, COPY and cancelling. All clients use the role of the address given at the start.
  */
 
 import { once } from "node:events";
@@ -101,7 +100,7 @@ export class Pooler {
     socket.on("close", () => this.#left(client));
   }
 
-  /** A client hears what the server said to us, and not from which connection. */
+  /** A client gets what the server sent to us, without knowing from which connection. */
   #greet(client: Client): void {
     client.greets = true;
     this.#waiting.push(client);

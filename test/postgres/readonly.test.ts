@@ -1,6 +1,6 @@
 /**
- * Goal: where transactions are read-only unless they are begun otherwise, processes still wake each other, and leave nothing behind.
- * Method: a role with that setting. The listener's polls never come, so that only a notification can wake it.
+ * Goal: if transactions are read-only by default, processes still wake each other, and leave nothing behind.
+ * Method: a role with that setting. The listener's polls never run, so that only a notification can wake it.
  */
 
 import { randomUUID } from "node:crypto";
@@ -67,8 +67,7 @@ async function marks(lane: string): Promise<number> {
 }
 
 const key = address("readonly", "count");
-const until = (what: string, look: () => unknown) =>
-  expect.poll(look, { message: what, interval: 5, timeout: 10_000 }).toBe(true);
+const until = (what: string, look: () => unknown) => expect.poll(look, { message: what, interval: 5 }).toBe(true);
 
 /** A process that watches and has announced it, and how often it was woken. */
 async function listener(): Promise<{ readonly store: PostgresStore; readonly woken: () => number }> {

@@ -1,17 +1,20 @@
 /**
- * Takes the guards out of the source, one for each copy of it, and runs the trap of each against its copy.
+ * Removes the guards from the source, one for each copy of it, and runs the trap of each against its copy.
  *
- * All copies live in this one process: everything under a guard is loaded anew, with the guard's number in its address, and its
- * edits are made while it is loaded. Several run at once, each lane of them on a database of its own.
+ * All copies live in this one process: everything under a guard is loaded again, with the guard's number in its address, and its edits are
+ * made while it is loaded. Several run concurrently, each on its own database.
  *
- * Says a line of JSON for each guard: caught, not caught, or broken: failed for another reason than the trap, for instance because
- * the edit makes wrong SQL, or was never loaded. With arguments, only guards whose name has one of them in it are taken out.
+ * Prints a line of JSON for each guard: caught, not caught, or broken: failed for another reason than the trap, for instance because the
+ * edit makes wrong SQL, or was never loaded. With arguments, only guards whose name contains one of them are removed.
  */
 
 import { AssertionError } from "node:assert/strict";
 import { plantCopies } from "../simulation/plant.ts";
 import { type Guard, guards } from "./guards.ts";
 import { freshDatabase, startPostgres } from "./server.ts";
+
+// A trap that fails leaves calls behind that it no longer waits for; they fail when its handles are closed.
+process.on("unhandledRejection", () => {});
 
 export interface GuardReport {
   readonly guard: string;
@@ -20,6 +23,7 @@ export interface GuardReport {
 }
 
 const LANES = 6;
+const ATTEMPTS = 3;
 const made = plantCopies(guards);
 
 const names = process.argv.slice(2);
@@ -32,14 +36,24 @@ await Promise.all([
   work(alone, async () => (await startPostgres()).url),
   ...Array.from({ length: LANES }, () => work(together, async () => (await freshDatabase()).url)),
 ]);
-// Whatever the missing guards left hanging.
+// Missing guards may leave calls that never end.
 process.exit();
 
 async function work(todo: Guard[], place: () => Promise<string>): Promise<void> {
   if (todo.length === 0) return;
   const url = await place();
   for (let guard = todo.shift(); guard !== undefined; guard = todo.shift())
-    console.log(JSON.stringify(await play(guard, url)));
+    console.log(JSON.stringify(await playSome(guard, url)));
+}
+
+/**
+ * Some traps need two things to happen at the same time, which a busy machine may not do the first time. That a trap closes once without its
+ * guard is what is to be shown, so it gets three attempts.
+ */
+async function playSome(guard: Guard, url: string): Promise<GuardReport> {
+  let report = await play(guard, url);
+  for (let attempt = 2; attempt <= ATTEMPTS && report.is !== "caught"; attempt++) report = await play(guard, url);
+  return report;
 }
 
 async function play(guard: Guard, url: string): Promise<GuardReport> {
@@ -64,7 +78,7 @@ async function trapOf({ name, trap }: Guard, place: string): Promise<import("./t
   return found;
 }
 
-/** A refusal that the trap did not expect is a catch, unless it says that the server did not understand the statement. */
+/** An unexpected refusal is a catch, unless it says that the server did not understand the statement. */
 function isCatch(error: unknown): boolean {
   if (error instanceof AssertionError) return true;
   if (!(error instanceof Error) || !("data" in error)) return false;

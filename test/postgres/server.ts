@@ -9,10 +9,10 @@
  * The npm packages hold the shared libraries without the short names that the programs ask for, and make these links in
  * an install script, which may never run. So the links are made here, in the home, and nothing in node_modules changes.
  *
- * Promises: commits are as durable as in production (fsync, full_page_writes and synchronous_commit are on) unless
- * `settings` says otherwise; nobody but this machine can connect; when this process ends, however it ends, its servers
+ * Guarantees: commits are as durable as in production (fsync, full_page_writes and synchronous_commit are on) unless
+ * `settings` says otherwise; only this machine can connect; when this process ends, however it ends, its servers
  * end and the home is deleted, by a shell that waits for just that.
- * Leaves out: Windows has no such shell, so there a server outlives a process that was killed. Whoever is on this machine
+ * Out of scope: Windows has no such shell, so there a server outlives a process that was killed. All users of this machine
  * can connect without a password.
  */
 
@@ -21,19 +21,17 @@ import { spawn, spawnSync } from "node:child_process";
 import { randomInt, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import * as fs from "node:fs";
-import { createRequire } from "node:module";
-import { createServer, Socket } from "node:net";
-import { tmpdir } from "node:os";
+import { createServer } from "node:net";
 import * as path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
+import { copyOwned, copyTree, home, isPartOfBackup, makeServerFolder, readIfThere, writeOwned } from "./home.ts";
+import { findNative, type PostgresVersion, type Programs, preparePrograms } from "./programs.ts";
 
-export type PostgresVersion = 14 | 15 | 16 | 17 | 18;
+export type { PostgresVersion };
 export type StopMode = "fast" | "immediate" | "smart";
 export type Settings = Readonly<Record<string, string | number | boolean>>;
 export type FreshDatabase = { readonly url: string; drop(): Promise<void> };
-
-const platform = `${process.platform === "win32" ? "windows" : process.platform}-${process.arch}`;
 
 /** The versions that tools/postgres has for this platform. */
 export const postgresVersions: readonly PostgresVersion[] = ([14, 15, 16, 17, 18] as const).filter(
@@ -59,8 +57,8 @@ const commonSettings: Settings = {
   ...(process.platform === "win32" ? {} : { dynamic_shared_memory_type: "mmap" }),
 };
 
-const readyWithinMs = 60_000;
-const streamsWithinMs = 30_000;
+const readyWithinMs = 120_000;
+const streamsWithinMs = 120_000;
 
 /** A copy of a server's data, taken while it worked on. */
 export type Backup = { readonly folder: string; delete(): Promise<void> };
@@ -87,7 +85,18 @@ export async function freshDatabase(): Promise<FreshDatabase> {
   const server = await sharedServer;
   const name = databaseName();
   const url = await createDatabaseOn(server, name);
-  return { url, drop: async () => void (await query(server, `drop database if exists "${name}" with (force)`)) };
+  return { url, drop: () => dropShared(server, name) };
+}
+
+/** The keeper of the shared server drops it soon; of a server that somebody else gave us, nothing may be left when we end. */
+async function dropShared(server: string, name: string): Promise<void> {
+  const { PAWL_TEST_POSTGRES: given = "", [sharedServerVariable]: keeper } = process.env;
+  if (given !== "" || keeper === undefined) return dropDatabaseOn(server, name);
+  await (await fetch(`${keeper}/${encodeURIComponent(name)}`, { method: "DELETE" })).text();
+}
+
+export async function dropDatabaseOn(server: string, name: string): Promise<void> {
+  await query(server, `drop database if exists ${pg.escapeIdentifier(name)} with (force)`);
 }
 
 let sharedServer: Promise<string> | undefined;
@@ -454,268 +463,4 @@ async function createDatabaseOn(server: string, name: string): Promise<string> {
   const url = new URL(server);
   url.pathname = `/${encodeURIComponent(name)}`;
   return String(url);
-}
-
-// ---------------------------------------------------------------------------------- the programs, one set a version
-
-export type Programs = {
-  readonly version: PostgresVersion;
-  readonly environment: NodeJS.ProcessEnv;
-  /** A data folder fresh from initdb, to be copied. */
-  readonly template: string;
-  path(name: "initdb" | "pg_ctl" | "postgres"): string;
-};
-
-const prepared = new Map<PostgresVersion, Promise<Programs>>();
-
-function preparePrograms(version: PostgresVersion): Promise<Programs> {
-  const programs = prepared.get(version) ?? makePrograms(version);
-  prepared.set(version, programs);
-  return programs;
-}
-
-async function makePrograms(version: PostgresVersion): Promise<Programs> {
-  const native = findNative(version);
-  if (native === null) {
-    throw new Error(
-      `There is no PostgreSQL ${version} for ${platform} in node_modules. Run npm ci; if tools/postgres/package.json ` +
-        "has none for this platform, name a server of your own for the tests that can share one: PAWL_TEST_POSTGRES=<url>.",
-    );
-  }
-  const folder = path.join(home().folder, `version-${version}`);
-  makeOwnedFolder(folder);
-  let programs = linkPrograms(version, native, folder);
-  if (!canRun(programs)) {
-    // The owner of the home cannot reach node_modules, for example when it is in the home folder of root.
-    const copy = path.join(folder, "copy");
-    await copyTree(native, copy);
-    programs = linkPrograms(version, copy, folder);
-  }
-  const flags = [
-    "--username=postgres",
-    "--auth=trust",
-    "--encoding=UTF8",
-    "--locale=C",
-    "--data-checksums",
-    "--no-sync",
-  ];
-  const initdb = spawn(programs.path("initdb"), ["-D", programs.template, ...flags], {
-    ...home().owner,
-    cwd: folder,
-    env: programs.environment,
-    stdio: ["ignore", "pipe", "pipe"],
-  });
-  const said: string[] = [];
-  for (const stream of [initdb.stdout, initdb.stderr]) {
-    stream.setEncoding("utf8").on("data", (text: string) => said.push(text));
-  }
-  const [code] = await once(initdb, "close");
-  if (code !== 0) throw new Error(`initdb of PostgreSQL ${version} failed:\n${said.join("")}`);
-  return programs;
-}
-
-/** The folder of the npm package with the programs of this version for this platform, if it is installed. */
-function findNative(version: PostgresVersion): string | null {
-  try {
-    const entry = createRequire(import.meta.url).resolve(`postgres-${version}-${platform}`);
-    return path.join(path.dirname(path.dirname(entry)), "native");
-  } catch {
-    return null;
-  }
-}
-
-/** Links the libraries under the names that the programs ask for, and has the programs look there. */
-function linkPrograms(version: PostgresVersion, native: string, folder: string): Programs {
-  const libraries = path.join(folder, "libraries");
-  fs.rmSync(libraries, { recursive: true, force: true });
-  makeOwnedFolder(libraries);
-  for (const { source, target } of readLinks(native)) {
-    const link = path.join(libraries, path.basename(target));
-    fs.symlinkSync(path.join(native, "lib", path.basename(source)), link);
-  }
-  const environment = Object.fromEntries(
-    Object.entries(process.env).filter(([name]) => !/^(?:PG|LC_|LANG)/.test(name)),
-  );
-  const variable = process.platform === "darwin" ? "DYLD_FALLBACK_LIBRARY_PATH" : "LD_LIBRARY_PATH";
-  return {
-    version,
-    path: (name) => path.join(native, "bin", process.platform === "win32" ? `${name}.exe` : name),
-    environment: { ...environment, LC_ALL: "C", [variable]: [libraries, path.join(native, "lib")].join(":") },
-    template: path.join(folder, "template"),
-  };
-}
-
-/** What the package's own install script would have linked. */
-function readLinks(native: string): { source: string; target: string }[] {
-  const list: unknown = JSON.parse(readIfThere(path.join(native, "pg-symlinks.json")) || "[]");
-  const isLink = (link: unknown): link is { source: string; target: string } =>
-    typeof link === "object" &&
-    link !== null &&
-    "source" in link &&
-    "target" in link &&
-    typeof link.source === "string" &&
-    typeof link.target === "string";
-  if (!Array.isArray(list) || !list.every(isLink)) throw new Error(`cannot read the list of links in ${native}`);
-  return list.filter(({ target }) => path.posix.dirname(target) === "native/lib");
-}
-
-function canRun(programs: Programs): boolean {
-  const { folder, owner } = home();
-  const options = { ...owner, cwd: folder, env: programs.environment };
-  return spawnSync(programs.path("postgres"), ["--version"], options).status === 0;
-}
-
-// ---------------------------------------------------------------------------------- the home, and who cleans it up
-
-type Owner = { readonly uid: number; readonly gid: number } | Record<never, never>;
-
-type Home = {
-  readonly folder: string;
-  /** Who runs the servers and owns all files in the home, if that is not the user who we are. */
-  readonly owner: Owner;
-  /** Tells the guard which postmasters run. */
-  remember(pid: number): void;
-  forget(pid: number): void;
-};
-
-let madeHome: Home | undefined;
-
-function home(): Home {
-  madeHome ??= makeHome();
-  return madeHome;
-}
-
-function makeHome(): Home {
-  const owner = findOwner();
-  const folder = makeHomeFolder(owner);
-  const guard = process.platform === "win32" ? null : startGuard(folder, owner);
-  const running = new Set<number>();
-  const report = (): void => void guard?.write(`${[...running].join(" ")}\n`);
-  return {
-    folder,
-    owner,
-    remember: (pid) => {
-      running.add(pid);
-      report();
-    },
-    forget: (pid) => {
-      running.delete(pid);
-      report();
-    },
-  };
-}
-
-/** PostgreSQL refuses to run as root, so then it is somebody who may do nothing else. */
-function findOwner(): Owner {
-  if (process.getuid?.() !== 0) return {};
-  const [uid, gid] = ["-u", "-g"].map((flag) => Number(spawnSync("id", [flag, "nobody"], { encoding: "utf8" }).stdout));
-  if (!uid || !gid) throw new Error('PostgreSQL does not run as root, and there is no user "nobody" to run it as.');
-  return { uid, gid };
-}
-
-/** In the system's temporary folder; when that is closed to the owner, because it is root's own, then in /tmp. */
-function makeHomeFolder(owner: Owner): string {
-  for (const parent of [tmpdir(), "/tmp"]) {
-    const folder = fs.mkdtempSync(path.join(parent, "pawl-postgres-"));
-    giveTo(folder, owner);
-    if (!("uid" in owner)) return folder;
-    if (spawnSync("sh", ["-c", 'cd "$1"', "sh", folder], { ...owner, cwd: "/" }).status === 0) return folder;
-    fs.rmdirSync(folder);
-  }
-  throw new Error(`PostgreSQL cannot run as "nobody" here: neither ${tmpdir()} nor /tmp is open to that user.`);
-}
-
-/**
- * Reads which postmasters run, a list a line. Its input ends when our process does, even by SIGKILL: then it ends them
- * and deletes the home. A stopped process acts on a signal once it is continued.
- */
-const guardScript = `
-  running=
-  while read -r line; do running=$line; done
-  for pid in $running; do kill -QUIT "$pid"; kill -CONT "$pid"; done
-  tries=100
-  while ! rm -rf "$1" && [ "$tries" -gt 0 ]; do tries=$((tries - 1)); sleep 0.1 || sleep 1; done
-`;
-
-function startGuard(folder: string, owner: Owner): Socket {
-  const args = ["-c", guardScript, "pawl-postgres-guard", folder];
-  const guard = spawn("sh", args, { ...owner, cwd: "/", detached: true, stdio: ["pipe", "ignore", "ignore"] });
-  const { stdin } = guard;
-  if (!(stdin instanceof Socket)) throw new Error("the guard of the PostgreSQL servers has no input");
-  // The servers run on without their guard, should it be killed, and neither keeps our process from ending.
-  guard.on("error", () => {});
-  stdin.on("error", () => {});
-  guard.unref();
-  stdin.unref();
-  return stdin;
-}
-
-// ------------------------------------------------------------------------------------------------------------ files
-
-let serverCount = 0;
-
-function makeServerFolder(): string {
-  serverCount++;
-  const folder = path.join(home().folder, `server-${serverCount}`);
-  makeOwnedFolder(folder);
-  return folder;
-}
-
-function makeOwnedFolder(folder: string): void {
-  fs.mkdirSync(folder, { mode: 0o700 });
-  giveTo(folder);
-}
-
-function writeOwned(file: string, content: string): void {
-  fs.writeFileSync(file, content, { mode: 0o600 });
-  giveTo(file);
-}
-
-function giveTo(file: string, owner: Owner = home().owner): void {
-  if ("uid" in owner) fs.chownSync(file, owner.uid, owner.gid);
-}
-
-/** Copies a folder for the owner of the home. What vanishes meanwhile was not needed. */
-async function copyTree(from: string, to: string, isWanted: (place: string) => boolean = () => true): Promise<void> {
-  const copyFolder = async (place: string): Promise<void> => {
-    makeOwnedFolder(path.join(to, place));
-    const entries = await fs.promises.readdir(path.join(from, place), { withFileTypes: true });
-    await Promise.all(
-      entries.map(async (entry) => {
-        const inside = path.posix.join(place, entry.name);
-        if (!isWanted(inside)) return;
-        try {
-          await (entry.isDirectory() ? copyFolder(inside) : copyFile(inside));
-        } catch (error) {
-          if (!isMissing(error)) throw error;
-        }
-      }),
-    );
-  };
-  const copyFile = (place: string): Promise<void> => copyOwned(path.join(from, place), path.join(to, place));
-  await copyFolder("");
-}
-
-async function copyOwned(from: string, to: string): Promise<void> {
-  await fs.promises.copyFile(from, to, fs.constants.COPYFILE_FICLONE);
-  giveTo(to);
-}
-
-/** What a standby has to find out by itself is left out: PostgreSQL's manual lists it under "Backing Up the Data Directory". */
-function isPartOfBackup(place: string): boolean {
-  if (/^postmaster\.(?:pid|opts)$/.test(place) || path.posix.basename(place).startsWith("pgsql_tmp")) return false;
-  return !/^(?:pg_wal|pg_replslot|pg_dynshmem|pg_notify|pg_serial|pg_snapshots|pg_stat_tmp|pg_subtrans)\//.test(place);
-}
-
-function readIfThere(file: string): string {
-  try {
-    return fs.readFileSync(file, "utf8");
-  } catch (error) {
-    if (isMissing(error)) return "";
-    throw error;
-  }
-}
-
-function isMissing(error: unknown): boolean {
-  return error instanceof Error && "code" in error && error.code === "ENOENT";
 }

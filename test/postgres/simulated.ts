@@ -1,20 +1,19 @@
 /**
- * The simulator on PostgreSQL: simulated processes whose stores are the real one, on a real server, over wires that fail.
+ * The simulator on PostgreSQL: simulated processes whose stores are the real one, on a real server, over unreliable connections.
  *
- * Each train of statements is a port call. It stops before the server has it and again before its answer is heard, and there the
- * scheduler decides, as it does for the store in memory: the process may crash or stand still, the train may be lost, arrive when
- * its sender has given up, or find the server busy, full, or unwilling; its answer may be lost or late. While the server works, the
- * world stands still, so things happen on the server in the order that the seed chose. What a transaction holds, a process that
- * stands still or dies holds for real, until the server ends it after `LOCKS_HELD_MS` of the world's time. The server's clock is
- * a row that follows the world's.
+ * Each pipeline of statements is a port call. It stops before the server receives it and again before its reply arrives, and there the
+ * scheduler decides, as it does for the store in memory: the process may crash or be suspended; the pipeline may be lost, arrive after its
+ * sender has given up, or find the server busy or full; its reply may be lost or late. While the server works, the world is stopped, so
+ * things happen on the server in the order that the seed chose. A suspended or dead process really holds its locks, until the server ends
+ * its transaction after `LOCKS_HELD_MS` of the world's time. The server's clock is a row that follows the world's.
  *
- * Every commit is noted when the server has done it, with what was decided, also when nobody hears of it; in the end, the tables
- * must have exactly what was noted.
+ * Every commit is recorded when the server has done it, with what was decided, also if no process gets the reply; in the end, the tables
+ * must have exactly what was recorded.
  *
- * Two runs of a seed need not be equal, so each seed runs once: the server's own timeouts, such as how long a row is waited for, run
- * in real time, and so does the order in which several listeners hear a notification.
- * Leaves out: trains that meet on the server while both are under way. One at a time is what makes the order the scheduler's;
- * statements that really run side by side are for the conformance suite and the tests with real faults.
+ * Two runs of a seed need not be equal, so each seed runs once: the server's own timeouts, such as how long it waits for a row, run in real
+ * time, and so does the order in which several listeners get a notification.
+ * Out of scope: concurrent pipelines on the server. One at a time lets the scheduler choose the order; concurrent statements are tested by
+ * the conformance suite and the tests with real faults.
  */
 
 import { EventEmitter } from "node:events";
@@ -22,13 +21,13 @@ import pg from "pg";
 import { type Batch, keyText, type Put, type Receipt, type Row, type Store } from "../../src/kernel/contract.ts";
 import type { Ports } from "../../src/kernel/ports.ts";
 import { nodePorts } from "../../src/node/ports.ts";
-import { LinePool, type PgClient, type PgPool } from "../../src/stores/postgres/lines.ts";
+import { ConnectionPool, type PgClient, type PgPool } from "../../src/stores/postgres/connections.ts";
 import { openPostgres, type PostgresOptions, PostgresStore } from "../../src/stores/postgres/postgres.ts";
 import { LOCKS_HELD_MS } from "../../src/stores/postgres/statements.ts";
 import { Database, type ProcessStore } from "../../src/testing/sim/database.ts";
 import type { Process } from "../../src/testing/sim/process.ts";
 import { BrokenPromiseError, type World } from "../../src/testing/sim/world.ts";
-import type { Ground } from "../../src/testing/simulate.ts";
+import type { DatabaseProvider } from "../../src/testing/simulate.ts";
 import { type NamedScenario, scenarios } from "../simulation/scenarios/index.ts";
 import { exclusion } from "./exclusion.ts";
 import {
@@ -48,7 +47,7 @@ const CLOCK = "(select ms from public.simulated_clock)";
 const POOLS = [1, 2, 4, 8];
 const LARGE_POOL = 8;
 const ANSWER_MS = 5000;
-/** How long a train may be on its way when its sender has given up. */
+/** How long a pipeline may be on its way when its sender has given up. */
 const LATE_MS = 4000;
 
 /** How long faults strike: shorter than in memory, because here each call takes real time. */
@@ -56,7 +55,7 @@ export const FAULTS_MS = 120_000;
 
 /**
  * All that the simulator has, and one for what only a server's locks and snapshots can get wrong. A server is not put back to what it was
- * at every other call: test/faults/lossy.test.ts does that with real promotions and restores.
+ * at every other call: test/faults/lossy.long.test.ts does that with real promotions and restores.
  */
 export const postgresScenarios: readonly NamedScenario[] = [
   ...scenarios.filter(({ options }) => options?.rewind === undefined),
@@ -64,7 +63,7 @@ export const postgresScenarios: readonly NamedScenario[] = [
 ];
 
 /** A database on a server, for one world after another. */
-export class PostgresGround implements Ground {
+export class PostgresGround implements DatabaseProvider {
   readonly isRepeatable = false;
   readonly #url: string;
   readonly admin: pg.Pool;
@@ -98,7 +97,9 @@ export class PostgresGround implements Ground {
   }
 
   async open(): Promise<(world: World) => Database> {
-    await this.admin.query("delete from pawl.log; delete from pawl.record; delete from pawl.writer");
+    await this.admin.query(
+      "delete from pawl.followed; delete from pawl.log; delete from pawl.record; delete from pawl.writer",
+    );
     await this.admin.query("delete from pawl.meta where name = 'fence_floor'");
     return (world) => new WiredDatabase(this, world);
   }
@@ -130,7 +131,7 @@ interface Decided {
   readonly puts: readonly Put[];
 }
 
-/** A train as the simulator sees it. */
+/** A pipeline as the simulator sees it. */
 interface Parcel {
   readonly label: string;
   readonly statements: readonly Statement[];
@@ -193,7 +194,7 @@ class WiredDatabase extends Database {
     const clock = { nowMs: () => world.nowMs, after: () => () => {}, soon: queueMicrotask };
     const chance = { random: () => world.random.unit(), uuid: () => world.random.uuid() };
     const options = { ...this.#options(namespace, { clock, chance }), pool };
-    return new PostgresStore(new LinePool({ pool, clock, answerMs: ANSWER_MS }), options);
+    return new PostgresStore(new ConnectionPool({ pool, clock, replyMs: ANSWER_MS }), options);
   }
 
   #options(namespace: string, ports: Ports): Omit<PostgresOptions, "pool"> {
@@ -261,10 +262,10 @@ class WiredDatabase extends Database {
   /** The server does not let a transaction stand idle, and counts in the world's time. */
   #expireLater(wire: Wire): void {
     if (!wire.isInTransaction) return;
-    const { trains } = wire;
+    const { pipelines } = wire;
     const { scheduler } = this.#world;
     scheduler.after(LOCKS_HELD_MS, () => {
-      if (wire.trains !== trains || !wire.isInTransaction) return;
+      if (wire.pipelines !== pipelines || !wire.isInTransaction) return;
       scheduler.note("the server ends an idle transaction");
       void scheduler.outside(wire.expire());
     });
@@ -303,12 +304,12 @@ class WiredDatabase extends Database {
   }
 }
 
-/** The real store. The pool is told what its batches decide, and finds it in the train that has their mark. */
+/** The real store. The pool is told what its batches decide, and finds it in the pipeline that has their mark. */
 class WiredStore extends PostgresStore implements ProcessStore {
   readonly #pool: WiredPool;
 
   constructor(pool: WiredPool, options: Omit<PostgresOptions, "pool">) {
-    super(new LinePool({ pool, clock: options.ports.clock, answerMs: ANSWER_MS }), { ...options, pool });
+    super(new ConnectionPool({ pool, clock: options.ports.clock, replyMs: ANSWER_MS }), { ...options, pool });
     this.#pool = pool;
   }
 
@@ -450,13 +451,13 @@ class WiredClient implements PgClient {
     }
   }
 
-  query(train: object): void {
-    if (!isSubmittable(train)) throw new Error("only trains are simulated, and this is none");
-    const parcel = parcelOf(recorded(train, this.#texts), this.#pool.decided);
-    this.#carry(train, parcel).catch((error: unknown) => this.#pool.world.fail(error));
+  query(pipeline: object): void {
+    if (!isSubmittable(pipeline)) throw new Error("only pipelines are simulated, and this is none");
+    const parcel = parcelOf(recorded(pipeline, this.#texts), this.#pool.decided);
+    this.#carry(pipeline, parcel).catch((error: unknown) => this.#pool.world.fail(error));
   }
 
-  async #carry(train: Submittable, parcel: Parcel): Promise<void> {
+  async #carry(pipeline: Submittable, parcel: Parcel): Promise<void> {
     const { world, process, database } = this.#pool;
     const { faults, random, scheduler } = world;
     this.#isOnItsWay = true;
@@ -465,17 +466,17 @@ class WiredClient implements PgClient {
     world.jumpStoreClock();
     // The sender has given up and closed its end. What it had sent may still arrive.
     if (this.#isDestroyed) return this.#late(parcel, faults.strikes("lateRequest"));
-    if (faults.strikes("lostRequest")) return this.#break(train);
+    if (faults.strikes("lostRequest")) return this.#break(pipeline);
     if (parcel.commits && faults.strikes("lateRequest")) {
       this.#pool.leave(this.#wire);
       scheduler.after(random.below(LATE_MS), () => void this.#late(parcel, true));
-      return this.#fail(train);
+      return this.#fail(pipeline);
     }
     const reply = await database.carry(this.#wire, parcel, this.#raised(parcel));
-    if (faults.strikes("lostReply")) return this.#break(train);
+    if (faults.strikes("lostReply")) return this.#break(pipeline);
     if (faults.strikes("delay")) await process.held(random.below(60_000));
     await process.arrive(`${parcel.label}: reply`);
-    if (!this.#isDestroyed) deliver(train, reply);
+    if (!this.#isDestroyed) deliver(pipeline, reply);
   }
 
   /** Nobody is there to hear of it any more. */
@@ -484,14 +485,14 @@ class WiredClient implements PgClient {
     await this.#pool.cut(this.#wire);
   }
 
-  async #break(train: Submittable): Promise<void> {
+  async #break(pipeline: Submittable): Promise<void> {
     await this.#pool.cut(this.#wire);
-    this.#fail(train);
+    this.#fail(pipeline);
   }
 
-  #fail(train: Submittable): void {
+  #fail(pipeline: Submittable): void {
     this.#isDestroyed = true;
-    deliver(train, { answers: [], error: brokenError() });
+    deliver(pipeline, { answers: [], error: brokenError() });
     this.#emitEnd();
   }
 
@@ -548,10 +549,10 @@ class CalmPool implements PgPool {
     const wire = await this.#database.wire();
     const texts = new Map<string, string>();
     return {
-      query: (train: object) => {
-        if (!isSubmittable(train)) throw new Error("only trains are simulated, and this is none");
-        const parcel = parcelOf(recorded(train, texts));
-        void this.#database.carry(wire, parcel).then((reply) => deliver(train, reply));
+      query: (pipeline: object) => {
+        if (!isSubmittable(pipeline)) throw new Error("only pipelines are simulated, and this is none");
+        const parcel = parcelOf(recorded(pipeline, texts));
+        void this.#database.carry(wire, parcel).then((reply) => deliver(pipeline, reply));
       },
       release: () => void this.#database.cut([wire]),
       on: () => {},

@@ -1,7 +1,7 @@
 /**
- * Goal: the PostgreSQL store, and the kernel on it, fall into none of the traps that a prototype and its adversary found.
- * Method: real connections, stopped at the worst moment by gates (`traps/arena.ts`); each trap has its guard taken out in
- * `guards.test.ts`, to see that it would close.
+ * Goal: the PostgreSQL store, and the kernel on it, avoid all traps that a prototype and its adversary found.
+ * Method: real connections, stopped at the worst moment by gates (`traps/arena.ts`); `guards.test.ts` removes
+ * the guard of each trap, to see that the trap would fail.
  *
  * The notes count the traps; where they are:
  *   1 version and fence                 traps/moved.ts
@@ -16,7 +16,7 @@
  *   12 tries are counted at the claim   traps/fences.ts
  *   15 settings and poolers             traps/session.ts, pooler.test.ts
  *   16 a stopped process holds locks    traps/locks.ts
- *   17 notifications                    traps/bell.ts
+ *   17 notifications                    traps/notifications.ts
  *   plans                               traps/plans.ts
  * Holds of sleeping runs (10), waiter lines (11) and the tail (13) belong to what is not built yet; 14 is SQLite's.
  */

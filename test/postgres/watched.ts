@@ -1,18 +1,18 @@
 /**
  * A Pool of `pg` whose statements can be seen, held back and changed on their way to the server.
  *
- * The store sends trains: several statements at once. Each is taken down as it is submitted, and then sent as it was; unless a test
- * asked for it to wait, as it would in a process that is stopped just then, or for one statement of it to be another.
+ * The store sends pipelines: several statements in one round trip. Each is recorded as it is submitted, and then sent unchanged, unless a
+ * test holds it back, as in a process that is suspended at that moment, or replaces one of its statements.
  *
- * Promises: what is not asked for passes unchanged and in order, at the moment it was submitted.
+ * Guarantees: everything else passes unchanged and in order, at the moment it was submitted.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
 import type pg from "pg";
-import type { PgClient, PgPool } from "../../src/stores/postgres/lines.ts";
+import type { PgClient, PgPool } from "../../src/stores/postgres/connections.ts";
+import type { PgConnection } from "../../src/stores/postgres/pipeline.ts";
 import { STALE } from "../../src/stores/postgres/statements.ts";
-import type { PgConnection } from "../../src/stores/postgres/train.ts";
-import { type Gate, gate } from "../kernel.fixture.ts";
+import { type Gate, gate } from "../kernel/kit.ts";
 
 /** What `pg` takes as a query: it submits itself, and is told what the server answers. */
 interface Submittable {
@@ -20,7 +20,7 @@ interface Submittable {
 }
 
 interface Held {
-  /** The train is there, and waits. */
+  /** The pipeline is there, and waits. */
   readonly reached: Promise<void>;
   /** Lets it go. */
   open(): void;
@@ -28,9 +28,9 @@ interface Held {
 
 type Matches = (texts: readonly string[]) => boolean;
 
-/** The train that writes a batch, under its mark, and commits it. */
+/** The pipeline that writes a batch, under its mark, and commits it. */
 export const isCommit: Matches = (texts) => texts.at(-1) === "commit" && texts.some((text) => text.includes(STALE));
-/** The train that locks and reads rows. */
+/** The pipeline that locks and reads rows. */
 export const isLook: Matches = (texts) => texts.some((text) => text.includes("skip locked"));
 export const isNotify: Matches = (texts) => texts.some((text) => text.includes("pg_notify"));
 
@@ -40,8 +40,8 @@ export class WatchedPool implements PgPool {
   readonly #texts = new Map<string, string>();
   readonly #holds: { readonly matches: Matches; readonly reached: Gate; readonly opened: Gate }[] = [];
   readonly #swaps: { readonly matches: Matches; readonly from: string; readonly to: string }[] = [];
-  /** Every train, as the texts of its statements. */
-  readonly trains: (readonly string[])[] = [];
+  /** Every pipeline, as the texts of its statements. */
+  readonly pipelines: (readonly string[])[] = [];
   /** For each of them, all its values as one text. */
   readonly cargo: string[] = [];
 
@@ -64,7 +64,7 @@ export class WatchedPool implements PgPool {
     return watched;
   }
 
-  /** Holds back the next train that is so. */
+  /** Holds back the next pipeline that is so. */
   hold(matches: Matches): Held {
     const reached = gate();
     const opened = gate();
@@ -72,7 +72,7 @@ export class WatchedPool implements PgPool {
     return { reached: reached.opened, open: opened.open };
   }
 
-  /** In the next train that is so, another statement is sent in the place of this one. */
+  /** In the next pipeline that is so, another statement is sent in the place of this one. */
   swap(matches: Matches, from: string, to: string): void {
     this.#swaps.push({ matches, from, to });
   }
@@ -111,7 +111,7 @@ export class WatchedPool implements PgPool {
     for (const message of messages)
       if (message.is === "parse") this.#texts.set(message.name, message.text);
       else if (message.is === "bind") texts.push(this.#texts.get(message.statement) ?? "");
-    this.trains.push(texts);
+    this.pipelines.push(texts);
     const values = messages.flatMap((message) => (message.is === "bind" ? message.values : []));
     this.cargo.push(values.map(String).join(" "));
     const sent = this.#swapped(messages, texts);

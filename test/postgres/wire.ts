@@ -1,19 +1,18 @@
 /**
- * Wires: real connections to a PostgreSQL server in the hands of a simulator, which decides when a train of statements leaves,
- * what the server finds in it, whether its answer arrives, and when the connection breaks.
+ * Real connections to a PostgreSQL server, controlled by a simulator, which decides when a pipeline of statements is sent, what the server
+ * receives of it, whether its reply arrives, and when the connection breaks.
  *
- * A train is recorded when the store sends it (`recorded`), so that it can be sent later, never, or by nobody's hand; and its answer
- * is kept, to be given to the train when its time has come. A failure that the server should have is made by the server: a
- * statement that raises it goes in front of the train's last one, so that the transaction fails as it would, and so does
- * everything behind it.
+ * A pipeline is recorded when the store sends it (`recorded`), so that it can be sent later, or never; and its reply is kept, to be
+ * delivered at the time that the simulator chooses. A failure of the server is made by the server: a statement that raises it is inserted
+ * before the pipeline's last one, so that the transaction fails as it would, and so does everything after it.
  *
- * Promises: `send` is over when the server is; `cut` when the server has noticed, and rolled back what was open.
+ * Guarantees: `send` is over when the server is done; `cut` when the server has noticed, and has rolled back an open transaction.
  */
 
 import pg from "pg";
-import type { PgConnection } from "../../src/stores/postgres/train.ts";
+import type { PgConnection } from "../../src/stores/postgres/pipeline.ts";
 
-/** What `pg` can be given to send, as the store's trains are. */
+/** What `pg` can be given to send, as the store's pipelines are. */
 export interface Submittable {
   submit(connection: PgConnection): unknown;
   handleDataRow(message: DataRow): void;
@@ -34,20 +33,20 @@ interface Complete {
   readonly text: string;
 }
 
-/** One statement of a train, with the messages that it is made of. */
+/** One statement of a pipeline, with the messages that it is made of. */
 export interface Statement {
   readonly text: string;
   readonly values: readonly unknown[];
   readonly messages: readonly ((connection: PgConnection) => void)[];
 }
 
-/** What the train would send. `texts` has the statements that this connection has prepared, by name, and learns new ones. */
-export function recorded(train: Submittable, texts: Map<string, string>): readonly Statement[] {
+/** What the pipeline would send. `texts` has the statements that this connection has prepared, by name, and learns new ones. */
+export function recorded(pipeline: Submittable, texts: Map<string, string>): readonly Statement[] {
   const statements: Statement[] = [];
   let messages: ((connection: PgConnection) => void)[] = [];
   let text = "";
   let values: readonly unknown[] = [];
-  train.submit({
+  pipeline.submit({
     close: (message) => void messages.push((connection) => connection.close(message)),
     parse: (message) => {
       texts.set(message.name, message.text);
@@ -74,21 +73,21 @@ export interface Answer {
   readonly tag: string;
 }
 
-/** What came back for a train. */
+/** What came back for a pipeline. */
 export interface Reply {
   readonly answers: readonly Answer[];
   /** Undefined if all went well. */
   readonly error: unknown;
 }
 
-/** Gives the train what came back for it, as `pg` would have. */
-export function deliver(train: Submittable, { answers, error }: Reply): void {
+/** Gives the pipeline what came back for it, as `pg` would have. */
+export function deliver(pipeline: Submittable, { answers, error }: Reply): void {
   for (const { rows, tag } of answers) {
-    for (const row of rows) train.handleDataRow(row);
-    train.handleCommandComplete({ text: tag });
+    for (const row of rows) pipeline.handleDataRow(row);
+    pipeline.handleCommandComplete({ text: tag });
   }
-  if (error === undefined) train.handleReadyForQuery();
-  else train.handleError(error);
+  if (error === undefined) pipeline.handleReadyForQuery();
+  else pipeline.handleError(error);
 }
 
 /** Statements on their way, and what the server says to them. */
@@ -159,8 +158,8 @@ export class Wire {
   #last: unknown;
   /** Those who wait for anything to happen here. */
   #waiting: (() => void)[] = [];
-  /** How many trains it has carried. */
-  trains = 0;
+  /** How many pipelines it has carried. */
+  pipelines = 0;
   /** How many notifications came. */
   notifications = 0;
   isListening = false;
@@ -185,7 +184,7 @@ export class Wire {
       this.heard?.(payload);
       this.#happened();
     });
-    // After `pg`'s own listener, so that the train has heard already.
+    // After `pg`'s own listener, so that the pipeline has heard already.
     client.connection.on("readyForQuery", ({ status }: { status?: unknown }) => {
       if (isStatus(status)) this.#status = status;
       this.#isBusy = false;
@@ -213,7 +212,7 @@ export class Wire {
 
   /** Sends the statements, and waits until the server has done with them. `raised` is an SQLSTATE that it fails with before the last. */
   async send(statements: readonly Statement[], raised?: string): Promise<Reply> {
-    this.trains += 1;
+    this.pipelines += 1;
     const shipment = new Shipment(statements, raised);
     if (!this.#isGone) {
       this.#isBusy = true;

@@ -65,10 +65,13 @@ class Draw {
     if (childCount > 0 && rootCount > 1 && random.chance(0.3)) this.#inRoots = [this.#sharedChild("shared-2")];
     // A parent that is parked while its child lives.
     if (random.chance(0.02)) {
-      const sleep: Node = { op: "sleep", ms: this.#ms(900, 1_800) };
-      const child = workflows.push({ name: "child-long", style: "async", body: [sleep] }) - 1;
+      // Or a child that is parked when its parent ends.
+      const isParent = random.chance(0.7);
+      const sleep: Node = { op: "sleep", ms: isParent ? this.#ms(900, 1_800) : this.#ms(60, 130) };
+      const never: Node = { op: "foreign", ms: "never" };
+      const child = workflows.push({ name: "child-long", style: "async", body: [isParent ? sleep : never] }) - 1;
       const start: Node = { op: "child", verb: "start", workflow: child, input: 1, whenParentEnds: "cancel" };
-      this.#inRoots = [start, { op: "foreign", ms: "never" }];
+      this.#inRoots = [start, isParent ? never : sleep];
     }
     // More children than one commit can start or cancel.
     if (random.chance(0.003)) {
@@ -128,13 +131,15 @@ class Draw {
     );
     const hasCleanup = nodes.some((node) => node.op === "shield" || (node.op === "try" && node.finally !== undefined));
     const body = workflows[workflow]?.body ?? [];
+    const isRetried = hasOutage || random.chance(0.1);
     return {
       id,
       workflow,
       startMs: random.below(3) * 700,
       ...(random.chance(hasCleanup ? 0.35 : 0.15) ? { cancelMs: this.#ms(1, 40) } : {}),
       ...(this.#features.force && random.chance(0.03) ? { cancelMs: this.#ms(1, 40), force: true } : {}),
-      retries: hasOutage || random.chance(0.1) ? 1 + random.below(2) : 0,
+      retries: isRetried ? 1 + random.below(2) : 0,
+      ...(isRetried && random.chance(0.08) ? { cancelsRetry: true } : {}),
       // Signals are sent once, so a second life must not wait for them without end.
       restarts:
         random.chance(0.15) &&
@@ -270,7 +275,8 @@ class Draw {
       if (random.chance(0.6)) step.reconciles = true;
       return step;
     }
-    if (isTx) return step;
+    // Some take longer than they may.
+    if (isTx) return random.chance(0.08) ? { ...step, ms: 4_000, timeoutMs: 2_000, attempts: 2 } : step;
     if (random.chance(0.15)) step.timeoutMs = random.pick([2_000, 20_000]);
     if (random.chance(0.1)) step.totalTimeoutMs = random.pick([3_000, 30_000]);
     if (random.chance(0.1)) {
@@ -374,10 +380,13 @@ class Draw {
     const random = this.#random;
     const failing = (more: Partial<StepNode>): StepNode => this.#failing(more);
     switch (random.below(14)) {
-      case 0:
-        return this.#isRoot
-          ? { op: "remind", signal: this.#name("approval"), everyMs: this.#ms(8, 12) }
-          : this.#cleanup();
+      case 0: {
+        if (!this.#isRoot) return this.#cleanup();
+        const everyMs = this.#ms(8, 12);
+        // The approval may come while the reminder is sent.
+        const mail = random.chance(0.5) ? { mailMs: 2 * everyMs } : {};
+        return { op: "remind", signal: this.#name("approval"), everyMs, ...mail };
+      }
       case 1: {
         // A rejection that is awaited later, behind a limit.
         const limit = random.chance(0.5) ? { semaphore: "permits-0" } : { rate: "step-rate-0" };
@@ -448,9 +457,21 @@ class Draw {
         return { op: "group", how: "ctx.race", of: [[{ op: "sleep", ms: this.#ms(2, 6) }], [loser]] };
       }
       case 10: {
-        const work: StepNode = { op: "step", name: this.#name("s"), kind: "plain", ms: this.#ms(5, 15) };
-        const body: Node[] = this.#features.shield ? [{ op: "shield", body: [work, this.#step()] }] : [work];
-        return { op: "try", body, finally: [this.#cleanup()] };
+        // Work that takes a while, with cleanup: as it is, shielded, or in the branches of a race.
+        const work = (): StepNode => ({ op: "step", name: this.#name("s"), kind: "plain", ms: this.#ms(5, 15) });
+        const cleaned = (body: readonly Node[]): Node => ({ op: "try", body, finally: [this.#cleanup()] });
+        if (!this.#features.shield || random.chance(0.25)) return cleaned([work()]);
+        const shield = (): Node => ({ op: "shield", body: [work(), this.#step()] });
+        if (random.chance(0.25)) return cleaned([shield()]);
+        const branch = (): Node => ({
+          op: "try",
+          body: [work()],
+          finally: [{ op: "sleep", ms: this.#ms(3, 6) }, this.#cleanup()],
+        });
+        const branches = random.chance(0.6)
+          ? [[branch()], [branch()]]
+          : [[shield()], [{ op: "sleep", ms: this.#ms(2, 6) } as const]];
+        return { op: "group", how: "ctx.race", of: branches };
       }
       case 11: {
         // A lock that was released before the outage, and is wanted again after it.

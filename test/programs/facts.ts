@@ -5,8 +5,7 @@
 import type { Row } from "../../src/kernel/contract.ts";
 import { hash } from "../../src/kernel/fingerprint.ts";
 import type { World } from "../../src/testing/sim/world.ts";
-import type { RunValue } from "../../src/workflow/run.ts";
-import { ENDED, parseFact } from "../../src/workflow/words.ts";
+import { ENDED, parseFact, type RunValue, type VersionRange } from "../../src/workflow/stored.ts";
 import { EFFECTS } from "./database.ts";
 
 export interface StepRecord {
@@ -93,35 +92,51 @@ class Track {
   /** The facts of its locks, by version. */
   readonly #locks = new Map<number, { readonly word: string; readonly id: string }>();
   #holds: readonly string[] = [];
-  #skips: readonly (readonly [number, number])[] = [];
+  /** Which facts do not count, and where the history lists more of them. */
+  #skips: readonly VersionRange[] = [];
+  #skipLists: readonly VersionRange[] = [];
+  /** What the history lists, by version. */
+  readonly #listed = new Map<number, readonly VersionRange[]>();
 
   put({ value, status, head }: Row, entries: readonly { readonly name: string; readonly data: string }[]): void {
-    const { cancel, holds = [], skips = [] } = JSON.parse(value ?? "{}") as Partial<RunValue>;
+    const { cancel, holds = [], skips = [], skipLists = [] } = JSON.parse(value ?? "{}") as Partial<RunValue>;
     this.isStopping = cancel !== undefined || ENDED.has(status ?? "");
     this.#holds = holds.map(({ id }) => id);
     this.#skips = skips;
+    this.#skipLists = skipLists;
     for (const [index, { name, data }] of entries.entries()) {
       const { word, id } = parseFact(name);
+      const version = head - entries.length + index + 1;
       if (word === "started") this.#restart();
       else if (word === "child") {
         const { run, endsWithParent } = JSON.parse(data) as { run: string; endsWithParent?: boolean };
         if (endsWithParent === true) this.children.set(id, run);
       } else if (word === "ended") this.children.delete(id);
-      else if (LOCK_WORDS.has(word)) this.#locks.set(head - entries.length + index + 1, { word, id });
+      else if (word === "forgettable")
+        this.#listed.set(version, (JSON.parse(data) as { facts?: readonly VersionRange[] }).facts ?? []);
+      else if (LOCK_WORDS.has(word)) this.#locks.set(version, { word, id });
     }
   }
 
   #restart(): void {
     this.children.clear();
     this.#locks.clear();
+    this.#listed.clear();
+  }
+
+  /** The facts that a retry has forgotten. Where they are many, the history lists them. */
+  #forgotten(): readonly VersionRange[] {
+    const lists = [...this.#listed].filter(([version]) => isWithin(this.#skipLists, version));
+    return [...this.#skips, ...lists.flatMap(([, facts]) => facts)];
   }
 
   /** A lock of which the run has more, in hand or in line, than its history says that it was given or waits for. */
   surplus(): string | undefined {
     const open = new Map<string, number>();
     const asked = new Set<string>();
+    const forgotten = this.#forgotten();
     for (const [version, { word, id }] of this.#locks) {
-      if (this.#skips.some(([first, last]) => version >= first && version <= last)) continue;
+      if (isWithin(forgotten, version)) continue;
       const name = nameOf(id);
       const more = word === "unlock" || word === "denied" ? -1 : asked.has(id) ? 0 : 1;
       // What is refused immediately was never in line.
@@ -138,6 +153,9 @@ class Track {
     return undefined;
   }
 }
+
+const isWithin = (ranges: readonly VersionRange[], version: number): boolean =>
+  ranges.some(([first, last]) => version >= first && version <= last);
 
 /** What gives a run a lock or a place in its line, and what ends that. A place that it keeps without waiting is none that a program asks for. */
 const LOCK_WORDS: ReadonlySet<string> = new Set(["queued", "granted", "denied", "unlock"]);

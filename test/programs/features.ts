@@ -5,7 +5,7 @@
  * code at hand; nothing else has to be changed when a part lands.
  */
 
-import { Context } from "../../src/workflow/context.ts";
+import { Context } from "../../src/workflow/execution/context.ts";
 
 export interface Features {
   /** `ctx.shield`: part of the code is not interrupted by a cancellation. */

@@ -7,10 +7,20 @@
  */
 
 import { type AnyWorkflow, type Context, signal, workflow } from "../../src/index.ts";
-import { Operation } from "../../src/workflow/operation.ts";
+import { Operation } from "../../src/workflow/execution/operation.ts";
 import type { Features } from "./features.ts";
 import type { Ledger } from "./ledger.ts";
-import type { ChildNode, FanNode, ForeignNode, GroupNode, Leaf, LockNode, Node, WorkflowPlan } from "./program.ts";
+import type {
+  ChildNode,
+  FanNode,
+  ForeignNode,
+  GroupNode,
+  Leaf,
+  LockNode,
+  Node,
+  ShieldNode,
+  WorkflowPlan,
+} from "./program.ts";
 import { askStep } from "./steps.ts";
 
 /** What an execution is made of: words and lists of them. */
@@ -60,8 +70,8 @@ export interface Place {
 }
 
 export interface Note {
-  /** A step's function was called. */
-  begun(run: string, name: string, kind: "plain" | "tx" | "once", step: StepInfo): void;
+  /** A step's function was called. Returns what to call when it is over. */
+  begun(run: string, name: string, kind: "plain" | "tx" | "once", step: StepInfo): () => void;
 }
 
 export interface StepInfo {
@@ -209,11 +219,12 @@ class Interpreter {
       }
       case "remind":
         for (let round = 1; round < 500; round++) {
-          const received = yield* this.#wait(
-            Promise.race([this.#ctx.waitForSignal(signal(node.signal)), this.#ctx.sleep(node.everyMs)]),
-          );
+          const racing = [this.#ctx.waitForSignal(signal(node.signal)), this.#ctx.sleep(node.everyMs)];
+          this.#place.raced?.(racing, "first");
+          const received = yield* this.#wait(Promise.race(racing));
           this.#reach(received === undefined ? "remind: another round" : "remind: received");
           if (received !== undefined) return "reminded";
+          if (node.mailMs !== undefined) yield* this.#wait(this.#ctx.sleep(node.mailMs));
         }
         throw new Error("reminded in vain");
       case "foreign":
@@ -225,14 +236,19 @@ class Interpreter {
         yield* this.#wait(Promise.all(this.#fan(node)));
         return `fan ${node.count}`;
       case "shield": {
-        const { shield } = this.#ctx;
-        if (shield === undefined) return yield* this.#sequence(node.body);
-        this.#reach("ctx.shield");
-        return show(yield* this.#wait(shield.call(this.#ctx, (ctx) => drive(this.#on(ctx).#sequenceCode(node.body)))));
+        const shielded = this.#shield(node);
+        return shielded === undefined ? yield* this.#sequence(node.body) : show(yield* this.#wait(shielded));
       }
       default:
         return show(yield* this.#wait(this.#ask(node)));
     }
+  }
+
+  #shield({ body }: ShieldNode): PromiseLike<unknown> | undefined {
+    const { shield } = this.#ctx;
+    if (shield === undefined) return undefined;
+    this.#reach("ctx.shield");
+    return shield.call(this.#ctx, (ctx) => drive(this.#on(ctx).#sequenceCode(body)));
   }
 
   *#sequenceCode(body: readonly Node[]): Code {
@@ -373,6 +389,8 @@ class Interpreter {
     const branches = node.of.map((branch): PromiseLike<unknown> => {
       const [only] = branch;
       if (branch.length === 1 && only !== undefined && isSingle(only)) return this.#ask(only);
+      const shielded = branch.length === 1 && only?.op === "shield" ? this.#shield(only) : undefined;
+      if (shielded !== undefined) return shielded;
       if (isCanceling) {
         const inner = (inside: Ctx): Promise<Value> => drive(this.#on(inside).#sequenceCode(branch));
         return inner as unknown as PromiseLike<unknown>;

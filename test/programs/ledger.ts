@@ -18,6 +18,8 @@ export interface Begun {
   readonly atMs: number;
   /** The commits that had been made by then. */
   readonly at: Moment;
+  /** When the function was over; undefined if it never was. */
+  overMs?: number | undefined;
 }
 
 /** `ctx` was used when its run had ended. */

@@ -76,7 +76,7 @@ class ModelCtx {
     const counted = `${name}#=${options.id ?? ""}`;
     if (run.underWay.has(counted)) {
       if (options.semaphore !== undefined) this.#run.world.doubt("two steps of one name that need a permit");
-      operation.reject(new ModelError("step_in_flight"));
+      operation.refuse(new ModelError("step_in_flight"));
       return operation;
     }
     run.underWay.set(counted, operation);
@@ -207,8 +207,9 @@ class ModelCtx {
     const early = run.take(names);
     if (early !== undefined) {
       // The oldest message comes first, whichever of them was asked for first.
-      if (run.lastEarlyTurn === operation.turn) run.world.doubt("several waits of one turn for signals that had come");
-      run.lastEarlyTurn = operation.turn;
+      if (run.lastEarlyTurn === operation.turn.world)
+        run.world.doubt("several waits of one turn for signals that had come");
+      run.lastEarlyTurn = operation.turn.world;
       receive(early);
     } else {
       run.waits.push({ operation, names, receive });

@@ -18,18 +18,36 @@ export interface Scope {
   isDropped: boolean;
 }
 
+/** When code asked for something. Each outcome begins a turn: what is asked for before the next one is of the same turn. */
+export interface Turn {
+  /** The world's. */
+  readonly world: number;
+  /** How many outcomes the run had before. */
+  readonly outcomes: number;
+  /** Whether one of them came at the same moment, after the code had asked for something. */
+  readonly isLater: boolean;
+  /** What is asked for without a pause has the same. */
+  readonly stretch: object;
+}
+
 type Kind = "step" | "slot" | "rate" | "start" | "wait";
 
 /** An operation of the model. It knows whether anybody looked at it. */
 export class ModelOperation implements PromiseLike<unknown> {
   readonly kind: Kind;
   readonly scope: Scope;
-  readonly turn: number;
+  readonly turn: Turn;
   readonly #promise: Promise<unknown>;
   readonly #resolve: (value: unknown) => void;
   readonly #reject: (error: unknown) => void;
   readonly #settled: (operation: ModelOperation) => void;
   isObserved = false;
+  /** Only a race observed it, and that is over: a message is for others. */
+  isAbandoned = false;
+  /** When the function returned and did not wait for it any more, and whether that was the turn in which it was asked for. */
+  left: { readonly ms: number; readonly isOfTurn: boolean } | undefined;
+  /** It was rejected as soon as it was asked for: nothing happened. */
+  isRefused = false;
   /** It is a step under a semaphore. */
   needsPermit = false;
   settledMs: number | undefined;
@@ -42,7 +60,7 @@ export class ModelOperation implements PromiseLike<unknown> {
   /** Gives up what it stands for: a place in line, a child. */
   dropped: (() => void) | undefined;
 
-  constructor(kind: Kind, scope: Scope, turn: number, settled: (operation: ModelOperation) => void) {
+  constructor(kind: Kind, scope: Scope, turn: Turn, settled: (operation: ModelOperation) => void) {
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     promise.catch(() => {});
     this.kind = kind;
@@ -75,6 +93,11 @@ export class ModelOperation implements PromiseLike<unknown> {
     this.#settled(this);
     this.#reject(error);
   }
+
+  refuse(error: unknown): void {
+    this.isRefused = true;
+    this.reject(error);
+  }
 }
 
 export type Outcome = { readonly ok: unknown } | { readonly error: unknown };
@@ -105,6 +128,10 @@ export class ModelRun {
   lastEarlyTurn = -1;
   /** The locks that it has asked for. */
   readonly wanted = new Set<string>();
+  /** How many outcomes the code has received, and how many of them when it first asked for something at this moment. */
+  #outcomes = 0;
+  #moment = { world: -1, outcomes: 0 };
+  #stretch: object | undefined;
   #lastSettledMs = Number.NEGATIVE_INFINITY;
   /** A step's function is being called. */
   isInStep = false;
@@ -124,21 +151,45 @@ export class ModelRun {
     if (this.isInStep) throw new ModelError("nested_operation");
     if (this.#bodyOutcome !== undefined) this.world.doubt("a branch that nobody awaits asked for more");
     if (this.outcome !== undefined) throw new ModelError("used_after_end");
-    const operation = new ModelOperation(kind, scope, this.world.turn, (settled) => this.#settle(settled));
+    const operation = new ModelOperation(kind, scope, this.#turn(), (settled) => this.#settle(settled));
     operation.askedMs = this.world.nowMs;
     this.pending.add(operation);
     const cancellation = this.#cancellation;
     if (cancellation !== undefined && !cancellation.isDelivered && !scope.isShielded) {
       cancellation.isDelivered = true;
-      operation.reject(cancellation.error);
+      operation.refuse(cancellation.error);
     }
     return operation;
   }
 
+  #turn(): Turn {
+    const { turn: world } = this.world;
+    if (this.#moment.world !== world) this.#moment = { world, outcomes: this.#outcomes };
+    if (this.#stretch === undefined) {
+      this.#stretch = {};
+      queueMicrotask(() => {
+        this.#stretch = undefined;
+      });
+    }
+    const isLater = this.#outcomes > this.#moment.outcomes;
+    return { world, outcomes: this.#outcomes, isLater, stretch: this.#stretch };
+  }
+
   #settle(operation: ModelOperation): void {
     operation.settledMs = this.world.nowMs;
+    if (operation.left !== undefined) {
+      const { ms, isOfTurn } = operation.left;
+      if (operation.error !== undefined && !isOfTurn && !operation.isObserved && this.world.nowMs - ms < CLOSE_MS)
+        this.world.doubt("a failure that nobody observed came close to the return");
+      return;
+    }
     this.#lastSettledMs = this.world.nowMs;
     this.pending.delete(operation);
+    // Before the code goes on because of it, and after what it is doing now.
+    if (!operation.isRefused)
+      queueMicrotask(() => {
+        this.#outcomes += 1;
+      });
     if (operation.error !== undefined) this.failed.push(operation);
     if (this.#canceledMs !== undefined && operation.error?.error !== this.#cancellation?.error)
       this.#near(operation.settledMs);
@@ -191,8 +242,22 @@ export class ModelRun {
 
   returned(outcome: Outcome): void {
     this.#bodyOutcome = outcome;
+    this.#leaveWaits();
     // What was asked for in the same turn is known by then.
     queueMicrotask(() => this.#endIfDone());
+  }
+
+  /** What only waits is not waited for when the function has returned, whatever else is to be done first. */
+  #leaveWaits(): void {
+    const returnedMs = this.world.nowMs;
+    for (const { kind, isObserved, settledMs = Number.NEGATIVE_INFINITY } of this.failed)
+      if (kind === "wait" && !isObserved && returnedMs - settledMs < CLOSE_MS)
+        this.world.doubt("a failure that nobody observed came close to the return");
+    for (const operation of [...this.pending]) {
+      if (operation.kind !== "wait" || operation.scope.isShielded) continue;
+      this.pending.delete(operation);
+      operation.left = { ms: returnedMs, isOfTurn: operation.turn.outcomes === this.#outcomes };
+    }
   }
 
   /** Ends when the steps, slot writes and turns that it asked for have settled and its children have been started. */
@@ -229,14 +294,18 @@ export class ModelRun {
     queueMicrotask(() => this.#endIfDone());
   }
 
-  /** A message goes to the waits of the latest turn first. */
+  /** A message goes to the waits of the latest turn first, and to none that lost a race. */
   signal(name: string): void {
     if (this.outcome !== undefined) return;
     const waits = this.waits.filter(
-      ({ operation, names }) => operation.settledMs === undefined && names.includes(name),
+      ({ operation, names }) => operation.settledMs === undefined && !operation.isAbandoned && names.includes(name),
     );
-    const turn = Math.max(...waits.map(({ operation }) => operation.turn));
-    const wait = waits.find(({ operation }) => operation.turn === turn);
+    const world = Math.max(...waits.map(({ operation }) => operation.turn.world));
+    const latest = waits.filter(({ operation }) => operation.turn.world === world);
+    const later = latest.filter(({ operation }) => operation.turn.isLater);
+    if (new Set(later.map(({ operation }) => operation.turn.stretch)).size > 1)
+      this.world.doubt("two waits for one signal were asked for close together");
+    const [wait] = later.length > 0 ? later : latest;
     if (wait === undefined) this.messages.push(name);
     else wait.receive(name);
   }

@@ -9,7 +9,7 @@ import type { Features } from "./features.ts";
 import { bodyOf, codeOf, type Place, show } from "./interpret.ts";
 import { Ledger } from "./ledger.ts";
 import { driven, modelCtx } from "./model-ctx.ts";
-import { ModelError, ModelRun } from "./model-run.ts";
+import { ModelError, ModelOperation, ModelRun } from "./model-run.ts";
 import { CLOSE_MS, ModelWorld } from "./model-world.ts";
 import type { Case } from "./program.ts";
 import type { Told } from "./stage.ts";
@@ -52,13 +52,17 @@ export async function modelCase(plan: Case, features: Features, isMended: boolea
           times[at] = world.nowMs;
           const [first = 0, second = 0] = times.toSorted((a, b) => a - b);
           if (second - first < CLOSE_MS) world.doubt("two branches of a race settled close together");
+          if (wins === "first")
+            for (const other of branches) if (other instanceof ModelOperation) other.isAbandoned = true;
         };
         branch.then(wins === "first" ? settled : () => {}, settled);
       }
     },
     note: {
-      begun: (run, name, kind, step) =>
-        void ledger.begun.push({ run, name, kind, ...step, by: "", atMs: world.nowMs, at: { rewinds: 0, commits: 0 } }),
+      begun: (run, name, kind, step) => {
+        ledger.begun.push({ run, name, kind, ...step, by: "", atMs: world.nowMs, at: { rewinds: 0, commits: 0 } });
+        return () => {};
+      },
     },
   };
   const bodies = plan.workflows.map((workflow) => bodyOf(workflow, place));

@@ -20,9 +20,13 @@ const RULES: Readonly<Record<string, Rule>> = {
   "a recorded step never runs again": recorded,
   "no attempt is repeated where nothing fails": repeated,
   "a failure that was handled stays": handled,
+  "a retry gives a step all of its attempts again": attemptsAgain,
+  "a failed child is retried with its parent": childRetried,
   "step.tx takes effect exactly once": txOnce,
   "an at-most-once step is not repeated on a guess": atMostOnce,
   "cleanup runs": cleanup,
+  "code that is canceled goes on when what it interrupted is over": interrupted,
+  "shielded code comes to its end": shielded,
   "use after the end throws": usedAfterEnd,
   "the abortSignal of an attempt that is over is aborted": lateAbort,
   "totalTimeout spans all attempts": totalTimeout,
@@ -73,12 +77,15 @@ function repeated({ ledger, plan, world }: Execution, { runs }: Facts): string |
   if (world.database instanceof ProgramDatabase && world.database.moved > 0) return undefined;
   // Code that awaits something foreign is somewhere else when it is replayed.
   if (plan.faults || [...nodesOf(plan)].some(({ op }) => op === "foreign")) return undefined;
+  const steps = stepsOf(plan);
   const last = new Map<string, Begun>();
   for (const begun of ledger.begun) {
     if (begun.kind === "tx") continue;
     const attempt = `${begun.key} ${begun.attempt}`;
     const before = last.get(attempt);
     last.set(attempt, begun);
+    if (begun.attempt > 1 && steps.get(begun.name)?.mistake === "unstorable")
+      return `${begun.run}: ${shown(begun)} was begun although what the one before gave cannot be stored`;
     if (before === undefined) continue;
     const retries = runs.get(begun.run)?.retries ?? [];
     if (!retries.some((at) => at >= before.at.commits && at < begun.at.commits))
@@ -107,6 +114,67 @@ function handled({ ledger, plan }: Execution, { runs }: Facts): string | undefin
   }
   return undefined;
 }
+
+/** What is done again because its failure was forgotten is tried as often as the first time. */
+function attemptsAgain({ ledger, plan }: Execution, { runs }: Facts): string | undefined {
+  if (plan.faults) return undefined;
+  const last = new Map<string, Begun>();
+  for (const begun of ledger.begun) {
+    const before = last.get(begun.key);
+    last.set(begun.key, begun);
+    const { records = [], retries = [] } = runs.get(begun.run) ?? {};
+    const failed = records.findLast(({ key, isOk, at }) => key === begun.key && !isOk && at < begun.at.commits);
+    // One that a replay began again has no record in between.
+    if (before === undefined || failed === undefined || failed.at < before.at.commits) continue;
+    const isRetried = retries.some((at) => at >= failed.at && at < begun.at.commits);
+    if (isRetried && begun.attempt > 1) return `${begun.run}: ${shown(begun)} is the first one after a retry`;
+  }
+  return undefined;
+}
+
+/** A child whose failure is the last that its parent heard of before that failed, too, is retried by the same commit. */
+function childRetried({ plan, runs: listed }: Execution, { runs }: Facts): string | undefined {
+  const bodies = new Map(plan.workflows.map(({ name, body }) => [name, body]));
+  for (const [run, { facts, retries }] of runs)
+    for (const retry of retries) {
+      const [last, end] = facts.filter(({ at }) => at < retry).slice(-2);
+      if (end?.name !== "failed" || last?.name.startsWith("ended ") !== true) continue;
+      const child = `${run}/${last.name.slice("ended ".length)}`;
+      const { facts: known = [], retries: own = [] } = runs.get(child) ?? {};
+      const before = known.filter(({ at }) => at < retry);
+      // One that was canceled may have cleaned up, and has ended for good.
+      if (before.at(-1)?.name !== "failed" || before.some(({ name }) => name === "canceled")) continue;
+      const body = bodies.get(listed.find(({ id }) => id === run)?.workflow ?? "") ?? [];
+      const called = plan.workflows.findIndex(
+        ({ name }) => last.name === `ended ${name}` || last.name.startsWith(`ended ${name}#`),
+      );
+      if (own.includes(retry) || mayHandleUnseen(body, called)) continue;
+      return `${run} was retried, and ${child}, through which it failed, was not`;
+    }
+  return undefined;
+}
+
+/**
+ * Whether the code may begin a wait after the failure of such a child, by which that counts as handled, and end before the wait is in the history:
+ * a branch that loses a race because of it and goes on, or a `catch` or `finally` that does not await what it asks for.
+ */
+function mayHandleUnseen(body: readonly Node[], child: number): boolean {
+  const calls = (part: readonly Node[]): boolean =>
+    [...walk(part)].some((node) => node.op === "child" && node.workflow === child);
+  return [...walk(body)].some((node) => {
+    if (node.op === "group" && node.how === "ctx.race")
+      return node.of.some((one) => calls(one) && node.of.some((other) => other !== one && mayGoOn(other)));
+    return (
+      node.op === "try" &&
+      calls(node.body) &&
+      [...walk([...(node.catch ?? []), ...(node.finally ?? [])])].some(isLeftBehind)
+    );
+  });
+}
+
+const mayGoOn = (branch: readonly Node[]): boolean => branch.length > 1 || !branch.every(isLeaf);
+
+const isLeftBehind = (node: Node): boolean => node.op === "later" && node.awaited.length < node.of.length;
 
 /** The keys are computed here as the code computes them; if that were wrong, nothing would be checked. */
 function keysFit(begun: readonly Begun[], runs: Facts["runs"]): string | undefined {
@@ -168,7 +236,8 @@ function cleanup({ ledger, plan, parked, warnings }: Execution, { runs }: Facts)
     // One that is canceled while it is parked ends without its code.
     const wasParked = parked.has(run) || runs.get(run)?.facts.some((fact) => fact.name === "parked") === true;
     // A store's clock that jumps may leave no time for it.
-    const isLate = warnings.some((one) => one.run === run && one.message.includes("the workflow's grace"));
+    const isLate =
+      plan.faults && warnings.some((one) => one.run === run && one.message.includes("the workflow's grace"));
     if (wasParked || isLate || body === undefined) continue;
     // What came before may have been lost with the process; once a step in it has begun, it was not.
     if (plan.faults && !body.some((step) => ledger.attempts(run, step).length > 0)) continue;
@@ -176,6 +245,86 @@ function cleanup({ ledger, plan, parked, warnings }: Execution, { runs }: Facts)
     const isRecorded = plan.faults && runs.get(run)?.records.some(({ id }) => nameOf(id) === name) === true;
     if (ledger.attempts(run, name).length === 0 && !isRecorded)
       return `${run}: the code entered a try, and step ${name} of its finally never ran`;
+  }
+  return plan.faults ? undefined : racingCleanup(ledger, plan, runs);
+}
+
+/** A race that is canceled while the work of each branch is under way waits for the cleanup of all of them. */
+function racingCleanup(ledger: Execution["ledger"], plan: Case, runs: Facts["runs"]): string | undefined {
+  const bodies = plan.workflows.map(({ body }) => body);
+  for (const node of bodies.flatMap((body) => [...straight(body)])) {
+    if (node.op !== "group" || node.how !== "ctx.race") continue;
+    const branches = node.of.flatMap(([only, ...more]) => {
+      if (only?.op !== "try" || only.catch !== undefined || more.length > 0) return [];
+      const [work, second] = only.body;
+      const last = only.finally?.at(-1);
+      return work?.op === "step" && second === undefined && last?.op === "step"
+        ? [[work.name, last.name] as const]
+        : [];
+    });
+    if (branches.length < node.of.length) continue;
+    for (const [run, { facts, records }] of runs) {
+      const canceled = facts.find((fact) => fact.name === "canceled")?.at ?? -1;
+      const isPending = branches.every(
+        ([work]) =>
+          ledger.attempts(run, work).some(({ at }) => at.commits <= canceled) &&
+          !records.some(({ id, at }) => nameOf(id) === work && at <= canceled),
+      );
+      const missing = branches.find(([, last]) => ledger.attempts(run, last).length === 0);
+      if (isPending && missing !== undefined)
+        return `${run} was canceled in a race, and step ${missing[1]} of a branch's finally never ran`;
+    }
+  }
+  return undefined;
+}
+
+/** What the code comes to one after another: not in branches, which others may leave behind, and not shielded. */
+function* straight(body: readonly Node[]): Generator<Node> {
+  for (const node of body) {
+    yield node;
+    if (node.op === "group" || node.op === "shield") continue;
+    for (const inner of node.op === "later" ? [node.between] : bodiesOf(node)) yield* straight(inner);
+  }
+}
+
+/** The step of a `finally` begins when the steps of its `try`, which the cancellation found under way, are over. */
+function interrupted({ ledger, plan }: Execution): string | undefined {
+  if (plan.faults || plan.runs.some(({ force }) => force === true) || mayStray(plan)) return undefined;
+  for (const node of plan.workflows.flatMap(({ body }) => [...straight(body)])) {
+    const [last] = node.op === "try" ? (node.finally ?? []) : [];
+    if (node.op !== "try" || last?.op !== "step") continue;
+    const awaited = node.body.flatMap((one) => (one.op === "step" && !mayExpire(one) ? [one.name] : []));
+    for (const { run, atMs } of ledger.begun.filter(({ name }) => name === last.name))
+      for (const name of awaited)
+        if (ledger.attempts(run, name).some((one) => one.atMs < atMs && (one.overMs ?? atMs + 1) > atMs))
+          return `${run}: step ${last.name} of a finally began while step ${name} of its try was under way`;
+  }
+  return undefined;
+}
+
+const mayExpire = ({ timeoutMs, totalTimeoutMs, heartbeatMs }: StepNode): boolean =>
+  timeoutMs !== undefined || totalTimeoutMs !== undefined || heartbeatMs !== undefined;
+
+const mayFail = (step: StepNode): boolean =>
+  step.fails !== undefined || step.mistake !== undefined || step.locks === true || mayExpire(step);
+
+/** Neither a cancellation nor a race that is lost keeps shielded code from its next step. */
+function shielded({ ledger, plan, parked }: Execution, { runs }: Facts): string | undefined {
+  if (plan.faults || plan.runs.some(({ force }) => force === true) || mayStray(plan)) return undefined;
+  for (const node of nodesOf(plan)) {
+    if (node.op !== "shield") continue;
+    for (const [at, next] of node.body.entries()) {
+      const before = node.body[at - 1];
+      if (before?.op !== "step" || mayFail(before)) continue;
+      if (next.op !== "step" || next.semaphore !== undefined || next.rate !== undefined) continue;
+      for (const run of runs.keys())
+        if (
+          !parked.has(run) &&
+          ledger.attempts(run, before.name).length > 0 &&
+          ledger.attempts(run, next.name).length === 0
+        )
+          return `${run}: step ${next.name} of shielded code never ran, and step ${before.name} before it did`;
+    }
   }
   return undefined;
 }
@@ -236,12 +385,20 @@ function rate({ ledger, plan, parked }: Execution): string | undefined {
     const name = steps.get(begun.name)?.rate;
     if (name === undefined) continue;
     const before = last.get(name);
-    if (before !== undefined && begun.atMs - before.atMs < 4_000 - SLACK_MS)
+    if (before !== undefined && begun.atMs - before.atMs < 4_000 - SLACK_MS && !mayHaveQueued(before, ledger.begun))
       return `${begun.run}: ${shown(begun)} began ${Math.round(begun.atMs - before.atMs)} ms after ${shown(before)}, under a limit of one in 4000 ms`;
     last.set(name, begun);
   }
   return undefined;
 }
+
+/** Whether a transaction may have waited for another of its process to end, and used the turn that it had late. */
+const mayHaveQueued = (late: Begun, begun: readonly Begun[]): boolean =>
+  late.kind === "tx" &&
+  begun.some(
+    ({ kind, by, atMs, overMs = late.atMs }) =>
+      kind === "tx" && by === late.by && atMs < late.atMs && overMs >= late.atMs - SLACK_MS,
+  );
 
 /** In a run that completed and was never told to stop, every step that was asked for was begun, and every slot's change was made. */
 function disappears(

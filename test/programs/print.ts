@@ -13,10 +13,11 @@ export function printCase({ workflows, runs, signals, faults, stranger }: Case):
     lines.push(...printBody(body, style === "async" ? "await" : "yield*", 1), "});");
   }
   for (const run of runs) {
-    const { id, workflow, startMs, cancelMs, force, retries, restarts, underLock } = run;
+    const { id, workflow, startMs, cancelMs, force, retries, cancelsRetry, restarts, underLock } = run;
     const more = [
       cancelMs === undefined ? "" : `cancel${force === true ? " by force" : ""} after ${cancelMs} ms`,
       retries > 0 ? `retry() up to ${retries} times` : "",
+      cancelsRetry === true ? "cancel immediately after that" : "",
       restarts ? "restart once" : "",
       underLock === true ? "under pawl.lock" : "",
     ].filter(Boolean);
@@ -75,7 +76,7 @@ function printNode(node: Node, wait: string, depth: number): string[] {
     case "remind":
       return [
         line(
-          `while ((${wait} Promise.race([ctx.waitForSignal("${node.signal}"), ctx.sleep(${node.everyMs})])) === undefined) {}`,
+          `while ((${wait} Promise.race([ctx.waitForSignal("${node.signal}"), ctx.sleep(${node.everyMs})])) === undefined) {${node.mailMs === undefined ? "" : ` ${wait} ctx.sleep(${node.mailMs}); `}}`,
         ),
       ];
     case "foreign":

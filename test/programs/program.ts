@@ -133,6 +133,8 @@ export interface RemindNode {
   readonly op: "remind";
   readonly signal: string;
   readonly everyMs: number;
+  /** After each round that the signal did not come in, it sends a reminder, which takes so long. */
+  readonly mailMs?: number | undefined;
 }
 
 /** Waits for something that is no operation of `ctx`. */
@@ -197,6 +199,8 @@ export interface RunPlan {
   readonly force?: boolean | undefined;
   /** How often a failed run is retried. */
   readonly retries: number;
+  /** Who retries it thinks better of it immediately, and cancels it. */
+  readonly cancelsRetry?: boolean | undefined;
   /** Started again under its id once it has ended. */
   readonly restarts: boolean;
   /** Started under a lock of plain code, by a process that works on it. */

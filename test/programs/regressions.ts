@@ -117,6 +117,10 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
   "a reminder that loses the race steals no signal": alone([{ op: "remind", signal: "approval", everyMs: 10_000 }], {
     signals: [{ run: "run", name: "approval", number: 0, atMs: 25_000 }],
   }),
+  "a signal that comes while the reminder is sent is received before the cancellation": alone(
+    [{ op: "remind", signal: "approval", everyMs: 10_000, mailMs: 20_000 }],
+    { run: { cancelMs: 35_000 }, signals: [{ run: "run", name: "approval", number: 0, atMs: 25_000 }] },
+  ),
   "a step that is not awaited happens": alone([{ op: "later", of: [step("a")], between: [], awaited: [] }]),
   "totalTimeout spans all attempts": alone([
     {
@@ -383,6 +387,13 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ],
     { run: { retries: 1 } },
   ),
+  "code that awaits something foreign beside a sleep is replayed when that is over, and may be canceled before": alone(
+    [
+      { op: "later", of: [{ op: "sleep", ms: 28_912 }], between: [], awaited: [] },
+      { op: "foreign", ms: 700 },
+    ],
+    { run: { cancelMs: 19_988 } },
+  ),
   "ctx after the end throws, also in code that had continued by itself while the run rested": alone([
     { op: "sleep", ms: 5_000 },
     { op: "foreign", ms: 700, racedMs: 34_713 },
@@ -425,12 +436,130 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ...alone([step("a", { rate: "r", fails: "always", attempts: 3, delayMs: 100, totalTimeoutMs: 5_000 })], {
       faults: true,
     }),
-    worlds: [138, 417, 479],
+    worlds: [413, 928, 1231],
   },
+  "a race that is canceled waits for the cleanup of its branches": alone(
+    [
+      {
+        op: "group",
+        how: "ctx.race",
+        of: [
+          [{ op: "try", body: [step("a", { ms: 5_000 })], finally: [{ op: "sleep", ms: 4_000 }, step("cleanup-a")] }],
+          [{ op: "try", body: [step("b", { ms: 8_000 })], finally: [{ op: "sleep", ms: 4_000 }, step("cleanup-b")] }],
+        ],
+      },
+    ],
+    { run: { cancelMs: 2_000 } },
+  ),
   "what lost a race in shielded code is not waited for when that has ended": alone([
     {
       op: "shield",
       body: [{ op: "group", how: "Promise.race", of: [[{ op: "wait", signals: ["never"] }], [step("a")]] }],
     },
   ]),
+  "a run that waits for itself fails, whatever it has waited for before": alone(
+    [
+      { op: "remind", signal: "approval", everyMs: 8_620 },
+      {
+        op: "lock",
+        kind: "mutex",
+        name: "m",
+        verb: "with",
+        body: [{ op: "lock", kind: "lock", name: "m", verb: "with", body: [] }],
+      },
+    ],
+    { signals: [{ run: "run", name: "approval", number: 0, atMs: 25_000 }] },
+  ),
+  "a timer that ends while a step's transaction is open is noticed once": {
+    // Its rows are written when the faults are about to end: none of them interrupts the wait for a late reply.
+    ...alone(
+      [
+        {
+          op: "later",
+          of: [{ op: "sleep", ms: 2_000 }],
+          between: [1, 2, 3, 4, 5, 6, 7, 8].flatMap((at): Node[] => [
+            step(`row-${at}`, { kind: "tx" }),
+            step(`pause-${at}`, { ms: 100 }),
+          ]),
+          awaited: [0],
+        },
+      ],
+      { faults: true, run: { startMs: 119_000 } },
+    ),
+    worlds: [66, 131, 403],
+  },
+  "a permit is held again after a retry that forgets what its history lists": {
+    ...withChild([
+      { op: "fan", of: "children", count: 128, name: "many", workflow: 0 },
+      step("a", { fails: "outage", semaphore: "permits" }),
+    ]),
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 1, restarts: false }],
+  },
+  "a child that is not awaited may fail while what else is to be done is done": withChild(
+    [
+      {
+        op: "later",
+        of: [step("slow", { ms: 7_500 }), { op: "child", verb: "call", workflow: 0, input: 0 }],
+        between: [],
+        awaited: [],
+      },
+    ],
+    [step("a", { fails: "always" })],
+  ),
+  "a signal is for the wait that the code asked for after a failure, not for the one beside it": alone(
+    [
+      {
+        op: "try",
+        body: [
+          {
+            op: "group",
+            how: "Promise.all",
+            of: [[step("a", { fails: "always", attempts: 1 })], [{ op: "wait", signals: ["signal"] }]],
+          },
+        ],
+        catch: [],
+      },
+      { op: "wait", signals: ["signal"], timeoutMs: 24_000 },
+    ],
+    {
+      signals: [
+        { run: "run", name: "signal", number: 0, atMs: 17_000 },
+        { run: "run", name: "signal", number: 1, atMs: 36_000 },
+      ],
+    },
+  ),
+  "a run that is stuck is parked, although a worker with other code claims it now and then": {
+    ...alone([step("a"), { op: "foreign", ms: "never" }], { faults: true, stranger: true }),
+    worlds: [21],
+  },
+  "retried runs that would wait for each other's locks again do not wait forever": {
+    ...withChild(
+      [
+        {
+          op: "try",
+          body: [
+            {
+              op: "group",
+              how: "Promise.all",
+              of: [
+                [{ op: "child", verb: "call", workflow: 0, input: 0 }],
+                [{ op: "child", verb: "call", workflow: 0, input: 0 }],
+              ],
+            },
+          ],
+          catch: [],
+        },
+        {
+          op: "lock",
+          kind: "mutex",
+          verb: "with",
+          name: "m",
+          body: [{ op: "child", verb: "call", workflow: 0, input: 0 }],
+        },
+      ],
+      [{ op: "lock", kind: "mutex", verb: "acquire", name: "m", body: [step("a", { mistake: "unstorable" })] }],
+    ),
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
+    faults: true,
+  },
 };

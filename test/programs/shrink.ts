@@ -54,6 +54,7 @@ function* smaller(plan: Case): Generator<Case> {
     const put = (changed: typeof run): Case => ({ ...plan, runs: plan.runs.with(at, changed) });
     if (run.cancelMs !== undefined) yield put({ ...run, cancelMs: undefined, force: undefined });
     if (run.retries > 0) yield put({ ...run, retries: 0 });
+    if (run.cancelsRetry === true) yield put({ ...run, cancelsRetry: undefined });
     if (run.restarts) yield put({ ...run, restarts: false });
     if (run.underLock === true) yield put({ ...run, underLock: undefined });
     if (run.startMs > 0) yield put({ ...run, startMs: 0 });
@@ -131,6 +132,9 @@ function* smallerNodes(node: Node): Generator<Node> {
     case "child":
       if (node.whenParentEnds !== undefined) yield { ...node, whenParentEnds: undefined };
       if (node.id !== undefined) yield { ...node, id: undefined };
+      return;
+    case "remind":
+      if (node.mailMs !== undefined) yield { ...node, mailMs: undefined };
       return;
     case "fan":
       if (node.count > 1) yield { ...node, count: Math.floor(node.count / 2) };

@@ -21,14 +21,14 @@ import type { FaultCounts } from "../../src/testing/sim/faults.ts";
 import { FAULT_NAMES } from "../../src/testing/sim/faults.ts";
 import type { Process } from "../../src/testing/sim/process.ts";
 import { World } from "../../src/testing/sim/world.ts";
-import { ENDED, parseFact, WORDS, type Word } from "../../src/workflow/words.ts";
+import { ENDED, parseFact, WORDS, type Word } from "../../src/workflow/stored.ts";
 import { ProgramDatabase } from "./database.ts";
 import { nameOf } from "./facts.ts";
 import type { Features } from "./features.ts";
 import { codeOf, type Place, show, type Value, workflowOf } from "./interpret.ts";
-import { Ledger } from "./ledger.ts";
-import type { Case, RunPlan } from "./program.ts";
-import { nodesOf } from "./program.ts";
+import { type Begun, Ledger } from "./ledger.ts";
+import type { Case, Node, RunPlan } from "./program.ts";
+import { nodesOf, walk } from "./program.ts";
 
 /** A promise that was not kept. */
 export interface Finding {
@@ -68,6 +68,7 @@ export interface Execution {
 /** Everything must have ended by then, in the world's time: a clock that is wrong by an hour may put a sleep off by as much, or twice that. */
 const LIMIT_MS = 150 * 60_000;
 const FAULTS_MS = 120_000;
+/** How many events a case may take, without fans of children. */
 const STEPS = 150_000;
 export const LEASE_MS = 10_000;
 
@@ -86,7 +87,7 @@ const FOREIGN = /not an operation of ctx|no operation of ctx|the history says/;
 export async function runCase(plan: Case, seed: number, features: Features, keepTrace = false): Promise<Execution> {
   const fixed: Partial<FaultCounts> = { mixedVersions: 0, httpError: 0, httpLate: 0, httpTimeout: 0 };
   if (!plan.faults) for (const fault of FAULT_NAMES) fixed[fault] = 0;
-  const limits = { faultsMs: plan.faults ? FAULTS_MS : LIMIT_MS, healMs: LIMIT_MS * 2, steps: STEPS };
+  const limits = { faultsMs: plan.faults ? FAULTS_MS : LIMIT_MS, healMs: LIMIT_MS * 2, steps: stepsOf(plan) };
   const world = new World(seed, { fixed, limits, keepTrace, database: (made) => new ProgramDatabase(made) });
   // Programs throw a lot, and stacks are what that costs.
   const { stackTraceLimit } = Error;
@@ -96,6 +97,15 @@ export async function runCase(plan: Case, seed: number, features: Features, keep
   } finally {
     Error.stackTraceLimit = stackTraceLimit;
   }
+}
+
+/** A thousand children take about a third of `STEPS`, in each life of the run that starts them. */
+function stepsOf({ runs, workflows }: Case): number {
+  let fans = 0;
+  for (const { workflow, retries, restarts } of runs)
+    for (const node of walk(workflows[workflow]?.body ?? []))
+      if (node.op === "fan" && node.of === "children") fans += 1 + retries + (restarts ? 1 : 0);
+  return STEPS * (1 + fans);
 }
 
 class Stage {
@@ -111,7 +121,7 @@ class Stage {
   readonly #restarted = new Set<string>();
   readonly #helped = new Map<string, number>();
   readonly #hasForeign: boolean;
-  /** Its plain code throws until somebody mends it, so a replay after that may come to another place. */
+  /** Its plain code may be mended between two replays, so that the second comes to another place. */
   readonly #isMended: boolean;
   #runs: readonly RunFact[] = [];
   #finding: Finding | undefined;
@@ -121,7 +131,7 @@ class Stage {
     this.#world = world;
     this.#features = features;
     this.#hasForeign = [...nodesOf(plan)].some((node) => node.op === "foreign");
-    this.#isMended = [...nodesOf(plan)].some((node) => node.op === "throw" && node.outage);
+    this.#isMended = mayMeetOther(plan);
   }
 
   async run(): Promise<Execution> {
@@ -211,7 +221,11 @@ class Stage {
       note: {
         begun: (run, name, kind, step) => {
           const at = this.#world.database.moment;
-          ledger.begun.push({ run, name, kind, ...step, by: by(), atMs: this.#world.nowMs, at });
+          const begun: Begun = { run, name, kind, ...step, by: by(), atMs: this.#world.nowMs, at };
+          ledger.begun.push(begun);
+          return () => {
+            begun.overMs = this.#world.nowMs;
+          };
         },
       },
     };
@@ -229,7 +243,7 @@ class Stage {
       warm,
       on: (event) => this.#hear(process, event),
     });
-    by = worker.lease(workflows[0]?.name ?? "")?.by ?? "";
+    by = worker.id;
     return worker;
   }
 
@@ -293,6 +307,11 @@ class Stage {
           this.#ledger.isMended = true;
           this.#ledger.reach("retry()");
           await this.#insist(process, () => handle.retry());
+          if (run.cancelsRetry === true) {
+            // Noted first: this client may be lost before it hears of it.
+            this.#canceled.set(run.id, this.#world.nowMs);
+            await this.#cancel(process, handle, { reason: "enough" });
+          }
         } else if (run.restarts && !this.#restarted.has(run.id)) {
           await this.#insist(process, () => process.pawl.start(defined, 1, { id: run.id, ifExists: "restart" }));
           this.#restarted.add(run.id);
@@ -310,14 +329,18 @@ class Stage {
     this.#world.process(`canceler of ${run.id}`, async (process) => {
       if (process.incarnation === 1) await process.sleep(run.startMs + cancelMs);
       const options = run.force === true ? { force: true } : { reason: "enough" };
-      await this.#insist(process, async () => {
-        const { status } = await process.pawl.run(name, run.id).cancel(options);
-        if (run.force === true && !ENDED.has(status))
-          this.#find("force ends a run", `${run.id} was canceled by force, and is ${status}`);
-        if (ENDED.has(status) && status !== "canceled") return;
-        this.#canceled.set(run.id, this.#world.nowMs);
-        this.#ledger.reach(run.force === true ? "cancel by force" : "cancel");
-      });
+      await this.#cancel(process, process.pawl.run(name, run.id), options);
+    });
+  }
+
+  async #cancel(process: Process, run: Run, options: { readonly force?: boolean; readonly reason?: string }) {
+    await this.#insist(process, async () => {
+      const { status } = await run.cancel(options);
+      if (options.force === true && !ENDED.has(status))
+        this.#find("force ends a run", `${run.id} was canceled by force, and is ${status}`);
+      if (ENDED.has(status) && status !== "canceled") return;
+      this.#canceled.set(run.id, this.#world.nowMs);
+      this.#ledger.reach(options.force === true ? "cancel by force" : "cancel");
     });
   }
 
@@ -487,6 +510,17 @@ class Stage {
     });
     return facts;
   }
+}
+
+/**
+ * Whether plain code may be mended while the history of a run goes on: that of a child, or of a run beside the one that is retried. The history of a
+ * run that is retried begins anew, and what it had before must be found again in whatever order.
+ */
+function mayMeetOther(plan: Case): boolean {
+  const isMended = (node: Node): boolean => node.op === "throw" && node.outage;
+  if (plan.faults || plan.runs.length > 1) return [...nodesOf(plan)].some(isMended);
+  const roots = new Set(plan.runs.map(({ workflow }) => workflow));
+  return plan.workflows.some(({ body }, at) => !roots.has(at) && [...walk(body)].some(isMended));
 }
 
 const said = (error: unknown): string =>

@@ -2,7 +2,7 @@
  * Steps of programs: the operation that a node asks for, and the function that runs, with its mistakes.
  */
 
-import type { StepHandle } from "../../src/workflow/plans.ts";
+import type { StepHandle } from "../../src/workflow/definitions/plans.ts";
 import type { Ctx, Place } from "./interpret.ts";
 import type { StepNode } from "./program.ts";
 
@@ -47,14 +47,23 @@ export function askStep(node: StepNode, ctx: Ctx, place: Place): PromiseLike<unk
   return ctx.step.atMostOnce(node.name, run, node.reconciles === true ? { ...once, reconcile } : once);
 }
 
-/** What the step's function does. */
+/** The step's function. */
 async function act(node: StepNode, ctx: Ctx, place: Place, step: StepHandle): Promise<unknown> {
+  const over = place.note.begun(ctx.runId, node.name, node.kind, { key: step.key, attempt: step.attempt });
+  try {
+    return await work(node, ctx, place, step);
+  } finally {
+    over();
+  }
+}
+
+/** What it does. */
+async function work(node: StepNode, ctx: Ctx, place: Place, step: StepHandle): Promise<unknown> {
   const { ledger, sleep } = place;
   const { name, mistake } = node;
   const { runId } = ctx;
   // Kept, because what the handle says later is not to be trusted.
   const { attempt } = step;
-  place.note.begun(runId, name, node.kind, { key: step.key, attempt });
   const beatLate = (progress: unknown): void => {
     ledger.lateBeats.push({ run: runId, name });
     step.heartbeat(progress);

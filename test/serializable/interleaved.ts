@@ -10,6 +10,8 @@ import type {
   Batch,
   DuePage,
   DueQuery,
+  FollowPage,
+  FollowQuery,
   Found,
   Key,
   ListQuery,
@@ -35,13 +37,13 @@ export interface Weakness {
   readonly tears?: boolean;
   /** Several rows are read at several moments. */
   readonly readsApart?: boolean;
-  /** What this writer saw last is believed without a look. */
+  /** What this writer read last is used without a check. */
   readonly remembers?: boolean;
-  /** A batch that was refused is told as committed. */
+  /** A refused batch is reported as committed. */
   readonly lies?: boolean;
-  /** A commit is told before it is written. */
+  /** A commit is reported before it is written. */
   readonly hurries?: boolean;
-  /** The reply is lost, and the batch is told as not made. */
+  /** The reply is lost, and the batch is reported as not committed. */
   readonly forgets?: boolean;
   /** Deletions are not written. */
   readonly keeps?: boolean;
@@ -61,6 +63,8 @@ export class InterleavedDatabase {
 
 class InterleavedStore implements Store {
   readonly lanes: number;
+  readonly isRemote: boolean;
+  readonly hasOneWriter: boolean;
   readonly #database: InterleavedDatabase;
   readonly #memory: MemoryStore;
   readonly #random: Random;
@@ -69,6 +73,8 @@ class InterleavedStore implements Store {
 
   constructor(database: InterleavedDatabase, memory: MemoryStore, random: Random, weakness: Weakness) {
     this.lanes = memory.lanes;
+    this.isRemote = memory.isRemote;
+    this.hasOneWriter = memory.hasOneWriter;
     this.#database = database;
     this.#memory = memory;
     this.#random = random;
@@ -142,7 +148,7 @@ class InterleavedStore implements Store {
     if (tears === true && isStill && kept.length > 1) {
       const half = Math.ceil(kept.length / 2);
       const first = await write(kept.slice(0, half));
-      // Long enough for somebody to read in between.
+      // Long enough for another process to read in between.
       for (let i = 0; i < 8; i++) await this.#others();
       const second = await write(kept.slice(half));
       if (!first.committed || !second.committed) return { committed: false, moved: [] };
@@ -183,6 +189,10 @@ class InterleavedStore implements Store {
 
   entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
     return this.#memory.entries(key, after, limit);
+  }
+
+  follow(query: FollowQuery): Promise<FollowPage> {
+    return this.#memory.follow(query);
   }
 
   due(query: DueQuery): Promise<DuePage> {

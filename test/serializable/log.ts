@@ -4,7 +4,7 @@
 
 import type { ListOperation, ListTransaction } from "../../src/testing/checkers/serializable.ts";
 
-type Line = readonly [
+type LogLine = readonly [
   id: string,
   about: string,
   outcome: "c" | "a" | "u",
@@ -17,10 +17,10 @@ const OUTCOMES = { c: "committed", a: "aborted", u: "unknown" } as const;
 
 export function lineOf(transaction: ListTransaction): string {
   const { id, about = "", outcome, startedAt = 0, endedAt, operations } = transaction;
-  const line: Line = [
+  const line: LogLine = [
     id,
     about,
-    outcome.charAt(0) as Line[2],
+    outcome.charAt(0) as LogLine[2],
     startedAt,
     endedAt ?? null,
     ...operations.map((operation) => {
@@ -33,7 +33,7 @@ export function lineOf(transaction: ListTransaction): string {
 }
 
 export function transactionOf(text: string): ListTransaction {
-  const [id, about, outcome, startedAt, endedAt, ...operations] = JSON.parse(text) as Line;
+  const [id, about, outcome, startedAt, endedAt, ...operations] = JSON.parse(text) as LogLine;
   return {
     id,
     about,

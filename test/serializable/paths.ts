@@ -4,7 +4,7 @@
  * All of them work on the same records: a list is the value of a slot, which the kernel's own callers reach by its address. So
  * transactions of different paths meet on the same keys.
  *
- * "Create mine, look at yours" is a shape of its own: two callers each create a key that nobody has used, and look whether the other
+ * "Create mine, look at yours" is a separate shape: two callers each create an unused key, and look whether the other
  * one's is there. If both find nothing, no order explains it. It goes through every caller that takes a record for absent.
  */
 
@@ -34,7 +34,7 @@ export interface Desk {
   readonly borrow?: <T>(work: (plain: Plain) => Promise<T>) => Promise<T> | null;
   /** Whether the store shares transactions with SQL. */
   readonly hasSql: boolean;
-  /** Begins a transaction, and notes how it ends; `decided` is told of each run of its decision, before the store hears of it. */
+  /** Begins a transaction, and records how it ends; `decided` is called for each execution of its decision, before the store gets it. */
   readonly record: (about: string, run: (decided: Decided) => Promise<Outcome>) => Promise<Outcome>;
   readonly sleep: (ms: number) => Promise<void>;
   /** Tells what the driver throws where a connection is lost in the user's own SQL: it was not committed. */
@@ -209,7 +209,7 @@ const paths: Readonly<Record<string, Path>> = {
 
 const SQL_PATHS = new Set(["sql"]);
 
-/** Whoever gets an answer knows what happened; a definite no of the store's says nothing about what was read. */
+/** A caller that gets a result knows what happened; a refusal by the store says nothing about what was read. */
 export async function perform(desk: Desk, window: Window, about: string, path: Path, plan: Plan): Promise<Outcome> {
   return desk.record(about, async (decided) => {
     let operations: ListOperation[] = [];
@@ -402,7 +402,7 @@ export async function actOnPair(desk: Desk, window: Window, pair: number, side: 
   await perform(desk, window, `${caller}, pair`, path, plan);
 }
 
-/** The same on idempotency keys: whoever comes first stores its value under its own key. */
+/** The same on idempotency keys: the first caller stores its value under its own key. */
 function onKeys(tx: Tx, mine: string, yours: string, value: number): ListOperation[] {
   const operations: ListOperation[] = [];
   const { value: stored, replayed } = tx.idempotent(mine, undefined, () => value);

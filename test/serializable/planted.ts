@@ -1,6 +1,6 @@
 /**
  * Anomalies to be planted, each of which the checker must find: into the interleaved store as a weakness, and into the real source as an
- * edit. Edits are kept few and in one place: whoever changes the text they look for is told by the test, and adapts them here.
+ * edit. Edits are kept few and in one place: if the text they look for changes, the test fails, and they are adapted here.
  */
 
 import type { Anomaly } from "../../src/testing/checkers/serializable.ts";
@@ -50,19 +50,23 @@ export const weaknesses: readonly Weakened[] = [
     weakness: { tears: true },
     anomalies: ["G-single", "G2", "G1a", "G1b", "duplicate"],
   },
-  { name: "stale row: what was seen last is believed", weakness: { remembers: true }, anomalies: ["G-single", "G2"] },
   {
-    name: "rows are looked at before they are locked",
+    name: "stale row: the last row read is assumed to be current",
+    weakness: { remembers: true },
+    anomalies: ["G-single", "G2"],
+  },
+  {
+    name: "rows are read before they are locked",
     weakness: { looksEarly: true },
     anomalies: ["G-single", "G2"],
   },
   {
-    name: "a batch that was refused is told as committed",
+    name: "a batch that was refused is reported as committed",
     weakness: { lies: true },
     anomalies: ["lost update", "vanished"],
   },
   {
-    name: "a commit is told before it is written",
+    name: "a commit is reported before it is written",
     weakness: { hurries: true },
     anomalies: ["lost update", "vanished"],
   },
@@ -118,7 +122,7 @@ export const edits: readonly PlantedEdit[] = [
     edits: [{ file: STORE, from: "({ placeholder }) => placeholder === null);", to: "() => false);" }],
   },
   {
-    name: "SQLite: what this process saw last is believed although another wrote it",
+    name: "SQLite: a cached row is used although another process wrote it",
     on: "sqlite",
     edits: [{ file: SQLITE, from: "this.#cache.begin(this.#checkSchema());", to: "this.#cache.begin(1);" }],
   },

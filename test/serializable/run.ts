@@ -19,7 +19,7 @@ import {
   type Violation,
 } from "../../src/testing/checkers/serializable.ts";
 import { Random } from "../../src/testing/sim/random.ts";
-import { Child, spawnNode } from "../children.ts";
+import { Child, spawnNode } from "../node/child.ts";
 import type { Edit } from "../simulation/plant.ts";
 import type { ClientArguments } from "./children/client.ts";
 import { openClient } from "./client.ts";
@@ -34,14 +34,14 @@ export interface RunOptions {
   readonly transactions: number;
   readonly seed: number;
   readonly processes: number;
-  /** On the memory store: how many commits of a handle may be under way at once. */
+  /** On the memory store: the most concurrent commits of a handle. */
   readonly lanes?: number;
   readonly callers?: number;
   readonly pairCallers?: number;
   readonly windowMs?: number;
   /** How many keys a window has; see `windowOf`. */
   readonly windowSize?: number;
-  /** Ends the run after so long. */
+  /** Ends the test after this long. */
   readonly forMs?: number;
   /** Mistakes to plant into the source of the processes. */
   readonly edits?: readonly Edit[];
@@ -296,7 +296,7 @@ async function runChildren(options: RunOptions): Promise<Totals> {
   }
 }
 
-/** What a run came to, in a few lines. */
+/** Returns a summary of the results. */
 export function describeTotals(totals: Totals, seconds: number): string {
   const { transactions, committed, aborted, unknown, windows, keys, ww, wr, rw, absentReads, ambiguousReads } = totals;
   const perSecond = Math.round(transactions / Math.max(0.001, seconds));

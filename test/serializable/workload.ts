@@ -1,7 +1,7 @@
 /**
  * The workload: many callers of one process, who follow random plans by every path, on keys that change from window to window.
  *
- * Every window has keys of its own, so that it can be checked by itself as soon as nobody works in it any more. Which window it is now
+ * Every window has keys of its own, so that it can be checked by itself as soon as no caller uses it any more. Which window it is now
  * follows from a clock that all processes share, so that they meet on the same keys. Values that are written are unique: each process
  * counts its own.
  */
@@ -31,9 +31,9 @@ export interface WorkloadOptions {
   readonly closed: (window: string, transactions: readonly ListTransaction[]) => void;
 }
 
-/** All who use a pair come to it within about so long. */
+/** All callers that use a pair use it within about this time. */
 const PAIR_MS = 4;
-/** So many pairs at once. */
+/** The number of concurrent pairs. */
 const PAIRS = 3;
 
 interface Open {

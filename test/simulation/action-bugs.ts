@@ -9,9 +9,9 @@ import { actions } from "./scenarios/actions.ts";
 const DECIDE = "action/decide.ts";
 const RECORDS = "action/records.ts";
 
-/** Processes die, answers are lost, and everything meets. */
+/** Processes crash, replies are lost, and all calls overlap. */
 const LOSSES: SimulateOptions = { calm: true, crash: 0.02, lostReply: 0.05, reorder: 0.5, overtake: 0.1 };
-/** Processes stand still for longer than their leases. */
+/** Processes are paused for longer than their leases. */
 const PAUSES: SimulateOptions = { calm: true, pause: 0.02, reorder: 0.5 };
 
 export const actionBugs: Bug[] = [
@@ -52,14 +52,14 @@ export const actionBugs: Bug[] = [
     ],
   },
   {
-    name: "whoever asks again hears another time",
+    name: "a repeated call returns another time",
     caughtBy: actions.name,
     options: LOSSES,
     edits: [
       {
         file: RECORDS,
-        from: "  if (before !== undefined) return replayed(tx, taker.ref, value, before, means);",
-        to: "  if (before !== undefined) return replayed(tx, taker.ref, value, { ...before, atMs: tx.nowMs }, means);",
+        from: "  if (before !== undefined) return replayed(tx, taker.ref, value, before, deps);",
+        to: "  if (before !== undefined) return replayed(tx, taker.ref, value, { ...before, atMs: tx.nowMs }, deps);",
       },
     ],
   },
@@ -93,14 +93,14 @@ export const actionBugs: Bug[] = [
     ],
   },
   {
-    name: "whoever lost its lease completes",
+    name: "a claimer that lost its lease completes",
     caughtBy: actions.name,
     options: PAUSES,
     edits: [
       {
         file: RECORDS,
-        from: "  if (mine !== undefined) return replayed(tx, ref, value, mine, means);\n  if (!isHeldUnder(record, fence))",
-        to: "  if (mine !== undefined) return replayed(tx, ref, value, mine, means);\n  if (record.holder === null)",
+        from: "  if (mine !== undefined) return replayed(tx, ref, value, mine, deps);\n  if (!isHeldUnder(record, fence))",
+        to: "  if (mine !== undefined) return replayed(tx, ref, value, mine, deps);\n  if (record.holder === null)",
       },
     ],
   },

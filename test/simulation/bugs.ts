@@ -10,6 +10,7 @@ import { listBugs } from "./list-bugs.ts";
 import { lockBugs } from "./lock-bugs.ts";
 import { machineBugs } from "./machine-bugs.ts";
 import type { Edit } from "./plant.ts";
+import { reactionBugs } from "./reaction-bugs.ts";
 import { rewindBugs } from "./rewind-bugs.ts";
 import { jobs, timers } from "./scenarios/jobs.ts";
 import { mailbox } from "./scenarios/mailbox.ts";
@@ -28,16 +29,20 @@ export interface Bug {
 const CLAIM = "kernel/claim/decide.ts";
 const DECISION = "kernel/decision.ts";
 const BATCHER = "kernel/batcher.ts";
+const LANE = "kernel/lane.ts";
 const FLIGHT = "kernel/flight.ts";
 const MEMORY = "stores/memory/memory.ts";
 const HELD = "kernel/claim/claim.ts";
-const EFFECTS = "workflow/effects.ts";
-const COROUTINE = "workflow/coroutine.ts";
-const EXECUTION = "workflow/execution.ts";
-const HOLDER = "workflow/holder.ts";
-const NEWS = "workflow/news.ts";
-const RECORDS = "workflow/records.ts";
-const WISHES = "workflow/wishes.ts";
+const EFFECTS = "workflow/execution/effects.ts";
+const COROUTINE = "workflow/execution/coroutine.ts";
+const EXECUTION = "workflow/execution/execution.ts";
+const TO_BEGIN = "workflow/execution/to-begin.ts";
+const FOREIGN = "workflow/execution/foreign.ts";
+const HOLDER = "workflow/execution/holder.ts";
+const NEWS = "workflow/execution/news.ts";
+const MESSAGES = "workflow/runs/messages.ts";
+const RUN_END = "workflow/runs/end.ts";
+const PREPARE = "workflow/execution/prepare.ts";
 
 /** Processes die, calls take their time, and nothing else goes wrong. */
 const CRASHES: SimulateOptions = { calm: true, crash: 0.02, reorder: 0.5, overtake: 0.1 };
@@ -79,7 +84,7 @@ const ownBugs: readonly Bug[] = [
   {
     name: "fences start again after a record was swept away",
     caughtBy: jobs.name,
-    edits: [{ file: DECISION, from: "return Math.max(this.nowMs, this.#scene.fenceFloor);", to: "return 0;" }],
+    edits: [{ file: DECISION, from: "return Math.max(this.nowMs, this.#view.fenceFloor);", to: "return 0;" }],
   },
   {
     name: "a claim does not lift the fence",
@@ -98,7 +103,7 @@ const ownBugs: readonly Bug[] = [
     ],
   },
   {
-    name: "a wake-up between look and rest is lost",
+    name: "a wake-up between read and rest is lost",
     caughtBy: mailbox.name,
     edits: [{ file: CLAIM, from: '  if (record.wakes !== rest.wakesSeen) return "woken";\n', to: "" }],
   },
@@ -108,13 +113,13 @@ const ownBugs: readonly Bug[] = [
     edits: [{ file: CLAIM, from: "  if (record.holder !== null) return { wakes, dueMs: record.dueMs };\n", to: "" }],
   },
   {
-    name: "a worker sleeps over what came while it looked",
+    name: "a worker misses what became due while it polled",
     caughtBy: timers.name,
     edits: [
       {
         file: "kernel/claim/worker.ts",
-        from: "      await pause(clock, waitMs, this.#nudge.signal);\n    }\n    unlisten();",
-        to: "      this.#nudge = new AbortController();\n      await pause(clock, waitMs, this.#nudge.signal);\n    }\n    unlisten();",
+        from: "      await pause(clock, waitMs, this.#wakeSignal.signal);\n    }\n    unlisten();",
+        to: "      this.#wakeSignal = new AbortController();\n      await pause(clock, waitMs, this.#wakeSignal.signal);\n    }\n    unlisten();",
       },
     ],
   },
@@ -124,8 +129,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: BATCHER,
-        from: "        return this.#resolve(lane, flight, error);",
-        to: "        flight.retry();\n        lane.epoch = null;\n        return this.#backoff(lane);",
+        from: "        return sent(await this.#resolve(lane, flight, error));",
+        to: "        lane.unsettle();\n        return sent(flight.retry(error), lane.backoffMs());",
       },
     ],
   },
@@ -134,9 +139,9 @@ const ownBugs: readonly Bug[] = [
     caughtBy: transfers.name,
     edits: [
       {
-        file: BATCHER,
-        from: "if (flight.isDecided && lane.sequence >= sequence && !isRefused)",
-        to: "if (flight.isDecided)",
+        file: LANE,
+        from: "if (this.#sequence >= sequence) {",
+        to: "if (sequence > 0) {",
       },
     ],
   },
@@ -146,13 +151,13 @@ const ownBugs: readonly Bug[] = [
     edits: [{ file: MEMORY, from: "    mark.epoch += 1;\n", to: "    mark.epoch = 1;\n" }],
   },
   {
-    name: "callers hear before the commit",
+    name: "callers get their result before the commit",
     caughtBy: registers.name,
     edits: [
       {
         file: FLIGHT,
         from: "    return { puts };",
-        to: "    this.answer();\n    return { puts };",
+        to: "    this.committed();\n    return { puts };",
       },
     ],
   },
@@ -162,8 +167,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: BATCHER,
-        from: "else flight.moved(receipt.moved, receipt.isHeld);",
-        to: "else this.#landed(flight, undefined);",
+        from: ": flight.moved(receipt.moved, receipt.isHeld);",
+        to: ": this.#committed(flight, undefined, 0);",
       },
     ],
   },
@@ -191,8 +196,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: DECISION,
-        from: "    const cell = this.#scene.cells.get(at.text);\n",
-        to: "    const cell = this.#scene.cells.get(at.text) ?? this.#scene.cells.set(at.text, new Cell(at, null)).get(at.text);\n",
+        from: "    const cell = this.#view.cells.get(at.text);\n",
+        to: "    const cell = this.#view.cells.get(at.text) ?? this.#view.cells.set(at.text, new Cell(at, null)).get(at.text);\n",
       },
     ],
   },
@@ -235,18 +240,18 @@ const ownBugs: readonly Bug[] = [
     ],
   },
   {
-    name: "an unknown outcome is told as a definite no",
+    name: "an unknown outcome is reported as a definite failure",
     caughtBy: registers.name,
     edits: [
       {
-        file: BATCHER,
-        from: 'new StoreError("outcome_unknown", "settle", error.message, { cause: error })',
-        to: 'new StoreError("store_unreachable", "retry", error.message, { cause: error })',
+        file: LANE,
+        from: 'new StoreError("outcome_unknown", "settle", lost.message, { cause: lost })',
+        to: 'new StoreError("store_unreachable", "retry", lost.message, { cause: lost })',
       },
     ],
   },
   {
-    name: "chance is drawn anew in each run of a decision",
+    name: "random numbers are drawn again in each run of a decision",
     caughtBy: transfers.name,
     edits: [{ file: DECISION, from: "this.#uuids[index] ??= draw();", to: "this.#uuids[index] = draw();" }],
   },
@@ -268,8 +273,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: EXECUTION,
-        from: "    this.#isBlocked = toBegin.some(isDecided);\n    const made",
-        to: "    this.#isBlocked = toBegin.some(isDecided);\n    this.#start(toBegin);\n    const made",
+        from: "    this.#do(this.run.commit(toBegin)",
+        to: "    this.#start(toBegin);\n    this.#do(this.run.commit(toBegin)",
       },
     ],
   },
@@ -279,23 +284,23 @@ const ownBugs: readonly Bug[] = [
     options: CRASHES,
     edits: [
       {
-        file: WISHES,
+        file: PREPARE,
         from: "if (!needsIntent(one)) continue;",
-        to: "if (needsIntent(one)) granted.intents.push(one);\n      continue;",
+        to: "if (needsIntent(one)) made.intents.push(one);\n      continue;",
       },
     ],
   },
   {
-    name: "nobody is asked whether a step happened",
+    name: "reconcile is not called for a step with an unknown outcome",
     caughtBy: orders.name,
     options: CRASHES,
-    edits: [{ file: EFFECTS, from: "else void this.#reconcile(asked, step, plan);", to: "else step.try(mode.run);" }],
+    edits: [{ file: EFFECTS, from: "else void this.#reconcile(pending, step, plan);", to: "else step.try(mode.run);" }],
   },
   {
     name: "a signal's id is not remembered",
     caughtBy: letters.name,
     options: { calm: true, lostReply: 0.1, crash: 0.01 },
-    edits: [{ file: RECORDS, from: "  seen?.write({ value: true });\n", to: "" }],
+    edits: [{ file: MESSAGES, from: "  seen?.write({ value: true });\n", to: "" }],
   },
   {
     name: "facts are written in another order than the code saw them",
@@ -310,14 +315,14 @@ const ownBugs: readonly Bug[] = [
     ],
   },
   {
-    name: "whoever lost a run still writes its history",
+    name: "a worker that lost a run still writes its history",
     caughtBy: orders.name,
     options: { calm: true, pause: 0.02, reorder: 0.5, clockJump: 0.02 },
     edits: [
       {
         file: HELD,
-        from: "transactHeld((tx) => decide(this.#mine(tx), tx), this.at);",
-        to: "transactHeld((tx) => decide(tx.record(this.at), tx), this.at);",
+        from: "transactHeld((tx) => decide(this.#mine(tx), tx), this.at)",
+        to: "transactHeld((tx) => decide(tx.record(this.at), tx), this.at)",
       },
     ],
   },
@@ -333,13 +338,13 @@ const ownBugs: readonly Bug[] = [
     ],
   },
   {
-    name: "a child's end is not told to its parent",
+    name: "a parent is not notified when its child ends",
     caughtBy: families.name,
     options: { calm: true },
     edits: [
       {
-        file: RECORDS,
-        from: "  if (value.parent?.waits === true) tellParent(tx, value.parent, id, outcome);\n",
+        file: RUN_END,
+        from: "  if (value.parent?.waits === true) notifyParent(tx, value.parent, id, outcome);\n",
         to: "",
       },
     ],
@@ -351,13 +356,13 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: EXECUTION,
-        from: "      if (this.#looks > 0 && this.#toBegin.size === 0) this.#putFirst(toBegin);\n      else ",
+        from: "      if (this.#looks > 0 && this.#toBegin.size === 0) this.#toBegin.putFirst(toBegin);\n      else ",
         to: "      ",
       },
       {
         file: EXECUTION,
-        from: "    // What the code would see now would not be written with it.\n    this.#isBlocked = true;\n",
-        to: "",
+        from: '    // What the code would receive now would not be written with it.\n    this.#enter("deciding");\n',
+        to: '    this.#enter("committing");\n',
       },
     ],
   },
@@ -365,7 +370,13 @@ const ownBugs: readonly Bug[] = [
     name: "news reaches code that is still being replayed",
     caughtBy: letters.name,
     options: { calm: true, reorder: 0.9, overtake: 0.1 },
-    edits: [{ file: EXECUTION, from: "    if (this.#isReady && this.#looks === 1)", to: "    if (this.#looks === 1)" }],
+    edits: [
+      {
+        file: EXECUTION,
+        from: "    if (PHASES[this.#phase].isLive && this.#looks === 1)",
+        to: "    if (this.#looks === 1)",
+      },
+    ],
   },
   {
     name: "a message is lost when the wait for it is interrupted",
@@ -374,8 +385,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: EXECUTION,
-        from: "        if (arrival.message !== undefined) this.#news.putBack(arrival.message);\n",
-        to: "        if (arrival.message !== undefined) continue;\n",
+        from: "      if (message !== undefined) this.#news.putBack(message);\n",
+        to: "      if (message !== undefined) return false;\n",
       },
     ],
   },
@@ -384,21 +395,21 @@ const ownBugs: readonly Bug[] = [
     caughtBy: orders.name,
     options: CRASHES,
     edits: [
-      { file: "workflow/replay.ts", from: "  coroutine.takeNew();\n", to: "" },
+      { file: "workflow/execution/replay.ts", from: "  coroutine.takeNew();\n", to: "" },
       {
         file: EXECUTION,
-        from: "for (const asked of this.coroutine.waiting.values()) if (begins(asked)) this.#toBegin.add(asked);",
-        to: "this.#toBegin.clear();",
+        from: "        for (const pending of coroutine.waiting.values()) if (begins(pending)) this.#toBegin.add(pending);\n",
+        to: "",
+      },
+      {
+        file: TO_BEGIN,
+        from: "      if (waiting.get(pending.text) === pending) {\n        if (needsRecord(pending)) written += 1;",
+        to: "      if (waiting.size >= 0) {\n        if (needsRecord(pending)) written += 1;",
       },
       {
         file: EXECUTION,
-        from: "      if (waiting.get(asked.text) === asked) {\n        if (needsRecord(asked)) written += 1;",
-        to: "      if (waiting.size >= 0) {\n        if (needsRecord(asked)) written += 1;",
-      },
-      {
-        file: EXECUTION,
-        from: 'asked.plan.kind === "step" && this.coroutine.waiting.has(asked.text) && ',
-        to: 'asked.plan.kind === "step" && ',
+        from: " || !this.coroutine.waiting.has(text) || ",
+        to: " || ",
       },
     ],
   },
@@ -415,14 +426,14 @@ const ownBugs: readonly Bug[] = [
     ],
   },
   {
-    name: "what a slot came to is not recorded",
+    name: "the result of a slot operation is not recorded",
     caughtBy: orders.name,
     options: CRASHES,
     edits: [
       {
-        file: WISHES,
+        file: PREPARE,
         from: "      const data = actOnSlot(tx, plan);\n",
-        to: '      const data = actOnSlot(tx, plan);\n      granted.answers.push([one, "slot", data]);\n      if (data !== null) continue;\n',
+        to: '      const data = actOnSlot(tx, plan);\n      made.outcomes.push([one, "slot", data]);\n      if (data !== null) continue;\n',
       },
     ],
   },
@@ -432,26 +443,26 @@ const ownBugs: readonly Bug[] = [
     options: { calm: true },
     edits: [
       {
-        file: WISHES,
+        file: PREPARE,
         from: "    return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };",
         to: "    act(new TxSlot<unknown, unknown>(slot, () => initial));\n    return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };",
       },
     ],
   },
   {
-    name: "a slot's change is told and not made",
+    name: "a slot's change is reported and not made",
     caughtBy: families.name,
     options: { calm: true },
     edits: [
       {
-        file: WISHES,
+        file: PREPARE,
         from: "    return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };",
         to: "    return { ok: initial };",
       },
     ],
   },
   {
-    name: "a wait that is over says that it received",
+    name: "a wait that timed out reports that it received",
     caughtBy: meetings.name,
     options: { calm: true },
     edits: [
@@ -469,20 +480,20 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: COROUTINE,
-        from: "        return this.#settle(asked, outcome, nowMs, at);",
-        to: '        return this.#settle(asked, "ok" in outcome ? outcome : { error: new Error("a child failed") }, nowMs, at);',
+        from: "        return this.#settle(pending, outcome, nowMs, at);",
+        to: '        return this.#settle(pending, "ok" in outcome ? outcome : { error: new Error("a child failed") }, nowMs, at);',
       },
     ],
   },
   {
-    name: "claims are not counted, so that poison is tried for ever",
+    name: "claims are not counted, so that poison is retried forever",
     caughtBy: poison.name,
     options: { calm: true },
     edits: [
       {
         file: EXECUTION,
-        from: "    if (this.#held.tries > this.#definition.maxTries)",
-        to: "    if (this.#held.tries < 0)",
+        from: "    if (run.tries > this.#definition.maxTries)",
+        to: "    if (run.tries < 0)",
       },
     ],
   },
@@ -493,8 +504,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: EFFECTS,
-        from: "      this.failed(asked, unstorableResult(error, ",
-        to: '      if (asked.plan.kind === "step" && asked.attempts++ < 2) this.begin(asked, asked.plan);\n      else this.failed(asked, unstorableResult(error, ',
+        from: "      this.failed(pending, unstorableResult(error, ",
+        to: '      if (pending.plan.kind === "step" && pending.attempts++ < 2) this.begin(pending, pending.plan);\n      else this.failed(pending, unstorableResult(error, ',
       },
     ],
   },
@@ -504,9 +515,9 @@ const ownBugs: readonly Bug[] = [
     options: { calm: true },
     edits: [
       {
-        file: EXECUTION,
-        from: "      if (!this.#isOver && this.coroutine.waiting.size === 0) this.#run(",
-        to: "      if (!this.#isOver && this.coroutine.waiting.size < 0) this.#run(",
+        file: FOREIGN,
+        from: "this.#coroutine.waiting.size === 0) this.#stuck();",
+        to: "this.#coroutine.waiting.size < 0) this.#stuck();",
       },
     ],
   },
@@ -519,6 +530,7 @@ export const bugs: readonly Bug[] = [
   ...idempotencyBugs,
   ...lockBugs,
   ...machineBugs,
+  ...reactionBugs,
   ...listBugs,
   ...rewindBugs,
 ];

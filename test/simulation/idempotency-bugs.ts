@@ -65,12 +65,12 @@ export const idempotencyBugs: Bug[] = [
     ],
   },
   {
-    name: "another request hears the answer",
+    name: "another request gets the stored result",
     caughtBy,
     edits: [{ file: DECIDE, from: '  if (key.fingerprint !== call.fingerprint) return { is: "mismatch" };\n', to: "" }],
   },
   {
-    name: "work that failed frees a key that is another's by now",
+    name: "work that failed frees a key that another caller holds by now",
     caughtBy,
     edits: [
       {
@@ -86,8 +86,8 @@ export const idempotencyBugs: Bug[] = [
     edits: [
       {
         file: DEDUPE,
-        from: "    const answer = await kernel.transact<Deduplicated<T>>(\n      (tx) => {\n        if (!mark(tx, at, ttlMs)) return AGAIN;\n",
-        to: "    if (!(await kernel.transact((tx) => mark(tx, at, ttlMs), [at]))) return AGAIN;\n    const answer = await kernel.transact<Deduplicated<T>>(\n      (tx) => {\n",
+        from: "    return kernel.transact<Deduplicated<T>>(\n      (tx) => {\n        if (!mark(tx, at, ttlMs)) return AGAIN;\n",
+        to: "    if (!(await kernel.transact((tx) => mark(tx, at, ttlMs), [at]))) return AGAIN;\n    return kernel.transact<Deduplicated<T>>(\n      (tx) => {\n",
       },
     ],
   },

@@ -38,7 +38,7 @@ export const listBugs: readonly Bug[] = [
   bug(
     "phantom: keys that turn up late are read without a lock",
     SIMULATED,
-    "        verdict = batch.decide(await take(verdict.lock));",
+    "        verdict = batch.decide(await lock(verdict.lock));",
     "        const rows = await this.#memory.read(verdict.lock);\n        const nowMs = (transaction.nowMs ??= this.#database.memory.nowMs());\n        verdict = batch.decide({ nowMs, fenceFloor: this.#database.memory.fenceFloor, rows });",
   ),
   bug(
@@ -79,13 +79,13 @@ export const listBugs: readonly Bug[] = [
     edits: [
       {
         file: DECISION,
-        from: "import { type Cell, checkNumbers, Draft, type Pen }",
-        to: "import { Cell, checkNumbers, Draft, type Pen }",
+        from: "import { type Cell, checkNumbers, Draft, type DraftContext }",
+        to: "import { Cell, checkNumbers, Draft, type DraftContext }",
       },
       {
         file: DECISION,
-        from: "    const cell = this.#scene.cells.get(at.text);\n",
-        to: "    const cells = this.#scene.cells as Map<string, Cell>;\n    if (!cells.has(at.text)) cells.set(at.text, new Cell(at, null));\n    const cell = cells.get(at.text);\n",
+        from: "    const cell = this.#view.cells.get(at.text);\n",
+        to: "    const cells = this.#view.cells as Map<string, Cell>;\n    if (!cells.has(at.text)) cells.set(at.text, new Cell(at, null));\n    const cell = cells.get(at.text);\n",
       },
     ],
   },
@@ -99,12 +99,12 @@ export const listBugs: readonly Bug[] = [
     "not yet true: decisions are answered before the commit",
     FLIGHT,
     "    return { puts };",
-    "    this.answer();\n    return { puts };",
+    "    this.committed();\n    return { puts };",
   ),
   bug(
-    "never true: a batch whose rows have moved is answered as committed",
+    "never true: a batch whose rows have moved is reported as committed",
     BATCHER,
-    "else flight.moved(receipt.moved, receipt.isHeld);",
-    "else this.#landed(flight, undefined, 0);",
+    ": flight.moved(receipt.moved, receipt.isHeld);",
+    ": this.#committed(flight, undefined, 0);",
   ),
 ];

@@ -8,20 +8,22 @@ import { circles, handoffs, locks } from "./scenarios/locks.ts";
 
 const DECIDE = "lock/decide.ts";
 const LINE = "lock/line.ts";
-const ROOM = "lock/room.ts";
+const ROOM = "lock/drafts.ts";
 const LOCK = "lock/lock.ts";
 const HOLD = "lock/hold.ts";
+const LEASE = "kernel/lease.ts";
 const TURNS = "lock/turns.ts";
-const RUN_LOCKS = "workflow/locks.ts";
-const DEADLOCK = "workflow/deadlock.ts";
-const EXECUTION = "workflow/execution.ts";
-const RECORDS = "workflow/records.ts";
+const RUN_LOCKS = "workflow/locks/locks.ts";
+const DEADLOCK = "workflow/locks/deadlock.ts";
+const EXECUTION = "workflow/execution/execution.ts";
+const HELD_RUN = "workflow/execution/held-run.ts";
+const RUN_END = "workflow/runs/end.ts";
 
-/** Nothing goes wrong, so that whoever is late is late by its own fault. */
+/** Without faults, so that every delay is caused by the code. */
 const CALM: SimulateOptions = { calm: true, reorder: 0.5 };
 /** Processes die, and their work is taken over. */
 const CRASHES: SimulateOptions = { calm: true, crash: 0.02, reorder: 0.5 };
-/** Processes stand still for longer than their leases. */
+/** Processes are paused for longer than their leases. */
 const PAUSES: SimulateOptions = { calm: true, pause: 0.02, reorder: 0.5 };
 
 export const lockBugs: Bug[] = [
@@ -38,7 +40,7 @@ export const lockBugs: Bug[] = [
     ],
   },
   {
-    name: "whoever lost the lock releases it for its successor",
+    name: "a holder that lost the lock releases its successor's",
     caughtBy: locks.name,
     options: PAUSES,
     edits: [
@@ -91,7 +93,7 @@ export const lockBugs: Bug[] = [
     ],
   },
   {
-    name: "what a run waited for when it was interrupted is its for ever",
+    name: "a lock that a run waited for when it was interrupted stays with it forever",
     caughtBy: locks.name,
     edits: [
       { file: RUN_LOCKS, from: "  if (orphans.length === 0) return;\n", to: "  if (orphans.length >= 0) return;\n" },
@@ -100,7 +102,7 @@ export const lockBugs: Bug[] = [
   {
     name: "a run that ends keeps its locks",
     caughtBy: locks.name,
-    edits: [{ file: RECORDS, from: "  dropHolds(tx, run);\n", to: "" }],
+    edits: [{ file: RUN_END, from: "  dropHolds(tx, run);\n", to: "" }],
   },
   {
     name: "the fence does not rise when a run is taken over",
@@ -109,7 +111,7 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: EXECUTION,
-        from: "      if (needsFences(this.#value, this.#held.tries)) await this.#refence();\n",
+        from: "      if (run.needsFences) await run.refence();\n",
         to: "",
       },
     ],
@@ -131,7 +133,7 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: LINE,
-        from: "    const fence = room.fenceFor(locks, isFree ? tx.aboutMs : tx.fenceFloor);\n",
+        from: "    const fence = drafts.fenceFor(locks, isFree ? tx.approxNowMs : tx.fenceFloor);\n",
         to: "    const fence = Math.max(1, ...locks.map((lock) => lock.fence));\n",
       },
     ],
@@ -173,7 +175,7 @@ export const lockBugs: Bug[] = [
   {
     name: "a wake-up is lost between the release and the wait",
     caughtBy: handoffs.name,
-    edits: [{ file: TURNS, from: "    this.#lookout.look(at).catch(() => {});\n", to: "" }],
+    edits: [{ file: TURNS, from: "    this.#records.look(at).catch(() => {});\n", to: "" }],
   },
   {
     name: "a holder that died is never let go",
@@ -238,7 +240,7 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: LINE,
-        from: "    else if (lock.first !== null) lock.unlink(ticket);\n  }\n  room.settleAll();\n",
+        from: "    else if (lock.first !== null) lock.unlink(ticket);\n  }\n  drafts.settleAll();\n",
         to: "    else if (lock.first !== null) lock.unlink(ticket);\n  }\n",
       },
     ],
@@ -267,7 +269,7 @@ export const lockBugs: Bug[] = [
     ],
   },
   {
-    name: "a pair is had when one of it is free",
+    name: "a pair is acquired when one of it is free",
     caughtBy: locks.name,
     edits: [
       {
@@ -283,13 +285,13 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: LINE,
-        from: "    for (const other of holder.group ?? [ref]) room.open(other, null).drop(holder.ticket);",
+        from: "    for (const other of holder.group ?? [ref]) drafts.open(other, null).drop(holder.ticket);",
         to: "    lock.drop(holder.ticket);",
       },
     ],
   },
   {
-    name: "a run whose lock was taken away is not told",
+    name: "a run whose lock was taken away is not notified",
     caughtBy: locks.name,
     edits: [
       {
@@ -300,7 +302,7 @@ export const lockBugs: Bug[] = [
     ],
   },
   {
-    name: "a run that was taken out of the line is not told",
+    name: "a run that was removed from the line is not notified",
     caughtBy: locks.name,
     edits: [
       {
@@ -311,10 +313,10 @@ export const lockBugs: Bug[] = [
     ],
   },
   {
-    name: "a hold is not told that it may be lost",
+    name: "a hold is not notified that it may be lost",
     caughtBy: locks.name,
     options: { calm: true, delay: 0.1 },
-    edits: [{ file: HOLD, from: "      this.#lose(new LeaseUncertainError()),\n", to: "      undefined,\n" }],
+    edits: [{ file: LEASE, from: "      this.lose(new LeaseUncertainError()),\n", to: "      undefined,\n" }],
   },
   {
     name: "a lease is counted from its answer",
@@ -329,7 +331,7 @@ export const lockBugs: Bug[] = [
     ],
   },
   {
-    name: "a deadlock is not looked for",
+    name: "deadlocks are not searched for",
     caughtBy: circles.name,
     edits: [
       {
@@ -340,7 +342,7 @@ export const lockBugs: Bug[] = [
     ],
   },
   {
-    name: "a deadlock through a child is not told",
+    name: "a deadlock through a child is not reported",
     caughtBy: circles.name,
     edits: [{ file: RUN_LOCKS, from: "    suspect(tx, circle);\n", to: "" }],
   },
@@ -350,10 +352,10 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: DEADLOCK,
-        from: "  if (record.dueMs !== null && record.dueMs !== blocked?.untilMs) return undefined;\n",
+        from: "  if (record.dueMs !== null && (record.dueMs !== blocked?.untilMs || record.dueMs <= tx.nowMs)) return undefined;\n",
         to: "",
       },
-      { file: EXECUTION, from: "watched.timed.size === 0 && ", to: "" },
+      { file: HELD_RUN, from: "watched.timed.size === 0 && ", to: "" },
     ],
   },
   {
@@ -367,7 +369,7 @@ export const lockBugs: Bug[] = [
       },
       {
         file: DEADLOCK,
-        from: "  if (record.dueMs !== null && record.dueMs !== blocked?.untilMs) return undefined;\n",
+        from: "  if (record.dueMs !== null && (record.dueMs !== blocked?.untilMs || record.dueMs <= tx.nowMs)) return undefined;\n",
         to: "",
       },
       {

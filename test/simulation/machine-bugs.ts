@@ -25,8 +25,8 @@ export const machineBugs: readonly Bug[] = [
     edits: [
       {
         file: RECORDS,
-        from: "  if (!answer.ok && !isRecorded) return refusalOf(answer);",
-        to: "  if (!answer.ok) return refusalOf(answer);",
+        from: "  if (result.ok || isRecorded)",
+        to: "  if (result.ok)",
       },
     ],
   },
@@ -36,8 +36,8 @@ export const machineBugs: readonly Bug[] = [
     edits: [
       {
         file: MACHINE,
-        from: "    return moved(this.#rules, id, attempt<State, Data>(this.#kernel, this.#tx, this.#rules, request, false));",
-        to: "    return attempt<State, Data>(this.#kernel, this.#tx, this.#rules, request, true) as never;",
+        from: "    return movedOrThrow(this.#rules, id, transition<State, Data>(this.#kernel, this.#tx, this.#rules, request, false));",
+        to: "    return transition<State, Data>(this.#kernel, this.#tx, this.#rules, request, true) as never;",
       },
     ],
   },
@@ -47,8 +47,8 @@ export const machineBugs: readonly Bug[] = [
     edits: [
       {
         file: RECORDS,
-        from: "  if (!answer.deduplicated) event?.write(",
-        to: "  if (answer.deduplicated) event?.write(",
+        from: "  if (!result.deduplicated) event?.write(",
+        to: "  if (result.deduplicated) event?.write(",
       },
     ],
   },

@@ -25,8 +25,8 @@ export function plant(edits: readonly Edit[]): void {
 }
 
 /**
- * Many bugs in one process, each in a copy of the code of its own: whatever is imported with `?guard=` and its number, and all that this
- * imports. Answers how many edits were made in each copy so far.
+ * Plants many bugs in one process, each in its own copy of the code: modules that are imported with `?guard=` and its number, and all that they
+ * import. Returns how many edits were made in each copy so far.
  */
 export function plantCopies(copies: readonly { readonly edits: readonly Edit[] }[]): readonly number[] {
   const made = copies.map(() => 0);
@@ -57,6 +57,7 @@ function numberIn(url: string | undefined): number | null {
 
 export function replaceOnce(source: string, { file, from, to }: Edit): string {
   const parts = source.split(from);
-  if (parts.length !== 2) throw new Error(`${file} has ${parts.length - 1} times, and should have once: ${from}`);
+  if (parts.length !== 2)
+    throw new Error(`${file} has this text ${parts.length - 1} times instead of once; update the edit: ${from}`);
   return parts.join(to);
 }

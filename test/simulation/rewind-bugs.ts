@@ -5,8 +5,8 @@ import { rewoundClaims, rewoundLists, rewoundRuns } from "./scenarios/rewinds.ts
 
 const MEMORY = "stores/memory/memory.ts";
 const CLAIM = "kernel/claim/decide.ts";
-const EXECUTION = "workflow/execution.ts";
-const WORKER = "workflow/worker.ts";
+const HELD_RUN = "workflow/execution/held-run.ts";
+const WORKER = "workflow/execution/worker.ts";
 
 const NO_STAMP = { file: MEMORY, from: " && was.stamp === now.stamp;", to: ";" };
 
@@ -36,10 +36,10 @@ export const rewindBugs: readonly Bug[] = [
     name: "facts are written behind a history that has lost those before them",
     caughtBy: rewoundRuns.name,
     edits: [
-      { file: EXECUTION, from: "    if (head !== this.coroutine.head) throw this.#held.commitsLost();\n", to: "" },
+      { file: HELD_RUN, from: "    if (head !== this.coroutine.head) throw this.#held.commitsLost();\n", to: "" },
       {
         file: WORKER,
-        from: "    for (const execution of this.#executions.values()) execution.suspect();\n",
+        from: "    for (const execution of this.#executions.values()) execution.run.suspect();\n",
         to: "",
       },
     ],

@@ -22,3 +22,5 @@ try {
   if (!(error instanceof SimulationError)) throw error;
   console.log(`caught by seed ${error.seed}: ${error.message.split("\n")[0]}`);
 }
+// What the bug left running has no end.
+process.exit();

@@ -44,7 +44,7 @@ test("code that goes another way the second time is found", async () => {
     });
     await world.finish();
   });
-  await expect(fickle).rejects.toThrow("two runs of the seed differ");
+  await expect(fickle).rejects.toThrow("two executions of the seed differ");
 });
 
 test("a crash is silence: no finally runs", async () => {

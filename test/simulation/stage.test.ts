@@ -41,7 +41,7 @@ const first = (stage: Stage): Stage["begun"][number] => {
 
 const lies: readonly Lie[] = [
   {
-    rule: "a run whose end is heard of long after healing",
+    rule: "a run whose end is noticed long after healing",
     says: "ms after healing",
     options: { faultsMs: 1 },
     before: (world, stage) =>
@@ -51,7 +51,7 @@ const lies: readonly Lie[] = [
       }),
   },
   {
-    rule: "a run of which two were told different things",
+    rule: "a run of which two callers got different results",
     says: "of r some were told",
     after: (_, stage) => void stage.told.get("r")?.add("something else"),
   },
@@ -66,7 +66,7 @@ const lies: readonly Lie[] = [
     after: (_, stage) => void stage.begun.push({ ...first(stage), step: "another" }),
   },
   {
-    rule: "a step that is begun by one who claimed the run after its record",
+    rule: "a step that is begun by a worker that claimed the run after its record",
     says: "was begun by a worker that claimed it after its record",
     after: (world, stage) => void stage.begun.push({ ...first(stage), at: world.database.moment }),
   },
@@ -144,7 +144,7 @@ const lies: readonly Lie[] = [
     code: never,
   },
   {
-    rule: "a run that is parked for a reason that nobody knows",
+    rule: "a run that is parked for an unknown reason",
     says: 'odd parked: run "odd" awaits something',
     before: (world) =>
       // A worker of which the stage hears nothing.

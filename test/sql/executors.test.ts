@@ -1,7 +1,7 @@
 /**
- * Goal: Pawl works inside the transactions of the libraries that people use, and understands what they make of the server's errors.
- * Method: the same laws through `pg`, Drizzle, Kysely, Knex, TypeORM and Prisma, each with the executor of its example; and the way to
- * the server cut at COMMIT, where the library cannot know, but both sides must agree.
+ * Goal: Pawl works inside the transactions of common libraries, and understands how they wrap the server's errors.
+ * Method: the same laws through `pg`, Drizzle, Kysely, Knex, TypeORM and Prisma, each with the executor of its example; and a connection
+ * cut at COMMIT, where the library cannot know the outcome, but both sides must agree.
  */
 
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -105,7 +105,7 @@ describe.each(postgresLibraries)("within a transaction of %s", (name) => {
     expect(await sidesOf("serial")).toEqual([false, false]);
   });
 
-  test("orders at once, on one slot, are all counted", async () => {
+  test("concurrent orders, on one slot, are all counted", async () => {
     const counter = pawl.slot<number>("counter", { initial: 0 });
     const order = (i: number) =>
       shop.order(`at-once/${i}`, (executor) =>
@@ -119,11 +119,11 @@ describe.each(postgresLibraries)("within a transaction of %s", (name) => {
 
   test("outside a transaction it is refused, and nothing is written", async () => {
     const error = await refusal(() => pawl.within(shop.loose, (tx) => tx.slot(pawl.slot<string>("loose")).set("x")));
-    expect(error.message).toMatch(/needs a transaction that is open: run it inside one/);
+    expect(error.message).toMatch(/needs an open transaction: call it inside one/);
     expect((await pawl.slot("loose").get()).version).toBe(0);
   });
 
-  test("a row that is not to be had is told as busy, and the library rolls back", async () => {
+  test("a row that cannot be locked is reported as busy, and the library rolls back", async () => {
     const slot = pawl.slot<number>("held");
     await slot.set(1);
     const plain = await ground.connect();
@@ -144,7 +144,7 @@ describe.each(postgresLibraries)("within a transaction of %s", (name) => {
   });
 });
 
-describe("when the way to the server is cut at COMMIT", () => {
+describe("when the connection to the server is cut at COMMIT", () => {
   let ground: Ground;
   let proxy: FaultyProxy;
   let pawl: Pawl;

@@ -1,8 +1,8 @@
 /**
- * Where the tests of joint transactions stand: PostgreSQL and SQLite behind one face, so that a law is written once.
+ * The databases of the tests of joint transactions: PostgreSQL and SQLite with one interface, so that a law is written once.
  *
- * A ground is a database of its own. On it, `open` gives a Pawl handle and `connect` a plain connection, as the application beside Pawl
- * would have it: it begins and ends transactions itself, and is what `within` is handed.
+ * A ground is a separate database. On it, `open` returns a Pawl handle and `connect` a plain connection, as the application would have it:
+ * it begins and ends transactions itself, and is passed to `within`.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";

@@ -1,16 +1,16 @@
 /**
- * Kills: processes that take orders through some library and Pawl at once are killed, again and again; then the two sides are compared.
+ * Kills: processes that take orders through a library and Pawl in one transaction are killed repeatedly; then the two sides are compared.
  *
- * Goal: for every order both sides are there or neither, and for every acknowledged one both, however its process ended.
+ * Goal: for every order both sides exist or neither, and for every acknowledged one both, however its process ended.
  * Method: a child (children/orders.ts) works on a database that it shares with others of its way, and is killed by SIGKILL: by us at any
- * moment, or by itself right before COMMIT is sent, right after it was sent, or right after its answer. When nobody is connected any
+ * moment, or by itself right before COMMIT is sent, right after it was sent, or right after its reply. When no connection is open any
  * more, rows, markers and stocks are read through a plain connection, which knows nothing of Pawl but the name of a view.
  *
- * Leaves out: a test runner, so that scripts can use it too.
+ * Out of scope: a test runner, so that scripts can use it too.
  */
 
 import { join } from "node:path";
-import { Child, spawnNode } from "../children.ts";
+import { Child, spawnNode } from "../node/child.ts";
 import { type Ground, postgresGround, sleep, sqliteGround } from "./grounds.ts";
 import type { LibraryName } from "./libraries/library.ts";
 

@@ -5,7 +5,7 @@
  * would have written is written here by hand. The driver adapter is a small one of our own around `pg`, with the answers and errors of
  * the official one: rows as arrays with the names of their columns, and server errors under `cause`.
  *
- * Leaves out: all column types but text, and whatever the official adapter does for other providers.
+ * Out of scope: all column types but text, and whatever the official adapter does for other providers.
  */
 
 import { getPrismaClient, type SqlDriverAdapterFactory } from "@prisma/client/runtime/client";

@@ -1,4 +1,4 @@
-// Goal: what people do with transact.sql and within beyond one thing after the other has its defined effect: nothing is lost, nothing is silent.
+// Goal: concurrent and wrong uses of transact.sql and within have a defined effect: nothing is lost, and every error is reported.
 // Method: decisions that are awaited together, on SQLite and PostgreSQL; works that follow each other while others want the file; mistakes.
 
 import { DatabaseSync } from "node:sqlite";
@@ -7,7 +7,7 @@ import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { open } from "../../src/open.ts";
 import type { Pawl } from "../../src/pawl.ts";
-import { codeOf, temporaryFolder, unhandledDuring } from "../kernel.fixture.ts";
+import { codeOf, temporaryFolder, unhandledDuring } from "../kernel/kit.ts";
 import { type FreshDatabase, freshDatabase } from "../postgres/server.ts";
 
 const folder = temporaryFolder();

@@ -1,7 +1,7 @@
 /**
  * A small disk that a test can fill to the page: a tmpfs of its own.
  *
- * Mounting takes root, or `sudo` without a password. Where neither is to be had the tests that need it fail and say so: a
+ * Mounting takes root, or `sudo` without a password. Without either, the tests that need it fail with that reason: a
  * disk that is never full proves nothing. The same goes for a file that not even root may change.
  */
 

@@ -1,6 +1,6 @@
 /**
- * What the tests of real SQLite files share: a folder that goes away, the child processes of `children/`, and the raw look at
- * a file.
+ * Shared by the tests of real SQLite files: a temporary folder, the child processes of `children/`, and reading a file
+ * directly.
  */
 
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
@@ -8,9 +8,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll } from "vitest";
-import { Child, spawnNode } from "../children.ts";
+import { Child, spawnNode } from "../node/child.ts";
 
-export type { Child } from "../children.ts";
+export type { Child } from "../node/child.ts";
 
 /** A folder of its own for a test file, removed after its last test; in memory where the disk plays no part. */
 export function scratchFolder(where: "on disk" | "in memory" = "on disk"): string {

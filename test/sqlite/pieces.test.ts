@@ -1,10 +1,10 @@
 /**
- * Removing deleted records for good, in pieces.
+ * Removing deleted records permanently, in pieces.
  *
- * Goal: however much a sweep has to remove, no transaction of it is long, and others commit in between; stopped anywhere, it leaves
- * nothing wrong (G7, G19).
- * Method: every statement of the process is noted with what it changed, so that the length of a transaction is counted in rows, not in
- * time. Interruptions come when a part of a long log is gone: the store is closed, the record is made again, the file is taken.
+ * Goal: however much a sweep has to remove, none of its transactions is long, and others commit in between; stopped anywhere, it leaves
+ * nothing inconsistent (G7, G19).
+ * Method: every statement of the process is recorded with what it changed, so that the length of a transaction is counted in rows, not in
+ * time. Interruptions come when a part of a long log is gone: the store is closed, the record is created again, the file is locked.
  */
 
 import { join } from "node:path";
@@ -93,14 +93,14 @@ async function removedBy(act: () => Promise<void>): Promise<number[]> {
 async function halfway({ store }: Opened, one: Address, entries: number): Promise<void> {
   for (;;) {
     const [first] = await store.entries(one, 0, 1);
-    if (first === undefined) throw new Error("the log was gone before anybody could look");
+    if (first === undefined) throw new Error("the log was gone before it could be read");
     if (first.version > 1 && first.version <= entries) return;
     await turn();
   }
 }
 
 describe("a sweep with much to remove", () => {
-  it("removes a bounded number of entries and rows in one transaction, and says how many rows are gone", async () => {
+  it("removes a bounded number of entries and rows in one transaction, and returns how many rows are gone", async () => {
     const ground = await arrive();
     for (let n = 0; n < 3; n++) await discard(ground, at(n), 2500, null, 10 * n);
     for (let n = 3; n < 6; n++) await discard(ground, at(n), MOST_AT_ONCE, null, n);

@@ -1,10 +1,10 @@
 /**
  * A backup that is restored into a SQLite file under a live process, by SQLite's backup API: it writes the saved pages into the file as one
- * transaction of another connection, so every process that has the file open goes on with what the backup had.
+ * transaction of another connection, so every process that has the file open continues with the content of the backup.
  *
  * Goal: what is committed after the restore is not overwritten by what a process remembers from before it, and a run resumes from the history that is
  * there and keeps it whole (G31).
- * Method: a holder and a run go on after commits that are lost; another handle writes in between, so that versions repeat.
+ * Method: a holder and a run continue after commits that are lost; another handle writes in between, so that versions repeat.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";

@@ -1,7 +1,7 @@
 /**
  * Transactions that wait for the user's code, on SQLite: what a caller gets when they do not end, or cannot begin.
  *
- * Goal: one that hangs loses the file at its deadline and the next one runs; a caller waits no longer than its patience, counted
+ * Goal: a transaction that hangs loses the file at its deadline and the next one runs; a caller waits no longer than its patience, counted
  * from its call; closing always settles; a connection that could not be opened is opened by the next call (G2, G19).
  * Method: a real file, and a clock that is moved by hand. The connection fails to open because the folder is elsewhere for a while.
  */
@@ -16,7 +16,7 @@ import { wallMs } from "../../src/node/ports.ts";
 import { type Pawl, pawlOn } from "../../src/pawl.ts";
 import { SHARED_MS } from "../../src/stores/sqlite/shared.ts";
 import { openSqlite, type SqliteStore } from "../../src/stores/sqlite/sqlite.ts";
-import { codeOf, countingChance, drained, ManualClock } from "../kernel.fixture.ts";
+import { codeOf, countingChance, drained, ManualClock } from "../kernel/kit.ts";
 import { allOf, scratchFolder } from "./kit.ts";
 
 const folder = scratchFolder("in memory");
@@ -142,7 +142,7 @@ describe("a transaction that hangs", () => {
     expect(await hanging).toBe("store_busy");
   });
 
-  it("costs those behind it no more than their patience, counted from their call", async () => {
+  it("delays later callers no longer than their patience, counted from their call", async () => {
     const ground = await arrive(SHARED_MS + 1000);
     const first = await hang(ground, "first");
     const second = codeOf(ground.store.share(MARK, () => new Promise(() => {})));

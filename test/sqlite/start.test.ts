@@ -1,9 +1,9 @@
 /**
- * Opening a file: what is made of one that does not exist, what is refused, and what people can read in it.
+ * Opening a file: what is created, what is refused, and what people can read in it.
  *
- * Goal: ten processes that open a new file at the same moment all get it, with one schema; whatever would not keep what it
- * acknowledges is refused (G1); a file of a newer release is refused and stays as it was (G24).
- * Method: real processes and real files. The settings of a connection are asked of the connection itself.
+ * Goal: ten processes that open a new file at the same moment all get it, with one schema; settings that could lose acknowledged
+ * commits are refused (G1); a file of a newer release is refused and not changed (G24).
+ * Method: real processes and real files. The settings of a connection are read from the connection itself.
  */
 
 import { copyFileSync, readFileSync } from "node:fs";
@@ -14,7 +14,7 @@ import { address } from "../../src/kernel/contract.ts";
 import { PawlError, StoreError } from "../../src/kernel/errors.ts";
 import { open } from "../../src/open.ts";
 import type { Pawl } from "../../src/pawl.ts";
-import { isFitSqlite } from "../../src/stores/sqlite/sqlite.ts";
+import { isSafeSqlite } from "../../src/stores/sqlite/sqlite.ts";
 import { allOf, integrityOf, scratchFolder, startChild } from "./kit.ts";
 
 const folder = scratchFolder();
@@ -38,7 +38,7 @@ function contentOf(path: string): Record<string, unknown> {
   return { schema, ...content };
 }
 
-describe("many processes that start at once", () => {
+describe("many processes that start concurrently", () => {
   it("all open the file that did not exist, and it has one schema", async () => {
     const PROCESSES = 10;
     const ROUNDS = 5;
@@ -63,7 +63,7 @@ describe("many processes that start at once", () => {
 });
 
 describe("a file of a newer release", () => {
-  it("is refused in words, and stays as it was to the byte", async () => {
+  it("is refused with a clear error, and not changed by a byte", async () => {
     const path = join(folder, "newer.db");
     const pawl = await open(path);
     await pawl.slot<string>("kept").set("from the future");
@@ -138,7 +138,7 @@ describe("a schema that becomes newer under a process that is running", () => {
       expect(contentOf(path)).toEqual(before);
     });
 
-    it(`is no obstacle to ${way} where it says that this release can use it`, async () => {
+    it(`does not prevent ${way} if it says that this release can use it`, async () => {
       const path = join(folder, `fit-${index}.db`);
       await using pawl = await open(path);
       await pawl.slot<number>("n").set(1);
@@ -147,7 +147,7 @@ describe("a schema that becomes newer under a process that is running", () => {
     });
   }
 
-  it("is looked at only when another connection has committed", async () => {
+  it("is read only when another connection has committed", async () => {
     const path = join(folder, "looks.db");
     const { prepare } = DatabaseSync.prototype;
     let looks = 0;
@@ -219,7 +219,7 @@ describe("what would not keep what it acknowledges", () => {
       expect(contentOf(existing)).toEqual(before);
     });
 
-  it("a lower durability is had by its name only, and the default is the full one", async () => {
+  it("a lower durability must be requested by name, and the default is the full one", async () => {
     for (const durability of ["off", "normal", "FULL", "none", "", 0, false]) {
       // What comes from a configuration file has passed no type check.
       const options: { durability: "full" } = JSON.parse(JSON.stringify({ durability }));
@@ -285,9 +285,9 @@ describe("a SQLite that can lose commits", () => {
     ["", false, "no version at all"],
   ];
   for (const [version, isFit, why] of rules)
-    it(`"${version}" is ${isFit ? "fit" : "not fit"}: ${why}`, () => expect(isFitSqlite(version)).toBe(isFit));
+    it(`"${version}" is ${isFit ? "fit" : "not fit"}: ${why}`, () => expect(isSafeSqlite(version)).toBe(isFit));
 
-  it("is not the one that runs here", () => expect(isFitSqlite(process.versions["sqlite"] ?? "")).toBe(true));
+  it("is not the one that runs here", () => expect(isSafeSqlite(process.versions["sqlite"] ?? "")).toBe(true));
 });
 
 describe("what people read in the file", () => {

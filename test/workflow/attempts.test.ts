@@ -38,6 +38,41 @@ onStores(EVERY, (place) => {
   });
 });
 
+// The failure of such a step arrives while the steps after it have not begun: the run must not rest before they have.
+test.each([
+  ["as the first steps", false],
+  ["after a commit", true],
+])(
+  "a step that throws before it returns, and is postponed, does not release the run while steps beside it begin: %s",
+  async (_, isLater) => {
+    const pawl = openTest();
+    let calls = 0;
+    const it = workflow("it", async (ctx) => {
+      if (isLater) await ctx.step("before", () => "done");
+      const late = ctx.step(
+        "late",
+        ({ attempt }) => {
+          if (attempt === 1) throw new Error("not yet");
+          return attempt;
+        },
+        { retry: { delay: "10s", jitter: 0 } },
+      );
+      const beside = ctx.step("beside", async () => {
+        calls += 1;
+        return "done";
+      });
+      return [await late, await beside];
+    });
+    pawl.work([it]);
+    const run = await pawl.start(it);
+    await expect(run.result({ timeout: "1h" })).resolves.toEqual([2, "done"]);
+    expect(calls).toBe(1);
+    const history = await run.history();
+    const atOf = (name: string): number => history.find((entry) => entry.name === name)?.at.getTime() ?? 0;
+    expect(atOf("step beside")).toBe(atOf("attempt late"));
+  },
+);
+
 onStores(SQL, (place) => {
   test("a late heartbeat does not run a step.tx again", async () => {
     const pawl = await place.open();

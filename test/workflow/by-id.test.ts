@@ -5,7 +5,7 @@
 
 import { expect, expectTypeOf, test } from "vitest";
 import { type Run, signal, workflow } from "../../src/index.ts";
-import { codeOf } from "../kernel.fixture.ts";
+import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, reaches, resultOf } from "./kit.ts";
 
 const go = signal<number>("go");

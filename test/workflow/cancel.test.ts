@@ -5,7 +5,7 @@
 
 import { describe, expect, test } from "vitest";
 import { type Context, RunCanceledError, RunTimedOutError, signal, workflow } from "../../src/index.ts";
-import { gate } from "../kernel.fixture.ts";
+import { gate } from "../kernel/kit.ts";
 import { EVERY, factsOf, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
 
 const go = signal<number>("go");

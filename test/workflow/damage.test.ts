@@ -11,7 +11,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { type Codec, jsonCodec, open, type Place, signal, transformed, workflow } from "../../src/index.ts";
-import { codeOf } from "../kernel.fixture.ts";
+import { codeOf } from "../kernel/kit.ts";
 import { reaches, resultOf } from "./kit.ts";
 
 const go = signal("go");

@@ -6,7 +6,7 @@
 
 import { describe, expect, test } from "vitest";
 import { type Context, signal, type Workflow, workflow } from "../../src/index.ts";
-import { gate } from "../kernel.fixture.ts";
+import { gate } from "../kernel/kit.ts";
 import { EVERY, endLease, factsOf, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
 
 const go = signal<number>("go");

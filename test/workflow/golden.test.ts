@@ -10,7 +10,7 @@ import { describe, expect, test } from "vitest";
 import { workflow } from "../../src/index.ts";
 import { jsonCodec } from "../../src/kernel/codec/json.ts";
 import { openTest, replayHistory, saveHistory } from "../../src/testing/index.ts";
-import { WORDS } from "../../src/workflow/words.ts";
+import { WORDS } from "../../src/workflow/stored.ts";
 import { STORIES, type Story } from "./golden/stories.ts";
 
 const root = join(import.meta.dirname, "golden");

@@ -17,7 +17,7 @@ import { nodePorts, wallMs } from "../../src/node/ports.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import { openPostgres } from "../../src/stores/postgres/postgres.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
-import { runAt } from "../../src/workflow/run.ts";
+import { runAt } from "../../src/workflow/stored.ts";
 import { freshDatabase } from "../postgres/server.ts";
 import { groundOn, type Plain } from "../sql/grounds.ts";
 
@@ -209,6 +209,7 @@ const dead = {
   read: never,
   list: never,
   entries: never,
+  follow: never,
   due: never,
   sweep: never,
   join: never,
@@ -231,7 +232,7 @@ export function onStores(stores: readonly StoreName[], laws: (place: Place) => v
 }
 
 /** Long enough for any machine; a test that needs it has failed. */
-export const PATIENCE = { timeout: 20_000, interval: 5 } as const;
+export const PATIENCE = { timeout: 120_000, interval: 5 } as const;
 
 export const resultOf = <T>(run: Run<T>): Promise<T> => run.result({ timeout: "20s" });
 
@@ -249,4 +250,23 @@ export async function factsOf(run: Run): Promise<string[]> {
 export async function endLease(pawl: Pawl, id: string): Promise<void> {
   const at = runAt(id);
   await pawl.kernel.transact((tx) => tx.record(at).write({ dueMs: tx.nowMs }), [at]);
+}
+
+/**
+ * Lets another worker take over a run whose worker is alive and renews its lease: ends the lease, again and again, until the run has a fence
+ * of another. A lease that the new worker has is left alone. By a handle other than the new worker's, which is told of the commits of others.
+ */
+export async function loseLease(pawl: Pawl, id: string): Promise<void> {
+  const at = runAt(id);
+  const old = await pawl.kernel.transact((tx) => tx.record(at).fence, [at]);
+  const isTaken = () =>
+    pawl.kernel.transact(
+      (tx) => {
+        const record = tx.record(at);
+        if (record.fence === old && (record.dueMs ?? 0) > tx.nowMs) record.write({ dueMs: tx.nowMs });
+        return record.fence !== old;
+      },
+      [at],
+    );
+  await expect.poll(isTaken, PATIENCE).toBe(true);
 }

@@ -1,15 +1,16 @@
 /**
  * Goal: what a process leaves behind is gone on with by a peer, from the history, and what nobody can go on with waits for a person.
- * Method: handles that die with their leases standing, a process that is killed, code that contradicts its history, runs that are parked.
+ * Method: handles that die with their leases standing, a process that is killed, runs that are parked.
+ * Code that contradicts its history is in contradiction.long.test.ts.
  */
 
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { open, signal, workflow } from "../../src/index.ts";
-import { Child, spawnNode } from "../children.ts";
-import { gate } from "../kernel.fixture.ts";
-import { EVERY, endLease, factsOf, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
+import { gate } from "../kernel/kit.ts";
+import { Child, spawnNode } from "../node/child.ts";
+import { EVERY, endLease, factsOf, loseLease, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
 
 const go = signal<number>("go");
 const never = () => new Promise<never>(() => {});
@@ -120,13 +121,12 @@ onStores(EVERY, (place) => {
             return opened;
           }),
         ],
-        { concurrency: 1, lease: 6_000 },
+        { concurrency: 1, lease: 1_000 },
       );
       const run = await one.start("it", undefined, { id: "one" });
       await begun.opened;
-      // The old one is alive: it must not renew its lease, after a sixth of it, before the new one looks.
-      await endLease(two, "one");
       two.work([it("new", async () => {})]);
+      await loseLease(one, "one");
       expect(await resultOf(two.run("it", "one"))).toBe("new");
       await expect.poll(() => isTold, PATIENCE).toBe(true);
       letGo();
@@ -152,10 +152,10 @@ onStores(EVERY, (place) => {
     one.work([it(true)], { concurrency: 1, lease: 300, on: ({ type }) => told.push(type) });
     await one.start("it", undefined, { id: "one" });
     await begun.opened;
-    await endLease(two, "one");
     two.work([it(false)]);
+    await loseLease(one, "one");
     expect(await resultOf(two.run("it", "one"))).toBe("new");
-    await expect.poll(() => told, { timeout: 1000 }).toContain("run.lost");
+    await expect.poll(() => told).toContain("run.lost");
   });
 
   describe("a run that is being put to rest", () => {
@@ -277,74 +277,6 @@ onStores(EVERY, (place) => {
       await two.run(it, id).signal(go, 1);
       expect(await resultOf(two.run(it, id))).toBe(1);
     });
-  });
-
-  describe("code that contradicts the history", () => {
-    const v1 = (name = "it") =>
-      workflow({ name, tries: 2 }, async (ctx) => {
-        await ctx.step("charge", () => "charged");
-        await ctx.waitForSignal(go);
-        return ctx.step("ship", () => "shipped");
-      });
-    const others: [string, ReturnType<typeof v1>, RegExp][] = [
-      [
-        "another step in its place",
-        workflow({ name: "it", tries: 2 }, async (ctx) => {
-          await ctx.step("bill", () => "billed");
-          await ctx.waitForSignal(go);
-          return ctx.step("ship", () => "shipped");
-        }),
-        /"step charge".*waits for "step bill"/,
-      ],
-      ["nothing any more", workflow({ name: "it", tries: 2 }, async () => "at once"), /"step charge".*has ended/],
-      [
-        "another kind in its place",
-        workflow({ name: "it", tries: 2 }, async (ctx) => {
-          await ctx.waitForSignal(signal("charge"));
-          return "never";
-        }),
-        /"step charge".*waits for "signal charge"/,
-      ],
-    ];
-
-    test.each(others)(
-      "(%s) is reported with both sides, nothing is written, and the run is parked after a while",
-      async (_, v2, both) => {
-        const [one, two, three] = await Promise.all([place.open(), place.open(), place.open()]);
-        const first = one.work([v1()]);
-        const run = await one.start("it", undefined, { id: "one" });
-        await reaches(run, "waiting");
-        await first.stop();
-        const before = await run.history();
-        const reports: unknown[] = [];
-        let isEffect = false;
-        const second = two.work([v2], {
-          parkContradictedAfter: 1,
-          on: ({ type, error }) => {
-            if (type === "run.trouble") reports.push(error);
-            if (type.startsWith("step.")) isEffect = true;
-          },
-        });
-        await run.signal(go, 1);
-        await reaches(run, "parked");
-        expect(isEffect).toBe(false);
-        expect(reports.length).toBe(2);
-        expect(reports[0]).toMatchObject({
-          code: "history_contradiction",
-          data: { run: "one" },
-          message: expect.stringMatching(both),
-        });
-        expect((await run.status()).parkedReason).toMatch(both);
-        const after = await run.history();
-        expect(after.slice(0, before.length)).toEqual(before);
-        expect(after.slice(before.length).map(({ name }) => name)).toEqual(["parked"]);
-        await second.stop();
-        // With the code that wrote it, a person lets it go on.
-        three.work([v1()]);
-        await run.retry();
-        expect(await resultOf(run)).toBe("shipped");
-      },
-    );
   });
 
   describe("parking and retry", () => {

@@ -6,7 +6,7 @@
 import { describe, expect, test } from "vitest";
 import { type Pawl, signal, workflow } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
-import { codeOf } from "../kernel.fixture.ts";
+import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
 
 const go = signal<number>("go");
@@ -250,7 +250,7 @@ describe("schemas", () => {
       const run = await pawl.start(stuck);
       await pawl.clock.advance("2 minutes");
       await expect(run.result()).rejects.toMatchObject({
-        cause: { message: expect.stringContaining("did not answer") },
+        cause: { message: expect.stringContaining("did not settle") },
       });
     });
 

@@ -7,10 +7,11 @@
 
 import { describe, expect, test } from "vitest";
 import { machine, NonRetryableError, open, type Pawl, signal, workflow } from "../../src/index.ts";
+import { SweepLoop } from "../../src/kernel/sweep-loop.ts";
 import { openTest } from "../../src/testing/index.ts";
-import { RetentionLoop } from "../../src/workflow/retire.ts";
-import { runAt, waitersAt } from "../../src/workflow/run.ts";
-import { codeOf } from "../kernel.fixture.ts";
+import { retentionQueues } from "../../src/workflow/runs/retire.ts";
+import { runAt, waitersAt } from "../../src/workflow/stored.ts";
+import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE, resultOf } from "./kit.ts";
 
 const go = signal<number>("go");
@@ -252,11 +253,8 @@ onStores(EVERY, (place) => {
   /** The loop of a worker that keeps nothing, without its waits. */
   const loopOn = (pawl: Pawl, keptMs: number | null = 0) => {
     const errors: unknown[] = [];
-    const loop = new RetentionLoop(pawl.kernel, {
-      workflows: ["echo", "waits", "parent"],
-      keptMs: () => keptMs,
-      failed: (error) => errors.push(error),
-    });
+    const queues = retentionQueues(pawl.kernel, { workflows: ["echo", "waits", "parent"], keptMs: () => keptMs });
+    const loop = new SweepLoop(pawl.kernel, queues, (error) => errors.push(error));
     return { loop, errors };
   };
 

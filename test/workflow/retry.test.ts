@@ -482,7 +482,7 @@ describe("a child that was canceled with its parent", () => {
   });
 });
 
-test("a parent of fifteen hundred children that failed is retried with all of them", { timeout: 120_000 }, async () => {
+test("a parent of fifteen hundred children that failed is retried with all of them", async () => {
   await using pawl = openTest();
   let isDown = true;
   let begun = 0;

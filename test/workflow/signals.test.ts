@@ -5,7 +5,7 @@
 
 import { describe, expect, test } from "vitest";
 import { signal, workflow } from "../../src/index.ts";
-import { codeOf, gate } from "../kernel.fixture.ts";
+import { codeOf, gate } from "../kernel/kit.ts";
 import { EVERY, endLease, factsOf, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
 
 const go = signal<number>("go");

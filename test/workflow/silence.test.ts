@@ -9,8 +9,8 @@ import { StoreError } from "../../src/kernel/errors.ts";
 import { Log } from "../../src/kernel/log.ts";
 import { Pawl } from "../../src/pawl.ts";
 import { openTest } from "../../src/testing/index.ts";
-import { RunLines } from "../../src/workflow/lines.ts";
-import { bench } from "../kernel.fixture.ts";
+import { logRunEvent } from "../../src/workflow/execution/run-log.ts";
+import { bench } from "../kernel/kit.ts";
 
 function lines(): { readonly logger: Logger; readonly said: string[] } {
   const said: string[] = [];
@@ -87,7 +87,7 @@ test("by default lines go to stderr, but for a worker with a listener; false is 
 test("a run that is waited for, and that no worker takes, is said once", async () => {
   const on = bench();
   const { logger, said } = lines();
-  const pawl = new Pawl(on.kernel, undefined, new Log(logger, on.clock, false));
+  const pawl = new Pawl(on.kernel, { log: new Log(logger, on.clock, false) });
   const run = await pawl.start("missspelt", undefined, { id: "m" });
   const result = run.result().catch(() => {});
   await on.clock.advance(9_000);
@@ -113,9 +113,9 @@ describe("lines", () => {
   test("about a store that cannot be reached come after five seconds, and then once a minute", () => {
     const { logger, said } = lines();
     let nowMs = 0;
-    const told = new RunLines(new Log(logger, { nowMs: () => nowMs }, true), () => nowMs);
+    const log = new Log(logger, { nowMs: () => nowMs }, true);
     const error = new StoreError("store_unreachable", "retry", "connection refused");
-    for (; nowMs < 130_000; nowMs += 1000) told.told({ type: "run.trouble", workflow: "", run: "", error });
+    for (; nowMs < 130_000; nowMs += 1000) logRunEvent(log, { type: "run.trouble", workflow: "", run: "", error });
     expect(said.length).toBe(3);
     expect(said[0]).toContain("has not reached its store for 5 s");
   });

@@ -5,7 +5,7 @@
 
 import { describe, expect, test } from "vitest";
 import { type RunInfo, type RunListOptions, signal, workflow } from "../../src/index.ts";
-import { codeOf } from "../kernel.fixture.ts";
+import { codeOf } from "../kernel/kit.ts";
 import { EVERY, endLease, factsOf, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
 
 const go = signal<number>("go");

@@ -12,8 +12,8 @@ import {
   type StepHandle,
   workflow,
 } from "../../src/index.ts";
-import { gate } from "../kernel.fixture.ts";
-import { EVERY, endLease, factsOf, onStores, PATIENCE, reaches, resultOf, SQL } from "./kit.ts";
+import { gate } from "../kernel/kit.ts";
+import { EVERY, endLease, factsOf, loseLease, onStores, PATIENCE, reaches, resultOf, SQL } from "./kit.ts";
 
 const SOON = { delay: 1, jitter: 0 } as const;
 
@@ -647,7 +647,7 @@ onStores(SQL, (place) => {
       pawl.work([order]);
       const run = await pawl.start(order);
       await expect(resultOf(run)).rejects.toMatchObject({
-        cause: { message: "a statement ended the transaction, which is not its to end" },
+        cause: { message: "a statement ended the transaction, which Pawl shares: do not run commit or rollback in it" },
       });
       expect(calls).toBe(2);
     });
@@ -688,11 +688,11 @@ onStores(SQL, (place) => {
         await opened;
       });
       // With its one place taken, it does not take the run back itself.
-      one.work([stops], { concurrency: 1, on: ({ type }) => lost.push(type) });
+      one.work([stops], { concurrency: 1, lease: 1_000, on: ({ type }) => lost.push(type) });
       const run = await one.start("order", undefined, { id: "one" });
       await begun.opened;
-      await endLease(two, "one");
       two.work([order("new", async () => {})]);
+      await loseLease(one, "one");
       expect(await resultOf(two.run("order", "one"))).toBe("new");
       open();
       await expect.poll(() => lost, PATIENCE).toContain("run.lost");
@@ -843,7 +843,7 @@ onStores(["SQLite"], (place) => {
       );
       pawl.work([order]);
       await expect(resultOf(await pawl.start(order))).rejects.toMatchObject({
-        cause: { message: expect.stringMatching(/at once.*use ctx\.step\.tx/) },
+        cause: { message: expect.stringMatching(/must be synchronous.*use ctx\.step\.tx/) },
       });
       expect(calls).toBe(1);
       expect(await rows()).toEqual([]);
@@ -875,7 +875,7 @@ onStores(["SQLite"], (place) => {
       );
       pawl.work([order]);
       await expect(resultOf(await pawl.start(order))).rejects.toMatchObject({
-        cause: { message: "a statement ended the transaction, which is not its to end" },
+        cause: { message: "a statement ended the transaction, which Pawl shares: do not run commit or rollback in it" },
       });
     });
   });
@@ -918,7 +918,7 @@ onStores(["SQLite"], (place) => {
       });
       pawl.work([take]);
       await expect(resultOf(await pawl.start(take))).rejects.toMatchObject({
-        cause: { message: "a statement ended the transaction, which is not its to end" },
+        cause: { message: "a statement ended the transaction, which Pawl shares: do not run commit or rollback in it" },
       });
       expect(await plain.query("select id from seats")).toEqual([]);
     },

@@ -19,8 +19,8 @@ import {
   workflow,
 } from "../../src/index.ts";
 import { address, type Row } from "../../src/kernel/contract.ts";
-import { runAt } from "../../src/workflow/run.ts";
-import { codeOf } from "../kernel.fixture.ts";
+import { runAt } from "../../src/workflow/stored.ts";
+import { codeOf } from "../kernel/kit.ts";
 import { EVERY, factsOf, onStores, PATIENCE, type Place, reaches, resultOf } from "./kit.ts";
 
 const echo = workflow("echo", async (_ctx, input: unknown) => input);

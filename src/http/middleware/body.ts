@@ -1,13 +1,13 @@
 /**
- * Bodies: reading a stream up to a limit, with what was read and what is left still at hand.
+ * Reads a stream up to a limit, and returns either all of it, or a stream of what was read and the rest.
  */
 
 export type ReadBody =
   | { readonly isWhole: true; readonly bytes: Uint8Array }
-  /** There is more than the limit. `stream` gives all of it, from the beginning. */
+  /** The body exceeds the limit. `stream` has all of it, from the beginning. */
   | { readonly isWhole: false; readonly stream: ReadableStream<Uint8Array> };
 
-/** Reads to the end, or to the first piece beyond the limit; never holds more than the limit and that piece. */
+/** Reads to the end, or to the first chunk beyond the limit; never buffers more than the limit and that chunk. */
 export async function readUpTo(stream: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<ReadBody> {
   if (stream === null) return { isWhole: true, bytes: new Uint8Array(0) };
   const reader = stream.getReader();
@@ -34,7 +34,7 @@ export function joined(chunks: readonly Uint8Array[], length: number): Uint8Arra
   return bytes;
 }
 
-/** What was read, and then the rest, as fast as it is wanted. */
+/** A stream of the chunks that were read, and then of the rest, read on demand. */
 function resumed(
   chunks: readonly Uint8Array[],
   reader: ReadableStreamDefaultReader<Uint8Array>,

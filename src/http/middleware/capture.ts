@@ -1,17 +1,17 @@
 /**
- * Capturing the response of a server of Node: what a handler writes is held back until it has ended, or is longer than the limit; then it
- * is stored, and only then sent.
+ * Captures the response of a Node server: what a handler writes is buffered until the response ends or exceeds the limit, then stored, and
+ * only then sent.
  *
- * `write`, `end`, `writeHead` and `flushHeaders` are replaced on the one response. They stay replaced, because others may have wrapped
- * them since; once all is settled they only pass on.
+ * `write`, `end`, `writeHead` and `flushHeaders` of this response are replaced. They stay replaced, because other code may have wrapped them
+ * since; after the response is stored they call the originals.
  */
 
 import { joined } from "./body.ts";
-import type { Outcome } from "./gate.ts";
+import type { Outcome } from "./core.ts";
 import { bytesOf, headersOf } from "./node.ts";
 import { type HeaderList, type Reply, storedBody, storedHeaders } from "./reply.ts";
 
-/** What is used of a response of Node. */
+/** The part of a Node response that is used. */
 export interface NodeResponse {
   statusCode: number;
   getHeaders(): Readonly<Record<string, unknown>>;
@@ -26,16 +26,16 @@ export interface NodeResponse {
 }
 
 /**
- * Holds back what is written from now on. `settle` is called once, with what the handler came to; it answers what to send instead, or null
- * to send what was written. If it throws, what was written is dropped, and `failed` replies.
+ * Buffers what is written from now on. `store` is called once, with the handler's outcome; it returns the reply to send instead, or null to
+ * send what was written. If it throws, what was written is discarded, and `failed` sends the response.
  */
 export function capture(
   res: NodeResponse,
   maxBytes: number,
-  settle: (outcome: Outcome) => Promise<Reply | null>,
+  store: (outcome: Outcome) => Promise<Reply | null>,
   failed: (error: unknown) => void,
 ): void {
-  const passOn = {
+  const original = {
     write: res.write.bind(res),
     end: res.end.bind(res),
     writeHead: res.writeHead.bind(res),
@@ -45,14 +45,14 @@ export function capture(
   const callbacks: (() => void)[] = [];
   let length = 0;
   let hasEnded = false;
-  let state: "holding" | "settling" | "passing" | "dropping" = "holding";
+  let state: "buffering" | "storing" | "passing" | "discarding" = "buffering";
 
-  const hold = (chunk: unknown, encoding: unknown, callback: unknown, isEnd: boolean): void => {
+  const buffer = (chunk: unknown, encoding: unknown, callback: unknown, isEnd: boolean): void => {
     const written = [chunk, encoding, callback].find((given) => typeof given === "function") as
       | (() => void)
       | undefined;
-    // What is held is as good as written to whoever waits for that before writing on.
-    if (written !== undefined && state === "holding" && !isEnd) queueMicrotask(written);
+    // To a writer that waits for its callback before it continues, a buffered chunk counts as written.
+    if (written !== undefined && state === "buffering" && !isEnd) queueMicrotask(written);
     else if (written !== undefined) callbacks.push(written);
     if (typeof chunk !== "string" && !(chunk instanceof Uint8Array)) return;
     const bytes = bytesOf(chunk, typeof encoding === "string" ? (encoding as BufferEncoding) : "utf8");
@@ -60,31 +60,31 @@ export function capture(
     length += bytes.length;
   };
 
-  const settleNow = async (outcome: Outcome): Promise<void> => {
-    state = "settling";
+  const storeAndSend = async (outcome: Outcome): Promise<void> => {
+    state = "storing";
     let instead: Reply | null;
     try {
-      instead = await settle(outcome);
+      instead = await store(outcome);
     } catch (error) {
       clearHeaders(res);
       if (hasEnded) {
         state = "passing";
         failed(error);
       } else {
-        // The handler is still writing, and nobody else could be heard.
-        state = "dropping";
-        passOn.writeHead(500);
-        passOn.end();
+        // The handler is still writing, so that no other code may write the response.
+        state = "discarding";
+        original.writeHead(500);
+        original.end();
       }
       return;
     }
     state = "passing";
     if (instead !== null) {
-      sendReply(res, instead, passOn.end);
-      state = "dropping";
-    } else if (hasEnded) passOn.end(joined(chunks, length));
+      sendReply(res, instead, original.end);
+      state = "discarding";
+    } else if (hasEnded) original.end(joined(chunks, length));
     else {
-      for (const chunk of chunks) passOn.write(chunk);
+      for (const chunk of chunks) original.write(chunk);
       res.emit("drain");
     }
     chunks.length = 0;
@@ -92,35 +92,34 @@ export function capture(
   };
 
   res.write = (chunk, encoding, callback) => {
-    if (state === "passing") return passOn.write(chunk, encoding, callback);
-    if (state === "dropping") return true;
-    hold(chunk, encoding, callback, false);
-    if (state === "holding" && length > maxBytes) void settleNow({ tooLarge: true });
-    // Whoever minds waits for the drain.
-    return state === "holding";
+    if (state === "passing") return original.write(chunk, encoding, callback);
+    if (state === "discarding") return true;
+    buffer(chunk, encoding, callback, false);
+    if (state === "buffering" && length > maxBytes) void storeAndSend({ tooLarge: true });
+    // False asks the writer to wait for the `drain` event.
+    return state === "buffering";
   };
   res.end = (chunk, encoding, callback) => {
-    if (state === "passing") return passOn.end(chunk, encoding, callback);
-    if (state === "dropping" || hasEnded) return res;
-    hold(chunk, encoding, callback, true);
+    if (state === "passing") return original.end(chunk, encoding, callback);
+    if (state === "discarding" || hasEnded) return res;
+    buffer(chunk, encoding, callback, true);
     hasEnded = true;
-    if (state === "holding")
-      void settleNow(length > maxBytes ? { tooLarge: true } : { reply: replyOf(res, joined(chunks, length)) });
+    if (state === "buffering")
+      void storeAndSend(length > maxBytes ? { tooLarge: true } : { reply: replyOf(res, joined(chunks, length)) });
     return res;
   };
   res.writeHead = (status, reason, headers) => {
-    if (state === "passing") return passOn.writeHead(status, reason, headers);
-    if (state === "dropping") return res;
+    if (state === "passing") return original.writeHead(status, reason, headers);
+    if (state === "discarding") return res;
     res.statusCode = status;
     setHeaders(res, typeof reason === "object" ? reason : headers);
     return res;
   };
   res.flushHeaders = () => {
-    if (state === "passing") passOn.flushHeaders();
+    if (state === "passing") original.flushHeaders();
   };
 }
 
-/** Writes a reply. */
 export function sendReply(
   res: NodeResponse,
   reply: Reply,
@@ -137,7 +136,7 @@ function clearHeaders(res: NodeResponse): void {
   for (const name of res.getHeaderNames()) res.removeHeader(name);
 }
 
-/** Headers in one of the shapes that `writeHead` takes: an object, or names and values in turn. */
+/** Sets headers in one of the forms that `writeHead` takes: an object, or a list of names and values. */
 function setHeaders(res: NodeResponse, headers: unknown): void {
   if (Array.isArray(headers)) {
     const pairs = headers.flat();
@@ -153,7 +152,7 @@ const replyOf = (res: NodeResponse, bytes: Uint8Array): Reply => ({
   body: storedBody(bytes),
 });
 
-/** Headers as a server of Node has them: texts, numbers, or several texts. */
+/** A list of a Node server's headers, whose values are strings, numbers, or arrays of strings. */
 export const listOf = (headers: Readonly<Record<string, unknown>>): HeaderList =>
   Object.entries(headers).flatMap(([name, value]) =>
     value === undefined || value === null ? [] : [value].flat().map((one) => [name, String(one)] as const),

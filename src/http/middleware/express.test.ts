@@ -1,6 +1,6 @@
 /**
- * Goal: the middleware keeps its laws in an app of Express, whatever way a handler has to write its response.
- * Method: the laws of all adapters against a real server; then the ways of writing, and clients that go away.
+ * Goal: the middleware satisfies its laws in an app of Express, in whatever way a handler writes its response.
+ * Method: the laws of all adapters against a real server; then the ways of writing, and clients that disconnect.
  */
 
 import { once } from "node:events";
@@ -10,12 +10,12 @@ import { pipeline } from "node:stream/promises";
 import express, { type Express } from "express";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { adapterLaws, CALLER, type Running } from "../../../test/idempotency/adapters.ts";
-import { gate } from "../../../test/kernel.fixture.ts";
+import { gate } from "../../../test/kernel/kit.ts";
 import { sleep } from "../../../test/sql/grounds.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
 import { open } from "../../index.ts";
 import type { Tx } from "../../kernel/decision.ts";
-import { plainly } from "../../kernel/in-sql.ts";
+import { plainly } from "../../kernel/sql/in-sql.ts";
 import type { Pawl } from "../../pawl.ts";
 import { expressIdempotency } from "./express.ts";
 
@@ -32,7 +32,7 @@ async function listen(app: Express): Promise<Running> {
   };
 }
 
-/** A handler's mistake is what these tests make on purpose. */
+/** Errors of handlers are intended in these tests, so they are not logged. */
 const quietly: express.ErrorRequestHandler = (error: { status?: number }, _req, res, _next) => {
   res.status(error.status ?? 500).json({ error: String(error) });
 };
@@ -138,7 +138,7 @@ describe("expressIdempotency alone", () => {
     expect(seen[1]).toEqual(seen[0]);
   });
 
-  test("a body that nobody parsed is refused: two requests could not be told apart", async () => {
+  test("a body that was not parsed is refused: different requests would have the same fingerprint", async () => {
     const app = express();
     app.post("/", expressIdempotency(keys, { scope }), (_req, res) => void res.end("handled"));
     app.post("/text", express.json(), expressIdempotency(keys, { scope }), (_req, res) => void res.end("handled"));
@@ -158,7 +158,7 @@ describe("expressIdempotency alone", () => {
     expect((await running.fetch("/", { method: "POST", headers: key })).status).toBe(200);
   });
 
-  test("the bytes count where they were kept, and not what they were parsed to", async () => {
+  test("the raw bytes are compared if they were kept, and not the parsed body", async () => {
     const app = express();
     const json = express.json({
       verify: (req, _res, bytes) => {
@@ -173,7 +173,7 @@ describe("expressIdempotency alone", () => {
     expect((await send('{"a":9007199254740993}'))?.status).toBe(422);
   });
 
-  test("paths that look like hosts are told apart", async () => {
+  test("paths that resemble hosts are different", async () => {
     const app = express();
     app.use(expressIdempotency(keys, { scope }), (_req, res) => void res.end("handled"));
     running = await listen(app);
@@ -181,7 +181,7 @@ describe("expressIdempotency alone", () => {
     expect((await running.fetch("//b/x", { method: "POST", headers: key })).status).toBe(422);
   });
 
-  test("a client that goes away does not stop its request, and hears its reply when it asks again", async () => {
+  test("a client that disconnects does not stop its request, and gets the reply when it repeats it", async () => {
     const [arrived, end] = [gate(), gate()];
     let handled = 0;
     const app = express();
@@ -213,14 +213,14 @@ describe("expressIdempotency alone", () => {
     running = await listen(app);
     const first = running.fetch("/", { method: "POST", headers: key, signal: AbortSignal.timeout(500) });
     await sleep(400);
-    // As long as somebody waits, the lease is renewed.
+    // While a client waits, the lease is renewed.
     expect((await running.fetch("/", { method: "POST", headers: key })).status).toBe(409);
     await expect(first).rejects.toThrow();
     await sleep(300);
     expect((await running.fetch("/", { method: "POST", headers: key })).status).toBe(200);
   });
 
-  test("a long reply of which it cannot be stored that it was sent is not sent", async () => {
+  test("a long reply is not sent if it cannot be recorded that it was sent", async () => {
     const app = express();
     app.post("/", expressIdempotency(keys, { scope, maxBodyBytes: 10 }), async (_req, res) => {
       await pawl.close();
@@ -233,7 +233,7 @@ describe("expressIdempotency alone", () => {
     expect([response.status, await response.text()]).toEqual([500, ""]);
   });
 
-  test("a reply that cannot be stored is not sent: the error is", async () => {
+  test("a reply that cannot be stored is not sent, but the error is", async () => {
     const app = express();
     app.post("/", expressIdempotency(keys, { scope }), async (_req, res) => {
       await pawl.close();

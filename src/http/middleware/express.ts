@@ -6,20 +6,20 @@
  *
  * The types of the request are those of `scope`, whose parameter is annotated with Express's own type. They are not part of the
  * middleware's type: Express would infer the types of all handlers of a route from it, and `req.params` would lose its names. So the
- * handler has the types that it has without the middleware. Like Express itself, this trusts that whatever `scope` reads of the request
- * was put there by middleware that came before.
+ * handler has the types that it has without the middleware. What `scope` reads from the request must have been set by middleware that came
+ * before, as everywhere in Express.
  */
 
 import { capture, type NodeResponse, sendReply } from "./capture.ts";
-import { Gate, type HttpAttempt, type IdempotentHandle, type MiddlewareOptions } from "./gate.ts";
+import { type HttpAttempt, type IdempotentHandle, MiddlewareCore, type MiddlewareOptions } from "./core.ts";
 import { KEY_HEADER } from "./key.ts";
 import { fingerprintOfParsed, headerOf, type NodeRequest } from "./node.ts";
 
-/** What is used of Express's request. */
+/** The part of Express's request that is used. */
 export interface ExpressRequest extends NodeRequest {
   readonly originalUrl: string;
   readonly body?: unknown;
-  /** The bytes of the body, where a parser's `verify` has kept them. */
+  /** The bytes of the body, if a parser's `verify` has kept them. */
   readonly rawBody?: unknown;
 }
 
@@ -28,19 +28,19 @@ export interface ExpressResponse extends NodeResponse {
   once(event: "close", listener: () => void): unknown;
 }
 
-export interface ExpressIdempotency<Face, Touch> {
+export interface ExpressIdempotency<TxView, TxOptions> {
   (req: ExpressRequest, res: ExpressResponse, next: (error?: unknown) => void): Promise<void>;
   /** Returns the attempt that a handler runs in; undefined for a request without a key. */
-  attempt(req: ExpressRequest): HttpAttempt<Face, Touch> | undefined;
+  attempt(req: ExpressRequest): HttpAttempt<TxView, TxOptions> | undefined;
 }
 
 /** Makes the handlers after it idempotent. Annotate the parameter of `scope` with the request's type: `(req: express.Request) => …`. */
-export function expressIdempotency<Face, Touch, R extends ExpressRequest = ExpressRequest>(
-  pawl: IdempotentHandle<Face, Touch>,
+export function expressIdempotency<TxView, TxOptions, R extends ExpressRequest = ExpressRequest>(
+  pawl: IdempotentHandle<TxView, TxOptions>,
   options: MiddlewareOptions<R>,
-): ExpressIdempotency<Face, Touch> {
-  const gate = new Gate(pawl, options);
-  const attempts = new WeakMap<ExpressRequest, HttpAttempt<Face, Touch>>();
+): ExpressIdempotency<TxView, TxOptions> {
+  const core = new MiddlewareCore(pawl, options);
+  const attempts = new WeakMap<ExpressRequest, HttpAttempt<TxView, TxOptions>>();
   const middleware = async (
     request: ExpressRequest,
     res: ExpressResponse,
@@ -48,33 +48,33 @@ export function expressIdempotency<Face, Touch, R extends ExpressRequest = Expre
   ): Promise<void> => {
     const req = request as R;
     try {
-      const entry = await gate.enter({
+      const begun = await core.begin({
         method: req.method ?? "",
         key: headerOf(req, KEY_HEADER),
-        scope: () => gate.scope(req),
+        scope: () => core.scope(req),
         fingerprint: async () => {
-          const { fingerprint } = gate;
+          const { fingerprint } = core;
           if (fingerprint !== undefined) return { of: await fingerprint(req) };
           return { of: fingerprintOfParsed(req, req.originalUrl, req.body, req.rawBody) };
         },
       });
-      if (entry.is === "reply") return sendReply(res, entry.reply);
-      if (entry.is === "entered") {
-        const { visit } = entry;
-        attempts.set(req, visit.attempt);
+      if (begun.is === "reply") return sendReply(res, begun.reply);
+      if (begun.is === "pending") {
+        const { pending } = begun;
+        attempts.set(req, pending.attempt);
         let hasReplied = false;
         capture(
           res,
-          gate.maxBodyBytes,
+          core.maxBodyBytes,
           (outcome) => {
             hasReplied = true;
-            return visit.leave(outcome);
+            return pending.finish(outcome);
           },
           next,
         );
-        // The client has gone. Its handler may still come to an end, which is then stored; or it may not.
+        // The client has disconnected. If the handler still ends in time, its reply is stored.
         res.once("close", () => {
-          if (!hasReplied) visit.lapse();
+          if (!hasReplied) pending.lapse();
         });
       }
     } catch (error) {

@@ -1,5 +1,5 @@
 /**
- * Goal: the plugin keeps its laws in an app of Fastify, whatever a handler sends.
+ * Goal: the plugin satisfies its laws in an app of Fastify, whatever a handler sends.
  * Method: the laws of all adapters against a real server; then what only Fastify does.
  */
 
@@ -10,7 +10,7 @@ import { adapterLaws, CALLER } from "../../../test/idempotency/adapters.ts";
 import { sleep } from "../../../test/sql/grounds.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
 import { open } from "../../index.ts";
-import { plainly } from "../../kernel/in-sql.ts";
+import { plainly } from "../../kernel/sql/in-sql.ts";
 import { type FastifyRequest, fastifyIdempotency } from "./fastify.ts";
 
 adapterLaws(
@@ -63,7 +63,7 @@ describe("fastifyIdempotency alone", () => {
     await app.close();
   });
 
-  test("it is about the instance that it is registered on, and about no other", async () => {
+  test("it applies to the instance that it is registered on, and to no other", async () => {
     await using pawl = await open("memory:");
     const app = fastify();
     let handled = 0;
@@ -79,7 +79,7 @@ describe("fastifyIdempotency alone", () => {
     await app.close();
   });
 
-  test("a body that breaks off, and a reply that goes round Fastify, free the key", async () => {
+  test("an incomplete body, and a reply that bypasses Fastify, free the key", async () => {
     await using pawl = await open("memory:");
     const app = fastify();
     let handled = 0;

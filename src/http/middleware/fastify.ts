@@ -8,26 +8,25 @@
  * It applies to all routes of the instance that it is registered on; `methods` and `required` narrow that. The types of the request are
  * those of `scope`, whose parameter is annotated with Fastify's own type; a handler keeps the types of its route.
  *
- * A reply that goes round Fastify, with `reply.hijack()` or `reply.raw`, is not seen and not stored: the key is free again when its lease
- * has ended.
+ * A reply that bypasses Fastify, with `reply.hijack()` or `reply.raw`, is not stored: the key is free again when its lease has ended.
  */
 
 import { Readable } from "node:stream";
 import { readUpTo } from "./body.ts";
 import { listOf } from "./capture.ts";
 import {
-  Gate,
   type HttpAttempt,
   type IdempotentHandle,
+  MiddlewareCore,
   type MiddlewareOptions,
   type Outcome,
-  type Visit,
-} from "./gate.ts";
+  type PendingRequest,
+} from "./core.ts";
 import { KEY_HEADER } from "./key.ts";
 import { bytesOf, fingerprintOfParsed, headerOf, headersOf, type NodeRequest } from "./node.ts";
 import { type Reply, storedBody, storedHeaders } from "./reply.ts";
 
-/** What is used of Fastify's request. */
+/** The part of Fastify's request that is used. */
 export interface FastifyRequest {
   readonly method: string;
   readonly url: string;
@@ -37,7 +36,7 @@ export interface FastifyRequest {
   readonly raw: NodeRequest;
 }
 
-/** What is used of Fastify's reply. */
+/** The part of Fastify's reply that is used. */
 export interface FastifyReply {
   readonly statusCode: number;
   code(status: number): unknown;
@@ -48,84 +47,84 @@ export interface FastifyReply {
   readonly raw: { once(event: "close", listener: () => void): unknown };
 }
 
-/** What is used of an instance of Fastify. */
+/** The part of a Fastify instance that is used. */
 export interface FastifyInstance<R> {
   addHook(name: "preHandler", hook: (request: R, reply: FastifyReply) => Promise<unknown>): unknown;
   addHook(name: "onSend", hook: (request: R, reply: FastifyReply, payload: unknown) => Promise<unknown>): unknown;
 }
 
-export interface FastifyIdempotency<Face, Touch, R> {
+export interface FastifyIdempotency<TxView, TxOptions, R> {
   (instance: FastifyInstance<FastifyRequest>): Promise<void>;
   /** The same; `app.register(fastifyIdempotency(…))` infers the type of the request from it. */
   (instance: FastifyInstance<R>): Promise<void>;
   /** Returns the attempt that a handler runs in; undefined for a request without a key. */
-  attempt(request: FastifyRequest): HttpAttempt<Face, Touch> | undefined;
+  attempt(request: FastifyRequest): HttpAttempt<TxView, TxOptions> | undefined;
 }
 
 /** Makes the routes of an instance idempotent. Annotate the parameter of `scope`: `(request: FastifyRequest) => …`. */
-export function fastifyIdempotency<Face, Touch, R extends FastifyRequest>(
-  pawl: IdempotentHandle<Face, Touch>,
+export function fastifyIdempotency<TxView, TxOptions, R extends FastifyRequest>(
+  pawl: IdempotentHandle<TxView, TxOptions>,
   options: MiddlewareOptions<R>,
-): FastifyIdempotency<Face, Touch, R> {
-  const gate = new Gate(pawl, options);
-  const visits = new WeakMap<FastifyRequest, Visit<Face, Touch>>();
+): FastifyIdempotency<TxView, TxOptions, R> {
+  const core = new MiddlewareCore(pawl, options);
+  const pendingOf = new WeakMap<FastifyRequest, PendingRequest<TxView, TxOptions>>();
 
-  const enter = async (request: R, reply: FastifyReply): Promise<unknown> => {
-    const entry = await gate.enter({
+  const preHandler = async (request: R, reply: FastifyReply): Promise<unknown> => {
+    const begun = await core.begin({
       method: request.method,
       key: headerOf(request, KEY_HEADER),
-      scope: () => gate.scope(request),
+      scope: () => core.scope(request),
       fingerprint: async () => {
-        const { fingerprint } = gate;
+        const { fingerprint } = core;
         if (fingerprint !== undefined) return { of: await fingerprint(request) };
         return { of: fingerprintOfParsed(request.raw, request.url, request.body, request.rawBody) };
       },
     });
-    if (entry.is === "reply") {
-      rewrite(reply, entry.reply);
-      reply.send(payloadOf(entry.reply));
+    if (begun.is === "reply") {
+      rewrite(reply, begun.reply);
+      reply.send(payloadOf(begun.reply));
       return reply;
     }
-    if (entry.is === "entered") {
-      const { visit } = entry;
-      visits.set(request, visit);
-      // The client has gone, or the reply goes round the hooks.
+    if (begun.is === "pending") {
+      const { pending } = begun;
+      pendingOf.set(request, pending);
+      // The client has disconnected, or the reply bypassed the hooks.
       reply.raw.once("close", () => {
-        if (visits.has(request)) visit.lapse();
+        if (pendingOf.has(request)) pending.lapse();
       });
     }
     return undefined;
   };
 
-  const leave = async (request: R, reply: FastifyReply, payload: unknown): Promise<unknown> => {
-    const visit = visits.get(request);
-    if (visit === undefined) return payload;
-    visits.delete(request);
-    const { outcome, send } = await read(reply, payload, gate.maxBodyBytes).catch(async (error: unknown) => {
-      // A body that breaks off is no reply.
-      await visit.fail(error);
+  const onSend = async (request: R, reply: FastifyReply, payload: unknown): Promise<unknown> => {
+    const pending = pendingOf.get(request);
+    if (pending === undefined) return payload;
+    pendingOf.delete(request);
+    const { outcome, send } = await read(reply, payload, core.maxBodyBytes).catch(async (error: unknown) => {
+      // An incomplete body is not a reply.
+      await pending.fail(error);
       throw error;
     });
-    const instead = await visit.leave(outcome);
+    const instead = await pending.finish(outcome);
     if (instead === null) return send;
     rewrite(reply, instead);
     return payloadOf(instead);
   };
 
   const plugin = async (instance: FastifyInstance<FastifyRequest> | FastifyInstance<R>): Promise<void> => {
-    // Whatever `scope` reads of a request was put there by plugins that came before.
+    // What `scope` reads from a request was set by plugins that came before.
     const hooks = instance as FastifyInstance<R>;
-    hooks.addHook("preHandler", enter);
-    hooks.addHook("onSend", leave);
+    hooks.addHook("preHandler", preHandler);
+    hooks.addHook("onSend", onSend);
   };
-  // What Fastify looks for in a plugin that is about the instance it is registered on, and not about one of its own.
+  // Makes Fastify apply the hooks to the instance that the plugin is registered on, instead of to a new one.
   return Object.assign(plugin, {
     [Symbol.for("skip-override")]: true,
-    attempt: (request: FastifyRequest) => visits.get(request)?.attempt,
+    attempt: (request: FastifyRequest) => pendingOf.get(request)?.attempt,
   });
 }
 
-/** What is to be stored of a payload, and what is to be sent, which for a stream is another one. */
+/** Returns what to store of a payload, and the payload to send: a stream is replaced by what was read from it. */
 async function read(
   reply: FastifyReply,
   payload: unknown,

@@ -1,16 +1,16 @@
 /**
- * Goal: a handler of web-standard requests does its work once for each key, and no request is answered with what another came to (G3).
+ * Goal: a handler of web-standard requests does its work once for each key, and no request gets the reply of another (G3).
  * Method: the laws of all adapters; a property over requests that are changed in one place; then what only this one does.
  */
 
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { adapterLaws, CALLER, type Shop, shopResponse } from "../../../test/idempotency/adapters.ts";
-import { codeOf } from "../../../test/kernel.fixture.ts";
+import { codeOf } from "../../../test/kernel/kit.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
 import { open } from "../../index.ts";
 import type { Tx } from "../../kernel/decision.ts";
-import { plainly } from "../../kernel/in-sql.ts";
+import { plainly } from "../../kernel/sql/in-sql.ts";
 import type { Pawl } from "../../pawl.ts";
 import { idempotentFetch } from "./fetch.ts";
 
@@ -39,7 +39,7 @@ describe("idempotentFetch alone", () => {
   });
   afterEach(() => pawl.close());
 
-  test("whatever is changed in a request, it is not answered with what the first came to", async () => {
+  test("a request that is changed in any way does not get the reply of the first", async () => {
     await using quick = await open("memory:", { checkPurity: false });
     let handled = 0;
     const handler = idempotentFetch(
@@ -56,7 +56,7 @@ describe("idempotentFetch alone", () => {
       query: fc.webQueryParameters(),
       body: fc.uint8Array({ maxLength: 64 }),
     });
-    /** The same request with something put in, taken out or turned over. */
+    /** The same request with something inserted, removed or changed. */
     const changes = fc.oneof(
       fc.record({ of: fc.constant("method" as const) }),
       fc.record({
@@ -130,7 +130,7 @@ describe("idempotentFetch alone", () => {
     expect(await (await handler(new Special("http://shop/", init))).text()).toBe("5 hello");
   });
 
-  test("a fingerprint of one's own decides, and the body is not read for it", async () => {
+  test("a custom fingerprint is used, and the body is not read for it", async () => {
     const handler = idempotentFetch(keys, async (request) => new Response(await request.text()), {
       scope: () => "ann",
       maxBodyBytes: 10,
@@ -143,7 +143,7 @@ describe("idempotentFetch alone", () => {
     expect((await send("b", "other")).status).toBe(422);
   });
 
-  test("a request that says itself that it is too long is refused before it is read", async () => {
+  test("a request whose header says that it is too long is refused before it is read", async () => {
     const handler = idempotentFetch(keys, () => new Response(), { scope: () => "ann", maxBodyBytes: 100 });
     let pulls = 0;
     const body = new ReadableStream<Uint8Array>(
@@ -160,7 +160,7 @@ describe("idempotentFetch alone", () => {
     expect([response.status, pulls]).toEqual([413, 0]);
   });
 
-  test("a handler that throws is heard, and frees the key; so does a body that breaks off", async () => {
+  test("a handler's error is thrown, and frees the key; so does an incomplete body", async () => {
     let handled = 0;
     const handler = idempotentFetch(
       keys,
@@ -191,7 +191,7 @@ describe("idempotentFetch alone", () => {
         handled += 1;
         if (handled > 1) return new Response("fresh");
         begun.resolve();
-        // The event loop is blocked for longer than the lease, as by a process that stands still.
+        // The event loop is blocked for longer than the lease, as in a suspended process.
         const end = Date.now() + 60;
         while (Date.now() < end);
         await takenOver.promise;
@@ -226,15 +226,15 @@ describe("idempotentFetch alone", () => {
     }
   });
 
-  test("a handle or a scope that is none is refused at once, and one that says nobody when it is asked", async () => {
+  test("an invalid handle or scope is refused immediately, and a scope that returns no caller with the request", async () => {
     const handler = () => new Response();
     expect(() => idempotentFetch(undefined as never, handler, { scope: () => "a" })).toThrow("must be a Pawl");
     expect(() => idempotentFetch(keys, handler, {} as never)).toThrow("the scope");
     expect(() => idempotentFetch(keys, handler, { scope: () => "a", maxBodyBytes: 0 })).toThrow("maxBodyBytes");
     for (const scope of ["", undefined]) {
-      const nobody = idempotentFetch(keys, handler, { scope: () => scope as string });
+      const withoutCaller = idempotentFetch(keys, handler, { scope: () => scope as string });
       const request = new Request("http://shop/", { method: "POST", headers: { "idempotency-key": "k" } });
-      expect(await codeOf(nobody(request))).toBe("invalid_argument");
+      expect(await codeOf(withoutCaller(request))).toBe("invalid_argument");
     }
   });
 });

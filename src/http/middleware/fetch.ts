@@ -1,76 +1,75 @@
 /**
- * Idempotent handlers of web-standard requests: a function from `Request` to `Response`, as Deno, Bun, workers and many frameworks have
- * them. What happens to a request is said in `gate.ts`.
+ * Idempotent handlers of web-standard requests: a function from `Request` to `Response`, as in Deno, Bun, workers and many frameworks.
+ * `core.ts` says how a request is handled.
  *
- * A request is told by its method, path, query and body bytes; the body is read from a copy, and the handler gets the request as it came.
- * The response is read whole before it is sent, a stream too, up to `maxBodyBytes`; what is longer is sent on from there as it comes, and
- * not kept.
+ * A request is identified by its method, path, query and body bytes. The body is read from a copy, and the handler gets the original request.
+ * The response, a stream too, is read up to `maxBodyBytes` before it is sent; the rest of a longer one is streamed, and it is not stored.
  */
 
 import { createHash } from "node:crypto";
 import { checkFunction } from "../../kernel/check.ts";
 import { readUpTo } from "./body.ts";
 import {
-  type Entry,
-  Gate,
+  type BegunRequest,
   type HttpAttempt,
   type IdempotentHandle,
+  MiddlewareCore,
   type MiddlewareOptions,
   type Outcome,
+  type PendingRequest,
   tooLargeRequest,
-  type Visit,
-} from "./gate.ts";
+} from "./core.ts";
 import { KEY_HEADER } from "./key.ts";
 import { type HeaderList, type Reply, storedBody, storedHeaders } from "./reply.ts";
 
 /**
- * Makes a handler idempotent. Without a key, where none is required, the handler is called without an attempt. `R` is the request of the
- * platform, which `scope` and the handler get as it came; `fingerprint` gets a copy, which is a plain `Request`.
+ * Makes a handler idempotent. For a request without a key, where none is required, the handler is called without an attempt. `R` is the
+ * platform's request, which `scope` and the handler get; `fingerprint` gets a copy, which is a plain `Request`.
  */
-export function idempotentFetch<Face, Touch, R extends Request = Request>(
-  pawl: IdempotentHandle<Face, Touch>,
-  handler: (request: R, attempt?: HttpAttempt<Face, Touch>) => Response | Promise<Response>,
+export function idempotentFetch<TxView, TxOptions, R extends Request = Request>(
+  pawl: IdempotentHandle<TxView, TxOptions>,
+  handler: (request: R, attempt?: HttpAttempt<TxView, TxOptions>) => Response | Promise<Response>,
   options: MiddlewareOptions<R, Request>,
 ): (request: R) => Promise<Response> {
-  const gate = new Gate(pawl, options);
+  const core = new MiddlewareCore(pawl, options);
   checkFunction(handler, "the handler");
-  return (request) => handleFetch(gate, request, (attempt) => handler(request, attempt));
-}
-
-/** Sends a request through the gate. @internal */
-export async function handleFetch<Face, Touch, R extends Request>(
-  gate: Gate<Face, Touch, R, Request>,
-  request: R,
-  handle: (attempt?: HttpAttempt<Face, Touch>) => Response | Promise<Response>,
-): Promise<Response> {
-  const entry = await enterFetch(gate, request, () => gate.scope(request), gate.fingerprint);
-  if (entry.is === "pass") return handle();
-  if (entry.is === "reply") return responseOf(entry.reply);
-  const { visit } = entry;
-  let response: Response;
-  try {
-    response = await handle(visit.attempt);
-  } catch (error) {
-    await visit.fail(error);
-    throw error;
-  }
-  return leaveFetch(visit, response, gate.maxBodyBytes);
+  return (request) => handleFetch(core, request, (attempt) => handler(request, attempt));
 }
 
 /** @internal */
-export function enterFetch<Face, Touch>(
-  gate: Gate<Face, Touch, never, never>,
+export async function handleFetch<TxView, TxOptions, R extends Request>(
+  core: MiddlewareCore<TxView, TxOptions, R, Request>,
+  request: R,
+  handle: (attempt?: HttpAttempt<TxView, TxOptions>) => Response | Promise<Response>,
+): Promise<Response> {
+  const begun = await beginFetch(core, request, () => core.scope(request), core.fingerprint);
+  if (begun.is === "pass") return handle();
+  if (begun.is === "reply") return responseOf(begun.reply);
+  const { pending } = begun;
+  let response: Response;
+  try {
+    response = await handle(pending.attempt);
+  } catch (error) {
+    await pending.fail(error);
+    throw error;
+  }
+  return finishFetch(pending, response, core.maxBodyBytes);
+}
+
+/** @internal */
+export function beginFetch<TxView, TxOptions>(
+  core: MiddlewareCore<TxView, TxOptions, never, never>,
   request: Request,
   scope: () => string | Promise<string>,
   fingerprint: ((request: Request) => unknown) | undefined,
-): Promise<Entry<Face, Touch>> {
-  return gate.enter({
+): Promise<BegunRequest<TxView, TxOptions>> {
+  return core.begin({
     method: request.method,
     key: request.headers.get(KEY_HEADER),
     scope,
     fingerprint: async () => {
       if (fingerprint !== undefined) return { of: await fingerprint(request.clone()) };
-      return fingerprintOf(request, gate.maxBodyBytes);
+      return fingerprintOf(request, core.maxBodyBytes);
     },
   });
 }
@@ -79,7 +78,7 @@ async function fingerprintOf(
   request: Request,
   maxBytes: number,
 ): Promise<{ readonly of: unknown } | { readonly refusal: Reply }> {
-  // Refused before a byte is read, if it says itself that it is too long.
+  // A request whose header says that it is too long is refused before it is read.
   if (Number(request.headers.get("content-length") ?? 0) > maxBytes) return { refusal: tooLargeRequest(maxBytes) };
   const copy = request.clone();
   const body = await readUpTo(copy.body, maxBytes);
@@ -91,7 +90,7 @@ async function fingerprintOf(
   return { of: describe(request.method, pathname, search, body.bytes) };
 }
 
-/** What tells one request from another. A body that was parsed already counts as the value that it is. */
+/** The fingerprint of a request. A parsed body is compared as a value. */
 export function describe(method: string, path: string, query: string, body: unknown): unknown {
   const isBytes = body instanceof Uint8Array;
   return { method: method.toUpperCase(), path, query, body: isBytes ? { bytes: digest(body) } : { value: body } };
@@ -99,9 +98,9 @@ export function describe(method: string, path: string, query: string, body: unkn
 
 const digest = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("base64url");
 
-/** Stores the response, and gives what is to be sent. @internal */
-export async function leaveFetch<Face, Touch>(
-  visit: Visit<Face, Touch>,
+/** Stores the response, and returns the one to send. @internal */
+export async function finishFetch<TxView, TxOptions>(
+  pending: PendingRequest<TxView, TxOptions>,
   response: Response,
   maxBytes: number,
 ): Promise<Response> {
@@ -112,16 +111,16 @@ export async function leaveFetch<Face, Touch>(
     body = read.isWhole ? (read.bytes.length === 0 ? null : read.bytes) : read.stream;
     outcome = read.isWhole ? { reply: replyFrom(response, read.bytes) } : { tooLarge: true };
   } catch (error) {
-    // A body that breaks off is no reply.
-    await visit.fail(error);
+    // An incomplete body is not a reply.
+    await pending.fail(error);
     throw error;
   }
-  const instead = await visit.leave(outcome);
+  const instead = await pending.finish(outcome);
   if (instead !== null) {
     if (body instanceof ReadableStream) await body.cancel();
     return responseOf(instead);
   }
-  // What cannot be made anew, such as a network error, had no body to be read.
+  // `Response.error()` has status 0: it cannot be constructed again, and has no body.
   if (response.status < 200) return response;
   const { status, statusText, headers } = response;
   return new Response(body as Sendable, { status, statusText, headers });
@@ -135,10 +134,9 @@ const replyFrom = (response: Response, bytes: Uint8Array): Reply => ({
 
 const listOf = (headers: Headers): HeaderList => [...headers];
 
-/** What a Response can be made of; the types want to know whose memory bytes are in. */
+/** The body type of the Response constructor, which does not accept a Uint8Array of any buffer. */
 type Sendable = ConstructorParameters<typeof Response>[0];
 
-/** A reply as a response. */
 export function responseOf({ status, headers, body }: Reply): Response {
   return new Response(body as Sendable, { status, headers: headers.map(([name, value]) => [name, value]) });
 }

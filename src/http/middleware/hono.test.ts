@@ -1,5 +1,5 @@
 /**
- * Goal: the middleware keeps its laws in an app of Hono, and sits well among other middleware.
+ * Goal: the middleware satisfies its laws in an app of Hono, and works with other middleware.
  * Method: the laws of all adapters on a real app; then what only Hono does.
  */
 
@@ -8,7 +8,7 @@ import { expect, test } from "vitest";
 import { adapterLaws, CALLER, shopResponse } from "../../../test/idempotency/adapters.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
 import { open } from "../../index.ts";
-import { plainly } from "../../kernel/in-sql.ts";
+import { plainly } from "../../kernel/sql/in-sql.ts";
 import { honoIdempotency } from "./hono.ts";
 
 adapterLaws(

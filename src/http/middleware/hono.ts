@@ -6,52 +6,52 @@
  *
  * The types of the context are those of `scope`, whose parameter is annotated with Hono's own type. They are not part of the
  * middleware's type, so the handler keeps its path's parameters, its validated input and its variables, and `hc` of `hono/client` sees the
- * handler's responses. This trusts that the variables that `scope` reads were set by middleware that came before.
+ * handler's responses. The variables that `scope` reads must have been set by middleware that came before.
  */
 
-import { enterFetch, leaveFetch, responseOf } from "./fetch.ts";
-import { Gate, type HttpAttempt, type IdempotentHandle, type MiddlewareOptions } from "./gate.ts";
+import { type HttpAttempt, type IdempotentHandle, MiddlewareCore, type MiddlewareOptions } from "./core.ts";
+import { beginFetch, finishFetch, responseOf } from "./fetch.ts";
 
-/** What is used of Hono's context. */
+/** The part of Hono's context that is used. */
 export interface HonoContext {
   readonly req: { readonly raw: Request; arrayBuffer(): Promise<ArrayBuffer> };
   get res(): Response;
   set res(response: Response | undefined);
 }
 
-export interface HonoIdempotency<Face, Touch> {
+export interface HonoIdempotency<TxView, TxOptions> {
   (c: HonoContext, next: () => Promise<void>): Promise<Response | undefined>;
   /** Returns the attempt that a handler runs in; undefined for a request without a key. */
-  attempt(c: HonoContext): HttpAttempt<Face, Touch> | undefined;
+  attempt(c: HonoContext): HttpAttempt<TxView, TxOptions> | undefined;
 }
 
 /** Makes the handlers after it idempotent. Annotate the parameter of `scope` with the context's type: `(c: Context<Env>) => …`. */
-export function honoIdempotency<Face, Touch, Context extends HonoContext = HonoContext>(
-  pawl: IdempotentHandle<Face, Touch>,
+export function honoIdempotency<TxView, TxOptions, Context extends HonoContext = HonoContext>(
+  pawl: IdempotentHandle<TxView, TxOptions>,
   options: MiddlewareOptions<Context>,
-): HonoIdempotency<Face, Touch> {
-  const gate = new Gate(pawl, options);
-  const attempts = new WeakMap<HonoContext, HttpAttempt<Face, Touch>>();
+): HonoIdempotency<TxView, TxOptions> {
+  const core = new MiddlewareCore(pawl, options);
+  const attempts = new WeakMap<HonoContext, HttpAttempt<TxView, TxOptions>>();
   const middleware = async (context: HonoContext, next: () => Promise<void>): Promise<Response | undefined> => {
     const c = context as Context;
-    const { fingerprint } = gate;
+    const { fingerprint } = core;
     const custom = fingerprint === undefined ? undefined : () => fingerprint(c);
-    const entry = await enterFetch(gate, await unread(c), () => gate.scope(c), custom);
-    if (entry.is === "reply") return responseOf(entry.reply);
-    if (entry.is === "pass") {
+    const begun = await beginFetch(core, await unread(c), () => core.scope(c), custom);
+    if (begun.is === "reply") return responseOf(begun.reply);
+    if (begun.is === "pass") {
       await next();
       return undefined;
     }
-    const { visit } = entry;
-    attempts.set(c, visit.attempt);
+    const { pending } = begun;
+    attempts.set(c, pending.attempt);
     try {
       await next();
     } catch (error) {
-      await visit.fail(error);
+      await pending.fail(error);
       throw error;
     }
-    const response = await leaveFetch(visit, c.res, gate.maxBodyBytes);
-    // Hono adds the headers of a response that it replaces to the one that replaces it.
+    const response = await finishFetch(pending, c.res, core.maxBodyBytes);
+    // When a response is replaced, Hono adds the old headers to the new response; clearing it first prevents that.
     c.res = undefined;
     c.res = response;
     return undefined;
@@ -59,7 +59,7 @@ export function honoIdempotency<Face, Touch, Context extends HonoContext = HonoC
   return Object.assign(middleware, { attempt: (c: HonoContext) => attempts.get(c) });
 }
 
-/** The request with a body that can be read. One that was read before is kept by Hono. */
+/** Returns a request whose body can be read. If the handler's chain has read it, Hono has kept it. */
 async function unread({ req }: HonoContext): Promise<Request> {
   if (!req.raw.bodyUsed) return req.raw;
   const { method, headers, url } = req.raw;

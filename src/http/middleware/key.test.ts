@@ -1,5 +1,5 @@
 /**
- * Goal: the header is read as the draft says, and nothing that could be two keys is taken for one.
+ * Goal: the header is parsed as the draft says, and what could be two keys is not accepted as one.
  * Method: a row for each shape of the header.
  */
 
@@ -11,7 +11,7 @@ const malformed = { is: "malformed" };
 
 test.each([
   ["no header", null, { is: "missing" }],
-  ["no header, as Node says it", undefined, { is: "missing" }],
+  ["no header, as in Node", undefined, { is: "missing" }],
   [
     "a string of structured fields",
     '"8e03978e-40d5-43dd-bc93-6894a57f9324"',

@@ -1,6 +1,6 @@
 /**
- * The header `Idempotency-Key`, after the IETF draft "The Idempotency-Key HTTP Header Field": a string of structured fields, in
- * quotation marks. Many clients send the bare key, so a token is taken as well; the two ways of writing it are one key.
+ * The header `Idempotency-Key`, as in the IETF draft "The Idempotency-Key HTTP Header Field": a quoted string of structured fields. Many
+ * clients send the key without quotes, so that is accepted too; both forms are the same key.
  */
 
 export const KEY_HEADER = "idempotency-key";
@@ -10,13 +10,13 @@ export type ParsedKey =
   | { readonly is: "malformed" }
   | { readonly is: "key"; readonly key: string };
 
-/** Visible ASCII and blanks; a quotation mark and a backslash come after a backslash. */
+/** Visible ASCII and spaces; quotation marks and backslashes are escaped with a backslash. */
 const QUOTED = /^"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"$/;
-/** No blank, comma, semicolon or quotation mark: the header sent twice, or with parameters, is no key. */
+/** Without space, comma, semicolon or quotation mark: the header sent twice, or with parameters, is malformed. */
 const BARE = /^[A-Za-z0-9!#$%&'*+\-.^_`|~:/=@]+$/;
 const MAX_CHARS = 255;
 
-/** Reads the header; of one that was sent twice, the two are joined by a comma, and it is malformed. */
+/** Parses the header. One that was sent twice arrives joined by a comma, and is malformed. */
 export function parseKey(header: string | null | undefined): ParsedKey {
   if (header === null || header === undefined) return { is: "missing" };
   const text = header.replace(/^[ \t]+|[ \t]+$/g, "");

@@ -1,5 +1,5 @@
 /**
- * Goal: the wrapper keeps its laws around route handlers of Next, and gives them the request and the context that Next does.
+ * Goal: the wrapper satisfies its laws around route handlers of Next, and passes them Next's request and context.
  * Method: the laws of all adapters, with a request as Next's is: a subclass of `Request` that carries more. Next itself is a few
  * hundred megabytes, and adds nothing to what a route handler sees.
  */
@@ -8,7 +8,7 @@ import { expect, test } from "vitest";
 import { adapterLaws, CALLER, shopResponse } from "../../../test/idempotency/adapters.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
 import { open } from "../../index.ts";
-import { plainly } from "../../kernel/in-sql.ts";
+import { plainly } from "../../kernel/sql/in-sql.ts";
 import { nextIdempotency } from "./next.ts";
 
 class RouteRequest extends Request {

@@ -1,29 +1,29 @@
 /**
- * What middleware for servers of Node shares: how a request that a framework has parsed is told from another, and how a reply is written.
+ * Shared by the middleware for Node servers: the fingerprint of a request that a framework has parsed, and how a reply is written.
  *
- * The body must have been read before the gate: what a parser left in `body` counts, or the bytes in `rawBody` where there are any. A body
- * that nobody has read is refused, because two requests would not be told apart.
+ * The body must be parsed before this middleware: the fingerprint uses the bytes in `rawBody` if there are any, or else the value in `body`. A
+ * body that was not read is refused, because different requests would have the same fingerprint.
  */
 
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { describe } from "./fetch.ts";
 import type { Reply } from "./reply.ts";
 
-/** What is used of a request of Node. */
+/** The part of a Node request that is used. */
 export interface NodeRequest {
   readonly method?: string | undefined;
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
-  /** Whether anything of the body was read. */
+  /** Whether any of the body was read. */
   readonly readableDidRead: boolean;
 }
 
-/** A header, of which there may be several. */
+/** Returns a header; repeated ones are joined by commas. */
 export function headerOf({ headers }: Pick<NodeRequest, "headers">, name: string): string | undefined {
   const value = headers[name];
   return typeof value === "string" || value === undefined ? value : value.join(", ");
 }
 
-/** What tells a request from another; `url` is the path with its query. */
+/** `url` is the path with its query. */
 export function fingerprintOfParsed(request: NodeRequest, url: string, body: unknown, rawBody: unknown): unknown {
   const at = url.indexOf("?");
   const [path, query] = at < 0 ? [url, ""] : [url.slice(0, at), url.slice(at)];
@@ -31,7 +31,7 @@ export function fingerprintOfParsed(request: NodeRequest, url: string, body: unk
   if (isBodyUnknown)
     throw new InvalidArgumentError(
       "the request",
-      "must have its body parsed before the idempotency middleware, or be told from others by `fingerprint`",
+      "must have its body parsed before the idempotency middleware: add a body parser before it, or the option `fingerprint`",
     );
   const { method = "" } = request;
   return describe(
@@ -51,7 +51,7 @@ export function bytesOf(text: string | Uint8Array, encoding: BufferEncoding = "u
   return typeof text === "string" ? Buffer.from(text, encoding) : text;
 }
 
-/** Headers by name, with all values of each, as servers of Node want them. */
+/** Headers by name, with all values of each, in the form that Node servers take. */
 export function headersOf({ headers }: Reply): Map<string, string | string[]> {
   const byName = new Map<string, string | string[]>();
   for (const [name, value] of headers) {

@@ -24,7 +24,7 @@ describe("headers", () => {
     ],
     ["cookies are not", [["Set-Cookie", "session=1"]], []],
     [
-      "the date and the length are made anew",
+      "the date and the length are not",
       [
         ["Date", "x"],
         ["Content-Length", "3"],
@@ -72,7 +72,7 @@ test("every body comes back byte for byte", () => {
 
 describe("what a decision replies", () => {
   test.each([
-    ["nothing said is an empty 200", {}, { status: 200, headers: [], body: null }],
+    ["the default is an empty 200", {}, { status: 200, headers: [], body: null }],
     ["a text", { status: 201, body: "a" }, { status: 201, headers: [], body: "a" }],
     ["JSON", { json: { a: 1 } }, { status: 200, headers: [["content-type", "application/json"]], body: '{"a":1}' }],
     [

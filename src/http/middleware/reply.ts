@@ -1,25 +1,25 @@
 /**
- * Replies: an HTTP response as it is stored and sent again, and the refusals of the middleware.
+ * Replies: HTTP responses in the form in which they are stored and sent again, and the refusals of the middleware.
  *
  * A reply is a status, headers and a body. Not stored are headers about one connection (`Connection` and those it names, `Keep-Alive`,
- * `Transfer-Encoding`, …), `Content-Length` and `Date`, which are made anew, and `Set-Cookie`: a session that was given out once is not
- * for whoever asks again, nor for the database. Everything else is sent again as it was, and with it `Idempotent-Replayed: true`.
+ * `Transfer-Encoding`, …), `Content-Length` and `Date`, which each response gets anew, and `Set-Cookie`, because a session must not be in the
+ * database nor be sent to another caller. The rest is sent again unchanged, with `Idempotent-Replayed: true`.
  */
 
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 
 export type HeaderList = readonly (readonly [name: string, value: string])[];
 
-/** A response as it is stored; a body that is no text is bytes. */
+/** A response as it is stored. A body that is not UTF-8 is bytes. */
 export interface Reply {
   readonly status: number;
   readonly headers: HeaderList;
   readonly body: string | Uint8Array | null;
 }
 
-/** What a decision says that the response is to be. */
+/** The response that a decision returns. */
 export interface ReplyInit {
-  /** 200 unless said otherwise. */
+  /** Default: 200. */
   readonly status?: number | undefined;
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly body?: string | Uint8Array | null | undefined;
@@ -45,7 +45,6 @@ const NOT_STORED: ReadonlySet<string> = new Set([
   REPLAYED_HEADER,
 ]);
 
-/** The headers that are stored. */
 export function storedHeaders(headers: HeaderList): HeaderList {
   const named = headers
     .filter(([name]) => name.toLowerCase() === "connection")
@@ -54,7 +53,7 @@ export function storedHeaders(headers: HeaderList): HeaderList {
   return headers.map(([name, value]) => [name.toLowerCase(), value] as const).filter(([name]) => isStored(name));
 }
 
-/** Bytes as text, where they are text. */
+/** Returns a string if the bytes are UTF-8, and null if there are none. */
 export function storedBody(bytes: Uint8Array): string | Uint8Array | null {
   if (bytes.length === 0) return null;
   try {
@@ -66,7 +65,7 @@ export function storedBody(bytes: Uint8Array): string | Uint8Array | null {
 
 const NO_BODY: readonly number[] = [204, 205, 304];
 
-/** A reply from what a decision says. What cannot be sent is refused before it is stored. */
+/** Makes a reply of a decision's response. Throws `invalid_argument` if it cannot be sent, before it is stored. */
 export function replyOf(init: ReplyInit): Reply {
   const { status = 200, json } = init;
   if (!Number.isInteger(status) || status < 200 || status > 599)
@@ -84,7 +83,6 @@ export function replyOf(init: ReplyInit): Reply {
   return { status, headers: storedHeaders([...headers]), body: body === "" ? null : body };
 }
 
-/** Whether something that was stored is a reply. */
 export function isReply(value: unknown): value is Reply {
   return (
     typeof value === "object" &&
@@ -95,7 +93,6 @@ export function isReply(value: unknown): value is Reply {
   );
 }
 
-/** The reply as it is sent again. */
 export const replayed = (reply: Reply): Reply => ({ ...reply, headers: [...reply.headers, [REPLAYED_HEADER, "true"]] });
 
 const TITLES = {
@@ -106,7 +103,7 @@ const TITLES = {
   500: "Internal Server Error",
 } as const;
 
-/** Stable codes of refusals. */
+/** The codes of refusals. They never change. */
 export type ProblemCode =
   | "idempotency_key_missing"
   | "idempotency_key_malformed"

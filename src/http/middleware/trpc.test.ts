@@ -1,15 +1,15 @@
 /**
- * Goal: a mutation of tRPC is carried out once for each key, and whoever repeats it hears the same.
+ * Goal: a mutation of tRPC is carried out once for each key, and a repetition gets the same result.
  * Method: a real router, called directly and over HTTP.
  */
 
 import { initTRPC, TRPCError } from "@trpc/server";
 import { fetchRequestHandler } from "@trpc/server/adapters/fetch";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { type Gate, gate } from "../../../test/kernel.fixture.ts";
+import { type Gate, gate } from "../../../test/kernel/kit.ts";
 import { Idempotency } from "../../idempotency/idempotency.ts";
 import { open } from "../../index.ts";
-import { plainly } from "../../kernel/in-sql.ts";
+import { plainly } from "../../kernel/sql/in-sql.ts";
 import type { Pawl } from "../../pawl.ts";
 import { type TrpcOptions, trpcIdempotency } from "./trpc.ts";
 
@@ -66,7 +66,7 @@ const codeOf = async (promise: Promise<unknown>): Promise<unknown> => {
   }
 };
 
-test("a mutation that is repeated answers the same, with the types of its procedure, and is not carried out again", async () => {
+test("a mutation that is repeated returns the same, with the types of its procedure, and is not carried out again", async () => {
   const { as } = shop();
   const first: { order: number; item: string; at: Date } = await as("ann").order({ item: "cup" });
   expect(first).toEqual({ order: 1, item: "cup", at: new Date(5) });
@@ -84,7 +84,7 @@ test("another input, or another procedure, is refused", async () => {
   expect(handled).toBe(1);
 });
 
-test("a repetition that overlaps is told so, and then hears the same", async () => {
+test("a repetition that overlaps gets a conflict, and later the same result", async () => {
   const { as } = shop();
   const first = as("ann").slow();
   await arrived.opened;

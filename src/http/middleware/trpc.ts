@@ -1,18 +1,18 @@
 /**
  * Middleware for tRPC: `t.procedure.use(trpcIdempotency(pawl, { key: ({ ctx }) => ctx.req.headers.get("idempotency-key"), scope: … }))`.
  *
- * It is about mutations; queries pass through. What is stored is the procedure's data, before it is sent, and a repetition gets the same
- * data. A mutation that fails frees its key, unless `storeErrors` says that its error is to be kept: then it is thrown again. Refusals are
- * errors of tRPC: BAD_REQUEST without a key where one is required, CONFLICT while it is under way, UNPROCESSABLE_CONTENT for another input.
+ * It applies to mutations; queries pass through. The procedure's data is stored before it is sent, and a repetition gets the same data. A
+ * mutation that fails frees its key, unless `storeErrors` returns true for its error: then the error is stored and thrown again. Refusals are
+ * errors of tRPC: BAD_REQUEST without a required key, CONFLICT while the first call is in progress, UNPROCESSABLE_CONTENT for another input.
  */
 
 import { IdempotencyInProgressError, IdempotencyMismatchError, isReplayed } from "../../idempotency/errors.ts";
 import { type Duration, optionNames } from "../../kernel/check.ts";
 import { FencedError, InvalidArgumentError } from "../../kernel/errors.ts";
-import { checkCommon, type IdempotentHandle } from "./gate.ts";
+import { checkCommon, type IdempotentHandle } from "./core.ts";
 import { parseKey } from "./key.ts";
 
-/** What is used of a call of tRPC. */
+/** The part of a tRPC call that is used. */
 export interface TrpcCall<Ctx> {
   readonly ctx: Ctx;
   readonly path: string;
@@ -20,21 +20,23 @@ export interface TrpcCall<Ctx> {
   getRawInput(): Promise<unknown>;
 }
 
-/** What the rest of a call came to. */
+/** The result of the rest of a call. */
 export type TrpcResult = { readonly ok: true; readonly data: unknown } | { readonly ok: false; readonly error: Error };
 
 export interface TrpcOptions<Ctx> {
-  /** The key, as the header `Idempotency-Key` has it. */
+  /** Returns the key: the value of the header `Idempotency-Key`. */
   readonly key: (call: TrpcCall<Ctx>) => string | null | undefined;
-  /** Who is calling. The keys of two callers have nothing to do with each other. */
+  /** Returns who is calling. The keys of two callers are independent of each other. */
   readonly scope: (call: TrpcCall<Ctx>) => string | Promise<string>;
-  /** Refuse mutations without a key; they pass through otherwise. */
+  /** Refuse mutations without a key. Default: they pass through. */
   readonly required?: boolean | undefined;
-  /** What tells one call from another, instead of its path and input. */
+  /** Returns a value that differs between different calls. Default: path and input. */
   readonly fingerprint?: ((call: TrpcCall<Ctx>) => unknown) | undefined;
-  /** Which errors are stored, and thrown again. */
+  /** Returns whether an error is stored and thrown again. Default: none is. */
   readonly storeErrors?: ((error: unknown) => boolean) | undefined;
+  /** How long a result is kept. Default: 24 hours. */
   readonly ttl?: Duration | undefined;
+  /** How long a call whose process died keeps its key. Default: 30 s. */
   readonly lease?: Duration | undefined;
 }
 
@@ -48,12 +50,12 @@ const OPTIONS = optionNames<TrpcOptions<never>>({
   lease: true,
 });
 
-export function trpcIdempotency<Face, Touch, Ctx>(
-  pawl: IdempotentHandle<Face, Touch>,
+export function trpcIdempotency<TxView, TxOptions, Ctx>(
+  pawl: IdempotentHandle<TxView, TxOptions>,
   options: TrpcOptions<Ctx>,
 ): <Result extends object>(call: TrpcCall<Ctx> & { next(): Promise<Result> }) => Promise<Result> {
   if (typeof pawl?.idempotent !== "function")
-    throw new InvalidArgumentError("the handle", "must be a Pawl, as open gives it");
+    throw new InvalidArgumentError("the handle", "must be a Pawl, as open returns it");
   checkCommon(options, ["key", "scope"], ["fingerprint", "storeErrors"], OPTIONS);
   const { ttl, lease, storeErrors } = options;
   return async <Result extends object>(call: TrpcCall<Ctx> & { next(): Promise<Result> }): Promise<Result> => {
@@ -63,7 +65,7 @@ export function trpcIdempotency<Face, Touch, Ctx>(
     if (parsed.is !== "key") throw refusal("BAD_REQUEST", `the idempotency key is ${parsed.is}`);
     const scope = await options.scope(call);
     if (typeof scope !== "string" || scope === "")
-      throw new InvalidArgumentError("the scope", "must give a text that says who is calling");
+      throw new InvalidArgumentError("the scope", "must return a string that identifies the caller");
     const fingerprint =
       options.fingerprint === undefined
         ? { path: call.path, input: await call.getRawInput() }
@@ -80,7 +82,7 @@ export function trpcIdempotency<Face, Touch, Ctx>(
           return result.data;
         },
       );
-      // With the data as it was stored, so that the first caller hears what later ones do.
+      // The data as it was stored, so that the first caller gets the same as later ones.
       return { marker: "middlewareMarker", ctx: call.ctx, ...first, ok: true, data: value } as unknown as Result;
     } catch (error) {
       throw translated(error);
@@ -96,7 +98,7 @@ function translated(error: unknown): unknown {
   return error;
 }
 
-/** tRPC knows its errors by their name, so that it need not be imported. */
+/** tRPC recognizes its errors by name, so it need not be imported. */
 function refusal(code: string, message: string, cause?: Error): Error {
   const error = Object.assign(new Error(message, cause === undefined ? {} : { cause }), { code });
   error.name = "TRPCError";

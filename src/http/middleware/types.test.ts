@@ -1,5 +1,5 @@
 /**
- * Goal: middleware takes nothing from the types that a handler has without it, and `scope` has the types of the framework.
+ * Goal: middleware does not weaken the types that a handler has without it, and `scope` has the types of the framework.
  * Method: handlers of real apps, whose types are compared by the compiler (`npm run check`); each is also sent a request, so that the
  * apps are more than types.
  */
@@ -16,10 +16,10 @@ import { afterEach, beforeEach, describe, expect, expectTypeOf, test } from "vit
 import { open } from "../../index.ts";
 import type { Pawl, TransactOptions } from "../../pawl.ts";
 import type { Tx } from "../../tx.ts";
+import type { HttpAttempt } from "./core.ts";
 import { expressIdempotency } from "./express.ts";
 import { fastifyIdempotency } from "./fastify.ts";
 import { idempotentFetch } from "./fetch.ts";
-import type { HttpAttempt } from "./gate.ts";
 import { honoIdempotency } from "./hono.ts";
 import { nextIdempotency } from "./next.ts";
 
@@ -86,7 +86,7 @@ describe("Express", () => {
     expect(await post(app, "/orders/7", { count: 1 })).toEqual({ count: 2 });
   });
 
-  test("a request of node:http will do, with its URL and its parsed body", async () => {
+  test("a request of node:http works, with its URL and its parsed body", async () => {
     interface Parsed extends IncomingMessage {
       readonly originalUrl: string;
       readonly body: unknown;
@@ -133,7 +133,7 @@ describe("Fastify", () => {
     await app.close();
   });
 
-  test("registered in place, scope has Fastify's request without a word about it", async () => {
+  test("registered in place, scope has Fastify's request without an annotation", async () => {
     const app = fastify();
     await app.register(
       fastifyIdempotency(pawl, {

@@ -5,7 +5,7 @@
  */
 
 import { describe, expect, test, vi } from "vitest";
-import { type Bench, bench, codeOf, storeError } from "../../../test/kernel.fixture.ts";
+import { type Bench, bench, codeOf, storeError } from "../../../test/kernel/kit.ts";
 import type { Row } from "../contract.ts";
 import { type Address, address } from "../contract.ts";
 import type { Kernel } from "../kernel.ts";

@@ -1,16 +1,18 @@
 /**
- * Claims in action: `claimDue` takes due records for this process, and a `Held` is the right to work on one.
+ * Claims: `claimDue` claims due records for this process, and a `Held` is the right to work on one.
  *
- * Finding due records is a look without locks; whether one is had is decided under its lock, by the rules of `decide.ts`. A
- * `Held` commits on the single-flight path: the kernel keeps the row it last wrote, so nothing is read first.
+ * Due records are found without locks; whether one is claimed is decided under its lock, by the rules of `decide.ts`. A
+ * `Held` commits on the optimistic path: the kernel keeps the row it last wrote, so nothing is read first.
  */
 
+import type { Queue } from "../capability.ts";
 import { checkCount, checkId, checkLease, checkTime } from "../check.ts";
 import { type Address, address, type DueKey, type Row } from "../contract.ts";
 import type { Tx } from "../decision.ts";
 import type { Draft } from "../draft.ts";
 import { ClosedError, CommitsLostError, FencedError, StoreError } from "../errors.ts";
 import type { Kernel } from "../kernel.ts";
+import type { Lease } from "../lease.ts";
 import { decideClaim, decideRenew, decideRest, decideWake, type Grant, isHolder } from "./decide.ts";
 
 export interface ClaimOptions {
@@ -18,25 +20,26 @@ export interface ClaimOptions {
   readonly by: string;
   readonly leaseMs: number;
   readonly limit: number;
-  /** How many due records to look at, at least `limit`: suspects among them leave room for those behind. Default: `limit`. */
+  /** How many due records to read, at least `limit`, so that suspects among them do not hide the others. Default: `limit`. */
   readonly look?: number | undefined;
   /** What a claimed record's status becomes. */
   readonly status?: string | undefined;
-  /** Records that were claimed more often than this without coming to rest are not taken, but told. */
+  /** Records that were claimed more often than this without coming to rest are not claimed, but returned as suspects. */
   readonly mostTries?: ((kind: string) => number) | undefined;
-  /** Records that this process leaves to others for now. */
-  readonly isShunned?: ((at: Address) => boolean) | undefined;
-  /** Told of each as soon as it is had, while others may still be waited for. */
+  /** Records that this process leaves to other processes for now. */
+  readonly isSkipped?: ((at: Address) => boolean) | undefined;
+  /** Called with each record as soon as it is claimed, while other claims may still be in progress. */
   readonly granted?: (held: Held) => void;
-  /** Records of these spaces are not claimed: what is to be done about them is done at once, by a commit of its own. */
+  /** Records of these kinds are not claimed: the chore runs instead, in a commit of its own. */
   readonly chores?: Chores | undefined;
   /** Called with each record that is due and cannot be claimed for a reason of its own: a number out of range, an unreadable value. */
   readonly unusable?: ((at: Address, error: unknown) => void) | undefined;
 }
 
-export type Chores = ReadonlyMap<string, (at: Address) => Promise<unknown>>;
+/** Chores by the kind of their records. */
+export type Chores = ReadonlyMap<string, Queue["chore"]>;
 
-/** A record that was claimed so often without coming to rest. */
+/** A record that was claimed `tries` times without coming to rest. */
 export interface Suspect {
   readonly at: Address;
   readonly tries: number;
@@ -45,28 +48,28 @@ export interface Suspect {
 
 export interface ClaimResult {
   readonly held: readonly Held[];
-  /** How long until the next record of these kinds comes due, if one is waiting. */
+  /** How long until the next record of these kinds comes due; null if there is none. */
   readonly nextInMs: number | null;
-  /** As many were due as were asked for, so there may be more. */
+  /** The whole page was due, so there may be more. */
   readonly isFull: boolean;
-  /** How many it tried to claim, or did something about. */
+  /** How many records it tried to claim, or ran a chore for. */
   readonly tried: number;
-  /** Whether something was done about records that are not claimed, which may be due again. */
+  /** Whether chores ran, whose records may be due again. */
   readonly hadChores: boolean;
-  /** Those that were not taken because they were tried too often, the longest due first. */
+  /** Records that were not claimed because they were tried too often, the longest due first. */
   readonly suspects: readonly Suspect[];
-  /** How many were left to others. */
-  readonly shunned: number;
+  /** How many were left to other processes. */
+  readonly skipped: number;
 }
 
-/** Claims up to `limit` due records. Two processes may look at the same ones; each record goes to one of them. */
+/** Claims up to `limit` due records. Two processes may find the same records; each record is claimed by one of them. */
 export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<ClaimResult> {
   const { kinds, by, limit, status, mostTries } = options;
   for (const kind of kinds) checkId(kind, "the kind");
   checkId(by, "the holder");
   checkCount(limit, "the limit");
   const leaseMs = checkLease(options.leaseMs, "the lease");
-  const look = Math.max(limit, checkCount(options.look ?? limit, "how many to look at"));
+  const look = Math.max(limit, checkCount(options.look ?? limit, "the number of records to read"));
   const page = await kernel.due({ kinds, limit: look });
   const suspects: Suspect[] = [];
   let hadChores = false;
@@ -74,7 +77,7 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
     mostTries !== undefined && kind !== null && tries > mostTries(kind);
   const claimOne = async ({ space, key, kind: found }: DueKey): Promise<Held | undefined> => {
     const at = address(space, key);
-    const chore = options.chores?.get(space);
+    const chore = options.chores?.get(found);
     if (chore !== undefined) {
       hadChores = true;
       await chore(at);
@@ -99,55 +102,55 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   };
   const held: Held[] = [];
   const refusals: unknown[] = [];
-  const { isShunned } = options;
+  const { isSkipped } = options;
   const left =
-    isShunned === undefined ? page.keys : page.keys.filter(({ space, key }) => !isShunned(address(space, key)));
-  // A page of suspects must not cost a decision for each.
+    isSkipped === undefined ? page.keys : page.keys.filter(({ space, key }) => !isSkipped(address(space, key)));
+  // Suspects are recognized without a decision for each.
   const due: DueKey[] = [];
   for (const key of left)
-    if (options.chores?.has(key.space) !== true && isSuspect(key.kind, key.tries))
+    if (options.chores?.has(key.kind) !== true && isSuspect(key.kind, key.tries))
       suspects.push({ at: address(key.space, key.key), tries: key.tries, kind: key.kind });
     else due.push(key);
-  // Those that others were faster with are not worth a second look here.
+  // Records that other processes claimed first are not tried again here.
   const tried = due.slice(0, limit);
-  const answers = await Promise.allSettled(tried.map(claimOne));
-  answers.forEach((answer, index) => {
+  const results = await Promise.allSettled(tried.map(claimOne));
+  results.forEach((result, index) => {
     const key = tried[index];
-    if (answer.status === "fulfilled") {
-      if (answer.value !== undefined) held.push(answer.value);
-    } else if (options.unusable !== undefined && key !== undefined && isOfRecord(answer.reason))
-      options.unusable(address(key.space, key.key), answer.reason);
-    else refusals.push(answer.reason);
+    if (result.status === "fulfilled") {
+      if (result.value !== undefined) held.push(result.value);
+    } else if (options.unusable !== undefined && key !== undefined && isOfRecord(result.reason))
+      options.unusable(address(key.space, key.key), result.reason);
+    else refusals.push(result.reason);
   });
-  // A store that refused every single claim has something to say.
+  // If the store refused every claim, the caller gets the reason.
   if (held.length === 0 && refusals.length > 0) throw refusals[0];
   const nextInMs = page.nextDueMs === null ? null : page.nextDueMs - page.nowMs;
-  const shunned = page.keys.length - left.length;
-  return { held, nextInMs, isFull: page.keys.length === look, tried: tried.length, hadChores, suspects, shunned };
+  const skipped = page.keys.length - left.length;
+  return { held, nextInMs, isFull: page.keys.length === look, tried: tried.length, hadChores, suspects, skipped };
 }
 
-/** Whether a claim failed because of the record, and not of the store: it would fail again. */
+/** Whether a claim failed because of the record and not because of the store: it would fail again. */
 export const isOfRecord = (error: unknown): boolean => !(error instanceof StoreError || error instanceof ClosedError);
 
 export interface Claimant {
   readonly by: string;
   readonly leaseMs: number;
   readonly status?: string | undefined;
-  /** The kind under which it was found; one that is of another kind by now is due for something else. */
+  /** The kind under which it was found; a record whose kind has changed since is not claimed. */
   readonly kind?: string | undefined;
 }
 
-/** The same in a decision: the row as claimed, or undefined if it is not to be had. */
+/** Claims a record in a decision. Returns the row as claimed, or undefined if it cannot be claimed. */
 export function claim(tx: Tx, at: Address, by: Claimant): Row | undefined {
   const record = tx.record(at);
   if (by.kind !== undefined && record.kind !== by.kind) return undefined;
-  const answer = decideClaim(record, { ...by, nowMs: tx.nowMs, fenceFloor: tx.fenceFloor });
-  if (!answer.granted) return undefined;
-  record.write(by.status === undefined ? answer.changes : { ...answer.changes, status: by.status });
+  const outcome = decideClaim(record, { ...by, nowMs: tx.nowMs, fenceFloor: tx.fenceFloor });
+  if (!outcome.granted) return undefined;
+  record.write(by.status === undefined ? outcome.changes : { ...outcome.changes, status: by.status });
   return record.row ?? undefined;
 }
 
-/** Tells a record that there is news for it: due at once if it rests, marked if it is held. */
+/** Wakes a record: it becomes due immediately if it rests; if it is held, the wake-up is counted. Returns whether the record exists. */
 export function wake(tx: Tx, at: Address): boolean {
   const record = tx.record(at);
   if (!record.exists) return false;
@@ -155,18 +158,18 @@ export function wake(tx: Tx, at: Address): boolean {
   return true;
 }
 
-/** The right to work on a claimed record, until its lease ends or another takes over. */
+/** The right to work on a claimed record, until its lease ends or another process takes over. */
 export class Held {
   readonly #kernel: Kernel;
   readonly at: Address;
   readonly fence: number;
   readonly tries: number;
-  /** Until then, by this process's clock, the lease is surely not another's. */
-  safeUntilMs = Number.POSITIVE_INFINITY;
+  /** Set while the record is worked on. */
+  lease: Lease | undefined;
   /** The name it was claimed by. */
   readonly holder: string;
   #wakesSeen: number;
-  /** The record as it was when the store was restarted, until it has been seen that it still is. */
+  /** The record as it was when the store was restarted, until a commit has confirmed it. */
   #lastSeen: Row | undefined;
 
   constructor(kernel: Kernel, row: Row) {
@@ -183,19 +186,22 @@ export class Held {
     return { fence: this.fence, holder: this.holder };
   }
 
-  /** Commits what the decision makes of the record; refused once another has taken over. */
-  async commit<T>(decide: (record: Draft, tx: Tx) => T): Promise<T> {
-    const value = await this.#kernel.transactHeld((tx) => decide(this.#mine(tx), tx), this.at);
-    this.#lastSeen = undefined;
-    return value;
+  /** Runs a decision on the record and commits it. Throws `fenced` after another process has taken over. */
+  commit<T>(decide: (record: Draft, tx: Tx) => T): Promise<T> {
+    return this.#kernel
+      .transactHeld((tx) => decide(this.#mine(tx), tx), this.at)
+      .then((value) => {
+        this.#lastSeen = undefined;
+        return value;
+      });
   }
 
-  /** The store may have lost commits: the next decision on the record checks that it is what was last seen of it. */
+  /** The store may have lost commits: the next decision checks that the record is what this process last saw. */
   suspect(): void {
     this.#lastSeen = this.#kernel.held(this.at);
   }
 
-  /** Throws `CommitsLostError` if the record is not what was last seen of it. For decisions that do not come from here. */
+  /** Throws `CommitsLostError` if the record is not what this process last saw. For decisions that are not made by this class. */
   checkSame({ row }: Draft): void {
     const last = this.#lastSeen;
     if (last !== undefined && (row?.version !== last.version || row.stamp !== last.stamp)) throw this.commitsLost();
@@ -205,7 +211,7 @@ export class Held {
     return new CommitsLostError(`${this.at.space} ${this.at.key}`, this.fence);
   }
 
-  /** Looks at the record, and takes note of the wake-ups so far. */
+  /** Reads the record in a decision, and remembers how many wake-ups it has had. */
   async look<T>(decide: (record: Draft, tx: Tx) => T): Promise<T> {
     const { seen, value } = await this.#kernel.transact(
       (tx) => {
@@ -219,16 +225,16 @@ export class Held {
     return value;
   }
 
-  /** Keeps the lease for another while, and writes what `decide` says in the same commit. */
+  /** Renews the lease, and runs `decide` in the same commit. Throws `fenced` if the lease is lost. */
   async renew(duration: number, decide?: ((record: Draft) => void) | undefined): Promise<void> {
     const leaseMs = checkLease(duration, "the lease");
     await this.#kernel.transactUrgently(
       (tx) => {
         const record = tx.record(this.at);
-        const answer = decideRenew(record, { ...this.#grant, leaseMs, nowMs: tx.nowMs });
-        if (!answer.renewed) throw this.#fenced(record);
+        const renewal = decideRenew(record, { ...this.#grant, leaseMs, nowMs: tx.nowMs });
+        if (!renewal.renewed) throw this.#fenced(record);
         this.checkSame(record);
-        record.write({ dueMs: answer.dueMs });
+        record.write({ dueMs: renewal.dueMs });
         decide?.(record);
       },
       [this.at],
@@ -237,37 +243,37 @@ export class Held {
   }
 
   /**
-   * Gives the record back until `dueMs`, or until somebody wakes it, and writes what `decide` says in the same commit.
-   * Answers "woken", with nothing written, if news came since the last look: look again first.
+   * Releases the record until `dueMs`, or until a wake-up, and runs `decide` in the same commit.
+   * Returns "woken", with nothing written, if a wake-up came since the last look: call `look` again first.
    */
   async rest(dueMs: (tx: Tx) => number | null, decide?: (record: Draft, tx: Tx) => void): Promise<"rested" | "woken"> {
-    // As of now: a look that is under way has not told what it sees.
+    // Read now: a look that is still in progress must not count.
     const wakesSeen = this.#wakesSeen;
-    const answer = await this.#kernel.transactHeld((tx) => {
+    const outcome = await this.#kernel.transactHeld((tx) => {
       const record = tx.record(this.at);
-      const answer = decideRest(record, { ...this.#grant, wakesSeen });
-      if (answer === "fenced") throw this.#fenced(record);
+      const outcome = decideRest(record, { ...this.#grant, wakesSeen });
+      if (outcome === "fenced") throw this.#fenced(record);
       this.checkSame(record);
-      if (answer === "woken") return answer;
+      if (outcome === "woken") return outcome;
       const due = dueMs(tx);
       if (due !== null) checkTime(due, "the time to rest until");
       const { wakes } = record;
       decide?.(record, tx);
-      // What the decision itself is news for, by what it writes elsewhere, must not be slept over.
+      // If the decision itself woke the record, by what it wrote elsewhere, it is due immediately.
       const dueOrWoken = record.wakes > wakes ? tx.nowMs : due;
-      // What the decision removed has no claim left to give back.
+      // A record that the decision removed has no claim left to release.
       if (record.exists) record.write({ holder: null, dueMs: dueOrWoken, tries: 0 });
-      return answer;
+      return outcome;
     }, this.at);
-    if (answer === "rested") this.abandon();
-    return answer;
+    if (outcome === "rested") this.abandon();
+    return outcome;
   }
 
-  /** Forgets the record without writing: its lease runs out, and a peer goes on. */
+  /** Forgets the record without writing: when its lease ends, another worker continues. */
   abandon(): void {
     const row = this.#kernel.held(this.at);
     if (row === undefined) return;
-    // This process may hold it anew by now; or another does, and this process has seen it.
+    // This process may have claimed it again since; or it has seen that another process did.
     if (row.fence === this.fence || row.holder !== this.holder) this.#kernel.letGo(this.at);
   }
 
@@ -281,7 +287,7 @@ export class Held {
   #fenced(record: Draft): FencedError {
     const name = `${this.at.space} ${this.at.key}`;
     if (record.fence !== this.fence) return new FencedError(name, this.fence, record.fence);
-    // Ended or released by another's commit, which needs no fence of its own.
+    // Ended or released by a commit of another process, which does not change the fence.
     const reason = !record.exists ? "was deleted" : `is no longer held: it is ${record.status ?? "released"}`;
     return new FencedError(name, this.fence, record.fence, reason);
   }

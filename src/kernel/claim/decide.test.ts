@@ -5,7 +5,16 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { type Claimable, decideClaim, decideRenew, decideRest, decideWake, isHolder, nextFence } from "./decide.ts";
+import {
+  type Claimable,
+  decideClaim,
+  decideRenew,
+  decideRest,
+  decideWake,
+  isHeldUnder,
+  isHolder,
+  nextFence,
+} from "./decide.ts";
 
 /** A timer that fires at 1000. */
 const resting: Claimable = { exists: true, fence: 7, wakes: 3, tries: 0, holder: null, kind: "job", dueMs: 1000 };
@@ -108,6 +117,22 @@ describe("isHolder", () => {
     },
   ])("$rule", ({ record, fence, is }) => {
     expect(isHolder(record, { fence, holder: held.holder ?? "" })).toBe(is);
+  });
+});
+
+describe("isHeldUnder", () => {
+  test.each([
+    {
+      rule: "the holder is known by its fence, whatever its name",
+      record: { ...held, holder: "p9" },
+      fence: 7,
+      is: true,
+    },
+    { rule: "another fence is not the holder's", record: held, fence: 6, is: false },
+    { rule: "a record that was released has no holder", record: resting, fence: 7, is: false },
+    { rule: "a record that was deleted has no holder", record: { ...held, exists: false }, fence: 7, is: false },
+  ])("$rule", ({ record, fence, is }) => {
+    expect(isHeldUnder(record, fence)).toBe(is);
   });
 });
 

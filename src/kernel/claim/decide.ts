@@ -1,11 +1,11 @@
 /**
- * Claims, as rules: who may work on a record, until when, and who is told that it is over.
+ * Claims, as rules: who may work on a record, until when, and whose writes are refused.
  *
- * A claimed record has a holder, a fence and a `dueMs` at which the lease ends; the same column is the timer of one that
- * rests. The fence, not the lease, decides whether a write of the holder is accepted: an expired lease that nobody took
- * over has harmed nobody.
+ * A claimed record has a holder, a fence and a `dueMs` at which the lease ends; the same column is the timer of a record that
+ * rests. The fence, not the lease, decides whether a write of the holder is accepted: after its lease has ended, a holder may
+ * still write until another process has taken over.
  *
- * Promises: a lease is never shortened by anybody but its holder (G6, G8); fences strictly rise (G7); a wake-up between a
+ * Guarantees: only its holder shortens a lease (G6, G8); fences strictly rise (G7); a wake-up between a
  * holder's look and its rest is never lost (G15, G25).
  * Pure: every rule is a row of `decide.test.ts`.
  */
@@ -21,7 +21,7 @@ export interface Claimable {
   readonly dueMs: number | null;
 }
 
-/** Strictly above the record's own, and above that of any record of this name that was removed. */
+/** The next fence: strictly above the record's own, and above that of any removed record with this name. */
 export function nextFence(own: number, floor: number): number {
   return Math.max(own + 1, floor);
 }
@@ -33,13 +33,13 @@ export interface ClaimChanges {
   readonly dueMs: number;
 }
 
-export type ClaimAnswer = { readonly granted: true; readonly changes: ClaimChanges } | { readonly granted: false };
+export type ClaimOutcome = { readonly granted: true; readonly changes: ClaimChanges } | { readonly granted: false };
 
-/** A record can be claimed from the millisecond it is due: a timer has fired then, and a lease has ended. */
+/** A record can be claimed from the millisecond that it is due: then its timer has fired, or its lease has ended. */
 export function decideClaim(
   record: Claimable,
   claim: { readonly by: string; readonly leaseMs: number; readonly nowMs: number; readonly fenceFloor: number },
-): ClaimAnswer {
+): ClaimOutcome {
   if (!record.exists) return { granted: false };
   if (record.kind === null) return { granted: false };
   if (record.dueMs === null) return { granted: false };
@@ -62,7 +62,7 @@ export interface Grant {
 }
 
 /**
- * Whether a write under this claim comes from the holder of the record now. The name is compared as well: after a promotion that lost
+ * Whether a write under this claim comes from the current holder of the record. The name is compared as well: after a promotion that lost
  * commits, another holder may have been granted the same fence.
  */
 export function isHolder(record: Claimable, claim: Grant): boolean {
@@ -71,12 +71,12 @@ export function isHolder(record: Claimable, claim: Grant): boolean {
   return record.fence === claim.fence;
 }
 
-/** The same where the holder is known by its fence alone, as the claimant of an action is. */
+/** Like `isHolder`, if the holder is known by its fence alone, as the claimant of an action is. */
 export function isHeldUnder(record: Claimable, fence: number): boolean {
   return record.holder !== null && isHolder(record, { fence, holder: record.holder });
 }
 
-/** A renewal never shortens: a clock that stepped back makes the lease longer. */
+/** A renewal never shortens a lease: a clock that stepped back makes it longer. */
 export function decideRenew(
   record: Claimable,
   renewal: Grant & { readonly leaseMs: number; readonly nowMs: number },
@@ -85,18 +85,18 @@ export function decideRenew(
   return { renewed: true, dueMs: Math.max(record.dueMs ?? 0, renewal.nowMs + renewal.leaseMs) };
 }
 
-export type RestAnswer = "rested" | "woken" | "fenced";
+export type RestOutcome = "rested" | "woken" | "fenced";
 
-/** The holder gives the record back, unless somebody woke it since the holder last looked. */
-export function decideRest(record: Claimable, rest: Grant & { readonly wakesSeen: number }): RestAnswer {
+/** The holder releases the record, unless a wake-up came since the holder last looked. */
+export function decideRest(record: Claimable, rest: Grant & { readonly wakesSeen: number }): RestOutcome {
   if (!isHolder(record, rest)) return "fenced";
   if (record.wakes !== rest.wakesSeen) return "woken";
   return "rested";
 }
 
 /**
- * Somebody has news for the record. One that rests becomes due at once. One that is held is only marked: making it due
- * would hand a live lease away, and its holder sees the mark before it rests.
+ * Wakes a record. One that rests becomes due immediately. For one that is held, the wake-up is only counted: making it due
+ * would end a valid lease, and its holder sees the count before it rests.
  */
 export function decideWake(
   record: Claimable,

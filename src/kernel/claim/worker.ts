@@ -1,31 +1,35 @@
 /**
- * A worker: a loop that claims due records of some kinds and hands each to a function, so many at a time.
+ * A worker: a loop that claims due records of some kinds and calls a function with each, at most `concurrency` at a time.
  *
- * It sleeps until it is woken by a commit that makes something due (its own process's at once, another's through the store's
- * watch), until the next timer, or until a slow poll that makes up for lost wake-ups. While the function works, the lease is
- * renewed; when it is lost, or cannot be renewed in time, `abortSignal` tells the function to stop.
+ * It sleeps until a commit makes something due (it is notified of its own process's commits immediately, and of others through the
+ * store's watch), until the next timer, or until a slow poll that makes up for lost wake-ups. While the function works, the lease is
+ * renewed; when it is lost, or cannot be renewed in time, `abortSignal` aborts.
  *
- * A record that was claimed several times without coming to rest may be what kills its processes. Such suspects are taken a few at a
- * time, fewer the more often they were tried, and in the end alone, each after those before have lasted a while: so that those who
- * only shared a process with it are not blamed for ever. Where a kind of records has a last try, that one is alone in any case: none that was
- * tried before shares its process until it is cleared.
+ * A record that was claimed several times without coming to rest may be the one that crashes its processes. Such suspects are claimed a few
+ * at a time, fewer the more often they were tried, and in the end one at a time, each after the earlier ones have run for a while: so a record
+ * that only shared a process with the cause is cleared in the end. If a kind of records has a maximum of tries, the last try never shares its
+ * process with another suspect.
  *
- * A record that cannot be claimed for a reason of its own (a number out of range, a value that cannot be read) is reported and left alone for a
- * while; it takes no place from others.
+ * A record that cannot be claimed for a reason of its own (a number out of range, a value that cannot be read) is reported and skipped for a
+ * while; it does not count towards `concurrency`.
  *
- * A function that throws leaves its record due again later, with a growing delay; one that dies with its process leaves it to
+ * If the function throws, its record is due again later, with a growing delay; if its process dies, the record is due at
  * the end of the lease. Both are counted in `tries`.
  */
 
+import { type Backoff, backoffMs } from "../backoff.ts";
+import type { Queue } from "../capability.ts";
 import { checkCount, checkDuration, checkId, checkLease } from "../check.ts";
 import type { Address, Put, Row } from "../contract.ts";
 import type { Draft } from "../draft.ts";
-import { ClosedError, FencedError, LeaseUncertainError } from "../errors.ts";
-import type { Bell, Kernel } from "../kernel.ts";
+import { ClosedError, FencedError } from "../errors.ts";
+import type { CommitListener, Kernel } from "../kernel.ts";
+import { fencedOrRenewed, type Lease } from "../lease.ts";
 import { pause } from "../ports.ts";
 import { type Chores, claim, claimDue, Held, isOfRecord, type Suspect } from "./claim.ts";
 
 export interface WorkerOptions {
+  /** The kinds of records that are claimed and worked on. */
   readonly kinds: readonly string[];
   /** Names this worker among its peers. */
   readonly by: string;
@@ -35,55 +39,46 @@ export interface WorkerOptions {
   readonly status?: string | undefined;
   /** The slow poll for wake-ups that were lost. */
   readonly pollMs?: number;
-  /** Must end with `held.rest`, or by removing the record; what it leaves held comes due when the lease ends. */
-  readonly work: (held: Held, abortSignal: AbortSignal) => Promise<void>;
-  /** Told of what `work` threw and what the worker could not do. */
-  readonly failed?: (error: unknown) => void;
-  /** Told instead of `abortSignal`, which then never aborts: that a lease was lost, or may be. For those who work on many at once. */
+  /** Must end with `held.rest`, or by removing the record; a record that it leaves held comes due when the lease ends. */
+  readonly work: (held: Held, lease: Lease) => Promise<void>;
+  /** Receives what `work` threw, and errors of the worker itself. Log them: no caller receives them. */
+  readonly failed: (error: unknown) => void;
+  /** Called when a lease is lost, or may be. */
   readonly lost?: ((held: Held, reason: unknown) => void) | undefined;
-  /** What else is written with a renewal of the lease; called before each. */
+  /** Called before each renewal of the lease. Returns what to write in the same commit. */
   readonly renewing?: ((held: Held) => ((record: Draft) => void) | undefined) | undefined;
-  /** Whether what other processes commit may make something due here, which is looked for each time; yes unless said otherwise. */
-  readonly hearsOthers?: boolean | undefined;
-  /** Records that this worker leaves to others for now. */
-  readonly isShunned?: ((at: Address) => boolean) | undefined;
-  /** What is done about records that are due and not to be claimed. */
-  readonly chores?: Chores | undefined;
-  /** How often a record of this kind is tried before whoever works on it gives it up; for ever unless said otherwise. */
+  /** Whether commits of other processes wake the worker, because they may make something due. Default: true. */
+  readonly wakesOnOtherCommits?: boolean | undefined;
+  /** Records that this worker leaves to other workers for now. */
+  readonly isSkipped?: ((at: Address) => boolean) | undefined;
+  /** Queues whose records are not claimed: their chore runs instead, in a commit of its own. Default: those that are urgent. */
+  readonly chores?: readonly Queue[] | undefined;
+  /** How often a record of this kind is tried before `work` gives it up. Default: no limit. */
   readonly maxTries?: ((kind: string) => number) | undefined;
 }
 
-type Optional = "failed" | "renewing" | "status" | "lost" | "chores" | "maxTries" | "isShunned";
+type Optional = "renewing" | "status" | "lost" | "chores" | "maxTries" | "isSkipped";
 
-const RETRY_MS = { first: 100, longest: 60_000 };
+/** The delay after which a record whose work threw is due again. */
+const PUT_BACK: Backoff = { firstMs: 100, longestMs: 60_000 };
 
-/** How often a record may be claimed without coming to rest before it is a suspect, and how long one must last to be cleared. */
+/** How often a record may be claimed without coming to rest before it is a suspect, and how long it must run to be cleared. */
 const MOST_TRIES = 1;
 const CLEARED_AFTER_MS = 3000;
 
-/** So many due records are looked at, at most, to find some behind the suspects. */
+/** How many due records are read at most, to find some behind the suspects. */
 const MOST_LOOKED_AT = 5000;
 /** A record that could not be claimed is tried again after this time: it may have been repaired. */
 const UNUSABLE_MS = 60_000;
-/** So many of them are remembered. */
+/** How many of them are remembered. */
 const MOST_UNUSABLE = 1000;
 
-const NUDGED = "nudged";
-const NEVER_ABORTED = new AbortController();
+/** How long work that was aborted has to end. */
+const ABORTED_MS = 100;
 
-/** One record being worked on. */
-interface Hold {
-  readonly abort: AbortController;
-  isLost: boolean;
-  /** Takes back the alarm for the end of the lease. */
-  disarm: () => void;
-  /** Takes back the next renewal. */
-  rest: () => void;
-  /** All that is left is to write how it ended. */
-  isLeaving: boolean;
-}
+const WOKEN = "woken";
 
-/** Starts a worker; it works until `stop`. */
+/** Starts a worker, which runs until `stop`. */
 export function startWorker(kernel: Kernel, options: WorkerOptions): Worker {
   return new Worker(kernel, options);
 }
@@ -91,24 +86,22 @@ export function startWorker(kernel: Kernel, options: WorkerOptions): Worker {
 export class Worker {
   readonly #kernel: Kernel;
   readonly #options: Required<Omit<WorkerOptions, Optional>> & Pick<WorkerOptions, Optional>;
-  readonly #working = new Map<Held, Hold>();
+  /** The records that are being worked on. */
+  readonly #working = new Set<Held>();
+  /** Those of them that only wait for the commit that ends them. */
+  readonly #leaving = new Set<Held>();
   readonly #stopping = new AbortController();
   /** Called when the last of the work is done after `stop`. */
   #whenIdle: () => void = () => {};
-  #nudge: AbortController = new AbortController();
-  /** Work that began a moment ago, and until when its lease is safe. */
-  readonly #young = new Map<Held, { readonly hold: Hold; readonly safeUntilMs: number }>();
-  #cancelLook: (() => void) | undefined;
-  /** Those that were tried before, how often, and have not lasted long enough yet. */
+  #wakeSignal: AbortController = new AbortController();
+  /** Records in work that were tried before and are not cleared yet, and how often they were tried. */
   readonly #suspects = new Map<Held, number>();
-  /** How many due records to pass beyond those there is room for: suspects must not keep others from being found behind them. */
+  /** How many more due records to read than can be claimed, so that suspects do not hide the others. */
   #passed = 0;
-  /** Records that cannot be claimed, by their texts, and until when they are left alone. */
+  /** Records that cannot be claimed, by their texts, and until when they are skipped. */
   readonly #unusable = new Map<string, number>();
-  /** How many of those that are being worked on only wait for the commit that ends them. */
-  #leaving = 0;
-  /** More may be due than there was room for. */
-  #isHungry = false;
+  /** More records may be due than could be claimed. */
+  #mayHaveMore = false;
   readonly #ended: Promise<unknown>;
 
   constructor(kernel: Kernel, options: WorkerOptions) {
@@ -120,33 +113,39 @@ export class Worker {
       leaseMs: checkLease(options.leaseMs ?? 30_000, "the lease"),
       concurrency: checkCount(options.concurrency ?? 10, "the concurrency"),
       pollMs: checkDuration(options.pollMs ?? 5_000, "the poll"),
-      hearsOthers: options.hearsOthers ?? true,
+      wakesOnOtherCommits: options.wakesOnOtherCommits ?? true,
     };
     this.#ended = this.#claimLoop();
   }
 
-  /** Takes no more, and waits for what is being worked on. */
-  async stop(): Promise<void> {
+  /**
+   * Claims no more records, and waits for the work in progress. After `timeoutMs`, that is aborted as if its leases were lost, and whatever
+   * does not end soon is left to its lease. Default: no limit.
+   */
+  async stop(timeoutMs?: number | undefined): Promise<void> {
     this.#stopping.abort();
     this.#wakeUp();
-    await this.#ended;
-    this.#cancelLook?.();
+    if (timeoutMs === undefined) return void (await this.#ended);
+    const { clock } = this.#kernel.ports;
+    const ended = new AbortController();
+    const isEnded = this.#ended.then(() => ended.abort(WOKEN));
+    await Promise.race([isEnded, pause(clock, timeoutMs, ended.signal)]);
+    if (ended.signal.aborted) return;
+    for (const { lease } of this.#working) lease?.lose(new Error("the worker shuts down"));
+    await Promise.race([isEnded, pause(clock, ABORTED_MS, ended.signal)]);
   }
 
-  /** How many records are being worked on, and not merely being written how they ended. */
+  /** How many records are being worked on, without those for which only the last commit is left. */
   get workingCount(): number {
-    return this.#working.size - this.#leaving;
+    return this.#working.size - this.#leaving.size;
   }
 
-  /** All that is left to do for it is to write how it ended: whoever hears of that finds its place free. */
+  /** Only the last commit of this record is left, so another one can be claimed already. */
   leaving(held: Held): void {
-    const hold = this.#working.get(held);
-    if (hold === undefined || hold.isLeaving) return;
-    hold.isLeaving = true;
-    this.#leaving += 1;
+    if (this.#working.has(held)) this.#leaving.add(held);
   }
 
-  /** Works on a record that was claimed otherwise, by a commit that made it; its lease began no earlier than counted here. */
+  /** Works on a record that was claimed by the commit that created it; its lease began no earlier than `safeUntilMs` assumes. */
   adopt(held: Held, safeUntilMs: number): void {
     void this.#work(held, safeUntilMs);
   }
@@ -156,21 +155,24 @@ export class Worker {
   }
 
   #wakeUp(): void {
-    // With a reason, because to make one is costly.
-    this.#nudge.abort(NUDGED);
+    // With a constant reason, because the default one, an error, is costly to make.
+    this.#wakeSignal.abort(WOKEN);
   }
 
   async #claimLoop(): Promise<void> {
-    const { kinds, by, leaseMs, concurrency, pollMs, status } = this.#options;
+    const { by, leaseMs, concurrency, pollMs, status } = this.#options;
+    const { chores: queues = this.#kernel.sweeper.urgent } = this.#options;
+    const chores: Chores = new Map(queues.map(({ kind, chore }) => [kind, chore]));
+    const kinds = [...this.#options.kinds, ...chores.keys()];
     const { clock, chance } = this.#kernel.ports;
     const unlisten = this.#listen((puts) => {
-      if (puts?.some((put) => isNews(put, kinds)) ?? this.#options.hearsOthers) this.#wakeUp();
+      if (puts?.some((put) => isNews(put, kinds)) ?? this.#options.wakesOnOtherCommits) this.#wakeUp();
     });
     while (!this.#stopped) {
-      // Made before looking, so that what comes due while looking is not slept over.
-      this.#nudge = new AbortController();
+      // Made before claiming, so that a wake-up during the claim is not lost.
+      this.#wakeSignal = new AbortController();
       const free = concurrency - this.workingCount;
-      this.#isHungry = free <= 0;
+      this.#mayHaveMore = free <= 0;
       let waitMs = pollMs;
       if (free > 0) {
         try {
@@ -178,60 +180,60 @@ export class Worker {
           for (const [text, untilMs] of this.#unusable) if (untilMs <= startedMs) this.#unusable.delete(text);
           const granted = (held: Held) => this.#begin(held, startedMs + leaseMs, held.tries - 1);
           const look = Math.min(free + this.#passed, MOST_LOOKED_AT);
-          const { held, nextInMs, isFull, tried, hadChores, suspects, shunned } = await claimDue(this.#kernel, {
+          const { held, nextInMs, isFull, tried, hadChores, suspects, skipped } = await claimDue(this.#kernel, {
             kinds,
             by,
             leaseMs,
             limit: free,
             look,
             status,
-            // The last try is for suspects, but for a record that has only one.
+            // The last try is always one of a suspect, unless the record has only one try.
             mostTries: (kind) =>
               this.#isLastTryInHand ? 0 : Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
             granted,
-            isShunned: (at) => this.#unusable.has(at.text) || this.#options.isShunned?.(at) === true,
-            chores: this.#options.chores,
+            isSkipped: (at) => this.#unusable.has(at.text) || this.#options.isSkipped?.(at) === true,
+            chores,
             unusable: (at, error) => this.#leaveAlone(at, error),
           });
-          const passed = suspects.length + shunned;
-          // If there were only such as far as it looked, it looks much further the next time.
+          const passed = suspects.length + skipped;
+          // If the whole page had only those, it reads a much longer one the next time.
           this.#passed = isFull ? 4 * passed : passed;
           if (await this.#takeSuspects([...suspects], startedMs + leaseMs)) continue;
-          this.#isHungry = isFull;
+          this.#mayHaveMore = isFull;
           if (held.length > 0 || hadChores) continue;
-          // Others were faster with all of them, and there may be more: look again, a little out of step. Suspects are not looked at again
-          // before one of those in hand is cleared.
+          // Other workers claimed all of them first, and there may be more: try again after a short random delay. Suspects are tried again
+          // only when one of those in work is cleared.
           if (isFull && (tried > 0 || look < MOST_LOOKED_AT)) waitMs = 1 + 10 * chance.random();
           else if (nextInMs !== null) waitMs = Math.min(waitMs, Math.max(1, nextInMs));
         } catch (error) {
           this.#failed(error);
-          // Nothing comes after the end of the handle.
+          // The handle is closed, so there is nothing more to claim.
           if (error instanceof ClosedError) break;
         }
       }
-      await pause(clock, waitMs, this.#nudge.signal);
+      await pause(clock, waitMs, this.#wakeSignal.signal);
     }
     unlisten();
-    // A claim that was under way may have brought one more.
+    // A claim that was in progress at `stop` may have added one more.
     while (this.#working.size > 0)
       await new Promise<void>((resolve) => {
         this.#whenIdle = resolve;
       });
   }
 
-  /** Takes some that may be dangerous, while there are not too many in hand. */
+  /** Claims suspects as long as not too many of them are in work. */
   async #takeSuspects(suspects: Suspect[], safeUntilMs: number): Promise<boolean> {
     const { chance } = this.#kernel.ports;
     let hasTaken = false;
     for (;;) {
-      // Any of them: who always came right before the guilty one would always be there when it strikes.
+      // In random order: in a fixed order, the same innocent record would always be in work when the cause crashes the process.
       const [suspect] = suspects.splice(Math.floor(suspects.length * chance.random()), 1);
       if (!(await this.#takeSuspect(suspect, safeUntilMs))) return hasTaken;
       hasTaken = true;
     }
   }
 
-  /** Takes one of them. */
+  /** Claims one suspect. Returns false if none may be claimed now. */
   async #takeSuspect(suspect: Suspect | undefined, safeUntilMs: number): Promise<boolean> {
     const { by, leaseMs, status } = this.#options;
     if (suspect === undefined || this.workingCount >= this.#options.concurrency) return false;
@@ -250,7 +252,7 @@ export class Worker {
     return true;
   }
 
-  /** Works on it; one that was tried before is watched until it has lasted a while. */
+  /** Works on a claimed record; one that was tried before is a suspect until it has run for a while. */
   #begin(held: Held, safeUntilMs: number, tries: number): void {
     if (this.#kernel.ports.clock.nowMs() >= safeUntilMs) {
       void this.#returnUntried(held);
@@ -266,7 +268,7 @@ export class Worker {
     });
   }
 
-  /** The store answered when the lease may be over: nothing was begun, so it counts as no try. */
+  /** The reply to the claim came when the lease may have ended: no work was begun, so the try is not counted. */
   async #returnUntried(held: Held): Promise<void> {
     try {
       await held.commit((record, tx) => record.write({ holder: null, dueMs: tx.nowMs, tries: record.tries - 1 }));
@@ -276,7 +278,7 @@ export class Worker {
     held.abandon();
   }
 
-  /** How often the one was tried before that was tried the most of those not cleared yet. */
+  /** The highest number of tries among the suspects in work. */
   get #mostTried(): number {
     let most = 0;
     for (const tries of this.#suspects.values()) most = Math.max(most, tries);
@@ -287,7 +289,7 @@ export class Worker {
     return this.#mostTried === Number.POSITIVE_INFINITY;
   }
 
-  /** It cannot be claimed, so it stays due: it is passed over, and tried again later. */
+  /** A record that cannot be claimed stays due: it is skipped, and tried again later. */
   #leaveAlone({ text }: Address, error: unknown): void {
     this.#failed(error);
     if (this.#unusable.size >= MOST_UNUSABLE) return;
@@ -302,10 +304,10 @@ export class Worker {
     if (this.#suspects.delete(held)) this.#wakeUp();
   }
 
-  /** A handle that is closed already has no bell; the first look says so. */
-  #listen(bell: Bell): () => void {
+  /** On a handle that is already closed there is nothing to listen to; the first claim throws `closed`. */
+  #listen(listener: CommitListener): () => void {
     try {
-      return this.#kernel.listen(bell);
+      return this.#kernel.listen(listener);
     } catch (error) {
       if (error instanceof ClosedError) return () => {};
       throw error;
@@ -313,69 +315,34 @@ export class Worker {
   }
 
   async #work(held: Held, safeUntilMs: number): Promise<void> {
-    const abort = this.#options.lost === undefined ? new AbortController() : NEVER_ABORTED;
-    const hold: Hold = { abort, isLost: false, disarm: () => {}, rest: () => {}, isLeaving: false };
-    held.safeUntilMs = safeUntilMs;
-    this.#working.set(held, hold);
-    this.#lookAfter(held, hold, safeUntilMs);
+    const { leaseMs, renewing, lost } = this.#options;
+    this.#working.add(held);
+    const lease = this.#kernel.leases.keep({
+      leaseMs,
+      safeUntilMs,
+      renew: () => fencedOrRenewed(held.renew(leaseMs, renewing?.(held))),
+      lost: lost === undefined ? undefined : (reason) => lost(held, reason),
+      failed: (error) => this.#failed(error),
+    });
+    held.lease = lease;
     try {
-      await this.#options.work(held, hold.abort.signal);
+      await this.#options.work(held, lease);
     } catch (error) {
       this.#failed(error);
       if (!(error instanceof FencedError)) await this.#putBack(held);
     }
     this.#working.delete(held);
-    if (hold.isLeaving) this.#leaving -= 1;
-    this.#young.delete(held);
-    hold.disarm();
-    hold.rest();
+    this.#leaving.delete(held);
+    lease.stop();
     held.abandon();
-    // There is room again for those that were left.
-    if (this.#isHungry || this.#stopped) this.#wakeUp();
+    // Another record can be claimed now.
+    if (this.#mayHaveMore || this.#stopped) this.#wakeUp();
     if (this.#stopped && this.#working.size === 0) this.#whenIdle();
   }
 
-  /**
-   * Most work is done long before its lease must be renewed, so timers of its own are only for what lasts. One timer after a part of
-   * that time looks for those.
-   */
-  #lookAfter(held: Held, hold: Hold, safeUntilMs: number): void {
-    this.#young.set(held, { hold, safeUntilMs });
-    if (this.#cancelLook !== undefined) return;
-    this.#cancelLook = this.#kernel.ports.clock.after(this.#options.leaseMs / 6, () => {
-      this.#cancelLook = undefined;
-      for (const [held, { hold, safeUntilMs }] of this.#young) {
-        this.#arm(held, hold, safeUntilMs);
-        this.#renewLater(held, hold, this.#options.leaseMs / 6);
-      }
-      this.#young.clear();
-    });
-  }
-
-  /** A lease that is not renewed by its end may be another's, whatever the store would say: the work is told to stop. */
-  #arm(held: Held, hold: Hold, safeUntilMs: number): void {
-    const { clock } = this.#kernel.ports;
-    hold.disarm();
-    hold.disarm = clock.after(Math.max(0, safeUntilMs - clock.nowMs()), () =>
-      this.#lose(held, hold, new LeaseUncertainError()),
-    );
-  }
-
-  #lose(held: Held, hold: Hold, reason: unknown): void {
-    if (hold.isLost) return;
-    hold.isLost = true;
-    if (this.#options.lost === undefined) hold.abort.abort(reason);
-    else this.#options.lost(held, reason);
-  }
-
-  /** Each record on its own, so that one that is locked by somebody keeps no other waiting. */
-  #renewLater(held: Held, hold: Hold, ms = this.#options.leaseMs / 3): void {
-    hold.rest = this.#kernel.ports.clock.after(ms, () => void this.#renew(held, hold));
-  }
-
-  /** After a failure: due again later, unless somebody else has it by now. */
+  /** After a failure, makes the record due again later, unless another worker has claimed it since. */
   async #putBack(held: Held): Promise<void> {
-    const delayMs = Math.min(RETRY_MS.longest, RETRY_MS.first * 2 ** Math.min(held.tries - 1, 20));
+    const delayMs = backoffMs(PUT_BACK, held.tries);
     try {
       await held.commit((record, tx) => record.write({ holder: null, dueMs: tx.nowMs + delayMs }));
     } catch (error) {
@@ -383,37 +350,22 @@ export class Worker {
     }
   }
 
-  async #renew(held: Held, hold: Hold): Promise<void> {
-    const { leaseMs } = this.#options;
-    // Counted from before it was asked for: the store's lease began no earlier.
-    const safeUntilMs = this.#kernel.ports.clock.nowMs() + leaseMs;
-    try {
-      await held.renew(leaseMs, this.#options.renewing?.(held));
-      held.safeUntilMs = safeUntilMs;
-      if (this.#working.has(held)) this.#arm(held, hold, safeUntilMs);
-    } catch (error) {
-      if (error instanceof FencedError) this.#lose(held, hold, error);
-      else this.#failed(error);
-    }
-    if (this.#working.has(held) && !hold.isLost) this.#renewLater(held, hold);
-  }
-
   #failed(error: unknown): void {
     try {
-      this.#options.failed?.(error);
+      this.#options.failed(error);
     } catch {
-      // Whoever listens badly must not stop the work.
+      // A listener that throws must not stop the work.
     }
   }
 }
 
-/** How many suspects may share a process, if one of them was tried so often. */
+/** How many suspects may share a process if one of them was tried `tries` times. */
 function mostTogether(tries: number): number {
   if (tries <= MOST_TRIES + 1) return 16;
   return tries === MOST_TRIES + 2 ? 4 : 1;
 }
 
-/** A record of these kinds that nobody holds is due at another time than it was. */
+/** Whether a record of these kinds that has no holder is due at another time than before. */
 function isNews({ was, row }: Put, kinds: readonly string[]): boolean {
   const { holder, dueMs, kind } = row;
   if (holder !== null || dueMs === null || kind === null || !kinds.includes(kind)) return false;

@@ -1,11 +1,11 @@
 /**
- * Codecs: how a value becomes the text that a store keeps in a text column, and comes back.
+ * Codecs: convert a value to the text that a store keeps in a text column, and back.
  *
- * `jsonCodec` (json.ts) is the default. `transformed` (transform.ts) puts a transform such as encryption or compression around
- * a codec; what it writes is *sealed*: `~name:…`. No JSON text begins with `~`, so whoever meets sealed text and lacks
- * the transform can say which one it lacks and never takes it for a value.
+ * `jsonCodec` (json.ts) is the default. `transformed` (transform.ts) wraps a codec in a transform such as encryption or
+ * compression; its text is *sealed*: `~name:…`. No JSON text begins with `~`, so a codec that lacks the transform of a sealed text
+ * can say which one it lacks, and never reads the text as a value.
  *
- * Leaves out: size limits and checksums, which are the business of whoever stores the text.
+ * Out of scope: size limits and checksums, which belong to the code that stores the text.
  */
 
 export interface Codec {
@@ -13,14 +13,14 @@ export interface Codec {
   decode(text: string, at: Place): unknown;
 }
 
-/** What a text belongs to. Encryption authenticates it, so that text moved to another record is found out. */
+/** The record that a text belongs to. Encryption authenticates it, so that text which was moved to another record is detected. */
 export interface Place {
   readonly namespace: string;
   readonly space: string;
   readonly key: string;
 }
 
-/** What sealed text of this transform begins with. */
+/** The beginning of text that this transform sealed. */
 export function sealOf(name: string): string {
   return `~${name}:`;
 }

@@ -1,5 +1,5 @@
 /**
- * The JSON codec: plain values are the JSON that one expects to read in the column, and what JSON cannot say is tagged.
+ * The JSON codec: plain values are stored as ordinary JSON, and values that JSON cannot represent are tagged.
  *
  * A tag is an object with exactly one key, which begins with `$`:
  *
@@ -7,28 +7,28 @@
  *     {"$date":"2030-01-01T00:00:00.000Z"}   {"$bytes":"<base64>"}   {"$map":[[key,value],…]}   {"$set":[value,…]}
  *     {"$error":{"name":…,"message":…,"stack":…,"cause":…,"errors":[…],"data":{…}}}
  *
- * A user's object that would look like a tag gets one more `$`: `{ $date: 1 }` is written `{"$$date":1}`, `{ $$date: 1 }`
+ * A user's object that looks like a tag gets one more `$`: `{ $date: 1 }` is written `{"$$date":1}`, `{ $$date: 1 }`
  * is written `{"$$$date":1}`, and so on. Most values need no tag: one walk finds that out, and native JSON does the rest.
- * Reading is native JSON too, and walks only when the text has a `{"$`.
+ * Reading is native JSON too, and walks only when the text contains `{"$`.
  *
- * Promises: what is encoded comes back equal, at any nesting, or is refused with the path to the part that cannot be kept.
- * The text is well-formed Unicode without NUL. Nothing that is read can run code, revive a class or touch a prototype.
+ * Guarantees: a value is read back equal, at any nesting, or is refused with the path to the part that cannot be stored.
+ * The text is well-formed Unicode without NUL. Nothing that is read can run code, revive a class or change a prototype.
  *
- * What is kept, and how:
+ * What is stored, and how:
  * - Objects: own enumerable properties with string keys, in order, also those named `__proto__` or `toJSON`. A getter is
- *   read, perhaps twice, and its value kept. An object without a prototype comes back as an ordinary one.
- * - Arrays, Map, Set, Date: their content. A property put on one besides (`index` on the match of a RegExp) is not kept.
+ *   read, perhaps twice, and its value stored. An object without a prototype comes back as an ordinary one.
+ * - Arrays, Map, Set, Date: their content. Additional properties (`index` on the match of a RegExp) are not stored.
  * - Uint8Array and Buffer: their bytes; both come back as a Uint8Array with memory of its own.
- * - Errors, of whatever class: name, message, stack, `cause`, the `errors` of an AggregateError and own enumerable
- *   properties such as `code`. They come back as a plain Error with that name. An error is a report, and often drags
- *   sockets and requests along: here alone, a part that cannot be stored is left out rather than losing the report.
+ * - Errors of any class: name, message, stack, `cause`, the `errors` of an AggregateError and own enumerable
+ *   properties such as `code`. They come back as a plain Error with that name. An error often refers to
+ *   sockets and requests: only here, a part that cannot be stored is left out, so that the rest of the error is stored.
  * - One object in two places is written twice and comes back as two.
  *
  * Refused: functions, symbols (as keys too), other classes, holes in arrays, invalid dates, cycles, more than 64 levels,
  * more than 4 million parts (a few objects that share one another can unfold to any number).
  *
- * Leaves out: the limit on the size of the text; and text by other hands, which is read as JSON.parse reads it: of a key
- * that is there twice the last counts, 1e400 is Infinity, and without tags it may be nested deeper than 64 levels.
+ * Out of scope: the limit on the size of the text; and text that something else wrote, which is read as JSON.parse reads it: of a
+ * duplicate key the last one counts, 1e400 is Infinity, and without tags it may be nested deeper than 64 levels.
  */
 
 import { Buffer } from "node:buffer";
@@ -88,9 +88,9 @@ function isPlain(value: unknown): boolean {
 }
 
 /**
- * Walks an object that JSON.stringify would keep as it is and gives how many parts of the allowance are left; gives -1 as
- * soon as anything needs a tag, a refusal or a closer look. It may give -1 too often (the tagging walk decides), but never
- * too rarely. This is the hot path: leaves are looked at in place, and asking for symbols is half of what it costs.
+ * Walks an object that JSON.stringify would keep unchanged and returns how many parts of the allowance are left; returns -1 as
+ * soon as anything needs a tag, a refusal or a closer look. It may return -1 too often (the tagging walk decides), but never
+ * too rarely. This is the hot path: leaves are checked in place, and asking for symbols is half of the cost.
  */
 function partsLeft(value: unknown, level: number, allowance: number): number {
   if (typeof value !== "object" || value === null || level === MAX_LEVELS) return -1;
@@ -283,8 +283,8 @@ const KINDS: ReadonlyMap<unknown, string> = new Map([
 ]);
 
 /**
- * The built-in class whose instance this is, itself and not a subclass; "" for any other. Built-ins of another realm
- * count: under a test runner that uses `node:vm`, what `fetch` gives has the prototypes of the outer realm.
+ * The name of the built-in class whose direct instance this is; "" for any other. Built-ins of another realm
+ * count: under a test runner that uses `node:vm`, the results of `fetch` have the prototypes of the outer realm.
  */
 function kindOf(value: object): string {
   const prototype: unknown = Object.getPrototypeOf(value);
@@ -311,7 +311,7 @@ function whyNotInstance(value: object): string {
   return `it is an instance of ${name}${isBinary ? "; of binary data, only Uint8Array and Buffer can be stored" : ""}`;
 }
 
-/** Assigning to `__proto__` would reach its setter. */
+/** Assigning to `__proto__` would call its setter. */
 function put(json: { [key: string]: Json }, key: string, part: Json): void {
   if (key === "__proto__") Object.defineProperty(json, key, { value: part, enumerable: true });
   else json[key] = part;
@@ -319,13 +319,13 @@ function put(json: { [key: string]: Json }, key: string, part: Json): void {
 
 // Reading tags
 
-/** The value of JSON with tags, made in place. */
+/** Converts JSON with tags to the value, in place. */
 function revived(json: object): unknown {
   const walk = new Reviving();
   try {
     return walk.value(json);
   } catch (error) {
-    // What else can be thrown is a number or a Map beyond what the engine can hold.
+    // The only other cause is a number or a Map that is too large for the engine.
     const reason = error instanceof Refusal ? error.message : "it is too large";
     throw new UnsupportedEncodingError(pathText(walk.path), reason);
   }
@@ -381,7 +381,7 @@ class Reviving {
     return items;
   }
 
-  /** Assigning is safe even for `__proto__`: the key is an own property already, so no setter is reached. */
+  /** Assigning is safe even for `__proto__`: the key is an own property already, so no setter is called. */
   #record(record: Record<string, unknown>, keys: readonly string[]): Record<string, unknown> {
     this.#descend();
     for (const key of keys) record[key] = this.#part(key, record[key]);
@@ -409,7 +409,7 @@ class Reviving {
     return set.size === json.length ? set : null;
   }
 
-  /** A plain Error for every name: no class is looked up. A key that is not known here comes from a newer release. */
+  /** A plain Error for every name: no class is looked up. An unknown key comes from a newer release, and is refused. */
   #error(json: unknown): Error | null {
     if (!isRecord(json)) return null;
     const { name, message, stack, data = {}, ...rest } = json;
@@ -461,7 +461,7 @@ function readDate(json: unknown): Date | null {
   return !Number.isNaN(date.getTime()) && date.toISOString() === json ? date : null;
 }
 
-/** Copied out of the Buffer, whose memory is a pool that others share. */
+/** Copied out of the Buffer, whose memory is a shared pool. */
 function readBytes(json: unknown): Uint8Array | null {
   if (typeof json !== "string") return null;
   const buffer = Buffer.from(json, "base64");
@@ -472,19 +472,19 @@ function define(error: Error, key: string, value: unknown, enumerable: boolean):
   Object.defineProperty(error, key, { value, enumerable, writable: true, configurable: true });
 }
 
-// For both ways
+// Writing and reading
 
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** A reason to refuse; the walk that throws it knows the path. */
+/** Why a value is refused; the walk that throws it knows the path. */
 class Refusal extends Error {}
 
-/** One step down: a key, an index, or a place in what a Map or Set holds. */
+/** One step down: a key, an index, or the position of an item in a Map or Set. */
 type Step = string | number | { readonly list: "keys()" | "values()"; readonly index: number };
 
-/** The path as one would write it: `$.items[3].run`. Long keys are cut, for it goes into messages. */
+/** The path as in code: `$.items[3].run`. Long keys are cut, because the path is part of messages. */
 function pathText(steps: readonly Step[]): string {
   let text = "$";
   for (const step of steps) {

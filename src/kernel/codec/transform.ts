@@ -3,11 +3,11 @@
  *
  *     const codec = transformed(transformed(jsonCodec, deflate), aes);   // deflated first, then encrypted
  *
- * What is written is sealed with the transform's name (codec.ts). What was written before the transform was switched on is
- * not sealed with it and goes to the inner codec as it is; so text that nobody sealed stays readable, also under encryption.
+ * Text that is written is sealed with the transform's name (codec.ts). Text that was written before the transform was added is not
+ * sealed with it, and is passed to the inner codec unchanged; so unsealed text stays readable, also under encryption.
  * A transform that must refuse unsealed text refuses it in its own codec; one that rotates keys puts the key's id into what it seals.
  *
- * Leaves out: the algorithms and keys. A transform binds what it seals to the place, when moved text is to be found out.
+ * Out of scope: the algorithms and keys. A transform that must detect moved text binds what it seals to the place.
  */
 
 import { InvalidArgumentError, InvalidValueError, PawlError, UnsupportedEncodingError } from "../errors.ts";
@@ -15,19 +15,19 @@ import type { Codec, Place } from "./codec.ts";
 import { sealOf } from "./codec.ts";
 
 export interface Transform {
-  /** Written with each text, so once used it is for ever. Letters, digits, `.`, `_` and `-`. */
+  /** Stored with each text, so it must never change. Letters, digits, `.`, `_` and `-`. */
   readonly name: string;
-  /** Gives text that a text column keeps as it is: no NUL, no lone surrogates. Base64 is the easy choice. */
+  /** Returns text that a text column keeps unchanged: no NUL, no lone surrogates. Base64 is the easy choice. */
   seal(text: string, at: Place): string;
-  /** Gives back what was sealed, or throws. */
+  /** Returns the text that was sealed, or throws. */
   open(sealed: string, at: Place): string;
 }
 
 export function transformed(inner: Codec, transform: Transform): Codec {
   if (typeof inner?.encode !== "function" || typeof inner.decode !== "function")
-    throw new InvalidArgumentError("the codec", "must have encode and decode");
+    throw new InvalidArgumentError("the codec", "must have the methods encode and decode");
   if (typeof transform?.seal !== "function" || typeof transform.open !== "function")
-    throw new InvalidArgumentError("the transform", "must have seal and open");
+    throw new InvalidArgumentError("the transform", "must have the methods seal and open");
   if (!/^[\w.-]{1,64}$/.test(transform.name)) {
     throw new InvalidArgumentError(
       "the name of a transform",
@@ -42,15 +42,18 @@ export function transformed(inner: Codec, transform: Transform): Codec {
   };
 }
 
-/** Joined to its name, anything would become text; a promise would be stored as its name. */
+/** Only text is accepted: appended to the seal, any value would become text, and a promise would be stored as "[object Promise]". */
 function sealed(transform: Transform, text: string, at: Place): string {
   const result: unknown = transform.seal(text, at);
   if (typeof result === "string") return result;
   const kind = result instanceof Promise ? "a promise" : typeof result;
-  throw new InvalidValueError("$", `the transform "${transform.name}" must give text at once, and gave ${kind}`);
+  throw new InvalidValueError(
+    "$",
+    `the transform "${transform.name}" must return text synchronously, and returned ${kind}`,
+  );
 }
 
-/** A refusal of Pawl's own kind passes through: a transform may know better why it cannot open. */
+/** An error of Pawl passes through: a transform may know better why it cannot open the text. */
 function opened(transform: Transform, sealed: string, at: Place): string {
   try {
     return transform.open(sealed, at);

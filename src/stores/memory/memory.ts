@@ -1,9 +1,8 @@
 /**
- * The memory store: the store contract as plain code, and the specification that the others are held to.
+ * The memory store: the store contract as plain code, and the reference for the other stores.
  *
- * A `MemoryDatabase` is what several writers share, as processes share a file or a server; `connect` gives each its store.
- * A commit happens in one turn of the event loop, so every lock is had at once. It is for tests and the simulator: nothing
- * survives the process.
+ * A `MemoryDatabase` is what several writers share, as processes share a file or a server; `connect` returns a store for each. A commit
+ * happens in one turn of the event loop, so it holds every lock. It is for tests and the simulator: nothing survives the process.
  */
 
 import { compareUtf8 } from "../../kernel/check.ts";
@@ -11,6 +10,9 @@ import {
   type Batch,
   type DuePage,
   type DueQuery,
+  type FollowedEntry,
+  type FollowPage,
+  type FollowQuery,
   type Found,
   type Key,
   keyText,
@@ -29,6 +31,8 @@ import { TimedRows } from "./timed.ts";
 interface Namespace {
   readonly rows: Map<string, Row>;
   readonly logs: Map<number, StoredEntry[]>;
+  /** In the order of their positions. */
+  readonly followed: FollowedEntry[];
   readonly timed: TimedRows;
 }
 
@@ -38,13 +42,14 @@ interface Mark {
   sequence: number;
 }
 
-/** All that a database held at one moment, as a backup has it. Logs are kept by their lengths, because they only grow. */
+/** The complete content of a database at one moment, as in a backup. Logs are kept by their lengths, because they only grow. */
 export interface MemoryBackup {
   readonly namespaces: ReadonlyMap<
     string,
     {
       readonly rows: ReadonlyMap<string, Row>;
       readonly logs: ReadonlyMap<number, { readonly entries: readonly StoredEntry[]; readonly length: number }>;
+      readonly followed: readonly FollowedEntry[];
     }
   >;
   readonly marks: ReadonlyMap<readonly Mark[], readonly Mark[]>;
@@ -53,7 +58,7 @@ export interface MemoryBackup {
   readonly fenceFloor: number;
 }
 
-/** What a list goes by: a row has it, and so has the place that a list goes on after. */
+/** What a list is ordered by: a row has it, and so has the position that a list continues after. */
 type Place = Pick<Row, "id" | "key">;
 
 const ORDERS: Readonly<Record<NonNullable<ListQuery["order"]>, (a: Place, b: Place) => number>> = {
@@ -79,22 +84,24 @@ export class MemoryDatabase {
     this.nowMs = nowMs;
   }
 
-  connect(namespace: string, options?: { readonly lanes?: number }): MemoryStore {
-    const marks: Mark[] = Array.from({ length: options?.lanes ?? 1 }, () => ({ epoch: 0, sequence: 0 }));
+  /** A store with several lanes models a server, so it is remote by default. */
+  connect(namespace: string, options: { readonly lanes?: number; readonly isRemote?: boolean } = {}): MemoryStore {
+    const { lanes = 1, isRemote = lanes > 1 } = options;
+    const marks: Mark[] = Array.from({ length: lanes }, () => ({ epoch: 0, sequence: 0 }));
     this.#marks.add(marks);
-    return new MemoryStore(this, this.#namespace(namespace), marks);
+    return new MemoryStore(this, this.#namespace(namespace), marks, isRemote);
   }
 
-  /** The writer with these marks is gone. */
+  /** Removes the marks of a writer that has closed. */
   disconnect(marks: Mark[]): void {
     this.#marks.delete(marks);
   }
 
-  /** Everything as it is now: rows, logs, marks of writers, and the numbers that are given out next. */
+  /** Returns everything as it is now: rows, logs, marks of writers, and the next numbers to assign. */
   backup(): MemoryBackup {
-    const namespaces = [...this.#namespaces].map(([name, { rows, logs }]) => {
+    const namespaces = [...this.#namespaces].map(([name, { rows, logs, followed }]) => {
       const lengths = [...logs].map(([id, entries]) => [id, { entries, length: entries.length }] as const);
-      return [name, { rows: new Map(rows), logs: new Map(lengths) }] as const;
+      return [name, { rows: new Map(rows), logs: new Map(lengths), followed: [...followed] }] as const;
     });
     const marks = [...this.#marks].map((lanes) => [lanes, lanes.map((mark) => ({ ...mark }))] as const);
     const { fenceFloor } = this;
@@ -107,9 +114,12 @@ export class MemoryDatabase {
     };
   }
 
-  /** Makes everything as it was then, under the writers that are connected now; only the clock goes on. One that came later has no mark. */
+  /**
+   * Restores the backup for the writers that are connected now; only the clock does not go back. A writer that connected after the backup
+   * has no mark.
+   */
   restore(backup: MemoryBackup): void {
-    for (const [name, { rows, logs, timed }] of this.#namespaces) {
+    for (const [name, { rows, logs, followed, timed }] of this.#namespaces) {
       const saved = backup.namespaces.get(name);
       rows.clear();
       logs.clear();
@@ -119,6 +129,8 @@ export class MemoryDatabase {
         timed.add(row);
       }
       for (const [id, { entries, length }] of saved?.logs ?? []) logs.set(id, entries.slice(0, length));
+      followed.length = 0;
+      for (const entry of saved?.followed ?? []) followed.push(entry);
     }
     for (const lanes of this.#marks) {
       const saved = backup.marks.get(lanes);
@@ -134,6 +146,11 @@ export class MemoryDatabase {
     return this.#ids;
   }
 
+  /** The last position that was assigned. */
+  get lastPosition(): number {
+    return this.#positions;
+  }
+
   newPosition(): number {
     this.#positions += 1;
     return this.#positions;
@@ -142,7 +159,7 @@ export class MemoryDatabase {
   #namespace(name: string): Namespace {
     let namespace = this.#namespaces.get(name);
     if (namespace === undefined) {
-      namespace = { rows: new Map(), logs: new Map(), timed: new TimedRows() };
+      namespace = { rows: new Map(), logs: new Map(), followed: [], timed: new TimedRows() };
       this.#namespaces.set(name, namespace);
     }
     return namespace;
@@ -151,20 +168,26 @@ export class MemoryDatabase {
 
 export class MemoryStore implements Store {
   readonly lanes: number;
+  readonly isRemote: boolean;
+  /** No transaction stays open: each commit is one turn of the event loop. */
+  readonly hasOneWriter = false;
   readonly #database: MemoryDatabase;
   readonly #rows: Map<string, Row>;
   readonly #logs: Map<number, StoredEntry[]>;
+  readonly #followed: FollowedEntry[];
   readonly #timed: TimedRows;
   /** By lane: the epoch that may write, and the last sequence that did. */
   readonly #marks: Mark[];
   #closed = false;
 
-  constructor(database: MemoryDatabase, namespace: Namespace, marks: Mark[]) {
+  constructor(database: MemoryDatabase, namespace: Namespace, marks: Mark[], isRemote: boolean) {
     this.#database = database;
     this.#rows = namespace.rows;
     this.#logs = namespace.logs;
+    this.#followed = namespace.followed;
     this.#timed = namespace.timed;
     this.lanes = marks.length;
+    this.isRemote = isRemote;
     this.#marks = marks;
   }
 
@@ -212,7 +235,11 @@ export class MemoryStore implements Store {
     this.#timed.add(stored);
     if (entries.length > 0) {
       const log = this.#logs.get(id) ?? [];
-      for (const entry of entries) log.push({ ...entry, atMs: nowMs, position: this.#database.newPosition() });
+      for (const { version, name, data, isFollowed } of entries) {
+        const entry = { version, name, data, atMs: nowMs, position: this.#database.newPosition() };
+        log.push(entry);
+        if (isFollowed === true) this.#followed.push({ ...entry, space: row.space, key: row.key });
+      }
       this.#logs.set(id, log);
     }
     return id;
@@ -240,9 +267,25 @@ export class MemoryStore implements Store {
     const row = this.#rows.get(keyText(key));
     const log = row === undefined ? undefined : this.#logs.get(row.id);
     if (log === undefined) return [];
-    // Versions rise by one from entry to entry.
+    // Versions increase by one from entry to entry.
     const from = Math.max(0, after + 1 - (log[0]?.version ?? 0));
     return log.slice(from, from + limit);
+  }
+
+  /** A commit draws its positions and becomes visible in one turn, so all assigned positions may be followed. */
+  async follow({ space, prefix = "", names, after, limit }: FollowQuery): Promise<FollowPage> {
+    this.#check();
+    const { lastPosition } = this.#database;
+    if (after > lastPosition) return { entries: [], upTo: lastPosition, hasMore: false };
+    const page: FollowedEntry[] = [];
+    for (const entry of this.#followed)
+      if (entry.space === space && entry.position > after && page.push(entry) === limit) break;
+    const hasMore = page.length === limit;
+    return {
+      entries: page.filter(({ key, name }) => key.startsWith(prefix) && isOneOf(name, names)),
+      upTo: hasMore ? (page.at(-1)?.position ?? after) : lastPosition,
+      hasMore,
+    };
   }
 
   async due({ kinds, limit }: DueQuery): Promise<DuePage> {
@@ -267,6 +310,10 @@ export class MemoryStore implements Store {
     const gone = [...this.#rows.values()]
       .filter((row) => row.value === null && (row.dueMs ?? 0) <= nowMs)
       .slice(0, limit);
+    const swept = new Set(gone.map(keyText));
+    const left = this.#followed.filter((entry) => !swept.has(keyText(entry)));
+    this.#followed.length = 0;
+    for (const entry of left) this.#followed.push(entry);
     for (const row of gone) {
       if (Number.isSafeInteger(row.fence + 1))
         this.#database.fenceFloor = Math.max(this.#database.fenceFloor, row.fence + 1);
@@ -292,8 +339,7 @@ export class MemoryStore implements Store {
   #mark(lane: number): Mark {
     this.#check();
     const mark = this.#marks[lane];
-    if (mark === undefined)
-      throw new RangeError(`this store has ${this.lanes} lanes, and lane ${lane} is not one of them`);
+    if (mark === undefined) throw new RangeError(`lane ${lane} does not exist: this store has ${this.lanes} lanes`);
     return mark;
   }
 

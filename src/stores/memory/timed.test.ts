@@ -1,6 +1,6 @@
 /**
- * Goal: the index of timed rows says what a look at all rows would say, however many there are.
- * Method: random rows of two kinds are put in, moved and taken out; after each round the index is compared with a plain list.
+ * Goal: the index of timed rows returns the same as a scan of all rows, for any number of rows.
+ * Method: random rows of two kinds are added, moved and removed; after each round the index is compared with a plain list.
  */
 
 import { expect, test } from "vitest";
@@ -27,7 +27,7 @@ const rowOf = (id: number, kind: string | null, dueMs: number | null): Row => ({
   value: "1",
 });
 
-test("it says what a look at all rows would", () => {
+test("it returns the same as a scan of all rows", () => {
   const random = new Random(7);
   const timed = new TimedRows();
   const rows = new Map<number, Row>();

@@ -1,14 +1,14 @@
 /**
  * The rows that are due at some time, by kind and in order: the index that a database would have for them.
  *
- * A kind's rows are kept in pieces of bounded length, each in order, so that with a hundred thousand of them a row is put in or taken out
- * by moving few others, and what is due is found without looking at all of them.
+ * A kind's rows are kept in pieces of bounded length, each in order, so that with a hundred thousand of them a row is added or removed
+ * by moving few others, and due rows are found without scanning all of them.
  */
 
 import type { Row } from "../../kernel/contract.ts";
 
-/** A piece that grows longer is cut in two. */
-const MOST_IN_PIECE = 1024;
+/** A longer piece is split in two. */
+const MAX_PIECE = 1024;
 
 type Timed = Row & { readonly dueMs: number; readonly kind: string };
 
@@ -33,7 +33,7 @@ export class TimedRows {
       return;
     }
     piece.splice(rowsUpTo(piece, row.dueMs, row.id), 0, row);
-    if (piece.length > MOST_IN_PIECE) pieces.splice(index + 1, 0, piece.splice(MOST_IN_PIECE / 2));
+    if (piece.length > MAX_PIECE) pieces.splice(index + 1, 0, piece.splice(MAX_PIECE / 2));
   }
 
   remove(row: Row): void {
@@ -81,7 +81,7 @@ function nextAfter(pieces: readonly Timed[][], nowMs: number): number | null {
   return (piece[rowsUpTo(piece, last.dueMs, last.id)] ?? pieces[index]?.[0])?.dueMs ?? null;
 }
 
-/** How many pieces begin with this place, or before it. */
+/** How many pieces begin at or before this place. */
 function piecesUpTo(
   pieces: readonly Timed[][],
   { dueMs, id }: { readonly dueMs: number; readonly id: number },
@@ -92,7 +92,7 @@ function piecesUpTo(
   });
 }
 
-/** How many rows are at this place, or before it. */
+/** How many rows are at or before this place. */
 function rowsUpTo(rows: readonly Timed[], dueMs: number, id: number): number {
   return countWhile(rows.length, (index) => {
     const row = rows[index];
@@ -100,7 +100,7 @@ function rowsUpTo(rows: readonly Timed[], dueMs: number, id: number): number {
   });
 }
 
-/** How many of the first indexes it holds for, where it holds for none after the first that it does not hold for. */
+/** The number of leading indexes for which `holds` is true. It must be false for all indexes after the first for which it is false. */
 function countWhile(length: number, holds: (index: number) => boolean): number {
   let from = 0;
   for (let to = length; from < to; ) {

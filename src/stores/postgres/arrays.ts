@@ -1,5 +1,5 @@
 /**
- * Arrays for PostgreSQL, in its binary form: no quoting, no escaping, no parsing on the other side.
+ * Arrays for PostgreSQL, in binary form: no quoting, no escaping, no parsing on the server.
  *
  * Layout: number of dimensions, whether there are nulls, the element type; length and first index of the one dimension; then
  * each element as its length and its bytes, where a length of -1 is null.

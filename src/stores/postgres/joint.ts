@@ -1,11 +1,11 @@
 /**
- * Pawl's part of somebody else's transaction, in statements that any way of running SQL can run: one text as the only parameter,
- * one column of text as the answer. Slower than a batch, and needs nothing but an executor.
+ * Pawl's part of a transaction of the application, in statements that any way of running SQL can run: one text as the only parameter, one
+ * column of text as the result. Slower than a batch, and needs nothing but an executor.
  *
- * Rows are waited for here, in the order of their keys. What is absent is inserted, as a record or as a placeholder (`rows.ts`), so that it
- * stays absent to others until the transaction ends. A savepoint stands before it all: what is locked for a decision that needs more is
- * released, and locked again with the rest, so that nothing is locked out of order. Nothing is set in the transaction that its owner
- * would notice.
+ * It waits for rows, in the order of their keys. Absent keys are inserted, as a record or as a placeholder (`rows.ts`), so that they stay
+ * absent to others until the transaction ends. All of it runs after a savepoint: if a decision needs more rows, those already locked are
+ * released, and locked again with the rest, so that nothing is locked out of order. It changes no setting that the application would
+ * notice.
  */
 
 import { compareUtf8 } from "../../kernel/check.ts";
@@ -19,8 +19,9 @@ import {
   type Row,
 } from "../../kernel/contract.ts";
 import { StoreError } from "../../kernel/errors.ts";
-import { ask } from "../../kernel/executor.ts";
+import { ask } from "../../kernel/sql/ask.ts";
 import { failure, isServerError, type ServerError } from "./failure.ts";
+import { isFollowed, positions } from "./followed.ts";
 import { COLUMNS, isPlaceholder, placeholderOf } from "./rows.ts";
 
 const INPUT = "input as materialized (select $1::text::json as j)";
@@ -30,20 +31,32 @@ export interface JointStatements {
   readonly lock: string;
   readonly clock: string;
   readonly write: string;
+  /** The same if some of the entries are followed; `announce` runs before it (`followed.ts`). */
+  readonly writeFollowed: string;
+  readonly announce: string;
 }
 
-export function jointStatements(s: string, clock: string, knownSchema: number): JointStatements {
+export function jointStatements(s: string, clock: string, knownSchema: number, announce: string): JointStatements {
   const record = `${s}.record`;
-  return {
-    lock: `with ${INPUT}, had as (
-        select k.n, r.* from ${KEYS} cross join lateral (
-          select ${COLUMNS} from ${record} r
-          where r.namespace = j ->> 'namespace' and r.space = k.space and r.key = k.key for no key update) r)
-      select coalesce(json_agg(json_build_array(n, ${COLUMNS})), '[]')::text as pawl from had`,
-    clock: `select json_build_array(${clock}, coalesce((select number from ${s}.meta where name = 'fence_floor'), 0),
-        current_setting('transaction_isolation'),
-        coalesce((select number from ${s}.meta where name = 'oldest'), 0) <= ${knownSchema})::text as pawl`,
-    write: `with ${INPUT},
+  const APPENDED = `
+      appended as (
+        insert into ${s}.log (record, version, name, data, at)
+        select w.id, e.version, e.name, e.data, e.at
+        from input cross join json_to_recordset(j -> 'entries') as e(space text, key text, version bigint, name text, data text, at bigint)
+        join written w on w.space = e.space and w.key = e.key)`;
+  const FOLLOWED = `
+      entry as materialized (
+        select e.*, nextval(${positions(s)}) as position from input cross join json_to_recordset(j -> 'entries')
+          as e(space text, key text, version bigint, name text, data text, at bigint, "isFollowed" boolean)),
+      appended as (
+        insert into ${s}.log (record, version, position, name, data, at) overriding system value
+        select w.id, e.version, e.position, e.name, e.data, e.at
+        from entry e join written w on w.space = e.space and w.key = e.key),
+      followed as (
+        insert into ${s}.followed (namespace, space, position, record, version)
+        select j ->> 'namespace', e.space, e.position, w.id, e.version
+        from input cross join entry e join written w on w.space = e.space and w.key = e.key where e."isFollowed")`;
+  const writing = (appended: string): string => `with ${INPUT},
       v as materialized (select v.* from input, json_to_recordset(j -> 'rows') as v(old bigint, was bigint, was_stamp bigint,
         space text, key text, version bigint, stamp bigint, fence bigint, wakes bigint, tries bigint, holder text, kind text, status text, due bigint, head bigint, value text)),
       updated as (
@@ -54,13 +67,20 @@ export function jointStatements(s: string, clock: string, knownSchema: number): 
         insert into ${record} (namespace, space, key, version, stamp, fence, wakes, tries, holder, kind, status, due, head, value)
         select j ->> 'namespace', space, key, version, stamp, fence, wakes, tries, holder, kind, status, due, head, value
         from input, v where v.old is null returning id, space, key),
-      written as (select * from updated union all select * from inserted),
-      appended as (
-        insert into ${s}.log (record, version, name, data, at)
-        select w.id, e.version, e.name, e.data, e.at
-        from input cross join json_to_recordset(j -> 'entries') as e(space text, key text, version bigint, name text, data text, at bigint)
-        join written w on w.space = e.space and w.key = e.key)
-      select json_build_array((select count(*) from written), pg_current_xact_id()::text)::text as pawl`,
+      written as (select * from updated union all select * from inserted),${appended}
+      select json_build_array((select count(*) from written), pg_current_xact_id()::text)::text as pawl`;
+  return {
+    lock: `with ${INPUT}, had as (
+        select k.n, r.* from ${KEYS} cross join lateral (
+          select ${COLUMNS} from ${record} r
+          where r.namespace = j ->> 'namespace' and r.space = k.space and r.key = k.key for no key update) r)
+      select coalesce(json_agg(json_build_array(n, ${COLUMNS})), '[]')::text as pawl from had`,
+    clock: `select json_build_array(${clock}, coalesce((select number from ${s}.meta where name = 'fence_floor'), 0),
+        current_setting('transaction_isolation'),
+        coalesce((select number from ${s}.meta where name = 'oldest'), 0) <= ${knownSchema})::text as pawl`,
+    write: writing(APPENDED),
+    writeFollowed: writing(FOLLOWED),
+    announce,
   };
 }
 
@@ -86,10 +106,10 @@ const SAVEPOINT = "savepoint pawl_joint";
 const UNDO = "rollback to savepoint pawl_joint";
 const RELEASE = "release savepoint pawl_joint";
 
-/** Runs the batch in the executor's transaction. `ended` tells whether the transaction of this number was committed. */
+/** Runs the batch in the executor's transaction. `ended` resolves with whether the transaction of this number was committed. */
 export async function join(
   executor: Executor,
-  { lock, clock, write }: JointStatements,
+  { lock, clock, write, writeFollowed, announce }: JointStatements,
   namespace: string,
   batch: Joining,
   ended: (xid: string) => Promise<boolean>,
@@ -122,7 +142,7 @@ export async function join(
     const written = new Set(verdict.puts.map(({ row }) => keyText(row)));
     const onlyRead = keys.filter((key) => !byKey.has(keyText(key)) && !written.has(keyText(key)));
     const puts = [
-      // What had a placeholder takes its row.
+      // A new record reuses the row of its placeholder.
       ...verdict.puts.map((put) => ({ ...put, was: put.was ?? byKey.get(keyText(put.row)) ?? null })),
       ...onlyRead.map((key) => placeholderOf(key, 0, nowMs)),
     ].sort((a, b) => compareUtf8(keyText(a.row), keyText(b.row)));
@@ -130,7 +150,10 @@ export async function join(
       await executor(RELEASE);
       return { written: true, committed: Promise.resolve(false) };
     }
-    const [count, xid] = JSON.parse(await ask(executor, write, input(namespace, puts, nowMs))) as [number, string];
+    const hasFollowed = isFollowed(puts);
+    if (hasFollowed) await executor(announce);
+    const writing = hasFollowed ? writeFollowed : write;
+    const [count, xid] = JSON.parse(await ask(executor, writing, input(namespace, puts, nowMs))) as [number, string];
     if (count !== puts.length)
       throw new Error(`${count} rows were written under their locks instead of ${puts.length}`);
     await executor(RELEASE);
@@ -140,7 +163,7 @@ export async function join(
     const cause = serverErrorIn(error);
     if (cause?.code === "25P01") throw noTransaction(error);
     if (cause?.code === "42P01" && cause.message.includes(SAVEPOINT)) throw noExecutor(error);
-    // What the decision threw must not take the rest of the transaction with it.
+    // An error of the decision must not roll back the rest of the transaction.
     await executor(UNDO).catch(() => {});
     await executor(RELEASE).catch(() => {});
     if (cause?.code === "23505") return { written: false };
@@ -171,7 +194,7 @@ function input(namespace: string, puts: readonly Put[], nowMs: number): object {
   };
 }
 
-/** Where ORMs wrap the driver's error, the server's own, or at least its code, is a few steps further down. */
+/** ORMs wrap the driver's error: looks for the server's error, or at least its code, a few levels down. */
 function serverErrorIn(error: unknown): ServerError | undefined {
   let at: unknown = error;
   for (let depth = 0; depth < 6 && typeof at === "object" && at !== null; depth++) {
@@ -197,7 +220,7 @@ const noExecutor = (cause: unknown): StoreError =>
   new StoreError(
     "store_refused",
     "fail",
-    "the executor must run the text it is given as a statement: wrap the raw query",
+    "the executor did not run the text that it received as a statement: pass a function that runs it as a raw query",
     {
       cause,
     },
@@ -207,7 +230,7 @@ const noTransaction = (cause: unknown): StoreError =>
   new StoreError(
     "store_refused",
     "fail",
-    "pawl.within needs a transaction that is open: run it inside one, with an executor of that transaction",
+    "pawl.within needs an open transaction: call it inside one, with an executor of that transaction",
     { cause },
   );
 
@@ -215,12 +238,12 @@ const tooOldToJoin = (): StoreError =>
   new StoreError(
     "store_unfit",
     "fail",
-    "the schema has become too new for this release of Pawl: upgrade Pawl in this process",
+    "the schema is now too new for this release of Pawl: upgrade Pawl in this process",
   );
 
 const wrongIsolation = (isolation: string): StoreError =>
   new StoreError(
     "store_unfit",
     "fail",
-    `pawl.within needs a transaction begun as READ COMMITTED, and this one is ${isolation.toUpperCase()}: what was absent when it began could be there by now`,
+    `pawl.within needs a transaction begun as READ COMMITTED, and this one is ${isolation.toUpperCase()}: it does not see records that were created after it began`,
   );

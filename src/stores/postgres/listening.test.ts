@@ -1,5 +1,5 @@
 /**
- * Goal: from each state of listening, each event leads to the state that it should, and what comes too late changes nothing.
+ * Goal: from each state of listening, each event leads to the correct next state, and late events change nothing.
  * Method: a table of all transitions. Each pair of a state and an event that is not in the table must leave the state as it was.
  */
 
@@ -32,14 +32,14 @@ const retry: Event = { is: "retry" };
 
 const rules: readonly { rule: string; from: State; event: Event; to: State }[] = [
   { rule: "the first watcher starts it", from: idle, event: watched, to: starting(0) },
-  { rule: "a small pool is only polled with", from: idle, event: watchedInSmallPool, to: polling(null) },
+  { rule: "a small pool only polls", from: idle, event: watchedInSmallPool, to: polling(null) },
   { rule: "a connection is tested", from: starting(0), event: connected, to: testing(0) },
   { rule: "failures are counted until a test ends", from: starting(2), event: connected, to: testing(2) },
   { rule: "a first failure costs a short pause", from: starting(0), event: failed, to: waiting(1, 100) },
   { rule: "a third one a longer pause", from: starting(2), event: failed, to: waiting(3, 500) },
   { rule: "the pause has a limit", from: starting(40), event: failed, to: waiting(41, 5000) },
-  { rule: "what arrives, arrives", from: testing(2), event: received, to: listening() },
-  { rule: "what does not arrive is polled for", from: testing(2), event: notReceived, to: polling(60_000) },
+  { rule: "the test notification arrived", from: testing(2), event: received, to: listening() },
+  { rule: "without notifications it polls", from: testing(2), event: notReceived, to: polling(60_000) },
   { rule: "a test can fail", from: testing(0), event: failed, to: waiting(1, 100) },
   { rule: "and again", from: testing(1), event: failed, to: waiting(2, 200) },
   { rule: "a listener is announced", from: listening(), event: announced, to: listening(5000) },
@@ -92,7 +92,7 @@ describe("a transition", () => {
   const late = states.flatMap((state) =>
     events.filter((event) => !isRuled(state, event)).map((event) => ({ state, event })),
   );
-  test.each(late)("that is none: $state.is, $event.is", ({ state, event }) => {
+  test.each(late)("does not happen: $state.is, $event.is", ({ state, event }) => {
     expect(nextListening(state, event)).toBe(state);
   });
 });

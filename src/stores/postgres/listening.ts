@@ -1,5 +1,5 @@
 /**
- * Listening for notifications, as states: one at a time, and one function that moves from each to the next. `bell.ts` acts on them.
+ * Listening for notifications, as a state machine: one function returns the next state for an event. `notifications.ts` acts on the states.
  *
  *     idle ──watched──▶ starting ──connected──▶ testing ──received──▶ listening
  *                          ▲ │                   │   │                    │
@@ -22,9 +22,9 @@ const RETEST_MS = 60_000;
 /** A listener announces itself again this often. */
 const ANNOUNCE_MS = 20_000;
 
-/** Whether any process listens is looked up at most this often. */
+/** How often, at most, a process looks up whether any other listens. */
 export const LOOK_UP_MS = 1000;
-/** How long all others may take to find a new listener; until then it polls quickly. */
+/** How long it may take until all others know a new listener. Until then it polls quickly. */
 const NEW_MS = 2 * LOOK_UP_MS;
 
 export type Listening<Connection> =
@@ -32,28 +32,28 @@ export type Listening<Connection> =
   | { readonly is: "idle" }
   /** A connection is being made. */
   | { readonly is: "starting"; readonly failures: number }
-  /** A notification of our own is under way to this connection. */
+  /** A test notification was sent to this connection. */
   | { readonly is: "testing"; readonly failures: number; readonly connection: Connection }
-  /** Notifications arrive. The others know of it once it is announced: at first and last at these times. */
+  /** Notifications arrive. Others know that this process listens from its first announcement, which is repeated. */
   | {
       readonly is: "listening";
       readonly connection: Connection;
       readonly announced: { readonly firstMs: number; readonly lastMs: number } | null;
     }
-  /** Notifications do not arrive here. Tested again after this pause; never, if there is no connection to spare for it. */
+  /** Notifications do not arrive. Tested again after this pause; never, if there is no free connection for it. */
   | { readonly is: "polling"; readonly pauseMs: number | null }
   /** The connection failed or was lost, and is made again after this pause. */
   | { readonly is: "waiting"; readonly failures: number; readonly pauseMs: number };
 
 export type ListeningEvent<Connection> =
-  /** The first watcher came. */
+  /** The first watcher was added. */
   | { readonly is: "watched"; readonly hasSpareConnection: boolean }
-  /** The last watcher left. */
+  /** The last watcher was removed. */
   | { readonly is: "unwatched" }
   | { readonly is: "connected"; readonly connection: Connection }
-  /** The test ended: our own notification arrived, or it did not in time. */
+  /** The test ended: the test notification arrived, or it did not arrive in time. */
   | { readonly is: "tested"; readonly isReceived: boolean }
-  /** The others can know now that this process listens. */
+  /** Other processes can now see that this process listens. */
   | { readonly is: "announced"; readonly nowMs: number }
   /** The connection could not be made, or is lost. */
   | { readonly is: "failed" }
@@ -92,7 +92,7 @@ const waiting = (failures: number): Listening<never> => ({
   pauseMs: RETRY_MS[failures] ?? 5000,
 });
 
-/** How long after a poll the next one comes. */
+/** The pause until the next poll. */
 export function pollMs<C>(state: Listening<C>, nowMs: number): number {
   const isKnown = state.is === "listening" && state.announced !== null && nowMs >= state.announced.firstMs + NEW_MS;
   return isKnown ? SAFETY_POLL_MS : FALLBACK_POLL_MS;

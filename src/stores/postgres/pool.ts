@@ -1,11 +1,11 @@
 /**
- * A pool of our own, for those who give a connection string. `pg` is the application's to install, and loaded only when needed.
+ * Pawl's own pool, for users who pass a connection string. `pg` is installed by the application, and loaded only when needed.
  */
 
 import { InvalidArgumentError, StoreError } from "../../kernel/errors.ts";
-import type { PgPool } from "./lines.ts";
+import type { PgPool } from "./connections.ts";
 
-/** One for each lane, one that listens, one that notifies, and a few that read. */
+/** One connection for each lane, one that listens, one that notifies, and a few for reads. */
 const MAX_CONNECTIONS = 10;
 const CONNECT_MS = 5000;
 
@@ -27,7 +27,7 @@ export async function poolFor(url: string): Promise<{ pool: PgPool; endPool: () 
     keepAlive: true,
     fallback_application_name: "pawl",
   });
-  // An idle connection that breaks is replaced when it is needed.
+  // A broken idle connection is replaced when it is needed.
   pool.on("error", () => {});
   return { pool, endPool: () => pool.end() };
 }

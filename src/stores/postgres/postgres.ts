@@ -2,15 +2,16 @@
  * The PostgreSQL store: any number of processes on any number of machines.
  *
  * A locked batch takes two round trips: begin, lock and read the rows, read the clock; then write, mark and commit. An optimistic batch,
- * whose rows are assumed, takes one. Rows that others have locked are skipped, so that a process that was stopped in the middle of a batch
- * keeps no one waiting; the server ends its transaction after `LOCKS_HELD_MS`. A batch that was put off too often waits for its rows, in
- * sorted order, and gives up after the same time.
+ * whose rows are assumed, takes one. Rows that other transactions have locked are skipped, so that a process that stopped in the middle of
+ * a batch delays no other; the server ends its transaction after `LOCKS_HELD_MS`. A batch that was postponed too often waits for its rows,
+ * in sorted order, and gives up after the same time.
  *
  * Each lane has a mark, one row with an epoch and the sequence of the last batch, written by the batch itself. When a reply is lost,
- * `settle` raises the epoch, which waits for a commit still under way and refuses one that comes later; then the mark tells.
+ * `settle` raises the epoch, which waits for a commit still in progress and refuses one that arrives later; then the mark says whether the
+ * batch was committed.
  *
- * Promises: G1 by the server's own log; G2 by the marks; G18, because a commit that did not wait for the standby counts as
- * unknown; G19 through `failure.ts`.
+ * Guarantees: G1 by the server's own log; G2 by the marks; G18, because a commit that did not wait for the standby counts as unknown; G19
+ * through `failure.ts`.
  */
 
 import {
@@ -18,6 +19,8 @@ import {
   type DuePage,
   type DueQuery,
   type Executor,
+  type FollowPage,
+  type FollowQuery,
   type Found,
   type Joined,
   type Joining,
@@ -34,22 +37,26 @@ import {
 } from "../../kernel/contract.ts";
 import { ClosedError, endedEarly, StoreError, staleEpoch } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
-import { Bell } from "./bell.ts";
-import { failure, isAssertion, isServerError, isUnprepared, LostLineError } from "./failure.ts";
-import { type Finding, factsOf, judge, missingRights, NO_LISTEN, refuseUnfit } from "./fitness.ts";
+import { type Connection, ConnectionPool, type PgPool } from "./connections.ts";
+import { failure, isAssertion, isServerError, isUnprepared, LostConnectionError } from "./failure.ts";
+import { type FollowStatements, followStatements, isFollowed, toFollowPage } from "./followed.ts";
 import { type JointStatements, join, jointStatements } from "./joint.ts";
-import { type Line, LinePool, type PgPool } from "./lines.ts";
-import { type LookStatements, lookStatements, toDuePage, toEntries, toRows } from "./looks.ts";
 import { type MarkStatements, markStatements } from "./marks.ts";
-import { patiently } from "./reach.ts";
-import { Reads } from "./reads.ts";
+import { Notifications } from "./notifications.ts";
+import { type Call, type Result, type Statement, statement } from "./pipeline.ts";
+import { type QueryStatements, queryStatements, toDuePage, toEntries, toRows } from "./queries.ts";
+import { Reads, standbyError } from "./reads.ts";
+import { checkSchema, checkServer, type Finding, NO_LISTEN, readSettings, throwIfRefused } from "./requirements.ts";
+import { retryUntil } from "./retry.ts";
 import { COLUMNS, isPlaceholder, placeholderOf, type RowStatements, rowStatements, toRow } from "./rows.ts";
 import { MIGRATIONS, type Migration, migrate, quoted, tooOld } from "./schema.ts";
 import {
   BEGIN,
+  BEGIN_READING,
   CLOCK,
   COMMIT,
   ENDED,
+  LIMIT_IDLE,
   MOVED,
   pinForReading,
   pinForSharing,
@@ -59,24 +66,22 @@ import {
   SHARED_MS,
   STALE,
   stillShared,
-  TIGHTEN,
 } from "./statements.ts";
 import { sweepStatement } from "./sweep.ts";
-import { type Answer, type Call, type Statement, statement } from "./train.ts";
 import { type Mark, markValues, writing } from "./write.ts";
 
 export interface PostgresOptions {
   readonly pool: PgPool;
-  /** Ends the pool when the store is closed; for a pool of our own. */
+  /** Ends the pool when the store is closed. Set if Pawl made the pool. */
   readonly endPool?: (() => Promise<void>) | undefined;
   readonly schema: string;
   readonly namespace: string;
   readonly ports: Ports;
   readonly durability: "full" | "process";
   readonly patienceMs: number;
-  /** Told of what is not as it should be, but can be lived with. */
+  /** Called with each finding that does not prevent opening. */
   readonly warned?: ((finding: Finding) => void) | undefined;
-  /** How long a transaction that is the user's as well may be open. Default: 30 s. */
+  /** How long a transaction shared with the user's SQL may be open. Default: 30 s. */
   readonly sharedMs?: number | undefined;
   /** The store's clock as SQL; for tests. */
   readonly clock?: string | undefined;
@@ -86,41 +91,42 @@ export interface PostgresOptions {
 }
 
 const LANES = 4;
-/** For so long numbers that were reserved ahead are used. */
+/** How long row numbers that were reserved ahead are used. */
 const SPARE_MS = 1000;
-/** No answer takes longer, or the connection counts as lost. */
-const ANSWER_MS = 5000;
+/** A connection whose reply takes longer counts as lost. */
+const REPLY_MS = 5000;
 
-/** Checks the server, brings the schema up to date, and connects. A server that is not up yet is waited for, as long as patience lasts. */
+/** Checks the server, brings the schema up to date, and connects. Waits up to `patienceMs` for a server that is not up yet. */
 export async function openPostgres(options: PostgresOptions): Promise<PostgresStore> {
   const { pool, schema, ports, patienceMs, durability, warned } = options;
-  const lines = new LinePool({ pool, clock: ports.clock, answerMs: Math.min(ANSWER_MS, patienceMs) });
+  const connections = new ConnectionPool({ pool, clock: ports.clock, replyMs: Math.min(REPLY_MS, patienceMs) });
   const giveUpAtMs = ports.clock.nowMs() + patienceMs;
-  const use = <T>(work: (line: Line) => Promise<T>): Promise<T> => patiently(ports, giveUpAtMs, () => lines.use(work));
+  const use = <T>(work: (connection: Connection) => Promise<T>): Promise<T> =>
+    retryUntil(ports, giveUpAtMs, () => connections.use(work));
   try {
-    const findings = [...judge(await use(factsOf), durability)];
-    refuseUnfit(findings);
+    const findings = [...checkServer(await use(readSettings), durability)];
+    throwIfRefused(findings);
     const migrations = options.migrations ?? MIGRATIONS(quoted(schema));
-    await migrate({ lines, schema, clock: ports.clock, patienceMs, migrations });
-    refuseUnfit(await use((line) => missingRights(line, schema)));
-    const store = new PostgresStore(lines, options);
-    if (!(await patiently(ports, giveUpAtMs, () => store.hears()))) findings.push(NO_LISTEN);
+    await migrate({ connections, schema, clock: ports.clock, patienceMs, migrations });
+    throwIfRefused(await use((connection) => checkSchema(connection, schema)));
+    const store = new PostgresStore(connections, options);
+    if (!(await retryUntil(ports, giveUpAtMs, () => store.receivesNotifications()))) findings.push(NO_LISTEN);
     for (const finding of findings) warned?.(finding);
     return store;
   } catch (error) {
-    lines.close();
+    connections.close();
     await options.endPool?.();
     throw failure(error, false);
   }
 }
 
-/** What a transaction has so far. */
-interface Underway {
-  /** `outside`: not begun. `open`: its rows are being locked and decided on. `committing`: COMMIT is on its way. */
+/** The progress of a transaction. */
+interface Progress {
+  /** `outside`: not begun. `open`: its rows are being locked and decided on. `committing`: COMMIT was sent. */
   stage: "outside" | "open" | "committing";
   nowMs: number | null;
   bytesRead: number;
-  /** Keys that are absent: the number that the row would get, and the placeholder that stands for the record, if it has one. */
+  /** Absent keys: the number that the row would get, and the row's placeholder, if it has one. */
   readonly absent: Map<string, Absent>;
 }
 
@@ -130,7 +136,7 @@ interface Absent {
   readonly placeholder: Row | null;
 }
 
-/** Notices that another server answers than before, or that the server was started again: each has its own start time. */
+/** Detects that the server was restarted, or that another server took its place: each has its own start time. */
 class Servers {
   readonly #changed: () => void;
   #last: string | null | undefined;
@@ -139,8 +145,8 @@ class Servers {
     this.#changed = changed;
   }
 
-  /** With what a transaction's first statement returned. */
-  answered(pinned: Answer | undefined): void {
+  /** Takes the result of a transaction's first statement. */
+  observe(pinned: Result | undefined): void {
     const startedAt = pinned?.rows[0]?.[1];
     if (startedAt === undefined) return;
     const last = this.#last;
@@ -151,21 +157,24 @@ class Servers {
 
 export class PostgresStore implements SqlStore {
   readonly lanes: number;
-  /** Half of the pool: the other half is for commits, leases, claims and reads. */
+  readonly isRemote = true;
+  readonly hasOneWriter = false;
+  /** Half of the pool; the other half is for commits, leases, claims and reads. */
   readonly maxShared: number;
   readonly #options: PostgresOptions;
-  readonly #lines: LinePool;
+  readonly #connections: ConnectionPool;
   readonly #namespace: string;
   readonly #writer: string;
   /** The newest schema that this release knows. */
   readonly #knownSchema: number;
   readonly #rows: RowStatements;
   readonly #write: ReturnType<typeof writing>;
-  readonly #looks: LookStatements;
+  readonly #queries: QueryStatements;
+  readonly #follow: FollowStatements;
   readonly #sweep: (namespace: string, limit: number) => Call;
   readonly #reads: Reads;
   readonly #servers = new Servers(() => {
-    // Numbers that another server reserved may be given out again by this one.
+    // The new server may assign the numbers that the old one reserved.
     this.#spare = { ids: [], untilMs: 0 };
     this.#restarted();
   });
@@ -174,61 +183,62 @@ export class PostgresStore implements SqlStore {
   readonly #sharedMs: number;
   readonly #joint: JointStatements;
   readonly #marks: MarkStatements;
-  readonly #bell: Bell;
-  /** Transactions of others that hold something of ours, and are not known to have ended. */
+  readonly #notifications: Notifications;
+  /** The ids of joined transactions of the application that are not known to have ended. */
   readonly #joined = new Set<string>();
-  /** Numbers for rows to come. */
+  /** Numbers reserved for new rows. */
   #spare: { readonly ids: readonly number[]; readonly untilMs: number } = { ids: [], untilMs: 0 };
-  /** Lanes that have a mark, unless the store has lost it. */
+  /** Lanes whose mark was written. If one of them has no mark, the store has lost it. */
   readonly #settled = new Set<number>();
-  /** How many this process has made since it last swept. */
+  /** How many placeholders this process has inserted since its last sweep. */
   #placeholders = 0;
   #closing: Promise<void> | undefined;
 
-  constructor(lines: LinePool, options: PostgresOptions) {
+  constructor(connections: ConnectionPool, options: PostgresOptions) {
     const { schema, namespace, ports, durability, patienceMs } = options;
     const s = quoted(schema);
     const clock = options.clock ?? CLOCK;
-    const answerMs = Math.min(ANSWER_MS, patienceMs);
+    const replyMs = Math.min(REPLY_MS, patienceMs);
     this.lanes = options.lanes ?? LANES;
-    this.maxShared = Math.max(1, Math.floor(lines.size / 2));
+    this.maxShared = Math.max(1, Math.floor(connections.size / 2));
     this.#sharedMs = options.sharedMs ?? SHARED_MS;
     this.#options = options;
-    this.#lines = lines;
+    this.#connections = connections;
     this.#namespace = namespace;
     this.#writer = ports.chance.uuid();
     this.#knownSchema = (options.migrations ?? MIGRATIONS(s)).length;
     this.#rows = rowStatements(s, clock);
     this.#write = writing(s, clock);
-    this.#looks = lookStatements(s, clock);
+    this.#queries = queryStatements(s, clock);
+    this.#follow = followStatements(s, schema, namespace);
     this.#sweep = sweepStatement(s, clock);
     const isDurable = durability === "full";
     this.#pinned = {
-      writing: pinForWriting(answerMs, isDurable),
-      waiting: pinForWaiting(answerMs, isDurable),
-      reading: pinForReading(answerMs),
-      // A little later than this process gives up, which has the better words for it.
-      sharing: pinForSharing(this.#sharedMs + ANSWER_MS, isDurable),
+      writing: pinForWriting(replyMs, isDurable),
+      waiting: pinForWaiting(replyMs, isDurable),
+      reading: pinForReading(replyMs),
+      // A little later than this process gives up, because its error message is clearer.
+      sharing: pinForSharing(this.#sharedMs + REPLY_MS, isDurable),
     };
-    this.#reads = new Reads(lines, this.#pinned.reading, (pinned) => this.#servers.answered(pinned));
-    this.#joint = jointStatements(s, clock, this.#knownSchema);
+    this.#reads = new Reads(connections, this.#pinned.reading, (pinned) => this.#servers.observe(pinned));
+    this.#joint = jointStatements(s, clock, this.#knownSchema, this.#follow.announceOnce);
     this.#marks = markStatements(s, clock);
-    this.#bell = new Bell({
-      lines,
+    this.#notifications = new Notifications({
+      connections,
       clock: ports.clock,
       channel: statement(`${schema}\n${namespace}`).name,
       writer: this.#writer,
       readMarks: async () =>
         (await this.#read(this.#call(this.#marks.all, namespace, this.#writer))).rows[0]?.[0] ?? "",
-      announce: async () => void (await this.#run(this.#call(this.#marks.listens, this.#writer, namespace))),
+      announce: async () => void (await this.#run(this.#call(this.#marks.announce, this.#writer, namespace))),
       hasListeners: async () =>
-        (await this.#reads.ask(this.#call(this.#marks.heard, namespace, this.#writer))).rows[0]?.[0] === "t",
+        (await this.#reads.read(this.#call(this.#marks.hasListeners, namespace, this.#writer))).rows[0]?.[0] === "t",
     });
   }
 
-  /** Whether notifications arrive here. */
-  hears(): Promise<boolean> {
-    return this.#bell.test();
+  /** Whether notifications from the server arrive at this process. */
+  receivesNotifications(): Promise<boolean> {
+    return this.#notifications.test();
   }
 
   #call(of: Statement, ...values: readonly (string | null)[]): Call {
@@ -242,19 +252,19 @@ export class PostgresStore implements SqlStore {
   async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
     this.#check();
     if (!Number.isInteger(lane) || lane < 0)
-      throw new RangeError(`this store has ${this.lanes} lanes, and lane ${lane} is not one of them`);
+      throw new RangeError(`lane ${lane} does not exist: this store has ${this.lanes} lanes`);
     const settle = this.#call(this.#marks.settle, this.#writer, String(lane), this.#namespace);
     try {
-      return await this.#lines.use(async (line) => {
-        line.began();
+      return await this.#connections.use(async (connection) => {
+        connection.began();
         const oldest = this.#call(this.#marks.lockOldest);
-        const answers = await line.send([BEGIN, this.#pinned.writing, oldest, settle, COMMIT]);
-        line.ended();
-        const refusal = this.#tooOld(answers[2]);
+        const results = await connection.send([BEGIN, this.#pinned.writing, oldest, settle, COMMIT]);
+        connection.ended();
+        const refusal = this.#tooOld(results[2]);
         if (refusal !== undefined) throw refusal;
-        if (line.isUnreplicated)
+        if (connection.isUnreplicated)
           throw new StoreError("store_unreachable", "retry", "the standby has not confirmed the mark yet");
-        const [epoch, sequence, isNew] = answers[3]?.rows[0] ?? [];
+        const [epoch, sequence, isNew] = results[3]?.rows[0] ?? [];
         const isLost = isNew === "t" && this.#settled.has(lane);
         this.#settled.add(lane);
         return { epoch: Number(epoch), sequence: isLost ? -1 : Number(sequence) };
@@ -264,110 +274,114 @@ export class PostgresStore implements SqlStore {
     }
   }
 
-  /** The error, if the oldest schema whose releases may write is newer than what this release knows. */
-  #tooOld(oldest: Answer | undefined): StoreError | undefined {
+  /** Returns an error if the oldest schema whose releases may write is newer than what this release knows. */
+  #tooOld(oldest: Result | undefined): StoreError | undefined {
     const number = Number(oldest?.rows[0]?.[0] ?? 0);
     return number > this.#knownSchema ? tooOld(this.#options.schema, number, this.#knownSchema) : undefined;
   }
 
-  /** A batch's epoch is over, so nothing was written: because its lane was settled, or because a migration shut this release out. */
+  /**
+   * Returns the error for a batch whose epoch is over and that wrote nothing: its lane was settled, or a migration excluded this release.
+   */
   async #epochOver(): Promise<StoreError> {
-    const oldest = await this.#reads.ask(this.#call(this.#marks.oldest)).catch(() => undefined);
+    const oldest = await this.#reads.read(this.#call(this.#marks.oldest)).catch(() => undefined);
     return this.#tooOld(oldest) ?? staleEpoch();
   }
 
   async commit(batch: Batch): Promise<Receipt> {
     this.#check();
-    const under: Underway = { stage: "outside", nowMs: null, bytesRead: 0, absent: new Map() };
+    const progress: Progress = { stage: "outside", nowMs: null, bytesRead: 0, absent: new Map() };
     try {
-      const receipt = await this.#lines.use((line) => this.#commit(line, batch, under));
-      if (receipt.committed && receipt.ids.length > 0) this.#bell.tell();
+      const receipt = await this.#connections.use((connection) => this.#commit(connection, batch, progress));
+      if (receipt.committed && receipt.ids.length > 0) this.#notifications.notify();
       return receipt;
     } catch (error) {
-      throw isAssertion(error, STALE) ? await this.#epochOver() : failure(error, under.stage === "committing");
+      throw isAssertion(error, STALE) ? await this.#epochOver() : failure(error, progress.stage === "committing");
     }
   }
 
-  async #commit(line: Line, batch: Batch, under: Underway): Promise<Receipt> {
+  async #commit(connection: Connection, batch: Batch, progress: Progress): Promise<Receipt> {
     const isOptimistic = batch.lock.length === 0 && !batch.needsClock;
-    let verdict = batch.decide(isOptimistic ? NOTHING_FOUND : await this.#find(line, batch, batch.lock, under));
-    while ("lock" in verdict) verdict = batch.decide(await this.#find(line, batch, verdict.lock, under));
+    let verdict = batch.decide(
+      isOptimistic ? NOTHING_FOUND : await this.#find(connection, batch, batch.lock, progress),
+    );
+    while ("lock" in verdict) verdict = batch.decide(await this.#find(connection, batch, verdict.lock, progress));
     const { puts } = verdict;
-    if (puts.length === 0) return this.#leave(line, under);
-    const wasOpen = under.stage === "open";
+    if (puts.length === 0) return this.#leave(connection, progress);
+    const wasOpen = progress.stage === "open";
     try {
-      return await this.#finish(line, batch, puts, under);
+      return await this.#finish(connection, batch, puts, progress);
     } catch (error) {
-      if (isMoved(error)) return { committed: false, moved: await this.#moved(line, puts, under) };
-      if (!isWaitedForInVain(error)) throw error;
-      line.ended();
-      await line.send([ROLLBACK]);
-      // An optimistic batch may have waited for any of its rows; one that has locked its rows can only have waited for what it makes.
+      if (isMoved(error)) return { committed: false, moved: await this.#moved(connection, puts, progress) };
+      if (!isLockTimeout(error)) throw error;
+      connection.ended();
+      await connection.send([ROLLBACK]);
+      // An optimistic batch may have waited for any of its rows; one that has locked its rows only for those it inserts.
       const waited = wasOpen ? puts.filter(({ was }) => was === null) : puts;
-      const moved = [...waited.map(({ row }) => row), ...absentKeys(under)];
+      const moved = [...waited.map(({ row }) => row), ...absentKeys(progress)];
       return { committed: false, moved, isHeld: wasOpen };
     }
   }
 
-  /** Locks and reads these rows, and those of an earlier round stay locked. Only the first round may wait: it is sorted. */
-  async #find(line: Line, batch: Batch, keys: readonly Key[], under: Underway): Promise<Found> {
-    const isFirst = under.stage === "outside";
+  /** Locks and reads these rows. Those of earlier rounds stay locked. Only the first round may wait, because it is sorted. */
+  async #find(connection: Connection, batch: Batch, keys: readonly Key[], progress: Progress): Promise<Found> {
+    const isFirst = progress.stage === "outside";
     const mayWait = isFirst && batch.mayWait === true;
-    const maxBytes = batch.maxBytes === undefined ? undefined : Math.max(0, batch.maxBytes - under.bytesRead);
+    const maxBytes = batch.maxBytes === undefined ? undefined : Math.max(0, batch.maxBytes - progress.bytesRead);
     const isPatient = mayWait && keys.length > 1;
     const calls = isFirst ? [BEGIN, isPatient ? this.#pinned.waiting : this.#pinned.writing] : [];
     if (keys.length > 0) calls.push(this.#rows.lock(this.#namespace, keys, { mayWait, maxBytes }));
     calls.push(this.#rows.clock);
-    line.began();
-    const answers = await line.send(calls);
-    under.stage = "open";
-    if (isFirst) this.#servers.answered(answers[1]);
-    const [now, floor] = answers.at(-1)?.rows[0] ?? [];
-    // One time for the whole commit, however many rounds it takes.
-    under.nowMs ??= Number(now);
+    connection.began();
+    const results = await connection.send(calls);
+    progress.stage = "open";
+    if (isFirst) this.#servers.observe(results[1]);
+    const [now, floor] = results.at(-1)?.rows[0] ?? [];
+    // One time for the whole commit, for any number of rounds.
+    progress.nowMs ??= Number(now);
     const rows: (Row | null | undefined)[] = keys.map(() => undefined);
     let isFull = false;
-    for (const columns of keys.length > 0 ? (answers.at(-2)?.rows ?? []) : []) {
+    for (const columns of keys.length > 0 ? (results.at(-2)?.rows ?? []) : []) {
       const index = Number(columns[0]) - 1;
       const key = keys[index];
-      // Skipped because another has it, or because enough was read.
+      // Skipped because another transaction has locked it, or because enough was read.
       isFull ||= columns[LEFT_UNREAD] != null;
       if (key === undefined || columns[1] === null || columns[LEFT_UNREAD] != null) continue;
       const row = columns[2] === null ? null : toRow(key, columns, 1);
       const placeholder = row !== null && isPlaceholder(row) ? row : null;
       const isAbsent = row === null || placeholder !== null;
       rows[index] = isAbsent ? null : row;
-      under.bytesRead += row?.value?.length ?? 0;
-      if (isAbsent) under.absent.set(keyText(key), { key, id: Number(columns[1]), placeholder });
+      progress.bytesRead += row?.value?.length ?? 0;
+      if (isAbsent) progress.absent.set(keyText(key), { key, id: Number(columns[1]), placeholder });
     }
-    return { nowMs: under.nowMs, fenceFloor: Number(floor), rows, isFull };
+    return { nowMs: progress.nowMs, fenceFloor: Number(floor), rows, isFull };
   }
 
-  /** Nothing is to be written. What was decided still holds only if what was absent is absent, at one moment. */
-  async #leave(line: Line, under: Underway): Promise<Receipt> {
-    // Nothing was asked of the server either.
-    if (under.stage === "outside") return { committed: true, nowMs: 0, ids: [] };
-    const absent = absentKeys(under);
+  /** Ends a transaction that writes nothing. Its decisions hold only if what was absent is still absent, in one snapshot. */
+  async #leave(connection: Connection, progress: Progress): Promise<Receipt> {
+    // No statement was sent either.
+    if (progress.stage === "outside") return { committed: true, nowMs: 0, ids: [] };
+    const absent = absentKeys(progress);
     const calls = absent.length > 0 ? [this.#rows.stillAbsent(this.#namespace, absent), COMMIT] : [COMMIT];
     try {
-      await line.send(calls);
-      line.ended();
-      return { committed: true, nowMs: under.nowMs ?? 0, ids: [] };
+      await connection.send(calls);
+      connection.ended();
+      return { committed: true, nowMs: progress.nowMs ?? 0, ids: [] };
     } catch (error) {
       if (!isMoved(error)) throw error;
       return { committed: false, moved: absent };
     }
   }
 
-  async #finish(line: Line, batch: Batch, puts: readonly Put[], under: Underway): Promise<Receipt> {
-    const { ids, missing } = await this.#ids(line, puts, under);
-    const absent = new Map(under.absent);
+  async #finish(connection: Connection, batch: Batch, puts: readonly Put[], progress: Progress): Promise<Receipt> {
+    const { ids, missing } = await this.#ids(connection, puts, progress);
+    const absent = new Map(progress.absent);
     for (const { row } of puts) if (absent.size > 0) absent.delete(keyText(row));
     const onlyRead = [...absent.values()].filter(({ placeholder }) => placeholder === null);
-    const placeholders = onlyRead.map(({ key, id }) => placeholderOf(key, id, under.nowMs ?? 0));
-    // What had a placeholder takes its row.
+    const placeholders = onlyRead.map(({ key, id }) => placeholderOf(key, id, progress.nowMs ?? 0));
+    // A new record reuses the row of its placeholder.
     const written = puts.map((put) => {
-      const was = put.was ?? under.absent.get(keyText(put.row))?.placeholder ?? null;
+      const was = put.was ?? progress.absent.get(keyText(put.row))?.placeholder ?? null;
       return was === put.was ? put : { ...put, was };
     });
     const write = this.#write(
@@ -375,51 +389,52 @@ export class PostgresStore implements SqlStore {
       this.#namespace,
       written.concat(placeholders),
       ids.concat(onlyRead.map(({ id }) => id)),
-      under.nowMs,
+      progress.nowMs,
     );
-    const calls = under.stage === "open" ? [write] : [BEGIN, this.#pinned.writing, write];
-    const writtenAt = calls.length - 1;
-    // What needed numbers will need as many again.
+    const calls = progress.stage === "open" ? [] : [BEGIN, this.#pinned.writing];
+    if (isFollowed(puts)) calls.push(this.#follow.announce);
+    const writtenAt = calls.push(write) - 1;
+    // The next batch will probably need as many numbers again.
     if (missing > 0) calls.push(this.#rows.reserve(missing));
     calls.push(COMMIT);
-    line.began();
-    under.stage = "committing";
-    const answers = await line.send(calls);
-    line.ended();
-    this.#checkCommitted(line, answers.at(-1));
-    if (missing > 0) this.#keepSpare(numbersOf(answers.at(-2)));
+    connection.began();
+    progress.stage = "committing";
+    const results = await connection.send(calls);
+    connection.ended();
+    this.#checkCommitted(connection, results.at(-1));
+    if (missing > 0) this.#keepSpare(numbersOf(results.at(-2)));
     this.#sweepPlaceholders(placeholders.length);
-    return { committed: true, nowMs: under.nowMs ?? Number(answers[writtenAt]?.rows[0]?.[2]), ids };
+    return { committed: true, nowMs: progress.nowMs ?? Number(results[writtenAt]?.rows[0]?.[2]), ids };
   }
 
-  /** Placeholders are swept away by those who made them, some hundred at a time. */
+  /** The process that inserts placeholders sweeps them, some hundred at a time. */
   #sweepPlaceholders(count: number): void {
     this.#placeholders += count;
     if (this.#placeholders < SWEEP_EVERY) return;
     this.#placeholders = 0;
-    // A sweep that fails is made up for by the next one.
+    // After a failed sweep, the next one removes them.
     this.sweep(2 * SWEEP_EVERY).catch(() => {});
   }
 
-  /** The number of each row: its own, the one that came with its absence, or a new one. */
+  /** The number of each row: its own, the one reserved when it was found absent, or a new one. */
   async #ids(
-    line: Line,
+    connection: Connection,
     puts: readonly Put[],
-    under: Underway,
+    progress: Progress,
   ): Promise<{ readonly ids: number[]; readonly missing: number }> {
-    const ids = puts.map(({ was, row }) => was?.id ?? under.absent.get(keyText(row))?.id);
+    const ids = puts.map(({ was, row }) => was?.id ?? progress.absent.get(keyText(row))?.id);
     const missing = ids.filter((id) => id === undefined).length;
     if (missing === 0) return { ids: ids as number[], missing };
     let fresh = this.#takeSpare(missing);
     if (fresh.length < missing) {
-      const [answer] = await line.send([this.#rows.reserve(missing - fresh.length)]);
-      fresh = fresh.concat(numbersOf(answer));
+      const [result] = await connection.send([this.#rows.reserve(missing - fresh.length)]);
+      fresh = fresh.concat(numbersOf(result));
     }
     let taken = 0;
     return { ids: ids.map((id) => id ?? (fresh[taken++] as number)), missing };
   }
 
-  /** Numbers that were reserved a moment ago; older ones would make new rows look old. */
+  /** Takes numbers that were reserved recently. Older numbers would make new rows look old. */
   #takeSpare(count: number): readonly number[] {
     const { ids, untilMs } = this.#spare;
     if (this.#options.ports.clock.nowMs() >= untilMs) return [];
@@ -433,22 +448,22 @@ export class PostgresStore implements SqlStore {
     this.#spare = nowMs < untilMs ? { ids: ids.concat(more), untilMs } : { ids: more, untilMs: nowMs + SPARE_MS };
   }
 
-  #checkCommitted(line: Line, answer: Answer | undefined): void {
-    // A transaction that failed answers COMMIT too, with another word.
-    if (answer?.tag !== "COMMIT")
+  #checkCommitted(connection: Connection, result: Result | undefined): void {
+    // The server completes the COMMIT of a failed transaction with the tag ROLLBACK.
+    if (result?.tag !== "COMMIT")
       throw new StoreError("store_refused", "retry", "the server rolled the transaction back");
-    if (line.isUnreplicated)
+    if (connection.isUnreplicated)
       throw new StoreError("outcome_unknown", "settle", "the commit did not wait for the synchronous standby");
   }
 
-  /** Which rows are not what the batch took them for; all of them, if that cannot be seen any more. */
-  async #moved(line: Line, puts: readonly Put[], under: Underway): Promise<readonly Key[]> {
-    const keys = [...puts.map(({ row }) => row), ...absentKeys(under)];
-    line.ended();
-    const answers = await line.send([ROLLBACK, this.#pinned.reading, this.#rows.read(this.#namespace, keys)]);
-    const rows = new Map(answers[2]?.rows.map((columns) => [Number(columns[0]) - 1, columns]));
+  /** Returns the rows that differ from what the batch assumed, or all of them if the difference can no longer be seen. */
+  async #moved(connection: Connection, puts: readonly Put[], progress: Progress): Promise<readonly Key[]> {
+    const keys = [...puts.map(({ row }) => row), ...absentKeys(progress)];
+    connection.ended();
+    const results = await connection.send([ROLLBACK, this.#pinned.reading, this.#rows.read(this.#namespace, keys)]);
+    const rows = new Map(results[2]?.rows.map((columns) => [Number(columns[0]) - 1, columns]));
     const moved = keys.filter((key, index) => {
-      const was = puts[index]?.was ?? under.absent.get(keyText(key))?.placeholder ?? null;
+      const was = puts[index]?.was ?? progress.absent.get(keyText(key))?.placeholder ?? null;
       const columns = rows.get(index);
       if (was === null || columns === undefined) return (was === null) !== (columns === undefined);
       const now = toRow(key, columns, 1);
@@ -468,73 +483,73 @@ export class PostgresStore implements SqlStore {
     const mark = this.#call(this.#marks.mark, ...markValues(this.#markOf(batch)));
     const stage: { at: "begin" | "work" | "commit" } = { at: "begin" };
     try {
-      const value = await this.#lines.use(async (line) => {
-        line.began();
-        const [, pinned] = await line.send([BEGIN, this.#pinned.sharing]);
-        this.#servers.answered(pinned);
+      const value = await this.#connections.use(async (connection) => {
+        connection.began();
+        const [, pinned] = await connection.send([BEGIN, this.#pinned.sharing]);
+        this.#servers.observe(pinned);
         stage.at = "work";
-        const value = await this.#bounded(line, work(...sharers(line, this.#sharedMs)));
+        const value = await this.#bounded(connection, work(...sharedSql(connection, this.#sharedMs)));
         stage.at = "commit";
-        const answers = await line.send([stillShared(), mark, COMMIT]);
-        line.ended();
-        this.#checkCommitted(line, answers.at(-1));
+        const results = await connection.send([stillShared(), mark, COMMIT]);
+        connection.ended();
+        this.#checkCommitted(connection, results.at(-1));
         return value;
       });
-      this.#bell.tell();
+      this.#notifications.notify();
       return value;
     } catch (error) {
-      // What the work throws is its own.
+      // Errors thrown by the work pass through.
       if (stage.at === "work") throw error;
-      // A pooler handed the connection on before anything was done; from now on nothing is prepared.
+      // A pooler switched the connection before anything was done. From now on, nothing is prepared.
       if (stage.at === "begin" && isServerError(error) && isUnprepared(error)) return this.share(batch, work);
       if (isAssertion(error, ENDED)) throw endedEarly();
       throw isAssertion(error, STALE) ? await this.#epochOver() : failure(error, stage.at === "commit");
     }
   }
 
-  /** The work of a shared transaction must end in time, and ends with its connection. */
-  #bounded<T>(line: Line, work: Promise<T>): Promise<T> {
+  /** Rejects when the work of a shared transaction takes too long, or its connection is lost. */
+  #bounded<T>(connection: Connection, work: Promise<T>): Promise<T> {
     const limitMs = this.#sharedMs;
     return new Promise((resolve, reject) => {
       const cancel = this.#options.ports.clock.after(limitMs, () => {
-        line.destroy();
+        connection.destroy();
         const message = `transact.sql was not done after ${limitMs} ms: its transaction was rolled back`;
         reject(new StoreError("store_busy", "fail", message));
       });
-      line.whenLost(() => {
-        const lost = failure(new LostLineError("the connection was lost, and nothing was committed"), false);
-        reject(line.wasIdle ? new StoreError("store_busy", "fail", IDLE) : lost);
+      connection.whenLost(() => {
+        const lost = failure(new LostConnectionError("the connection was lost, and nothing was committed"), false);
+        reject(connection.wasIdle ? new StoreError("store_busy", "fail", IDLE) : lost);
       });
       work.then(resolve, reject).finally(() => {
         cancel();
-        line.whenLost(undefined);
+        connection.whenLost(undefined);
       });
     });
   }
 
-  /** Looks now and then whether somebody's transaction is over, and tells the others if it was committed. */
+  /** Polls whether a transaction of the application has ended, and notifies other processes if it was committed. */
   async #hasEnded(xid: string): Promise<boolean> {
     const { clock } = this.#options.ports;
     this.#joined.add(xid);
     for (let waitMs = 2; waitMs < 20_000 && this.#joined.has(xid); waitMs *= 1.5) {
       await pause(clock, waitMs);
-      const isCommitted = await this.#lookAfter(xid);
+      // A check that fails, because the server is unreachable or the store is being closed, is repeated later or not at all.
+      const isCommitted = await this.#checkJoined(xid).catch(() => undefined);
       if (isCommitted !== undefined) return isCommitted;
     }
     this.#joined.delete(xid);
     return false;
   }
 
-  /** Whether it was committed; undefined while that is open. */
-  async #lookAfter(xid: string): Promise<boolean | undefined> {
-    const status = this.#call(XACT_STATUS, xid);
-    const said = (await this.#reads.ask(status)).rows[0]?.[0];
-    if (said === "in progress") return undefined;
+  /** Returns whether it was committed; undefined while it is in progress. */
+  async #checkJoined(xid: string): Promise<boolean | undefined> {
+    const status = (await this.#reads.read(this.#call(XACT_STATUS, xid))).rows[0]?.[0];
+    if (status === "in progress") return undefined;
     this.#joined.delete(xid);
-    if (said !== "committed") return false;
-    // It has no mark, so those who poll are told by one.
+    if (status !== "committed") return false;
+    // The transaction has no mark of its own, so this one tells the processes that poll.
     await this.#run(this.#call(this.#marks.joined, this.#writer, this.#namespace));
-    this.#bell.tell();
+    this.#notifications.notify();
     return true;
   }
 
@@ -550,22 +565,43 @@ export class PostgresStore implements SqlStore {
   }
 
   async list(query: ListQuery): Promise<readonly Row[]> {
-    return toRows(query.space, await this.#read(this.#looks.list(this.#namespace, query)));
+    return toRows(query.space, await this.#read(this.#queries.list(this.#namespace, query)));
   }
 
   async entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return toEntries(await this.#read(this.#looks.entries(this.#namespace, key, after, limit)));
+    return toEntries(await this.#read(this.#queries.entries(this.#namespace, key, after, limit)));
+  }
+
+  /** In a transaction of its own, because the entries must be read in a later snapshot than the horizon; still one round trip. */
+  async follow(query: FollowQuery): Promise<FollowPage> {
+    this.#check();
+    const { horizon, follow } = this.#follow;
+    const calls = [BEGIN_READING, this.#pinned.reading, horizon, follow(query), COMMIT];
+    try {
+      const [, pinned, upTo, page] = await this.#connections.use(async (connection) => {
+        connection.began();
+        const results = await connection.send(calls);
+        connection.ended();
+        return results;
+      });
+      // A standby does not know which transactions are appending.
+      if (pinned?.rows[0]?.[0] !== "f" || upTo === undefined || page === undefined) throw standbyError();
+      this.#servers.observe(pinned);
+      return toFollowPage(query, upTo, page);
+    } catch (error) {
+      throw failure(error, false);
+    }
   }
 
   async due(query: DueQuery): Promise<DuePage> {
-    return toDuePage(await this.#read(this.#looks.due(this.#namespace, query)), query.limit);
+    return toDuePage(await this.#read(this.#queries.due(this.#namespace, query)), query.limit);
   }
 
   async sweep(limit: number): Promise<number> {
     this.#check();
     try {
-      const answer = await this.#run(this.#sweep(this.#namespace, limit));
-      return Number(answer?.rows[0]?.[0]);
+      const result = await this.#run(this.#sweep(this.#namespace, limit));
+      return Number(result?.rows[0]?.[0]);
     } catch (error) {
       throw failure(error, false);
     }
@@ -577,7 +613,7 @@ export class PostgresStore implements SqlStore {
 
   watch(changed: () => void): () => void {
     this.#check();
-    return this.#bell.watch(changed);
+    return this.#notifications.watch(changed);
   }
 
   close(): Promise<void> {
@@ -586,33 +622,33 @@ export class PostgresStore implements SqlStore {
   }
 
   async #close(): Promise<void> {
-    // A last look at transactions of others that we had a part in.
-    await Promise.allSettled([...this.#joined].map((xid) => this.#lookAfter(xid)));
+    // Checks joined transactions one last time.
+    await Promise.allSettled([...this.#joined].map((xid) => this.#checkJoined(xid)));
     this.#joined.clear();
-    await this.#bell.close();
+    await this.#notifications.close();
     try {
       await this.#run(this.#call(this.#marks.forget, this.#writer));
     } catch {
-      // Marks that are left behind are swept up later.
+      // Marks that are left behind are swept later.
     }
-    this.#lines.close();
+    this.#connections.close();
     await this.#options.endPool?.();
   }
 
-  /** One statement that writes, in a transaction begun as such: by default a session's transactions may be read-only. */
-  #run(call: Call): Promise<Answer | undefined> {
-    return this.#lines.use(async (line) => {
-      line.began();
-      const answers = await line.send([BEGIN, this.#pinned.writing, call, COMMIT]);
-      line.ended();
-      return answers[2];
+  /** Runs one statement that writes, in a transaction begun as read-write: a session's default may be read-only. */
+  #run(call: Call): Promise<Result | undefined> {
+    return this.#connections.use(async (connection) => {
+      connection.began();
+      const results = await connection.send([BEGIN, this.#pinned.writing, call, COMMIT]);
+      connection.ended();
+      return results[2];
     });
   }
 
-  /** One statement in one snapshot. */
-  #read(call: Call): Promise<Answer> {
+  /** Runs one statement in one snapshot. */
+  #read(call: Call): Promise<Result> {
     this.#check();
-    return this.#reads.ask(call);
+    return this.#reads.read(call);
   }
 
   #check(): void {
@@ -622,39 +658,39 @@ export class PostgresStore implements SqlStore {
 
 const XACT_STATUS = statement("select pg_xact_status($1::text::xid8)");
 
-/** The user's own statements, and Pawl's after them: from then on the transaction may not be idle for long. */
-function sharers(line: Line, sharedMs: number): [Sql, Executor] {
-  let isTight = false;
+/** The user's statements, and Pawl's after them. After Pawl's first statement, the transaction may not be idle for long. */
+function sharedSql(connection: Connection, sharedMs: number): [Sql, Executor] {
+  let isIdleLimited = false;
   const sql: Sql = {
     async query<Row>(text: string, values: readonly unknown[] = []) {
-      const { rows, rowCount } = await line.ask(text, values, sharedMs + ANSWER_MS);
+      const { rows, rowCount } = await connection.query(text, values, sharedMs + REPLY_MS);
       return { rows: rows as Row[], rowCount: rowCount ?? 0 };
     },
   };
   const executor: Executor = async (text, value) => {
-    if (!isTight) await line.ask(TIGHTEN, [], ANSWER_MS);
-    isTight = true;
-    return (await line.ask(text, value === undefined ? [] : [value], sharedMs + ANSWER_MS)).rows;
+    if (!isIdleLimited) await connection.query(LIMIT_IDLE, [], REPLY_MS);
+    isIdleLimited = true;
+    return (await connection.query(text, value === undefined ? [] : [value], sharedMs + REPLY_MS)).rows;
   };
   return [sql, executor];
 }
 
-const absentKeys = ({ absent }: Underway): Key[] => Array.from(absent.values(), ({ key }) => key);
+const absentKeys = ({ absent }: Progress): Key[] => Array.from(absent.values(), ({ key }) => key);
 
-const numbersOf = (answer: Answer | undefined): readonly number[] => answer?.rows.map(([id]) => Number(id)) ?? [];
+const numbersOf = (result: Result | undefined): readonly number[] => result?.rows.map(([id]) => Number(id)) ?? [];
 
 const NOTHING_FOUND: Found = { nowMs: null, fenceFloor: 0, rows: [] };
 
-/** Where the columns of a locked row say that it was left unread. */
+/** The index of the column that says that a locked row was left unread. */
 const LEFT_UNREAD = 1 + COLUMNS.split(", ").length;
 const SWEEP_EVERY = 256;
 
 const IDLE =
   "transact.sql was idle for more than two seconds after tx, and its transaction was rolled back: after tx, await nothing but tx";
 
-/** Rows were not what the batch took them for. */
+/** Rows differ from what the batch assumed. */
 const isMoved = (error: unknown): boolean =>
   isAssertion(error, MOVED) || (isServerError(error) && error.code === "23505" && error.table === "record");
 
-/** Another transaction kept a row, or a key that it is making, for longer than a batch waits. */
-const isWaitedForInVain = (error: unknown): boolean => isServerError(error) && error.code === "55P03";
+/** Another transaction held a row, or a key that it is inserting, for longer than a batch waits. */
+const isLockTimeout = (error: unknown): boolean => isServerError(error) && error.code === "55P03";

@@ -1,73 +1,75 @@
 /**
- * Reads that share round trips: those of one moment go in one train, and so do those that come while others are under way.
+ * Reads that share round trips: those of the same moment go into one pipeline, and so do those that arrive while others are in progress.
  *
- * Each is a statement with a snapshot of its own, taken after it was asked for, so it sees what it would see alone. One that fails takes
- * those behind it along; then each goes again by itself.
+ * Each is a statement with its own snapshot, taken after it was requested, so it sees what it would see alone. If one fails, those after it
+ * in the pipeline fail too; then each is sent again by itself.
  */
 
 import { StoreError } from "../../kernel/errors.ts";
+import type { ConnectionPool } from "./connections.ts";
 import { failure, isFatal, isServerError } from "./failure.ts";
-import type { LinePool } from "./lines.ts";
-import type { Answer, Call } from "./train.ts";
+import type { Call, Result } from "./pipeline.ts";
 
-/** So many trains may be under way, and so many reads in one. */
-const MOST_TRAINS = 3;
-const LONGEST_TRAIN = 32;
+/** The limits of concurrent pipelines, and of reads in one. */
+const MAX_PIPELINES = 3;
+const MAX_READS = 32;
 
-interface Wanted {
+interface PendingRead {
   readonly call: Call;
-  readonly resolve: (answer: Answer) => void;
+  readonly resolve: (result: Result) => void;
   readonly reject: (error: unknown) => void;
 }
 
-export class Reads {
-  readonly #lines: LinePool;
-  /** Goes first, and answers whether the server is a standby. */
-  readonly #pinned: Call;
-  readonly #answered: (pinned: Answer | undefined) => void;
-  #waiting: Wanted[] = [];
-  #underWay = 0;
+export const standbyError = (): StoreError =>
+  new StoreError("store_readonly", "retry", "the server is a standby: connect to the primary");
 
-  constructor(lines: LinePool, pinned: Call, answered: (pinned: Answer | undefined) => void) {
-    this.#lines = lines;
+export class Reads {
+  readonly #connections: ConnectionPool;
+  /** Runs first, and returns whether the server is a standby. */
+  readonly #pinned: Call;
+  readonly #observe: (pinned: Result | undefined) => void;
+  #waiting: PendingRead[] = [];
+  #running = 0;
+
+  constructor(connections: ConnectionPool, pinned: Call, observe: (pinned: Result | undefined) => void) {
+    this.#connections = connections;
     this.#pinned = pinned;
-    this.#answered = answered;
+    this.#observe = observe;
   }
 
-  ask(call: Call): Promise<Answer> {
+  read(call: Call): Promise<Result> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ call, resolve, reject });
-      // The others of this moment come first.
-      if (this.#waiting.length === 1) queueMicrotask(() => this.#depart());
+      // Waits for other reads of the same moment.
+      if (this.#waiting.length === 1) queueMicrotask(() => this.#sendWaiting());
     });
   }
 
-  #depart(): void {
-    while (this.#waiting.length > 0 && this.#underWay < MOST_TRAINS) {
-      this.#underWay += 1;
-      void this.#send(this.#waiting.splice(0, LONGEST_TRAIN)).then(() => {
-        this.#underWay -= 1;
-        this.#depart();
+  #sendWaiting(): void {
+    while (this.#waiting.length > 0 && this.#running < MAX_PIPELINES) {
+      this.#running += 1;
+      void this.#send(this.#waiting.splice(0, MAX_READS)).then(() => {
+        this.#running -= 1;
+        this.#sendWaiting();
       });
     }
   }
 
-  async #send(wanted: readonly Wanted[]): Promise<void> {
+  async #send(reads: readonly PendingRead[]): Promise<void> {
     try {
-      const [pinned, ...answers] = await this.#lines.use((line) =>
-        line.send([this.#pinned, ...wanted.map(({ call }) => call)]),
+      const [pinned, ...results] = await this.#connections.use((connection) =>
+        connection.send([this.#pinned, ...reads.map(({ call }) => call)]),
       );
-      // It may lag behind, so it is not asked.
-      if (pinned?.rows[0]?.[0] !== "f" || answers.length !== wanted.length)
-        throw new StoreError("store_readonly", "retry", "the server is a standby: connect to the primary");
-      this.#answered(pinned);
-      wanted.forEach(({ resolve }, index) => {
-        resolve(answers[index] as Answer);
+      // A standby may lag behind, so it is not read.
+      if (pinned?.rows[0]?.[0] !== "f" || results.length !== reads.length) throw standbyError();
+      this.#observe(pinned);
+      reads.forEach(({ resolve }, index) => {
+        resolve(results[index] as Result);
       });
     } catch (error) {
-      if (wanted.length > 1 && isServerError(error) && !isFatal(error))
-        await Promise.all(wanted.map((one) => this.#send([one])));
-      else for (const { reject } of wanted) reject(failure(error, false));
+      if (reads.length > 1 && isServerError(error) && !isFatal(error))
+        await Promise.all(reads.map((one) => this.#send([one])));
+      else for (const { reject } of reads) reject(failure(error, false));
     }
   }
 }

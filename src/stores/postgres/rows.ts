@@ -3,24 +3,24 @@
  *
  * A row that another transaction has locked is skipped and reported as busy, unless the batch may wait for it.
  *
- * An absent row has nothing to lock. What a batch assumes or reads to be absent is protected by the unique index instead: what the batch
- * makes is inserted, and for what it only read a *placeholder* is inserted, a row with version 0 and no value. Two transactions that rest
- * on the absence of the same key, and one that makes it, thus meet at the index: the second waits for the first, and fails if that commits.
- * To everything outside this store a placeholder is an absent record; it is swept away after a while. No lock of the server is used, so
- * the number of absent records is bounded by nothing but the batch.
+ * An absent row cannot be locked. Keys that a batch assumes or finds to be absent are protected by the unique index instead: the batch
+ * inserts the records that it creates, and for keys that it only read it inserts a *placeholder*, a row with version 0 and no value. Two
+ * transactions that depend on the absence of the same key therefore conflict at the index: the second waits for the first, and fails if the
+ * first commits. Everything outside this store sees a placeholder as an absent record; it is swept after a while. No lock of the server is
+ * used, so only the size of the batch limits the number of absent records.
  */
 
 import type { Key, Put, Row } from "../../kernel/contract.ts";
 import { textArray } from "./arrays.ts";
+import { type Call, statement, type TextRow } from "./pipeline.ts";
 import { assertion, MOVED } from "./statements.ts";
-import { type Call, statement, type TextRow } from "./train.ts";
 
 export const COLUMNS = "id, version, stamp, fence, wakes, tries, holder, kind, status, due, head, value";
 export const SELECTED = COLUMNS.split(", ")
   .map((name) => `r.${name}`)
   .join(", ");
 
-/** Columns as the server gives them, from this one on: those of COLUMNS. */
+/** Converts columns as the server returns them, starting at `from`, in the order of COLUMNS. */
 export function toRow({ space, key }: Key, columns: TextRow, from: number): Row {
   const number = (at: number): number => Number(columns[from + at]);
   const due = columns[from + 9] ?? null;
@@ -42,14 +42,14 @@ export function toRow({ space, key }: Key, columns: TextRow, from: number): Row 
   };
 }
 
-/** Stands for a record that is absent. */
+/** Whether the row stands for an absent record. */
 export const isPlaceholder = ({ version }: Pick<Row, "version">): boolean => version === 0;
 
 const PLACEHOLDER_KEPT_MS = 10 * 60 * 1000;
-/** No kind of any record: so they are found for sweeping, apart from deleted records. */
+/** No record has this kind, so placeholders can be found for sweeping, separately from deleted records. */
 const PLACEHOLDER_KIND = "\n";
 
-/** Keeps others from making the record until the transaction has ended, and nothing more. */
+/** A row that keeps other transactions from creating the record until this transaction has ended. */
 export function placeholderOf({ space, key }: Key, id: number, nowMs: number): Put {
   const numbers = {
     id,
@@ -71,29 +71,29 @@ export const keyArrays = (keys: readonly Key[]): [spaces: Buffer, names: Buffer]
   textArray(keys.map(({ key }) => key)),
 ];
 
-/** Fewer rows than this are read without counting their bytes first. */
+/** With fewer rows than this, their bytes are not counted first. */
 const MANY = 8;
 
 const literal = (text: string): string => `'${text.replaceAll("'", "''")}'`;
 
 export interface RowStatements {
   /**
-   * Returns for each key its place, a number, the columns, and whether it was left unread because `maxBytes` had been read before it.
-   * No number means busy, no further columns absent.
+   * Returns for each key its index, a number, the columns, and whether it was left unread because `maxBytes` was reached before it. No
+   * number means busy; a number without columns means absent.
    */
   lock(namespace: string, keys: readonly Key[], how: { mayWait: boolean; maxBytes: number | undefined }): Call;
   /** The clock and the fence floor, in a snapshot after the locks. */
   readonly clock: Call;
-  /** Numbers for rows that are made without having been looked for. */
+  /** Reserves numbers for rows that are inserted without being looked up first. */
   reserve(count: number): Call;
   read(namespace: string, keys: readonly Key[]): Call;
-  /** Fails unless all of them are absent in a snapshot of its own. */
+  /** Fails unless all of the keys are absent in its own snapshot. */
   stillAbsent(namespace: string, keys: readonly Key[]): Call;
 }
 
 /**
- * Plans are made once, perhaps while a table is nearly empty, so nothing may depend on how large it is: a look-up is written so that
- * it cannot be turned round into a walk through the table (`limit 1` in a lateral subquery, `= any (array[…])` in a join).
+ * Plans are made once, perhaps while a table is nearly empty, so nothing may depend on the size of a table: lookups are written so that the
+ * planner cannot turn them into a scan of the table (`limit 1` in a lateral subquery, `= any (array[…])` in a join).
  */
 export function rowStatements(s: string, clock: string): RowStatements {
   const record = `${s}.record`;
@@ -101,7 +101,7 @@ export function rowStatements(s: string, clock: string): RowStatements {
   const KEYS = "unnest($2::text[], $3::text[]) with ordinality as k(space, key, n)";
   const NEW_ID = `nextval(${literal(`${s}.record_id_seq`)})`;
 
-  // Numbers that are mostly 0 are left out, which saves making text of them and reading it: `toRow` takes null for 0.
+  // Numbers that are mostly 0 are sent as null, which saves formatting and parsing them: `toRow` reads null as 0.
   const NUMBERED = `case when r.id is not null then r.id
         when (select true from ${record} r where ${at} limit 1) then null
         else ${NEW_ID} end`;
@@ -111,7 +111,7 @@ export function rowStatements(s: string, clock: string): RowStatements {
     ) r on true`;
   const LOCK = statement(`select k.n, ${NUMBERED}, ${REST}, null from ${locked("skip locked")}`);
   const LOCK_WAITING = statement(`select k.n, ${NUMBERED}, ${REST}, null from ${locked("")}`);
-  // The length of a long value is known without fetching it; what is not read is not fetched.
+  // The length of a long value is known without fetching it, and a value that is left out is not fetched.
   const LOCK_SOME = statement(`
     select k.n, ${NUMBERED}, ${REST.replace("r.value", "case when r.before < $4::text::bigint then r.value end")},
       case when r.before >= $4::text::bigint then 1 end

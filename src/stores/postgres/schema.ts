@@ -1,28 +1,28 @@
 /**
- * The schema: Pawl's tables in a PostgreSQL schema of their own, and how they come to be.
+ * The schema: Pawl's tables in a PostgreSQL schema of their own, and their migrations.
  *
- * Migrations are a list; the number of those done is kept in `meta`. Each is guarded by an advisory lock, so that many processes
- * may start at once, and waits for no table lock longer than a moment: it gives up and tries again, so that the work of others
- * goes on. Indexes that come later are to be made CONCURRENTLY (`isOnline`), outside a transaction.
+ * Migrations are a list; the number of those done is stored in `meta`. Each runs under an advisory lock, so that many processes may start
+ * at the same time, and waits only briefly for a table lock: it gives up and tries again, so that other work continues. Indexes that are
+ * added later are to be made CONCURRENTLY (`isOnline`), outside a transaction.
  *
- * `oldest` in `meta` is the oldest schema whose releases can still work on this one; a process that knows less than that is
- * refused, any other works beside newer ones (G24).
+ * `oldest` in `meta` is the oldest schema whose releases can still work on this one. A process that knows less than that is refused; any
+ * other works beside newer ones (G24).
  *
  * A process that is already running finds out too, at no cost per commit: the migration that raises `oldest` ends the epoch of every lane,
- * so each lane's next batch is refused and has to settle, and settling looks at `oldest`. Both lock `oldest` before any mark. So a lane
- * that settles first is seen by the migration, which ends its epoch; one that settles later sees the new `oldest`.
+ * so each lane's next batch is refused and has to settle, and settling reads `oldest`. Both lock `oldest` before any mark. So a lane that
+ * settles first is seen by the migration, which ends its epoch; one that settles later sees the new `oldest`.
  */
 
 import { StoreError } from "../../kernel/errors.ts";
 import { type Clock, pause } from "../../kernel/ports.ts";
+import type { Connection, ConnectionPool } from "./connections.ts";
 import { isServerError } from "./failure.ts";
-import type { Line, LinePool } from "./lines.ts";
 
 export interface Migration {
   readonly statements: readonly string[];
-  /** Runs statement by statement outside a transaction, and may be run again after it was cut short. */
+  /** Runs statement by statement outside a transaction, and may be run again after an interruption. */
   readonly isOnline?: boolean;
-  /** The oldest schema whose releases can work on what this one makes; unchanged unless said. */
+  /** The oldest schema whose releases can work on the result of this migration. Default: unchanged. */
   readonly oldest?: number;
 }
 
@@ -30,8 +30,8 @@ export interface Migration {
 export const quoted = (name: string): string => `"${name.replaceAll('"', '""')}"`;
 
 /**
- * A record's row changes often and its keys never do: room is left in each page, so that most changes touch no index, and dead
- * rows are cleared away early. Changing `due` or `kind` is what touches an index.
+ * A record's row changes often and its keys never do: space is left in each page, so that most changes touch no index, and dead rows are
+ * removed early. Only changes of `due` or `kind` touch an index.
  */
 const HOT =
   "fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0";
@@ -88,67 +88,82 @@ export const MIGRATIONS = (s: string): readonly Migration[] => [
     ],
     oldest: 1,
   },
-  // Releases that know only the first schema leave the stamp as it is, and raise the version: both are compared.
+  // Releases that know only the first schema leave the stamp unchanged and raise the version: both are compared.
   { statements: [`alter table ${s}.record add column stamp bigint not null default 0`] },
+  // Releases that know only earlier schemas write no followed entries. When one of them sweeps, rows without their entry are left here, and
+  // skipped by readers.
+  {
+    statements: [
+      `create table ${s}.followed (
+        namespace text collate "C" not null,
+        space text collate "C" not null,
+        position bigint not null,
+        record bigint not null,
+        version bigint not null,
+        primary key (namespace, space, position)
+      ) with (autovacuum_vacuum_insert_scale_factor = 0.1)`,
+      `comment on table ${s}.followed is 'Pawl: which entries of the log are followed, by space, in the order of their positions.'`,
+    ],
+  },
 ];
 
-/** How long a migration waits for a table before it lets others pass. */
+/** How long a migration waits for a table lock before it lets other transactions continue. */
 const LOCK_MS = 500;
-/** Making an index on a large table takes its time. */
+/** Building an index on a large table takes time. */
 const MIGRATION_MS = 60 * 60 * 1000;
 
-export interface Plan {
-  readonly lines: LinePool;
+export interface MigrationPlan {
+  readonly connections: ConnectionPool;
   readonly schema: string;
   readonly clock: Clock;
   readonly patienceMs: number;
   readonly migrations: readonly Migration[];
 }
 
-/** Brings the schema up to date, waiting its turn where many start at once. */
-export async function migrate(plan: Plan): Promise<void> {
+/** Brings the schema up to date. Processes that start at the same time take turns. */
+export async function migrate(plan: MigrationPlan): Promise<void> {
   const giveUpAtMs = plan.clock.nowMs() + plan.patienceMs;
   for (;;) {
     try {
       if (await isReady(plan)) return;
-      await plan.lines.use((line) => migrateOnce(line, plan));
+      await plan.connections.use((connection) => migrateOnce(connection, plan));
     } catch (error) {
-      if (!isServerError(error) || !WORTH_ANOTHER_TRY.has(error.code) || plan.clock.nowMs() >= giveUpAtMs)
+      if (!isServerError(error) || !RETRYABLE.has(error.code) || plan.clock.nowMs() >= giveUpAtMs)
         throw explained(error, plan.schema);
       await pause(plan.clock, 50);
     }
   }
 }
 
-/** Somebody else was making the same thing, or a table was in use. */
-const WORTH_ANOTHER_TRY = new Set(["55P03", "40P01", "23505", "42P06", "42P07", "57014", "40001"]);
+/** Another process was creating the same object, or a table was in use. */
+const RETRYABLE = new Set(["55P03", "40P01", "23505", "42P06", "42P07", "57014", "40001"]);
 
 function explained(error: unknown, schema: string): unknown {
   if (isServerError(error) && error.code === "55P03")
     return new StoreError(
       "store_busy",
       "retry",
-      `another process is still bringing the schema "${schema}" up to date, or keeps one of its tables locked`,
+      `another process is still migrating the schema "${schema}", or holds a lock on one of its tables: try again later`,
       { cause: error },
     );
   if (!isServerError(error) || error.code !== "42501") return error;
-  const cure = `let an administrator run: create schema if not exists ${quoted(schema)} authorization <role>`;
+  const cure = `ask an administrator to run: create schema if not exists ${quoted(schema)} authorization <role>`;
   return new StoreError(
     "store_unfit",
     "fail",
-    `the role may not make Pawl's tables in the schema "${schema}" (${error.message}); ${cure}`,
+    `the role may not create Pawl's tables in the schema "${schema}" (${error.message}); ${cure}`,
     { cause: error },
   );
 }
 
-/** How far the schema is; throws if it is further than this release can follow. */
-async function isReady({ lines, schema, migrations }: Plan): Promise<boolean> {
-  const state = await lines.use((line) => stateOf(line, schema));
+/** Whether the schema is up to date; throws if it is newer than this release supports. */
+async function isReady({ connections, schema, migrations }: MigrationPlan): Promise<boolean> {
+  const state = await connections.use((connection) => stateOf(connection, schema));
   if (state.oldest > migrations.length) throw tooOld(schema, state.oldest, migrations.length);
   return state.done >= migrations.length;
 }
 
-/** This release knows less than the schema needs. */
+/** The error for a schema that needs a newer release. */
 export const tooOld = (schema: string, oldest: number, known: number): StoreError =>
   new StoreError(
     "store_unfit",
@@ -161,76 +176,76 @@ interface State {
   readonly oldest: number;
 }
 
-async function stateOf(line: Line, schema: string): Promise<State> {
+async function stateOf(connection: Connection, schema: string): Promise<State> {
   const s = quoted(schema);
-  const [found] = await run(line, "select to_regclass($1)::text", [`${s}.meta`]);
+  const [found] = await run(connection, "select to_regclass($1)::text", [`${s}.meta`]);
   if (found?.[0] == null) return { done: 0, oldest: 0 };
-  const rows = await run(line, `select name, number::text from ${s}.meta where name in ('schema', 'oldest')`);
+  const rows = await run(connection, `select name, number::text from ${s}.meta where name in ('schema', 'oldest')`);
   const number = (name: string): number => Number(rows.find(([at]) => at === name)?.[1] ?? 0);
   return { done: number("schema"), oldest: number("oldest") };
 }
 
-/** Does the next migration, unless somebody else just did. */
-async function migrateOnce(line: Line, { lines, schema, migrations }: Plan): Promise<void> {
+/** Runs the next migration, unless another process just did. */
+async function migrateOnce(connection: Connection, { connections, schema, migrations }: MigrationPlan): Promise<void> {
   const s = quoted(schema);
-  line.began();
-  await run(line, "begin isolation level read committed read write");
-  await run(line, `set local lock_timeout = ${LOCK_MS}`);
-  await run(line, "set local statement_timeout = 0");
-  await run(line, "set local idle_in_transaction_session_timeout = 0");
-  // Waits for whoever is at it; ends with the transaction, so a process that dies holds up nobody.
-  await run(line, "select pg_advisory_xact_lock(hashtextextended('pawl migrates ' || $1, 0))", [schema]);
-  const { done, oldest } = await stateOf(line, schema);
+  connection.began();
+  await run(connection, "begin isolation level read committed read write");
+  await run(connection, `set local lock_timeout = ${LOCK_MS}`);
+  await run(connection, "set local statement_timeout = 0");
+  await run(connection, "set local idle_in_transaction_session_timeout = 0");
+  // Waits for the process that is migrating. The lock ends with the transaction, so a process that dies delays no other.
+  await run(connection, "select pg_advisory_xact_lock(hashtextextended('pawl migrates ' || $1, 0))", [schema]);
+  const { done, oldest } = await stateOf(connection, schema);
   const migration = migrations[done];
   if (migration !== undefined) {
     if (done === 0) {
-      const [there] = await run(line, "select to_regnamespace($1) is not null", [s]);
-      if (there?.[0] !== "t") await run(line, `create schema if not exists ${s}`);
-      await run(line, `create table if not exists ${s}.meta (name text primary key, number bigint not null)`);
+      const [there] = await run(connection, "select to_regnamespace($1) is not null", [s]);
+      if (there?.[0] !== "t") await run(connection, `create schema if not exists ${s}`);
+      await run(connection, `create table if not exists ${s}.meta (name text primary key, number bigint not null)`);
     }
     if (migration.isOnline === true) {
-      // The last look left its snapshot behind, which an index made concurrently would wait for; this has none.
-      await run(line, "set local lock_timeout = 0");
-      // What cannot run in a transaction runs on another line, while this one keeps the others away.
-      await lines.use((other) => runOnline(other, schema, migration.statements));
-    } else for (const text of migration.statements) await run(line, text, [], MIGRATION_MS);
-    await note(line, s, "schema", done + 1);
+      // The last query left its snapshot behind, which an index built concurrently would wait for; this statement has none.
+      await run(connection, "set local lock_timeout = 0");
+      // What cannot run in a transaction runs on another connection, while this one holds the lock.
+      await connections.use((other) => runOnline(other, schema, migration.statements));
+    } else for (const text of migration.statements) await run(connection, text, [], MIGRATION_MS);
+    await setMeta(connection, s, "schema", done + 1);
     if (migration.oldest !== undefined && migration.oldest > oldest) {
-      await note(line, s, "oldest", migration.oldest);
-      await run(line, `update ${s}.writer set epoch = epoch + 1`);
+      await setMeta(connection, s, "oldest", migration.oldest);
+      await run(connection, `update ${s}.writer set epoch = epoch + 1`);
     }
   }
-  await run(line, "commit");
-  line.ended();
+  await run(connection, "commit");
+  connection.ended();
 }
 
-/** An index whose making was cut short is there, but good for nothing: it would be taken for done. */
-async function runOnline(line: Line, schema: string, statements: readonly string[]): Promise<void> {
+/** An interrupted build leaves an invalid index behind, which would count as done, so it is dropped first. */
+async function runOnline(connection: Connection, schema: string, statements: readonly string[]): Promise<void> {
   const broken = await run(
-    line,
+    connection,
     `select format('%I.%I', n.nspname, c.relname) from pg_index i join pg_class c on c.oid = i.indexrelid
      join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and not i.indisvalid`,
     [schema],
   );
-  for (const [index] of broken) await run(line, `drop index concurrently if exists ${index}`, [], MIGRATION_MS);
-  for (const text of statements) await run(line, text, [], MIGRATION_MS);
+  for (const [index] of broken) await run(connection, `drop index concurrently if exists ${index}`, [], MIGRATION_MS);
+  for (const text of statements) await run(connection, text, [], MIGRATION_MS);
 }
 
-async function note(line: Line, s: string, name: string, number: number): Promise<void> {
+async function setMeta(connection: Connection, s: string, name: string, number: number): Promise<void> {
   await run(
-    line,
+    connection,
     `insert into ${s}.meta as m (name, number) values ($1, $2) on conflict (name) do update set number = greatest(m.number, excluded.number)`,
     [name, String(number)],
   );
 }
 
-/** One statement that is not worth preparing. */
+/** Runs one statement without preparing it. */
 export async function run(
-  line: Line,
+  connection: Connection,
   text: string,
   values: readonly string[] = [],
   limitMs?: number,
 ): Promise<readonly (readonly (string | null)[])[]> {
-  const [answer] = await line.send([{ statement: { name: "", text }, values }], limitMs);
-  return answer?.rows ?? [];
+  const [result] = await connection.send([{ statement: { name: "", text }, values }], limitMs);
+  return result?.rows ?? [];
 }

@@ -1,19 +1,19 @@
 /**
- * The transaction around Pawl's statements: how it begins, what it pins, and the marks that tell afterwards whether it happened.
+ * The transaction around Pawl's statements: how it begins and which settings it pins.
  *
- * Everything is said anew for each transaction, because a pooler may give each to another server process. Plans are pinned:
- * a plan that was made while a table was empty would read the whole of it for ever after.
+ * All settings are made again in each transaction, because a pooler may run each on another server process. Plans are pinned: a plan that
+ * was made while a table was empty would otherwise scan the whole table from then on.
  */
 
-import { type Call, statement } from "./train.ts";
+import { type Call, statement } from "./pipeline.ts";
 
-/** Within a locked batch, the server waits this long for the process that holds the locks, and then gives them up. */
+/** How long the server waits in a locked batch for the process that holds the locks, before it ends the transaction. */
 export const LOCKS_HELD_MS = 2000;
-/** How long an optimistic batch waits for one of its rows, and any batch for a transaction that is making the same record. */
+/** How long an optimistic batch waits for one of its rows, and any batch for a transaction that is creating the same record. */
 const LOCK_WAIT_MS = 250;
 /**
- * How long a batch that waits for its rows may wait for each. Longer than others, so that they give way. All of its rows it must have
- * after `LOCKS_HELD_MS`: this bounds how long it delays others.
+ * How long a batch that waits for its rows may wait for each: longer than other batches, so that those give up first. It must lock all of
+ * its rows within `LOCKS_HELD_MS`, which limits how long it delays others.
  */
 const PATIENT_LOCK_WAIT_MS = 1000;
 
@@ -21,6 +21,11 @@ const PATIENT_LOCK_WAIT_MS = 1000;
 export const CLOCK = "floor(extract(epoch from clock_timestamp()) * 1000)::bigint";
 
 export const BEGIN: Call = { statement: statement("begin isolation level read committed read write"), values: [] };
+/** Each of its statements has its own snapshot, whatever the session's default is. */
+export const BEGIN_READING: Call = {
+  statement: statement("begin isolation level read committed read only"),
+  values: [],
+};
 export const COMMIT: Call = { statement: statement("commit"), values: [] };
 export const ROLLBACK: Call = { statement: statement("rollback"), values: [] };
 
@@ -36,62 +41,62 @@ const PLANS = [
   setting("jit", "'off'"),
 ];
 
-/** Whatever the session had, a commit of ours is on disk before it is answered. */
+/** Whatever the session's setting, a commit is on disk before the server confirms it. */
 const DURABLE = setting(
   "synchronous_commit",
   "case current_setting('synchronous_commit') when 'off' then 'on' else current_setting('synchronous_commit') end",
 );
 
-/** A commit that did not wait for the standby is told by a warning, which must not be kept back. */
-const TOLD = setting("client_min_messages", "'warning'");
+/** A warning reports a commit that did not wait for the standby, so warnings must be sent. */
+const SEND_WARNINGS = setting("client_min_messages", "'warning'");
 
-/** Whether the server is a standby, and since when it has been running, which tells it from any other. */
+/** Whether the server is a standby, and its start time, which distinguishes it from other servers. */
 const SERVER = "pg_is_in_recovery(), extract(epoch from pg_postmaster_start_time())";
 
-/** Pins for a transaction that writes. The first column tells whether the server is a standby. */
-export function pinForWriting(answerMs: number, isDurable: boolean): Call {
-  return pins(LOCK_WAIT_MS, answerMs, isDurable);
+/** Pins for a transaction that writes. The first column returns whether the server is a standby. */
+export function pinForWriting(replyMs: number, isDurable: boolean): Call {
+  return pins(LOCK_WAIT_MS, replyMs, isDurable);
 }
 
-/** The same for one that waits for rows. */
-export function pinForWaiting(answerMs: number, isDurable: boolean): Call {
-  return pins(PATIENT_LOCK_WAIT_MS, Math.min(answerMs, LOCKS_HELD_MS), isDurable);
+/** Pins for a transaction that waits for rows. */
+export function pinForWaiting(replyMs: number, isDurable: boolean): Call {
+  return pins(PATIENT_LOCK_WAIT_MS, Math.min(replyMs, LOCKS_HELD_MS), isDurable);
 }
 
-function pins(lockWaitMs: number, answerMs: number, isDurable: boolean): Call {
+function pins(lockWaitMs: number, replyMs: number, isDurable: boolean): Call {
   const all = [
     ...PLANS,
     setting("lock_timeout", `'${lockWaitMs}'`),
-    setting("statement_timeout", `'${answerMs}'`),
+    setting("statement_timeout", `'${replyMs}'`),
     setting("idle_in_transaction_session_timeout", `'${LOCKS_HELD_MS}'`),
-    TOLD,
+    SEND_WARNINGS,
     ...(isDurable ? [DURABLE] : []),
   ];
   return { statement: statement(`select ${SERVER}, ${all.join(", ")}`), values: [] };
 }
 
 /** Pins for a statement that reads. */
-export function pinForReading(answerMs: number): Call {
-  const all = [...PLANS, setting("statement_timeout", `'${answerMs}'`)];
+export function pinForReading(replyMs: number): Call {
+  const all = [...PLANS, setting("statement_timeout", `'${replyMs}'`)];
   return { statement: statement(`select ${SERVER}, ${all.join(", ")}`), values: [] };
 }
 
-/** How long a transaction that is the user's as well may be open. */
+/** How long a transaction shared with the user's SQL may be open. */
 export const SHARED_MS = 30_000;
 
-/** For a transaction that is the user's as well: plans are theirs, and so are most settings. */
+/** Pins for a transaction shared with the user's SQL: it leaves plans and most settings to the user. */
 export function pinForSharing(sharedMs: number, isDurable: boolean): Call {
   const all = [
     setting("statement_timeout", `'${sharedMs}'`),
     setting("idle_in_transaction_session_timeout", `'${sharedMs}'`),
-    TOLD,
+    SEND_WARNINGS,
     ...(isDurable ? [DURABLE] : []),
     setting(SHARED, "'yes'"),
   ];
   return { statement: statement(`select ${SERVER}, ${all.join(", ")}`), values: [] };
 }
 
-/** A setting of our own that is gone when the transaction is: a COMMIT among the user's statements does not go unnoticed. */
+/** A setting that ends with the transaction, so that a COMMIT among the user's statements is noticed. */
 const SHARED = "pawl.shared";
 export const ENDED = "pawl: the transaction was ended";
 export const stillShared = (): Call => ({
@@ -99,12 +104,12 @@ export const stillShared = (): Call => ({
   values: [],
 });
 
-/** From here on rows of Pawl's are locked. */
-export const TIGHTEN = `select ${setting("idle_in_transaction_session_timeout", `'${LOCKS_HELD_MS}'`)}`;
+/** Limits the idle time of a shared transaction, because Pawl's rows are locked from here on. */
+export const LIMIT_IDLE = `select ${setting("idle_in_transaction_session_timeout", `'${LOCKS_HELD_MS}'`)}`;
 
 /**
- * A condition that must hold, as an expression: where it does not, the statement fails with these words, and with it the
- * transaction. Written so that it cannot be worked out before it is reached.
+ * A condition that must hold, as an expression. If it does not hold, the statement fails with this text, and with it the transaction. It
+ * cannot be evaluated before it is reached.
  */
 export const assertion = (condition: string, words: string): string =>
   `(case when ${condition} then '0' else '${words}' end)::int`;

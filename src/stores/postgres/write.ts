@@ -1,20 +1,21 @@
 /**
- * Writing a batch: the mark, the rows and their log entries in one statement, because each further statement would cost a lone
- * commit about a tenth more.
+ * Writing a batch: the mark, the rows and their log entries in one statement, because each further statement would make a single commit
+ * about a tenth slower.
  *
- * Its parts are common table expressions, put together as the batch needs them and prepared once for each make-up. A part that
- * does not find its rows as they were fails the whole of it.
+ * Its parts are common table expressions, combined as the batch needs them and prepared once for each combination. A part that does not
+ * find its rows unchanged fails the whole statement.
  */
 
 import { compareUtf8 } from "../../kernel/check.ts";
 import type { Batch, Entry, Put, Row } from "../../kernel/contract.ts";
 import { int8Array, textArray } from "./arrays.ts";
+import { positions } from "./followed.ts";
 import { MARK } from "./marks.ts";
+import { type Call, type Statement, statement } from "./pipeline.ts";
 import { keyArrays } from "./rows.ts";
 import { assertion, MOVED, STALE } from "./statements.ts";
-import { type Call, type Statement, statement } from "./train.ts";
 
-/** The lane's mark as the batch has it. */
+/** The mark that a batch writes. */
 export type Mark = Pick<Batch, "lane" | "epoch" | "sequence"> & { readonly writer: string };
 
 export const markValues = ({ writer, lane, epoch, sequence }: Mark): string[] => [
@@ -24,9 +25,9 @@ export const markValues = ({ writer, lane, epoch, sequence }: Mark): string[] =>
   String(sequence),
 ];
 
-/** What a batch writes, by the parts of the statement. */
+/** The rows and entries of a batch, by the parts of the statement. */
 interface Parts {
-  /** Rows of which only the log's head changes, as where a run takes a step. */
+  /** Rows of which only the log's head changes, for example when a run takes a step. */
   readonly headed: Put[];
   /** Rows of which only the value and the log's head change, as in most other commits. */
   readonly valued: Put[];
@@ -35,9 +36,15 @@ interface Parts {
   readonly newIds: number[];
   readonly entries: Entry[];
   readonly records: number[];
+  /** For each entry, its space if the entry is followed; otherwise null. */
+  readonly followedIn: (string | null)[];
+  isFollowed: boolean;
 }
 
-/** Answers the writing statement for a batch. Its row: two that mean nothing, and the store's clock. One number for each put. */
+/**
+ * Returns a function that makes the writing statement for a batch, with one number for each put. The statement returns one row: two columns
+ * without meaning, and the store's clock.
+ */
 export function writing(
   s: string,
   clock: string,
@@ -45,7 +52,7 @@ export function writing(
   const statements = new Map<number, Statement>();
   return (mark, namespace, puts, ids, nowMs) => {
     const parts = partsOf(puts, ids);
-    const { headed, valued, updated, inserted, newIds, entries, records } = parts;
+    const { headed, valued, updated, inserted, newIds, entries, records, followedIn, isFollowed } = parts;
     const changed = headed.length + valued.length + updated.length;
     const values: (string | Buffer | null)[] = [...markValues(mark), String(changed)];
     if (headed.length > 0) values.push(...identity(headed), ...heads(headed));
@@ -56,6 +63,7 @@ export function writing(
       values.push(namespace, ...keys, int8Array(newIds), ...content(inserted), ...rest(inserted));
     }
     if (entries.length > 0) values.push(nowMs === null ? null : String(nowMs), ...entryArrays(records, entries));
+    if (isFollowed) values.push(textArray(followedIn), namespace);
     const shape = shapeOf(parts);
     const made = statements.get(shape) ?? statement(writingText(s, clock, shape));
     statements.set(shape, made);
@@ -68,17 +76,19 @@ const UPDATED = 2;
 const INSERTED = 4;
 const APPENDED = 8;
 const HEADED = 16;
+const FOLLOWED = 32;
 
-const shapeOf = ({ headed, valued, updated, inserted, entries }: Parts): number =>
+const shapeOf = ({ headed, valued, updated, inserted, entries, isFollowed }: Parts): number =>
   (headed.length > 0 ? HEADED : 0) |
   (valued.length > 0 ? VALUED : 0) |
   (updated.length > 0 ? UPDATED : 0) |
   (inserted.length > 0 ? INSERTED : 0) |
-  (entries.length > 0 ? APPENDED : 0);
+  (entries.length > 0 ? APPENDED : 0) |
+  (isFollowed ? FOLLOWED : 0);
 
 /**
- * A look-up by number is written so that it cannot be turned round into a walk through the table, whatever the table was like when the plan
- * was made: `= any (array[…])`.
+ * Lookups by number are written as `= any (array[…])`, so that the planner cannot turn them into a scan of the table, whatever the table
+ * was like when the plan was made.
  */
 function writingText(s: string, clock: string, shape: number): string {
   const record = `${s}.record`;
@@ -90,7 +100,7 @@ function writingText(s: string, clock: string, shape: number): string {
       .join(", ");
   const IDENTITY = "bigint[] bigint[] bigint[]";
   const HEAD = "bigint[] bigint[] bigint[]";
-  // Version and stamp together identify what is replaced: the same version can have been given out twice (G31).
+  // Version and stamp together identify what is replaced: the same version can have been assigned twice (G31).
   const IS_STILL = "r.id = any (array[v.id]) and r.version = v.was and r.stamp = v.was_stamp";
   const REST = "bigint[] bigint[] bigint[] bigint[] text[] text[] text[]";
   const ctes = [`mark as (${MARK(s, clock)})`];
@@ -111,13 +121,28 @@ function writingText(s: string, clock: string, shape: number): string {
       from unnest(${next(`${IDENTITY} ${HEAD} text[] ${REST}`)})
         v(id, was, was_stamp, version, stamp, head, value, fence, wakes, tries, due, holder, kind, status)
       where ${IS_STILL} returning 1)`);
-  // One that is there after all fails the statement.
+  // A row that exists fails the statement.
   if (shape & INSERTED)
     ctes.push(`inserted as (
       insert into ${record}
         (namespace, space, key, id, version, stamp, head, value, fence, wakes, tries, due, holder, kind, status)
       select ${next("text")}, v.* from unnest(${next(`text[] text[] bigint[] ${HEAD} text[] ${REST}`)}) v)`);
-  if (shape & APPENDED)
+  // Followed entries must have been announced in an earlier statement. All entries draw their positions here, in order, so that the rows in
+  // `log` and `followed` have the same positions.
+  if (shape & FOLLOWED) {
+    const at = `coalesce(${next("text")}::bigint, (select at from mark))`;
+    ctes.push(
+      `entry as materialized (
+      select v.*, nextval(${positions(s)}) as position
+      from unnest(${next("bigint[] bigint[] text[] text[] text[]")}) v(record, version, name, data, space))`,
+      `appended as (
+      insert into ${s}.log (record, version, position, name, data, at) overriding system value
+      select record, version, position, name, data, ${at} from entry)`,
+      `followed as (
+      insert into ${s}.followed (namespace, space, position, record, version)
+      select ${next("text")}, space, position, record, version from entry where space is not null)`,
+    );
+  } else if (shape & APPENDED)
     ctes.push(`appended as (
       insert into ${s}.log (record, version, name, data, at)
       select v.record, v.version, v.name, v.data, coalesce(${next("text")}::bigint, (select at from mark))
@@ -130,7 +155,17 @@ function writingText(s: string, clock: string, shape: number): string {
 }
 
 function partsOf(puts: readonly Put[], ids: readonly number[]): Parts {
-  const parts: Parts = { headed: [], valued: [], updated: [], inserted: [], newIds: [], entries: [], records: [] };
+  const parts: Parts = {
+    headed: [],
+    valued: [],
+    updated: [],
+    inserted: [],
+    newIds: [],
+    entries: [],
+    records: [],
+    followedIn: [],
+    isFollowed: false,
+  };
   const made: [put: Put, id: number][] = [];
   puts.forEach((put, index) => {
     const id = ids[index] ?? 0;
@@ -141,9 +176,11 @@ function partsOf(puts: readonly Put[], ids: readonly number[]): Parts {
     for (const entry of put.entries) {
       parts.entries.push(entry);
       parts.records.push(id);
+      parts.followedIn.push(entry.isFollowed === true ? put.row.space : null);
+      if (entry.isFollowed === true) parts.isFollowed = true;
     }
   });
-  // An insert waits for another transaction that makes the same key, so all make theirs in one order; and a row is waited for likewise.
+  // An insert waits for another transaction that inserts the same key, so all insert in the same order. Updates wait likewise.
   made.sort(([a], [b]) => compareUtf8(a.row.space, b.row.space) || compareUtf8(a.row.key, b.row.key));
   for (const [put, id] of made) {
     parts.inserted.push(put);

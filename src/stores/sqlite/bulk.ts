@@ -1,7 +1,7 @@
 /**
- * Bulk statements: the same statement for many rows at once, which saves most of what a call costs.
+ * Bulk statements: one statement for many rows, which saves most of the cost of a call.
  *
- * A statement is prepared for a few numbers of rows; what is to be written is cut into pieces of those.
+ * A statement is prepared for a few numbers of rows; the rows to write are split into pieces of those sizes.
  */
 
 import type { SQLInputValue } from "node:sqlite";
@@ -22,12 +22,12 @@ export function bulk(width: number, sql: (rows: string) => string): BulkStatemen
   return { width, texts: SIZES.map((size) => sql(Array.from({ length: size }, () => row).join(", "))) };
 }
 
-/** Runs the statement for all rows, whose columns stand one after another; answers how many rows were changed. */
+/** Runs the statement for all rows, whose columns follow one another. Returns how many rows were changed. */
 export function runBulk(on: Prepared, { width, texts }: BulkStatement, columns: readonly SQLInputValue[]): number {
   let changed = 0;
   let from = 0;
-  for (const [i, size] of SIZES.entries())
-    for (const length = size * width; columns.length - from >= length; from += length)
+  for (let i = 0; from < columns.length; i++)
+    for (const length = (SIZES[i] ?? 1) * width; columns.length - from >= length; from += length)
       changed += Number(on.sql(texts[i] ?? "").run(...columns.slice(from, from + length)).changes);
   return changed;
 }

@@ -1,8 +1,8 @@
 /**
- * Rows that this connection read or wrote last, and names it found absent, so that most commits read nothing.
+ * Rows that this connection recently read or wrote, and names it found absent, so that most commits read nothing.
  *
- * SQLite's `data_version` changes when any other connection has committed, and stays when only this one did. Asked under the
- * write lock, it says whether what is remembered is still what is there; if not, everything is forgotten.
+ * SQLite's `data_version` changes when any other connection has committed, and not when only this one did. Read under the write lock, it
+ * says whether the cached rows are still current; if not, the cache is cleared.
  */
 
 import { type Address, type Key, keyText, type Row } from "../../kernel/contract.ts";
@@ -16,7 +16,7 @@ interface Kept {
 
 export class RowCache {
   readonly #byName = new Map<string, Kept>();
-  /** Those that are there, by number: a row that changes is found again without its name. */
+  /** The existing rows, by number: a row that changes is found again without its name. */
   readonly #byId = new Map<number, Kept>();
   #chars = 0;
   #dataVersion = -1;
@@ -37,7 +37,7 @@ export class RowCache {
     return this.#byId.get(id)?.row ?? undefined;
   }
 
-  /** Only what is committed, or was read under the lock. */
+  /** Caches a row that is committed, or was read under the lock. */
   keep(key: Key | Address, row: Row | null): void {
     this.#chars += row?.value?.length ?? 0;
     let kept = row === null ? undefined : this.#byId.get(row.id);

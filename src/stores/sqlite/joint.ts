@@ -1,13 +1,13 @@
 /**
- * Pawl's part of somebody else's transaction on the same file, in statements that any way of running SQL can run: one text as the
- * only parameter, one column of text as the answer.
+ * Pawl's part of a transaction of the application on the same file, in statements that any way of running SQL can run: one text as the only
+ * parameter, one column of text as the result.
  *
- * The first thing it does is to write, which takes the file's one write lock: from then on, what is read is what is true. If the
- * transaction has read before and the file has changed since, SQLite refuses that, and nothing can be done but to begin anew.
+ * It begins with a write, which takes the file's only write lock: from then on, what is read is current. If the transaction has read before
+ * and the file has changed since, SQLite refuses the write, and the application must start the transaction again.
  */
 
 import type { Executor, Found, Joined, Joining, Key, Put, Row } from "../../kernel/contract.ts";
-import { ask } from "../../kernel/executor.ts";
+import { ask } from "../../kernel/sql/ask.ts";
 import { COLUMNS, toRow } from "./rows.ts";
 
 const TAKE_THE_LOCK = "update pawl_meta set number = number where name = 'schema'";
@@ -43,7 +43,16 @@ export const APPEND = `
   cross join pawl_record r on r.namespace = json_extract(i.j, '$.namespace')
     and r.space = e.value ->> 'space' and r.key = e.value ->> 'key'`;
 
-/** Outside a transaction this begins one, which its release commits: Pawl's part is whole in any case. */
+/** Inserts the `followed` rows of the entries that are followed. */
+export const FOLLOW = `
+  insert into pawl_followed (namespace, space, position, record, version)
+  select r.namespace, r.space, l.position, l.record, l.version
+  from (select ? as j) i cross join json_each(i.j, '$.followed') e
+  cross join pawl_record r on r.namespace = json_extract(i.j, '$.namespace')
+    and r.space = e.value ->> 'space' and r.key = e.value ->> 'key'
+  cross join pawl_log l on l.record = r.id and l.version = e.value ->> 'version'`;
+
+/** Outside a transaction this begins one, and releasing it commits: Pawl's part is atomic in any case. */
 const SAVEPOINT = "savepoint pawl_joint";
 const UNDO = "rollback to pawl_joint";
 const RELEASE = "release pawl_joint";
@@ -71,12 +80,12 @@ export async function join(
     await write(executor, namespace, verdict.puts, nowMs);
     await executor(RELEASE);
   } catch (error) {
-    // What the decision threw must not take the rest of the transaction with it.
+    // An error of the decision must not roll back the rest of the transaction.
     await executor(UNDO).catch(() => {});
     await executor(RELEASE).catch(() => {});
     throw error;
   }
-  // Whoever watches the file hears of it.
+  // Processes that watch the file notice the commit.
   return { written: true, committed: Promise.resolve(false) };
 }
 
@@ -89,4 +98,8 @@ async function write(executor: Executor, namespace: string, puts: readonly Put[]
   if (inserted.length > 0) await executor(INSERT, JSON.stringify({ namespace, inserted }));
   if (updated.length > 0) await executor(UPDATE, JSON.stringify(updated));
   if (entries.length > 0) await executor(APPEND, JSON.stringify({ namespace, entries }));
+  const followed = entries
+    .filter(({ isFollowed }) => isFollowed === true)
+    .map(({ space, key, version }) => ({ space, key, version }));
+  if (followed.length > 0) await executor(FOLLOW, JSON.stringify({ namespace, followed }));
 }

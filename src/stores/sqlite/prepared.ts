@@ -1,8 +1,8 @@
 /**
- * Prepared statements: each text of SQL is compiled once for a connection, and gives its rows as arrays.
+ * Prepared statements: each SQL text is compiled once for a connection, and returns its rows as arrays.
  *
  * `node:sqlite` refuses to read a whole number above 2^53, and with it every other row of the same page. Such a number is read as the
- * nearest that JavaScript has, as on PostgreSQL: the kernel never writes one, and says of a row with one that it is unreadable.
+ * nearest JavaScript number, as on PostgreSQL: the kernel never writes one, and reports a row with one as unreadable.
  */
 
 import type { DatabaseSync, SQLInputValue, StatementSync } from "node:sqlite";

@@ -1,9 +1,9 @@
 /**
- * Rows: finding records, and writing what a batch decided. Writing runs under the file's write lock, when it is known that all
- * rows are still what the batch saw.
+ * Rows: finding records, and writing what a batch decided. Writing runs under the file's write lock, when it is known that all rows are
+ * unchanged since the batch read them.
  *
- * The bulk statements end the whole transaction if they fail (`or rollback`), which they should not: to be able to undo one
- * statement alone, SQLite would first copy every page that it changes.
+ * The bulk statements end the whole transaction if they fail (`or rollback`), which should not happen: to be able to undo a single
+ * statement, SQLite would first copy every page that it changes.
  */
 
 import type { SQLInputValue } from "node:sqlite";
@@ -53,7 +53,7 @@ const INSERT = bulk(
   values ${rows}`,
 );
 
-/** What most commits change. */
+/** The columns that most commits change. */
 const UPDATE_VALUE = bulk(
   5,
   (rows) => `
@@ -61,7 +61,7 @@ const UPDATE_VALUE = bulk(
   from (values ${rows}) v where id = v.column1`,
 );
 
-/** Where a run takes a step, not even that. */
+/** When a run takes a step, only these change. */
 const UPDATE_HEAD = bulk(
   4,
   (rows) => `
@@ -69,7 +69,7 @@ const UPDATE_HEAD = bulk(
   from (values ${rows}) v where id = v.column1`,
 );
 
-/** The rest, but for what the index of due records is made of: naming that would rewrite the index. */
+/** All columns except those of the index of due records: setting those would rewrite the index. */
 const UPDATE = bulk(
   10,
   (rows) => `
@@ -89,7 +89,16 @@ const UPDATE_WITH_DUE = bulk(
 
 const APPEND = bulk(5, (rows) => `insert or rollback into pawl_log (record, version, name, data, at) values ${rows}`);
 
-/** Writes all of it; answers the rows' numbers. */
+/** Inserts the `followed` rows of entries that were just appended. */
+const FOLLOW = bulk(
+  4,
+  (rows) => `
+  insert or rollback into pawl_followed (namespace, space, position, record, version)
+  select v.column1, v.column2, l.position, l.record, l.version
+  from (values ${rows}) v cross join pawl_log l on l.record = v.column3 and l.version = v.column4`,
+);
+
+/** Writes all puts and returns the rows' numbers. */
 export function writePuts(on: Prepared, namespace: string, puts: readonly Put[], nowMs: number): number[] {
   const inserted: SQLInputValue[] = [];
   const headed: SQLInputValue[] = [];
@@ -97,6 +106,7 @@ export function writePuts(on: Prepared, namespace: string, puts: readonly Put[],
   const updated: SQLInputValue[] = [];
   const updatedWithDue: SQLInputValue[] = [];
   const appended: SQLInputValue[] = [];
+  const followed: SQLInputValue[] = [];
   let lastId: number | undefined;
   const ids = puts.map(({ was, row, entries }) => {
     const { space, key, version, stamp, fence, wakes, tries, holder, kind, status, dueMs, head, value } = row;
@@ -116,7 +126,10 @@ export function writePuts(on: Prepared, namespace: string, puts: readonly Put[],
         else valued.push(id, version, stamp, head, value);
       } else updated.push(id, version, stamp, head, value, fence, wakes, tries, holder, status);
     }
-    for (const entry of entries) appended.push(id, entry.version, entry.name, entry.data, nowMs);
+    for (const entry of entries) {
+      appended.push(id, entry.version, entry.name, entry.data, nowMs);
+      if (entry.isFollowed === true) followed.push(namespace, space, id, entry.version);
+    }
     return id;
   });
   const changed =
@@ -128,6 +141,7 @@ export function writePuts(on: Prepared, namespace: string, puts: readonly Put[],
   if (changed !== puts.length)
     throw new Error(`${changed} rows were changed under the write lock instead of ${puts.length}`);
   runBulk(on, APPEND, appended);
+  runBulk(on, FOLLOW, followed);
   return ids;
 }
 
@@ -143,7 +157,7 @@ function isValueOnly(was: Row, row: Row): boolean {
 
 const IDENTITY = "select version, stamp from pawl_record where id = ?";
 
-/** What tells the row with this number from all that it was before, or undefined if there is none. */
+/** What distinguishes the current content of a row from earlier ones; undefined if there is no row. */
 export function identityOf(on: Prepared, id: number): Pick<Row, "version" | "stamp"> | undefined {
   const found = on.row(IDENTITY, id) as [version: number, stamp: number] | undefined;
   return found === undefined ? undefined : { version: found[0], stamp: found[1] };

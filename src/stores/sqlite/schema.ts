@@ -1,14 +1,15 @@
 /**
- * The tables, and how they came to be: numbered migrations, applied under the write lock by whoever comes first.
+ * The tables and their migrations: numbered, and applied under the write lock by the first process that opens the file.
  *
  * - `pawl_record`: what is true now. Rows are found by name through one index and then known by number, so that random names
  *   cost one random page when a record is made, and none when it is changed.
- * - `pawl_log`: what happened. Rows are in commit order, so that appending to many logs at once fills a few pages.
+ * - `pawl_log`: what happened. Rows are in commit order, so that appending to many logs in one commit fills a few pages.
+ * - `pawl_followed`: which entries of the log are followed, by space, in the same order. Most are not, and have no row here.
  * - `pawl_now`, `pawl_past`: the same, to be read by people.
  *
- * Both number their rows without ever giving a number twice, also after the last row was swept away.
+ * Rows of both tables get a number that is never used twice, even after the last row was swept.
  *
- * A migration, once released, is never changed; the next one changes what it made.
+ * A released migration is never changed; the next one changes what it made.
  */
 
 import type { DatabaseSync } from "node:sqlite";
@@ -57,14 +58,26 @@ const MIGRATIONS: readonly string[] = [
       strftime('%Y-%m-%d %H:%M:%f', l.at / 1000.0, 'unixepoch') as at_utc, l.position
     from pawl_log l join pawl_record r on r.id = l.record;
   `,
-  // Releases that know only the first schema leave the stamp as it is, and raise the version: both are compared.
+  // Releases that know only the first schema leave the stamp unchanged and raise the version: both are compared.
   `
   alter table pawl_record add column stamp integer not null default 0;
   insert into pawl_meta (name, number) values ('oldest', 1) on conflict do update set number = 1;
   `,
+  // Releases that know only earlier schemas write no followed entries. When one of them sweeps, rows without their entry are left here, and
+  // skipped by readers.
+  `
+  create table pawl_followed (
+    namespace text not null,
+    space text not null,
+    position integer not null,
+    record integer not null,
+    version integer not null,
+    primary key (namespace, space, position)
+  ) strict, without rowid;
+  `,
 ];
 
-/** Brings the file up to this release's schema. The caller tries again while another process has the write lock. */
+/** Brings the file up to this release's schema. The caller retries while another process has the write lock. */
 export function migrate(db: DatabaseSync, migrations: readonly string[] = MIGRATIONS): void {
   db.exec("begin immediate");
   try {
@@ -86,8 +99,8 @@ export function migrate(db: DatabaseSync, migrations: readonly string[] = MIGRAT
 }
 
 /**
- * Refuses a schema that this release is too old for; answers which one it is. Asked at the start, and again whenever others have
- * committed: another process may have brought a newer schema meanwhile.
+ * Throws if this release is too old for the schema; returns the schema's number. Called at the start, and again whenever another connection
+ * has committed, because another process may have installed a newer schema.
  */
 export function refuseNewer(number: (name: string) => number | undefined, known = MIGRATIONS.length): number {
   const has = number("schema") ?? 0;

@@ -1,19 +1,19 @@
 /**
  * Transactions that wait for the user's code: `transact.sql` on SQLite.
  *
- * They have a connection of their own, so that nothing else gets into them, and come one after another, as the file has one
- * write lock. Everybody else's commits wait for it, so it is taken away from a transaction that keeps it for too long.
+ * They have a connection of their own, so that no other statement gets into them, and run one after another, because the file has one write
+ * lock. All other commits wait for the lock, so a transaction that holds it for too long is rolled back.
  *
- * The connection is opened by the first transaction. One that cannot be opened fails the transaction that wanted it, and the next
- * one tries again. The patience of a caller counts from its call: waiting for its turn, for the connection and for the lock.
- * Closing ends the transaction under way with nothing written, and refuses those that wait.
+ * The connection is opened by the first transaction. If it cannot be opened, that transaction fails, and the next one tries again. The time
+ * limit of a caller counts from its call: waiting for its turn, for the connection and for the lock. Closing rolls back the transaction in
+ * progress, and rejects those that wait.
  */
 
 import type { DatabaseSync, SQLInputValue, StatementSync } from "node:sqlite";
 import type { SharedWork, Sql, SyncDatabase, SyncValue } from "../../kernel/contract.ts";
 import { ClosedError, endedEarly, InvalidArgumentError, StoreError } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
-import { SqlOverError } from "../../kernel/sql.ts";
+import { SqlOverError } from "../../kernel/sql/executors.ts";
 import { failure } from "./failure.ts";
 
 /** The longest that one transaction may hold the file. */
@@ -26,11 +26,11 @@ interface SharedOptions {
   readonly ports: Ports;
   readonly patienceMs: number;
   readonly connect: () => Promise<DatabaseSync>;
-  /** Resolves when those have had the file who found it taken. */
-  readonly letOthersIn: () => Promise<void>;
+  /** Resolves when commits that found the file locked have had their turn. */
+  readonly awaitCommits: () => Promise<void>;
 }
 
-/** A caller in the queue: `go` when it is its turn, `leave` with an error when it is not to come. */
+/** A caller in the queue: `go` starts it, `leave` rejects it. */
 interface Waiter {
   go(): void;
   leave(error: Error): void;
@@ -42,7 +42,7 @@ export class SharedConnection {
   /** In the order of their calls. */
   readonly #waiting = new Set<Waiter>();
   #isTaken = false;
-  /** Ends the transaction under way. */
+  /** Ends the transaction in progress. */
   #end: ((error: Error) => void) | undefined;
   readonly #closing = new AbortController();
 
@@ -54,7 +54,7 @@ export class SharedConnection {
     const giveUpAtMs = this.#options.ports.clock.nowMs() + this.#options.patienceMs;
     await this.#turn();
     try {
-      await this.#options.letOthersIn();
+      await this.#options.awaitCommits();
       return await this.#run(await this.#begin(giveUpAtMs), work);
     } finally {
       const [next] = this.#waiting;
@@ -70,7 +70,7 @@ export class SharedConnection {
     this.#drop();
   }
 
-  /** Resolves when nobody else is in a transaction; from then on, nobody else begins one. */
+  /** Resolves when no other transaction is running; until the caller ends, no other begins. */
   async #turn(): Promise<void> {
     this.#check();
     if (!this.#isTaken) {
@@ -102,7 +102,7 @@ export class SharedConnection {
 
   async #run<T>(db: DatabaseSync, work: SharedWork<T>): Promise<T> {
     let over: Error | undefined;
-    // A statement that fails may have ended it too, and what came next would then be a transaction of its own.
+    // A failed statement may have ended the transaction, and the next statement would then run outside it.
     const check = (): void => {
       if (over === undefined && !db.isTransaction) over = endedEarly();
       if (over !== undefined) throw over;
@@ -134,7 +134,13 @@ export class SharedConnection {
     };
     this.#end = end;
     const cancel = this.#options.ports.clock.after(SHARED_MS, () =>
-      end(new StoreError("store_busy", "fail", `the transaction held the file for more than ${SHARED_MS} ms`)),
+      end(
+        new StoreError(
+          "store_busy",
+          "fail",
+          `the transaction held the file for more than ${SHARED_MS} ms and was rolled back: make it shorter`,
+        ),
+      ),
     );
     let at: "before" | "commit" = "before";
     try {
@@ -164,7 +170,7 @@ export class SharedConnection {
       this.#check();
       try {
         this.#db ??= await connect();
-        // Closing may have come while the connection was being made.
+        // The store may have been closed while the connection was being made.
         if (this.#closing.signal.aborted) this.#drop();
         this.#check();
         this.#db.exec("begin immediate");
@@ -177,7 +183,7 @@ export class SharedConnection {
     }
   }
 
-  /** A connection that cannot even do that is given up: what it left behind would fail every transaction after it. */
+  /** A connection that cannot roll back is closed: its open transaction would fail every later one. */
   #rollBack(db: DatabaseSync): void {
     try {
       if (db.isOpen && db.isTransaction) db.exec("rollback");
@@ -197,10 +203,10 @@ export class SharedConnection {
   }
 }
 
-/** What may stand behind a statement. */
+/** What may follow a statement: white space, semicolons and comments. */
 const NOTHING = /^(\s|;|--[^\n]*(\n|$)|\/\*[\s\S]*?\*\/)*$/;
 
-/** SQLite takes the first statement of a text and drops the rest without a word. */
+/** SQLite runs the first statement of a text and silently ignores the rest. */
 function prepareOne(db: DatabaseSync, text: string): StatementSync {
   const statement = db.prepare(text);
   if (!NOTHING.test(text.slice(statement.sourceSQL.length)))
@@ -208,12 +214,12 @@ function prepareOne(db: DatabaseSync, text: string): StatementSync {
   return statement;
 }
 
-/** Statements that answer at once, for as long as the transaction is the caller's. */
+/** Synchronous statements, usable as long as the transaction is the caller's. */
 function syncOf(db: DatabaseSync, during: <U>(act: () => U) => U): SyncDatabase {
   return {
     prepare(text) {
       const statement = during(() => prepareOne(db, text));
-      // Names in an object are for the first place only, as node:sqlite has it.
+      // Named parameters are only allowed as the first value, as in node:sqlite.
       const given = (values: readonly SyncValue[]) => values as SQLInputValue[];
       return {
         all: <Row>(...values: readonly SyncValue[]) => during(() => statement.all(...given(values)) as Row[]),
@@ -224,7 +230,7 @@ function syncOf(db: DatabaseSync, during: <U>(act: () => U) => U): SyncDatabase 
   };
 }
 
-/** Nobody can tell here what became of it: that is said at once. */
+/** The outcome of a shared transaction cannot be settled later, so the error is final. */
 function unresolved(error: unknown): unknown {
   if (!(error instanceof StoreError) || error.data.remedy !== "settle") return error;
   return new StoreError("outcome_unknown", "fail", error.message, { cause: error });

@@ -1,14 +1,14 @@
 /**
  * The SQLite store: one file, any number of processes on one machine.
  *
- * A commit is synchronous: BEGIN IMMEDIATE takes the one write lock of the file, the decisions run inside, COMMIT syncs the
- * log. Nobody waits for the lock inside SQLite (`busy_timeout` is 0), which would block the event loop; a busy file is an
- * error that the kernel tries again after a short pause. Locking the file locks every row, absent ones included.
+ * A commit is synchronous: BEGIN IMMEDIATE takes the file's only write lock, the decisions run inside, COMMIT syncs the log. No caller
+ * waits for the lock inside SQLite (`busy_timeout` is 0), which would block the event loop; a busy file is an error that the kernel retries
+ * after a short pause. Locking the file locks every row, absent ones included.
  *
- * The clock is the machine's. A commit that SQLite reported as done is done, and one that failed is not, except for an I/O
- * error at COMMIT: then `settle` overwrites what may be left of it before it answers.
+ * The clock is the machine's. A commit that SQLite reported as done is done, and one that failed is not, except for an I/O error at COMMIT:
+ * then `settle` first overwrites what may be left of it.
  *
- * Promises: G1 by `synchronous = full` in WAL mode; G19 through `failure.ts`.
+ * Guarantees: G1 by `synchronous = full` in WAL mode; G19 through `failure.ts`.
  */
 
 import { resolve } from "node:path";
@@ -18,6 +18,8 @@ import type {
   DuePage,
   DueQuery,
   Executor,
+  FollowPage,
+  FollowQuery,
   Found,
   Joined,
   Joining,
@@ -36,8 +38,8 @@ import { ReadBudget } from "../../kernel/read-budget.ts";
 import { RowCache } from "./cache.ts";
 import { failure } from "./failure.ts";
 import { join } from "./joint.ts";
-import { listRows, lookForDue, readEntries } from "./looks.ts";
 import { Prepared } from "./prepared.ts";
+import { findDue, followEntries, listRows, readEntries } from "./queries.ts";
 import { findRow, identityOf, writePuts } from "./rows.ts";
 import { migrate, refuseNewer } from "./schema.ts";
 import { SharedConnection } from "./shared.ts";
@@ -50,20 +52,20 @@ export interface SqliteOptions {
   readonly ports: Ports;
   /** The machine's clock, in milliseconds since 1970. */
   readonly wallMs: () => number;
-  /** "full" survives power loss; "process" only the death of the process, and must be asked for by name. */
+  /** "full" survives power loss; "process" only survives the death of the process, and must be requested explicitly. */
   readonly durability: "full" | "process";
   readonly patienceMs: number;
 }
 
-/** Pages in the log file before they are copied back. Large enough that a page changed often is copied once. */
+/** How many pages the log file has before they are copied back. Large enough that a page changed often is copied once. */
 const CHECKPOINT_PAGES = 4000;
 const CACHE_KIB = 16 * 1024;
 
-/** Opens the file, makes it fit, and brings its schema up to date; waits its turn where many start at once. */
+/** Opens the file, configures it, and brings its schema up to date. Processes that start at the same time take turns. */
 export async function openSqlite(options: SqliteOptions): Promise<SqliteStore> {
   const { clock, chance } = options.ports;
   refuseOldSqlite();
-  // Loaded only now: a Node without it should hear the sentence above.
+  // Loaded only now, so that a Node without it gets the error message above.
   const { DatabaseSync } = await import("node:sqlite");
   const path = resolve(options.path);
   const giveUpAtMs = clock.nowMs() + options.patienceMs;
@@ -84,10 +86,10 @@ export async function openSqlite(options: SqliteOptions): Promise<SqliteStore> {
 }
 
 /**
- * Before 3.51.3 (and the repaired 3.50.7 and 3.44.6), two processes that reset the log file at the same moment could lose a
- * commit.
+ * Whether this version of SQLite is safe. Before 3.51.3 (and the repaired 3.50.7 and 3.44.6), two processes that reset the log file at the
+ * same moment could lose a commit.
  */
-export function isFitSqlite(version: string): boolean {
+export function isSafeSqlite(version: string): boolean {
   const [major = 0, minor = 0, patch = 0] = version.split(".").map(Number);
   if (major !== 3) return major > 3;
   if (minor === 44) return patch >= 6;
@@ -97,12 +99,12 @@ export function isFitSqlite(version: string): boolean {
 
 function refuseOldSqlite(): void {
   const version = process.versions["sqlite"];
-  if (version !== undefined && isFitSqlite(version)) return;
-  const trouble =
+  if (version !== undefined && isSafeSqlite(version)) return;
+  const problem =
     version === undefined
       ? "this Node has no SQLite"
       : `this Node has SQLite ${version}, which can lose commits when several processes write`;
-  throw new StoreError("store_unfit", "fail", `${trouble}: use Node 22.22.3, 24.15 or newer`);
+  throw new StoreError("store_unfit", "fail", `${problem}: use Node 22.22.3, 24.15 or newer`);
 }
 
 function configure(db: DatabaseSync, durability: SqliteOptions["durability"]): void {
@@ -122,8 +124,8 @@ function configure(db: DatabaseSync, durability: SqliteOptions["durability"]): v
     throw weak(`its "synchronous" is ${synchronous} instead of ${level}`, "use Node's own SQLite");
 }
 
-function weak(what: string, cure: string): StoreError {
-  return new StoreError("store_unfit", "fail", `the database would not keep what it acknowledges: ${what}; ${cure}`);
+function weak(what: string, fix: string): StoreError {
+  return new StoreError("store_unfit", "fail", `the database could lose acknowledged commits: ${what}; ${fix}`);
 }
 
 const BEGIN = "begin immediate";
@@ -132,15 +134,17 @@ const COMMIT = "commit";
 const ROLLBACK = "rollback";
 const DATA_VERSION = "pragma data_version";
 const META = "select number from pawl_meta where name = ?";
-/** A commit of its own, for what an earlier one may have left behind. */
+/** A commit that overwrites what an earlier one may have left behind. */
 const TOUCH =
   "insert into pawl_meta (name, number) values ('touched', 1) on conflict do update set number = number + 1";
 
-/** A commit that found the file taken looks again within this time. */
+/** A commit that found the file locked tries again within this time. */
 const LONGEST_WAIT_MS = 100;
 
 export class SqliteStore implements SqlStore {
   readonly lanes = 1;
+  readonly isRemote = false;
+  readonly hasOneWriter = true;
   /** The file has one write lock. */
   readonly maxShared = 1;
   readonly #db: DatabaseSync;
@@ -149,16 +153,16 @@ export class SqliteStore implements SqlStore {
   readonly #on: Prepared;
   readonly #mark = { epoch: 0, sequence: 0 };
   readonly #cache = new RowCache();
-  /** The data version at which the schema was last seen to be one that this release can work on. */
-  #fitAt = -1;
-  /** A commit failed in a way that may have left something behind. */
+  /** The data version at which this release was last found to support the schema. */
+  #checkedAt = -1;
+  /** Whether a commit failed in a way that may have left something behind. */
   #doubtful = false;
   #closed = false;
-  /** A connection of its own for transactions that wait for the user's code. */
+  /** A separate connection for transactions that wait for the user's code. */
   readonly #sharing: SharedConnection;
   readonly #watching = new Set<() => void>();
-  /** A commit of this process found the file taken, and has not had it since. */
-  #wanted: PromiseWithResolvers<void> | undefined;
+  /** Set while a commit of this process waits for the file's write lock. */
+  #waitingCommit: PromiseWithResolvers<void> | undefined;
   #sweeping: Promise<unknown> = Promise.resolve();
 
   constructor(db: DatabaseSync, options: SqliteOptions) {
@@ -169,13 +173,13 @@ export class SqliteStore implements SqlStore {
     this.#sharing = new SharedConnection({
       ...options,
       connect: () => this.#connect(),
-      letOthersIn: () => this.#letOthersIn(),
+      awaitCommits: () => this.#awaitCommits(),
     });
   }
 
   async settle(lane = 0): Promise<{ epoch: number; sequence: number }> {
     this.#check();
-    // A shared transaction has its answer when COMMIT returns; there is nothing to settle.
+    // The outcome of a shared transaction is known when COMMIT returns, so there is nothing to settle.
     if (lane >= this.lanes) return { epoch: 1, sequence: 0 };
     if (this.#doubtful) {
       // The next commit starts where the failed one did, and so leaves nothing of it to recover.
@@ -224,7 +228,7 @@ export class SqliteStore implements SqlStore {
     return row;
   }
 
-  /** Everything, if all rows are still what the batch saw; otherwise nothing, and which they are. */
+  /** Writes everything if all rows are unchanged; otherwise writes nothing, and returns the changed rows. */
   #write(puts: readonly Put[], nowMs: number): Receipt {
     const moved = puts.filter((put) => !this.#isStill(put)).map(({ row }) => row);
     if (moved.length > 0) return { committed: false, moved };
@@ -243,7 +247,7 @@ export class SqliteStore implements SqlStore {
       return await join(executor, this.#namespace, this.#options.wallMs, {
         lock: batch.lock,
         decide: (found) => {
-          // Their transaction has the write lock by now, so this connection sees the schema that it will commit on.
+          // The application's transaction has the write lock by now, so this connection sees the schema that it will commit on.
           this.#check();
           this.#checkSchema();
           return batch.decide(found);
@@ -283,11 +287,15 @@ export class SqliteStore implements SqlStore {
     return this.#snapshot(() => readEntries(this.#on, this.#namespace, key, after, limit));
   }
 
-  async due(query: DueQuery): Promise<DuePage> {
-    return this.#snapshot(() => lookForDue(this.#on, this.#namespace, query, this.#options.wallMs()));
+  async follow(query: FollowQuery): Promise<FollowPage> {
+    return this.#snapshot(() => followEntries(this.#on, this.#namespace, query));
   }
 
-  /** One sweep at a time: two would leave others half the time between their pieces. */
+  async due(query: DueQuery): Promise<DuePage> {
+    return this.#snapshot(() => findDue(this.#on, this.#namespace, query, this.#options.wallMs()));
+  }
+
+  /** Runs one sweep at a time: two would halve the time that other writers get between pieces. */
   async sweep(limit: number): Promise<number> {
     this.#check();
     const swept = this.#sweeping.then(() => this.#sweep(limit));
@@ -328,14 +336,14 @@ export class SqliteStore implements SqlStore {
   }
 
   /**
-   * Refuses to go on where another process has brought a schema that this release is too old for. Looks only if others have
-   * committed since. Called first in each transaction, of others too; answers the data version.
+   * Throws if another process has installed a schema that this release is too old for. Checks only if another connection has committed
+   * since. Called first in each transaction, joined ones included. Returns the data version.
    */
   #checkSchema(): number {
     const dataVersion = this.#dataVersion();
-    if (dataVersion !== this.#fitAt) {
+    if (dataVersion !== this.#checkedAt) {
       refuseNewer((name) => (this.#on.sql(META).get(name) as unknown as [number] | undefined)?.[0]);
-      this.#fitAt = dataVersion;
+      this.#checkedAt = dataVersion;
     }
     return dataVersion;
   }
@@ -348,19 +356,22 @@ export class SqliteStore implements SqlStore {
     this.#db.close();
   }
 
-  /** Shared transactions that follow each other would never leave the file to a commit that looks for it now and then. */
-  async #letOthersIn(): Promise<void> {
-    if (this.#wanted !== undefined)
-      await Promise.race([this.#wanted.promise, pause(this.#options.ports.clock, LONGEST_WAIT_MS)]);
+  /**
+   * Waits for a commit that found the file locked. Otherwise shared transactions that follow each other would never leave the file to a
+   * commit that only retries from time to time.
+   */
+  async #awaitCommits(): Promise<void> {
+    if (this.#waitingCommit !== undefined)
+      await Promise.race([this.#waitingCommit.promise, pause(this.#options.ports.clock, LONGEST_WAIT_MS)]);
   }
 
-  /** Runs the work under the file's write lock. What it throws is rolled back; so is a receipt that says nothing was written. */
+  /** Runs the work under the file's write lock. Rolls back if it throws, or returns a receipt that says that nothing was written. */
   #transaction<T>(work: () => T): T {
     let when: "before" | "commit" = "before";
     try {
       this.#on.sql(BEGIN).run();
-      this.#wanted?.resolve();
-      this.#wanted = undefined;
+      this.#waitingCommit?.resolve();
+      this.#waitingCommit = undefined;
       const result = work();
       when = "commit";
       const refused = typeof result === "object" && result !== null && "committed" in result && !result.committed;
@@ -371,7 +382,7 @@ export class SqliteStore implements SqlStore {
       this.#cache.clear();
       const error = failure(cause, when);
       if (error instanceof StoreError && error.data.remedy === "settle") this.#doubtful = true;
-      if (error instanceof StoreError && error.code === "store_busy") this.#wanted ??= Promise.withResolvers();
+      if (error instanceof StoreError && error.code === "store_busy") this.#waitingCommit ??= Promise.withResolvers();
       throw error;
     }
   }
@@ -379,8 +390,8 @@ export class SqliteStore implements SqlStore {
   /** Reads in one snapshot, so that a commit of another process is seen whole or not at all. */
   #snapshot<T>(read: () => T): T {
     this.#check();
-    // Would end the transaction that it is called in the middle of.
-    if (this.#db.isTransaction) throw new StoreError("store_busy", "retry", "a commit is under way in this very call");
+    // It would end the transaction that it is called in.
+    if (this.#db.isTransaction) throw new StoreError("store_busy", "retry", "a commit is in progress in the same call");
     try {
       this.#on.sql(BEGIN_READ).run();
       this.#checkSchema();

@@ -1,11 +1,11 @@
 /**
- * Checks over everything a simulated database committed, in order: what must hold of every record's numbers, whoever wrote.
+ * Checks the numbers of every record, over all commits of a simulated database in order.
  */
 
 import { keyText, type Put, type Row } from "../../kernel/contract.ts";
 import { BrokenPromiseError, type World } from "../sim/world.ts";
 
-/** Fails unless versions, fences and logs of all records went on as they must (G6, G7, G8). */
+/** Throws unless the versions, fences and logs of all records are consistent (G6, G7, G8). */
 export function checkCommits(world: World): void {
   const rows = new Map<string, Seen>();
   for (const { nowMs, puts } of world.database.commits)
@@ -17,7 +17,7 @@ export function checkCommits(world: World): void {
     }
 }
 
-/** A record as it last was, and the highest fence that any record of its name ever had. */
+/** The last state of a record, and the highest fence that any record of this name ever had. */
 interface Seen {
   readonly row: Row;
   readonly topFence: number;
@@ -32,7 +32,7 @@ function checkPut(seen: Seen | undefined, { was, row, entries }: Put, nowMs: num
   };
   must(was === null || row.version > was.version, "a version did not rise");
   must(was === null || was.version === seen?.row.version, "a write was made on an old version");
-  // Versions repeat when the store was put back to what it was before.
+  // Versions repeat after a rewind of the store.
   must(was === null || isSame(was, seen?.row), "a write was made on a row that the store does not have");
   must(row.head === (was?.head ?? 0) + entries.length, "the head does not count the entries");
   for (const [i, entry] of entries.entries()) must(entry.version === (was?.head ?? 0) + 1 + i, "the log has a gap");
@@ -41,9 +41,9 @@ function checkPut(seen: Seen | undefined, { was, row, entries }: Put, nowMs: num
   if (isSameHold) must((row.dueMs ?? 0) >= (was.dueMs ?? 0), `the lease of ${row.holder} was cut short`);
   if (row.fence === (was?.fence ?? 0)) return;
   must(row.fence > (seen?.topFence ?? 0), "a claim did not lift the fence above all before");
-  // A lock's fence is of those who hold the lock, who are in its value: `checkLocks` looks at them.
+  // A lock's fence belongs to the holders in its value, which `checkLocks` checks.
   if (row.space.startsWith("lock/")) return;
-  // Of several decisions on it in one commit only the sum is seen: it may have been given back before, or after.
+  // Of several decisions in one commit only the combined effect is visible: it may have been released before, or after.
   if (was !== null && row.version > was.version + 1) return;
   must(row.holder !== null, "a fence rose without a holder");
   if (was === null || was.holder === null) return;

@@ -5,8 +5,8 @@
  * wrote what the other read (wr), it read what the other overwrote (rw), or it had ended before the other began (rt). Kinds of
  * cycles follow Adya: only ww is G0, ww and wr is G1c, one rw is G-single, several are G2.
  *
- * Strongly connected components are found by Tarjan's algorithm in one pass without recursion, so a million nodes are no problem;
- * only where there is a cycle is anything searched.
+ * Strongly connected components are found by Tarjan's algorithm in one pass without recursion, so it handles a million nodes; only components
+ * with a cycle are searched.
  */
 
 export const WW = 1;
@@ -22,19 +22,19 @@ export interface Edge {
   readonly from: number;
   readonly to: number;
   readonly kind: EdgeKind;
-  /** What the caller noted with the edge. */
+  /** The caller's note on the edge. */
   readonly note: number;
 }
 
 export interface Cycle {
   readonly name: CycleName;
-  /** Whether it is one only because of what had ended before something else began. */
+  /** Whether it is a cycle only in real time: because one transaction had ended before another began. */
   readonly needsTime: boolean;
-  /** Each begins where the one before ends; nodes that only stand for time are left out. */
+  /** Each begins where the previous one ends; nodes for moments in time are left out. */
   readonly edges: readonly Edge[];
 }
 
-/** A component larger than this is searched from some of its nodes only. */
+/** A larger component is searched from only some of its nodes. */
 const MAX_STARTS = 400;
 
 export class DependencyGraph {
@@ -60,8 +60,8 @@ export class DependencyGraph {
   }
 
   /**
-   * Adds the order in time: a chain of moments, one for each end. Who ended leads to its moment; the last moment before a beginning
-   * leads to who began then. So there are three edges for each node instead of one for each pair.
+   * Adds the order in time: a chain of moments, one for each end. A transaction leads to the moment of its end; the last moment before a
+   * begin leads to that transaction. So there are three edges for each node instead of one for each pair.
    */
   addTime(spans: readonly { readonly node: number; readonly startedAt: number; readonly endedAt: number }[]): void {
     const ends = spans.filter(({ endedAt }) => endedAt < Number.POSITIVE_INFINITY);
@@ -80,11 +80,11 @@ export class DependencyGraph {
     }
   }
 
-  /** One cycle for each knot of transactions that cannot be put in order. */
+  /** Returns one cycle for each component of transactions that cannot be ordered. */
   cycles(most: number): Cycle[] {
     this.#index();
     const found: Cycle[] = [];
-    // What is wrong without looking at the time is not said again with it.
+    // A cycle that exists without the order in time is not reported again.
     for (const mask of [WW | WR | RW, WW | WR | RW | RT]) {
       for (const component of this.#components(mask)) {
         if (found.length >= most) return found;
@@ -205,7 +205,7 @@ export class DependencyGraph {
     return undefined;
   }
 
-  /** The shortest way from one node to another along edges of these kinds; moments on the way cost nothing. */
+  /** Returns the shortest path from one node to another along edges of these kinds; moments have no length. */
   #path(
     from: number,
     to: number,
@@ -217,7 +217,7 @@ export class DependencyGraph {
     let near: number[] = [from];
     for (let length = 1; near.length > 0 && length < shorterThan; length++) {
       const next: number[] = [];
-      // Moments are appended to what is walked now, all others to what is walked next.
+      // Moments are added to the current level, all others to the next.
       for (let i = 0; i < near.length; i++) {
         const node = near[i] as number;
         for (let at = this.#first[node] as number; at < (this.#first[node + 1] as number); at++) {

@@ -1,21 +1,20 @@
 /**
- * Linearizability: is there an order of the operations that respects who was done before whom began, and in which each gives
- * the answer it gave?
+ * Linearizability: is there an order of the operations in which an operation that ended before another began comes first, and each returns
+ * the result that it returned?
  *
- * A search over all orders (after Wing and Gong), cut short by remembering which sets of done operations were tried in which
- * state. It is for histories of some dozens of operations on one key. An operation whose outcome is unknown may have taken
- * effect at any time after it began, or never.
+ * It searches all orders (after Wing and Gong), and remembers which sets of applied operations were tried in which state. It is for histories
+ * of some dozens of operations on one key. An operation whose outcome is unknown may have taken effect at any time after it began, or never.
  */
 
 export interface Operation<Input, Output> {
   readonly input: Input;
   readonly startedAt: number;
-  /** Null while unknown: it may still happen. */
+  /** Null while unknown: it may still take effect. */
   endedAt: number | null;
   output: Output | undefined;
 }
 
-/** What one key should do: a pure step from a state and an input to the next state and the answer. */
+/** The specification of one key: a pure function from a state and an input to the next state and the result. */
 export interface Model<State, Input, Output> {
   readonly initial: State;
   readonly apply: (state: State, input: Input) => { readonly state: State; readonly output: Output };
@@ -43,7 +42,7 @@ export class History<Input, Output> {
     operation.output = output;
   }
 
-  /** A definite no: it never took effect, and must not be found to have. */
+  /** Removes an operation that was refused: it never took effect. */
   refused(operation: Operation<Input, Output>): void {
     this.#operations.splice(this.#operations.indexOf(operation), 1);
   }
@@ -62,7 +61,7 @@ export function isLinearizable<State, Input, Output>(
     const place = isDone.map((done) => (done ? 1 : 0)).join("") + JSON.stringify(state);
     if (tried.has(place)) return false;
     tried.add(place);
-    // Only what began before the first of the others ended can be next.
+    // Only an operation that began before the first end of the others can be next.
     let firstEnd = Number.POSITIVE_INFINITY;
     operations.forEach((operation, i) => {
       if (!isDone[i] && operation.endedAt !== null) firstEnd = Math.min(firstEnd, operation.endedAt);

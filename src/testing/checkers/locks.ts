@@ -1,20 +1,19 @@
 /**
- * Checks over everything a simulated database committed, in order: what must hold of every lock, whoever took it.
+ * Checks the invariants of every lock, over all commits of a simulated database in order.
  *
- * Of several decisions on one lock in one commit only the sum is seen, so the checks are such that they hold of sums too.
+ * If one commit has several decisions on one lock, only their combined effect is visible, so the checks hold for combined effects too.
  */
 
 import type { Put } from "../../kernel/contract.ts";
-import type { Holder, LockRef, LockValue, Mode, Ticket } from "../../lock/records.ts";
+import type { Holder, LockRef, LockValue, Mode, Ticket } from "../../lock/stored.ts";
 import { lockOf } from "../../lock/stored.ts";
-import type { RunValue } from "../../workflow/run.ts";
-import { ENDED } from "../../workflow/words.ts";
+import { ENDED, type RunValue } from "../../workflow/stored.ts";
 import type { Commit } from "../sim/database.ts";
 import { BrokenPromiseError, type World } from "../sim/world.ts";
 
 /**
- * Fails unless every lock had as many holders as fit, in the order of arrival, under fences that rose, none that a run left behind, and none
- * that was kept from those who waited (G7, G8, G9, G30).
+ * Throws unless every lock had at most its permitted holders, in order of arrival, with increasing fences, no run left a lock behind, and no
+ * free lock was withheld from a waiter (G7, G8, G9, G30).
  */
 export function checkLocks(world: World): void {
   checkLockCommits(world.database.commits);
@@ -42,22 +41,22 @@ export function checkLockCommits(commits: readonly Commit[]): void {
     const checks = puts
       .filter(({ row }) => row.space.startsWith("lock/"))
       .map((put) => new Check(nowMs, put, before, { locks, tickets }));
-    for (const check of checks) check.look();
-    for (const check of checks) check.judge();
+    for (const check of checks) check.checkAlone();
+    for (const check of checks) check.checkTogether();
     checkOwners(locks, tickets, runs);
     checkRuns(locks, runs);
   }
-  // What plain code left behind is freed when its lease ends; runs have none.
+  // A lock that plain code left behind is freed when its lease ends; runs have no lease.
   for (const [lock, { holders }] of locks)
     for (const { owner, ticket } of holders)
-      if (owner !== undefined) broken(lock, `${ticket} of run ${owner.run} was never given back`);
+      if (owner !== undefined) broken(lock, `${ticket} of run ${owner.run} was never released`);
 }
 
 function broken(lock: string, law: string): never {
   throw new BrokenPromiseError(`${lock}: ${law}`);
 }
 
-/** What is known of a lock after a commit. */
+/** A lock after a commit. */
 interface Seen extends Pick<LockValue, "permits" | "holders"> {
   readonly topFence: number;
   readonly line: readonly string[];
@@ -68,17 +67,17 @@ interface RunSeen {
   readonly value: RunValue;
 }
 
-/** All locks and tickets, as they are before or after a commit. */
-interface Scene {
+/** All locks and tickets before or after a commit. */
+interface Snapshot {
   readonly locks: Map<string, Seen>;
   readonly tickets: Map<string, Ticket>;
 }
 
-/** The rules once more, because those of the locks are what is in question. */
+/** The rules are implemented again here, because the checker must not rely on those of the locks. */
 const isAlive = ({ untilMs }: { readonly untilMs: number | null }, nowMs: number): boolean =>
   untilMs === null || nowMs < untilMs;
 
-const hasRoom = ({ permits, holders }: Pick<LockValue, "permits" | "holders">, mode: Mode): boolean =>
+const isAvailable = ({ permits, holders }: Pick<LockValue, "permits" | "holders">, mode: Mode): boolean =>
   holders.length === 0 ||
   (mode === "shared" &&
     holders.every((one) => one.mode === "shared") &&
@@ -88,7 +87,7 @@ const UNUSED: Seen = { topFence: 0, permits: null, holders: [], line: [] };
 
 const nameOf = ({ kind, name }: LockRef): string => `${kind} ${name}`;
 
-/** Where the ticket of this lock is among all. */
+/** The key of this lock's ticket in `tickets`. */
 const ticketOf = (lock: string, ticket: string): string => `ticket/${lock.replace(" ", "/")} ${ticket}`;
 
 /** One lock that a commit wrote. */
@@ -98,10 +97,10 @@ class Check {
   readonly #value: LockValue | null;
   readonly #fence: number;
   readonly #seen: Seen;
-  readonly #before: Scene;
-  readonly #now: Scene;
+  readonly #before: Snapshot;
+  readonly #now: Snapshot;
 
-  constructor(nowMs: number, { row }: Put, before: Scene, now: Scene) {
+  constructor(nowMs: number, { row }: Put, before: Snapshot, now: Snapshot) {
     this.#lock = nameOf({ kind: row.space.slice("lock/".length) as LockRef["kind"], name: row.key });
     this.#nowMs = nowMs;
     this.#value = row.value === null ? null : lockOf(JSON.parse(row.value));
@@ -111,8 +110,8 @@ class Check {
     this.#now = now;
   }
 
-  /** What concerns this lock alone. */
-  look(): void {
+  /** Checks this lock alone. */
+  checkAlone(): void {
     const holders = this.#value?.holders ?? [];
     const line = this.#line();
     this.#capacity(holders);
@@ -122,8 +121,8 @@ class Check {
     this.#now.locks.set(this.#lock, { topFence, permits: this.#value?.permits ?? null, holders, line });
   }
 
-  /** What concerns others that it is had together with, once all of them are known. */
-  judge(): void {
+  /** Checks this lock together with those of the same group, once all of them are known. */
+  checkTogether(): void {
     const { holders, line } = this.#now.locks.get(this.#lock) ?? UNUSED;
     this.#together(holders, line);
     this.#handOff(holders, line);
@@ -137,7 +136,7 @@ class Check {
     return this.#now.tickets.get(ticketOf(this.#lock, ticket));
   }
 
-  /** The line as it is linked; it must be as long as it says, and end where it says. */
+  /** Follows the links of the line; its length and its end must be as recorded. */
   #line(): readonly string[] {
     const value = this.#value;
     if (value === null) return [];
@@ -163,7 +162,7 @@ class Check {
     this.#must(permits === null || alive.length <= permits || !isMore, `${alive.length} hold it, of ${permits}`);
   }
 
-  /** Who waits keeps the order, and nobody has it before those who came before and still wait. */
+  /** Waiters keep their order, and no waiter acquires the lock before an earlier one that still waits. */
   #order(holders: readonly Holder[], line: readonly string[]): void {
     const old = this.#seen.line;
     const left = old.filter((ticket) => line.includes(ticket));
@@ -176,18 +175,18 @@ class Check {
       if (this.#seen.holders.some((one) => one.ticket === ticket)) continue;
       const place = old.indexOf(ticket);
       const passed = (place < 0 ? old : old.slice(0, place)).filter((one) => line.includes(one));
-      this.#must(passed.length === 0, `${ticket} had it before ${passed.length} who came first`);
-      // A free lock is taken without asking for the clock, and what was heard of it may be old by then: such a lease harms nobody.
-      this.#must(place < 0 || isAlive(holder, this.#nowMs), `${ticket} was given a lease that was over`);
+      this.#must(passed.length === 0, `${ticket} acquired it before ${passed.length} who came first`);
+      // A free lock is acquired with the last known time, which may be old: such a lease harms no other holder.
+      this.#must(place < 0 || isAlive(holder, this.#nowMs), `${ticket} got a lease that was over`);
       const waited = this.#before.tickets.get(ticketOf(this.#lock, ticket));
       this.#must(
         waited === undefined || isAlive(waited, this.#nowMs),
-        `${ticket} had it although its own lease was over`,
+        `${ticket} acquired it although its own lease was over`,
       );
     }
   }
 
-  /** Whatever the clock does, nobody's lease ends sooner than was said; and one that is over, while others wait, stays so. */
+  /** Whatever the clock does, no lease is shortened; and a lease that has ended while others wait is not renewed. */
   #leases(holders: readonly Holder[]): void {
     for (const { ticket, untilMs } of holders) {
       const was = this.#seen.holders.find((one) => one.ticket === ticket);
@@ -200,19 +199,19 @@ class Check {
     }
   }
 
-  /** Every grant, and every take-over, is above all before. */
+  /** Every grant and every takeover has a higher fence than all before. */
   #fences(holders: readonly Holder[]): number {
     let top = this.#seen.topFence;
     const news = holders.filter((holder) => !this.#had(holder));
     for (const { ticket, fence } of news.sort((a, b) => a.fence - b.fence)) {
-      this.#must(fence > top, `${ticket} has fence ${fence}, and ${top} was given out before`);
+      this.#must(fence > top, `${ticket} has fence ${fence}, and ${top} was used before`);
       top = fence;
     }
     this.#must(this.#fence >= top, "the record's fence is below its holders'");
     return Math.max(top, this.#fence);
   }
 
-  /** Whoever wants several gets all of them at once, waits for all of them, and loses them together. */
+  /** A ticket for several locks acquires all of them in one commit, waits for all of them, and loses them together. */
   #together(holders: readonly Holder[], line: readonly string[]): void {
     const { locks } = this.#now;
     for (const { ticket, fence, group = [] } of holders.filter((holder) => !this.#had(holder)))
@@ -222,7 +221,7 @@ class Check {
           `${ticket} got it under ${fence}, and not ${other}`,
         );
     for (const { ticket, untilMs, group = [] } of this.#seen.holders) {
-      // One whose lease is over may be gone from where somebody waits, and be there where nobody does.
+      // A holder whose lease has ended may be removed where there is a waiter, and stay where there is none.
       if (holders.some((one) => one.ticket === ticket) || !isAlive({ untilMs }, this.#nowMs)) continue;
       for (const other of group.map(nameOf))
         this.#must(
@@ -241,42 +240,42 @@ class Check {
     }
   }
 
-  /** Whether it was the same holder's before, under the same fence. */
+  /** Whether the holder had the lock before, with the same fence. */
   #had({ ticket, fence }: Holder): boolean {
     return this.#seen.holders.some((one) => one.ticket === ticket && one.fence === fence);
   }
 
-  /** The commit that makes room, or finds somebody dead, gives the room to the first in line. */
+  /** The commit that frees the lock, or finds a lease ended, grants it to the first in line. */
   #handOff(holders: readonly Holder[], line: readonly string[]): void {
     const [first] = line;
     const waiter = first === undefined ? undefined : this.#ticket(first);
-    // A new fence for one who is taken over is about nobody else.
+    // A new fence for a run that was taken over does not concern the waiters.
     const isTakeOver = holders.some(({ ticket, fence }) =>
       this.#seen.holders.some((one) => one.ticket === ticket && one.fence !== fence),
     );
     if (waiter === undefined || isTakeOver) return;
     for (const holder of holders)
-      this.#must(isAlive(holder, this.#nowMs), `${holder.ticket} holds on after its lease, and ${line.length} wait`);
+      this.#must(isAlive(holder, this.#nowMs), `${holder.ticket} holds it after its lease, and ${line.length} wait`);
     const isFree = (waiter.group ?? []).every((ref) => {
       const other = this.#now.locks.get(nameOf(ref)) ?? UNUSED;
-      return other.line[0] === first && hasRoom(other, waiter.mode);
+      return other.line[0] === first && isAvailable(other, waiter.mode);
     });
     const permits = this.#value?.permits ?? null;
     this.#must(
-      !(isAlive(waiter, this.#nowMs) && isFree && hasRoom({ permits, holders }, waiter.mode)),
+      !(isAlive(waiter, this.#nowMs) && isFree && isAvailable({ permits, holders }, waiter.mode)),
       `${first} waits for what is free`,
     );
   }
 }
 
-/** Whoever says in time that it is alive keeps its place for longer, and never for less; whoever is late does not. */
+/** A waiter that renews its lease in time keeps its place; a lease is never shortened, nor renewed after its end. */
 function checkPlace(name: string, was: Ticket | undefined, is: Ticket | undefined, nowMs: number): void {
   if (was === undefined || is === undefined || was.untilMs === null || is.untilMs === null) return;
   if (is.untilMs < was.untilMs) broken(name, "its place in line was cut short");
   if (is.untilMs > was.untilMs && !isAlive(was, nowMs)) broken(name, "its place in line was over, and came back");
 }
 
-/** A run that holds or waits is alive and says so itself. */
+/** A run that holds or waits for a lock has not ended, and its record lists the lock. */
 function checkOwners(
   locks: ReadonlyMap<string, Seen>,
   tickets: ReadonlyMap<string, Ticket>,
@@ -290,7 +289,7 @@ function checkOwners(
     for (const { owner, ticket, fence } of parties) {
       if (owner === undefined) continue;
       const run = runs.get(owner.run) ?? broken(lock, `${ticket} is of run ${owner.run}, which is not there`);
-      if (ENDED.has(run.status)) broken(lock, `run ${owner.run} is ${run.status} and did not give it back`);
+      if (ENDED.has(run.status)) broken(lock, `run ${owner.run} is ${run.status} and did not release it`);
       const hold = run.value.holds?.find((one) => one.ticket === ticket);
       if (hold === undefined) throw broken(lock, `run ${owner.run} does not know of ${ticket}`);
       if (hold.fence !== fence)
@@ -299,7 +298,7 @@ function checkOwners(
   }
 }
 
-/** What a run says that it holds or waits for is its, in every one of the locks. */
+/** Every lock that a run's record lists as held or waited for has the run as its holder or waiter. */
 function checkRuns(locks: ReadonlyMap<string, Seen>, runs: ReadonlyMap<string, RunSeen>): void {
   for (const [run, { value }] of runs)
     for (const { refs, ticket, fence } of value.holds ?? [])
@@ -309,6 +308,10 @@ function checkRuns(locks: ReadonlyMap<string, Seen>, runs: ReadonlyMap<string, R
           fence === undefined
             ? line.includes(ticket)
             : holders.some((holder) => holder.ticket === ticket && holder.fence === fence);
-        if (!isSo) broken(nameOf(ref), `run ${run} believes to ${fence === undefined ? "wait for" : "hold"} it`);
+        if (!isSo)
+          broken(
+            nameOf(ref),
+            `run ${run} lists it as ${fence === undefined ? "waited for" : "held"}, and the lock does not`,
+          );
       }
 }

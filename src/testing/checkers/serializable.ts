@@ -1,19 +1,19 @@
 /**
- * Serializability: is there one order of all transactions, over all their keys, in which each saw what it saw?
+ * Serializability: is there one order of all transactions, over all their keys, in which each reads what it read?
  *
- * Each key holds a list; a transaction reads lists, appends values that nobody else appends, and creates and deletes lists. What was
- * read then tells the order of the writes: a list that was read is the order of its appends (list-append, the approach of Elle).
- * Deletions and re-creations are ordered by the versions that the writers were told. From the order of each key follow the
- * dependencies between transactions, those of reads that found nothing included: whoever saw a list absent comes before whoever
- * created it. A cycle of dependencies means that there is no such order (Adya).
+ * Each key holds a list; a transaction reads lists, appends values that no other transaction appends, and creates and deletes lists. The reads
+ * then show the order of the writes: a list that was read is the order of its appends (list-append, the approach of Elle). Deletions and
+ * re-creations are ordered by the versions that the writers got. From the order of each key follow the dependencies between
+ * transactions, including those of reads that found nothing: a transaction that found a list absent comes before the one that created it. A
+ * cycle of dependencies means that there is no such order (Adya).
  *
- * Found are: dirty writes (G0), aborted reads (G1a), intermediate reads (G1b), circular information flow (G1c), cycles with one
+ * It finds: dirty writes (G0), aborted reads (G1a), intermediate reads (G1b), circular information flow (G1c), cycles with one
  * anti-dependency (G-single: read skew, lost updates) or several (G2: write skew, also between absent keys), lists that contradict
  * each other, values that vanish, appear twice or were never written, and transactions that do not see their own writes. With
  * `realTime`, also orders that contradict the time: what was acknowledged before another began must come before it.
  *
- * An unknown outcome counts as committed if something it wrote was seen, and as aborted otherwise. Reads of aborted transactions count
- * as reads: a refusal rests on what was read too. Leave them out of the history where nothing was decided.
+ * An unknown outcome counts as committed if something it wrote was read, and as aborted otherwise. Reads of aborted transactions count
+ * as reads: a refusal depends on what was read too. Leave them out of the history where nothing was decided.
  *
  * Histories that share no key can be checked one by one: if each is serializable then so are all of them together, in real time too.
  * So a long run is checked window by window, each with keys of its own, in bounded memory.
@@ -24,7 +24,7 @@ import { type Cycle, type CycleName, DependencyGraph, type Edge, RT, RW, WR, WW 
 export type ListValue = number | string;
 
 /**
- * What a transaction saw or did, in its order. A list is null where there is none. Versions rise with every write of the key, through
+ * What a transaction read or wrote, in order. A list is null where there is none. Versions increase with every write of the key, through
  * deletion and re-creation; they are needed only to order several lives of a key.
  */
 export type ListOperation =
@@ -50,7 +50,7 @@ export interface ListTransaction {
   readonly startedAt?: number | undefined;
   /** When its outcome was known to its caller; undefined if never. */
   readonly endedAt?: number | undefined;
-  /** What is printed with its id. */
+  /** Printed with its id. */
   readonly about?: string | undefined;
 }
 
@@ -63,7 +63,7 @@ export interface LastRead {
 export interface SerializableOptions {
   /** Whether a transaction that had ended before another began must come before it. */
   readonly realTime?: boolean | undefined;
-  /** What each key held in the end, where that was read. */
+  /** The final state of each key, where it was read. */
   readonly last?: ReadonlyMap<string, LastRead> | undefined;
 }
 
@@ -80,9 +80,9 @@ export type Anomaly =
 
 export interface Violation {
   readonly anomaly: Anomaly;
-  /** Only wrong because of what had ended before something else began. */
+  /** Wrong only in real time: because one transaction had ended before another began. */
   readonly needsTime: boolean;
-  /** In plain words, one line for each step of a cycle. */
+  /** A description, with one line for each step of a cycle. */
   readonly message: string;
   /** The ids of the transactions in it. */
   readonly transactions: readonly string[];
@@ -93,18 +93,18 @@ export interface SerializableReport {
   readonly transactions: number;
   readonly committed: number;
   readonly aborted: number;
-  /** Outcomes that were unknown, and those of them whose writes were seen. */
+  /** Unknown outcomes, and those of them whose writes were read. */
   readonly unknown: number;
   readonly unknownCommitted: number;
   readonly keys: number;
   readonly edges: { readonly ww: number; readonly wr: number; readonly rw: number };
-  /** Reads of a list that was not there, with a dependency on whoever created it afterwards. */
+  /** Reads of an absent list, with a dependency on the transaction that created it afterwards. */
   readonly absentReads: number;
-  /** Reads of absence between several lives of a key that could not be told apart: they give no dependency. */
+  /** Reads of absence that could be before several lives of a key: they give no dependency. */
   readonly ambiguousReads: number;
 }
 
-/** So many are told of each history. */
+/** The most violations that are reported for a history. */
 const MAX_VIOLATIONS = 10;
 
 export function checkSerializable(
@@ -114,7 +114,7 @@ export function checkSerializable(
   return new Check(transactions, options).report();
 }
 
-/** A few lines that say what was checked and what is wrong. */
+/** Returns a few lines with what was checked and what is wrong. */
 export function describeSerializable(report: SerializableReport): string {
   const { transactions, committed, aborted, unknown, unknownCommitted, keys, edges, violations } = report;
   const outcomes = `${committed} committed, ${aborted} aborted, ${unknown} unknown of which ${unknownCommitted} committed`;
@@ -124,8 +124,8 @@ export function describeSerializable(report: SerializableReport): string {
   return [summary, ...violations.map(({ message }) => message)].join("\n");
 }
 
-/** No transaction: what was there before all of them. */
-const NOBODY = -1;
+/** The writer of the state before all transactions. */
+const NO_WRITER = -1;
 
 interface Writing {
   readonly node: number;
@@ -137,7 +137,7 @@ interface Reading {
   readonly node: number;
   readonly list: readonly ListValue[] | null;
   readonly version: number | undefined;
-  /** The first value of the life that the reader itself creates next, which tells when the list was absent. */
+  /** The first value of the life that the reader itself creates next, which shows when the list was absent. */
   readonly creates: ListValue | undefined;
 }
 
@@ -154,13 +154,13 @@ interface Life {
   /** The longest list seen of it. */
   order: readonly ListValue[];
   readonly deletions: Deletion[];
-  /** Some list of it does not fit. */
+  /** One of the lists that were read contradicts the others. */
   isBroken: boolean;
-  /** Somebody deleted it whose outcome is unknown, and it cannot be told who. */
+  /** A transaction with an unknown outcome deleted it, and it is not known which. */
   isUnclear: boolean;
 }
 
-/** A state of a key that somebody wrote; length 0 for absent. */
+/** A state of a key; length 0 for absent. */
 interface State {
   readonly writer: number;
   readonly life: number;
@@ -204,10 +204,10 @@ class Check {
   readonly #violations: Violation[] = [];
   /** Of transactions whose outcome is not known. */
   readonly #doubtful = new Map<number, Access[]>();
-  /** Keys that somebody may have deleted whose outcome stays unknown. */
+  /** Keys that a transaction whose outcome stays unknown may have deleted. */
   readonly #mayBeDeleted = new Set<KeyHistory>();
   readonly #graph: DependencyGraph;
-  /** What edges are about: a key and the number of a state. */
+  /** The key and the number of the state that an edge is about. */
   readonly #notes: Note[] = [];
   readonly #edges = { ww: 0, wr: 0, rw: 0 };
   #absentReads = 0;
@@ -221,7 +221,7 @@ class Check {
   }
 
   report(): SerializableReport {
-    // All writers must be known before what was seen is looked at.
+    // All writers must be known before the reads are checked.
     const all = this.#transactions.map((transaction, node) => this.#accesses(transaction, node));
     this.#transactions.forEach(({ outcome }, node) => {
       const accesses = all[node] ?? [];
@@ -229,7 +229,7 @@ class Check {
       else for (const access of accesses) this.#observe(access, outcome === "committed");
     });
     for (const [name, { list }] of this.#options.last ?? [])
-      if (list !== null) this.#see(this.#key(name), list, NOBODY);
+      if (list !== null) this.#see(this.#key(name), list, NO_WRITER);
     const lost = this.#resolveDoubts();
     for (const key of this.#keys.values()) this.#order(key);
     for (const key of this.#keys.values()) this.#depend(key);
@@ -273,10 +273,10 @@ class Check {
 
   // ------------------------------------------------------------------------------------------- what was seen
 
-  /** What a transaction did, key by key; it must have seen its own writes. */
+  /** Returns what a transaction did, key by key; it must have read its own writes. */
   #accesses(transaction: ListTransaction, node: number): Access[] {
     const accesses: Access[] = [];
-    /** By key: the list as the transaction knows it now; undefined where it does not. */
+    /** By key: the list as the transaction knows it; undefined if it does not. */
     const now = new Map<KeyHistory, readonly ListValue[] | null | undefined>();
     /** By key: what it appended to a list that it had not seen. */
     const unseen = new Map<KeyHistory, ListValue[]>();
@@ -338,7 +338,7 @@ class Check {
         }
         case "delete":
           access.deletions.push({ node, birth: known?.[0], version: operation.version });
-          // What it wrote and deleted itself was never there for others.
+          // What it wrote and deleted itself was never visible to others.
           while (key.blind.at(-1)?.node === node) key.blind.pop();
           if (known != null && key.writers.get(known[0] as ListValue)?.node === node) access.deletions.pop();
           now.set(key, null);
@@ -366,7 +366,7 @@ class Check {
     key.deletions.push(...deletions);
   }
 
-  /** A list that was there at some time. */
+  /** Records a list that was read. */
   #see(key: KeyHistory, list: readonly ListValue[], node: number): void {
     const birth = list[0];
     if (birth === undefined) throw new Error(`an empty list of ${quote(key)} must be given as null`);
@@ -396,7 +396,7 @@ class Check {
     const writers = [one[at], other[at]].map((value) => (value === undefined ? undefined : key.writers.get(value)));
     const ids = writers.flatMap((writer) => (writer === undefined ? [] : [this.#id(writer.node)]));
     const [first, second] = writers;
-    const names = writers.map((writer) => (writer === undefined ? "nobody" : this.#name(writer.node)));
+    const names = writers.map((writer) => (writer === undefined ? "no transaction" : this.#name(writer.node)));
     if (first !== undefined && second !== undefined && first.node !== second.node)
       return {
         anomaly: "lost update",
@@ -409,14 +409,14 @@ class Check {
     return {
       anomaly: "incompatible orders",
       needsTime: false,
-      message: `${quote(key)} was ${show(other)} and also ${show(one)}${node === NOBODY ? "" : ` (seen by ${this.#name(node)})`}: neither begins with the other`,
+      message: `${quote(key)} was ${show(other)} and also ${show(one)}${node === NO_WRITER ? "" : ` (seen by ${this.#name(node)})`}: neither begins with the other`,
       transactions: ids,
     };
   }
 
   /**
-   * Outcomes that are unknown: committed if a value of theirs was seen, or if a list is gone that only they can have deleted. What they
-   * saw and left counts then, and may show others. The rest never happened.
+   * Unknown outcomes: committed if a value of theirs was read, or if a list is gone that only they can have deleted. What they read and left
+   * counts then, and may prove others to be committed. The rest never happened.
    */
   #resolveDoubts(): ReadonlySet<number> {
     for (let isNews = true; isNews; ) {
@@ -437,7 +437,7 @@ class Check {
     return nodes.length > 0;
   }
 
-  /** Those of whom a value was seen. */
+  /** Those of which a value was read. */
   #seenDoubts(): number[] {
     const seen = new Map<KeyHistory, Set<ListValue>>();
     const isSeen = (key: KeyHistory, value: ListValue): boolean => {
@@ -456,7 +456,7 @@ class Check {
     );
   }
 
-  /** One that must have deleted a list, which is gone and which nobody else can have deleted. */
+  /** A transaction that must have deleted a list, because the list is gone and no other can have deleted it. */
   #missedDeletions(): number[] {
     const candidates = new Map<Life, { readonly key: KeyHistory; readonly nodes: number[] }>();
     for (const [node, accesses] of this.#doubtful)
@@ -471,13 +471,13 @@ class Check {
       if (!this.#isGone(key, life)) continue;
       const [node] = nodes;
       if (nodes.length === 1 && node !== undefined) return [node];
-      // Which of them it was cannot be told.
+      // It is not known which of them it was.
       life.isUnclear = true;
     }
     return [];
   }
 
-  /** Whether somebody saw that this list is no more. */
+  /** Whether a transaction read that this list is gone. */
   #isGone(key: KeyHistory, { birth }: Life): boolean {
     const born = key.writers.get(birth)?.version ?? 0;
     const last = this.#options.last?.get(key.name);
@@ -501,7 +501,7 @@ class Check {
       lives.sort((a, b) => (bornAt(a) ?? 0) - (bornAt(b) ?? 0));
     }
     for (const deletion of key.deletions) this.#lifeOf(key, lives, deletion)?.deletions.push(deletion);
-    const states: State[] = [{ writer: NOBODY, life: 0, length: 0 }];
+    const states: State[] = [{ writer: NO_WRITER, life: 0, length: 0 }];
     const all = new Set<ListValue>();
     lives.forEach((life, index) => {
       life.order.forEach((value, i) => {
@@ -538,8 +538,8 @@ class Check {
     const isLast = next === undefined;
     if (deletion !== undefined) states.push({ writer: deletion.node, life: index + 1, length: 0 });
     else if (!isLast || life.isUnclear) {
-      // Who made the next list saw that this one was gone.
-      states.push({ writer: NOBODY, life: index + 1, length: 0 });
+      // The creator of the next list read that this one was gone.
+      states.push({ writer: NO_WRITER, life: index + 1, length: 0 });
     }
     if (deletion === undefined && !isLast && !life.isUnclear)
       this.#tell({
@@ -578,7 +578,7 @@ class Check {
         message: `${value} is in ${quote(key)}, and no transaction wrote it`,
         transactions: [],
       });
-      return NOBODY;
+      return NO_WRITER;
     }
     const outcome = this.#transactions[writing.node]?.outcome;
     if (outcome === "aborted") {
@@ -595,7 +595,7 @@ class Check {
     return writing.node;
   }
 
-  /** Values that were appended to a list unseen must be in it, once all that became of the key is known. */
+  /** Values that were appended without a read must be in the list, once all states of the key are known. */
   #checkBlind(key: KeyHistory, lives: readonly Life[], all: ReadonlySet<ListValue>): void {
     const isAllKnown =
       this.#options.last?.has(key.name) === true &&
@@ -608,7 +608,7 @@ class Check {
       this.#tell({
         anomaly: "vanished",
         needsTime: false,
-        message: `${this.#name(node)} appended ${value} to ${quote(key)}, and nobody ever saw it there`,
+        message: `${this.#name(node)} appended ${value} to ${quote(key)}, and no read ever found it there`,
         transactions: [this.#id(node)],
       });
     }
@@ -616,7 +616,7 @@ class Check {
 
   // ------------------------------------------------------------------------------------------- dependencies
 
-  /** The dependencies that follow from the order of a key and from who read what. */
+  /** Adds the dependencies that follow from the order of a key and from its reads. */
   #depend(key: KeyHistory): void {
     const { states } = key;
     const first = new Map<ListValue, number>();
@@ -643,7 +643,7 @@ class Check {
       const state = at === undefined ? undefined : states[at];
       if (at === undefined || state === undefined) continue;
       const next = states[at + 1];
-      if (state.writer !== NOBODY && state.writer !== node && next?.writer === state.writer)
+      if (state.writer !== NO_WRITER && state.writer !== node && next?.writer === state.writer)
         this.#tell({
           anomaly: "G1b",
           needsTime: false,
@@ -659,7 +659,7 @@ class Check {
     }
   }
 
-  /** In which of its absences a key was read; undefined where that cannot be told. */
+  /** The absence of the key in which it was read; undefined if that is not known. */
   #gapOf(
     key: KeyHistory,
     { node, creates, version }: Reading,
@@ -682,7 +682,7 @@ class Check {
     return gaps[life];
   }
 
-  /** A list was found gone that no committed transaction deleted. */
+  /** Reports a list that was found gone, and that no committed transaction deleted. */
   #notDeleted(key: KeyHistory, node: number, life: number): Violation {
     const birth = key.births[life - 1];
     const isAborted = (one: number) => this.#transactions[one]?.outcome === "aborted";
@@ -706,7 +706,7 @@ class Check {
   }
 
   #edge(from: number, to: number, kind: typeof WW | typeof WR | typeof RW, key: KeyHistory, state: number): void {
-    if (from === NOBODY || to === NOBODY || from === to) return;
+    if (from === NO_WRITER || to === NO_WRITER || from === to) return;
     this.#graph.add(from, to, kind, this.#notes.length);
     this.#notes.push({ key, state });
     if (kind === WW) this.#edges.ww += 1;
@@ -714,7 +714,7 @@ class Check {
     else this.#edges.rw += 1;
   }
 
-  /** When each transaction that happened was under way. */
+  /** The times of each transaction that happened. */
   #spans(lost: ReadonlySet<number>): { node: number; startedAt: number; endedAt: number }[] {
     const spans: { node: number; startedAt: number; endedAt: number }[] = [];
     this.#transactions.forEach(({ startedAt, endedAt, outcome }, node) => {
@@ -732,7 +732,7 @@ class Check {
   }
 
   #id(node: number): string {
-    return this.#transactions[node]?.id ?? "nobody";
+    return this.#transactions[node]?.id ?? "no transaction";
   }
 
   #idsOf(key: KeyHistory, value: ListValue | undefined): string[] {
@@ -742,13 +742,13 @@ class Check {
 
   #name(node: number): string {
     const transaction = this.#transactions[node];
-    if (transaction === undefined) return "nobody";
+    if (transaction === undefined) return "no transaction";
     return transaction.about === undefined ? transaction.id : `${transaction.id} (${transaction.about})`;
   }
 
   #writerName(key: KeyHistory, value: ListValue | undefined): string {
     const writing = value === undefined ? undefined : key.writers.get(value);
-    return writing === undefined ? "nobody" : this.#name(writing.node);
+    return writing === undefined ? "no transaction" : this.#name(writing.node);
   }
 
   #describeCycle({ name, needsTime, edges }: Cycle): Violation {
@@ -781,7 +781,7 @@ class Check {
     return show(birth === undefined ? [] : (key.lives.get(birth)?.order.slice(0, length) ?? []));
   }
 
-  /** What the writer of a state did. */
+  /** Describes what the writer of a state did. */
   #did(key: KeyHistory, at: number): string {
     const { life, length } = key.states[at] as State;
     const birth = key.births[life - 1];
@@ -802,7 +802,7 @@ const count = ({ length }: readonly unknown[]): string => `${length} ${length ==
 
 const quote = ({ name }: KeyHistory): string => `"${name}"`;
 
-/** The end of a long list says enough. */
+/** Only the end of a long list is shown. */
 function show(list: readonly ListValue[] | null | undefined): string {
   if (list == null) return "absent";
   return list.length <= 6 ? `[${list.join(", ")}]` : `[${list.length - 4} more, ${list.slice(-4).join(", ")}]`;
@@ -813,7 +813,7 @@ function isSame(one: readonly ListValue[] | null, other: readonly ListValue[] | 
   return one.length === other.length && one.every((value, i) => value === other[i]);
 }
 
-/** Where a list is among the states of its key; undefined for one that does not fit, which was told already. */
+/** The index of a list among the states of its key; undefined for one that contradicts them, which was reported before. */
 function placeOf(
   key: KeyHistory,
   list: readonly ListValue[],

@@ -1,23 +1,25 @@
 /**
  * The store conformance suite: every rule of the store contract (`src/kernel/contract.ts`) as a law that can be checked.
  *
- * A store's author gives a harness, which opens a fresh database and connects writers to it, and runs the laws with any
- * test runner; each law opens and closes a database of its own, so they may run in any order and side by side:
+ * The author of a store provides a harness, which opens a fresh database and connects writers to it, and runs the laws with any test
+ * runner. Each law opens and closes its own database, so they may run in any order and concurrently:
  *
  *     for (const law of storeConformance({ open })) test(law.name, law.check);
  *
- * The laws speak to the store as the kernel does, and know nothing of how it works. Where the contract leaves a choice
- * ("busy, try again", a row that another has locked, whether a batch that wrote nothing counts), they accept every choice.
- * What a store cannot do is named in `differences`, with the reason; nothing is left out silently.
+ * The laws call the store as the kernel does, and know nothing of how it works. Where the contract leaves a choice ("busy, try again", a
+ * row that another transaction has locked, whether a batch that wrote nothing counts), they accept every choice. Laws that a store cannot
+ * satisfy are listed in `differences`, with the reason; nothing is left out silently.
  *
- * Leaves out: crashes, full disks and lost connections, which need a harness for each database; and speed.
+ * Out of scope: crashes, full disks and lost connections, which need a harness for each database; and speed.
  */
 
 import { checkDuration, checkFunction, checkList, checkOptions, optionNames } from "../../kernel/check.ts";
+import { type Harness, LawContext, type Rule } from "./law-context.ts";
 import { closing } from "./laws/closing.ts";
 import { columns } from "./laws/columns.ts";
 import { commits } from "./laws/commits.ts";
 import { due } from "./laws/due.ts";
+import { follows } from "./laws/follows.ts";
 import { lanes } from "./laws/lanes.ts";
 import { lists } from "./laws/lists.ts";
 import { logs } from "./laws/logs.ts";
@@ -25,19 +27,18 @@ import { races } from "./laws/races.ts";
 import { reads } from "./laws/reads.ts";
 import { sweeps } from "./laws/sweeps.ts";
 import { watching } from "./laws/watching.ts";
-import { type Harness, type Rule, Stage } from "./stage.ts";
 
-export type { Harness, HarnessClock } from "./stage.ts";
+export type { Harness, HarnessClock } from "./law-context.ts";
 
-/** One rule of the contract. `check` resolves if the store keeps it, and rejects with what it did instead. */
+/** One rule of the contract. `check` resolves if the store satisfies it, and rejects with what it did instead. */
 export interface Law {
   readonly name: string;
-  /** Whether it sets the store's clock, and so can only be checked where the harness has a `clock`. */
+  /** Whether it sets the store's clock, and so can only be checked if the harness has a `clock`. */
   readonly setsClock: boolean;
   readonly check: () => Promise<void>;
 }
 
-/** A law that a store does not keep, and why that must be so. */
+/** A law that a store does not satisfy, and the reason. */
 export interface Difference {
   readonly law: string;
   readonly reason: string;
@@ -47,7 +48,7 @@ export interface ConformanceOptions {
   /** Opens a fresh database for one law. */
   readonly open: () => Promise<Harness>;
   readonly differences?: readonly Difference[];
-  /** How long a store may be busy, or silent about a commit, before a law is broken; 10 s unless said otherwise. */
+  /** How long a store may be busy, or a commit may stay unnoticed, before a law fails. Default: 10 s. */
   readonly patienceMs?: number;
 }
 
@@ -59,6 +60,7 @@ const RULES: readonly Rule[] = [
   ...lanes,
   ...columns,
   ...logs,
+  ...follows,
   ...reads,
   ...lists,
   ...due,
@@ -68,7 +70,7 @@ const RULES: readonly Rule[] = [
   ...races,
 ];
 
-/** The laws that the store must keep, without those named in `differences`. */
+/** Returns the laws that the store must satisfy, without those named in `differences`. */
 export function storeConformance(options: ConformanceOptions): readonly Law[] {
   checkOptions(options ?? null, OPTIONS);
   const { open, differences = [], patienceMs = 10_000 } = options;
@@ -86,11 +88,11 @@ export function storeConformance(options: ConformanceOptions): readonly Law[] {
     name,
     setsClock,
     async check() {
-      const stage = new Stage(await open(), patienceMs);
+      const context = new LawContext(await open(), patienceMs);
       try {
-        await check(stage);
+        await check(context);
       } finally {
-        await stage.end();
+        await context.end();
       }
     },
   }));

@@ -1,85 +1,85 @@
 /**
- * A clock for tests: time stands still until a test moves it, and then goes from one moment at which something happens to the next.
+ * A clock for tests: time is stopped until a test moves it, and then jumps from one event to the next.
  *
- * `advance` moves it by hand. `during` moves it by itself for as long as something is waited for: whenever nothing else can happen, it
- * jumps to the next timer, so that a year of sleep costs nothing. Both let everything that is due on the way happen in order, one timer
- * at a time, each to its end before the next.
+ * `advance` moves it explicitly. `during` moves it automatically while the test waits for a promise: whenever nothing else can happen, it jumps
+ * to the next timer, so that a year of sleep costs nothing. Both fire all timers that are due meanwhile in order, one at a time, and wait for
+ * the effects of each before the next.
  *
- * Steps may do real work, which takes real time: the clock stands still meanwhile, but not for ever. One that has not ended after a
- * second of real time is left to its timeouts.
+ * Steps may do real work, which takes real time: the clock is stopped meanwhile. After a second of real time it no longer waits for the
+ * step, so that the step's timeouts apply.
  *
- * Promises: a timer never fires early; two runs of the same test see the same times.
- * Leaves out: the machine's clock. Code that asks `Date` is told the real time.
+ * Guarantees: a timer never fires early; two executions of the same test see the same times.
+ * Out of scope: the machine's clock. `Date` returns the real time.
  */
 
 import { checkDuration, type Duration } from "../../kernel/check.ts";
 import type { Clock } from "../../kernel/ports.ts";
+import { SWEEP_POLL_MS } from "../../kernel/sweep-loop.ts";
 import { nodePorts } from "../../node/ports.ts";
-import { RETENTION_POLL_MS } from "../../workflow/retention.ts";
 
-/** What was waited for does not come: nothing is left that could happen. The message says where the runs are. */
+/** The promise that the test waits for cannot settle: no timer and no run is left. The message lists the runs. */
 export class NothingLeftError extends Error {
   override readonly name = "NothingLeftError";
 }
 
-/** What the clock has to know of the runs. @internal */
-export interface Scene {
-  /** Whether a process works on one, and when the next of those at rest goes on. */
-  look(): Promise<{ readonly isHeld: boolean; readonly nextDueMs: number | null }>;
-  /** Where they are, for the message. */
-  tell(): Promise<string>;
+/** What the clock needs to know about the runs. @internal */
+export interface RunsView {
+  /** Whether a process executes a run, and when the next resting run is due. */
+  pending(): Promise<{ readonly isHeld: boolean; readonly nextDueMs: number | null }>;
+  /** The status of the runs, for messages. */
+  describe(): Promise<string>;
 }
 
 interface Timer {
   readonly atMs: number;
-  /** Those of one moment go in this order: what tests wait for comes after all that happens then. */
+  /** The order of timers of one moment: what the test waits for comes last. */
   readonly rank: 0 | 1;
   readonly order: number;
-  /** A look for wake-ups that were lost. None are lost here, so time need not stop for it. */
+  /** A poll for lost wake-ups. None are lost here, so the clock need not stop for it. */
   readonly isPoll: boolean;
   readonly go: () => void;
 }
 
-/** A step's function under way. */
-interface Attempt {
+/** A step's function in progress. */
+interface StepInProgress {
   readonly name: string;
-  /** It was waited for long enough. */
-  isLeft: boolean;
+  /** The clock no longer waits for it. */
+  isIgnored: boolean;
 }
 
-/** How often workers, and those who wait for results, look without a reason. */
-const POLLS_MS: readonly number[] = [5_000, RETENTION_POLL_MS];
-/** How long real work is waited for, in real time. */
+/** The polling intervals of workers and of callers that wait for results. */
+const POLLS_MS: readonly number[] = [5_000, SWEEP_POLL_MS];
+/** How long the clock waits for real work, in real time. */
 const PATIENCE_MS = 1_000;
-/** A wait that takes more jumps than this has no end. */
+/** A wait that takes more jumps than this is assumed to have no end. */
 const MAX_JUMPS = 100_000;
 
-/** Taken when the module loads, because test runners and simulations replace the global one. */
+/** The original, because test runners and simulations replace the global one. */
 const realSetImmediate = setImmediate;
 
 export class TestClock {
-  readonly #scene: Scene;
+  readonly #runs: RunsView;
   readonly #timers: Timer[] = [];
   readonly #waiters = new Set<(error: unknown) => void>();
-  readonly #attempts = new Set<Attempt>();
+  readonly #attempts = new Set<StepInProgress>();
   #nowMs: number;
   #order = 0;
-  #sleepers = 0;
+  #sleeping = 0;
   #isDriving = false;
-  /** A mistake of a run's code that the test has not been told. */
+  /** A mistake of a workflow's code that was not thrown to the test yet. */
   #mistake: Error | undefined;
-  /** Grows with everything that happens, so that stillness can be told. */
+  /** Increases with every event, to detect when nothing happens. */
   #activity = 0;
   #soons = 0;
-  #stirred: () => void = () => {};
+  #onActivity: () => void = () => {};
 
   /** @internal */
-  constructor(startMs: number, scene: Scene) {
+  constructor(startMs: number, runs: RunsView) {
     this.#nowMs = startMs;
-    this.#scene = scene;
+    this.#runs = runs;
   }
 
-  /** In milliseconds since 1970: for the store, for every process, and for `ctx.now()`. */
+  /** The time in milliseconds since 1970, for the store, for every process, and for `ctx.now()`. */
   get nowMs(): number {
     return this.#nowMs;
   }
@@ -88,37 +88,37 @@ export class TestClock {
     return new Date(this.#nowMs);
   }
 
-  /** Moves the clock on by this much. Everything that is due on the way has happened when it answers. */
+  /** Advances the clock by this duration. When it returns, everything that was due has happened. */
   async advance(duration: Duration): Promise<void> {
     const ms = checkDuration(duration, "how far to advance");
     await this.during(new Promise<void>((resolve) => this.#add(ms, { rank: 1, isPoll: false, go: resolve })));
   }
 
-  /** Waits on this clock, without moving it: for stubs of steps that take their time. */
+  /** Waits on this clock without moving it: for stubs of slow steps. */
   async sleep(duration: Duration): Promise<void> {
     const ms = checkDuration(duration, "how long to sleep");
-    this.#sleepers += 1;
+    this.#sleeping += 1;
     await new Promise<void>((resolve) => this.#add(ms, { rank: 0, isPoll: false, go: resolve }));
-    this.#sleepers -= 1;
+    this.#sleeping -= 1;
   }
 
-  /** Waits for something, and lets time pass by itself meanwhile. Throws `NothingLeftError` when it cannot come any more. */
+  /** Waits for a promise, and advances the clock as needed meanwhile. Throws `NothingLeftError` if the promise cannot settle. */
   async during<T>(something: PromiseLike<T>): Promise<T> {
     this.#throwMistake();
-    const { promise: inVain, reject } = Promise.withResolvers<never>();
+    const { promise: failed, reject } = Promise.withResolvers<never>();
     this.#waiters.add(reject);
     if (!this.#isDriving) void this.#drive();
     try {
-      const value = await Promise.race([something, inVain]);
+      const value = await Promise.race([something, failed]);
       this.#throwMistake();
       return value;
     } finally {
       this.#waiters.delete(reject);
-      this.stir();
+      this.noteActivity();
     }
   }
 
-  /** The code of a run makes a mistake: what the test waits for now, or next, throws this. @internal */
+  /** Makes the test's current wait, or its next one, throw this mistake of a workflow's code. @internal */
   fail(mistake: Error): void {
     if (this.#waiters.size === 0) this.#mistake ??= mistake;
     for (const reject of this.#waiters) reject(mistake);
@@ -130,12 +130,12 @@ export class TestClock {
     if (mistake !== undefined) throw mistake;
   }
 
-  /** Time stops at this moment on its way, so that what ends then ends in time. Answers how to take it back. @internal */
+  /** Makes the clock stop after this long, so that what is due then happens on time. Returns a function that cancels it. @internal */
   mark(ms: number): () => void {
     return this.#add(ms, { rank: 0, isPoll: false, go: () => {} });
   }
 
-  /** Lets everything happen that needs no time. @internal */
+  /** Waits until nothing more happens without advancing the clock. @internal */
   async quiet(): Promise<void> {
     for (let seen = -1; seen !== this.#activity || this.#soons > 0; ) {
       seen = this.#activity;
@@ -143,26 +143,26 @@ export class TestClock {
     }
   }
 
-  /** Something happens. @internal */
-  stir(): void {
+  /** @internal */
+  noteActivity(): void {
     this.#activity += 1;
-    this.#stirred();
+    this.#onActivity();
   }
 
-  /** Takes note of a step's function that may be at work for a while. Answers what it gave. @internal */
+  /** Tracks the promise of a step's function until it settles. Returns what was given. @internal */
   track<T>(name: string, given: T): T {
     if (!isThenable(given)) return given;
-    const attempt: Attempt = { name, isLeft: false };
+    const attempt: StepInProgress = { name, isIgnored: false };
     this.#attempts.add(attempt);
     const over = (): void => {
       this.#attempts.delete(attempt);
-      this.stir();
+      this.noteActivity();
     };
     given.then(over, over);
     return given;
   }
 
-  /** The clock as one process has it, for as long as it lives. @internal */
+  /** Returns the clock of one process, for as long as it is alive. @internal */
   portFor(isAlive: () => boolean): Clock {
     const guarded = (callback: () => void) => () => {
       if (isAlive()) callback();
@@ -174,7 +174,7 @@ export class TestClock {
         this.#soons += 1;
         realSetImmediate(() => {
           this.#soons -= 1;
-          this.stir();
+          this.noteActivity();
           if (isAlive()) callback();
         });
       },
@@ -187,14 +187,14 @@ export class TestClock {
     let at = this.#timers.length;
     while (at > 0 && isAfter(this.#timers[at - 1], added)) at -= 1;
     this.#timers.splice(at, 0, added);
-    this.stir();
+    this.noteActivity();
     return () => {
       const index = this.#timers.indexOf(added);
       if (index >= 0) this.#timers.splice(index, 1);
     };
   }
 
-  /** One loop moves the time for all who wait. */
+  /** One loop advances the clock for all waiters. */
   async #drive(): Promise<void> {
     this.#isDriving = true;
     try {
@@ -202,17 +202,17 @@ export class TestClock {
         await this.quiet();
         if (this.#waiters.size === 0) break;
         if (this.#hasRealWork()) {
-          await this.#stillness();
+          await this.#isIdle();
           continue;
         }
         const nextMs = await this.#nextMs();
         if (nextMs !== undefined) {
           jumps += 1;
           if (jumps > MAX_JUMPS)
-            throw new NothingLeftError(`time went on and on, and it did not come: ${await this.#told()}`);
+            throw new NothingLeftError(`it did not happen within ${MAX_JUMPS} timers: ${await this.#describe()}`);
           this.#fire(nextMs);
-        } else if (await this.#stillness())
-          throw new NothingLeftError(`nothing is left to happen, and it did not come: ${await this.#told()}`);
+        } else if (await this.#isIdle())
+          throw new NothingLeftError(`it did not happen, and nothing is left to wait for: ${await this.#describe()}`);
       }
     } catch (error) {
       for (const reject of this.#waiters) reject(error);
@@ -223,51 +223,51 @@ export class TestClock {
   }
 
   #hasRealWork(): boolean {
-    let count = -this.#sleepers;
-    for (const { isLeft } of this.#attempts) if (!isLeft) count += 1;
+    let count = -this.#sleeping;
+    for (const { isIgnored } of this.#attempts) if (!isIgnored) count += 1;
     return count > 0;
   }
 
-  /** Waits in real time until something stirs; answers true when nothing did, and then waits for the same work no more. */
-  #stillness(): Promise<boolean> {
+  /** Waits in real time for activity; returns true if there was none, and then no longer waits for the steps in progress. */
+  #isIdle(): Promise<boolean> {
     return new Promise((resolve) => {
-      const end = (isStill: boolean): void => {
+      const end = (isIdle: boolean): void => {
         cancel();
-        this.#stirred = () => {};
-        resolve(isStill);
+        this.#onActivity = () => {};
+        resolve(isIdle);
       };
       const cancel = nodePorts.clock.after(PATIENCE_MS, () => {
-        for (const attempt of this.#attempts) attempt.isLeft = true;
+        for (const attempt of this.#attempts) attempt.isIgnored = true;
         end(true);
       });
-      this.#stirred = () => end(false);
+      this.#onActivity = () => end(false);
     });
   }
 
-  /** The next moment at which something happens. */
+  /** The time of the next event. */
   async #nextMs(): Promise<number | undefined> {
     const [first] = this.#timers;
     if (first !== undefined && first.atMs <= this.#nowMs) return this.#nowMs;
-    const { isHeld, nextDueMs } = await this.#scene.look();
+    const { isHeld, nextDueMs } = await this.#runs.pending();
     if (isHeld) return first?.atMs;
     const timerMs = this.#timers.find(({ isPoll }) => !isPoll)?.atMs;
     if (timerMs === undefined || nextDueMs === null) return timerMs ?? nextDueMs ?? undefined;
     return Math.min(timerMs, nextDueMs);
   }
 
-  /** Moves the time, and lets the first timer go. Those that were passed over go next, before it moves again. */
+  /** Advances the clock and fires the first timer. Polls that were skipped fire next, before the clock advances again. */
   #fire(atMs: number): void {
     this.#nowMs = Math.max(this.#nowMs, atMs);
     const [first] = this.#timers;
     if (first === undefined || first.atMs > this.#nowMs) return;
     this.#timers.shift();
-    this.stir();
+    this.noteActivity();
     first.go();
   }
 
-  async #told(): Promise<string> {
+  async #describe(): Promise<string> {
     const steps = [...this.#attempts].map(({ name }) => `step "${name}" has not ended`);
-    return [await this.#scene.tell(), ...steps].join("; ");
+    return [await this.#runs.describe(), ...steps].join("; ");
   }
 }
 

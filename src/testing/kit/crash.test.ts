@@ -1,14 +1,14 @@
-// Goal: a crash before and after every call of the store is tried, and what goes wrong because of one is found.
-// Method: workflows that bear it, and planted ones that do not.
+// Goal: a crash is tried before and after every call of the store, and mistakes that it causes are found. Method: workflows that survive
+// it, and planted ones that do not.
 
 import { expect, test } from "vitest";
 import { signal, workflow } from "../../index.ts";
-import { CrashError, type CrashPoint, crashEverywhere, Doom } from "./crash.ts";
+import { CrashError, CrashInjector, type CrashPoint, crashEverywhere } from "./crash.ts";
 import { withSteps } from "./steps.ts";
 
 const go = signal<string>("go");
 
-/** A bank that knows requests by their keys. */
+/** A bank that recognizes requests by their keys. */
 class Bank {
   readonly payments = new Map<string, number>();
   requests = 0;
@@ -29,7 +29,7 @@ const order = workflow("order", async (ctx, cents: number) => {
   return ctx.step("tell", () => `${paid}, ${cents}, ${decision.ok ? decision.value : "nobody"}`);
 });
 
-test("a workflow with keys bears a crash anywhere, and the report says how often its steps ran", async () => {
+test("a workflow with keys survives a crash anywhere, and the report says how often its steps ran", async () => {
   const tried: (CrashPoint | null)[] = [];
   const report = await crashEverywhere(order, {
     input: 100,
@@ -72,7 +72,7 @@ test("a step runs twice only where its record was lost: before the commit, not a
   expect(twice).toEqual([expect.objectContaining({ when: "before", kind: "commit" })]);
 });
 
-test("the dead do nothing: what a process asked for before it died does not happen afterwards", async () => {
+test("a crashed process does nothing: its pending calls do not happen after the crash", async () => {
   const one = workflow("one", async (ctx) => ctx.step("a", () => 1));
   const tookMs: number[] = [];
   await crashEverywhere(one, {
@@ -82,23 +82,24 @@ test("the dead do nothing: what a process asked for before it died does not happ
       tookMs.push(pawl.clock.nowMs - startMs);
     },
   });
-  // Dead before its first call, it has not started the run that its peer would have to wait for; dead before the step's record, it has.
+  // If it crashes before its first call, it has not started the run that the other process would have to wait for; if it crashes before the
+  // step's record, it has.
   expect(tookMs[1]).toBeLessThan(1000);
   expect(Math.max(...tookMs)).toBeGreaterThan(20_000);
 });
 
-test("after the death of a process none of its calls happens, and none is answered", async () => {
-  const doom = new Doom({ when: "after", call: 2, kind: "commit" });
+test("after a process has crashed, none of its calls happens, and none returns", async () => {
+  const injector = new CrashInjector({ when: "after", call: 2, kind: "commit" });
   const happened: number[] = [];
   const answered: number[] = [];
   for (const call of [1, 2, 3])
-    void doom.pass("commit", async () => happened.push(call)).then(() => answered.push(call));
-  await doom.died;
-  void doom.pass("read", async () => happened.push(4)).then(() => answered.push(4));
+    void injector.pass("commit", async () => happened.push(call)).then(() => answered.push(call));
+  await injector.died;
+  void injector.pass("read", async () => happened.push(4)).then(() => answered.push(4));
   await new Promise((resolve) => setImmediate(resolve));
   expect(happened).toEqual([1, 2, 3]);
   expect(answered).toEqual([1]);
-  expect(doom.calls.length).toBe(3);
+  expect(injector.calls.length).toBe(3);
 });
 
 test("planted: an effect that is repeated without a key is found, with the call", async () => {
@@ -133,7 +134,7 @@ test("planted: a check that fails is reported with the crash", async () => {
   await expect(crashEverywhere(bad, { check })).rejects.toThrow(/^after a crash before store call \d+ .*a ran twice/);
 });
 
-test("planted: what hangs on memory of the process is found", async () => {
+test("planted: a result that depends on the memory of the process is found", async () => {
   const counters = new Map<string, number>();
   const forgetful = workflow("forgetful", async (ctx, name: string) => {
     counters.set(name, (counters.get(name) ?? 0) + 1);
@@ -145,7 +146,7 @@ test("planted: what hangs on memory of the process is found", async () => {
   );
 });
 
-test("a step that runs at most once never runs twice, and parks where nobody knows", async () => {
+test("a step that runs at most once never runs twice, and is parked if its outcome is unknown", async () => {
   const once = workflow("once", async (ctx) => ctx.step.atMostOnce("wire", () => "sent"));
   await expect(crashEverywhere(once)).rejects.toThrow(/it is parked .*without a crash it completed with "sent"/);
   const report = await crashEverywhere(once, {
@@ -159,7 +160,7 @@ test("a step that runs at most once never runs twice, and parks where nobody kno
   expect((await crashEverywhere(asked)).parked).toBe(0);
 });
 
-test("the stub of a step that runs at most once is not reconciled by the real code, but by its own", async () => {
+test("the stub of a step that runs at most once is reconciled by its own code, not by the real one", async () => {
   const asked = workflow("asked", async (ctx) =>
     ctx.step.atMostOnce("wire", () => "real", { reconcile: () => ({ done: true, value: "real" }) }),
   );
@@ -174,7 +175,7 @@ test("the stub of a step that runs at most once is not reconciled by the real co
   expect(both).toMatchObject({ parked: 0, steps: { wire: { least: 1, most: 2 } } });
 });
 
-test("what depends on the time differs after a crash, and may if the test says so", async () => {
+test("a result that depends on time differs after a crash, and may differ if the test allows it", async () => {
   const timed = workflow("timed", async (ctx) => {
     await ctx.sleep("1s");
     return ctx.now().getTime();
@@ -183,7 +184,7 @@ test("what depends on the time differs after a crash, and may if the test says s
   expect((await crashEverywhere(timed, { mayDiffer: true })).crashes).toBeGreaterThan(0);
 });
 
-test("failures, children and cancellation bear it too", async () => {
+test("failures, children and cancellation survive it too", async () => {
   const fails = workflow("fails", async (ctx) =>
     ctx.step("fail", () => Promise.reject(new Error("declined")), { retry: { attempts: 2 } }),
   );

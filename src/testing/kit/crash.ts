@@ -1,44 +1,45 @@
 /**
- * `crashEverywhere`: a run in a process that dies before and after every single call of its store, and must come to the same end.
+ * `crashEverywhere`: executes a workflow in a process that crashes before and after every call of its store; each time the run must end
+ * in the same way.
  *
- * It runs once without a crash, to count the calls. Then it runs again for each call, twice: once the process dies before the call, so
- * that nothing of it happens, and once after it, so that it happened and nobody heard. A peer on the same database then goes on. The
- * caller who started the run asks again, as one does who heard nothing, and hears the end from the peer.
+ * The workflow runs once without a crash, to count the calls. Then it runs twice for each call: once the process crashes before the call, so
+ * that the call does not happen, and once after it, so that it happened and the reply is lost. Another process on the same database then
+ * continues. The caller that started the run starts it again, as one does without a reply, and gets the result from that process.
  *
- * Death is silence: nothing that the process waited for comes any more, so no `finally` runs, as with kill -9. The outside lives on:
- * it is made by the test, anew for each run.
+ * After a crash, nothing that the process waits for settles, so no `finally` runs, as with kill -9. The test's own `world` stands for external
+ * services; it survives the crash, and is made anew for each run.
  *
- * Promises: every call of the store is tried, and an end that differs is reported with the call.
+ * Guarantees: every call of the store is tried, and a different end is reported with the call.
  */
 
 import { checkOptions, optionNames } from "../../kernel/check.ts";
 import { jsonCodec } from "../../kernel/codec/json.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
-import type { WithInput } from "../../workflow/context.ts";
-import { type AnyWorkflow, definitionOf, type Workflow } from "../../workflow/definition.ts";
+import type { WithInput } from "../../workflow/definitions/context-types.ts";
+import { type AnyWorkflow, definitionOf, type Workflow } from "../../workflow/definitions/definition.ts";
 import { RunFailedError } from "../../workflow/errors.ts";
-import type { RunStatus } from "../../workflow/words.ts";
-import { Laboratory, type OpenTestOptions, type TestPawl, type TestRun } from "./pawl.ts";
+import type { RunStatus } from "../../workflow/stored.ts";
+import { type OpenTestOptions, TestEnvironment, type TestPawl, type TestRun } from "./pawl.ts";
 import type { Around } from "./steps.ts";
-import { type Gate, never } from "./store.ts";
+import { type CallInterceptor, never } from "./store.ts";
 
-/** Where the process died: before or after this call of its store. */
+/** Where the process crashed: before or after this call of its store. */
 export interface CrashPoint {
   readonly when: "before" | "after";
   /** 1 for the process's first call. */
   readonly call: number;
-  /** Which one it is, such as "commit". */
+  /** The name of the call, such as "commit". */
   readonly kind: string;
 }
 
-/** How one run came out. */
+/** The outcome of one run. */
 export interface CrashedRun<Output, World> {
   /** Null for the run without a crash. */
   readonly crash: CrashPoint | null;
   readonly status: RunStatus;
-  /** What it returned, if it completed. */
+  /** The result, if it completed. */
   readonly value: Output | undefined;
-  /** What ended it otherwise. */
+  /** The error, if it did not. */
   readonly error: unknown;
   /** How often the function of each step ran, by the step's name. */
   readonly ran: Readonly<Record<string, number>>;
@@ -47,17 +48,17 @@ export interface CrashedRun<Output, World> {
 
 export interface CrashOptions<Input, Output, World> extends OpenTestOptions {
   readonly input?: Input;
-  /** Makes the outside, anew for each run. */
+  /** Returns the external services, for each run anew. */
   readonly world?: (() => World) | undefined;
-  /** What the processes work on, with that outside; the workflow as it is unless said otherwise. */
+  /** Returns the workflows of the workers, for that world. Default: the workflow itself. */
   readonly workflows?: ((world: World) => readonly AnyWorkflow[]) | undefined;
-  /** What happens from outside while it runs: signals, cancellation. */
+  /** Acts on the run while it executes: signals, cancellation. */
   readonly script?: ((run: TestRun<Output>, pawl: TestPawl, world: World) => Promise<void>) | undefined;
-  /** Looks at each run when it has ended, and throws if something is wrong with it. */
+  /** Checks each run after it has ended, and throws if something is wrong. */
   readonly check?: ((run: CrashedRun<Output, World>) => void | Promise<void>) | undefined;
-  /** A run may be parked after a crash, because a step that runs at most once may or may not have happened. */
+  /** Allows a run to be parked after a crash, because a step that runs at most once may or may not have happened. Default: false. */
   readonly mayPark?: boolean | undefined;
-  /** What they return may differ, because it depends on the time or on chance. */
+  /** Allows results to differ, because they depend on time or randomness. Default: false. */
   readonly mayDiffer?: boolean | undefined;
 }
 
@@ -79,13 +80,13 @@ const OPTIONS = optionNames<CrashOptions<unknown, unknown, unknown>>({
 export interface CrashReport {
   /** How many crashes were tried: two for each call of the store. */
   readonly crashes: number;
-  /** How often each step's function ran in one run: at least, and at most. */
+  /** The least and the most calls of each step's function in one run. */
   readonly steps: Readonly<Record<string, { readonly least: number; readonly most: number }>>;
   /** How many of the runs were parked. */
   readonly parked: number;
 }
 
-/** After a crash, the run did not come to the end that it comes to without one. */
+/** After a crash, the run did not end as it does without one. */
 export class CrashError extends Error {
   override readonly name = "CrashError";
   readonly crash: CrashPoint | null;
@@ -98,7 +99,7 @@ export class CrashError extends Error {
   }
 }
 
-/** Runs a workflow with a crash before and after each call of its store. Throws `CrashError` at the first that goes wrong. */
+/** Runs a workflow with a crash before and after each call of its store. Throws `CrashError` for the first run that ends differently. */
 export async function crashEverywhere<Input, Output, World = undefined>(
   workflow: Workflow<Input, Output>,
   ...[options = {}]: undefined extends Input
@@ -106,29 +107,33 @@ export async function crashEverywhere<Input, Output, World = undefined>(
     : [options: CrashOptions<Input, Output, World> & { readonly input: Input }]
 ): Promise<CrashReport> {
   if (definitionOf(workflow) === undefined)
-    throw new InvalidArgumentError("the workflow", "must be one, as workflow() gives it");
+    throw new InvalidArgumentError("the workflow", "must be one that workflow() returned");
   checkOptions(options, OPTIONS);
-  const calm = new Doom(null);
-  const first = await runOnce(workflow, options, calm);
+  const counting = new CrashInjector(null);
+  const first = await runOnce(workflow, options, counting);
   const runs = [first];
-  for (let call = 1; call <= calm.calls.length; call++)
+  for (let call = 1; call <= counting.calls.length; call++)
     for (const when of ["before", "after"] as const) {
-      const run = await runOnce(workflow, options, new Doom({ when, call, kind: calm.calls[call - 1] ?? "" }));
+      const run = await runOnce(
+        workflow,
+        options,
+        new CrashInjector({ when, call, kind: counting.calls[call - 1] ?? "" }),
+      );
       const isFine =
         textOf(run, options.mayDiffer) === textOf(first, options.mayDiffer) ||
         (run.status === "parked" && options.mayPark === true);
-      if (!isFine) throw new CrashError(run.crash, `it ${told(run)}; without a crash it ${told(first)}`);
+      if (!isFine) throw new CrashError(run.crash, `it ${describe(run)}; without a crash it ${describe(first)}`);
       runs.push(run);
     }
   return report(runs);
 }
 
-/** Counts a process's calls, and ends it at one of them. @internal */
-export class Doom implements Gate {
+/** Counts a process's calls, and crashes it at one of them. @internal */
+export class CrashInjector implements CallInterceptor {
   readonly point: CrashPoint | null;
   readonly calls: string[] = [];
   readonly #died = Promise.withResolvers<void>();
-  isOpen = true;
+  isAlive = true;
 
   constructor(point: CrashPoint | null) {
     this.point = point;
@@ -139,7 +144,7 @@ export class Doom implements Gate {
   }
 
   async pass<T>(call: string, effect: () => Promise<T>): Promise<T> {
-    if (!this.isOpen) return never();
+    if (!this.isAlive) return never();
     this.calls.push(call);
     const isLast = this.calls.length === this.point?.call;
     if (isLast && this.point?.when === "before") {
@@ -150,13 +155,13 @@ export class Doom implements Gate {
       return await effect();
     } finally {
       if (isLast) this.#die();
-      // The dead hear no answers, whenever they asked.
-      if (!this.isOpen) await never();
+      // Calls from before the crash get no reply either.
+      if (!this.isAlive) await never();
     }
   }
 
   #die(): void {
-    this.isOpen = false;
+    this.isAlive = false;
     this.#died.resolve();
   }
 }
@@ -166,12 +171,12 @@ const RUN_ID = "run-1";
 async function runOnce<Input, Output, World>(
   workflow: Workflow<Input, Output>,
   options: CrashOptions<Input, Output, World>,
-  doom: Doom,
+  injector: CrashInjector,
 ): Promise<CrashedRun<Output, World>> {
   const { now, namespace, codec, seed, strict } = options;
-  const laboratory = new Laboratory({ now, namespace, codec, seed, strict });
-  const { clock } = laboratory;
-  // Without a function that makes one, `World` is undefined.
+  const environment = new TestEnvironment({ now, namespace, codec, seed, strict });
+  const { clock } = environment;
+  // Without the option, `World` is undefined.
   const world = options.world?.() as World;
   const workflows = options.workflows?.(world) ?? [workflow];
   const counts = new Map<string, number>();
@@ -182,12 +187,12 @@ async function runOnce<Input, Output, World>(
       return run(...given);
     };
   const rest = [options.input, { id: RUN_ID }] as unknown as WithInput<Input, { readonly id: string }>;
-  const process = laboratory.open(doom, counted);
-  const caller = laboratory.open();
-  let peer: TestPawl | undefined;
-  const takenOver = doom.died.then(() => {
-    peer = laboratory.open(undefined, counted);
-    peer.work(workflows);
+  const process = environment.open(injector, counted);
+  const caller = environment.open();
+  let successor: TestPawl | undefined;
+  const takenOver = injector.died.then(() => {
+    successor = environment.open(undefined, counted);
+    successor.work(workflows);
   });
   try {
     process.work(workflows);
@@ -195,14 +200,14 @@ async function runOnce<Input, Output, World>(
     const run = await caller.start(workflow, ...rest);
     await options.script?.(run, caller, world);
     const ended = await outcomeOf(run);
-    const seen = { crash: doom.point, ...ended, ran: Object.fromEntries(counts), world };
+    const seen = { crash: injector.point, ...ended, ran: Object.fromEntries(counts), world };
     await options.check?.(seen);
     return seen;
   } catch (error) {
     if (error instanceof CrashError) throw error;
-    throw new CrashError(doom.point, error instanceof Error ? error.message : String(error), { cause: error });
+    throw new CrashError(injector.point, error instanceof Error ? error.message : String(error), { cause: error });
   } finally {
-    for (const pawl of [peer, caller, doom.isOpen ? process : undefined]) await pawl?.close();
+    for (const pawl of [successor, caller, injector.isAlive ? process : undefined]) await pawl?.close();
   }
 }
 
@@ -218,7 +223,7 @@ async function outcomeOf<Output>(run: TestRun<Output>): Promise<Ended<Output>> {
   }
 }
 
-/** What must be the same with and without a crash. */
+/** The part of the outcome that must be the same with and without a crash. */
 function textOf({ status, value, error }: CrashedRun<unknown, unknown>, mayDiffer: boolean | undefined): string {
   if (mayDiffer === true) return status;
   return jsonCodec.encode([status, value, error === undefined ? null : String(error)], NOWHERE);
@@ -226,7 +231,7 @@ function textOf({ status, value, error }: CrashedRun<unknown, unknown>, mayDiffe
 
 const NOWHERE = { namespace: "", space: "", key: "" };
 
-function told({ status, value, error }: CrashedRun<unknown, unknown>): string {
+function describe({ status, value, error }: CrashedRun<unknown, unknown>): string {
   if (status === "completed") return `completed with ${jsonCodec.encode(value, NOWHERE)}`;
   return `is ${status} with ${String(error)}`;
 }

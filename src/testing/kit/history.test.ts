@@ -1,4 +1,4 @@
-// Goal: a saved history tells whether the code of today gets through it, and where it gets to.
+// Goal: a saved history shows whether the current code can replay it, and how far it gets.
 
 import { expect, test } from "vitest";
 import { type AnyWorkflow, type Context, open, signal, type Workflow, workflow } from "../../index.ts";
@@ -28,13 +28,13 @@ async function lived(code: AnyWorkflow & Workflow<number, unknown>, ends = true)
   return { text: await saveHistory(pawl, run.id), value };
 }
 
-test("the same code gets to the same end, with the same time and chance, and no step runs", async () => {
+test("the same code reaches the same end, with the same times and random numbers, and no step runs", async () => {
   const { text, value } = await lived(told);
   const again = workflow("told", async (ctx, n: number) => story(ctx, n));
   expect(await replayHistory(again, text)).toEqual({ ok: true, status: "completed", value });
 });
 
-test("a run that has not ended is brought to where it waits", async () => {
+test("a run that has not ended is replayed to where it waits", async () => {
   const { text } = await lived(told, false);
   expect(await replayHistory(told, text)).toEqual({ ok: true, status: "waiting", waitsFor: ["sleep 1"] });
 });
@@ -72,7 +72,7 @@ const changes: { change: string; body: (ctx: Context, n: number) => Promise<unkn
     says: /has ended by then/,
   },
   {
-    change: "code that asks for more after the end goes on from there",
+    change: "code that does more after the end of the history continues from there",
     body: async (ctx, n) => {
       await story(ctx, n);
       await ctx.step("more", () => 1);
@@ -80,12 +80,12 @@ const changes: { change: string; body: (ctx: Context, n: number) => Promise<unkn
     says: { ok: true, status: "waiting", waitsFor: ["step more"] },
   },
   {
-    change: "code that makes something else of the same facts is told apart by what it returns",
+    change: "code that makes something else of the same facts differs in its result",
     body: async (ctx, n) => (await story(ctx, n)).a + 1,
     says: { ok: true, status: "completed", value: 5 },
   },
   {
-    change: "code that throws gets to a failure",
+    change: "code that throws ends in a failure",
     body: async (ctx, n) => {
       await story(ctx, n);
       throw new Error("oh no");
@@ -160,7 +160,7 @@ test("a history of another store, of a run that was canceled, retried or started
 test("a text that is no history, or another workflow's, is refused", async () => {
   const { text } = await lived(told, false);
   await expect(replayHistory(told, "no")).rejects.toThrow("it is not JSON");
-  await expect(replayHistory(told, "{}")).rejects.toThrow("must be text that saveHistory gave");
+  await expect(replayHistory(told, "{}")).rejects.toThrow("must be text that saveHistory returned");
   await expect(replayHistory(workflow("else", story), text)).rejects.toThrow('it is of "told"');
   await using pawl = openTest();
   await expect(saveHistory(pawl, "nobody")).rejects.toThrow('there is no run "nobody"');

@@ -1,39 +1,39 @@
 /**
- * Histories as text, and their replay against the code of today.
+ * Histories as text, and their replay with the current code.
  *
- * `saveHistory` writes all that a replay needs, with one line for each fact, so that histories of production can be kept in a repository
- * as files. `replayHistory` gives such a history to a workflow's code, as a worker would that takes the run over, and answers where the
- * code gets to, or which fact it contradicts. No step runs, and nothing is written.
+ * `saveHistory` writes all that a replay needs, with one line for each fact, so that histories from production can be kept in a repository
+ * as files. `replayHistory` replays such a history with a workflow's code, as a worker that takes over the run does, and returns how far the
+ * code gets, or which fact it contradicts. No step runs, and nothing is written.
  *
- * Promises: what replays here replays in production: it is the same code that applies the facts (G23).
+ * Guarantees: what replays here replays in production, because the same code applies the facts (G23).
  */
 
 import { checkId } from "../../kernel/check.ts";
 import { jsonCodec } from "../../kernel/codec/json.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { Kernel } from "../../kernel/kernel.ts";
+import { checkSchema } from "../../kernel/schema.ts";
 import { nodePorts } from "../../node/ports.ts";
 import { Pawl } from "../../pawl.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
-import { Context, type Turns } from "../../workflow/context.ts";
-import { Coroutine, isCancellation, type Settled } from "../../workflow/coroutine.ts";
-import { type Definition, definitionOf, type Workflow } from "../../workflow/definition.ts";
+import { type Definition, definitionOf, type Workflow } from "../../workflow/definitions/definition.ts";
 import { HistoryContradictionError, RunNotFoundError, RunTimedOutError } from "../../workflow/errors.ts";
-import { skipsOf } from "../../workflow/forgotten.ts";
-import { replay } from "../../workflow/replay.ts";
-import { queueOf, type RunValue, runAt } from "../../workflow/run.ts";
-import { checkSchema } from "../../workflow/schema.ts";
+import { Context, type Turns } from "../../workflow/execution/context.ts";
+import { Coroutine } from "../../workflow/execution/coroutine.ts";
+import { replay } from "../../workflow/execution/replay.ts";
+import { isCancellation } from "../../workflow/execution/rules.ts";
+import { skipsOf } from "../../workflow/history/forgotten.ts";
+import { type Outcome, queueOf, type RunValue, runAt } from "../../workflow/stored.ts";
 import { Random } from "../sim/random.ts";
 
-/** Where the code gets to with a history, or what it contradicts. */
+/** How far the code gets with a history, or what it contradicts. */
 export type Replayed<Output = unknown> =
   | { readonly ok: true; readonly status: "completed"; readonly value: Output }
   | { readonly ok: true; readonly status: "failed" | "canceled" | "timed_out"; readonly error: unknown }
-  /** It goes on from there: what it waits for, such as "step charge" or "sleep 1". */
+  /** The run has not ended: the operations that it waits for, such as "step charge" or "sleep 1". */
   | { readonly ok: true; readonly status: "waiting"; readonly waitsFor: readonly string[] }
   | { readonly ok: false; readonly contradiction: HistoryContradictionError };
 
-/** What a saved history holds. */
 interface Saved {
   readonly pawl: typeof FORMAT;
   readonly run: Pick<
@@ -50,9 +50,9 @@ const NOWHERE = { namespace: "", space: "", key: "" };
 const PAGE = 500;
 const MAX_VALUE_BYTES = 2 ** 30;
 
-/** The history of a run as text, from any store. Stacks of errors are left out. */
+/** Returns the history of a run as text, from any store, without the stacks of errors. Throws `run_not_found`. */
 export async function saveHistory(pawl: Pawl, run: string | { readonly id: string }): Promise<string> {
-  if (!(pawl instanceof Pawl)) throw new InvalidArgumentError("the handle", "must be a Pawl, as open gives it");
+  if (!(pawl instanceof Pawl)) throw new InvalidArgumentError("the handle", "must be a Pawl, as open returns it");
   const { kernel } = pawl;
   const id = checkId(typeof run === "object" && run !== null ? run.id : run, "the run's id");
   const at = runAt(id);
@@ -84,7 +84,7 @@ export async function saveHistory(pawl: Pawl, run: string | { readonly id: strin
   return `{"pawl":"${FORMAT}","run":${JSON.stringify(head)},"facts":[\n${facts.join(",\n")}\n]}\n`;
 }
 
-/** As the JSON codec writes it, whatever the codec of the store is; without stacks, which name the files of one machine. */
+/** Encodes with the JSON codec, whatever the store's codec is; without stacks, which have paths of one machine. */
 function portable(value: unknown): unknown {
   return JSON.parse(jsonCodec.encode(value, NOWHERE), (key, part: unknown) => {
     if (key !== "$error" || typeof part !== "object" || part === null) return part;
@@ -92,13 +92,13 @@ function portable(value: unknown): unknown {
   });
 }
 
-/** Gives a saved history to the code of a workflow, and answers where it gets to. */
+/** Replays a saved history with the code of a workflow, and returns how far it gets. */
 export async function replayHistory<Output>(
   workflow: Workflow<never, Output>,
   history: string,
 ): Promise<Replayed<Output>> {
   const definition = definitionOf(workflow);
-  if (definition === undefined) throw new InvalidArgumentError("the workflow", "must be one, as workflow() gives it");
+  if (definition === undefined) throw new InvalidArgumentError("the workflow", "must be one that workflow() returned");
   const { run, facts } = parse(history);
   if (run.workflow !== definition.name)
     throw new InvalidArgumentError("the history", `must be of "${definition.name}": it is of "${run.workflow}"`);
@@ -133,7 +133,7 @@ export async function replayHistory<Output>(
 async function reached<Output>(definition: Definition, coroutine: Coroutine): Promise<Replayed<Output>> {
   const { outcome } = coroutine;
   if (outcome === undefined) return { ok: true, status: "waiting", waitsFor: [...coroutine.waiting.keys()] };
-  const ended: Settled =
+  const ended: Outcome =
     "error" in outcome || definition.output === undefined
       ? outcome
       : await checkSchema(definition.output, outcome.ok, "the run's output").then(
@@ -147,7 +147,7 @@ async function reached<Output>(definition: Definition, coroutine: Coroutine): Pr
   return { ok: true, status, error };
 }
 
-/** A kernel in memory that holds the facts, each at its time. */
+/** Returns a kernel in memory with the facts, each at its time. */
 async function kernelWith(id: string, value: RunValue, facts: Saved["facts"]): Promise<Kernel> {
   let nowMs = value.startedAtMs;
   const random = new Random(1);
@@ -171,9 +171,9 @@ function parse(text: string): Saved {
   try {
     saved = JSON.parse(text);
   } catch {
-    throw new InvalidArgumentError("the history", "must be text that saveHistory gave: it is not JSON");
+    throw new InvalidArgumentError("the history", "must be text that saveHistory returned: it is not JSON");
   }
-  if (!isSaved(saved)) throw new InvalidArgumentError("the history", "must be text that saveHistory gave");
+  if (!isSaved(saved)) throw new InvalidArgumentError("the history", "must be text that saveHistory returned");
   return saved;
 }
 
@@ -191,5 +191,5 @@ function isSaved(saved: unknown): saved is Saved {
 
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
 
-/** At replay, turns are had from the history. */
+/** At replay, the history has the turns of rate limits. */
 const NO_TURNS: Turns = { declares: () => false, limit: () => ({ reserveIn: () => ({ isGranted: true, waitMs: 0 }) }) };

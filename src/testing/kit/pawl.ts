@@ -1,13 +1,14 @@
 /**
- * `openTest`: a Pawl for tests, in memory and in a time of its own.
+ * `openTest`: a Pawl for tests, in memory and with a clock of its own.
  *
- * It is used as any other: `work`, `start`, `signal`. Time stands still, for the store and for the process, until the test moves it with
- * `clock.advance` or waits for something: `run.result()` and `run.until(status)` let it pass by itself, as far as is needed.
+ * It is used like any other: `work`, `start`, `signal`. Time is stopped, for the store and for the process, until the test moves it with
+ * `clock.advance` or waits: `run.result()` and `run.until(status)` advance it as far as needed.
  *
- * Promises: the same test sees the same ids, times and order each time.
- * Leaves out: what another store does otherwise. `step.tx` needs SQL, so its steps need stubs here.
+ * Guarantees: the same test sees the same ids, times and order each time.
+ * Out of scope: differences between stores. `step.tx` needs SQL, so its steps need stubs here.
  */
 
+import type { WorkOptions } from "../../capabilities.ts";
 import {
   checkBoolean,
   checkDate,
@@ -26,64 +27,63 @@ import { nodePorts } from "../../node/ports.ts";
 import { trapAmbient } from "../../node/trap.ts";
 import { Pawl } from "../../pawl.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
-import type { WithInput } from "../../workflow/context.ts";
-import type { AnyWorkflow, Workflow } from "../../workflow/definition.ts";
+import type { Worker } from "../../worker.ts";
+import type { WithInput } from "../../workflow/definitions/context-types.ts";
+import type { AnyWorkflow, Workflow } from "../../workflow/definitions/definition.ts";
 import { HistoryContradictionError, RunEndedError } from "../../workflow/errors.ts";
 import type { RunEvent, RunListener } from "../../workflow/events.ts";
-import { queueOf, RUNS } from "../../workflow/run.ts";
-import type { Run, RunInfo, StartOptions } from "../../workflow/runs.ts";
-import { ENDED, type RunStatus } from "../../workflow/words.ts";
-import type { RunWorker, WorkOptions } from "../../workflow/worker.ts";
+import type { Run, RunInfo, StartOptions } from "../../workflow/runs/run.ts";
+import { ENDED, queueOf, RUNS, type RunStatus } from "../../workflow/stored.ts";
 import { Random } from "../sim/random.ts";
-import { type Scene, TestClock } from "./clock.ts";
+import { type RunsView, TestClock } from "./clock.ts";
 import { type Around, aroundSteps } from "./steps.ts";
-import { type Gate, GatedStore } from "./store.ts";
+import { type CallInterceptor, InterceptedStore } from "./store.ts";
 
 export interface OpenTestOptions {
-  /** What the clock says at first; the beginning of 2030 unless said otherwise. */
+  /** The initial time. Default: the beginning of 2030. */
   readonly now?: Date | number | undefined;
   readonly namespace?: string | undefined;
   readonly codec?: Codec | undefined;
-  /** Where chance comes from; 1 unless said otherwise. */
+  /** The seed of all random numbers. Default: 1. */
   readonly seed?: number | undefined;
   /**
-   * Whether a mistake of a workflow's code fails the test as soon as it is noticed: code that contradicts its history, an operation that
-   * is not awaited, a failure that is never observed, a handle of a step that is used late. Default: true.
+   * Whether a mistake of a workflow's code fails the test as soon as it is detected: code that contradicts its history, an operation that
+   * is not awaited, a failure that is never observed, a step handle that is used after its step. Default: true.
    */
   readonly strict?: boolean | undefined;
 }
 
 const OPTIONS = optionNames<OpenTestOptions>({ now: true, namespace: true, codec: true, seed: true, strict: true });
 
-/** The code of a workflow makes a mistake that would go unnoticed in production. `openTest({ strict: false })` lets it pass. */
+/** A workflow's code makes a mistake that would be unnoticed in production. `openTest({ strict: false })` allows it. */
 export class WorkflowMistakeError extends Error {
   override readonly name = "WorkflowMistakeError";
 }
 
-/** A run in a test: as any other, and time passes while its result or a status is waited for. */
+/** A run in a test: like any other, but the clock advances while the test waits for its result or a status. */
 export type TestRun<Output = unknown> = Run<Output> & {
-  /** Waits until the run has this status, or one of these. Throws `run_ended` when it has ended otherwise. */
+  /** Waits until the run has this status, or one of these. Throws `run_ended` if it has ended with another. */
   until(status: RunStatus | readonly RunStatus[]): Promise<RunInfo>;
 };
 
 /** Opens a Pawl in memory, with a clock that the test moves. */
 export function openTest(options: OpenTestOptions = {}): TestPawl {
-  return new Laboratory(options).open();
+  return new TestEnvironment(options).open();
 }
 
 const START_MS = Date.UTC(2030, 0, 1);
 const ALL = 1_000_000;
 
 /** One database and one clock, for the processes of a test. @internal */
-export class Laboratory implements Scene {
+export class TestEnvironment implements RunsView {
   readonly clock: TestClock;
   readonly #database: MemoryDatabase;
   readonly #namespace: string;
   readonly #random: Random;
   readonly #codec: Codec | undefined;
   readonly #isStrict: boolean;
-  /** To look without being seen. */
-  readonly #eye: Store;
+  /** A connection for reads that are not reported to the clock. */
+  readonly #reader: Store;
   readonly #kinds = new Set<string>();
 
   constructor(options: OpenTestOptions = {}) {
@@ -91,22 +91,24 @@ export class Laboratory implements Scene {
     const { now = START_MS, namespace = "test", seed = 1, codec, strict = true } = options;
     checkBoolean(strict, "strict");
     this.#isStrict = strict;
-    const startMs = checkDate(now, "what the clock says at first");
+    const startMs = checkDate(now, "the initial time");
     checkVersion(seed, "the seed");
     if (codec !== undefined && (typeof codec?.encode !== "function" || typeof codec.decode !== "function"))
-      throw new InvalidArgumentError("the codec", "must have encode and decode");
+      throw new InvalidArgumentError("the codec", "must have the methods encode and decode");
     this.clock = new TestClock(startMs, this);
     this.#namespace = checkId(namespace, "the namespace");
     this.#random = new Random(seed);
     this.#codec = codec;
     this.#database = new MemoryDatabase(() => this.clock.nowMs);
-    this.#eye = this.#database.connect(this.#namespace);
+    this.#reader = this.#database.connect(this.#namespace);
   }
 
-  /** A process with a handle. `gate` may end it at any call of its store; `around` is put around the functions of its steps. */
-  open(gate?: Gate, around?: Around): TestPawl {
-    const isAlive = (): boolean => gate?.isOpen ?? true;
-    const store = new GatedStore(this.#database.connect(this.#namespace), gate, () => this.clock.stir());
+  /** Returns the handle of a new process. `interceptor` can crash it at any call of its store; `around` wraps the functions of its steps. */
+  open(interceptor?: CallInterceptor, around?: Around): TestPawl {
+    const isAlive = (): boolean => interceptor?.isAlive ?? true;
+    const store = new InterceptedStore(this.#database.connect(this.#namespace), interceptor, () =>
+      this.clock.noteActivity(),
+    );
     const ports = {
       clock: this.clock.portFor(isAlive),
       chance: { random: () => this.#random.unit(), uuid: () => this.#random.uuid(), stamp: this.#random.stamp },
@@ -126,15 +128,15 @@ export class Laboratory implements Scene {
   }
 
   async #rows() {
-    return this.#eye.list({ space: RUNS, prefix: "", after: null, limit: ALL });
+    return this.#reader.list({ space: RUNS, prefix: "", after: null, limit: ALL });
   }
 
-  async look(): Promise<{ readonly isHeld: boolean; readonly nextDueMs: number | null }> {
+  async pending(): Promise<{ readonly isHeld: boolean; readonly nextDueMs: number | null }> {
     const { nowMs } = this.clock;
     let nextDueMs = Number.POSITIVE_INFINITY;
     let isHeld = false;
     for (const { kind, holder, dueMs } of await this.#rows()) {
-      // What nobody here works on, or is overdue without being taken, will not go on by itself.
+      // A run without a worker, or overdue and unclaimed, does not continue by itself.
       if (kind === null || !this.#kinds.has(kind) || dueMs === null) continue;
       if (holder !== null) isHeld = true;
       else if (dueMs > nowMs) nextDueMs = Math.min(nextDueMs, dueMs);
@@ -142,21 +144,35 @@ export class Laboratory implements Scene {
     return { isHeld, nextDueMs: Number.isFinite(nextDueMs) ? nextDueMs : null };
   }
 
-  async tell(): Promise<string> {
+  async describe(): Promise<string> {
     const open = (await this.#rows()).filter(({ status }) => !ENDED.has(status ?? ""));
     if (open.length === 0) return "every run has ended";
-    const told = open.slice(0, 5).map(({ key, kind, status }) => {
+    const described = open.slice(0, 5).map(({ key, kind, status }) => {
       const isKnown = kind === null || this.#kinds.has(kind);
-      return `run "${key}" is ${status}${isKnown ? "" : ", and nobody works on its workflow"}`;
+      return `run "${key}" is ${status}${isKnown ? "" : ", and its workflow has no worker"}`;
     });
-    return [...told, ...(open.length > told.length ? [`${open.length - told.length} more`] : [])].join(", ");
+    const more = open.length - described.length;
+    return [...described, ...(more > 0 ? [`${more} more`] : [])].join(", ");
   }
 }
 
-/** A Pawl for tests, as `openTest` gives it. */
+/** A Pawl for tests, returned by `openTest`. */
 export class TestPawl extends Pawl {
   readonly clock: TestClock;
-  readonly #prepare: (workflow: AnyWorkflow) => AnyWorkflow;
+  /** As any other, but no code is kept in memory while a run waits, so that every wait is a replay. `warm` changes that. */
+  declare readonly work: Pawl["work"];
+  declare readonly start: {
+    <Input, Output>(
+      workflow: Workflow<Input, Output>,
+      ...rest: WithInput<Input, StartOptions>
+    ): Promise<TestRun<Output>>;
+    (workflow: string, input?: unknown, options?: StartOptions): Promise<TestRun>;
+  };
+  declare readonly run: {
+    <Output>(workflow: Workflow<never, Output>, id: string): TestRun<Output>;
+    (workflow: string, id: string): TestRun;
+    (id: string): TestRun;
+  };
   readonly #isStrict: boolean;
   #closing: Promise<void> | undefined;
 
@@ -165,19 +181,23 @@ export class TestPawl extends Pawl {
     super(kernel);
     this.clock = clock;
     this.#isStrict = isStrict;
-    this.#prepare = prepare;
+    Object.assign(this, this.#verbs({ ...(this as Pawl) }, prepare));
   }
 
-  /** As any other, but no code is kept in memory while a run waits, so that every wait is a replay, unless `warm` says otherwise. */
-  override work(workflows: readonly AnyWorkflow[], options?: WorkOptions): RunWorker {
-    const prepared = workflows.map((workflow) => this.#prepare(workflow));
-    return super.work(prepared, { warm: 0, ...options, on: this.#watched(options?.on) });
+  /** Those that are different here, made of those of any handle. */
+  #verbs(any: Pick<Pawl, "work" | "start" | "run">, prepare: (workflow: AnyWorkflow) => AnyWorkflow): object {
+    return {
+      work: (workflows: readonly AnyWorkflow[], options?: WorkOptions): Worker =>
+        any.work(workflows.map(prepare), { warm: 0, ...options, on: this.#watched(options?.on) }),
+      start: async (...given: Parameters<Pawl["start"]>) => this.#inTime(await any.start(...given)),
+      run: (...given: Parameters<Pawl["run"]>) => this.#inTime(any.run(...given)),
+    };
   }
 
-  /** Notices mistakes of the code besides telling the test's own listener. */
+  /** Detects mistakes of the code, and calls the test's own listener. */
   #watched(on: RunListener | undefined): RunListener | undefined {
     if (!this.#isStrict) return on;
-    // What it gives may be a promise that rejects, which the worker sees to.
+    // The listener may return a promise that rejects, which the worker handles.
     const watch = (event: RunEvent): unknown => {
       const mistake = mistakeIn(event);
       if (mistake !== undefined) this.clock.fail(mistake);
@@ -186,33 +206,7 @@ export class TestPawl extends Pawl {
     return Object.assign(watch, { around: on?.around });
   }
 
-  override start<Input, Output>(
-    workflow: Workflow<Input, Output>,
-    ...rest: WithInput<Input, StartOptions>
-  ): Promise<TestRun<Output>>;
-  override start(workflow: string, input?: unknown, options?: StartOptions): Promise<TestRun>;
-  override async start(
-    workflow: string | { readonly name: string },
-    input?: unknown,
-    options?: StartOptions,
-  ): Promise<TestRun> {
-    const run =
-      typeof workflow === "string"
-        ? await super.start(workflow, input, options)
-        : await super.start<unknown, unknown>(workflow, input, options);
-    return this.#inTime(run);
-  }
-
-  override run<Output>(workflow: Workflow<never, Output>, id: string): TestRun<Output>;
-  override run(workflow: string, id: string): TestRun;
-  override run(id: string): TestRun;
-  override run(...given: [id: string] | [workflow: string | { readonly name: string }, id: string]): TestRun {
-    if (given.length === 1) return this.#inTime(super.run(given[0]));
-    const [workflow, id] = given;
-    return this.#inTime(super.run(typeof workflow === "string" ? workflow : workflow.name, id));
-  }
-
-  /** Lets time pass while the run is waited for. */
+  /** Advances the clock while the test waits for the run. */
   #inTime(run: Run): TestRun {
     const { clock } = this;
     const result = run.result.bind(run);
@@ -232,15 +226,15 @@ export class TestPawl extends Pawl {
       if (wanted.includes(status)) resolve();
       else if (ENDED.has(status)) reject(new RunEndedError(run.id, status));
     };
-    const look = (): void => void run.status().then(({ status }) => seen(status), reject);
-    // What was set off before has its turn first: a run that was just signaled no longer merely waits.
+    const check = (): void => void run.status().then(({ status }) => seen(status), reject);
+    // Effects of earlier calls come first: a run that was just signaled is no longer waiting.
     await this.clock.quiet();
     const unlisten = this.kernel.listen((puts) => {
-      if (puts === undefined) return look();
+      if (puts === undefined) return check();
       for (const { row } of puts) if (row.space === RUNS && row.key === run.id) seen(row.status as RunStatus);
     });
     try {
-      look();
+      check();
       await this.clock.during(promise);
     } finally {
       unlisten();
@@ -248,7 +242,7 @@ export class TestPawl extends Pawl {
     return run.status();
   }
 
-  /** Gives everything back; steps under way have their time to end. */
+  /** Closes the handle; steps in progress get their time to end. */
   override close(): Promise<void> {
     this.#closing ??= this.clock.during(super.close());
     return this.#closing;

@@ -1,4 +1,4 @@
-// Goal: a stub stands for a step in every way but in what it does.
+// Goal: a stub behaves like its step in every way except for its effect.
 
 import { expect, expectTypeOf, test } from "vitest";
 import { type Run, RunFailedError, type StepHandle, type Workflow, workflow } from "../../index.ts";
@@ -71,7 +71,7 @@ test("a stub remembers its calls, with the key and the attempt", async () => {
   expect(pawl.clock.nowMs - (await run.status()).startedAt.getTime()).toBe(3000);
 });
 
-test("a stub fails with the error it is given, for each step anew", async () => {
+test("a stub fails with the given error, counted for each step", async () => {
   await using pawl = openTest();
   const twice = workflow({ name: "twice", retry: { attempts: 1 } }, async (ctx) => {
     const first = await ctx.step("a", real).catch(String);
@@ -82,7 +82,7 @@ test("a stub fails with the error it is given, for each step anew", async () => 
   expect(await (await pawl.start(twice)).result()).toEqual(["Error: declined", "Error: declined"]);
 });
 
-test("what a stub gives passes through the codec", async () => {
+test("the result of a stub passes through the codec", async () => {
   await using pawl = openTest();
   const given = { at: new Date(0), list: [1] };
   const keeps = workflow("keeps", async (ctx) => {
@@ -101,7 +101,7 @@ test("a step without a stub is refused, and the message says what to do", async 
   await expect(result).rejects.toThrow('step "charge" has no stub');
 });
 
-test("steps without a stub run as they are if the test says so", async () => {
+test("steps without a stub run unchanged if the test allows it", async () => {
   await using pawl = openTest();
   const mixed = workflow("mixed", async (ctx) => [
     await ctx.step("a", () => "real"),
@@ -112,7 +112,7 @@ test("steps without a stub run as they are if the test says so", async () => {
   expect(await (await pawl.start(mixed)).result()).toEqual(["real", "stub", "real"]);
 });
 
-test("a workflow of generators is stubbed alike, and its definition stays", async () => {
+test("a workflow of generators can be stubbed too, and its definition does not change", async () => {
   await using pawl = openTest();
   const limited = workflow({ name: "limited", timeout: "1 hour" }, function* (ctx, n: number) {
     const got: number = yield* ctx.step<number>("double", real);
@@ -128,7 +128,7 @@ test("a workflow of generators is stubbed alike, and its definition stays", asyn
   expect((await run.until("timed_out")).status).toBe("timed_out");
 });
 
-test("what is no workflow or no stub is refused at once", () => {
-  expect(() => withSteps({ name: "fulfil" } as Workflow, {})).toThrow("must be one, as workflow() gives it");
+test("values that are no workflow or no stub are refused immediately", () => {
+  expect(() => withSteps({ name: "fulfil" } as Workflow, {})).toThrow("must be one that workflow() returned");
   expect(() => withSteps(fulfil, { charge: 7 as never })).toThrow('the stub of step "charge"');
 });

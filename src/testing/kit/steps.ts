@@ -1,21 +1,21 @@
 /**
- * Steps of a workflow replaced by stubs, without a change to its code.
+ * Replaces steps of a workflow by stubs, without a change to its code.
  *
- * The code of a run gets its `ctx` from the definition; here it gets one whose `step` hands on another function under the same name. All
- * else is as it was: a stubbed step is recorded, tried again, timed out and keyed like any other.
+ * The workflow's code gets a `ctx` whose `step` calls another function under the same name. The rest is unchanged: a stubbed step is
+ * recorded, retried, timed out and keyed like any other.
  *
- * A stubbed `step.tx` is a plain step, as there is no SQL in memory: its stub runs again after a crash that loses its record, just as the
- * transaction would have been rolled back then.
+ * A stubbed `step.tx` is a plain step, because there is no SQL in memory: its stub runs again after a crash that loses its record, just as the
+ * transaction would have been rolled back.
  */
 
 import { checkObject, checkOptions, checkVersion, optionNames } from "../../kernel/check.ts";
 import type { Sql } from "../../kernel/contract.ts";
-import { InvalidArgumentError } from "../../kernel/errors.ts";
-import type { AtMostOnceOptions, Context, StepFunction, StepOptions } from "../../workflow/context.ts";
-import { type AnyWorkflow, definitionOf, type Workflow, workflowOf } from "../../workflow/definition.ts";
-import { NonRetryableError } from "../../workflow/errors.ts";
-import type { Operation } from "../../workflow/operation.ts";
-import type { Reconciled, StepHandle } from "../../workflow/plans.ts";
+import { InvalidArgumentError, NonRetryableError } from "../../kernel/errors.ts";
+import type { AtMostOnceOptions, StepFunction, StepOptions } from "../../workflow/definitions/context-types.ts";
+import { type AnyWorkflow, definitionOf, type Workflow, workflowOf } from "../../workflow/definitions/definition.ts";
+import type { Reconciled, StepHandle } from "../../workflow/definitions/plans.ts";
+import type { Context } from "../../workflow/execution/context.ts";
+import type { Operation } from "../../workflow/execution/operation.ts";
 
 /** One call of a stub. */
 export interface StubCall {
@@ -27,60 +27,60 @@ export interface StubCall {
   readonly attempt: number;
 }
 
-/** Does what a step does, in a test. `call` says which step of which run it stands for. */
+/** Replaces a step's function in a test. `call` has the step and the run. */
 export type StepStub<T = unknown> = (step: StepHandle, call: StubCall) => T | PromiseLike<T>;
 
-/** A stub; for a step that runs at most once, perhaps with the answer to whether it happened. */
+/** A stub; for a step that runs at most once, optionally with a stub of `reconcile`. */
 export type AnyStepStub<T = unknown> =
   | StepStub<T>
   | { readonly run: StepStub<T>; readonly reconcile: (step: { readonly key: string }) => Reconciled<T> };
 
-/** Stubs for steps that give these: `{ … } satisfies StubsOf<{ charge: Charge }>` checks names and answers. */
+/** Stubs by step, for steps with these results: `{ … } satisfies StubsOf<{ charge: Charge }>` checks names and results. */
 export type StubsOf<Steps> = { readonly [Name in keyof Steps]?: AnyStepStub<Steps[Name]> };
 
-/** A stub that remembers its calls. */
+/** A stub that records its calls. */
 export interface Stub<T> extends StepStub<T> {
   readonly calls: readonly StubCall[];
 }
 
 export interface StubOptions {
-  /** How often each step fails before it succeeds; 0 unless said otherwise. */
+  /** How often each step fails before it succeeds. Default: 0. */
   readonly failures?: number | undefined;
-  /** What it fails with. */
+  /** The error of these failures. Default: an `Error` with the step's name. */
   readonly error?: unknown;
 }
 
 const STUB_OPTIONS = optionNames<StubOptions>({ failures: true, error: true });
 
-/** A stub that gives this answer, or what this function makes of the step, and remembers its calls. */
-export function stub<T>(answer: T | StepStub<T>, options: StubOptions = {}): Stub<T> {
+/** Returns a stub that returns this result, or calls this function, and records its calls. */
+export function stub<T>(result: T | StepStub<T>, options: StubOptions = {}): Stub<T> {
   const calls: StubCall[] = [];
   checkOptions(options, STUB_OPTIONS);
   const { failures = 0 } = options;
   checkVersion(failures, "the failures");
   const run = (step: StepHandle, call: StubCall): T | PromiseLike<T> => {
     calls.push(call);
-    // Counted by key: attempts count from 1 again after a crash that lost them.
+    // Counted by key: after a crash that loses attempts, they are numbered from 1 again.
     if (calls.filter(({ key }) => key === call.key).length <= failures)
-      throw options.error ?? new Error(`the stub of step "${call.step}" fails, as it was told to`);
-    return isStub(answer) ? answer(step, call) : answer;
+      throw options.error ?? new Error(`the stub of step "${call.step}" fails, as its option failures says`);
+    return isStub(result) ? result(step, call) : result;
   };
   return Object.assign(run, { calls });
 }
 
-function isStub<T>(answer: T | StepStub<T>): answer is StepStub<T> {
-  return typeof answer === "function";
+function isStub<T>(result: T | StepStub<T>): result is StepStub<T> {
+  return typeof result === "function";
 }
 
 export interface WithStepsOptions {
-  /** What becomes of steps without a stub: "refuse", so that no test does by mistake what is meant for production, or "run". */
+  /** Steps without a stub fail ("refuse"), so that no test calls a real service by mistake, or run ("run"). Default: "refuse". */
   readonly others?: "refuse" | "run" | undefined;
 }
 
 const WITH_STEPS_OPTIONS = optionNames<WithStepsOptions>({ others: true });
 const STUB_PARTS = optionNames<{ run: unknown; reconcile: unknown }>({ run: true, reconcile: true });
 
-/** The workflow with these steps replaced, by name. It has the same name and type, and stands in its place in `pawl.work`. */
+/** Returns the workflow with these steps replaced, by name. It has the same name and type; give it to `pawl.work` instead. */
 export function withSteps<Input, Output>(
   original: Workflow<Input, Output>,
   stubs: Readonly<Record<string, AnyStepStub>>,
@@ -90,7 +90,7 @@ export function withSteps<Input, Output>(
   const { others = "refuse" } = options;
   if (others !== "refuse" && others !== "run") throw new InvalidArgumentError("others", 'must be "refuse" or "run"');
   if (definitionOf(original) === undefined)
-    throw new InvalidArgumentError("the workflow", "must be one, as workflow() gives it");
+    throw new InvalidArgumentError("the workflow", "must be one that workflow() returned");
   checkObject(stubs, "the stubs");
   if (Array.isArray(stubs)) throw new InvalidArgumentError("the stubs", "must be an object of stubs by name");
   for (const [name, given] of Object.entries(stubs)) {
@@ -126,7 +126,7 @@ const stepFunction = (plain: Plain, inSql: InSql, sync: InSync, within: Within, 
   Object.assign(plain, { tx: Object.assign(inSql, { sync, within }), atMostOnce });
 
 function stubbed(original: StepFunction, run: string, find: (name: string) => AnyStepStub | undefined): StepFunction {
-  /** The stub as a step's function. What it gives is what the code is told that the step gave. */
+  /** Returns the stub as a step's function. */
   const as = <T>(name: string, given: AnyStepStub) => {
     const act = typeof given === "function" ? given : given.run;
     return (step: StepHandle): T => act(step, { run, step: name, key: step.key, attempt: step.attempt }) as T;
@@ -154,7 +154,7 @@ function stubbed(original: StepFunction, run: string, find: (name: string) => An
   ) => {
     const found = find(name);
     if (found === undefined) return original.atMostOnce(name, real, options);
-    // The real `reconcile` would ask the real other side.
+    // The real `reconcile` would call the real service.
     const reconcile =
       typeof found === "function" ? undefined : (at: { readonly key: string }) => found.reconcile(at) as Reconciled<T>;
     return original.atMostOnce<T>(name, as(name, found), { ...options, reconcile });
@@ -162,13 +162,13 @@ function stubbed(original: StepFunction, run: string, find: (name: string) => An
   return stepFunction(plain, inSql, sync, within, atMostOnce);
 }
 
-/** Something done around every function that a step calls. @internal */
+/** Wraps the function of a step. @internal */
 export type Around = <Given extends readonly unknown[], T>(
   name: string,
   run: (...given: Given) => T,
 ) => (...given: Given) => T;
 
-/** The workflow with something done around every function of its steps. @internal */
+/** Returns the workflow with the functions of all steps wrapped. @internal */
 export function aroundSteps(original: AnyWorkflow, around: Around): AnyWorkflow {
   return withContext(original, (step) =>
     stepFunction(
@@ -181,17 +181,17 @@ export function aroundSteps(original: AnyWorkflow, around: Around): AnyWorkflow 
   );
 }
 
-/** The same workflow, whose code finds another `ctx.step`. */
+/** Returns the same workflow with another `ctx.step`. */
 function withContext<Input, Output>(
   original: Workflow<Input, Output>,
   change: (step: StepFunction, ctx: Context) => StepFunction,
 ): Workflow<Input, Output> {
   const definition = definitionOf(original);
-  if (definition === undefined) throw new InvalidArgumentError("the workflow", "must be one, as workflow() gives it");
+  if (definition === undefined) throw new InvalidArgumentError("the workflow", "must be one that workflow() returned");
   const changed = workflowOf({
     ...definition,
     body: (ctx, given) => {
-      // Each life of a run has a `ctx` of its own, whose own property goes before the one that all share.
+      // Each execution of a run has its own `ctx`, whose own property overrides that of the prototype.
       Object.defineProperty(ctx, "step", { value: change(ctx.step, ctx), configurable: true });
       return definition.body(ctx, given);
     },

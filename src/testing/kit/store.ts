@@ -1,13 +1,15 @@
 /**
- * A store whose calls pass a gate: each is noticed, and at any of them the process that makes it may die.
+ * A store whose calls can be intercepted: each is reported, and the process can crash at any of them.
  *
- * Death is silence: what was called is never answered, and nothing that the process does later reaches the store.
+ * After a crash, no call returns, and no later call of the process reaches the store.
  */
 
 import type {
   Batch,
   DuePage,
   DueQuery,
+  FollowPage,
+  FollowQuery,
   Key,
   ListQuery,
   Receipt,
@@ -16,32 +18,36 @@ import type {
   StoredEntry,
 } from "../../kernel/contract.ts";
 
-/** What a process's calls to its store pass through. */
-export interface Gate {
-  /** False once the process is dead. */
-  readonly isOpen: boolean;
-  /** Lets the call through, answers it or does not. */
+/** Intercepts the store calls of one process. */
+export interface CallInterceptor {
+  /** False after the crash. */
+  readonly isAlive: boolean;
+  /** Performs the call, or never settles. */
   pass<T>(call: string, effect: () => Promise<T>): Promise<T>;
 }
 
 export const never = <T>(): Promise<T> => new Promise<T>(() => {});
 
-export class GatedStore implements Store {
+export class InterceptedStore implements Store {
   readonly lanes: number;
+  readonly isRemote: boolean;
+  readonly hasOneWriter: boolean;
   readonly #store: Store;
-  readonly #gate: Gate | undefined;
+  readonly #interceptor: CallInterceptor | undefined;
   readonly #noticed: () => void;
 
-  constructor(store: Store, gate: Gate | undefined, noticed: () => void) {
+  constructor(store: Store, interceptor: CallInterceptor | undefined, noticed: () => void) {
     this.#store = store;
-    this.#gate = gate;
+    this.#interceptor = interceptor;
     this.#noticed = noticed;
     this.lanes = store.lanes;
+    this.isRemote = store.isRemote;
+    this.hasOneWriter = store.hasOneWriter;
   }
 
   async #call<T>(name: string, effect: () => Promise<T>): Promise<T> {
     this.#noticed();
-    return this.#gate === undefined ? effect() : this.#gate.pass(name, effect);
+    return this.#interceptor === undefined ? effect() : this.#interceptor.pass(name, effect);
   }
 
   settle(lane: number): Promise<{ readonly epoch: number; readonly sequence: number }> {
@@ -62,6 +68,10 @@ export class GatedStore implements Store {
 
   entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
     return this.#call("entries", () => this.#store.entries(key, after, limit));
+  }
+
+  follow(query: FollowQuery): Promise<FollowPage> {
+    return this.#call("follow", () => this.#store.follow(query));
   }
 
   due(query: DueQuery): Promise<DuePage> {

@@ -1,6 +1,6 @@
 /**
- * Goal: a mistake in a workflow's code that production would survive, or not even notice, fails the test that runs it.
- * Method: one workflow for each mistake, waited for in each way that a test can wait.
+ * Goal: a mistake in a workflow's code that would be unnoticed in production fails the test that runs it.
+ * Method: one workflow for each mistake, awaited in each way that a test can wait.
  */
 
 import { describe, expect, test } from "vitest";
@@ -11,7 +11,7 @@ let late: StepHandle | undefined;
 
 const mistakes: readonly [string, (ctx: Context) => Promise<unknown>, string][] = [
   [
-    "chance in the body",
+    "randomness in the body",
     async (ctx) => {
       for (let i = 0; i < 8; i++) {
         await ctx.step(Math.random() < 0.5 ? "left" : "right", () => {});
@@ -50,7 +50,7 @@ const mistakes: readonly [string, (ctx: Context) => Promise<unknown>, string][] 
 describe.each(mistakes)("%s", (_, body, message) => {
   const it = workflow("it", body);
 
-  test("fails what waits for the result", async () => {
+  test("fails a wait for the result", async () => {
     await using pawl = openTest();
     pawl.work([it]);
     const run = await pawl.start(it);
@@ -64,7 +64,7 @@ describe.each(mistakes)("%s", (_, body, message) => {
     await expect(pawl.clock.advance("1 hour")).rejects.toThrow(message);
   });
 
-  test("passes where the test says so", async () => {
+  test("passes if the test allows it", async () => {
     await using pawl = openTest({ strict: false });
     pawl.work([it]);
     await pawl.start(it);

@@ -1,32 +1,32 @@
 /**
- * Catches simulated code that reaches for ambient time, chance or timers: it would make two runs of one seed differ.
+ * Detects simulated code that uses ambient time, randomness or timers: two executions of one seed would differ.
  *
- * While a simulation runs, the globals work as before and take note of who called. Test runners share the process and keep
- * calling them; what comes from `node_modules` or Node itself is let be.
+ * During a simulation, the globals work as before and record their callers. Test runners share the process and also call them; calls from
+ * `node_modules` and from Node itself are ignored.
  */
 
 import { replaceAmbient } from "../../node/ambient.ts";
 
 export class AmbientWatch {
   readonly end: () => void;
-  /** The first forbidden call and where it was made. */
+  /** The first forbidden call, with its caller. */
   caught: string | undefined;
 
   constructor() {
-    this.end = replaceAmbient(({ name, shown }, original) => (...args) => {
-      // Microtasks are no stranger here: the scheduler waits for all of them.
-      if (name !== "queueMicrotask") this.#note(shown);
+    this.end = replaceAmbient(({ name, call }, original) => (...args) => {
+      // Microtasks are allowed: the scheduler waits for all of them.
+      if (name !== "queueMicrotask") this.#record(call);
       return original(...args);
     });
   }
 
-  #note(shown: string): void {
+  #record(call: string): void {
     if (this.caught !== undefined) return;
-    // The message, this function, the replacement: the caller comes next, but for a proxy between them.
-    const frames = new Error("who calls?").stack?.split("\n").slice(3) ?? [];
+    // The first three lines are the message, this function and the replacement. The caller comes next, perhaps after a proxy.
+    const frames = new Error("caller").stack?.split("\n").slice(3) ?? [];
     const caller = frames.find((frame) => !frame.includes("/node/ambient."))?.trim() ?? "";
-    // The real ports are those of handles outside the simulation, which may have something left to do.
+    // The real ports are used by handles outside the simulation, which may have pending work.
     if (caller === "" || /node_modules|node:|\/node\/ports\./.test(caller)) return;
-    this.caught = `${shown} called ${caller}`;
+    this.caught = `${call} called ${caller}`;
   }
 }

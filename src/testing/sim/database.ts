@@ -1,14 +1,14 @@
 /**
- * What the processes of a simulated world share: a database with a clock that can jump, and a list of everything it committed.
+ * The database that the processes of a simulated world share, with a clock that can jump and a list of all commits.
  *
- * Which database it is does not matter to the world. The one in memory (`store.ts`) is the one that `simulate` uses; the tests of
- * a real store put it in the same place, so that the same scenarios and checkers run on it.
+ * `simulate` uses the one in memory (`store.ts`); the tests of a real store implement the same class, so that the same scenarios and checkers
+ * run on it.
  */
 
 import type { Put, Store } from "../../kernel/contract.ts";
 import type { Process } from "./process.ts";
 
-/** One commit as checkers see it. */
+/** A commit, for the checkers. */
 export interface Commit {
   /** The store's clock when it was decided. */
   readonly nowMs: number;
@@ -17,20 +17,20 @@ export interface Commit {
 
 /** The store lost its last commits. */
 export interface Rewind {
-  /** So many commits were left. */
+  /** The number of commits that remained. */
   readonly to: number;
   readonly lost: readonly Commit[];
 }
 
-/** A moment in a history of commits: after so many rewinds, with so many commits. */
+/** A moment in a history of commits: the number of rewinds and commits before it. */
 export interface Moment {
   readonly rewinds: number;
   readonly commits: number;
 }
 
-/** One process's store, behind a wire that fails. */
+/** The store of one process, over an unreliable connection. */
 export interface ProcessStore extends Store {
-  /** The process is dead: its transactions end after a while, as when a connection breaks. */
+  /** Ends the transactions of a dead process after a while, as when a connection breaks. */
   abandon(): void;
 }
 
@@ -38,18 +38,17 @@ export abstract class Database {
   readonly #worldMs: () => number;
   #clockOffsetMs = 0;
   #highestOffsetMs = 0;
-  /** Every commit in order that no rewind has lost: what checkers look at. */
+  /** All commits that no rewind has lost, in order, for the checkers. */
   readonly commits: Commit[] = [];
-  /** Every time that commits were lost, in order. */
   readonly rewinds: Rewind[] = [];
-  /** What is stored, without a wire: nothing fails on the way. */
+  /** The stored data, over a connection that does not fail. */
   abstract readonly memory: { connect(namespace: string): Store };
 
   constructor(worldMs: () => number) {
     this.#worldMs = worldMs;
   }
 
-  /** The store's own clock. Its calendar starts late enough that it may step back and stay positive. */
+  /** The store's clock. It starts late enough that it stays positive when it is set back. */
   nowMs(): number {
     return 1_700_000_000_000 + Math.floor(this.#worldMs()) + this.#clockOffsetMs;
   }
@@ -68,7 +67,7 @@ export abstract class Database {
     return { rewinds: this.rewinds.length, commits: this.commits.length };
   }
 
-  /** The commits that the store had at that moment, with those that were lost later. */
+  /** Returns the commits that the store had at that moment, including those that were lost later. */
   commitsAt({ rewinds, commits }: Moment): readonly Commit[] {
     const then = this.rewinds
       .slice(rewinds)
@@ -76,13 +75,13 @@ export abstract class Database {
     return then.slice(0, commits);
   }
 
-  /** Goes back by some commits, while everybody who is connected stays so. Only a database that can be put back does. */
+  /** Loses the last commits, while all connections stay open. Not every database supports it. */
   rewind(): void {
-    throw new Error("this database cannot be put back to what it was");
+    throw new Error("this database does not support rewinds");
   }
 
   abstract connect(process: Process, namespace: string): ProcessStore;
 
-  /** The world is over, and the scenario has looked at what is left of it. */
+  /** Called after the scenario has ended. */
   abstract end(): Promise<void>;
 }

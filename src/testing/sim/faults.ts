@@ -1,32 +1,32 @@
 /**
- * Faults: what can go wrong in a simulated world, how likely each is under a seed, and how often each struck.
+ * Faults: what can go wrong in a simulated world, the probability of each under a seed, and how often each occurred.
  *
- * Each seed draws its own mix, with some faults at zero: a world in which everything fails all the time never gets far
- * enough to break.
+ * Each seed draws its own probabilities, some of them zero: in a world in which everything fails all the time, the programs make too little
+ * progress to find errors.
  */
 
 import type { Random } from "./random.ts";
 
 /**
- * Every fault with the highest probability that a seed may draw for it, at each chance it has to strike. One at zero strikes only where a
- * simulation names it.
+ * Every fault with the highest probability that a seed can draw, for each time it could occur. A fault at zero occurs only where a simulation
+ * names it.
  */
 const FAULTS = {
   /** A commit or read never reaches the store. */
   lostRequest: 0.05,
-  /** The store did it, and the answer never comes: the cruellest one. */
+  /** The store did it, and the reply is lost. */
   lostReply: 0.08,
   /** The caller has given up on a commit that is still on its way. */
   lateRequest: 0.05,
-  /** An answer takes longer than a lease. */
+  /** A reply takes longer than a lease. */
   delay: 0.03,
-  /** Something else goes first than what was ready first. */
+  /** Calls happen in another order than that in which they were ready. */
   reorder: 0.9,
-  /** A timer fires while calls are under way, as if they took that long. */
+  /** A timer fires while calls are in progress, as if they took that long. */
   overtake: 0.3,
-  /** The process is gone, as by kill -9: nothing of it runs any more, no `finally` either. */
+  /** The process ends, as by kill -9: none of its code runs any more, not even `finally`. */
   crash: 0.02,
-  /** The process stands still, often longer than its leases, and then goes on as if nothing had been. */
+  /** The process is suspended, often for longer than its leases, and then resumes without noticing. */
   pause: 0.02,
   /** A process's clock is off by up to an hour. */
   clockSkew: 0.5,
@@ -38,21 +38,21 @@ const FAULTS = {
   busy: 0.08,
   /** The disk is full for a while. */
   diskFull: 0.01,
-  /** The store asks for the transaction to be run again. */
+  /** The store requires the transaction to be retried. */
   serialization: 0.05,
   /** The store refuses a batch because of one of its rows. */
   poison: 0.05,
   /** A wake-up from another process is lost. */
   lostWake: 0.3,
-  /** An outside service answers 5xx, with nothing done. */
+  /** An external service returns 5xx and does nothing. */
   httpError: 0.15,
-  /** An outside service never answers, whether it did it or not. */
+  /** An external service does it, and the reply is lost. */
   httpTimeout: 0.1,
-  /** An outside service does it after its caller has given up. */
+  /** An external service does it after its caller has given up. */
   httpLate: 0.1,
-  /** A process starts as the release before this one. */
+  /** A process starts with the previous release. */
   mixedVersions: 0.5,
-  /** The store loses its last commits, as by a promotion or a restore, while processes remember them. */
+  /** The store loses its last commits, as by a promotion or a restore, while processes have them in memory. */
   rewind: 0,
 } as const;
 
@@ -60,7 +60,7 @@ export type Fault = keyof typeof FAULTS;
 
 export const FAULT_NAMES = Object.keys(FAULTS) as readonly Fault[];
 
-/** Faults that seeds draw by themselves: all but those that break a promise which most scenarios rely on. */
+/** The faults that seeds draw: all but those that break a guarantee which most scenarios rely on. */
 export const DRAWN_FAULTS = FAULT_NAMES.filter((name) => FAULTS[name] > 0);
 
 export type FaultCounts = Record<Fault, number>;
@@ -72,8 +72,8 @@ export class Faults {
   readonly mix: FaultCounts;
   readonly struck: FaultCounts = noFaults();
   #healed = false;
-  /** Told of every fault that strikes, where a trace is kept. */
-  told: ((fault: Fault) => void) | undefined;
+  /** Called for every fault that occurs, if a trace is kept. */
+  onStrike: ((fault: Fault) => void) | undefined;
 
   constructor(random: Random, fixed: Partial<FaultCounts>) {
     this.#random = random;
@@ -85,15 +85,15 @@ export class Faults {
     this.mix.rewind = fixed.rewind ?? 0;
   }
 
-  /** Whether the fault strikes here; counted if it does. */
+  /** Draws whether the fault occurs here, and counts it. */
   strikes(name: Fault): boolean {
     if (this.#healed || !this.#random.chance(this.mix[name])) return false;
     this.struck[name] += 1;
-    this.told?.(name);
+    this.onStrike?.(name);
     return true;
   }
 
-  /** From now on nothing goes wrong. */
+  /** Ends all faults. */
   heal(): void {
     this.#healed = true;
   }

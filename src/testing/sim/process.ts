@@ -1,8 +1,8 @@
 /**
- * A simulated process: one incarnation of a program, with a clock, a chance and a store connection of its own.
+ * A simulated process: one incarnation of a program, with its own clock, randomness and store connection.
  *
- * A crash is silence: whatever it waits for never comes, so not even `finally` runs, as with kill -9. A pause holds everything
- * it waits for, and then lets it go on without knowing.
+ * After a crash, no promise that the process waits for settles, so not even `finally` runs, as with kill -9. A pause delays everything that
+ * it waits for; the process then resumes without noticing.
  */
 
 import type { Ports } from "../../kernel/ports.ts";
@@ -13,9 +13,9 @@ import type { World } from "./world.ts";
 
 export class Process {
   readonly name: string;
-  /** 1 for the first life of the program, and one more after each crash. */
+  /** 1 for the first start of the program, and one more after each crash. */
   readonly incarnation: number;
-  /** True where this life runs the release before this one, if the simulation mixes them. */
+  /** Whether this incarnation runs the previous release, if the simulation mixes releases. */
   readonly isPreviousRelease: boolean;
   readonly pawl: Pawl;
   readonly #world: World;
@@ -35,7 +35,7 @@ export class Process {
     this.pawl = pawlOn(this.#store, this.ports, { namespace, patienceMs: world.patienceMs });
   }
 
-  /** This process's clock, which may be wrong, and its chance, which the seed decides. */
+  /** This process's clock, which may be wrong, and its randomness, which depends on the seed. */
   get ports(): Ports {
     return {
       clock: {
@@ -60,7 +60,7 @@ export class Process {
         uuid: () => this.#world.random.uuid(),
         stamp: this.#world.random.stamp,
       },
-      // Ambient calls are caught for the whole world, so there is nothing to set here but the second run.
+      // Ambient calls are detected for the whole world, so the trap only makes each decision run twice.
       trap: this.#world.rehearses ? (decision) => decision() : undefined,
       bodies: nodePorts.bodies,
       holding: nodePorts.holding,
@@ -71,17 +71,17 @@ export class Process {
     return this.#isAlive;
   }
 
-  /** At least 0, below 1; the seed decides. */
+  /** A random number from 0 up to, but not including, 1. */
   readonly random = (): number => this.#world.random.unit();
 
-  /** Waits in the world's time. */
+  /** Waits in simulated time. */
   readonly sleep = (ms: number): Promise<void> => this.held(ms);
 
-  /** Calls an outside service, which may fail, not answer, or act late. */
+  /** Calls an external service. It may fail, not reply, or act late. Throws `ServiceError`. */
   readonly call = <Request, Answer>(service: Service<Request, Answer>, request: Request): Promise<Answer> =>
     callService(this.#world, this, service, request);
 
-  /** Waits until the scheduler lets it go; a crash or a pause may come first. @internal */
+  /** Waits until the scheduler releases it; a crash or a pause may come first. @internal */
   arrive(label: string): Promise<void> {
     return new Promise((resolve) => {
       const wait = () =>
@@ -97,14 +97,14 @@ export class Process {
     });
   }
 
-  /** Waits for this long, and its turn. @internal */
+  /** Waits for this long, and then for the scheduler. @internal */
   held(ms: number): Promise<void> {
     return new Promise((resolve) => {
       this.#world.scheduler.after(ms, () => this.stop("held", resolve));
     });
   }
 
-  /** Queues something of this process; it goes when the process is alive and not paused. @internal */
+  /** Queues a callback of this process; it is called when the process is alive and not paused. @internal */
   stop(label: string, go: () => void): void {
     this.#world.scheduler.stop({
       label: `${this.name}#${this.incarnation} ${label}`,
@@ -123,28 +123,28 @@ export class Process {
 
   #pause(ms: number): void {
     this.#pausedUntilMs = this.#world.scheduler.nowMs + ms;
-    this.#world.scheduler.note(`${this.name}#${this.incarnation} stands still for ${ms} ms`);
-    // So that the clock reaches the end of the pause although nothing else may be waiting for it.
+    this.#world.scheduler.note(`${this.name}#${this.incarnation} is paused for ${ms} ms`);
+    // An empty timer, so that the clock reaches the end of the pause even if nothing else waits for it.
     this.#world.scheduler.after(ms, () => {});
   }
 }
 
-/** A timer that is set under a lock of plain code knows of it when it fires, as real ones do. Others need not pay for that. */
+/** A callback that is set while plain code holds a lock keeps that context, as with real timers. Others avoid the cost. */
 const underLocks = (callback: () => void): (() => void) =>
   nodePorts.holding?.current() === undefined ? callback : bound(callback);
 
-/** Something outside of Pawl that processes call: a payment provider, a mail server. */
+/** An external service that processes call: a payment provider, a mail server. */
 export interface Service<Request, Answer> {
   readonly name: string;
   readonly handle: (request: Request) => Answer;
 }
 
-/** An outside service failed. If it `refused`, it did nothing; otherwise nothing is known of what it did. */
+/** An external service failed. If `refused`, it did nothing; otherwise it is unknown whether it acted. */
 export class ServiceError extends Error {
   readonly refused: boolean;
 
   constructor(service: string, refused: boolean) {
-    super(refused ? `${service} answered 503` : `${service} did not answer in time`);
+    super(refused ? `${service} returned 503` : `${service} did not reply in time`);
     this.name = "ServiceError";
     this.refused = refused;
   }
@@ -163,8 +163,8 @@ async function callService<Request, Answer>(
     scheduler.after(random.below(60_000), () => void service.handle(request));
     throw new ServiceError(service.name, false);
   }
-  const answer = service.handle(request);
+  const reply = service.handle(request);
   if (faults.strikes("httpTimeout")) throw new ServiceError(service.name, false);
   await process.arrive(`call ${service.name}: reply`);
-  return answer;
+  return reply;
 }

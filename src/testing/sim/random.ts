@@ -1,6 +1,5 @@
 /**
- * Seeded chance: small, fast, and the same on every machine. Everything in a simulation that could go one way or another
- * asks here.
+ * Seeded random numbers: small, fast, and the same on every machine. Every choice in a simulation is drawn from here.
  */
 
 export class Random {
@@ -11,7 +10,7 @@ export class Random {
   #stamps = 0;
 
   constructor(seed: number) {
-    // Spreads the seed over the whole state (splitmix32), so that neighbouring seeds have nothing in common.
+    // Spreads the seed over the whole state (splitmix32), so that neighbouring seeds are unrelated.
     let s = seed >>> 0;
     const next = () => {
       s = (s + 0x9e3779b9) >>> 0;
@@ -49,7 +48,7 @@ export class Random {
     return Math.floor(this.unit() * below);
   }
 
-  /** Another one for each write, beside the sequence of everything else that is drawn. */
+  /** A new number for each write, independent of the sequence of random numbers. */
   readonly stamp = (): number => {
     this.#stamps += 1;
     return this.#stamps;

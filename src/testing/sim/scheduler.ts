@@ -1,20 +1,19 @@
 /**
- * The scheduler: one thing at a time, in an order that the seed decides, in a time of its own.
+ * The scheduler: one event at a time, in an order that depends on the seed, in simulated time.
  *
- * Whatever leaves a simulated process (a store call, a timer, an outside call) becomes a stop and waits here. When nothing
- * in the process can run any more, one stop is let go. When none is ready, the clock jumps to the next timer, so a simulated
- * week costs nothing.
+ * Every call that leaves a simulated process (a store call, a timer, a call of a service) becomes a *stop* and waits here. When no process can
+ * run any further, one stop is released. When none is ready, the clock jumps to the next timer, so a simulated week costs nothing.
  *
- * Where a simulated process talks to something real, that takes real time. The world stands still until it is over.
+ * Where a simulated process calls a real server, that takes real time; the simulation waits until it is done.
  */
 
 import type { Faults } from "./faults.ts";
 import type { Random } from "./random.ts";
 
 export interface Stop {
-  /** What waits, for the trace. */
+  /** For the trace. */
   readonly label: string;
-  /** Whether it may go: false while its process is paused. */
+  /** False while its process is paused. */
   readonly isReady: () => boolean;
   readonly go: () => void;
 }
@@ -25,16 +24,16 @@ interface Timer {
   readonly go: () => void;
 }
 
-/** The place of the next timer among the things to choose from. */
+/** The index that stands for the next timer. */
 const TIMER = -1;
 
-/** A timer may go before calls that are under way, as if they took this long. */
+/** A timer within this time may fire before calls in progress, as if they took that long. */
 const OVERTAKING_MS = 60_000;
 
-/** Taken when the module loads, because a simulation replaces the global one. */
+/** The original, because a simulation replaces the global one. */
 const realSetImmediate = setImmediate;
 
-/** Lets every promise that can settle do so. */
+/** Waits until every promise that can settle has settled. */
 const drain = (): Promise<void> => new Promise((resolve) => void realSetImmediate(resolve));
 
 export class Scheduler {
@@ -42,14 +41,14 @@ export class Scheduler {
   readonly #faults: Faults;
   readonly #stops: Stop[] = [];
   readonly #timers: Timer[] = [];
-  /** What is real and not over yet. */
+  /** Real work in progress. */
   readonly #outside = new Set<Promise<unknown>>();
   #order = 0;
   #nowMs = 0;
   #hash = 0x811c9dc5;
-  /** How many stops were let go. */
+  /** How many stops and timers were released. */
   steps = 0;
-  /** The last of what happened, kept if asked for. */
+  /** The last events, if a trace is kept. */
   readonly trace: string[] = [];
   readonly keepsTrace: boolean;
 
@@ -59,12 +58,12 @@ export class Scheduler {
     this.keepsTrace = options.keepTrace;
   }
 
-  /** The world's own time, in milliseconds since the simulation began. */
+  /** The simulated time, in milliseconds since the simulation began. */
   get nowMs(): number {
     return this.#nowMs;
   }
 
-  /** Stands for everything that happened, in order: two runs with the same one went the same way. */
+  /** A hash of all events in order: two executions with the same one were identical. */
   get fingerprint(): string {
     return `${this.steps}-${this.#nowMs}-${(this.#hash >>> 0).toString(16)}`;
   }
@@ -73,7 +72,7 @@ export class Scheduler {
     this.#stops.push(stop);
   }
 
-  /** Calls back at a later time; answers how to cancel. */
+  /** Calls back after this long; returns a function that cancels it. */
   after(ms: number, go: () => void): () => void {
     const timer: Timer = { atMs: this.#nowMs + Math.max(0, ms), order: this.#order++, go };
     let at = this.#timers.length;
@@ -85,7 +84,7 @@ export class Scheduler {
     };
   }
 
-  /** Lets nothing else happen until this is over. Answers the same promise. */
+  /** Schedules nothing else until this settles. Returns the same promise. */
   outside<T>(work: Promise<T>): Promise<T> {
     this.#outside.add(work);
     const over = () => void this.#outside.delete(work);
@@ -97,7 +96,7 @@ export class Scheduler {
     if (this.keepsTrace) this.trace.push(`${String(Math.round(this.#nowMs)).padStart(9)} ms  ${what}`);
   }
 
-  /** Runs until `done`, or until nothing is left to happen; answers whether it was done. */
+  /** Runs until `done` returns true, a limit is reached or nothing is left; returns whether it was done. */
   async run(done: () => boolean, limits: { readonly steps: number; readonly untilMs: number }): Promise<boolean> {
     for (;;) {
       await this.#quiet();
@@ -107,11 +106,11 @@ export class Scheduler {
       if (index === undefined) return false;
       this.steps += 1;
       if (index === TIMER) this.#fire();
-      else this.#letGo(index);
+      else this.#release(index);
     }
   }
 
-  /** Nothing in any process can go on, and nothing outside is under way. */
+  /** Waits until no process can run further, and no real work is in progress. */
   async #quiet(): Promise<void> {
     await drain();
     while (this.#outside.size > 0) {
@@ -120,7 +119,7 @@ export class Scheduler {
     }
   }
 
-  #letGo(index: number): void {
+  #release(index: number): void {
     const [stop] = this.#stops.splice(index, 1) as [Stop];
     this.#mark(stop.label, index);
     stop.go();
@@ -130,12 +129,12 @@ export class Scheduler {
     const timer = this.#timers.shift() as Timer;
     this.#nowMs = Math.max(this.#nowMs, timer.atMs);
     this.#mark("timer", timer.order);
-    // What the timer lets happen has a line of its own.
+    // The timer's effect has its own line.
     if (this.keepsTrace) this.trace.pop();
     timer.go();
   }
 
-  /** What has waited longest, unless things are reordered; a timer when its time has come, or when nothing else is left. */
+  /** Returns the stop that has waited longest, unless calls are reordered; a timer if it is due, or if no stop is ready. */
   #choose(): number | undefined {
     const stops = this.#stops;
     const timer = this.#timers[0];
@@ -153,7 +152,7 @@ export class Scheduler {
     return chosen;
   }
 
-  /** Makes the text part of the fingerprint. */
+  /** Adds the text to the fingerprint. */
   mix(text: string): void {
     let hash = this.#hash;
     for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);

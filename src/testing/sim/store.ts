@@ -1,19 +1,21 @@
 /**
- * The simulated store: a memory store behind a wire that fails.
+ * The simulated store: a memory store over an unreliable connection.
  *
- * Each call stops before its effect and again before its reply. A commit has the shape of the hardest real one, a database
- * server: rows are locked and read, the decisions run, the writes are sent; in between others go on, find those rows locked,
- * and the process may stop or die. A commit whose rows are all known goes out at once, without a clock.
+ * Each call stops before its effect and again before its reply. A commit works as on the most difficult real store, a database server: rows are
+ * locked and read, the decisions run, the writes are sent; in between other processes run, find those rows locked, and the process may be paused
+ * or crash. A commit whose rows are all known is sent immediately, without the clock.
  *
- * A rewind puts the database back by some commits, as the promotion of a standby that was behind or a restore does: what was locked or on its way
- * is gone with the old server, processes keep what they remember, and replies that left the old server may still arrive. A process notices, as
- * `watchRestarts` says, by the first answer that comes from the other server.
+ * A rewind takes back some commits, as the promotion of a standby that was behind or a restore does: locks and requests are lost with the old
+ * server, processes keep what they have in memory, and replies of the old server may still arrive. A process notices, as `watchRestarts`
+ * says, by the first reply from the other server.
  */
 
 import type {
   Batch,
   DuePage,
   DueQuery,
+  FollowPage,
+  FollowQuery,
   Found,
   Key,
   ListQuery,
@@ -29,28 +31,28 @@ import { type Commit, Database, type ProcessStore } from "./database.ts";
 import type { Process } from "./process.ts";
 import type { World } from "./world.ts";
 
-/** How long the server lets a transaction stand idle before it ends it and gives its locks back. */
+/** The server ends a transaction that is idle for this long, and releases its locks. */
 const IDLE_LIMIT_MS = 5_000;
-/** A rewind loses at most so many commits. */
+/** The most commits that a rewind loses. */
 const MAX_LOST = 12;
 
-/** One transaction on the server's side. */
+/** A transaction on the server. */
 interface Transaction {
-  /** The clock that its decisions saw, if they could. */
+  /** The time that its decisions saw, if they did. */
   nowMs: number | null;
-  /** The server ended it because it stood idle. */
+  /** The server ended it because it was idle. */
   isOver: boolean;
-  /** Which server it is bound to, by the number of rewinds before it; null while it is a message that any server may get. */
+  /** The server it is bound to, by the number of rewinds before it; null while it is a message that any server may receive. */
   server: number | null;
 }
 
-/** What all simulated processes share, in memory. */
+/** The database in memory that all simulated processes share. */
 export class SimulatedDatabase extends Database {
   readonly #world: World;
   readonly memory: MemoryDatabase;
-  /** Which transaction has which row. */
+  /** By row: the transaction that has locked it. */
   readonly locks = new Map<string, Transaction>();
-  /** What the database was before each of the last commits, the oldest first. Only kept where the store may be rewound. */
+  /** The database before each of the last commits, the oldest first. Empty if there are no rewinds. */
   readonly #backups: MemoryBackup[] = [];
   diskFullUntilMs = 0;
 
@@ -64,12 +66,12 @@ export class SimulatedDatabase extends Database {
     return new SimulatedStore(this.#world, process, this, namespace);
   }
 
-  /** What it may be put back to, if it ever is. */
+  /** Returns a backup, if there can be rewinds. */
   backup(): MemoryBackup | undefined {
     return this.#world.faults.mix.rewind === 0 ? undefined : this.memory.backup();
   }
 
-  /** Takes note of a commit, and of what was there before it. */
+  /** Records a commit, and the backup from before it. */
   committed(commit: Commit, before: MemoryBackup | undefined): void {
     this.commits.push(commit);
     if (before === undefined) return;
@@ -82,12 +84,12 @@ export class SimulatedDatabase extends Database {
     const [backup] = this.#backups.splice(this.#backups.length - lost);
     if (backup === undefined) return;
     this.memory.restore(backup);
-    // Its clock has gone on meanwhile, unless it is another server's that is behind by as much.
+    // The clock has advanced meanwhile, unless it is that of another server, behind by as much.
     if (this.#world.random.chance(0.7)) this.jumpClock(1 + this.#world.random.below(1_000));
     const to = this.commits.length - lost;
     this.rewinds.push({ to, lost: this.commits.splice(to) });
     this.locks.clear();
-    this.#world.note(`the store goes back by ${lost} commits, to ${to}`);
+    this.#world.note(`the store loses its last ${lost} commits; ${to} remain`);
     for (const { changed } of this.memory.watchers) changed();
   }
 
@@ -95,14 +97,17 @@ export class SimulatedDatabase extends Database {
 }
 
 export class SimulatedStore implements ProcessStore {
+  /** With one lane it stands for a file on this machine, with several for a server. */
   readonly lanes: number;
+  readonly isRemote: boolean;
+  readonly hasOneWriter: boolean;
   readonly #world: World;
   readonly #process: Process;
   readonly #database: SimulatedDatabase;
   readonly #memory: MemoryStore;
-  /** By lane: the transaction under way. */
+  /** By lane: the open transaction. */
   readonly #open: (Transaction | undefined)[] = [];
-  /** How often the store had been rewound when it gave its last answer: another number is another server. */
+  /** The number of rewinds before the last reply: another number is another server. */
   #server: number;
   #restarted: () => void = () => {};
 
@@ -112,12 +117,14 @@ export class SimulatedStore implements ProcessStore {
     this.#database = database;
     this.#server = database.rewinds.length;
     this.lanes = world.lanes;
+    this.isRemote = world.lanes > 1;
+    this.hasOneWriter = world.lanes === 1;
     this.#memory = database.memory.connect(namespace, { lanes: world.lanes });
   }
 
   async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
     return this.#call("settle", () => {
-      // The new epoch is the end of whatever this lane still had under way.
+      // The new epoch ends the lane's open transaction.
       this.#release(this.#open[lane]);
       return this.#memory.settle(lane);
     });
@@ -130,7 +137,7 @@ export class SimulatedStore implements ProcessStore {
     await this.#stop("commit: lock");
     this.#refuse();
     if (faults.strikes("lostRequest")) throw this.#unknown("the request was lost");
-    // One that locks nothing is only a message, which may have been meant for the old server and reach the new one.
+    // A commit without locks is only a message, which may have been sent to the old server and reach the new one.
     if (batch.lock.length > 0) transaction.server = this.#database.rewinds.length;
     const puts = await this.#decide(batch, transaction);
     await this.#stop("commit: write");
@@ -143,24 +150,24 @@ export class SimulatedStore implements ProcessStore {
       throw new StoreError("store_refused", "split", "simulated: one of the rows cannot be stored");
     }
     if (faults.strikes("lateRequest")) {
-      // Still on its way: it arrives when its caller has long been told, unless its epoch or its server has ended by then.
+      // It arrives after its caller got the error, unless its epoch or its server has ended by then.
       transaction.server ??= this.#database.rewinds.length;
       this.#world.scheduler.after(this.#world.random.below(4_000), () => {
         this.#write(batch, puts, transaction).catch(() => {});
       });
-      throw this.#unknown("no answer in time");
+      throw this.#unknown("no reply in time");
     }
     const receipt = await this.#write(batch, puts, transaction);
     const server = this.#database.rewinds.length;
     if (faults.strikes("lostReply")) throw this.#unknown("the reply was lost");
     await this.#reply("commit");
-    this.#answered(server);
+    this.#replied(server);
     return receipt;
   }
 
-  /** Locks, reads and lets the decisions run. */
+  /** Locks and reads the rows, and runs the decisions. */
   async #decide(batch: Batch, transaction: Transaction): Promise<readonly Put[]> {
-    const take = async (keys: readonly Key[]): Promise<Found> => {
+    const lock = async (keys: readonly Key[]): Promise<Found> => {
       const rows: (Row | null | undefined)[] = [];
       for (const key of keys) {
         const text = keyText(key);
@@ -171,19 +178,19 @@ export class SimulatedStore implements ProcessStore {
           rows.push((await this.#memory.read([key]))[0] ?? null);
         }
       }
-      // Nothing locked, nothing asked: the clock is not known.
+      // Without locks and without a request for it, the clock is not read.
       if (batch.needsClock || keys.length > 0) {
         transaction.nowMs ??= this.#database.memory.nowMs();
-        this.#answered(this.#database.rewinds.length);
+        this.#replied(this.#database.rewinds.length);
       }
       return { nowMs: transaction.nowMs, fenceFloor: this.#database.memory.fenceFloor, rows };
     };
     try {
-      let verdict = batch.decide(await take(batch.lock));
+      let verdict = batch.decide(await lock(batch.lock));
       while ("lock" in verdict) {
         if (verdict.lock.length > 0) await this.#stop("commit: lock more");
         this.#checkServer(transaction);
-        verdict = batch.decide(await take(verdict.lock));
+        verdict = batch.decide(await lock(verdict.lock));
       }
       if (batch.lock.length > 0)
         this.#world.scheduler.after(IDLE_LIMIT_MS, () => {
@@ -205,7 +212,7 @@ export class SimulatedStore implements ProcessStore {
     try {
       this.#checkServer(transaction);
       if (transaction.isOver)
-        throw new StoreError("store_unreachable", "retry", "simulated: the transaction stood idle for too long");
+        throw new StoreError("store_unreachable", "retry", "simulated: the transaction was idle for too long");
       for (const { row } of puts) {
         const holder = this.#database.locks.get(keyText(row));
         if (holder !== undefined && holder !== transaction)
@@ -251,6 +258,10 @@ export class SimulatedStore implements ProcessStore {
     return this.#call("entries", () => this.#memory.entries(key, after, limit));
   }
 
+  follow(query: FollowQuery): Promise<FollowPage> {
+    return this.#call("follow", () => this.#memory.follow(query));
+  }
+
   due(query: DueQuery): Promise<DuePage> {
     return this.#call("due", () => this.#memory.due(query));
   }
@@ -275,7 +286,7 @@ export class SimulatedStore implements ProcessStore {
     this.#restarted = restarted;
   }
 
-  #answered(server: number): void {
+  #replied(server: number): void {
     if (server === this.#server) return;
     this.#server = server;
     this.#restarted();
@@ -296,14 +307,14 @@ export class SimulatedStore implements ProcessStore {
     const { faults } = this.#world;
     await this.#stop(label);
     this.#world.rewindStore();
-    const noAnswer = new StoreError("store_unreachable", "retry", "simulated: no answer");
-    if (faults.strikes("lostRequest")) throw noAnswer;
+    const noReply = new StoreError("store_unreachable", "retry", "simulated: no reply");
+    if (faults.strikes("lostRequest")) throw noReply;
     if (faults.strikes("busy")) throw new StoreError("store_busy", "retry", "simulated: busy");
     const result = await effect();
     const server = this.#database.rewinds.length;
-    if (faults.strikes("lostReply")) throw noAnswer;
+    if (faults.strikes("lostReply")) throw noReply;
     await this.#reply(label);
-    this.#answered(server);
+    this.#replied(server);
     return result;
   }
 

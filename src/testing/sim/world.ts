@@ -1,8 +1,8 @@
 /**
- * A simulated world: processes that share one database, faults between them, and a clock that jumps.
+ * A simulated world: processes that share one database, faults, and simulated time.
  *
- * `finish` has three parts: faults strike while the programs run; then everything heals; then every program must come to its
- * end. What must never be wrong is checked by the scenario afterwards, or on the way with `check`.
+ * `finish` has three phases: faults occur while the programs run; then all faults end; then every program must end. The scenario checks its
+ * invariants afterwards, or meanwhile with `check`.
  */
 
 import { StoreError } from "../../kernel/errors.ts";
@@ -14,7 +14,7 @@ import { Process, type Service } from "./process.ts";
 import { Random } from "./random.ts";
 import { Scheduler } from "./scheduler.ts";
 
-/** A promise of the system under test was broken, or the simulation could not go on. */
+/** A guarantee of the system under test was broken, or the simulation could not continue. */
 export class BrokenPromiseError extends Error {
   override readonly name = "BrokenPromiseError";
 }
@@ -22,7 +22,7 @@ export class BrokenPromiseError extends Error {
 interface Program {
   readonly name: string;
   readonly run: (process: Process) => Promise<void>;
-  /** Runs for as long as the world does, and need not end. */
+  /** Runs until the world ends, and need not end before. */
   readonly isService: boolean;
   lives: number;
   process: Process | undefined;
@@ -30,9 +30,9 @@ interface Program {
 }
 
 export interface WorldLimits {
-  /** How long faults strike, in the world's time. */
+  /** How long faults occur, in simulated time. */
   readonly faultsMs: number;
-  /** How long the programs may take to end once everything has healed. */
+  /** How long the programs may take to end after that. */
   readonly healMs: number;
   readonly steps: number;
 }
@@ -49,11 +49,11 @@ export class World {
   /** @internal */
   readonly database: Database;
   readonly seed: number;
-  /** Whether decisions are rehearsed under this seed: each runs twice, and must write the same. @internal */
+  /** Whether each decision runs twice under this seed, and must write the same. @internal */
   readonly rehearses: boolean;
-  /** How many commits a process may have under way at once: one as on SQLite, more as on a server. @internal */
+  /** How many concurrent commits a process can have: one as on SQLite, more as on a server. @internal */
   readonly lanes: number;
-  /** How long calls wait for a store that is away: sometimes not long enough to learn what became of them. @internal */
+  /** How long calls wait for an unreachable store: sometimes not long enough to learn the outcome. @internal */
   readonly patienceMs: number;
   readonly #limits: WorldLimits;
   readonly #programs: Program[] = [];
@@ -74,7 +74,7 @@ export class World {
     this.random = new Random(seed);
     this.faults = new Faults(this.random, options.fixed);
     this.scheduler = new Scheduler(this.random, this.faults, options);
-    if (options.keepTrace) this.faults.told = (fault) => this.#noteFault(fault);
+    if (options.keepTrace) this.faults.onStrike = (fault) => this.#noteFault(fault);
     this.database = options.database(this);
     this.#limits = options.limits;
     this.rehearses = this.random.chance(0.5);
@@ -82,24 +82,24 @@ export class World {
     this.patienceMs = this.random.chance(0.2) ? 20 : 20_000;
   }
 
-  /** The world's time in milliseconds; processes' own clocks may say otherwise. */
+  /** The simulated time in milliseconds; the clocks of processes may differ. */
   get nowMs(): number {
     return this.scheduler.nowMs;
   }
 
-  /** Whether there was anything to run, and it ran. @internal */
+  /** Whether there were programs, and they ran. @internal */
   get hasRun(): boolean {
     return this.#healedAtMs !== undefined && this.#programs.length > 0;
   }
 
-  /** When faults stopped striking. */
+  /** When the faults ended. */
   get healedAtMs(): number | undefined {
     return this.#healedAtMs;
   }
 
   /**
-   * Adds a program. It runs in a process of its own; after a crash, or when a store error ends it, it starts again from the
-   * top, until it returns. A service runs for as long as the world does.
+   * Adds a program. It runs in its own process; after a crash, or when a store error ends it, it is started again, until it returns. A service
+   * runs until the world ends.
    */
   process(name: string, run: (process: Process) => Promise<void>, options?: { readonly service?: boolean }): void {
     const program: Program = {
@@ -114,12 +114,12 @@ export class World {
     this.#startSoon(program, 0);
   }
 
-  /** Describes something outside that processes can `call`. It never crashes and remembers everything. */
+  /** Defines an external service that processes can `call`. It never crashes and loses nothing. */
   service<Request, Answer>(name: string, handle: (request: Request) => Answer): Service<Request, Answer> {
     return { name, handle };
   }
 
-  /** Runs every program to its end: with faults first, then without. */
+  /** Runs every program to its end: first with faults, then without. Throws what was found. */
   async finish(): Promise<void> {
     const { faultsMs, healMs, steps } = this.#limits;
     const isOver = () => this.#failure !== undefined || this.#programs.every((p) => p.hasEnded || p.isService);
@@ -129,14 +129,14 @@ export class World {
     if (!ended && !(await this.scheduler.run(isOver, { steps, untilMs: endMs })) && this.#failure === undefined) {
       const waiting = this.#programs.filter((p) => !p.hasEnded && !p.isService).map((p) => p.name);
       this.#failure = new BrokenPromiseError(
-        `after everything healed, these did not come to an end: ${waiting.join(", ")}`,
+        `after all faults ended, these did not come to an end: ${waiting.join(", ")}. They had ${healMs / 60_000} simulated minutes (healMs)`,
       );
     }
     for (const { process } of this.#programs) if (process?.isAlive) process.die();
     if (this.#failure !== undefined) throw this.#failure;
   }
 
-  /** A handle without faults, to look at what is there in the end. */
+  /** Returns a handle without faults, to read the final state. */
   open(): Pawl {
     const ports: Ports = {
       clock: {
@@ -152,23 +152,23 @@ export class World {
   /** Fails the simulation if the condition does not hold. */
   check(condition: boolean, message: string): void {
     if (condition) return;
-    // Kept, so that code under test that swallows the error does not swallow the finding.
+    // Kept, so that the finding is not lost if the code under test catches the error.
     const broken = new BrokenPromiseError(message);
     this.#failure ??= broken;
     throw broken;
   }
 
-  /** The simulation itself could not go on. @internal */
+  /** Fails the simulation. @internal */
   fail(error: unknown): void {
     this.#failure ??= error;
   }
 
-  /** What was found to be broken, if anything was. @internal */
+  /** The first failure, if there was one. @internal */
   get failure(): unknown {
     return this.#failure;
   }
 
-  /** Timers that go first are seen by the times in the trace; a line for each would hide the rest. */
+  /** Timers that overtake calls are visible by the times in the trace; a line for each would hide the rest. */
   #noteFault(fault: Fault): void {
     if (fault !== "overtake") this.note(`  fault: ${fault}`);
   }
@@ -195,21 +195,21 @@ export class World {
     this.jumpStoreClock();
     const process = new Process(this, program.name, program.lives, NAMESPACE);
     program.process = process;
-    // A program that is no async function has done all it does when it returns.
+    // A program that is not an async function has ended when it returns.
     Promise.resolve(program.run(process)).then(
       () => {
         if (process.isAlive && !program.isService) program.hasEnded = true;
       },
       (error: unknown) => {
         if (!process.isAlive) return;
-        // A store that fails for long ends a process; everything else is a finding.
+        // A store that fails for too long ends the process; every other error is a finding.
         if (error instanceof StoreError) this.crash(process);
         else this.#failure ??= error;
       },
     );
   }
 
-  /** Up to an hour forward or back. @internal */
+  /** Moves the store's clock by up to an hour, forward or back. @internal */
   jumpStoreClock(): void {
     if (!this.faults.strikes("storeClockJump")) return;
     this.database.jumpClock(Math.floor((this.random.unit() - 0.5) * 2 * 3_600_000));
@@ -224,8 +224,8 @@ export class World {
     if (this.faults.healed) return;
     this.faults.heal();
     this.#healedAtMs = this.nowMs;
-    // A store clock that stepped back has caught up with the latest time it ever showed.
+    // A store clock that was set back catches up with the latest time it ever had.
     this.database.healClock();
-    this.note("everything heals");
+    this.note("all faults end");
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Bursts: many operations at once, of both writers, whose effect does not depend on who comes first. Where somebody wins, the
- * number of winners is the answer, and not who it is.
+ * Bursts: many concurrent operations of both writers whose effect does not depend on their order. If one of them wins, the result is the
+ * number of winners, and not which one it is.
  */
 
 import { claimDue, Held, wake } from "../../../src/kernel/claim/claim.ts";
@@ -54,7 +54,7 @@ function transfer(on: World, by: Writer, { from, to, amount, declared, throws }:
   );
 }
 
-/** Many create the same slot at once: one of them does. */
+/** Many create the same slot concurrently: one of them succeeds. */
 async function create(on: World, at: string, count: number): Promise<unknown> {
   await on.pawl(0).slot(at).delete();
   const tries = await times(count, (index) =>
@@ -165,7 +165,7 @@ export const burstKinds: readonly Kind[] = [
       const options = { kinds, by: "a racer", leaseMs: LEASE_MS, limit: 1000 };
       const found = await times(count, (index) => claimDue(on.kernel(writer(index)), options));
       const held = byKey(found.flatMap((one) => one.held));
-      // Who won is up to the store, so the first writer goes on with all of them.
+      // Who won is up to the store, so the first writer continues with all of them.
       for (const one of held) one.abandon();
       const rows = await on.kernel(0).read(held.map(({ at }) => at));
       return take(

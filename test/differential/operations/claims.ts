@@ -1,9 +1,9 @@
 /**
- * Claims: records that come due, those who hold them, and wake-ups.
+ * Claims: records that become due, their holders, and wake-ups.
  *
- * What is claimed is put into one of a few hands and used from there, also when it was lost long ago. Timers have times that
- * are the same on every clock, so it is known which of them a limited claim takes. Bells are woken at times of the store's
- * own clock, so all that are due are claimed at once.
+ * A claim is kept in one of a few variables and used from there, also when it was lost long ago. Timers have times that are the same on
+ * every clock, so it is known which of them a limited claim takes. Bells are woken at times of the store's own clock, so all that are due
+ * are claimed together.
  */
 
 import { claim, claimDue, Held, wake } from "../../../src/kernel/claim/claim.ts";
@@ -21,7 +21,7 @@ export type Hand = number | "last";
 export const drawHolder = (draw: Draw): Hand => (draw.chance(0.6) ? "last" : drawHand(draw));
 export const inHand = (on: World, hand: Hand): Held | undefined => on.hands[hand === "last" ? on.lastHand : hand];
 
-/** Puts what was claimed into hands, the first into the one named. Answers what is known of each. */
+/** Puts what was claimed into hands, the first into the one named. Returns what is known of each. */
 export function take(on: World, hand: number, held: readonly Held[]): unknown[] {
   return held.map((one, index) => {
     on.lastHand = (hand + index) % HANDS;
@@ -33,7 +33,7 @@ export function take(on: World, hand: number, held: readonly Held[]): unknown[] 
 export const byKey = (held: readonly Held[]): Held[] =>
   [...held].sort((a, b) => (a.at.text < b.at.text ? -1 : a.at.text > b.at.text ? 1 : 0));
 
-/** An operation of whoever holds a record. */
+/** An operation of the holder of a record. */
 function heldKind<Args>(
   name: string,
   weight: number,
@@ -56,7 +56,7 @@ function heldKind<Args>(
 async function claimTimers(on: World, by: Writer, timers: string, limit: number, hand: number): Promise<unknown> {
   const holder = `writer ${by}`;
   const found = await claimDue(on.kernel(by), { kinds: [timers], by: holder, leaseMs: LEASE_MS, limit });
-  on.saw(found.held.length === 0 ? "claim: nothing due" : found.isFull ? "claim: as many as asked for" : "claim: some");
+  on.saw(found.held.length === 0 ? "claim: nothing due" : found.isFull ? "claim: as many as requested" : "claim: some");
   if (found.held.some(({ tries }) => tries > 1)) on.saw("claim: tried before");
   return { held: take(on, hand, found.held), isFull: found.isFull, isMore: found.nextInMs !== null };
 }
@@ -146,7 +146,7 @@ export const claimKinds: readonly Kind[] = [
     "timer.lapse",
     4,
     (draw) => ({ by: draw.writer(), at: draw.timer(), dueMs: draw.pastMs() }),
-    // As if the lease had ended: whoever comes next takes over, and the old holder is told when it comes back.
+    // As if the lease had ended: the next claimer takes over, and the old holder is fenced.
     (on, { by, at, dueMs }) =>
       on.kernel(by).transact(
         (tx) => {
@@ -181,7 +181,7 @@ export const claimKinds: readonly Kind[] = [
     (draw) => ({ by: draw.writer(), at: draw.bell(), isDeclared: draw.chance(0.5) }),
     async (on, { by, at, isDeclared }) => {
       const woken = await on.kernel(by).transact((tx) => wake(tx, at), isDeclared ? [at] : []);
-      on.saw(woken ? "wake: woken" : "wake: nobody there");
+      on.saw(woken ? "wake: woken" : "wake: absent");
       const [row = null] = await on.kernel(by).read([at]);
       return [woken, on.row(row)];
     },

@@ -18,7 +18,7 @@ export interface Chapter {
   readonly operations: readonly Operation[];
 }
 
-/** The first so many operations of the seed. More of them begin with the same ones. */
+/** The first operations of the seed. A longer list begins with the same ones. */
 export function chapter(seed: number, count: number): Chapter {
   const draw = new Draw(seed);
   const operations = Array.from({ length: count }, (_, index) => {

@@ -1,9 +1,8 @@
 /**
- * Operations: what is done to every subject, drawn from the seed and not from what a subject answers. What depends on the
- * state, such as "the version that it has now", is said in these words and looked up in each subject by itself.
+ * Operations: what is done to every subject, drawn from the seed and not from the results of a subject. What depends on the state, such as
+ * "the version that it has now", is stated in these terms and looked up in each subject separately.
  *
- * A *local* kind works on one name alone, so that many of them on different names may run at once and answer the same
- * whoever comes first.
+ * A *local* kind works on one name alone, so that many of them on different names may run concurrently and return the same in any order.
  */
 
 import type { Draw } from "../draw.ts";

@@ -1,5 +1,5 @@
 /**
- * Records, through the kernel's face: every column, logs, several records at once, lists and looks.
+ * Records, through the kernel: every column, logs, several records in one decision, lists and reads.
  */
 
 import type { Address, Row } from "../../../src/kernel/contract.ts";
@@ -34,12 +34,12 @@ function show(on: World, { row, exists, value }: Sight): unknown {
   return { exists, value, row: rest };
 }
 
-interface Line {
+interface EntryDraft {
   readonly name: string;
   readonly data: unknown;
 }
 
-const drawLines = (draw: Draw): Line[] =>
+const drawLines = (draw: Draw): EntryDraft[] =>
   Array.from({ length: draw.pick([1, 1, 2, 3, 20]) }, () => ({ name: draw.text(), data: draw.value() }));
 
 /** What a decision does to one of its records. */
@@ -48,7 +48,7 @@ interface Step {
   readonly does: "look" | "write" | "change" | "append" | "remove" | "throw";
   readonly value: unknown;
   readonly columns: Columns;
-  readonly lines: readonly Line[];
+  readonly lines: readonly EntryDraft[];
 }
 
 function drawStep(draw: Draw): Step {

@@ -1,5 +1,5 @@
 /**
- * Slots, through the face that users have.
+ * Slots, through the public handle.
  */
 
 import type { Slot, TxSlot } from "../../../src/slot/slot.ts";

@@ -1,5 +1,5 @@
 /**
- * What reaches the store in other ways: sweeps, batches that believe what is no longer so, late batches, values that no
+ * What reaches the store in other ways: sweeps, batches with outdated assumptions, late batches, values that no
  * codec can read, neighbours in another namespace, handles that are closed, and decisions with more records than most.
  */
 
@@ -33,7 +33,7 @@ async function age(raw: RawWriter, keys: readonly Key[]): Promise<void> {
   );
 }
 
-/** Sweeps until nothing is left to sweep; answers how many went at a time. */
+/** Sweeps until nothing is left; returns how many were removed each time. */
 async function sweepAll(on: World, sweepSome: () => Promise<number>): Promise<number[]> {
   const counts: number[] = [];
   do counts.push(await sweepSome());
@@ -112,7 +112,7 @@ const BLANK: Row = {
   value: null,
 };
 
-/** A row that nobody has ever had. */
+/** A row that never existed. */
 const NOBODYS_ID = 2_000_000_000;
 
 function believe(at: Key, row: Row | null, belief: Belief): Put {
@@ -202,7 +202,7 @@ async function reopen(on: World, by: 0 | 1): Promise<unknown> {
 
 const many = (index: number): Address => address("many", `${index}`);
 
-/** Counts on so many records at once; all but a few are declared. */
+/** Counts on many records in one decision; all but a few are declared. */
 async function countMany(on: World, by: 0 | 1, count: number, late: number): Promise<unknown> {
   const keys = Array.from({ length: count }, (_, index) => many(index));
   const decide = (tx: Tx) => {

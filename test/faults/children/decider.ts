@@ -1,8 +1,8 @@
 /**
- * A process that stands still in the middle of a decision: it says so, and then waits, so that its parent can stop it there.
+ * A process that pauses in the middle of a decision: it reports that, and then waits, so that its parent can stop it there.
  *
  * "locked": it adds one to the slot "a", whose row, and that of "b", the store has locked by then. "held": it has claimed a record, and
- * appends to its log what it decides without asking the store. It says what became of it, and ends when it hears "end".
+ * appends to its log what it decides without asking the store. It reports the outcome, and ends when it reads "end".
  */
 
 import { writeSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * Follows every log of the claims by version, and says each entry as it sees it. It belongs to nobody: signals do not strike it,
- * but its connections are as bad as everybody's.
+ * Follows every log of the claims by version, and prints each entry as it sees it. It is no worker: it gets no signals,
+ * but its connections are as unreliable as theirs.
  */
 
 import { createInterface } from "node:readline";
@@ -35,7 +35,7 @@ for (;;) {
   await follow(pawl);
   if (isLast) break;
   await Promise.race([rung, new Promise((resolve) => setTimeout(resolve, POLL_MS))]);
-  // Everybody's commits ring: a few at once are enough.
+  // Every commit notifies it: a few concurrent reads are enough.
   await new Promise((resolve) => setTimeout(resolve, 20));
 }
 await pawl.close();

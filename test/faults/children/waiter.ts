@@ -1,6 +1,6 @@
 /**
  * A process that waits for what another does: for a slot to change, for a lock to be released, for a signal to a run. It says so when it
- * is woken, and first of all whether it was warned when it opened the store. It waits for the lock each time that it is told to.
+ * is woken, and first of all whether it was warned when it opened the store. It waits for the lock each time that its parent says so.
  */
 
 import { writeSync } from "node:fs";

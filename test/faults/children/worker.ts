@@ -1,7 +1,7 @@
 /**
- * A worker of the crew: opens the store and does every kind of work at once, until it is told to stop or is ended otherwise.
+ * A worker of the crew: opens the store and does every kind of work concurrently, until it is stopped or killed.
  *
- * It says each attempt and each answer to its parent (`bench.ts`), and hears orders as lines of JSON. Arguments: one JSON object.
+ * It reports each attempt and each result to its parent (`bench.ts`), and reads commands as lines of JSON. Arguments: one JSON object.
  */
 
 import { flushCompileCache } from "node:module";

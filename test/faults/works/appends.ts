@@ -1,5 +1,5 @@
 /**
- * Appends: lists in slots that everybody appends to, so that what one process wrote and another overwrote shows.
+ * Appends: lists in slots that all workers append to, so that lost writes are visible.
  *
  * A mark is appended to one list, to two in one commit, or once for each message under an id that is asked again. Each list is short and is written by
  * all workers now and then, so that each of them remembers rows of many lists.
@@ -130,7 +130,7 @@ export function checkLists({ operations, doubts }: Evidence, state: ListsState):
       const addition = asked.get(mark);
       const times = list.filter((one) => one === mark).length;
       if (times > 1) wrong.push(`${mark} is in ${name} ${times} times`);
-      if (addition?.lists.includes(name) !== true) wrong.push(`${mark} is in ${name}, where nobody asked for it`);
+      if (addition?.lists.includes(name) !== true) wrong.push(`${mark} is in ${name}, where no worker requested it`);
       else if (!isThere(state, addition))
         wrong.push(`${mark} is in ${name} and not in all of ${addition.lists.join(", ")}`);
     }

@@ -1,14 +1,14 @@
 /**
  * Claims: records that one worker at a time may work on, under a short lease.
  *
- * A worker claims a record, appends entries with its fence in them, and gives it back, or removes it for somebody to make it
- * anew. Some hold on for longer than a lease, by renewing; some go on stubbornly after they were told that their lease is
- * uncertain, so that only the fence is between them and the log. Half of the records go through the kernel's own claim loop, the
- * others through a loop here that also knows when it asked. A follower in a process of its own reads every log by version.
+ * A worker claims a record, appends entries with its fence in them, and releases it, or removes it so that another creates it again. Some
+ * hold it for longer than a lease, by renewing; some continue after they learned that their lease is uncertain, so that only the fence
+ * protects the log. Half of the records go through the kernel's own claim loop, the others through a loop here that also records when it
+ * asked. A follower in a separate process reads every log by version.
  *
- * Checked: fences rise with every claim and never go back in a log (G7); who lost a record to another writes nothing more and
- * hears so (G6); logs have no gap, every acknowledged entry is there once and no refused one is (G1, G2); the follower saw each
- * entry once and in order (G12). Whether all of it ends once faults are over is for the run to see (G25).
+ * Checked: fences increase with every claim and never go back in a log (G7); a worker that lost a record to another writes nothing more and
+ * gets an error (G6); logs have no gap, every acknowledged entry is there once and no refused one is (G1, G2); the follower saw each entry
+ * once and in order (G12). The run checks whether all of it ends once faults are over (G25).
  */
 
 import { claimDue, type Held, wake } from "../../../src/kernel/claim/claim.ts";
@@ -80,12 +80,13 @@ export const claims: Work = {
   async act(bench) {
     const { pawl, random } = bench;
     const worker = startWorker(pawl.kernel, {
+      chores: [],
       kinds: [KINDS.kernels],
       by: bench.life,
       leaseMs: LEASE_MS,
       concurrency: CONCURRENCY,
       pollMs: 10 * POLL_MS,
-      work: (held, abortSignal) => workOn(bench, held, abortSignal, null),
+      work: (held, { abortSignal }) => workOn(bench, held, abortSignal, null),
       failed: (error) => {
         if (error instanceof FencedError) bench.note(NAME, "fenced", error.data);
       },
@@ -277,7 +278,7 @@ export function checkClaims(evidence: Evidence, logs: ReadonlyMap<string, readon
 }
 
 type Asked = Omit<Evidence["operations"][number], "input"> & { readonly input: Append };
-type Granted = Grant & { readonly grantedAt: number; readonly life: string };
+type GrantedClaim = Grant & { readonly grantedAt: number; readonly life: string };
 
 /** No gap; what was acknowledged is where it was said to be; what was refused is nowhere; nothing is there twice. */
 function checkLogs(appends: readonly Asked[], logs: ReadonlyMap<string, readonly LogEntry[]>): string[] {
@@ -307,11 +308,11 @@ function checkLogs(appends: readonly Asked[], logs: ReadonlyMap<string, readonly
       wrong.push(`${input.mark} is there with another fence than it was written under`);
   }
   for (const [mark, { log, entry }] of places)
-    if (!asked.has(mark)) wrong.push(`${log} ${entry.version} is ${mark}, which nobody asked for`);
+    if (!asked.has(mark)) wrong.push(`${log} ${entry.version} is ${mark}, which no worker requested`);
   return wrong;
 }
 
-/** Whoever wrote after a take-over had the newer fence. */
+/** Every writer after a takeover had the newer fence. */
 function checkFencesInLogs(logs: ReadonlyMap<string, readonly LogEntry[]>): string[] {
   const wrong: string[] = [];
   for (const [log, entries] of logs) {
@@ -327,7 +328,7 @@ function checkFencesInLogs(logs: ReadonlyMap<string, readonly LogEntry[]>): stri
 }
 
 /** No fence is given out twice, and who asked after another had it gets a higher one. */
-function checkGrants(grants: readonly Granted[]): string[] {
+function checkGrants(grants: readonly GrantedClaim[]): string[] {
   const wrong: string[] = [];
   for (const [of, all] of Map.groupBy(grants, (grant) => grant.of)) {
     const byFence = all.toSorted((a, b) => a.fence - b.fence);
@@ -337,7 +338,7 @@ function checkGrants(grants: readonly Granted[]): string[] {
         wrong.push(`fence ${grant.fence} of ${of} was given to ${grant.life} and to ${next.life}`);
     }
     // Of all that have a higher fence, the one that was had first.
-    let earliest: Granted | undefined;
+    let earliest: GrantedClaim | undefined;
     for (const grant of byFence.toReversed()) {
       if (grant.since !== null && earliest !== undefined && grant.since > earliest.grantedAt)
         wrong.push(
@@ -353,7 +354,7 @@ function checkGrants(grants: readonly Granted[]): string[] {
  * Nobody is given what another has a lease on. A lease began no earlier than it was asked for, and the next holder's no later than it
  * was heard of; in between must be the whole lease, unless the holder may have given it back.
  */
-function checkLeases(appends: readonly Asked[], grants: readonly Granted[]): string[] {
+function checkLeases(appends: readonly Asked[], grants: readonly GrantedClaim[]): string[] {
   const wrong: string[] = [];
   const rests = Map.groupBy(
     appends.filter(({ input, answer, output }) => {
@@ -377,8 +378,8 @@ function checkLeases(appends: readonly Asked[], grants: readonly Granted[]): str
   return wrong;
 }
 
-/** A write that began when somebody already had a newer fence in hand must not be acknowledged. */
-function checkStaleWrites(appends: readonly Asked[], grants: readonly Granted[]): string[] {
+/** A write that began when another holder already had a newer fence must not be acknowledged. */
+function checkStaleWrites(appends: readonly Asked[], grants: readonly GrantedClaim[]): string[] {
   const wrong: string[] = [];
   const timelines = new Map(
     [...Map.groupBy(grants, (grant) => grant.of)].map(([of, all]) => {

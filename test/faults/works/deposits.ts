@@ -1,5 +1,5 @@
 /**
- * Deposits: money that arrives once, although the same deposit is sent again by whoever does not know better.
+ * Deposits: money that arrives once, although the same deposit is sent again by workers that do not know its outcome.
  *
  * A deposit has an id. One decision looks for the mark of that id and, if there is none, sets it, adds to the account, adds to
  * the account's mirror, and appends to the account's log. Whatever was not acknowledged is sent again under the same id, by the
@@ -54,7 +54,7 @@ export const deposits: Work = {
   },
 };
 
-/** An unknown deposit had happened if whoever asked again found it there. */
+/** An unknown deposit had happened if a repetition found it. */
 function resolve({ operations }: Evidence): { unknown: number; happened: number } {
   const ids = Map.groupBy(operations, ({ input }) => ("id" in (input as object) ? (input as Deposit).id : undefined));
   let unknown = 0;
@@ -112,7 +112,7 @@ function put(pawl: Pawl, { id, account, amount }: Deposit, namesAll: boolean): P
   );
 }
 
-/** Looks at both sides of an account at once. */
+/** Reads both sides of an account in one decision. */
 async function audit(bench: Bench): Promise<void> {
   const { pawl, random } = bench;
   while (!bench.isOver) {
@@ -176,7 +176,7 @@ export async function entriesOf(
   }
 }
 
-/** Holds what the workers heard against what the database has. */
+/** Compares the results that the workers got with the database. */
 export function checkDeposits({ operations, doubts }: Evidence, state: DepositState): string[] {
   const wrong: string[] = [];
   const asked = new Map<string, Deposit>();

@@ -3,7 +3,7 @@
  *
  * Workers follow random plans over lists by every path (`test/serializable`), and create one of two keys while they look at the other.
  * Every few seconds all of them move on to new keys, so that each history can be checked by itself. What a decision saw and wrote is
- * said before the store hears of it, so that of an attempt without an answer it is known what it would have done: it happened if
+ * reported before the store gets it, so that the content of an attempt without a result is known: it happened if
  * anything of it was seen, and then all of it must have.
  */
 

@@ -7,11 +7,19 @@
 
 import { describe, expect, it } from "vitest";
 import type { Note, Operation } from "../ledger.ts";
-import { checkLockUses, type Granted, type Heard, type LocksState, locks, type Row, type Wish } from "./locks.ts";
+import {
+  checkLockUses,
+  type LockGrant,
+  type LockResult,
+  type LocksState,
+  locks,
+  type Row,
+  type Wish,
+} from "./locks.ts";
 import type { Evidence, Span } from "./work.ts";
 
 /** At this time by the ledger, which counts in nanoseconds; the database counts in milliseconds. */
-const op = (from: number, to: number, input: Wish, output: Heard | "no" | "unknown"): Operation => ({
+const op = (from: number, to: number, input: Wish, output: LockResult | "no" | "unknown"): Operation => ({
   work: locks.name,
   life: "w0#1",
   input,
@@ -22,15 +30,19 @@ const op = (from: number, to: number, input: Wish, output: Heard | "no" | "unkno
   code: output === "unknown" ? "died" : output === "no" ? "store_busy" : null,
 });
 
-const granted = (from: number, to: number, lock: string, grant: Partial<Granted> & Pick<Granted, "ticket" | "fence">) =>
-  op(from, to, { verb: "acquire", lock, waitMs: 1 }, { sinceMs: null, untilMs: null, ...grant });
+const granted = (
+  from: number,
+  to: number,
+  lock: string,
+  grant: Partial<LockGrant> & Pick<LockGrant, "ticket" | "fence">,
+) => op(from, to, { verb: "acquire", lock, waitMs: 1 }, { sinceMs: null, untilMs: null, ...grant });
 
 const used = (
   at: number,
   lock: string,
   fence: number,
   mark: string,
-  output: Heard | "no" | "unknown" = { used: true },
+  output: LockResult | "no" | "unknown" = { used: true },
 ) => op(at, at + 1, { verb: "use", lock, fence, mark }, output);
 
 const released = (at: number, lock: string, ticket: string, fence: number) =>
@@ -104,7 +116,7 @@ describe("the table", () => {
     ]);
   });
 
-  it("half of a pair, another fence, a strange refusal and what nobody asked for are found", () => {
+  it("half of a pair, another fence, a wrong refusal and an unrequested use are found", () => {
     const pair = [granted(0, 10, "a+b", { ticket: "t1", fence: 5 }), used(11, "a+b", 5, "m1")];
     expect(checkLockUses(evidence(pair), state([row("a", 1, 5, "m1")]))).toEqual(["m1 is in one of a+b only"]);
     expect(checkLockUses(evidence([one, uses[0] as Operation]), state([row("a", 1, 4, "m1")]))).toEqual([
@@ -114,7 +126,7 @@ describe("the table", () => {
       "m1 was refused with sql_over",
     ]);
     expect(checkLockUses(evidence([]), state([row("a", 1, 5, "m9")]))).toEqual([
-      "m9 is there, and nobody asked for it",
+      "m9 exists, and no worker requested it",
     ]);
   });
 });
@@ -127,7 +139,7 @@ describe("fences", () => {
     expect(checkLockUses(evidence([one], [run]), state([]))).toEqual(["fence 5 of a was given to t1 and to r"]);
   });
 
-  it("one that does not rise is found, by who asked after another had it", () => {
+  it("a fence that does not increase is found, if it was requested after the other was granted", () => {
     const lower = granted(20, 30, "a", { ticket: "t2", fence: 4 });
     expect(checkLockUses(evidence([one, lower]), state([]))).toEqual([
       "t2 asked for a after t1 had fence 5, and got 4",
@@ -136,14 +148,14 @@ describe("fences", () => {
     expect(checkLockUses(evidence([one, granted(5, 30, "a", { ticket: "t2", fence: 4 })]), state([]))).toEqual([]);
   });
 
-  it("what was heard while reads could be lost proves nothing", () => {
+  it("results while reads could be lost prove nothing", () => {
     const again = granted(20, 30, "a", { ticket: "t2", fence: 5 });
     expect(checkLockUses(evidence([one, again], [], [{ from: 25, to: 26 }]), state([]))).toEqual([]);
   });
 });
 
 describe("leases, by the database's clock", () => {
-  it("one after another is fine, and so is one that was given back", () => {
+  it("one after another is fine, and so is one after a release", () => {
     expect(checkLockUses(evidence([one, two]), state([]))).toEqual([]);
     const soon = granted(20, 30, "a", { ticket: "t2", fence: 6, sinceMs: 1_100, untilMs: 2_600 });
     expect(checkLockUses(evidence([one, soon, released(15, "a", "t1", 5)]), state([]))).toEqual([]);
@@ -174,7 +186,7 @@ describe("runs", () => {
   const start = op(0, 1, { verb: "start", run: "r", job: { lock: "a", napMs: 0 } }, { used: true });
   const ended = new Map([["r", "completed" as const]]);
 
-  it("a take-over is fine, and somebody in between is found", () => {
+  it("a takeover is fine, and another holder in between is found", () => {
     const notes = [runUses(10, "r", "a", 4, "m8"), runUses(20, "r", "a", 7, "m9")];
     expect(checkLockUses(evidence([start], notes), state([], { runs: ended }))).toEqual([]);
     const between = granted(12, 18, "a", { ticket: "t1", fence: 5 });

@@ -1,15 +1,15 @@
 /**
- * Locks: a few mutexes, two of them also had together, and a semaphore, wanted by plain code and by runs all the while.
+ * Locks: a few mutexes, two of them also acquired together, and a semaphore, used by plain code and by runs all the time.
  *
- * Whoever has a mutex uses a table of the user's own under its fence: the transaction lifts the fence of that resource, or is refused
- * because a higher one was there. Some hold on for longer than a lease; some go on stubbornly after they were told that the lock is
- * lost, so that only the table is between them and its rows. Runs do the same in a plain step, which an old worker may do once more, and
- * in one whose record is in the transaction. Every grant, use and release is a line in the ledger.
+ * The holder of a mutex uses a table of the user's own under its fence: the transaction raises the fence of that resource, or is refused
+ * because a higher one was there. Some hold it for longer than a lease; some continue after they learned that the lock is lost, so that
+ * only the table protects its rows. Runs do the same in a plain step, which an old worker may repeat, and in one whose record is in the
+ * transaction. Every grant, use and release is a line in the ledger.
  *
- * Checked: in the table no older fence comes after a newer one, acknowledged uses are there once, and refused ones are not (G1, G2, G6);
- * no fence is given out twice, and who asks later gets a higher one (G7); nobody is granted what others hold a lease on, by the
- * database's clock, and nobody has a mutex between two uses of a run that holds it (G8); what has ended holds nothing (G30). That no
- * plain code is left in any lock three leases after the last fault is for the run to see (G25).
+ * Checked: in the table no older fence comes after a newer one, acknowledged uses are there once, and refused ones are not (G1, G2, G6); no
+ * fence is assigned twice, and a later request gets a higher one (G7); a lock is not granted while others hold a lease on it, by the
+ * database's clock, and no other holds a mutex between two uses of a run that holds it (G8); what has ended holds nothing (G30). The run
+ * checks that no plain code is left in any lock three leases after the last fault (G25).
  */
 
 import {
@@ -26,7 +26,7 @@ import {
 } from "../../../src/index.ts";
 import type { Sql } from "../../../src/kernel/contract.ts";
 import type { Pawl } from "../../../src/pawl.ts";
-import { ENDED, type RunStatus } from "../../../src/workflow/words.ts";
+import { ENDED, type RunStatus } from "../../../src/workflow/stored.ts";
 import type { Bench } from "../bench.ts";
 import type { Operation } from "../ledger.ts";
 import { LEASE_MS } from "./claims.ts";
@@ -45,7 +45,7 @@ const GIVEN_UP = "given up";
 const USES = "fault_uses";
 const VAULT = "fault_vault";
 
-/** Under each name, the locks that are had at once. */
+/** By name: the locks that are acquired together. */
 const SINGLE = ["a", "b", "c", "d", "e", "f", "g", "h"];
 const MUTEXES: Readonly<Record<string, readonly string[]>> = {
   ...Object.fromEntries(SINGLE.map((name) => [name, [name]])),
@@ -78,15 +78,19 @@ export type Wish =
   | { readonly verb: "cancel"; readonly run: string };
 
 /** A grant as its holder heard of it, with its lease by the database's clock if it was still there to be looked at. */
-export interface Granted {
+export interface LockGrant {
   readonly ticket: string;
   readonly fence: number;
   readonly sinceMs: number | null;
   readonly untilMs: number | null;
 }
 
-/** What was heard: losing a race, or a lock, is an answer here. */
-export type Heard = Granted | { readonly used: true } | { readonly released: boolean } | { readonly refused: string };
+/** The result: losing a race, or a lock, is a result here. */
+export type LockResult =
+  | LockGrant
+  | { readonly used: true }
+  | { readonly released: boolean }
+  | { readonly refused: string };
 
 /** A run uses a lock; `mark` is what it writes. */
 export interface RunUse {
@@ -122,7 +126,7 @@ export const locks: Work = {
   },
 
   isCommit({ answer, output }) {
-    const heard = output as Heard;
+    const heard = output as LockResult;
     return answer === "yes" && !("refused" in heard) && !("released" in heard && !heard.released);
   },
 
@@ -186,7 +190,7 @@ async function holdOnce(bench: Bench, lock: string): Promise<void> {
   await attempt(bench, { verb: "release", lock, ticket, fence }, () => held.release());
 }
 
-/** Waits for the lock, until faults are over: then nobody begins anything. */
+/** Waits for the lock, until faults are over: then no new work begins. */
 async function acquire(bench: Bench, handle: Lock, timeout: number): Promise<Hold | undefined> {
   const over = new AbortController();
   const watching = setInterval(() => bench.isHealing && over.abort(), 20);
@@ -201,7 +205,7 @@ async function acquire(bench: Bench, handle: Lock, timeout: number): Promise<Hol
 }
 
 /** When the hold was granted and until when it holds, as the database has it; nulls if it is gone, or cannot be had. */
-async function leaseOf(handle: Lock, { ticket }: Hold): Promise<Pick<Granted, "sinceMs" | "untilMs">> {
+async function leaseOf(handle: Lock, { ticket }: Hold): Promise<Pick<LockGrant, "sinceMs" | "untilMs">> {
   try {
     const mine = (await handle.inspect()).holders.find((holder) => holder.ticket === ticket);
     return { sinceMs: mine?.since.getTime() ?? null, untilMs: mine?.until?.getTime() ?? null };
@@ -211,8 +215,8 @@ async function leaseOf(handle: Lock, { ticket }: Hold): Promise<Pick<Granted, "s
   }
 }
 
-const attempt = (bench: Bench, wish: Wish, act: () => Promise<Heard>) =>
-  bench.attempt(NAME, wish, async (): Promise<Heard> => {
+const attempt = (bench: Bench, wish: Wish, act: () => Promise<LockResult>) =>
+  bench.attempt(NAME, wish, async (): Promise<LockResult> => {
     try {
       return await act();
     } catch (error) {
@@ -222,7 +226,7 @@ const attempt = (bench: Bench, wish: Wish, act: () => Promise<Heard>) =>
   });
 
 /** What the database says to a statement of ours ends its transaction, and nothing of it is there. */
-async function useOnce(pawl: Pawl, lock: string, fence: number, mark: string): Promise<Heard> {
+async function useOnce(pawl: Pawl, lock: string, fence: number, mark: string): Promise<LockResult> {
   let failed: unknown;
   try {
     await pawl.transact.sql((sql) =>
@@ -422,7 +426,7 @@ type Asked = Operation & { readonly wish: Wish };
 type Used = RunUse & { readonly at: number; readonly life: string };
 
 /** A lock that somebody had: when it asked, if that is known, and when it had it in hand, by the ledger's clock. */
-interface Grant extends Omit<Granted, "ticket"> {
+interface Grant extends Omit<LockGrant, "ticket"> {
   readonly lock: string;
   readonly who: string;
   readonly isRun: boolean;
@@ -433,10 +437,10 @@ interface Grant extends Omit<Granted, "ticket"> {
 /** What was read while the primary showed commits that were lost afterwards is no grant for certain. */
 function plainGrants(asked: readonly Asked[], { doubts }: Evidence): Grant[] {
   return asked.flatMap(({ wish, answer, output, startedAt, endedAt }) => {
-    if (wish.verb !== "acquire" || answer !== "yes" || "refused" in (output as Heard)) return [];
+    if (wish.verb !== "acquire" || answer !== "yes" || "refused" in (output as LockResult)) return [];
     const heardAt = endedAt ?? startedAt;
     if (overlaps(doubts, startedAt, heardAt)) return [];
-    const { ticket, ...granted } = output as Granted;
+    const { ticket, ...granted } = output as LockGrant;
     return partsOf(wish.lock).map((lock) => ({
       ...granted,
       lock,
@@ -497,7 +501,8 @@ function checkUses(asked: readonly Asked[], uses: readonly Used[], { rows }: Loc
   for (const { lock, fence, mark, answer, output, life } of all) {
     known.add(mark);
     const found = byMark.get(mark) ?? [];
-    const refused = answer === "yes" && "refused" in (output as Heard) ? (output as { refused: string }).refused : null;
+    const refused =
+      answer === "yes" && "refused" in (output as LockResult) ? (output as { refused: string }).refused : null;
     if (found.length > 0 && found.length < partsOf(lock).length) wrong.push(`${mark} is in one of ${lock} only`);
     if (found.some((row) => row.fence !== fence)) wrong.push(`${mark} is there with another fence than ${fence}`);
     if (answer === "yes" && refused === null && found.length === 0)
@@ -509,7 +514,7 @@ function checkUses(asked: readonly Asked[], uses: readonly Used[], { rows }: Loc
     if (refused !== null && refused !== "stale_fence" && refused !== ROLLED_BACK)
       wrong.push(`${mark} was refused with ${refused}`);
   }
-  for (const mark of byMark.keys()) if (!known.has(mark)) wrong.push(`${mark} is there, and nobody asked for it`);
+  for (const mark of byMark.keys()) if (!known.has(mark)) wrong.push(`${mark} exists, and no worker requested it`);
   return wrong;
 }
 

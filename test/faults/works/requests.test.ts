@@ -45,7 +45,7 @@ describe("requests", () => {
     expect(checkRequests(evidence([operation(a, "yes", first), operation(b, "unknown")]), without)).toEqual([]);
   });
 
-  it("an answer that is heard again is fine if it is the same", () => {
+  it("a repeated result is fine if it is the same", () => {
     const again = operation(a, "yes", { ...first, replayed: true });
     expect(checkRequests(evidence([...both, again]), good)).toEqual([]);
     const handled = operation(a, "yes", { at: null, replayed: true });
@@ -84,11 +84,11 @@ describe("requests", () => {
     expect(checkRequests(evidence(unsure), noList)).toEqual(["request b has a row and is in no list"]);
   });
 
-  it("what nobody sent is found, and what is where it does not belong", () => {
+  it("a request that was not sent is found, and one in the wrong place", () => {
     const lists = state({ x: ["a", "c"], y: ["a", "c"], z: ["a"] }, []);
     expect(checkRequests(evidence([operation(a, "yes", first)]), lists)).toEqual([
-      "request c is in x, and nobody sent it",
-      "request c is in y, and nobody sent it",
+      "request c is in x, and no worker sent it",
+      "request c is in y, and no worker sent it",
       "request a is in z, where it does not belong",
     ]);
   });

@@ -1,12 +1,12 @@
 /**
- * Requests: each adds its name to two lists, once, under an idempotency key, although it is sent again by whoever does not know better.
+ * Requests: each adds its name to two lists, once, under an idempotency key, although it is sent again by workers that do not know its outcome.
  *
  * There are four ways to do that: `commit` and `commitSql` of an attempt, `tx.idempotent` in a decision, and `dedupe`. The answer is
  * where in the lists the name came to stand. With SQL there is a row in a table of the user's as well. Every few seconds all of them move
  * on to new lists, so that none gets long.
  *
- * Checked: each acknowledged request is in both of its lists, where its answer says, and no name is there twice (G1, G2); whoever asks
- * again hears the same (G3); lists and rows tell the same story (G29); and all decisions can be put in one order that explains all lists
+ * Checked: each acknowledged request is in both of its lists, where its answer says, and no name is there twice (G1, G2); a repeated
+ * request gets the same result (G3); lists and rows tell the same story (G29); and all decisions can be put in one order that explains all lists
  * (G32).
  */
 
@@ -169,7 +169,7 @@ export function checkRequests({ operations, doubts }: Evidence, { lists, rows }:
   for (const [name, ids] of lists)
     for (const [at, id] of ids.entries()) {
       const request = asked.get(id);
-      if (request === undefined) wrong.push(`request ${id} is in ${name}, and nobody sent it`);
+      if (request === undefined) wrong.push(`request ${id} is in ${name}, and no worker sent it`);
       else if (!request.lists.includes(name)) wrong.push(`request ${id} is in ${name}, where it does not belong`);
       const of = places.get(id) ?? new Map<string, number[]>();
       places.set(id, of.set(name, [...(of.get(name) ?? []), at]));

@@ -1,10 +1,10 @@
 /**
- * Whether there is room for more runs: clients start none while as many are open as workers can be expected to finish.
+ * Limits the number of open runs: clients start none while as many are open as workers can be expected to finish.
  *
- * A list of runs by status walks all records, so it is made at most once a second in each client, and the answer is kept until then.
+ * A list of runs by status reads all records, so it is made at most once a second in each client, and its result is reused until then.
  */
 
-import type { RunStatus } from "../../../src/workflow/words.ts";
+import type { RunStatus } from "../../../src/workflow/stored.ts";
 import type { Bench } from "../bench.ts";
 
 export const OPEN: readonly RunStatus[] = ["pending", "running", "waiting", "parked"];

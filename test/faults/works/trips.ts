@@ -20,7 +20,7 @@ import {
 } from "../../../src/index.ts";
 import type { Pawl } from "../../../src/pawl.ts";
 import { replayHistory, saveHistory } from "../../../src/testing/index.ts";
-import { parseFact, type RunStatus } from "../../../src/workflow/words.ts";
+import { parseFact, type RunStatus } from "../../../src/workflow/stored.ts";
 import type { Bench } from "../bench.ts";
 import type { Operation } from "../ledger.ts";
 import { LEASE_MS } from "./claims.ts";
@@ -206,7 +206,7 @@ export interface TripState {
   readonly parkedReason: string | null;
   readonly result: unknown;
   readonly facts: readonly { readonly version: number; readonly name: string; readonly data: unknown }[];
-  /** What a replay of its history came to: the result, or what was contradicted. */
+  /** The outcome of a replay of its history: the result, or what was contradicted. */
   readonly replayed: { readonly value: unknown } | { readonly wrong: string };
 }
 
@@ -265,7 +265,7 @@ export function checkTrips(evidence: Evidence, state: TripsState): Losses {
       wrong.push(`${life} was told that ${wish.run} gave ${textOf(value)}, and it gave ${textOf(trip?.result)}`);
   }
   for (const [run, { workflow: name }] of state)
-    if (name === "trip" && !started.has(run)) wrong.push(`${run} is there, and nobody started it`);
+    if (name === "trip" && !started.has(run)) wrong.push(`${run} exists, and no client started it`);
   const happened = new Set(
     notes.filter(({ what }) => what === "done").map(({ data }) => Object.values(data as Done).join(" ")),
   );

@@ -38,7 +38,7 @@ export interface Work {
    * task is handed to `bench.take`.
    */
   readonly again?: (operation: Operation) => { readonly id: string; readonly task: unknown } | null;
-  /** Answers a worker's `bench.ask` from what the ledger has of this work by then. */
+  /** Replies to a worker's `bench.ask` from what the ledger has of this work by then. */
   readonly answer?: (
     question: unknown,
     ledger: { readonly notes: readonly Note[]; readonly dead: ReadonlySet<string> },
@@ -47,7 +47,7 @@ export interface Work {
   readonly isCommit: (operation: Operation) => boolean;
   /** Whether nothing is left to do, once faults are over. Where it has a time of its own, asked when no attempt is open and none is to be made again. */
   readonly isHealed?: (pawl: Pawl) => Promise<boolean>;
-  /** How soon after the last fault that must be so; three leases unless said otherwise. */
+  /** How soon after the last fault that must be so. Default: three leases. */
   readonly healsWithinMs?: number;
   /** What is left when faults are over, and how long each of it may take besides. */
   readonly left?: { readonly count: (pawl: Pawl) => Promise<number>; readonly eachMs: number };

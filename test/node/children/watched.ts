@@ -1,6 +1,6 @@
 /**
- * A process with a watchdog, which then does what its first argument says. It says a line when it starts and one when it got
- * through; `hear` waits for a line that says what to do next.
+ * A process with a watchdog, which then does what its first argument says. It prints a line when it starts and one when it has finished;
+ * `hear` waits for a line that says what to do next.
  */
 
 import { execFileSync } from "node:child_process";
@@ -49,7 +49,7 @@ const acts: Record<string, () => void | Promise<void>> = {
         if (!(error instanceof Error && "code" in error && error.code === "EAGAIN")) throw error;
       }
   },
-  "hang for nobody": () => {
+  "hang without a run": () => {
     dog.running(undefined);
     block(Number.POSITIVE_INFINITY);
   },
@@ -109,7 +109,7 @@ const acts: Record<string, () => void | Promise<void>> = {
     process.exit();
   },
   "start often": () => {
-    for (let i = 0; i < 3; i += 1) startWatchdog({ limitMs }).running("nobody hears it");
+    for (let i = 0; i < 3; i += 1) startWatchdog({ limitMs }).running("not reported");
   },
 };
 

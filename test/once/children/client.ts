@@ -1,8 +1,8 @@
 /**
- * One of several processes whose clients all want the same one-time actions: for `processes.test.ts`.
+ * One of several processes whose clients all want the same one-time actions: for `processes.long.test.ts`.
  *
- * It hears a line of JSON and answers it with one. "take" makes each of its clients ask for each of these actions, each in an order of
- * its own, and tells what they heard, or dies before it has told; "ask" makes the clients named ask again.
+ * It reads a line of JSON and replies with one. "take" makes each of its clients ask for each of these actions, each in an order of
+ * its own, and prints their results, or dies before it has; "ask" makes the clients named ask again.
  */
 
 import { createInterface } from "node:readline";

@@ -1,5 +1,5 @@
 /**
- * A process that looks at all orders while others place them, until it hears "stop": for `processes.test.ts`.
+ * A process that reads all orders while others place them, until it reads "stop": for `processes.long.test.ts`.
  *
  * It looks in three ways in turn: at everything in one statement, through a connection that knows nothing of Pawl; at some orders by one
  * read of the kernel; and at one order in a decision, under its locks. Whatever it sees of an order must be all of it or nothing.

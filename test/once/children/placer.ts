@@ -1,7 +1,7 @@
 /**
- * A process that places orders until it has an answer to each, or is killed: for `processes.test.ts`.
+ * A process that places orders until it has an answer to each, or is killed: for `processes.long.test.ts`.
  *
- * It says "placed" with the receipt's number, or "refused" with the code, right after it has heard so itself. Some of these processes
+ * It says "placed" with the receipt's number, or "refused" with the code, right after it got that result. Some of these processes
  * work on the runs that they start as well.
  */
 

@@ -1,10 +1,10 @@
 /**
- * A process in which nobody listens for errors of connections, so that one that Pawl does not handle ends it.
+ * A process without listeners for errors of connections, so that an error that Pawl does not handle ends it.
  *
- * The server ends connections that Pawl has out: one in the very moment it is had, the one that listens, and one in the middle of
- * a commit. The first takes a relay, which adds the server's last words to its first. Says what it lived through.
+ * The server ends connections that Pawl has checked out: one just as it is checked out, the one that listens, and one in the middle of a
+ * commit. The first needs a relay, which appends the server's final error to its first message. Prints what it survived.
  *
- * Leaves out connections that are idle in the application's pool: those are the application's to listen to.
+ * Out of scope: connections that are idle in the application's pool. The application must listen to those.
  */
 
 import { once } from "node:events";
@@ -59,7 +59,7 @@ await slot.update((n) => n + 1);
 while (pool.totalCount > 0) await sleep(5);
 relay.isFatal = true;
 await slot.update((n) => n + 1);
-console.log(`${relay.fatal} ended when it was had`);
+console.log(`${relay.fatal} ended when it was checked out`);
 
 const stop = pawl.kernel.listen(() => {});
 await endThose("query like 'listen %'");

@@ -1,5 +1,5 @@
 /**
- * Traps around records that are not there: a row lock protects no absent row.
+ * Traps around absent records: a row lock does not protect an absent row.
  */
 
 import assert from "node:assert/strict";
@@ -34,20 +34,20 @@ async function lookAt(store: PostgresStore, ...keys: readonly string[]): Promise
 }
 
 export const absent: readonly Trap[] = [
-  trap("two creators of one absent key: the one that writes later finds what the other made", async (arena) => {
+  trap("two creators of one absent key: the one that writes later finds what the other created", async (arena) => {
     const pool = arena.watched();
     const first = await arena.kernel({ pool });
     const store = await arena.store();
     const held = pool.hold(isCommit);
     const making = addOne(first, at("k"));
-    await within("the first has looked", held.reached);
+    await within("the first has read", held.reached);
     assert.equal(await within("the second is done", addOne(arena.kernelOn(store), at("k"))), 1);
     held.open();
     assert.equal(await within("the first is done", making), 2);
     assert.equal(await arena.entryCount(at("k")), 2);
   }),
 
-  trap("absence that was only read holds until the commit, also when that takes long", async (arena) => {
+  trap("an absence that was only read holds until the commit, even if that takes long", async (arena) => {
     const one = await arena.kernel();
     const store = await arena.store();
     const gate = await arena.commitGate("x");
@@ -64,7 +64,7 @@ export const absent: readonly Trap[] = [
     assert.deepEqual(await within("both are done", Promise.all([first, second])), [true, false]);
   }),
 
-  trap("a key that appears between look and write: its second creator goes again", async (arena) => {
+  trap("a key that appears between read and write: its second creator is retried", async (arena) => {
     const { gate, url } = await arena.lookGate();
     const [late, quick] = [await arena.kernel({ url }), await arena.kernel()];
     const adding = addOne(late, at("k"));
@@ -76,7 +76,7 @@ export const absent: readonly Trap[] = [
   }),
 
   trap(
-    "a key that appears between look and write: who only read that it was absent writes nothing on it",
+    "a key that appears between read and write: a batch that only read its absence writes nothing",
     async (arena) => {
       const { gate, url } = await arena.lookGate();
       const [late, quick] = [await arena.kernel({ url }), await arena.kernel()];
@@ -88,15 +88,18 @@ export const absent: readonly Trap[] = [
     },
   ),
 
-  trap("a key that appears between look and write: who writes nothing is not told that it is absent", async (arena) => {
-    const { gate, url } = await arena.lookGate();
-    const late = await arena.store({ url });
-    const quick = await arena.kernel();
-    const looking = commit(late, [at("k")], () => []);
-    await gate.reached();
-    await addOne(quick, at("k"));
-    await gate.open();
-    const receipt = await within("the look is done", looking);
-    assert.deepEqual(receipt, { committed: false, moved: [at("k")] });
-  }),
+  trap(
+    "a key that appears between read and write: a batch that writes nothing does not report it as absent",
+    async (arena) => {
+      const { gate, url } = await arena.lookGate();
+      const late = await arena.store({ url });
+      const quick = await arena.kernel();
+      const looking = commit(late, [at("k")], () => []);
+      await gate.reached();
+      await addOne(quick, at("k"));
+      await gate.open();
+      const receipt = await within("the read is done", looking);
+      assert.deepEqual(receipt, { committed: false, moved: [at("k")] });
+    },
+  ),
 ];

@@ -1,8 +1,8 @@
 /**
- * The arena of a trap: a schema of its own, stores and kernels on it, and ways to stop a transaction at a chosen place.
+ * The environment of a trap: a separate schema, stores and kernels on it, and ways to stop a transaction at a chosen place.
  *
- * A transaction is stopped on this side, by a train that is held back (`watched.ts`), or on the server: in the middle of a statement
- * that reads, or in the middle of its COMMIT. Nothing here relies on who happens to be faster.
+ * A transaction is stopped in this process, by a pipeline that is held back (`watched.ts`), or on the server: in the middle of a statement
+ * that reads, or in the middle of its COMMIT. Nothing here depends on which side is faster.
  *
  * A trap knows no test runner, so that the same function can be run on a source that lacks the guard (`guards.ts`).
  */
@@ -15,10 +15,11 @@ import { claim, Held } from "../../../src/kernel/claim/claim.ts";
 import { type Address, address, type Found, type Key, type Put, type Receipt } from "../../../src/kernel/contract.ts";
 import { StoreError } from "../../../src/kernel/errors.ts";
 import { Kernel, type KernelOptions } from "../../../src/kernel/kernel.ts";
+import type { Ports } from "../../../src/kernel/ports.ts";
 import { nodePorts } from "../../../src/node/ports.ts";
 import type { PostgresStore } from "../../../src/stores/postgres/postgres.ts";
 import { quoted } from "../../../src/stores/postgres/schema.ts";
-import { blank, making, rest } from "../../../src/testing/conformance/stage.ts";
+import { blank, making } from "../../../src/testing/conformance/law-context.ts";
 import { FaultyProxy } from "../../faults/proxy.ts";
 import { connect, poolOn, type StoreOptions } from "../kit.ts";
 import { WatchedPool } from "../watched.ts";
@@ -37,8 +38,20 @@ export const trap = (name: string, check: Trap["check"], more: Omit<Trap, "name"
   ...more,
 });
 
-/** How long anything may take that should happen at once. */
-export const SOON_MS = 4_000;
+/**
+ * How long anything may take that should happen at once: as long as a busy machine needs. Where a guard is taken out and something may never
+ * happen, the run of the guards sets it to less (`guarding.ts`).
+ */
+export const SOON_MS = Number(process.env["PAWL_TRAP_SOON_MS"] ?? 60_000);
+
+/** Ports on which no poll of a listener comes that takes so long, so that what is heard was told or looked for at once. */
+export const withoutPolls = (...pollsMs: readonly number[]): Ports => ({
+  ...nodePorts,
+  clock: {
+    ...nodePorts.clock,
+    after: (ms, callback) => (pollsMs.includes(ms) ? () => {} : nodePorts.clock.after(ms, callback)),
+  },
+});
 
 export class Arena {
   readonly url: string;
@@ -72,7 +85,7 @@ export class Arena {
 
   async leave(): Promise<void> {
     for (const name of this.#gates) await this.sql("delete from public.pawl_gate where name = $1", [name]);
-    for (const end of this.#ends.splice(0).reverse()) await within("an end", end(), 10_000).catch(() => {});
+    for (const end of this.#ends.splice(0).reverse()) await within("an end", end()).catch(() => {});
     await this.#admin.query(`drop schema if exists ${this.s} cascade`).catch(() => {});
     await this.#admin.end();
   }
@@ -118,20 +131,20 @@ export class Arena {
   }
 
   /** Another process, which listens, has said so, and counts how often it is rung. */
-  async listener(): Promise<{ readonly rings: number }> {
+  async listener(options: StoreOptions = {}): Promise<{ readonly rings: number }> {
     const heard = { rings: 0 };
-    const store = await this.store();
+    const store = await this.store(options);
     const stop = store.watch(() => {
       heard.rings += 1;
     });
     this.atEnd(async () => stop());
     const hasSaid = `select count(*)::int from ${this.s}.writer where lane = -1`;
-    await until("it has said that it listens", async () => (await this.value(hasSaid)) === 1);
-    await rest(20);
+    await until("it has announced that it listens", async () => (await this.value(hasSaid)) === 1);
+    await sleep(20);
     return heard;
   }
 
-  /** A pool whose trains can be seen and held. */
+  /** A pool whose pipelines can be seen and held. */
   watched(url = this.url): WatchedPool {
     const pool = poolOn(url);
     this.atEnd(() => pool.end());
@@ -186,7 +199,7 @@ export class Arena {
         end loop; end $$`);
     await this.sql("insert into public.pawl_gate (name) values ($1)", [name]);
     return {
-      reached: () => until("somebody waits at the gate", async () => (await this.waitingFor("PgSleep")) > 0),
+      reached: () => until("a transaction waits at the gate", async () => (await this.waitingFor("PgSleep")) > 0),
       open: async () => void (await this.sql("delete from public.pawl_gate where name = $1", [name])),
     };
   }
@@ -217,14 +230,14 @@ export async function until(
   everyMs = 5,
 ): Promise<void> {
   for (const giveUpAtMs = performance.now() + ms; !(await look()); await sleep(everyMs))
-    if (performance.now() > giveUpAtMs) assert.fail(`waited ${ms} ms, and not yet so: ${what}`);
+    if (performance.now() > giveUpAtMs) assert.fail(`this did not happen within ${ms} ms: ${what}`);
 }
 
 /** Fails if it takes longer. */
 export async function within<T>(what: string, promise: Promise<T>, ms = SOON_MS): Promise<T> {
   const timer = new AbortController();
   const late = sleep(ms, undefined, { signal: timer.signal }).then(() =>
-    assert.fail(`waited ${ms} ms, and not yet so: ${what}`),
+    assert.fail(`this did not happen within ${ms} ms: ${what}`),
   );
   late.catch(() => {});
   try {

@@ -1,5 +1,5 @@
 /**
- * Traps around fences and tries: numbers that must rise through whatever happens to the record that carries them.
+ * Traps around fences and tries: numbers that must increase, whatever happens to their record.
  */
 
 import assert from "node:assert/strict";
@@ -23,7 +23,7 @@ const key = at("job");
 
 export const fences: readonly Trap[] = [
   trap(
-    "fences go on above a deleted record, and above one that was swept, although the clock stepped back",
+    "fences continue above a deleted record, and above one that was swept, although the clock stepped back",
     async (arena) => {
       const { clock, shift } = await movedClock(arena);
       const store = await arena.store({ clock });
@@ -48,7 +48,7 @@ export const fences: readonly Trap[] = [
     },
   ),
 
-  trap("fences go on above those of a database that was set back", async (arena) => {
+  trap("fences continue above those of a database that was restored", async (arena) => {
     const kernel = await arena.kernel();
     await makeJob(kernel, key);
     const before = await claimJob(kernel, key, "before");
@@ -59,7 +59,7 @@ export const fences: readonly Trap[] = [
     assert.ok(after.fence > before.fence, `${after.fence} came after ${before.fence}`);
   }),
 
-  trap("a claim is counted when it is made, so a process that dies of it is counted too", async (arena) => {
+  trap("a claim is counted when it is made, so a process that crashes on it is counted too", async (arena) => {
     const [dying, other] = [await arena.kernel(), await arena.kernel()];
     await makeJob(dying, key);
     assert.equal((await claimJob(dying, key, "dying")).tries, 1);

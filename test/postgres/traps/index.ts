@@ -4,10 +4,10 @@
 
 import { absent } from "./absent.ts";
 import type { Trap } from "./arena.ts";
-import { bell } from "./bell.ts";
 import { fences } from "./fences.ts";
 import { locks } from "./locks.ts";
 import { moved } from "./moved.ts";
+import { notifications } from "./notifications.ts";
 import { outcome } from "./outcome.ts";
 import { planned } from "./plans.ts";
 import { poison } from "./poison.ts";
@@ -21,6 +21,6 @@ export const traps: readonly Trap[] = [
   ...outcome,
   ...fences,
   ...session,
-  ...bell,
+  ...notifications,
   ...planned,
 ];

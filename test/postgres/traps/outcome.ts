@@ -1,6 +1,6 @@
 /**
- * Traps around commits whose outcome is not known: a reply that was lost, a request that was lost, a commit that is still under way
- * when nobody waits for it any more, a batch that arrives when it was given up, a standby that did not confirm.
+ * Traps around commits whose outcome is unknown: a lost reply, a lost request, a commit in progress that no caller waits for any
+ * more, a batch that arrives after its caller gave up, a standby that did not confirm.
  */
 
 import assert from "node:assert/strict";
@@ -37,14 +37,14 @@ async function endWait(arena: Arena, how: "pg_cancel_backend" | "pg_terminate_ba
   await until("a commit waits for the standby", async () => (await arena.waitingFor("SyncRep")) > 0);
   const waiting = "select pid, xact_start::text from pg_stat_activity where wait_event = 'SyncRep'";
   const [one, another] = await arena.sql(waiting);
-  assert.ok(one !== undefined && another === undefined, "somebody else waits too");
+  assert.ok(one !== undefined && another === undefined, "another transaction waits too");
   await arena.sql(`select ${how}($1)`, one.slice(0, 1));
   const isLeft = `select count(*)::int from (${waiting}) w where pid = $1 and xact_start = $2`;
   await until("it waits no longer", async () => (await arena.value(isLeft, one)) === 0);
 }
 
 export const outcome: readonly Trap[] = [
-  trap("a commit whose reply is lost is found by its mark, and not made twice", async (arena) => {
+  trap("a commit whose reply is lost is found by its mark, and not repeated", async (arena) => {
     const { proxy, pool, kernel } = await lossy(arena);
     const held = pool.hold(isCommit);
     const adding = addOne(kernel, at("k"));
@@ -57,7 +57,7 @@ export const outcome: readonly Trap[] = [
     assert.equal(await arena.entryCount(at("k")), 3);
   }),
 
-  trap("a commit whose request is lost, whole or in part, is not taken for made", async (arena) => {
+  trap("a commit whose request is lost, completely or in part, does not count as made", async (arena) => {
     const { proxy, pool, kernel } = await lossy(arena);
     for (const [n, part] of (["whole", "second half"] as const).entries()) {
       const held = pool.hold(isCommit);
@@ -72,7 +72,7 @@ export const outcome: readonly Trap[] = [
     }
   }),
 
-  trap("COMMIT that answers ROLLBACK is not taken for a commit", async (arena) => {
+  trap("a COMMIT with the tag ROLLBACK does not count as a commit", async (arena) => {
     const pool = arena.watched();
     const kernel = await arena.kernel({ pool, lanes: 1 });
     await addOne(kernel, at("k"));
@@ -82,7 +82,7 @@ export const outcome: readonly Trap[] = [
     assert.equal(await arena.entryCount(at("k")), 2);
   }),
 
-  trap("settling waits for a commit that is still under way, and then knows of it", async (arena) => {
+  trap("settling waits for a commit in progress, and then knows its outcome", async (arena) => {
     const proxy = await arena.proxy();
     const store = await arena.store({ url: proxy.urlOf(arena.url) });
     const gate = await arena.commitGate("k");
@@ -121,23 +121,20 @@ export const outcome: readonly Trap[] = [
     assert.equal((await store.settle(0)).sequence, sequence);
   }),
 
-  trap(
-    "a connection that the server ends in the middle of a commit leaves it open whether it happened",
-    async (arena) => {
-      const store = await arena.store();
-      const gate = await arena.commitGate("k");
-      const lost = refusal(commit(store, [], () => [make(at("k"))]));
-      await gate.reached();
-      await arena.sql("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'");
-      assert.equal(await within("it is answered", lost), "outcome_unknown");
-      await gate.open();
-      assert.equal((await store.settle(0)).sequence, 0);
-    },
-  ),
+  trap("a connection that the server ends in the middle of a commit makes its outcome unknown", async (arena) => {
+    const store = await arena.store();
+    const gate = await arena.commitGate("k");
+    const lost = refusal(commit(store, [], () => [make(at("k"))]));
+    await gate.reached();
+    await arena.sql("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'");
+    assert.equal(await within("it is answered", lost), "outcome_unknown");
+    await gate.open();
+    assert.equal((await store.settle(0)).sequence, 0);
+  }),
 
-  trap("an error that may have ended the connection is no definite no once COMMIT is on its way", async () => {
+  trap("an error that may have ended the connection is not a definite failure once COMMIT was sent", async () => {
     const told = (code: string, severity: string) => {
-      const error = failure(Object.assign(new Error("told by the server"), { code, severity }), true);
+      const error = failure(Object.assign(new Error("reported by the server"), { code, severity }), true);
       return error instanceof StoreError ? error.code : "no store error";
     };
     assert.equal(told("57P01", "FATAL"), "outcome_unknown");
@@ -149,10 +146,10 @@ export const outcome: readonly Trap[] = [
 
   ...[
     { where: "", options: "" },
-    { where: ", also where warnings are not sent", options: "-c client_min_messages=error" },
+    { where: ", also if warnings are not sent", options: "-c client_min_messages=error" },
   ].map(({ where, options }) =>
     trap(
-      `a commit that did not wait for the standby is unknown, and answered only when the standby has it${where}`,
+      `a commit that did not wait for the standby is unknown, and confirmed only when the standby has it${where}`,
       async (arena) => {
         const url = new URL(arena.url);
         url.searchParams.set("options", options);
@@ -164,9 +161,9 @@ export const outcome: readonly Trap[] = [
         assert.ok(await isPending(adding, 100), "the commit was answered although no standby has it");
         // Now its mark is asked for; that must wait as well.
         await endWait(arena, "pg_cancel_backend");
-        assert.ok(await isPending(adding, 100), "the mark was believed although no standby has it");
+        assert.ok(await isPending(adding, 100), "the mark was accepted although no standby has it");
         // It is asked for again, as long as it takes.
-        await until("the mark is asked for again", async () => (await arena.waitingFor("SyncRep")) > 0);
+        await until("the mark is read again", async () => (await arena.waitingFor("SyncRep")) > 0);
         await release();
         assert.equal(await within("it is answered", adding), 2);
         assert.equal(await arena.entryCount(at("k")), 2);
@@ -176,7 +173,7 @@ export const outcome: readonly Trap[] = [
   ),
 
   trap(
-    "a commit that is there although its connection was ended while it waited for the standby is found",
+    "a commit that happened although its connection was ended while it waited for the standby is found",
     async (arena) => {
       const kernel = await arena.kernel({ lanes: 1 });
       await addOne(kernel, at("k"));

@@ -9,7 +9,7 @@ import assert from "node:assert/strict";
 import type pg from "pg";
 import type { Row } from "../../../src/kernel/contract.ts";
 import type { PostgresStore } from "../../../src/stores/postgres/postgres.ts";
-import { changing, making, range, removing } from "../../../src/testing/conformance/stage.ts";
+import { changing, making, range, removing } from "../../../src/testing/conformance/law-context.ts";
 import { poolOn } from "../kit.ts";
 import { type Arena, at, commit, make, type Trap, trap } from "./arena.ts";
 
@@ -92,7 +92,7 @@ const works: readonly Work[] = [
     async (store, round) => assert.equal((await store.entries(at(`${round.name}-0`), 2, 10)).length, 2),
   ],
   [
-    "looking for what is due",
+    "reading due records",
     async (store) => assert.ok((await store.due({ kinds: ["job", "none"], limit: 10 })).keys.length > 0),
   ],
   [
@@ -129,7 +129,7 @@ async function counted(arena: Arena, pool: pg.Pool): Promise<{ scans: number; ro
 /** `rows` are there, and counted by the server, when the statements are prepared; null where it never counted. */
 const plans = (rows: number | null): Trap =>
   trap(
-    `no statement reads a whole table, although ${rows === null ? "nothing was known of it" : `it had ${rows} rows`} when it was prepared`,
+    `no statement reads a whole table, although ${rows === null ? "it had no statistics" : `it had ${rows} rows`} when it was prepared`,
     async (arena) => {
       await (await arena.store()).close();
       const tables = ["record", "log"].map((name) => `${arena.s}.${name}`);

@@ -1,5 +1,5 @@
 /**
- * Traps around values and rows that the server will not take: they fail for their own caller, and for nobody else.
+ * Traps around values and rows that the server refuses: they fail for their own caller, and for no other.
  */
 
 import assert from "node:assert/strict";
@@ -45,15 +45,15 @@ async function amongOthers(
   const pool = arena.watched();
   const store = await arena.store({ pool, lanes: 1 });
   const kernel = arena.kernelOn(store, { codec: plainCodec });
-  const before = pool.trains.length;
+  const before = pool.pipelines.length;
   const answers = Object.entries(values).map(async ([key, value]) => [key, await write(kernel, key, value)] as const);
-  const said = Object.fromEntries(await within("everybody is answered", Promise.all(answers)));
-  assert.equal(pool.trains.slice(before).filter(isCommit).length, batches, "batches that were sent");
+  const said = Object.fromEntries(await within("every call has ended", Promise.all(answers)));
+  assert.equal(pool.pipelines.slice(before).filter(isCommit).length, batches, "batches that were sent");
   return said;
 }
 
 const refused = (state: string): Trap =>
-  trap(`a row that the server refuses with ${state} does not sink the batch`, async (arena) => {
+  trap(`a row that the server refuses with ${state} does not fail the whole batch`, async (arena) => {
     await arena.store();
     await refuseRows(arena);
     const said = await amongOthers(arena, { a: "fine", b: state, c: "fine" }, 4);
@@ -62,7 +62,7 @@ const refused = (state: string): Trap =>
   });
 
 const passing = (state: string, batches = 2): Trap =>
-  trap(`a batch that the server refuses with ${state} for the moment is sent again`, async (arena) => {
+  trap(`a batch that the server refuses with ${state} temporarily is sent again`, async (arena) => {
     await arena.store();
     await refuseRows(arena, true);
     const said = await amongOthers(arena, { a: "fine", b: state, c: "fine" }, batches);
@@ -71,7 +71,7 @@ const passing = (state: string, batches = 2): Trap =>
 
 export const poison: readonly Trap[] = [
   trap(
-    "a value with a NUL or half a character is refused before it is sent, and the others of the batch are not",
+    "a value with a NUL or a lone surrogate is refused before it is sent, and the others of the batch are not",
     async (arena) => {
       const said = await amongOthers(arena, { a: "fine", nul: "a\0b", half: "\ud800", c: "fine" }, 1);
       assert.deepEqual(said, { a: "written", nul: "invalid_value", half: "invalid_value", c: "written" });

@@ -58,7 +58,7 @@ export const session: readonly Trap[] = [
     },
   ),
 
-  trap("a name of a statement means one text, whoever prepared it on the connection", async (arena) => {
+  trap("the name of a statement means one text, whichever client prepared it on the connection", async (arena) => {
     const pool = await onlyConnection(arena);
     const one = await within("a store with one connection", arena.store({ pool }));
     const other = await within("another on the same", arena.store({ pool, schema: `${arena.schema} too` }));
@@ -71,7 +71,7 @@ export const session: readonly Trap[] = [
     assert.ok(rows.length > 10, "nothing is prepared");
   }),
 
-  trap("a statement that is not there any more is sent whole from then on", async (arena) => {
+  trap("a prepared statement that is missing is sent as text from then on", async (arena) => {
     const pool = await onlyConnection(arena);
     const kernel = await within("a kernel with one connection", arena.kernel({ pool }));
     await addOne(kernel, at("k"));

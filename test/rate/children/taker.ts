@@ -1,5 +1,5 @@
 /**
- * One of several processes that share a rate limit: from the word "go", so many callers take tokens for a while, in one of two ways.
+ * One of several processes that share a rate limit: after "go", several callers take tokens for a while, in one of two ways.
  * - decide: in decisions that also note each take in a log, so that the log has the store's time of every one; refusals are asked again
  * - wait: with `acquire`
  * Says how many tokens it took.

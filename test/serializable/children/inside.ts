@@ -1,5 +1,5 @@
 /**
- * A run on the interleaved store with mistakes planted into the source: for `planted.test.ts`. Prints the first violation, or nothing.
+ * A run on the interleaved store with mistakes planted into the source: for `planted.long.test.ts`. Prints the first violation, or nothing.
  * Arguments: one JSON array of edits.
  */
 

@@ -1,9 +1,9 @@
-// Goal: an action has one winner for each use, ever, who can ask again and hears the same; whoever lost is told so and stays so; a wrong
-// PIN never consumes and is counted before it is checked; whoever lost its lease completes nothing; and what is done in the same
-// decision is done exactly as often as the action is used (G2, G4, G5, G6, G29).
-// Method: three clients make the same actions and ask for all of them, each under a key of its own, again and again after crashes and
-// lost replies. One cancels what the others consume. A sweeper notes the leases that nobody answered for. What each client ever heard of
-// an action must agree with what the others heard, and with the audit trail.
+// Goal: an action has one winner for each use, ever, which gets the same result when it asks again; a loser stays a loser; a wrong PIN never
+// consumes and is counted before it is checked; a client that lost its lease completes nothing; and what is done in the same decision is done
+// exactly as often as the action is used (G2, G4, G5, G6, G29).
+// Method: three clients create the same actions and consume all of them, each under its own key, again and again after crashes and lost
+// replies. One cancels what the others consume. A sweeper records the leases that ended without completion. All results that a client got for
+// an action must agree with those of the others, and with the audit trail.
 
 import { createHash } from "node:crypto";
 import { Actions } from "../../../src/action/actions.ts";
@@ -31,30 +31,30 @@ const ALL = [
   { id: "guessed", pin: "1234", maxPinTries: MAX_TRIES },
 ];
 
-/** What one client heard of one action, over all its lives. */
-interface Heard {
+/** The results that one client got for one action, in all its incarnations. */
+interface ClientResults {
   readonly client: string;
   readonly id: string;
-  /** When it was told that it consumed; the same each time. */
+  /** When it consumed the action; the same in each result. */
   wonAtMs?: number;
-  /** It was told once that it is too late. */
+  /** The code with which it lost the action, if it did. */
   lost?: ActionRefusal["code"];
 }
 
 class Ledger {
   readonly #world: World;
-  readonly #heard = new Map<string, Heard>();
+  readonly #heard = new Map<string, ClientResults>();
   readonly made = new Map<string, number>();
   /** Wrong PINs that were hashed. */
   guesses = 0;
-  /** How often somebody was told that it was the one who completed the job. */
+  /** How often a client got the result that it completed the job. */
   completions = 0;
 
   constructor(world: World) {
     this.#world = world;
   }
 
-  heard(client: string, id: string): Heard {
+  heard(client: string, id: string): ClientResults {
     const key = `${client} ${id}`;
     const heard = this.#heard.get(key) ?? { client, id };
     this.#heard.set(key, heard);
@@ -65,13 +65,13 @@ class Ledger {
     const heard = this.heard(client, id);
     this.#world.check(heard.lost === undefined, `${client} lost ${id} (${heard.lost}) and then won it`);
     const before = heard.wonAtMs ?? at.getTime();
-    this.#world.check(before === at.getTime(), `${client} heard two times of winning ${id}`);
+    this.#world.check(before === at.getTime(), `${client} got two different times of winning ${id}`);
     heard.wonAtMs = before;
   }
 
   lost(client: string, id: string, code: ActionRefusal["code"]): void {
     const heard = this.heard(client, id);
-    this.#world.check(heard.wonAtMs === undefined, `${client} won ${id} and was then told ${code}`);
+    this.#world.check(heard.wonAtMs === undefined, `${client} won ${id} and then got ${code}`);
     heard.lost = code;
   }
 
@@ -83,7 +83,7 @@ class Ledger {
 }
 
 export const actions = {
-  name: "an action has one winner, who hears the same again",
+  name: "an action has one winner, which gets the same result again",
   async scenario(world: World): Promise<void> {
     const ledger = new Ledger(world);
     for (const client of CLIENTS)
@@ -170,9 +170,9 @@ async function gift({ pawl }: Process, here: Actions, ledger: Ledger, client: st
   else ledger.lost(client, "gift", answer.code);
 }
 
-/** Claims, takes its time, often longer than the lease, and completes or gives back. */
+/** Claims, works, often for longer than the lease, and completes or releases. */
 async function job(process: Process, here: Actions, ledger: Ledger, client: string): Promise<void> {
-  // With a key, a life of the client goes on with the claim of the one before.
+  // With a key, the client continues with the claim of its previous incarnation.
   const key = process.random() < 0.5 ? { consumerKey: client } : {};
   for (;;) {
     const claim = await here.tryClaim("job", { lease: LEASE_MS, by: client, ...key });
@@ -190,7 +190,7 @@ async function job(process: Process, here: Actions, ledger: Ledger, client: stri
   }
 }
 
-/** Tries wrong PINs until it is told to stop. */
+/** Tries wrong PINs until the action is locked. */
 async function guess(here: Actions, world: World): Promise<void> {
   const pins = ["0000", "0001", "0002", "0003"];
   const answers = await Promise.all(pins.map((pin) => here.tryConsume("guessed", { pin })));
@@ -224,7 +224,7 @@ async function checkOutcomes(world: World, ledger: Ledger): Promise<void> {
   const isCanceled = meeting?.state === "canceled";
   world.check(
     isCanceled === ledger.winners("meeting").includes("bob"),
-    `meeting is ${meeting?.state} against what was told`,
+    `meeting is ${meeting?.state} in contradiction to the results of its clients`,
   );
   world.check(isCanceled !== (uses["meeting"] === 1), "meeting was both canceled and used");
   world.check(ledger.guesses <= MAX_TRIES, `${ledger.guesses} wrong PINs were hashed`);

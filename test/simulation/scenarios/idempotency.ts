@@ -1,16 +1,16 @@
-// Goal: under one key there is one effect, and everybody who asked hears the same answer, although processes die and sleep in the middle,
-// replies are lost, and the same request comes from several sides at once; another request never hears it; whoever was taken over stores
-// nothing; and a key whose process died is taken over (G2, G3, G6, G25, G29).
-// Method: three shops ask for the same orders, in each of the ways there are: an effect that is committed with its answer, one in a
-// decision, one that is done outside and answered later, and one whose refusal is stored. The work falls asleep for longer than its lease,
-// and fails. A stranger asks for something else under the same keys. A message is delivered to all of them.
+// Goal: under one key there is one effect, and all callers get the same answer, although processes die and sleep in the middle, replies are
+// lost, and several callers send the same request concurrently; another request never gets it; an attempt that was taken over stores nothing;
+// and a key whose process died is taken over (G2, G3, G6, G25, G29).
+// Method: three shops send the same orders, by every method: an effect that is committed with its answer, one in a decision, one that is done
+// outside and answered later, and one whose refusal is stored. The work sleeps for longer than its lease, and fails. A stranger sends another
+// request under the same keys. A message is delivered to all of them.
 
 import { isReplayed } from "../../../src/idempotency/errors.ts";
 import { Idempotency } from "../../../src/idempotency/idempotency.ts";
 import { FencedError, InvalidArgumentError, PawlError } from "../../../src/index.ts";
 import { address } from "../../../src/kernel/contract.ts";
 import type { Tx } from "../../../src/kernel/decision.ts";
-import { plainly } from "../../../src/kernel/in-sql.ts";
+import { plainly } from "../../../src/kernel/sql/in-sql.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
 import { until } from "./transfers.ts";
@@ -20,7 +20,7 @@ const KEPT = { lease: LEASE_MS, ttl: "30 days" };
 
 const effectAt = (key: string) => address("effect", key);
 
-/** One more effect of this key; answers what nobody could guess. */
+/** Counts one more effect of this key; returns a value that cannot be guessed. */
 function act(tx: Tx, key: string): string {
   const effect = tx.record(effectAt(key));
   effect.write({ value: (effect.exists ? (effect.value as number) : 0) + 1 });

@@ -9,6 +9,7 @@ import { circles, handoffs, locks } from "./locks.ts";
 import { machines } from "./machines.ts";
 import { mailbox } from "./mailbox.ts";
 import { payments } from "./payments.ts";
+import { reactions } from "./reactions.ts";
 import { registers } from "./register.ts";
 import { rewoundClaims, rewoundLists, rewoundRuns } from "./rewinds.ts";
 import { transfers } from "./transfers.ts";
@@ -41,6 +42,7 @@ export const scenarios: readonly NamedScenario[] = [
   actions,
   idempotency,
   machines,
+  reactions,
   lists,
   rewoundLists,
   rewoundClaims,

@@ -1,8 +1,7 @@
-// Goal: work is done by one holder at a time; whoever lost the lease writes nothing any more and is told so; fences rise
-// through crash, expiry, deletion and sweeping; and once faults stop, all work is taken up within three leases and ends
-// (G6, G7, G16, G17, G25).
-// Method: workers claim jobs, write under their fence in several commits, fall asleep in the middle for longer than the lease,
-// crash and are paused. Jobs are deleted when done, swept away, and made again under the same name.
+// Goal: work is done by one holder at a time; a holder that lost its lease writes nothing and gets an error; fences increase through crash,
+// expiry, deletion and sweeping; and once faults stop, all work is claimed within three leases and ends (G6, G7, G16, G17, G25).
+// Method: workers claim jobs, write under their fence in several commits, sleep in the middle for longer than the lease, crash and are paused.
+// Jobs are deleted when done, swept, and created again under the same name.
 
 import { FencedError } from "../../../src/index.ts";
 import { claimDue } from "../../../src/kernel/claim/claim.ts";
@@ -35,7 +34,7 @@ function tally(tx: Tx): Draft {
 const at = (name: string) => address("job", name);
 
 export const jobs = {
-  name: "one holder at a time, and work goes on",
+  name: "one holder at a time, and work continues",
   async scenario(world: World): Promise<void> {
     const { commits } = world.database;
     const acknowledged = new Set<string>();
@@ -46,6 +45,7 @@ export const jobs = {
         name,
         async ({ pawl, incarnation, random, sleep }) => {
           startWorker(pawl.kernel, {
+            chores: [],
             kinds: [KIND],
             by: `${name}#${incarnation}`,
             leaseMs: LEASE_MS,
@@ -147,7 +147,7 @@ async function gone(kernel: Kernel, name: string, sleep: (ms: number) => Promise
 }
 
 // Goal: once faults stop, everything that can be worked on is claimed within three leases (G25), also without any wake-up.
-// Method: a job is left held by a process that died; nobody but the claim loop of one worker is there.
+// Method: a job is left held by a process that died; there is only the claim loop of one worker.
 export const recovery = {
   name: "what a dead process held is taken up within three leases",
   async scenario(world: World): Promise<void> {
@@ -171,6 +171,8 @@ export const recovery = {
       "heir",
       async ({ pawl, incarnation }) => {
         startWorker(pawl.kernel, {
+          chores: [],
+          failed: () => {},
           kinds: [KIND],
           by: `heir#${incarnation}`,
           leaseMs: LEASE_MS,
@@ -204,6 +206,8 @@ export const timers = {
       "worker",
       async ({ pawl }) => {
         startWorker(pawl.kernel, {
+          chores: [],
+          failed: () => {},
           kinds: [KIND],
           by: "worker",
           work: async (held) => {

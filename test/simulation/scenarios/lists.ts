@@ -1,6 +1,6 @@
 // Goal: all committed decisions are serializable together, over any number of keys, present or absent, by every caller of the kernel, although
 // requests and replies are lost, processes die in the middle of a commit, rows are found locked and known rows have moved (G32).
-// Method: three processes follow random plans over a few lists, several callers in each at once: some keys are declared and some turn up late, records are
+// Method: three processes follow random plans over a few lists, several concurrent callers in each: some keys are declared and some turn up late, records are
 // taken for absent, claimed records are written by who holds them, decisions throw after writing, and pairs of callers each create a
 // key and look whether the other's is there. What each saw and did goes to the checker, with the time; a process that died leaves
 // unknown outcomes.

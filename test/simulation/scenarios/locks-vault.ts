@@ -6,10 +6,10 @@
  */
 
 import type { Hold, Lock } from "../../../src/index.ts";
-import type { Holder } from "../../../src/lock/records.ts";
+import type { Holder } from "../../../src/lock/stored.ts";
 import { lockOf } from "../../../src/lock/stored.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
-import type { RunValue } from "../../../src/workflow/run.ts";
+import type { RunValue } from "../../../src/workflow/stored.ts";
 
 /** The locks behind each name, as the database knows them. */
 const LOCKS: Readonly<Record<string, readonly string[]>> = {
@@ -23,7 +23,7 @@ const LOCKS: Readonly<Record<string, readonly string[]>> = {
 /** Under such names decisions leave a mark of the hold that they found. */
 const CHECKED = "checked/";
 
-/** A grant is heard of at once; whoever is not woken asks after a third of its lease. */
+/** A waiter is notified of a grant immediately; one that is not polls after a third of its lease. */
 const WAKES_WITHIN_MS = 500;
 
 /** The step that a run does once it was canceled. */
@@ -37,7 +37,7 @@ interface Visit {
   readonly claim: number;
 }
 
-/** A hold in somebody's hands, from one commit to another: as many as there were when it got it, and when it gave it back. */
+/** A hold from its acquisition to its release, as the numbers of commits before each. */
 interface InHand {
   readonly lock: string;
   readonly ticket: string;
@@ -45,7 +45,7 @@ interface InHand {
   to: number;
 }
 
-/** When somebody began to wait, by the store's clock, and how much had gone wrong by then. */
+/** When a waiter began to wait, by the store's clock, and how many faults there were before. */
 interface Began {
   readonly nowMs: number;
   readonly strikes: number;
@@ -64,7 +64,7 @@ export class Vault {
     this.#world = world;
   }
 
-  /** Somebody begins to wait. */
+  /** A waiter begins to wait. */
   begin(): Began {
     return { nowMs: this.#world.database.nowMs(), strikes: this.#strikes };
   }
@@ -90,7 +90,7 @@ export class Vault {
     this.#visits.push(visit);
   }
 
-  /** Whoever is not told that it lost the lock has it, where clocks and timers are right. */
+  /** A holder that was not notified of a loss holds the lock, if clocks and timers are right. */
   isTold(lock: string, ticket: string, abortSignal: AbortSignal): void {
     const { pause, clockJump, storeClockJump, overtake } = this.#world.faults.struck;
     if (abortSignal.aborted || pause + clockJump + storeClockJump + overtake > 0) return;
@@ -103,7 +103,7 @@ export class Vault {
     }
   }
 
-  /** Renews, and remembers what it heard. */
+  /** Renews, and records the result. */
   async renew(lock: string, hold: Hold): Promise<void> {
     const from = this.#now;
     if (await hold.renew()) this.#renewals.push({ lock, ticket: hold.ticket, from, to: this.#now });
@@ -127,7 +127,7 @@ export class Vault {
     this.#checkCanceled();
   }
 
-  /** Whoever waits hears of its turn at once, unless something went wrong since it began to wait. */
+  /** A waiter is notified of its turn immediately, unless a fault occurred since it began to wait. */
   #wasWoken(lock: string, ticket: string, began: Began): void {
     // A look that is held up holds up the next one.
     if (this.#strikes > began.strikes || this.#world.faults.struck.delay > 0) return;
@@ -139,7 +139,7 @@ export class Vault {
     }
   }
 
-  /** How often something went wrong that can make somebody late. */
+  /** The number of faults that can delay a waiter. */
   get #strikes(): number {
     const { reorder, clockSkew, mixedVersions, ...others } = this.#world.faults.struck;
     return Object.values(others).reduce((sum, count) => sum + count, 0);
@@ -152,7 +152,7 @@ export class Vault {
     return 0;
   }
 
-  /** Who holds a lock now, since when it is so, and whether somebody ever forced its release. */
+  /** The holder of a lock, since when, and whether its release was ever forced. */
   #lastOf(name: string): { readonly holders: readonly Holder[]; readonly nowMs: number; readonly isForced: boolean } {
     const { commits } = this.#world.database;
     const isForced = commits.some(isForcing);
@@ -169,7 +169,7 @@ export class Vault {
     });
   }
 
-  /** Nobody had the fence of another; and after a take-over, a run comes with a newer one than before. */
+  /** No two holders had the same fence; and after a takeover, a run has a higher one than before. */
   #checkVisits(): void {
     const takenOver = this.#takeOvers();
     for (const [index, { lock, fence, by, claim }] of this.#visits.entries())
@@ -196,7 +196,7 @@ export class Vault {
     );
   }
 
-  /** What somebody has in hand is taken away by nothing but the end of its lease, or by force. */
+  /** A hold ends only by its release, by the end of its lease, or by force. */
   #checkHands(held: readonly Held[]): void {
     const { commits } = this.#world.database;
     for (const { lock, ticket, from, to } of this.#hands)
@@ -211,7 +211,7 @@ export class Vault {
         }
   }
 
-  /** Who was told that a renewal holds held it, at some moment meanwhile. */
+  /** A holder whose renewal succeeded held the lock at some moment meanwhile. */
   #checkRenewals(held: readonly Held[]): void {
     for (const { lock, ticket, from, to } of this.#renewals) {
       const wasHeld = held.slice(Math.max(0, from - 1), to).some((now) => isHeld(now, lock, ticket));
@@ -231,7 +231,7 @@ export class Vault {
       }
   }
 
-  /** What a run waited for when it was canceled is given up before it goes on. The place that it keeps in the line of n is its own. */
+  /** A canceled run leaves the lines that it waited in before it continues. It keeps its place in the line of n. */
   #checkCanceled(): void {
     for (const { puts } of this.#world.database.commits)
       for (const { row, entries } of puts) {

@@ -1,8 +1,8 @@
-// Goal: a lock has as many holders as fit, in the order of arrival; fences rise with every grant and every take-over; a dead holder or
-// waiter blocks nobody for longer than its lease; a run that ends gives everything back in the same commit; and circles of runs are
-// found, and nothing else is taken for one (G6, G7, G8, G9, G30).
-// Method: plain code and runs want the same mutex, semaphore, reader-writer lock and pairs of locks, fall asleep for longer than their leases,
-// crash, and are canceled. What the lock protects is outside, refuses old fences, and remembers who came with which.
+// Goal: a lock has at most its permitted holders, in order of arrival; fences increase with every grant and every takeover; a dead holder or
+// waiter blocks others for no longer than its lease; a run that ends releases everything in the same commit; and deadlocks of runs are found,
+// without false alarms (G6, G7, G8, G9, G30).
+// Method: plain code and runs acquire the same mutex, semaphore, reader-writer lock and pairs of locks, sleep for longer than their leases,
+// crash, and are canceled. The protected resource is outside the store, refuses old fences, and records which holder came with which.
 
 import {
   type Context,
@@ -49,7 +49,7 @@ const everyLock = (pawl: Process["pawl"]): readonly (readonly [string, Lock])[] 
 
 export const locks = {
   name: "one holder at a time, in the order of arrival",
-  // Whoever could not leave the line, because the store was away, stood in it for ever.
+  // A waiter that could not leave the line, because the store was unreachable, would stay in it forever.
   regressions: [22, 100, 276, 1397],
   async scenario(world: World): Promise<void> {
     const vault = new Vault(world);
@@ -95,13 +95,13 @@ export const locks = {
 };
 
 export const handoffs = {
-  name: "a turn is heard of at once",
+  name: "a turn is noticed immediately",
   options: { calm: true, reorder: 0.9 },
   async scenario(world: World): Promise<void> {
     const vault = new Vault(world);
     for (const name of ["p1", "p2", "p3"])
       world.process(name, async (process) => {
-        // So long that nobody asks by itself: only being told can be why it goes on.
+        // Longer than any polling interval: only a notification can make it continue.
         const lock = process.pawl.mutex("m", { lease: "1h" });
         for (let turn = 1; turn <= 10; turn++) {
           // All come at the same moment, and then it is quiet, so that no other news makes up for what was missed.
@@ -132,7 +132,7 @@ async function doom(process: Process, id: string): Promise<void> {
   await insist(process, () => pawl.run("keeper", id).cancel());
 }
 
-/** Somebody takes locks away from those who hold them, and waiters out of the line. */
+/** An operator forces the release of locks, and removes waiters from the line. */
 async function intervene({ pawl, sleep, random }: Process): Promise<void> {
   const act = { by: "operator", reason: "test" };
   for (let times = 0; times < 5; times++) {
@@ -193,7 +193,7 @@ async function useOnce(process: Process, vault: Vault, lock: string, handle: Loc
   }
 }
 
-/** What is not given back is kept for as long as the process lives. */
+/** A lock that is not released is held for as long as the process lives. */
 async function keeping(hold: Hold, act: () => Promise<void>): Promise<void> {
   try {
     await act();
@@ -222,7 +222,7 @@ async function visit(
 
 const keeper = (stage: Stage, vault: Vault, place: Place) =>
   workflow("keeper", async (ctx: Context, index: number) => {
-    // As long as this code runs: the worker before, which may be in the same process, goes on under its own.
+    // For as long as this code runs: the previous worker, which may be in the same process, continues under its own.
     const claim = vault.claimOf(ctx.runId, place.by());
     const lock: readonly [string, RunLock] = [
       ["m", ctx.mutex("m")] as const,
@@ -265,15 +265,15 @@ const keeper = (stage: Stage, vault: Vault, place: Place) =>
       if (!ends(error)) throw error;
       return error instanceof PawlError ? error.code : "lost";
     }
-    // What it holds when it ends is given back by its end.
+    // The end of the run releases what it holds.
     if (index === 3) await ctx.mutex("left").acquire();
     return "done";
   });
 
 export const circles = {
-  name: "runs that wait for each other are told, and others are not",
+  name: "runs that wait for each other get an error, and others do not",
   async scenario(world: World): Promise<void> {
-    // In one order there is no circle; around, there may be one; and where somebody waits for a while only, it is none that lasts.
+    // In one order there is no deadlock; in a circle there may be one; with a timeout it does not last.
     const sort = world.random.pick(["none", "circle", "circle", "passing"] as const);
     const count = 2 + world.random.below(3);
     const kinds = Array.from({ length: count }, () => world.random.below(3));
@@ -307,7 +307,7 @@ export const circles = {
   },
 };
 
-/** How long somebody waits who does not wait for ever. */
+/** The timeout of those that have one. */
 const PASSES_MS = 20_000;
 
 const grabber = (stage: Stage, place: Place, kinds: readonly number[]) =>

@@ -1,14 +1,14 @@
-// Goal: a machine moves as it is defined, whatever happens to those who move it: each instance's log is a legal path to where it is, every attempt that
-// was answered is in it once, a refused one too, an event counts once, and what came early has its turn in order, in the commit that makes it
-// legal (G2, G29).
-// Method: two couriers deliver the same events in orders of their own, as a provider's webhooks do, and again whenever they do not know what became of
-// one. A clerk moves the same instances together with a counter, all or nothing. An observer looks in at any moment. In the end an
-// auditor that knows only the definition follows every log.
+// Goal: a machine moves only as it is defined, whatever happens to its callers: each instance's log is a legal path to its state, every attempt
+// with a known result is in it once, a refused one too, an event takes effect once, and parked events are applied in order, in the commit that
+// makes them legal (G2, G29).
+// Method: two couriers deliver the same events in different orders, as a provider's webhooks do, and again whenever the outcome is unknown. A
+// clerk moves the same instances together with a counter, in one decision. An observer reads at any moment. In the end an auditor that knows
+// only the definition checks every log.
 
-import type { MachineEvent, TryTransition } from "../../../src/machine/answers.ts";
 import { machine } from "../../../src/machine/definition.ts";
 import { IllegalTransitionError } from "../../../src/machine/errors.ts";
 import { Machines } from "../../../src/machine/machine.ts";
+import type { MachineEvent, TryTransition } from "../../../src/machine/results.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
 import { audit } from "../../machine/audit.ts";
@@ -55,8 +55,8 @@ interface Delivery {
   readonly whenEarly: "park" | "refuse";
 }
 
-/** What became of an attempt, as far as its author was told. */
-type Told = TryTransition<State, Data> | undefined;
+/** The result of an attempt, if its caller got it. */
+type AttemptResult = TryTransition<State, Data> | undefined;
 
 export const machines = {
   name: "a machine moves as it is defined",
@@ -66,7 +66,7 @@ export const machines = {
       asked += 1;
       return `${name}-${asked}`;
     };
-    const attempts = new Map<string, { readonly eventId?: string; told: Told }>();
+    const attempts = new Map<string, { readonly eventId?: string; told: AttemptResult }>();
     const events: Delivery[] = Array.from({ length: 7 }, (_, i) => ({
       eventId: `e${i}`,
       id: INSTANCES[world.random.below(4) === 0 ? 1 : 0] ?? "",
@@ -80,7 +80,10 @@ export const machines = {
         for (const { id, to, weight, ...options } of shuffled(events, process)) {
           await until(async () => {
             const reason = newReason(name);
-            const attempt: { readonly eventId: string; told: Told } = { eventId: options.eventId, told: undefined };
+            const attempt: { readonly eventId: string; told: AttemptResult } = {
+              eventId: options.eventId,
+              told: undefined,
+            };
             attempts.set(reason, attempt);
             const patch = { [to]: reason, weight } as Data;
             attempt.told = await orders.tryTransition(id, to, { ...options, actor: name, reason, patch });
@@ -97,7 +100,7 @@ export const machines = {
         await process.sleep(process.random() * 3_000);
         await until(async () => {
           const reason = newReason("clerk");
-          const attempt: { told: Told } = { told: undefined };
+          const attempt: { told: AttemptResult } = { told: undefined };
           attempts.set(reason, attempt);
           try {
             const moved = await process.pawl.kernel.transact((tx) => {
@@ -158,7 +161,7 @@ function checkAttempt(
   logs: readonly MachineEvent<State>[],
   reason: string,
   eventId: string | undefined,
-  told: Told,
+  told: AttemptResult,
 ): void {
   // What had waited and then had its turn says the same reason once more.
   const mine = logs.filter((one) => one.reason === reason && one.outcome !== "created" && one.parkedAs === undefined);

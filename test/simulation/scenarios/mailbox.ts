@@ -1,7 +1,6 @@
-// Goal: news that reaches a record is seen by whoever works on it, in whatever moment it comes; the last one too (G25, and the
-// ground for G15).
-// Method: senders append letters to a record's log and wake it. A worker claims it, reads what is new, and rests without a
-// timer. If a letter between its look and its rest were slept over, nobody would ever read it.
+// Goal: the worker on a record sees every entry that is appended, at whatever moment it comes; the last one too (G25, and the basis of G15).
+// Method: senders append letters to a record's log and wake it. A worker claims it, reads what is new, and rests without a timer. If it missed
+// a letter between its read and its rest, no worker would ever read it.
 
 import { FencedError } from "../../../src/index.ts";
 import { claimDue, type Held, wake } from "../../../src/kernel/claim/claim.ts";
@@ -62,6 +61,8 @@ export const mailbox = {
             } while ((await held.rest(() => null)) === "woken");
           };
           startWorker(pawl.kernel, {
+            chores: [],
+            failed: () => {},
             kinds: ["box"],
             by: `${name}#${incarnation}`,
             leaseMs: 5_000,

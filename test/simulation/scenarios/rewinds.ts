@@ -15,7 +15,7 @@ import type { Commit, Moment } from "../../../src/testing/sim/database.ts";
 import { until } from "./transfers.ts";
 import { type Place, Stage } from "./workflows-stage.ts";
 
-/** How often a call to the store finds that commits were lost; for so long that a seed has several of them. */
+/** How often a call to the store finds that commits were lost: often enough that a seed has several losses. */
 const REWINDS = { rewind: 0.05, faultsMs: 60_000 };
 
 // ------------------------------------------------------------------------------------------------- lists
@@ -149,6 +149,7 @@ export const rewoundClaims = {
         async ({ pawl, incarnation, random, sleep }) => {
           const by = `${name}#${incarnation}`;
           startWorker(pawl.kernel, {
+            chores: [],
             kinds: [KIND],
             by,
             leaseMs: LEASE_MS,
@@ -269,7 +270,7 @@ export const rewoundRuns = {
     for (const name of ["c1", "c2"])
       world.process(name, async (process) => {
         if (process.random() < 0.3) stage.work(process);
-        // Whatever was heard before nothing fails any more may be lost.
+        // What was acknowledged before the faults ended may be lost.
         for (let isLast = false; !isLast; ) {
           isLast = world.healedAtMs !== undefined;
           for (const id of RUNS) await travel(process, id);

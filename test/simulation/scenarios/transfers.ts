@@ -1,5 +1,5 @@
 // Goal: money moves once. Every transfer that was acknowledged is there, none is there twice, and none is there by half,
-// although requests are lost, replies are lost, processes die, and the same transfer arrives from two sides at once (G1, G2).
+// although requests are lost, replies are lost, processes die, and two callers send the same transfer concurrently (G1, G2).
 // Method: two processes work through the same list of transfers, each under an id of its own. A transfer finds its accounts by
 // reading another slot, so its keys are not known before. Refusals write first and throw then: nothing of it may stay.
 

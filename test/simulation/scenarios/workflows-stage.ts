@@ -23,8 +23,7 @@ import { MemoryDatabase } from "../../../src/stores/memory/memory.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import { type Process, ServiceError, type World } from "../../../src/testing/index.ts";
 import type { Moment } from "../../../src/testing/sim/database.ts";
-import { type RunValue, runAt } from "../../../src/workflow/run.ts";
-import { ENDED } from "../../../src/workflow/words.ts";
+import { ENDED, type RunValue, runAt } from "../../../src/workflow/stored.ts";
 import { until } from "./transfers.ts";
 
 export const LEASE_MS = 10_000;
@@ -64,9 +63,9 @@ export class Stage {
   readonly begun: Begun[] = [];
   /** What the outside did, by run and step, as often as it did it. */
   readonly done = new Map<string, number>();
-  /** How often somebody said of a step that it had not happened. */
+  /** How often a step was reported as not happened. */
   readonly noes = new Map<string, number>();
-  /** What everybody was told of each run's outcome. */
+  /** By run: the outcomes that callers got. */
   readonly told = new Map<string, Set<string>>();
   readonly #workflows: Workflows;
   readonly #parks: (run: string) => RegExp | undefined;
@@ -91,7 +90,7 @@ export class Stage {
     return place.process.call(this.#service, { run, step });
   }
 
-  /** What somebody who looks outside would say of a step: it never answers no while a call may still be on its way. */
+  /** What an operator would find out about a step: never "not happened" while a call may still be in progress. */
   answer(run: string, step: string): { readonly done: true; readonly value: string } | { readonly done: false } {
     if (this.done.has(`${run} ${step}`)) return { done: true, value: `${step} done` };
     this.noes.set(`${run} ${step}`, (this.noes.get(`${run} ${step}`) ?? 0) + 1);
@@ -131,21 +130,21 @@ export class Stage {
           this.world.note(`  ${process.name}: ${type} ${run} ${message ?? error}`);
       },
     });
-    by = worker.lease(workflows[0]?.name ?? "")?.by ?? "";
+    by = worker.id;
     return worker;
   }
 
   /** Nothing but the store fails in these runs, unless they are meant to. */
   #strange(run: string, error: unknown): void {
     if (error instanceof Error && this.#parks(run)?.test(error.message) === true) return;
-    // Whoever finds that commits were lost begins again from what is there.
+    // A caller that finds commits lost begins again from the stored state.
     if (error instanceof FencedError && this.world.database.rewinds.length > 0) return;
     const said = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
-    // Kept by the world, although whoever listens to a worker must not throw.
+    // The world keeps the failure, although a worker's listener must not throw.
     this.world.check(error instanceof PawlError && error.code === "closed", `run ${run} was in trouble: ${said}`);
   }
 
-  /** Somebody who looks after the runs that are parked. */
+  /** An operator who resolves parked runs. */
   person(name: string): void {
     this.world.process(
       name,
@@ -165,7 +164,7 @@ export class Stage {
     );
   }
 
-  /** Waits for a run as somebody would who wants to know. */
+  /** Waits for a run's result, as a caller does. */
   async outcome(process: Process, workflow: string, id: string): Promise<string> {
     for (;;) {
       const run = process.pawl.run(workflow, id);
@@ -198,7 +197,7 @@ export class Stage {
       if (step === undefined) await run.retry();
       else await run.resolveStep(step, this.answer(run.id, step));
     } catch (error) {
-      // Somebody else was faster, or it is not known whether it was done: looking again tells.
+      // Another operator was faster, or the outcome is unknown: the next look shows it.
       const isLate = error instanceof RunConflictError || error instanceof RunEndedError;
       if (!isLate && !(error instanceof StoreError)) throw error;
     }
@@ -220,7 +219,7 @@ export class Stage {
     await this.#checkReplays();
   }
 
-  /** No function of a step was called by somebody who claimed the run after the step was recorded. */
+  /** No step's function was called by a worker that claimed the run after the step was recorded. */
   #checkSteps(): void {
     const { world } = this;
     const keys = new Map<string, string>();
@@ -257,7 +256,7 @@ export class Stage {
     }
   }
 
-  /** Nobody who claimed a run began the step a second time. */
+  /** No worker that claimed a run began the step a second time. */
   checkOncePerClaim(step: string): void {
     for (const run of new Set(this.begun.filter((begun) => begun.step === step).map((begun) => begun.run))) {
       const times = this.begun.filter((begun) => begun.run === run && begun.step === step).length;
@@ -281,7 +280,7 @@ export class Stage {
     }
   }
 
-  /** Where the store's clock only goes forward, nobody wakes before the time. */
+  /** If the store's clock only goes forward, no run wakes too early. */
   #checkTimers(): void {
     const { world } = this;
     if (world.faults.struck.storeClockJump > 0) return;
@@ -331,7 +330,7 @@ export class Stage {
     });
     const begunBefore = this.begun.length;
     const { runs } = await real.runs.list({ limit: 1000, order: "oldest" });
-    // One after another, so that nobody hears a second time of what another did.
+    // One after another, so that no outcome is counted twice.
     for (const before of runs) {
       const { id, status, dueAt } = before;
       const run = pawl.run(before.workflow, id);
@@ -385,7 +384,7 @@ interface RunTimer {
   readonly dueMs: number;
 }
 
-/** What the run's record says became of it. */
+/** The outcome in the run's record. */
 async function outcomeOf(pawl: Pawl, id: string): Promise<string> {
   const [row] = await pawl.kernel.read([runAt(id)]);
   if (row == null || row.value === null) return "nothing";

@@ -141,7 +141,7 @@ export const meetings = {
   },
 };
 
-/** Waits until somebody has started the run. */
+/** Waits until the run has been started. */
 async function known(process: Process, id: string): Promise<void> {
   for (;;) {
     let isKnown = false;
@@ -235,7 +235,7 @@ const reader = (stage: Stage, place: Place) =>
 // ------------------------------------------------------------------------------------------------- parents and children
 
 export const families = {
-  name: "parents and children hear of each other",
+  name: "parents and children are notified of each other",
   // A row of a run that was lost was kept for ever, and its end was not looked for.
   regressions: [73],
   async scenario(world: World): Promise<void> {
@@ -252,7 +252,7 @@ export const families = {
           await insist(process, () => process.pawl.run("parent", "p2").cancel());
         }
         for (const id of PARENTS) await stage.outcome(process, "parent", id);
-        // Whatever became of the parents, the children come to an end.
+        // Whatever the outcome of the parents, the children end.
         for (const id of PARENTS)
           for (const { id: run } of await childrenOf(process, id)) await stage.outcome(process, "child", run);
       });
@@ -310,7 +310,7 @@ const child = (stage: Stage, place: Place) =>
 const GOOD = ["good-1", "good-2", "good-3"];
 const TRIES = 3;
 
-/** What each kind of poison comes to. */
+/** The outcome of each kind of poison. */
 const POISON = {
   "never settles": /^run_failed .*took longer than/,
   "waits for something foreign": /^parked: .*not an operation of ctx/,
@@ -360,7 +360,7 @@ export const poison = {
       const [outcome = ""] = stage.told.get(id) ?? [];
       world.check(POISON[id].test(outcome) || IN_VAIN.test(outcome), `what ${id} ended with ${outcome}`);
     }
-    // What cannot be stored was done, and is not tried again by whoever heard so.
+    // A result that cannot be stored was computed; its caller does not retry.
     stage.checkOncePerClaim("unstorable");
   },
 };

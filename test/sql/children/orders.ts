@@ -1,9 +1,9 @@
 /**
- * A process that takes orders, a few at once, until it is killed: for `kills.ts`.
+ * A process that takes orders, a few concurrently, until it is killed: for `kills.ts`.
  *
- * An order is a row of `orders` and a marker slot, and one less of a stock, in one transaction. It says "begun", "acked" and "dies" with the
- * id, each before it does anything further, so that what it did not say has not happened. It dies at the moment it is told to, in the
- * order it is told to, by SIGKILL like all the others.
+ * An order is a row of `orders` and a marker slot, and one less in stock, in one transaction. It prints "begun", "acked" and "dies" with
+ * the id, each before it does anything further, so that what it did not print has not happened. It kills itself with SIGKILL at the moment
+ * and in the order that it was given.
  */
 
 import { writeSync } from "node:fs";

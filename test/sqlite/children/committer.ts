@@ -1,6 +1,6 @@
 /**
- * Commits one value of a slot for each line it hears, and says when, by the machine's monotonic clock: just before the
- * acknowledgement is known, so that whoever sees the value later measures from no later than that.
+ * Commits one value of a slot for each line it reads, and prints when, by the machine's monotonic clock: just before the
+ * acknowledgement is known, so that a process that sees the value measures from no later than that.
  */
 
 import { createInterface } from "node:readline";

@@ -1,4 +1,4 @@
-/** Takes the write lock of a file with bare SQLite, says so, and gives it back after so many milliseconds. */
+/** Takes the write lock of a file with plain SQLite, prints that, and releases it after the given milliseconds. */
 
 import { DatabaseSync } from "node:sqlite";
 

@@ -1,6 +1,6 @@
 /**
- * One of many processes that count in the same slot: so many increments by so many callers at once, from the word "go".
- * Says how long it stood still for the others.
+ * One of many processes that count in the same slot: many increments by many concurrent callers, after "go".
+ * Prints how long the others blocked it.
  */
 
 import { once } from "node:events";

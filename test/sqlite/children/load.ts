@@ -1,7 +1,7 @@
 /**
- * A process under load, made to be killed: several callers at once update, delete, and move amounts between slots with a
+ * A process under load, made to be killed: several concurrent callers update, delete, and move amounts between slots with a
  * log entry in the same commit. Each writes down what was acknowledged, in a file that outlives the process, before it
- * asks for more; so each caller has at most one commit that nobody knows of.
+ * asks for more; so each caller has at most one commit with an unknown outcome.
  *
  * Arguments: the database, the ledger, a name for this process among those that share the file, and its number of lives.
  */

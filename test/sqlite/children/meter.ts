@@ -1,8 +1,8 @@
 /**
- * Measures how long this process stands still for others: in single calls to SQLite, and in its event loop.
+ * Measures how long other processes block this one: in single calls to SQLite, and in its event loop.
  *
- * Ten processes on two cores are starved of CPU most of the time, and that is nobody's lock. So Linux is asked what became
- * of the time: what a thread neither ran nor stood ready to run, it slept. A call to SQLite that waits for a lock sleeps;
+ * Ten processes on two cores are starved of CPU most of the time, and no lock is the cause. So Linux is asked how the
+ * time was spent: what a thread neither ran nor stood ready to run, it slept. A call to SQLite that waits for a lock sleeps;
  * one that is starved does not. COMMIT is left out, as it sleeps for its own disk. Elsewhere than on Linux all the time
  * counts.
  */

@@ -1,6 +1,6 @@
 /**
- * Opens each file that it is told of, at the moment it is told, adds one to a slot, closes it again, and says what the slot
- * had become; or why it could not.
+ * Opens each file that it is given, at the given moment, adds one to a slot, closes it again, and prints the value of the
+ * slot, or the error.
  */
 
 import { createInterface } from "node:readline";

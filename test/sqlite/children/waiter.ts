@@ -1,6 +1,6 @@
 /**
- * At the word "go", writes to a file whose lock another process has, and says how its event loop fared meanwhile. With
- * "planted", its connection waits inside SQLite, as it must not.
+ * After "go", writes to a file whose lock another process holds, and prints how long its event loop was blocked meanwhile.
+ * With "planted", its connection waits inside SQLite, which is the mistake to find.
  */
 
 import { once } from "node:events";

@@ -4,11 +4,11 @@
 
 import assert from "node:assert/strict";
 import { ClosedError } from "../../../kernel/errors.ts";
-import { at, blank, making, type Rule, rule } from "../stage.ts";
+import { at, blank, making, type Rule, rule } from "../law-context.ts";
 
 export const closing: readonly Rule[] = [
-  rule("a closed store refuses everything, and may be closed again", async (stage) => {
-    const [writer, witness] = await stage.connectTwo();
+  rule("a closed store refuses everything, and may be closed again", async (context) => {
+    const [writer, witness] = await context.connectTwo();
     const { store } = writer;
     const { epoch, sequence } = await writer.settle();
     await store.close();
@@ -35,8 +35,8 @@ export const closing: readonly Rule[] = [
     assert.equal(await witness.readOne(at("late")), null);
   }),
 
-  rule("closing one writer leaves the others at work", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("closing one writer does not affect the others", async (context) => {
+    const [writer, other] = await context.connectTwo();
     await other.settle();
     const row = await writer.makeOne(blank("k"), "one");
     await writer.store.close();
@@ -44,12 +44,12 @@ export const closing: readonly Rule[] = [
     assert.deepEqual(await other.readOne(row), next);
   }),
 
-  rule("what was committed is there for the next connection, and goes on", async (stage) => {
-    const first = await stage.connect();
+  rule("committed data is there for the next connection, and its numbers continue", async (context) => {
+    const first = await context.connect();
     const row = await first.makeOne(blank("k", { fence: 3, kind: "mail", dueMs: 4 }), "one", "two");
     const [before] = (await first.entries(row)).slice(-1);
     await first.store.close();
-    const next = await stage.connect();
+    const next = await context.connect();
     assert.deepEqual(await next.readOne(row), row);
     assert.deepEqual(await next.dueKeys(["mail"]), ["k"]);
     await next.change(row, { value: "1" }, "three");
@@ -62,8 +62,8 @@ export const closing: readonly Rule[] = [
         [3, "three"],
       ],
     );
-    assert.ok(before && (entries[2]?.position ?? 0) > before.position, "positions began anew");
+    assert.ok(before && (entries[2]?.position ?? 0) > before.position, "positions started again");
     const other = await next.makeOne(blank("j"));
-    assert.notEqual(other.id, row.id, "ids began anew");
+    assert.notEqual(other.id, row.id, "ids started again");
   }),
 ];

@@ -1,10 +1,10 @@
 /**
- * Columns: what is written is what is read, to the last digit and character, and names are told apart to the last byte.
+ * Columns: what is written is read back exactly, to the last digit and character, and names are compared byte by byte.
  */
 
 import assert from "node:assert/strict";
 import type { Key, Row } from "../../../kernel/contract.ts";
-import { at, blank, type Rule, rule, type Writer } from "../stage.ts";
+import { at, blank, type Rule, rule, type Writer } from "../law-context.ts";
 
 const FULL: Partial<Row> = {
   version: 11,
@@ -18,7 +18,7 @@ const FULL: Partial<Row> = {
   value: '{"n":1}',
 };
 
-/** One change for each column that a change can have. */
+/** One change for each column that can change. */
 const CHANGES: readonly Partial<Row>[] = [
   { fence: 99 },
   { wakes: 99 },
@@ -62,7 +62,7 @@ const TEXTS: readonly string[] = [
   "\u007f\u0080\u009f\u2028\u2029",
 ];
 
-/** Names that a careless store takes for the same. */
+/** Names that a careless store treats as equal. */
 const ALIKE: readonly Key[] = [
   at("a"),
   at("A"),
@@ -98,15 +98,15 @@ async function comesBack(writer: Writer, row: Row): Promise<Row> {
 }
 
 export const columns: readonly Rule[] = [
-  rule("every column comes back as it was written", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("every column comes back as it was written", async (context) => {
+    const [writer, other] = await context.connectTwo();
     const full = await comesBack(writer, blank("full", FULL));
     await comesBack(writer, blank("blank"));
     assert.deepEqual(await other.readOne(full), full);
   }),
 
-  rule("a change of one column is written, and changes no other", async (stage) => {
-    const writer = await stage.connect();
+  rule("a change of one column is written, and changes no other", async (context) => {
+    const writer = await context.connect();
     let row = await writer.makeOne(blank("k", FULL));
     for (const change of CHANGES) {
       const next = await writer.change(row, change);
@@ -117,8 +117,8 @@ export const columns: readonly Rule[] = [
     }
   }),
 
-  rule("whole numbers come back exactly, up to 2^53 - 1", async (stage) => {
-    const writer = await stage.connect();
+  rule("whole numbers come back exactly, up to 2^53 - 1", async (context) => {
+    const writer = await context.connect();
     for (const n of [0, 1, 2 ** 31 - 1, 2 ** 31, 2 ** 32 + 1, 2 ** 52 + 1, 2 ** 53 - 2]) {
       const row = await comesBack(
         writer,
@@ -129,8 +129,8 @@ export const columns: readonly Rule[] = [
     }
   }),
 
-  rule("texts come back character by character", async (stage) => {
-    const writer = await stage.connect();
+  rule("texts come back character by character", async (context) => {
+    const writer = await context.connect();
     for (const [index, text] of TEXTS.entries()) {
       const word = `${index}${text}`;
       const row = await comesBack(writer, blank(`k${index}`, { value: text, holder: word, kind: word, status: word }));
@@ -141,8 +141,8 @@ export const columns: readonly Rule[] = [
     }
   }),
 
-  rule("an empty value is a value, and not a deleted one", async (stage) => {
-    const writer = await stage.connect();
+  rule("an empty value is a value, and not a deleted one", async (context) => {
+    const writer = await context.connect();
     const row = await writer.makeOne(blank("k", { value: "" }));
     assert.equal((await writer.readOne(row))?.value, "");
     assert.deepEqual(await writer.listKeys(), ["k"]);
@@ -151,8 +151,8 @@ export const columns: readonly Rule[] = [
     assert.deepEqual(await writer.readOne(row), next);
   }),
 
-  rule("a value and an entry of a mebibyte come back whole", async (stage) => {
-    const writer = await stage.connect();
+  rule("a value and an entry of a mebibyte come back whole", async (context) => {
+    const writer = await context.connect();
     for (const [name, character] of Object.entries({ narrow: "x", wide: "\u{1f600}" })) {
       const bytes = new TextEncoder().encode(character).length;
       const text = `${character.repeat(2 ** 20 / bytes - 1)}end!`.slice(0, 2 ** 20);
@@ -162,8 +162,8 @@ export const columns: readonly Rule[] = [
     }
   }),
 
-  rule("names that look alike are different names", async (stage) => {
-    const writer = await stage.connect();
+  rule("names that look alike are different names", async (context) => {
+    const writer = await context.connect();
     const rows = await writer.make(
       ...ALIKE.map(({ space, key }, index) => blank(key, { space, value: String(index) })),
     );
@@ -175,8 +175,8 @@ export const columns: readonly Rule[] = [
     }
   }),
 
-  rule("names of 256 bytes are whole names", async (stage) => {
-    const writer = await stage.connect();
+  rule("names of 256 bytes are whole names", async (context) => {
+    const writer = await context.connect();
     const long = ["a".repeat(255), "\u{10ffff}".repeat(63), "\u{1f600}".repeat(63), `${"\u00e9".repeat(127)}b`];
     const keys = long.flatMap((text) => ["x", "y"].map((end) => text + end));
     const rows = await writer.make(
@@ -186,8 +186,8 @@ export const columns: readonly Rule[] = [
     for (const row of rows) assert.deepEqual(await writer.list(row.key.slice(0, -1), { space: row.space }), [row]);
   }),
 
-  rule("a deleted row is read with all of its numbers", async (stage) => {
-    const writer = await stage.connect();
+  rule("a deleted row is read with all of its numbers", async (context) => {
+    const writer = await context.connect();
     const row = await writer.makeOne(blank("k", FULL), "born");
     const removed = await writer.remove(row, 9e14);
     assert.equal(removed.value, null);
@@ -195,8 +195,8 @@ export const columns: readonly Rule[] = [
     assert.deepEqual(await writer.locked(row), [removed]);
   }),
 
-  rule("a row that is made again goes on with its numbers and its log", async (stage) => {
-    const writer = await stage.connect();
+  rule("a row that is created again continues with its numbers and its log", async (context) => {
+    const writer = await context.connect();
     const row = await writer.makeOne(blank("k", FULL), "born");
     const removed = await writer.remove(row, 9e14);
     const again = await writer.change(removed, { value: "1", dueMs: null }, "born again");

@@ -1,14 +1,26 @@
 /**
- * Commits: all or nothing, on rows that are what the batch believes, with one answer for each key and each put.
+ * Commits: all or nothing, on rows that are what the batch assumes, with one result for each key and each put.
  */
 
 import assert from "node:assert/strict";
 import type { Found, Key, Put, Receipt, Row } from "../../../kernel/contract.ts";
-import { at, blank, changing, isWithin, making, plain, type Rule, range, rule, texts, type Writer } from "../stage.ts";
+import {
+  at,
+  blank,
+  changing,
+  isWithin,
+  making,
+  plain,
+  type Rule,
+  range,
+  rule,
+  texts,
+  type Writer,
+} from "../law-context.ts";
 
 const DECADES_AGO = 1;
 
-/** What a writer reads of rows and logs: equal before and after, nothing was written. */
+/** What a writer reads of rows and logs. If it is equal before and after, nothing was written. */
 const pictureOf = async (writer: Writer, keys: readonly Key[]): Promise<unknown> => ({
   rows: await writer.read(...keys),
   locked: await writer.locked(...keys),
@@ -26,7 +38,7 @@ async function refuses(writer: Writer, puts: readonly Put[], moved: readonly Key
 
 const movedOf = (receipt: Receipt): readonly Key[] => (receipt.committed ? [] : receipt.moved);
 
-/** A row that was deleted and then swept away. */
+/** A row that was deleted and then swept. */
 async function gone(writer: Writer, key: string): Promise<Row> {
   const row = await writer.makeOne(blank(key));
   const next = await writer.change(row, { value: "1" });
@@ -36,8 +48,8 @@ async function gone(writer: Writer, key: string): Promise<Row> {
 }
 
 export const commits: readonly Rule[] = [
-  rule("a commit writes all of its puts", async (stage) => {
-    const writer = await stage.connect();
+  rule("a commit writes all of its puts", async (context) => {
+    const writer = await context.connect();
     const [changed] = await writer.make(blank("changed"));
     assert.ok(changed);
     const rows = range(0, 300).map((n) => blank(`made-${n}`, { value: String(n), space: n % 2 ? "odd" : "space" }));
@@ -51,8 +63,8 @@ export const commits: readonly Rule[] = [
     for (const key of [stored[0], stored[299], changed]) assert.equal((await writer.log(key ?? at("none"))).length, 1);
   }),
 
-  rule("the ids of a receipt are one for each put, in order, as later reads have them", async (stage) => {
-    const writer = await stage.connect();
+  rule("the ids of a receipt are one for each put, in order, as later reads have them", async (context) => {
+    const writer = await context.connect();
     const [first, second] = await writer.make(blank("m"), blank("a"));
     assert.ok(first && second);
     const stored = await writer.write(
@@ -68,8 +80,8 @@ export const commits: readonly Rule[] = [
     assert.equal(new Set(stored.map((row) => row.id)).size, stored.length, "an id was given twice");
   }),
 
-  rule("a stored row has a number above 0, and keeps it through every change", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("a stored row has a number above 0, and keeps it through every change", async (context) => {
+    const [writer, other] = await context.connectTwo();
     const row = await writer.makeOne(blank("k"));
     assert.ok(Number.isSafeInteger(row.id) && row.id > 0, `the id is ${row.id}`);
     const changed = await other.change(row, { value: "1" });
@@ -79,8 +91,8 @@ export const commits: readonly Rule[] = [
     assert.equal((await writer.readOne(row))?.id, row.id);
   }),
 
-  rule("a row that moved refuses the whole batch, and nothing of it is written", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("a row that moved refuses the whole batch, and nothing of it is written", async (context) => {
+    const [writer, other] = await context.connectTwo();
     const [stale, fresh] = await writer.make(blank("stale"), blank("fresh"));
     assert.ok(stale && fresh);
     await other.change(stale, { value: "moved" }, "moved");
@@ -95,8 +107,8 @@ export const commits: readonly Rule[] = [
     await writer.write(good);
   }),
 
-  rule("a refused batch names every row that moved, and no other", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("a refused batch names every row that moved, and no other", async (context) => {
+    const [writer, other] = await context.connectTwo();
     const rows = await writer.make(blank("a"), blank("b"), blank("c"), blank("d", { space: "other" }));
     const [a, b, c, d] = rows;
     assert.ok(a && b && c && d);
@@ -112,17 +124,17 @@ export const commits: readonly Rule[] = [
   }),
 
   rule(
-    "an absent key is protected like one that is there: of two who make it, the second is refused",
-    async (stage) => {
-      const [writer, other] = await stage.connectTwo();
+    "an absent key is protected like an existing one: of two writers that create it, the second is refused",
+    async (context) => {
+      const [writer, other] = await context.connectTwo();
       await writer.makeOne(blank("k", { value: "first" }), "first");
       for (const late of [other, writer])
         await refuses(late, [making(blank("k", { value: "late" }), "late")], [at("k")]);
     },
   ),
 
-  rule("a row of the same version with another stamp is another row: what assumes it is refused", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("a row of the same version with another stamp is another row: what assumes it is refused", async (context) => {
+    const [writer, other] = await context.connectTwo();
     const row = await other.change(await writer.makeOne(blank("k")), { value: "1" });
     for (const stamp of [row.stamp + 1, row.stamp - 1, 0])
       for (const columns of [{ value: "2" }, { status: "late" }, { dueMs: 5 }])
@@ -130,8 +142,8 @@ export const commits: readonly Rule[] = [
     await writer.write(changing(row, { value: "2" }));
   }),
 
-  rule("a batch reads no more bytes than it may, but one row, and says that it left others", async (stage) => {
-    const writer = await stage.connect();
+  rule("a batch reads at most one row beyond its limit of bytes, and reports that it left others", async (context) => {
+    const writer = await context.connect();
     const value = "x".repeat(1000);
     const keys = range(0, 20).map((n) => at(`k${n}`));
     const made = await writer.make(...keys.map(({ key }) => blank(key, { value })));
@@ -163,60 +175,57 @@ export const commits: readonly Rule[] = [
     ]);
   }),
 
-  rule("a deleted row is not absent: who believes so is refused", async (stage) => {
-    const writer = await stage.connect();
+  rule("a deleted row is not absent: a batch that assumes so is refused", async (context) => {
+    const writer = await context.connect();
     const row = await writer.makeOne(blank("k"), "born");
     await writer.remove(row, 9e14);
     await refuses(writer, [making(blank("k"), "again")], [row]);
   }),
 
-  rule("a row that is gone refuses who believes it there", async (stage) => {
-    const writer = await stage.connect();
+  rule("a batch that assumes a row that was swept is refused", async (context) => {
+    const writer = await context.connect();
     const row = await gone(writer, "k");
     await refuses(writer, [changing(row, { value: "late" }, "late")], [row]);
     assert.equal(await writer.readOne(row), null);
   }),
 
-  rule("a row made again after a sweep is another row, even at the same version", async (stage) => {
-    const writer = await stage.connect();
+  rule("a row created again after a sweep is another row, even at the same version", async (context) => {
+    const writer = await context.connect();
     const before = await gone(writer, "k");
     const after = await writer.change(await writer.makeOne(blank("k")), { value: "another" });
     assert.equal(after.version, before.version);
     await refuses(writer, [changing(before, { value: "late" }, "late")], [before]);
   }),
 
-  rule(
-    "a decide that throws leaves nothing, its own error comes out, and the next batch goes through",
-    async (stage) => {
-      const [writer, other] = await stage.connectTwo();
-      const row = await writer.makeOne(blank("there"));
-      const keys = [row, at("absent"), at("late")];
-      const before = await pictureOf(other, keys);
-      for (const throwsIn of [0, 1]) {
-        const mine = new Error("the decision throws");
-        const batch = writer.commit({
-          lock: [row, at("absent")],
-          decide(_, round) {
-            if (round === throwsIn) throw mine;
-            return { lock: [at("late")] };
-          },
-        });
-        const outcome = await batch.then(
-          () => "committed",
-          (error: unknown) => error,
-        );
-        assert.equal(outcome, mine, "what came out is not what decide threw");
-        assert.deepEqual(await pictureOf(other, keys), before);
-        await writer.found(...keys);
-        await other.found(...keys);
-      }
-      await other.change(row, { value: "1" });
-      await writer.makeOne(blank("absent"));
-    },
-  ),
+  rule("a decide that throws leaves nothing, its error is thrown, and the next batch succeeds", async (context) => {
+    const [writer, other] = await context.connectTwo();
+    const row = await writer.makeOne(blank("there"));
+    const keys = [row, at("absent"), at("late")];
+    const before = await pictureOf(other, keys);
+    for (const throwsIn of [0, 1]) {
+      const mine = new Error("the decision throws");
+      const batch = writer.commit({
+        lock: [row, at("absent")],
+        decide(_, round) {
+          if (round === throwsIn) throw mine;
+          return { lock: [at("late")] };
+        },
+      });
+      const outcome = await batch.then(
+        () => "committed",
+        (error: unknown) => error,
+      );
+      assert.equal(outcome, mine, "the error is not the one that decide threw");
+      assert.deepEqual(await pictureOf(other, keys), before);
+      await writer.found(...keys);
+      await other.found(...keys);
+    }
+    await other.change(row, { value: "1" });
+    await writer.makeOne(blank("absent"));
+  }),
 
-  rule("a batch that writes nothing is committed", async (stage) => {
-    const writer = await stage.connect();
+  rule("a batch that writes nothing is committed", async (context) => {
+    const writer = await context.connect();
     await writer.makeOne(blank("k"));
     for (const lock of [[], [at("k"), at("absent")]]) {
       const receipt = await writer.commit({ lock, decide: () => ({ puts: [] }) });
@@ -228,9 +237,9 @@ export const commits: readonly Rule[] = [
   }),
 
   rule(
-    "decide gets one row for each key, in the order asked for, as last committed, null where there is none",
-    async (stage) => {
-      const [writer, other] = await stage.connectTwo();
+    "decide gets one row for each key, in the order of the keys, as last committed, null if there is none",
+    async (context) => {
+      const [writer, other] = await context.connectTwo();
       const rows = await writer.make(blank("b"), blank("c"), blank("a"), blank("a", { space: "another" }));
       const [b] = rows;
       assert.ok(b);
@@ -245,8 +254,8 @@ export const commits: readonly Rule[] = [
     },
   ),
 
-  rule("a key asked for late is read in the same batch, and its round answers for it alone", async (stage) => {
-    const writer = await stage.connect();
+  rule("a key requested late is read in the same batch, and its round returns only that key", async (context) => {
+    const writer = await context.connect();
     await writer.make(blank("a", { value: "10" }), blank("b", { value: "20" }), blank("c", { value: "30" }));
     const seen: (readonly (string | null | undefined)[])[] = [];
     const rounds = [[at("c"), at("none")], [at("a")], []];
@@ -264,8 +273,8 @@ export const commits: readonly Rule[] = [
     assert.equal((await writer.readOne(at("sum")))?.value, "60");
   }),
 
-  rule("decide is called once for each answer it gives", async (stage) => {
-    const writer = await stage.connect();
+  rule("decide is called once for each verdict it returns", async (context) => {
+    const writer = await context.connect();
     let calls = 0;
     const receipt = await writer.commit({
       lock: [at("a")],
@@ -279,9 +288,9 @@ export const commits: readonly Rule[] = [
   }),
 
   rule(
-    "decide is told the store's clock once a row is locked, there or not, and the receipt tells it too",
-    async (stage) => {
-      const writer = await stage.connect();
+    "decide gets the store's clock once a row is locked, absent or not, and so does the receipt",
+    async (context) => {
+      const writer = await context.connect();
       await writer.makeOne(blank("there"));
       for (const lock of [[at("there")], [at("absent")]]) {
         const times: (number | null)[] = [];
@@ -300,35 +309,35 @@ export const commits: readonly Rule[] = [
     },
   ),
 
-  rule("a batch that needs the clock is told it, although it locks nothing", async (stage) => {
-    const writer = await stage.connect();
+  rule("a batch that needs the clock gets it, although it locks nothing", async (context) => {
+    const writer = await context.connect();
     const before = await writer.nowMs();
-    let told: number | null = null;
+    let seen: number | null = null;
     const receipt = await writer.commit({
       needsClock: true,
       decide(found) {
-        told = found.nowMs;
+        seen = found.nowMs;
         return { puts: [making(blank("k"), "said")] };
       },
     });
     assert.ok(receipt.committed);
-    isWithin(told, before, await writer.nowMs());
+    isWithin(seen, before, await writer.nowMs());
   }),
 
-  rule("a row that nobody has locked is never said to be", async (stage) => {
-    const writers = await stage.connectAll(3);
+  rule("a row that is not locked is never reported as locked", async (context) => {
+    const writers = await context.connectAll(3);
     const keys = range(0, 20).map((n) => at(`k${n}`));
     await writers[0]?.make(...keys.slice(10).map(({ key }) => blank(key)));
     for (const writer of writers)
       for (let n = 0; n < 3; n++) {
         const found: Found = await writer.found(...keys);
         assert.equal(found.rows.length, keys.length);
-        assert.ok(!found.rows.includes(undefined), "a free row was said to be locked");
+        assert.ok(!found.rows.includes(undefined), "a free row was reported as locked");
       }
   }),
 
-  rule("a batch that knows its rows locks none and is told of none", async (stage) => {
-    const writer = await stage.connect();
+  rule("a batch that knows its rows locks none and gets none", async (context) => {
+    const writer = await context.connect();
     let row = await writer.makeOne(blank("k"));
     for (let n = 1; n <= 3; n++) {
       const put = changing(row, { value: String(n) }, `step ${n}`);

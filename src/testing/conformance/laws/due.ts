@@ -1,37 +1,37 @@
 /**
- * Due: which records want attention now, by the store's clock, and when the next one will.
+ * Due: which records are due now by the store's clock, and when the next one will be.
  */
 
 import assert from "node:assert/strict";
 import type { Key } from "../../../kernel/contract.ts";
-import { at, blank, making, type Rule, range, rule, type Stage, type Writer } from "../stage.ts";
+import { at, blank, type LawContext, making, type Rule, range, rule, type Writer } from "../law-context.ts";
 
 const names = (keys: readonly Key[]): readonly string[] => keys.map(({ key }) => key);
 
-/** Makes rows, timed from the store's clock in the very commit; answers that clock. */
+/** Creates rows, timed from the store's clock in the same commit; returns that clock. */
 export async function makeTimed(writer: Writer, rows: (nowMs: number) => ReturnType<typeof blank>[]): Promise<number> {
   let madeAtMs = 0;
   const receipt = await writer.commit({
-    lock: [at("the clock is told to who locks")],
+    lock: [at("locking reads the clock")],
     decide(found) {
       madeAtMs = found.nowMs ?? 0;
       return { puts: rows(madeAtMs).map((row) => making(row)) };
     },
   });
-  assert.ok(receipt.committed && madeAtMs > 0, "the store did not tell its clock");
+  assert.ok(receipt.committed && madeAtMs > 0, "the store did not return its clock");
   return madeAtMs;
 }
 
 /**
- * Runs the check with one row for each millisecond around now; a store whose clock has run past them gets more.
- * A clock that stands still needs few, and one that runs is met wherever it is.
+ * Runs the check with one row for each millisecond around now; if the store's clock has passed them, with more rows. A stopped clock needs
+ * few, and a running one hits one of them.
  */
 export async function onGrid(
-  stage: Stage,
+  context: LawContext,
   check: (writer: Writer, startMs: number, size: number, tag: string) => Promise<boolean>,
   row: (tag: string, dueMs: number) => ReturnType<typeof blank>,
 ): Promise<void> {
-  const writer = await stage.connect();
+  const writer = await context.connect();
   for (const size of [20, 200, 2000]) {
     const tag = `grid${size}`;
     const startMs = await makeTimed(writer, (nowMs) => range(-3, size).map((n) => row(tag, nowMs + n)));
@@ -41,8 +41,8 @@ export async function onGrid(
 }
 
 export const due: readonly Rule[] = [
-  rule("due gives the kinds asked for, and no others", async (stage) => {
-    const writer = await stage.connect();
+  rule("due returns the requested kinds, and no others", async (context) => {
+    const writer = await context.connect();
     const kinds = ["mail", "Mail", "mai", "mail2", "%", "call"];
     await writer.make(...kinds.map((kind, n) => blank(`k-${kind}`, { kind, dueMs: n + 1, space: `space ${n % 2}` })));
     for (const kind of kinds) assert.deepEqual(await writer.dueKeys([kind]), [`k-${kind}`]);
@@ -53,8 +53,8 @@ export const due: readonly Rule[] = [
     assert.deepEqual({ space: found?.space, key: found?.key }, { space: "space 1", key: "k-Mail" });
   }),
 
-  rule("due tells the kind of each record, and how often it was tried", async (stage) => {
-    const writer = await stage.connect();
+  rule("due returns the kind of each record, and how often it was tried", async (context) => {
+    const writer = await context.connect();
     await writer.make(
       ...range(0, 4).map((n) =>
         blank(`tried ${n}`, { kind: n % 2 === 0 ? "mail" : "call", dueMs: n + 1, tries: 7 * n }),
@@ -67,9 +67,9 @@ export const due: readonly Rule[] = [
     );
   }),
 
-  rule("a record is due from its very millisecond, and the next is the one after", (stage) =>
+  rule("a record is due from its exact millisecond, and the next is the one after", (context) =>
     onGrid(
-      stage,
+      context,
       async (writer, startMs, size, tag) => {
         const { nowMs, keys, nextDueMs } = await writer.due([tag], 5000);
         if (nowMs + 1 >= startMs + size) return false;
@@ -84,8 +84,8 @@ export const due: readonly Rule[] = [
     ),
   ),
 
-  rule("the longest due of a kind come first, and the limit leaves out the latest", async (stage) => {
-    const writer = await stage.connect();
+  rule("the longest due of a kind come first, and the limit leaves out the latest", async (context) => {
+    const writer = await context.connect();
     const times = [50, 10, 40, 20, 30];
     await writer.make(...times.map((dueMs) => blank(`a${dueMs}`, { kind: "a", dueMs })));
     await writer.make(...times.map((dueMs) => blank(`b${dueMs + 5}`, { kind: "b", dueMs: dueMs + 5 })));
@@ -101,8 +101,8 @@ export const due: readonly Rule[] = [
     }
   }),
 
-  rule("nextDueMs is the next time of these kinds, whatever is due now, and null if there is none", async (stage) => {
-    const writer = await stage.connect();
+  rule("nextDueMs is the next time of these kinds, whatever is due now, and null if there is none", async (context) => {
+    const writer = await context.connect();
     const startMs = await makeTimed(writer, (nowMs) => [
       blank("other", { kind: "other", dueMs: nowMs + 1_000_000 }),
       blank("b2", { kind: "b", dueMs: nowMs + 3_000_000 }),
@@ -126,8 +126,8 @@ export const due: readonly Rule[] = [
     assert.equal(await next(["unknown"]), null);
   }),
 
-  rule("many due records of another kind do not hide mine", async (stage) => {
-    const writer = await stage.connect();
+  rule("many due records of another kind do not hide mine", async (context) => {
+    const writer = await context.connect();
     for (const part of range(0, 3))
       await writer.make(...range(0, 500).map((n) => blank(`other-${part}-${n}`, { kind: "other", dueMs: 1 + n })));
     await writer.makeOne(blank("mine", { kind: "mine", dueMs: 400 }));
@@ -135,8 +135,8 @@ export const due: readonly Rule[] = [
     assert.deepEqual(await writer.dueKeys(["mine"], 10), ["mine"]);
   }),
 
-  rule("a record without a kind or without a time is never due, and neither is a deleted one", async (stage) => {
-    const writer = await stage.connect();
+  rule("a record without a kind or without a time is never due, and neither is a deleted one", async (context) => {
+    const writer = await context.connect();
     const [timeless, kindless, doomed] = await writer.make(
       blank("timeless", { kind: "mail" }),
       blank("kindless", { dueMs: 1 }),
@@ -150,19 +150,19 @@ export const due: readonly Rule[] = [
     }
   }),
 
-  rule("a record comes due as the store's clock passes its time", async (stage) => {
-    const writer = await stage.connect();
+  rule("a record becomes due when the store's clock passes its time", async (context) => {
+    const writer = await context.connect();
     const startMs = await makeTimed(writer, (nowMs) => [blank("k", { kind: "mail", dueMs: nowMs + 40 })]);
     const early = await writer.due(["mail"]);
     if (early.nowMs < startMs + 40) assert.deepEqual([early.keys, early.nextDueMs], [[], startMs + 40]);
-    await stage.reach(writer, startMs + 40);
+    await context.advanceTo(writer, startMs + 40);
     const late = await writer.due(["mail"]);
     assert.deepEqual([names(late.keys), late.nextDueMs], [["k"], null]);
     assert.ok(late.nowMs >= startMs + 40);
   }),
 
-  rule("a changed time or kind counts at once", async (stage) => {
-    const [writer, reader] = await stage.connectTwo();
+  rule("a changed time or kind counts immediately", async (context) => {
+    const [writer, reader] = await context.connectTwo();
     let row = await writer.makeOne(blank("k", { kind: "mail", dueMs: 5 }));
     const looks = async (dueNow: boolean, kind: string, nextDueMs: number | null) => {
       const page = await reader.due([kind]);
@@ -186,8 +186,8 @@ export const due: readonly Rule[] = [
     await looks(false, "call", null);
   }),
 
-  rule("a lease that has ended is due like a timer, and one that has not is what comes next", async (stage) => {
-    const writer = await stage.connect();
+  rule("a lease that has ended is due like a timer, and one that has not ended is the next due", async (context) => {
+    const writer = await context.connect();
     await writer.make(
       blank("timer", { kind: "mail", dueMs: 2 }),
       blank("ended", { kind: "mail", dueMs: 1, holder: "ann", fence: 1, tries: 1 }),

@@ -1,14 +1,14 @@
 /**
- * Lanes: epochs and sequences, by which a writer whose reply was lost finds out what became of its batch.
+ * Lanes: epochs and sequences, by which a writer whose reply was lost finds the outcome of its batch.
  */
 
 import assert from "node:assert/strict";
 import { StoreError } from "../../../kernel/errors.ts";
-import { at, blank, changing, making, type Rule, range, rule } from "../stage.ts";
+import { at, blank, changing, making, type Rule, range, rule } from "../law-context.ts";
 
 export const lanes: readonly Rule[] = [
-  rule("a store has at least one lane, and every lane can be settled", async (stage) => {
-    const { store } = await stage.connect();
+  rule("a store has at least one lane, and every lane can be settled", async (context) => {
+    const { store } = await context.connect();
     assert.ok(Number.isSafeInteger(store.lanes) && store.lanes >= 1, `it has ${store.lanes} lanes`);
     for (const lane of range(0, store.lanes)) {
       const { epoch, sequence } = await store.settle(lane);
@@ -16,8 +16,14 @@ export const lanes: readonly Rule[] = [
     }
   }),
 
-  rule("each settle starts a new epoch, above the last", async (stage) => {
-    const writer = await stage.connect();
+  rule("a store says whether it is remote, and whether it has one writer", async (context) => {
+    const { store } = await context.connect();
+    assert.equal(typeof store.isRemote, "boolean", `isRemote is ${store.isRemote}`);
+    assert.equal(typeof store.hasOneWriter, "boolean", `hasOneWriter is ${store.hasOneWriter}`);
+  }),
+
+  rule("each settle starts a new epoch, above the last", async (context) => {
+    const writer = await context.connect();
     let last = (await writer.settle()).epoch;
     for (let n = 0; n < 4; n++) {
       if (n % 2 === 1) await writer.makeOne(blank(`k${n}`));
@@ -27,38 +33,35 @@ export const lanes: readonly Rule[] = [
     }
   }),
 
-  rule(
-    "a batch of an older epoch is refused, however late it arrives, and says that it must be settled",
-    async (stage) => {
-      const writer = await stage.connect();
-      const old = await writer.settle();
-      await writer.makeOne(blank("k"));
-      const sequence = old.sequence + 1000;
-      await writer.settle();
-      for (let n = 0; n < 3; n++) {
-        const late = writer.store.commit({
-          lane: 0,
-          epoch: old.epoch,
-          sequence: sequence + n,
-          lock: [],
-          needsClock: false,
-          decide: () => ({ puts: [making(blank("late"))] }),
-        });
-        await assert.rejects(late, (error: unknown) => {
-          assert.ok(error instanceof StoreError, `not a StoreError: ${error}`);
-          assert.equal(error.data.remedy, "settle");
-          return true;
-        });
-        assert.equal(await writer.readOne(at("late")), null);
-        await writer.makeOne(blank(`k${n}`));
-        const settled = await writer.settle();
-        assert.ok(settled.sequence < sequence, "a batch that was refused was counted");
-      }
-    },
-  ),
+  rule("a batch of an older epoch is refused, however late it arrives, with the remedy settle", async (context) => {
+    const writer = await context.connect();
+    const old = await writer.settle();
+    await writer.makeOne(blank("k"));
+    const sequence = old.sequence + 1000;
+    await writer.settle();
+    for (let n = 0; n < 3; n++) {
+      const late = writer.store.commit({
+        lane: 0,
+        epoch: old.epoch,
+        sequence: sequence + n,
+        lock: [],
+        needsClock: false,
+        decide: () => ({ puts: [making(blank("late"))] }),
+      });
+      await assert.rejects(late, (error: unknown) => {
+        assert.ok(error instanceof StoreError, `not a StoreError: ${error}`);
+        assert.equal(error.data.remedy, "settle");
+        return true;
+      });
+      assert.equal(await writer.readOne(at("late")), null);
+      await writer.makeOne(blank(`k${n}`));
+      const settled = await writer.settle();
+      assert.ok(settled.sequence < sequence, "a batch that was refused was counted");
+    }
+  }),
 
-  rule("settle says the last sequence that was committed", async (stage) => {
-    const writer = await stage.connect();
+  rule("settle returns the last sequence that was committed", async (context) => {
+    const writer = await context.connect();
     let { sequence } = await writer.settle();
     for (const step of [1, 1, 7, 1]) {
       const { epoch, sequence: last } = await writer.settle();
@@ -67,7 +70,7 @@ export const lanes: readonly Rule[] = [
         sequence += step;
         const batch = { lane: 0, epoch, sequence, lock: [], needsClock: false };
         const puts = [making(blank(`${key}${sequence}`))];
-        const receipt = await writer.patiently(() => writer.store.commit({ ...batch, decide: () => ({ puts }) }));
+        const receipt = await writer.retryBusy(() => writer.store.commit({ ...batch, decide: () => ({ puts }) }));
         assert.ok(receipt.committed);
       }
     }
@@ -75,8 +78,8 @@ export const lanes: readonly Rule[] = [
     assert.equal((await writer.settle()).sequence, sequence);
   }),
 
-  rule("a batch that was refused or that threw is not what settle says", async (stage) => {
-    const writer = await stage.connect();
+  rule("settle does not count a batch that was refused or that threw", async (context) => {
+    const writer = await context.connect();
     const row = await writer.makeOne(blank("k"));
     const { sequence } = await writer.settle();
     const refused = await writer.commit({ decide: () => ({ puts: [making(blank("k"))] }) });
@@ -89,20 +92,23 @@ export const lanes: readonly Rule[] = [
     assert.equal((await writer.settle()).sequence, sequence);
   }),
 
-  rule("after a batch that wrote nothing, settle says it or the one before", async (stage) => {
-    const writer = await stage.connect();
+  rule("after a batch that wrote nothing, settle returns its sequence or the one before", async (context) => {
+    const writer = await context.connect();
     await writer.settle();
     await writer.makeOne(blank("k"));
     const { sequence } = await writer.settle();
     await writer.found(at("k"));
     const settled = await writer.settle();
-    assert.ok(settled.sequence === sequence || settled.sequence === sequence + 1, `settle said ${settled.sequence}`);
+    assert.ok(
+      settled.sequence === sequence || settled.sequence === sequence + 1,
+      `settle returned ${settled.sequence}`,
+    );
     await writer.makeOne(blank("j"));
     assert.equal((await writer.settle()).sequence, settled.sequence + 1);
   }),
 
-  rule("writers settle apart from each other", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("writers settle independently of each other", async (context) => {
+    const [writer, other] = await context.connectTwo();
     await writer.settle();
     await writer.makeOne(blank("mine"));
     const { sequence } = await writer.settle();
@@ -113,14 +119,14 @@ export const lanes: readonly Rule[] = [
       }
     };
     await others("theirs");
-    // In the epoch from before the other's: it must still hold.
+    // In the epoch from before the other's, which must still be valid.
     await writer.makeOne(blank("mine too"));
     await others("more of theirs");
     assert.equal((await writer.settle()).sequence, sequence + 1);
   }),
 
-  rule("lanes settle apart from each other", async (stage) => {
-    const writer = await stage.connect();
+  rule("lanes settle independently of each other", async (context) => {
+    const writer = await context.connect();
     const all = range(0, writer.store.lanes);
     for (const lane of all) await writer.settle(lane);
     const write = (lane: number, key: string) =>
@@ -139,8 +145,8 @@ export const lanes: readonly Rule[] = [
     }
   }),
 
-  rule("batches of different lanes are under way at once, and each gets its own answer", async (stage) => {
-    const writer = await stage.connect();
+  rule("batches of different lanes run concurrently, and each gets its own result", async (context) => {
+    const writer = await context.connect();
     const all = range(0, writer.store.lanes);
     const rows = await writer.make(...all.map((lane) => blank(`lane-${lane}`)));
     const receipts = await Promise.all(
@@ -158,8 +164,8 @@ export const lanes: readonly Rule[] = [
     );
   }),
 
-  rule("settle is the last word on a batch that is under way", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("after settle, the outcome of a batch in progress does not change", async (context) => {
+    const [writer, other] = await context.connectTwo();
     for (let n = 0; n < 10; n++) {
       const { epoch, sequence } = await writer.settle();
       const key = at(`k${n}`);
@@ -177,9 +183,9 @@ export const lanes: readonly Rule[] = [
         () => undefined,
       );
       const landed = (await writer.settle()).sequence > sequence;
-      assert.equal((await other.readOne(key)) !== null, landed, "settle said otherwise than what is there");
+      assert.equal((await other.readOne(key)) !== null, landed, "settle contradicts what is stored");
       const answer = await ended;
-      if (answer !== undefined) assert.equal(answer, landed, "the receipt said otherwise than settle");
+      if (answer !== undefined) assert.equal(answer, landed, "the receipt contradicts settle");
       assert.equal((await other.readOne(key)) !== null, landed, "the batch arrived after settle");
     }
   }),

@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 import type { ListQuery, Row } from "../../../kernel/contract.ts";
-import { at, blank, only, plain, type Rule, range, rule, SPACE, type Writer } from "../stage.ts";
+import { at, blank, only, plain, type Rule, range, rule, SPACE, type Writer } from "../law-context.ts";
 
 /** In the order of UTF-8 bytes. JavaScript's own order has the last three between \ud7ff and \ue000. */
 const ORDERED: readonly string[] = [
@@ -38,7 +38,7 @@ const ORDERED: readonly string[] = [
 
 const LAST = "\u{10ffff}";
 
-/** Keys that a careless store would find with a prefix that they do not have, or not find with one that they have. */
+/** Keys that a careless store would find with a prefix that they do not have, or not find with a prefix that they have. */
 const PREFIXES: readonly {
   readonly prefix: string;
   readonly has: readonly string[];
@@ -78,12 +78,12 @@ type Asked = Omit<Partial<ListQuery>, "after" | "limit">;
 
 async function pageOf(writer: Writer, asked: Partial<ListQuery>): Promise<readonly Row[]> {
   const query: ListQuery = { space: SPACE, prefix: "", after: null, limit: 1000, ...asked };
-  return (await writer.patiently(() => writer.store.list(query))).map(plain);
+  return (await writer.retryBusy(() => writer.store.list(query))).map(plain);
 }
 
 const keysOf = (rows: readonly Row[]): readonly string[] => rows.map(({ key }) => key);
 
-/** All that is asked for, page by page, each page from the place where the one before it ended. */
+/** All matching rows, page by page, each page from where the one before it ended. */
 async function walked(writer: Writer, asked: Asked, limit: number): Promise<readonly string[]> {
   const all: Row[] = [];
   for (;;) {
@@ -97,7 +97,7 @@ async function walked(writer: Writer, asked: Asked, limit: number): Promise<read
   }
 }
 
-/** The orders there are, with what each makes of rows. */
+/** All orders, and how each sorts rows. */
 const ORDERS: readonly { readonly order: ListQuery["order"]; readonly sorted: (rows: readonly Row[]) => Row[] }[] = [
   { order: undefined, sorted: (rows) => rows.toSorted((a, b) => (a.key < b.key ? -1 : 1)) },
   { order: "key", sorted: (rows) => rows.toSorted((a, b) => (a.key < b.key ? -1 : 1)) },
@@ -107,7 +107,7 @@ const ORDERS: readonly { readonly order: ListQuery["order"]; readonly sorted: (r
 
 const orderName = (order: ListQuery["order"]): string => order ?? "no order named";
 
-/** Rows whose keys are in another order than their numbers, made in several commits. */
+/** Rows whose keys are in another order than their numbers, created in several commits. */
 async function shuffled(writer: Writer, count: number, columns: (n: number) => Partial<Row> = () => ({})) {
   const keys = range(0, count).map((n) => `k${100 + ((n * 7) % count)}`);
   const rows: Row[] = [];
@@ -120,7 +120,7 @@ async function shuffled(writer: Writer, count: number, columns: (n: number) => P
   return rows;
 }
 
-/** Texts that a careless store would take for one another, or for a list of several. */
+/** Texts that a careless store would confuse with one another, or with a list of several. */
 const KINDS = ["mail", "Mail", "mai", "mail ", "m_il", "%", "", "a,b", '{a,"b"}', "caf\u00e9", "cafe\u0301"] as const;
 const STATUSES = [
   "waiting",
@@ -137,8 +137,8 @@ const STATUSES = [
 ] as const;
 
 export const lists: readonly Rule[] = [
-  rule("a list is in the order of its keys' UTF-8 bytes", async (stage) => {
-    const writer = await stage.connect();
+  rule("a list is in the order of its keys' UTF-8 bytes", async (context) => {
+    const writer = await context.connect();
     const [later, sooner] = [ORDERED.filter((_, n) => n % 2), ORDERED.filter((_, n) => n % 2 === 0)];
     for (const keys of [later.toReversed(), sooner]) await writer.make(...keys.map((key) => blank(key)));
     assert.deepEqual(await writer.listKeys(), ORDERED);
@@ -147,22 +147,25 @@ export const lists: readonly Rule[] = [
     assert.deepEqual(await paged(writer, "", 2), ORDERED);
   }),
 
-  rule("a prefix is plain text: no pattern, no case, no normal form, and no end to what may follow", async (stage) => {
-    const writer = await stage.connect();
-    const all = [...new Set(PREFIXES.flatMap(({ has, not }) => [...has, ...not]))];
-    await writer.make(...all.map((key) => blank(key)));
-    for (const { prefix, has, not } of PREFIXES)
-      for (const { order } of ORDERS) {
-        const found = new Set(keysOf(await pageOf(writer, { prefix, order })));
-        const shown = `${JSON.stringify(prefix)}, ${orderName(order)}`;
-        for (const key of has) assert.ok(found.has(key), `${JSON.stringify(key)} was not found by ${shown}`);
-        for (const key of not) assert.ok(!found.has(key), `${JSON.stringify(key)} was found by ${shown}`);
-      }
-    assert.deepEqual([...(await writer.listKeys())].sort(), all.sort());
-  }),
+  rule(
+    "a prefix is plain text: no pattern, no case folding, no normal form, and any text may follow",
+    async (context) => {
+      const writer = await context.connect();
+      const all = [...new Set(PREFIXES.flatMap(({ has, not }) => [...has, ...not]))];
+      await writer.make(...all.map((key) => blank(key)));
+      for (const { prefix, has, not } of PREFIXES)
+        for (const { order } of ORDERS) {
+          const found = new Set(keysOf(await pageOf(writer, { prefix, order })));
+          const shown = `${JSON.stringify(prefix)}, ${orderName(order)}`;
+          for (const key of has) assert.ok(found.has(key), `${JSON.stringify(key)} was not found by ${shown}`);
+          for (const key of not) assert.ok(!found.has(key), `${JSON.stringify(key)} was found by ${shown}`);
+        }
+      assert.deepEqual([...(await writer.listKeys())].sort(), all.sort());
+    },
+  ),
 
-  rule("a list goes on after the key named, there or not", async (stage) => {
-    const writer = await stage.connect();
+  rule("a list continues after the given key, whether it exists or not", async (context) => {
+    const writer = await context.connect();
     await writer.make(...["a", "b", "ba", "bb", "bc", "c"].map((key) => blank(key)));
     const cases: readonly [prefix: string, after: string | null, keys: readonly string[]][] = [
       ["", null, ["a", "b", "ba", "bb", "bc", "c"]],
@@ -184,16 +187,16 @@ export const lists: readonly Rule[] = [
       assert.deepEqual(await writer.listKeys(prefix, { after }), keys, `prefix "${prefix}", after ${after}`);
   }),
 
-  rule("a list has at most as many as asked for, and its pages have every row once", async (stage) => {
-    const writer = await stage.connect();
+  rule("a list has at most as many rows as requested, and its pages have every row once", async (context) => {
+    const writer = await context.connect();
     const keys = range(100, 160).map((n) => `k${n}`);
     await writer.make(...["j", ...keys, "l"].map((key) => blank(key)));
     assert.deepEqual(await writer.listKeys("", { limit: 1 }), ["j"]);
     for (const limit of [1, 7, 60, 61]) assert.deepEqual(await paged(writer, "k", limit), keys);
   }),
 
-  rule("deleted rows are not listed, and take nobody's place on a page", async (stage) => {
-    const writer = await stage.connect();
+  rule("deleted rows are not listed, and take no place on a page", async (context) => {
+    const writer = await context.connect();
     const rows = await writer.make(...range(10, 40).map((n) => blank(`k${n}`)));
     for (const row of rows.slice(0, 20)) await writer.remove(row, 9e14);
     assert.deepEqual(await writer.listKeys("", { limit: 3 }), ["k30", "k31", "k32"]);
@@ -203,8 +206,8 @@ export const lists: readonly Rule[] = [
     );
   }),
 
-  rule("a list has the rows of its space, whole", async (stage) => {
-    const writer = await stage.connect();
+  rule("a list has the rows of its space, with all columns", async (context) => {
+    const writer = await context.connect();
     const [mine] = await writer.make(
       blank("k", { fence: 3, wakes: 4, tries: 5, holder: "ann", kind: "mail", status: "waiting", dueMs: 6 }),
       blank("k", { space: "spac" }),
@@ -215,8 +218,8 @@ export const lists: readonly Rule[] = [
     assert.deepEqual(await writer.list("k"), [await writer.readOne(at("k"))]);
   }),
 
-  rule("by number, a list begins with the newest or with the oldest", async (stage) => {
-    const writer = await stage.connect();
+  rule("by number, a list begins with the newest or with the oldest", async (context) => {
+    const writer = await context.connect();
     const rows = await shuffled(writer, 30);
     const newest = await writer.makeOne(blank("a"));
     for (const { order, sorted } of ORDERS) {
@@ -231,12 +234,12 @@ export const lists: readonly Rule[] = [
     }
   }),
 
-  rule("by number, a list goes on after the number named, there or not", async (stage) => {
-    const writer = await stage.connect();
+  rule("by number, a list continues after the given number, whether it exists or not", async (context) => {
+    const writer = await context.connect();
     const rows = (await shuffled(writer, 24)).toSorted((a, b) => a.id - b.id);
     const gone = only(rows.splice(9, 1));
     await writer.remove(gone, await writer.nowMs());
-    await stage.reach(writer, (await writer.nowMs()) + 1);
+    await context.advanceTo(writer, (await writer.nowMs()) + 1);
     await writer.sweep();
     for (const { id } of [gone, ...rows]) {
       const after = String(id);
@@ -262,8 +265,8 @@ export const lists: readonly Rule[] = [
       assert.deepEqual(await pageOf(writer, { order, after: String(after) }), []);
   }),
 
-  rule("kinds and statuses choose what is listed, as plain texts", async (stage) => {
-    const writer = await stage.connect();
+  rule("kinds and statuses filter a list, as plain texts", async (context) => {
+    const writer = await context.connect();
     const kindOf = (n: number): string | null => KINDS[n % (KINDS.length + 1)] ?? null;
     const statusOf = (n: number): string | null => STATUSES[(n * 5 + 2) % (STATUSES.length + 1)] ?? null;
     const rows = await shuffled(writer, 71, (n) => ({ kind: kindOf(n), status: statusOf(n) }));
@@ -292,8 +295,8 @@ export const lists: readonly Rule[] = [
     }
   }),
 
-  rule("chosen rows are those of now, not of when they were made", async (stage) => {
-    const writer = await stage.connect();
+  rule("rows are filtered by their current kind and status, not by those of their creation", async (context) => {
+    const writer = await context.connect();
     const [a, b, c] = await writer.make(
       blank("a", { kind: "mail", status: "waiting" }),
       blank("b", { kind: "mail", status: "waiting" }),
@@ -315,8 +318,8 @@ export const lists: readonly Rule[] = [
     }
   }),
 
-  rule("in every order, the pages of what is chosen have every row once", async (stage) => {
-    const writer = await stage.connect();
+  rule("in every order, the pages of a filtered list have every row once", async (context) => {
+    const writer = await context.connect();
     const rows = await shuffled(writer, 61, (n) => ({
       kind: n % 3 === 0 ? "mail" : n % 3 === 1 ? "post" : null,
       status: n % 4 === 0 ? null : "waiting",
@@ -342,8 +345,8 @@ export const lists: readonly Rule[] = [
       }
   }),
 
-  rule("in no order are deleted rows listed, whatever they still say", async (stage) => {
-    const writer = await stage.connect();
+  rule("deleted rows are listed in no order, whatever their columns contain", async (context) => {
+    const writer = await context.connect();
     const rows = await shuffled(writer, 40, () => ({ kind: "mail", status: "waiting" }));
     const [left, bare, full] = [
       rows.filter((_, n) => n % 4 === 1),
@@ -362,9 +365,9 @@ export const lists: readonly Rule[] = [
       }
   }),
 
-  rule("in every order, a list stays in its space and its namespace", async (stage) => {
+  rule("in every order, a list stays in its space and its namespace", async (context) => {
     const columns = { kind: "mail", status: "waiting" };
-    const [writer, other] = [await stage.connect(), await stage.connect("other")];
+    const [writer, other] = [await context.connect(), await context.connect("other")];
     const mine: Row[] = [];
     for (const n of range(10, 16)) {
       mine.push(await writer.makeOne(blank(`k${n}`, columns)));

@@ -3,11 +3,11 @@
  */
 
 import assert from "node:assert/strict";
-import { at, blank, changing, clockRule, isWithin, making, type Rule, range, rule } from "../stage.ts";
+import { at, blank, changing, clockRule, isWithin, making, type Rule, range, rule } from "../law-context.ts";
 
 export const logs: readonly Rule[] = [
-  rule("a log comes back as it was written, in order, without gaps, from version 1", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("a log comes back as it was written, in order, without gaps, from version 1", async (context) => {
+    const [writer, other] = await context.connectTwo();
     const entries = range(1, 26).map((version) => ({ version, name: `name-${version % 3}`, data: `data ${version}` }));
     let row = blank("k", { head: 0 });
     for (const [from, to] of [
@@ -28,12 +28,12 @@ export const logs: readonly Rule[] = [
     assert.equal((await writer.readOne(row))?.head, 25);
   }),
 
-  rule("entries are stamped with the store's clock at their commit", async (stage) => {
-    const writer = await stage.connect();
+  rule("entries are stamped with the store's clock at their commit", async (context) => {
+    const writer = await context.connect();
     let row = await writer.makeOne(blank("k"));
     const stamps: [number, number][] = [];
     for (let n = 0; n < 3; n++) {
-      await stage.reach(writer, (await writer.nowMs()) + 3);
+      await context.advanceTo(writer, (await writer.nowMs()) + 3);
       const before = await writer.nowMs();
       row = await writer.change(row, {}, "one", "two");
       const after = await writer.nowMs();
@@ -44,8 +44,8 @@ export const logs: readonly Rule[] = [
     for (const [index, [before, after]] of stamps.entries()) isWithin(entries[index]?.atMs ?? null, before, after);
   }),
 
-  rule("positions rise with every entry, and none is given twice", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("positions increase with every entry, and none is assigned twice", async (context) => {
+    const [writer, other] = await context.connectTwo();
     const keys = ["b", "a", "c"];
     let rows = await writer.write(...keys.map((key) => making(blank(key), "one", "two")));
     let last = 0;
@@ -66,11 +66,11 @@ export const logs: readonly Rule[] = [
       last = highest;
       rows = await (n % 2 ? writer : other).write(...rows.map((row) => changing(row, {}, "more", "yet more")));
     }
-    assert.equal(all.size, 18, "a position was given twice");
+    assert.equal(all.size, 18, "a position was assigned twice");
   }),
 
-  rule("positions go on rising after a sweep took the newest entries", async (stage) => {
-    const writer = await stage.connect();
+  rule("positions keep increasing after a sweep removed the newest entries", async (context) => {
+    const writer = await context.connect();
     await writer.makeOne(blank("kept"), "one");
     const doomed = await writer.makeOne(blank("doomed"), "one", "two", "three");
     const highest = (await writer.entries(doomed)).at(-1)?.position ?? Number.NaN;
@@ -81,8 +81,8 @@ export const logs: readonly Rule[] = [
     assert.ok(position > highest, `position ${position} came after ${highest}`);
   }),
 
-  rule("a log is paged by version: after the one named, as many as asked for", async (stage) => {
-    const writer = await stage.connect();
+  rule("a log is paged by version: after the given one, as many as requested", async (context) => {
+    const writer = await context.connect();
     const row = await writer.makeOne(blank("k"), ...range(1, 251).map((n) => `entry ${n}`));
     const versions = async (after: number, limit: number) =>
       (await writer.entries(row, after, limit)).map(({ version }) => version);
@@ -98,8 +98,8 @@ export const logs: readonly Rule[] = [
     assert.deepEqual(paged, range(1, 251));
   }),
 
-  rule("each record has a log of its own", async (stage) => {
-    const writer = await stage.connect();
+  rule("each record has a log of its own", async (context) => {
+    const writer = await context.connect();
     const keys = [at("k"), at("k", "another"), at("K"), at("k2")];
     for (const { space, key } of keys) await writer.makeOne(blank(key, { space }), `of ${space} ${key}`);
     for (const name of keys)
@@ -109,16 +109,16 @@ export const logs: readonly Rule[] = [
       );
   }),
 
-  rule("a record without entries has an empty log, and so has a name that nobody has", async (stage) => {
-    const writer = await stage.connect();
+  rule("a record without entries has an empty log, and so has an absent record", async (context) => {
+    const writer = await context.connect();
     await writer.makeOne(blank("other"), "said");
     const silent = await writer.makeOne(blank("silent"));
     assert.deepEqual(await writer.entries(silent), []);
     assert.deepEqual(await writer.entries(at("nobody")), []);
   }),
 
-  rule("a deleted row keeps its log", async (stage) => {
-    const writer = await stage.connect();
+  rule("a deleted row keeps its log", async (context) => {
+    const writer = await context.connect();
     const row = await writer.makeOne(blank("k"), "one", "two");
     await writer.remove(row, 9e14);
     assert.deepEqual(
@@ -128,9 +128,9 @@ export const logs: readonly Rule[] = [
   }),
 
   clockRule(
-    "a clock that steps back turns no log around: stamps go back, versions and positions rise",
-    async (stage, clock) => {
-      const writer = await stage.connect();
+    "a clock that steps back does not reorder a log: stamps go back, versions and positions increase",
+    async (context, clock) => {
+      const writer = await context.connect();
       const nowMs = await writer.nowMs();
       let row = await writer.makeOne(blank("k"), "first");
       await clock.set(nowMs - 3_600_000);

@@ -1,22 +1,22 @@
 /**
- * Races: several writers at once on the same rows. A batch sees its rows as nobody else can change them until it ends,
- * those it only reads and those that are not there included.
+ * Races: concurrent writers on the same rows. No other batch can change the rows of a batch until it ends, including those that
+ * it only reads and those that are absent.
  */
 
 import assert from "node:assert/strict";
 import { keyText, type Row } from "../../../kernel/contract.ts";
-import { at, blank, changing, type Known, making, type Rule, range, rule } from "../stage.ts";
+import { at, blank, changing, type KnownRows, making, type Rule, range, rule } from "../law-context.ts";
 
 const WRITERS = 4;
 
-const rowOf = (rows: Known, key: string): Row | null | undefined => rows.get(keyText(at(key)));
+const rowOf = (rows: KnownRows, key: string): Row | null | undefined => rows.get(keyText(at(key)));
 
 const plusOne = (row: Row | null | undefined, key: string, said: string) =>
   row ? changing(row, { value: String(Number(row.value) + 1) }, said) : making(blank(key, { value: "1" }), said);
 
 export const races: readonly Rule[] = [
-  rule("of many who make the same key at once, one does", async (stage) => {
-    const writers = await stage.connectAll(WRITERS);
+  rule("of many writers that create the same key concurrently, one succeeds", async (context) => {
+    const writers = await context.connectAll(WRITERS);
     for (const round of range(0, 5)) {
       const key = `k${round}`;
       const winners: number[] = [];
@@ -30,14 +30,14 @@ export const races: readonly Rule[] = [
           if (won) winners.push(who);
         }),
       );
-      assert.equal(winners.length, 1, `${winners.length} writers made the key`);
+      assert.equal(winners.length, 1, `${winners.length} writers created the key`);
       assert.equal((await writers[0]?.readOne(at(key)))?.value, String(winners[0]));
       assert.equal((await writers[0]?.entries(at(key)))?.length, 1);
     }
   }),
 
-  rule("many writers that count on one row lose no count, and their log has no gap", async (stage) => {
-    const writers = await stage.connectAll(WRITERS);
+  rule("many writers that count on one row lose no count, and their log has no gap", async (context) => {
+    const writers = await context.connectAll(WRITERS);
     const each = 10;
     await Promise.all(
       writers.map(async (writer, who) => {
@@ -58,8 +58,8 @@ export const races: readonly Rule[] = [
     assert.equal(new Set(log.map(({ data }) => data)).size, total, "an entry is there twice");
   }),
 
-  rule("writers that ask for the same rows late, in different orders, all get through", async (stage) => {
-    const writers = await stage.connectAll(WRITERS);
+  rule("writers that request the same rows late, in different orders, all succeed", async (context) => {
+    const writers = await context.connectAll(WRITERS);
     const each = 6;
     await Promise.all(
       writers.map(async (writer, who) => {
@@ -78,12 +78,12 @@ export const races: readonly Rule[] = [
     );
   }),
 
-  rule("a row that a batch only reads is protected as well", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("a row that a batch only reads is protected as well", async (context) => {
+    const [writer, other] = await context.connectTwo();
     for (const round of range(0, 5)) {
       const names = [`a${round}`, `b${round}`];
       await writer.make(...names.map((name) => blank(name, { value: "on" })));
-      // Each may switch its own off as long as the other is on: never both.
+      // Each may switch off its own as long as the other is on, so never both are off.
       await Promise.all(
         [writer, other].map((who, index) =>
           who.transact(
@@ -100,12 +100,12 @@ export const races: readonly Rule[] = [
     }
   }),
 
-  rule("an absent key that a batch only reads is protected as well", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("an absent key that a batch only reads is protected as well", async (context) => {
+    const [writer, other] = await context.connectTwo();
     for (const round of range(0, 5)) {
       const names = [`a${round}`, `b${round}`];
       const isLate = round % 2 === 1;
-      // Each may make its own as long as the other is not there: never both.
+      // Each may create its own as long as the other is absent, so never both exist.
       await Promise.all(
         [writer, other].map((who, index) => {
           const [mine, yours] = [names[index] ?? "", names[1 - index] ?? ""];

@@ -1,15 +1,15 @@
 /**
- * Reads: what was committed, by whomever, and nothing else; in the order asked for; in one's own namespace.
+ * Reads: what was committed, by any writer, and nothing else; in the requested order; in the writer's own namespace.
  */
 
 import assert from "node:assert/strict";
-import { at, blank, changing, type Rule, range, rule, turn } from "../stage.ts";
+import { at, blank, changing, type Rule, range, rule, turn } from "../law-context.ts";
 
 export const reads: readonly Rule[] = [
   rule(
-    "a read answers in the order asked for, null where there is nothing, and twice if asked twice",
-    async (stage) => {
-      const writer = await stage.connect();
+    "a read returns rows in the order of the keys, null for absent ones, and a key twice if it is given twice",
+    async (context) => {
+      const writer = await context.connect();
       const [c, a] = await writer.make(blank("c"), blank("a"), blank("b"));
       assert.deepEqual(await writer.read(at("c"), at("none"), at("a"), at("c"), at("a", "other")), [
         c,
@@ -21,8 +21,8 @@ export const reads: readonly Rule[] = [
     },
   ),
 
-  rule("nothing asked for, nothing answered", async (stage) => {
-    const writer = await stage.connect();
+  rule("a read of no keys returned rows", async (context) => {
+    const writer = await context.connect();
     await writer.makeOne(blank("k", { kind: "mail", dueMs: 1 }));
     assert.deepEqual(await writer.read(), []);
     const page = await writer.due([]);
@@ -30,8 +30,8 @@ export const reads: readonly Rule[] = [
     assert.deepEqual(await writer.list("", { space: "empty" }), []);
   }),
 
-  rule("what was committed before is seen by every way of reading, whoever wrote it", async (stage) => {
-    const writers = await stage.connectAll(3);
+  rule("what was committed before is seen by every kind of read, whichever writer wrote it", async (context) => {
+    const writers = await context.connectAll(3);
     let row = blank("k", { kind: "mail", dueMs: 1 });
     for (let n = 0; n < 6; n++) {
       const writer = writers[n % 3];
@@ -51,8 +51,8 @@ export const reads: readonly Rule[] = [
     }
   }),
 
-  rule("a read or a list of several rows sees a commit whole or not at all", async (stage) => {
-    const [writer, reader] = await stage.connectTwo();
+  rule("a read or a list of several rows sees all of a commit or nothing of it", async (context) => {
+    const [writer, reader] = await context.connectTwo();
     let rows = await writer.make(...range(0, 5).map((n) => blank(`k${n}`, { value: "0" })));
     let writing = true;
     const write = async () => {
@@ -78,9 +78,9 @@ export const reads: readonly Rule[] = [
     await Promise.all([write(), look()]);
   }),
 
-  rule("namespaces do not see each other", async (stage) => {
+  rule("namespaces do not see each other", async (context) => {
     const names = ["tenant", "Tenant", "tenant2", "tenan_", "%", "tenant "];
-    const writers = await Promise.all(names.map((name) => stage.connect(name)));
+    const writers = await Promise.all(names.map((name) => context.connect(name)));
     for (const [index, writer] of writers.entries()) {
       assert.equal(await writer.readOne(at("k")), null);
       await writer.makeOne(blank("k", { kind: "mail", dueMs: index + 1, value: String(index) }), `of ${index}`);

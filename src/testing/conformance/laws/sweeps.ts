@@ -1,12 +1,12 @@
 /**
- * Sweeps: deleted rows go when their time has come, and leave behind only a floor for fences.
+ * Sweeps: deleted rows are removed when their time has come, and leave behind only a floor for fences.
  */
 
 import assert from "node:assert/strict";
-import { at, blank, type Rule, range, rule, type Writer } from "../stage.ts";
+import { at, blank, type Rule, range, rule, type Writer } from "../law-context.ts";
 import { onGrid } from "./due.ts";
 
-/** Deletes rows that the store may sweep at once. */
+/** Deletes rows that the store may sweep immediately. */
 async function discard(writer: Writer, ...keys: readonly string[]): Promise<void> {
   for (const row of await writer.make(...keys.map((key) => blank(key)))) await writer.remove(row, 1);
 }
@@ -14,8 +14,8 @@ async function discard(writer: Writer, ...keys: readonly string[]): Promise<void
 const floorOf = async (writer: Writer): Promise<number> => (await writer.found(at("nobody"))).fenceFloor;
 
 export const sweeps: readonly Rule[] = [
-  rule("a sweep removes what was deleted and is past its time, and nothing else", async (stage) => {
-    const writer = await stage.connect();
+  rule("a sweep removes deleted rows that are past their time, and nothing else", async (context) => {
+    const writer = await context.connect();
     await discard(writer, "past");
     const kept = await writer.make(
       blank("live"),
@@ -36,9 +36,9 @@ export const sweeps: readonly Rule[] = [
     assert.equal(await writer.sweep(), 0);
   }),
 
-  rule("a deleted row is swept from its very millisecond, and not before", (stage) =>
+  rule("a deleted row is swept from its exact millisecond, and not before", (context) =>
     onGrid(
-      stage,
+      context,
       async (writer, startMs, size, tag) => {
         const before = await writer.nowMs();
         await writer.sweep(5000);
@@ -57,19 +57,19 @@ export const sweeps: readonly Rule[] = [
     ),
   ),
 
-  rule("a deleted row stays until the store's clock passes its time", async (stage) => {
-    const writer = await stage.connect();
+  rule("a deleted row stays until the store's clock passes its time", async (context) => {
+    const writer = await context.connect();
     const keptUntilMs = (await writer.nowMs()) + 40;
     const row = await writer.remove(await writer.makeOne(blank("k")), keptUntilMs);
     const swept = await writer.sweep();
     if ((await writer.nowMs()) < keptUntilMs) assert.equal(swept, 0);
-    await stage.reach(writer, keptUntilMs);
+    await context.advanceTo(writer, keptUntilMs);
     assert.equal((await writer.sweep()) + swept, 1);
     assert.equal(await writer.readOne(row), null);
   }),
 
-  rule("a sweep takes the log with the row: who makes it again starts at 1", async (stage) => {
-    const writer = await stage.connect();
+  rule("a sweep removes the log with the row: when it is created again, it starts at 1", async (context) => {
+    const writer = await context.connect();
     const row = await writer.makeOne(blank("k"), "one", "two", "three");
     await writer.remove(row, 1);
     assert.equal(await writer.sweep(), 1);
@@ -82,9 +82,9 @@ export const sweeps: readonly Rule[] = [
   }),
 
   rule(
-    "a sweep lifts the fence floor above every fence it removes, for every writer, and nothing lowers it",
-    async (stage) => {
-      const [writer, other] = await stage.connectTwo();
+    "a sweep raises the fence floor above every fence it removes, for every writer, and nothing lowers it",
+    async (context) => {
+      const [writer, other] = await context.connectTwo();
       assert.ok((await floorOf(writer)) >= 0);
       for (const fences of [[41, 3], [7], [2 ** 40], [1]]) {
         const floor = await floorOf(other);
@@ -93,17 +93,17 @@ export const sweeps: readonly Rule[] = [
           await writer.remove(row, 1);
         }
         assert.equal(await writer.sweep(), fences.length);
-        for (const who of [writer, other, await stage.connect()]) {
+        for (const who of [writer, other, await context.connect()]) {
           const now = await floorOf(who);
           assert.ok(Number.isSafeInteger(now) && now > Math.max(...fences), `the floor ${now} is not above ${fences}`);
-          assert.ok(now >= floor, `the floor sank from ${floor} to ${now}`);
+          assert.ok(now >= floor, `the floor went down from ${floor} to ${now}`);
         }
       }
     },
   ),
 
-  rule("a sweep removes at most as many as asked for, and says how many", async (stage) => {
-    const writer = await stage.connect();
+  rule("a sweep removes at most as many rows as requested, and returns how many", async (context) => {
+    const writer = await context.connect();
     const keys = range(0, 10).map((n) => `k${n}`);
     await discard(writer, ...keys);
     const left = async () => (await writer.read(...keys.map((key) => at(key)))).filter((row) => row !== null).length;
@@ -116,8 +116,8 @@ export const sweeps: readonly Rule[] = [
     assert.equal(await left(), 0);
   }),
 
-  rule("a sweep stays in its namespace", async (stage) => {
-    const [mine, theirs] = [await stage.connect("mine"), await stage.connect("theirs")];
+  rule("a sweep stays in its namespace", async (context) => {
+    const [mine, theirs] = [await context.connect("mine"), await context.connect("theirs")];
     for (const writer of [mine, theirs]) await discard(writer, "k");
     assert.equal(await mine.sweep(), 1);
     assert.notEqual(await theirs.readOne(at("k")), null);

@@ -1,53 +1,53 @@
 /**
- * Watching: a store hears of other writers' commits soon. No single call is promised, so the laws commit until one comes.
+ * Watching: a store notices other writers' commits soon. No single call is guaranteed, so the laws commit until one comes.
  */
 
 import assert from "node:assert/strict";
-import { blank, type Rule, rest, rule, type Stage, type Writer } from "../stage.ts";
+import { blank, type LawContext, type Rule, rule, sleep, type Writer } from "../law-context.ts";
 
-/** How long a watch must keep silent to count as stopped. */
+/** How long a watch must not call back to count as stopped. */
 const SILENT_MS = 25;
 
 let names = 0;
 
-/** Commits now and then until it is so. */
-async function committing(stage: Stage, writer: Writer, what: string, isSo: () => boolean): Promise<void> {
+/** Commits repeatedly until the condition holds. */
+async function committing(context: LawContext, writer: Writer, what: string, isSo: () => boolean): Promise<void> {
   let looks = 0;
-  await stage.until(what, async () => {
+  await context.until(what, async () => {
     if (looks++ % 50 === 0) await writer.makeOne(blank(`k${names++}`));
     return isSo();
   });
 }
 
-/** Commits, and waits for what a watch might still say. */
+/** Commits, and waits for late calls of a watch. */
 async function stir(writer: Writer): Promise<void> {
   for (let n = 0; n < 3; n++) await writer.makeOne(blank(`k${names++}`));
-  await rest(SILENT_MS);
+  await sleep(SILENT_MS);
 }
 
 export const watching: readonly Rule[] = [
-  rule("a watch hears of another writer's commit, again and again", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("a watch is called for another writer's commit, repeatedly", async (context) => {
+    const [writer, other] = await context.connectTwo();
     let calls = 0;
     const stop = writer.store.watch(() => {
       calls += 1;
     });
     for (const n of [1, 2, 3]) {
       const before = calls;
-      await committing(stage, other, `a commit is heard, for the ${n}. time`, () => calls > before);
-      // What was heard can be read.
+      await committing(context, other, `the watch is called, for the ${n}. time`, () => calls > before);
+      // The commits can be read.
       assert.ok((await writer.list()).length >= n);
     }
     stop();
   }),
 
-  rule("a watch that was stopped is silent, and may be stopped again", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("a watch that was stopped is not called, and may be stopped again", async (context) => {
+    const [writer, other] = await context.connectTwo();
     let calls = 0;
     const stop = writer.store.watch(() => {
       calls += 1;
     });
-    await committing(stage, other, "a commit is heard", () => calls > 0);
+    await committing(context, other, "the watch is called", () => calls > 0);
     stop();
     stop();
     calls = 0;
@@ -55,8 +55,8 @@ export const watching: readonly Rule[] = [
     assert.equal(calls, 0);
   }),
 
-  rule("each watch of a store is called, and stopped, on its own", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("each watch of a store is called and stopped independently", async (context) => {
+    const [writer, other] = await context.connectTwo();
     const calls = { first: 0, second: 0 };
     const stopFirst = writer.store.watch(() => {
       calls.first += 1;
@@ -64,22 +64,22 @@ export const watching: readonly Rule[] = [
     const stopSecond = writer.store.watch(() => {
       calls.second += 1;
     });
-    await committing(stage, other, "both watches hear", () => calls.first > 0 && calls.second > 0);
+    await committing(context, other, "both watches are called", () => calls.first > 0 && calls.second > 0);
     stopFirst();
     calls.first = 0;
     calls.second = 0;
-    await committing(stage, other, "the second watch hears without the first", () => calls.second > 0);
+    await committing(context, other, "the second watch is called without the first", () => calls.second > 0);
     assert.equal(calls.first, 0);
     stopSecond();
   }),
 
-  rule("closing a store ends its watch", async (stage) => {
-    const [writer, other] = await stage.connectTwo();
+  rule("closing a store ends its watch", async (context) => {
+    const [writer, other] = await context.connectTwo();
     let calls = 0;
     writer.store.watch(() => {
       calls += 1;
     });
-    await committing(stage, other, "a commit is heard", () => calls > 0);
+    await committing(context, other, "the watch is called", () => calls > 0);
     await writer.store.close();
     calls = 0;
     await stir(other);

@@ -1,0 +1,75 @@
+/**
+ * The capabilities of a handle, in one list. This is the only file that names them all: `Pawl` and `Tx` go through the list, and so do
+ * workers and sweeps.
+ */
+
+import { type ActionSetup, type ActionTxVerbs, type ActionVerbs, actionCapability } from "./action/capability.ts";
+import { type IdempotencyTxVerbs, type IdempotencyVerbs, idempotencyCapability } from "./idempotency/capability.ts";
+import type { Capability } from "./kernel/capability.ts";
+import type { Kernel } from "./kernel/kernel.ts";
+import type { Log } from "./kernel/log.ts";
+import type { Prepare } from "./kernel/sql/in-sql.ts";
+import { type LockTxVerbs, type LockVerbs, lockCapability } from "./lock/capability.ts";
+import { type MachineTxVerbs, type MachineVerbs, machineCapability } from "./machine/capability.ts";
+import { type RateTxVerbs, type RateVerbs, rateCapability } from "./rate/capability.ts";
+import { RateLimits } from "./rate/rate.ts";
+import { type SlotTxVerbs, type SlotVerbs, slotCapability } from "./slot/capability.ts";
+import { type StreamTxVerbs, type StreamVerbs, streamCapability } from "./stream/capability.ts";
+import type { Reaction } from "./stream/reactions/definition.ts";
+import type { SharedWorkOptions } from "./worker.ts";
+import { type WorkflowTxVerbs, type WorkflowVerbs, workflowCapability } from "./workflow/capability.ts";
+import type { AnyWorkflow } from "./workflow/definitions/definition.ts";
+import type { RetentionPolicy } from "./workflow/definitions/retention.ts";
+import type { RunWorkOptions } from "./workflow/execution/work-options.ts";
+import { runHooks } from "./workflow/locks/locks.ts";
+
+/** What `pawl.work` takes: the definitions of every capability that has some, and the options of all of them. */
+export type WorkDefinition = AnyWorkflow | Reaction;
+export interface WorkOptions extends SharedWorkOptions, RunWorkOptions {}
+
+/** What capabilities are made with. */
+export interface CapabilityOptions {
+  readonly log?: Log | undefined;
+  readonly retention?: RetentionPolicy | undefined;
+  readonly actions?: ActionSetup | undefined;
+}
+
+/** The verbs of all capabilities on the handle. */
+export interface Verbs<Face, Touch>
+  extends SlotVerbs,
+    LockVerbs,
+    RateVerbs,
+    ActionVerbs,
+    IdempotencyVerbs<Face, Touch>,
+    MachineVerbs,
+    StreamVerbs,
+    WorkflowVerbs {}
+
+/** The verbs of all capabilities inside a decision. */
+export interface TxVerbs
+  extends SlotTxVerbs,
+    LockTxVerbs,
+    RateTxVerbs,
+    ActionTxVerbs,
+    IdempotencyTxVerbs,
+    MachineTxVerbs,
+    StreamTxVerbs,
+    WorkflowTxVerbs {}
+
+export function capabilitiesOf<Face, Touch>(
+  kernel: Kernel,
+  prepare: Prepare<Face, Touch>,
+  { actions, log, retention }: CapabilityOptions,
+): readonly Capability[] {
+  const rates = new RateLimits(kernel);
+  return [
+    slotCapability(kernel),
+    lockCapability(kernel, runHooks),
+    rateCapability(kernel, rates),
+    actionCapability(kernel, actions),
+    idempotencyCapability(kernel, prepare),
+    machineCapability(kernel),
+    streamCapability(kernel, prepare, log),
+    workflowCapability(kernel, { rates, log, retention }),
+  ];
+}

@@ -1,0 +1,98 @@
+/** Workflows as a capability of the handle. */
+
+import type { Capability } from "../kernel/capability.ts";
+import { checkId } from "../kernel/check.ts";
+import type { Tx } from "../kernel/decision.ts";
+import type { Kernel } from "../kernel/kernel.ts";
+import type { Log } from "../kernel/log.ts";
+import type { RateLimits } from "../rate/rate.ts";
+import type { WithInput } from "./definitions/context-types.ts";
+import { definitionOf, type Signal, type Workflow } from "./definitions/definition.ts";
+import type { RetentionPolicy } from "./definitions/retention.ts";
+import { RUN_WORK_OPTIONS } from "./execution/work-options.ts";
+import { type WaitReason, type WaitSubject, whyWaiting } from "./locks/why.ts";
+import { Run, type RunListOptions, type RunPage, type SignalOptions, type StartOptions } from "./runs/run.ts";
+import { Runs } from "./runs/runs.ts";
+
+export interface WorkflowVerbs {
+  /** Starts a run. The same id again is the same run. A workflow whose code is not here can be started by its name. */
+  start<Input, Output>(
+    workflow: Workflow<Input, Output>,
+    ...rest: WithInput<Input, StartOptions>
+  ): Promise<Run<Output>>;
+  start(workflow: string, input?: unknown, options?: StartOptions): Promise<Run>;
+  /**
+   * Returns a handle on a run that was started here or elsewhere. With the workflow, its result has a type, and a run of another workflow
+   * is refused as `run_conflict`; by its id alone, the run may be of any workflow.
+   */
+  run<Output>(workflow: Workflow<never, Output>, id: string): Run<Output>;
+  run(workflow: string, id: string): Run;
+  run(id: string): Run;
+  /** All runs. */
+  readonly runs: {
+    list(options?: RunListOptions): Promise<RunPage>;
+    /**
+     * Deletes a run that has ended, or whose record cannot be read: its record, its history, its inbox, the ids of its signals and, for the
+     * root of a tree, the slots of the tree. Throws `run_alive` for any other run, and `run_not_found`.
+     */
+    delete(id: string): Promise<void>;
+  };
+  /** Says why a run, or a waiter for a lock, does not continue: link by link, down to what would have to happen. */
+  whyWaiting(subject: WaitSubject): Promise<WaitReason>;
+}
+
+export interface WorkflowTxVerbs {
+  /** Starts a run, if this commit happens; returns its id. */
+  start<Input>(workflow: Workflow<Input, unknown>, ...rest: WithInput<Input, StartOptions>): string;
+  start(workflow: string, input?: unknown, options?: StartOptions): string;
+  /** Sends a signal to a run, if this commit happens; returns whether it is new. */
+  signal<Payload>(run: string, signal: Signal<Payload>, ...rest: WithInput<Payload, SignalOptions>): boolean;
+}
+
+type Named = string | { readonly name: string };
+
+export interface WorkflowSetup {
+  readonly rates: RateLimits;
+  readonly log?: Log | undefined;
+  readonly retention?: RetentionPolicy | undefined;
+}
+
+export function workflowCapability(kernel: Kernel, { rates, log, retention }: WorkflowSetup): Capability {
+  const runs = new Runs(kernel, rates, log, retention);
+  const verbs: WorkflowVerbs = {
+    start: async (workflow: Named, input?: unknown, options?: StartOptions) => {
+      const id = await runs.start(workflow, input, options);
+      return new Run(runs, nameOf(workflow), id);
+    },
+    run: (...given: [id: string] | [workflow: Named, id: string]) => {
+      if (given.length === 1) return new Run(runs, undefined, checkId(given[0], "the run's id"));
+      // A workflow that is undefined by mistake must not stand for any workflow.
+      const [workflow, id] = given;
+      return new Run(runs, checkId(nameOf(workflow), "the workflow"), checkId(id, "the run's id"));
+    },
+    runs: { list: (options) => runs.list(options), delete: (id) => runs.delete(id) },
+    whyWaiting: (subject) => whyWaiting(kernel, subject, (row) => runs.doing(row)),
+  };
+  return {
+    verbs,
+    view: {
+      start: (tx: Tx, workflow: Named, input?: unknown, options?: StartOptions) =>
+        runs.startIn(tx, workflow, input, options),
+      signal: (tx: Tx, run: string, signal: Signal<unknown>, payload?: unknown, options?: SignalOptions) =>
+        runs.signalIn(tx, run, signal, payload, options),
+    },
+    queues: runs.queues,
+    works: {
+      options: RUN_WORK_OPTIONS,
+      takes: (definition) => definitionOf(definition) !== undefined,
+      start: (definitions, settings, options) =>
+        runs.work(
+          definitions.flatMap((one) => definitionOf(one) ?? []),
+          settings,
+          options,
+        ),
+    },
+  };
+}
+
+const nameOf = (workflow: Named): string => (typeof workflow === "string" ? workflow : workflow?.name);

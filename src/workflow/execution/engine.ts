@@ -1,0 +1,30 @@
+/**
+ * What an execution needs of the worker that it belongs to (`worker.ts`).
+ */
+
+import type { Held } from "../../kernel/claim/claim.ts";
+import type { Kernel } from "../../kernel/kernel.ts";
+import type { RunEvent, RunListener } from "../events.ts";
+import type { Turns } from "./context.ts";
+
+/** What executions of one process share. */
+export interface Engine extends Turns {
+  readonly kernel: Kernel;
+  readonly leaseMs: number;
+  /** For how long workers may contradict a run's history before it is parked. */
+  readonly contradictionMs: number;
+  /** The code here contradicts the run's history: it is left to other workers for a while. */
+  shun(run: string): void;
+  /** True once the worker takes no more runs and releases those that it has. */
+  readonly isStopping: boolean;
+  /** Notes whose code runs from now on. */
+  running(run: string): void;
+  /** How long a run of this workflow is kept after it has ended with this status; null is forever. */
+  keptMs(workflow: string, status: string): number | null;
+  /** The code of this run has ended, and only that is left to be written. */
+  ending(held: Held): void;
+  /** Whether a listener wants events of this type. */
+  isWanted(type: RunEvent["type"]): boolean;
+  emit(event: RunEvent): void;
+  readonly around: RunListener["around"];
+}

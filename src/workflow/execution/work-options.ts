@@ -1,0 +1,25 @@
+/** The options of `pawl.work` that only runs know. */
+
+import { type Duration, optionNames } from "../../kernel/check.ts";
+import type { RunListener } from "../events.ts";
+
+export interface RunWorkOptions {
+  /** How many resting runs keep their code in memory. Default: 1,000. */
+  readonly warm?: number | undefined;
+  /** When code blocks the process for this long, its run is named and the process ended, so that other workers continue. Default: 60 s. */
+  readonly watchdog?: Duration | false | undefined;
+  /**
+   * A run whose history the code contradicts is released to workers with other code, as during a deploy. It is parked after
+   * this long. Default: 10 minutes.
+   */
+  readonly parkContradictedAfter?: Duration | undefined;
+  /** Receives everything that happens in this worker's runs. What it throws, or its promise rejects with, is ignored. */
+  readonly on?: RunListener | undefined;
+}
+
+export const RUN_WORK_OPTIONS = optionNames<RunWorkOptions>({
+  warm: true,
+  watchdog: true,
+  parkContradictedAfter: true,
+  on: true,
+});

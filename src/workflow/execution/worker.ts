@@ -1,0 +1,437 @@
+/**
+ * `pawl.work`: this process takes part in the work on some workflows.
+ *
+ * Runs are claimed like any due record, and those that this process starts are leased to it by the commit that starts them. The code of
+ * runs that rest is kept warm, up to a number of them, so that resuming them replays nothing; the others are replayed from their history.
+ * When a wake-up reaches a run that is held here, by a signal, a child or a cancellation, it looks into its inbox.
+ *
+ * Guarantees: this process owns nothing but leases, so any other worker continues its runs when it dies (G25); runs of workflows that it does
+ * not know are left to other workers.
+ */
+
+import type { WorkPart, WorkSettings } from "../../kernel/capability.ts";
+import { checkCount, checkDuration, checkFunction } from "../../kernel/check.ts";
+import { Held } from "../../kernel/claim/claim.ts";
+import { startWorker, type Worker } from "../../kernel/claim/worker.ts";
+import type { Put, Row } from "../../kernel/contract.ts";
+import { ClosedError, InvalidArgumentError, LeaseUncertainError, StoreError } from "../../kernel/errors.ts";
+import type { Kernel } from "../../kernel/kernel.ts";
+import { callQuietly, type Log } from "../../kernel/log.ts";
+import { pause, type Watchdog } from "../../kernel/ports.ts";
+import { SweepLoop } from "../../kernel/sweep-loop.ts";
+import type { RateLimit, RateLimitOptions, RateLimits } from "../../rate/rate.ts";
+import type { Definition } from "../definitions/definition.ts";
+import { isForever, keptMsOf, type RetentionPolicy } from "../definitions/retention.ts";
+import { RunUnreadableError } from "../errors.ts";
+import type { RunEvent, RunListener } from "../events.ts";
+import { recordDoing } from "../history/doing.ts";
+import { parkUnreadable, readRun } from "../history/read-run.ts";
+import { needsFences } from "../locks/locks.ts";
+import { endParked, isToBeEnded } from "../runs/cascade.ts";
+import { retentionQueues } from "../runs/retire.ts";
+import { wakeRun } from "../runs/wake.ts";
+import { type Doing, hasEnded, queueOf, RUNS, type RunValue, runAt, workflowOfQueue } from "../stored.ts";
+import type { Coroutine } from "./coroutine.ts";
+import { discard } from "./ending.ts";
+import type { Engine } from "./engine.ts";
+import { Execution } from "./execution.ts";
+import { LOGGED, logRunEvent } from "./run-log.ts";
+import type { RunWorkOptions } from "./work-options.ts";
+
+/** A run's code at rest. */
+interface Warm {
+  readonly coroutine: Coroutine;
+  readonly incarnation: number;
+  readonly skips: number;
+}
+
+/** Other processes' commits make this one look at the runs it holds, at most once in this time. */
+const LOOK_MS = 50;
+/** For code that continues by itself, a store that is unreachable is tried again after this long. */
+const ROUSE_MS = 1000;
+
+/** How long a run that the code contradicts is left to others, and how many such are remembered. */
+const SHUNNED_MS = { first: 2000, longest: 60_000 };
+const SHUNNED_MOST = 10_000;
+/** At most this many declarations of permits are remembered. */
+const DECLARED_MOST = 10_000;
+
+/** A part of this process that works on runs, until `stop`. */
+export class RunWorker implements Engine, WorkPart {
+  readonly kernel: Kernel;
+  readonly leaseMs: number;
+  readonly contradictionMs: number;
+  readonly #rates: RateLimits;
+  /** What this process has declared: declaring the same again must not undo a later declaration of another process. */
+  readonly #declared = new Map<string, number>();
+  readonly #by: string;
+  readonly #concurrency: number;
+  readonly #warmLimit: number;
+  readonly #definitions = new Map<string, Definition>();
+  readonly #maxTries = new Map<string, number>();
+  readonly #on: RunListener | undefined;
+  readonly #log: Log | undefined;
+  readonly #worker: Worker;
+  readonly #retention: RetentionPolicy;
+  readonly #sweepLoop: SweepLoop;
+  readonly #executions = new Map<string, Execution>();
+  readonly #warm = new Map<string, Warm>();
+  /** Runs whose history the code here contradicts, and until when they are left to other workers. */
+  readonly #shunned = new Map<string, { readonly untilMs: number; readonly forMs: number }>();
+  /** What runs were started with that this process is to begin itself. */
+  readonly #inputs = new Map<Held, { readonly input: unknown }>();
+  readonly #unlisten: () => void;
+  readonly #watchdog: Watchdog | undefined;
+  #isStopping = false;
+  #isLooking = false;
+  #adopted = 0;
+
+  /** @internal */
+  constructor(
+    kernel: Kernel,
+    rates: RateLimits,
+    definitions: readonly Definition[],
+    { by, leaseMs, concurrency }: WorkSettings,
+    options: RunWorkOptions = {},
+    log?: Log | undefined,
+    retention: RetentionPolicy = {},
+  ) {
+    this.kernel = kernel;
+    this.#retention = retention;
+    // A listener of the user replaces the default log.
+    const isLogged = log !== undefined && (options.on === undefined || !log.isDefault);
+    this.#log = isLogged ? log : undefined;
+    this.#rates = rates;
+    if (options.on !== undefined) checkFunction(options.on, "the listener (on)");
+    for (const definition of definitions) {
+      if (this.#definitions.has(definition.name))
+        throw new InvalidArgumentError("what to work on", `must not have two workflows named "${definition.name}"`);
+      this.#definitions.set(definition.name, definition);
+      this.#maxTries.set(queueOf(definition.name), definition.maxTries);
+    }
+    this.leaseMs = leaseMs;
+    this.contradictionMs = checkDuration(options.parkContradictedAfter ?? "10 minutes", "parkContradictedAfter");
+    this.#concurrency = concurrency;
+    this.#warmLimit = options.warm === 0 ? 0 : checkCount(options.warm ?? 1000, "the warm runs", 10_000_000);
+    this.#on = options.on;
+    this.#by = by;
+    const limit = options.watchdog ?? "60s";
+    this.#watchdog =
+      limit === false ? undefined : kernel.ports.watchdog?.(checkDuration(limit, "the watchdog's limit"));
+    this.#worker = startWorker(kernel, {
+      kinds: [...this.#definitions.keys()].map(queueOf),
+      by: this.#by,
+      leaseMs: this.leaseMs,
+      concurrency: this.#concurrency,
+      status: "running",
+      isSkipped: ({ key }) => this.#isShunned(key),
+      maxTries: (kind) => this.#maxTries.get(kind) ?? Number.POSITIVE_INFINITY,
+      work: (held) => this.#work(held),
+      lost: (held, reason) => {
+        // It may be worked on here anew by now.
+        const execution = this.#executions.get(held.at.key);
+        if (execution?.run.fence === held.fence) execution.abandon(reason);
+      },
+      renewing: (held) => {
+        const doing = this.doing(held.at.key, held.fence);
+        return doing === undefined ? undefined : (record) => recordDoing(record, doing);
+      },
+      failed: (error) => {
+        if (!(error instanceof ClosedError)) this.emit({ type: "run.trouble", workflow: "", run: "", error });
+      },
+    });
+    const queues = retentionQueues(kernel, {
+      workflows: [...this.#definitions.values()]
+        .filter((definition) => !isForever(definition.retention, retention))
+        .map(({ name }) => name),
+      keptMs: (workflow, status) => this.keptMs(workflow, status),
+    });
+    this.#sweepLoop = new SweepLoop(kernel, queues, (error) =>
+      this.emit({ type: "run.trouble", workflow: "", run: "", error }),
+    );
+    const stopListening = kernel.listen((puts) => this.#onCommits(puts));
+    const stopSuspecting = kernel.onRestart(() => this.#suspectAll());
+    this.#unlisten = () => {
+      stopListening();
+      stopSuspecting();
+    };
+  }
+
+  /** The code here contradicts the run's history: it is left to others for a while, longer each time. */
+  shun(run: string): void {
+    const { clock } = this.kernel.ports;
+    const lastMs = this.#shunned.get(run)?.forMs ?? SHUNNED_MS.first / 2;
+    const forMs = Math.min(2 * lastMs, SHUNNED_MS.longest);
+    this.#shunned.delete(run);
+    this.#shunned.set(run, { untilMs: clock.nowMs() + forMs, forMs });
+    if (this.#shunned.size > SHUNNED_MOST) this.#shunned.delete(this.#shunned.keys().next().value as string);
+  }
+
+  #isShunned(run: string): boolean {
+    const shunned = this.#shunned.get(run);
+    return shunned !== undefined && this.kernel.ports.clock.nowMs() < shunned.untilMs;
+  }
+
+  /** The name that its leases have. */
+  get id(): string {
+    return this.#by;
+  }
+
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
+
+  /** What a run is doing that is worked on here under this claim. @internal */
+  doing(run: string, fence: number): Doing | undefined {
+    const execution = this.#executions.get(run);
+    return execution?.run.fence === fence ? execution.doing() : undefined;
+  }
+
+  /** Takes no more runs, lets running steps finish, and releases the runs. After `timeout`, steps are aborted. */
+  async stop(timeoutMs: number | undefined): Promise<void> {
+    this.#isStopping = true;
+    const { clock } = this.kernel.ports;
+    const stopped = Promise.all([this.#worker.stop(), this.#sweepLoop.stop()]);
+    for (const execution of this.#executions.values()) execution.stopSoon();
+    const cancel =
+      timeoutMs === undefined
+        ? () => {}
+        : clock.after(timeoutMs, () => {
+            const reason = new Error("the worker shuts down");
+            for (const execution of this.#executions.values()) execution.shutDown(reason);
+            // Those that do not stop are left to their leases.
+            void pause(clock, 100).then(() => {
+              for (const execution of this.#executions.values()) execution.abandon(reason);
+            });
+          });
+    await stopped;
+    cancel();
+    this.#unlisten();
+    this.#watchdog?.stop();
+    for (const id of [...this.#warm.keys()]) this.#evict(id);
+  }
+
+  limit(name: string, options: RateLimitOptions): RateLimit {
+    return this.#rates.limit(name, options);
+  }
+
+  /** Refuses what could not be stored, before an operation is started with it. @internal */
+  checkValue(value: unknown): void {
+    this.kernel.encode(runAt("value"), value);
+  }
+
+  declares(name: string, permits: number): boolean {
+    const isNew = this.#declared.get(name) !== permits;
+    this.#declared.delete(name);
+    this.#declared.set(name, permits);
+    const [oldest] = this.#declared.keys();
+    if (oldest !== undefined && this.#declared.size > DECLARED_MOST) this.#declared.delete(oldest);
+    return isNew;
+  }
+
+  keptMs(workflow: string, status: string): number | null {
+    return keptMsOf(this.#definitions.get(workflow)?.retention ?? {}, this.#retention, status);
+  }
+
+  ending(held: Held): void {
+    this.#worker.leaving(held);
+  }
+
+  running(run: string): void {
+    this.#watchdog?.running(run);
+  }
+
+  isWanted(type: RunEvent["type"]): boolean {
+    return this.#on !== undefined || (this.#log !== undefined && LOGGED.has(type));
+  }
+
+  get around(): RunListener["around"] {
+    return this.#on?.around;
+  }
+
+  emit(event: RunEvent): void {
+    if (this.#log !== undefined) logRunEvent(this.#log, event);
+    if (this.#on !== undefined) callQuietly(() => this.#on?.(event));
+  }
+
+  /** How a run of this workflow may be leased to this process by the commit that starts it; undefined if there is no room. @internal */
+  lease(workflow: string): { readonly by: string; readonly leaseMs: number } | undefined {
+    if (this.#isStopping || !this.#definitions.has(workflow)) return undefined;
+    if (this.#worker.workingCount + this.#adopted >= this.#concurrency) return undefined;
+    return { by: this.#by, leaseMs: this.leaseMs };
+  }
+
+  /** A place is kept for a run that is about to be started. @internal */
+  keepPlace(): void {
+    this.#adopted += 1;
+  }
+
+  freePlace(): void {
+    this.#adopted -= 1;
+  }
+
+  /** Begins a run that was just started, and leased to this process. @internal */
+  adopt(id: string, input: unknown, safeUntilMs: number): void {
+    const row = this.kernel.held(runAt(id));
+    if (row === undefined) return;
+    const held = new Held(this.kernel, row);
+    this.#inputs.set(held, { input });
+    this.#worker.adopt(held, safeUntilMs);
+  }
+
+  async #work(held: Held): Promise<void> {
+    const row = this.kernel.held(held.at);
+    if (row === undefined || row.value === null) return;
+    const id = held.at.key;
+    const { value, unreadable } = readRun(this.kernel, row);
+    if (value === undefined) return this.#leaveUnreadable(held, row, unreadable);
+    const definition = this.#definitions.get(value.workflow);
+    if (definition === undefined) return;
+    if (isToBeEnded(value)) {
+      await endParked(this.kernel, held, row, value);
+      this.emit({ type: "run.ended", workflow: value.workflow, run: id, status: "canceled" });
+      return;
+    }
+    const adopted = this.#inputs.get(held);
+    this.#inputs.delete(held);
+    const isNew = adopted ?? inputOf(row, value);
+    // A lease that began with the start may be a little longer than others.
+    const claimedAtMs = adopted === undefined ? (row.dueMs ?? 0) - this.leaseMs : value.startedAtMs;
+    // Code that has fences knows only those, and they are refused after a take-over.
+    const isFresh = isNew !== undefined || needsFences(value, held.tries);
+    const warm = this.#takeWarm(id, isFresh ? undefined : row.head, value);
+    const execution = new Execution(this, definition, held, row, value, claimedAtMs, warm);
+    // An execution of it here has lost it without noticing.
+    this.#executions.get(id)?.abandon(new LeaseUncertainError());
+    this.#executions.set(id, execution);
+    const ending = await execution.work(isNew);
+    // It may be worked on here anew by now.
+    if (this.#executions.get(id) === execution) this.#executions.delete(id);
+    if (ending === "rested") this.#keepWarm(id, execution);
+  }
+
+  /** Another worker may be able to read it: it is tried as often as its workflow allows, and then parked. */
+  async #leaveUnreadable(held: Held, row: Row, reason: string): Promise<void> {
+    const workflow = workflowOfQueue(row.kind);
+    const run = held.at.key;
+    if (held.tries < (this.#definitions.get(workflow)?.maxTries ?? 1)) throw new RunUnreadableError(run, reason);
+    await parkUnreadable(held);
+    this.emit({ type: "run.parked", workflow, run, message: `its record cannot be read: ${reason}` });
+  }
+
+  /** The code that was kept, if it is where the history ends; other code of the run is not used again. */
+  #takeWarm(id: string, head: number | undefined, value: RunValue): Coroutine | undefined {
+    const warm = this.#warm.get(id);
+    if (warm === undefined) return undefined;
+    const { coroutine, incarnation, skips } = warm;
+    const isSame = incarnation === value.incarnation && skips === (value.skips?.length ?? 0);
+    if (!isSame || coroutine.head !== head) {
+      this.#evict(id);
+      // Of a run that ended and was started anew, only callbacks are left that may still start something.
+      if (incarnation !== value.incarnation) coroutine.refuseNew();
+      return undefined;
+    }
+    this.#warm.delete(id);
+    coroutine.roused = undefined;
+    return coroutine;
+  }
+
+  #keepWarm(id: string, execution: Execution): void {
+    const { coroutine } = execution;
+    const { value } = execution.run;
+    if (this.#warmLimit === 0 || this.#isStopping) {
+      execution.discard();
+      return;
+    }
+    this.#listenTo(id, execution);
+    this.#warm.set(id, { coroutine, incarnation: value.incarnation, skips: value.skips?.length ?? 0 });
+    if (this.#warm.size > this.#warmLimit) this.#evict(this.#warm.keys().next().value as string);
+  }
+
+  /** Code that awaits something foreign besides its operations continues by itself: then a worker must work on its run. */
+  #listenTo(id: string, execution: Execution): void {
+    const { coroutine } = execution;
+    coroutine.roused = () => {
+      coroutine.roused = undefined;
+      const { bodies } = this.kernel.ports;
+      const rouse = (): void => void this.#rouse(id, execution);
+      // It is called from the code of the run, where nothing may be written.
+      if (bodies === undefined) rouse();
+      else bodies.run({ run: id, step: "" }, rouse);
+    };
+  }
+
+  /** The code of a run at rest continues by itself: the run is woken. If it has ended elsewhere, what the code starts is refused. */
+  async #rouse(id: string, execution: Execution): Promise<void> {
+    const { coroutine } = execution;
+    while (this.#warm.get(id)?.coroutine === coroutine)
+      try {
+        const isEnded = await this.kernel.transact(
+          (tx) => {
+            const isOver = hasEnded(tx.record(runAt(id)));
+            if (!isOver) wakeRun(tx, id);
+            return isOver;
+          },
+          [runAt(id)],
+        );
+        if (this.#warm.get(id)?.coroutine !== coroutine) return;
+        // Another worker may take it, and the code here may continue again when that has ended it.
+        if (!isEnded) return this.#listenTo(id, execution);
+        this.#warm.delete(id);
+        execution.discard();
+        coroutine.refuseNew();
+        return;
+      } catch (error) {
+        if (!(error instanceof StoreError)) return;
+        await pause(this.kernel.ports.clock, ROUSE_MS);
+      }
+  }
+
+  /** The code is not used again. */
+  #evict(id: string): void {
+    const warm = this.#warm.get(id);
+    if (warm === undefined) return;
+    this.#warm.delete(id);
+    warm.coroutine.roused = undefined;
+    discard(warm.coroutine, () => {});
+  }
+
+  /** The store may have lost commits: code at rest may have seen them, and is replayed. */
+  #suspectAll(): void {
+    for (const id of [...this.#warm.keys()]) this.#evict(id);
+    for (const execution of this.#executions.values()) execution.run.suspect();
+  }
+
+  #onCommits(puts: readonly Put[] | undefined): void {
+    if (this.#executions.size === 0) return;
+    if (puts === undefined) return void this.#lookAtAll();
+    for (const { row } of puts) {
+      if (row.space !== RUNS) continue;
+      const execution = this.#executions.get(row.key);
+      if (execution !== undefined && row.wakes > execution.run.wakes) execution.look();
+    }
+  }
+
+  /** Another process committed something: perhaps it was meant for a run that is held here. */
+  async #lookAtAll(): Promise<void> {
+    if (this.#isLooking) return;
+    this.#isLooking = true;
+    await pause(this.kernel.ports.clock, LOOK_MS);
+    this.#isLooking = false;
+    const executions = [...this.#executions.values()];
+    try {
+      const rows = await this.kernel.read(executions.map(({ run }) => run.at));
+      rows.forEach((row, index) => {
+        const execution = executions[index];
+        if (row !== null && execution !== undefined && row.wakes > execution.run.wakes) execution.look();
+      });
+    } catch {
+      // The next commit, or the end of the wait, leads to another look.
+    }
+  }
+}
+
+/** The input of a run that has not begun, where its record has it. */
+function inputOf(row: Row, value: RunValue): { readonly input: unknown } | undefined {
+  return row.head === value.from && "input" in value ? { input: value.input } : undefined;
+}

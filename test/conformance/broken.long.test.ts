@@ -1,0 +1,5 @@
+/** The stores with a mistake that broken.test.ts leaves out. */
+
+import { testMistakes } from "./mistaken.ts";
+
+testMistakes("long");

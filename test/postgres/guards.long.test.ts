@@ -1,0 +1,5 @@
+/** The guards that guards.test.ts leaves out. */
+
+import { testGuards } from "./guarding.ts";
+
+testGuards("long");

@@ -1,0 +1,121 @@
+import {
+  ARRIVALS,
+  COROUTINE,
+  ENDS,
+  EXECUTION,
+  HELD_RUN,
+  HOLDER,
+  JOINT,
+  LOCKS,
+  PARKED,
+  type Planted,
+  RECORDED,
+  REPLAY,
+  TO_BEGIN,
+  TROUBLE,
+} from "./defect.ts";
+
+/** The history, and what else a run goes on with on another worker. */
+export const histories: readonly Planted[] = [
+  {
+    name: "a fact that the code did not ask for is passed over",
+    rule: ENDS,
+    program: 130,
+    edits: [
+      {
+        file: COROUTINE,
+        from: "if (!this.#lost.has(text)) throw ",
+        to: "if (!this.#lost.has(text)) return false;\n      if (word !== kind) throw ",
+      },
+    ],
+  },
+  {
+    name: "a worker whose code contradicts the history parks the run",
+    rule: PARKED,
+    program: 251,
+    edits: [
+      {
+        file: HELD_RUN,
+        from: "const isLong = contradicted !== undefined && tx.nowMs - contradicted.sinceMs >= contradictionMs;",
+        to: "const isLong = contradicted === undefined || tx.nowMs - contradicted.sinceMs >= contradictionMs;",
+      },
+    ],
+  },
+  {
+    name: "a worker whose code contradicts the history uses up the run's tries",
+    rule: PARKED,
+    program: 233,
+    edits: [
+      {
+        file: HOLDER,
+        from: "    tries: Math.max(0, record.tries - 1),\n",
+        to: "",
+      },
+    ],
+  },
+  {
+    name: "a step that was recorded is begun again after a replay",
+    rule: RECORDED,
+    program: 1,
+    edits: [
+      { file: REPLAY, from: "  coroutine.takeNew();\n", to: "" },
+      {
+        file: EXECUTION,
+        from: "for (const pending of coroutine.waiting.values()) if (begins(pending)) this.#toBegin.add(pending);",
+        to: "",
+      },
+      {
+        file: TO_BEGIN,
+        from: "if (waiting.get(pending.text) === pending) {",
+        to: "if (waiting.size >= 0) {",
+      },
+      {
+        file: EXECUTION,
+        from: 'if (plan.kind !== "step" || !this.coroutine.waiting.has(text) || ',
+        to: 'if (plan.kind !== "step" || ',
+      },
+    ],
+  },
+  {
+    name: "a transaction is heard of before what the history has before it",
+    rule: TROUBLE,
+    program: "a transaction beside a lock that is granted is heard of in the order of the history",
+    edits: [
+      {
+        file: ARRIVALS,
+        from: "queue.splice(at < 0 ? queue.length : at, 0, arrival);",
+        to: "queue.unshift(arrival);",
+      },
+    ],
+  },
+  {
+    name: "a lock that a commit of the run itself granted to it does not wake it",
+    rule: ENDS,
+    program: 13,
+    edits: [
+      {
+        file: LOCKS,
+        from: "      this.put({ ...hold, fence });\n      wakeRun(tx, run);\n",
+        to: "      this.put({ ...hold, fence });\n",
+      },
+    ],
+  },
+  {
+    name: "an attempt that timed out commits its transaction all the same",
+    rule: "step.tx takes effect exactly once",
+    program: 179,
+    edits: [
+      {
+        file: JOINT,
+        from: "    if (this.#attempt?.isOver === true) throw new AttemptOverError(this.pending.id, this.#attempt.attempt);\n",
+        to: "",
+      },
+      {
+        file: JOINT,
+        from: "return this.#attempt === undefined ? work() : Promise.race([work(), this.#attempt.expired]);",
+        to: "return work();",
+      },
+      { file: JOINT, from: "() => this.#attempt?.isOver === false", to: "() => true" },
+    ],
+  },
+];

@@ -1,0 +1,151 @@
+/** Bugs that reactions like these could have, each caught by the simulated reactions. */
+
+import type { Bug } from "./bugs.ts";
+import { reactions } from "./scenarios/reactions.ts";
+
+const DECIDE = "stream/reactions/decide.ts";
+const ROUTING = "stream/reactions/routing.ts";
+const ATTEMPT = "stream/reactions/attempt.ts";
+const TARGETS = "stream/reactions/targets.ts";
+
+const caughtBy = reactions.name;
+
+export const reactionBugs: readonly Bug[] = [
+  {
+    name: "a handler whose target was taken over commits all the same",
+    caughtBy,
+    edits: [
+      {
+        file: ATTEMPT,
+        from: "        const value = await this.#held.commit((record, tx) => {",
+        to: "        const value = await this.#kernel.transact((tx) => {\n          const record = tx.record(this.#held.at);",
+      },
+      {
+        file: ATTEMPT,
+        from: "          return returned;\n        });",
+        to: "          return returned;\n        }, [this.#held.at]);",
+      },
+      { file: ATTEMPT, from: "          if (progress.done !== this.#done) return undefined as T;", to: "" },
+    ],
+  },
+  {
+    name: "a worker that lost the routing routes all the same",
+    caughtBy,
+    edits: [
+      {
+        file: ROUTING,
+        from: "    return held.commit((record, tx) => {\n      const value = record.value as RouterValue;\n      if (value.cursor !== from || value.pausedAtMs !== undefined) return false;",
+        to: "    return this.#kernel.transact((tx) => {\n      const record = tx.record(held.at);\n      const value = record.value as RouterValue;",
+      },
+      {
+        file: ROUTING,
+        from: "      record.write({ value: { ...value, cursor: upTo }, tries: 1 });\n      return true;\n    });",
+        to: "      record.write({ value: { ...value, cursor: upTo }, tries: 1 });\n      return true;\n    }, [held.at]);",
+      },
+    ],
+  },
+  {
+    name: "the cursor moves before the events are routed",
+    caughtBy,
+    edits: [
+      {
+        file: ROUTING,
+        from: "    const routes = entries.map((entry) => this.#routeOf(entry));\n",
+        to: "    const routes = entries.map((entry) => this.#routeOf(entry));\n    await held.commit((record) => record.write({ value: { ...(record.value as RouterValue), cursor: upTo } }));\n",
+      },
+      { file: ROUTING, from: "value.cursor !== from || value.pausedAtMs", to: "value.pausedAtMs" },
+    ],
+  },
+  {
+    name: "what is emitted is committed before the progress",
+    caughtBy,
+    edits: [
+      {
+        file: ATTEMPT,
+        from: "    for (let round = 1; ; round++)\n      try {\n",
+        to: "    for (const { stream, events } of this.#emitted.splice(0))\n      await this.#kernel.transact((tx) => append(tx, { stream, events, expectedVersion: undefined }), []);\n    for (let round = 1; ; round++)\n      try {\n",
+      },
+    ],
+  },
+  {
+    name: "the progress is committed before what is emitted",
+    caughtBy,
+    edits: [
+      {
+        file: ATTEMPT,
+        from: "          for (const { stream, events } of this.#emitted) append(",
+        to: "          for (const { stream, events } of [] as Emitted[]) append(",
+      },
+      {
+        file: ATTEMPT,
+        from: "        this.#isCommitted = true;\n",
+        to: "        this.#isCommitted = true;\n        for (const { stream, events } of this.#emitted)\n          await this.#kernel.transact((tx) => append(tx, { stream, events, expectedVersion: undefined }), []);\n",
+      },
+    ],
+  },
+  {
+    name: "a target that is worked on does not learn of news",
+    caughtBy,
+    edits: [
+      {
+        file: DECIDE,
+        from: "  return holder !== null || dueMs === null;",
+        to: "  return holder === null && dueMs === null;",
+      },
+    ],
+  },
+  {
+    name: "a target with nothing to do is not woken",
+    caughtBy,
+    edits: [{ file: DECIDE, from: "  return holder !== null || dueMs === null;", to: "  return holder !== null;" }],
+  },
+  {
+    name: "a failure is not tried again by itself",
+    caughtBy,
+    edits: [{ file: TARGETS, from: "(tx) => (delayMs === null ? null : tx.nowMs + delayMs)", to: "() => null" }],
+  },
+  {
+    name: "a deferred event counts as handled",
+    caughtBy,
+    edits: [
+      {
+        file: TARGETS,
+        from: '        if (outcome.is === "deferred")\n',
+        to: '        if (outcome.is === "deferred")\n          await held.commit((record) => record.write({ value: { ...(record.value as TargetValue), done: target.done + 1 } }));\n        if (outcome.is === "deferred")\n',
+      },
+    ],
+  },
+  {
+    name: "events of a target are read in the wrong order",
+    caughtBy,
+    edits: [{ file: TARGETS, from: "    return found.flat();", to: "    return found.flat().toReversed();" }],
+  },
+  {
+    name: "neighbours in the log of a target are taken for neighbours in a stream",
+    caughtBy,
+    edits: [{ file: TARGETS, from: " && last.first + last.count === version", to: "" }],
+  },
+  {
+    name: "an event is left out where its target was not there yet",
+    caughtBy,
+    edits: [
+      {
+        file: ROUTING,
+        from: "  record.append(ROUTED, routed);",
+        to: "  if (record.head > 0 || record.version > 1) record.append(ROUTED, routed);",
+      },
+    ],
+  },
+  {
+    name: "a clock that is set back makes routing wait for as long",
+    caughtBy,
+    options: { clockJump: 0.05 },
+    edits: [
+      {
+        file: ROUTING,
+        from: "Math.min(LOOK_MS, LOOK_MS - (clock.nowMs() - startedMs))",
+        to: "LOOK_MS - (clock.nowMs() - startedMs)",
+      },
+    ],
+  },
+];
