@@ -135,6 +135,14 @@ export const operationId = (name: string, count: number, id: string | undefined)
 
 const doubled = (text: string): string => (text.includes("#") ? text.replaceAll("#", "##") : text);
 
+/** What the fact of a child's start says. */
+export interface ChildStart {
+  readonly run: string;
+  readonly endsWithParent?: true;
+  /** The operation does not wait for its outcome. */
+  readonly isLeft?: true;
+}
+
 /** The outcome of an operation, or of a run. */
 export type Outcome = { readonly ok: unknown } | { readonly error: unknown };
 

@@ -470,6 +470,65 @@ describe("a child that was canceled with its parent", () => {
     expect(effects).toEqual(["charge", "a", "refund", "a"]);
   });
 
+  describe("and whose parent, retried, does not start it again", () => {
+    /** The kid sleeps for a day; the parent starts or calls it, and fails. Mended code does something else first. */
+    async function retried(pawl: TestPawl, how: "call" | "start", first: (ctx: Context) => Promise<unknown>) {
+      broken.add("a");
+      let isMended = false;
+      const kid = workflow("kid", async (ctx) => {
+        await ctx.sleep("1 day");
+        return "kid";
+      });
+      const it = workflow("it", async (ctx) => {
+        if (isMended && (await first(ctx)) === "over") return "over";
+        const child = how === "call" ? ctx.call(kid) : ctx.start(kid, undefined, { whenParentEnds: "cancel" });
+        const [ended] = await Promise.all([child, ctx.step("a", () => act("a"), once)]);
+        return ended;
+      });
+      const run = await failing(pawl, it, [kid]);
+      broken.clear();
+      isMended = true;
+      await run.retry();
+      return { run, kid: pawl.run(kid, "it/kid") };
+    }
+
+    test.each(["call", "start"] as const)("is canceled when the parent is (%s)", async (how) => {
+      await using pawl = openTest();
+      const { run, kid } = await retried(pawl, how, (ctx) => ctx.sleep("1 hour"));
+      await run.until("waiting");
+      await run.cancel();
+      await expect(run.result()).rejects.toMatchObject({ code: "run_canceled" });
+      await expect(kid.result({ timeout: "1 hour" })).rejects.toMatchObject({ code: "run_canceled" });
+    });
+
+    test.each(["call", "start"] as const)("is canceled when the parent completes without it (%s)", async (how) => {
+      await using pawl = openTest();
+      const { run, kid } = await retried(pawl, how, async (ctx) => {
+        await ctx.sleep("1 hour");
+        return "over";
+      });
+      await expect(run.result()).resolves.toBe("over");
+      await expect(kid.result({ timeout: "1 hour" })).rejects.toMatchObject({ code: "run_canceled" });
+    });
+
+    test.each(["call", "start"] as const)(
+      "continues with a second retry, and the parent gets its outcome (%s)",
+      async (how) => {
+        await using pawl = openTest();
+        let isWrong = true;
+        const { run, kid } = await retried(pawl, how, async (ctx) => {
+          await ctx.sleep("1 hour");
+          if (isWrong) throw new TypeError("undefined is not a function");
+        });
+        await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+        await expect(kid.result({ timeout: "1 hour" })).rejects.toMatchObject({ code: "run_canceled" });
+        isWrong = false;
+        await run.retry();
+        await expect(run.result()).resolves.toBe(how === "call" ? "kid" : "it/kid");
+      },
+    );
+  });
+
   test("a run that is canceled itself is still not retried", async () => {
     await using pawl = openTest();
     const it = workflow("it", async (ctx) => ctx.sleep("1 hour"));

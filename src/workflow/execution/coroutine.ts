@@ -28,11 +28,20 @@ import { Mail, SignalWaits } from "../history/inbox.ts";
 import { usable } from "../history/outcome.ts";
 import { LockQueues } from "../locks/lock-queues.ts";
 import type { Denial } from "../locks/locks.ts";
-import { isOperationWord, isWord, type Outcome, operationId, parseFact, WORDS, type Word } from "../stored.ts";
+import {
+  type ChildStart,
+  isOperationWord,
+  isWord,
+  type Outcome,
+  operationId,
+  parseFact,
+  WORDS,
+  type Word,
+} from "../stored.ts";
 import { Branch } from "./branch.ts";
 import { type CancelData, Cancellation } from "./cancellation.ts";
 import type { Context } from "./context.ts";
-import { type Fact, Failures, type Forgettable, Memory, messageOf, textOf } from "./memory.ts";
+import { type Fact, Failures, type Forgettable, type LivingChild, Memory, messageOf, textOf } from "./memory.ts";
 import { drive, isGenerator, Operation, type Reaction, type Tracked } from "./operation.ts";
 import { type Counted, PendingOperation, type Watched, type Written } from "./pending.ts";
 import { Races } from "./races.ts";
@@ -75,15 +84,7 @@ export class Coroutine {
   /** How many wake-ups had reached the run when its inbox was last read. */
   wakesSeen = 0;
   /** Children that may be alive, by operation. */
-  readonly children = new LazyMap<
-    string,
-    {
-      readonly run: string;
-      readonly waits: boolean;
-      readonly whenParentEnds: "cancel" | "leave";
-      readonly at: Written;
-    }
-  >();
+  readonly #children = new LazyMap<string, LivingChild>();
   /** The locks that the code holds, or keeps a place in the queue for, by operation. */
   readonly kept = new LazyMap<string, Kept>();
   /** Their fences now; another process may have held them when the history was written. */
@@ -339,10 +340,16 @@ export class Coroutine {
     // Those that end with the run continue with it. Those that are left alone may end while no run waits for them: a retry requests their outcome.
     const { facts, children } = this.#failures;
     const living = [...children];
-    for (const [id, { run, waits, whenParentEnds, at }] of this.children)
+    for (const { id, run, waits, whenParentEnds, at } of this.livingChildren)
       if ((waits || whenParentEnds === "cancel") && !this.#lost.has(`child ${id}`)) living.push({ id, run, waits, at });
     const { at } = this.#cancellation;
     return { facts, children: living, hasCancellation: at !== undefined && facts.includes(at) };
+  }
+
+  /** Children that may be alive. After a retry, they include those that the code has not started again. */
+  get livingChildren(): readonly LivingChild[] {
+    if (this.#children.size === 0 && this.#memory.isEmpty) return NO_CHILDREN;
+    return [...this.#children.values(), ...this.#memory.children];
   }
 
   /** Another operation of its race was first: it is not waited for any more. */
@@ -539,8 +546,8 @@ export class Coroutine {
       case "ended": {
         const { at: message, outcome } = data as { at: number; outcome: Outcome };
         this.received.add(message);
-        const child = this.children.get(pending.id);
-        this.children.delete(pending.id);
+        const child = this.#children.get(pending.id);
+        this.#children.delete(pending.id);
         if ("error" in outcome && child !== undefined) {
           this.#failures.addChild({ id: pending.id, run: child.run, waits: true, at: child.at });
         }
@@ -554,11 +561,12 @@ export class Coroutine {
   }
 
   #started(pending: PendingOperation, data: unknown, at: Written): void {
-    const { run } = data as { run: string };
+    const { run } = data as ChildStart;
     pending.childId = run;
     if (pending.plan.kind !== "child") return;
+    const { id } = pending;
     const { waits, whenParentEnds } = pending.plan;
-    this.children.set(pending.id, { run, waits, whenParentEnds, at });
+    this.#children.set(id, { id, run, waits, whenParentEnds, at });
   }
 
   #keep(pending: PendingOperation, isHeld: boolean, at: Written): void {
@@ -648,6 +656,8 @@ interface AttemptData {
 }
 
 const NONE: readonly PendingOperation[] = [];
+
+const NO_CHILDREN: readonly LivingChild[] = [];
 
 export const NO_FENCES: ReadonlyMap<string, number> = new Map();
 

@@ -301,8 +301,9 @@ export class Execution implements StepTransactions {
   #dropLosers(): void {
     for (const pending of this.coroutine.takeLosers()) {
       if (pending.kind === "step") this.#effects.cancel(pending, new RaceLostError(this.run.id, pending.shown));
-      const child = this.coroutine.children.get(pending.id);
-      if (pending.kind === "child" && child?.whenParentEnds === "cancel") this.run.cancelChild(child.run);
+      const { plan, childId } = pending;
+      if (plan.kind === "child" && plan.whenParentEnds === "cancel" && childId !== undefined)
+        this.run.cancelChild(childId);
     }
   }
 

@@ -458,10 +458,9 @@ export class HeldRun implements Driver {
 
   /** Before the end: cancels children and releases locks, as far as they are too many for the commit that ends the run. */
   async prepareEnd(isOver: () => boolean): Promise<readonly string[]> {
-    if (this.coroutine.children.size === 0 && this.coroutine.kept.size === 0) return NOTHING;
-    const canceled = [...this.coroutine.children.values()].flatMap(({ run, whenParentEnds }) =>
-      whenParentEnds === "cancel" ? [run] : [],
-    );
+    const children = this.coroutine.livingChildren;
+    if (children.length === 0 && this.coroutine.kept.size === 0) return NOTHING;
+    const canceled = children.flatMap(({ run, whenParentEnds }) => (whenParentEnds === "cancel" ? [run] : []));
     let first = 0;
     for (; canceled.length - first > MOST_BEGUN && !isOver(); first += MOST_BEGUN) {
       const some = canceled.slice(first, first + MOST_BEGUN);

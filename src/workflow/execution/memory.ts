@@ -10,7 +10,7 @@
 
 import { Heap } from "../../kernel/heap.ts";
 import { LazyMap } from "../../kernel/lazy.ts";
-import { type Outcome, parseFact, WORDS, type Word } from "../stored.ts";
+import { type ChildStart, type Outcome, parseFact, WORDS, type Word } from "../stored.ts";
 import type { PendingOperation, Written } from "./pending.ts";
 
 /** A fact of the history, decoded. */
@@ -83,6 +83,19 @@ export class Memory {
     }
   }
 
+  /** Children that may be alive, and that the code has not started again. */
+  get children(): readonly LivingChild[] {
+    const children: LivingChild[] = [];
+    for (const facts of this.#facts.values()) {
+      const start = facts.find(({ word }) => word === "child");
+      if (start === undefined || facts.some(({ word }) => word === "ended")) continue;
+      const { run, endsWithParent, isLeft } = start.data as ChildStart;
+      const whenParentEnds = endsWithParent === true ? "cancel" : "leave";
+      children.push({ id: start.id, run, waits: isLeft !== true, whenParentEnds, at: start });
+    }
+    return children;
+  }
+
   /** Where the history has releases of locks that the code has not started yet. */
   get unlocks(): readonly number[] {
     return [...this.#facts.values()].flatMap((facts) =>
@@ -103,6 +116,11 @@ export interface ForgettableChild {
   readonly run: string;
   readonly waits: boolean;
   readonly at: Written;
+}
+
+/** A child that may be alive. */
+export interface LivingChild extends ForgettableChild {
+  readonly whenParentEnds: "cancel" | "leave";
 }
 
 /** What a retry of a run that fails now would forget. */

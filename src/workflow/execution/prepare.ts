@@ -18,7 +18,7 @@ import { withoutStack } from "../runs/end.ts";
 import { addWaiter } from "../runs/messages.ts";
 import { inboxToRetry, retryRun } from "../runs/retry.ts";
 import { startRun } from "../runs/start.ts";
-import { type Outcome, type Parent, type RunValue, runAt, type Word } from "../stored.ts";
+import { type ChildStart, type Outcome, type Parent, type RunValue, runAt, type Word } from "../stored.ts";
 import type { PendingOperation, Written } from "./pending.ts";
 
 /** What a commit wrote for operations. */
@@ -196,7 +196,12 @@ function startChild(tx: Tx, value: RunValue, run: string, pending: PendingOperat
     if (!(error instanceof RunConflictError)) throw error;
     return ["refused", { error: withoutStack(error) }];
   }
-  return ["child", { run: id, ...(plan.whenParentEnds === "cancel" ? { endsWithParent: true } : {}) }];
+  const start: ChildStart = {
+    run: id,
+    ...(plan.whenParentEnds === "cancel" ? { endsWithParent: true } : {}),
+    ...(plan.waits ? {} : { isLeft: true }),
+  };
+  return ["child", start];
 }
 
 /** A child that this run started before it failed, and is to start again because it was retried; and the operation that did. */

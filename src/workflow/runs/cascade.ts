@@ -13,7 +13,7 @@ import { skipsOf } from "../history/forgotten.ts";
 import { isIn } from "../history/ranges.ts";
 import { decodeRun, readableValue } from "../history/read-run.ts";
 import { dropSomeHolds } from "../locks/locks.ts";
-import { hasEnded, parseFact, type RunValue, runAt } from "../stored.ts";
+import { type ChildStart, hasEnded, parseFact, type RunValue, runAt } from "../stored.ts";
 import { cancelRun, endCanceled } from "./end.ts";
 
 /** One commit cancels at most this many children. */
@@ -58,7 +58,7 @@ export async function cancelChildrenOf(kernel: Kernel, row: Row): Promise<void> 
     if (isIn(skips, version)) continue;
     const { word, id } = parseFact(name);
     if (word === "child") {
-      const { run, endsWithParent } = kernel.decodeFresh(row, data) as { run: string; endsWithParent?: boolean };
+      const { run, endsWithParent } = kernel.decodeFresh(row, data) as ChildStart;
       if (endsWithParent === true) children.set(id, run);
     } else if (word === "ended") children.delete(id);
   }
