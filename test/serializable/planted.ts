@@ -48,7 +48,8 @@ export const weaknesses: readonly Weakened[] = [
   {
     name: "torn read: a commit is written in two parts",
     weakness: { tears: true },
-    anomalies: ["G-single", "G2", "G1a", "G1b", "duplicate"],
+    // Half of a commit can look like anything: what is left of it depends on which half.
+    anomalies: ["G-single", "G2", "G0", "G1a", "G1b", "G1c", "duplicate", "vanished", "never written"],
   },
   {
     name: "stale row: the last row read is assumed to be current",
