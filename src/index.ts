@@ -80,6 +80,7 @@ export {
   VersionConflictError,
 } from "./kernel/errors.ts";
 export type { Logger } from "./kernel/log.ts";
+export type { Origin } from "./kernel/origin.ts";
 export type { RetryOptions } from "./kernel/retry.ts";
 export type { StandardSchema } from "./kernel/schema.ts";
 export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql/executors.ts";
@@ -144,7 +145,7 @@ export type {
   WithData,
 } from "./machine/results.ts";
 export { type OpenOptions, open } from "./open.ts";
-export { Pawl, type Transact, type TransactOptions, type TxInSql } from "./pawl.ts";
+export { Pawl, type ScopedPawl, type Transact, type TransactOptions, type TxInSql, type Within } from "./pawl.ts";
 export { RateLimitedError } from "./rate/errors.ts";
 export {
   type AcquireTokensOptions,
@@ -221,7 +222,7 @@ export type {
   TargetStatus,
 } from "./stream/reactions/reactions.ts";
 export type { DataOf, EventReading, FollowedEvent, ReadEventsOptions, ReadStreamOptions } from "./stream/reading.ts";
-export type { Appended, EventOrigin } from "./stream/records.ts";
+export type { Appended } from "./stream/records.ts";
 export type { AppendOptions, Stream, TryAppend, TxStream } from "./stream/stream.ts";
 export { Tx } from "./tx.ts";
 export type { Worker } from "./worker.ts";
@@ -231,8 +232,10 @@ export type {
   Received,
   ReceivedFrom,
   ReceivedOrNot,
+  RunAggregate,
   RunRateLimit,
   RunSlot,
+  RunStream,
   SlotScope,
   StepFunction,
   StepOptions,

@@ -16,9 +16,10 @@ import type { Codec } from "./kernel/codec/codec.ts";
 import type { Address, Sql, Store } from "./kernel/contract.ts";
 import type { Decision, Tx as KernelTx, Sync } from "./kernel/decision.ts";
 import { Kernel } from "./kernel/kernel.ts";
+import { checkScope, type Origin } from "./kernel/origin.ts";
 import type { Ports } from "./kernel/ports.ts";
 import { executorOf, type SqlExecutor } from "./kernel/sql/executors.ts";
-import { runInSql } from "./kernel/sql/in-sql.ts";
+import { type Prepare, preparedWith, runInSql } from "./kernel/sql/in-sql.ts";
 import { touchedSlots } from "./slot/capability.ts";
 import type { AnySlot } from "./slot/slot.ts";
 import { Tx } from "./tx.ts";
@@ -41,9 +42,6 @@ export interface TransactOptions {
   readonly touches?: readonly AnySlot[];
 }
 
-/** How often a decision is made again because it lacked something. */
-const MOST_ROUNDS = 20;
-
 const TRANSACT_OPTIONS = optionNames<TransactOptions>({ touches: true });
 
 /** Runs a decision in the transaction of `transact.sql`, after its SQL, and returns what the decision returned. */
@@ -56,6 +54,16 @@ export interface Transact {
    * `tx`. What the work throws rolls all of it back. On SQLite it holds the file's one write lock: keep it short.
    */
   sql<T>(work: (sql: Sql, tx: TxInSql) => Promise<T>): Promise<T>;
+}
+
+export type Within = <T>(executor: SqlExecutor, decide: (tx: Tx) => Sync<T>, options?: TransactOptions) => Promise<T>;
+
+/** The handle of one request: what it does has an origin (`pawl.with`). */
+export interface ScopedPawl extends Verbs<Tx, TransactOptions> {
+  readonly transact: Transact;
+  readonly within: Within;
+  /** Returns a handle with these values in place of its own. */
+  with(origin: Origin): ScopedPawl;
 }
 
 /** Its verbs are those of the capabilities. */
@@ -81,39 +89,51 @@ export class Pawl {
    */
   readonly transact: Transact;
 
+  /**
+   * Runs the decision inside a transaction that other code opened, on the database of this handle: what it writes holds if that transaction
+   * commits, and is gone if it is rolled back. See `SqlExecutor` for what can be passed.
+   */
+  readonly within: Within;
+
   /** Puts this process to work on these definitions, until `stop` or `close`. */
   readonly work: (definitions: readonly WorkDefinition[], options?: WorkOptions) => Worker;
 
   /** @internal */
   constructor(kernel: Kernel, options: CapabilityOptions = {}) {
     this.kernel = kernel;
-    this.transact = Object.assign(
-      <T>(decide: (tx: Tx) => Sync<T>, options?: TransactOptions) => this.#transact(decide, options),
-      { sql: <T>(work: (sql: Sql, tx: TxInSql) => Promise<T>) => this.#sql(work) },
-    );
-    this.#capabilities = capabilitiesOf<Tx, TransactOptions>(kernel, (...given) => this.#decision(...given), options);
+    const prepare: Prepare<Tx, TransactOptions> = (...given) => this.#decision(...given);
+    const { transact, within } = this.#deciding(prepare);
+    this.transact = transact;
+    this.within = within;
+    this.#capabilities = capabilitiesOf<Tx, TransactOptions>(kernel, prepare, options);
     this.#Tx = Tx.with(this.#capabilities);
     this.#workers = new Workers(this.#capabilities, options.log);
     this.work = (definitions, options) => this.#workers.start(kernel.ports.chance.uuid(), definitions, options);
-    for (const { verbs, queues = [] } of this.#capabilities) {
+    for (const { verbs, queues = [], mend } of this.#capabilities) {
       Object.assign(this, verbs);
       kernel.sweeper.add(queues);
+      if (mend !== undefined) kernel.addMend(mend);
     }
+  }
+
+  /**
+   * Returns a handle for one request: the events that it causes have this actor, correlation id and causation id, and so have the runs that it
+   * starts, and what follows from both. It shares everything with this handle, and needs no closing.
+   */
+  with(origin: Origin): ScopedPawl {
+    const scope = checkScope(origin);
+    const prepare = preparedWith<Tx, TransactOptions>((...given) => this.#decision(...given), scope);
+    const verbs = Object.assign({}, ...this.#capabilities.map((one) => ({ ...one.verbs, ...one.scoped?.(scope) })));
+    return {
+      ...verbs,
+      ...this.#deciding(prepare),
+      with: (more: Origin) => this.with({ ...scope, ...checkScope(more) }),
+    };
   }
 
   /** Throws where a capability cannot work with what is stored. @internal */
   async check(): Promise<void> {
     for (const one of this.#capabilities) await one.check?.();
-  }
-
-  /**
-   * Runs the decision inside a transaction that other code opened, on the database of this handle: what it writes holds if that transaction
-   * commits, and is gone if it is rolled back. See `SqlExecutor` for what can be passed.
-   */
-  async within<T>(executor: SqlExecutor, decide: (tx: Tx) => Sync<T>, options?: TransactOptions): Promise<T> {
-    checkFunction(decide, "the decision");
-    const run = executorOf(executor);
-    return this.kernel.within(run, ...this.#decision(decide, options));
   }
 
   #decision<T>(decide: (tx: Tx) => Sync<T>, options: TransactOptions | undefined): [Decision<T>, Address[]] {
@@ -122,28 +142,34 @@ export class Pawl {
     return [(tx) => decide(new this.#Tx(tx)) as T, touchedSlots(this.kernel, options?.touches ?? [])];
   }
 
-  async #transact<T>(decide: (tx: Tx) => Sync<T>, options?: TransactOptions): Promise<T> {
+  /** `transact` and `within`, for decisions that are prepared in this way. */
+  #deciding(prepare: Prepare<Tx, TransactOptions>): Pick<ScopedPawl, "transact" | "within"> {
+    return {
+      transact: Object.assign(
+        <T>(decide: (tx: Tx) => Sync<T>, options?: TransactOptions) => this.#transact(decide, options, prepare),
+        { sql: <T>(work: (sql: Sql, tx: TxInSql) => Promise<T>) => this.#sql(work, prepare) },
+      ),
+      within: async (executor, decide, options) => {
+        checkFunction(decide, "the decision");
+        const run = executorOf(executor);
+        return this.kernel.within(run, ...prepare(decide, options));
+      },
+    };
+  }
+
+  async #transact<T>(
+    decide: (tx: Tx) => Sync<T>,
+    options: TransactOptions | undefined,
+    prepare: Prepare<Tx, TransactOptions>,
+  ): Promise<T> {
     checkFunction(decide, "the decision");
-    const [decision, touched] = this.#decision(decide, options);
-    for (let round = 1; ; round++)
-      try {
-        return await this.kernel.transact(decision, touched);
-      } catch (error) {
-        if (round === MOST_ROUNDS || !(await this.#isMended(error))) throw error;
-      }
+    const [decision, touched] = prepare(decide, options);
+    return this.kernel.mending(() => this.kernel.transact(decision, touched));
   }
 
-  /** Whether a capability has done what the decision lacked. */
-  async #isMended(error: unknown): Promise<boolean> {
-    for (const one of this.#capabilities) if ((await one.mend?.(error)) === true) return true;
-    return false;
-  }
-
-  async #sql<T>(work: (sql: Sql, tx: TxInSql) => Promise<T>): Promise<T> {
+  async #sql<T>(work: (sql: Sql, tx: TxInSql) => Promise<T>, prepare: Prepare<Tx, TransactOptions>): Promise<T> {
     checkFunction(work, "the work");
-    return this.kernel.share((sql, join) =>
-      runInSql(sql, join, (decide, options) => this.#decision(decide, options), work),
-    );
+    return this.kernel.share((sql, join) => runInSql(sql, join, prepare, work));
   }
 
   /** Lets what is under way finish, and releases everything. A second call returns the promise of the first. */

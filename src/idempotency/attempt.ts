@@ -152,15 +152,13 @@ export class KeyAttempt<Face, Touch> {
     checkFunction(decide, "the decision");
     const [effect, touches] = this.#prepare(decide, options);
     const keepMs = this.#keepMs;
-    return this.#kernel.transact(
-      (tx) => {
-        const record = this.#mine(tx);
-        const ok = effect(tx);
-        refusePromise(ok);
-        return store(tx, record, { ok }, keepMs);
-      },
-      [this.#call.at, ...touches],
-    );
+    const answer = (tx: Tx): string => {
+      const record = this.#mine(tx);
+      const ok = effect(tx);
+      refusePromise(ok);
+      return store(tx, record, { ok }, keepMs);
+    };
+    return this.#kernel.mending(() => this.#kernel.transact(answer, [this.#call.at, ...touches]));
   }
 
   async #commitSql<T>(work: SqlWork<T, Face, Touch>): Promise<string> {

@@ -3,9 +3,9 @@
 import type { Capability } from "../kernel/capability.ts";
 import type { Sync, Tx } from "../kernel/decision.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import type { Prepare } from "../kernel/sql/in-sql.ts";
+import { type Prepare, preparedWith } from "../kernel/sql/in-sql.ts";
 import type { Answered, Attempt } from "./attempt.ts";
-import type { Dedupe, DedupeOptions } from "./dedupe.ts";
+import { type Dedupe, type DedupeOptions, dedupeOn } from "./dedupe.ts";
 import { Idempotency, type IdempotentOptions, type KeyOptions } from "./idempotency.ts";
 
 /** `Face` is the `tx` of the handle's decisions. */
@@ -43,6 +43,14 @@ export function idempotencyCapability<Face, Touch>(kernel: Kernel, prepare: Prep
         keys.within(tx).idempotent(key, options, decide),
       dedupe: (tx: Tx, consumer: string, messageId: string, options?: DedupeOptions) =>
         keys.within(tx).dedupe(consumer, messageId, options),
+    },
+    scoped: (origin) => {
+      const prepareScoped = preparedWith(prepare, origin);
+      const scoped: IdempotencyVerbs<Face, Touch> = {
+        idempotent: (key, options, fn) => keys.idempotent(key, options, fn, prepareScoped),
+        dedupe: dedupeOn(kernel, prepareScoped),
+      };
+      return scoped;
     },
     queues: keys.queues,
     get isBusy() {

@@ -69,15 +69,13 @@ export function dedupeOn<Face, Touch>(kernel: Kernel, prepare: Prepare<Face, Tou
     // What is not about the mark is about the decision.
     const { ttl: _ttl, ...rest } = { ...options };
     const [effect, touches] = prepare(decide, rest as Touch);
-    return kernel.transact<Deduplicated<T>>(
-      (tx) => {
-        if (!mark(tx, at, ttlMs)) return AGAIN;
-        const value = effect(tx);
-        refusePromise(value);
-        return { deduplicated: false, value };
-      },
-      [at, ...touches],
-    );
+    const marked = (tx: Tx): Deduplicated<T> => {
+      if (!mark(tx, at, ttlMs)) return AGAIN;
+      const value = effect(tx);
+      refusePromise(value);
+      return { deduplicated: false, value };
+    };
+    return kernel.mending(() => kernel.transact(marked, [at, ...touches]));
   }
   async function sql<T>(
     consumer: string,

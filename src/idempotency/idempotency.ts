@@ -80,6 +80,7 @@ export class Idempotency<Face, Touch> {
     key: string,
     options: IdempotentOptions | undefined,
     fn: (attempt: Attempt<Face, Touch>) => T | Promise<T>,
+    prepare: Prepare<Face, Touch> = this.#prepare,
   ): Promise<Answered<T>> {
     checkOptions(options, IDEMPOTENT_OPTIONS);
     const call = checkCall(key, options);
@@ -96,7 +97,7 @@ export class Idempotency<Face, Touch> {
       if (begun.is === "answered") return this.#replay(call, begun.text);
       const row = this.#kernel.held(call.at);
       const known = row?.fence === begun.row.fence ? row : begun.row;
-      const trial = new KeyAttempt(this.#kernel, this.#prepare, call, known, startedMs, leaseMs);
+      const trial = new KeyAttempt(this.#kernel, prepare, call, known, startedMs, leaseMs);
       return await this.#during(trial.run(fn, storeErrors));
     } finally {
       if (isFirst) this.#live.delete(call.at.text);

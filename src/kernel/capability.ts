@@ -8,6 +8,7 @@
 import type { OptionNames } from "./check.ts";
 import type { Address } from "./contract.ts";
 import type { Tx } from "./decision.ts";
+import type { Origin } from "./origin.ts";
 
 /** Records of one kind that need attention when they are due, by a commit of its own and without a claim. */
 export interface Queue {
@@ -63,6 +64,8 @@ export interface Capability {
   readonly queues?: readonly Queue[];
   /** What `pawl.work` does with its definitions. */
   readonly works?: Works;
+  /** Its verbs on a handle of `pawl.with`, where they differ: what they do has this origin. */
+  scoped?(origin: Origin): object;
   /**
    * Does outside a decision what the decision lacked, as its error says: then `pawl.transact` decides again. Resolves with false if the error says
    * something else.

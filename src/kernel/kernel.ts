@@ -44,6 +44,8 @@ export type CommitListener = (puts: readonly Put[] | undefined) => void;
 
 const MAX_VALUE_BYTES = 1024 * 1024;
 const PATIENCE_MS = 30_000;
+/** How often a decision is made again because it lacked something. */
+const MOST_ROUNDS = 20;
 /** How many log entries are read at a time. */
 const PAGE = 500;
 
@@ -61,6 +63,7 @@ export class Kernel {
   readonly #patienceMs: number;
   readonly #listeners = new Set<CommitListener>();
   readonly #restartListeners = new Set<() => void>();
+  readonly #mends: ((error: unknown) => Promise<boolean>)[] = [];
   #unwatch: (() => void) | undefined;
   #closed: Promise<void> | undefined;
 
@@ -111,6 +114,26 @@ export class Kernel {
   transact<T>(decide: Decision<T>, keys: readonly Address[]): Promise<T> {
     this.#checkOutside();
     return this.#batcher.submit(decide, keys);
+  }
+
+  /** Adds a way to do outside a decision what a decision lacked (`Capability.mend`). */
+  addMend(mend: (error: unknown) => Promise<boolean>): void {
+    this.#mends.push(mend);
+  }
+
+  /** Commits, and again each time that a capability has done what the decision lacked, as its error says. */
+  async mending<T>(commit: () => Promise<T>): Promise<T> {
+    for (let round = 1; ; round++)
+      try {
+        return await commit();
+      } catch (error) {
+        if (round === MOST_ROUNDS || !(await this.#isMended(error))) throw error;
+      }
+  }
+
+  async #isMended(error: unknown): Promise<boolean> {
+    for (const mend of this.#mends) if (await mend(error)) return true;
+    return false;
   }
 
   /** Like `transact`, for a decision that renews a lease: it comes before all others. */

@@ -11,13 +11,13 @@ import { checkDate, checkId, checkObject, checkOptions, checkVersion, optionName
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import { checkOrigin, NO_ORIGIN, ORIGIN_OPTIONS, type Origin } from "../kernel/origin.ts";
 import { type Aggregate, type AggregateRules, aggregateRules, type CommandContext } from "./aggregate.ts";
 import { foldEvent, initialFold } from "./decide.ts";
 import { CommandRefusedError, FoldBehindError } from "./errors.ts";
 import { toEvent } from "./reading.ts";
-import { type CommandRequest, currentFold, type EventOrigin, type Executed, execute, storeFold } from "./records.ts";
+import { type CommandRequest, currentFold, type Executed, execute, storeFold } from "./records.ts";
 import { type Fold, type StreamValue, streamAt } from "./stored.ts";
-import { checkOrigin } from "./stream.ts";
 
 type AnyCommand = (state: never, input: never, context: CommandContext) => unknown;
 
@@ -41,11 +41,12 @@ export type OutputOf<Commands, Name extends keyof Commands> = Commands[Name] ext
 /** The input of a command, and options; a command without input takes `undefined`. */
 export type CommandArguments<Commands, Name extends keyof Commands> =
   undefined extends InputOf<Commands, Name>
-    ? [input?: InputOf<Commands, Name>, options?: EventOrigin]
-    : [input: InputOf<Commands, Name>, options?: EventOrigin];
+    ? [input?: InputOf<Commands, Name>, options?: Origin]
+    : [input: InputOf<Commands, Name>, options?: Origin];
 
 /** What a command that was not refused did. */
 export interface CommandResult<Output> {
+  readonly stream: string;
   /** What the command returned. */
   readonly output: Output;
   /** The stream's version after it. */
@@ -63,7 +64,6 @@ export interface StateOptions {
   readonly asOf?: number | Date | undefined;
 }
 
-const ORIGIN = optionNames<EventOrigin>({ actor: true, correlationId: true, causationId: true });
 const STATE_OPTIONS = optionNames<StateOptions>({ asOf: true });
 
 /** How often a command reads events that were appended meanwhile, before it gives up. */
@@ -89,10 +89,12 @@ export class AggregateHandle<State, Commands> {
   readonly #kernel: Kernel;
   readonly #rules: AggregateRules;
   readonly #stream: string;
+  readonly #origin: Origin;
 
   /** @internal */
-  constructor(kernel: Kernel, aggregate: Aggregate<State, Commands>, stream: string) {
+  constructor(kernel: Kernel, aggregate: Aggregate<State, Commands>, stream: string, origin: Origin = NO_ORIGIN) {
     this.#kernel = kernel;
+    this.#origin = origin;
     this.#rules = aggregateRules(aggregate);
     this.#stream = streamAt(stream).key;
   }
@@ -111,7 +113,7 @@ export class AggregateHandle<State, Commands> {
     command: Name,
     ...rest: CommandArguments<Commands, Name>
   ): Promise<TryExecute<OutputOf<Commands, Name>>> {
-    return toTry(await this.#execute(commandRequest(this.#stream, command, rest)));
+    return toTry(this.#stream, await this.#execute(commandRequest(this.#stream, command, rest)));
   }
 
   /** The state, and the version of the stream that it is of. */
@@ -127,9 +129,11 @@ export class AggregateHandle<State, Commands> {
     let caughtUp: Fold | undefined;
     for (let round = 1; ; round++)
       try {
-        return await this.#kernel.transact((tx) => execute(tx, this.#rules, { ...request, caughtUp }), at);
+        const command: CommandRequest = { ...this.#origin, ...request, caughtUp };
+        return await this.#kernel.transact((tx) => execute(tx, this.#rules, command), at);
       } catch (error) {
         if (!(error instanceof FoldBehindError) || round === MOST_ROUNDS) throw error;
+        // Not stored first, as `mendFold` does: the command stores the state itself.
         caughtUp = await catchUp(this.#kernel, this.#rules, this.#stream, caughtUp);
       }
   }
@@ -183,8 +187,7 @@ export class TxAggregate<State, Commands> {
     command: Name,
     ...rest: CommandArguments<Commands, Name>
   ): CommandResult<OutputOf<Commands, Name>> {
-    const executed = this.#noted(() => execute(this.#tx, this.#rules, commandRequest(this.#stream, command, rest)));
-    return decidedOrThrow(this.#rules, this.#stream, command, executed);
+    return executeIn(this.#tx, this.#rules, this.#stream, command, rest);
   }
 
   /** Runs a command, if this commit happens, or returns why it refused. */
@@ -192,36 +195,72 @@ export class TxAggregate<State, Commands> {
     command: Name,
     ...rest: CommandArguments<Commands, Name>
   ): TryExecute<OutputOf<Commands, Name>> {
-    return toTry(this.#noted(() => execute(this.#tx, this.#rules, commandRequest(this.#stream, command, rest))));
+    return tryExecuteIn(this.#tx, this.#rules, this.#stream, command, rest);
   }
 
   /** The state, frozen. */
   get state(): State {
-    const record = this.#tx.record(streamAt(this.#stream));
-    return this.#noted(() => currentFold(record, this.#rules, undefined)).fold.state as State;
+    return stateIn(this.#tx, this.#rules, this.#stream).state as State;
   }
 
   /** The version of the last event; 0 if there is none. */
   get version(): number {
     return this.#tx.record(streamAt(this.#stream)).head;
   }
+}
 
-  /** A state that is behind is brought up to date by `pawl.transact`, which then decides again. */
-  #noted<T>(decide: () => T): T {
-    try {
-      return decide();
-    } catch (error) {
-      if (error instanceof FoldBehindError) behind.set(error, this.#rules);
-      throw error;
-    }
+/** Runs a command in a decision. Throws `command_refused`. */
+export function executeIn<Output>(
+  tx: Tx,
+  rules: AggregateRules,
+  stream: string,
+  command: string,
+  rest: readonly unknown[],
+): CommandResult<Output> {
+  const executed = noted(rules, () => execute(tx, rules, commandRequest(stream, command, rest)));
+  return decidedOrThrow(rules, stream, command, executed);
+}
+
+/** Runs a command in a decision, or returns why it refused. */
+export function tryExecuteIn<Output>(
+  tx: Tx,
+  rules: AggregateRules,
+  stream: string,
+  command: string,
+  rest: readonly unknown[],
+): TryExecute<Output> {
+  return toTry(
+    stream,
+    noted(rules, () => execute(tx, rules, commandRequest(stream, command, rest))),
+  );
+}
+
+/** The state after the last event, and its version. */
+export function stateIn(
+  tx: Tx,
+  rules: AggregateRules,
+  stream: string,
+): { readonly state: unknown; readonly version: number } {
+  const record = tx.record(streamAt(stream));
+  const { state, version } = noted(rules, () => currentFold(record, rules)).fold;
+  return { state, version };
+}
+
+/** A state that is behind is brought up to date outside the decision (`mendFold`), which is then made again. */
+export function noted<T>(rules: AggregateRules, decide: () => T): T {
+  try {
+    return decide();
+  } catch (error) {
+    if (error instanceof FoldBehindError) behind.set(error, rules);
+    throw error;
   }
 }
 
 function commandRequest(stream: string, command: string, rest: readonly unknown[]): CommandRequest {
-  const [input, options = {}] = rest as [unknown, EventOrigin | undefined];
+  const [input, options = {}] = rest as [unknown, Origin | undefined];
   checkId(command, "the command");
   checkObject(options, "the options");
-  checkOptions(options, ORIGIN);
+  checkOptions(options, ORIGIN_OPTIONS);
   return { stream, command, input, ...checkOrigin(options) };
 }
 
@@ -234,14 +273,14 @@ function decidedOrThrow<Output>(
   if (executed.is === "refused")
     throw new CommandRefusedError(rules.name, stream, command, executed.reason, executed.details);
   const { output, version, ids } = executed;
-  return { output: output as Output, version, ids };
+  return { stream, output: output as Output, version, ids };
 }
 
-function toTry<Output>(executed: Executed): TryExecute<Output> {
+function toTry<Output>(stream: string, executed: Executed): TryExecute<Output> {
   if (executed.is === "refused")
     return { ok: false, code: "command_refused", reason: executed.reason, details: executed.details };
   const { output, version, ids } = executed;
-  return { ok: true, output: output as Output, version, ids };
+  return { ok: true, stream, output: output as Output, version, ids };
 }
 
 /** The state that is stored for these reducers, or the one before the first event. */

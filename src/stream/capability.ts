@@ -61,6 +61,13 @@ export function streamCapability<Face, Touch>(
   return {
     verbs,
     view,
+    scoped: (origin) => {
+      const scoped: Pick<StreamVerbs, "stream" | "aggregate"> = {
+        stream: (id) => new Stream(kernel, id, origin),
+        aggregate: (aggregate, stream) => new AggregateHandle(kernel, aggregate, stream, origin),
+      };
+      return scoped;
+    },
     mend: (error) => mendFold(kernel, error),
     works: {
       takes: (definition) => reactionRules(definition) !== undefined,

@@ -4,35 +4,22 @@
 
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
+import { type Origin, originOf } from "../kernel/origin.ts";
 import type { AggregateRules, FoldedEvent } from "./aggregate.ts";
 import { type Decided, decideCommand, foldEvent, initialFold, isExpected } from "./decide.ts";
 import { ConcurrencyError, FoldBehindError } from "./errors.ts";
 import type { NewEvent } from "./event.ts";
 import { type Fold, foldOf, type StoredEvent, type StreamValue, streamAt, withFold } from "./stored.ts";
 
-/** Who causes an event, and what it belongs to. */
-export interface EventOrigin {
-  readonly actor?: string | undefined;
-  readonly correlationId?: string | undefined;
-  readonly causationId?: string | undefined;
-}
-
-export interface AppendRequest extends EventOrigin {
+export interface AppendRequest extends Origin {
   readonly stream: string;
   readonly events: readonly NewEvent[];
   readonly expectedVersion: number | undefined;
 }
 
-/** Who causes the events of a decision, where an append does not say it. */
-const origins = new WeakMap<Tx, EventOrigin>();
-
-/** From now on, events that this decision appends have this origin, unless an append says another. */
-export function setOrigin(tx: Tx, origin: EventOrigin): void {
-  origins.set(tx, origin);
-}
-
 /** Where the appended events are. */
 export interface Appended {
+  readonly stream: string;
   /** The stream's version after them. */
   readonly version: number;
   /** Their ids, in order. */
@@ -41,40 +28,57 @@ export interface Appended {
 
 /** Appends events, all or none. Throws `concurrency_conflict` where the stream is at another version. */
 export function append(tx: Tx, { stream, events, expectedVersion, ...given }: AppendRequest): Appended {
-  const origin = { ...origins.get(tx), ...given };
   const record = tx.record(streamAt(stream));
   if (!isExpected(record.head, expectedVersion)) throw new ConcurrencyError(stream, expectedVersion ?? 0, record.head);
-  if (events.length === 0) return { version: record.head, ids: [] };
-  if (!record.exists) record.write({ value: {} satisfies StreamValue });
-  return { ids: events.map((event) => appendOne(tx, record, event, origin).id), version: record.head };
+  const entries = toEntries(tx, record, events, { ...originOf(tx), ...given });
+  if (entries.length > 0 && !record.exists) record.write({ value: {} satisfies StreamValue });
+  return { stream, ids: writeEntries(record, entries), version: record.head };
 }
 
-function appendOne(tx: Tx, record: Draft, { name, data, shape }: NewEvent, origin: EventOrigin): FoldedEvent {
-  const id = tx.uuid();
+/** An event, and its text in the log. */
+interface EventEntry {
+  readonly event: FoldedEvent;
+  readonly text: string;
+}
+
+/**
+ * The events as they will be in the log. All of them are encoded before the first is written: where one cannot be stored, none is, also if the
+ * decision catches that.
+ */
+function toEntries(tx: Tx, record: Draft, events: readonly NewEvent[], origin: Origin): readonly EventEntry[] {
   const { actor, correlationId, causationId } = origin;
-  const stored: StoredEvent = {
-    id,
-    data,
-    ...(shape === 1 ? {} : { shape }),
-    ...(actor === undefined ? {} : { actor }),
-    ...(correlationId === undefined ? {} : { correlation: correlationId }),
-    ...(causationId === undefined ? {} : { causation: causationId }),
-  };
-  const version = record.append(name, stored, { isFollowed: true });
-  return {
-    stream: record.at.key,
-    version,
-    id,
-    name,
-    data,
-    shape,
-    ...(actor === undefined ? {} : { actor }),
-    ...(correlationId === undefined ? {} : { correlationId }),
-    ...(causationId === undefined ? {} : { causationId }),
-  };
+  return events.map(({ name, data, shape }, index) => {
+    const id = tx.uuid();
+    const stored: StoredEvent = {
+      id,
+      data,
+      ...(shape === 1 ? {} : { shape }),
+      ...(actor === undefined ? {} : { actor }),
+      ...(correlationId === undefined ? {} : { correlation: correlationId }),
+      ...(causationId === undefined ? {} : { causation: causationId }),
+    };
+    const event: FoldedEvent = {
+      stream: record.at.key,
+      version: record.head + index + 1,
+      id,
+      name,
+      data,
+      shape,
+      ...(actor === undefined ? {} : { actor }),
+      ...(correlationId === undefined ? {} : { correlationId }),
+      ...(causationId === undefined ? {} : { causationId }),
+    };
+    return { event, text: record.encode(stored) };
+  });
 }
 
-export interface CommandRequest extends EventOrigin {
+/** Appends them, and returns their ids. */
+function writeEntries(record: Draft, entries: readonly EventEntry[]): readonly string[] {
+  for (const { event, text } of entries) record.appendText(event.name, text, true);
+  return entries.map(({ event }) => event.id);
+}
+
+export interface CommandRequest extends Origin {
   readonly stream: string;
   readonly command: string;
   readonly input: unknown;
@@ -92,21 +96,15 @@ export type Executed =
  */
 export function execute(tx: Tx, rules: AggregateRules, request: CommandRequest): Executed {
   const { stream, command, input, caughtUp, ...given } = request;
-  const origin = { ...origins.get(tx), ...given };
   const record = tx.record(streamAt(stream));
   const { fold, isStored } = currentFold(record, rules, caughtUp);
   const decided = decideCommand(rules, fold, command, input, { nowMs: () => tx.nowMs, uuid: () => tx.uuid() });
   if (decided.is === "refused") return decided;
-  const ids: string[] = [];
-  let after = fold;
-  if (decided.events.length > 0 && !record.exists) record.write({ value: {} satisfies StreamValue });
-  for (const event of decided.events) {
-    const appended = appendOne(tx, record, event, origin);
-    ids.push(appended.id);
-    after = foldEvent(rules, after, appended);
-  }
+  const entries = toEntries(tx, record, decided.events, { ...originOf(tx), ...given });
+  const after = entries.reduce((state, { event }) => foldEvent(rules, state, event), fold);
   if (after !== fold || (!isStored && record.exists))
     record.write({ value: withFold((record.value ?? {}) as StreamValue, rules.name, after) });
+  const ids = writeEntries(record, entries);
   return { is: "decided", output: decided.output, version: record.head, ids };
 }
 
@@ -114,7 +112,7 @@ export function execute(tx: Tx, rules: AggregateRules, request: CommandRequest):
 export function currentFold(
   record: Draft,
   rules: AggregateRules,
-  caughtUp: Fold | undefined,
+  caughtUp?: Fold | undefined,
 ): { readonly fold: Fold; readonly isStored: boolean } {
   const stored = foldOf(record, rules.name, rules.by);
   if (stored?.version === record.head) return { fold: stored, isStored: true };

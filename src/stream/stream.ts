@@ -9,18 +9,19 @@
  * Out of scope: what follows from an event. Start a run in the same `transact`, or define a reaction.
  */
 
-import { checkId, checkList, checkOptions, checkVersion, optionNames } from "../kernel/check.ts";
+import { checkList, checkOptions, checkVersion, optionNames } from "../kernel/check.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import { checkOrigin, NO_ORIGIN, type Origin } from "../kernel/origin.ts";
 import { checkEvents, MOST_EVENTS } from "./decide.ts";
 import { ConcurrencyError } from "./errors.ts";
 import type { AnyEventType, NewEvent, StreamEvent } from "./event.ts";
 import { type DataOf, type ReadStreamOptions, readStream } from "./reading.ts";
-import { type Appended, type AppendRequest, append, type EventOrigin } from "./records.ts";
+import { type Appended, type AppendRequest, append } from "./records.ts";
 import { streamAt } from "./stored.ts";
 
-export interface AppendOptions extends EventOrigin {
+export interface AppendOptions extends Origin {
   /** The version that the stream must have: 0 if it must not exist yet. Default: any; the events are appended at the end. */
   readonly expectedVersion?: number | undefined;
 }
@@ -40,22 +41,24 @@ const APPEND_OPTIONS = optionNames<AppendOptions>({
 export class Stream {
   readonly id: string;
   readonly #kernel: Kernel;
+  readonly #origin: Origin;
 
   /** @internal */
-  constructor(kernel: Kernel, id: string) {
+  constructor(kernel: Kernel, id: string, origin: Origin = NO_ORIGIN) {
     this.id = streamAt(id).key;
     this.#kernel = kernel;
+    this.#origin = origin;
   }
 
   /** Appends events, all or none. Throws `concurrency_conflict` if the stream is not at `expectedVersion`. */
   async append(events: readonly NewEvent[], options?: AppendOptions): Promise<Appended> {
-    const request = appendRequest(this.id, events, options);
+    const request = this.#request(events, options);
     return this.#kernel.transact((tx) => append(tx, request), [streamAt(this.id)]);
   }
 
   /** Appends events, or returns that the stream is at another version. */
   async tryAppend(events: readonly NewEvent[], options?: AppendOptions): Promise<TryAppend> {
-    const request = appendRequest(this.id, events, options);
+    const request = this.#request(events, options);
     return this.#kernel.transact((tx) => tryAppend(tx, request), [streamAt(this.id)]);
   }
 
@@ -69,6 +72,10 @@ export class Stream {
   read(options?: ReadStreamOptions): AsyncGenerator<StreamEvent>;
   read(options?: ReadStreamOptions): AsyncGenerator<StreamEvent> {
     return readStream(this.#kernel, this.id, options);
+  }
+
+  #request(events: readonly NewEvent[], options: AppendOptions | undefined): AppendRequest {
+    return { ...this.#origin, ...appendRequest(this.id, events, options) };
   }
 
   /** The version of the last event; 0 if there is none. */
@@ -105,7 +112,7 @@ export class TxStream {
   }
 }
 
-function tryAppend(tx: Tx, request: AppendRequest): TryAppend {
+export function tryAppend(tx: Tx, request: AppendRequest): TryAppend {
   try {
     return { ok: true, ...append(tx, request) };
   } catch (error) {
@@ -114,7 +121,7 @@ function tryAppend(tx: Tx, request: AppendRequest): TryAppend {
   }
 }
 
-function appendRequest(stream: string, events: readonly NewEvent[], options: AppendOptions = {}): AppendRequest {
+export function appendRequest(stream: string, events: readonly NewEvent[], options: AppendOptions = {}): AppendRequest {
   checkList(events, "the events");
   checkOptions(options, APPEND_OPTIONS);
   if (events.length > MOST_EVENTS) throw new InvalidArgumentError("the events", `must be at most ${MOST_EVENTS}`);
@@ -122,12 +129,4 @@ function appendRequest(stream: string, events: readonly NewEvent[], options: App
   if (expectedVersion !== undefined) checkVersion(expectedVersion, "expectedVersion");
   // Copied: the caller's list may change before the decision runs.
   return { stream, events: [...checkEvents(events)], expectedVersion, ...checkOrigin(options) };
-}
-
-export function checkOrigin({ actor, correlationId, causationId }: EventOrigin): EventOrigin {
-  return {
-    ...(actor === undefined ? {} : { actor: checkId(actor, "the actor") }),
-    ...(correlationId === undefined ? {} : { correlationId: checkId(correlationId, "the correlation id") }),
-    ...(causationId === undefined ? {} : { causationId: checkId(causationId, "the causation id") }),
-  };
 }

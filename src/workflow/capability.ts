@@ -81,6 +81,12 @@ export function workflowCapability(kernel: Kernel, { rates, log, retention }: Wo
       signal: (tx: Tx, run: string, signal: Signal<unknown>, payload?: unknown, options?: SignalOptions) =>
         runs.signalIn(tx, run, signal, payload, options),
     },
+    scoped: (origin) => ({
+      start: async (workflow: Named, input?: unknown, options?: StartOptions) => {
+        const id = await runs.start(workflow, input, options, origin);
+        return new Run(runs, nameOf(workflow), id);
+      },
+    }),
     queues: runs.queues,
     works: {
       options: RUN_WORK_OPTIONS,

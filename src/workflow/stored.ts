@@ -10,6 +10,7 @@
 
 import { type Address, address } from "../kernel/contract.ts";
 import { UnsupportedEncodingError } from "../kernel/errors.ts";
+import type { Origin } from "../kernel/origin.ts";
 import type { LockRef, Mode } from "../lock/stored.ts";
 
 // Statuses.
@@ -58,7 +59,7 @@ export function statusOf({ status }: { readonly status: string | null }): RunSta
 // Facts.
 
 /** The kinds of operation that code starts. */
-export type Kind = "step" | "sleep" | "signal" | "child" | "slot" | "lock" | "unlock" | "rate";
+export type Kind = "step" | "sleep" | "signal" | "child" | "slot" | "stream" | "lock" | "unlock" | "rate";
 
 /** Each word of the history, with the kind of operation that it is about; null for a word that is about the run. */
 export const WORDS = {
@@ -85,6 +86,8 @@ export const WORDS = {
   /** The child could not be started: its id belongs to a different run. */
   refused: "child",
   slot: "slot",
+  /** An append or a command on a stream, with its outcome. */
+  stream: "stream",
   /** It waits in the queue of a lock, with or without a timeout. */
   queued: "lock",
   granted: "lock",
@@ -169,6 +172,8 @@ export interface RunValue {
   readonly parent?: Parent;
   /** The run at the top of its tree of parents, for what the tree shares. */
   readonly root?: string;
+  /** Who caused it, what it belongs to, and what it follows from, if that was given. */
+  readonly origin?: { readonly actor?: string; readonly correlation?: string; readonly causation?: string };
   readonly deadlineMs?: number;
   /** It is asked to stop. With `resumes`, its parent was retried meanwhile: it resumes after it has stopped, if it had nothing to clean up. */
   readonly cancel?: { readonly reason?: string; readonly resumes?: boolean };
@@ -243,6 +248,12 @@ export interface RunHold {
   readonly fence?: number;
   /** A run that went to rest found it in a circle of runs that wait for each other. */
   readonly isSuspected?: true;
+}
+
+/** The origin of what a run does: that of the run, and the run as its cause. */
+export function originOfRun(run: string, { origin = {}, root }: Pick<RunValue, "origin" | "root">): Origin {
+  const { actor, correlation = root ?? run } = origin;
+  return { ...(actor === undefined ? {} : { actor }), correlationId: correlation, causationId: run };
 }
 
 /** The parent of a run, the operation there that started it, and whether the parent waits for its outcome. */

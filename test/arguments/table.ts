@@ -357,6 +357,10 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     on: ({ pawl }) => pawl,
     rows: {
       close: none,
+      with: {
+        takes: { origin: options({ actor: "id?", causationId: "id?", correlationId: "id?" }, {}, "object") },
+        good: () => [{}],
+      },
       start: START_ROW,
       run: {
         takes: { workflow: "workflow", id: "id" },
@@ -764,6 +768,8 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         takes: { name: "id", options: options({ initial: "value", scope: "choice?" }) },
         good: () => ["slot", {}],
       },
+      stream: { takes: { id: "id" } },
+      aggregate: { takes: { aggregate: AGGREGATE, stream: "id" }, good: () => [account, "account"] },
       step: STEP,
       waitForAny: { takes: { signals: "list", options: TIMEOUT }, good: () => [[{ name: "go" }], {}] },
       waitForSignal: { takes: { signal: "definition", options: TIMEOUT }, good: () => [{ name: "go" }, {}] },
@@ -781,6 +787,16 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     },
   },
   "Context.step.tx": { where: "ctx", on: (_stage, { ctx }) => ctx.step.tx, rows: { sync: STEP, within: STEP } },
+  RunStream: {
+    where: "ctx",
+    on: (_stage, { ctx }) => ctx.stream("account"),
+    rows: { append: APPEND, tryAppend: APPEND, head: none },
+  },
+  RunAggregate: {
+    where: "ctx",
+    on: (_stage, { ctx }) => ctx.aggregate(account, "account"),
+    rows: { execute: EXECUTE, tryExecute: EXECUTE, state: none },
+  },
   RunSlot: { where: "ctx", on: (_stage, { ctx }) => ctx.slot("there", { scope: "global" }), rows: SLOT_ROWS },
   RunLock: {
     where: "ctx",
@@ -823,6 +839,7 @@ export const ELSEWHERE: Readonly<Record<string, string>> = {
   Operation: "a promise: what it takes is what promises take",
   PgClient: "of pg",
   ReactionContext: "what a handler is given: its own tests attack it (test/stream/reactions.test.ts)",
+  ScopedPawl: "a Pawl with an origin: its verbs are those of Pawl",
   PgPool: "of pg",
   RetryOptions: "callbacks that the user writes",
   RunListener: "implemented by the user",

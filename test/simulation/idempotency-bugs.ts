@@ -26,8 +26,8 @@ export const idempotencyBugs: Bug[] = [
     edits: [
       {
         file: ATTEMPT,
-        from: "    const keepMs = this.#keepMs;\n    return this.#kernel.transact(\n      (tx) => {\n        const record = this.#mine(tx);\n        const ok = effect(tx);\n        refusePromise(ok);\n",
-        to: "    const keepMs = this.#keepMs;\n    const ok = await this.#kernel.transact((tx) => (this.#mine(tx), effect(tx)), touches);\n    refusePromise(ok);\n    return this.#kernel.transact(\n      (tx) => {\n        const record = this.#mine(tx);\n",
+        from: "    const answer = (tx: Tx): string => {\n      const record = this.#mine(tx);\n      const ok = effect(tx);\n      refusePromise(ok);\n",
+        to: "    const ok = await this.#kernel.transact((tx) => (this.#mine(tx), effect(tx)), touches);\n    refusePromise(ok);\n    const answer = (tx: Tx): string => {\n      const record = this.#mine(tx);\n",
       },
     ],
   },
@@ -86,8 +86,8 @@ export const idempotencyBugs: Bug[] = [
     edits: [
       {
         file: DEDUPE,
-        from: "    return kernel.transact<Deduplicated<T>>(\n      (tx) => {\n        if (!mark(tx, at, ttlMs)) return AGAIN;\n",
-        to: "    if (!(await kernel.transact((tx) => mark(tx, at, ttlMs), [at]))) return AGAIN;\n    return kernel.transact<Deduplicated<T>>(\n      (tx) => {\n",
+        from: "    const marked = (tx: Tx): Deduplicated<T> => {\n      if (!mark(tx, at, ttlMs)) return AGAIN;\n",
+        to: "    if (!(await kernel.transact((tx) => mark(tx, at, ttlMs), [at]))) return AGAIN;\n    const marked = (tx: Tx): Deduplicated<T> => {\n",
       },
     ],
   },
@@ -97,8 +97,13 @@ export const idempotencyBugs: Bug[] = [
     edits: [
       {
         file: DEDUPE,
-        from: "        if (!mark(tx, at, ttlMs)) return AGAIN;\n        const value = effect(tx);\n        refusePromise(value);\n        return { deduplicated: false, value };\n      },\n      [at, ...touches],\n    );\n",
-        to: "        if (tx.record(at).exists) return AGAIN;\n        const value = effect(tx);\n        refusePromise(value);\n        return { deduplicated: false, value };\n      },\n      [at, ...touches],\n    );\n    await kernel.transact((tx) => mark(tx, at, ttlMs), [at]);\n",
+        from: "      if (!mark(tx, at, ttlMs)) return AGAIN;\n      const value",
+        to: "      if (tx.record(at).exists) return AGAIN;\n      const value",
+      },
+      {
+        file: DEDUPE,
+        from: "    return kernel.mending(() => kernel.transact(marked, [at, ...touches]));\n",
+        to: "    const made = await kernel.mending(() => kernel.transact(marked, [at, ...touches]));\n    await kernel.transact((tx) => mark(tx, at, ttlMs), [at]);\n    return made;\n",
       },
     ],
   },

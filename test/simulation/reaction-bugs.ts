@@ -17,15 +17,10 @@ export const reactionBugs: readonly Bug[] = [
     edits: [
       {
         file: ATTEMPT,
-        from: "        const value = await this.#held.commit((record, tx) => {",
-        to: "        const value = await this.#kernel.transact((tx) => {\n          const record = tx.record(this.#held.at);",
+        from: "this.#held.commit(write)",
+        to: "this.#kernel.transact((tx) => write(tx.record(this.#held.at), tx), [this.#held.at])",
       },
-      {
-        file: ATTEMPT,
-        from: "          return returned;\n        });",
-        to: "          return returned;\n        }, [this.#held.at]);",
-      },
-      { file: ATTEMPT, from: "          if (progress.done !== this.#done) return undefined as T;", to: "" },
+      { file: ATTEMPT, from: "      if (progress.done !== this.#done) return undefined as T;", to: "" },
     ],
   },
   {
@@ -62,8 +57,8 @@ export const reactionBugs: readonly Bug[] = [
     edits: [
       {
         file: ATTEMPT,
-        from: "    for (let round = 1; ; round++)\n      try {\n",
-        to: "    for (const { stream, events } of this.#emitted.splice(0))\n      await this.#kernel.transact((tx) => append(tx, { stream, events, expectedVersion: undefined }), []);\n    for (let round = 1; ; round++)\n      try {\n",
+        from: "    const write = (record: Draft, tx: Tx): T => {\n",
+        to: "    for (const { stream, events } of this.#emitted.splice(0))\n      await this.#kernel.transact((tx) => append(tx, { stream, events, expectedVersion: undefined }), []);\n    const write = (record: Draft, tx: Tx): T => {\n",
       },
     ],
   },
@@ -73,13 +68,13 @@ export const reactionBugs: readonly Bug[] = [
     edits: [
       {
         file: ATTEMPT,
-        from: "          for (const { stream, events } of this.#emitted) append(",
-        to: "          for (const { stream, events } of [] as Emitted[]) append(",
+        from: "      for (const { stream, events } of this.#emitted) append(",
+        to: "      for (const { stream, events } of [] as Emitted[]) append(",
       },
       {
         file: ATTEMPT,
-        from: "        this.#isCommitted = true;\n",
-        to: "        this.#isCommitted = true;\n        for (const { stream, events } of this.#emitted)\n          await this.#kernel.transact((tx) => append(tx, { stream, events, expectedVersion: undefined }), []);\n",
+        from: "      this.#isCommitted = true;\n",
+        to: "      this.#isCommitted = true;\n      for (const { stream, events } of this.#emitted)\n        await this.#kernel.transact((tx) => append(tx, { stream, events, expectedVersion: undefined }), []);\n",
       },
     ],
   },

@@ -18,10 +18,10 @@ onStores(EVERY, (place) => {
       const ann = pawl.aggregate(account, "ann");
       const deposited = await ann.execute("deposit", { amount: 10 }, { actor: "teller" });
       expectTypeOf(deposited.output).toEqualTypeOf<number>();
-      expect(deposited).toEqual({ output: 10, version: 1, ids: [expect.any(String)] });
+      expect(deposited).toEqual({ stream: "ann", output: 10, version: 1, ids: [expect.any(String)] });
       expect((await ann.execute("withdraw", { amount: 4 })).output).toBe(6);
       expect(await ann.execute("move")).toMatchObject({ output: { balance: 6, version: 2 }, version: 4 });
-      expect(await ann.execute("look")).toEqual({ output: 6, version: 4, ids: [] });
+      expect(await ann.execute("look")).toEqual({ stream: "ann", output: 6, version: 4, ids: [] });
       expect(await ann.state()).toEqual({ state: { balance: 6, count: 4 }, version: 4 });
       const [first] = await all(pawl.stream("ann").read());
       expect(first).toMatchObject({ name: "Deposited", id: deposited.ids[0], actor: "teller" });

@@ -107,7 +107,7 @@ onStores(EVERY, (place) => {
 
     test("nothing, and ten thousand", async () => {
       const pawl = await place.open();
-      expect(await pawl.stream("s").append([])).toEqual({ version: 0, ids: [] });
+      expect(await pawl.stream("s").append([])).toEqual({ stream: "s", version: 0, ids: [] });
       expect((await pawl.stream("s").append(deposits(10_000))).version).toBe(10_000);
       expect(await codeOf(pawl.stream("s").append(deposits(10_001)))).toBe("invalid_argument");
       const amounts = (await all(pawl.stream("s").read({ events: [Deposited] }))).map(({ data }) => data.amount);

@@ -6,6 +6,7 @@
 import { checkFunction } from "../check.ts";
 import type { Address, Sql } from "../contract.ts";
 import type { Decision, Sync, Tx } from "../decision.ts";
+import { type Origin, withOrigin } from "../origin.ts";
 import { SqlAfterTxError, SqlOverError } from "./executors.ts";
 import type { Join } from "./joint.ts";
 
@@ -14,6 +15,14 @@ export type Prepare<Face, Touch> = <T>(
   decide: (tx: Face) => Sync<T>,
   options: Touch | undefined,
 ) => readonly [Decision<T>, readonly Address[]];
+
+/** The same, with an origin for all that the decisions do. */
+export function preparedWith<Face, Touch>(prepare: Prepare<Face, Touch>, origin: Origin): Prepare<Face, Touch> {
+  return (decide, options) => {
+    const [decision, touched] = prepare(decide, options);
+    return [withOrigin(decision, origin), touched];
+  };
+}
 
 /** For decisions on the kernel's own `tx`. */
 export const plainly: Prepare<Tx, object> = <T>(decide: (tx: Tx) => Sync<T>) => [decide as Decision<T>, []];

@@ -7,23 +7,21 @@
 import { checkDate, checkDuration, checkFunction, checkList, type Duration } from "../../kernel/check.ts";
 import type { Held } from "../../kernel/claim/claim.ts";
 import { refusePromise, type Sync, type Tx } from "../../kernel/decision.ts";
+import type { Draft } from "../../kernel/draft.ts";
 import { ClosedError, FencedError, InvalidArgumentError, StoreError } from "../../kernel/errors.ts";
 import { hash } from "../../kernel/fingerprint.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
+import { type Origin, setOrigin } from "../../kernel/origin.ts";
 import type { Prepare } from "../../kernel/sql/in-sql.ts";
-import { mendFold } from "../aggregates.ts";
 import { checkEvents, MOST_EVENTS } from "../decide.ts";
 import { ReactionOverError, ReactionTimeoutError } from "../errors.ts";
 import type { NewEvent, StreamEvent } from "../event.ts";
-import { append, type EventOrigin, setOrigin } from "../records.ts";
+import { append } from "../records.ts";
 import { streamAt } from "../stored.ts";
 import { decideHandled } from "./decide.ts";
 import type { ReactionContext, ReactionRules } from "./definition.ts";
 import type { TargetValue } from "./stored.ts";
-
-/** How often a decision is made again because the state of an aggregate lacked events. */
-const MOST_ROUNDS = 20;
 
 export type AttemptOutcome =
   | { readonly is: "handled" }
@@ -189,32 +187,32 @@ export class ReactionAttempt<Face, Touch> {
   /** Writes what was emitted, the effect and the progress, all in one commit. */
   async #write<T>(effect: (tx: Tx) => T): Promise<T> {
     const { id, actor, correlationId } = this.#event;
-    const origin: EventOrigin = {
+    const origin: Origin = {
       causationId: id,
       correlationId: correlationId ?? id,
       ...(actor === undefined ? {} : { actor }),
     };
-    for (let round = 1; ; round++)
-      try {
-        const value = await this.#held.commit((record, tx) => {
-          const progress = record.value as TargetValue;
-          // A commit of this attempt whose outcome was unknown turned out to be there.
-          if (progress.done !== this.#done) return undefined as T;
-          setOrigin(tx, origin);
-          for (const { stream, events } of this.#emitted) append(tx, { stream, events, expectedVersion: undefined });
-          const returned = effect(tx);
-          // A target that gets ahead is not what ends its processes.
-          record.write({ value: decideHandled(progress, this.#losses), tries: 1 });
-          return returned;
-        });
-        this.#isCommitted = true;
-        this.#trouble = undefined;
-        return value;
-      } catch (error) {
-        if (error instanceof StoreError || error instanceof FencedError || error instanceof ClosedError)
-          this.#trouble = error;
-        if (round === MOST_ROUNDS || !(await mendFold(this.#kernel, error))) throw error;
-      }
+    const write = (record: Draft, tx: Tx): T => {
+      const progress = record.value as TargetValue;
+      // A commit of this attempt whose outcome was unknown turned out to be there.
+      if (progress.done !== this.#done) return undefined as T;
+      setOrigin(tx, origin);
+      for (const { stream, events } of this.#emitted) append(tx, { stream, events, expectedVersion: undefined });
+      const returned = effect(tx);
+      // A target that gets ahead is not what ends its processes.
+      record.write({ value: decideHandled(progress, this.#losses), tries: 1 });
+      return returned;
+    };
+    try {
+      const value = await this.#kernel.mending(() => this.#held.commit(write));
+      this.#isCommitted = true;
+      this.#trouble = undefined;
+      return value;
+    } catch (error) {
+      if (error instanceof StoreError || error instanceof FencedError || error instanceof ClosedError)
+        this.#trouble = error;
+      throw error;
+    }
   }
 }
 

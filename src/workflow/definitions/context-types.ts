@@ -9,6 +9,10 @@ import type { RetryOptions } from "../../kernel/retry.ts";
 import type { SqlExecutor } from "../../kernel/sql/executors.ts";
 import type { AcquireTokensOptions, RateLimitOptions } from "../../rate/rate.ts";
 import type { Expecting, TryWrite, Versioned } from "../../slot/slot.ts";
+import type { CommandArguments, CommandResult, OutputOf, TryExecute } from "../../stream/aggregates.ts";
+import type { NewEvent } from "../../stream/event.ts";
+import type { Appended } from "../../stream/records.ts";
+import type { AppendOptions, TryAppend } from "../../stream/stream.ts";
 import type { Context } from "../execution/context.ts";
 import type { Operation } from "../execution/operation.ts";
 import type { LockBody } from "../locks/held-locks.ts";
@@ -119,6 +123,28 @@ export interface RunSlot<T, Empty = undefined> {
   trySet(value: T, options: { readonly expectedVersion: number }): Operation<TryWrite>;
   update(change: (value: T | Empty) => Sync<T>): Operation<Versioned<T>>;
   delete(options?: Expecting): Operation<{ deleted: boolean }>;
+}
+
+/** A stream in the code of a run: each method is recorded, and takes effect once. Reading is a step: `pawl.stream(id).read()`. */
+export interface RunStream {
+  append(events: readonly NewEvent[], options?: AppendOptions): Operation<Appended>;
+  tryAppend(events: readonly NewEvent[], options?: AppendOptions): Operation<TryAppend>;
+  /** The version of the last event; 0 if there is none. */
+  head(): Operation<number>;
+}
+
+/** A stream as an aggregate sees it, in the code of a run: each method is recorded, and takes effect once. */
+export interface RunAggregate<State, Commands> {
+  execute<Name extends keyof Commands & string>(
+    command: Name,
+    ...rest: CommandArguments<Commands, Name>
+  ): Operation<CommandResult<OutputOf<Commands, Name>>>;
+  tryExecute<Name extends keyof Commands & string>(
+    command: Name,
+    ...rest: CommandArguments<Commands, Name>
+  ): Operation<TryExecute<OutputOf<Commands, Name>>>;
+  /** The state after the last event, and the version of the stream that it is of. */
+  state(): Operation<{ readonly state: State; readonly version: number }>;
 }
 
 /** What can be raced: an operation, another promise, or a function that gets a `ctx` of its own. */

@@ -93,6 +93,13 @@ export interface SlotPlan {
   readonly act: (slot: TxSlot<unknown, unknown>) => unknown;
 }
 
+/** An append or a command: a decision on one stream. */
+export interface StreamPlan {
+  readonly kind: "stream";
+  readonly stream: string;
+  readonly act: (tx: Tx) => unknown;
+}
+
 export interface LockPlan {
   readonly kind: "lock";
   readonly refs: readonly LockRef[];
@@ -120,4 +127,13 @@ export interface RatePlan {
   readonly reserve: (tx: Tx) => { readonly isGranted: boolean; readonly waitMs: number };
 }
 
-export type Plan = StepPlan | SleepPlan | SignalPlan | ChildPlan | SlotPlan | LockPlan | UnlockPlan | RatePlan;
+export type Plan =
+  | StepPlan
+  | SleepPlan
+  | SignalPlan
+  | ChildPlan
+  | SlotPlan
+  | StreamPlan
+  | LockPlan
+  | UnlockPlan
+  | RatePlan;

@@ -16,6 +16,7 @@ import type { Sql, SyncDatabase } from "../../kernel/contract.ts";
 import type { Sync, Tx } from "../../kernel/decision.ts";
 import { InvalidArgumentError, InvalidIdError } from "../../kernel/errors.ts";
 import { fingerprintOf, hash } from "../../kernel/fingerprint.ts";
+import type { Origin } from "../../kernel/origin.ts";
 import { checkRetry } from "../../kernel/retry.ts";
 import { checkSchemaNow } from "../../kernel/schema.ts";
 import type { SqlExecutor } from "../../kernel/sql/executors.ts";
@@ -23,6 +24,12 @@ import { checkPermits, type LockSpec, lockRefs } from "../../lock/options.ts";
 import { RateLimitedError } from "../../rate/errors.ts";
 import type { AcquireTokensOptions, RateLimitOptions } from "../../rate/rate.ts";
 import { slotSpace, type TxSlot } from "../../slot/slot.ts";
+import { type Aggregate, aggregateRules } from "../../stream/aggregate.ts";
+import { executeIn, stateIn, tryExecuteIn } from "../../stream/aggregates.ts";
+import type { NewEvent } from "../../stream/event.ts";
+import { type AppendRequest, append } from "../../stream/records.ts";
+import { streamAt } from "../../stream/stored.ts";
+import { type AppendOptions, appendRequest, tryAppend } from "../../stream/stream.ts";
 import type {
   AtMostOnceOptions,
   ChildOptions,
@@ -31,8 +38,10 @@ import type {
   Received,
   ReceivedFrom,
   ReceivedOrNot,
+  RunAggregate,
   RunRateLimit,
   RunSlot,
+  RunStream,
   SlotScope,
   StepFunction,
   StepOptions,
@@ -45,7 +54,7 @@ import { type Definition, definitionOf, type Signal, signalName, type Workflow }
 import type { StepHandle, StepMode, StepPlan } from "../definitions/plans.ts";
 import type { EventBody } from "../events.ts";
 import { type LockBody, type RunAcquireOptions, type RunLock, type RunLockHold, runLock } from "../locks/held-locks.ts";
-import type { RunValue } from "../stored.ts";
+import { originOfRun, type RunValue } from "../stored.ts";
 import { Branch } from "./branch.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { drive, isGenerator, Operation } from "./operation.ts";
@@ -364,6 +373,49 @@ export class Context {
       update: (change) => ask((slot) => slot.update(change as (value: unknown) => unknown)),
       delete: (expecting) => ask((slot) => slot.delete(expecting)),
     };
+  }
+
+  /** A stream: each verb is one record of the run, and takes effect once. The events have the run's origin. */
+  stream(id: string): RunStream {
+    const { key } = streamAt(id);
+    const ask = <R>(act: (tx: Tx) => unknown): Operation<R> => this.#onStream(key, act);
+    const request = (events: readonly NewEvent[], options: AppendOptions | undefined): AppendRequest => {
+      const checked = appendRequest(key, events, options);
+      for (const { data } of checked.events) this.#rates.checkValue?.(data);
+      return checked;
+    };
+    return {
+      append: (events, options) => {
+        const given = request(events, options);
+        return ask((tx) => append(tx, given));
+      },
+      tryAppend: (events, options) => {
+        const given = request(events, options);
+        return ask((tx) => tryAppend(tx, given));
+      },
+      head: () => ask((tx) => tx.record(streamAt(key)).head),
+    };
+  }
+
+  /** A stream as an aggregate sees it: each verb is one record of the run, and takes effect once. */
+  aggregate<State, Commands>(aggregate: Aggregate<State, Commands>, stream: string): RunAggregate<State, Commands> {
+    const rules = aggregateRules(aggregate);
+    const { key } = streamAt(stream);
+    const ask = <R>(act: (tx: Tx) => unknown): Operation<R> => this.#onStream(key, act);
+    return {
+      execute: (command, ...rest) => ask((tx) => executeIn(tx, rules, key, command, rest)),
+      tryExecute: (command, ...rest) => ask((tx) => tryExecuteIn(tx, rules, key, command, rest)),
+      state: () => ask((tx) => stateIn(tx, rules, key)),
+    };
+  }
+
+  #onStream<R>(stream: string, act: (tx: Tx) => unknown): Operation<R> {
+    return this.#coroutine.ask<R>(stream, { kind: "stream", stream, act }, undefined, this.#branch);
+  }
+
+  /** The origin of what this run does, to be passed on in a step: `pawl.with(ctx.origin)`. */
+  get origin(): Origin {
+    return originOfRun(this.runId, this.#value);
   }
 
   /**

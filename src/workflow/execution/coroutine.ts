@@ -555,6 +555,7 @@ export class Coroutine {
       }
       case "step":
       case "slot":
+      case "stream":
       case "rate":
         return this.#settle(pending, data as Outcome, nowMs, at);
     }

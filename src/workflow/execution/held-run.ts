@@ -246,12 +246,14 @@ export class HeldRun implements Driver {
   commit(toBegin: readonly PendingOperation[]): Promise<Prepared> {
     const unwritten = this.#takeUnwritten();
     const toCancel = this.#toCancel.length === 0 ? NOTHING : this.#toCancel.splice(0, MOST_BEGUN);
-    const committed = this.#held.commit((record, tx) => {
+    const decide = (record: Draft, tx: Tx): Prepared => {
       this.#append(record, unwritten);
       this.#dropOrphans(tx, record);
       if (toCancel.length > 0) cancelChildren(tx, toCancel, this.id);
       return prepare(tx, record, this.id, toBegin, () => this.#awaitedChildren());
-    });
+    };
+    const mayLack = toBegin.some(({ kind }) => kind === "stream");
+    const committed = mayLack ? this.kernel.mending(() => this.#held.commit(decide)) : this.#held.commit(decide);
     return committed.then((made) => {
       this.coroutine.mayHaveOrphans = false;
       for (const pending of made.queued) {

@@ -1,7 +1,7 @@
 /**
  * Preparing operations: what must be written before an operation that the code started can begin, or what the commit itself does for it.
  *
- * An intent, the end of a timer, a child and a slot's change are written by the commit that comes before the next effects, together
+ * An intent, the end of a timer, a child, a slot's change and a stream's events are written by the commit that comes before the next effects, together
  * with the facts that the code has seen. Everything here runs in a decision, and may run more than once.
  */
 
@@ -9,8 +9,11 @@ import type { Address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
 import { hash } from "../../kernel/fingerprint.ts";
+import { type Origin, setOrigin } from "../../kernel/origin.ts";
 import { TxSlot } from "../../slot/slot.ts";
-import type { ChildPlan, RatePlan, SlotPlan } from "../definitions/plans.ts";
+import { FoldBehindError } from "../../stream/errors.ts";
+import { streamAt } from "../../stream/stored.ts";
+import type { ChildPlan, RatePlan, SlotPlan, StreamPlan } from "../definitions/plans.ts";
 import { RunConflictError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
 import { decideLock, decideUnlock, LockWork } from "../locks/locks.ts";
@@ -18,7 +21,7 @@ import { withoutStack } from "../runs/end.ts";
 import { addWaiter } from "../runs/messages.ts";
 import { inboxToRetry, retryRun } from "../runs/retry.ts";
 import { startRun } from "../runs/start.ts";
-import { type ChildStart, type Outcome, type Parent, type RunValue, runAt, type Word } from "../stored.ts";
+import { type ChildStart, type Outcome, originOfRun, type Parent, type RunValue, runAt, type Word } from "../stored.ts";
 import type { PendingOperation, Written } from "./pending.ts";
 
 /** What a commit wrote for operations. */
@@ -56,6 +59,7 @@ export const isEffect = ({ plan, dueMs }: PendingOperation): boolean => plan.kin
 export function isDecided({ plan, childId, isQueued, isOverdue, isSuspected }: PendingOperation): boolean {
   switch (plan.kind) {
     case "slot":
+    case "stream":
     case "rate":
     case "unlock":
       return true;
@@ -130,6 +134,9 @@ export function prepare(
     } else if (plan.kind === "slot") {
       const data = actOnSlot(tx, plan);
       made.outcomes.push([one, "slot", data, { version: record.append(`slot ${one.id}`, data) }]);
+    } else if (plan.kind === "stream") {
+      const data = actOnStream(tx, plan, originOfRun(run, value));
+      made.outcomes.push([one, "stream", data, { version: record.append(`stream ${one.id}`, data) }]);
     } else if (plan.kind === "lock" && work !== undefined) {
       const { fact, isAnswer, dueMs } = decideLock(work, one, plan, children);
       if (fact === undefined) continue;
@@ -163,9 +170,10 @@ export function prepare(
   return made;
 }
 
-/** The record that the commit changes for a child or a slot. */
+/** The record that the commit changes for a child, a slot or a stream. */
 function recordOf(value: RunValue, run: string, { plan, id, childId }: PendingOperation): Address | undefined {
   if (plan.kind === "slot") return slotAt(plan);
+  if (plan.kind === "stream") return streamAt(plan.stream);
   if (plan.kind !== "child" || childId !== undefined) return undefined;
   return runAt(childOf(run, value, plan, id));
 }
@@ -187,6 +195,7 @@ function startChild(tx: Tx, value: RunValue, run: string, pending: PendingOperat
       timeoutMs: plan.timeoutMs,
       parent,
       root: value.root ?? run,
+      origin: value.origin === undefined ? undefined : originOfRun(run, value),
       ifExists: before?.status === "canceled" ? "restart" : "join",
     });
     // It failed after its parent had failed, and so could not be canceled with it.
@@ -246,6 +255,17 @@ function actOnSlot(tx: Tx, plan: SlotPlan): Outcome {
   try {
     return { ok: act(new TxSlot<unknown, unknown>(slot, () => initial)) };
   } catch (error) {
+    return { error: withoutStack(error) };
+  }
+}
+
+/** An append or a command that throws has written nothing. One that lacks something is made again when that is there. */
+function actOnStream(tx: Tx, { act }: StreamPlan, origin: Origin): Outcome {
+  setOrigin(tx, origin);
+  try {
+    return { ok: act(tx) };
+  } catch (error) {
+    if (error instanceof FoldBehindError) throw error;
     return { error: withoutStack(error) };
   }
 }

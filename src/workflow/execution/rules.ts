@@ -17,6 +17,7 @@ export function isWork({ plan, childId, branch }: PendingOperation): boolean {
   switch (plan.kind) {
     case "step":
     case "slot":
+    case "stream":
     case "rate":
     case "unlock":
       return true;
@@ -43,6 +44,7 @@ export function isInterruptible(
     case "lock":
       return true;
     case "slot":
+    case "stream":
     case "rate":
     case "unlock":
       return false;

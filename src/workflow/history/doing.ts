@@ -179,6 +179,7 @@ function inWords(one: RunActivity): string {
     case "lock":
       return `waits for ${name}${until}${since}`;
     case "slot":
+    case "stream":
     case "unlock":
     case "rate":
       return `waits for ${kind} "${name}"${since}`;

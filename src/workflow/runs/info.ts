@@ -14,6 +14,7 @@ import {
 import type { Row } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
+import type { Origin } from "../../kernel/origin.ts";
 import { showDoing } from "../history/doing.ts";
 import { readRun } from "../history/read-run.ts";
 import {
@@ -53,6 +54,7 @@ export async function showRun(kernel: Kernel, row: Row, live: Live): Promise<Run
     ...leaseOf(row),
     dueAt: dueAtOf(row),
     parent: value.parent?.run ?? null,
+    origin: showOrigin(value),
     isCancelRequested: value.cancel !== undefined,
     parkedReason: status === "parked" ? (value.parked?.reason ?? "a worker could not read its record") : null,
     contradicted:
@@ -60,6 +62,14 @@ export async function showRun(kernel: Kernel, row: Row, live: Live): Promise<Run
     trouble: trouble === undefined ? null : { at: new Date(trouble.atMs), reason: trouble.reason },
     unreadable,
     error: value.outcome !== undefined && "error" in value.outcome ? value.outcome.error : undefined,
+  };
+}
+
+function showOrigin({ origin: { actor, correlation, causation } = {} }: RunValue): Origin {
+  return {
+    ...(actor === undefined ? {} : { actor }),
+    ...(correlation === undefined ? {} : { correlationId: correlation }),
+    ...(causation === undefined ? {} : { causationId: causation }),
   };
 }
 
@@ -84,6 +94,7 @@ async function showUnreadable(kernel: Kernel, row: Row, unreadable: string): Pro
     ...leaseOf(row),
     dueAt: dueAtOf(row),
     parent: null,
+    origin: {},
     isCancelRequested: false,
     parkedReason: status === "parked" ? unreadable : null,
     contradicted: null,

@@ -3,6 +3,7 @@
  */
 
 import { checkOptions, type Duration, optionNames } from "../../kernel/check.ts";
+import type { Origin } from "../../kernel/origin.ts";
 import type { WithInput } from "../definitions/context-types.ts";
 import type { AnyWorkflow, Signal } from "../definitions/definition.ts";
 import type { ShownDoing } from "../history/doing.ts";
@@ -44,6 +45,8 @@ export interface RunInfo extends ShownDoing {
   /** When it resumes by itself, if it waits for a time. */
   readonly dueAt: Date | null;
   readonly parent: string | null;
+  /** Who caused it, what it belongs to, and what it follows from, as far as that was given. */
+  readonly origin: Origin;
   readonly isCancelRequested: boolean;
   /** Why it is parked. */
   readonly parkedReason: string | null;

@@ -26,6 +26,7 @@ import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { fingerprintOf } from "../../kernel/fingerprint.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Log } from "../../kernel/log.ts";
+import type { Origin } from "../../kernel/origin.ts";
 import { checkSchema, checkSchemaNow } from "../../kernel/schema.ts";
 import type { RateLimits } from "../../rate/rate.ts";
 import { type Definition, definitionOf, type Signal, signalName } from "../definitions/definition.ts";
@@ -134,11 +135,12 @@ export class Runs {
     workflow: string | { readonly name: string },
     input: unknown,
     options: StartOptions = {},
+    origin?: Origin | undefined,
   ): Promise<string> {
     const definition = definitionOf(workflow);
     const checked =
       definition?.input === undefined ? input : await checkSchema(definition.input, input, "the run's input");
-    const request = this.#request(workflow, definition, checked, options, () => this.#newId());
+    const request = { ...this.#request(workflow, definition, checked, options, () => this.#newId()), origin };
     const worker = this.#roomFor(request.workflow);
     const lease = worker?.lease(request.workflow);
     if (worker === undefined || lease === undefined) {

@@ -8,6 +8,7 @@ import { nextFence } from "../../kernel/claim/decide.ts";
 import { type Address, newAddress } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
+import { type Origin, originOf } from "../../kernel/origin.ts";
 import { RunConflictError, RunExistsError } from "../errors.ts";
 import { runOf } from "../history/read-run.ts";
 import {
@@ -35,6 +36,8 @@ export interface StartRequest {
   readonly timeoutMs: number | null;
   readonly parent?: Parent | undefined;
   readonly root?: string | undefined;
+  /** Default: that of the decision, if it has one. */
+  readonly origin?: Origin | undefined;
   /** What happens if the id is taken. */
   readonly ifExists: "join" | "reject" | "restart";
   /** The process that starts it also works on it. */
@@ -89,6 +92,7 @@ export function startRun(tx: Tx, request: StartRequest, encodedInput?: string): 
     ...(request.tags === undefined || request.tags.length === 0 ? {} : { tags: request.tags }),
     ...(request.parent === undefined ? {} : { parent: request.parent }),
     ...(request.root === undefined ? {} : { root: request.root }),
+    ...storedOrigin(request.origin ?? originOf(tx)),
     ...(request.timeoutMs === null ? {} : { deadlineMs: startMs + request.timeoutMs }),
     ...(lease === undefined && startedText.length <= MOST_INPUT_CHARS ? { input: request.input } : {}),
   };
@@ -103,6 +107,18 @@ export function startRun(tx: Tx, request: StartRequest, encodedInput?: string): 
   });
   record.appendText("started", startedText);
   return { isNew: true, isLeased: lease !== undefined, nowMs };
+}
+
+function storedOrigin(origin: Origin | undefined): Pick<RunValue, "origin"> {
+  if (origin === undefined) return {};
+  const { actor, correlationId: correlation, causationId: causation } = origin;
+  return {
+    origin: {
+      ...(actor === undefined ? {} : { actor }),
+      ...(correlation === undefined ? {} : { correlation }),
+      ...(causation === undefined ? {} : { causation }),
+    },
+  };
 }
 
 /** The record's log may begin with facts of a run that was deleted. */
