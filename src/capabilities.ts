@@ -15,6 +15,7 @@ import { type RateTxVerbs, type RateVerbs, rateCapability } from "./rate/capabil
 import { RateLimits } from "./rate/rate.ts";
 import { type SlotTxVerbs, type SlotVerbs, slotCapability } from "./slot/capability.ts";
 import { type StreamTxVerbs, type StreamVerbs, streamCapability } from "./stream/capability.ts";
+import type { Projection, SqlProjection } from "./stream/projections/definition.ts";
 import type { Reaction } from "./stream/reactions/definition.ts";
 import type { SharedWorkOptions } from "./worker.ts";
 import { type WorkflowTxVerbs, type WorkflowVerbs, workflowCapability } from "./workflow/capability.ts";
@@ -24,7 +25,7 @@ import type { RunWorkOptions } from "./workflow/execution/work-options.ts";
 import { runHooks } from "./workflow/locks/locks.ts";
 
 /** What `pawl.work` takes: the definitions of every capability that has some, and the options of all of them. */
-export type WorkDefinition = AnyWorkflow | Reaction;
+export type WorkDefinition = AnyWorkflow | Reaction | Projection | SqlProjection;
 export interface WorkOptions extends SharedWorkOptions, RunWorkOptions {}
 
 /** What capabilities are made with. */

@@ -196,6 +196,9 @@ export {
   EventGoneError,
   EventShapeError,
   FoldBehindError,
+  ProjectionBuildingError,
+  ProjectionNotFoundError,
+  ProjectionTimeoutError,
   ReactionNotFoundError,
   ReactionOverError,
   ReactionTimeoutError,
@@ -209,6 +212,26 @@ export {
   NewEvent,
   type StreamEvent,
 } from "./stream/event.ts";
+export {
+  type Apply,
+  type ApplySql,
+  type GenerationInfo,
+  type Projection,
+  type ProjectionOptions,
+  projection,
+  type SqlProjection,
+  type SqlProjectionOptions,
+} from "./stream/projections/definition.ts";
+export type {
+  AppendedAt,
+  ProjectionGeneration,
+  ProjectionHandle,
+  ProjectionListOptions,
+  ProjectionPage,
+  ProjectionRow,
+  ProjectionStatus,
+  SqlProjectionHandle,
+} from "./stream/projections/projections.ts";
 export type { Reaction, ReactionOptions } from "./stream/reactions/definition.ts";
 export type {
   DeadLetterInfo,

@@ -1,12 +1,17 @@
-/** Streams, aggregates and reactions as a capability of the handle. */
+/** Streams, aggregates, reactions and projections as a capability of the handle. */
 
-import type { Capability, View } from "../kernel/capability.ts";
+import type { Capability, View, WorkPart } from "../kernel/capability.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Prepare } from "../kernel/sql/in-sql.ts";
 import type { Aggregate } from "./aggregate.ts";
 import { AggregateHandle, mendFold, TxAggregate } from "./aggregates.ts";
 import type { AnyEventType } from "./event.ts";
+import { type Projection, projectionRules, type SqlProjection } from "./projections/definition.ts";
+import { removeRetired } from "./projections/generations.ts";
+import { ProjectionHandle, projectionSetup, SqlProjectionHandle } from "./projections/projections.ts";
+import { RETIRED } from "./projections/stored.ts";
+import { ProjectionWorker } from "./projections/worker.ts";
 import { reactionRules } from "./reactions/definition.ts";
 import { Reactions } from "./reactions/reactions.ts";
 import { ReactionWorker } from "./reactions/worker.ts";
@@ -34,6 +39,10 @@ export interface StreamVerbs {
   aggregate<State, Commands>(aggregate: Aggregate<State, Commands>, stream: string): AggregateHandle<State, Commands>;
   /** What reactions are doing, and how to change that. */
   readonly reactions: Reactions;
+  /** Returns a handle on a projection: its rows, and what it is doing. One whose code is not here can be read by its name. */
+  projection<Row>(projection: Projection<Row>): ProjectionHandle<Row>;
+  projection(projection: SqlProjection): SqlProjectionHandle;
+  projection(projection: string): ProjectionHandle<unknown>;
 }
 
 export interface StreamTxVerbs {
@@ -48,11 +57,16 @@ export function streamCapability<Face, Touch>(
   prepare: Prepare<Face, Touch>,
   log?: Log | undefined,
 ): Capability {
+  const projections = projectionSetup(kernel);
   const verbs: StreamVerbs = {
     stream: (id) => new Stream(kernel, id),
     events: { read: (options: ReadEventsOptions = {}) => new EventReading(kernel, options) } as Events,
     aggregate: (aggregate, stream) => new AggregateHandle(kernel, aggregate, stream),
     reactions: new Reactions(kernel),
+    projection: ((projection: Projection | SqlProjection | string) =>
+      projectionRules(projection)?.is === "sql"
+        ? new SqlProjectionHandle(projections, projection)
+        : new ProjectionHandle(projections, projection)) as StreamVerbs["projection"],
   };
   const view: View<StreamTxVerbs> = {
     stream: (tx, id) => new TxStream(tx, id),
@@ -69,16 +83,18 @@ export function streamCapability<Face, Touch>(
       return scoped;
     },
     mend: (error) => mendFold(kernel, error),
+    queues: [{ kind: RETIRED, isUrgent: true, chore: (at) => removeRetired(kernel, at) }],
     works: {
-      takes: (definition) => reactionRules(definition) !== undefined,
-      start: (definitions, settings) =>
-        new ReactionWorker(
-          kernel,
-          prepare,
-          definitions.flatMap((one) => reactionRules(one) ?? []),
-          settings,
-          log,
-        ),
+      takes: (definition) => reactionRules(definition) !== undefined || projectionRules(definition) !== undefined,
+      start: (definitions, settings) => {
+        const reactions = definitions.flatMap((one) => reactionRules(one) ?? []);
+        const projected = definitions.flatMap((one) => projectionRules(one) ?? []);
+        const parts: readonly WorkPart[] = [
+          ...(reactions.length === 0 ? [] : [new ReactionWorker(kernel, prepare, reactions, settings, log)]),
+          ...(projected.length === 0 ? [] : [new ProjectionWorker(kernel, projected, settings, log)]),
+        ];
+        return { stop: async (timeoutMs) => void (await Promise.all(parts.map((part) => part.stop(timeoutMs)))) };
+      },
     },
   };
 }

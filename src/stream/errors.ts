@@ -98,6 +98,38 @@ export class TargetNotFoundError extends PawlError<
   }
 }
 
+/** There is no projection of this name in the store: no worker has ever known it. */
+export class ProjectionNotFoundError extends PawlError<"projection_not_found", { readonly projection: string }> {
+  constructor(projection: string) {
+    super("projection_not_found", `there is no projection "${projection}": give it to pawl.work first`, { projection });
+  }
+}
+
+/** The projection is built for the first time and has not caught up: reading a part of it would be wrong. Try again later. */
+export class ProjectionBuildingError extends PawlError<"projection_building", { readonly projection: string }> {
+  constructor(projection: string) {
+    super(
+      "projection_building",
+      `projection "${projection}" is being built for the first time: read it when it has caught up`,
+      { projection },
+    );
+  }
+}
+
+/** The projection did not get to the event within `timeout`. It may be there later: `status` says what keeps it. */
+export class ProjectionTimeoutError extends PawlError<
+  "projection_timeout",
+  { readonly projection: string; readonly stream: string; readonly version: number; readonly timeoutMs: number }
+> {
+  constructor(projection: string, stream: string, version: number, timeoutMs: number) {
+    super(
+      "projection_timeout",
+      `projection "${projection}" did not get to event ${version} of stream "${stream}" within ${timeoutMs} ms`,
+      { projection, stream, version, timeoutMs },
+    );
+  }
+}
+
 /** `emit` or `commit` was called after the attempt was over, or after `commit`. It has no effect; emit before `commit`, and await both. */
 export class ReactionOverError extends PawlError<
   "reaction_over",

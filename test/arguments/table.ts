@@ -5,7 +5,7 @@
  * compares the rows with the exported types, so a new function, parameter or option that is not here fails the tests.
  */
 
-import { type Machine, type Pawl, type Slot, signal, type Tx, type Workflow } from "../../src/index.ts";
+import { type Machine, type Pawl, projection, type Slot, signal, type Tx, type Workflow } from "../../src/index.ts";
 import type { Context } from "../../src/workflow/execution/context.ts";
 import { account, Deposited } from "../stream/kit.ts";
 
@@ -242,6 +242,20 @@ const ANY_EVENT = options(
 );
 const AGGREGATE = options({ name: "unchecked" }, {}, "handle");
 
+const sqlSums = projection.sql("sums in sql", { on: [Deposited] }, () => {});
+const PROJECTION_ROWS: Owner["rows"] = {
+  status: none,
+  rebuild: none,
+  delete: none,
+  waitFor: {
+    takes: {
+      appended: options({ stream: "id", version: "version" }, { stream: "account", version: 0 }, "handle"),
+      options: TIMEOUT,
+    },
+    good: () => [{ stream: "account", version: 0 }, {}],
+  },
+};
+
 /** An operation on the targets of a reaction that match. */
 const FILTERED: Row = {
   takes: {
@@ -266,6 +280,14 @@ const FREE: Owner["rows"] = {
       ),
     },
     good: () => ["sum", { initial: 0, on: [] }],
+  },
+  projection: {
+    takes: {
+      name: "id",
+      options: options({ key: "function?", on: "list", version: "id?" }, { on: [Deposited] }, "object"),
+      apply: "function",
+    },
+    good: () => ["sums", { on: [Deposited] }, () => 1],
   },
   reaction: {
     takes: {
@@ -386,6 +408,11 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       machine: { takes: { machine: "handle" } },
       stream: { takes: { id: "id" } },
       aggregate: { takes: { aggregate: AGGREGATE, stream: "id" }, good: () => [account, "account"] },
+      projection: {
+        takes: { projection: options({ name: "unchecked" }, {}, "unchecked") },
+        good: () => [sqlSums],
+        overloads: [{ takes: { projection: "id" } }],
+      },
       idempotent: {
         takes: {
           key: "id",
@@ -660,6 +687,16 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       },
     },
   },
+  ProjectionHandle: {
+    where: "plain",
+    on: ({ pawl }) => pawl.projection("sums"),
+    rows: {
+      ...PROJECTION_ROWS,
+      get: { takes: { key: "id" }, good: () => ["there"] },
+      list: { takes: { options: options({ after: "id?", limit: "count?", prefix: "prefix?" }) }, good: () => [{}] },
+    },
+  },
+  SqlProjectionHandle: { where: "plain", on: ({ pawl }) => pawl.projection(sqlSums), rows: PROJECTION_ROWS },
   AggregateHandle: {
     where: "plain",
     on: ({ pawl }) => pawl.aggregate(account, "account"),
@@ -839,6 +876,8 @@ export const ELSEWHERE: Readonly<Record<string, string>> = {
   Operation: "a promise: what it takes is what promises take",
   PgClient: "of pg",
   ReactionContext: "what a handler is given: its own tests attack it (test/stream/reactions.test.ts)",
+  ProjectionOptions: "callbacks that the user writes",
+  SqlProjectionOptions: "callbacks that the user writes",
   ScopedPawl: "a Pawl with an origin: its verbs are those of Pawl",
   PgPool: "of pg",
   RetryOptions: "callbacks that the user writes",

@@ -137,7 +137,7 @@ export const reactionBugs: readonly Bug[] = [
     options: { clockJump: 0.05 },
     edits: [
       {
-        file: ROUTING,
+        file: "stream/following.ts",
         from: "Math.min(LOOK_MS, LOOK_MS - (clock.nowMs() - startedMs))",
         to: "LOOK_MS - (clock.nowMs() - startedMs)",
       },

@@ -277,6 +277,11 @@ export class Held {
     if (row.fence === this.fence || row.holder !== this.holder) this.#kernel.letGo(this.at);
   }
 
+  /** The record, in a decision that is not made by this class. Throws `fenced` after another process has taken over. */
+  record(tx: Tx): Draft {
+    return this.#mine(tx);
+  }
+
   #mine(tx: Tx): Draft {
     const record = tx.record(this.at);
     if (!isHolder(record, this.#grant)) throw this.#fenced(record);

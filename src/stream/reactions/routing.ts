@@ -12,14 +12,13 @@
  */
 
 import { type Held, wake } from "../../kernel/claim/claim.ts";
-import type { FollowedEntry, Put } from "../../kernel/contract.ts";
+import type { FollowedEntry } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
-import type { Draft } from "../../kernel/draft.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { messageOf } from "../../kernel/log.ts";
-import { type Clock, pause } from "../../kernel/ports.ts";
 import type { StreamEvent } from "../event.ts";
+import { follow, type Place, restWhateverCame } from "../following.ts";
 import { toEvent } from "../reading.ts";
 import { STREAMS } from "../stored.ts";
 import { isWokenByNews } from "./decide.ts";
@@ -27,7 +26,6 @@ import type { ReactionRules } from "./definition.ts";
 import {
   type DeadLetter,
   deadAt,
-  REACTIONS,
   ROUTED,
   type Routed,
   type RouterValue,
@@ -37,19 +35,6 @@ import {
   targetAt,
   targetQueueOf,
 } from "./stored.ts";
-
-/** How many events of the store are looked at together. */
-const PAGE = 400;
-/** The slow poll for commits that this process was not notified of. */
-const POLL_MS = 5_000;
-/** After news that brought no event, one more look after this time: a transaction that was open may have held events back. */
-const ONCE_MORE_MS = 50;
-/** Commits of other processes lead to a look at most once in this time. */
-const LOOK_MS = 5;
-/** A cursor that has passed only events of others is stored after as many positions. */
-const WORTH_STORING = 10_000;
-
-const WOKEN = "woken";
 
 /** Makes the record of a reaction, where there is none yet; and adds the names of its events. */
 export async function ensureReaction(kernel: Kernel, { name, types, from }: ReactionRules): Promise<void> {
@@ -104,67 +89,31 @@ export class Router {
 
   /** Routes events for as long as the lease is held and the worker runs. Returns the names of events that only other code knows, if that is why it ended. */
   async route(held: Held, lease: Lease): Promise<readonly string[]> {
-    const news = new News();
-    const unlisten = this.#kernel.listen((puts) => news.tell(puts, this.#rules.name));
-    const stop = (): void => news.wake();
-    this.#stopping.addEventListener("abort", stop);
-    try {
-      const unknown = await this.#routeUntilOver(held, lease, news);
-      if (!lease.isOver) await restWhateverCame(held, (tx) => tx.nowMs);
-      return unknown;
-    } finally {
-      unlisten();
-      this.#stopping.removeEventListener("abort", stop);
-    }
-  }
-
-  async #routeUntilOver(held: Held, lease: Lease, news: News): Promise<readonly string[]> {
-    const { clock } = this.#kernel.ports;
-    let at = await this.#look(held);
-    for (let waitMs = POLL_MS; !lease.isOver && !this.#stopping.aborted; ) {
-      if (at.unknown.length > 0) return at.unknown;
-      news.clear();
-      const startedMs = clock.nowMs();
-      const page = at.isPaused ? null : await this.#follow(at.cursor);
-      if (page !== null) {
-        if (page.entries.length > 0 || page.upTo - at.stored >= WORTH_STORING) {
-          const isRouted = await this.#commit(held, at.stored, page.upTo, page.entries);
-          at = isRouted ? { ...at, cursor: page.upTo, stored: page.upTo } : await this.#look(held);
-          waitMs = POLL_MS;
-          continue;
-        }
-        // Below the cursor: the store was put back in time, and the record with it.
-        at = page.upTo < at.cursor ? await this.#look(held) : { ...at, cursor: page.upTo };
-        if (page.hasMore) continue;
-      }
-      const hasNews = await news.wait(clock, waitMs);
-      waitMs = hasNews ? ONCE_MORE_MS : POLL_MS;
-      if (news.mayBeChanged || !hasNews) {
-        const [row] = await this.#kernel.read([held.at]);
-        if (row?.wakes !== at.wakes) at = await this.#look(held);
-      }
-      // The clock of this process may have been set back meanwhile.
-      const soonMs = Math.min(LOOK_MS, LOOK_MS - (clock.nowMs() - startedMs));
-      if (soonMs > 0) await pause(clock, soonMs, lease.abortSignal);
-    }
-    return [];
+    let unknown: readonly string[] = [];
+    await follow(this.#kernel, held, lease, this.#stopping, {
+      names: [...this.#rules.types.keys()],
+      look: async () => {
+        const place = await this.#look(held);
+        ({ unknown } = place);
+        return unknown.length > 0 ? undefined : place;
+      },
+      commit: (from, page) => this.#commit(held, from, page.upTo, page.entries),
+    });
+    if (!lease.isOver) await restWhateverCame(held, (tx) => tx.nowMs);
+    return unknown;
   }
 
   /** What the record says: where routing continues, and whether an operator paused it. Whatever an operator does wakes the record. */
-  #look(held: Held): Promise<Place> {
+  #look(held: Held): Promise<Place & { readonly unknown: readonly string[] }> {
     return held.look(({ value, wakes }) => {
       const { cursor, on, pausedAtMs } = value as RouterValue;
-      return { cursor, stored: cursor, isPaused: pausedAtMs !== undefined, unknown: this.#unknownIn(on), wakes };
+      return { cursor, isPaused: pausedAtMs !== undefined, unknown: this.#unknownIn(on), wakes };
     });
   }
 
   /** The names of these events that the code here does not have. */
   #unknownIn(on: readonly string[]): readonly string[] {
     return on.filter((name) => !this.#rules.types.has(name));
-  }
-
-  #follow(after: number) {
-    return this.#kernel.follow({ space: STREAMS, names: [...this.#rules.types.keys()], after, limit: PAGE });
   }
 
   /** Gives the events to their targets. Returns false, with nothing written, if the cursor is not where it was. */
@@ -236,62 +185,4 @@ export function routeTo(
 export function writeLetter(tx: Tx, reaction: string, letter: Omit<DeadLetter, "atMs">): void {
   const { stream, version } = letter;
   tx.record(deadAt(reaction, stream, version)).write({ value: { ...letter, atMs: tx.nowMs } satisfies DeadLetter });
-}
-
-/** Rests, also if a wake-up came meanwhile: the next worker that claims the record looks at everything. */
-export async function restWhateverCame(
-  held: Held,
-  dueMs: (tx: Tx) => number | null,
-  decide?: (record: Draft, tx: Tx) => void,
-): Promise<void> {
-  while ((await held.rest(dueMs, decide)) === "woken") await held.look(() => {});
-}
-
-/** Where routing stands. */
-interface Place {
-  /** Everything up to it was looked at. */
-  readonly cursor: number;
-  /** The same as the record has it; it may lag behind while only events of others pass. */
-  readonly stored: number;
-  readonly isPaused: boolean;
-  /** Names of its events that only other code knows. */
-  readonly unknown: readonly string[];
-  /** How many wake-ups the record had. */
-  readonly wakes: number;
-}
-
-/** What happened since the last look. */
-class News {
-  #wake: (() => void) | undefined;
-  #hasNews = false;
-  /** The record of the reaction may have been changed by an operator. */
-  mayBeChanged = false;
-
-  clear(): void {
-    this.#hasNews = false;
-    this.mayBeChanged = false;
-  }
-
-  /** `puts` is undefined for commits of other processes, which may be of anything. */
-  tell(puts: readonly Put[] | undefined, reaction: string): void {
-    const mayBeChanged = puts === undefined || puts.some(({ row }) => row.space === REACTIONS && row.key === reaction);
-    if (mayBeChanged) this.mayBeChanged = true;
-    if (mayBeChanged || puts.some(({ row, entries }) => row.space === STREAMS && entries.length > 0)) this.wake();
-  }
-
-  wake(): void {
-    this.#hasNews = true;
-    this.#wake?.();
-  }
-
-  /** Waits for news, for at most `ms`. Returns whether there were some. */
-  async wait(clock: Clock, ms: number): Promise<boolean> {
-    if (!this.#hasNews) {
-      const woken = new AbortController();
-      this.#wake = () => woken.abort(WOKEN);
-      await pause(clock, ms, woken.signal);
-      this.#wake = undefined;
-    }
-    return this.#hasNews;
-  }
 }

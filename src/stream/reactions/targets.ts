@@ -15,12 +15,12 @@ import { decideRetry } from "../../kernel/retry.ts";
 import type { Prepare } from "../../kernel/sql/in-sql.ts";
 import { EventGoneError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
+import { restWhateverCame } from "../following.ts";
 import { toEvent } from "../reading.ts";
 import { streamAt } from "../stored.ts";
 import { type AttemptOutcome, ReactionAttempt } from "./attempt.ts";
 import { decideFailed, decideHandled } from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
-import { restWhateverCame } from "./routing.ts";
 import { type Routed, type RouterValue, reactionAt, type TargetValue } from "./stored.ts";
 
 /** How many events are read together, and after how many a target is put back. */

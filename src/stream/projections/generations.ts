@@ -1,0 +1,133 @@
+/**
+ * Decisions on the records of projections: beginning a generation, letting readers see it, retiring one.
+ */
+
+import { nextFence } from "../../kernel/claim/decide.ts";
+import type { Address } from "../../kernel/contract.ts";
+import type { Tx } from "../../kernel/decision.ts";
+import type { Kernel } from "../../kernel/kernel.ts";
+import { type Change, type Codes, decideBuild, decideCode, decideSwap } from "./decide.ts";
+import type { ProjectionRules } from "./definition.ts";
+import {
+  GENERATIONS,
+  type GenerationValue,
+  generationAt,
+  generationQueueOf,
+  type ProjectionValue,
+  projectionAt,
+  RETIRED,
+  rowSpaceOf,
+} from "./stored.ts";
+
+/** The generations of a projection, as a decision finds them. */
+interface Found {
+  readonly value: ProjectionValue | undefined;
+  readonly live: GenerationValue | undefined;
+  readonly building: GenerationValue | undefined;
+  readonly codes: Codes;
+}
+
+function find(tx: Tx, name: string): Found {
+  const value = tx.record(projectionAt(name)).value as ProjectionValue | undefined;
+  const generation = (number: number | undefined): GenerationValue | undefined =>
+    number === undefined ? undefined : (tx.record(generationAt(name, number)).value as GenerationValue | undefined);
+  const live = generation(value?.live);
+  const building = generation(value?.building);
+  return { value, live, building, codes: { live: live?.by, building: building?.by } };
+}
+
+/** Begins a generation where there is none of this code. Returns false if other code has replaced it. */
+export function ensureGeneration(tx: Tx, rules: ProjectionRules): boolean {
+  const { name, by, types } = rules;
+  const found = find(tx, name);
+  const outcome = decideCode(found.value, found.codes, by);
+  if (outcome === "build") {
+    const on = [...types.keys()].toSorted();
+    build(tx, found, { projection: name, by, on, ...(rules.is === "sql" ? { isSql: true } : {}) });
+  }
+  return outcome !== "leave";
+}
+
+/** Begins a generation with the code of the one that readers see. Returns its number, or that of the one that is being built. */
+export function rebuild(tx: Tx, name: string, rules: ProjectionRules | undefined): number | undefined {
+  const found = find(tx, name);
+  const { value, live, building } = found;
+  const by = rules?.by ?? live?.by;
+  if (value === undefined || by === undefined) return undefined;
+  if (building?.by === by) return building.generation;
+  const on = rules === undefined ? live?.on : [...rules.types.keys()].toSorted();
+  const isSql = rules === undefined ? live?.isSql === true : rules.is === "sql";
+  return build(tx, found, { projection: name, by, on: on ?? [], ...(isSql ? { isSql } : {}) });
+}
+
+function build(tx: Tx, { value, codes }: Found, made: Omit<GenerationValue, "generation" | "cursor">): number {
+  const { projection: name, by } = made;
+  // Each generation is a write of this record, and its version rises through a deletion.
+  const change = decideBuild(value, codes, by, tx.record(projectionAt(name)).version);
+  write(tx, name, change);
+  const generation = change.value.last;
+  tx.record(generationAt(name, generation)).write({
+    value: { ...made, generation, cursor: 0 } satisfies GenerationValue,
+    kind: generationQueueOf(name, by),
+    dueMs: tx.nowMs,
+  });
+  return generation;
+}
+
+/** Lets readers see this generation, if it is the one that is built and has caught up. Returns the one before, null if there was none, or undefined. */
+export function swap(
+  tx: Tx,
+  { projection: name, generation, by }: GenerationValue,
+  cursor: number,
+): number | null | undefined {
+  const { value, live, codes } = find(tx, name);
+  const change = decideSwap(value, codes, { generation, by, cursor }, live?.cursor);
+  if (change === null) return undefined;
+  write(tx, name, change);
+  return live?.generation ?? null;
+}
+
+/** Removes a projection: its generations are retired. Returns whether there was one. */
+export function removeProjection(tx: Tx, name: string): boolean {
+  const record = tx.record(projectionAt(name));
+  const { value } = find(tx, name);
+  if (value === undefined) return false;
+  for (const generation of [value.live, value.building]) if (generation !== undefined) retire(tx, name, generation);
+  record.remove();
+  return true;
+}
+
+function write(tx: Tx, name: string, { value, retired }: Change): void {
+  tx.record(projectionAt(name)).write({ value });
+  for (const generation of retired) retire(tx, name, generation);
+}
+
+/** Its worker, if there is one, is refused from now on; its rows are removed by a chore. */
+function retire(tx: Tx, name: string, generation: number): void {
+  const record = tx.record(generationAt(name, generation));
+  if (!record.exists) return;
+  record.write({ kind: RETIRED, holder: null, dueMs: tx.nowMs, fence: nextFence(record.fence, tx.fenceFloor) });
+}
+
+/** One commit removes at most this many rows. */
+const MOST_REMOVED = 200;
+
+/** Removes the rows of a retired generation, and then the generation. */
+export async function removeRetired(kernel: Kernel, at: Address): Promise<boolean> {
+  const [row] = await kernel.read([at]);
+  if (row == null || row.value === null || row.kind !== RETIRED) return false;
+  const { projection, generation } = kernel.decode(at, row.value) as GenerationValue;
+  const space = rowSpaceOf(projection, generation);
+  for (;;) {
+    const rows = await kernel.list({ space, prefix: "", after: null, limit: MOST_REMOVED });
+    if (rows.length === 0) break;
+    const all = rows.map(({ key }) => ({ space, key, text: `${space}\n${key}` }));
+    await kernel.transact((tx) => {
+      for (const one of all) if (tx.record(one).exists) tx.record(one).remove();
+    }, all);
+  }
+  await kernel.transact((tx) => tx.record(at).remove(), [at]);
+  return true;
+}
+
+export const isGeneration = ({ space }: { readonly space: string }): boolean => space === GENERATIONS;
