@@ -106,7 +106,8 @@ function write(tx: Tx, name: string, { value, retired }: Change): void {
 function retire(tx: Tx, name: string, generation: number): void {
   const record = tx.record(generationAt(name, generation));
   if (!record.exists) return;
-  record.write({ kind: RETIRED, holder: null, dueMs: tx.nowMs, fence: nextFence(record.fence, tx.fenceFloor) });
+  const fence = nextFence(record.fence, tx.fenceFloor);
+  record.write({ kind: RETIRED, holder: null, dueMs: tx.nowMs, fence, wakes: record.wakes + 1, tries: 0 });
 }
 
 /** One commit removes at most this many rows. */

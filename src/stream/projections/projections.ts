@@ -209,24 +209,21 @@ export class ProjectionOperations {
 
   /** Waits until this generation is past the position: true; or until it is retired: false. */
   #isPast(generation: number, position: number, ended: AbortSignal): Promise<boolean> {
+    const at = generationAt(this.name, generation);
     return new Promise((resolve, reject) => {
-      const stop = this.#watch.watch(generationAt(this.name, generation), {
-        seen: (row) => {
-          if (row === null || row.value === null || row.kind === RETIRED) {
-            resolve(false);
-            return true;
-          }
-          const { cursor } = this.kernel.decode(row, row.value) as GenerationValue;
-          if (cursor < position) return false;
-          resolve(true);
-          return true;
-        },
-        failed: reject,
-      });
+      const seen = (row: StoredRow | null): boolean => {
+        const isGone = row === null || row.value === null || row.kind === RETIRED;
+        if (!isGone && (this.kernel.decode(row, row.value ?? "") as GenerationValue).cursor < position) return false;
+        resolve(!isGone);
+        return true;
+      };
+      const stop = this.#watch.watch(at, { seen, failed: reject });
       ended.addEventListener("abort", () => {
         stop();
         resolve(false);
       });
+      // It may be there already.
+      this.#watch.look(at).catch(reject);
     });
   }
 
