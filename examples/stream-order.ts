@@ -8,11 +8,7 @@ const Shipped = event<{ parcel: string }>("Shipped");
 
 const ship = workflow("ship", async (ctx, order: { stream: string; item: string }) => {
   const parcel = await ctx.step("pack", () => `a box with ${order.item}`);
-  await ctx.step("tell", ({ key }) =>
-    pawl.idempotent(key, undefined, ({ commit }) =>
-      commit((tx) => void tx.stream(order.stream).append([Shipped({ parcel })])),
-    ),
-  );
+  await ctx.stream(order.stream).append([Shipped({ parcel })]);
 });
 
 const shipping = reaction("shipping", { on: [Placed] }, async (e, { commit }) => {
@@ -24,11 +20,13 @@ const mailing = reaction("mailing", { on: [Shipped] }, (e) => shipped.resolve(`m
 
 await using pawl = await open("orders.db");
 pawl.work([ship, shipping, mailing]);
-await pawl.stream("order-7").append([Placed({ item: "a lamp" })], { actor: "ann" });
+const request = pawl.with({ actor: "ann", correlationId: "request-1" });
+await request.stream("order-7").append([Placed({ item: "a lamp" })]);
 console.log(await shipped.promise);
-for await (const { version, name, data } of pawl.stream("order-7").read()) console.log(version, name, data);
+for await (const { version, name, data, actor, correlationId } of pawl.stream("order-7").read())
+  console.log(version, name, data, actor, correlationId);
 
 // Output:
 // mail: a box with a lamp is on its way
-// 1 Placed { item: 'a lamp' }
-// 2 Shipped { parcel: 'a box with a lamp' }
+// 1 Placed { item: 'a lamp' } ann request-1
+// 2 Shipped { parcel: 'a box with a lamp' } ann request-1

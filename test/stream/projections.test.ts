@@ -48,7 +48,7 @@ onStores(EVERY, (place) => {
     pawl.work([balances]);
     const appended = await pawl.stream("bob").append([Deposited({ amount: 5 }), Withdrawn({ amount: 2 }), Opened()]);
     const handle = pawl.projection(balances);
-    await expect.poll(() => succeeds(handle.waitFor(appended)), PATIENCE).toBe(true);
+    await handle.waitFor(appended);
     const ann = await handle.get("ann");
     expectTypeOf(ann).toEqualTypeOf<Balance | undefined>();
     expect(ann).toEqual({ balance: 6, events: 3 });
@@ -78,7 +78,7 @@ onStores(EVERY, (place) => {
     const handle = pawl.projection(pairs);
     const append = async (stream: string, amount: number) => {
       const appended = await pawl.stream(stream).append([Deposited({ amount })]);
-      await expect.poll(() => succeeds(handle.waitFor(appended)), PATIENCE).toBe(true);
+      await handle.waitFor(appended);
     };
     await append("a", 3);
     await append("b", 4);
@@ -165,7 +165,7 @@ onStores(EVERY, (place) => {
       );
       older.work([balances]);
       const first = await older.stream("ann").append(deposits(3));
-      await expect.poll(() => succeeds(older.projection(balances).waitFor(first)), PATIENCE).toBe(true);
+      await older.projection(balances).waitFor(first);
       expect(await newer.projection(doubled).get("ann")).toEqual({ balance: 6, events: 3 });
       newer.work([doubled]);
       await expect.poll(() => newer.projection(doubled).get("ann"), PATIENCE).toEqual({ balance: 12, events: 3 });
@@ -219,7 +219,7 @@ onStores(EVERY, (place) => {
     });
     pawl.work([fragile, balances]);
     const first = await pawl.stream("ann").append(deposits(2));
-    await expect.poll(() => succeeds(pawl.projection(fragile).waitFor(first)), PATIENCE).toBe(true);
+    await pawl.projection(fragile).waitFor(first);
     const appended = await pawl
       .stream("ann")
       .append([Deposited({ amount: 2 }), Deposited({ amount: 3 }), Deposited({ amount: 4 })]);
@@ -268,7 +268,7 @@ onStores(EVERY, (place) => {
       pawl.work([balances]);
       const handle = pawl.projection(balances);
       const opened = await pawl.stream("ann").append([Opened()]);
-      await expect.poll(() => succeeds(handle.waitFor(opened)), PATIENCE).toBe(true);
+      await handle.waitFor(opened);
       expect(await codeOf(handle.waitFor({ stream: "ann", version: 2 }))).toBe("invalid_argument");
       expect(await codeOf(handle.waitFor({ stream: "ann", version: -1 }))).toBe("invalid_argument");
       // The last event of the append is not its own, one before it is.
@@ -296,7 +296,7 @@ onStores(EVERY, (place) => {
     const pawl = await place.open();
     const worker = pawl.work([balances]);
     const appended = await pawl.stream("ann").append(deposits(3));
-    await expect.poll(() => succeeds(pawl.projection(balances).waitFor(appended)), PATIENCE).toBe(true);
+    await pawl.projection(balances).waitFor(appended);
     await pawl.projection(balances).delete();
     expect(await codeOf(pawl.projection(balances).get("ann"))).toBe("projection_not_found");
     await expect.poll(() => rowsOf(pawl, "balances"), PATIENCE).toBe(0);

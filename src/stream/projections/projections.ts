@@ -145,8 +145,8 @@ export class ProjectionOperations {
   }
 
   /**
-   * Waits until readers see what an append made of it: give it what `append` or `execute` returned. Default: 30 s. Throws `projection_timeout`, and
-   * `projection_not_found`.
+   * Waits until readers see what an append made of it: give it what `append` or `execute` returned. A projection that no worker knows yet is waited
+   * for, too. Default: 30 s. Throws `projection_timeout`.
    */
   async waitFor(appended: AppendedAt, options: { readonly timeout?: Duration | undefined } = {}): Promise<void> {
     const { key: stream } = streamAt(appended?.stream);
@@ -168,10 +168,10 @@ export class ProjectionOperations {
 
   async #reached(stream: string, version: number, ended: AbortSignal): Promise<void> {
     for (let position: number | null | undefined; !ended.aborted; ) {
-      const { live, building } = await this.#value();
+      const { live, building } = (await this.#found()) ?? {};
       const shown = live ?? building ?? 0;
       const [row] = await this.kernel.read([generationAt(this.name, shown)]);
-      // It is retired by now: another one is shown.
+      // There is none yet, or it is retired by now, and another one is shown.
       if (row == null || row.value === null || row.kind === RETIRED) {
         await pause(this.kernel.ports.clock, BURST_MS, ended);
         continue;
@@ -228,9 +228,14 @@ export class ProjectionOperations {
   }
 
   async #value(): Promise<ProjectionValue> {
+    const found = await this.#found();
+    if (found === undefined) throw new ProjectionNotFoundError(this.name);
+    return found;
+  }
+
+  async #found(): Promise<ProjectionValue | undefined> {
     const [row] = await this.kernel.read([projectionAt(this.name)]);
-    if (row == null || row.value === null) throw new ProjectionNotFoundError(this.name);
-    return this.kernel.decode(row, row.value) as ProjectionValue;
+    return row == null || row.value === null ? undefined : (this.kernel.decode(row, row.value) as ProjectionValue);
   }
 
   async #generation(generation: number | undefined): Promise<ProjectionGeneration | null> {
