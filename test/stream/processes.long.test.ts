@@ -97,6 +97,7 @@ async function compare(pawl: Pawl, crowd: Crowd, id: string): Promise<string[]> 
   const marks = stored.map(({ data }) => data.mark);
   expect(new Set(marks).size).toBe(marks.length);
   const won = crowd.won.filter(({ stream }) => stream === id);
+  expect(won.filter(({ after, version }) => version !== after + 1)).toEqual([]);
   const found = won.map(({ version }) => stored[version - 1]);
   expect(found.map((one) => [one?.version, one?.id, one?.data.mark])).toEqual(
     won.map(({ version, id, mark }) => [version, id, mark]),

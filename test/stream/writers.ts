@@ -19,6 +19,8 @@ export type Wish =
 
 export interface Won {
   readonly stream: string;
+  /** The version that it expected. */
+  readonly after: number;
   readonly version: number;
   readonly id: string;
   readonly mark: string;

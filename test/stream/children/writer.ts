@@ -19,7 +19,10 @@ async function attempt(stream: string, expectedVersion: number): Promise<{ reado
   marks += 1;
   const mark = `${life}.${marks}`;
   const tried = await pawl.stream(stream).tryAppend([Written({ mark })], { expectedVersion });
-  if (tried.ok) say(JSON.stringify({ stream, version: tried.version, id: tried.ids[0] ?? "", mark } satisfies Won));
+  if (tried.ok) {
+    const [id = ""] = tried.ids;
+    say(JSON.stringify({ stream, after: expectedVersion, version: tried.version, id, mark } satisfies Won));
+  }
   return tried;
 }
 
