@@ -21,11 +21,11 @@ import type { Evidence, Work } from "./work.ts";
 
 const NAME = "streams";
 const REACTION = "forward";
-const CALLERS = 3;
+const CALLERS = 2;
 const LOGS = 6;
 const STOCKS = 4;
 export const TARGETS = 6;
-const MAX_PAUSE_MS = 60;
+const MAX_PAUSE_MS = 80;
 /** After this time everybody moves on to new logs. */
 const WINDOW_MS = 8_000;
 /** Clients that go on appending when the machine does not keep up would only measure that. */
