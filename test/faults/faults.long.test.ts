@@ -2,7 +2,7 @@
  * Real faults on real processes and a real server, for as long as a test may take; `scripts/faults.ts` does the same for hours.
  *
  * Goal: nothing that was acknowledged is lost, nothing happens twice, and no process that lost a lease writes, whatever happens to
- * workers, connections and servers (G1, G2, G6, G7, G10, G12, G16, G18, G25, G29).
+ * workers, connections and servers (G1, G2, G6, G7, G10, G11, G12, G13, G16, G18, G25, G29).
  * Method: three workers and a follower on one database with a synchronous standby, each kind of fault at least once; a ledger that
  * no fault affects is compared with the database at the end. The tests in `works` show that the checks find mistakes.
  */

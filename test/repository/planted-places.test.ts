@@ -6,9 +6,12 @@ import { join, resolve } from "node:path";
 import { expect, test } from "vitest";
 import { guards } from "../postgres/guards.ts";
 import { bugs } from "../simulation/bugs.ts";
+import { guards as streamGuards } from "../stream/guards.ts";
 
 const src = resolve(import.meta.dirname, "../../src");
-const edits = [...guards, ...bugs].flatMap(({ name, edits }) => edits.map((edit) => ({ name, ...edit })));
+const edits = [...guards, ...streamGuards, ...bugs].flatMap(({ name, edits }) =>
+  edits.map((edit) => ({ name, ...edit })),
+);
 
 test("every planted bug and every guard has its place in the source, once", () => {
   expect(edits.length).toBeGreaterThan(200);

@@ -17,6 +17,7 @@ import { mailbox } from "./scenarios/mailbox.ts";
 import { registers } from "./scenarios/register.ts";
 import { transfers } from "./scenarios/transfers.ts";
 import { families, letters, meetings, orders, poison } from "./scenarios/workflows.ts";
+import { streamBugs } from "./stream-bugs.ts";
 
 export interface Bug {
   readonly name: string;
@@ -531,6 +532,7 @@ export const bugs: readonly Bug[] = [
   ...lockBugs,
   ...machineBugs,
   ...reactionBugs,
+  ...streamBugs,
   ...listBugs,
   ...rewindBugs,
 ];

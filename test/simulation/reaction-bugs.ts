@@ -143,4 +143,37 @@ export const reactionBugs: readonly Bug[] = [
       },
     ],
   },
+  {
+    name: "a failure counts as handled",
+    caughtBy,
+    edits: [
+      {
+        file: ATTEMPT,
+        from: "      if (!this.#isCommitted) return this.#failed(error);\n",
+        to: "      if (this.#trouble !== undefined || error instanceof Deferred) return this.#failed(error);\n",
+      },
+    ],
+  },
+  {
+    name: "a target begins again with its first event",
+    caughtBy,
+    edits: [
+      {
+        file: TARGETS,
+        from: "await this.#kernel.entries(held.at, target.done, PAGE)",
+        to: "await this.#kernel.entries(held.at, 0, PAGE)",
+      },
+    ],
+  },
+  {
+    name: "the position of an event is taken for its version",
+    caughtBy,
+    edits: [
+      {
+        file: ROUTING,
+        from: "  { key: stream, version }: Pick<FollowedEntry",
+        to: "  { key: stream, position: version }: Pick<FollowedEntry",
+      },
+    ],
+  },
 ];

@@ -499,4 +499,25 @@ onStores(EVERY, (place) => {
     await drained(pawl, "one");
     expect(await pawl.reactions.get("two")).toMatchObject({ worker: null, unrouted: 1 });
   });
+
+  test("a worker whose process died is listed until its lease ends, though no other takes over", async () => {
+    const handle = await place.openHandle();
+    const pawl = await place.open();
+    const begun = Promise.withResolvers<void>();
+    const hang = reaction("hang", { on: [Deposited] }, () => {
+      begun.resolve();
+      return new Promise(() => {});
+    });
+    await pawl.stream("ann").append(deposits(1));
+    handle.pawl.work([hang], { lease: "300ms" });
+    await begun.promise;
+    handle.die();
+    await expect.poll(async () => (await pawl.reactions.list())[0]?.worker, PATIENCE).toBe(null);
+    await expect.poll(async () => (await pawl.reactions.target("hang", "ann")).worker, PATIENCE).toBe(null);
+    expect(await pawl.reactions.target("hang", "ann")).toMatchObject({
+      status: "due",
+      nextAttemptAt: expect.any(Date),
+    });
+    expect((await pawl.reactions.targets("hang")).targets).toMatchObject([{ status: "due", worker: null }]);
+  });
 });

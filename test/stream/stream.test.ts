@@ -61,32 +61,48 @@ onStores(EVERY, (place) => {
       }
     });
 
-    test("of 100 that create a stream, one does", async () => {
+    test("of 100 that create a stream, one does, and its event is the one that is there", async () => {
       const [one, two] = [await place.open(), await place.open()];
+      const streams = range(8).map((n) => `new-${n}`);
       const created = await Promise.all(
-        range(100).map((n) => (n % 2 ? one : two).stream("new").tryAppend([Opened()], { expectedVersion: 0 })),
+        range(100).flatMap((n) =>
+          streams.map((id) =>
+            (n % 2 ? one : two).stream(id).tryAppend([Deposited({ amount: n })], { expectedVersion: 0 }),
+          ),
+        ),
       );
-      expect(created.filter(({ ok }) => ok).length).toBe(1);
-      expect(await one.stream("new").head()).toBe(1);
+      for (const [i, id] of streams.entries()) {
+        const tried = created.filter((_, n) => n % streams.length === i);
+        const won = tried.flatMap((one) => (one.ok ? one.ids : []));
+        expect(won.length).toBe(1);
+        expect((await all(one.stream(id).read())).map((stored) => stored.id)).toEqual(won);
+        // All others learn what is there.
+        expect(new Set(tried.map(({ version }) => version))).toEqual(new Set([1]));
+      }
     });
 
     test("of 32 writers that each append where they have read, every version has one winner, and none is missing", async () => {
       const [one, two] = [await place.open(), await place.open()];
-      const won: number[] = [];
+      const won: { readonly version: number; readonly id: string | undefined; readonly by: number }[] = [];
       const writer = async (n: number) => {
         const stream = (n % 2 ? one : two).stream("hot");
+        let expectedVersion = await stream.head();
         for (let wins = 0; wins < 4; ) {
-          const expectedVersion = await stream.head();
           const tried = await stream.tryAppend([Deposited({ amount: n })], { expectedVersion });
-          if (!tried.ok) continue;
-          won.push(tried.version);
-          wins += 1;
+          if (tried.ok) {
+            expect(tried.version).toBe(expectedVersion + 1);
+            won.push({ version: tried.version, id: tried.ids[0], by: n });
+            wins += 1;
+          } else expect(tried.version).not.toBe(expectedVersion);
+          expectedVersion = tried.version;
         }
       };
       await Promise.all(range(32).map(writer));
-      expect(won.toSorted((a, b) => a - b)).toEqual(range(128).map((n) => n + 1));
-      const versions = (await all(one.stream("hot").read())).map(({ version }) => version);
-      expect(versions).toEqual(range(128).map((n) => n + 1));
+      const acknowledged = won.toSorted((a, b) => a.version - b.version);
+      expect(acknowledged.map(({ version }) => version)).toEqual(range(128).map((n) => n + 1));
+      // Each acknowledged append is there once, where it was said to be, and nothing else is.
+      const stored = await all(one.stream("hot").read({ events: [Deposited] }));
+      expect(stored.map(({ version, id, data }) => ({ version, id, by: data.amount }))).toEqual(acknowledged);
     });
 
     test("events, the expectation and everything else of a decision happen together or not at all", async () => {

@@ -131,7 +131,8 @@ export class Reactions {
     const infos: ReactionInfo[] = [];
     for (let after: string | null = null; ; ) {
       const rows: readonly Row[] = await this.#kernel.list({ space: REACTIONS, prefix: "", after, limit: PAGE });
-      infos.push(...(await Promise.all(rows.map((row) => this.#info(row)))));
+      const nowMs = await this.#clock();
+      infos.push(...(await Promise.all(rows.map((row) => this.#info(row, nowMs)))));
       if (rows.length < PAGE) return infos;
       after = rows.at(-1)?.key ?? null;
     }
@@ -139,7 +140,8 @@ export class Reactions {
 
   /** One reaction. Throws `reaction_not_found`. */
   async get(reaction: string): Promise<ReactionInfo> {
-    return this.#info(await this.#rowOf(reaction));
+    const [row, nowMs] = await Promise.all([this.#rowOf(reaction), this.#clock()]);
+    return this.#info(row, nowMs);
   }
 
   /** Its targets, in the order of their names. */
@@ -147,19 +149,23 @@ export class Reactions {
     const name = checkId(reaction, "the reaction's name");
     checkOptions(options, LIST_OPTIONS);
     const limit = checkCount(options.limit ?? 100, "the limit");
-    const rows = await this.#page(name, options, options.after ?? null, limit + 1);
+    const [rows, nowMs] = await Promise.all([
+      this.#page(name, options, options.after ?? null, limit + 1),
+      this.#clock(),
+    ]);
     const page = rows.slice(0, limit);
     return {
-      targets: page.map((row) => this.#target(row)),
+      targets: page.map((row) => this.#target(row, nowMs)),
       next: rows.length > limit ? (page.at(-1)?.key ?? null) : null,
     };
   }
 
   /** One target. Throws `target_not_found`. */
   async target(reaction: string, target: string): Promise<TargetInfo> {
-    const [row] = await this.#kernel.read([targetAt(checkId(reaction, "the reaction's name"), target)]);
+    const at = targetAt(checkId(reaction, "the reaction's name"), target);
+    const [[row], nowMs] = await Promise.all([this.#kernel.read([at]), this.#clock()]);
     if (row == null || row.value === null) throw new TargetNotFoundError(reaction, target);
-    return this.#target(row);
+    return this.#target(row, nowMs);
   }
 
   /** Blocked targets continue with the event that failed, with all of its attempts. Returns how many targets were changed. */
@@ -290,7 +296,12 @@ export class Reactions {
     return row;
   }
 
-  async #info(row: Row): Promise<ReactionInfo> {
+  /** The store's clock: a holder whose lease has ended is no worker any more, though no other has taken over. */
+  async #clock(): Promise<number> {
+    return (await this.#kernel.due({ kinds: [REACTIONS], limit: 1 })).nowMs;
+  }
+
+  async #info(row: Row, nowMs: number): Promise<ReactionInfo> {
     const { cursor, on, pausedAtMs } = this.#kernel.decode(row, row.value ?? "") as RouterValue;
     let unrouted = 0;
     let sinceMs: number | null = null;
@@ -305,27 +316,28 @@ export class Reactions {
       name: row.key,
       on,
       pausedAt: dateOf(pausedAtMs),
-      worker: row.holder,
+      worker: workerOf(row, nowMs),
       unrouted: Math.min(unrouted, MOST_COUNTED),
       unroutedSince: dateOf(sinceMs),
     };
   }
 
-  #target(row: Row): TargetInfo {
+  #target(row: Row, nowMs: number): TargetInfo {
     const value = this.#kernel.decode(row, row.value ?? "") as TargetValue;
     const { done, failure, blockedAtMs, losses = 0 } = value;
+    const worker = workerOf(row, nowMs);
     return {
       target: row.key,
-      status: statusOf(row, value),
+      status: statusOf({ ...row, holder: worker }, value),
       handled: done,
       pending: row.head - done,
       failures: failure?.count ?? 0,
       lastError:
         failure === undefined ? null : { name: failure.name, message: failure.message, at: new Date(failure.atMs) },
       blockedSince: dateOf(blockedAtMs),
-      nextAttemptAt: row.holder === null ? dateOf(row.dueMs) : null,
+      nextAttemptAt: worker === null ? dateOf(row.dueMs) : null,
       lostLeases: losses,
-      worker: row.holder,
+      worker,
     };
   }
 
@@ -403,6 +415,10 @@ function operate(tx: Tx, at: Address, operation: Operation, isDry = false): bool
   });
   return true;
 }
+
+/** Who holds it; null where the lease has ended. */
+const workerOf = ({ holder, dueMs }: Row, nowMs: number): string | null =>
+  dueMs !== null && dueMs > nowMs ? holder : null;
 
 function statusOf({ holder, status, dueMs, head }: Row, { done, failure }: TargetValue): TargetStatus {
   if (status === BLOCKED || status === PAUSED) return status;

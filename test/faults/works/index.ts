@@ -8,10 +8,11 @@ import { locks } from "./locks.ts";
 import { registers } from "./registers.ts";
 import { requests } from "./requests.ts";
 import { runs } from "./runs.ts";
+import { streams } from "./streams.ts";
 import { trips } from "./trips.ts";
 import type { Work } from "./work.ts";
 
-export const works: readonly Work[] = [deposits, registers, claims, runs, locks, lists, requests];
+export const works: readonly Work[] = [deposits, registers, claims, runs, locks, lists, requests, streams];
 
 /** What a worker process may be told to do, by name. */
 export const allWorks: readonly Work[] = [...works, appends, trips];

@@ -12,6 +12,7 @@ import { payments } from "./payments.ts";
 import { reactions } from "./reactions.ts";
 import { registers } from "./register.ts";
 import { rewoundClaims, rewoundLists, rewoundRuns } from "./rewinds.ts";
+import { streams } from "./streams.ts";
 import { transfers } from "./transfers.ts";
 import { families, letters, meetings, orders, poison } from "./workflows.ts";
 
@@ -43,6 +44,7 @@ export const scenarios: readonly NamedScenario[] = [
   idempotency,
   machines,
   reactions,
+  streams,
   lists,
   rewoundLists,
   rewoundClaims,
