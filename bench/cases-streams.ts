@@ -4,11 +4,13 @@
  * x1: appends to many streams, ten to each. x2: all append to one stream
  * x3: commands with an invariant, on many streams. x4: all on one stream
  * x5: a reaction that catches up with the events of 100 streams. x6: with those of one stream, which are handled one after another
+ * x7: how long it takes from an append in one process to the reaction in another one
  */
 
 import { againstRaw, atLeast, CALLERS, type Case } from "./comparisons.ts";
 import type { Contender } from "./contender.ts";
 import type { PostgresGround } from "./ground-postgres.ts";
+import { latency } from "./latency-streams.ts";
 import { oursReactions, rawReactions, rawReactionsPostgres } from "./ours-reactions.ts";
 import { oursAppends, oursCommands, seeAppends, seeCommands } from "./ours-streams.ts";
 import { events } from "./plan.ts";
@@ -70,6 +72,7 @@ export const sqliteStreamCases: readonly Case[] = [
   ...writings.map((one) => writing(one, [rawSeen(NAME, one.see)], 800)),
   reacting("x5", CALLERS, rawReactions, 400, atLeast(0.5)),
   reacting("x6", 1, rawReactions, 2000, null),
+  latency("x7", false),
 ];
 
 /** Two connections cannot share one record. */
@@ -82,4 +85,5 @@ export const postgresStreamCases: readonly Case<PostgresGround>[] = [
   ...writings.map((one) => writing(one, rawsOf(one), 400)),
   reacting("x5", CALLERS, rawReactionsPostgres, 200, atLeast(0.5)),
   reacting("x6", 1, rawReactionsPostgres, 1000, null),
+  latency("x7", true),
 ];
