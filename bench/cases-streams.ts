@@ -5,9 +5,10 @@
  * x3: commands with an invariant, on many streams. x4: all on one stream
  * x5: a reaction that catches up with the events of 100 streams. x6: with those of one stream, which are handled one after another
  * x7: how long it takes from an append in one process to the reaction in another one
+ * x8: a reaction to streams with one event each, beside x5: each target is claimed for one event
  */
 
-import { againstRaw, atLeast, CALLERS, type Case } from "./comparisons.ts";
+import { againstRaw, amongOurs, atLeast, CALLERS, type Case } from "./comparisons.ts";
 import type { Contender } from "./contender.ts";
 import type { PostgresGround } from "./ground-postgres.ts";
 import { latency } from "./latency-streams.ts";
@@ -68,11 +69,25 @@ function reacting(id: string, targets: number, raw: Contender, turns: number, ta
   });
 }
 
+/** As many events, of 100 streams or of one stream for each. */
+const oneEach = amongOurs({
+  id: "x8",
+  title: "reactions to streams with one event each",
+  size: { turns: 50, rounds: 5 },
+  contender: oursReactions,
+  make: ({ callers, turns, commitsPerRecord = turns }) =>
+    events({ callers: (callers * turns) / commitsPerRecord, turns: commitsPerRecord, commitsPerRecord }),
+  easy: ["events of 100 streams", { callers: CALLERS }],
+  hard: ["one event each", { callers: CALLERS, commitsPerRecord: 1 }],
+  target: null,
+});
+
 export const sqliteStreamCases: readonly Case[] = [
   ...writings.map((one) => writing(one, [rawSeen(NAME, one.see)], 800)),
   reacting("x5", CALLERS, rawReactions, 400, atLeast(0.5)),
   reacting("x6", 1, rawReactions, 2000, null),
   latency("x7", false),
+  oneEach,
 ];
 
 /** Two connections cannot share one record. */
@@ -86,4 +101,5 @@ export const postgresStreamCases: readonly Case<PostgresGround>[] = [
   reacting("x5", CALLERS, rawReactionsPostgres, 200, atLeast(0.5)),
   reacting("x6", 1, rawReactionsPostgres, 1000, null),
   latency("x7", true),
+  oneEach,
 ];
