@@ -45,7 +45,7 @@ export interface AgainstRaw {
   readonly options: Omit<PlanOptions, "turns">;
   readonly target: Target | null;
   /** Lengths for a contender that writes rows of its own, as many and as long. */
-  readonly same?: Sameness;
+  readonly same?: Sameness | null;
 }
 
 export function againstRaw(spec: AgainstRaw): Case {

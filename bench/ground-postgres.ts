@@ -9,7 +9,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import pg from "pg";
 import { startPostgres } from "../test/postgres/server.ts";
-import { type Ground, leftBehind, type Place } from "./ground.ts";
+import { type Ground, leftBehind, type Place, type TableNames } from "./ground.ts";
 import { openOurs } from "./ours.ts";
 
 export interface PostgresGround extends Ground {
@@ -23,6 +23,8 @@ export interface PostgresGround extends Ground {
   ask(sql: string, place?: Place): Promise<readonly Record<string, unknown>[]>;
   close(): Promise<void>;
 }
+
+const TABLES: TableNames = { record: "pawl.record", log: "pawl.log", followed: "pawl.followed" };
 
 /** The server of the environment, or one of our own that ends with `close`. */
 export async function postgresGround(given = process.env["PAWL_TEST_POSTGRES"]): Promise<PostgresGround> {
@@ -61,7 +63,7 @@ export async function postgresGround(given = process.env["PAWL_TEST_POSTGRES"]):
     settle: async () => void (await ask("checkpoint")),
     fingerprint: async (place, of) => {
       const hash = createHash("sha256");
-      for (const query of leftBehind("pawl.record", "pawl.log", of))
+      for (const query of leftBehind(TABLES, of))
         for (const row of await ask(query, place)) hash.update(JSON.stringify(row));
       return hash.digest("hex");
     },

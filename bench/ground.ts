@@ -24,9 +24,19 @@ export interface Ground {
 /** Contenders leave the same rows behind, or rows of their own that are as many and as long. */
 export type Sameness = "rows" | "lengths";
 
-/** What rounds leave behind, in an order that does not depend on how it came there. The texts are `record` and `log`. */
-export const leftBehind = (record: string, log: string, of: Sameness): readonly string[] =>
-  of === "rows" ? rowsLeft(record, log) : lengthsLeft(record, log);
+/** What rounds leave behind, in an order that does not depend on how it came there. */
+export const leftBehind = ({ record, log, followed }: TableNames, of: Sameness): readonly string[] => [
+  ...(of === "rows" ? rowsLeft(record, log) : lengthsLeft(record, log)),
+  `select space, version, count(*) as followed from ${followed} group by 1, 2 order by 1, 2`,
+];
+
+export interface TableNames {
+  readonly record: string;
+  readonly log: string;
+  readonly followed: string;
+}
+
+const TABLES: TableNames = { record: "pawl_record", log: "pawl_log", followed: "pawl_followed" };
 
 const rowsLeft = (record: string, log: string): readonly string[] => [
   `select namespace, space, key, version, wakes, tries, holder, kind, status, head, value from ${record}
@@ -53,7 +63,7 @@ export function sqliteGround(folder: string): Ground {
     fingerprint: async (place, of) => {
       const db = new DatabaseSync(place, { readOnly: true });
       const hash = createHash("sha256");
-      for (const query of leftBehind("pawl_record", "pawl_log", of))
+      for (const query of leftBehind(TABLES, of))
         for (const row of db.prepare(query).iterate()) hash.update(JSON.stringify(row));
       db.close();
       return hash.digest("hex");

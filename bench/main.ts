@@ -24,6 +24,7 @@ import { sqliteCases } from "./cases.ts";
 import { postgresLockCases, sqliteLockCases } from "./cases-locks.ts";
 import { postgresOnceCases, sqliteOnceCases } from "./cases-once.ts";
 import { postgresCases } from "./cases-postgres.ts";
+import { postgresStreamCases, sqliteStreamCases } from "./cases-streams.ts";
 import { drawChart } from "./chart.ts";
 import type { Case } from "./comparisons.ts";
 import { type Ground, sqliteGround } from "./ground.ts";
@@ -61,7 +62,7 @@ interface Bench<G extends Ground = Ground> {
 }
 
 const sqlite: Bench = {
-  cases: [...sqliteCases, ...sqliteLockCases, ...sqliteOnceCases],
+  cases: [...sqliteCases, ...sqliteLockCases, ...sqliteOnceCases, ...sqliteStreamCases],
   open: async (folder) => ({
     ground: sqliteGround(folder),
     machine: describeMachine(`SQLite ${process.versions["sqlite"]}`, folder),
@@ -70,7 +71,7 @@ const sqlite: Bench = {
 };
 
 const postgres: Bench<PostgresGround> = {
-  cases: [...postgresCases, ...postgresLockCases, ...postgresOnceCases],
+  cases: [...postgresCases, ...postgresLockCases, ...postgresOnceCases, ...postgresStreamCases],
   open: async () => {
     const ground = await postgresGround();
     const machine = describeMachine(ground.server, ground.isOurs ? tmpdir() : null);

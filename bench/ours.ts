@@ -50,8 +50,8 @@ function openStore(place: Place): Promise<Store> {
 }
 
 /** One commit to one record: the `step`-th of the plan. */
-type Act = (step: number) => Promise<unknown>;
-type Way = (ours: Ours, plan: Plan) => Promise<readonly Act[]>;
+export type Act = (step: number) => Promise<unknown>;
+export type Way = (ours: Ours, plan: Plan) => Promise<readonly Act[]>;
 
 async function plain({ kernel }: Ours, plan: Plan): Promise<readonly Act[]> {
   const write = writer(plan);
@@ -135,7 +135,8 @@ class OursSession implements Session {
   }
 }
 
-function contender(name: string, way: Way): Contender {
+/** One more way to use it. */
+export function contender(name: string, way: Way): Contender {
   return { name, open: async (place) => new OursSession(await openOurs(place), way) };
 }
 

@@ -58,6 +58,11 @@ export function counters(options: PlanOptions): Plan {
   return { ...plan, space: "slot", logged: false, values: plan.values.map((_, step) => step + 1) };
 }
 
+/** An event for each commit: what `stream.append` and commands write. */
+export function events(options: PlanOptions): Plan {
+  return { ...steps(options), space: "stream" };
+}
+
 /** As long as a UUID, so that random keys differ from these by their order alone. */
 export function orderedKey(index: number): string {
   return `run-${String(index).padStart(32, "0")}`;

@@ -20,7 +20,7 @@ import type { Contender, Session, Timing } from "./contender.ts";
 import type { Place } from "./ground.ts";
 import { NAMESPACE } from "./ours.ts";
 import { type Plan, recordAt, stepAt } from "./plan.ts";
-import { cellOf, NUMBERS, turnsOfRun } from "./run-rows.ts";
+import { type Column, cellOf, NUMBERS, type See, turnAt, turnsOfRun } from "./run-rows.ts";
 
 /** What the store says anew in each transaction; a test holds the two together. */
 export const SETTINGS = [
@@ -39,8 +39,8 @@ interface Rows {
   readonly versions: readonly number[];
 }
 
-const BEGIN: Call = { statement: statement("begin"), values: [] };
-const COMMIT: Call = { statement: statement("commit"), values: [] };
+export const BEGIN: Call = { statement: statement("begin"), values: [] };
+export const COMMIT: Call = { statement: statement("commit"), values: [] };
 
 /** The statements of a turn. The id and the key of a row are expressions, because pgbench has to work them out. */
 export function turnStatements(
@@ -111,7 +111,6 @@ class RawSession implements Session {
   }
 
   async run(plan: Plan): Promise<Timing> {
-    if (plan.hot) throw new Error("raw has no plan for a record that is written many times in a transaction");
     const [first] = this.#connections;
     if (first === undefined) throw new Error("raw has no connection");
     const rows = await rowsOf(first.client, plan);
@@ -158,6 +157,7 @@ type TurnCalls = (turn: number, atMs: number) => readonly Call[];
 type MakeTurns = (plan: Plan, rows: Rows, callers: Callers) => TurnCalls | Promise<TurnCalls>;
 
 function turnsOf(plan: Plan, { ids, versions }: Rows, { from, to }: Callers): TurnCalls {
+  if (plan.hot) throw new Error("raw has no plan for a record that is written many times in a transaction");
   const texts = plan.values.map((value) => JSON.stringify(value));
   const sql = turnStatements(plan.space, plan.logged, { id: "v.id", key: "v.key" });
   const [insert, update, append] = [statement(sql.insert), statement(sql.update), statement(sql.append)];
@@ -183,52 +183,83 @@ function turnsOf(plan: Plan, { ids, versions }: Rows, { from, to }: Callers): Tu
   };
 }
 
-/** The rows that runs write. */
-async function turnsOfRuns(plan: Plan, { ids }: Rows, { from, to }: Callers): Promise<TurnCalls> {
-  const turns = (await turnsOfRun(NAMESPACE, plan)).map(({ row, columns, entries }, index) => {
-    const types = columns.map((column, at) => `$${at + 2}::${NUMBERS.has(column) ? "bigint" : "text"}[]`);
-    const sets = columns.map((column) => `${column} = v.${column}`).join(", ");
-    const names = columns.join(", ");
-    const key = `$${columns.length + 2}::text[]`;
-    const write =
-      index === 0
+/** The rows that were seen to be written. Raw is the only writer, so it knows the positions of the entries that are followed. */
+const turnsSeenBy =
+  (see: See): MakeTurns =>
+  async (plan, { ids }, { from, to }) => {
+    const seen = await see(NAMESPACE, plan);
+    const rowCount = plan.hot ? 1 : to - from;
+    const written = (isNew: boolean, columns: readonly Column[]) => {
+      const types = columns.map((column, at) => `$${at + 2}::${NUMBERS.has(column) ? "bigint" : "text"}[]`);
+      const sets = columns.map((column) => `${column} = v.${column}`).join(", ");
+      const names = columns.join(", ");
+      const key = `$${columns.length + 2}::text[]`;
+      return isNew
         ? `insert into pawl.record (id, namespace, space, key, ${names})
            select v.id, '${NAMESPACE}', '${plan.space}', v.key, ${columns.map((column) => `v.${column}`).join(", ")}
            from unnest($1::bigint[], ${types.join(", ")}, ${key}) v(id, ${names}, key)`
         : `update pawl.record r set ${sets} from unnest($1::bigint[], ${types.join(", ")}) v(id, ${names}) where r.id = v.id`;
-    const append = `insert into pawl.log (record, version, name, data, at)
-      select v.id, v.version, v.name, v.data, $5::text::bigint
-      from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) v(id, version, name, data)`;
-    return { row, columns, entries, write: statement(write), append: statement(append) };
-  });
-  const each = <T>(value: T): T[] => Array.from({ length: to - from }, () => value);
-  return (turn, atMs) => {
-    const step = stepAt(plan, turn);
-    const one = turns[step];
-    if (one === undefined) throw new Error("a run has no such turn");
-    const [first, end] = [recordAt(plan, turn, from), recordAt(plan, turn, to)];
-    const numbers = ids.slice(first, end);
-    const written = one.columns.map((column) => {
-      const cell = cellOf(one.row, column);
-      return NUMBERS.has(column) ? int8Array(each(cell as number | null)) : textArray(each(cell as string | null));
-    });
-    const keys = step === 0 ? [textArray(plan.keys.slice(first, end))] : [];
-    const appended = numbers.flatMap((id) => one.entries.map((entry) => ({ ...entry, id })));
-    const entries = [
-      int8Array(appended.map(({ id }) => id)),
-      int8Array(appended.map(({ version }) => version)),
-      textArray(appended.map(({ name }) => name)),
-      textArray(appended.map(({ data }) => data)),
-      String(atMs),
-    ];
-    return [
-      BEGIN,
-      { statement: one.write, values: [int8Array(numbers), ...written, ...keys] },
-      { statement: one.append, values: entries },
-      COMMIT,
-    ];
+    };
+    const append = statement(`insert into pawl.log (record, version, position, name, data, at) overriding system value
+      select v.id, v.version, v.position, v.name, v.data, $6::text::bigint
+      from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) v(id, version, position, name, data)`);
+    const follow = statement(`insert into pawl.followed (namespace, space, position, record, version)
+      select '${NAMESPACE}', '${plan.space}', v.position, v.id, v.version
+      from unnest($1::bigint[], $2::bigint[], $3::bigint[]) v(id, version, position)`);
+    const statements = new Map<string, Statement>();
+    const turnWith = (turn: number) => {
+      const { row, columns, entries } = turnAt(plan, seen, turn);
+      const isNew = plan.hot ? turn === 0 : stepAt(plan, turn) === 0;
+      const text = written(isNew, columns);
+      const write = statements.get(text) ?? statement(text);
+      statements.set(text, write);
+      return { isNew, row, columns, entries, write };
+    };
+    const turns = Array.from({ length: plan.hot ? plan.turns : plan.commitsPerRecord }, (_, turn) => turnWith(turn));
+    // Each share of the callers has positions of its own.
+    const most = Math.max(...turns.map(({ entries }) => entries.length));
+    const each = <T>(value: T): T[] => Array.from({ length: rowCount }, () => value);
+    return (turn, atMs) => {
+      const one = turns[plan.hot ? turn : stepAt(plan, turn)];
+      if (one === undefined) throw new Error("there is no such turn");
+      const first = recordAt(plan, turn, from);
+      const numbers = ids.slice(first, first + rowCount);
+      const cells = one.columns.map((column) => {
+        const cell = cellOf(one.row, column);
+        return NUMBERS.has(column) ? int8Array(each(cell as number | null)) : textArray(each(cell as string | null));
+      });
+      const keys = one.isNew ? [textArray(plan.keys.slice(first, first + rowCount))] : [];
+      const firstPosition = 1 + (turn * (plan.hot ? 1 : plan.callers) + from) * most;
+      const appended = numbers.flatMap((id) => one.entries.map((entry) => ({ ...entry, id })));
+      const positioned = appended.map((entry, index) => ({ ...entry, position: firstPosition + index }));
+      const calls: Call[] = [
+        BEGIN,
+        { statement: one.write, values: [int8Array(numbers), ...cells, ...keys] },
+        {
+          statement: append,
+          values: [
+            int8Array(positioned.map(({ id }) => id)),
+            int8Array(positioned.map(({ version }) => version)),
+            int8Array(positioned.map(({ position }) => position)),
+            textArray(positioned.map(({ name }) => name)),
+            textArray(positioned.map(({ data }) => data)),
+            String(atMs),
+          ],
+        },
+      ];
+      const followed = positioned.filter(({ isFollowed }) => isFollowed === true);
+      if (followed.length > 0)
+        calls.push({
+          statement: follow,
+          values: [
+            int8Array(followed.map(({ id }) => id)),
+            int8Array(followed.map(({ version }) => version)),
+            int8Array(followed.map(({ position }) => position)),
+          ],
+        });
+      return [...calls, COMMIT];
+    };
   };
-}
 
 function raw(name: string, count: number, make: MakeTurns = turnsOf): Contender {
   const connection = async (place: Place) => {
@@ -245,8 +276,14 @@ function raw(name: string, count: number, make: MakeTurns = turnsOf): Contender 
 
 export const rawPostgres = raw("raw", 1);
 export const rawPostgresTwice = raw("raw, two connections", 2);
-export const rawRunsPostgres = raw("raw, the rows of runs", 1, turnsOfRuns);
-export const rawRunsPostgresTwice = raw("raw, the rows of runs, two connections", 2, turnsOfRuns);
+export const rawRunsPostgres = raw("raw, the rows of runs", 1, turnsSeenBy(turnsOfRun));
+export const rawRunsPostgresTwice = raw("raw, the rows of runs, two connections", 2, turnsSeenBy(turnsOfRun));
+
+/** One more way of writing rows, over one connection. */
+export const rawPostgresWith = (name: string, make: MakeTurns): Contender => raw(name, 1, make);
+
+/** The bare group commit of rows that were seen, over this many connections. */
+export const rawSeenPostgres = (name: string, see: See, count: number): Contender => raw(name, count, turnsSeenBy(see));
 
 // ---------------------------------------------------------------------------------------------------------- by hand
 

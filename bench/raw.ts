@@ -13,7 +13,7 @@ import { migrate } from "../src/stores/sqlite/schema.ts";
 import type { Contender, Session, Timing } from "./contender.ts";
 import { NAMESPACE } from "./ours.ts";
 import { type Plan, recordAt, stepAt } from "./plan.ts";
-import { cellOf, turnsOfRun } from "./run-rows.ts";
+import { type Column, cellOf, type See, turnAt, turnsOfRun } from "./run-rows.ts";
 
 /** The settings of the SQLite store; a test holds the two together. */
 const SETTINGS = [
@@ -39,7 +39,7 @@ interface Rows {
 }
 
 /** One turn of a plan, inside a transaction. */
-type Turn = (turn: number, atMs: number) => void;
+export type Turn = (turn: number, atMs: number) => void;
 type Way = (db: DatabaseSync, plan: Plan, texts: readonly string[], rows: Rows) => Turn | Promise<Turn>;
 
 const INSERT =
@@ -48,8 +48,14 @@ const insertedRow = (plan: Plan) => `(?, '${NAMESPACE}', '${plan.space}', ?, 1, 
 const APPEND = "insert or rollback into pawl_log (record, version, name, data, at) values";
 const APPENDED_ROW = "(?, ?, 'step', ?, ?)";
 
+/** The ways that know one commit at a time cannot write one record many times in a transaction. */
+function refuseHot(plan: Plan): void {
+  if (plan.hot) throw new Error("raw has no plan for a record that is written many times in a transaction");
+}
+
 /** A statement for each row. */
 const rowByRow: Way = (db, plan, texts, { ids, versions }) => {
+  refuseHot(plan);
   const insert = db.prepare(`${INSERT} ${insertedRow(plan)}`);
   const update = db.prepare("update pawl_record set version = ?, head = ?, value = ? where id = ?");
   const append = db.prepare(`${APPEND} ${APPENDED_ROW}`);
@@ -71,6 +77,7 @@ const rowByRow: Way = (db, plan, texts, { ids, versions }) => {
 
 /** A statement for all rows of a turn. */
 const manyAtOnce: Way = (db, plan, texts, { ids, versions }) => {
+  refuseHot(plan);
   const times = (row: string) => Array.from({ length: plan.callers }, () => row).join(", ");
   const insert = db.prepare(`${INSERT} ${times(insertedRow(plan))}`);
   const update = db.prepare(
@@ -97,40 +104,71 @@ const manyAtOnce: Way = (db, plan, texts, { ids, versions }) => {
   };
 };
 
-/** The rows that runs write: a statement for all rows of a turn, and one for all their entries. */
-const runsAtOnce: Way = async (db, plan, _texts, { ids }) => {
-  const times = (width: number, rows: number) => Array.from({ length: rows }, () => questionMarks(width)).join(", ");
-  const turns = (await turnsOfRun(NAMESPACE, plan)).map(({ row, columns, entries }, index) => {
-    const cells = columns.map((column) => cellOf(row, column));
-    const sets = columns.map((column, at) => `${column} = v.column${at + 2}`).join(", ");
-    const write =
-      index === 0
+/**
+ * The rows that were seen to be written: a statement for all rows of a turn, one for all their entries, and one for those that are followed.
+ * Raw is the only writer, so it knows the positions of the entries.
+ */
+const seenAtOnce =
+  (see: See): Way =>
+  async (db, plan, _texts, { ids }) => {
+    const seen = await see(NAMESPACE, plan);
+    const times = (width: number, rows: number) => Array.from({ length: rows }, () => questionMarks(width)).join(", ");
+    const prepared = new Map<string, StatementSync>();
+    const prepare = (text: string): StatementSync => {
+      const statement = prepared.get(text) ?? db.prepare(text);
+      prepared.set(text, statement);
+      return statement;
+    };
+    const rowCount = plan.hot ? 1 : plan.callers;
+    const written = (isNew: boolean, columns: readonly Column[]) =>
+      isNew
         ? `insert or rollback into pawl_record (id, namespace, space, key, ${columns.join(", ")})
-           values ${times(4 + columns.length, plan.callers)}`
-        : `update or rollback pawl_record set ${sets}
-           from (values ${times(1 + columns.length, plan.callers)}) v where id = v.column1`;
-    const append = `insert or rollback into pawl_log (record, version, name, data, at)
-      values ${times(5, plan.callers * entries.length)}`;
-    return { cells, entries, write: db.prepare(write), append: db.prepare(append) };
-  });
-  return (turn, atMs) => {
-    const step = stepAt(plan, turn);
-    const one = turns[step];
-    if (one === undefined) throw new Error("a run has no such turn");
-    const first = recordAt(plan, turn, 0);
-    const records: SQLInputValue[] = [];
-    const entries: SQLInputValue[] = [];
-    for (let index = first; index < first + plan.callers; index++) {
-      const id = ids[index] ?? 0;
-      records.push(id);
-      if (step === 0) records.push(NAMESPACE, plan.space, plan.keys[index] ?? "");
-      for (const cell of one.cells) records.push(cell);
-      for (const { version, name, data } of one.entries) entries.push(id, version, name, data, atMs);
-    }
-    one.write.run(...records);
-    one.append.run(...entries);
+           values ${times(4 + columns.length, rowCount)}`
+        : `update or rollback pawl_record set ${columns.map((column, at) => `${column} = v.column${at + 2}`).join(", ")}
+           from (values ${times(1 + columns.length, rowCount)}) v where id = v.column1`;
+    const turnWith = (turn: number) => {
+      const { row, columns, entries } = turnAt(plan, seen, turn);
+      const isNew = plan.hot ? turn === 0 : stepAt(plan, turn) === 0;
+      const cells = columns.map((column) => cellOf(row, column));
+      const followed = entries.filter(({ isFollowed }) => isFollowed === true).length * rowCount;
+      return {
+        isNew,
+        cells,
+        entries,
+        write: prepare(written(isNew, columns)),
+        append: prepare(`insert or rollback into pawl_log (position, record, version, name, data, at)
+          values ${times(6, rowCount * entries.length)}`),
+        follow:
+          followed === 0
+            ? null
+            : prepare(`insert or rollback into pawl_followed (namespace, space, position, record, version)
+                values ${times(5, followed)}`),
+      };
+    };
+    const turns = Array.from({ length: plan.hot ? plan.turns : plan.commitsPerRecord }, (_, turn) => turnWith(turn));
+    let position = 0;
+    return (turn, atMs) => {
+      const one = turns[plan.hot ? turn : stepAt(plan, turn)];
+      if (one === undefined) throw new Error("there is no such turn");
+      const first = recordAt(plan, turn, 0);
+      const records: SQLInputValue[] = [];
+      const entries: SQLInputValue[] = [];
+      const followed: SQLInputValue[] = [];
+      for (let index = first; index < first + rowCount; index++) {
+        const id = ids[index] ?? 0;
+        records.push(id);
+        if (one.isNew) records.push(NAMESPACE, plan.space, plan.keys[index] ?? "");
+        for (const cell of one.cells) records.push(cell);
+        for (const { version, name, data, isFollowed } of one.entries) {
+          entries.push(++position, id, version, name, data, atMs);
+          if (isFollowed === true) followed.push(NAMESPACE, plan.space, position, id, version);
+        }
+      }
+      one.write.run(...records);
+      one.append.run(...entries);
+      one.follow?.run(...followed);
+    };
   };
-};
 
 const questionMarks = (count: number): string => `(${Array.from({ length: count }, () => "?").join(", ")})`;
 
@@ -148,7 +186,6 @@ class RawSession implements Session {
   }
 
   async run(plan: Plan): Promise<Timing> {
-    if (plan.hot) throw new Error("raw has no plan for a record that is written many times in a transaction");
     const texts = plan.values.map((value) => JSON.stringify(value));
     const doTurn = await this.#way(this.#db, plan, texts, this.#rows(plan));
     const latenciesMs: number[] = [];
@@ -178,10 +215,16 @@ class RawSession implements Session {
   }
 }
 
+/** The bare group commit of rows that were seen. */
+export const rawSeen = (name: string, see: See): Contender => contender(name, seenAtOnce(see));
+
+/** One more way of writing rows. */
+export const rawWith = (name: string, way: Way): Contender => contender(name, way);
+
 function contender(name: string, way: Way): Contender {
   return { name, open: async (path) => new RawSession(openRaw(path), way) };
 }
 
 export const rawRows = contender("raw, a statement for each row", rowByRow);
-export const rawRuns = contender("raw, the rows of runs", runsAtOnce);
+export const rawRuns = contender("raw, the rows of runs", seenAtOnce(turnsOfRun));
 export const rawMany = contender("raw, a statement for each turn", manyAtOnce);

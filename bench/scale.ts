@@ -1,5 +1,6 @@
 /**
- * Scale: what must not cost more when there is more of it. A run's late steps, runs that sleep, runs that wake together, a long history.
+ * Scale: what must not cost more when there is more of it. A run's late steps, runs that sleep, runs that wake together, a long history,
+ * a long stream, many targets of a reaction.
  *
  * All of it goes through the public API, with a worker in the same process, as users have it.
  */
@@ -8,8 +9,17 @@ import type { Case } from "./comparisons.ts";
 import { longHistory } from "./scale-history.ts";
 import { sleepingRuns, wakingRuns } from "./scale-sleepers.ts";
 import { stepCurve } from "./scale-steps.ts";
+import { laggingTargets, longStream, waitingTargets } from "./scale-streams.ts";
 
-export const scaleCases: readonly Case[] = [stepCurve, sleepingRuns, wakingRuns, longHistory];
+export const scaleCases: readonly Case[] = [
+  stepCurve,
+  sleepingRuns,
+  wakingRuns,
+  longHistory,
+  longStream,
+  waitingTargets,
+  laggingTargets,
+];
 
 /** Those that are done soon where a commit is a round trip. */
-export const shortScaleCases: readonly Case[] = [stepCurve, wakingRuns];
+export const shortScaleCases: readonly Case[] = [stepCurve, wakingRuns, longStream, waitingTargets, laggingTargets];

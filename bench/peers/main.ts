@@ -13,7 +13,7 @@
  * at a time, because some of them poll while they have nothing to do. What a run costs PostgreSQL is counted at the end, once.
  */
 
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -22,8 +22,9 @@ import { measureOf } from "../result.ts";
 import { absurd } from "./absurd.ts";
 import { type Costs, costsOf } from "./costs.ts";
 import { dbos } from "./dbos.ts";
+import { onGround } from "./on-ground.ts";
 import { openWorkflowPostgres, openWorkflowSqlite } from "./openworkflow.ts";
-import type { Ground, Peer, PeerSession } from "./peer.ts";
+import type { Peer, PeerSession } from "./peer.ts";
 import { openPostgres, type Postgres } from "./postgres.ts";
 import { atOnce, callers, lone } from "./protocols.ts";
 import { CASES, type Case, type Contender, drawReport, type Report } from "./report.ts";
@@ -135,30 +136,6 @@ async function count(peer: Peer, { runs }: Sizes, postgres: Postgres | null, hom
   const costs = await costsOf(postgres, peer, home, stepCounts, runs);
   console.log(`${((performance.now() - startedMs) / 1000).toFixed(1)} s`);
   return costs;
-}
-
-/** A folder of its own and, where it is for PostgreSQL, a database of its own; both are gone afterwards. */
-async function onGround(
-  { id, store }: Peer,
-  postgres: Postgres | null,
-  home: string,
-  use: (ground: Ground) => Promise<void>,
-): Promise<void> {
-  const folder = join(home, id);
-  mkdirSync(folder);
-  const database = store === "postgres" ? ((await postgres?.create()) ?? null) : null;
-  try {
-    await use({
-      folder,
-      get database() {
-        if (database === null) throw new Error(`${id} is not one that stores in PostgreSQL`);
-        return database;
-      },
-    });
-  } finally {
-    if (database !== null) await postgres?.drop(database);
-    rmSync(folder, { recursive: true, force: true });
-  }
 }
 
 // ------------------------------------------------------------------------------------------- what was asked, and saved

@@ -100,11 +100,11 @@ function costRow(name: string, { idle, perRun }: Costs): string[] {
 const stepsText = (steps: number): string => (steps === 1 ? "1 step" : `${steps} steps`);
 const kib = (bytes: number): string => `${show(bytes / 1024, 1)} KiB`;
 
-function show(value: number, digits: number): string {
+export function show(value: number, digits: number): string {
   return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
-function drawTable(heads: readonly string[], rows: readonly (readonly string[])[]): string {
+export function drawTable(heads: readonly string[], rows: readonly (readonly string[])[]): string {
   const widths = heads.map((_, column) => Math.max(3, ...[heads, ...rows].map((row) => row[column]?.length ?? 0)));
   const draw = (row: readonly string[]) =>
     `| ${widths.map((width, column) => (column === 0 ? (row[column] ?? "").padEnd(width) : (row[column] ?? "").padStart(width))).join(" | ")} |`;

@@ -1,6 +1,8 @@
 /**
  * Installs what this folder compares, if it is not there in the versions that package.json names, and runs the comparison.
  *
+ * With "streams" as the first argument, that is the comparison of event streams, otherwise that of workflows.
+ *
  * It is a package of its own because using Pawl, or working on it, does not need its quarter of a gigabyte.
  */
 
@@ -13,7 +15,13 @@ const home = import.meta.dirname;
 // One of the peers uses its driver in a way that the driver warns of, which does not matter for the table.
 process.noDeprecation = true;
 
-if (isInstalled() || install()) await import("./main.ts");
+// One of the peers logs each event where these do not say otherwise, and reads them when it is loaded.
+process.env.NODE_ENV ??= "production";
+process.env.LOG_LEVEL ??= "fatal";
+
+const main = process.argv[2] === "streams" ? "./streams.ts" : "./main.ts";
+
+if (isInstalled() || install()) await import(main);
 else process.exitCode = 1;
 
 function isInstalled() {

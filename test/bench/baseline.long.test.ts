@@ -11,14 +11,16 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { Contender } from "../../bench/contender.ts";
-import { type Ground, sqliteGround } from "../../bench/ground.ts";
+import { type Ground, type Sameness, sqliteGround } from "../../bench/ground.ts";
 import { type PostgresGround, postgresGround } from "../../bench/ground-postgres.ts";
 import { openOurs, ours, oursHeld, oursSlot } from "../../bench/ours.ts";
+import { oursAppends, oursCommands, seeAppends, seeCommands } from "../../bench/ours-streams.ts";
 import { findPgbench, pgbench } from "../../bench/pgbench.ts";
-import { counters, type Plan, steps } from "../../bench/plan.ts";
-import { openRaw, rawMany, rawRows } from "../../bench/raw.ts";
-import { byHand, rawPostgres, rawPostgresTwice, SETTINGS } from "../../bench/raw-postgres.ts";
+import { counters, events, type Plan, steps } from "../../bench/plan.ts";
+import { openRaw, rawMany, rawRows, rawSeen } from "../../bench/raw.ts";
+import { byHand, rawPostgres, rawPostgresTwice, rawSeenPostgres, SETTINGS } from "../../bench/raw-postgres.ts";
 import { compare, type Setting } from "../../bench/rounds.ts";
+import type { See } from "../../bench/run-rows.ts";
 import { pinForWriting } from "../../src/stores/postgres/statements.ts";
 import { type FreshDatabase, freshDatabase } from "../postgres/server.ts";
 
@@ -33,6 +35,14 @@ const plans: readonly [string, Contender, () => Plan][] = [
   ["new records", ours, () => steps({ callers: 7, turns: 5, commitsPerRecord: 1 })],
   ["claimed records", oursHeld, () => steps({ callers: 7, turns: 20, claimed: true })],
   ["counters", oursSlot, () => counters({ callers: 7, turns: 20 })],
+];
+
+/** What they write is seen by letting them write in memory. */
+const streams: readonly [string, Contender, See, () => Plan][] = [
+  ["appends", oursAppends, seeAppends, () => events({ callers: 7, turns: 20 })],
+  ["appends to one stream", oursAppends, seeAppends, () => events({ callers: 7, turns: 20, hot: true })],
+  ["commands", oursCommands, seeCommands, () => events({ callers: 7, turns: 20 })],
+  ["commands on one stream", oursCommands, seeCommands, () => events({ callers: 7, turns: 20, hot: true })],
 ];
 
 const fewSteps = () => steps({ callers: 3, turns: 10 });
@@ -53,10 +63,10 @@ function cheatingLike(honest: Contender, change: (plan: Plan) => Plan): Contende
   };
 }
 
-function race(ground: Ground, contenders: readonly Contender[], plan: () => Plan) {
+function race(ground: Ground, contenders: readonly Contender[], plan: () => Plan, same: Sameness = "rows") {
   const setting: Setting = { ground, folder, quick: true, rounds: () => 1, note: () => {} };
   const sides = contenders.map((contender) => ({ name: contender.name, contender, plan }));
-  return compare(setting, { unit: "commits/s", rounds: 1, sides, same: "rows" });
+  return compare(setting, { unit: "commits/s", rounds: 1, sides, same });
 }
 
 describe("the baseline on SQLite", () => {
@@ -88,6 +98,22 @@ describe("the baseline on SQLite", () => {
     expect(pawl).toBeLessThanOrEqual(7);
   });
 
+  it.each(streams)("leaves as many and as long rows as ours: %s", async (_, contender, see, plan) => {
+    const measures = await race(groundOfSqlite(), [rawSeen("raw", see), contender], plan, "lengths");
+    expect(measures.map(({ commitsPerTransaction }) => commitsPerTransaction)).toEqual([7, 7]);
+  });
+
+  it("of streams that leaves out what is followed is found out", async () => {
+    const unfollowed: See = async (namespace, plan) =>
+      (await seeAppends(namespace, plan)).map((turn) => ({
+        ...turn,
+        entries: turn.entries.map(({ isFollowed: _, ...entry }) => entry),
+      }));
+    const contenders = [oursAppends, rawSeen("cheat", unfollowed)];
+    const plan = () => events({ callers: 3, turns: 10 });
+    await expect(race(groundOfSqlite(), contenders, plan, "lengths")).rejects.toThrow("left other rows");
+  });
+
   it.each(cheats)("that does something else is found out: %s", async (_, change) => {
     const contenders = [ours, cheatingLike(rawRows, change)];
     await expect(race(groundOfSqlite(), contenders, fewSteps)).rejects.toThrow("left other rows");
@@ -117,6 +143,13 @@ describe("the baseline on PostgreSQL", () => {
   it.each(plans)("leaves the same rows as ours: %s", async (_, contender, plan) => {
     const measures = await race(ground, [rawPostgres, rawPostgresTwice, byHand, contender], plan);
     expect(measures.slice(0, 2).map(({ commitsPerTransaction }) => commitsPerTransaction)).toEqual([7, 3.5]);
+  });
+
+  it.each(streams)("leaves as many and as long rows as ours: %s", async (_, contender, see, plan) => {
+    const shares = plan().hot ? [1] : [1, 2];
+    const raws = shares.map((count) => rawSeenPostgres(`raw ${count}`, see, count));
+    const measures = await race(ground, [...raws, contender], plan, "lengths");
+    expect(measures[0]?.commitsPerTransaction).toBe(7);
   });
 
   it.runIf(findPgbench() !== null)("does what pgbench does", async () => {

@@ -27,12 +27,14 @@ const lockIds = (id: string, beside: readonly string[]): readonly string[] =>
   [...beside, ...(findRedis() === null ? [] : ["c"])].map((letter) => `${id}${letter}`);
 
 const ONCE = ["o1", "o2", "o2k", "o3a", "o3b", "o3c", "o4a", "o4b", "o5"] as const;
+const STREAMS = ["x1", "x2", "x3", "x4", "x5", "x6", "x7a", "x7b", "x8"] as const;
 
 const IDS: Readonly<Record<StoreName, readonly string[]>> = {
   sqlite: [
     ...["a", "b", "c", "d", "e", "f1", "f2", "f3", "g1", "g2", "g3", "g4", "w1", "w10", "h1", "h2", "i1", "i2"],
     ...["l1", "l2", "l3"].flatMap((id) => lockIds(id, [])),
     ...ONCE,
+    ...STREAMS,
   ],
   postgres: [
     ...["a", "a2", "b", "c", "p1", "p1d", "p2", "p2d", "d", "e", "w1", "w10", "h1", "h2", "j1", "j2", "i1", "i2", "k"],
@@ -40,6 +42,7 @@ const IDS: Readonly<Record<StoreName, readonly string[]>> = {
     ...["t1a", "t1b", "t2a", "t2b"],
     ...["l1", "l2", "l3"].flatMap((id) => lockIds(id, ["a", "b"])),
     ...ONCE,
+    ...STREAMS,
   ],
 };
 

@@ -12,7 +12,7 @@
  */
 
 import { type Held, wake } from "../../kernel/claim/claim.ts";
-import type { FollowedEntry } from "../../kernel/contract.ts";
+import type { Address, FollowedEntry } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
@@ -119,10 +119,13 @@ export class Router {
   /** Gives the events to their targets. Returns false, with nothing written, if the cursor is not where it was. */
   async #commit(held: Held, from: number, upTo: number, entries: readonly FollowedEntry[]): Promise<boolean> {
     const routes = entries.map((entry) => this.#routeOf(entry));
+    const records = recordsOf(this.#rules.name, routes);
     return held.commit((record, tx) => {
       const value = record.value as RouterValue;
       if (value.cursor !== from || value.pausedAtMs !== undefined) return false;
       if (this.#unknownIn(value.on).length > 0) return false;
+      // Together, because the decision runs again for whatever it asks for one by one.
+      tx.load(records);
       for (const route of routes) {
         if ("target" in route) routeTo(tx, this.#rules.name, route.target, route.entry);
         else if ("letter" in route) writeLetter(tx, this.#rules.name, route.letter);
@@ -149,6 +152,21 @@ type Route =
   | { readonly target: string; readonly entry: FollowedEntry }
   | { readonly letter: Omit<DeadLetter, "atMs"> }
   | Record<string, never>;
+
+/** The records that routes are written to. */
+function recordsOf(reaction: string, routes: readonly Route[]): readonly Address[] {
+  const records = new Map<string, Address>();
+  for (const route of routes) {
+    const at =
+      "target" in route
+        ? targetAt(reaction, route.target)
+        : "letter" in route
+          ? deadAt(reaction, route.letter.stream, route.letter.version)
+          : undefined;
+    if (at !== undefined) records.set(at.text, at);
+  }
+  return [...records.values()];
+}
 
 /** The target of an event; undefined if the reaction leaves it out. */
 export function targetOf({ name, target }: ReactionRules, event: StreamEvent): string | undefined {

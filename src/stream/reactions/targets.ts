@@ -47,7 +47,7 @@ export class TargetWork<Face, Touch> {
 
   /** Handles the events of a claimed target. */
   async work(rules: ReactionRules, held: Held, lease: Lease): Promise<void> {
-    let target = await held.look((record) => record.value as TargetValue);
+    let target = this.#claimed(held) ?? (await this.#look(held));
     // The claims before this one ended without a word: their leases, or their processes, were lost.
     const losses = (target.losses ?? 0) + held.tries - 1;
     if (held.tries > MOST_TRIES)
@@ -62,7 +62,7 @@ export class TargetWork<Face, Touch> {
       const page = await this.#kernel.entries(held.at, target.done, PAGE);
       if (page.length === 0) {
         if ((await held.rest(() => null)) === "rested") return;
-        target = await held.look((record) => record.value as TargetValue);
+        target = await this.#look(held);
         continue;
       }
       for (const { event, error, unknown } of await this.#events(rules, held, page)) {
@@ -99,7 +99,23 @@ export class TargetWork<Face, Touch> {
         const { failure: _, ...rest } = target;
         target = { ...rest, done: target.done + 1 };
       }
+      // It was the last page, unless a wake-up says that more came since the claim or the last look.
+      if (page.length < PAGE) {
+        if ((await held.rest(() => null)) === "rested") return;
+        target = await this.#look(held);
+      }
     }
+  }
+
+  #look(held: Held): Promise<TargetValue> {
+    return held.look((record) => record.value as TargetValue);
+  }
+
+  /** What the claim has found. Every commit checks that it is still so, and wake-ups since then are noticed at the end. */
+  #claimed(held: Held): TargetValue | undefined {
+    const row = this.#kernel.held(held.at);
+    if (row === undefined || row.fence !== held.fence || row.value === null) return undefined;
+    return this.#kernel.decode(held.at, row.value) as TargetValue;
   }
 
   /** Whether the reaction, in some version of its code, is about this event. */
