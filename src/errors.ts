@@ -14,10 +14,7 @@ import {
   ActionNotActiveError,
   ActionNotFoundError,
   AlreadyUsedError,
-  DecryptFailedError,
   InvalidPinError,
-  KeysMissingError,
-  KeyUnavailableError,
   PepperChangedError,
   PepperMissingError,
   PinBusyError,
@@ -48,6 +45,7 @@ import {
   ValueTooLargeError,
   VersionConflictError,
 } from "./kernel/errors.ts";
+import { DecryptFailedError, KeysMissingError, KeyUnavailableError } from "./kernel/seal/errors.ts";
 import { SqlAfterTxError, SqlOverError } from "./kernel/sql/executors.ts";
 import { StaleFenceError } from "./kernel/sql/fence-errors.ts";
 import {

@@ -13,10 +13,7 @@ export {
   ActionNotActiveError,
   ActionNotFoundError,
   AlreadyUsedError,
-  DecryptFailedError,
   InvalidPinError,
-  KeysMissingError,
-  KeyUnavailableError,
   PepperChangedError,
   PepperMissingError,
   PinBusyError,
@@ -34,7 +31,6 @@ export type {
 } from "./action/options.ts";
 export type { PreparedAction } from "./action/prepare.ts";
 export type { Abandoned, ActionClaim, Canceled, Consumed, Created, Tried } from "./action/results.ts";
-export type { ActionKeys } from "./action/ring.ts";
 export type { Swept } from "./action/sweep.ts";
 export { TxActions } from "./action/tx-actions.ts";
 export type { WorkDefinition, WorkOptions } from "./capabilities.ts";
@@ -82,6 +78,8 @@ export {
 export type { Logger } from "./kernel/log.ts";
 export type { RetryOptions } from "./kernel/retry.ts";
 export type { StandardSchema } from "./kernel/schema.ts";
+export { DecryptFailedError, KeysMissingError, KeyUnavailableError } from "./kernel/seal/errors.ts";
+export type { RingKeys as ActionKeys } from "./kernel/seal/ring.ts";
 export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql/executors.ts";
 export { checkFence, checkFenceSync, FENCES_TABLE, type SyncSql } from "./kernel/sql/fence.ts";
 export { StaleFenceError } from "./kernel/sql/fence-errors.ts";

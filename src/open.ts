@@ -4,7 +4,6 @@
 
 import { ACTIONS_OPTIONS, type ActionPorts, type ActionsOptions } from "./action/core.ts";
 import { HashGate } from "./action/gate.ts";
-import { KEYS_OPTIONS } from "./action/ring.ts";
 import {
   checkBoolean,
   checkDuration,
@@ -19,6 +18,7 @@ import type { Store } from "./kernel/contract.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
 import { checkLogger, Log, type Logger } from "./kernel/log.ts";
 import type { Ports } from "./kernel/ports.ts";
+import { KEYS_OPTIONS } from "./kernel/seal/ring.ts";
 import { nodePorts, unguessable, wallMs } from "./node/ports.ts";
 import { trapAmbient } from "./node/trap.ts";
 import { type Pawl, pawlOn } from "./pawl.ts";
