@@ -79,6 +79,7 @@ import {
   ReactionTimeoutError,
   TargetNotFoundError,
 } from "./stream/errors.ts";
+import { SubjectForgottenError, SubjectKeyNotLoadedError } from "./stream/personal/errors.ts";
 import {
   AttemptOverError,
   HistoryContradictionError,
@@ -157,6 +158,8 @@ export const ERROR_CLASSES = [
   ReactionOverError,
   ReactionTimeoutError,
   EventGoneError,
+  SubjectForgottenError,
+  SubjectKeyNotLoadedError,
   TargetNotFoundError,
   ResultTimeoutError,
   RunCanceledError,

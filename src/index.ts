@@ -46,6 +46,7 @@ export {
 export type { IdempotentOptions, KeyOptions } from "./idempotency/idempotency.ts";
 export type { Duration } from "./kernel/check.ts";
 export type { Codec, Place } from "./kernel/codec/codec.ts";
+export { FORGOTTEN, type Forgotten, isForgotten } from "./kernel/codec/forgotten.ts";
 export { jsonCodec } from "./kernel/codec/json.ts";
 export { type Transform, transformed } from "./kernel/codec/transform.ts";
 export type { Sql, SyncDatabase, SyncStatement, SyncValue } from "./kernel/contract.ts";
@@ -203,9 +204,23 @@ export {
   type EventOptions,
   type EventType,
   event,
+  type ForgottenFields,
   NewEvent,
+  type PersonalEventOptions,
+  type ReadableEvent,
   type StreamEvent,
 } from "./stream/event.ts";
+export type { PersonalOptions } from "./stream/personal/decide.ts";
+export { SubjectForgottenError, SubjectKeyNotLoadedError } from "./stream/personal/errors.ts";
+export type {
+  ForgetOptions,
+  ForgetResult,
+  ForgottenListOptions,
+  ForgottenPage,
+  ForgottenSubject,
+  ForgottenSubjects,
+} from "./stream/personal/forgotten.ts";
+export type { SubjectKeys } from "./stream/personal/keys.ts";
 export type { Reaction, ReactionOptions } from "./stream/reactions/definition.ts";
 export type {
   DeadLetterInfo,

@@ -98,6 +98,11 @@ export class Kernel {
     });
   }
 
+  /** See `Tx.handle`. */
+  get handle(): object {
+    return this.#encoding;
+  }
+
   get ports(): Ports {
     return this.#ports;
   }

@@ -8,14 +8,14 @@ import { jsonCodec } from "../kernel/codec/json.ts";
 import { deepFreeze } from "../kernel/encoding.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { hash } from "../kernel/fingerprint.ts";
-import { type EventRules, type EventType, eventRules, type NewEvent, type StreamEvent } from "./event.ts";
+import { type EventRules, eventRules, type NewEvent, type ReadableEvent, type StreamEvent } from "./event.ts";
 
 /** An event as reducers see it: without its time, which is known only when it is committed. */
 export type FoldedEvent<Data = unknown> = Omit<StreamEvent<Data>, "at">;
 
 /** An event type, and what an event of it makes of the state. */
 export type Reducer<State, Data> = readonly [
-  event: EventType<Data>,
+  event: ReadableEvent<Data>,
   reduce: (state: State, data: Data, event: FoldedEvent<Data>) => State,
 ];
 

@@ -7,6 +7,8 @@ import type { Prepare } from "../kernel/sql/in-sql.ts";
 import type { Aggregate } from "./aggregate.ts";
 import { AggregateHandle, mendFold, TxAggregate } from "./aggregates.ts";
 import type { AnyEventType } from "./event.ts";
+import { type ForgetOptions, type ForgetResult, ForgottenSubjects } from "./personal/forgotten.ts";
+import { mendSubjects, type SubjectSetup, Subjects } from "./personal/subjects.ts";
 import { reactionRules } from "./reactions/definition.ts";
 import { Reactions } from "./reactions/reactions.ts";
 import { ReactionWorker } from "./reactions/worker.ts";
@@ -34,6 +36,13 @@ export interface StreamVerbs {
   aggregate<State, Commands>(aggregate: Aggregate<State, Commands>, stream: string): AggregateHandle<State, Commands>;
   /** What reactions are doing, and how to change that. */
   readonly reactions: Reactions;
+  /**
+   * Forgets a person: destroys the key of the personal fields, in all events of the subject, for good. From then on they are `FORGOTTEN` for every
+   * reader. A subject that is forgotten already stays so.
+   */
+  forget(subject: string, options?: ForgetOptions): Promise<ForgetResult>;
+  /** Those who were forgotten. */
+  readonly forgotten: ForgottenSubjects;
 }
 
 export interface StreamTxVerbs {
@@ -47,12 +56,16 @@ export function streamCapability<Face, Touch>(
   kernel: Kernel,
   prepare: Prepare<Face, Touch>,
   log?: Log | undefined,
+  setup?: SubjectSetup | undefined,
 ): Capability {
+  const forgotten = new ForgottenSubjects(kernel, new Subjects(kernel, setup));
   const verbs: StreamVerbs = {
     stream: (id) => new Stream(kernel, id),
     events: { read: (options: ReadEventsOptions = {}) => new EventReading(kernel, options) } as Events,
     aggregate: (aggregate, stream) => new AggregateHandle(kernel, aggregate, stream),
     reactions: new Reactions(kernel),
+    forget: (subject, options) => forgotten.forget(subject, options),
+    forgotten,
   };
   const view: View<StreamTxVerbs> = {
     stream: (tx, id) => new TxStream(tx, id),
@@ -61,7 +74,8 @@ export function streamCapability<Face, Touch>(
   return {
     verbs,
     view,
-    mend: (error) => mendFold(kernel, error),
+    queues: [forgotten.queue],
+    mend: async (error) => (await mendFold(kernel, error)) || (await mendSubjects(kernel, error)),
     works: {
       takes: (definition) => reactionRules(definition) !== undefined,
       start: (definitions, settings) =>

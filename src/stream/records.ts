@@ -8,7 +8,9 @@ import type { AggregateRules, FoldedEvent } from "./aggregate.ts";
 import { type Decided, decideCommand, foldEvent, initialFold, isExpected } from "./decide.ts";
 import { ConcurrencyError, FoldBehindError } from "./errors.ts";
 import type { NewEvent } from "./event.ts";
-import { type Fold, foldOf, type StoredEvent, type StreamValue, streamAt, withFold } from "./stored.ts";
+import { erasedIn, type FoldOutside, readFold, writeFold } from "./folds.ts";
+import { type Seal, subjectsOf } from "./personal/subjects.ts";
+import { type Fold, type StoredEvent, type StreamValue, streamAt } from "./stored.ts";
 
 /** Who causes an event, and what it belongs to. */
 export interface EventOrigin {
@@ -45,16 +47,23 @@ export function append(tx: Tx, { stream, events, expectedVersion, ...given }: Ap
   const record = tx.record(streamAt(stream));
   if (!isExpected(record.head, expectedVersion)) throw new ConcurrencyError(stream, expectedVersion ?? 0, record.head);
   if (events.length === 0) return { version: record.head, ids: [] };
-  if (!record.exists) record.write({ value: {} satisfies StreamValue });
-  return { ids: events.map((event) => appendOne(tx, record, event, origin).id), version: record.head };
+  const seal = beginAppend(tx, record, events);
+  return { ids: events.map((event) => appendOne(tx, record, event, origin, seal).id), version: record.head };
 }
 
-function appendOne(tx: Tx, record: Draft, { name, data, shape }: NewEvent, origin: EventOrigin): FoldedEvent {
+/** Makes the stream, where there is none, and what the personal fields of the events need. */
+function beginAppend(tx: Tx, record: Draft, events: readonly NewEvent[]): Seal {
+  if (!record.exists) record.write({ value: {} satisfies StreamValue });
+  return subjectsOf(tx).sealing(tx, record, events);
+}
+
+function appendOne(tx: Tx, record: Draft, event: NewEvent, origin: EventOrigin, seal: Seal): FoldedEvent {
+  const { name, data, shape } = event;
   const id = tx.uuid();
   const { actor, correlationId, causationId } = origin;
   const stored: StoredEvent = {
     id,
-    data,
+    ...seal(event, id),
     ...(shape === 1 ? {} : { shape }),
     ...(actor === undefined ? {} : { actor }),
     ...(correlationId === undefined ? {} : { correlation: correlationId }),
@@ -79,7 +88,7 @@ export interface CommandRequest extends EventOrigin {
   readonly command: string;
   readonly input: unknown;
   /** A state that was folded outside the decision, where the stored one lacks events. */
-  readonly caughtUp?: Fold | undefined;
+  readonly caughtUp?: FoldOutside | undefined;
 }
 
 export type Executed =
@@ -94,39 +103,42 @@ export function execute(tx: Tx, rules: AggregateRules, request: CommandRequest):
   const { stream, command, input, caughtUp, ...given } = request;
   const origin = { ...origins.get(tx), ...given };
   const record = tx.record(streamAt(stream));
-  const { fold, isStored } = currentFold(record, rules, caughtUp);
+  const { fold, isStored } = currentFold(tx, record, rules, caughtUp);
   const decided = decideCommand(rules, fold, command, input, { nowMs: () => tx.nowMs, uuid: () => tx.uuid() });
   if (decided.is === "refused") return decided;
   const ids: string[] = [];
   let after = fold;
-  if (decided.events.length > 0 && !record.exists) record.write({ value: {} satisfies StreamValue });
-  for (const event of decided.events) {
-    const appended = appendOne(tx, record, event, origin);
-    ids.push(appended.id);
-    after = foldEvent(rules, after, appended);
+  if (decided.events.length > 0) {
+    const seal = beginAppend(tx, record, decided.events);
+    for (const event of decided.events) {
+      const appended = appendOne(tx, record, event, origin, seal);
+      ids.push(appended.id);
+      after = foldEvent(rules, after, appended);
+    }
   }
-  if (after !== fold || (!isStored && record.exists))
-    record.write({ value: withFold((record.value ?? {}) as StreamValue, rules.name, after) });
+  if (after !== fold || (!isStored && record.exists)) writeFold(tx, record, rules, after);
   return { is: "decided", output: decided.output, version: record.head, ids };
 }
 
 /** The state after the stream's last event. */
 export function currentFold(
+  tx: Tx,
   record: Draft,
   rules: AggregateRules,
-  caughtUp: Fold | undefined,
+  caughtUp: FoldOutside | undefined,
 ): { readonly fold: Fold; readonly isStored: boolean } {
-  const stored = foldOf(record, rules.name, rules.by);
+  const stored = readFold(tx, record, rules);
   if (stored?.version === record.head) return { fold: stored, isStored: true };
   if (record.head === 0) return { fold: initialFold(rules), isStored: true };
-  if (caughtUp?.version === record.head) return { fold: caughtUp, isStored: false };
+  if (caughtUp?.version === record.head && caughtUp.erased === erasedIn(record.value))
+    return { fold: caughtUp, isStored: false };
   throw new FoldBehindError(rules.name, record.at.key, stored?.version ?? 0, record.head);
 }
 
-/** Stores a state that was folded outside, unless a later one is stored. */
-export function storeFold(tx: Tx, rules: AggregateRules, stream: string, fold: Fold): void {
+/** Stores a state that was folded outside, unless a later one is stored, or a person was forgotten since. */
+export function storeFold(tx: Tx, rules: AggregateRules, stream: string, fold: FoldOutside): void {
   const record = tx.record(streamAt(stream));
-  const stored = foldOf(record, rules.name, rules.by);
+  const stored = readFold(tx, record, rules);
   if (!record.exists || record.head < fold.version || (stored !== undefined && stored.version >= fold.version)) return;
-  record.write({ value: withFold(record.value as StreamValue, rules.name, fold) });
+  if (fold.erased === erasedIn(record.value)) writeFold(tx, record, rules, fold);
 }

@@ -16,6 +16,7 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { checkEvents, MOST_EVENTS } from "./decide.ts";
 import { ConcurrencyError } from "./errors.ts";
 import type { AnyEventType, NewEvent, StreamEvent } from "./event.ts";
+import { transactMended } from "./personal/subjects.ts";
 import { type DataOf, type ReadStreamOptions, readStream } from "./reading.ts";
 import { type Appended, type AppendRequest, append, type EventOrigin } from "./records.ts";
 import { streamAt } from "./stored.ts";
@@ -50,13 +51,13 @@ export class Stream {
   /** Appends events, all or none. Throws `concurrency_conflict` if the stream is not at `expectedVersion`. */
   async append(events: readonly NewEvent[], options?: AppendOptions): Promise<Appended> {
     const request = appendRequest(this.id, events, options);
-    return this.#kernel.transact((tx) => append(tx, request), [streamAt(this.id)]);
+    return transactMended(this.#kernel, (tx) => append(tx, request), [streamAt(this.id)]);
   }
 
   /** Appends events, or returns that the stream is at another version. */
   async tryAppend(events: readonly NewEvent[], options?: AppendOptions): Promise<TryAppend> {
     const request = appendRequest(this.id, events, options);
-    return this.#kernel.transact((tx) => tryAppend(tx, request), [streamAt(this.id)]);
+    return transactMended(this.#kernel, (tx) => tryAppend(tx, request), [streamAt(this.id)]);
   }
 
   /**

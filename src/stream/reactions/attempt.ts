@@ -16,13 +16,14 @@ import { mendFold } from "../aggregates.ts";
 import { checkEvents, MOST_EVENTS } from "../decide.ts";
 import { ReactionOverError, ReactionTimeoutError } from "../errors.ts";
 import type { NewEvent, StreamEvent } from "../event.ts";
+import { mendSubjects } from "../personal/subjects.ts";
 import { append, type EventOrigin, setOrigin } from "../records.ts";
 import { streamAt } from "../stored.ts";
 import { decideHandled } from "./decide.ts";
 import type { ReactionContext, ReactionRules } from "./definition.ts";
 import type { TargetValue } from "./stored.ts";
 
-/** How often a decision is made again because the state of an aggregate lacked events. */
+/** How often a decision is made again because the state of an aggregate lacked events, or a subject its key. */
 const MOST_ROUNDS = 20;
 
 export type AttemptOutcome =
@@ -213,7 +214,8 @@ export class ReactionAttempt<Face, Touch> {
       } catch (error) {
         if (error instanceof StoreError || error instanceof FencedError || error instanceof ClosedError)
           this.#trouble = error;
-        if (round === MOST_ROUNDS || !(await mendFold(this.#kernel, error))) throw error;
+        if (round === MOST_ROUNDS) throw error;
+        if (!(await mendFold(this.#kernel, error)) && !(await mendSubjects(this.#kernel, error))) throw error;
       }
   }
 }
