@@ -41,7 +41,10 @@ export function readFold(tx: Tx, stream: Draft, { name, by }: AggregateRules): F
 export function writeFold(tx: Tx, stream: Draft, { name }: AggregateRules, { by, version, state }: Fold): void {
   const value = (stream.value ?? {}) as StreamValue;
   const { personal } = value;
-  if (personal === undefined) return stream.write({ value: withFold(value, name, { by, version, state }) });
+  if (personal === undefined) {
+    stream.write({ value: withFold(value, name, { by, version, state }) });
+    return;
+  }
   const place = placeOf(name, { by, version });
   const seal = subjectsOf(tx).sealState(tx, stream, place, stream.encode(state));
   if (seal === null) return;
