@@ -6,7 +6,16 @@
  */
 
 import { describe, expect, expectTypeOf, test } from "vitest";
-import { type DataOf, event, FORGOTTEN, type Forgotten, isForgotten, type Pawl, reaction } from "../../src/index.ts";
+import {
+  type DataOf,
+  event,
+  FORGOTTEN,
+  type Forgotten,
+  isForgotten,
+  type Pawl,
+  reaction,
+  type StandardSchema,
+} from "../../src/index.ts";
 import { KeyRing } from "../../src/kernel/seal/ring.ts";
 import { SUBJECTS, type SubjectValue, subjectAt } from "../../src/stream/personal/stored.ts";
 import { type StoredEvent, type StreamValue, streamAt } from "../../src/stream/stored.ts";
@@ -299,6 +308,47 @@ onStores(EVERY, (place) => {
     });
   });
 
+  test("a reaction in a process that lacks the key waits, and one that has it handles the events", async () => {
+    const old = await place.open(KEYS);
+    await old.stream("s").append([Registered(ann)]);
+    const warnings: string[] = [];
+    const logger = { warn: (message: string) => void warnings.push(message), error: () => {} };
+    const seen: unknown[] = [];
+    let isLater = true;
+    const unrouted = reaction("unrouted", { on: [Registered], target: ({ data }) => data.plan }, ({ data }) => {
+      seen.push(data);
+    });
+    const routed = reaction("routed", { on: [Registered] }, ({ data }, { defer }) => {
+      if (isLater) defer("1 hour");
+      seen.push(data);
+    });
+    const routing = old.work([routed]);
+    const targetOf = async () => (await old.reactions.targets("routed")).targets[0];
+    await expect
+      .poll(async () => (await targetOf().catch(() => undefined))?.nextAttemptAt, PATIENCE)
+      .toBeInstanceOf(Date);
+    await expect
+      .poll(async () => ((await targetOf())?.nextAttemptAt?.getTime() ?? 0) - Date.now(), PATIENCE)
+      .toBeGreaterThan(1e6);
+    await routing.stop();
+    isLater = false;
+    await old.reactions.prioritize("routed", {});
+    const keyless = await place.open({ logger });
+    for (const one of [unrouted, routed]) {
+      warnings.length = 0;
+      const lacking = keyless.work([one]);
+      await expect.poll(() => warnings.some((line) => line.includes("not in the ring")), PATIENCE).toBe(true);
+      await lacking.stop();
+    }
+    for (const name of ["unrouted", "routed"]) {
+      expect(await old.reactions.deadLetters(name)).toEqual({ letters: [], next: null });
+      expect((await old.reactions.targets(name, { status: "blocked" })).targets).toEqual([]);
+    }
+    await old.reactions.prioritize("routed", {});
+    await using _worker = old.work([unrouted, routed]);
+    await expect.poll(() => seen, PATIENCE).toEqual([ann, ann]);
+  });
+
   describe("keys", () => {
     const rings = {
       old: { actions: { keys: { current: "k1", ring: { k1: KEY_1 } } } },
@@ -329,6 +379,18 @@ onStores(EVERY, (place) => {
       await young.forget(ann.id);
       expect(await READERS["a reading of the stream"]?.(young, "a")).toEqual(erased(ann));
       expect((await young.aggregate(customer, "a").execute("look")).output).toBe(FORGOTTEN);
+    });
+
+    test("a folded state whose key was retired is folded again, and sealed with a new one", async () => {
+      const both = await place.open(rings.both);
+      await both.stream("s").append([Registered(ann)]);
+      const turned = await place.open({ actions: { keys: { ...rings.both.actions.keys, current: "k1" } } });
+      await turned.aggregate(customer, "s").execute("upgrade", "pro");
+      const young = await place.open(rings.young);
+      for (const pawl of [young, both, young]) {
+        expect((await pawl.aggregate(customer, "s").execute("upgrade", "max")).output).toBe(ann.email);
+        expect((await pawl.aggregate(customer, "s").state()).state).toEqual({ email: ann.email, plan: "max" });
+      }
     });
 
     /** Appends an entry to a stream that is made of the first one of it. */
@@ -578,6 +640,13 @@ describe("an event type", () => {
     const one = event<Customer>("one", { personal: { subject: ({ id }) => id, fields: ["email"] } });
     expectTypeOf<DataOf<[typeof one]>["plan"]>().toEqualTypeOf<string | Forgotten>();
     expectTypeOf<DataOf<[typeof given]>["plan"]>().toEqualTypeOf<string>();
+    const schema: StandardSchema<unknown, Customer> = {
+      "~standard": { version: 1, vendor: "test", validate: (value) => ({ value: value as Customer }) },
+    };
+    const checked = event("checked", { schema, personal: { subject: (data) => data.id, fields: ["name"] } });
+    expectTypeOf<DataOf<[typeof checked]>["name"]>().toEqualTypeOf<string | Forgotten>();
+    expectTypeOf<DataOf<[typeof checked]>["email"]>().toEqualTypeOf<string>();
+    expect(checked(ann).personal).toEqual({ subject: ann.id, fields: ["name"] });
     // @ts-expect-error: it has no such field
     expect(() => event<Customer, "phone">("x", { personal: { subject: () => "a", fields: ["phone"] } })).not.toThrow();
   });
