@@ -1,6 +1,6 @@
 // A customer asks to be forgotten: her personal fields become unreadable in all events, and everything else stays.
 
-import { randomBytes } from "node:crypto";
+import { hkdfSync } from "node:crypto";
 import { aggregate, event, isForgotten, open } from "pawl";
 
 interface Order {
@@ -30,7 +30,7 @@ const shop = aggregate("shop", {
 });
 
 // From your secret store, and not in the database: the keys of all customers are sealed with it.
-const key = randomBytes(32);
+const key = new Uint8Array(hkdfSync("sha256", "a secret from your key store", "", "people", 32));
 await using pawl = await open("shop.db", { actions: { keys: { current: "2030", ring: { 2030: key } } } });
 
 const orders = pawl.aggregate(shop, "orders");

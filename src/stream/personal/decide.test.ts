@@ -67,6 +67,7 @@ describe("what an event type says of its personal fields", () => {
     { rule: "a field twice", given: { subject, fields: ["email", "email"] }, is: "refused" },
     { rule: "a field without a name", given: { subject, fields: [""] }, is: "refused" },
     { rule: "a field that is a number", given: { subject, fields: [1] }, is: "refused" },
+    { rule: "100 fields", given: { subject, fields: Array.from({ length: 100 }, (_, i) => `f${i}`) }, is: "taken" },
     { rule: "101 fields", given: { subject, fields: Array.from({ length: 101 }, (_, i) => `f${i}`) }, is: "refused" },
     { rule: "an option too many", given: { subject, fields: ["email"], salt: "x" }, is: "refused" },
     { rule: "null", given: null, is: "refused" },
