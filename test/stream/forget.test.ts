@@ -7,6 +7,7 @@
 
 import { describe, expect, expectTypeOf, test } from "vitest";
 import {
+  aggregate,
   type DataOf,
   event,
   FORGOTTEN,
@@ -465,6 +466,36 @@ onStores(EVERY, (place) => {
       expect((await pawl.aggregate(customer, "b").execute("look")).output).toBe(bob.email);
       expect((await pawl.aggregate(customer, "b").state()).state.email).toBe(bob.email);
     });
+  });
+
+  test("a folded state that was given another version, or to another aggregate, is folded again", async () => {
+    const pawl = await place.open(KEYS);
+    const copy = aggregate("copy", {
+      initial: { email: null as unknown },
+      on: [[Registered, (_, { email }) => ({ email: [email] })]],
+      version: "copy",
+      commands: { look: ({ email }) => email },
+    });
+    const at = streamAt("s");
+    const rewrite = (change: (folds: NonNullable<StreamValue["folds"]>) => NonNullable<StreamValue["folds"]>) =>
+      pawl.kernel.transact(
+        (tx) => {
+          const value = tx.record(at).value as StreamValue;
+          tx.record(at).write({ value: { ...value, folds: change(value.folds ?? {}) } });
+        },
+        [at],
+      );
+    await pawl.aggregate(customer, "s").execute("register", ann);
+    await pawl.stream("s").append([Upgraded({ plan: "max" })]);
+    await rewrite(({ customer: own = [] }) => ({ customer: own.map((one) => ({ ...one, version: 2 })) }));
+    expect((await pawl.aggregate(customer, "s").state()).state.plan).toBe("max");
+    await pawl.aggregate(customer, "s").execute("look");
+    await pawl.aggregate(copy, "s").execute("look");
+    await rewrite(({ customer: own = [], copy: other = [] }) => ({
+      customer: own,
+      copy: own.map((one) => ({ ...one, by: other[0]?.by ?? "" })),
+    }));
+    expect((await pawl.aggregate(copy, "s").execute("look")).output).toEqual([ann.email]);
   });
 
   test("G27: a stolen database has no personal field, folded state or key of a person in it, before and after forget", async () => {

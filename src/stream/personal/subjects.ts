@@ -202,7 +202,7 @@ export class Subjects {
     const { personal } = stream.value as StreamValue;
     const known = this.#stateKey(stream.at.key, personal?.key);
     const key = known ?? bytesFrom(() => tx.uuid(), KEY_BYTES);
-    const at = this.#statePlace(stream.at.key, place);
+    const at = this.#statePlace(place);
     return {
       sealed: sealText(key, at, text, nonceFor(key, at, text)),
       ...(known === undefined ? { key: wrapped(tx, this.#states, stream.at.key, key) } : {}),
@@ -213,7 +213,7 @@ export class Subjects {
   openState(stream: string, key: Sealed | undefined, place: readonly string[], sealed: string): string | undefined {
     const found = this.#stateKey(stream, key);
     try {
-      return found === undefined ? undefined : openText(found, this.#statePlace(stream, place), sealed);
+      return found === undefined ? undefined : openText(found, this.#statePlace(place), sealed);
     } catch {
       return undefined;
     }
@@ -227,8 +227,9 @@ export class Subjects {
     }
   }
 
-  #statePlace(stream: string, place: readonly string[]): Buffer {
-    return placeOf(this.#kernel.namespace, STATES, stream, ...place);
+  /** Without the stream: its key is of no other. */
+  #statePlace(place: readonly string[]): Buffer {
+    return placeOf(this.#kernel.namespace, STATES, ...place);
   }
 }
 
