@@ -14,10 +14,7 @@ import {
   ActionNotActiveError,
   ActionNotFoundError,
   AlreadyUsedError,
-  DecryptFailedError,
   InvalidPinError,
-  KeysMissingError,
-  KeyUnavailableError,
   PepperChangedError,
   PepperMissingError,
   PinBusyError,
@@ -48,6 +45,7 @@ import {
   ValueTooLargeError,
   VersionConflictError,
 } from "./kernel/errors.ts";
+import { DecryptFailedError, KeysMissingError, KeyUnavailableError } from "./kernel/seal/errors.ts";
 import { SqlAfterTxError, SqlOverError } from "./kernel/sql/executors.ts";
 import { StaleFenceError } from "./kernel/sql/fence-errors.ts";
 import {
@@ -84,6 +82,7 @@ import {
   ReactionTimeoutError,
   TargetNotFoundError,
 } from "./stream/errors.ts";
+import { SubjectForgottenError, SubjectKeyNotLoadedError } from "./stream/personal/errors.ts";
 import {
   AttemptOverError,
   HistoryContradictionError,
@@ -165,6 +164,8 @@ export const ERROR_CLASSES = [
   ReactionOverError,
   ReactionTimeoutError,
   EventGoneError,
+  SubjectForgottenError,
+  SubjectKeyNotLoadedError,
   TargetNotFoundError,
   ResultTimeoutError,
   RunCanceledError,

@@ -13,10 +13,7 @@ export {
   ActionNotActiveError,
   ActionNotFoundError,
   AlreadyUsedError,
-  DecryptFailedError,
   InvalidPinError,
-  KeysMissingError,
-  KeyUnavailableError,
   PepperChangedError,
   PepperMissingError,
   PinBusyError,
@@ -34,7 +31,6 @@ export type {
 } from "./action/options.ts";
 export type { PreparedAction } from "./action/prepare.ts";
 export type { Abandoned, ActionClaim, Canceled, Consumed, Created, Tried } from "./action/results.ts";
-export type { ActionKeys } from "./action/ring.ts";
 export type { Swept } from "./action/sweep.ts";
 export { TxActions } from "./action/tx-actions.ts";
 export type { WorkDefinition, WorkOptions } from "./capabilities.ts";
@@ -50,6 +46,7 @@ export {
 export type { IdempotentOptions, KeyOptions } from "./idempotency/idempotency.ts";
 export type { Duration } from "./kernel/check.ts";
 export type { Codec, Place } from "./kernel/codec/codec.ts";
+export { FORGOTTEN, type Forgotten, isForgotten } from "./kernel/codec/forgotten.ts";
 export { jsonCodec } from "./kernel/codec/json.ts";
 export { type Transform, transformed } from "./kernel/codec/transform.ts";
 export type { Sql, SyncDatabase, SyncStatement, SyncValue } from "./kernel/contract.ts";
@@ -83,6 +80,8 @@ export type { Logger } from "./kernel/log.ts";
 export type { Origin } from "./kernel/origin.ts";
 export type { RetryOptions } from "./kernel/retry.ts";
 export type { StandardSchema } from "./kernel/schema.ts";
+export { DecryptFailedError, KeysMissingError, KeyUnavailableError } from "./kernel/seal/errors.ts";
+export type { RingKeys as ActionKeys } from "./kernel/seal/ring.ts";
 export { SqlAfterTxError, type SqlExecutor, SqlOverError } from "./kernel/sql/executors.ts";
 export { checkFence, checkFenceSync, FENCES_TABLE, type SyncSql } from "./kernel/sql/fence.ts";
 export { StaleFenceError } from "./kernel/sql/fence-errors.ts";
@@ -209,9 +208,23 @@ export {
   type EventOptions,
   type EventType,
   event,
+  type ForgottenFields,
   NewEvent,
+  type PersonalEventOptions,
+  type ReadableEvent,
   type StreamEvent,
 } from "./stream/event.ts";
+export type { PersonalOptions } from "./stream/personal/decide.ts";
+export { SubjectForgottenError, SubjectKeyNotLoadedError } from "./stream/personal/errors.ts";
+export type {
+  ForgetOptions,
+  ForgetResult,
+  ForgottenListOptions,
+  ForgottenPage,
+  ForgottenSubject,
+  ForgottenSubjects,
+} from "./stream/personal/forgotten.ts";
+export type { SubjectKeys } from "./stream/personal/keys.ts";
 export {
   type Apply,
   type ApplySql,

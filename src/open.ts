@@ -4,7 +4,6 @@
 
 import { ACTIONS_OPTIONS, type ActionPorts, type ActionsOptions } from "./action/core.ts";
 import { HashGate } from "./action/gate.ts";
-import { KEYS_OPTIONS } from "./action/ring.ts";
 import {
   checkBoolean,
   checkDuration,
@@ -19,6 +18,7 @@ import type { Store } from "./kernel/contract.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
 import { checkLogger, Log, type Logger } from "./kernel/log.ts";
 import type { Ports } from "./kernel/ports.ts";
+import { KEYS_OPTIONS } from "./kernel/seal/ring.ts";
 import { nodePorts, unguessable, wallMs } from "./node/ports.ts";
 import { trapAmbient } from "./node/trap.ts";
 import { type Pawl, pawlOn } from "./pawl.ts";
@@ -29,6 +29,7 @@ import { poolFor } from "./stores/postgres/pool.ts";
 import { openPostgres } from "./stores/postgres/postgres.ts";
 import type { Finding } from "./stores/postgres/requirements.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
+import { checkSubjectKeys, type SubjectKeys } from "./stream/personal/keys.ts";
 import { checkRetention, type Retention } from "./workflow/definitions/retention.ts";
 
 export interface OpenOptions {
@@ -55,8 +56,10 @@ export interface OpenOptions {
   readonly durability?: "full" | "process";
   /** Runs each decision twice, and traps the ambient clock, chance, timers and fetch in it. On by default for "memory:". */
   readonly checkPurity?: boolean;
-  /** Pepper and keys of one-time actions. */
+  /** Pepper and keys of one-time actions; the keys are also those of the personal fields of events. */
   readonly actions?: ActionsOptions;
+  /** Where the keys of people are, if not in Pawl's own records: then a backup of the database does not have them. */
+  readonly subjectKeys?: SubjectKeys;
   /**
    * Where lines go about what an operator should know: a run that failed, is parked or contradicts its history, a store that cannot be
    * reached, a run that no worker takes. `console`, pino, or anything with `warn` and `error`; `false` for none. Default: stderr, unless
@@ -91,6 +94,7 @@ export async function open(...given: readonly unknown[]): Promise<Pawl> {
   if (options.checkPurity !== undefined) checkBoolean(options.checkPurity, "checkPurity");
   checkOptions(options.actions, ACTIONS_OPTIONS, "actions");
   checkOptions(options.actions?.keys, KEYS_OPTIONS, "the keys of actions");
+  checkSubjectKeys(options.subjectKeys);
   const location = typeof where === "string" || isUrl(where) ? locationOf(where) : undefined;
   const isMemory = location?.is === "memory";
   const ports: Ports = (options.checkPurity ?? isMemory) ? { ...nodePorts, trap: trapAmbient } : nodePorts;
@@ -110,7 +114,9 @@ export async function open(...given: readonly unknown[]): Promise<Pawl> {
   else opened = await openSqlite({ path: location.path, namespace, ports, wallMs, durability, patienceMs });
   const log = logger === false ? undefined : new Log(logger ?? stderr, ports.clock, logger === undefined);
   const actions = { options: options.actions, ports: actionPorts };
-  const pawl = pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions, log, retention });
+  const { subjectKeys } = options;
+  const settings = { namespace, patienceMs, codec, maxValueBytes, actions, subjectKeys, log, retention };
+  const pawl = pawlOn(opened, ports, settings);
   try {
     await pawl.check();
     return pawl;
@@ -139,6 +145,7 @@ const OPTIONS = optionNames<OpenOptions>({
   durability: true,
   checkPurity: true,
   actions: true,
+  subjectKeys: true,
   logger: true,
   retention: true,
 });

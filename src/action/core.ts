@@ -2,19 +2,19 @@
  * What actions share inside and outside of decisions: the options, and how a caller's secrets are hashed or sealed before they are stored.
  */
 
-import { createHash } from "node:crypto";
 import { checkDuration, checkId, checkOptions, type Duration, type OptionNames, optionNames } from "../kernel/check.ts";
 import type { Address } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { KeyUnavailableError } from "./errors.ts";
+import { bytesFrom } from "../kernel/seal/cipher.ts";
+import { KeyUnavailableError } from "../kernel/seal/errors.ts";
+import { KeyRing, type RingKeys } from "../kernel/seal/ring.ts";
 import { HashGate } from "./gate.ts";
 import { type Asking, type CompleteOptions, checkAsking, checkFence, refOfId } from "./options.ts";
 import { type SlowHash, slowHash } from "./pepper.ts";
 import { type PepperSecret, Peppers } from "./peppers.ts";
 import type { ActionDeps, ClaimHolder, Taker } from "./records.ts";
-import { type ActionKeys, KeyRing } from "./ring.ts";
-import { actionAt, payloadAt, useAt } from "./stored.ts";
+import { ACTIONS, actionAt, payloadAt, useAt } from "./stored.ts";
 
 export interface ActionsOptions {
   /**
@@ -29,8 +29,8 @@ export interface ActionsOptions {
    * "refuse".
    */
   readonly pepperChange?: "refuse" | "accept" | undefined;
-  /** What payloads are sealed with. To rotate, add a key and name it current; keep the old ones for as long as they are needed. */
-  readonly keys?: ActionKeys | undefined;
+  /** What payloads, and the personal fields of events, are sealed with. To rotate, add a key and name it current; keep the old ones for as long as they are needed. */
+  readonly keys?: RingKeys | undefined;
   /** How long the outcome of an action is kept after it has expired. Default: 30 days. */
   readonly retention?: Duration | undefined;
 }
@@ -57,12 +57,6 @@ const RETENTION_MS = 30 * 24 * 3_600_000;
 /** How many actions are remembered as having several uses. */
 const MAX_SHARED = 1000;
 const ID_BYTES = 32;
-
-/** Enough unguessable ids give unguessable bytes: each has 122 bits. */
-export function bytesFrom(uuid: () => string, size: number): Uint8Array {
-  const drawn = [uuid(), uuid(), uuid()].join();
-  return createHash("sha256").update(drawn).digest().subarray(0, size);
-}
 
 /** A new id of 256 bits. */
 export function newId(randomBytes: (size: number) => Uint8Array): string {
@@ -93,7 +87,10 @@ export class Core {
     this.slowHash = ports.slowHash ?? slowHash;
     this.gate = ports.gate ?? new HashGate();
     this.peppers = new Peppers(pepper, kernel.namespace, pepperChange === "accept");
-    this.ring = keys === undefined ? undefined : new KeyRing(keys, kernel.namespace);
+    this.ring =
+      keys === undefined
+        ? undefined
+        : new KeyRing(keys, kernel.namespace, ACTIONS, (ref) => `the payload of action ${ref}`);
     this.deps = {
       retentionMs: retention === undefined ? RETENTION_MS : checkDuration(retention, "the retention"),
       open: (ref, sealed) => {

@@ -127,31 +127,6 @@ export class PepperChangedError extends PawlError<"pepper_changed", Record<strin
   }
 }
 
-/** A payload is stored encrypted, and there is no key for it. */
-export class KeysMissingError extends PawlError<"keys_missing", Record<string, never>> {
-  constructor() {
-    super("keys_missing", "a payload needs a key: open with { actions: { keys: { current, ring } } }", {});
-  }
-}
-
-/** What was sealed or hashed with this key cannot be read without it. Nothing was changed: add the key to the ring again. */
-export class KeyUnavailableError extends PawlError<"key_unavailable", { keyId: string }> {
-  constructor(keyId: string, what = `key "${keyId}" is not in the ring`) {
-    super("key_unavailable", `${what}: open with the one that was used, and try again`, { keyId });
-  }
-}
-
-/** A sealed payload was changed, truncated, or moved here from another record, or its key is another one. Nothing was changed. */
-export class DecryptFailedError extends PawlError<"decrypt_failed", { ref: string; keyId: string }> {
-  constructor(ref: string, keyId: string) {
-    super(
-      "decrypt_failed",
-      `the payload of action ${ref} cannot be decrypted with key "${keyId}": it was changed or moved, or the key is a different one`,
-      { ref, keyId },
-    );
-  }
-}
-
 /** The error for a refusal. */
 export function errorOf(name: ActionName, refusal: ActionRefusal): PawlError {
   const at = { id: name.id, ref: name.ref };

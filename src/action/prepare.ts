@@ -3,12 +3,12 @@
  */
 
 import { checkOptions } from "../kernel/check.ts";
+import { NONCE_BYTES } from "../kernel/seal/cipher.ts";
+import { KeysMissingError } from "../kernel/seal/errors.ts";
 import { type Core, newId } from "./core.ts";
-import { KeysMissingError } from "./errors.ts";
 import { ACTION_OPTIONS, type ActionOptions, checkRequest, checkTries, refOfId } from "./options.ts";
 import { checkPin, type Pepper } from "./pepper.ts";
 import type { ActionPlan } from "./records.ts";
-import { NONCE_BYTES } from "./ring.ts";
 import { type ActionRequest, actionAt, compact, type PinMark } from "./stored.ts";
 
 /** An action that is ready to be created inside a decision: its PIN is hashed and its payload sealed. */
@@ -70,7 +70,7 @@ function peppersFor({ peppers }: Core, ownId: string | undefined): readonly [Pep
 
 /** Encodes the payload as it is stored; throws if it cannot be stored, or not without a key. */
 function encode({ ring, kernel }: Core, ref: string, payload: unknown): string {
-  if (ring === undefined) throw new KeysMissingError();
+  if (ring === undefined) throw new KeysMissingError("a payload");
   return kernel.encode(actionAt(ref), payload);
 }
 

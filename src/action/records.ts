@@ -13,6 +13,8 @@ import { isDeepStrictEqual } from "node:util";
 import { decideRenew, isHeldUnder, nextFence } from "../kernel/claim/decide.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
+import { KeyUnavailableError } from "../kernel/seal/errors.ts";
+import type { Sealed } from "../kernel/seal/ring.ts";
 import {
   type ActionRefusal,
   alreadyUsed,
@@ -29,7 +31,7 @@ import {
   usesLeftOf,
   usesOf,
 } from "./decide.ts";
-import { ActionConflictError, type ActionName, KeyUnavailableError } from "./errors.ts";
+import { ActionConflictError, type ActionName } from "./errors.ts";
 import { isRightPin } from "./pepper.ts";
 import {
   type ActionEvent,
@@ -41,7 +43,6 @@ import {
   ownedAt,
   type PinMark,
   payloadAt,
-  type Sealed,
   type Use,
   useAt,
 } from "./stored.ts";

@@ -12,6 +12,7 @@
 
 import { hash } from "node:crypto";
 import { type Address, address } from "../kernel/contract.ts";
+import type { Sealed } from "../kernel/seal/ring.ts";
 
 /** The status of a record. Whether an open action is pending, active or expired depends on the clock. */
 export type StoredStatus = "open" | "consumed" | "canceled" | "locked";
@@ -55,13 +56,6 @@ export interface PinMark {
   readonly pepper: string;
   readonly hash: string;
   readonly maxTries: number;
-}
-
-/** A payload that only the holder of the key can read. */
-export interface Sealed {
-  readonly keyId: string;
-  /** Nonce, ciphertext and tag, in base64url. */
-  readonly data: string;
 }
 
 export interface Use {

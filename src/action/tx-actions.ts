@@ -5,7 +5,8 @@
 import { checkOptions, type OptionNames } from "../kernel/check.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
-import { bytesFrom, type Core, newId } from "./core.ts";
+import { bytesFrom } from "../kernel/seal/cipher.ts";
+import { type Core, newId } from "./core.ts";
 import { type ActionInfo, showAction } from "./info.ts";
 import {
   ACTION_OPTIONS,

@@ -29,6 +29,8 @@ export interface Tx {
   record(at: Address): Draft;
   /** Loads several records together, which saves loading them one after another. */
   load(all: readonly Address[]): void;
+  /** The same object for all decisions of a handle, and `Kernel.handle` of it: what a capability keeps for the handle is found by it. */
+  readonly handle: object;
 }
 
 export type Decision<T> = (tx: Tx) => T;
@@ -144,6 +146,10 @@ class DecisionAttempt implements Tx, DraftContext {
 
   get stamp(): number {
     return this.#view.stamp;
+  }
+
+  get handle(): object {
+    return this.#view.encoding;
   }
 
   get nowMs(): number {

@@ -153,6 +153,13 @@ export class Draft {
     return this.#context.encode(this.at, data);
   }
 
+  /** Decodes text that was encoded for this record. The value is frozen. */
+  decode(text: string): unknown {
+    const value = this.#context.decode(this.at, text);
+    deepFreeze(value);
+    return value;
+  }
+
   /** Adds an entry whose data was already encoded for this record. */
   appendText(name: string, text: string, isFollowed = false): number {
     const row = this.#open(undefined);

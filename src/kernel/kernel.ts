@@ -101,6 +101,11 @@ export class Kernel {
     });
   }
 
+  /** See `Tx.handle`. */
+  get handle(): object {
+    return this.#encoding;
+  }
+
   get ports(): Ports {
     return this.#ports;
   }

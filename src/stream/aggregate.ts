@@ -8,14 +8,14 @@ import { jsonCodec } from "../kernel/codec/json.ts";
 import { deepFreeze } from "../kernel/encoding.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { hash } from "../kernel/fingerprint.ts";
-import { type EventRules, type EventType, eventRules, type NewEvent, type StreamEvent } from "./event.ts";
+import { type EventRules, eventRules, type NewEvent, type ReadableEvent, type StreamEvent } from "./event.ts";
 
 /** An event as reducers see it: without its time, which is known only when it is committed. */
 export type FoldedEvent<Data = unknown> = Omit<StreamEvent<Data>, "at">;
 
 /** An event type, and what an event of it makes of the state. */
 export type Reducer<State, Data> = readonly [
-  event: EventType<Data>,
+  event: ReadableEvent<Data>,
   reduce: (state: State, data: Data, event: FoldedEvent<Data>) => State,
 ];
 
@@ -40,7 +40,7 @@ export interface AggregateDefinition<State, Events extends readonly unknown[], C
   /** The state before the first event. */
   readonly initial: State;
   /** What the events make of the state. Events that are not here leave it as it is. */
-  readonly on: readonly [...{ [Index in keyof Events]: Reducer<State, Events[Index]> }];
+  readonly on: { readonly [Index in keyof Events]: Reducer<State, Events[Index]> };
   readonly commands?: Commands | undefined;
   /**
    * Change it when the reducers change, so that stored states are folded again. Default: their source text, which does not see what they call.

@@ -15,9 +15,10 @@ import { checkOrigin, NO_ORIGIN, ORIGIN_OPTIONS, type Origin } from "../kernel/o
 import { type Aggregate, type AggregateRules, aggregateRules, type CommandContext } from "./aggregate.ts";
 import { foldEvent, initialFold } from "./decide.ts";
 import { CommandRefusedError, FoldBehindError } from "./errors.ts";
-import { toEvent } from "./reading.ts";
+import { type FoldOutside, foldInRow } from "./folds.ts";
+import { pagesAfter, toEvents } from "./reading.ts";
 import { type CommandRequest, currentFold, type Executed, execute, storeFold } from "./records.ts";
-import { type Fold, type StreamValue, streamAt } from "./stored.ts";
+import { type Fold, streamAt } from "./stored.ts";
 
 type AnyCommand = (state: never, input: never, context: CommandContext) => unknown;
 
@@ -124,9 +125,13 @@ export class AggregateHandle<State, Commands> {
     return { state: state as State, version };
   }
 
-  async #execute(request: CommandRequest): Promise<Executed> {
+  #execute(request: CommandRequest): Promise<Executed> {
+    return this.#kernel.mending(() => this.#executeCaughtUp(request));
+  }
+
+  async #executeCaughtUp(request: CommandRequest): Promise<Executed> {
     const at = [streamAt(this.#stream)];
-    let caughtUp: Fold | undefined;
+    let caughtUp: FoldOutside | undefined;
     for (let round = 1; ; round++)
       try {
         const command: CommandRequest = { ...this.#origin, ...request, caughtUp };
@@ -140,7 +145,7 @@ export class AggregateHandle<State, Commands> {
 
   async #current(): Promise<Fold> {
     const before = await storedFold(this.#kernel, this.#rules, this.#stream);
-    const fold = await catchUp(this.#kernel, this.#rules, this.#stream, before);
+    const fold = await foldFrom(this.#kernel, this.#rules, this.#stream, before);
     if (fold.version - before.version >= WORTH_STORING)
       await this.#kernel.transact((tx) => storeFold(tx, this.#rules, this.#stream, fold), [streamAt(this.#stream)]);
     return fold;
@@ -154,11 +159,14 @@ export class AggregateHandle<State, Commands> {
     if (typeof asOf === "number") checkVersion(asOf, "asOf");
     let fold = initialFold(this.#rules);
     if (last === 0) return fold;
-    for await (const entry of this.#kernel.entriesAfter(at, 0)) {
-      if (entry.atMs > untilMs) return fold;
-      const event = toEvent(this.#kernel, at, entry, undefined);
-      if (event !== undefined) fold = foldEvent(this.#rules, fold, event);
-      if (fold.version === last) return fold;
+    for await (const page of pagesAfter(this.#kernel, at, 0)) {
+      const events = await toEvents(this.#kernel, page, undefined, at);
+      for (const [i, entry] of page.entries()) {
+        if (entry.atMs > untilMs) return fold;
+        const event = events[i]?.();
+        if (event !== undefined) fold = foldEvent(this.#rules, fold, event);
+        if (fold.version === last) return fold;
+      }
     }
     if (Number.isFinite(last))
       throw new InvalidArgumentError(
@@ -242,7 +250,7 @@ export function stateIn(
   stream: string,
 ): { readonly state: unknown; readonly version: number } {
   const record = tx.record(streamAt(stream));
-  const { state, version } = noted(rules, () => currentFold(record, rules)).fold;
+  const { state, version } = noted(rules, () => currentFold(tx, record, rules)).fold;
   return { state, version };
 }
 
@@ -284,21 +292,36 @@ function toTry<Output>(stream: string, executed: Executed): TryExecute<Output> {
 }
 
 /** The state that is stored for these reducers, or the one before the first event. */
-async function storedFold(kernel: Kernel, rules: AggregateRules, stream: string): Promise<Fold> {
+async function storedFold(kernel: Kernel, rules: AggregateRules, stream: string): Promise<FoldOutside> {
   const [row] = await kernel.read([streamAt(stream)]);
-  if (row == null || row.value === null) return initialFold(rules);
-  const { folds = {} } = kernel.decode(row, row.value) as StreamValue;
-  const all = Object.hasOwn(folds, rules.name) ? (folds[rules.name] ?? []) : [];
-  return all.find(({ by }) => by === rules.by) ?? initialFold(rules);
+  return foldInRow(kernel, rules, row);
+}
+
+/** The state after the last event, folded from the stored one, or from one that was folded before. */
+async function catchUp(
+  kernel: Kernel,
+  rules: AggregateRules,
+  stream: string,
+  before?: FoldOutside,
+): Promise<FoldOutside> {
+  const stored = await storedFold(kernel, rules, stream);
+  const isOfUse = before !== undefined && before.erased === stored.erased && before.version > stored.version;
+  return foldFrom(kernel, rules, stream, isOfUse ? before : stored);
 }
 
 /** The state after the last event, folded from a state that lacks some, in pages. */
-async function catchUp(kernel: Kernel, rules: AggregateRules, stream: string, from?: Fold): Promise<Fold> {
+async function foldFrom(
+  kernel: Kernel,
+  rules: AggregateRules,
+  stream: string,
+  from: FoldOutside,
+): Promise<FoldOutside> {
   const at = streamAt(stream);
-  let fold = from ?? (await storedFold(kernel, rules, stream));
-  for await (const entry of kernel.entriesAfter(at, fold.version)) {
-    const event = toEvent(kernel, at, entry, undefined);
-    if (event !== undefined) fold = foldEvent(rules, fold, event);
-  }
-  return fold;
+  let fold: Fold = from;
+  for await (const page of pagesAfter(kernel, at, fold.version))
+    for (const open of await toEvents(kernel, page, undefined, at)) {
+      const event = open();
+      if (event !== undefined) fold = foldEvent(rules, fold, event);
+    }
+  return { ...fold, erased: from.erased };
 }

@@ -7,6 +7,8 @@ import type { Prepare } from "../kernel/sql/in-sql.ts";
 import type { Aggregate } from "./aggregate.ts";
 import { AggregateHandle, mendFold, TxAggregate } from "./aggregates.ts";
 import type { AnyEventType } from "./event.ts";
+import { type ForgetOptions, type ForgetResult, ForgottenSubjects } from "./personal/forgotten.ts";
+import { mendSubjects, type SubjectSetup, Subjects } from "./personal/subjects.ts";
 import { type Projection, projectionRules, type SqlProjection } from "./projections/definition.ts";
 import { removeRetired } from "./projections/generations.ts";
 import { ProjectionHandle, projectionSetup, SqlProjectionHandle } from "./projections/projections.ts";
@@ -39,6 +41,13 @@ export interface StreamVerbs {
   aggregate<State, Commands>(aggregate: Aggregate<State, Commands>, stream: string): AggregateHandle<State, Commands>;
   /** What reactions are doing, and how to change that. */
   readonly reactions: Reactions;
+  /**
+   * Forgets a person: destroys the key of the personal fields, in all events of the subject, for good. From then on they are `FORGOTTEN` for every
+   * reader. A subject that is forgotten already stays so.
+   */
+  forget(subject: string, options?: ForgetOptions): Promise<ForgetResult>;
+  /** Those who were forgotten. */
+  readonly forgotten: ForgottenSubjects;
   /** Returns a handle on a projection: its rows, and what it is doing. One whose code is not here can be read by its name. */
   projection<Row>(projection: Projection<Row>): ProjectionHandle<Row>;
   projection(projection: SqlProjection): SqlProjectionHandle;
@@ -56,8 +65,10 @@ export function streamCapability<Face, Touch>(
   kernel: Kernel,
   prepare: Prepare<Face, Touch>,
   log?: Log | undefined,
+  setup?: SubjectSetup | undefined,
 ): Capability {
   const projections = projectionSetup(kernel);
+  const forgotten = new ForgottenSubjects(kernel, new Subjects(kernel, setup));
   const verbs: StreamVerbs = {
     stream: (id) => new Stream(kernel, id),
     events: { read: (options: ReadEventsOptions = {}) => new EventReading(kernel, options) } as Events,
@@ -67,6 +78,8 @@ export function streamCapability<Face, Touch>(
       projectionRules(projection)?.is === "sql"
         ? new SqlProjectionHandle(projections, projection)
         : new ProjectionHandle(projections, projection)) as StreamVerbs["projection"],
+    forget: (subject, options) => forgotten.forget(subject, options),
+    forgotten,
   };
   const view: View<StreamTxVerbs> = {
     stream: (tx, id) => new TxStream(tx, id),
@@ -82,8 +95,8 @@ export function streamCapability<Face, Touch>(
       };
       return scoped;
     },
-    mend: (error) => mendFold(kernel, error),
-    queues: [{ kind: RETIRED, isUrgent: true, chore: (at) => removeRetired(kernel, at) }],
+    queues: [forgotten.queue, { kind: RETIRED, isUrgent: true, chore: (at) => removeRetired(kernel, at) }],
+    mend: async (error) => (await mendFold(kernel, error)) || (await mendSubjects(kernel, error)),
     works: {
       takes: (definition) => reactionRules(definition) !== undefined || projectionRules(definition) !== undefined,
       start: (definitions, settings) => {

@@ -3,12 +3,17 @@
  *
  * An event type has a name and the type of its data, with a schema if there is one. When the data changes its shape, the type gets the next
  * `shape` and a function for each older one; events that are stored stay as they are, and are converted when they are read.
+ *
+ * Fields that are about a person can be named as `personal`: they are stored encrypted with the person's key, and when that was destroyed, they are read
+ * as `FORGOTTEN` (`personal/subjects.ts`).
  */
 
 import { checkFunction, checkId, checkOptions, optionNames } from "../kernel/check.ts";
+import type { Forgotten } from "../kernel/codec/forgotten.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { checkIsSchema, checkSchemaNow, type StandardSchema } from "../kernel/schema.ts";
 import { EventShapeError } from "./errors.ts";
+import { checkPersonal, type PersonalOptions, type PersonalRules, splitData } from "./personal/decide.ts";
 
 /** An event to append, as an event type makes it: `Deposited({ amount: 10 })`. */
 export class NewEvent<Data = unknown> {
@@ -16,12 +21,15 @@ export class NewEvent<Data = unknown> {
   readonly data: Data;
   /** The shape of the data. */
   readonly shape: number;
+  /** Whose data it has, in which fields. @internal */
+  readonly personal: { readonly subject: string; readonly fields: readonly string[] } | undefined;
 
   /** @internal */
-  constructor(name: string, data: Data, shape: number) {
+  constructor(name: string, data: Data, shape: number, personal?: NewEvent["personal"]) {
     this.name = name;
     this.data = data;
     this.shape = shape;
+    this.personal = personal;
   }
 }
 
@@ -44,13 +52,23 @@ export interface StreamEvent<Data = unknown> {
   readonly causationId?: string;
 }
 
-export interface EventType<Data> {
-  /** Makes an event to append. Throws `schema_mismatch`. */
-  (...rest: undefined extends Data ? [data?: Data] : [data: Data]): NewEvent<Data>;
+/** An event type as readers know it. */
+export interface ReadableEvent<Read> {
   readonly name: string;
   /** Whether an event is of this type. Its data is of this type as well if it was read with `events: [...]`. */
-  is(event: StreamEvent): event is StreamEvent<Data>;
+  is(event: StreamEvent): event is StreamEvent<Read>;
 }
+
+/** `Read` is the data when it is read, which differs where personal fields may be forgotten. */
+export interface EventType<Data, Read = Data> extends ReadableEvent<Read> {
+  /** Makes an event to append. Throws `schema_mismatch`. */
+  (...rest: undefined extends Data ? [data?: Data] : [data: Data]): NewEvent<Data>;
+}
+
+/** Data whose personal fields were forgotten. */
+export type ForgottenFields<Data, Field extends keyof Data> = {
+  [Name in keyof Data]: Name extends Field ? Forgotten : Data[Name];
+};
 
 /** An event type, whatever its data. */
 export interface AnyEventType {
@@ -67,18 +85,41 @@ export interface EventOptions<Data = unknown> {
   readonly upcast?: Readonly<Record<number, (data: never) => unknown>> | undefined;
 }
 
+/** The same for an event with personal fields. */
+export interface PersonalEventOptions<Data, Field extends string> extends EventOptions<Data> {
+  /** Which fields are about a person, and who that is. They are stored encrypted, until the person is forgotten. */
+  readonly personal: PersonalOptions<Data, Field>;
+}
+
 /** What is known of an event type. */
 export interface EventRules {
   readonly name: string;
   readonly shape: number;
   readonly upcasts: ReadonlyMap<number, (data: unknown) => unknown>;
+  /** Its data has personal fields. */
+  readonly isPersonal: boolean;
 }
 
-const OPTIONS = optionNames<EventOptions>({ schema: true, shape: true, upcast: true });
+const OPTIONS = optionNames<PersonalEventOptions<unknown, string>>({
+  schema: true,
+  shape: true,
+  upcast: true,
+  personal: true,
+});
 const MAX_SHAPE = 1000;
 
 const definitions = new WeakMap<object, EventRules>();
 
+/** Defines an event with personal fields; `Data` is the type of the schema, or that of the parameter of `subject`. */
+export function event<Data, const Field extends keyof Data & string>(
+  name: string,
+  options: PersonalEventOptions<Data, Field>,
+): EventType<Data, Data | ForgottenFields<Data, Field>>;
+/** The same with a given type, where TypeScript does not see which fields are personal: any of them may be forgotten. */
+export function event<Data>(
+  name: string,
+  options: PersonalEventOptions<Data, keyof Data & string>,
+): EventType<Data, { [Name in keyof Data]: Data[Name] | Forgotten }>;
 /** Defines an event whose data has the type of the schema. */
 export function event<Data>(
   name: string,
@@ -86,18 +127,31 @@ export function event<Data>(
 ): EventType<Data>;
 /** Defines an event whose data has this type. */
 export function event<Data = undefined>(name: string, options?: EventOptions): EventType<Data>;
-export function event(name: string, options: EventOptions = {}): EventType<unknown> {
+export function event(
+  name: string,
+  options: EventOptions & { readonly personal?: unknown } = {},
+): EventType<unknown, never> {
   checkId(name, "the event's name");
   checkOptions(options, OPTIONS);
   const { schema, shape = 1, upcast } = options;
   checkIsSchema(schema, "the event's schema");
-  const rules: EventRules = { name, shape: checkShape(shape), upcasts: checkUpcasts(name, shape, upcast) };
-  const make = (data?: unknown): NewEvent =>
-    Object.freeze(new NewEvent(name, checkSchemaNow(schema, data, `the data of event "${name}"`), shape));
+  const personal = checkPersonal(options.personal);
+  const upcasts = checkUpcasts(name, checkShape(shape), upcast);
+  const rules: EventRules = { name, shape, upcasts, isPersonal: personal !== undefined };
+  const make = (given?: unknown): NewEvent => {
+    const data = checkSchemaNow(schema, given, `the data of event "${name}"`);
+    return Object.freeze(new NewEvent(name, data, shape, personal && personalOf(personal, data)));
+  };
   const type = Object.assign(make, { is: (given: StreamEvent): given is StreamEvent => given?.name === name });
   Object.defineProperty(type, "name", { value: name });
   definitions.set(type, rules);
-  return Object.freeze(type) as EventType<unknown>;
+  return Object.freeze(type) as EventType<unknown, never>;
+}
+
+function personalOf({ subject, fields }: PersonalRules, data: unknown): NewEvent["personal"] {
+  // Data that cannot be split is refused here, and not when it is appended.
+  splitData(data, fields);
+  return { subject: checkId(subject(data), "the subject"), fields };
 }
 
 function checkShape(shape: unknown): number {

@@ -12,11 +12,19 @@ import {
   checkPrefix,
   optionNames,
 } from "../kernel/check.ts";
-import type { Key, StoredEntry } from "../kernel/contract.ts";
+import type { Address, Key, StoredEntry } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { CursorAheadError } from "./errors.ts";
-import { type AnyEventType, type EventRules, type EventType, eventRules, type StreamEvent, upcast } from "./event.ts";
+import {
+  type AnyEventType,
+  type EventRules,
+  eventRules,
+  type ReadableEvent,
+  type StreamEvent,
+  upcast,
+} from "./event.ts";
+import { subjectsOf } from "./personal/subjects.ts";
 import { STREAMS, type StoredEvent, streamAt } from "./stored.ts";
 
 /** How many entries are read at a time. */
@@ -24,7 +32,7 @@ const PAGE = 500;
 
 /** The data of events that are read with `events: [...]`. */
 export type DataOf<Types extends readonly AnyEventType[]> = {
-  [Index in keyof Types]: Types[Index] extends EventType<infer Data> ? Data : never;
+  [Index in keyof Types]: Types[Index] extends ReadableEvent<infer Data> ? Data : never;
 }[number];
 
 export interface ReadStreamOptions<Types extends readonly AnyEventType[] = readonly AnyEventType[]> {
@@ -88,10 +96,13 @@ async function* readForwards<Data>(
   from: number,
   types: Types,
 ): AsyncGenerator<StreamEvent<Data>> {
-  for await (const entry of kernel.entriesAfter(streamAt(id), from - 1)) {
-    const event = toEvent<Data>(kernel, streamAt(id), entry, types);
-    if (event !== undefined) yield event;
-  }
+  const at = streamAt(id);
+  for await (const page of pagesAfter(kernel, at, from - 1))
+    for (const part of partsOf(page))
+      for (const open of await toEvents<Data>(kernel, part, types, at)) {
+        const event = open();
+        if (event !== undefined) yield event;
+      }
 }
 
 async function* readBackwards<Data>(
@@ -106,10 +117,11 @@ async function* readBackwards<Data>(
   for (let last = Math.min(from ?? Number.POSITIVE_INFINITY, row?.head ?? 0); last > 0; ) {
     const first = Math.max(0, last - PAGE);
     const page = await kernel.entries(at, first, last - first);
-    for (const entry of page.toReversed()) {
-      const event = toEvent<Data>(kernel, at, entry, types);
-      if (event !== undefined) yield event;
-    }
+    for (const part of partsOf(page.toReversed()))
+      for (const open of await toEvents<Data>(kernel, part, types, at)) {
+        const event = open();
+        if (event !== undefined) yield event;
+      }
     last = first;
   }
 }
@@ -150,12 +162,15 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
       const page = await this.#kernel.follow({ space: STREAMS, prefix, names, after, limit: PAGE });
       if (page.upTo < after) throw new CursorAheadError(String(after), String(page.upTo));
       ({ hasMore } = page);
-      for (const entry of page.entries) {
-        const isInTime = entry.atMs >= this.#sinceMs && entry.atMs < this.#untilMs;
-        const event = isInTime ? toEvent<Data>(this.#kernel, entry, entry, this.#types) : undefined;
-        this.#after = entry.position;
-        if (event !== undefined && (correlationId === undefined || event.correlationId === correlationId))
-          yield { ...event, cursor: this.cursor };
+      for (const part of partsOf(page.entries)) {
+        const events = await toEvents<Data>(this.#kernel, part, this.#types);
+        for (const [i, entry] of part.entries()) {
+          const isInTime = entry.atMs >= this.#sinceMs && entry.atMs < this.#untilMs;
+          const event = isInTime ? events[i]?.() : undefined;
+          this.#after = entry.position;
+          if (event !== undefined && (correlationId === undefined || event.correlationId === correlationId))
+            yield { ...event, cursor: this.cursor };
+        }
       }
       this.#after = page.upTo;
     }
@@ -176,23 +191,87 @@ export function typesOf(events: readonly unknown[] | undefined): Types {
   return new Map(Array.from(events, (type) => [eventRules(type).name, eventRules(type)]));
 }
 
-/** A stored entry as an event; undefined if its type was not asked for. */
-export function toEvent<Data>(
+/** A reader often takes only the first events of a page: the others are opened when it comes to them. */
+const FIRST_PART = 20;
+const partsOf = <Entry>(page: readonly Entry[]): readonly (readonly Entry[])[] =>
+  page.length <= FIRST_PART ? [page] : [page.slice(0, FIRST_PART), page.slice(FIRST_PART)];
+
+/** The entries of a stream after a version, page by page. */
+export async function* pagesAfter(kernel: Kernel, at: Address, after: number): AsyncGenerator<readonly StoredEntry[]> {
+  for (let seen = after; ; ) {
+    const page = await kernel.entries(at, seen, PAGE);
+    yield page;
+    const last = page.at(-1);
+    if (page.length < PAGE || last === undefined) return;
+    seen = last.version;
+  }
+}
+
+/** An event that was read. Throws where it cannot be decoded, decrypted or converted; undefined if its type was not asked for. */
+export type OpenEvent<Data = unknown> = () => StreamEvent<Data> | undefined;
+
+/**
+ * Stored entries as events, in the same order. Each is opened by itself, so that one that cannot be read does not keep the others from being read. The
+ * personal fields are those of people who were not forgotten until now. Without a key, an entry is its own, as `Kernel.follow` gives it.
+ */
+export async function toEvents<Data>(
   kernel: Kernel,
-  key: Key,
-  { version, name, data, atMs }: StoredEntry,
+  entries: readonly (StoredEntry & Key)[],
   types: Types,
-): StreamEvent<Data> | undefined {
-  const type = types?.get(name);
-  if (types !== undefined && type === undefined) return undefined;
-  const stored = kernel.decode(key, data) as StoredEvent;
-  const { id, shape = 1, actor, correlation, causation } = stored;
+): Promise<readonly OpenEvent<Data>[]>;
+export async function toEvents<Data>(
+  kernel: Kernel,
+  entries: readonly StoredEntry[],
+  types: Types,
+  key: Key,
+): Promise<readonly OpenEvent<Data>[]>;
+export async function toEvents<Data>(
+  kernel: Kernel,
+  entries: readonly StoredEntry[],
+  types: Types,
+  key?: Key,
+): Promise<readonly OpenEvent<Data>[]> {
+  const decoded = entries.map((entry) => decodeEntry(kernel, key ?? (entry as StoredEntry & Key), entry, types));
+  const subjects = subjectsOf(kernel);
+  const keys = await subjects.keysOf(decoded.flatMap((one) => one.stored?.personal ?? []));
+  return decoded.map(({ at, entry, stored, error }) => () => {
+    if (error !== undefined) throw error;
+    if (stored === undefined) return undefined;
+    const { name } = entry;
+    return eventOf<Data>(at, entry, stored, subjects.open(at, name, stored, keys), types?.get(name));
+  });
+}
+
+interface Decoded {
+  readonly at: Key;
+  readonly entry: StoredEntry;
+  /** None if its type was not asked for. */
+  readonly stored?: StoredEvent;
+  readonly error?: unknown;
+}
+
+function decodeEntry(kernel: Kernel, at: Key, entry: StoredEntry, types: Types): Decoded {
+  if (types !== undefined && !types.has(entry.name)) return { at, entry };
+  try {
+    return { at, entry, stored: kernel.decode(at, entry.data) as StoredEvent };
+  } catch (error) {
+    return { at, entry, error };
+  }
+}
+
+function eventOf<Data>(
+  key: Key,
+  { version, name, atMs }: StoredEntry,
+  { id, shape = 1, actor, correlation, causation }: StoredEvent,
+  data: unknown,
+  type: EventRules | undefined,
+): StreamEvent<Data> {
   return {
     stream: key.key,
     version,
     id,
     name,
-    data: (type === undefined ? stored.data : upcast(type, stored.data, shape)) as Data,
+    data: (type === undefined ? data : upcast(type, data, shape)) as Data,
     shape: type?.shape ?? shape,
     at: new Date(atMs),
     ...(actor === undefined ? {} : { actor }),

@@ -9,7 +9,9 @@ import type { AggregateRules, FoldedEvent } from "./aggregate.ts";
 import { type Decided, decideCommand, foldEvent, initialFold, isExpected } from "./decide.ts";
 import { ConcurrencyError, FoldBehindError } from "./errors.ts";
 import type { NewEvent } from "./event.ts";
-import { type Fold, foldOf, type StoredEvent, type StreamValue, streamAt, withFold } from "./stored.ts";
+import { erasedIn, type FoldOutside, readFold, writeFold } from "./folds.ts";
+import { subjectsOf } from "./personal/subjects.ts";
+import { type Fold, type StoredEvent, type StreamValue, streamAt } from "./stored.ts";
 
 export interface AppendRequest extends Origin {
   readonly stream: string;
@@ -31,7 +33,6 @@ export function append(tx: Tx, { stream, events, expectedVersion, ...given }: Ap
   const record = tx.record(streamAt(stream));
   if (!isExpected(record.head, expectedVersion)) throw new ConcurrencyError(stream, expectedVersion ?? 0, record.head);
   const entries = toEntries(tx, record, events, { ...originOf(tx), ...given });
-  if (entries.length > 0 && !record.exists) record.write({ value: {} satisfies StreamValue });
   return { stream, ids: writeEntries(record, entries), version: record.head };
 }
 
@@ -46,12 +47,16 @@ interface EventEntry {
  * decision catches that.
  */
 function toEntries(tx: Tx, record: Draft, events: readonly NewEvent[], origin: Origin): readonly EventEntry[] {
+  if (events.length === 0) return [];
   const { actor, correlationId, causationId } = origin;
-  return events.map(({ name, data, shape }, index) => {
+  if (!record.exists) record.write({ value: {} satisfies StreamValue });
+  const seal = subjectsOf(tx).sealing(tx, record, events);
+  return events.map((given, index) => {
+    const { name, data, shape } = given;
     const id = tx.uuid();
     const stored: StoredEvent = {
       id,
-      data,
+      ...seal(given, id),
       ...(shape === 1 ? {} : { shape }),
       ...(actor === undefined ? {} : { actor }),
       ...(correlationId === undefined ? {} : { correlation: correlationId }),
@@ -83,7 +88,7 @@ export interface CommandRequest extends Origin {
   readonly command: string;
   readonly input: unknown;
   /** A state that was folded outside the decision, where the stored one lacks events. */
-  readonly caughtUp?: Fold | undefined;
+  readonly caughtUp?: FoldOutside | undefined;
 }
 
 export type Executed =
@@ -97,34 +102,35 @@ export type Executed =
 export function execute(tx: Tx, rules: AggregateRules, request: CommandRequest): Executed {
   const { stream, command, input, caughtUp, ...given } = request;
   const record = tx.record(streamAt(stream));
-  const { fold, isStored } = currentFold(record, rules, caughtUp);
+  const { fold, isStored } = currentFold(tx, record, rules, caughtUp);
   const decided = decideCommand(rules, fold, command, input, { nowMs: () => tx.nowMs, uuid: () => tx.uuid() });
   if (decided.is === "refused") return decided;
   const entries = toEntries(tx, record, decided.events, { ...originOf(tx), ...given });
   const after = entries.reduce((state, { event }) => foldEvent(rules, state, event), fold);
-  if (after !== fold || (!isStored && record.exists))
-    record.write({ value: withFold((record.value ?? {}) as StreamValue, rules.name, after) });
+  if (after !== fold || (!isStored && record.exists)) writeFold(tx, record, rules, after);
   const ids = writeEntries(record, entries);
   return { is: "decided", output: decided.output, version: record.head, ids };
 }
 
 /** The state after the stream's last event. */
 export function currentFold(
+  tx: Tx,
   record: Draft,
   rules: AggregateRules,
-  caughtUp?: Fold | undefined,
+  caughtUp?: FoldOutside | undefined,
 ): { readonly fold: Fold; readonly isStored: boolean } {
-  const stored = foldOf(record, rules.name, rules.by);
+  const stored = readFold(tx, record, rules);
   if (stored?.version === record.head) return { fold: stored, isStored: true };
   if (record.head === 0) return { fold: initialFold(rules), isStored: true };
-  if (caughtUp?.version === record.head) return { fold: caughtUp, isStored: false };
+  if (caughtUp?.version === record.head && caughtUp.erased === erasedIn(record.value))
+    return { fold: caughtUp, isStored: false };
   throw new FoldBehindError(rules.name, record.at.key, stored?.version ?? 0, record.head);
 }
 
-/** Stores a state that was folded outside, unless a later one is stored. */
-export function storeFold(tx: Tx, rules: AggregateRules, stream: string, fold: Fold): void {
+/** Stores a state that was folded outside, unless a later one is stored, or a person was forgotten since. */
+export function storeFold(tx: Tx, rules: AggregateRules, stream: string, fold: FoldOutside): void {
   const record = tx.record(streamAt(stream));
-  const stored = foldOf(record, rules.name, rules.by);
+  const stored = readFold(tx, record, rules);
   if (!record.exists || record.head < fold.version || (stored !== undefined && stored.version >= fold.version)) return;
-  record.write({ value: withFold(record.value as StreamValue, rules.name, fold) });
+  if (fold.erased === erasedIn(record.value)) writeFold(tx, record, rules, fold);
 }

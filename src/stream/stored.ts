@@ -1,11 +1,12 @@
 /**
  * What is stored of streams. A stream is one record; its log is the events, and its head is the stream's version. The record's value has the
- * folded states of aggregates. Names here are permanent.
+ * folded states of aggregates, sealed where the stream has personal events. Names here are permanent.
  */
 
 import { checkId } from "../kernel/check.ts";
 import { type Address, address } from "../kernel/contract.ts";
-import type { Draft } from "../kernel/draft.ts";
+import type { Sealed } from "../kernel/seal/ring.ts";
+import type { StoredPersonal } from "./personal/stored.ts";
 
 export const STREAMS = "stream";
 
@@ -14,7 +15,9 @@ export const streamAt = (id: unknown): Address => address(STREAMS, checkId(id, "
 /** The data of an entry in a stream's log; the entry's name is the name of the event. */
 export interface StoredEvent {
   readonly id: string;
+  /** Without the personal fields, where there are some. */
   readonly data: unknown;
+  readonly personal?: StoredPersonal;
   /** The shape of the data, where it is not the first one. */
   readonly shape?: number;
   readonly actor?: string;
@@ -30,23 +33,35 @@ export interface Fold {
   readonly state: unknown;
 }
 
+/** A fold as it is stored. */
+export type StoredFold =
+  | Fold
+  /** In a stream with personal events: the encoded state, sealed with the stream's key. */
+  | (Omit<Fold, "state"> & { readonly sealed: string });
+
 export interface StreamValue {
   /** By the aggregate's name; the newest first. Several where processes have different reducers, as during a deploy. */
-  readonly folds?: Readonly<Record<string, readonly Fold[]>>;
+  readonly folds?: Readonly<Record<string, readonly StoredFold[]>>;
+  /** The stream has personal events. */
+  readonly personal?: {
+    /** How often its folds were dropped because a person was forgotten: what was folded before that is not used any more. */
+    readonly erased: number;
+    /** What its folds are sealed with, itself sealed by the key ring. */
+    readonly key?: Sealed;
+  };
 }
 
 /** How many folds of one aggregate are kept for different reducers. */
 const MOST_FOLDS = 3;
 
-export function foldOf(stream: Draft, aggregate: string, by: string): Fold | undefined {
-  const { folds } = (stream.value ?? {}) as StreamValue;
+export function foldOf({ folds }: StreamValue, aggregate: string, by: string): StoredFold | undefined {
   return folds !== undefined && Object.hasOwn(folds, aggregate)
     ? folds[aggregate]?.find((one) => one.by === by)
     : undefined;
 }
 
 /** Stores the fold in place of an older one by the same reducers. */
-export function withFold(value: StreamValue, aggregate: string, fold: Fold): StreamValue {
+export function withFold(value: StreamValue, aggregate: string, fold: StoredFold): StreamValue {
   const { folds = {} } = value;
   const others = Object.hasOwn(folds, aggregate) ? (folds[aggregate] ?? []) : [];
   const kept = [fold, ...others.filter(({ by }) => by !== fold.by)].slice(0, MOST_FOLDS);

@@ -53,13 +53,13 @@ export class Stream {
   /** Appends events, all or none. Throws `concurrency_conflict` if the stream is not at `expectedVersion`. */
   async append(events: readonly NewEvent[], options?: AppendOptions): Promise<Appended> {
     const request = this.#request(events, options);
-    return this.#kernel.transact((tx) => append(tx, request), [streamAt(this.id)]);
+    return this.#kernel.mending(() => this.#kernel.transact((tx) => append(tx, request), [streamAt(this.id)]));
   }
 
   /** Appends events, or returns that the stream is at another version. */
   async tryAppend(events: readonly NewEvent[], options?: AppendOptions): Promise<TryAppend> {
     const request = this.#request(events, options);
-    return this.#kernel.transact((tx) => tryAppend(tx, request), [streamAt(this.id)]);
+    return this.#kernel.mending(() => this.#kernel.transact((tx) => tryAppend(tx, request), [streamAt(this.id)]));
   }
 
   /**

@@ -7,9 +7,10 @@
 
 import { describe, expect, test } from "vitest";
 import { Actions } from "../../src/action/actions.ts";
-import { type ActionValue, actionAt, payloadAt, refOf, type Sealed } from "../../src/action/stored.ts";
+import { type ActionValue, actionAt, payloadAt, refOf } from "../../src/action/stored.ts";
 import type { Codec } from "../../src/kernel/codec/codec.ts";
 import { jsonCodec } from "../../src/kernel/codec/json.ts";
+import type { Sealed } from "../../src/kernel/seal/ring.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { DAY, KEY_1, KEY_2, PEPPER, refusal, Scene, SECRETS, START_MS, STORES } from "./kit.ts";
 

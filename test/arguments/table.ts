@@ -211,6 +211,11 @@ const OPEN_FIELDS = {
   pool: "handle?",
   retention: RETENTION,
   schema: "id?",
+  subjectKeys: options(
+    { create: "function", destroy: "function", get: "function" },
+    { create: () => {}, destroy: () => {}, get: () => {} },
+    "handle?",
+  ),
 };
 
 const IDEMPOTENT = { fingerprint: "fingerprint", scope: "secret?", ttl: "positive?" };
@@ -267,9 +272,22 @@ const FILTERED: Row = {
 
 const FREE: Owner["rows"] = {
   event: {
-    takes: { name: "id", options: options({ schema: "handle?", shape: "count?", upcast: "object?" }) },
+    takes: {
+      name: "id",
+      options: options({
+        personal: options(
+          { fields: "list", subject: "function" },
+          { fields: ["email"], subject: () => "ann" },
+          "object?",
+        ),
+        schema: "handle?",
+        shape: "count?",
+        upcast: "object?",
+      }),
+    },
     good: () => ["Happened", {}],
   },
+  isForgotten: { takes: { value: "unchecked" }, good: () => ["ann"] },
   aggregate: {
     takes: {
       name: "id",
@@ -407,6 +425,10 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       rateLimit: { takes: { name: "id", options: RATE }, good: () => ["mail", { max: 1, per: "1s" }] },
       machine: { takes: { machine: "handle" } },
       stream: { takes: { id: "id" } },
+      forget: {
+        takes: { subject: "id", options: options({ actor: "id?", reason: "text?" }) },
+        good: () => ["someone", {}],
+      },
       aggregate: { takes: { aggregate: AGGREGATE, stream: "id" }, good: () => [account, "account"] },
       projection: {
         takes: { projection: options({ name: "unchecked" }, {}, "unchecked") },
@@ -697,6 +719,14 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     },
   },
   SqlProjectionHandle: { where: "plain", on: ({ pawl }) => pawl.projection(sqlSums), rows: PROJECTION_ROWS },
+  ForgottenSubjects: {
+    where: "plain",
+    on: ({ pawl }) => pawl.forgotten,
+    rows: {
+      list: { takes: { options: options({ after: "text?", limit: "count?" }) }, good: () => [{}] },
+      reapply: { takes: { subjects: "list" }, good: () => [["someone"]] },
+    },
+  },
   AggregateHandle: {
     where: "plain",
     on: ({ pawl }) => pawl.aggregate(account, "account"),
@@ -871,20 +901,24 @@ export const ELSEWHERE: Readonly<Record<string, string>> = {
   Attempt: "what the function of `idempotent` is given: its own tests attack it (attempt.test.ts)",
   Codec: "implemented by the user; what it gives is checked by Encoding",
   Dedupe: "the type of pawl.dedupe, which is here",
+  Forgotten: "the type of FORGOTTEN, which takes nothing",
   IdempotentOptions: "callbacks that the user writes",
   Logger: "implemented by the user",
   Operation: "a promise: what it takes is what promises take",
+  PersonalOptions: "callbacks that the user writes",
   PgClient: "of pg",
   ReactionContext: "what a handler is given: its own tests attack it (test/stream/reactions.test.ts)",
   ProjectionOptions: "callbacks that the user writes",
   SqlProjectionOptions: "callbacks that the user writes",
   ScopedPawl: "a Pawl with an origin: its verbs are those of Pawl",
+  ReadableEvent: "an EventType, which is here",
   PgPool: "of pg",
   RetryOptions: "callbacks that the user writes",
   RunListener: "implemented by the user",
   Sql: "of the database driver, which checks its own arguments",
   StepFunction: "the type of ctx.step, which is here",
   StepHandle: "what a step is given; any progress that can be stored is taken",
+  SubjectKeys: "implemented by the user; what it gives is checked (src/stream/personal/keys.test.ts)",
   SyncDatabase: "of the database driver",
   SyncSql: "of the database driver",
   SyncStatement: "of the database driver",

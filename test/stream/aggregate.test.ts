@@ -9,6 +9,22 @@ import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores } from "../workflow/kit.ts";
 import { account, all, Deposited, deposits, Opened, Withdrawn } from "./kit.ts";
 
+test("reducers of events with different data have their types", () => {
+  const Named = event<{ readonly name: string }>("Named");
+  const counted = aggregate("counted", {
+    initial: { sum: 0, names: [] as readonly string[] },
+    on: [
+      [Deposited, ({ sum, names }, { amount }) => ({ sum: sum + amount, names })],
+      [Named, ({ sum, names }, { name }) => ({ sum, names: [...names, name] })],
+      [Opened, (state) => state],
+    ],
+    commands: { rename: ({ sum }, name: string, { emit }) => (emit(Named({ name })), sum) },
+  });
+  expectTypeOf(counted).toExtend<{ readonly name: string }>();
+  // @ts-expect-error the data of Named has no amount
+  aggregate("wrong", { initial: 0, on: [[Named, (n: number, { amount }) => n + amount]] });
+});
+
 const range = (length: number) => Array.from({ length }, (_, i) => i);
 
 onStores(EVERY, (place) => {

@@ -192,6 +192,7 @@ describe("text that cannot be read is unsupported_encoding", () => {
     ['{"$bigint":"0x10"}', "$", malformed("$bigint")],
     ['{"$bigint":""}', "$", malformed("$bigint")],
     ['{"$bigint":"1\\n"}', "$", malformed("$bigint")],
+    ['{"$forgotten":1}', "$", malformed("$forgotten")],
     ['{"$date":"yesterday"}', "$", malformed("$date")],
     ['{"$date":"2030-01-01"}', "$", malformed("$date")],
     ['{"$date":"2030-02-30T00:00:00.000Z"}', "$", malformed("$date")],

@@ -8,6 +8,7 @@ import { isDeepStrictEqual } from "node:util";
 import { runInNewContext } from "node:vm";
 import { describe, expect, test } from "vitest";
 import { again, decode, encode, refusalOf, refusedAt } from "../../../test/kernel/json.ts";
+import { FORGOTTEN, isForgotten } from "./forgotten.ts";
 
 describe("values that JSON can say", () => {
   test.each([
@@ -99,6 +100,7 @@ describe("values that need a tag", () => {
       '{"$map":[["a",1],[{"$number":"NaN"},{"$undefined":true}],[{"k":{"$bigint":"1"}},{"$map":[]}]]}',
     ],
     [new Set<unknown>([1, "1", -0, new Set([null])]), '{"$set":[1,"1",0,{"$set":[null]}]}'],
+    [FORGOTTEN, '{"$forgotten":true}'],
     [[undefined, 1], '[{"$undefined":true},1]'],
     [{ a: undefined }, '{"a":{"$undefined":true}}'],
   ])("come back equal, alone and nested: %o", (value, text) => {
@@ -114,6 +116,15 @@ describe("values that need a tag", () => {
     ]) {
       expect(isDeepStrictEqual(again(wrapped), wrapped)).toBe(true);
     }
+  });
+
+  test("FORGOTTEN comes back as itself, and an object that looks like it does not", () => {
+    expect(again([FORGOTTEN])).toSatisfy((all: unknown[]) => all[0] === FORGOTTEN);
+    expect(encode({ $forgotten: true })).toBe('{"$$forgotten":true}');
+    expect(again({ $forgotten: true })).toStrictEqual({ $forgotten: true });
+    expect(JSON.stringify({ email: FORGOTTEN })).toBe('{"email":{"$forgotten":true}}');
+    expect([isForgotten(FORGOTTEN), isForgotten({ $forgotten: true })]).toEqual([true, false]);
+    expect(Object.isFrozen(FORGOTTEN)).toBe(true);
   });
 
   test("bytes come back as a Uint8Array with memory of its own, a Buffer too", () => {

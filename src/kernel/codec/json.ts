@@ -6,6 +6,7 @@
  *     {"$undefined":true}   {"$number":"NaN" | "Infinity" | "-Infinity" | "-0"}   {"$bigint":"12"}
  *     {"$date":"2030-01-01T00:00:00.000Z"}   {"$bytes":"<base64>"}   {"$map":[[key,value],…]}   {"$set":[value,…]}
  *     {"$error":{"name":…,"message":…,"stack":…,"cause":…,"errors":[…],"data":{…}}}
+ *     {"$forgotten":true}
  *
  * A user's object that looks like a tag gets one more `$`: `{ $date: 1 }` is written `{"$$date":1}`, `{ $$date: 1 }`
  * is written `{"$$$date":1}`, and so on. Most values need no tag: one walk finds that out, and native JSON does the rest.
@@ -22,6 +23,7 @@
  * - Errors of any class: name, message, stack, `cause`, the `errors` of an AggregateError and own enumerable
  *   properties such as `code`. They come back as a plain Error with that name. An error often refers to
  *   sockets and requests: only here, a part that cannot be stored is left out, so that the rest of the error is stored.
+ * - FORGOTTEN, which stands in place of forgotten data (`forgotten.ts`), comes back as itself.
  * - One object in two places is written twice and comes back as two.
  *
  * Refused: functions, symbols (as keys too), other classes, holes in arrays, invalid dates, cycles, more than 64 levels,
@@ -36,6 +38,7 @@ import { isDate, isMap, isNativeError, isSet, isUint8Array } from "node:util/typ
 import { InvalidValueError, UnsupportedEncodingError } from "../errors.ts";
 import type { Codec } from "./codec.ts";
 import { sealedBy } from "./codec.ts";
+import { FORGOTTEN } from "./forgotten.ts";
 
 const MAX_LEVELS = 64;
 const MAX_PARTS = 4_000_000;
@@ -171,6 +174,7 @@ class Tagging {
   }
 
   #object(value: object): Json {
+    if (value === FORGOTTEN) return { $forgotten: true };
     const kind = kindOf(value);
     if (kind === "Date" && isDate(value)) return { $date: dateText(value) };
     if (kind === "Uint8Array" && isUint8Array(value)) return { $bytes: Buffer.from(value).toString("base64") };
@@ -367,6 +371,8 @@ class Reviving {
         return this.#map(json) ?? malformed(tag);
       case "$set":
         return this.#set(json) ?? malformed(tag);
+      case "$forgotten":
+        return json === true ? FORGOTTEN : malformed(tag);
       case "$error":
         return this.#error(json) ?? malformed(tag);
       default:

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type Codes, decideBuild, decideCode, decideSwap } from "./decide.ts";
+import { type Codes, decideBuild, decideCode, decideRefresh, decideSwap } from "./decide.ts";
 import type { ProjectionValue } from "./stored.ts";
 
 const none: Codes = { live: undefined, building: undefined };
@@ -117,6 +117,21 @@ describe("a generation that has caught up", () => {
   test.each(rules)("%s", (_, value, codes, liveCursor, change) =>
     expect(decideSwap(value, codes, mine, liveCursor)).toEqual(change),
   );
+});
+
+describe("when a person was forgotten", () => {
+  const rules: readonly [string, ProjectionValue, boolean, ReturnType<typeof decideRefresh>][] = [
+    ["a projection with personal data is built again", { live: 1, last: 1 }, true, "build"],
+    ["one without is not", { live: 1, last: 1 }, false, "nothing"],
+    ["one that is being built is built once more after that", { live: 1, building: 2, last: 2 }, true, "mark"],
+    ["and once only", { live: 1, building: 2, last: 2, isStale: true }, true, "nothing"],
+  ];
+  test.each(rules)("%s", (_, value, isPersonal, outcome) => expect(decideRefresh(value, isPersonal)).toBe(outcome));
+});
+
+test("a swap ends what was marked", () => {
+  const value = { live: 1, building: 2, last: 2, isStale: true } as const;
+  expect(decideSwap(value, { live: "b", building: "b" }, { generation: 2, by: "b", cursor: 1 }, 1)?.value).toEqual({ live: 2, last: 2 });
 });
 
 test("of the codes that were replaced, twenty are remembered", () => {

@@ -49,11 +49,20 @@ export function decideSwap(
   liveCursor: number | undefined,
 ): Change | null {
   if (value?.building !== mine.generation || (liveCursor ?? 0) > mine.cursor) return null;
-  const { live, building, ...rest } = value;
+  const { live, building, isStale: _, ...rest } = value;
   return {
     value: withRetired({ ...rest, live: building }, codes.live, mine.by),
     retired: live === undefined ? [] : [live],
   };
+}
+
+/**
+ * A person was forgotten, and rows may have personal data: "build" begins another generation; "mark" leaves that to the end of the one that is being built,
+ * so that it ends however many are forgotten meanwhile.
+ */
+export function decideRefresh(value: ProjectionValue, isPersonal: boolean): "build" | "mark" | "nothing" {
+  if (!isPersonal || value.isStale === true) return "nothing";
+  return value.building === undefined ? "build" : "mark";
 }
 
 /** How many replaced codes are remembered. */

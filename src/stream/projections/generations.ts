@@ -3,16 +3,17 @@
  */
 
 import { nextFence } from "../../kernel/claim/decide.ts";
-import type { Address } from "../../kernel/contract.ts";
+import type { Address, Row } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
-import { type Change, type Codes, decideBuild, decideCode, decideSwap } from "./decide.ts";
+import { type Change, type Codes, decideBuild, decideCode, decideRefresh, decideSwap } from "./decide.ts";
 import type { ProjectionRules } from "./definition.ts";
 import {
   GENERATIONS,
   type GenerationValue,
   generationAt,
   generationQueueOf,
+  PROJECTIONS,
   type ProjectionValue,
   projectionAt,
   RETIRED,
@@ -38,13 +39,10 @@ function find(tx: Tx, name: string): Found {
 
 /** Begins a generation where there is none of this code. Returns false if other code has replaced it. */
 export function ensureGeneration(tx: Tx, rules: ProjectionRules): boolean {
-  const { name, by, types } = rules;
+  const { name, by } = rules;
   const found = find(tx, name);
   const outcome = decideCode(found.value, found.codes, by);
-  if (outcome === "build") {
-    const on = [...types.keys()].toSorted();
-    build(tx, found, { projection: name, by, on, ...(rules.is === "sql" ? { isSql: true } : {}) });
-  }
+  if (outcome === "build") build(tx, found, madeBy(rules));
   return outcome !== "leave";
 }
 
@@ -52,22 +50,61 @@ export function ensureGeneration(tx: Tx, rules: ProjectionRules): boolean {
 export function rebuild(tx: Tx, name: string, rules: ProjectionRules | undefined): number | undefined {
   const found = find(tx, name);
   const { value, live, building } = found;
-  const by = rules?.by ?? live?.by;
-  if (value === undefined || by === undefined) return undefined;
-  if (building?.by === by) return building.generation;
-  const on = rules === undefined ? live?.on : [...rules.types.keys()].toSorted();
-  const isSql = rules === undefined ? live?.isSql === true : rules.is === "sql";
-  return build(tx, found, { projection: name, by, on: on ?? [], ...(isSql ? { isSql } : {}) });
+  const made = rules === undefined ? (live ?? building) : madeBy(rules);
+  if (value === undefined || made === undefined) return undefined;
+  return building?.by === made.by ? building.generation : build(tx, found, made);
 }
 
-function build(tx: Tx, { value, codes }: Found, made: Omit<GenerationValue, "generation" | "cursor">): number {
-  const { projection: name, by } = made;
+/** A person was forgotten: a projection that may have personal data is built again, so that its rows lose them. */
+function refresh(tx: Tx, name: string): void {
+  const found = find(tx, name);
+  const { value, live, building } = found;
+  if (value === undefined) return;
+  const outcome = decideRefresh(value, live?.isPersonal === true || building?.isPersonal === true);
+  if (outcome === "build" && live !== undefined) build(tx, found, live);
+  else if (outcome === "mark") tx.record(projectionAt(name)).write({ value: { ...value, isStale: true } });
+}
+
+const PAGE = 100;
+
+/** The same for all projections. */
+export async function refreshAll(kernel: Kernel): Promise<void> {
+  for (let after: string | null = null; ; ) {
+    const rows: readonly Row[] = await kernel.list({ space: PROJECTIONS, prefix: "", after, limit: PAGE });
+    for (const { key } of rows) await kernel.transact((tx) => refresh(tx, key), [projectionAt(key)]);
+    if (rows.length < PAGE) return;
+    after = rows.at(-1)?.key ?? null;
+  }
+}
+
+type Made = Omit<GenerationValue, "generation" | "cursor" | "isSetUp" | "failure">;
+
+function madeBy({ name, by, types, is }: ProjectionRules): Made {
+  const isPersonal = [...types.values()].some((type) => type.isPersonal);
+  return {
+    projection: name,
+    by,
+    on: [...types.keys()].toSorted(),
+    ...(isPersonal ? { isPersonal } : {}),
+    ...(is === "sql" ? { isSql: true } : {}),
+  };
+}
+
+function build(tx: Tx, { value, codes }: Found, { projection: name, by, on, isPersonal, isSql }: Made): number {
   // Each generation is a write of this record, and its version rises through a deletion.
   const change = decideBuild(value, codes, by, tx.record(projectionAt(name)).version);
   write(tx, name, change);
   const generation = change.value.last;
   tx.record(generationAt(name, generation)).write({
-    value: { ...made, generation, cursor: 0 } satisfies GenerationValue,
+    value: {
+      projection: name,
+      by,
+      on,
+      ...(isPersonal === true ? { isPersonal } : {}),
+      ...(isSql === true ? { isSql } : {}),
+      generation,
+      cursor: 0,
+    } satisfies GenerationValue,
     kind: generationQueueOf(name, by),
     dueMs: tx.nowMs,
   });
@@ -77,13 +114,15 @@ function build(tx: Tx, { value, codes }: Found, made: Omit<GenerationValue, "gen
 /** Lets readers see this generation, if it is the one that is built and has caught up. Returns the one before, null if there was none, or undefined. */
 export function swap(
   tx: Tx,
-  { projection: name, generation, by }: GenerationValue,
+  mine: GenerationValue,
   cursor: number,
 ): number | null | undefined {
+  const { projection: name, generation, by } = mine;
   const { value, live, codes } = find(tx, name);
   const change = decideSwap(value, codes, { generation, by, cursor }, live?.cursor);
   if (change === null) return undefined;
   write(tx, name, change);
+  if (value?.isStale === true) build(tx, find(tx, name), mine);
   return live?.generation ?? null;
 }
 

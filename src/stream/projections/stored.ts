@@ -18,6 +18,8 @@ export interface ProjectionValue {
   /** The generation that readers see; none before the first one has caught up. */
   readonly live?: number;
   readonly building?: number;
+  /** A person was forgotten since that was begun: it is built once more after it. */
+  readonly isStale?: true;
   /** The number of the last generation that was begun. */
   readonly last: number;
   /** The code (`by`) of generations that were replaced by other code: a worker that still has it does not build it again by itself. */
@@ -36,6 +38,8 @@ export interface GenerationValue {
   readonly cursor: number;
   /** The names of its events. */
   readonly on: readonly string[];
+  /** Some of its events have personal fields, so that its rows may have, too. */
+  readonly isPersonal?: true;
   /** It is in tables of the user's own. */
   readonly isSql?: true;
   /** The tables of this generation were set up. */

@@ -22,7 +22,7 @@ import { pause } from "../../kernel/ports.ts";
 import { plainly, runInSql } from "../../kernel/sql/in-sql.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
-import { toEvent } from "../reading.ts";
+import { toEvents } from "../reading.ts";
 import type { ProjectionRules, RowRules, SqlRules } from "./definition.ts";
 import { ensureGeneration, swap } from "./generations.ts";
 import { type GenerationValue, generationQueueOf, projectionAt, rowAt } from "./stored.ts";
@@ -170,9 +170,10 @@ class Builder {
   async #commit(from: number, page: FollowPage): Promise<boolean> {
     const events: StreamEvent[] = [];
     let unread: { readonly entry: FollowedEntry; readonly error: unknown } | undefined;
-    for (const entry of page.entries)
+    const opened = await toEvents(this.#kernel, page.entries, this.#rules.types);
+    for (const [index, entry] of page.entries.entries())
       try {
-        const event = toEvent(this.#kernel, entry, entry, this.#rules.types);
+        const event = opened[index]?.();
         if (event !== undefined) events.push(event);
       } catch (error) {
         unread = { entry, error };

@@ -17,9 +17,10 @@ import type { Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { messageOf } from "../../kernel/log.ts";
+import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
-import { toEvent } from "../reading.ts";
+import { type OpenEvent, toEvents } from "../reading.ts";
 import { STREAMS } from "../stored.ts";
 import { isWokenByNews } from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
@@ -118,7 +119,8 @@ export class Router {
 
   /** Gives the events to their targets. Returns false, with nothing written, if the cursor is not where it was. */
   async #commit(held: Held, from: number, upTo: number, entries: readonly FollowedEntry[]): Promise<boolean> {
-    const routes = entries.map((entry) => this.#routeOf(entry));
+    const events = await toEvents(this.#kernel, entries, this.#rules.types);
+    const routes = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));
     const records = recordsOf(this.#rules.name, routes);
     return held.commit((record, tx) => {
       const value = record.value as RouterValue;
@@ -136,12 +138,14 @@ export class Router {
     });
   }
 
-  #routeOf(entry: FollowedEntry): Route {
+  #routeOf(entry: FollowedEntry, open: OpenEvent): Route {
     try {
-      const event = toEvent(this.#kernel, entry, entry, this.#rules.types);
+      const event = open();
       const target = event === undefined ? undefined : targetOf(this.#rules, event);
       return target === undefined ? {} : { target, entry };
     } catch (error) {
+      // Not of the event, but of this process: it is tried again.
+      if (error instanceof KeyUnavailableError) throw error;
       const { key: stream, version } = entry;
       return { letter: { stream, version, message: `its target could not be computed: ${messageOf(error)}` } };
     }

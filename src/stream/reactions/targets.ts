@@ -6,17 +6,18 @@
  */
 
 import type { Held } from "../../kernel/claim/claim.ts";
-import type { StoredEntry } from "../../kernel/contract.ts";
+import type { Key, StoredEntry } from "../../kernel/contract.ts";
 import { FencedError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { type Log, messageOf } from "../../kernel/log.ts";
 import { decideRetry } from "../../kernel/retry.ts";
+import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
 import type { Prepare } from "../../kernel/sql/in-sql.ts";
 import { EventGoneError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { restWhateverCame } from "../following.ts";
-import { toEvent } from "../reading.ts";
+import { toEvents } from "../reading.ts";
 import { streamAt } from "../stored.ts";
 import { type AttemptOutcome, ReactionAttempt } from "./attempt.ts";
 import { decideFailed, decideHandled } from "./decide.ts";
@@ -65,7 +66,7 @@ export class TargetWork<Face, Touch> {
         target = await this.#look(held);
         continue;
       }
-      for (const { event, error, unknown } of await this.#events(rules, held, page)) {
+      for (const { stored, missing, unknown } of await this.#events(rules, held, page)) {
         if (lease.isOver) return;
         if (unknown !== undefined) {
           // Workers with other code know it; or it was removed from the reaction since it was routed.
@@ -80,6 +81,7 @@ export class TargetWork<Face, Touch> {
         }
         if (this.#stopping.aborted || handled === MOST_IN_A_ROW) return restWhateverCame(held, (tx) => tx.nowMs);
         const attempt = (target.failure?.count ?? 0) + 1;
+        const { event, error } = stored === undefined ? { error: missing } : await this.#open(rules, stored);
         const outcome: AttemptOutcome =
           event === undefined
             ? { is: "failed", error }
@@ -161,25 +163,36 @@ export class TargetWork<Face, Touch> {
         const entries = await this.#kernel.entries(at, first - 1, count);
         return Array.from({ length: count }, (_, index): FoundEvent => {
           const entry = entries[index];
-          if (entry?.version !== first + index) return { error: new EventGoneError(stream, first + index) };
-          try {
-            const event = toEvent(this.#kernel, at, entry, rules.types);
-            return event === undefined ? { unknown: entry.name } : { event };
-          } catch (error) {
-            return { error };
-          }
+          if (entry?.version !== first + index) return { missing: new EventGoneError(stream, first + index) };
+          return rules.types.has(entry.name) ? { stored: { ...entry, ...at } } : { unknown: entry.name };
         });
       }),
     );
     return found.flat();
+  }
+
+  /** An event, when its turn has come: a person may have been forgotten since it was read. */
+  async #open(
+    rules: ReactionRules,
+    stored: StoredEntry & Key,
+  ): Promise<{ readonly event?: StreamEvent | undefined; readonly error?: unknown }> {
+    const [open] = await toEvents(this.#kernel, [stored], rules.types);
+    try {
+      return { event: open?.() };
+    } catch (error) {
+      // Not of the event, but of this process: it is tried again.
+      if (error instanceof KeyUnavailableError) throw error;
+      return { error };
+    }
   }
 }
 
 interface FoundEvent {
   /** The name of an event that the code here does not have. */
   readonly unknown?: string;
-  readonly event?: StreamEvent;
-  readonly error?: unknown;
+  readonly stored?: StoredEntry & Key;
+  /** Why it is not there. */
+  readonly missing?: EventGoneError;
 }
 
 interface RunOfEvents {
