@@ -190,6 +190,7 @@ const STORE_METHODS = [
   "follow",
   "due",
   "sweep",
+  "prune",
   "watch",
   "close",
 ] as const;

@@ -212,6 +212,7 @@ const dead = {
   follow: never,
   due: never,
   sweep: never,
+  prune: never,
   join: never,
   share: never,
 };
