@@ -15,6 +15,7 @@ import { type RateTxVerbs, type RateVerbs, rateCapability } from "./rate/capabil
 import { RateLimits } from "./rate/rate.ts";
 import { type SlotTxVerbs, type SlotVerbs, slotCapability } from "./slot/capability.ts";
 import { type StreamTxVerbs, type StreamVerbs, streamCapability } from "./stream/capability.ts";
+import type { Archive } from "./stream/closing/archive.ts";
 import type { Reaction } from "./stream/reactions/definition.ts";
 import type { SharedWorkOptions } from "./worker.ts";
 import { type WorkflowTxVerbs, type WorkflowVerbs, workflowCapability } from "./workflow/capability.ts";
@@ -32,6 +33,7 @@ export interface CapabilityOptions {
   readonly log?: Log | undefined;
   readonly retention?: RetentionPolicy | undefined;
   readonly actions?: ActionSetup | undefined;
+  readonly archive?: Archive | undefined;
 }
 
 /** The verbs of all capabilities on the handle. */
@@ -59,7 +61,7 @@ export interface TxVerbs
 export function capabilitiesOf<Face, Touch>(
   kernel: Kernel,
   prepare: Prepare<Face, Touch>,
-  { actions, log, retention }: CapabilityOptions,
+  { actions, archive, log, retention }: CapabilityOptions,
 ): readonly Capability[] {
   const rates = new RateLimits(kernel);
   return [
@@ -69,7 +71,7 @@ export function capabilitiesOf<Face, Touch>(
     actionCapability(kernel, actions),
     idempotencyCapability(kernel, prepare),
     machineCapability(kernel),
-    streamCapability(kernel, prepare, log),
+    streamCapability(kernel, prepare, { log, archive }),
     workflowCapability(kernel, { rates, log, retention }),
   ];
 }

@@ -70,15 +70,22 @@ import {
 } from "./machine/errors.ts";
 import { RateLimitedError } from "./rate/errors.ts";
 import {
+  ArchiveDamagedError,
+  ArchiveIncompleteError,
   CommandRefusedError,
   ConcurrencyError,
   CursorAheadError,
   EventGoneError,
   EventShapeError,
+  EventsArchivedError,
   FoldBehindError,
   ReactionNotFoundError,
   ReactionOverError,
   ReactionTimeoutError,
+  StreamClosedError,
+  StreamExistsError,
+  StreamInUseError,
+  StreamNotFoundError,
   TargetNotFoundError,
 } from "./stream/errors.ts";
 import {
@@ -105,6 +112,13 @@ import {
 
 /** Every error class. A test compares it with what `pawl` exports. `AnyPawlError` is derived from it, so it is in the declarations. */
 export const ERROR_CLASSES = [
+  ArchiveDamagedError,
+  ArchiveIncompleteError,
+  EventsArchivedError,
+  StreamClosedError,
+  StreamExistsError,
+  StreamInUseError,
+  StreamNotFoundError,
   PermitsUndeclaredError,
   PlaceLostError,
   ActionCanceledError,

@@ -188,16 +188,27 @@ export type {
   TxAggregate,
 } from "./stream/aggregates.ts";
 export type { Events } from "./stream/capability.ts";
+export type { Archive, ArchivedEvent, ArchivedRange } from "./stream/closing/archive.ts";
+export { jsonLines as jsonLinesArchive } from "./stream/closing/json-lines.ts";
+export type { ClosedStream, CloseOptions, PrunedStream, PruneOptions, Streams } from "./stream/closing/streams.ts";
 export {
+  ArchiveDamagedError,
+  ArchiveIncompleteError,
   CommandRefusedError,
   ConcurrencyError,
   CursorAheadError,
   EventGoneError,
   EventShapeError,
+  EventsArchivedError,
+  type EventsLeft,
   FoldBehindError,
   ReactionNotFoundError,
   ReactionOverError,
   ReactionTimeoutError,
+  StreamClosedError,
+  StreamExistsError,
+  StreamInUseError,
+  StreamNotFoundError,
   TargetNotFoundError,
 } from "./stream/errors.ts";
 export {

@@ -29,6 +29,7 @@ import { poolFor } from "./stores/postgres/pool.ts";
 import { openPostgres } from "./stores/postgres/postgres.ts";
 import type { Finding } from "./stores/postgres/requirements.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
+import { type Archive, checkArchive } from "./stream/closing/archive.ts";
 import { checkRetention, type Retention } from "./workflow/definitions/retention.ts";
 
 export interface OpenOptions {
@@ -68,6 +69,11 @@ export interface OpenOptions {
    * outcome. The workers of this handle delete them then. Default: "forever".
    */
   readonly retention?: Retention;
+  /**
+   * Where `pawl.streams` puts the events that it removes from the store, and from where they are read again: `jsonLinesArchive(folder)`, or an object
+   * of your own. Default: none.
+   */
+  readonly archive?: Archive;
 }
 
 /** Opens a store: `open()` is SQLite in ./pawl.db, `open("postgres://…")` is a server, `open("memory:")` is for tests. */
@@ -88,6 +94,7 @@ export async function open(...given: readonly unknown[]): Promise<Pawl> {
     throw new InvalidArgumentError("maxValueBytes", "must be a whole number above 0");
   const logger = checkLogger(options.logger);
   const retention = checkRetention(options.retention, "the retention");
+  const archive = options.archive === undefined ? undefined : checkArchive(options.archive);
   if (options.checkPurity !== undefined) checkBoolean(options.checkPurity, "checkPurity");
   checkOptions(options.actions, ACTIONS_OPTIONS, "actions");
   checkOptions(options.actions?.keys, KEYS_OPTIONS, "the keys of actions");
@@ -110,7 +117,7 @@ export async function open(...given: readonly unknown[]): Promise<Pawl> {
   else opened = await openSqlite({ path: location.path, namespace, ports, wallMs, durability, patienceMs });
   const log = logger === false ? undefined : new Log(logger ?? stderr, ports.clock, logger === undefined);
   const actions = { options: options.actions, ports: actionPorts };
-  const pawl = pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions, log, retention });
+  const pawl = pawlOn(opened, ports, { namespace, patienceMs, codec, maxValueBytes, actions, log, retention, archive });
   try {
     await pawl.check();
     return pawl;
@@ -141,6 +148,7 @@ const OPTIONS = optionNames<OpenOptions>({
   actions: true,
   logger: true,
   retention: true,
+  archive: true,
 });
 
 /** The default place for lines. */

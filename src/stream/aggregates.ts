@@ -8,15 +8,19 @@
  */
 
 import { checkDate, checkId, checkObject, checkOptions, checkVersion, optionNames } from "../kernel/check.ts";
+import type { Address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { type Aggregate, type AggregateRules, aggregateRules, type CommandContext } from "./aggregate.ts";
+import { canReadArchive } from "./closing/archive.ts";
+import { decideStart } from "./closing/decide.ts";
+import { readStreamValue, streamEntries } from "./closing/entries.ts";
 import { foldEvent, initialFold } from "./decide.ts";
 import { CommandRefusedError, FoldBehindError } from "./errors.ts";
 import { toEvent } from "./reading.ts";
 import { type CommandRequest, currentFold, type EventOrigin, type Executed, execute, storeFold } from "./records.ts";
-import { type Fold, type StreamValue, streamAt } from "./stored.ts";
+import { type Fold, firstVersionOf, streamAt } from "./stored.ts";
 import { checkOrigin } from "./stream.ts";
 
 type AnyCommand = (state: never, input: never, context: CommandContext) => unknown;
@@ -142,7 +146,7 @@ export class AggregateHandle<State, Commands> {
     return fold;
   }
 
-  /** Folded from the beginning, because stored states are of later events. */
+  /** Folded from the beginning, because stored states are of later events; or from a stored state, where the beginning was removed. */
   async #asOf(asOf: number | Date): Promise<Fold> {
     const at = streamAt(this.#stream);
     const untilMs = typeof asOf === "number" ? Number.POSITIVE_INFINITY : checkDate(asOf, "asOf");
@@ -150,10 +154,13 @@ export class AggregateHandle<State, Commands> {
     if (typeof asOf === "number") checkVersion(asOf, "asOf");
     let fold = initialFold(this.#rules);
     if (last === 0) return fold;
-    for await (const entry of this.#kernel.entriesAfter(at, 0)) {
-      if (entry.atMs > untilMs) return fold;
+    fold = (await this.#startAsOf(at, last, untilMs)) ?? fold;
+    if (fold.version === last) return fold;
+    for await (const entry of streamEntries(this.#kernel, at, fold.version + 1)) {
       const event = toEvent(this.#kernel, at, entry, undefined);
-      if (event !== undefined) fold = foldEvent(this.#rules, fold, event);
+      if (event === undefined) continue;
+      if (event.at.getTime() > untilMs) return fold;
+      fold = foldEvent(this.#rules, fold, event);
       if (fold.version === last) return fold;
     }
     if (Number.isFinite(last))
@@ -162,6 +169,19 @@ export class AggregateHandle<State, Commands> {
         `must be at most ${fold.version}, the version of stream "${this.#stream}"`,
       );
     return fold;
+  }
+
+  /** A stored state that is not later than what is asked for, where events before it were removed and cannot be read. */
+  async #startAsOf(at: Address, last: number, untilMs: number): Promise<Fold | undefined> {
+    const found = await readStreamValue(this.#kernel, at);
+    if (found === undefined || firstVersionOf(found.value) === 1 || canReadArchive(this.#kernel)) return undefined;
+    const start = decideStart(found.value, this.#rules, false);
+    if (start === undefined || start.version > last) return undefined;
+    // The time of an event that was removed is not known.
+    const [entry] = await this.#kernel.entries(at, start.version - 1, 1);
+    if (entry?.version !== start.version) return last === Number.POSITIVE_INFINITY ? undefined : start;
+    const event = toEvent(this.#kernel, at, entry, undefined);
+    return event !== undefined && event.at.getTime() <= untilMs ? start : undefined;
   }
 }
 
@@ -244,20 +264,17 @@ function toTry<Output>(executed: Executed): TryExecute<Output> {
   return { ok: true, output: output as Output, version, ids };
 }
 
-/** The state that is stored for these reducers, or the one before the first event. */
+/** The state to fold from: the one that is stored for these reducers, or the one before the first event (`decideStart`). */
 async function storedFold(kernel: Kernel, rules: AggregateRules, stream: string): Promise<Fold> {
-  const [row] = await kernel.read([streamAt(stream)]);
-  if (row == null || row.value === null) return initialFold(rules);
-  const { folds = {} } = kernel.decode(row, row.value) as StreamValue;
-  const all = Object.hasOwn(folds, rules.name) ? (folds[rules.name] ?? []) : [];
-  return all.find(({ by }) => by === rules.by) ?? initialFold(rules);
+  const found = await readStreamValue(kernel, streamAt(stream));
+  return decideStart(found?.value ?? {}, rules, canReadArchive(kernel)) ?? initialFold(rules);
 }
 
 /** The state after the last event, folded from a state that lacks some, in pages. */
 async function catchUp(kernel: Kernel, rules: AggregateRules, stream: string, from?: Fold): Promise<Fold> {
   const at = streamAt(stream);
   let fold = from ?? (await storedFold(kernel, rules, stream));
-  for await (const entry of kernel.entriesAfter(at, fold.version)) {
+  for await (const entry of streamEntries(kernel, at, fold.version + 1)) {
     const event = toEvent(kernel, at, entry, undefined);
     if (event !== undefined) fold = foldEvent(rules, fold, event);
   }

@@ -6,6 +6,8 @@ import type { Log } from "../kernel/log.ts";
 import type { Prepare } from "../kernel/sql/in-sql.ts";
 import type { Aggregate } from "./aggregate.ts";
 import { AggregateHandle, mendFold, TxAggregate } from "./aggregates.ts";
+import { type Archive, setArchive } from "./closing/archive.ts";
+import { Streams } from "./closing/streams.ts";
 import type { AnyEventType } from "./event.ts";
 import { reactionRules } from "./reactions/definition.ts";
 import { Reactions } from "./reactions/reactions.ts";
@@ -34,6 +36,8 @@ export interface StreamVerbs {
   aggregate<State, Commands>(aggregate: Aggregate<State, Commands>, stream: string): AggregateHandle<State, Commands>;
   /** What reactions are doing, and how to change that. */
   readonly reactions: Reactions;
+  /** Closing, pruning, exporting and importing streams. */
+  readonly streams: Streams;
 }
 
 export interface StreamTxVerbs {
@@ -46,13 +50,15 @@ export interface StreamTxVerbs {
 export function streamCapability<Face, Touch>(
   kernel: Kernel,
   prepare: Prepare<Face, Touch>,
-  log?: Log | undefined,
+  { log, archive }: { readonly log?: Log | undefined; readonly archive?: Archive | undefined },
 ): Capability {
+  if (archive !== undefined) setArchive(kernel, archive);
   const verbs: StreamVerbs = {
     stream: (id) => new Stream(kernel, id),
     events: { read: (options: ReadEventsOptions = {}) => new EventReading(kernel, options) } as Events,
     aggregate: (aggregate, stream) => new AggregateHandle(kernel, aggregate, stream),
     reactions: new Reactions(kernel),
+    streams: new Streams(kernel),
   };
   const view: View<StreamTxVerbs> = {
     stream: (tx, id) => new TxStream(tx, id),

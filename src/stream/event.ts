@@ -9,6 +9,7 @@ import { checkFunction, checkId, checkOptions, optionNames } from "../kernel/che
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { checkIsSchema, checkSchemaNow, type StandardSchema } from "../kernel/schema.ts";
 import { EventShapeError } from "./errors.ts";
+import { CLOSED_EVENT } from "./stored.ts";
 
 /** An event to append, as an event type makes it: `Deposited({ amount: 10 })`. */
 export class NewEvent<Data = unknown> {
@@ -88,6 +89,8 @@ export function event<Data>(
 export function event<Data = undefined>(name: string, options?: EventOptions): EventType<Data>;
 export function event(name: string, options: EventOptions = {}): EventType<unknown> {
   checkId(name, "the event's name");
+  if (name === CLOSED_EVENT)
+    throw new InvalidArgumentError("the event's name", `must not be "${name}", which is Pawl's`);
   checkOptions(options, OPTIONS);
   const { schema, shape = 1, upcast } = options;
   checkIsSchema(schema, "the event's schema");

@@ -12,15 +12,14 @@ import {
   checkPrefix,
   optionNames,
 } from "../kernel/check.ts";
-import type { Key, StoredEntry } from "../kernel/contract.ts";
+import type { Address, Key, StoredEntry } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { CursorAheadError } from "./errors.ts";
+import { archivedEntries } from "./closing/archive.ts";
+import { PAGE, readFirstVersion, streamEntries } from "./closing/entries.ts";
+import { CursorAheadError, EventGoneError } from "./errors.ts";
 import { type AnyEventType, type EventRules, type EventType, eventRules, type StreamEvent, upcast } from "./event.ts";
 import { STREAMS, type StoredEvent, streamAt } from "./stored.ts";
-
-/** How many entries are read at a time. */
-const PAGE = 500;
 
 /** The data of events that are read with `events: [...]`. */
 export type DataOf<Types extends readonly AnyEventType[]> = {
@@ -28,8 +27,11 @@ export type DataOf<Types extends readonly AnyEventType[]> = {
 }[number];
 
 export interface ReadStreamOptions<Types extends readonly AnyEventType[] = readonly AnyEventType[]> {
-  /** The first version to read. Default: 1, or the last one where it is read backwards. */
-  readonly from?: number | undefined;
+  /**
+   * The first version to read. Events that were removed are read from the archive, or the reading throws `events_archived` where it needs
+   * them; "kept" reads only what the store keeps. Default: 1, or the last one where it is read backwards.
+   */
+  readonly from?: number | "kept" | undefined;
   /** From newer to older. Default: false. */
   readonly backwards?: boolean | undefined;
   /** Only events of these types, in their newest shape. Default: all, as they are stored. */
@@ -77,19 +79,21 @@ export function readStream<Data>(
   const { from, backwards = false, events } = options;
   const types = typesOf(events);
   checkBoolean(backwards, "backwards");
-  if (from !== undefined && (!Number.isSafeInteger(from) || from < 1))
-    throw new InvalidArgumentError("from", "must be a version: a whole number from 1");
+  if (from !== undefined && from !== "kept" && (!Number.isSafeInteger(from) || from < 1))
+    throw new InvalidArgumentError("from", 'must be a version, which is a whole number from 1, or "kept"');
   return backwards ? readBackwards(kernel, id, from, types) : readForwards(kernel, id, from ?? 1, types);
 }
 
 async function* readForwards<Data>(
   kernel: Kernel,
   id: string,
-  from: number,
+  from: number | "kept",
   types: Types,
 ): AsyncGenerator<StreamEvent<Data>> {
-  for await (const entry of kernel.entriesAfter(streamAt(id), from - 1)) {
-    const event = toEvent<Data>(kernel, streamAt(id), entry, types);
+  const at = streamAt(id);
+  const first = from === "kept" ? await readFirstVersion(kernel, at) : from;
+  for await (const entry of streamEntries(kernel, at, first)) {
+    const event = toEvent<Data>(kernel, at, entry, types);
     if (event !== undefined) yield event;
   }
 }
@@ -97,21 +101,38 @@ async function* readForwards<Data>(
 async function* readBackwards<Data>(
   kernel: Kernel,
   id: string,
-  from: number | undefined,
+  from: number | "kept" | undefined,
   types: Types,
 ): AsyncGenerator<StreamEvent<Data>> {
   const at = streamAt(id);
   const [row] = await kernel.read([at]);
+  const oldest = from === "kept" ? await readFirstVersion(kernel, at) : 1;
   // Versions have no gaps, so that a page is known by its ends.
-  for (let last = Math.min(from ?? Number.POSITIVE_INFINITY, row?.head ?? 0); last > 0; ) {
-    const first = Math.max(0, last - PAGE);
-    const page = await kernel.entries(at, first, last - first);
+  for (
+    let last = Math.min(typeof from === "number" ? from : Number.POSITIVE_INFINITY, row?.head ?? 0);
+    last >= oldest;
+  ) {
+    const page = await pageUpTo(kernel, at, Math.max(oldest, last - PAGE + 1), last);
     for (const entry of page.toReversed()) {
       const event = toEvent<Data>(kernel, at, entry, types);
       if (event !== undefined) yield event;
     }
-    last = first;
+    last -= page.length;
   }
+}
+
+/** Some entries up to and including version `last`, at least one, and none before `first`. Where they begin to be archived, a page ends. */
+async function pageUpTo(kernel: Kernel, at: Address, first: number, last: number): Promise<readonly StoredEntry[]> {
+  const read = await kernel.entries(at, first - 1, last - first + 1);
+  // What the store lacks is at the beginning, and what comes after it has no gaps.
+  const page = read.filter(({ version }) => version <= last);
+  const isWhole = page.every(({ version }, index) => version === last - page.length + 1 + index);
+  if (page.length > 0 && isWhole) return page;
+  const kept = await readFirstVersion(kernel, at);
+  if (last >= kept) throw new EventGoneError(at.key, last);
+  const archived: StoredEntry[] = [];
+  for await (const entry of archivedEntries(kernel, at, { from: first, to: last }, kept)) archived.push(entry);
+  return archived;
 }
 
 /** A reading of all streams, up to what is there when it gets there. */
@@ -151,10 +172,11 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
       if (page.upTo < after) throw new CursorAheadError(String(after), String(page.upTo));
       ({ hasMore } = page);
       for (const entry of page.entries) {
-        const isInTime = entry.atMs >= this.#sinceMs && entry.atMs < this.#untilMs;
-        const event = isInTime ? toEvent<Data>(this.#kernel, entry, entry, this.#types) : undefined;
+        const event = toEvent<Data>(this.#kernel, entry, entry, this.#types);
         this.#after = entry.position;
-        if (event !== undefined && (correlationId === undefined || event.correlationId === correlationId))
+        const atMs = event?.at.getTime() ?? Number.NaN;
+        const isInTime = atMs >= this.#sinceMs && atMs < this.#untilMs;
+        if (event !== undefined && isInTime && (correlationId === undefined || event.correlationId === correlationId))
           yield { ...event, cursor: this.cursor };
       }
       this.#after = page.upTo;
@@ -194,7 +216,7 @@ export function toEvent<Data>(
     name,
     data: (type === undefined ? stored.data : upcast(type, stored.data, shape)) as Data,
     shape: type?.shape ?? shape,
-    at: new Date(atMs),
+    at: new Date(stored.atMs ?? atMs),
     ...(actor === undefined ? {} : { actor }),
     ...(correlation === undefined ? {} : { correlationId: correlation }),
     ...(causation === undefined ? {} : { causationId: causation }),

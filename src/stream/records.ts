@@ -6,9 +6,9 @@ import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import type { AggregateRules, FoldedEvent } from "./aggregate.ts";
 import { type Decided, decideCommand, foldEvent, initialFold, isExpected } from "./decide.ts";
-import { ConcurrencyError, FoldBehindError } from "./errors.ts";
+import { ConcurrencyError, FoldBehindError, StreamClosedError } from "./errors.ts";
 import type { NewEvent } from "./event.ts";
-import { type Fold, foldOf, type StoredEvent, type StreamValue, streamAt, withFold } from "./stored.ts";
+import { CLOSED, type Fold, foldOf, type StoredEvent, type StreamValue, streamAt, withFold } from "./stored.ts";
 
 /** Who causes an event, and what it belongs to. */
 export interface EventOrigin {
@@ -39,17 +39,24 @@ export interface Appended {
   readonly ids: readonly string[];
 }
 
-/** Appends events, all or none. Throws `concurrency_conflict` where the stream is at another version. */
+/** Appends events, all or none. Throws `stream_closed`, and `concurrency_conflict` where the stream is at another version. */
 export function append(tx: Tx, { stream, events, expectedVersion, ...given }: AppendRequest): Appended {
   const origin = { ...origins.get(tx), ...given };
-  const record = tx.record(streamAt(stream));
+  const record = openRecord(tx, stream);
   if (!isExpected(record.head, expectedVersion)) throw new ConcurrencyError(stream, expectedVersion ?? 0, record.head);
   if (events.length === 0) return { version: record.head, ids: [] };
   if (!record.exists) record.write({ value: {} satisfies StreamValue });
   return { ids: events.map((event) => appendOne(tx, record, event, origin).id), version: record.head };
 }
 
-function appendOne(tx: Tx, record: Draft, { name, data, shape }: NewEvent, origin: EventOrigin): FoldedEvent {
+/** The record of a stream to append to. Under its lock, so that no event comes after a tombstone. */
+function openRecord(tx: Tx, stream: string): Draft {
+  const record = tx.record(streamAt(stream));
+  if (record.status === CLOSED) throw new StreamClosedError(stream, record.head);
+  return record;
+}
+
+export function appendOne(tx: Tx, record: Draft, { name, data, shape }: NewEvent, origin: EventOrigin): FoldedEvent {
   const id = tx.uuid();
   const { actor, correlationId, causationId } = origin;
   const stored: StoredEvent = {
@@ -87,13 +94,13 @@ export type Executed =
   | Extract<Decided, { readonly is: "refused" }>;
 
 /**
- * Runs a command on the folded state of the stream, appends what it emits, and stores the state after that. Throws `fold_behind` where neither
- * the stored state nor the one that was given is that of the stream's last event.
+ * Runs a command on the folded state of the stream, appends what it emits, and stores the state after that. Throws `stream_closed`, and `fold_behind`
+ * where neither the stored state nor the one that was given is that of the stream's last event.
  */
 export function execute(tx: Tx, rules: AggregateRules, request: CommandRequest): Executed {
   const { stream, command, input, caughtUp, ...given } = request;
   const origin = { ...origins.get(tx), ...given };
-  const record = tx.record(streamAt(stream));
+  const record = openRecord(tx, stream);
   const { fold, isStored } = currentFold(record, rules, caughtUp);
   const decided = decideCommand(rules, fold, command, input, { nowMs: () => tx.nowMs, uuid: () => tx.uuid() });
   if (decided.is === "refused") return decided;

@@ -1,6 +1,6 @@
 /**
  * What is stored of streams. A stream is one record; its log is the events, and its head is the stream's version. The record's value has the
- * folded states of aggregates. Names here are permanent.
+ * folded states of aggregates, and what was done when the stream was closed or pruned. Names here are permanent.
  */
 
 import { checkId } from "../kernel/check.ts";
@@ -20,6 +20,8 @@ export interface StoredEvent {
   readonly actor?: string;
   readonly correlation?: string;
   readonly causation?: string;
+  /** When it was committed in the store that it was imported from. */
+  readonly atMs?: number;
 }
 
 /** The state of an aggregate after the first `version` events of the stream. */
@@ -33,7 +35,41 @@ export interface Fold {
 export interface StreamValue {
   /** By the aggregate's name; the newest first. Several where processes have different reducers, as during a deploy. */
   readonly folds?: Readonly<Record<string, readonly Fold[]>>;
+  /** The first version that the store keeps. Default: 1. It is raised before events are removed, so that no reader takes the rest for all. */
+  readonly firstVersion?: number;
+  /** The names of the events that were removed; none where they are too many to list. */
+  readonly removedNames?: readonly string[];
+  /** The stream is closed: its last entry is the tombstone. */
+  readonly closed?: Closed;
+  /** The last closing after which the stream was restarted, so that a repeated call finds that it was done. */
+  readonly restarted?: Restarted;
 }
+
+export interface Closed {
+  /** The version of the tombstone. */
+  readonly version: number;
+  /** How many events were archived; there once they may be removed. */
+  readonly archived?: number;
+}
+
+export interface Restarted {
+  /** The version of the tombstone before it. */
+  readonly version: number;
+  readonly archived: number;
+  /** The version of the opening event, and a hash of it. */
+  readonly at: number;
+  readonly hash: string;
+}
+
+/** The name of a tombstone. No event type has it. */
+export const CLOSED_EVENT = "$closed";
+
+/** The statuses of streams: closed to appends and commands; open, with events removed. Others have none. */
+export const CLOSED = "closed";
+export const PRUNED = "pruned";
+
+/** The first version that the store keeps. */
+export const firstVersionOf = ({ firstVersion = 1 }: StreamValue): number => firstVersion;
 
 /** How many folds of one aggregate are kept for different reducers. */
 const MOST_FOLDS = 3;

@@ -14,7 +14,7 @@ import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { checkEvents, MOST_EVENTS } from "./decide.ts";
-import { ConcurrencyError } from "./errors.ts";
+import { ConcurrencyError, StreamClosedError } from "./errors.ts";
 import type { AnyEventType, NewEvent, StreamEvent } from "./event.ts";
 import { type DataOf, type ReadStreamOptions, readStream } from "./reading.ts";
 import { type Appended, type AppendRequest, append, type EventOrigin } from "./records.ts";
@@ -27,7 +27,7 @@ export interface AppendOptions extends EventOrigin {
 
 export type TryAppend =
   | ({ readonly ok: true } & Appended)
-  | { readonly ok: false; readonly code: "concurrency_conflict"; readonly version: number };
+  | { readonly ok: false; readonly code: "concurrency_conflict" | "stream_closed"; readonly version: number };
 
 const APPEND_OPTIONS = optionNames<AppendOptions>({
   expectedVersion: true,
@@ -47,13 +47,13 @@ export class Stream {
     this.#kernel = kernel;
   }
 
-  /** Appends events, all or none. Throws `concurrency_conflict` if the stream is not at `expectedVersion`. */
+  /** Appends events, all or none. Throws `concurrency_conflict` if the stream is not at `expectedVersion`, and `stream_closed`. */
   async append(events: readonly NewEvent[], options?: AppendOptions): Promise<Appended> {
     const request = appendRequest(this.id, events, options);
     return this.#kernel.transact((tx) => append(tx, request), [streamAt(this.id)]);
   }
 
-  /** Appends events, or returns that the stream is at another version. */
+  /** Appends events, or returns that the stream is at another version or closed. */
   async tryAppend(events: readonly NewEvent[], options?: AppendOptions): Promise<TryAppend> {
     const request = appendRequest(this.id, events, options);
     return this.#kernel.transact((tx) => tryAppend(tx, request), [streamAt(this.id)]);
@@ -89,12 +89,12 @@ export class TxStream {
     this.#id = streamAt(id).key;
   }
 
-  /** Appends events, if this commit happens. Throws `concurrency_conflict` if the stream is not at `expectedVersion`. */
+  /** Appends events, if this commit happens. Throws `concurrency_conflict` if the stream is not at `expectedVersion`, and `stream_closed`. */
   append(events: readonly NewEvent[], options?: AppendOptions): Appended {
     return append(this.#tx, appendRequest(this.#id, events, options));
   }
 
-  /** Appends events, if this commit happens, or returns that the stream is at another version. */
+  /** Appends events, if this commit happens, or returns that the stream is at another version or closed. */
   tryAppend(events: readonly NewEvent[], options?: AppendOptions): TryAppend {
     return tryAppend(this.#tx, appendRequest(this.#id, events, options));
   }
@@ -109,7 +109,7 @@ function tryAppend(tx: Tx, request: AppendRequest): TryAppend {
   try {
     return { ok: true, ...append(tx, request) };
   } catch (error) {
-    if (!(error instanceof ConcurrencyError)) throw error;
+    if (!(error instanceof ConcurrencyError) && !(error instanceof StreamClosedError)) throw error;
     return { ok: false, code: error.code, version: error.data.version };
   }
 }

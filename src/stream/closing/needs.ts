@@ -1,0 +1,93 @@
+/**
+ * What reactions still need of a stream: events that are not routed yet, and routed ones that their target has not handled.
+ *
+ * An event is routed in the commit that moves the reaction's cursor past it, so the position of an event tells whether it was. Targets can have events of any
+ * stream, so all that have something left are looked at; the cost is that of a list of the targets.
+ */
+
+import type { Address, Row, StoredEntry } from "../../kernel/contract.ts";
+import type { Kernel } from "../../kernel/kernel.ts";
+import { type EventsLeft, StreamInUseError } from "../errors.ts";
+import {
+  REACTIONS,
+  type Routed,
+  type RouterValue,
+  type TargetValue,
+  targetAt,
+  targetSpaceOf,
+} from "../reactions/stored.ts";
+import { PAGE } from "./entries.ts";
+
+interface Router {
+  readonly name: string;
+  readonly cursor: number;
+  readonly on: ReadonlySet<string>;
+}
+
+/** Throws `stream_in_use` while a reaction needs events of the stream up to this version. */
+export async function checkNotNeeded(kernel: Kernel, at: Address, upTo: number): Promise<void> {
+  const routers = await routersOf(kernel);
+  const left = new Map<string, number>();
+  const add = (reaction: string, count: number) => {
+    if (count > 0) left.set(reaction, (left.get(reaction) ?? 0) + count);
+  };
+  for await (const { reaction } of unrouted(kernel, at, upTo, routers)) add(reaction, 1);
+  for (const { name } of routers) add(name, await unhandled(kernel, name, at.key, upTo));
+  if (left.size === 0) return;
+  const reactions = Array.from(left, ([reaction, events]): EventsLeft => ({ reaction, events }));
+  throw new StreamInUseError(at.key, reactions);
+}
+
+export async function routersOf(kernel: Kernel): Promise<readonly Router[]> {
+  const routers: Router[] = [];
+  for await (const row of rowsOf(kernel, REACTIONS)) {
+    const { cursor, on } = kernel.decode(row, row.value ?? "") as RouterValue;
+    routers.push({ name: row.key, cursor, on: new Set(on) });
+  }
+  return routers;
+}
+
+/** The events up to a version that reactions have not routed yet, the newest first. */
+export async function* unrouted(
+  kernel: Kernel,
+  at: Address,
+  upTo: number,
+  routers: readonly Router[],
+): AsyncGenerator<{ readonly reaction: string; readonly entry: StoredEntry }> {
+  const lowest = Math.min(...routers.map(({ cursor }) => cursor));
+  for (let last = upTo; last > 0; ) {
+    const first = Math.max(0, last - PAGE);
+    const page = await kernel.entries(at, first, last - first);
+    for (const entry of page.toReversed())
+      for (const { name, cursor, on } of routers)
+        if (entry.version <= last && entry.position > cursor && on.has(entry.name)) yield { reaction: name, entry };
+    // Within a stream, positions are in the order of versions.
+    const [oldest] = page;
+    if (oldest === undefined || oldest.position <= lowest || oldest.version !== first + 1) return;
+    last = first;
+  }
+}
+
+/** How many events of the stream targets of the reaction have not handled. */
+async function unhandled(kernel: Kernel, reaction: string, stream: string, upTo: number): Promise<number> {
+  let count = 0;
+  for await (const row of rowsOf(kernel, targetSpaceOf(reaction))) {
+    const { done } = kernel.decode(row, row.value ?? "") as TargetValue;
+    if (done >= row.head) continue;
+    const target = targetAt(reaction, row.key);
+    for await (const { data } of kernel.entriesAfter(target, done)) {
+      const routed = kernel.decode(target, data) as Routed;
+      if ((routed.stream ?? row.key) === stream && routed.version <= upTo) count += 1;
+    }
+  }
+  return count;
+}
+
+async function* rowsOf(kernel: Kernel, space: string): AsyncGenerator<Row> {
+  for (let after: string | null = null; ; ) {
+    const rows: readonly Row[] = await kernel.list({ space, prefix: "", after, limit: PAGE });
+    yield* rows;
+    if (rows.length < PAGE) return;
+    after = rows.at(-1)?.key ?? null;
+  }
+}

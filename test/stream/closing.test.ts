@@ -1,0 +1,481 @@
+/**
+ * Goal: a stream is closed once, whatever crashes or races: no event is lost, stored twice or appended after the tombstone, and what was removed is never
+ * silently left out; on every store.
+ * Method: handles as processes have them, which die before or after any call of their store; archives that fail, lie or are damaged.
+ */
+
+import { describe, expect, test } from "vitest";
+import { type Archive, type ArchivedEvent, aggregate, event, type Pawl, reaction } from "../../src/index.ts";
+import { codeOf } from "../kernel/kit.ts";
+import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
+import { account, all, brief, Deposited, deposits, Opened } from "./kit.ts";
+
+const Carried = event<{ readonly balance: number }>("Carried");
+
+/** An archive in memory, that can be made to fail. */
+class Shelf implements Archive {
+  readonly events = new Map<string, Map<number, ArchivedEvent>>();
+  writes = 0;
+  /** Called for each event that it is given. */
+  onEvent: (event: ArchivedEvent) => ArchivedEvent | undefined = (one) => one;
+  /** Called before the events are taken. */
+  onWrite: () => Promise<void> = async () => {};
+
+  async write(stream: string, events: AsyncIterable<ArchivedEvent>): Promise<void> {
+    this.writes += 1;
+    await this.onWrite();
+    const taken: ArchivedEvent[] = [];
+    for await (const one of events) {
+      const kept = this.onEvent(one);
+      if (kept !== undefined) taken.push(kept);
+    }
+    const shelf = this.events.get(stream) ?? new Map<number, ArchivedEvent>();
+    for (const one of taken) shelf.set(one.version, one);
+    this.events.set(stream, shelf);
+  }
+
+  async *read(stream: string, { from, to }: { readonly from: number; readonly to: number }) {
+    const shelf = [...(this.events.get(stream)?.values() ?? [])].toSorted((a, b) => a.version - b.version);
+    for (const one of shelf) if (one.version >= from && one.version <= to) yield one;
+  }
+
+  versions(stream: string): readonly number[] {
+    return [...(this.events.get(stream)?.keys() ?? [])].toSorted((a, b) => a - b);
+  }
+}
+
+/** The same, without a reader. */
+const unread = (archive: Archive): Archive => ({ write: (...given) => archive.write(...given) });
+
+const kept = async (pawl: Pawl, stream: string) => (await all(pawl.stream(stream).read({ from: "kept" }))).map(brief);
+
+onStores(EVERY, (place) => {
+  describe("close", () => {
+    test("archives the events, removes them, and leaves a tombstone; nothing is appended after it", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive });
+      const ann = pawl.stream("ann");
+      const before = [...deposits(1500)];
+      await ann.append(before.slice(0, 1000));
+      await ann.append(before.slice(1000));
+      const events = await all(ann.read());
+      const closed = await pawl.streams.close("ann", { expectedVersion: 1500, actor: "bob", reason: "moved away" });
+      expect(closed).toEqual({ version: 1501, archived: 1500 });
+      expect(archive.versions("ann").length).toBe(1500);
+      const [tombstone, ...more] = await all(ann.read({ from: "kept" }));
+      expect(more).toEqual([]);
+      expect(tombstone).toMatchObject({ version: 1501, name: "$closed", actor: "bob", data: { reason: "moved away" } });
+      expect(await all(ann.read())).toEqual([...events, tombstone]);
+      expect(await codeOf(ann.append(deposits(1)))).toBe("stream_closed");
+      expect(await codeOf(ann.append([]))).toBe("stream_closed");
+      expect(await ann.tryAppend(deposits(1))).toEqual({ ok: false, code: "stream_closed", version: 1501 });
+      expect(await codeOf(pawl.aggregate(account, "ann").execute("look"))).toBe("stream_closed");
+      expect(await codeOf(pawl.transact((tx) => void tx.stream("ann").append(deposits(1))))).toBe("stream_closed");
+      expect(await codeOf(pawl.transact((tx) => void tx.aggregate(account, "ann").execute("look")))).toBe(
+        "stream_closed",
+      );
+      expect((await pawl.aggregate(account, "ann").state()).state.count).toBe(1500);
+      expect(await ann.head()).toBe(1501);
+    });
+
+    test("repeated, changes nothing", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive });
+      await pawl.stream("ann").append(deposits(3));
+      const closed = await pawl.streams.close("ann");
+      expect(await pawl.streams.close("ann")).toEqual(closed);
+      expect(await pawl.streams.close("ann", { expectedVersion: 3 })).toEqual(closed);
+      expect(await codeOf(pawl.streams.close("ann", { expectedVersion: 4 }))).toBe("concurrency_conflict");
+      expect([archive.writes, await pawl.stream("ann").head()]).toEqual([1, 4]);
+    });
+
+    test("with an opening event, the stream continues with the next version", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive });
+      const restart = Carried({ balance: 6 });
+      await pawl.stream("ann").append(deposits(3));
+      const closed = { version: 4, archived: 3, restartedAt: 5 };
+      expect(await pawl.streams.close("ann", { expectedVersion: 3, restart, actor: "bob" })).toEqual(closed);
+      expect(await kept(pawl, "ann")).toEqual(["ann 4 $closed", "ann 5 Carried"]);
+      expect((await all(pawl.stream("ann").read({ from: 5 })))[0]).toMatchObject({
+        data: { balance: 6 },
+        actor: "bob",
+      });
+      // The reply was lost: it was done.
+      expect(await pawl.streams.close("ann", { expectedVersion: 3, restart })).toEqual(closed);
+      expect(await pawl.streams.close("ann", { restart })).toEqual(closed);
+      await pawl.stream("ann").append(deposits(1), { expectedVersion: 5 });
+      expect(await pawl.streams.close("ann", { expectedVersion: 3, restart })).toEqual(closed);
+      expect(await codeOf(pawl.streams.close("ann", { expectedVersion: 3 }))).toBe("concurrency_conflict");
+      // A second year.
+      expect(await pawl.streams.close("ann", { expectedVersion: 6, restart })).toEqual({
+        version: 7,
+        archived: 3,
+        restartedAt: 8,
+      });
+      expect(archive.versions("ann")).toEqual([1, 2, 3, 4, 5, 6]);
+      expect((await all(pawl.stream("ann").read())).map(({ version, name }) => `${version} ${name}`)).toEqual([
+        "1 Deposited",
+        "2 Deposited",
+        "3 Deposited",
+        "4 $closed",
+        "5 Carried",
+        "6 Deposited",
+        "7 $closed",
+        "8 Carried",
+      ]);
+      // A closed stream can be restarted later, and in another way.
+      await pawl.streams.close("ann");
+      expect(await pawl.streams.close("ann", { restart: Opened() })).toMatchObject({ version: 9, restartedAt: 10 });
+    });
+
+    test("an unknown stream is not closed, and neither is one at another version", async () => {
+      const pawl = await place.open({ archive: new Shelf() });
+      expect(await codeOf(pawl.streams.close("nobody"))).toBe("stream_not_found");
+      expect(await codeOf(pawl.streams.close("nobody", { expectedVersion: 0 }))).toBe("stream_not_found");
+      expect(await codeOf(pawl.streams.prune("nobody", { before: 1 }))).toBe("stream_not_found");
+      await pawl.stream("ann").append(deposits(2));
+      expect(await codeOf(pawl.streams.close("ann", { expectedVersion: 1 }))).toBe("concurrency_conflict");
+      await pawl.stream("ann").append(deposits(1), { expectedVersion: 2 });
+    });
+
+    test("needs an archive, or to be told that none is wanted", async () => {
+      const pawl = await place.open();
+      await pawl.stream("ann").append(deposits(2));
+      expect(await codeOf(pawl.streams.close("ann"))).toBe("invalid_argument");
+      expect(await codeOf(pawl.streams.close("ann", { archive: new Shelf(), discard: true }))).toBe("invalid_argument");
+      expect(await pawl.streams.close("ann", { discard: true })).toEqual({ version: 3, archived: 0 });
+      expect(await codeOf(all(pawl.stream("ann").read()))).toBe("events_archived");
+      expect(await kept(pawl, "ann")).toEqual(["ann 3 $closed"]);
+    });
+
+    test("an archive that fails or lies removes nothing, and the call can be repeated", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive });
+      await pawl.stream("ann").append(deposits(5));
+      const left = async () => (await all(pawl.stream("ann").read({ from: "kept" }))).length;
+      archive.onEvent = ({ version }) => {
+        if (version === 3) throw new Error("disk full");
+        return undefined;
+      };
+      await expect(pawl.streams.close("ann")).rejects.toThrow("disk full");
+      expect([await left(), await codeOf(pawl.stream("ann").append(deposits(1)))]).toEqual([6, "stream_closed"]);
+      archive.onEvent = (one) => (one.version === 3 ? undefined : one);
+      expect(await codeOf(pawl.streams.close("ann"))).toBe("archive_incomplete");
+      archive.onEvent = (one) => (one.version === 3 ? { ...one, text: `${one.text} ` } : one);
+      expect(await codeOf(pawl.streams.close("ann"))).toBe("archive_incomplete");
+      const half: Archive = {
+        async write(_, events) {
+          for await (const { version } of events) if (version === 4) return;
+        },
+      };
+      expect(await codeOf(pawl.streams.close("ann", { archive: half }))).toBe("archive_incomplete");
+      expect(await left()).toBe(6);
+      archive.onEvent = (one) => one;
+      expect(await pawl.streams.close("ann")).toEqual({ version: 6, archived: 5 });
+      expect([await left(), archive.versions("ann")]).toEqual([1, [1, 2, 3, 4, 5]]);
+    });
+
+    test("of appends and closes in a race, each event is before the tombstone or refused", async () => {
+      const archive = new Shelf();
+      const pawls = await Promise.all([place.open({ archive }), place.open({ archive }), place.open({ archive })]);
+      const [one] = pawls as [Pawl, ...Pawl[]];
+      await one.stream("ann").append(deposits(1));
+      const appended: number[] = [];
+      const refused: string[] = [];
+      const appending = pawls.map(async (pawl) => {
+        for (let i = 0; i < 20; i++)
+          await pawl
+            .stream("ann")
+            .append(deposits(1))
+            .then(
+              ({ version }) => appended.push(version),
+              ({ code }) => refused.push(code),
+            );
+      });
+      const closes = await Promise.all(pawls.slice(1).map((pawl) => pawl.streams.close("ann")));
+      await Promise.all(appending);
+      const version = closes[0]?.version ?? 0;
+      expect(closes).toEqual([closes[0], closes[0]]);
+      expect(new Set(refused).size).toBeLessThanOrEqual(1);
+      expect(refused.length + appended.length).toBe(60);
+      expect(appended.every((each) => each < version)).toBe(true);
+      expect(archive.versions("ann")).toEqual(Array.from({ length: version - 1 }, (_, i) => i + 1));
+      expect(await kept(one, "ann")).toEqual([`ann ${version} $closed`]);
+    });
+
+    test("two that restart do it once", async () => {
+      const archive = new Shelf();
+      const [one, two] = [await place.open({ archive }), await place.open({ archive })];
+      await one.stream("ann").append(deposits(7));
+      const restart = Carried({ balance: 28 });
+      const closed = { version: 8, archived: 7, restartedAt: 9 };
+      const both = [one, two].map((pawl) => pawl.streams.close("ann", { expectedVersion: 7, restart }));
+      expect(await Promise.all(both)).toEqual([closed, closed]);
+      expect(await kept(one, "ann")).toEqual(["ann 8 $closed", "ann 9 Carried"]);
+    });
+
+    test("one that is overtaken while it archives ends in the same way", async () => {
+      const archive = new Shelf();
+      const [one, two] = [await place.open({ archive }), await place.open({ archive })];
+      await one.stream("ann").append(deposits(5));
+      const { promise: isStopped, resolve: stopped } = Promise.withResolvers<void>();
+      const { promise: isFree, resolve: free } = Promise.withResolvers<void>();
+      archive.onWrite = () => {
+        archive.onWrite = async () => {};
+        stopped();
+        return isFree;
+      };
+      const slow = one.streams.close("ann", { restart: Opened() });
+      await isStopped;
+      const fast = await two.streams.close("ann", { restart: Opened() });
+      await two.stream("ann").append(deposits(1));
+      free();
+      expect(await slow).toEqual(fast);
+      expect(archive.versions("ann")).toEqual([1, 2, 3, 4, 5]);
+      expect(await kept(one, "ann")).toEqual(["ann 6 $closed", "ann 7 Opened", "ann 8 Deposited"]);
+    });
+
+    test("a process that dies before or after any of its calls loses nothing, and the next call does the rest", async () => {
+      const restart = Carried({ balance: 3 });
+      const archive = new Shelf();
+      const reference = await place.open({ archive });
+      let calls = 0;
+      for (let point = 1; point === 1 || point <= 2 * calls + 1; point++) {
+        const stream = `s-${point}`;
+        await reference.stream(stream).append(deposits(3));
+        const handle = await place.openHandle({ archive });
+        // The first round counts the calls; then each call has a round before it and one after it.
+        const crash = handle.dieAt(Math.floor(point / 2), point % 2 === 0 ? "before" : "after");
+        const closing = handle.pawl.streams.close(stream, { expectedVersion: 3, restart });
+        await Promise.race([closing, crash.died]);
+        if (point === 1) calls = crash.calls();
+        expect(handle.isDead()).toBe(point > 1);
+        // Readable all the time.
+        const names = (await all(reference.stream(stream).read())).map(({ version }) => version);
+        expect(names.slice(0, 3)).toEqual([1, 2, 3]);
+        const closed = { version: 4, archived: 3, restartedAt: 5 };
+        expect(await reference.streams.close(stream, { expectedVersion: 3, restart })).toEqual(closed);
+        expect(await kept(reference, stream)).toEqual([`${stream} 4 $closed`, `${stream} 5 Carried`]);
+        expect(archive.versions(stream)).toEqual([1, 2, 3]);
+      }
+      expect(calls).toBeGreaterThan(5);
+    });
+  });
+
+  describe("while a reaction has something to do", () => {
+    const slow = (isOpen: () => boolean) =>
+      reaction("slow", { on: [Deposited], target: (e) => `t-${e.stream}`, retry: { attempts: 1 } }, () => {
+        if (!isOpen()) throw new Error("not yet");
+      });
+
+    test("a stream is in use; when its events are handled, it is closed", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive, logger: false });
+      let isOpen = false;
+      await pawl.stream("ann").append([Opened(), ...deposits(3)]);
+      const worker = pawl.work([slow(() => isOpen)]);
+      await expect
+        .poll(async () => (await pawl.reactions.targets("slow", { status: "blocked" })).targets.length, PATIENCE)
+        .toBe(1);
+      await worker.stop();
+      // Not routed: the events of another stream come after its cursor. Not handled: those that wait behind the first.
+      await pawl.stream("bob").append([Opened(), ...deposits(2)]);
+      const refusal = (stream: string, events: number) => ({
+        code: "stream_in_use",
+        data: { stream, reactions: [{ reaction: "slow", events }] },
+      });
+      await expect(pawl.streams.close("ann")).rejects.toMatchObject(refusal("ann", 3));
+      await expect(pawl.streams.close("bob")).rejects.toMatchObject(refusal("bob", 2));
+      await expect(pawl.streams.prune("bob", { before: 3, discard: true })).rejects.toMatchObject(refusal("bob", 1));
+      expect(await pawl.streams.prune("bob", { before: 2, discard: true })).toEqual({ firstVersion: 2, archived: 0 });
+      // It is about nothing of this stream.
+      await pawl.stream("cid").append([Opened()]);
+      expect(await pawl.streams.close("cid")).toMatchObject({ version: 2 });
+      expect([archive.writes, await pawl.stream("ann").head()]).toEqual([1, 4]);
+      isOpen = true;
+      await pawl.reactions.unblock("slow", {});
+      pawl.work([slow(() => isOpen)]);
+      await expect
+        .poll(() => pawl.streams.close("ann").catch(({ code }) => code), PATIENCE)
+        .toMatchObject({ version: 5 });
+      await expect
+        .poll(() => pawl.streams.close("bob").catch(({ code }) => code), PATIENCE)
+        .toMatchObject({ version: 4 });
+    });
+
+    test("closed by force, it leaves dead letters of what was not routed, and the archive to targets", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive, logger: false });
+      let isOpen = false;
+      await pawl.stream("ann").append(deposits(2));
+      const worker = pawl.work([slow(() => isOpen)]);
+      await expect
+        .poll(async () => (await pawl.reactions.targets("slow", { status: "blocked" })).targets.length, PATIENCE)
+        .toBe(1);
+      await worker.stop();
+      await pawl.stream("ann").append(deposits(2));
+      expect(await pawl.streams.close("ann", { force: true, actor: "bob", reason: "now" })).toMatchObject({
+        version: 5,
+      });
+      const { letters } = await pawl.reactions.deadLetters("slow");
+      expect(letters.map(({ stream, version, actor, reason }) => [stream, version, actor, reason])).toEqual([
+        ["ann", 3, "bob", "now"],
+        ["ann", 4, "bob", "now"],
+      ]);
+      isOpen = true;
+      await pawl.reactions.unblock("slow", {});
+      await pawl.reactions.redrive("slow", { stream: "ann", version: 3, target: "t-ann" });
+      pawl.work([slow(() => isOpen)]);
+      await expect.poll(async () => (await pawl.reactions.target("slow", "t-ann")).handled, PATIENCE).toBe(3);
+    });
+  });
+
+  describe("events that were removed", () => {
+    /** A stream of ten events, of which five are kept. */
+    const pruned = async (archive: Shelf): Promise<void> => {
+      const pawl = await place.open({ archive });
+      await pawl.stream("ann").append(deposits(10));
+      await pawl.aggregate(account, "ann").execute("look");
+      expect(await pawl.streams.prune("ann", { before: 6 })).toEqual({ firstVersion: 6, archived: 5 });
+    };
+
+    test("are read from the archive, forwards and backwards, or the reading throws where it needs them", async () => {
+      const archive = new Shelf();
+      await pruned(archive);
+      const versions = async (pawl: Pawl, options?: object) =>
+        (await all(pawl.stream("ann").read(options))).map(({ version }) => version);
+      const reader = await place.open({ archive });
+      const up = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+      expect(await versions(reader)).toEqual(up);
+      expect(await versions(reader, { from: 4 })).toEqual(up.slice(3));
+      expect(await versions(reader, { backwards: true })).toEqual(up.toReversed());
+      expect(await versions(reader, { backwards: true, from: 3 })).toEqual([3, 2, 1]);
+      expect(await versions(reader, { from: "kept" })).toEqual(up.slice(5));
+      expect(await versions(reader, { from: "kept", backwards: true })).toEqual(up.slice(5).toReversed());
+      const blind = await place.open({ archive: unread(archive) });
+      const archived = { code: "events_archived", data: { stream: "ann", firstVersion: 6, wanted: 1 } };
+      await expect(versions(blind)).rejects.toMatchObject(archived);
+      await expect(versions(blind, { from: 4 })).rejects.toMatchObject({ ...archived, data: { wanted: 4 } });
+      expect(await versions(blind, { from: 6 })).toEqual(up.slice(5));
+      expect(await versions(blind, { from: "kept" })).toEqual(up.slice(5));
+      const seen: number[] = [];
+      const backwards = (async () => {
+        for await (const { version } of blind.stream("ann").read({ backwards: true })) seen.push(version);
+      })();
+      expect([await codeOf(backwards), seen]).toEqual(["events_archived", up.slice(5).toReversed()]);
+      // Lost by the archive, or by the store.
+      archive.events.get("ann")?.delete(3);
+      expect(await codeOf(versions(reader))).toBe("events_archived");
+    });
+
+    test("an event that is missing without having been removed is reported", async () => {
+      const handle = await place.openHandle();
+      await handle.pawl.stream("ann").append(deposits(10));
+      // As damage would: the store prunes what no one asked it to.
+      await handle.pawl.kernel.prune({ space: "stream", key: "ann", text: "stream\nann" }, 2, 10);
+      expect(await codeOf(all(handle.pawl.stream("ann").read()))).toBe("event_gone");
+      expect(await codeOf(all(handle.pawl.stream("ann").read({ backwards: true })))).toBe("event_gone");
+      expect(await codeOf(handle.pawl.aggregate(account, "ann").state())).toBe("event_gone");
+    });
+
+    test("changed reducers read them, or throw, or begin with a state of older ones where that is accepted", async () => {
+      const archive = new Shelf();
+      await pruned(archive);
+      const changed = (startFrom?: "kept") =>
+        aggregate("account", {
+          initial: { balance: 0, count: 0 },
+          on: [[Deposited, ({ balance, count }, { amount }) => ({ balance: balance + 2 * amount, count: count + 1 })]],
+          commands: { deposit: (_, amount: number, { emit }) => emit(Deposited({ amount })) },
+          ...(startFrom === undefined ? {} : { startFrom }),
+        });
+      const reader = await place.open({ archive });
+      const blind = await place.open({ archive: unread(archive) });
+      const none = await place.open();
+      // The stored state needs none of them.
+      expect((await blind.aggregate(account, "ann").state()).state).toEqual({ balance: 55, count: 10 });
+      expect(await codeOf(blind.aggregate(changed(), "ann").state())).toBe("events_archived");
+      expect(await codeOf(none.aggregate(changed(), "ann").execute("deposit", 1))).toBe("events_archived");
+      const inDecision = none.transact((tx) => void tx.aggregate(changed(), "ann").execute("deposit", 1));
+      expect(await codeOf(inDecision)).toBe("events_archived");
+      expect((await reader.aggregate(changed(), "ann").state()).state).toEqual({ balance: 110, count: 10 });
+      expect((await reader.aggregate(changed("kept"), "ann").state()).state.balance).toBe(110);
+      await blind.aggregate(changed("kept"), "ann").execute("deposit", 1);
+      expect((await blind.aggregate(changed("kept"), "ann").state()).state).toEqual({ balance: 57, count: 11 });
+    });
+
+    test("a past state is folded from the archive, or refused", async () => {
+      const archive = new Shelf();
+      await pruned(archive);
+      const [reader, blind] = [await place.open({ archive }), await place.open()];
+      const [fourth] = await all(reader.stream("ann").read({ from: 4 }));
+      const at = async (pawl: Pawl, asOf: number | Date) =>
+        (await pawl.aggregate(account, "ann").state({ asOf })).state.count;
+      expect([await at(reader, 4), await at(reader, 7)]).toEqual([4, 7]);
+      expect(await codeOf(at(blind, 4))).toBe("events_archived");
+      // The state that is stored is of version 10.
+      expect(await codeOf(at(blind, 7))).toBe("events_archived");
+      expect(await codeOf(at(blind, new Date(Number(fourth?.at) - 1)))).toBe("events_archived");
+      await reader.stream("ann").append(deposits(2));
+      expect([await at(blind, 10), await at(blind, 11)]).toEqual([10, 11]);
+      expect(await at(blind, new Date(Date.now() + 3_600_000))).toBe(12);
+      expect(await at(blind, 0)).toBe(0);
+    });
+  });
+
+  describe("prune", () => {
+    test("keeps what no state has, the last event, and what is after the time", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive });
+      const ann = pawl.stream("ann");
+      await ann.append(deposits(4));
+      expect(await codeOf(pawl.streams.prune("ann", { before: 3 }))).toBe("invalid_argument");
+      expect(archive.writes).toBe(0);
+      await pawl.aggregate(account, "ann").execute("look");
+      await ann.append(deposits(4));
+      expect(await codeOf(pawl.streams.prune("ann", { before: 6 }))).toBe("invalid_argument");
+      expect(await pawl.streams.prune("ann", { before: 5 })).toEqual({ firstVersion: 5, archived: 4 });
+      expect(await pawl.streams.prune("ann", { before: 5 })).toEqual({ firstVersion: 5, archived: 0 });
+      expect(await pawl.streams.prune("ann", { before: 2 })).toEqual({ firstVersion: 5, archived: 0 });
+      expect(await codeOf(pawl.streams.prune("ann", { before: 9, discard: true }))).toBe("invalid_argument");
+      // The stream is open, and its versions continue.
+      await ann.append(deposits(1), { expectedVersion: 8 });
+      await pawl.aggregate(account, "ann").execute("deposit", { amount: 1 });
+      expect((await pawl.aggregate(account, "ann").state()).state.count).toBe(10);
+      const [ninth] = await all(ann.read({ from: 9 }));
+      const { firstVersion } = await pawl.streams.prune("ann", { before: ninth?.at ?? new Date() });
+      // Several may have been committed in the same millisecond.
+      expect(firstVersion).toBeLessThanOrEqual(9);
+      expect((await all(ann.read({ from: "kept" })))[0]?.version).toBe(firstVersion);
+      const { firstVersion: last } = await pawl.streams.prune("ann", { before: new Date(Date.now() + 3_600_000) });
+      expect(last).toBe(10);
+      expect((await all(ann.read())).map(({ version }) => version)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+      await pawl.streams.close("ann");
+      expect(await codeOf(pawl.streams.prune("ann", { before: 10 }))).toBe("stream_closed");
+      expect(archive.versions("ann")).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    });
+
+    test("a process that dies before or after any of its calls loses nothing, and the next call does the rest", async () => {
+      const archive = new Shelf();
+      const reference = await place.open({ archive });
+      let calls = 0;
+      for (let point = 1; point === 1 || point <= 2 * calls + 1; point++) {
+        const stream = `s-${point}`;
+        await reference.stream(stream).append(deposits(4));
+        await reference.aggregate(account, stream).execute("look");
+        const handle = await place.openHandle({ archive });
+        const crash = handle.dieAt(Math.floor(point / 2), point % 2 === 0 ? "before" : "after");
+        await Promise.race([handle.pawl.streams.prune(stream, { before: 3 }), crash.died]);
+        if (point === 1) calls = crash.calls();
+        expect(handle.isDead()).toBe(point > 1);
+        expect((await all(reference.stream(stream).read())).map(({ version }) => version)).toEqual([1, 2, 3, 4]);
+        expect(await reference.streams.prune(stream, { before: 3 })).toMatchObject({ firstVersion: 3 });
+        expect(await kept(reference, stream)).toEqual([`${stream} 3 Deposited`, `${stream} 4 Deposited`]);
+        const left = await reference.kernel.entries({ space: "stream", key: stream, text: `stream\n${stream}` }, 0, 10);
+        expect(left.map(({ version }) => version)).toEqual([3, 4]);
+        expect(archive.versions(stream)).toEqual([1, 2]);
+      }
+      expect(calls).toBeGreaterThan(5);
+    });
+  });
+});
