@@ -423,6 +423,92 @@ onStores(EVERY, (place) => {
     });
   });
 
+  describe("a reaction that needs removed events", () => {
+    const copy = (seen: string[], from?: "kept") =>
+      reaction("copy", { on: [Deposited], target: (e) => `t-${e.stream}`, ...(from === undefined ? {} : { from }) }, (e) => {
+        seen.push(brief(e));
+      });
+
+    /** Two streams that were closed, one of them restarted, one that was pruned, and one of other events. */
+    const closed = async (archive: Archive): Promise<void> => {
+      const pawl = await place.open({ archive });
+      await pawl.stream("ann").append(deposits(450));
+      await pawl.stream("bob").append([Opened(), ...deposits(2)]);
+      await pawl.stream("cid").append([Opened()]);
+      await pawl.stream("dan").append(deposits(3));
+      await pawl.streams.close("ann", { restart: Opened() });
+      await pawl.stream("ann").append(deposits(1));
+      await pawl.streams.close("bob");
+      await pawl.streams.close("cid");
+      await pawl.aggregate(account, "dan").execute("look");
+      await pawl.streams.prune("dan", { before: 2 });
+    };
+    const expected = [
+      ...Array.from({ length: 450 }, (_, i) => `ann ${i + 1} Deposited`),
+      "ann 453 Deposited",
+      "bob 2 Deposited",
+      "bob 3 Deposited",
+      "dan 1 Deposited",
+      "dan 2 Deposited",
+      "dan 3 Deposited",
+    ];
+    const inOrder = (seen: readonly string[]) =>
+      ["ann", "bob", "cid", "dan"].flatMap((stream) => seen.filter((one) => one.startsWith(stream)));
+
+    test("begins with the archive, and handles each event once, in the order of its stream", async () => {
+      const archive = new Shelf();
+      await closed(archive);
+      const seen: string[] = [];
+      const pawl = await place.open({ archive });
+      pawl.work([copy(seen)]);
+      await expect.poll(() => seen.length, PATIENCE).toBe(expected.length);
+      expect(inOrder(seen)).toEqual(expected);
+      // It is reset, and reads the archive again.
+      expect(await pawl.reactions.reset("copy", { target: "t-dan" })).toBe(1);
+      await expect.poll(() => seen.length, PATIENCE).toBe(expected.length + 3);
+      expect(seen.slice(-3)).toEqual(expected.slice(-3));
+      // By a handle that cannot read it, it is not.
+      const blind = await place.open();
+      expect(await codeOf(blind.reactions.reset("copy", { target: "t-dan" }))).toBe("events_archived");
+      expect(await codeOf(blind.reactions.reset("copy", { dryRun: true }))).toBe("events_archived");
+      expect(seen.length).toBe(expected.length + 3);
+      await blind.stream("eve").append(deposits(1));
+      await expect.poll(async () => (await blind.reactions.target("copy", "t-eve").catch(() => null))?.handled, PATIENCE).toBe(1);
+      expect(await blind.reactions.reset("copy", { target: "t-eve" })).toBe(1);
+    });
+
+    test("does not begin where it cannot read them, unless it is to begin with what is kept", async () => {
+      const archive = new Shelf();
+      await closed(archive);
+      const seen: string[] = [];
+      const lines: string[] = [];
+      const logger = { warn: (line: string) => void lines.push(line), error: (line: string) => void lines.push(line) };
+      const blind = await place.open({ archive: unread(archive), logger });
+      const worker = blind.work([copy(seen)]);
+      await expect.poll(() => lines.some((line) => line.includes('of stream "ann" was removed')), PATIENCE).toBe(true);
+      await worker.stop();
+      expect(seen).toEqual([]);
+      // Another process can, and continues.
+      const reader = await place.open({ archive });
+      const other = reader.work([copy(seen)]);
+      await expect.poll(() => seen.length, PATIENCE).toBe(expected.length);
+      await other.stop();
+      const rest: string[] = [];
+      const kept = reaction("kept", { on: [Deposited], from: "kept" }, (e) => void rest.push(brief(e)));
+      blind.work([kept]);
+      await expect.poll(() => inOrder(rest), PATIENCE).toEqual(["ann 453 Deposited", "dan 2 Deposited", "dan 3 Deposited"]);
+    });
+
+    test("of which none was removed begins as ever", async () => {
+      await closed(new Shelf());
+      const seen: string[] = [];
+      const pawl = await place.open();
+      await pawl.stream("eve").append([Carried({ balance: 1 })]);
+      pawl.work([reaction("carry", { on: [Carried] }, (e) => void seen.push(brief(e)))]);
+      await expect.poll(() => seen, PATIENCE).toEqual(["eve 1 Carried"]);
+    });
+  });
+
   describe("prune", () => {
     test("keeps what no state has, the last event, and what is after the time", async () => {
       const archive = new Shelf();

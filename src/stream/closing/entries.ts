@@ -8,7 +8,7 @@
 import type { Address, StoredEntry } from "../../kernel/contract.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { EventGoneError } from "../errors.ts";
-import { firstVersionOf, type StreamValue } from "../stored.ts";
+import { CLOSED, firstVersionOf, PRUNED, STREAMS, type StreamValue, streamAt } from "../stored.ts";
 import { archivedEntries } from "./archive.ts";
 
 /** How many entries are read at a time. */
@@ -57,5 +57,22 @@ export async function* streamEntries(
       yield entry;
     }
     if (page.length < PAGE) return;
+  }
+}
+
+/** Streams with removed events, in the order of their ids. */
+export async function* removedStreams(
+  kernel: Kernel,
+  from: string | null = null,
+): AsyncGenerator<{ readonly at: Address; readonly value: StreamValue }> {
+  for (let after = from; ; ) {
+    const statuses = [CLOSED, PRUNED];
+    const rows = await kernel.list({ space: STREAMS, prefix: "", statuses, after, limit: PAGE });
+    for (const row of rows) {
+      const value = kernel.decode(row, row.value ?? "") as StreamValue;
+      if (firstVersionOf(value) > 1) yield { at: streamAt(row.key), value };
+    }
+    if (rows.length < PAGE) return;
+    after = rows.at(-1)?.key ?? null;
   }
 }

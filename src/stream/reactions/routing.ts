@@ -9,6 +9,9 @@
  * route: otherwise a worker with the older code would pass events by that only the newer code knows.
  *
  * The order of a stream is kept at each target; events of different streams are in the order in which they can be followed.
+ *
+ * A reaction that begins with the first event begins with those that were removed from the store: stream by stream, from the archive. From the moment
+ * that its record is there, no events that it has not routed are removed (`closing/needs.ts`), so none is left out in between.
  */
 
 import { type Held, wake } from "../../kernel/claim/claim.ts";
@@ -19,12 +22,16 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { messageOf } from "../../kernel/log.ts";
 import { type Clock, pause } from "../../kernel/ports.ts";
+import { archivedEntries } from "../closing/archive.ts";
+import { hasRemoved } from "../closing/decide.ts";
+import { readFirstVersion, removedStreams } from "../closing/entries.ts";
 import type { StreamEvent } from "../event.ts";
 import { toEvent } from "../reading.ts";
-import { STREAMS } from "../stored.ts";
+import { firstVersionOf, STREAMS, streamAt } from "../stored.ts";
 import { isWokenByNews } from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
 import {
+  type ArchivedProgress,
   type DeadLetter,
   deadAt,
   REACTIONS,
@@ -68,7 +75,11 @@ export async function ensureReaction(kernel: Kernel, { name, types, from }: Reac
       const value = record.value as RouterValue | undefined;
       if (value === undefined)
         record.write({
-          value: { cursor, on: names } satisfies RouterValue,
+          value: {
+            cursor,
+            on: names,
+            ...(from === "beginning" ? { archived: { after: null } } : {}),
+          } satisfies RouterValue,
           kind: routerQueueOf(name),
           dueMs: tx.nowMs,
         });
@@ -123,6 +134,11 @@ export class Router {
     let at = await this.#look(held);
     for (let waitMs = POLL_MS; !lease.isOver && !this.#stopping.aborted; ) {
       if (at.unknown.length > 0) return at.unknown;
+      if (at.archived !== undefined && !at.isPaused) {
+        await this.#routeArchived(held, at.archived);
+        at = await this.#look(held);
+        continue;
+      }
       news.clear();
       const startedMs = clock.nowMs();
       const page = at.isPaused ? null : await this.#follow(at.cursor);
@@ -153,9 +169,59 @@ export class Router {
   /** What the record says: where routing continues, and whether an operator paused it. Whatever an operator does wakes the record. */
   #look(held: Held): Promise<Place> {
     return held.look(({ value, wakes }) => {
-      const { cursor, on, pausedAtMs } = value as RouterValue;
-      return { cursor, stored: cursor, isPaused: pausedAtMs !== undefined, unknown: this.#unknownIn(on), wakes };
+      const { cursor, on, pausedAtMs, archived } = value as RouterValue;
+      const isPaused = pausedAtMs !== undefined;
+      return { cursor, stored: cursor, isPaused, unknown: this.#unknownIn(on), wakes, archived };
     });
+  }
+
+  /** Routes a page of events that were removed before the reaction began. Throws `events_archived` where they cannot be read here. */
+  async #routeArchived(held: Held, from: ArchivedProgress): Promise<void> {
+    const found = await this.#nextArchived(from);
+    if (found === undefined) return void (await this.#commitArchived(held, from, undefined, []));
+    const { at, firstVersion, version } = found;
+    const to = Math.min(version + PAGE, firstVersion - 1);
+    const entries: FollowedEntry[] = [];
+    for await (const entry of archivedEntries(this.#kernel, at, { from: version + 1, to }, firstVersion))
+      entries.push({ ...entry, space: at.space, key: at.key });
+    const isLast = to === firstVersion - 1;
+    const next = isLast ? { after: at.key } : { after: from.after, stream: at.key, version: to };
+    await this.#commitArchived(held, from, next, entries);
+  }
+
+  /** The next stream with removed events, and how many of them are routed; undefined if there is none. */
+  async #nextArchived({ after, stream, version = 0 }: ArchivedProgress) {
+    if (stream !== undefined) {
+      const at = streamAt(stream);
+      return { at, firstVersion: await readFirstVersion(this.#kernel, at), version };
+    }
+    for await (const { at, value } of removedStreams(this.#kernel, after))
+      if (hasRemoved(value, new Set(this.#rules.types.keys())))
+        return { at, firstVersion: firstVersionOf(value), version: 0 };
+    return undefined;
+  }
+
+  #commitArchived(
+    held: Held,
+    from: ArchivedProgress,
+    to: ArchivedProgress | undefined,
+    entries: readonly FollowedEntry[],
+  ): Promise<void> {
+    const routes = entries.map((entry) => this.#routeOf(entry));
+    return held.commit((record, tx) => {
+      const { archived, ...value } = record.value as RouterValue;
+      const isStill = archived?.after === from.after && archived.stream === from.stream && archived.version === from.version;
+      if (!isStill || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0) return;
+      this.#write(tx, routes);
+      record.write({ value: to === undefined ? value : { ...value, archived: to }, tries: 1 });
+    });
+  }
+
+  #write(tx: Tx, routes: readonly Route[]): void {
+    for (const route of routes) {
+      if ("target" in route) routeTo(tx, this.#rules.name, route.target, route.entry);
+      else if ("letter" in route) writeLetter(tx, this.#rules.name, route.letter);
+    }
   }
 
   /** The names of these events that the code here does not have. */
@@ -174,10 +240,7 @@ export class Router {
       const value = record.value as RouterValue;
       if (value.cursor !== from || value.pausedAtMs !== undefined) return false;
       if (this.#unknownIn(value.on).length > 0) return false;
-      for (const route of routes) {
-        if ("target" in route) routeTo(tx, this.#rules.name, route.target, route.entry);
-        else if ("letter" in route) writeLetter(tx, this.#rules.name, route.letter);
-      }
+      this.#write(tx, routes);
       // A reaction that routes is not what ends its processes.
       record.write({ value: { ...value, cursor: upTo }, tries: 1 });
       return true;
@@ -258,6 +321,8 @@ interface Place {
   readonly unknown: readonly string[];
   /** How many wake-ups the record had. */
   readonly wakes: number;
+  /** Events that were removed are routed first, up to here. */
+  readonly archived: ArchivedProgress | undefined;
 }
 
 /** What happened since the last look. */

@@ -23,6 +23,16 @@ export interface RouterValue {
   readonly on: readonly string[];
   /** An operator paused the whole reaction. */
   readonly pausedAtMs?: number;
+  /** Before anything else, events are routed that were removed from the store before the reaction began. */
+  readonly archived?: ArchivedProgress;
+}
+
+export interface ArchivedProgress {
+  /** Streams up to this one, in the order of their ids, are done. */
+  readonly after: string | null;
+  /** How many events of the next one are. */
+  readonly stream?: string;
+  readonly version?: number;
 }
 
 export const targetSpaceOf = (reaction: string): string => `reaction-target/${reaction}`;
