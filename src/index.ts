@@ -190,7 +190,15 @@ export type {
 export type { Events } from "./stream/capability.ts";
 export type { Archive, ArchivedEvent, ArchivedRange } from "./stream/closing/archive.ts";
 export { jsonLines as jsonLinesArchive } from "./stream/closing/json-lines.ts";
-export type { ClosedStream, CloseOptions, PrunedStream, PruneOptions, Streams } from "./stream/closing/streams.ts";
+export type {
+  ClosedStream,
+  CloseOptions,
+  ImportOptions,
+  PrunedStream,
+  PruneOptions,
+  Streams,
+} from "./stream/closing/streams.ts";
+export type { Exported, ExportTarget, Imported } from "./stream/closing/transfer.ts";
 export {
   ArchiveDamagedError,
   ArchiveIncompleteError,

@@ -425,9 +425,13 @@ onStores(EVERY, (place) => {
 
   describe("a reaction that needs removed events", () => {
     const copy = (seen: string[], from?: "kept") =>
-      reaction("copy", { on: [Deposited], target: (e) => `t-${e.stream}`, ...(from === undefined ? {} : { from }) }, (e) => {
-        seen.push(brief(e));
-      });
+      reaction(
+        "copy",
+        { on: [Deposited], target: (e) => `t-${e.stream}`, ...(from === undefined ? {} : { from }) },
+        (e) => {
+          seen.push(brief(e));
+        },
+      );
 
     /** Two streams that were closed, one of them restarted, one that was pruned, and one of other events. */
     const closed = async (archive: Archive): Promise<void> => {
@@ -473,7 +477,9 @@ onStores(EVERY, (place) => {
       expect(await codeOf(blind.reactions.reset("copy", { dryRun: true }))).toBe("events_archived");
       expect(seen.length).toBe(expected.length + 3);
       await blind.stream("eve").append(deposits(1));
-      await expect.poll(async () => (await blind.reactions.target("copy", "t-eve").catch(() => null))?.handled, PATIENCE).toBe(1);
+      await expect
+        .poll(async () => (await blind.reactions.target("copy", "t-eve").catch(() => null))?.handled, PATIENCE)
+        .toBe(1);
       expect(await blind.reactions.reset("copy", { target: "t-eve" })).toBe(1);
     });
 
@@ -496,7 +502,9 @@ onStores(EVERY, (place) => {
       const rest: string[] = [];
       const kept = reaction("kept", { on: [Deposited], from: "kept" }, (e) => void rest.push(brief(e)));
       blind.work([kept]);
-      await expect.poll(() => inOrder(rest), PATIENCE).toEqual(["ann 453 Deposited", "dan 2 Deposited", "dan 3 Deposited"]);
+      await expect
+        .poll(() => inOrder(rest), PATIENCE)
+        .toEqual(["ann 453 Deposited", "dan 2 Deposited", "dan 3 Deposited"]);
     });
 
     test("of which none was removed begins as ever", async () => {

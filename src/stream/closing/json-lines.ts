@@ -9,28 +9,16 @@
  * an older file in the place of a newer one.
  */
 
-import { createReadStream } from "node:fs";
-import { type FileHandle, mkdir, mkdtemp, open, rename, rm, stat } from "node:fs/promises";
+import { mkdir, mkdtemp, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { checkText } from "../../kernel/check.ts";
 import { hash } from "../../kernel/fingerprint.ts";
 import { ArchiveDamagedError } from "../errors.ts";
 import type { Archive, ArchivedEvent } from "./archive.ts";
-
-/** A line of a file. Names here are permanent. */
-interface Line {
-  readonly stream: string;
-  readonly version: number;
-  readonly name: string;
-  readonly at: string;
-  readonly text: string;
-  readonly sum: string;
-}
+import { parseLine, readLines, syncFolder, toLine, writeLines } from "./lines.ts";
 
 /** File names have at most 255 bytes, and an id of 256 bytes can be three times as long when it is encoded. */
 const MAX_NAME = 200;
-/** Lines are written in pieces of about this many characters. */
-const PIECE = 64 * 1024;
 
 /** An archive in a folder, which is created if it does not exist: a file of JSON Lines for each stream. */
 export function jsonLines(folder: string): Archive {
@@ -52,26 +40,6 @@ export function fileNameOf(stream: string): string {
 
 const SAFE = /[a-z0-9_-]/;
 
-const sumOf = ({ stream, version, name, at, text }: Omit<Line, "sum">): string =>
-  hash(stream, String(version), name, at, text);
-
-function lineOf({ stream, version, name, atMs, text }: ArchivedEvent): string {
-  const line = { stream, version, name, at: new Date(atMs).toISOString(), text };
-  return JSON.stringify({ ...line, sum: sumOf(line) } satisfies Line);
-}
-
-function parseLine(file: string, stream: string, text: string, number: number): ArchivedEvent {
-  let line: Line;
-  try {
-    line = JSON.parse(text) as Line;
-  } catch {
-    throw new ArchiveDamagedError(file, number, "it is not JSON");
-  }
-  const isWhole = typeof line === "object" && line !== null && line.stream === stream && line.sum === sumOf(line);
-  if (!isWhole) throw new ArchiveDamagedError(file, number, "its checksum is not that of its content");
-  return { stream, version: line.version, name: line.name, atMs: Date.parse(line.at), text: line.text };
-}
-
 interface ArchivedLine {
   readonly event: ArchivedEvent;
   readonly text: string;
@@ -83,7 +51,9 @@ async function* linesOf(file: string, stream: string): AsyncGenerator<ArchivedLi
   let number = 0;
   for await (const text of readLines(file)) {
     number += 1;
-    yield { event: parseLine(file, stream, text, number), text };
+    const event = parseLine(file, text, number);
+    if (event.stream !== stream) throw new ArchiveDamagedError(file, number, `it is of stream "${event.stream}"`);
+    yield { event, text };
   }
 }
 
@@ -132,7 +102,7 @@ async function inTurn<T>(file: string, work: () => Promise<T>): Promise<T> {
 }
 
 async function* textsOf(events: AsyncIterable<ArchivedEvent>): AsyncGenerator<string> {
-  for await (const event of events) yield lineOf(event);
+  for await (const event of events) yield toLine(event);
 }
 
 /**
@@ -152,50 +122,6 @@ async function* merged(old: AsyncGenerator<ArchivedLine>, added: AsyncGenerator<
     yield text;
   }
   for (; isSame && next.done !== true; next = await old.next()) yield next.value.text;
-}
-
-/** The lines of a file. Only a line feed ends one: JSON may contain other separators. */
-export async function* readLines(file: string): AsyncGenerator<string> {
-  let rest = "";
-  for await (const chunk of createReadStream(file, "utf8")) {
-    const [first = "", ...others] = (chunk as string).split("\n");
-    if (others.length === 0) {
-      rest += first;
-      continue;
-    }
-    yield rest + first;
-    rest = others.pop() ?? "";
-    yield* others;
-  }
-  if (rest !== "") yield rest;
-}
-
-/** Writes lines to a new file, and makes it durable. */
-export async function writeLines(path: string, lines: AsyncIterable<string>): Promise<void> {
-  const file: FileHandle = await open(path, "w");
-  try {
-    let piece = "";
-    for await (const line of lines) {
-      piece += `${line}\n`;
-      if (piece.length < PIECE) continue;
-      await file.appendFile(piece);
-      piece = "";
-    }
-    await file.appendFile(piece);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-}
-
-/** Makes the names in a folder durable, where the system can do that. */
-export async function syncFolder(folder: string): Promise<void> {
-  try {
-    const handle = await open(folder, "r");
-    await handle.sync().finally(() => handle.close());
-  } catch {
-    // Windows opens no folders.
-  }
 }
 
 /** What a file is known by; undefined if there is none. */

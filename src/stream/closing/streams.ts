@@ -14,7 +14,9 @@ import {
   checkBoolean,
   checkDate,
   checkId,
+  checkObject,
   checkOptions,
+  checkPrefix,
   checkText,
   checkVersion,
   optionNames,
@@ -42,6 +44,7 @@ import { type Archive, archiveOf, checkArchive, writeToArchive } from "./archive
 import { type CloseRequest, decideClose, decidePrune, type StreamState, withRemoved, withTombstone } from "./decide.ts";
 import { PAGE, readFirstVersion, readStreamValue, streamEntries } from "./entries.ts";
 import { checkNotNeeded, routersOf, unrouted } from "./needs.ts";
+import { type Exported, type ExportTarget, exportStreams, type Imported, importStreams } from "./transfer.ts";
 
 export interface CloseOptions {
   /** The version of the last event. Default: any; the stream is closed after the last one. */
@@ -93,6 +96,13 @@ const CLOSE_OPTIONS = optionNames<CloseOptions>({
   reason: true,
   force: true,
 });
+export interface ImportOptions {
+  /** Checks and counts, and appends nothing. Default: false. */
+  readonly dryRun?: boolean | undefined;
+}
+
+const IMPORT_OPTIONS = optionNames<ImportOptions>({ dryRun: true });
+const EXPORT_WHICH = optionNames<{ prefix: string }>({ prefix: true });
 const PRUNE_OPTIONS = optionNames<PruneOptions>({ before: true, archive: true, discard: true });
 
 /**
@@ -219,6 +229,36 @@ export class Streams {
         }
       }
     }
+  }
+
+  /**
+   * Writes the events of a stream, or of all streams whose ids begin with `prefix`, as JSON Lines, to a file, which appears when it is complete, or to a
+   * stream of Node, which is not ended. Data is written as plain JSON, also where the codec of the handle encrypts. Throws `events_archived`.
+   */
+  async export(which: string | { readonly prefix: string }, to: string | ExportTarget): Promise<Exported> {
+    if (typeof which === "string") checkId(which, "the stream's id");
+    else {
+      checkObject(which, "which streams");
+      checkOptions(which, EXPORT_WHICH, "which streams");
+      checkPrefix(which.prefix, "the prefix");
+    }
+    if (typeof to === "string") checkText(to, "the path", 4096);
+    else if (typeof to !== "object" || to === null || typeof to.write !== "function")
+      throw new InvalidArgumentError("where to export", "must be a path, or a stream that can be written to");
+    return exportStreams(this.#kernel, which, to);
+  }
+
+  /**
+   * Appends the events of an export, with their ids, versions, times and origins: from a file, or from its content in pieces. To reactions they are new
+   * events. An import that was interrupted can be repeated. Throws `stream_exists` where a stream has other events, and `archive_damaged`.
+   */
+  async import(from: string | AsyncIterable<string | Uint8Array>, options: ImportOptions = {}): Promise<Imported> {
+    checkOptions(options, IMPORT_OPTIONS);
+    const { dryRun = false } = options;
+    if (typeof from === "string") checkText(from, "the path", 4096);
+    else if (typeof from !== "object" || from === null || typeof from[Symbol.asyncIterator] !== "function")
+      throw new InvalidArgumentError("what to import", "must be a path, or the content of a file in pieces");
+    return importStreams(this.#kernel, from, checkBoolean(dryRun, "dryRun"));
   }
 
   #closing(options: CloseOptions): Closing {

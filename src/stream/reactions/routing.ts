@@ -210,7 +210,8 @@ export class Router {
     const routes = entries.map((entry) => this.#routeOf(entry));
     return held.commit((record, tx) => {
       const { archived, ...value } = record.value as RouterValue;
-      const isStill = archived?.after === from.after && archived.stream === from.stream && archived.version === from.version;
+      const isStill =
+        archived?.after === from.after && archived.stream === from.stream && archived.version === from.version;
       if (!isStill || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0) return;
       this.#write(tx, routes);
       record.write({ value: to === undefined ? value : { ...value, archived: to }, tries: 1 });
