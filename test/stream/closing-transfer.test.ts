@@ -169,3 +169,17 @@ test("what is damaged, cut out or encrypted for another handle is refused with i
   expect(await from.streams.import(path("empty.jsonl"))).toEqual({ streams: 0, events: 0, skipped: 0 });
   await Promise.all([other.close(), from.close()]);
 });
+
+test.each([5, null, undefined, "", {}, [], () => {}])(
+  "%o is neither a place to export to nor something to import",
+  async (bad) => {
+    const pawl = await open("memory:");
+    await pawl.stream("ann").append(deposits(1));
+    expect(await codeOf(pawl.streams.export("ann", bad as never))).toBe("invalid_argument");
+    expect(await codeOf(pawl.streams.import(bad as never))).toBe("invalid_argument");
+    expect(await codeOf(pawl.streams.export((typeof bad === "string" ? 5 : bad) as never, path("a.jsonl")))).toMatch(
+      /^invalid_/,
+    );
+    await pawl.close();
+  },
+);

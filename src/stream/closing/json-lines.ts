@@ -11,18 +11,17 @@
 
 import { mkdir, mkdtemp, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { checkText } from "../../kernel/check.ts";
 import { hash } from "../../kernel/fingerprint.ts";
 import { ArchiveDamagedError } from "../errors.ts";
 import type { Archive, ArchivedEvent } from "./archive.ts";
-import { parseLine, readLines, syncFolder, toLine, writeLines } from "./lines.ts";
+import { checkPath, parseLine, readLines, syncFolder, toLine, writeLines } from "./lines.ts";
 
 /** File names have at most 255 bytes, and an id of 256 bytes can be three times as long when it is encoded. */
 const MAX_NAME = 200;
 
 /** An archive in a folder, which is created if it does not exist: a file of JSON Lines for each stream. */
 export function jsonLines(folder: string): Archive {
-  const path = checkText(folder, "the folder", 4096);
+  const path = checkPath(folder, "the folder");
   return {
     write: (stream, events) => writeFileOf(path, stream, events),
     read: (stream, { from, to }) => readFileOf(join(path, fileNameOf(stream)), stream, from, to),

@@ -4,6 +4,8 @@
 
 import { createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
+import { checkText } from "../../kernel/check.ts";
+import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { hash } from "../../kernel/fingerprint.ts";
 import { ArchiveDamagedError } from "../errors.ts";
 import type { ArchivedEvent } from "./archive.ts";
@@ -16,6 +18,11 @@ interface Line {
   readonly at: string;
   readonly text: string;
   readonly sum: string;
+}
+
+export function checkPath(path: unknown, what: string): string {
+  if (path === "") throw new InvalidArgumentError(what, "must not be empty");
+  return checkText(path, what, 4096);
 }
 
 /** Lines are written in pieces of about this many characters. */

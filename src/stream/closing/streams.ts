@@ -43,6 +43,7 @@ import {
 import { type Archive, archiveOf, checkArchive, writeToArchive } from "./archive.ts";
 import { type CloseRequest, decideClose, decidePrune, type StreamState, withRemoved, withTombstone } from "./decide.ts";
 import { PAGE, readFirstVersion, readStreamValue, streamEntries } from "./entries.ts";
+import { checkPath } from "./lines.ts";
 import { checkNotNeeded, routersOf, unrouted } from "./needs.ts";
 import { type Exported, type ExportTarget, exportStreams, type Imported, importStreams } from "./transfer.ts";
 
@@ -181,13 +182,14 @@ export class Streams {
    */
   async prune(stream: string, options: PruneOptions): Promise<PrunedStream> {
     const at = streamAt(stream);
+    checkObject(options, "the options");
     checkOptions(options, PRUNE_OPTIONS);
     const archive = this.#archiveFor(options);
     const isDiscarded = archive === undefined;
     const before =
-      typeof options?.before === "number"
+      typeof options.before === "number"
         ? checkVersion(options.before, "before")
-        : await this.#versionAt(at, checkDate(options?.before, "before"));
+        : await this.#versionAt(at, checkDate(options.before, "before"));
     const request = { before: Math.max(1, before), isDiscarded };
     let archived = 0;
     for (;;) {
@@ -242,7 +244,7 @@ export class Streams {
       checkOptions(which, EXPORT_WHICH, "which streams");
       checkPrefix(which.prefix, "the prefix");
     }
-    if (typeof to === "string") checkText(to, "the path", 4096);
+    if (typeof to === "string") checkPath(to, "the path");
     else if (typeof to !== "object" || to === null || typeof to.write !== "function")
       throw new InvalidArgumentError("where to export", "must be a path, or a stream that can be written to");
     return exportStreams(this.#kernel, which, to);
@@ -255,7 +257,7 @@ export class Streams {
   async import(from: string | AsyncIterable<string | Uint8Array>, options: ImportOptions = {}): Promise<Imported> {
     checkOptions(options, IMPORT_OPTIONS);
     const { dryRun = false } = options;
-    if (typeof from === "string") checkText(from, "the path", 4096);
+    if (typeof from === "string") checkPath(from, "the path");
     else if (typeof from !== "object" || from === null || typeof from[Symbol.asyncIterator] !== "function")
       throw new InvalidArgumentError("what to import", "must be a path, or the content of a file in pieces");
     return importStreams(this.#kernel, from, checkBoolean(dryRun, "dryRun"));

@@ -207,13 +207,13 @@ export class Router {
     to: ArchivedProgress | undefined,
     entries: readonly FollowedEntry[],
   ): Promise<void> {
-    const routes = entries.map((entry) => this.#routeOf(entry));
+    const routed = entries.map((entry) => this.#routeOf(entry));
     return held.commit((record, tx) => {
       const { archived, ...value } = record.value as RouterValue;
       const isStill =
         archived?.after === from.after && archived.stream === from.stream && archived.version === from.version;
       if (!isStill || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0) return;
-      this.#write(tx, routes);
+      this.#write(tx, routed);
       record.write({ value: to === undefined ? value : { ...value, archived: to }, tries: 1 });
     });
   }
