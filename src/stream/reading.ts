@@ -16,7 +16,7 @@ import type { Address, Key, StoredEntry } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { archivedEntries } from "./closing/archive.ts";
-import { PAGE, readFirstVersion, streamEntries } from "./closing/entries.ts";
+import { checkNoneRemoved, PAGE, readFirstVersion, streamEntries } from "./closing/entries.ts";
 import { CursorAheadError, EventGoneError } from "./errors.ts";
 import { type AnyEventType, type EventRules, type EventType, eventRules, type StreamEvent, upcast } from "./event.ts";
 import { STREAMS, type StoredEvent, streamAt } from "./stored.ts";
@@ -41,6 +41,8 @@ export interface ReadStreamOptions<Types extends readonly AnyEventType[] = reado
 export interface ReadEventsOptions<Types extends readonly AnyEventType[] = readonly AnyEventType[]> {
   /** Where an earlier reading ended: its `cursor`, or that of an event. Default: the beginning. */
   readonly after?: string | undefined;
+  /** "kept": leaves out events that were removed from the store. Default: throws `events_archived` where some of them were not read yet. */
+  readonly from?: "kept" | undefined;
   /** Only events of these types, in their newest shape. Default: all, as they are stored. */
   readonly events?: Types | undefined;
   /** Only events of streams whose ids begin with this. */
@@ -55,6 +57,7 @@ export interface ReadEventsOptions<Types extends readonly AnyEventType[] = reado
 const STREAM_OPTIONS = optionNames<ReadStreamOptions>({ from: true, backwards: true, events: true });
 const EVENTS_OPTIONS = optionNames<ReadEventsOptions>({
   after: true,
+  from: true,
   events: true,
   prefix: true,
   correlationId: true,
@@ -143,11 +146,14 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
   readonly #sinceMs: number;
   readonly #untilMs: number;
   #after: number;
+  /** The highest position of removed events, when it was last found that none is lacking. */
+  #checkedUpTo = 0;
 
   /** @internal */
   constructor(kernel: Kernel, options: ReadEventsOptions) {
     checkOptions(options, EVENTS_OPTIONS);
-    const { after, events, prefix, correlationId, since, until } = options;
+    const { after, from, events, prefix, correlationId, since, until } = options;
+    if (from !== undefined && from !== "kept") throw new InvalidArgumentError("from", 'must be "kept"');
     this.#kernel = kernel;
     this.#options = options;
     this.#types = typesOf(events);
@@ -164,11 +170,13 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<FollowedEvent<Data>> {
-    const { prefix, correlationId } = this.#options;
+    const { from, prefix, correlationId } = this.#options;
     const names = this.#types === undefined ? undefined : [...this.#types.keys()];
     for (let hasMore = true; hasMore; ) {
       const after = this.#after;
       const page = await this.#kernel.follow({ space: STREAMS, prefix, names, after, limit: PAGE });
+      if (from !== "kept")
+        this.#checkedUpTo = await checkNoneRemoved(this.#kernel, { after, prefix, names }, this.#checkedUpTo);
       if (page.upTo < after) throw new CursorAheadError(String(after), String(page.upTo));
       ({ hasMore } = page);
       for (const entry of page.entries) {

@@ -39,6 +39,8 @@ export interface StreamValue {
   readonly firstVersion?: number;
   /** The names of the events that were removed; none where they are too many to list. */
   readonly removedNames?: readonly string[];
+  /** The position of the last event that was removed, in the order of all streams. */
+  readonly removedUpTo?: number;
   /** The stream is closed: its last entry is the tombstone. */
   readonly closed?: Closed;
   /** The last closing after which the stream was restarted, so that a repeated call finds that it was done. */
@@ -59,6 +61,13 @@ export interface Restarted {
   /** The version of the opening event, and a hash of it. */
   readonly at: number;
   readonly hash: string;
+}
+
+/** One record for all streams: the highest position of a removed event. Readers of all streams that are past it lack nothing. */
+export const REMOVED = address("stream-removed", "all");
+
+export interface RemovedValue {
+  readonly upTo: number;
 }
 
 /** The name of a tombstone. No event type has it. */

@@ -657,6 +657,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
             after: "cursor?",
             correlationId: "id?",
             events: "list?",
+            from: "choice?",
             prefix: "prefix?",
             since: "time?",
             until: "time?",

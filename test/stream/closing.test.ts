@@ -369,6 +369,27 @@ onStores(EVERY, (place) => {
       expect(await codeOf(versions(reader))).toBe("events_archived");
     });
 
+    test("a reader of all streams that has not read them is told so, unless it wants what is kept", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive });
+      const read = async (options = {}) => (await all(pawl.events.read(options))).map(brief);
+      await pawl.stream("bob").append([Opened()]);
+      await pawl.stream("ann").append(deposits(3));
+      const [, second, , fourth] = await all(pawl.events.read());
+      await pawl.stream("bob").append([Opened()]);
+      await pawl.streams.close("ann");
+      const archived = { code: "events_archived", data: { stream: "ann", firstVersion: 4 } };
+      await expect(read()).rejects.toMatchObject(archived);
+      await expect(read({ after: second?.cursor })).rejects.toMatchObject(archived);
+      await expect(read({ prefix: "a", events: [Deposited] })).rejects.toMatchObject(archived);
+      const rest = ["bob 2 Opened", "ann 4 $closed"];
+      expect(await read({ after: fourth?.cursor })).toEqual(rest);
+      expect(await read({ from: "kept" })).toEqual(["bob 1 Opened", ...rest]);
+      // What it is about was not removed.
+      expect(await read({ prefix: "b" })).toEqual(["bob 1 Opened", "bob 2 Opened"]);
+      expect(await read({ events: [Opened] })).toEqual(["bob 1 Opened", "bob 2 Opened"]);
+    });
+
     test("an event that is missing without having been removed is reported", async () => {
       const handle = await place.openHandle();
       await handle.pawl.stream("ann").append(deposits(10));

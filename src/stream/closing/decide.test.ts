@@ -175,15 +175,21 @@ describe("what is stored", () => {
   });
 
   test("the names of removed events are collected, until they are too many", () => {
-    const once = withRemoved({}, 3, ["b", "a"]);
-    expect(once).toEqual({ firstVersion: 3, removedNames: ["a", "b"] });
-    expect(withRemoved(once, 5, ["c", "a"])).toEqual({ firstVersion: 5, removedNames: ["a", "b", "c"] });
+    const once = withRemoved({}, 3, { names: ["b", "a"], position: 7 });
+    expect(once).toEqual({ firstVersion: 3, removedNames: ["a", "b"], removedUpTo: 7 });
+    expect(withRemoved(once, 5, { names: ["c", "a"], position: 9 })).toEqual({
+      firstVersion: 5,
+      removedNames: ["a", "b", "c"],
+      removedUpTo: 9,
+    });
     const many = Array.from({ length: 201 }, (_, i) => `event-${i}`);
-    const unknown = withRemoved(once, 5, many);
-    expect(unknown).toEqual({ firstVersion: 5 });
+    const unknown = withRemoved(once, 5, { names: many, position: 9 });
+    expect(unknown).toEqual({ firstVersion: 5, removedUpTo: 9 });
     // What was not listed once cannot be listed later.
-    expect(withRemoved(unknown, 7, ["c"])).toEqual({ firstVersion: 7 });
-    expect(withRemoved({ firstVersion: 9, removedNames: [] }, 5, [])).toMatchObject({ firstVersion: 9 });
+    expect(withRemoved(unknown, 7, { names: ["c"], position: 11 })).toEqual({ firstVersion: 7, removedUpTo: 11 });
+    // Another call was faster.
+    const further = { firstVersion: 9, removedNames: [], removedUpTo: 20 };
+    expect(withRemoved(further, 5, { names: [], position: 8 })).toEqual(further);
   });
 
   test.each([

@@ -92,8 +92,15 @@ export function decidePrune(state: StreamState | undefined, { before, isDiscarde
 
 export const foldsOf = ({ folds = {} }: StreamValue): readonly Fold[] => Object.values(folds).flat();
 
-/** What is stored once events before `firstVersion` may be removed. `names` are those of the events. */
-export function withRemoved(value: StreamValue, firstVersion: number, names: Iterable<string>): StreamValue {
+/** What is known of events that are to be removed. */
+export interface Removal {
+  readonly names: Iterable<string>;
+  /** The position of the last one. */
+  readonly position: number;
+}
+
+/** What is stored once events before `firstVersion` may be removed. */
+export function withRemoved(value: StreamValue, firstVersion: number, { names, position }: Removal): StreamValue {
   const before = firstVersionOf(value);
   const known = before > 1 && value.removedNames === undefined ? undefined : (value.removedNames ?? []);
   const all = known === undefined ? undefined : [...new Set([...known, ...names])].toSorted();
@@ -101,6 +108,7 @@ export function withRemoved(value: StreamValue, firstVersion: number, names: Ite
   return {
     ...rest,
     firstVersion: Math.max(before, firstVersion),
+    removedUpTo: Math.max(value.removedUpTo ?? 0, position),
     ...(all === undefined || all.length > MOST_NAMES ? {} : { removedNames: all }),
   };
 }

@@ -7,9 +7,19 @@
 
 import type { Address, StoredEntry } from "../../kernel/contract.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
-import { EventGoneError } from "../errors.ts";
-import { CLOSED, firstVersionOf, PRUNED, STREAMS, type StreamValue, streamAt } from "../stored.ts";
+import { EventGoneError, EventsArchivedError } from "../errors.ts";
+import {
+  CLOSED,
+  firstVersionOf,
+  PRUNED,
+  REMOVED,
+  type RemovedValue,
+  STREAMS,
+  type StreamValue,
+  streamAt,
+} from "../stored.ts";
 import { archivedEntries } from "./archive.ts";
+import { hasRemoved } from "./decide.ts";
 
 /** How many entries are read at a time. */
 export const PAGE = 500;
@@ -60,14 +70,36 @@ export async function* streamEntries(
   }
 }
 
+/**
+ * Throws `events_archived` if events that a reader of all streams has not read yet were removed. To be called after what it read, because events are
+ * said to be removed before they are. Returns the highest position of removed events; while that is the same, the next check would say the same.
+ */
+export async function checkNoneRemoved(
+  kernel: Kernel,
+  { after, prefix = "", names }: { after: number; prefix?: string | undefined; names?: readonly string[] | undefined },
+  checkedUpTo: number,
+): Promise<number> {
+  const [row] = await kernel.read([REMOVED]);
+  const { upTo } =
+    row == null || row.value === null ? { upTo: 0 } : (kernel.decode(REMOVED, row.value) as RemovedValue);
+  if (upTo <= after || upTo === checkedUpTo) return upTo;
+  const wanted = names === undefined ? undefined : new Set(names);
+  for await (const { at, value } of removedStreams(kernel, null, prefix)) {
+    const isLacking = (value.removedUpTo ?? upTo) > after && (wanted === undefined || hasRemoved(value, wanted));
+    if (isLacking) throw new EventsArchivedError(at.key, firstVersionOf(value), firstVersionOf(value) - 1);
+  }
+  return upTo;
+}
+
 /** Streams with removed events, in the order of their ids. */
 export async function* removedStreams(
   kernel: Kernel,
   from: string | null = null,
+  prefix = "",
 ): AsyncGenerator<{ readonly at: Address; readonly value: StreamValue }> {
   for (let after = from; ; ) {
     const statuses = [CLOSED, PRUNED];
-    const rows = await kernel.list({ space: STREAMS, prefix: "", statuses, after, limit: PAGE });
+    const rows = await kernel.list({ space: STREAMS, prefix, statuses, after, limit: PAGE });
     for (const row of rows) {
       const value = kernel.decode(row, row.value ?? "") as StreamValue;
       if (firstVersionOf(value) > 1) yield { at: streamAt(row.key), value };

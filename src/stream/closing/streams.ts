@@ -36,12 +36,22 @@ import {
   CLOSED_EVENT,
   firstVersionOf,
   PRUNED,
+  REMOVED,
+  type RemovedValue,
   type StoredEvent,
   type StreamValue,
   streamAt,
 } from "../stored.ts";
 import { type Archive, archiveOf, checkArchive, writeToArchive } from "./archive.ts";
-import { type CloseRequest, decideClose, decidePrune, type StreamState, withRemoved, withTombstone } from "./decide.ts";
+import {
+  type CloseRequest,
+  decideClose,
+  decidePrune,
+  type Removal,
+  type StreamState,
+  withRemoved,
+  withTombstone,
+} from "./decide.ts";
 import { PAGE, readFirstVersion, readStreamValue, streamEntries } from "./entries.ts";
 import { checkPath } from "./lines.ts";
 import { checkNotNeeded, routersOf, unrouted } from "./needs.ts";
@@ -121,6 +131,13 @@ interface Closing extends CloseRequest {
   readonly actor: string | undefined;
   readonly reason: string | undefined;
   readonly isForced: boolean;
+}
+
+/** What says that events may be removed. */
+interface Marked {
+  readonly value: StreamValue;
+  readonly status?: string;
+  readonly removedUpTo: number;
 }
 
 export class Streams {
@@ -216,9 +233,9 @@ export class Streams {
           const passed = await this.#pass(at, step, archive);
           if (passed === undefined) break;
           await checkNotNeeded(this.#kernel, at, to);
-          const isMarked = await this.#change(at, (now) =>
+          const isMarked = await this.#mark(at, (now) =>
             decidePrune(now, request).is === "archive"
-              ? { value: withRemoved(now.value, to + 1, passed.names), status: PRUNED }
+              ? { value: withRemoved(now.value, to + 1, passed), status: PRUNED, removedUpTo: passed.position }
               : undefined,
           );
           if (isMarked) ({ archived } = passed);
@@ -340,26 +357,29 @@ export class Streams {
     // It may have taken long, and a reaction may have been reset since.
     if (closing.isForced) await this.#putAside(at, to, closing);
     else await checkNotNeeded(this.#kernel, at, to);
-    const { archived, names } = passed;
-    await this.#change(at, ({ value }) => {
+    const { archived, position } = passed;
+    await this.#mark(at, ({ value }) => {
       const { closed } = value;
       if (closed?.version !== version || closed.archived !== undefined) return undefined;
-      return { value: { ...withRemoved(value, version, names), closed: { ...closed, archived } } };
+      return {
+        value: { ...withRemoved(value, version, passed), closed: { ...closed, archived } },
+        removedUpTo: position,
+      };
     });
   }
 
-  /** Passes events to the archive, if there is one. Returns how many there were, and their names; undefined if others have removed them meanwhile. */
+  /** Passes events to the archive, if there is one. Returns undefined if others have removed them meanwhile. */
   async #pass(
     at: Address,
     range: { readonly from: number; readonly to: number },
     archive: Archive | undefined,
-  ): Promise<{ readonly archived: number; readonly names: ReadonlySet<string> } | undefined> {
+  ): Promise<(Removal & { readonly archived: number }) | undefined> {
     const source = new StoreSource(this.#kernel, at, range);
     try {
-      if (archive !== undefined)
-        return { archived: await writeToArchive(archive, at.key, range, source.read()), names: source.names };
-      for await (const _ of source.read());
-      return { archived: 0, names: source.names };
+      let archived = 0;
+      if (archive !== undefined) archived = await writeToArchive(archive, at.key, range, source.read());
+      else for await (const _ of source.read());
+      return { archived, names: source.names, position: source.position };
     } catch (error) {
       if (source.isRemoved) return undefined;
       throw error;
@@ -404,20 +424,22 @@ export class Streams {
     );
   }
 
-  /** Changes the record of a stream under its lock. Returns whether it was changed. */
-  #change(
-    at: Address,
-    change: (state: StreamState) => { readonly value: StreamValue; readonly status?: string } | undefined,
-  ): Promise<boolean> {
+  /** Says that events of a stream may be removed, under its lock. Returns whether that was said. */
+  #mark(at: Address, change: (state: StreamState) => Marked | undefined): Promise<boolean> {
     return this.#kernel.transact(
       (tx) => {
         const record = tx.record(at);
         if (!record.exists) return false;
         const changed = change({ head: record.head, value: record.value as StreamValue });
-        if (changed !== undefined) record.write(changed);
-        return changed !== undefined;
+        if (changed === undefined) return false;
+        const { removedUpTo, ...written } = changed;
+        record.write(written);
+        const all = tx.record(REMOVED);
+        const { upTo = 0 } = (all.value ?? {}) as Partial<RemovedValue>;
+        if (removedUpTo > upTo) all.write({ value: { upTo: removedUpTo } satisfies RemovedValue });
+        return true;
       },
-      [at],
+      [at, REMOVED],
     );
   }
 }
@@ -429,6 +451,8 @@ class StoreSource {
   readonly #from: number;
   readonly #to: number;
   readonly names = new Set<string>();
+  /** That of the last one. */
+  position = 0;
   /** Another call has removed them while they were read. */
   isRemoved = false;
 
@@ -450,6 +474,7 @@ class StoreSource {
         if (entry.version !== next) throw new EventGoneError(this.#at.key, next);
         next += 1;
         this.names.add(entry.name);
+        this.position = entry.position;
         yield entry;
       }
     }
