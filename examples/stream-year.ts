@@ -4,16 +4,19 @@
 import { aggregate, event, isPawlError, jsonLinesArchive, open } from "pawl";
 
 const Deposited = event<{ amount: number }>("Deposited");
-const Carried = event<{ balance: number }>("Carried");
+const Carried = event<{ amount: number }>("Carried");
 
 const account = aggregate("account", {
   initial: { balance: 0 },
   on: [
     [Deposited, ({ balance }, { amount }) => ({ balance: balance + amount })],
-    [Carried, (_, { balance }) => ({ balance })],
+    [Carried, (_, { amount }) => ({ balance: amount })],
   ],
   commands: {
-    deposit: (_, amount: number, { emit }) => emit(Deposited({ amount })),
+    deposit: ({ balance }, amount: number, { emit }) => {
+      emit(Deposited({ amount }));
+      return balance + amount;
+    },
   },
 });
 
@@ -25,7 +28,7 @@ for (let month = 1; month <= 12; month++) await ann.execute("deposit", 100);
 const { state, version } = await ann.state();
 const closed = await pawl.streams.close("account-42", {
   expectedVersion: version,
-  restart: Carried({ balance: state.balance }),
+  restart: Carried({ amount: state.balance }),
   actor: "auditor",
   reason: "year 2029",
 });
@@ -51,7 +54,7 @@ await ann.execute("deposit", 1).catch((error: unknown) => {
 // Output:
 // { version: 13, archived: 12, restartedAt: 14 }
 // 13 $closed { reason: 'year 2029' }
-// 14 Carried { balance: 1200 }
+// 14 Carried { amount: 1200 }
 // 15 Deposited { amount: 50 }
 // balance: 1250
 // events: 15 in March: 300

@@ -85,7 +85,9 @@ onStores(EVERY, (place) => {
       const closed = await pawl.streams.close("ann");
       expect(await pawl.streams.close("ann")).toEqual(closed);
       expect(await pawl.streams.close("ann", { expectedVersion: 3 })).toEqual(closed);
-      expect(await codeOf(pawl.streams.close("ann", { expectedVersion: 4 }))).toBe("concurrency_conflict");
+      expect(await pawl.streams.close("ann", { expectedVersion: 4 })).toEqual(closed);
+      expect(await codeOf(pawl.streams.close("ann", { expectedVersion: 2 }))).toBe("concurrency_conflict");
+      expect(await codeOf(pawl.streams.close("ann", { expectedVersion: 5 }))).toBe("concurrency_conflict");
       expect([archive.writes, await pawl.stream("ann").head()]).toEqual([1, 4]);
     });
 

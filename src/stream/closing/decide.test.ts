@@ -35,11 +35,17 @@ describe("close", () => {
       asked: any,
       step: { is: "archive", version: 9, from: 5, to: 8 },
     },
+    ...[2, 5].map((expectedVersion) => ({
+      rule: `the expected version is that of the last event or of the tombstone, and not ${expectedVersion}`,
+      at: state(4, { closed: { version: 4 } }),
+      asked: { ...any, expectedVersion },
+      step: { is: "conflict" },
+    })),
     {
-      rule: "the expected version is that before the tombstone",
+      rule: "a caller that has seen the tombstone does the rest",
       at: state(4, { closed: { version: 4 } }),
       asked: { ...any, expectedVersion: 4 },
-      step: { is: "conflict" },
+      step: { is: "archive", version: 4, from: 1, to: 3 },
     },
     {
       rule: "an archived stream is removed",
@@ -64,6 +70,18 @@ describe("close", () => {
       at: state(7, { restarted }),
       asked: { expectedVersion: 3, restart: "new year" },
       step: again,
+    },
+    {
+      rule: "which may be the tombstone",
+      at: state(7, { restarted }),
+      asked: { expectedVersion: 4, restart: "new year" },
+      step: again,
+    },
+    {
+      rule: "and not something else",
+      at: state(7, { restarted }),
+      asked: { expectedVersion: 2, restart: "new year" },
+      step: { is: "conflict" },
     },
     {
       rule: "where it does not, they are closed",

@@ -46,7 +46,7 @@ export function decideClose(state: StreamState | undefined, request: CloseReques
     const done: CloseStep = { is: "restarted", version, archived, restartedAt };
     if (tombstone !== undefined && tombstone <= version) return done;
     // Without an expectation, a stream in which nothing happened since it was restarted in the same way is what the caller wants.
-    const isSame = expectedVersion === undefined ? head === restartedAt : expectedVersion === version - 1;
+    const isSame = expectedVersion === undefined ? head === restartedAt : isTombstone(expectedVersion, version);
     if (closed === undefined && isSame && restart === hash) return done;
   }
   if (closed === undefined) {
@@ -54,10 +54,14 @@ export function decideClose(state: StreamState | undefined, request: CloseReques
     return { is: "close" };
   }
   const { version, archived } = closed;
-  if (expectedVersion !== undefined && expectedVersion !== version - 1) return { is: "conflict" };
+  if (expectedVersion !== undefined && !isTombstone(expectedVersion, version)) return { is: "conflict" };
   if (archived === undefined) return { is: "archive", version, from: firstVersionOf(value), to: version - 1 };
   return { is: "remove", version, archived };
 }
+
+/** Whether a caller expects this tombstone: it knows the last event, as when it wrote the tombstone itself, or the tombstone. */
+const isTombstone = (expectedVersion: number, version: number): boolean =>
+  expectedVersion === version - 1 || expectedVersion === version;
 
 export interface PruneRequest {
   /** The first version to keep. */

@@ -58,7 +58,7 @@ import { checkNotNeeded, routersOf, unrouted } from "./needs.ts";
 import { type Exported, type ExportTarget, exportStreams, type Imported, importStreams } from "./transfer.ts";
 
 export interface CloseOptions {
-  /** The version of the last event. Default: any; the stream is closed after the last one. */
+  /** The version of the last event, or of the tombstone where it is closed already. Default: any; the stream is closed after the last one. */
   readonly expectedVersion?: number | undefined;
   /** Where the events go. Default: the archive of the handle (`open({ archive })`). */
   readonly archive?: Archive | undefined;
