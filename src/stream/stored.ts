@@ -77,6 +77,11 @@ export const CLOSED_EVENT = "$closed";
 export const CLOSED = "closed";
 export const PRUNED = "pruned";
 
+export function statusOf(value: StreamValue): string | null {
+  if (value.closed !== undefined) return CLOSED;
+  return firstVersionOf(value) > 1 ? PRUNED : null;
+}
+
 /** The first version that the store keeps. */
 export const firstVersionOf = ({ firstVersion = 1 }: StreamValue): number => firstVersion;
 

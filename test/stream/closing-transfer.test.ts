@@ -74,6 +74,25 @@ onStores(EVERY, (place) => {
     await from.close();
   });
 
+  test("a stream of which events were removed is continued, and stays one", async () => {
+    const from = await open("memory:");
+    await from.stream("ann").append(deposits(4));
+    await from.streams.export("ann", path("half.jsonl"));
+    await from.stream("ann").append(deposits(4));
+    await from.streams.export("ann", path("whole.jsonl"));
+    const archive = jsonLinesArchive(path("archive"));
+    const to = await place.open({ archive });
+    await to.streams.import(path("half.jsonl"));
+    await to.aggregate(account, "ann").execute("look");
+    await to.streams.prune("ann", { before: 3 });
+    expect(await to.streams.import(path("whole.jsonl"))).toEqual({ streams: 1, events: 4, skipped: 4 });
+    // Readers of all streams still know.
+    const blind = await place.open();
+    expect(await codeOf(all(blind.events.read()))).toBe("events_archived");
+    expect(await codeOf(blind.streams.import(path("whole.jsonl")))).toBe("events_archived");
+    await from.close();
+  });
+
   test("a stream with other events is refused, and left as it is", async () => {
     const from = await source(jsonLinesArchive(path("archive")));
     await from.streams.export("year/bob", path("a.jsonl"));

@@ -6,6 +6,7 @@
 
 import { describe, expect, test } from "vitest";
 import { type Archive, type ArchivedEvent, aggregate, event, type Pawl, reaction } from "../../src/index.ts";
+import { streamAt } from "../../src/stream/stored.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
 import { account, all, brief, Deposited, deposits, Opened } from "./kit.ts";
@@ -48,6 +49,12 @@ class Shelf implements Archive {
 const unread = (archive: Archive): Archive => ({ write: (...given) => archive.write(...given) });
 
 const kept = async (pawl: Pawl, stream: string) => (await all(pawl.stream(stream).read({ from: "kept" }))).map(brief);
+
+/** Crashes before and after each call of the store, until there is no such call. Returns how many there were. */
+async function crashes(round: (call: number, when: "before" | "after") => Promise<boolean>): Promise<number> {
+  for (let call = 1; ; call++)
+    for (const when of ["before", "after"] as const) if (!(await round(call, when))) return call - 1;
+}
 
 onStores(EVERY, (place) => {
   describe("close", () => {
@@ -242,25 +249,21 @@ onStores(EVERY, (place) => {
       const restart = Carried({ balance: 3 });
       const archive = new Shelf();
       const reference = await place.open({ archive });
-      let calls = 0;
-      for (let point = 1; point === 1 || point <= 2 * calls + 1; point++) {
-        const stream = `s-${point}`;
+      const calls = await crashes(async (call, when) => {
+        const stream = `s-${call}-${when}`;
         await reference.stream(stream).append(deposits(3));
         const handle = await place.openHandle({ archive });
-        // The first round counts the calls; then each call has a round before it and one after it.
-        const crash = handle.dieAt(Math.floor(point / 2), point % 2 === 0 ? "before" : "after");
-        const closing = handle.pawl.streams.close(stream, { expectedVersion: 3, restart });
-        await Promise.race([closing, crash.died]);
-        if (point === 1) calls = crash.calls();
-        expect(handle.isDead()).toBe(point > 1);
+        const { died } = handle.dieAt(call, when);
+        await Promise.race([handle.pawl.streams.close(stream, { expectedVersion: 3, restart }), died]);
         // Readable all the time.
-        const names = (await all(reference.stream(stream).read())).map(({ version }) => version);
-        expect(names.slice(0, 3)).toEqual([1, 2, 3]);
+        const versions = (await all(reference.stream(stream).read())).map(({ version }) => version);
+        expect(versions.slice(0, 3)).toEqual([1, 2, 3]);
         const closed = { version: 4, archived: 3, restartedAt: 5 };
         expect(await reference.streams.close(stream, { expectedVersion: 3, restart })).toEqual(closed);
         expect(await kept(reference, stream)).toEqual([`${stream} 4 $closed`, `${stream} 5 Carried`]);
         expect(archive.versions(stream)).toEqual([1, 2, 3]);
-      }
+        return handle.isDead();
+      });
       expect(calls).toBeGreaterThan(5);
     });
   });
@@ -396,7 +399,7 @@ onStores(EVERY, (place) => {
       const handle = await place.openHandle();
       await handle.pawl.stream("ann").append(deposits(10));
       // As damage would: the store prunes what no one asked it to.
-      await handle.pawl.kernel.prune({ space: "stream", key: "ann", text: "stream\nann" }, 2, 10);
+      await handle.pawl.kernel.prune(streamAt("ann"), 2, 10);
       expect(await codeOf(all(handle.pawl.stream("ann").read()))).toBe("event_gone");
       expect(await codeOf(all(handle.pawl.stream("ann").read({ backwards: true })))).toBe("event_gone");
       expect(await codeOf(handle.pawl.aggregate(account, "ann").state())).toBe("event_gone");
@@ -575,23 +578,21 @@ onStores(EVERY, (place) => {
     test("a process that dies before or after any of its calls loses nothing, and the next call does the rest", async () => {
       const archive = new Shelf();
       const reference = await place.open({ archive });
-      let calls = 0;
-      for (let point = 1; point === 1 || point <= 2 * calls + 1; point++) {
-        const stream = `s-${point}`;
+      const calls = await crashes(async (call, when) => {
+        const stream = `s-${call}-${when}`;
         await reference.stream(stream).append(deposits(4));
         await reference.aggregate(account, stream).execute("look");
         const handle = await place.openHandle({ archive });
-        const crash = handle.dieAt(Math.floor(point / 2), point % 2 === 0 ? "before" : "after");
-        await Promise.race([handle.pawl.streams.prune(stream, { before: 3 }), crash.died]);
-        if (point === 1) calls = crash.calls();
-        expect(handle.isDead()).toBe(point > 1);
+        const { died } = handle.dieAt(call, when);
+        await Promise.race([handle.pawl.streams.prune(stream, { before: 3 }), died]);
         expect((await all(reference.stream(stream).read())).map(({ version }) => version)).toEqual([1, 2, 3, 4]);
         expect(await reference.streams.prune(stream, { before: 3 })).toMatchObject({ firstVersion: 3 });
         expect(await kept(reference, stream)).toEqual([`${stream} 3 Deposited`, `${stream} 4 Deposited`]);
-        const left = await reference.kernel.entries({ space: "stream", key: stream, text: `stream\n${stream}` }, 0, 10);
+        const left = await reference.kernel.entries(streamAt(stream), 0, 10);
         expect(left.map(({ version }) => version)).toEqual([3, 4]);
         expect(archive.versions(stream)).toEqual([1, 2]);
-      }
+        return handle.isDead();
+      });
       expect(calls).toBeGreaterThan(5);
     });
   });

@@ -38,7 +38,7 @@ export interface Handle {
   /** As `die`, before the commit that is the `count`-th from now: it and all that follow are lost. */
   dieBefore(count: number): void;
   /** As `die`, before or after the call of the store that is the `count`-th from now, of whatever kind. */
-  dieAt(count: number, when: "before" | "after"): { readonly died: Promise<void>; calls(): number };
+  dieAt(count: number, when: "before" | "after"): { readonly died: Promise<void> };
 }
 
 /** Where the databases of a place are, and how to be rid of them. */
@@ -207,7 +207,7 @@ export class Place {
             return isDead ? never() : result;
           };
         }
-        return { died, calls: () => calls };
+        return { died };
       },
     };
   }

@@ -32,14 +32,13 @@ import { writeLetter } from "../reactions/routing.ts";
 import { toEvent } from "../reading.ts";
 import { appendOne } from "../records.ts";
 import {
-  CLOSED,
   CLOSED_EVENT,
   firstVersionOf,
-  PRUNED,
   REMOVED,
   type RemovedValue,
   type StoredEvent,
   type StreamValue,
+  statusOf,
   streamAt,
 } from "../stored.ts";
 import { type Archive, archiveOf, checkArchive, writeToArchive } from "./archive.ts";
@@ -136,7 +135,6 @@ interface Closing extends CloseRequest {
 /** What says that events may be removed. */
 interface Marked {
   readonly value: StreamValue;
-  readonly status?: string;
   readonly removedUpTo: number;
 }
 
@@ -235,7 +233,7 @@ export class Streams {
           await checkNotNeeded(this.#kernel, at, to);
           const isMarked = await this.#mark(at, (now) =>
             decidePrune(now, request).is === "archive"
-              ? { value: withRemoved(now.value, to + 1, passed), status: PRUNED, removedUpTo: passed.position }
+              ? { value: withRemoved(now.value, to + 1, passed), removedUpTo: passed.position }
               : undefined,
           );
           if (isMarked) ({ archived } = passed);
@@ -338,7 +336,8 @@ export class Streams {
           ...(actor === undefined ? {} : { actor }),
         };
         const version = record.append(CLOSED_EVENT, tombstone, { isFollowed: true });
-        record.write({ value: withTombstone(value, version), status: CLOSED });
+        const closed = withTombstone(value, version);
+        record.write({ value: closed, status: statusOf(closed) });
         return version;
       },
       [at],
@@ -417,7 +416,8 @@ export class Streams {
         if (closed?.version !== tombstone) return;
         const { version, archived = 0 } = closed;
         const restarted = { version, archived, at: record.head + 1, hash: restart ?? "" };
-        record.write({ value: { ...value, restarted } satisfies StreamValue, status: PRUNED });
+        const open: StreamValue = { ...value, restarted };
+        record.write({ value: open, status: statusOf(open) });
         appendOne(tx, record, opening, { actor });
       },
       [at],
@@ -432,8 +432,8 @@ export class Streams {
         if (!record.exists) return false;
         const changed = change({ head: record.head, value: record.value as StreamValue });
         if (changed === undefined) return false;
-        const { removedUpTo, ...written } = changed;
-        record.write(written);
+        const { removedUpTo, value } = changed;
+        record.write({ value, status: statusOf(value) });
         const all = tx.record(REMOVED);
         const { upTo = 0 } = (all.value ?? {}) as Partial<RemovedValue>;
         if (removedUpTo > upTo) all.write({ value: { upTo: removedUpTo } satisfies RemovedValue });

@@ -13,7 +13,7 @@ import type { Address, StoredEntry } from "../../kernel/contract.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { messageOf } from "../../kernel/log.ts";
 import { ArchiveDamagedError, StreamExistsError } from "../errors.ts";
-import { CLOSED, CLOSED_EVENT, STREAMS, type StoredEvent, type StreamValue, streamAt } from "../stored.ts";
+import { CLOSED_EVENT, STREAMS, type StoredEvent, type StreamValue, statusOf, streamAt } from "../stored.ts";
 import type { ArchivedEvent } from "./archive.ts";
 import { PAGE, streamEntries } from "./entries.ts";
 import { parseLine, readLines, splitLines, syncFolder, toLine, toPieces, writeLines } from "./lines.ts";
@@ -207,7 +207,7 @@ async function importChunk(
           const { closed: _, ...open } = value;
           value = name === CLOSED_EVENT ? { ...open, closed: { version } } : open;
         }
-        record.write({ value, status: value.closed === undefined ? null : CLOSED });
+        record.write({ value, status: statusOf(value) });
         return true;
       },
       [at],

@@ -25,7 +25,12 @@ const Copied = event<{ readonly of: string }>("Copied");
 const LEASE_MS = 5_000;
 const STREAMS = ["a", "b", "c"];
 
-const counted = aggregate("counted", { initial: 0, on: [[Sent, (count) => count + 1]] });
+const counted = aggregate("counted", {
+  initial: 0,
+  on: [[Sent, (count) => count + 1]],
+  // Stores the state, so that events before it may be pruned.
+  commands: { look: (count) => count },
+});
 
 type Shelf = Map<string, Map<number, ArchivedEvent>>;
 
@@ -95,7 +100,7 @@ export const closings = {
         await sleep(random() * 4_000);
         const stream = someStream(random);
         await close(process, async () => {
-          const { version } = await pawl.aggregate(counted, stream).state();
+          const { version } = await pawl.aggregate(counted, stream).execute("look");
           if (version > 1)
             await pawl.streams.prune(stream, { before: 1 + Math.floor(random() * version), discard: false });
         });
