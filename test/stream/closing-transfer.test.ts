@@ -105,6 +105,20 @@ onStores(EVERY, (place) => {
     await from.close();
   });
 
+  test("an import that another append overtakes is refused", async () => {
+    const from = await open("memory:");
+    await from.stream("ann").append(deposits(3));
+    await from.streams.export("ann", path("a.jsonl"));
+    const [handle, other] = [await place.openHandle(), await place.open()];
+    const { promise: isAppended, resolve: appended } = Promise.withResolvers<void>();
+    handle.hold("request", isAppended);
+    const outcome = codeOf(handle.pawl.streams.import(path("a.jsonl")));
+    await other.stream("ann").append(deposits(1));
+    appended();
+    expect([await outcome, await other.stream("ann").head()]).toEqual(["stream_exists", 1]);
+    await from.close();
+  });
+
   test("an import whose process dies before any of its commits is repeated, and nothing is there twice", async () => {
     const from = await source(jsonLinesArchive(path("archive")));
     await from.streams.export({ prefix: "year/" }, path("a.jsonl"));

@@ -170,7 +170,11 @@ onStores(EVERY, (place) => {
       await expect(pawl.streams.close("ann")).rejects.toThrow("disk full");
       expect([await left(), await codeOf(pawl.stream("ann").append(deposits(1)))]).toEqual([6, "stream_closed"]);
       archive.onEvent = (one) => (one.version === 3 ? undefined : one);
-      expect(await codeOf(pawl.streams.close("ann"))).toBe("archive_incomplete");
+      const incomplete = { code: "archive_incomplete", data: { stream: "ann", events: 5, stored: 4 } };
+      await expect(pawl.streams.close("ann")).rejects.toMatchObject({
+        ...incomplete,
+        message: expect.stringContaining("returned 4"),
+      });
       archive.onEvent = (one) => (one.version === 3 ? { ...one, text: `${one.text} ` } : one);
       expect(await codeOf(pawl.streams.close("ann"))).toBe("archive_incomplete");
       const half: Archive = {
@@ -211,6 +215,23 @@ onStores(EVERY, (place) => {
       expect(appended.every((each) => each < version)).toBe(true);
       expect(archive.versions("ann")).toEqual(Array.from({ length: version - 1 }, (_, i) => i + 1));
       expect(await kept(one, "ann")).toEqual([`ann ${version} $closed`]);
+    });
+
+    test("an event that is appended before the tombstone, after it was looked for, is a conflict, or is closed too", async () => {
+      const archive = new Shelf();
+      const [handle, other] = [await place.openHandle({ archive }), await place.open({ archive })];
+      for (const expectedVersion of [2, undefined]) {
+        const stream = `s-${expectedVersion}`;
+        await other.stream(stream).append(deposits(2));
+        const { promise: isAppended, resolve: appended } = Promise.withResolvers<void>();
+        handle.hold("request", isAppended);
+        const closing = handle.pawl.streams.close(stream, { expectedVersion });
+        const outcome = closing.catch(({ code }) => code);
+        await other.stream(stream).append(deposits(1));
+        appended();
+        expect(await outcome).toEqual(expectedVersion === 2 ? "concurrency_conflict" : { version: 4, archived: 3 });
+        expect(await other.stream(stream).head()).toBe(expectedVersion === 2 ? 3 : 4);
+      }
     });
 
     test("two that restart do it once", async () => {
@@ -292,6 +313,8 @@ onStores(EVERY, (place) => {
       });
       await expect(pawl.streams.close("ann")).rejects.toMatchObject(refusal("ann", 3));
       await expect(pawl.streams.close("bob")).rejects.toMatchObject(refusal("bob", 2));
+      expect(await pawl.streams.prune("ann", { before: 2, discard: true })).toMatchObject({ firstVersion: 2 });
+      await expect(pawl.streams.prune("ann", { before: 3, discard: true })).rejects.toMatchObject(refusal("ann", 1));
       await expect(pawl.streams.prune("bob", { before: 3, discard: true })).rejects.toMatchObject(refusal("bob", 1));
       expect(await pawl.streams.prune("bob", { before: 2, discard: true })).toEqual({ firstVersion: 2, archived: 0 });
       // It is about nothing of this stream.
@@ -307,6 +330,26 @@ onStores(EVERY, (place) => {
       await expect
         .poll(() => pawl.streams.close("bob").catch(({ code }) => code), PATIENCE)
         .toMatchObject({ version: 4 });
+    });
+
+    test("that it got while the events were archived, it is in use, and stays closed until that is done", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive, logger: false });
+      await pawl.stream("ann").append(deposits(2));
+      const worker = pawl.work([slow(() => true)]);
+      await expect
+        .poll(async () => (await pawl.reactions.target("slow", "t-ann").catch(() => null))?.handled, PATIENCE)
+        .toBe(2);
+      await worker.stop();
+      archive.onWrite = async () => void (await pawl.reactions.reset("slow", {}));
+      const refused = { code: "stream_in_use", data: { reactions: [{ reaction: "slow", events: 2 }] } };
+      await expect(pawl.streams.close("ann")).rejects.toMatchObject(refused);
+      expect(await kept(pawl, "ann")).toEqual(["ann 1 Deposited", "ann 2 Deposited", "ann 3 $closed"]);
+      expect(await codeOf(pawl.stream("ann").append(deposits(1)))).toBe("stream_closed");
+      archive.onWrite = async () => {};
+      pawl.work([slow(() => true)]);
+      await expect.poll(async () => (await pawl.reactions.target("slow", "t-ann")).pending, PATIENCE).toBe(0);
+      expect(await pawl.streams.close("ann")).toEqual({ version: 3, archived: 2 });
     });
 
     test("closed by force, it leaves dead letters of what was not routed, and the archive to targets", async () => {
@@ -369,9 +412,20 @@ onStores(EVERY, (place) => {
         for await (const { version } of blind.stream("ann").read({ backwards: true })) seen.push(version);
       })();
       expect([await codeOf(backwards), seen]).toEqual(["events_archived", up.slice(5).toReversed()]);
-      // Lost by the archive, or by the store.
+      // Lost by the archive, or not in order.
+      const gap = archive.events.get("ann")?.get(3);
       archive.events.get("ann")?.delete(3);
       expect(await codeOf(versions(reader))).toBe("events_archived");
+      if (gap !== undefined) archive.events.get("ann")?.set(3, gap);
+      const reversed: Archive = {
+        write: async () => {},
+        read: (stream, { from, to }) =>
+          (async function* () {
+            yield* (await all(archive.read(stream, { from, to }))).toReversed();
+          })(),
+      };
+      const confused = await place.open({ archive: reversed });
+      expect(await codeOf(versions(confused))).toBe("events_archived");
     });
 
     test("a reader of all streams that has not read them is told so, unless it wants what is kept", async () => {
@@ -390,6 +444,12 @@ onStores(EVERY, (place) => {
       const rest = ["bob 2 Opened", "ann 4 $closed"];
       expect(await read({ after: fourth?.cursor })).toEqual(rest);
       expect(await read({ from: "kept" })).toEqual(["bob 1 Opened", ...rest]);
+      // Events of another stream were removed later: those that it is about were read.
+      const beforeDan = (await all(pawl.events.read({ after: fourth?.cursor }))).at(-1)?.cursor;
+      await pawl.stream("dan").append(deposits(1));
+      await pawl.streams.close("dan");
+      await expect(read({ after: beforeDan })).rejects.toMatchObject({ data: { stream: "dan" } });
+      expect(await read({ after: beforeDan, prefix: "a" })).toEqual([]);
       // What it is about was not removed.
       expect(await read({ prefix: "b" })).toEqual(["bob 1 Opened", "bob 2 Opened"]);
       expect(await read({ events: [Opened] })).toEqual(["bob 1 Opened", "bob 2 Opened"]);
@@ -403,6 +463,17 @@ onStores(EVERY, (place) => {
       expect(await codeOf(all(handle.pawl.stream("ann").read()))).toBe("event_gone");
       expect(await codeOf(all(handle.pawl.stream("ann").read({ backwards: true })))).toBe("event_gone");
       expect(await codeOf(handle.pawl.aggregate(account, "ann").state())).toBe("event_gone");
+      expect(await codeOf(handle.pawl.streams.close("ann", { discard: true }))).toBe("event_gone");
+    });
+
+    test("so is one in the middle", async () => {
+      const pawl = await place.open();
+      await pawl.stream("ann").append(deposits(10));
+      const entries = pawl.kernel.entries.bind(pawl.kernel);
+      pawl.kernel.entries = async (...given) => (await entries(...given)).filter(({ version }) => version !== 5);
+      expect(await codeOf(all(pawl.stream("ann").read()))).toBe("event_gone");
+      expect(await codeOf(all(pawl.stream("ann").read({ backwards: true })))).toBe("event_gone");
+      expect(await codeOf(pawl.streams.prune("ann", { before: 8, discard: true }))).toBe("event_gone");
     });
 
     test("changed reducers read them, or throw, or begin with a state of older ones where that is accepted", async () => {
