@@ -110,11 +110,16 @@ onStores(EVERY, (place) => {
     await from.stream("ann").append(deposits(3));
     await from.streams.export("ann", path("a.jsonl"));
     const [handle, other] = [await place.openHandle(), await place.open()];
-    const { promise: isAppended, resolve: appended } = Promise.withResolvers<void>();
-    handle.hold("request", isAppended);
+    const reached = Promise.withResolvers<void>();
+    const isAppended = reached.promise.then(() => other.stream("ann").append(deposits(1)));
+    // Its commit is under way when the other one is made.
+    const transact = handle.pawl.kernel.transact.bind(handle.pawl.kernel);
+    handle.pawl.kernel.transact = (...given) => {
+      handle.hold("request", isAppended);
+      reached.resolve();
+      return transact(...given);
+    };
     const outcome = codeOf(handle.pawl.streams.import(path("a.jsonl")));
-    await other.stream("ann").append(deposits(1));
-    appended();
     expect([await outcome, await other.stream("ann").head()]).toEqual(["stream_exists", 1]);
     await from.close();
   });
