@@ -38,8 +38,8 @@ export const closingBugs: readonly Bug[] = [
     edits: [
       {
         file: NEEDS,
-        from: "add(name, await unhandled(kernel, name, at.key, upTo));",
-        to: "add(name, 0 * (await unhandled(kernel, name, at.key, upTo)));",
+        from: "add(router.name, await unhandled(kernel, router, at.key, upTo));",
+        to: "add(router.name, 0 * (await unhandled(kernel, router, at.key, upTo)));",
       },
     ],
   },

@@ -332,6 +332,65 @@ onStores(EVERY, (place) => {
         .toMatchObject({ version: 4 });
     });
 
+    test("at the target of the stream, only that target is looked at; where targets are computed, all are", async () => {
+      const pawl = await place.open({ logger: false });
+      let isOpen = true;
+      const by = (target?: () => string) =>
+        reaction("by", { on: [Deposited], retry: { attempts: 1 }, ...(target === undefined ? {} : { target }) }, () => {
+          if (!isOpen) throw new Error("not yet");
+        });
+      const lists: string[] = [];
+      const list = pawl.kernel.list.bind(pawl.kernel);
+      pawl.kernel.list = (query) => {
+        lists.push(query.space);
+        return list(query);
+      };
+      const blocked = (count: number) =>
+        expect
+          .poll(async () => (await pawl.reactions.targets("by", { status: "blocked" })).targets.length, PATIENCE)
+          .toBe(count);
+      const left = async (stream: string) => {
+        lists.length = 0;
+        const error = await pawl.streams.close(stream, { discard: true }).catch(({ data }) => data.reactions);
+        return [error, lists.includes("reaction-target/by")];
+      };
+      isOpen = false;
+      await pawl.stream("ann").append(deposits(2));
+      let worker = pawl.work([by()]);
+      await blocked(1);
+      expect(await left("ann")).toEqual([[{ reaction: "by", events: 2 }], false]);
+      await worker.stop();
+      // Other code computes targets: the events of "bob" are elsewhere.
+      await pawl.stream("bob").append(deposits(3));
+      worker = pawl.work([by(() => "elsewhere")]);
+      await blocked(2);
+      await worker.stop();
+      expect(await left("bob")).toEqual([[{ reaction: "by", events: 3 }], true]);
+      expect(await left("ann")).toEqual([[{ reaction: "by", events: 2 }], true]);
+      // It stays so, whatever comes later.
+      worker = pawl.work([by()]);
+      await pawl.stream("cid").append(deposits(1));
+      await blocked(3);
+      expect(await left("bob")).toEqual([[{ reaction: "by", events: 3 }], true]);
+    });
+
+    test("that an operator sent to another target, it is in use", async () => {
+      const pawl = await place.open({ logger: false });
+      const Odd = event<number>("Odd", { shape: 2, upcast: { 1: () => 1 } });
+      const odd = reaction("odd", { on: [event<number>("Odd")] }, () => {});
+      await pawl.stream("ann").append([Odd(2)]);
+      pawl.work([odd]);
+      await expect.poll(async () => (await pawl.reactions.deadLetters("odd")).letters.length, PATIENCE).toBe(1);
+      await pawl.reactions.redrive("odd", { stream: "ann", version: 1, target: "there" });
+      await expect
+        .poll(async () => (await pawl.reactions.target("odd", "there").catch(() => null))?.status, PATIENCE)
+        .toBe("blocked");
+      await expect(pawl.streams.close("ann", { discard: true })).rejects.toMatchObject({
+        code: "stream_in_use",
+        data: { reactions: [{ reaction: "odd", events: 1 }] },
+      });
+    });
+
     test("that it got while the events were archived, it is in use, and stays closed until that is done", async () => {
       const archive = new Shelf();
       const pawl = await place.open({ archive, logger: false });

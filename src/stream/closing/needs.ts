@@ -1,8 +1,8 @@
 /**
  * What reactions still need of a stream: events that are not routed yet, and routed ones that their target has not handled.
  *
- * An event is routed in the commit that moves the reaction's cursor past it, so the position of an event tells whether it was. Targets can have events of any
- * stream, so all that have something left are looked at; the cost is that of a list of the targets.
+ * An event is routed in the commit that moves the reaction's cursor past it, so the position of an event tells whether it was. Where each stream is a
+ * target, one target is looked at. Targets that are computed can have events of any stream: the cost is that of a list of all of them.
  */
 
 import type { Address, Row, StoredEntry } from "../../kernel/contract.ts";
@@ -22,6 +22,8 @@ interface Router {
   readonly name: string;
   readonly cursor: number;
   readonly on: ReadonlySet<string>;
+  /** Events of a stream are at the target with its name, and nowhere else. */
+  readonly isByStream: boolean;
 }
 
 /** Throws `stream_in_use` while a reaction needs events of the stream up to this version. */
@@ -32,7 +34,7 @@ export async function checkNotNeeded(kernel: Kernel, at: Address, upTo: number):
     if (count > 0) left.set(reaction, (left.get(reaction) ?? 0) + count);
   };
   for await (const { reaction } of unrouted(kernel, at, upTo, routers)) add(reaction, 1);
-  for (const { name } of routers) add(name, await unhandled(kernel, name, at.key, upTo));
+  for (const router of routers) add(router.name, await unhandled(kernel, router, at.key, upTo));
   if (left.size === 0) return;
   const reactions = Array.from(left, ([reaction, events]): EventsLeft => ({ reaction, events }));
   throw new StreamInUseError(at.key, reactions);
@@ -41,8 +43,8 @@ export async function checkNotNeeded(kernel: Kernel, at: Address, upTo: number):
 export async function routersOf(kernel: Kernel): Promise<readonly Router[]> {
   const routers: Router[] = [];
   for await (const row of rowsOf(kernel, REACTIONS)) {
-    const { cursor, on } = kernel.decode(row, row.value ?? "") as RouterValue;
-    routers.push({ name: row.key, cursor, on: new Set(on) });
+    const { cursor, on, targets } = kernel.decode(row, row.value ?? "") as RouterValue;
+    routers.push({ name: row.key, cursor, on: new Set(on), isByStream: targets === "stream" });
   }
   return routers;
 }
@@ -69,9 +71,11 @@ export async function* unrouted(
 }
 
 /** How many events of the stream targets of the reaction have not handled. */
-async function unhandled(kernel: Kernel, reaction: string, stream: string, upTo: number): Promise<number> {
+async function unhandled(kernel: Kernel, router: Router, stream: string, upTo: number): Promise<number> {
+  const { name: reaction, isByStream } = router;
   let count = 0;
-  for await (const row of rowsOf(kernel, targetSpaceOf(reaction))) {
+  const targets = isByStream ? rowOf(kernel, targetAt(reaction, stream)) : rowsOf(kernel, targetSpaceOf(reaction));
+  for await (const row of targets) {
     const { done } = kernel.decode(row, row.value ?? "") as TargetValue;
     if (done >= row.head) continue;
     const target = targetAt(reaction, row.key);
@@ -81,6 +85,11 @@ async function unhandled(kernel: Kernel, reaction: string, stream: string, upTo:
     }
   }
   return count;
+}
+
+async function* rowOf(kernel: Kernel, at: Address): AsyncGenerator<Row> {
+  const [row] = await kernel.read([at]);
+  if (row != null && row.value !== null) yield row;
 }
 
 async function* rowsOf(kernel: Kernel, space: string): AsyncGenerator<Row> {

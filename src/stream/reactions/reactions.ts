@@ -37,6 +37,7 @@ import {
   type TargetValue,
   targetAt,
   targetSpaceOf,
+  withAnyTarget,
 } from "./stored.ts";
 
 /** A reaction as a whole. */
@@ -282,6 +283,11 @@ export class Reactions {
         const target = letter.target ?? stored.target;
         if (target == null)
           throw new InvalidArgumentError("the target", "must be given, because none could be computed");
+        if (target !== stream) {
+          const router = tx.record(reactionAt(reaction));
+          const value = router.value as RouterValue | undefined;
+          if (value?.targets !== undefined) router.write({ value: withAnyTarget(value) });
+        }
         routeTo(tx, reaction, target, { key: stream, version });
         record.remove();
       },

@@ -43,6 +43,7 @@ import {
   type TargetValue,
   targetAt,
   targetQueueOf,
+  withAnyTarget,
 } from "./stored.ts";
 
 /** How many events of the store are looked at together. */
@@ -59,7 +60,7 @@ const WORTH_STORING = 10_000;
 const WOKEN = "woken";
 
 /** Makes the record of a reaction, where there is none yet; and adds the names of its events. */
-export async function ensureReaction(kernel: Kernel, { name, types, from }: ReactionRules): Promise<void> {
+export async function ensureReaction(kernel: Kernel, { name, types, from, target }: ReactionRules): Promise<void> {
   const at = reactionAt(name);
   const names = [...types.keys()].toSorted();
   const [row] = await kernel.read([at]);
@@ -78,6 +79,7 @@ export async function ensureReaction(kernel: Kernel, { name, types, from }: Reac
           value: {
             cursor,
             on: names,
+            ...(target === "stream" ? { targets: target } : {}),
             ...(from === "beginning" ? { archived: { after: null } } : {}),
           } satisfies RouterValue,
           kind: routerQueueOf(name),
@@ -209,13 +211,18 @@ export class Router {
   ): Promise<void> {
     const routed = entries.map((entry) => this.#routeOf(entry));
     return held.commit((record, tx) => {
-      const { archived, ...value } = record.value as RouterValue;
+      const { archived, ...value } = this.#routed(record.value as RouterValue);
       const isStill =
         archived?.after === from.after && archived.stream === from.stream && archived.version === from.version;
       if (!isStill || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0) return;
       this.#write(tx, routed);
       record.write({ value: to === undefined ? value : { ...value, archived: to }, tries: 1 });
     });
+  }
+
+  /** What is true of a reaction after this code has routed events. */
+  #routed(value: RouterValue): RouterValue {
+    return this.#rules.target === "stream" ? value : withAnyTarget(value);
   }
 
   #write(tx: Tx, routes: readonly Route[]): void {
@@ -243,7 +250,7 @@ export class Router {
       if (this.#unknownIn(value.on).length > 0) return false;
       this.#write(tx, routes);
       // A reaction that routes is not what ends its processes.
-      record.write({ value: { ...value, cursor: upTo }, tries: 1 });
+      record.write({ value: { ...this.#routed(value), cursor: upTo }, tries: 1 });
       return true;
     });
   }

@@ -23,8 +23,15 @@ export interface RouterValue {
   readonly on: readonly string[];
   /** An operator paused the whole reaction. */
   readonly pausedAtMs?: number;
+  /** All of its events went to the target with the name of their stream. Absent where some may have gone elsewhere. */
+  readonly targets?: "stream";
   /** Before anything else, events are routed that were removed from the store before the reaction began. */
   readonly archived?: ArchivedProgress;
+}
+
+/** The value of a reaction whose events may go to any target from now on. */
+export function withAnyTarget({ targets: _, ...value }: RouterValue): RouterValue {
+  return value;
 }
 
 export interface ArchivedProgress {
