@@ -15,6 +15,7 @@ import { type RateTxVerbs, type RateVerbs, rateCapability } from "./rate/capabil
 import { RateLimits } from "./rate/rate.ts";
 import { type SlotTxVerbs, type SlotVerbs, slotCapability } from "./slot/capability.ts";
 import { type StreamTxVerbs, type StreamVerbs, streamCapability } from "./stream/capability.ts";
+import type { Archive } from "./stream/closing/archive.ts";
 import type { SubjectKeys } from "./stream/personal/keys.ts";
 import type { Projection, SqlProjection } from "./stream/projections/definition.ts";
 import type { Reaction } from "./stream/reactions/definition.ts";
@@ -35,6 +36,7 @@ export interface CapabilityOptions {
   readonly retention?: RetentionPolicy | undefined;
   readonly actions?: ActionSetup | undefined;
   readonly subjectKeys?: SubjectKeys | undefined;
+  readonly archive?: Archive | undefined;
 }
 
 /** The verbs of all capabilities on the handle. */
@@ -62,7 +64,7 @@ export interface TxVerbs
 export function capabilitiesOf<Face, Touch>(
   kernel: Kernel,
   prepare: Prepare<Face, Touch>,
-  { actions, log, retention, subjectKeys }: CapabilityOptions,
+  { actions, archive, log, retention, subjectKeys }: CapabilityOptions,
 ): readonly Capability[] {
   const rates = new RateLimits(kernel);
   return [
@@ -72,7 +74,7 @@ export function capabilitiesOf<Face, Touch>(
     actionCapability(kernel, actions),
     idempotencyCapability(kernel, prepare),
     machineCapability(kernel),
-    streamCapability(kernel, prepare, log, { keys: actions?.options?.keys, subjectKeys }),
+    streamCapability(kernel, prepare, { log, archive, keys: actions?.options?.keys, subjectKeys }),
     workflowCapability(kernel, { rates, log, retention }),
   ];
 }

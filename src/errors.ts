@@ -68,11 +68,14 @@ import {
 } from "./machine/errors.ts";
 import { RateLimitedError } from "./rate/errors.ts";
 import {
+  ArchiveDamagedError,
+  ArchiveIncompleteError,
   CommandRefusedError,
   ConcurrencyError,
   CursorAheadError,
   EventGoneError,
   EventShapeError,
+  EventsArchivedError,
   FoldBehindError,
   ProjectionBuildingError,
   ProjectionNotFoundError,
@@ -80,6 +83,10 @@ import {
   ReactionNotFoundError,
   ReactionOverError,
   ReactionTimeoutError,
+  StreamClosedError,
+  StreamExistsError,
+  StreamInUseError,
+  StreamNotFoundError,
   TargetNotFoundError,
 } from "./stream/errors.ts";
 import { SubjectForgottenError, SubjectKeyNotLoadedError } from "./stream/personal/errors.ts";
@@ -107,6 +114,13 @@ import {
 
 /** Every error class. A test compares it with what `pawl` exports. `AnyPawlError` is derived from it, so it is in the declarations. */
 export const ERROR_CLASSES = [
+  ArchiveDamagedError,
+  ArchiveIncompleteError,
+  EventsArchivedError,
+  StreamClosedError,
+  StreamExistsError,
+  StreamInUseError,
+  StreamNotFoundError,
   PermitsUndeclaredError,
   PlaceLostError,
   ActionCanceledError,

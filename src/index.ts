@@ -188,12 +188,29 @@ export type {
   TxAggregate,
 } from "./stream/aggregates.ts";
 export type { Events } from "./stream/capability.ts";
+export type { Archive, ArchivedEvent, ArchivedRange } from "./stream/closing/archive.ts";
+export { jsonLines as jsonLinesArchive } from "./stream/closing/json-lines.ts";
+export type {
+  ClosedStream,
+  CloseOptions,
+  ImportOptions,
+  PrunedStream,
+  PruneOptions,
+  Streams,
+} from "./stream/closing/streams.ts";
+export type { Exported, ExportTarget, Imported } from "./stream/closing/transfer.ts";
 export {
+  ArchiveDamagedError,
+  ArchiveIncompleteError,
   CommandRefusedError,
   ConcurrencyError,
   CursorAheadError,
   EventGoneError,
   EventShapeError,
+  EventsArchivedError,
+  type EventsLacking,
+  type EventsLacking,
+  type EventsLeft,
   FoldBehindError,
   ProjectionBuildingError,
   ProjectionNotFoundError,
@@ -201,6 +218,10 @@ export {
   ReactionNotFoundError,
   ReactionOverError,
   ReactionTimeoutError,
+  StreamClosedError,
+  StreamExistsError,
+  StreamInUseError,
+  StreamNotFoundError,
   TargetNotFoundError,
 } from "./stream/errors.ts";
 export {

@@ -29,6 +29,7 @@ import { poolFor } from "./stores/postgres/pool.ts";
 import { openPostgres } from "./stores/postgres/postgres.ts";
 import type { Finding } from "./stores/postgres/requirements.ts";
 import { openSqlite } from "./stores/sqlite/sqlite.ts";
+import { type Archive, checkArchive } from "./stream/closing/archive.ts";
 import { checkSubjectKeys, type SubjectKeys } from "./stream/personal/keys.ts";
 import { checkRetention, type Retention } from "./workflow/definitions/retention.ts";
 
@@ -71,6 +72,11 @@ export interface OpenOptions {
    * outcome. The workers of this handle delete them then. Default: "forever".
    */
   readonly retention?: Retention;
+  /**
+   * Where `pawl.streams` puts the events that it removes from the store, and from where they are read again: `jsonLinesArchive(folder)`, or an object
+   * of your own. Default: none.
+   */
+  readonly archive?: Archive;
 }
 
 /** Opens a store: `open()` is SQLite in ./pawl.db, `open("postgres://…")` is a server, `open("memory:")` is for tests. */
@@ -91,6 +97,7 @@ export async function open(...given: readonly unknown[]): Promise<Pawl> {
     throw new InvalidArgumentError("maxValueBytes", "must be a whole number above 0");
   const logger = checkLogger(options.logger);
   const retention = checkRetention(options.retention, "the retention");
+  const archive = options.archive === undefined ? undefined : checkArchive(options.archive);
   if (options.checkPurity !== undefined) checkBoolean(options.checkPurity, "checkPurity");
   checkOptions(options.actions, ACTIONS_OPTIONS, "actions");
   checkOptions(options.actions?.keys, KEYS_OPTIONS, "the keys of actions");
@@ -115,7 +122,7 @@ export async function open(...given: readonly unknown[]): Promise<Pawl> {
   const log = logger === false ? undefined : new Log(logger ?? stderr, ports.clock, logger === undefined);
   const actions = { options: options.actions, ports: actionPorts };
   const { subjectKeys } = options;
-  const settings = { namespace, patienceMs, codec, maxValueBytes, actions, subjectKeys, log, retention };
+  const settings = { namespace, patienceMs, codec, maxValueBytes, actions, subjectKeys, log, retention, archive };
   const pawl = pawlOn(opened, ports, settings);
   try {
     await pawl.check();
@@ -148,6 +155,7 @@ const OPTIONS = optionNames<OpenOptions>({
   subjectKeys: true,
   logger: true,
   retention: true,
+  archive: true,
 });
 
 /** The default place for lines. */
@@ -197,6 +205,7 @@ const STORE_METHODS = [
   "follow",
   "due",
   "sweep",
+  "prune",
   "watch",
   "close",
 ] as const;

@@ -44,7 +44,7 @@ export interface Row extends Key {
   readonly value: string | null;
 }
 
-/** What happened: one entry of a record's log. Versions are gapless and start at 1. */
+/** What happened: one entry of a record's log. Versions are gapless and start at 1; only the oldest can be removed (`Store.prune`). */
 export interface Entry {
   readonly version: number;
   readonly name: string;
@@ -174,7 +174,7 @@ export interface FollowQuery {
 }
 
 export interface FollowPage {
-  /** In the order of their positions. Entries of one record are in the order of their versions, without gaps unless some are not chosen. */
+  /** In the order of their positions. Entries of one record are in the order of their versions, without gaps unless some are not chosen or were pruned. */
   readonly entries: readonly FollowedEntry[];
   /**
    * Where to continue. Every followed entry of the space at or before it was looked at, on this page or before: none appears there later,
@@ -215,6 +215,12 @@ export interface Store {
   due(query: DueQuery): Promise<DuePage>;
   /** Removes deleted rows whose time has come, with their logs, and lifts the fence floor above theirs. Answers how many. */
   sweep(limit: number): Promise<number>;
+  /**
+   * Removes entries of a record's log up to and including version `upTo`, oldest first: at most `limit`, and at least one if there is one.
+   * Answers how many; 0 when none is left. The row, its head and later entries stay as they are, and what is appended next continues after the
+   * head. What was removed is in no answer of `entries` or `follow` again.
+   */
+  prune(key: Key, upTo: number, limit: number): Promise<number>;
   /**
    * Where commits can be lost: calls back when an answer comes from another server than the last one, or from one that has been started
    * again, before a batch is decided on that answer. What this process remembers may then be of commits that are no longer there.

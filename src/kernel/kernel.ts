@@ -198,7 +198,7 @@ export class Kernel {
     return this.#patiently(() => this.#store.entries(at, after, limit));
   }
 
-  /** All entries after version `after`, read page by page. */
+  /** All entries after version `after`, read page by page. Where the beginning was pruned, those that are left. */
   async *entriesAfter(at: Address, after: number): AsyncGenerator<StoredEntry> {
     for (let seen = after; ; ) {
       const page = await this.entries(at, seen, PAGE);
@@ -212,6 +212,11 @@ export class Kernel {
   /** A page of followed entries (`Store.follow`). An entry is the key of its own data: `decode(entry, entry.data)`. */
   follow(query: FollowQuery): Promise<FollowPage> {
     return this.#patiently(() => this.#store.follow(query));
+  }
+
+  /** Removes the oldest entries of a log, in a bounded step (`Store.prune`). Safe to repeat. Returns how many; 0 when none is left. */
+  prune(at: Address, upTo: number, limit: number): Promise<number> {
+    return this.#patiently(() => this.#store.prune(at, upTo, limit));
   }
 
   due(query: DueQuery): Promise<DuePage> {

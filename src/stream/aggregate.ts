@@ -46,6 +46,11 @@ export interface AggregateDefinition<State, Events extends readonly unknown[], C
    * Change it when the reducers change, so that stored states are folded again. Default: their source text, which does not see what they call.
    */
   readonly version?: string | undefined;
+  /**
+   * What to do where the reducers have changed and the events that they would fold were removed: "kept" begins with a state that older reducers made.
+   * Default: reads the events from the archive, and throws `events_archived` if it cannot.
+   */
+  readonly startFrom?: "kept" | undefined;
 }
 
 declare const STATE: unique symbol;
@@ -67,6 +72,8 @@ export interface AggregateRules {
   readonly commands: ReadonlyMap<string, (state: unknown, input: unknown, context: CommandContext) => unknown>;
   /** Names these reducers, so that a state is used only by those that made it. */
   readonly by: string;
+  /** A state of older reducers is accepted where events before it were removed. */
+  readonly startsFromKept: boolean;
 }
 
 export interface FoldRule {
@@ -79,6 +86,7 @@ const PARTS = optionNames<AggregateDefinition<unknown, [], unknown>>({
   on: true,
   commands: true,
   version: true,
+  startFrom: true,
 });
 
 const definitions = new WeakMap<object, AggregateRules>();
@@ -97,12 +105,20 @@ export function aggregate<
     throw new InvalidArgumentError("initial", "must be the state before the first event");
   const reducers = reducersOf(definition.on);
   const commands = commandsOf(definition.commands ?? {});
-  const { version } = definition;
+  const { version, startFrom } = definition;
+  if (startFrom !== undefined && startFrom !== "kept") throw new InvalidArgumentError("startFrom", 'must be "kept"');
   const source = version === undefined ? sourceOf(reducers) : ["version", checkId(version, "the version")];
   const encoded = jsonCodec.encode(definition.initial, NOWHERE);
   const by = hash(encoded, ...source);
   const defined: Aggregate<State, Commands> = Object.freeze({ name });
-  definitions.set(defined, { name, initial: () => copyOf(encoded), reducers, commands, by });
+  definitions.set(defined, {
+    name,
+    initial: () => copyOf(encoded),
+    reducers,
+    commands,
+    by,
+    startsFromKept: startFrom === "kept",
+  });
   return defined;
 }
 

@@ -8,17 +8,20 @@
  */
 
 import { checkDate, checkId, checkObject, checkOptions, checkVersion, optionNames } from "../kernel/check.ts";
+import type { Address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { checkOrigin, NO_ORIGIN, ORIGIN_OPTIONS, type Origin } from "../kernel/origin.ts";
 import { type Aggregate, type AggregateRules, aggregateRules, type CommandContext } from "./aggregate.ts";
+import { canReadArchive } from "./closing/archive.ts";
+import { readStreamValue } from "./closing/entries.ts";
 import { foldEvent, initialFold } from "./decide.ts";
 import { CommandRefusedError, FoldBehindError } from "./errors.ts";
 import { type FoldOutside, foldInRow } from "./folds.ts";
 import { pagesAfter, toEvents } from "./reading.ts";
 import { type CommandRequest, currentFold, type Executed, execute, storeFold } from "./records.ts";
-import { type Fold, streamAt } from "./stored.ts";
+import { type Fold, firstVersionOf, streamAt } from "./stored.ts";
 
 type AnyCommand = (state: never, input: never, context: CommandContext) => unknown;
 
@@ -151,7 +154,7 @@ export class AggregateHandle<State, Commands> {
     return fold;
   }
 
-  /** Folded from the beginning, because stored states are of later events. */
+  /** Folded from the beginning, because stored states are of later events; or from a stored state, where the beginning was removed. */
   async #asOf(asOf: number | Date): Promise<Fold> {
     const at = streamAt(this.#stream);
     const untilMs = typeof asOf === "number" ? Number.POSITIVE_INFINITY : checkDate(asOf, "asOf");
@@ -159,12 +162,15 @@ export class AggregateHandle<State, Commands> {
     if (typeof asOf === "number") checkVersion(asOf, "asOf");
     let fold = initialFold(this.#rules);
     if (last === 0) return fold;
-    for await (const page of pagesAfter(this.#kernel, at, 0)) {
+    fold = (await this.#startAsOf(at, last, untilMs)) ?? fold;
+    if (fold.version === last) return fold;
+    for await (const page of pagesAfter(this.#kernel, at, fold.version)) {
       const events = await toEvents(this.#kernel, page, undefined, at);
-      for (const [i, entry] of page.entries()) {
-        if (entry.atMs > untilMs) return fold;
-        const event = events[i]?.();
-        if (event !== undefined) fold = foldEvent(this.#rules, fold, event);
+      for (const open of events) {
+        const event = open();
+        if (event === undefined) continue;
+        if (event.at.getTime() > untilMs) return fold;
+        fold = foldEvent(this.#rules, fold, event);
         if (fold.version === last) return fold;
       }
     }
@@ -174,6 +180,20 @@ export class AggregateHandle<State, Commands> {
         `must be at most ${fold.version}, the version of stream "${this.#stream}"`,
       );
     return fold;
+  }
+
+  /** A stored state that is not later than what is asked for, where events before it were removed and cannot be read. */
+  async #startAsOf(at: Address, last: number, untilMs: number): Promise<Fold | undefined> {
+    const found = await readStreamValue(this.#kernel, at);
+    if (found === undefined || firstVersionOf(found.value) === 1 || canReadArchive(this.#kernel)) return undefined;
+    const start = await storedFold(this.#kernel, this.#rules, at.key);
+    if (start.version === 0 || start.version > last) return undefined;
+    // The time of an event that was removed is not known.
+    const [entry] = await this.#kernel.entries(at, start.version - 1, 1);
+    if (entry?.version !== start.version) return last === Number.POSITIVE_INFINITY ? undefined : start;
+    const [open] = await toEvents(this.#kernel, [entry], undefined, at);
+    const event = open?.();
+    return event !== undefined && event.at.getTime() <= untilMs ? start : undefined;
   }
 }
 
@@ -291,10 +311,10 @@ function toTry<Output>(stream: string, executed: Executed): TryExecute<Output> {
   return { ok: true, stream, output: output as Output, version, ids };
 }
 
-/** The state that is stored for these reducers, or the one before the first event. */
+/** The state to fold from: the one that is stored for these reducers, or the one before the first event. */
 async function storedFold(kernel: Kernel, rules: AggregateRules, stream: string): Promise<FoldOutside> {
   const [row] = await kernel.read([streamAt(stream)]);
-  return foldInRow(kernel, rules, row);
+  return foldInRow(kernel, rules, row, canReadArchive(kernel));
 }
 
 /** The state after the last event, folded from the stored one, or from one that was folded before. */

@@ -6,6 +6,8 @@ import type { Log } from "../kernel/log.ts";
 import type { Prepare } from "../kernel/sql/in-sql.ts";
 import type { Aggregate } from "./aggregate.ts";
 import { AggregateHandle, mendFold, TxAggregate } from "./aggregates.ts";
+import { type Archive, setArchive } from "./closing/archive.ts";
+import { Streams } from "./closing/streams.ts";
 import type { AnyEventType } from "./event.ts";
 import { type ForgetOptions, type ForgetResult, ForgottenSubjects } from "./personal/forgotten.ts";
 import { mendSubjects, type SubjectSetup, Subjects } from "./personal/subjects.ts";
@@ -52,6 +54,8 @@ export interface StreamVerbs {
   projection<Row>(projection: Projection<Row>): ProjectionHandle<Row>;
   projection(projection: SqlProjection): SqlProjectionHandle;
   projection(projection: string): ProjectionHandle<unknown>;
+  /** Closing, pruning, exporting and importing streams. */
+  readonly streams: Streams;
 }
 
 export interface StreamTxVerbs {
@@ -61,14 +65,20 @@ export interface StreamTxVerbs {
   aggregate<State, Commands>(aggregate: Aggregate<State, Commands>, stream: string): TxAggregate<State, Commands>;
 }
 
+/** What streams are made with. */
+export interface StreamSetup extends SubjectSetup {
+  readonly log?: Log | undefined;
+  readonly archive?: Archive | undefined;
+}
+
 export function streamCapability<Face, Touch>(
   kernel: Kernel,
   prepare: Prepare<Face, Touch>,
-  log?: Log | undefined,
-  setup?: SubjectSetup | undefined,
+  { log, archive, ...keys }: StreamSetup,
 ): Capability {
+  if (archive !== undefined) setArchive(kernel, archive);
   const projections = projectionSetup(kernel);
-  const forgotten = new ForgottenSubjects(kernel, new Subjects(kernel, setup));
+  const forgotten = new ForgottenSubjects(kernel, new Subjects(kernel, keys));
   const verbs: StreamVerbs = {
     stream: (id) => new Stream(kernel, id),
     events: { read: (options: ReadEventsOptions = {}) => new EventReading(kernel, options) } as Events,
@@ -80,6 +90,7 @@ export function streamCapability<Face, Touch>(
         : new ProjectionHandle(projections, projection)) as StreamVerbs["projection"],
     forget: (subject, options) => forgotten.forget(subject, options),
     forgotten,
+    streams: new Streams(kernel),
   };
   const view: View<StreamTxVerbs> = {
     stream: (tx, id) => new TxStream(tx, id),

@@ -163,3 +163,114 @@ export class EventGoneError extends PawlError<"event_gone", { readonly stream: s
     super("event_gone", `event ${version} of stream "${stream}" is not there any more`, { stream, version });
   }
 }
+
+/** The stream is closed: it takes no more events and commands. Append to another stream, or restart it with `pawl.streams.close(…, { restart })`. */
+export class StreamClosedError extends PawlError<
+  "stream_closed",
+  { readonly stream: string; readonly version: number }
+> {
+  constructor(stream: string, version: number) {
+    super("stream_closed", `stream "${stream}" was closed with version ${version}: it takes no more events`, {
+      stream,
+      version,
+    });
+  }
+}
+
+/** There is no such stream to close or prune: it has no events. */
+export class StreamNotFoundError extends PawlError<"stream_not_found", { readonly stream: string }> {
+  constructor(stream: string) {
+    super("stream_not_found", `there is no stream "${stream}": it has no events`, { stream });
+  }
+}
+
+/** A reaction, and how many events of a stream it has not handled. */
+export interface EventsLeft {
+  readonly reaction: string;
+  readonly events: number;
+}
+
+/** A projection, and how many events of a stream it lacks. */
+export interface EventsLacking {
+  readonly projection: string;
+  readonly events: number;
+}
+
+/**
+ * Reactions or projections have not handled all events that are to be removed. Wait for them, unblock or skip what is blocked, or close with `force`, which leaves
+ * what they need to the archive.
+ */
+export class StreamInUseError extends PawlError<
+  "stream_in_use",
+  {
+    readonly stream: string;
+    readonly reactions: readonly EventsLeft[];
+    readonly projections: readonly EventsLacking[];
+  }
+> {
+  constructor(stream: string, reactions: readonly EventsLeft[], projections: readonly EventsLacking[]) {
+    const list = [
+      ...reactions.map(({ reaction, events }) => `reaction "${reaction}" (${events})`),
+      ...projections.map(({ projection, events }) => `projection "${projection}" (${events})`),
+    ];
+    super("stream_in_use", `events of stream "${stream}" are still needed: ${list.join(", ")}`, {
+      stream,
+      reactions,
+      projections,
+    });
+  }
+}
+
+/**
+ * Events that are needed were removed from the store, and this handle cannot read them: open it with the `archive` that has them (one with `read`), or
+ * begin with what is kept, from `data.firstVersion` on.
+ */
+export class EventsArchivedError extends PawlError<
+  "events_archived",
+  { readonly stream: string; readonly firstVersion: number; readonly wanted: number }
+> {
+  constructor(stream: string, firstVersion: number, wanted: number) {
+    super(
+      "events_archived",
+      `event ${wanted} of stream "${stream}" was removed from the store, which keeps ${firstVersion} and later: open with an archive that can read it`,
+      { stream, firstVersion, wanted },
+    );
+  }
+}
+
+/** The archive did not store what it was given, so nothing was removed. Repair it, and call again. */
+export class ArchiveIncompleteError extends PawlError<
+  "archive_incomplete",
+  { readonly stream: string; readonly events: number; readonly stored: number }
+> {
+  constructor(stream: string, events: number, stored: number, reason: string) {
+    super("archive_incomplete", `the archive did not store the ${events} events of stream "${stream}": ${reason}`, {
+      stream,
+      events,
+      stored,
+    });
+  }
+}
+
+/** What an archive or an export has of a stream was changed or is damaged. Restore it from a copy. */
+export class ArchiveDamagedError extends PawlError<
+  "archive_damaged",
+  { readonly where: string; readonly line: number; readonly reason: string }
+> {
+  constructor(where: string, line: number, reason: string) {
+    super("archive_damaged", `${where} is damaged at line ${line}: ${reason}`, { where, line, reason });
+  }
+}
+
+/** The stream to import exists, with other events. Import into another namespace, or leave it out. */
+export class StreamExistsError extends PawlError<
+  "stream_exists",
+  { readonly stream: string; readonly version: number }
+> {
+  constructor(stream: string, version: number) {
+    super("stream_exists", `stream "${stream}" exists, and its event ${version} is not the one to import`, {
+      stream,
+      version,
+    });
+  }
+}

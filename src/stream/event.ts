@@ -14,6 +14,7 @@ import { InvalidArgumentError } from "../kernel/errors.ts";
 import { checkIsSchema, checkSchemaNow, type StandardSchema } from "../kernel/schema.ts";
 import { EventShapeError } from "./errors.ts";
 import { checkPersonal, type PersonalOptions, type PersonalRules, splitData } from "./personal/decide.ts";
+import { CLOSED_EVENT } from "./stored.ts";
 
 /** An event to append, as an event type makes it: `Deposited({ amount: 10 })`. */
 export class NewEvent<Data = unknown> {
@@ -132,6 +133,8 @@ export function event(
   options: EventOptions & { readonly personal?: unknown } = {},
 ): EventType<unknown, never> {
   checkId(name, "the event's name");
+  if (name === CLOSED_EVENT)
+    throw new InvalidArgumentError("the event's name", `must not be "${name}", which is Pawl's`);
   checkOptions(options, OPTIONS);
   const { schema, shape = 1, upcast } = options;
   checkIsSchema(schema, "the event's schema");

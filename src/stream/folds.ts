@@ -9,9 +9,10 @@ import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { AggregateRules } from "./aggregate.ts";
+import { decideStart } from "./closing/decide.ts";
 import { initialFold } from "./decide.ts";
 import { subjectsOf } from "./personal/subjects.ts";
-import { type Fold, foldOf, type StreamValue, withFold } from "./stored.ts";
+import { type Fold, foldOf, type StoredFold, type StreamValue, withFold } from "./stored.ts";
 
 /** A state that was folded outside a decision. */
 export interface FoldOutside extends Fold {
@@ -55,15 +56,31 @@ export function writeFold(tx: Tx, stream: Draft, { name }: AggregateRules, { by,
 }
 
 /** The state that is stored for these reducers, or the one before the first event. */
-export function foldInRow(kernel: Kernel, rules: AggregateRules, row: Row | null | undefined): FoldOutside {
+export function foldInRow(
+  kernel: Kernel,
+  rules: AggregateRules,
+  row: Row | null | undefined,
+  canReadArchive: boolean,
+): FoldOutside {
   if (row == null || row.value === null) return { ...initialFold(rules), erased: 0 };
   const value = kernel.decode(row, row.value) as StreamValue;
   const erased = erasedIn(value);
-  const stored = foldOf(value, rules.name, rules.by);
-  if (stored === undefined) return { ...initialFold(rules), erased };
-  if ("state" in stored) return { ...stored, erased };
-  const { by, version, sealed } = stored;
-  const text = subjectsOf(kernel).openState(row.key, value.personal?.key, placeOf(rules.name, stored), sealed);
-  if (text === undefined) return { ...initialFold(rules), erased };
-  return { by, version, state: kernel.decode(row, text), erased };
+  const stored = decideStart(value, rules, canReadArchive);
+  const state = stored === undefined ? undefined : openFold(kernel, rules, row, value, stored);
+  if (stored === undefined || state === undefined) return { ...initialFold(rules), erased };
+  // It may be of other reducers, where that is accepted: from here on it is of these.
+  return { by: rules.by, version: stored.version, state: state.state, erased };
+}
+
+/** The state of a stored fold; undefined where it cannot be opened. */
+function openFold(
+  kernel: Kernel,
+  { name }: AggregateRules,
+  row: Row,
+  value: StreamValue,
+  stored: StoredFold,
+): { readonly state: unknown } | undefined {
+  if ("state" in stored) return { state: stored.state };
+  const text = subjectsOf(kernel).openState(row.key, value.personal?.key, placeOf(name, stored), stored.sealed);
+  return text === undefined ? undefined : { state: kernel.decode(row, text) };
 }

@@ -15,7 +15,9 @@ import {
 import type { Address, Key, StoredEntry } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { CursorAheadError } from "./errors.ts";
+import { archivedEntries } from "./closing/archive.ts";
+import { checkNoneRemoved, PAGE, readFirstVersion, streamEntries } from "./closing/entries.ts";
+import { CursorAheadError, EventGoneError } from "./errors.ts";
 import {
   type AnyEventType,
   type EventRules,
@@ -27,17 +29,17 @@ import {
 import { subjectsOf } from "./personal/subjects.ts";
 import { STREAMS, type StoredEvent, streamAt } from "./stored.ts";
 
-/** How many entries are read at a time. */
-const PAGE = 500;
-
 /** The data of events that are read with `events: [...]`. */
 export type DataOf<Types extends readonly AnyEventType[]> = {
   [Index in keyof Types]: Types[Index] extends ReadableEvent<infer Data> ? Data : never;
 }[number];
 
 export interface ReadStreamOptions<Types extends readonly AnyEventType[] = readonly AnyEventType[]> {
-  /** The first version to read. Default: 1, or the last one where it is read backwards. */
-  readonly from?: number | undefined;
+  /**
+   * The first version to read. Events that were removed are read from the archive, or the reading throws `events_archived` where it needs
+   * them; "kept" reads only what the store keeps. Default: 1, or the last one where it is read backwards.
+   */
+  readonly from?: number | "kept" | undefined;
   /** From newer to older. Default: false. */
   readonly backwards?: boolean | undefined;
   /** Only events of these types, in their newest shape. Default: all, as they are stored. */
@@ -47,6 +49,8 @@ export interface ReadStreamOptions<Types extends readonly AnyEventType[] = reado
 export interface ReadEventsOptions<Types extends readonly AnyEventType[] = readonly AnyEventType[]> {
   /** Where an earlier reading ended: its `cursor`, or that of an event. Default: the beginning. */
   readonly after?: string | undefined;
+  /** "kept": leaves out events that were removed from the store. Default: throws `events_archived` where some of them were not read yet. */
+  readonly from?: "kept" | undefined;
   /** Only events of these types, in their newest shape. Default: all, as they are stored. */
   readonly events?: Types | undefined;
   /** Only events of streams whose ids begin with this. */
@@ -61,6 +65,7 @@ export interface ReadEventsOptions<Types extends readonly AnyEventType[] = reado
 const STREAM_OPTIONS = optionNames<ReadStreamOptions>({ from: true, backwards: true, events: true });
 const EVENTS_OPTIONS = optionNames<ReadEventsOptions>({
   after: true,
+  from: true,
   events: true,
   prefix: true,
   correlationId: true,
@@ -85,19 +90,20 @@ export function readStream<Data>(
   const { from, backwards = false, events } = options;
   const types = typesOf(events);
   checkBoolean(backwards, "backwards");
-  if (from !== undefined && (!Number.isSafeInteger(from) || from < 1))
-    throw new InvalidArgumentError("from", "must be a version: a whole number from 1");
+  if (from !== undefined && from !== "kept" && (!Number.isSafeInteger(from) || from < 1))
+    throw new InvalidArgumentError("from", 'must be a version, which is a whole number from 1, or "kept"');
   return backwards ? readBackwards(kernel, id, from, types) : readForwards(kernel, id, from ?? 1, types);
 }
 
 async function* readForwards<Data>(
   kernel: Kernel,
   id: string,
-  from: number,
+  from: number | "kept",
   types: Types,
 ): AsyncGenerator<StreamEvent<Data>> {
   const at = streamAt(id);
-  for await (const page of pagesAfter(kernel, at, from - 1))
+  const first = from === "kept" ? await readFirstVersion(kernel, at) : from;
+  for await (const page of pagesAfter(kernel, at, first - 1))
     for (const part of partsOf(page))
       for (const open of await toEvents<Data>(kernel, part, types, at)) {
         const event = open();
@@ -108,22 +114,39 @@ async function* readForwards<Data>(
 async function* readBackwards<Data>(
   kernel: Kernel,
   id: string,
-  from: number | undefined,
+  from: number | "kept" | undefined,
   types: Types,
 ): AsyncGenerator<StreamEvent<Data>> {
   const at = streamAt(id);
   const [row] = await kernel.read([at]);
+  const oldest = from === "kept" ? await readFirstVersion(kernel, at) : 1;
   // Versions have no gaps, so that a page is known by its ends.
-  for (let last = Math.min(from ?? Number.POSITIVE_INFINITY, row?.head ?? 0); last > 0; ) {
-    const first = Math.max(0, last - PAGE);
-    const page = await kernel.entries(at, first, last - first);
+  for (
+    let last = Math.min(typeof from === "number" ? from : Number.POSITIVE_INFINITY, row?.head ?? 0);
+    last >= oldest;
+  ) {
+    const page = await pageUpTo(kernel, at, Math.max(oldest, last - PAGE + 1), last);
     for (const part of partsOf(page.toReversed()))
       for (const open of await toEvents<Data>(kernel, part, types, at)) {
         const event = open();
         if (event !== undefined) yield event;
       }
-    last = first;
+    last -= page.length;
   }
+}
+
+/** Some entries up to and including version `last`, at least one, and none before `first`. Where they begin to be archived, a page ends. */
+async function pageUpTo(kernel: Kernel, at: Address, first: number, last: number): Promise<readonly StoredEntry[]> {
+  const read = await kernel.entries(at, first - 1, last - first + 1);
+  // What the store lacks is at the beginning, and what comes after it has no gaps.
+  const page = read.filter(({ version }) => version <= last);
+  const isWhole = page.every(({ version }, index) => version === last - page.length + 1 + index);
+  if (page.length > 0 && isWhole) return page;
+  const kept = await readFirstVersion(kernel, at);
+  if (last >= kept) throw new EventGoneError(at.key, last);
+  const archived: StoredEntry[] = [];
+  for await (const entry of archivedEntries(kernel, at, { from: first, to: last }, kept)) archived.push(entry);
+  return archived;
 }
 
 /** A reading of all streams, up to what is there when it gets there. */
@@ -134,11 +157,14 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
   readonly #sinceMs: number;
   readonly #untilMs: number;
   #after: number;
+  /** The highest position of removed events, when it was last found that none is lacking. */
+  #checkedUpTo = 0;
 
   /** @internal */
   constructor(kernel: Kernel, options: ReadEventsOptions) {
     checkOptions(options, EVENTS_OPTIONS);
-    const { after, events, prefix, correlationId, since, until } = options;
+    const { after, from, events, prefix, correlationId, since, until } = options;
+    if (from !== undefined && from !== "kept") throw new InvalidArgumentError("from", 'must be "kept"');
     this.#kernel = kernel;
     this.#options = options;
     this.#types = typesOf(events);
@@ -155,20 +181,23 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<FollowedEvent<Data>> {
-    const { prefix, correlationId } = this.#options;
+    const { from, prefix, correlationId } = this.#options;
     const names = this.#types === undefined ? undefined : [...this.#types.keys()];
     for (let hasMore = true; hasMore; ) {
       const after = this.#after;
       const page = await this.#kernel.follow({ space: STREAMS, prefix, names, after, limit: PAGE });
+      if (from !== "kept")
+        this.#checkedUpTo = await checkNoneRemoved(this.#kernel, { after, prefix, names }, this.#checkedUpTo);
       if (page.upTo < after) throw new CursorAheadError(String(after), String(page.upTo));
       ({ hasMore } = page);
       for (const part of partsOf(page.entries)) {
         const events = await toEvents<Data>(this.#kernel, part, this.#types);
         for (const [i, entry] of part.entries()) {
-          const isInTime = entry.atMs >= this.#sinceMs && entry.atMs < this.#untilMs;
-          const event = isInTime ? events[i]?.() : undefined;
+          const event = events[i]?.();
           this.#after = entry.position;
-          if (event !== undefined && (correlationId === undefined || event.correlationId === correlationId))
+          const atMs = event?.at.getTime() ?? Number.NaN;
+          const isInTime = atMs >= this.#sinceMs && atMs < this.#untilMs;
+          if (event !== undefined && isInTime && (correlationId === undefined || event.correlationId === correlationId))
             yield { ...event, cursor: this.cursor };
         }
       }
@@ -196,15 +225,16 @@ const FIRST_PART = 20;
 const partsOf = <Entry>(page: readonly Entry[]): readonly (readonly Entry[])[] =>
   page.length <= FIRST_PART ? [page] : [page.slice(0, FIRST_PART), page.slice(FIRST_PART)];
 
-/** The entries of a stream after a version, page by page. */
+/** The entries of a stream after a version, page by page, wherever they are (`streamEntries`). */
 export async function* pagesAfter(kernel: Kernel, at: Address, after: number): AsyncGenerator<readonly StoredEntry[]> {
-  for (let seen = after; ; ) {
-    const page = await kernel.entries(at, seen, PAGE);
+  let page: StoredEntry[] = [];
+  for await (const entry of streamEntries(kernel, at, after + 1)) {
+    page.push(entry);
+    if (page.length < PAGE) continue;
     yield page;
-    const last = page.at(-1);
-    if (page.length < PAGE || last === undefined) return;
-    seen = last.version;
+    page = [];
   }
+  if (page.length > 0) yield page;
 }
 
 /** An event that was read. Throws where it cannot be decoded, decrypted or converted; undefined if its type was not asked for. */
@@ -262,7 +292,7 @@ function decodeEntry(kernel: Kernel, at: Key, entry: StoredEntry, types: Types):
 function eventOf<Data>(
   key: Key,
   { version, name, atMs }: StoredEntry,
-  { id, shape = 1, actor, correlation, causation }: StoredEvent,
+  { id, shape = 1, actor, correlation, causation, atMs: importedMs }: StoredEvent,
   data: unknown,
   type: EventRules | undefined,
 ): StreamEvent<Data> {
@@ -273,7 +303,7 @@ function eventOf<Data>(
     name,
     data: (type === undefined ? data : upcast(type, data, shape)) as Data,
     shape: type?.shape ?? shape,
-    at: new Date(atMs),
+    at: new Date(importedMs ?? atMs),
     ...(actor === undefined ? {} : { actor }),
     ...(correlation === undefined ? {} : { correlationId: correlation }),
     ...(causation === undefined ? {} : { causationId: causation }),

@@ -7,11 +7,11 @@ import type { Draft } from "../kernel/draft.ts";
 import { type Origin, originOf } from "../kernel/origin.ts";
 import type { AggregateRules, FoldedEvent } from "./aggregate.ts";
 import { type Decided, decideCommand, foldEvent, initialFold, isExpected } from "./decide.ts";
-import { ConcurrencyError, FoldBehindError } from "./errors.ts";
+import { ConcurrencyError, FoldBehindError, StreamClosedError } from "./errors.ts";
 import type { NewEvent } from "./event.ts";
 import { erasedIn, type FoldOutside, readFold, writeFold } from "./folds.ts";
 import { subjectsOf } from "./personal/subjects.ts";
-import { type Fold, type StoredEvent, type StreamValue, streamAt } from "./stored.ts";
+import { CLOSED, type Fold, type StoredEvent, type StreamValue, streamAt } from "./stored.ts";
 
 export interface AppendRequest extends Origin {
   readonly stream: string;
@@ -28,12 +28,19 @@ export interface Appended {
   readonly ids: readonly string[];
 }
 
-/** Appends events, all or none. Throws `concurrency_conflict` where the stream is at another version. */
+/** Appends events, all or none. Throws `stream_closed`, and `concurrency_conflict` where the stream is at another version. */
 export function append(tx: Tx, { stream, events, expectedVersion, ...given }: AppendRequest): Appended {
-  const record = tx.record(streamAt(stream));
+  const record = openRecord(tx, stream);
   if (!isExpected(record.head, expectedVersion)) throw new ConcurrencyError(stream, expectedVersion ?? 0, record.head);
   const entries = toEntries(tx, record, events, { ...originOf(tx), ...given });
   return { stream, ids: writeEntries(record, entries), version: record.head };
+}
+
+/** The record of a stream to append to. Under its lock, so that no event comes after a tombstone. */
+function openRecord(tx: Tx, stream: string): Draft {
+  const record = tx.record(streamAt(stream));
+  if (record.status === CLOSED) throw new StreamClosedError(stream, record.head);
+  return record;
 }
 
 /** An event, and its text in the log. */
@@ -46,7 +53,7 @@ interface EventEntry {
  * The events as they will be in the log. All of them are encoded before the first is written: where one cannot be stored, none is, also if the
  * decision catches that.
  */
-function toEntries(tx: Tx, record: Draft, events: readonly NewEvent[], origin: Origin): readonly EventEntry[] {
+export function toEntries(tx: Tx, record: Draft, events: readonly NewEvent[], origin: Origin): readonly EventEntry[] {
   if (events.length === 0) return [];
   const { actor, correlationId, causationId } = origin;
   if (!record.exists) record.write({ value: {} satisfies StreamValue });
@@ -78,7 +85,7 @@ function toEntries(tx: Tx, record: Draft, events: readonly NewEvent[], origin: O
 }
 
 /** Appends them, and returns their ids. */
-function writeEntries(record: Draft, entries: readonly EventEntry[]): readonly string[] {
+export function writeEntries(record: Draft, entries: readonly EventEntry[]): readonly string[] {
   for (const { event, text } of entries) record.appendText(event.name, text, true);
   return entries.map(({ event }) => event.id);
 }
@@ -96,12 +103,12 @@ export type Executed =
   | Extract<Decided, { readonly is: "refused" }>;
 
 /**
- * Runs a command on the folded state of the stream, appends what it emits, and stores the state after that. Throws `fold_behind` where neither
- * the stored state nor the one that was given is that of the stream's last event.
+ * Runs a command on the folded state of the stream, appends what it emits, and stores the state after that. Throws `stream_closed`, and `fold_behind`
+ * where neither the stored state nor the one that was given is that of the stream's last event.
  */
 export function execute(tx: Tx, rules: AggregateRules, request: CommandRequest): Executed {
   const { stream, command, input, caughtUp, ...given } = request;
-  const record = tx.record(streamAt(stream));
+  const record = openRecord(tx, stream);
   const { fold, isStored } = currentFold(tx, record, rules, caughtUp);
   const decided = decideCommand(rules, fold, command, input, { nowMs: () => tx.nowMs, uuid: () => tx.uuid() });
   if (decided.is === "refused") return decided;

@@ -1,6 +1,7 @@
 /**
  * What is stored of streams. A stream is one record; its log is the events, and its head is the stream's version. The record's value has the
- * folded states of aggregates, sealed where the stream has personal events. Names here are permanent.
+ * folded states of aggregates, sealed where the stream has personal events, and what was done when the stream was closed or pruned. Names here are
+ * permanent.
  */
 
 import { checkId } from "../kernel/check.ts";
@@ -23,6 +24,8 @@ export interface StoredEvent {
   readonly actor?: string;
   readonly correlation?: string;
   readonly causation?: string;
+  /** When it was committed in the store that it was imported from. */
+  readonly atMs?: number;
 }
 
 /** The state of an aggregate after the first `version` events of the stream. */
@@ -49,7 +52,55 @@ export interface StreamValue {
     /** What its folds are sealed with, itself sealed by the key ring. */
     readonly key?: Sealed;
   };
+  /** The first version that the store keeps. Default: 1. It is raised before events are removed, so that no reader takes the rest for all. */
+  readonly firstVersion?: number;
+  /** The names of the events that were removed; none where they are too many to list. */
+  readonly removedNames?: readonly string[];
+  /** The position of the last event that was removed, in the order of all streams. */
+  readonly removedUpTo?: number;
+  /** The stream is closed: its last entry is the tombstone. */
+  readonly closed?: Closed;
+  /** The last closing after which the stream was restarted, so that a repeated call finds that it was done. */
+  readonly restarted?: Restarted;
 }
+
+export interface Closed {
+  /** The version of the tombstone. */
+  readonly version: number;
+  /** How many events were archived; there once they may be removed. */
+  readonly archived?: number;
+}
+
+export interface Restarted {
+  /** The version of the tombstone before it. */
+  readonly version: number;
+  readonly archived: number;
+  /** The version of the opening event, and a hash of it. */
+  readonly at: number;
+  readonly hash: string;
+}
+
+/** One record for all streams: the highest position of a removed event. Readers of all streams that are past it lack nothing. */
+export const REMOVED = address("stream-removed", "all");
+
+export interface RemovedValue {
+  readonly upTo: number;
+}
+
+/** The name of a tombstone. No event type has it. */
+export const CLOSED_EVENT = "$closed";
+
+/** The statuses of streams: closed to appends and commands; open, with events removed. Others have none. */
+export const CLOSED = "closed";
+export const PRUNED = "pruned";
+
+export function statusOf(value: StreamValue): string | null {
+  if (value.closed !== undefined) return CLOSED;
+  return firstVersionOf(value) > 1 ? PRUNED : null;
+}
+
+/** The first version that the store keeps. */
+export const firstVersionOf = ({ firstVersion = 1 }: StreamValue): number => firstVersion;
 
 /** How many folds of one aggregate are kept for different reducers. */
 const MOST_FOLDS = 3;

@@ -15,7 +15,7 @@ import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { checkOrigin, NO_ORIGIN, type Origin } from "../kernel/origin.ts";
 import { checkEvents, MOST_EVENTS } from "./decide.ts";
-import { ConcurrencyError } from "./errors.ts";
+import { ConcurrencyError, StreamClosedError } from "./errors.ts";
 import type { AnyEventType, NewEvent, StreamEvent } from "./event.ts";
 import { type DataOf, type ReadStreamOptions, readStream } from "./reading.ts";
 import { type Appended, type AppendRequest, append } from "./records.ts";
@@ -28,7 +28,7 @@ export interface AppendOptions extends Origin {
 
 export type TryAppend =
   | ({ readonly ok: true } & Appended)
-  | { readonly ok: false; readonly code: "concurrency_conflict"; readonly version: number };
+  | { readonly ok: false; readonly code: "concurrency_conflict" | "stream_closed"; readonly version: number };
 
 const APPEND_OPTIONS = optionNames<AppendOptions>({
   expectedVersion: true,
@@ -50,13 +50,13 @@ export class Stream {
     this.#origin = origin;
   }
 
-  /** Appends events, all or none. Throws `concurrency_conflict` if the stream is not at `expectedVersion`. */
+  /** Appends events, all or none. Throws `concurrency_conflict` if the stream is not at `expectedVersion`, and `stream_closed`. */
   async append(events: readonly NewEvent[], options?: AppendOptions): Promise<Appended> {
     const request = this.#request(events, options);
     return this.#kernel.mending(() => this.#kernel.transact((tx) => append(tx, request), [streamAt(this.id)]));
   }
 
-  /** Appends events, or returns that the stream is at another version. */
+  /** Appends events, or returns that the stream is at another version or closed. */
   async tryAppend(events: readonly NewEvent[], options?: AppendOptions): Promise<TryAppend> {
     const request = this.#request(events, options);
     return this.#kernel.mending(() => this.#kernel.transact((tx) => tryAppend(tx, request), [streamAt(this.id)]));
@@ -96,12 +96,12 @@ export class TxStream {
     this.#id = streamAt(id).key;
   }
 
-  /** Appends events, if this commit happens. Throws `concurrency_conflict` if the stream is not at `expectedVersion`. */
+  /** Appends events, if this commit happens. Throws `concurrency_conflict` if the stream is not at `expectedVersion`, and `stream_closed`. */
   append(events: readonly NewEvent[], options?: AppendOptions): Appended {
     return append(this.#tx, appendRequest(this.#id, events, options));
   }
 
-  /** Appends events, if this commit happens, or returns that the stream is at another version. */
+  /** Appends events, if this commit happens, or returns that the stream is at another version or closed. */
   tryAppend(events: readonly NewEvent[], options?: AppendOptions): TryAppend {
     return tryAppend(this.#tx, appendRequest(this.#id, events, options));
   }
@@ -116,7 +116,7 @@ export function tryAppend(tx: Tx, request: AppendRequest): TryAppend {
   try {
     return { ok: true, ...append(tx, request) };
   } catch (error) {
-    if (!(error instanceof ConcurrencyError)) throw error;
+    if (!(error instanceof ConcurrencyError) && !(error instanceof StreamClosedError)) throw error;
     return { ok: false, code: error.code, version: error.data.version };
   }
 }

@@ -194,6 +194,8 @@ const WORK_OPTIONS = {
   watchdog: "duration?",
 };
 
+const ARCHIVE = options({ read: "function?", write: "function" }, { write: async () => {} }, "handle?");
+
 const OPEN_FIELDS = {
   actions: options({
     keys: options({ current: "id", ring: "object" }, { current: "a", ring: { a: new Uint8Array(32) } }),
@@ -204,6 +206,7 @@ const OPEN_FIELDS = {
   checkPurity: "boolean?",
   codec: "handle?",
   durability: "choice?",
+  archive: ARCHIVE,
   logger: options({ error: "function", warn: "function" }, { error: () => {}, warn: () => {} }, "handle?"),
   maxValueBytes: "count?",
   namespace: "id?",
@@ -292,7 +295,7 @@ const FREE: Owner["rows"] = {
     takes: {
       name: "id",
       definition: options(
-        { commands: "object?", initial: "unchecked", on: "list", version: "id?" },
+        { commands: "object?", initial: "unchecked", on: "list", startFrom: "choice?", version: "id?" },
         { initial: 0, on: [] },
         "object",
       ),
@@ -307,6 +310,7 @@ const FREE: Owner["rows"] = {
     },
     good: () => ["sums", { on: [Deposited] }, () => 1],
   },
+  jsonLinesArchive: { takes: { folder: "text" }, good: () => ["archive"] },
   reaction: {
     takes: {
       name: "id",
@@ -649,6 +653,53 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       },
     },
   },
+  Streams: {
+    where: "plain",
+    on: ({ pawl }) => pawl.streams,
+    rows: {
+      close: {
+        takes: {
+          stream: "id",
+          options: options(
+            {
+              actor: "id?",
+              archive: ARCHIVE,
+              discard: "boolean?",
+              expectedVersion: "version?",
+              force: "boolean?",
+              reason: "text?",
+              restart: "handle?",
+            },
+            { archive: { write: async () => {} } },
+          ),
+        },
+        good: () => ["account", { archive: { write: async () => {} } }],
+      },
+      prune: {
+        takes: {
+          stream: "id",
+          options: options(
+            { archive: ARCHIVE, before: "version", discard: "boolean?" },
+            { archive: { write: async () => {} }, before: 1 },
+            "options",
+          ),
+        },
+        good: () => ["account", { archive: { write: async () => {} }, before: 1 }],
+      },
+      export: {
+        takes: {
+          which: options({ prefix: "prefix" }, { prefix: "there" }, null),
+          // A path as well: the stream's own tests attack it.
+          to: options({ write: "function" }, { write: () => {} }, "unchecked"),
+        },
+        good: () => [{ prefix: "there" }, { write: () => {} }],
+      },
+      import: {
+        takes: { from: "unchecked", options: options({ dryRun: "boolean?" }) },
+        good: () => [(async function* () {})(), {}],
+      },
+    },
+  },
   Events: {
     where: "plain",
     on: ({ pawl }) => pawl.events,
@@ -659,6 +710,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
             after: "cursor?",
             correlationId: "id?",
             events: "list?",
+            from: "choice?",
             prefix: "prefix?",
             since: "time?",
             until: "time?",
@@ -896,12 +948,14 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
 /** Exported names whose members are not called by users with arguments of their own: each with the reason. */
 export const ELSEWHERE: Readonly<Record<string, string>> = {
   AnyEventType: "an EventType, which is here",
+  Archive: "implemented by the user; what it stores is checked (test/stream/closing.test.ts)",
   AtMostOnceOptions: "callbacks that the user writes",
   CommandContext: "what a command is given: its own tests attack it (decide.test.ts)",
   Attempt: "what the function of `idempotent` is given: its own tests attack it (attempt.test.ts)",
   Codec: "implemented by the user; what it gives is checked by Encoding",
   Dedupe: "the type of pawl.dedupe, which is here",
   Forgotten: "the type of FORGOTTEN, which takes nothing",
+  ExportTarget: "implemented by the user, or of Node",
   IdempotentOptions: "callbacks that the user writes",
   Logger: "implemented by the user",
   Operation: "a promise: what it takes is what promises take",

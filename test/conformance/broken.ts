@@ -73,6 +73,7 @@ class World {
       follow: (query) => store.follow(query),
       due: (query) => store.due(query),
       sweep: (limit) => store.sweep(limit),
+      prune: (key, upTo, limit) => store.prune(key, upTo, limit),
       // One connection for each watch, so that each stands for itself.
       watch: (changed) => {
         const stop = database.connect(namespace).watch(changed);

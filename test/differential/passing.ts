@@ -58,6 +58,10 @@ export class Passing implements Store {
     return this.inner.due(query);
   }
 
+  prune(key: Key, upTo: number, limit: number): Promise<number> {
+    return this.inner.prune(key, upTo, limit);
+  }
+
   sweep(limit: number): Promise<number> {
     return this.inner.sweep(limit);
   }

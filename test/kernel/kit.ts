@@ -215,6 +215,10 @@ export class ScriptedStore implements Store {
     return this.inner.due(query);
   }
 
+  prune(key: Key, upTo: number, limit: number): Promise<number> {
+    return this.inner.prune(key, upTo, limit);
+  }
+
   sweep(limit: number): Promise<number> {
     this.sweeps.push(limit);
     return this.inner.sweep(limit);

@@ -98,7 +98,16 @@ export class Town {
 
 const never = (): Promise<never> => new Promise(() => {});
 
-const DEAD = { settle: never, commit: never, read: never, list: never, entries: never, due: never, sweep: never };
+const DEAD = {
+  settle: never,
+  commit: never,
+  read: never,
+  list: never,
+  entries: never,
+  due: never,
+  sweep: never,
+  prune: never,
+};
 
 /** What becomes of a promise, for those who do not want to wait for it. */
 export function outcomeOf<T>(promise: Promise<T>): {

@@ -85,6 +85,11 @@ export class Child {
     }
   }
 
+  /** The lines that were not asked for yet. */
+  rest(): readonly string[] {
+    return this.#said.splice(0);
+  }
+
   tell(line: string): void {
     this.#process.stdin?.write(`${line}\n`);
   }

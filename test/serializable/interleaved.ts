@@ -199,6 +199,10 @@ class InterleavedStore implements Store {
     return this.#memory.due(query);
   }
 
+  prune(key: Key, upTo: number, limit: number): Promise<number> {
+    return this.#memory.prune(key, upTo, limit);
+  }
+
   sweep(limit: number): Promise<number> {
     return this.#memory.sweep(limit);
   }

@@ -5,6 +5,7 @@
 
 import type { SimulateOptions } from "../../src/testing/index.ts";
 import { actionBugs } from "./action-bugs.ts";
+import { closingBugs } from "./closing-bugs.ts";
 import { idempotencyBugs } from "./idempotency-bugs.ts";
 import { listBugs } from "./list-bugs.ts";
 import { lockBugs } from "./lock-bugs.ts";
@@ -533,6 +534,7 @@ export const bugs: readonly Bug[] = [
   ...machineBugs,
   ...reactionBugs,
   ...streamBugs,
+  ...closingBugs,
   ...listBugs,
   ...rewindBugs,
 ];

@@ -119,6 +119,10 @@ class StoppingStore implements Store {
   due(query: DueQuery): ReturnType<Store["due"]> {
     return this.#call(() => this.#store.due(query));
   }
+  prune(key: Key, upTo: number, limit: number): Promise<number> {
+    return this.#call(() => this.#store.prune(key, upTo, limit));
+  }
+
   sweep(limit: number): Promise<number> {
     return this.#call(() => this.#store.sweep(limit));
   }

@@ -166,6 +166,7 @@ class Life {
       entries: call(store.entries),
       follow: call(store.follow),
       due: call(store.due),
+      prune: call(store.prune),
       sweep: call(store.sweep),
       // Processes that do not hear of each other look by themselves.
       watch: () => () => {},

@@ -37,6 +37,8 @@ export interface Handle {
   die(): void;
   /** As `die`, before the commit that is the `count`-th from now: it and all that follow are lost. */
   dieBefore(count: number): void;
+  /** As `die`, before or after the call of the store that is the `count`-th from now, of whatever kind. */
+  dieAt(count: number, when: "before" | "after"): { readonly died: Promise<void> };
 }
 
 /** Where the databases of a place are, and how to be rid of them. */
@@ -185,6 +187,28 @@ export class Place {
       dieBefore(count) {
         left = count;
       },
+      dieAt(count, when) {
+        let calls = 0;
+        const { promise: died, resolve } = Promise.withResolvers<void>();
+        const stop = <T>(): Promise<T> => {
+          die();
+          resolve();
+          return never();
+        };
+        const methods = store as unknown as Record<string, (...given: readonly unknown[]) => Promise<unknown>>;
+        for (const name of CALLS) {
+          const call = methods[name]?.bind(store);
+          if (call === undefined) continue;
+          methods[name] = async (...given) => {
+            const isLast = ++calls === count;
+            if (isLast && when === "before") return stop();
+            const result = await call(...given);
+            if (isLast) return stop();
+            return isDead ? never() : result;
+          };
+        }
+        return { died };
+      },
     };
   }
 
@@ -203,6 +227,8 @@ export class Place {
 
 const never = (): Promise<never> => new Promise(() => {});
 
+const CALLS = ["settle", "commit", "read", "list", "entries", "follow", "due", "sweep", "prune"] as const;
+
 const dead = {
   settle: never,
   commit: never,
@@ -212,6 +238,7 @@ const dead = {
   follow: never,
   due: never,
   sweep: never,
+  prune: never,
   join: never,
   share: never,
 };

@@ -248,6 +248,10 @@ class StoppingStore implements SqlStore {
   due(query: DueQuery): ReturnType<SqlStore["due"]> {
     return this.#life.call(() => this.#store.due(query));
   }
+  prune(key: Key, upTo: number, limit: number): Promise<number> {
+    return this.#life.call(() => this.#store.prune(key, upTo, limit));
+  }
+
   sweep(limit: number): Promise<number> {
     return this.#life.call(() => this.#store.sweep(limit));
   }

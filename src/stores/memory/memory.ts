@@ -42,7 +42,7 @@ interface Mark {
   sequence: number;
 }
 
-/** The complete content of a database at one moment, as in a backup. Logs are kept by their lengths, because they only grow. */
+/** The complete content of a database at one moment, as in a backup. Logs are kept by their lengths, because a list only grows. */
 export interface MemoryBackup {
   readonly namespaces: ReadonlyMap<
     string,
@@ -320,6 +320,21 @@ export class MemoryStore implements Store {
       this.#rows.delete(keyText(row));
       this.#logs.delete(row.id);
     }
+    return gone.length;
+  }
+
+  async prune(key: Key, upTo: number, limit: number): Promise<number> {
+    this.#check();
+    const row = this.#rows.get(keyText(key));
+    const log = row === undefined ? undefined : this.#logs.get(row.id);
+    if (row === undefined || log === undefined) return 0;
+    const gone = log.slice(0, limit).filter(({ version }) => version <= upTo);
+    // A new list: backups refer to the one before.
+    this.#logs.set(row.id, log.slice(gone.length));
+    const positions = new Set(gone.map(({ position }) => position));
+    const left = this.#followed.filter(({ position }) => !positions.has(position));
+    this.#followed.length = 0;
+    for (const entry of left) this.#followed.push(entry);
     return gone.length;
   }
 

@@ -67,7 +67,7 @@ import {
   STALE,
   stillShared,
 } from "./statements.ts";
-import { sweepStatement } from "./sweep.ts";
+import { pruneStatement, sweepStatement } from "./sweep.ts";
 import { type Mark, markValues, writing } from "./write.ts";
 
 export interface PostgresOptions {
@@ -172,6 +172,7 @@ export class PostgresStore implements SqlStore {
   readonly #queries: QueryStatements;
   readonly #follow: FollowStatements;
   readonly #sweep: (namespace: string, limit: number) => Call;
+  readonly #prune: ReturnType<typeof pruneStatement>;
   readonly #reads: Reads;
   readonly #servers = new Servers(() => {
     // The new server may assign the numbers that the old one reserved.
@@ -212,6 +213,7 @@ export class PostgresStore implements SqlStore {
     this.#queries = queryStatements(s, clock);
     this.#follow = followStatements(s, schema, namespace);
     this.#sweep = sweepStatement(s, clock);
+    this.#prune = pruneStatement(s);
     const isDurable = durability === "full";
     this.#pinned = {
       writing: pinForWriting(replyMs, isDurable),
@@ -601,6 +603,16 @@ export class PostgresStore implements SqlStore {
     this.#check();
     try {
       const result = await this.#run(this.#sweep(this.#namespace, limit));
+      return Number(result?.rows[0]?.[0]);
+    } catch (error) {
+      throw failure(error, false);
+    }
+  }
+
+  async prune(key: Key, upTo: number, limit: number): Promise<number> {
+    this.#check();
+    try {
+      const result = await this.#run(this.#prune(this.#namespace, key, upTo, limit));
       return Number(result?.rows[0]?.[0]);
     } catch (error) {
       throw failure(error, false);

@@ -14,6 +14,7 @@
  * commit whose reply was lost at the same moment cannot be determined any more.
  */
 
+import type { Key } from "../../kernel/contract.ts";
 import { type Call, statement } from "./pipeline.ts";
 
 const SHORT_LOG = 1000;
@@ -62,4 +63,29 @@ export function sweepStatement(s: string, clock: string): (namespace: string, li
     forgotten as (delete from ${s}.writer where at < (select ${clock}) - ${MARKS_KEPT_MS})
     select count(*) from gone`);
   return (namespace, limit) => ({ statement: SWEEP, values: [namespace, String(limit)] });
+}
+
+/**
+ * Removes the oldest entries of a log, with their rows in `followed`. Entries are never changed, so two that do the same wait for each other, and the
+ * later one finds nothing.
+ */
+export function pruneStatement(s: string): (namespace: string, key: Key, upTo: number, limit: number) => Call {
+  const PRUNE = statement(`
+    with removed as (
+      delete from ${s}.log where ctid = any (array(
+        select l.ctid from ${s}.log l
+        where l.record = (select r.id from ${s}.record r where r.namespace = $1 and r.space = $2 and r.key = $3)
+          and l.version <= $4::text::bigint
+        order by l.record, l.version limit least($5::text::bigint, ${MAX_ENTRIES})))
+      returning position),
+    unfollowed as (
+      delete from ${s}.followed where ctid = any (array(
+        select f.ctid from removed cross join lateral (
+          select f.ctid from ${s}.followed f
+          where f.namespace = $1 and f.space = $2 and f.position = removed.position limit 1) f)))
+    select count(*) from removed`);
+  return (namespace, { space, key }, upTo, limit) => ({
+    statement: PRUNE,
+    values: [namespace, space, key, String(upTo), String(limit)],
+  });
 }

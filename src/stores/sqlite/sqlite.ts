@@ -43,7 +43,7 @@ import { findDue, followEntries, listRows, readEntries } from "./queries.ts";
 import { findRow, identityOf, writePuts } from "./rows.ts";
 import { migrate, refuseNewer } from "./schema.ts";
 import { SharedConnection } from "./shared.ts";
-import { deletedRows, fenceFloorOf, sweepPiece, sweepRows } from "./sweep.ts";
+import { deletedRows, fenceFloorOf, prunePiece, sweepPiece, sweepRows } from "./sweep.ts";
 import { watchCommits } from "./watch.ts";
 
 export interface SqliteOptions {
@@ -317,6 +317,14 @@ export class SqliteStore implements SqlStore {
         if (piece.gone > 0) this.#cache.clear();
         return piece;
       },
+    });
+  }
+
+  async prune(key: Key, upTo: number, limit: number): Promise<number> {
+    this.#check();
+    return this.#transaction(() => {
+      this.#checkSchema();
+      return prunePiece(this.#on, this.#namespace, key, upTo, limit);
     });
   }
 

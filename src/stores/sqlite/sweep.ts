@@ -6,8 +6,11 @@
  * of entries and bytes, and is followed by a pause as long as the piece took. A long log is removed before its row, oldest entries first,
  * and the row is removed in the commit that raises the fence floor. So a process that stops in the middle leaves a deleted row with a
  * shorter log, which the next sweep finishes; and a row that is created again in the meantime is left alone.
+ *
+ * Pruning removes the oldest entries of a record that stays. Each call is one piece.
  */
 
+import type { Key } from "../../kernel/contract.ts";
 import { StoreError } from "../../kernel/errors.ts";
 import { type Ports, pause } from "../../kernel/ports.ts";
 import type { Prepared } from "./prepared.ts";
@@ -86,6 +89,32 @@ export function sweepPiece(on: Prepared, ids: readonly number[], nowMs: number):
   }
   if (gone > 0) on.sql(RAISE_FENCE_FLOOR).run(floor);
   return { done, gone };
+}
+
+const FIND = "select id from pawl_record where namespace = ? and space = ? and key = ?";
+const FIRST_SIZES =
+  "select version, octet_length(data) from pawl_log where record = ? and version <= ? order by version limit ?";
+
+/** Removes the oldest entries of a log, as many as one transaction may. Runs under the write lock. Returns how many. */
+export function prunePiece(on: Prepared, namespace: string, { space, key }: Key, upTo: number, limit: number): number {
+  const [id] = (on.row(FIND, namespace, space, key) as [number] | undefined) ?? [];
+  if (id === undefined) return 0;
+  const entries = on.sql(FIRST_SIZES).all(id, upTo, Math.min(limit, MAX_REMOVED)) as unknown as [
+    version: number,
+    bytes: number,
+  ][];
+  let bytesLeft = MAX_BYTES;
+  let [last, removed] = [0, 0];
+  for (const [version, bytes] of entries) {
+    if (bytesLeft <= 0) break;
+    last = version;
+    bytesLeft -= bytes;
+    removed += 1;
+  }
+  if (removed === 0) return 0;
+  if (on.row(IS_FOLLOWED, namespace, space) !== undefined) on.sql(REMOVE_FOLLOWED).run(namespace, space, id, last);
+  on.sql(REMOVE_LOG).run(id, last);
+  return removed;
 }
 
 export interface Sweeping {

@@ -20,6 +20,8 @@ import type { Lease } from "../../kernel/lease.ts";
 import { type Log, messageOf } from "../../kernel/log.ts";
 import { pause } from "../../kernel/ports.ts";
 import { plainly, runInSql } from "../../kernel/sql/in-sql.ts";
+import { checkNoneRemoved } from "../closing/entries.ts";
+import { EventsArchivedError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
 import { toEvents } from "../reading.ts";
@@ -109,6 +111,8 @@ class Builder {
   readonly #stopping: AbortSignal;
   readonly #log: Log | undefined;
   #value: GenerationValue | undefined;
+  /** The highest position of removed events, when it was last found that none is lacking. */
+  #checkedUpTo = 0;
 
   constructor(
     kernel: Kernel,
@@ -128,8 +132,9 @@ class Builder {
 
   async work(): Promise<void> {
     const { types } = this.#rules;
-    const { failure } = await this.#look();
+    const { cursor, failure } = await this.#look();
     try {
+      await this.#checkNoneRemoved(cursor);
       await this.#setUp();
       await follow(this.#kernel, this.#held, this.#lease, this.#stopping, {
         names: [...types.keys()],
@@ -168,6 +173,7 @@ class Builder {
 
   /** Applies a page of events. Throws `Unapplied`, with the events before it applied, where one cannot be. */
   async #commit(from: number, page: FollowPage): Promise<boolean> {
+    await this.#checkNoneRemoved(from);
     const events: StreamEvent[] = [];
     let unread: { readonly entry: FollowedEntry; readonly error: unknown } | undefined;
     const opened = await toEvents(this.#kernel, page.entries, this.#rules.types);
@@ -189,6 +195,17 @@ class Builder {
       throw this.#unapplied(unread.entry, unread.error);
     }
     return applied;
+  }
+
+  /** Events that are not in it yet, and were removed, would be missing without a word: it does not get ahead then. */
+  async #checkNoneRemoved(after: number): Promise<void> {
+    const names = [...this.#rules.types.keys()];
+    try {
+      this.#checkedUpTo = await checkNoneRemoved(this.#kernel, { after, names }, this.#checkedUpTo);
+    } catch (error) {
+      if (error instanceof EventsArchivedError) throw await this.#failed(undefined, error);
+      throw error;
+    }
   }
 
   async #applyRows(

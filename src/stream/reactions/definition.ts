@@ -57,8 +57,11 @@ export interface ReactionOptions<Types extends readonly AnyEventType[] = readonl
    * undefined is left out. Default: "stream".
    */
   readonly target?: "stream" | "all" | ((event: StreamEvent<DataOf<Types>>) => string | undefined) | undefined;
-  /** Where a reaction that is new to the store begins. Default: "beginning". */
-  readonly from?: "beginning" | "now" | undefined;
+  /**
+   * Where a reaction that is new to the store begins: with the first event, with what the store keeps where events were removed, or with what comes. Events
+   * that were removed are read from the archive; a worker that cannot do that reports `events_archived`, and does not begin. Default: "beginning".
+   */
+  readonly from?: "beginning" | "kept" | "now" | undefined;
   /** Reactions of different groups do not share the capacity of a worker. Default: a group of its own. */
   readonly group?: string | undefined;
   /** How often an event is tried, and how long to wait in between. After the last attempt its target is blocked. */
@@ -83,7 +86,7 @@ export interface ReactionRules {
   /** By the name of the event. */
   readonly types: ReadonlyMap<string, EventRules>;
   readonly target: TargetOf;
-  readonly from: "beginning" | "now";
+  readonly from: "beginning" | "kept" | "now";
   readonly group: string;
   readonly retry: Retry;
   readonly timeoutMs: number | undefined;
@@ -122,7 +125,8 @@ export function defineReaction<const Types extends readonly AnyEventType[], Face
   for (const type of on) types.set(eventRules(type).name, eventRules(type));
   if (target !== "stream" && target !== "all" && typeof target !== "function")
     throw new InvalidArgumentError("target", 'must be "stream", "all" or a function of the event');
-  if (from !== "beginning" && from !== "now") throw new InvalidArgumentError("from", 'must be "beginning" or "now"');
+  if (from !== "beginning" && from !== "kept" && from !== "now")
+    throw new InvalidArgumentError("from", 'must be "beginning", "kept" or "now"');
   const defined: Reaction = Object.freeze({ name });
   definitions.set(defined, {
     name,

@@ -18,8 +18,10 @@ import type { Address, Row } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
-import { EventGoneError, ReactionNotFoundError, TargetNotFoundError } from "../errors.ts";
-import { STREAMS, streamAt } from "../stored.ts";
+import { canReadArchive } from "../closing/archive.ts";
+import { removedStreams } from "../closing/entries.ts";
+import { EventGoneError, EventsArchivedError, ReactionNotFoundError, TargetNotFoundError } from "../errors.ts";
+import { firstVersionOf, STREAMS, streamAt } from "../stored.ts";
 import { decideOperation, type Operation } from "./decide.ts";
 import { routeTo, writeLetter } from "./routing.ts";
 import {
@@ -35,6 +37,7 @@ import {
   type TargetValue,
   targetAt,
   targetSpaceOf,
+  withAnyTarget,
 } from "./stored.ts";
 
 /** A reaction as a whole. */
@@ -182,7 +185,10 @@ export class Reactions {
     return this.#change("resume", reaction, filter);
   }
 
-  /** All of their events are handled again, from the first. Keys of external effects stay the same. Returns how many were changed. */
+  /**
+   * All of their events are handled again, from the first. Keys of external effects stay the same. Returns how many were changed. Throws
+   * `events_archived`, and changes nothing, if some of the events were removed and this handle cannot read them.
+   */
   reset(reaction: string, filter: TargetFilter): Promise<number> {
     return this.#change("reset", reaction, filter);
   }
@@ -283,6 +289,11 @@ export class Reactions {
         const target = letter.target ?? stored.target;
         if (target == null)
           throw new InvalidArgumentError("the target", "must be given, because none could be computed");
+        if (target !== stream) {
+          const router = tx.record(reactionAt(reaction));
+          const value = router.value as RouterValue | undefined;
+          if (value?.targets !== undefined) router.write({ value: withAnyTarget(value) });
+        }
         routeTo(tx, reaction, target, { key: stream, version });
         record.remove();
       },
@@ -368,6 +379,7 @@ export class Reactions {
     if (filter.target !== undefined) checkId(filter.target, "the target");
     checkFilter(filter);
     await this.#rowOf(name);
+    if (operation === "reset") await this.#checkReadable(name, filter);
     if (filter.target !== undefined) {
       const { target } = await this.target(name, filter.target);
       return (await this.#changeOne(operation, targetAt(name, target), isDry)) ? 1 : 0;
@@ -378,6 +390,28 @@ export class Reactions {
       const done = await Promise.all(rows.map((row) => this.#changeOne(operation, targetAt(name, row.key), isDry)));
       changed += done.filter(Boolean).length;
       if (rows.length < PAGE) return changed;
+      after = rows.at(-1)?.key ?? null;
+    }
+  }
+
+  /** Throws `events_archived` if a target that matches has events that were removed and cannot be read. */
+  async #checkReadable(reaction: string, filter: TargetFilter): Promise<void> {
+    if (canReadArchive(this.#kernel)) return;
+    const first = new Map<string, number>();
+    for await (const { at, value } of removedStreams(this.#kernel)) first.set(at.key, firstVersionOf(value));
+    if (first.size === 0) return;
+    for (let after: string | null = null; ; ) {
+      const rows: readonly Row[] = await this.#page(reaction, filter, after, PAGE);
+      for (const { key } of rows) {
+        const at = targetAt(reaction, key);
+        if (filter.target !== undefined && key !== filter.target) continue;
+        for await (const { data } of this.#kernel.entriesAfter(at, 0)) {
+          const { stream = key, version } = this.#kernel.decode(at, data) as Routed;
+          const kept = first.get(stream) ?? 1;
+          if (version < kept) throw new EventsArchivedError(stream, kept, version);
+        }
+      }
+      if (rows.length < PAGE) return;
       after = rows.at(-1)?.key ?? null;
     }
   }

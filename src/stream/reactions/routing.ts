@@ -9,6 +9,9 @@
  * route: otherwise a worker with the older code would pass events by that only the newer code knows.
  *
  * The order of a stream is kept at each target; events of different streams are in the order in which they can be followed.
+ *
+ * A reaction that begins with the first event begins with those that were removed from the store: stream by stream, from the archive. From the moment
+ * that its record is there, no events that it has not routed are removed (`closing/needs.ts`), so none is left out in between.
  */
 
 import { type Held, wake } from "../../kernel/claim/claim.ts";
@@ -18,13 +21,17 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { messageOf } from "../../kernel/log.ts";
 import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
+import { archivedEntries } from "../closing/archive.ts";
+import { hasRemoved } from "../closing/decide.ts";
+import { PAGE, readFirstVersion, removedStreams } from "../closing/entries.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
 import { type OpenEvent, toEvents } from "../reading.ts";
-import { STREAMS } from "../stored.ts";
+import { firstVersionOf, STREAMS, streamAt } from "../stored.ts";
 import { isWokenByNews } from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
 import {
+  type ArchivedProgress,
   type DeadLetter,
   deadAt,
   ROUTED,
@@ -35,10 +42,11 @@ import {
   type TargetValue,
   targetAt,
   targetQueueOf,
+  withAnyTarget,
 } from "./stored.ts";
 
 /** Makes the record of a reaction, where there is none yet; and adds the names of its events. */
-export async function ensureReaction(kernel: Kernel, { name, types, from }: ReactionRules): Promise<void> {
+export async function ensureReaction(kernel: Kernel, { name, types, from, target }: ReactionRules): Promise<void> {
   const at = reactionAt(name);
   const names = [...types.keys()].toSorted();
   const [row] = await kernel.read([at]);
@@ -54,7 +62,12 @@ export async function ensureReaction(kernel: Kernel, { name, types, from }: Reac
       const value = record.value as RouterValue | undefined;
       if (value === undefined)
         record.write({
-          value: { cursor, on: names } satisfies RouterValue,
+          value: {
+            cursor,
+            on: names,
+            ...(target === "stream" ? { targets: target } : {}),
+            ...(from === "beginning" ? { archived: { after: null } } : {}),
+          } satisfies RouterValue,
           kind: routerQueueOf(name),
           dueMs: tx.nowMs,
         });
@@ -94,9 +107,14 @@ export class Router {
     await follow(this.#kernel, held, lease, this.#stopping, {
       names: [...this.#rules.types.keys()],
       look: async () => {
-        const place = await this.#look(held);
-        ({ unknown } = place);
-        return unknown.length > 0 ? undefined : place;
+        for (;;) {
+          const place = await this.#look(held);
+          ({ unknown } = place);
+          if (unknown.length > 0) return undefined;
+          if (place.archived === undefined || place.isPaused || lease.isOver || this.#stopping.aborted) return place;
+          // Events that were removed are routed first.
+          await this.#routeArchived(held, place.archived);
+        }
       },
       commit: (from, page) => this.#commit(held, from, page.upTo, page.entries),
     });
@@ -105,11 +123,69 @@ export class Router {
   }
 
   /** What the record says: where routing continues, and whether an operator paused it. Whatever an operator does wakes the record. */
-  #look(held: Held): Promise<Place & { readonly unknown: readonly string[] }> {
+  #look(held: Held): Promise<RouterPlace> {
     return held.look(({ value, wakes }) => {
-      const { cursor, on, pausedAtMs } = value as RouterValue;
-      return { cursor, isPaused: pausedAtMs !== undefined, unknown: this.#unknownIn(on), wakes };
+      const { cursor, on, pausedAtMs, archived } = value as RouterValue;
+      return { cursor, isPaused: pausedAtMs !== undefined, unknown: this.#unknownIn(on), wakes, archived };
     });
+  }
+
+  /** Routes a page of events that were removed before the reaction began. Throws `events_archived` where they cannot be read here. */
+  async #routeArchived(held: Held, from: ArchivedProgress): Promise<void> {
+    const found = await this.#nextArchived(from);
+    if (found === undefined) return void (await this.#commitArchived(held, from, undefined, []));
+    const { at, firstVersion, version } = found;
+    const to = Math.min(version + PAGE, firstVersion - 1);
+    const entries: FollowedEntry[] = [];
+    for await (const entry of archivedEntries(this.#kernel, at, { from: version + 1, to }, firstVersion))
+      entries.push({ ...entry, space: at.space, key: at.key });
+    const isLast = to === firstVersion - 1;
+    const next = isLast ? { after: at.key } : { after: from.after, stream: at.key, version: to };
+    await this.#commitArchived(held, from, next, entries);
+  }
+
+  /** The next stream with removed events, and how many of them are routed; undefined if there is none. */
+  async #nextArchived({ after, stream, version = 0 }: ArchivedProgress) {
+    if (stream !== undefined) {
+      const at = streamAt(stream);
+      return { at, firstVersion: await readFirstVersion(this.#kernel, at), version };
+    }
+    for await (const { at, value } of removedStreams(this.#kernel, after))
+      if (hasRemoved(value, new Set(this.#rules.types.keys())))
+        return { at, firstVersion: firstVersionOf(value), version: 0 };
+    return undefined;
+  }
+
+  async #commitArchived(
+    held: Held,
+    from: ArchivedProgress,
+    to: ArchivedProgress | undefined,
+    entries: readonly FollowedEntry[],
+  ): Promise<void> {
+    const events = await toEvents(this.#kernel, entries, this.#rules.types);
+    const routed = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));
+    await held.commit((record, tx) => {
+      const { archived, ...value } = this.#routed(record.value as RouterValue);
+      const isStill =
+        archived?.after === from.after && archived.stream === from.stream && archived.version === from.version;
+      if (!isStill || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0) return;
+      this.#write(tx, routed);
+      record.write({ value: to === undefined ? value : { ...value, archived: to }, tries: 1 });
+    });
+  }
+
+  /** What is true of a reaction after this code has routed events. */
+  #routed(value: RouterValue): RouterValue {
+    return this.#rules.target === "stream" ? value : withAnyTarget(value);
+  }
+
+  #write(tx: Tx, routes: readonly Route[]): void {
+    // Together, because the decision runs again for whatever it asks for one by one.
+    tx.load(recordsOf(this.#rules.name, routes));
+    for (const route of routes) {
+      if ("target" in route) routeTo(tx, this.#rules.name, route.target, route.entry);
+      else if ("letter" in route) writeLetter(tx, this.#rules.name, route.letter);
+    }
   }
 
   /** The names of these events that the code here does not have. */
@@ -121,19 +197,13 @@ export class Router {
   async #commit(held: Held, from: number, upTo: number, entries: readonly FollowedEntry[]): Promise<boolean> {
     const events = await toEvents(this.#kernel, entries, this.#rules.types);
     const routes = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));
-    const records = recordsOf(this.#rules.name, routes);
     return held.commit((record, tx) => {
       const value = record.value as RouterValue;
       if (value.cursor !== from || value.pausedAtMs !== undefined) return false;
       if (this.#unknownIn(value.on).length > 0) return false;
-      // Together, because the decision runs again for whatever it asks for one by one.
-      tx.load(records);
-      for (const route of routes) {
-        if ("target" in route) routeTo(tx, this.#rules.name, route.target, route.entry);
-        else if ("letter" in route) writeLetter(tx, this.#rules.name, route.letter);
-      }
+      this.#write(tx, routes);
       // A reaction that routes is not what ends its processes.
-      record.write({ value: { ...value, cursor: upTo }, tries: 1 });
+      record.write({ value: { ...this.#routed(value), cursor: upTo }, tries: 1 });
       return true;
     });
   }
@@ -150,6 +220,14 @@ export class Router {
       return { letter: { stream, version, message: `its target could not be computed: ${messageOf(error)}` } };
     }
   }
+}
+
+/** Where routing stands. */
+interface RouterPlace extends Place {
+  /** Names of its events that only other code knows. */
+  readonly unknown: readonly string[];
+  /** Events that were removed are routed first, up to here. */
+  readonly archived: ArchivedProgress | undefined;
 }
 
 type Route =

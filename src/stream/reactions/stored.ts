@@ -23,6 +23,23 @@ export interface RouterValue {
   readonly on: readonly string[];
   /** An operator paused the whole reaction. */
   readonly pausedAtMs?: number;
+  /** All of its events went to the target with the name of their stream. Absent where some may have gone elsewhere. */
+  readonly targets?: "stream";
+  /** Before anything else, events are routed that were removed from the store before the reaction began. */
+  readonly archived?: ArchivedProgress;
+}
+
+/** The value of a reaction whose events may go to any target from now on. */
+export function withAnyTarget({ targets: _, ...value }: RouterValue): RouterValue {
+  return value;
+}
+
+export interface ArchivedProgress {
+  /** Streams up to this one, in the order of their ids, are done. */
+  readonly after: string | null;
+  /** How many events of the next one are. */
+  readonly stream?: string;
+  readonly version?: number;
 }
 
 export const targetSpaceOf = (reaction: string): string => `reaction-target/${reaction}`;

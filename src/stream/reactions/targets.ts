@@ -7,13 +7,14 @@
 
 import type { Held } from "../../kernel/claim/claim.ts";
 import type { Key, StoredEntry } from "../../kernel/contract.ts";
-import { FencedError } from "../../kernel/errors.ts";
+import { ClosedError, FencedError, StoreError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { type Log, messageOf } from "../../kernel/log.ts";
 import { decideRetry } from "../../kernel/retry.ts";
 import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
 import type { Prepare } from "../../kernel/sql/in-sql.ts";
+import { streamEntries } from "../closing/entries.ts";
 import { EventGoneError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { restWhateverCame } from "../following.ts";
@@ -160,10 +161,19 @@ export class TargetWork<Face, Touch> {
     const found = await Promise.all(
       runsOf(routed, held.at.key).map(async ({ stream, first, count }) => {
         const at = streamAt(stream);
-        const entries = await this.#kernel.entries(at, first - 1, count);
+        const entries = new Map<number, StoredEntry>();
+        let missing: unknown;
+        try {
+          for await (const entry of streamEntries(this.#kernel, at, first, first + count - 1))
+            entries.set(entry.version, entry);
+        } catch (error) {
+          // Also what an archive throws: the events before it are handled first.
+          if (error instanceof StoreError || error instanceof ClosedError) throw error;
+          missing = error;
+        }
         return Array.from({ length: count }, (_, index): FoundEvent => {
-          const entry = entries[index];
-          if (entry?.version !== first + index) return { missing: new EventGoneError(stream, first + index) };
+          const entry = entries.get(first + index);
+          if (entry === undefined) return { missing: missing ?? new EventGoneError(stream, first + index) };
           return rules.types.has(entry.name) ? { stored: { ...entry, ...at } } : { unknown: entry.name };
         });
       }),
@@ -192,7 +202,7 @@ interface FoundEvent {
   readonly unknown?: string;
   readonly stored?: StoredEntry & Key;
   /** Why it is not there. */
-  readonly missing?: EventGoneError;
+  readonly missing?: unknown;
 }
 
 interface RunOfEvents {

@@ -23,6 +23,7 @@ import { follows } from "./laws/follows.ts";
 import { lanes } from "./laws/lanes.ts";
 import { lists } from "./laws/lists.ts";
 import { logs } from "./laws/logs.ts";
+import { prunes } from "./laws/prunes.ts";
 import { races } from "./laws/races.ts";
 import { reads } from "./laws/reads.ts";
 import { sweeps } from "./laws/sweeps.ts";
@@ -65,6 +66,7 @@ const RULES: readonly Rule[] = [
   ...lists,
   ...due,
   ...sweeps,
+  ...prunes,
   ...watching,
   ...closing,
   ...races,

@@ -282,6 +282,10 @@ export class Writer {
     return (await this.due(kinds, limit)).keys.map(({ key }) => key);
   }
 
+  prune(key: Key, upTo: number, limit = 1000): Promise<number> {
+    return this.retryBusy(() => this.store.prune(key, upTo, limit));
+  }
+
   sweep(limit = 1000): Promise<number> {
     return this.retryBusy(() => this.store.sweep(limit));
   }

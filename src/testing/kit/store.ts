@@ -78,6 +78,10 @@ export class InterceptedStore implements Store {
     return this.#call("due", () => this.#store.due(query));
   }
 
+  prune(key: Key, upTo: number, limit: number): Promise<number> {
+    return this.#call("prune", () => this.#store.prune(key, upTo, limit));
+  }
+
   sweep(limit: number): Promise<number> {
     return this.#call("sweep", () => this.#store.sweep(limit));
   }

@@ -266,6 +266,10 @@ export class SimulatedStore implements ProcessStore {
     return this.#call("due", () => this.#memory.due(query));
   }
 
+  prune(key: Key, upTo: number, limit: number): Promise<number> {
+    return this.#call("prune", () => this.#memory.prune(key, upTo, limit));
+  }
+
   sweep(limit: number): Promise<number> {
     return this.#call("sweep", () => this.#memory.sweep(limit));
   }

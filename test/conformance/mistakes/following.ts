@@ -25,6 +25,7 @@ export const following: readonly Broken[] = [
       "each namespace is followed",
       "a deleted record can",
       "a reader that",
+      "what was pruned",
     ],
     patienceMs: 300,
   },
@@ -80,7 +81,7 @@ export const following: readonly Broken[] = [
       (page) => page,
       (query) => ({ ...query, after: Math.max(0, query.after - 1) }),
     ),
-    breaks: ["a page has as", "without entries", "a deleted record can", "a reader that"],
+    breaks: ["a page has as", "without entries", "a deleted record can", "a reader that", "what was pruned"],
   },
   {
     bug: "follows the records of all spaces",

@@ -9,6 +9,7 @@ import { following } from "./following.ts";
 import { lanes } from "./lanes.ts";
 import { lists } from "./lists.ts";
 import { logs } from "./logs.ts";
+import { prunes } from "./prunes.ts";
 import { races } from "./races.ts";
 import { reads } from "./reads.ts";
 import { sweeps } from "./sweeps.ts";
@@ -24,6 +25,7 @@ export const BROKEN: readonly Broken[] = [
   ...lists,
   ...due,
   ...sweeps,
+  ...prunes,
   ...watching,
   ...closing,
   ...races,

@@ -105,7 +105,13 @@ export const reads: readonly Broken[] = [
     bug: "takes all namespaces for one",
     by: () => ({}),
     namespaceOf: () => "one",
-    breaks: ["namespaces do not", "a sweep stays", "in every order, a list", "each namespace is followed"],
+    breaks: [
+      "namespaces do not",
+      "a sweep stays",
+      "in every order, a list",
+      "each namespace is followed",
+      "pruning stays",
+    ],
   },
   {
     bug: "folds the case of namespaces",

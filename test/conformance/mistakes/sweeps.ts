@@ -90,6 +90,8 @@ export const sweeps: readonly Broken[] = [
       "a batch that assumes",
       "a row created",
       "a sweep removes the",
+      "a log that was pruned",
+      "pruning stays",
     ],
   },
   {

@@ -2,6 +2,7 @@
 
 import type { Scenario, SimulateOptions } from "../../../src/testing/index.ts";
 import { actions } from "./actions.ts";
+import { closings } from "./closing.ts";
 import { idempotency } from "./idempotency.ts";
 import { jobs, recovery, timers } from "./jobs.ts";
 import { lists } from "./lists.ts";
@@ -45,6 +46,7 @@ export const scenarios: readonly NamedScenario[] = [
   machines,
   reactions,
   streams,
+  closings,
   lists,
   rewoundLists,
   rewoundClaims,

@@ -29,6 +29,7 @@ export const closing: readonly Rule[] = [
       entries: () => store.entries(at("k"), 0, 1),
       due: () => store.due({ kinds: ["mail"], limit: 1 }),
       sweep: () => store.sweep(1),
+      prune: () => store.prune(at("k"), 1, 1),
     };
     for (const [name, call] of Object.entries(calls))
       await assert.rejects(call(), ClosedError, `${name} was not refused as closed`);

@@ -1,0 +1,110 @@
+/**
+ * The entries of a stream, in order and without gaps, wherever they are: from the archive where they were removed from the store.
+ *
+ * `firstVersion` in the stream's value is raised before events are removed. So when the store lacks an event, the stream's record, read after that,
+ * tells whether it was removed, which the archive may have, or is lost.
+ */
+
+import type { Address, StoredEntry } from "../../kernel/contract.ts";
+import type { Kernel } from "../../kernel/kernel.ts";
+import { EventGoneError, EventsArchivedError } from "../errors.ts";
+import {
+  CLOSED,
+  firstVersionOf,
+  PRUNED,
+  REMOVED,
+  type RemovedValue,
+  STREAMS,
+  type StreamValue,
+  streamAt,
+} from "../stored.ts";
+import { archivedEntries } from "./archive.ts";
+import { hasRemoved } from "./decide.ts";
+
+/** How many entries are read at a time. */
+export const PAGE = 500;
+
+/** What the record of a stream says; undefined if there is none. */
+export async function readStreamValue(
+  kernel: Kernel,
+  at: Address,
+): Promise<{ readonly value: StreamValue; readonly head: number; readonly status: string | null } | undefined> {
+  const [row] = await kernel.read([at]);
+  if (row == null || row.value === null) return undefined;
+  return { value: kernel.decode(at, row.value) as StreamValue, head: row.head, status: row.status };
+}
+
+/** The first version that the store keeps. */
+export async function readFirstVersion(kernel: Kernel, at: Address): Promise<number> {
+  return firstVersionOf((await readStreamValue(kernel, at))?.value ?? {});
+}
+
+/**
+ * Reads the entries from a version on. Throws `events_archived` where they were removed and cannot be read, and `event_gone` where one is
+ * missing that was not removed.
+ */
+export async function* streamEntries(
+  kernel: Kernel,
+  at: Address,
+  from: number,
+  to: number = Number.POSITIVE_INFINITY,
+): AsyncGenerator<StoredEntry> {
+  for (let next = from; next <= to; ) {
+    const page = await kernel.entries(at, next - 1, Math.min(PAGE, to - next + 1));
+    // The last entry of a log is never removed alone: an empty page is the end.
+    if (page.length === 0) return;
+    if (page[0]?.version !== next) {
+      const first = await readFirstVersion(kernel, at);
+      if (next >= first) throw new EventGoneError(at.key, next);
+      const last = Math.min(to, first - 1);
+      yield* archivedEntries(kernel, at, { from: next, to: last }, first);
+      next = last + 1;
+      continue;
+    }
+    for (const entry of page) {
+      if (entry.version !== next) throw new EventGoneError(at.key, next);
+      next += 1;
+      yield entry;
+    }
+    if (page.length < PAGE) return;
+  }
+}
+
+/**
+ * Throws `events_archived` if events that a reader of all streams has not read yet were removed. To be called after what it read, because events are
+ * said to be removed before they are. Returns the highest position of removed events; while that is the same, the next check would say the same.
+ */
+export async function checkNoneRemoved(
+  kernel: Kernel,
+  { after, prefix = "", names }: { after: number; prefix?: string | undefined; names?: readonly string[] | undefined },
+  checkedUpTo: number,
+): Promise<number> {
+  const [row] = await kernel.read([REMOVED]);
+  const { upTo } =
+    row == null || row.value === null ? { upTo: 0 } : (kernel.decode(REMOVED, row.value) as RemovedValue);
+  if (upTo <= after || upTo === checkedUpTo) return upTo;
+  const wanted = names === undefined ? undefined : new Set(names);
+  for await (const { at, value } of removedStreams(kernel, null, prefix)) {
+    const isLacking = (value.removedUpTo ?? upTo) > after && (wanted === undefined || hasRemoved(value, wanted));
+    if (isLacking) throw new EventsArchivedError(at.key, firstVersionOf(value), firstVersionOf(value) - 1);
+  }
+  return upTo;
+}
+
+/** Streams with removed events, in the order of their ids. */
+export async function* removedStreams(
+  kernel: Kernel,
+  from: string | null = null,
+  prefix = "",
+): AsyncGenerator<{ readonly at: Address; readonly value: StreamValue }> {
+  for (let after = from; ; ) {
+    const statuses = [CLOSED, PRUNED];
+    const rows = await kernel.list({ space: STREAMS, prefix, statuses, after, limit: PAGE });
+    for (const row of rows) {
+      const value = kernel.decode(row, row.value ?? "") as StreamValue;
+      if (firstVersionOf(value) > 1) yield { at: streamAt(row.key), value };
+    }
+    if (rows.length < PAGE) return;
+    after = rows.at(-1)?.key ?? null;
+  }
+}

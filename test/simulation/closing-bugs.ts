@@ -1,0 +1,69 @@
+/** Bugs that the closing of streams could have, each caught by the simulated closings. */
+
+import type { Bug } from "./bugs.ts";
+import { closings } from "./scenarios/closing.ts";
+
+const DECIDE = "stream/closing/decide.ts";
+const NEEDS = "stream/closing/needs.ts";
+const RECORDS = "stream/records.ts";
+const STREAMS = "stream/closing/streams.ts";
+
+const caughtBy = closings.name;
+
+export const closingBugs: readonly Bug[] = [
+  {
+    name: "an append does not look whether the stream is closed",
+    caughtBy,
+    edits: [{ file: RECORDS, from: "  if (record.status === CLOSED)", to: "  if (record.head < 0)" }],
+  },
+  {
+    name: "two calls that restart a stream both do",
+    caughtBy,
+    edits: [
+      {
+        file: STREAMS,
+        from: "        if (closed?.version !== tombstone) return;\n        const { version, archived = 0 } = closed;",
+        to: "        const { version, archived = 0 } = closed ?? { version: tombstone };",
+      },
+    ],
+  },
+  {
+    name: "events are removed that a reaction has not routed",
+    caughtBy,
+    edits: [{ file: NEEDS, from: "add(reaction, 1);", to: "add(reaction, 0);" }],
+  },
+  {
+    name: "events are removed that a target has not handled",
+    caughtBy,
+    edits: [
+      {
+        file: NEEDS,
+        from: "add(router.name, await unhandled(kernel, router, at.key, upTo));",
+        to: "add(router.name, 0 * (await unhandled(kernel, router, at.key, upTo)));",
+      },
+    ],
+  },
+  {
+    name: "only the last event is archived",
+    caughtBy,
+    edits: [
+      {
+        file: DECIDE,
+        from: "from: firstVersionOf(value), to: version - 1 };",
+        to: "from: version - 1, to: version - 1 };",
+      },
+    ],
+  },
+  {
+    name: "events are removed before it is said that they may be",
+    caughtBy,
+    edits: [
+      { file: DECIDE, from: "    firstVersion: Math.max(before, firstVersion),\n", to: "    firstVersion: before,\n" },
+    ],
+  },
+  {
+    name: "a tombstone moves all states to it",
+    caughtBy,
+    edits: [{ file: DECIDE, from: "(fold.version === version - 1 ? ", to: "(fold.version > 0 ? " }],
+  },
+];

@@ -1,0 +1,230 @@
+// Goal: streams are closed, restarted and pruned although processes die, pause, lose replies and race with appends: every event that was committed is in
+// the archive or in the store, once and in its place; no event follows a tombstone but the opening event; and every event is handled by the
+// reaction before it is removed. Once faults stop, all of it is done (G2, G11, G12, G25).
+// Method: two writers append to three streams, two accountants close them with a restart, with and without an expected version, and one prunes them. They
+// share an archive, which is slow and survives crashes. A worker that cannot read the archive copies each event.
+
+import {
+  type Archive,
+  type ArchivedEvent,
+  aggregate,
+  event,
+  isPawlError,
+  type Pawl,
+  reaction,
+} from "../../../src/index.ts";
+import { setArchive } from "../../../src/stream/closing/archive.ts";
+import { checkCommits } from "../../../src/testing/checkers/commits.ts";
+import type { Process, World } from "../../../src/testing/index.ts";
+import { until } from "./transfers.ts";
+
+const Sent = event<{ readonly n: number }>("Sent");
+const Opened = event<{ readonly by: string }>("Opened");
+const Copied = event<{ readonly of: string }>("Copied");
+
+const LEASE_MS = 5_000;
+const STREAMS = ["a", "b", "c"];
+
+const counted = aggregate("counted", {
+  initial: 0,
+  on: [[Sent, (count) => count + 1]],
+  // Stores the state, so that events before it may be pruned.
+  commands: { look: (count) => count },
+});
+
+type Shelf = Map<string, Map<number, ArchivedEvent>>;
+
+/** What a process sees of the shelf: it stores events when it has all of them. */
+const archiveOn = (shelf: Shelf, { sleep, random }: Pick<Process, "sleep" | "random">): Archive => ({
+  async write(stream, events) {
+    const taken: ArchivedEvent[] = [];
+    for await (const one of events) taken.push(one);
+    await sleep(random() * 1_000);
+    const stored = shelf.get(stream) ?? new Map<number, ArchivedEvent>();
+    for (const one of taken) stored.set(one.version, one);
+    shelf.set(stream, stored);
+  },
+  async *read(stream, { from, to }) {
+    const stored = shelf.get(stream);
+    for (let version = from; version <= to; version++) {
+      const one = stored?.get(version);
+      if (one !== undefined) yield one;
+    }
+  },
+});
+
+export const closings = {
+  name: "a stream is closed once, and no event is lost",
+  options: { faultsMs: 60_000 },
+  async scenario(world: World): Promise<void> {
+    const shelf: Shelf = new Map();
+    const acknowledged = new Set<string>();
+    let left = 5;
+    const someStream = (random: () => number) => STREAMS[Math.floor(random() * STREAMS.length)] ?? "a";
+    for (const name of ["north", "south"])
+      world.process(name, async (process) => {
+        const { pawl, random, sleep } = process;
+        for (let i = 0; i < 6; i++) {
+          const stream = pawl.stream(someStream(random));
+          await until(async () => {
+            const events = [Sent({ n: i }), Sent({ n: i + 1 })];
+            const appended = await unless("stream_closed", () => stream.append(events));
+            for (const id of appended?.ids ?? []) acknowledged.add(id);
+          }, process);
+          await sleep(random() * 2_000);
+        }
+        left -= 1;
+      });
+    for (const name of ["ann", "bob"])
+      world.process(name, async (process) => {
+        const { pawl, random, sleep } = process;
+        setArchive(pawl.kernel, archiveOn(shelf, process));
+        await isKnown(process);
+        for (let i = 0; i < 3; i++) {
+          await sleep(random() * 4_000);
+          const stream = someStream(random);
+          const restart = Opened({ by: `${name} ${process.incarnation} ${i}` });
+          const isExact = random() < 0.5;
+          await close(process, async () => {
+            const expectedVersion = isExact ? await pawl.stream(stream).head() : undefined;
+            await pawl.streams.close(stream, { expectedVersion, restart });
+          });
+        }
+        left -= 1;
+      });
+    world.process("cid", async (process) => {
+      const { pawl, random, sleep } = process;
+      setArchive(pawl.kernel, archiveOn(shelf, process));
+      await isKnown(process);
+      for (let i = 0; i < 3; i++) {
+        await sleep(random() * 4_000);
+        const stream = someStream(random);
+        await close(process, async () => {
+          const { version } = await pawl.aggregate(counted, stream).execute("look");
+          if (version > 1)
+            await pawl.streams.prune(stream, { before: 1 + Math.floor(random() * version), discard: false });
+        });
+      }
+      left -= 1;
+    });
+    world.process(
+      "worker",
+      async ({ pawl, random, sleep }) => {
+        const copy = reaction(
+          "copy",
+          { on: [Sent], retry: { attempts: 6, delay: 200 }, lease: LEASE_MS },
+          async (e, { emit }) => {
+            emit("copies", [Copied({ of: e.id })]);
+            await sleep(random() * 500);
+          },
+        );
+        pawl.work([copy], { lease: LEASE_MS });
+      },
+      { service: true },
+    );
+    world.process("operator", async (process) => {
+      const { pawl } = process;
+      for (let idleLooks = 0; idleLooks < 3; ) {
+        await process.sleep(2_000);
+        await until(async () => {
+          const isKnown = (await pawl.reactions.list()).length === 1;
+          if (isKnown) await pawl.reactions.unblock("copy", {});
+          const { targets } = await pawl.reactions.targets("copy");
+          const isIdle =
+            isKnown &&
+            (await pawl.reactions.get("copy")).unrouted === 0 &&
+            targets.every(({ pending }) => pending === 0);
+          idleLooks = isIdle && left === 0 ? idleLooks + 1 : 0;
+        }, process);
+      }
+    });
+    await world.finish();
+    checkCommits(world);
+    const pawl = world.open();
+    setArchive(pawl.kernel, archiveOn(shelf, { sleep: async () => {}, random: () => 0 }));
+    await judge(world, pawl, acknowledged);
+  },
+};
+
+/** Waits for the reaction: one that is new to the store would have to read the archive. */
+async function isKnown(process: Process): Promise<void> {
+  for (let count = 0; count === 0; await process.sleep(500))
+    await until(async () => {
+      count = (await process.pawl.reactions.list()).length;
+    }, process);
+}
+
+/** Tries until it is done; what it refuses to close is closed later. */
+async function close(process: Process, act: () => Promise<unknown>): Promise<void> {
+  for (let isDone = false; !isDone; ) {
+    await until(async () => {
+      const refused = await refusalOf(act);
+      isDone =
+        refused === undefined ||
+        refused === "stream_not_found" ||
+        refused === "stream_closed" ||
+        refused === "invalid_argument";
+    }, process);
+    if (!isDone) await process.sleep(500);
+  }
+}
+
+const REFUSALS = [
+  "stream_in_use",
+  "concurrency_conflict",
+  "stream_not_found",
+  "stream_closed",
+  "invalid_argument",
+] as const;
+
+async function refusalOf(act: () => Promise<unknown>): Promise<string | undefined> {
+  try {
+    await act();
+    return undefined;
+  } catch (error) {
+    const found = REFUSALS.find((code) => isPawlError(error, code));
+    if (found === undefined) throw error;
+    return found;
+  }
+}
+
+async function unless<T>(code: (typeof REFUSALS)[number], act: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await act();
+  } catch (error) {
+    if (!isPawlError(error, code)) throw error;
+    return undefined;
+  }
+}
+
+async function judge(world: World, pawl: Pawl, acknowledged: ReadonlySet<string>): Promise<void> {
+  const ids: string[] = [];
+  const sent: string[] = [];
+  for (const stream of STREAMS) {
+    let before = "";
+    let version = 0;
+    let count = 0;
+    for await (const one of pawl.stream(stream).read()) {
+      version += 1;
+      world.check(one.version === version, `event ${one.version} of ${stream} is in the place of ${version}`);
+      world.check(before !== "$closed" || one.name === "Opened", `${one.name} follows a tombstone of ${stream}`);
+      world.check(before === "$closed" || one.name !== "Opened", `${stream} was opened while it was open`);
+      ids.push(one.id);
+      if (Sent.is(one)) sent.push(one.id);
+      if (Sent.is(one)) count += 1;
+      before = one.name;
+    }
+    world.check(version === (await pawl.stream(stream).head()), `${stream} has ${version} events and another head`);
+    const { state } = await pawl.aggregate(counted, stream).state();
+    world.check(state === count, `the state of ${stream} counts ${state} of ${count} events`);
+  }
+  world.check(new Set(ids).size === ids.length, "an event is there twice");
+  for (const id of acknowledged) world.check(sent.includes(id), `event ${id} was acknowledged and is gone`);
+  const copies: string[] = [];
+  for await (const { data } of pawl.stream("copies").read({ events: [Copied] })) copies.push(data.of);
+  for (const id of sent) {
+    const found = copies.filter((one) => one === id).length;
+    world.check(found === 1, `event ${id} was copied ${found} times`);
+  }
+  world.check(copies.length === sent.length, `${copies.length} copies of ${sent.length} events`);
+}
