@@ -209,7 +209,6 @@ export {
   EventShapeError,
   EventsArchivedError,
   type EventsLacking,
-  type EventsLacking,
   type EventsLeft,
   FoldBehindError,
   ProjectionBuildingError,
