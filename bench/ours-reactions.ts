@@ -33,7 +33,11 @@ async function drain({ pawl, transactions }: Ours, plan: Plan): Promise<Timing> 
   const count = commitCount(plan);
   const { promise: isDrained, resolve } = Promise.withResolvers<void>();
   let handled = 0;
-  const mail = reaction(REACTION, { on: [Charged], concurrency: CONCURRENCY }, async () => {
+  const last = new Map<string, number>();
+  const mail = reaction(REACTION, { on: [Charged], concurrency: CONCURRENCY }, async ({ stream, version }) => {
+    // A handler may be called again, as after a machine stood still for longer than a lease.
+    if (version <= (last.get(stream) ?? 0)) return;
+    last.set(stream, version);
     handled += 1;
     if (handled === count) resolve();
   });

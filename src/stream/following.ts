@@ -85,6 +85,8 @@ async function followUntilOver(
     return place === undefined ? undefined : { ...place, stored: place.cursor };
   };
   let at = await looked();
+  // A commit checks the record itself; where there is nothing to commit, the record is read after news.
+  let isChecked = true;
   for (let waitMs = POLL_MS; at !== undefined && !lease.isOver && !stopping.aborted; ) {
     news.clear();
     const startedMs = clock.nowMs();
@@ -104,12 +106,17 @@ async function followUntilOver(
         continue;
       }
     }
+    if (!isChecked) {
+      isChecked = true;
+      const [row] = await kernel.read([held.at]);
+      if (row?.wakes !== at.wakes) {
+        at = await looked();
+        continue;
+      }
+    }
     const hasNews = await news.wait(clock, waitMs);
     waitMs = hasNews ? ONCE_MORE_MS : POLL_MS;
-    if (news.mayBeChanged || !hasNews) {
-      const [row] = await kernel.read([held.at]);
-      if (row?.wakes !== at.wakes) at = await looked();
-    }
+    if (news.mayBeChanged || !hasNews) isChecked = false;
     // The clock of this process may have been set back meanwhile.
     const soonMs = Math.min(LOOK_MS, LOOK_MS - (clock.nowMs() - startedMs));
     if (soonMs > 0) await pause(clock, soonMs, lease.abortSignal);

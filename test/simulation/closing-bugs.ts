@@ -64,6 +64,6 @@ export const closingBugs: readonly Bug[] = [
   {
     name: "a tombstone moves all states to it",
     caughtBy,
-    edits: [{ file: DECIDE, from: "(fold.version === version - 1 ? ", to: "(fold.version > 0 ? " }],
+    edits: [{ file: DECIDE, from: "(fold.version === version - 1 && ", to: "(fold.version > 0 && " }],
   },
 ];

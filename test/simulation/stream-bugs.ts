@@ -43,8 +43,8 @@ export const streamBugs: readonly Bug[] = [
   bug(
     "a state that was folded outside is used although events came since",
     RECORDS,
-    "  if (caughtUp?.version === record.head) return",
-    "  if (caughtUp !== undefined) return",
+    "  if (caughtUp?.version === record.head && caughtUp.erased",
+    "  if (caughtUp !== undefined && caughtUp.erased",
   ),
   bug(
     "the state of other reducers is used",
@@ -55,14 +55,14 @@ export const streamBugs: readonly Bug[] = [
   bug(
     "the last event of a stored state is folded again",
     AGGREGATES,
-    "  for await (const entry of kernel.entriesAfter(at, fold.version)) {",
-    "  for await (const entry of kernel.entriesAfter(at, Math.max(0, fold.version - 1))) {",
+    "  for await (const page of pagesAfter(kernel, at, fold.version))",
+    "  for await (const page of pagesAfter(kernel, at, Math.max(0, fold.version - 1)))",
   ),
   bug(
     "what a command emits is not folded into its state",
     RECORDS,
-    "    after = foldEvent(rules, after, appended);\n",
-    "    after = { ...after, version: appended.version };\n",
+    "foldEvent(rules, state, event), fold);",
+    "({ ...state, version: event.version }), fold);",
   ),
   bug(
     "a reading that is left in the middle of a page continues after it",

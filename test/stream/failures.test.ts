@@ -18,8 +18,10 @@ describe.each(grounds)("on %s", (store, make) => {
   });
   afterAll(() => ground.leave());
 
-  for (const [number, { name, needsServer, play }] of failures.entries())
-    test.skipIf(needsServer === true && store !== "PostgreSQL")(name, async () => {
+  // Some can only happen where several transactions are open at a time.
+  const possible = failures.filter(({ needsServer }) => needsServer !== true || store === "PostgreSQL");
+  for (const [number, { name, play }] of possible.entries())
+    test(name, async () => {
       const arena = new Arena(ground.connect, `failure-${number}`, PATIENCE_MS);
       try {
         await play(arena);

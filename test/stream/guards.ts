@@ -44,8 +44,8 @@ export const guards: readonly Guard[] = [
     "last unit",
     edit(
       AGGREGATES,
-      "    let caughtUp: Fold | undefined;\n",
-      "    let caughtUp: Fold | undefined = await catchUp(this.#kernel, this.#rules, this.#stream);\n",
+      "    let caughtUp: FoldOutside | undefined;\n",
+      "    let caughtUp: FoldOutside | undefined = await catchUp(this.#kernel, this.#rules, this.#stream);\n",
     ),
     edit(
       RECORDS,
@@ -58,8 +58,8 @@ export const guards: readonly Guard[] = [
     "last unit",
     edit(
       RECORDS,
-      "    after = foldEvent(rules, after, appended);\n",
-      "    after = { ...after, version: appended.version };\n",
+      "foldEvent(rules, state, event), fold);",
+      "({ ...state, version: event.version }), fold);",
     ),
   ),
   guard(
@@ -67,15 +67,10 @@ export const guards: readonly Guard[] = [
     "overran its lease",
     edit(
       ATTEMPT,
-      "        const value = await this.#held.commit((record, tx) => {",
-      "        const value = await this.#kernel.transact((tx) => {\n          const record = tx.record(this.#held.at);",
+      "this.#held.commit(write)",
+      "this.#kernel.transact((tx) => write(tx.record(this.#held.at), tx), [this.#held.at])",
     ),
-    edit(
-      ATTEMPT,
-      "          return returned;\n        });",
-      "          return returned;\n        }, [this.#held.at]);",
-    ),
-    edit(ATTEMPT, "          if (progress.done !== this.#done) return undefined as T;", ""),
+    edit(ATTEMPT, "      if (progress.done !== this.#done) return undefined as T;", ""),
   ),
   guard(
     "if each attempt has a key of its own",
@@ -111,7 +106,7 @@ export const guards: readonly Guard[] = [
     "slow handler",
     edit(
       STREAM,
-      "    return this.#kernel.transact((tx) => append(tx, request), [streamAt(this.id)]);",
+      "    return this.#kernel.mending(() => this.#kernel.transact((tx) => append(tx, request), [streamAt(this.id)]));",
       "    const appended = await this.#kernel.transact((tx) => append(tx, request), [streamAt(this.id)]);\n    await globalThis.handling;\n    return appended;",
     ),
     edit(
@@ -123,7 +118,7 @@ export const guards: readonly Guard[] = [
   guard(
     "if a worker that stops keeps the routing",
     "no worker runs",
-    edit(ROUTING, "      if (!lease.isOver) await restWhateverCame(held, (tx) => tx.nowMs);\n", ""),
+    edit(ROUTING, "    if (!lease.isOver) await restWhateverCame(held, (tx) => tx.nowMs);\n", ""),
   ),
   guard(
     "if a holder whose lease has ended counts as a worker",
