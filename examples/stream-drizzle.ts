@@ -22,7 +22,9 @@ const sales = projection.sql(
   {
     on: [Placed],
     setUp: (sql, { generation }) =>
-      sql.query(`create table ${tableOf(generation)} (customer text primary key, orders int not null, total int not null)`),
+      sql.query(
+        `create table ${tableOf(generation)} (customer text primary key, orders int not null, total int not null)`,
+      ),
     swap: async (sql, { generation, previous }) => {
       await sql.query(`create or replace view sales as select * from ${tableOf(generation)}`);
       if (previous !== null) await sql.query(`drop table ${tableOf(previous)}`);

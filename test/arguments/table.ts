@@ -947,6 +947,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
 
 /** Exported names whose members are not called by users with arguments of their own: each with the reason. */
 export const ELSEWHERE: Readonly<Record<string, string>> = {
+  AggregateDefinition: "an argument of aggregate(), which is here",
   AnyEventType: "an EventType, which is here",
   Archive: "implemented by the user; what it stores is checked (test/stream/closing.test.ts)",
   AtMostOnceOptions: "callbacks that the user writes",

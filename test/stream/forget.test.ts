@@ -21,7 +21,7 @@ import { KeyRing } from "../../src/kernel/seal/ring.ts";
 import { SUBJECTS, type SubjectValue, subjectAt } from "../../src/stream/personal/stored.ts";
 import { type StoredEvent, type StreamValue, streamAt } from "../../src/stream/stored.ts";
 import { codeOf } from "../kernel/kit.ts";
-import { EVERY, onStores, SQL, PATIENCE } from "../workflow/kit.ts";
+import { EVERY, onStores, PATIENCE, SQL } from "../workflow/kit.ts";
 import {
   ann,
   bob,

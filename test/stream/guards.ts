@@ -56,11 +56,7 @@ export const guards: readonly Guard[] = [
   guard(
     "if what a command emits is not in the state that the next one gets",
     "last unit",
-    edit(
-      RECORDS,
-      "foldEvent(rules, state, event), fold);",
-      "({ ...state, version: event.version }), fold);",
-    ),
+    edit(RECORDS, "foldEvent(rules, state, event), fold);", "({ ...state, version: event.version }), fold);"),
   ),
   guard(
     "if a handler that was taken over commits all the same",

@@ -59,7 +59,8 @@ async function unprojected(kernel: Kernel, at: Address, upTo: number): Promise<r
     generations.push({ name: projection, cursor, on: new Set(on), isByStream: false });
   }
   const left = new Map<string, number>();
-  for await (const { reaction: name } of unrouted(kernel, at, upTo, generations)) left.set(name, (left.get(name) ?? 0) + 1);
+  for await (const { reaction: name } of unrouted(kernel, at, upTo, generations))
+    left.set(name, (left.get(name) ?? 0) + 1);
   return Array.from(left, ([projection, events]) => ({ projection, events }));
 }
 

@@ -410,14 +410,14 @@ export class Streams {
 
   async #restart(at: Address, tombstone: number, opening: NewEvent, { restart, actor }: Closing): Promise<void> {
     const reopen = (tx: Tx): void => {
-        const record = tx.record(at);
-        const { closed, ...value } = (record.value ?? {}) as StreamValue;
-        if (closed?.version !== tombstone) return;
-        const { version, archived = 0 } = closed;
-        const restarted = { version, archived, at: record.head + 1, hash: restart ?? "" };
-        const open: StreamValue = { ...value, restarted };
-        record.write({ value: open, status: statusOf(open) });
-        writeEntries(record, toEntries(tx, record, [opening], { actor }));
+      const record = tx.record(at);
+      const { closed, ...value } = (record.value ?? {}) as StreamValue;
+      if (closed?.version !== tombstone) return;
+      const { version, archived = 0 } = closed;
+      const restarted = { version, archived, at: record.head + 1, hash: restart ?? "" };
+      const open: StreamValue = { ...value, restarted };
+      record.write({ value: open, status: statusOf(open) });
+      writeEntries(record, toEntries(tx, record, [opening], { actor }));
     };
     await this.#kernel.mending(() => this.#kernel.transact(reopen, [at]));
   }

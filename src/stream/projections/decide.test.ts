@@ -131,7 +131,10 @@ describe("when a person was forgotten", () => {
 
 test("a swap ends what was marked", () => {
   const value = { live: 1, building: 2, last: 2, isStale: true } as const;
-  expect(decideSwap(value, { live: "b", building: "b" }, { generation: 2, by: "b", cursor: 1 }, 1)?.value).toEqual({ live: 2, last: 2 });
+  expect(decideSwap(value, { live: "b", building: "b" }, { generation: 2, by: "b", cursor: 1 }, 1)?.value).toEqual({
+    live: 2,
+    last: 2,
+  });
 });
 
 test("of the codes that were replaced, twenty are remembered", () => {

@@ -112,11 +112,7 @@ function build(tx: Tx, { value, codes }: Found, { projection: name, by, on, isPe
 }
 
 /** Lets readers see this generation, if it is the one that is built and has caught up. Returns the one before, null if there was none, or undefined. */
-export function swap(
-  tx: Tx,
-  mine: GenerationValue,
-  cursor: number,
-): number | null | undefined {
+export function swap(tx: Tx, mine: GenerationValue, cursor: number): number | null | undefined {
   const { projection: name, generation, by } = mine;
   const { value, live, codes } = find(tx, name);
   const change = decideSwap(value, codes, { generation, by, cursor }, live?.cursor);
