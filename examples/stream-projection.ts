@@ -1,5 +1,6 @@
 // A projection: rows made of events, to look up and to list. A rebuild runs beside what readers see, and a caller waits for what it appended.
 
+import { setTimeout as sleep } from "node:timers/promises";
 import { event, open, projection } from "pawl";
 
 const Deposited = event<{ amount: number }>("Deposited");
@@ -30,7 +31,7 @@ console.log(await rows.get("bob"), await rows.get("eve"));
 console.log((await rows.list()).rows);
 
 const generation = await rows.rebuild();
-while ((await rows.status()).live?.generation !== generation) await new Promise((resolve) => setTimeout(resolve, 10));
+while ((await rows.status()).live?.generation !== generation) await sleep(10);
 console.log("rebuilt:", await rows.get("ann"));
 
 // Output:

@@ -18,7 +18,12 @@ test("reducers of events with different data have their types", () => {
       [Named, ({ sum, names }, { name }) => ({ sum, names: [...names, name] })],
       [Opened, (state) => state],
     ],
-    commands: { rename: ({ sum }, name: string, { emit }) => (emit(Named({ name })), sum) },
+    commands: {
+      rename: ({ sum }, name: string, { emit }) => {
+        emit(Named({ name }));
+        return sum;
+      },
+    },
   });
   expectTypeOf(counted).toExtend<{ readonly name: string }>();
   // @ts-expect-error the data of Named has no amount
