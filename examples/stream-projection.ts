@@ -1,5 +1,6 @@
 // A projection: rows made of events, to look up and to list. A rebuild runs beside what readers see, and a caller waits for what it appended.
 
+// biome-ignore lint/style/noRestrictedImports: the example waits for a rebuild.
 import { setTimeout as sleep } from "node:timers/promises";
 import { event, open, projection } from "pawl";
 
