@@ -160,16 +160,19 @@ export class Lease {
   }
 
   #setAlarm(): void {
-    const { clock } = this.#leases;
+    const { leaseMs } = this.#terms;
     this.#cancelAlarm();
-    this.#cancelAlarm = clock.after(Math.max(0, this.#safeUntilMs - clock.nowMs()), () =>
-      this.lose(new LeaseUncertainError()),
-    );
+    this.#cancelAlarm = this.#leases.clock.after(this.#leftMs(leaseMs), () => this.lose(new LeaseUncertainError()));
   }
 
   #renewInTime(): void {
-    const thirdOverMs = this.#safeUntilMs - (2 * this.#terms.leaseMs) / 3;
-    this.#renewAfter(Math.max(0, thirdOverMs - this.#leases.clock.nowMs()));
+    this.#renewAfter(this.#leftMs(this.#terms.leaseMs / 3));
+  }
+
+  /** How long it is until `partMs` of the lease have passed. Never longer than that, also if the clock of this process was set back. */
+  #leftMs(partMs: number): number {
+    const untilMs = this.#safeUntilMs - this.#terms.leaseMs + partMs;
+    return Math.min(partMs, Math.max(0, untilMs - this.#leases.clock.nowMs()));
   }
 
   #renewAfter(ms: number): void {

@@ -11,6 +11,7 @@ import { listBugs } from "./list-bugs.ts";
 import { lockBugs } from "./lock-bugs.ts";
 import { machineBugs } from "./machine-bugs.ts";
 import type { Edit } from "./plant.ts";
+import { projectionBugs } from "./projection-bugs.ts";
 import { reactionBugs } from "./reaction-bugs.ts";
 import { rewindBugs } from "./rewind-bugs.ts";
 import { jobs, timers } from "./scenarios/jobs.ts";
@@ -535,6 +536,7 @@ export const bugs: readonly Bug[] = [
   ...reactionBugs,
   ...streamBugs,
   ...closingBugs,
+  ...projectionBugs,
   ...listBugs,
   ...rewindBugs,
 ];

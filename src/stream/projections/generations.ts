@@ -2,7 +2,6 @@
  * Decisions on the records of projections: beginning a generation, letting readers see it, retiring one.
  */
 
-import { nextFence } from "../../kernel/claim/decide.ts";
 import type { Address, Row } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
@@ -141,8 +140,7 @@ function write(tx: Tx, name: string, { value, retired }: Change): void {
 function retire(tx: Tx, name: string, generation: number): void {
   const record = tx.record(generationAt(name, generation));
   if (!record.exists) return;
-  const fence = nextFence(record.fence, tx.fenceFloor);
-  record.write({ kind: RETIRED, holder: null, dueMs: tx.nowMs, fence, wakes: record.wakes + 1, tries: 0 });
+  record.write({ kind: RETIRED, holder: null, dueMs: tx.nowMs, wakes: record.wakes + 1, tries: 0 });
 }
 
 /** One commit removes at most this many rows. */

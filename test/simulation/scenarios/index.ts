@@ -10,6 +10,7 @@ import { circles, handoffs, locks } from "./locks.ts";
 import { machines } from "./machines.ts";
 import { mailbox } from "./mailbox.ts";
 import { payments } from "./payments.ts";
+import { projections } from "./projections.ts";
 import { reactions } from "./reactions.ts";
 import { registers } from "./register.ts";
 import { rewoundClaims, rewoundLists, rewoundRuns } from "./rewinds.ts";
@@ -47,6 +48,7 @@ export const scenarios: readonly NamedScenario[] = [
   reactions,
   streams,
   closings,
+  projections,
   lists,
   rewoundLists,
   rewoundClaims,

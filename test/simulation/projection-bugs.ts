@@ -1,0 +1,59 @@
+/** Bugs to be planted into projections, each of which the simulator must find. */
+
+import type { Bug } from "./bugs.ts";
+import { projections } from "./scenarios/projections.ts";
+
+const WORKER = "stream/projections/worker.ts";
+const DECIDE = "stream/projections/decide.ts";
+const GENERATIONS = "stream/projections/generations.ts";
+const HANDLE = "stream/projections/projections.ts";
+
+const caughtBy = projections.name;
+
+export const projectionBugs: readonly Bug[] = [
+  {
+    name: "rows are written although the cursor has moved",
+    caughtBy,
+    edits: [
+      { file: WORKER, from: "      if (value.cursor !== from) return { isCommitted: false };\n", to: "" },
+      {
+        file: WORKER,
+        from: "      return await this.#held.commit(decide);",
+        to: "      return await this.#kernel.transact((tx) => decide(tx.record(this.#held.at), tx), [this.#held.at]);",
+      },
+    ],
+  },
+  {
+    name: "the cursor is moved before the rows are written",
+    caughtBy,
+    edits: [
+      {
+        file: WORKER,
+        from: "    const result = await this.#orFailed(events[0], (record, tx) => {",
+        to: "    await this.#held.commit((record) => record.write({ value: { ...(record.value as GenerationValue), cursor: upTo } }));\n    const result = await this.#orFailed(events[0], (record, tx) => {",
+      },
+      { file: WORKER, from: "      if (value.cursor !== from) return { isCommitted: false };\n", to: "" },
+    ],
+  },
+  {
+    name: "a generation is shown although it is behind",
+    caughtBy,
+    edits: [
+      { file: DECIDE, from: "value?.building !== mine.generation || (liveCursor ?? 0) > mine.cursor", to: "value?.building !== mine.generation" },
+      { file: WORKER, from: "        caughtUp: (cursor) => this.#swap(cursor),\n", to: "" },
+      { file: WORKER, from: "      await this.#setUp();\n", to: "      await this.#setUp();\n      await this.#swap(0);\n" },
+    ],
+  },
+  {
+    name: "a reader reads the rows of a generation that was replaced",
+    caughtBy,
+    edits: [{ file: HANDLE, from: "      if (this.#liveOf(pointer) !== guess) continue;\n", to: "      this.#liveOf(pointer);\n" }],
+  },
+  {
+    name: "the rows of a retired generation are removed before it is replaced",
+    caughtBy,
+    edits: [
+      { file: GENERATIONS, from: "  const change = decideBuild(value, codes, by, tx.record(projectionAt(name)).version);\n", to: "  const change = decideBuild(value, codes, by, tx.record(projectionAt(name)).version);\n  if (value?.live !== undefined) retire(tx, name, value.live);\n" },
+    ],
+  },
+];
