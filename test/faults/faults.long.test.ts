@@ -11,17 +11,31 @@ import { describe, expect, it } from "vitest";
 import { describeRun } from "./report.ts";
 import { runFaults } from "./run.ts";
 
+/** How many commits each kind of work has at least. */
+const ENOUGH = 20;
+
+const isLacking = (counts: ReadonlyMap<string, number>, least: number): boolean =>
+  [...counts.values()].some((count) => count < least);
+
 describe("every kind of fault, at least once", () => {
   it("loses nothing, doubles nothing, and all of the work ends afterwards", { timeout: 900_000 }, async () => {
-    const seed = Math.floor(Math.random() * 1_000_000);
-    // How soon the work ends depends on the machine, which has other tests to run: here it must end, and the script says how soon.
-    const report = await runFaults({ store: "postgres", seconds: 10, seed, workers: 3, crowded: true, slack: 10 });
-    console.log(`faults: seed ${seed}; ${describeRun(report)}`);
-    expect(report.violations).toEqual([]);
+    const struck = new Map<string, number>();
+    const committed = new Map<string, number>();
+    const add = (to: Map<string, number>, name: string, count: number) => to.set(name, (to.get(name) ?? 0) + count);
+    // On a busy machine a fault may find nothing to strike, and work may get few turns: then there is another run.
+    for (let run = 1; run <= 4 && (run === 1 || isLacking(struck, 1) || isLacking(committed, ENOUGH)); run++) {
+      const seed = Math.floor(Math.random() * 1_000_000);
+      // How soon the work ends depends on the machine, which has other tests to run: here it must end, and the script says how soon.
+      const report = await runFaults({ store: "postgres", seconds: 10, seed, workers: 3, crowded: true, slack: 10 });
+      console.log(`faults: seed ${seed}; ${describeRun(report)}`);
+      expect(report.violations).toEqual([]);
+      for (const [name, count] of report.struck) add(struck, name, count);
+      for (const [name, { commits }] of report.works) add(committed, name, commits);
+    }
     expect(
-      [...report.struck].filter(([, count]) => count === 0),
+      [...struck].filter(([, count]) => count === 0),
       "faults that never struck",
     ).toEqual([]);
-    for (const [name, { commits }] of report.works) expect(commits, name).toBeGreaterThan(20);
+    for (const [name, commits] of committed) expect(commits, name).toBeGreaterThanOrEqual(ENOUGH);
   });
 });

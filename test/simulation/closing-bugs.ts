@@ -22,8 +22,8 @@ export const closingBugs: readonly Bug[] = [
     edits: [
       {
         file: STREAMS,
-        from: "        if (closed?.version !== tombstone) return;\n        const { version, archived = 0 } = closed;",
-        to: "        const { version, archived = 0 } = closed ?? { version: tombstone };",
+        from: "      if (closed?.version !== tombstone) return;\n      const { version, archived = 0 } = closed;",
+        to: "      const { version, archived = 0 } = closed ?? { version: tombstone };",
       },
     ],
   },

@@ -316,7 +316,7 @@ export const lockBugs: Bug[] = [
     name: "a hold is not notified that it may be lost",
     caughtBy: locks.name,
     options: { calm: true, delay: 0.1 },
-    edits: [{ file: LEASE, from: "      this.lose(new LeaseUncertainError()),\n", to: "      undefined,\n" }],
+    edits: [{ file: LEASE, from: "() => this.lose(new LeaseUncertainError()));", to: "() => undefined);" }],
   },
   {
     name: "a lease is counted from its answer",

@@ -66,8 +66,8 @@ export const children: readonly Planted[] = [
     edits: [
       {
         file: HELD_RUN,
-        from: '      whenParentEnds === "cancel" ? [run] : [],',
-        to: '      whenParentEnds === "cancel" ? [run].slice(1) : [],',
+        from: '(whenParentEnds === "cancel" ? [run] : [])',
+        to: '(whenParentEnds === "cancel" ? [run].slice(1) : [])',
       },
     ],
   },

@@ -122,8 +122,8 @@ export const mistakes: readonly Planted[] = [
     edits: [
       {
         file: OPERATION_RULES,
-        from: '    case "step":\n    case "slot":\n    case "rate":\n    case "unlock":\n      return true;',
-        to: '    case "step":\n    case "rate":\n    case "unlock":\n      return true;',
+        from: '    case "step":\n    case "slot":\n    case "stream":\n    case "rate":\n    case "unlock":\n      return true;',
+        to: '    case "step":\n    case "stream":\n    case "rate":\n    case "unlock":\n      return true;',
       },
     ],
   },

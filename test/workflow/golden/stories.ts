@@ -5,7 +5,7 @@
  * story of its own.
  */
 
-import { type AnyWorkflow, type Context, signal, type Workflow, workflow } from "../../../src/index.ts";
+import { type AnyWorkflow, aggregate, type Context, event, signal, type Workflow, workflow } from "../../../src/index.ts";
 import type { TestPawl } from "../../../src/testing/index.ts";
 
 export interface Story {
@@ -136,6 +136,32 @@ const doubtful = workflow("doubtful", async (ctx: Context) => {
 });
 let charge: () => Promise<string> = async () => "charged";
 
+const Noted = event<{ readonly n: number }>("Noted");
+const sum = aggregate("sum", {
+  initial: 0,
+  on: [[Noted, (all, { n }) => all + n]],
+  commands: {
+    note: (all, n: number, { emit, refuse }) => {
+      if (all + n > 3) refuse("too_much", { all });
+      emit(Noted({ n }));
+      return all + n;
+    },
+  },
+});
+
+const streams = workflow("streams", async (ctx) => {
+  const before = await ctx.stream("notes").head();
+  const appended = await ctx.stream("notes").append([Noted({ n: 1 })], { expectedVersion: 0 });
+  const conflict = await ctx.stream("notes").tryAppend([Noted({ n: 1 })], { expectedVersion: 0 });
+  const { output } = await ctx.aggregate(sum, "notes").execute("note", 2);
+  const refused = await ctx
+    .aggregate(sum, "notes")
+    .execute("note", 1)
+    .catch((error: { code: string }) => error.code);
+  const { state } = await ctx.aggregate(sum, "notes").state();
+  return { before, version: appended.version, conflict, output, refused, state };
+});
+
 export const STORIES: Readonly<Record<string, Story>> = {
   steps: {
     code: steps,
@@ -170,6 +196,10 @@ export const STORIES: Readonly<Record<string, Story>> = {
       await other.until("waiting");
       return ended(await pawl.start(locks, undefined, { id: "golden" }));
     },
+  },
+  streams: {
+    code: streams,
+    live: async (pawl) => ended(await pawl.start(streams, undefined, { id: "golden" })),
   },
   stopped: {
     code: stopped,
