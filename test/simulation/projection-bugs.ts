@@ -15,7 +15,7 @@ export const projectionBugs: readonly Bug[] = [
     name: "rows are written although the cursor has moved",
     caughtBy,
     edits: [
-      { file: WORKER, from: "      if (value.cursor !== from) return { isCommitted: false };\n", to: "" },
+      { file: WORKER, from: "      if (!isAt(value)) return { isCommitted: false };\n", to: "" },
       {
         file: WORKER,
         from: "      return await this.#held.commit(decide);",
@@ -30,9 +30,9 @@ export const projectionBugs: readonly Bug[] = [
       {
         file: WORKER,
         from: "    const result = await this.#orFailed(events[0], (record, tx) => {",
-        to: "    await this.#held.commit((record) => record.write({ value: { ...(record.value as GenerationValue), cursor: upTo } }));\n    const result = await this.#orFailed(events[0], (record, tx) => {",
+        to: "    await this.#held.commit((record) => record.write({ value: after(record.value as GenerationValue, undefined) }));\n    const result = await this.#orFailed(events[0], (record, tx) => {",
       },
-      { file: WORKER, from: "      if (value.cursor !== from) return { isCommitted: false };\n", to: "" },
+      { file: WORKER, from: "      if (!isAt(value)) return { isCommitted: false };\n", to: "" },
     ],
   },
   {

@@ -5,7 +5,8 @@
  */
 
 import { describe, expect, expectTypeOf, test } from "vitest";
-import { event, type Pawl, projection, reaction } from "../../src/index.ts";
+import { type Archive, type ArchivedEvent, event, type Pawl, projection, reaction, workflow } from "../../src/index.ts";
+import { openTest } from "../../src/testing/index.ts";
 import { GENERATIONS } from "../../src/stream/projections/stored.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE, SQL } from "../workflow/kit.ts";
@@ -314,6 +315,76 @@ onStores(EVERY, (place) => {
       .toEqual({ balance: 6, events: 3 });
   });
 
+  describe("after a stream was closed", () => {
+    /** An archive in memory. */
+    function memoryArchive(): Archive {
+      const kept = new Map<string, Map<number, ArchivedEvent>>();
+      return {
+        async write(stream, events) {
+          const all = kept.get(stream) ?? new Map<number, ArchivedEvent>();
+          kept.set(stream, all);
+          for await (const one of events) all.set(one.version, one);
+        },
+        async *read(stream, { from, to }) {
+          for (let version = from; version <= to; version++) {
+            const found = kept.get(stream)?.get(version);
+            if (found !== undefined) yield found;
+          }
+        },
+      };
+    }
+
+    test("a rebuild, and a new projection, read its events from the archive", async () => {
+      const pawl = await place.open({ archive: memoryArchive() });
+      pawl.work([balances]);
+      for (const stream of ["ann", "bob"]) await pawl.stream(stream).append([Opened(), ...deposits(3)]);
+      const last = await pawl.stream("eve").append(deposits(1));
+      const handle = pawl.projection(balances);
+      await handle.waitFor(last);
+      await pawl.streams.close("ann");
+      await pawl.streams.close("bob", { restart: Deposited({ amount: 10 }) });
+      const generation = await handle.rebuild();
+      await expect.poll(async () => (await handle.status()).live?.generation, PATIENCE).toBe(generation);
+      const counts = projection("counts", { on: [Deposited] }, (n: number | undefined) => (n ?? 0) + 1);
+      pawl.work([counts]);
+      await pawl.projection(counts).waitFor(last);
+      expect((await handle.list()).rows).toEqual([
+        { key: "ann", row: { balance: 6, events: 3 } },
+        { key: "bob", row: { balance: 16, events: 4 } },
+        { key: "eve", row: { balance: 1, events: 1 } },
+      ]);
+      expect((await pawl.projection(counts).list()).rows.map(({ row }) => row)).toEqual([3, 4, 1]);
+    });
+
+    test("without an archive that can be read, a rebuild says what it lacks, and readers see what they saw", async () => {
+      const pawl = await place.open({ logger: false });
+      pawl.work([balances]);
+      await pawl.projection(balances).waitFor(await pawl.stream("ann").append(deposits(3)));
+      await pawl.streams.close("ann", { discard: true });
+      await pawl.projection(balances).rebuild();
+      await expect
+        .poll(async () => (await pawl.projection(balances).status()).building?.failure?.message, PATIENCE)
+        .toContain('stream "ann" was removed');
+      expect(await pawl.projection(balances).get("ann")).toEqual({ balance: 6, events: 3 });
+    });
+
+    test("and is not closed while a projection lacks its events", async () => {
+      const pawl = await place.open({ logger: false });
+      const stuck = projection("stuck", { on: [Deposited] }, (): number => {
+        throw new Error("no");
+      });
+      pawl.work([stuck]);
+      await pawl.stream("ann").append(deposits(2));
+      await expect
+        .poll(async () => (await pawl.projection(stuck).status().catch(() => null))?.building?.failure, PATIENCE)
+        .toMatchObject({ version: 1 });
+      await expect(pawl.streams.close("ann", { discard: true })).rejects.toMatchObject({
+        code: "stream_in_use",
+        data: { projections: [{ projection: "stuck", events: 2 }] },
+      });
+    });
+  });
+
   test("it is fed by what reactions emit, too", async () => {
     const pawl = await place.open();
     const Copied = event<{ readonly amount: number }>("Copied");
@@ -441,4 +512,27 @@ onStores(SQL, (place) => {
       expect(rows.map(({ amount }) => amount)).toEqual([1, 2, 3]);
     });
   });
+});
+
+test("openTest runs reactions and projections when its clock moves, and its scoped handles have its runs", async () => {
+  await using pawl = openTest();
+  const flow = workflow("flow", async (ctx) => {
+    await ctx.sleep("1 hour");
+    return (await ctx.stream("ann").append([Deposited({ amount: 2 })])).version;
+  });
+  const started: string[] = [];
+  const start = reaction("start", { on: [Opened] }, async (e, { commit }) => {
+    started.push(e.stream);
+    await commit((tx) => tx.start(flow, undefined, { id: `flow-${e.stream}` }));
+  });
+  pawl.work([flow, start, balances]);
+  await pawl.with({ actor: "ann" }).stream("ann").append([Opened()]);
+  await pawl.clock.advance("1s");
+  expect(started).toEqual(["ann"]);
+  expect(await pawl.run(flow, "flow-ann").result()).toBe(2);
+  await pawl.clock.advance("1s");
+  expect(await pawl.projection(balances).get("ann")).toEqual({ balance: 2, events: 1 });
+  const run = await pawl.with({ actor: "bob" }).start(flow, undefined, { id: "other" });
+  await run.until("waiting");
+  expect(await run.result()).toBe(3);
 });

@@ -5,9 +5,10 @@
  * tells whether it was removed, which the archive may have, or is lost.
  */
 
-import type { Address, StoredEntry } from "../../kernel/contract.ts";
+import type { Address, FollowedEntry, StoredEntry } from "../../kernel/contract.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { EventGoneError, EventsArchivedError } from "../errors.ts";
+import type { ArchivedProgress } from "../reactions/stored.ts";
 import {
   CLOSED,
   firstVersionOf,
@@ -79,9 +80,7 @@ export async function checkNoneRemoved(
   { after, prefix = "", names }: { after: number; prefix?: string | undefined; names?: readonly string[] | undefined },
   checkedUpTo: number,
 ): Promise<number> {
-  const [row] = await kernel.read([REMOVED]);
-  const { upTo } =
-    row == null || row.value === null ? { upTo: 0 } : (kernel.decode(REMOVED, row.value) as RemovedValue);
+  const upTo = await readRemovedUpTo(kernel);
   if (upTo <= after || upTo === checkedUpTo) return upTo;
   const wanted = names === undefined ? undefined : new Set(names);
   for await (const { at, value } of removedStreams(kernel, null, prefix)) {
@@ -108,3 +107,48 @@ export async function* removedStreams(
     after = rows.at(-1)?.key ?? null;
   }
 }
+
+/**
+ * The next page of events that were removed, stream by stream, and where to continue after it; undefined if there is none. Throws `events_archived`
+ * where they cannot be read here.
+ */
+export async function archivedPage(
+  kernel: Kernel,
+  from: ArchivedProgress,
+  names: ReadonlySet<string>,
+): Promise<{ readonly entries: readonly FollowedEntry[]; readonly next: ArchivedProgress } | undefined> {
+  const found = await nextArchived(kernel, from, names);
+  if (found === undefined) return undefined;
+  const { at, firstVersion, version } = found;
+  const to = Math.min(version + PAGE, firstVersion - 1);
+  const entries: FollowedEntry[] = [];
+  for await (const entry of archivedEntries(kernel, at, { from: version + 1, to }, firstVersion))
+    entries.push({ ...entry, space: at.space, key: at.key });
+  const isLast = to === firstVersion - 1;
+  return { entries, next: isLast ? { after: at.key } : { after: from.after, stream: at.key, version: to } };
+}
+
+/** The next stream with removed events, and how many of them are done; undefined if there is none. */
+async function nextArchived(
+  kernel: Kernel,
+  { after, stream, version = 0 }: ArchivedProgress,
+  names: ReadonlySet<string>,
+): Promise<{ readonly at: Address; readonly firstVersion: number; readonly version: number } | undefined> {
+  if (stream !== undefined) {
+    const at = streamAt(stream);
+    return { at, firstVersion: await readFirstVersion(kernel, at), version };
+  }
+  for await (const { at, value } of removedStreams(kernel, after))
+    if (hasRemoved(value, names)) return { at, firstVersion: firstVersionOf(value), version: 0 };
+  return undefined;
+}
+
+/** The highest position of an event that was removed. */
+export async function readRemovedUpTo(kernel: Kernel): Promise<number> {
+  const [row] = await kernel.read([REMOVED]);
+  return row == null || row.value === null ? 0 : (kernel.decode(REMOVED, row.value) as RemovedValue).upTo;
+}
+
+/** Whether two of them are the same. */
+export const isSameProgress = (one: ArchivedProgress | undefined, other: ArchivedProgress): boolean =>
+  one?.after === other.after && one.stream === other.stream && one.version === other.version;

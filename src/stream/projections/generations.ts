@@ -76,7 +76,7 @@ export async function refreshAll(kernel: Kernel): Promise<void> {
   }
 }
 
-type Made = Omit<GenerationValue, "generation" | "cursor" | "isSetUp" | "failure">;
+type Made = Pick<GenerationValue, "projection" | "by" | "on" | "isPersonal" | "isSql">;
 
 function madeBy({ name, by, types, is }: ProjectionRules): Made {
   const isPersonal = [...types.values()].some((type) => type.isPersonal);

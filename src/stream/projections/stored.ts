@@ -8,6 +8,7 @@
 
 import { checkId } from "../../kernel/check.ts";
 import { type Address, address } from "../../kernel/contract.ts";
+import type { ArchivedProgress } from "../reactions/stored.ts";
 
 export const PROJECTIONS = "projection";
 export const GENERATIONS = "projection-generation";
@@ -38,6 +39,10 @@ export interface GenerationValue {
   readonly cursor: number;
   /** The names of its events. */
   readonly on: readonly string[];
+  /** Events that were removed are applied first: how far that got. */
+  readonly archived?: ArchivedProgress;
+  /** All events that were removed up to this position are in it. */
+  readonly archivedUpTo?: number;
   /** Some of its events have personal fields, so that its rows may have, too. */
   readonly isPersonal?: true;
   /** It is in tables of the user's own. */

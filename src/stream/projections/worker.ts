@@ -20,7 +20,8 @@ import type { Lease } from "../../kernel/lease.ts";
 import { type Log, messageOf } from "../../kernel/log.ts";
 import { pause } from "../../kernel/ports.ts";
 import { plainly, runInSql } from "../../kernel/sql/in-sql.ts";
-import { checkNoneRemoved } from "../closing/entries.ts";
+import { canReadArchive } from "../closing/archive.ts";
+import { archivedPage, checkNoneRemoved, isSameProgress, readRemovedUpTo } from "../closing/entries.ts";
 import { EventsArchivedError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
@@ -99,6 +100,14 @@ export class ProjectionWorker implements WorkPart {
   }
 }
 
+/** How events move a generation on: from where, and to where after all of them, or after the first `done`. */
+interface Move {
+  /** What the events were made of, one for each. */
+  readonly entries: readonly FollowedEntry[];
+  isAt(value: GenerationValue): boolean;
+  after(value: GenerationValue, done: number | undefined): GenerationValue;
+}
+
 /** Thrown where an event cannot be applied, to end the following. */
 class Unapplied extends Error {}
 
@@ -134,8 +143,9 @@ class Builder {
     const { types } = this.#rules;
     const { cursor, failure } = await this.#look();
     try {
-      await this.#checkNoneRemoved(cursor);
       await this.#setUp();
+      await this.#applyArchived();
+      await this.#checkNoneRemoved(cursor);
       await follow(this.#kernel, this.#held, this.#lease, this.#stopping, {
         names: [...types.keys()],
         // One at a time after a failure, so that it is known which event failed.
@@ -186,10 +196,14 @@ class Builder {
         break;
       }
     const upTo = unread === undefined ? page.upTo : (page.entries[events.length - 1]?.position ?? from);
-    const applied =
-      this.#rules.is === "rows"
-        ? await this.#applyRows(this.#rules, from, upTo, events, page.entries)
-        : await this.#applySql(this.#rules, from, upTo, events);
+    const applied = await this.#apply(events, {
+      entries: page.entries,
+      isAt: ({ cursor }) => cursor === from,
+      after: (value, done) => ({
+        ...value,
+        cursor: done === undefined ? upTo : (page.entries[done - 1]?.position ?? from),
+      }),
+    });
     if (applied && unread !== undefined) {
       await this.#held.commit((record, tx) => recordFailure(record, tx, unread.entry, unread.error));
       throw this.#unapplied(unread.entry, unread.error);
@@ -200,36 +214,86 @@ class Builder {
   /** Events that are not in it yet, and were removed, would be missing without a word: it does not get ahead then. */
   async #checkNoneRemoved(after: number): Promise<void> {
     const names = [...this.#rules.types.keys()];
+    const { archivedUpTo = 0 } = this.#value ?? (await this.#look());
     try {
-      this.#checkedUpTo = await checkNoneRemoved(this.#kernel, { after, names }, this.#checkedUpTo);
+      const place = { after: Math.max(after, archivedUpTo), names };
+      this.#checkedUpTo = await checkNoneRemoved(this.#kernel, place, this.#checkedUpTo);
     } catch (error) {
       if (error instanceof EventsArchivedError) throw await this.#failed(undefined, error);
       throw error;
     }
   }
 
+  /** A generation that begins reads events that were removed from the archive, stream by stream, before it follows the others. */
+  async #applyArchived(): Promise<void> {
+    const names = new Set(this.#rules.types.keys());
+    const upTo = await readRemovedUpTo(this.#kernel);
+    for (;;) {
+      const value = await this.#look();
+      const { cursor, archivedUpTo = 0, archived: from = { after: null } } = value;
+      if (cursor > 0 || archivedUpTo >= upTo || !canReadArchive(this.#kernel) || this.#lease.isOver) return;
+      const page = await this.#orUnapplied(() => archivedPage(this.#kernel, from, names));
+      if (page === undefined) {
+        await this.#held.commit((record) => {
+          const { archived: _, ...rest } = record.value as GenerationValue;
+          record.write({ value: { ...rest, archivedUpTo: upTo } satisfies GenerationValue, tries: 1 });
+        });
+        continue;
+      }
+      const { entries, next } = page;
+      const opened = await toEvents(this.#kernel, entries, this.#rules.types);
+      const events = await this.#orUnapplied(async () => opened.flatMap((open) => open() ?? []));
+      const known = entries.filter(({ name }) => names.has(name));
+      await this.#apply(events, {
+        entries: known,
+        isAt: (now) => now.cursor === 0 && isSameProgress(now.archived ?? { after: null }, from),
+        after: (now, done) => {
+          const failed = done === undefined ? undefined : known[done];
+          const archived =
+            failed === undefined ? next : { after: from.after, stream: failed.key, version: failed.version - 1 };
+          return { ...now, archived };
+        },
+      });
+    }
+  }
+
+  /** What an archive, or a key that is not there, throws is recorded as a failure. */
+  async #orUnapplied<T>(read: () => Promise<T>): Promise<T> {
+    try {
+      return await read();
+    } catch (error) {
+      if (isOfStore(error)) throw error;
+      throw await this.#failed(undefined, error);
+    }
+  }
+
+  /** Applies events, and moves the generation on, in one commit. Returns false, with nothing written, if the generation is not where it was. */
+  #apply(events: readonly StreamEvent[], move: Move): Promise<boolean> {
+    return this.#rules.is === "rows"
+      ? this.#applyRows(this.#rules, events, move)
+      : this.#applySql(this.#rules, events, move);
+  }
+
   async #applyRows(
     rules: RowRules,
-    from: number,
-    upTo: number,
     events: readonly StreamEvent[],
-    entries: readonly FollowedEntry[],
+    { entries, isAt, after }: Move,
   ): Promise<boolean> {
     const { generation } = this.#value ?? (await this.#look());
     const keyed = events.map((event) => keysOf(rules, event, generation));
     const result = await this.#orFailed(events[0], (record, tx) => {
       const value = record.value as GenerationValue;
-      if (value.cursor !== from) return { isCommitted: false };
+      if (!isAt(value)) return { isCommitted: false };
       const rows = new Rows(
         tx,
         keyed.flatMap((one) => ("keys" in one ? one.keys : [])),
       );
       const failed = applyAll(rules, rows, events, keyed);
-      const cursor = failed === undefined ? upTo : (entries[failed.index - 1]?.position ?? from);
       rows.write();
       const { failure: _, ...rest } = value;
+      const isAhead = failed === undefined || failed.index > 0;
       // A generation that gets ahead is not what ends its processes.
-      record.write({ value: cursor === from ? value : { ...rest, cursor }, tries: 1 });
+      record.write({ value: after(isAhead ? rest : value, failed?.index), tries: 1 });
       const entry = failed === undefined ? undefined : entries[failed.index];
       if (failed !== undefined && entry !== undefined) recordFailure(record, tx, entry, failed.error);
       return { isCommitted: true, failed, entry };
@@ -240,7 +304,7 @@ class Builder {
   }
 
   /** The user's rows and the cursor in one transaction. */
-  async #applySql(rules: SqlRules, from: number, upTo: number, events: readonly StreamEvent[]): Promise<boolean> {
+  async #applySql(rules: SqlRules, events: readonly StreamEvent[], { isAt, after }: Move): Promise<boolean> {
     const { generation } = this.#value ?? (await this.#look());
     const [first] = events;
     return this.#inSql(
@@ -250,8 +314,8 @@ class Builder {
       },
       (record) => {
         const { failure: _, ...value } = record.value as GenerationValue;
-        if (value.cursor !== from) return false;
-        record.write({ value: { ...value, cursor: upTo }, tries: 1 });
+        if (!isAt(value)) return false;
+        record.write({ value: after(value, undefined), tries: 1 });
         return true;
       },
     );

@@ -21,13 +21,11 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { messageOf } from "../../kernel/log.ts";
 import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
-import { archivedEntries } from "../closing/archive.ts";
-import { hasRemoved } from "../closing/decide.ts";
-import { PAGE, readFirstVersion, removedStreams } from "../closing/entries.ts";
+import { archivedPage, isSameProgress } from "../closing/entries.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
 import { type OpenEvent, toEvents } from "../reading.ts";
-import { firstVersionOf, STREAMS, streamAt } from "../stored.ts";
+import { STREAMS } from "../stored.ts";
 import { isWokenByNews } from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
 import {
@@ -132,28 +130,8 @@ export class Router {
 
   /** Routes a page of events that were removed before the reaction began. Throws `events_archived` where they cannot be read here. */
   async #routeArchived(held: Held, from: ArchivedProgress): Promise<void> {
-    const found = await this.#nextArchived(from);
-    if (found === undefined) return void (await this.#commitArchived(held, from, undefined, []));
-    const { at, firstVersion, version } = found;
-    const to = Math.min(version + PAGE, firstVersion - 1);
-    const entries: FollowedEntry[] = [];
-    for await (const entry of archivedEntries(this.#kernel, at, { from: version + 1, to }, firstVersion))
-      entries.push({ ...entry, space: at.space, key: at.key });
-    const isLast = to === firstVersion - 1;
-    const next = isLast ? { after: at.key } : { after: from.after, stream: at.key, version: to };
-    await this.#commitArchived(held, from, next, entries);
-  }
-
-  /** The next stream with removed events, and how many of them are routed; undefined if there is none. */
-  async #nextArchived({ after, stream, version = 0 }: ArchivedProgress) {
-    if (stream !== undefined) {
-      const at = streamAt(stream);
-      return { at, firstVersion: await readFirstVersion(this.#kernel, at), version };
-    }
-    for await (const { at, value } of removedStreams(this.#kernel, after))
-      if (hasRemoved(value, new Set(this.#rules.types.keys())))
-        return { at, firstVersion: firstVersionOf(value), version: 0 };
-    return undefined;
+    const page = await archivedPage(this.#kernel, from, new Set(this.#rules.types.keys()));
+    await this.#commitArchived(held, from, page?.next, page?.entries ?? []);
   }
 
   async #commitArchived(
@@ -166,9 +144,7 @@ export class Router {
     const routed = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));
     await held.commit((record, tx) => {
       const { archived, ...value } = this.#routed(record.value as RouterValue);
-      const isStill =
-        archived?.after === from.after && archived.stream === from.stream && archived.version === from.version;
-      if (!isStill || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0) return;
+      if (!isSameProgress(archived, from) || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0) return;
       this.#write(tx, routed);
       record.write({ value: to === undefined ? value : { ...value, archived: to }, tries: 1 });
     });

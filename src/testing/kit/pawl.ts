@@ -8,7 +8,7 @@
  * Out of scope: differences between stores. `step.tx` needs SQL, so its steps need stubs here.
  */
 
-import type { WorkOptions } from "../../capabilities.ts";
+import type { WorkDefinition, WorkOptions } from "../../capabilities.ts";
 import {
   checkBoolean,
   checkDate,
@@ -23,13 +23,14 @@ import type { Codec } from "../../kernel/codec/codec.ts";
 import type { Store } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { Kernel } from "../../kernel/kernel.ts";
+import type { Origin } from "../../kernel/origin.ts";
 import { nodePorts } from "../../node/ports.ts";
 import { trapAmbient } from "../../node/trap.ts";
-import { Pawl } from "../../pawl.ts";
+import { Pawl, type ScopedPawl } from "../../pawl.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
 import type { Worker } from "../../worker.ts";
 import type { WithInput } from "../../workflow/definitions/context-types.ts";
-import type { AnyWorkflow, Workflow } from "../../workflow/definitions/definition.ts";
+import { type AnyWorkflow, definitionOf, type Workflow } from "../../workflow/definitions/definition.ts";
 import { HistoryContradictionError, RunEndedError } from "../../workflow/errors.ts";
 import type { RunEvent, RunListener } from "../../workflow/events.ts";
 import type { Run, RunInfo, StartOptions } from "../../workflow/runs/run.ts";
@@ -156,6 +157,10 @@ export class TestEnvironment implements RunsView {
   }
 }
 
+/** The handle of one request in a test (`with`). */
+export type ScopedTestPawl = Omit<ScopedPawl, "start" | "run" | "with"> &
+  Pick<TestPawl, "start" | "run"> & { with(origin: Origin): ScopedTestPawl };
+
 /** A Pawl for tests, returned by `openTest`. */
 export class TestPawl extends Pawl {
   readonly clock: TestClock;
@@ -187,11 +192,27 @@ export class TestPawl extends Pawl {
   /** Those that are different here, made of those of any handle. */
   #verbs(any: Pick<Pawl, "work" | "start" | "run">, prepare: (workflow: AnyWorkflow) => AnyWorkflow): object {
     return {
-      work: (workflows: readonly AnyWorkflow[], options?: WorkOptions): Worker =>
-        any.work(workflows.map(prepare), { warm: 0, ...options, on: this.#watched(options?.on) }),
+      work: (definitions: readonly WorkDefinition[], options?: WorkOptions): Worker =>
+        any.work(
+          definitions.map((one) => (definitionOf(one) === undefined ? one : prepare(one as AnyWorkflow))),
+          { warm: 0, ...options, on: this.#watched(options?.on) },
+        ),
+      ...this.#inTimeOf(any),
+    };
+  }
+
+  #inTimeOf(any: Pick<Pawl, "start" | "run">): object {
+    return {
       start: async (...given: Parameters<Pawl["start"]>) => this.#inTime(await any.start(...given)),
       run: (...given: Parameters<Pawl["run"]>) => this.#inTime(any.run(...given)),
     };
+  }
+
+  /** As any other, but its runs are those of tests. */
+  override with(origin: Origin): ScopedTestPawl {
+    const scoped = super.with(origin);
+    const again = (more: Origin): ScopedTestPawl => this.with({ ...origin, ...more });
+    return { ...scoped, ...this.#inTimeOf(scoped), with: again } as ScopedTestPawl;
   }
 
   /** Detects mistakes of the code, and calls the test's own listener. */
