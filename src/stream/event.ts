@@ -10,6 +10,7 @@
 
 import { checkFunction, checkId, checkOptions, optionNames } from "../kernel/check.ts";
 import type { Forgotten } from "../kernel/codec/forgotten.ts";
+import { refusePromise } from "../kernel/decision.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { checkIsSchema, checkSchemaNow, type StandardSchema } from "../kernel/schema.ts";
 import { EventShapeError } from "./errors.ts";
@@ -154,7 +155,9 @@ export function event(
 function personalOf({ subject, fields }: PersonalRules, data: unknown): NewEvent["personal"] {
   // Data that cannot be split is refused here, and not when it is appended.
   splitData(data, fields);
-  return { subject: checkId(subject(data), "the subject"), fields };
+  const person = subject(data) as unknown;
+  refusePromise(person);
+  return { subject: checkId(person, "the subject"), fields };
 }
 
 function checkShape(shape: unknown): number {
@@ -194,6 +197,9 @@ export function eventRules(type: unknown): EventRules {
 export function upcast({ name, shape: newest, upcasts }: EventRules, data: unknown, shape: number): unknown {
   if (shape > newest) throw new EventShapeError(name, shape, newest);
   let converted = data;
-  for (let from = shape; from < newest; from++) converted = upcasts.get(from)?.(converted);
+  for (let from = shape; from < newest; from++) {
+    converted = upcasts.get(from)?.(converted);
+    refusePromise(converted);
+  }
   return converted;
 }

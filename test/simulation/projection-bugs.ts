@@ -39,21 +39,39 @@ export const projectionBugs: readonly Bug[] = [
     name: "a generation is shown although it is behind",
     caughtBy,
     edits: [
-      { file: DECIDE, from: "value?.building !== mine.generation || (liveCursor ?? 0) > mine.cursor", to: "value?.building !== mine.generation" },
+      {
+        file: DECIDE,
+        from: "value?.building !== mine.generation || (liveCursor ?? 0) > mine.cursor",
+        to: "value?.building !== mine.generation",
+      },
       { file: WORKER, from: "        caughtUp: (cursor) => this.#swap(cursor),\n", to: "" },
-      { file: WORKER, from: "      await this.#setUp();\n", to: "      await this.#setUp();\n      await this.#swap(0);\n" },
+      {
+        file: WORKER,
+        from: "      await this.#setUp();\n",
+        to: "      await this.#setUp();\n      await this.#swap(0);\n",
+      },
     ],
   },
   {
     name: "a reader reads the rows of a generation that was replaced",
     caughtBy,
-    edits: [{ file: HANDLE, from: "      if (this.#liveOf(pointer) !== guess) continue;\n", to: "      this.#liveOf(pointer);\n" }],
+    edits: [
+      {
+        file: HANDLE,
+        from: "      if (this.#liveOf(pointer) !== guess) continue;\n",
+        to: "      this.#liveOf(pointer);\n",
+      },
+    ],
   },
   {
     name: "the rows of a retired generation are removed before it is replaced",
     caughtBy,
     edits: [
-      { file: GENERATIONS, from: "  const change = decideBuild(value, codes, by, tx.record(projectionAt(name)).version);\n", to: "  const change = decideBuild(value, codes, by, tx.record(projectionAt(name)).version);\n  if (value?.live !== undefined) retire(tx, name, value.live);\n" },
+      {
+        file: GENERATIONS,
+        from: "  const change = decideBuild(value, codes, by, tx.record(projectionAt(name)).version);\n",
+        to: "  const change = decideBuild(value, codes, by, tx.record(projectionAt(name)).version);\n  if (value?.live !== undefined) retire(tx, name, value.live);\n",
+      },
     ],
   },
 ];

@@ -6,8 +6,8 @@
 
 import { describe, expect, expectTypeOf, test } from "vitest";
 import { type Archive, type ArchivedEvent, event, type Pawl, projection, reaction, workflow } from "../../src/index.ts";
-import { openTest } from "../../src/testing/index.ts";
 import { GENERATIONS } from "../../src/stream/projections/stored.ts";
+import { openTest } from "../../src/testing/index.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE, SQL } from "../workflow/kit.ts";
 import { Deposited, deposits, Opened, Withdrawn } from "./kit.ts";
@@ -376,7 +376,16 @@ onStores(EVERY, (place) => {
       pawl.work([stuck]);
       await pawl.stream("ann").append(deposits(2));
       await expect
-        .poll(async () => (await pawl.projection(stuck).status().catch(() => null))?.building?.failure, PATIENCE)
+        .poll(
+          async () =>
+            (
+              await pawl
+                .projection(stuck)
+                .status()
+                .catch(() => null)
+            )?.building?.failure,
+          PATIENCE,
+        )
         .toMatchObject({ version: 1 });
       await expect(pawl.streams.close("ann", { discard: true })).rejects.toMatchObject({
         code: "stream_in_use",

@@ -119,6 +119,46 @@ onStores(EVERY, (place) => {
     ]);
   });
 
+  test("an event whose shape the code does not know yet waits for code that does, and is no dead letter", async () => {
+    const [older, newer] = [await place.open({ logger: false }), await place.open({ logger: false })];
+    const First = event<{ readonly n: number }>("Grown");
+    const Second = event<{ readonly n: number; readonly m: number }>("Grown", {
+      shape: 2,
+      upcast: { 1: ({ n }: { readonly n: number }) => ({ n, m: 0 }) },
+    });
+    const seen: string[] = [];
+    const old = older.work([reaction("grow", { on: [First] }, (e) => void seen.push(`old ${e.data.n}`))], {
+      lease: "1s",
+    });
+    await older.stream("s").append([First({ n: 1 })]);
+    await expect.poll(() => seen, PATIENCE).toEqual(["old 1"]);
+    await newer.stream("s").append([Second({ n: 2, m: 3 })]);
+    await expect.poll(async () => (await newer.reactions.get("grow")).unrouted, PATIENCE).toBe(1);
+    await old.stop();
+    newer.work([reaction("grow", { on: [Second] }, (e) => void seen.push(`new ${e.data.n} ${e.data.m}`))], {
+      lease: "1s",
+    });
+    await expect.poll(() => seen, PATIENCE).toEqual(["old 1", "new 2 3"]);
+    expect((await newer.reactions.deadLetters("grow")).letters).toEqual([]);
+  });
+
+  test("functions that must be synchronous may reject without ending the process", async () => {
+    const pawl = await place.open({ logger: false });
+    const rejects = async (): Promise<never> => {
+      throw new Error("async");
+    };
+    const late: unknown[] = [];
+    const routed = reaction("routed", { on: [Deposited], target: rejects as never }, () => {});
+    const handled = reaction("handled", { on: [Deposited] }, (_e, { commit }) => {
+      setTimeout(() => commit(() => 1).catch((error: { code: string }) => late.push(error.code)), 50);
+    });
+    pawl.work([routed, handled]);
+    expect(() => event("Personal", { personal: { subject: rejects as never, fields: ["a"] } })({ a: 1 })).toThrow();
+    await pawl.stream("ann").append(deposits(1));
+    await expect.poll(async () => (await pawl.reactions.deadLetters("routed")).letters.length, PATIENCE).toBe(1);
+    await expect.poll(() => late, PATIENCE).toEqual(["reaction_over"]);
+  });
+
   describe("a failure", () => {
     test("is retried without another append, then blocks its own target; unblocked, it continues with the same event", async () => {
       const pawl = await place.open({ logger: false });

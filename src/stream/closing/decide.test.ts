@@ -110,8 +110,20 @@ describe("close", () => {
     {
       rule: "a call whose tombstone was passed is over",
       at: state(7, { restarted }),
-      asked: { ...any, restart: "another", tombstone: 4 },
+      asked: { ...any, restart: "new year", tombstone: 4 },
       step: again,
+    },
+    {
+      rule: "and one that does not restart the stream, too",
+      at: state(7, { restarted }),
+      asked: { ...any, tombstone: 4 },
+      step: again,
+    },
+    {
+      rule: "one whose opening event is not the one that is there is refused",
+      at: state(7, { restarted }),
+      asked: { ...any, restart: "another", tombstone: 4 },
+      step: { is: "conflict" },
     },
     {
       rule: "also while the stream is closed a second time",

@@ -44,6 +44,8 @@ export function decideClose(state: StreamState | undefined, request: CloseReques
   if (restarted !== undefined) {
     const { version, archived, at: restartedAt, hash } = restarted;
     const done: CloseStep = { is: "restarted", version, archived, restartedAt };
+    // Another call finished this closing, and restarted the stream with another event.
+    if (tombstone === version && restart !== undefined && restart !== hash) return { is: "conflict" };
     if (tombstone !== undefined && tombstone <= version) return done;
     // Without an expectation, a stream in which nothing happened since it was restarted in the same way is what the caller wants.
     const isSame = expectedVersion === undefined ? head === restartedAt : isTombstone(expectedVersion, version);

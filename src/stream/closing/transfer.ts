@@ -21,6 +21,8 @@ import { parseLine, readLines, splitLines, syncFolder, toLine, toPieces, writeLi
 /** A stream of Node, or anything that is written to in the same way. It is not ended. */
 export interface ExportTarget {
   write(piece: string, written: (error?: Error | null) => void): unknown;
+  on?(event: "error", listener: (error: Error) => void): unknown;
+  off?(event: "error", listener: (error: Error) => void): unknown;
 }
 
 export interface Exported {
@@ -48,11 +50,23 @@ export async function exportStreams(
   const count = { streams: 0, events: 0 };
   const lines = linesOf(kernel, typeof which === "string" ? onlyOne(which) : streamsOf(kernel, which.prefix), count);
   if (typeof to === "string") await writeFile(to, lines);
-  else
-    for await (const piece of toPieces(lines))
-      await new Promise<void>((resolve, reject) =>
-        to.write(piece, (error) => (error == null ? resolve() : reject(error))),
-      );
+  else {
+    // A stream of Node emits its error, too; without a listener that would end the process.
+    const ignore = (): void => {};
+    to.on?.("error", ignore);
+    try {
+      for await (const piece of toPieces(lines))
+        await new Promise<void>((resolve, reject) =>
+          to.write(piece, (error) => (error == null ? resolve() : reject(error))),
+        );
+    } catch (error) {
+      // It is emitted after the callback.
+      await new Promise<void>((resolve) => kernel.ports.clock.soon(resolve));
+      throw error;
+    } finally {
+      to.off?.("error", ignore);
+    }
+  }
   return count;
 }
 

@@ -274,11 +274,7 @@ class Builder {
       : this.#applySql(this.#rules, events, move);
   }
 
-  async #applyRows(
-    rules: RowRules,
-    events: readonly StreamEvent[],
-    { entries, isAt, after }: Move,
-  ): Promise<boolean> {
+  async #applyRows(rules: RowRules, events: readonly StreamEvent[], { entries, isAt, after }: Move): Promise<boolean> {
     const { generation } = this.#value ?? (await this.#look());
     const keyed = events.map((event) => keysOf(rules, event, generation));
     const result = await this.#orFailed(events[0], (record, tx) => {
@@ -452,6 +448,7 @@ type Keyed = { readonly keys: readonly { readonly key: string; readonly at: Addr
 function keysOf({ name, key }: RowRules, event: StreamEvent, generation: number): Keyed {
   try {
     const found = key(event);
+    refusePromise(found);
     const all: readonly unknown[] = found === undefined ? [] : Array.isArray(found) ? found : [found];
     // Checked as every id is, so that a promise or a number is reported.
     return { keys: all.map((one) => ({ key: one as string, at: rowAt(name, generation, one as string) })) };

@@ -16,12 +16,13 @@
 
 import { type Held, wake } from "../../kernel/claim/claim.ts";
 import type { Address, FollowedEntry } from "../../kernel/contract.ts";
-import type { Tx } from "../../kernel/decision.ts";
+import { refusePromise, type Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { messageOf } from "../../kernel/log.ts";
 import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
 import { archivedPage, isSameProgress } from "../closing/entries.ts";
+import { EventShapeError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
 import { type OpenEvent, toEvents } from "../reading.ts";
@@ -144,7 +145,8 @@ export class Router {
     const routed = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));
     await held.commit((record, tx) => {
       const { archived, ...value } = this.#routed(record.value as RouterValue);
-      if (!isSameProgress(archived, from) || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0) return;
+      if (!isSameProgress(archived, from) || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0)
+        return;
       this.#write(tx, routed);
       record.write({ value: to === undefined ? value : { ...value, archived: to }, tries: 1 });
     });
@@ -191,7 +193,7 @@ export class Router {
       return target === undefined ? {} : { target, entry };
     } catch (error) {
       // Not of the event, but of this process: it is tried again.
-      if (error instanceof KeyUnavailableError) throw error;
+      if (error instanceof KeyUnavailableError || error instanceof EventShapeError) throw error;
       const { key: stream, version } = entry;
       return { letter: { stream, version, message: `its target could not be computed: ${messageOf(error)}` } };
     }
@@ -229,6 +231,7 @@ function recordsOf(reaction: string, routes: readonly Route[]): readonly Address
 /** The target of an event; undefined if the reaction leaves it out. */
 export function targetOf({ name, target }: ReactionRules, event: StreamEvent): string | undefined {
   const found: unknown = target === "stream" ? event.stream : target === "all" ? "all" : target(event);
+  refusePromise(found);
   // Checked as every id is, so that a promise or a number is reported.
   return found === undefined ? undefined : targetAt(name, found as string).key;
 }

@@ -15,7 +15,7 @@ import { decideRetry } from "../../kernel/retry.ts";
 import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
 import type { Prepare } from "../../kernel/sql/in-sql.ts";
 import { streamEntries } from "../closing/entries.ts";
-import { EventGoneError } from "../errors.ts";
+import { EventGoneError, EventShapeError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { restWhateverCame } from "../following.ts";
 import { toEvents } from "../reading.ts";
@@ -191,7 +191,7 @@ export class TargetWork<Face, Touch> {
       return { event: open?.() };
     } catch (error) {
       // Not of the event, but of this process: it is tried again.
-      if (error instanceof KeyUnavailableError) throw error;
+      if (error instanceof KeyUnavailableError || error instanceof EventShapeError) throw error;
       return { error };
     }
   }

@@ -57,7 +57,10 @@ export const projections = {
                 () => false,
               );
             const row = isSeen ? await read(process, stream) : undefined;
-            world.check(!isSeen || row === undefined || row.marks.includes(mark), `${mark} was waited for and is not there`);
+            world.check(
+              !isSeen || row === undefined || row.marks.includes(mark),
+              `${mark} was waited for and is not there`,
+            );
           }
           await sleep(random() * 4_000);
         }
@@ -143,5 +146,8 @@ async function judge(world: World, acknowledged: ReadonlyMap<string, string>): P
       if (of === stream) world.check(marks.includes(mark), `${mark} was acknowledged and is gone`);
   }
   const rows = await pawl.kernel.list({ space: "projection-generation", prefix: "", after: null, limit: 100 });
-  world.check(rows.filter(({ kind }) => kind !== "projection-retired").length === 1, `${rows.length} generations are left`);
+  world.check(
+    rows.filter(({ kind }) => kind !== "projection-retired").length === 1,
+    `${rows.length} generations are left`,
+  );
 }

@@ -5,7 +5,15 @@
  * story of its own.
  */
 
-import { type AnyWorkflow, aggregate, type Context, event, signal, type Workflow, workflow } from "../../../src/index.ts";
+import {
+  type AnyWorkflow,
+  aggregate,
+  type Context,
+  event,
+  signal,
+  type Workflow,
+  workflow,
+} from "../../../src/index.ts";
 import type { TestPawl } from "../../../src/testing/index.ts";
 
 export interface Story {
