@@ -21,6 +21,10 @@ import { parseLine, readLines, splitLines, syncFolder, toLine, toPieces, writeLi
 /** A stream of Node, or anything that is written to in the same way. It is not ended. */
 export interface ExportTarget {
   write(piece: string, written: (error?: Error | null) => void): unknown;
+}
+
+/** What a stream of Node also has. */
+interface Emitter {
   on?(event: "error", listener: (error: Error) => void): unknown;
   off?(event: "error", listener: (error: Error) => void): unknown;
 }
@@ -53,7 +57,8 @@ export async function exportStreams(
   else {
     // A stream of Node emits its error, too; without a listener that would end the process.
     const ignore = (): void => {};
-    to.on?.("error", ignore);
+    const emitter: Emitter = to as ExportTarget & Emitter;
+    emitter.on?.("error", ignore);
     try {
       for await (const piece of toPieces(lines))
         await new Promise<void>((resolve, reject) =>
@@ -64,7 +69,7 @@ export async function exportStreams(
       await new Promise<void>((resolve) => kernel.ports.clock.soon(resolve));
       throw error;
     } finally {
-      to.off?.("error", ignore);
+      emitter.off?.("error", ignore);
     }
   }
   return count;
