@@ -6,7 +6,7 @@
 
 import { checkDate, checkDuration, checkFunction, checkList, type Duration } from "../../kernel/check.ts";
 import type { Held } from "../../kernel/claim/claim.ts";
-import { type Decision, refusePromise, type Sync, type Tx } from "../../kernel/decision.ts";
+import { refusePromise, type Sync, type Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
 import { ClosedError, FencedError, InvalidArgumentError, StoreError } from "../../kernel/errors.ts";
 import { hash } from "../../kernel/fingerprint.ts";
@@ -163,17 +163,15 @@ export class ReactionAttempt<Face, Touch> {
   }
 
   #commit<T>(decide: (tx: Face) => Sync<T>, options: Touch | undefined): Promise<T> {
-    let effect: Decision<T>;
-    try {
-      this.#checkOpen("commit");
-      checkFunction(decide, "the decision");
-      [effect] = this.#prepare(decide, options);
-    } catch (error) {
-      // A late call that no code observes must not end the process.
-      const refused = Promise.reject<T>(error);
+    if (this.#isOver) {
+      // A late call, as of a forgotten timer, must not end the process.
+      const refused = Promise.reject<T>(new ReactionOverError(this.#rules.name, "commit"));
       refused.catch(() => {});
       return refused;
     }
+    this.#checkOpen("commit");
+    checkFunction(decide, "the decision");
+    const [effect] = this.#prepare(decide, options);
     const committing = this.#write((tx) => {
       const value = effect(tx);
       refusePromise(value);
