@@ -5,7 +5,15 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { type Archive, type ArchivedEvent, aggregate, event, type Pawl, reaction } from "../../src/index.ts";
+import {
+  type Archive,
+  type ArchivedEvent,
+  aggregate,
+  event,
+  NonRetryableError,
+  type Pawl,
+  reaction,
+} from "../../src/index.ts";
 import { streamAt } from "../../src/stream/stored.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
@@ -376,8 +384,11 @@ onStores(EVERY, (place) => {
 
     test("that an operator sent to another target, it is in use", async () => {
       const pawl = await place.open({ logger: false });
-      const Odd = event<number>("Odd", { shape: 2, upcast: { 1: () => 1 } });
-      const odd = reaction("odd", { on: [event<number>("Odd")] }, () => {});
+      const Odd = event<number>("Odd");
+      const no = (): never => {
+        throw new NonRetryableError("no");
+      };
+      const odd = reaction("odd", { on: [Odd], target: no }, no);
       await pawl.stream("ann").append([Odd(2)]);
       pawl.work([odd]);
       await expect.poll(async () => (await pawl.reactions.deadLetters("odd")).letters.length, PATIENCE).toBe(1);
