@@ -161,7 +161,7 @@ export class Streams {
         case "missing":
           throw new StreamNotFoundError(at.key);
         case "conflict":
-          throw new ConcurrencyError(at.key, closing.expectedVersion ?? 0, state?.head ?? 0);
+          throw new ConcurrencyError(at.key, closing.expectedVersion ?? tombstone ?? 0, state?.head ?? 0);
         case "close": {
           const head = state?.head ?? 0;
           if (!closing.isForced) await checkNotNeeded(this.#kernel, at, head);

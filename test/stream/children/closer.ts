@@ -4,6 +4,7 @@
 
 import {
   type Archive,
+  ConcurrencyError,
   event,
   jsonLinesArchive,
   open,
@@ -47,9 +48,11 @@ for (let i = 0; ; i++)
       const { version } = await pawl.streams.close(stream, { restart: Opened({ by: `${name} ${i}` }) });
       say(`closed ${stream} ${version}`);
     } catch (error) {
-      // Another process is about to close it: help.
+      // Another process is about to close it: help. It may have restarted it already, with its own event.
       if (error instanceof StreamClosedError)
-        await pawl.streams.close(stream, { restart: Opened({ by: `${name} ${i}` }) });
-      else if (!(error instanceof StreamInUseError)) throw error;
+        await pawl.streams.close(stream, { restart: Opened({ by: `${name} ${i}` }) }).catch((refused: unknown) => {
+          if (!(refused instanceof ConcurrencyError)) throw refused;
+        });
+      else if (!(error instanceof StreamInUseError || error instanceof ConcurrencyError)) throw error;
     }
   }
