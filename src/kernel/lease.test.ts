@@ -48,6 +48,18 @@ describe("a lease", () => {
     expect(clock.timerCount).toBe(0);
   });
 
+  test("is renewed, and given up, in time also if the clock of the process was set back", async () => {
+    const SET_BACK_MS = 1_000_000;
+    const { clock, renewedAtMs, keep } = setUp(undefined, LEASE_MS + SET_BACK_MS);
+    keep();
+    await clock.advance(LEASE_MS);
+    expect(renewedAtMs.length).toBeGreaterThan(0);
+    const { clock: other, lost, keep: keepUnserved } = setUp(() => new Promise(() => {}), LEASE_MS + SET_BACK_MS);
+    keepUnserved();
+    await other.advance(2 * LEASE_MS);
+    expect(lost).toEqual([expect.any(LeaseUncertainError)]);
+  });
+
   test("that the caller learned of late is renewed immediately", async () => {
     const { clock, renewedAtMs, keep } = setUp(undefined, LEASE_MS / 3);
     keep();

@@ -31,7 +31,7 @@ const newer = projection("marks", { on: [Marked], version: "2" }, (row: Marks | 
 export const projections = {
   name: "each event is in a projection once, and readers see it whole",
   options: { faultsMs: 90_000 },
-  regressions: [],
+  regressions: [80],
   async scenario(world: World): Promise<void> {
     const acknowledged = new Map<string, string>();
     let writersLeft = 2;
