@@ -206,18 +206,20 @@ export function force(
 ): readonly Holder[] {
   const drafts = new LockDrafts(tx, hooks);
   const lock = drafts.open(ref, null);
-  const forced = lock.holders.filter(({ ticket }) => act.ticket === undefined || ticket === act.ticket);
-  for (const holder of forced) {
-    // Locks that were acquired together are lost together.
-    for (const other of holder.group ?? [ref]) drafts.open(other, null).drop(holder.ticket);
-    if (holder.owner !== undefined) hooks.taken(tx, holder.owner, holder.ticket);
-  }
+  const forced = lock.holders
+    .filter(({ ticket }) => act.ticket === undefined || ticket === act.ticket)
+    .map((holder) => {
+      // Locks that were acquired together are lost together. A holder whose lease has ended may have lost some of them to others before.
+      const lost = (holder.group ?? [ref]).filter((other) => drafts.open(other, null).drop(holder.ticket));
+      if (holder.owner !== undefined) hooks.taken(tx, holder.owner, holder.ticket);
+      return { holder, lost };
+    });
   if (forced.length > 0) {
     drafts.settleAll();
     drafts.save();
-    for (const holder of forced) audit(drafts, holder.group ?? [ref], "forced", { ...actor(act), holder });
+    for (const { holder, lost } of forced) audit(drafts, lost, "forced", { ...actor(act), holder });
   }
-  return forced;
+  return forced.map(({ holder }) => holder);
 }
 
 /** Removes a waiter from the line, and records in the audit trail who did it and why. */

@@ -56,6 +56,17 @@ onStores(EVERY, (place) => {
       expect((await pawl.mutex("a").inspect()).holders).toEqual([]);
     });
 
+    test("the audit trail names only those that the holder still had", async () => {
+      const pawl = await place.open();
+      // No process renews what a decision took.
+      await pawl.transact((tx) => tx.lock(pawl.mutex(["a", "b"], { lease: "1s" })).take());
+      const next = await pawl.mutex("b").acquire();
+      expect(await pawl.mutex("a").forceRelease(PERSON)).toEqual({ released: 1 });
+      expect((await pawl.mutex("a").history()).map(({ name }) => name)).toEqual(["forced"]);
+      expect(await pawl.mutex("b").history()).toEqual([]);
+      expect(await next.renew()).toBe(true);
+    });
+
     test("two pairs in opposite order do not wait for each other", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       let inside = 0;

@@ -285,10 +285,15 @@ export const lockBugs: Bug[] = [
     edits: [
       {
         file: LINE,
-        from: "    for (const other of holder.group ?? [ref]) drafts.open(other, null).drop(holder.ticket);",
-        to: "    lock.drop(holder.ticket);",
+        from: "(holder.group ?? [ref]).filter((other) => drafts.open(other, null).drop(holder.ticket));",
+        to: "[ref].filter(() => lock.drop(holder.ticket));",
       },
     ],
+  },
+  {
+    name: "a forced release is recorded at locks that others hold",
+    caughtBy: locks.name,
+    edits: [{ file: LINE, from: "audit(drafts, lost,", to: "audit(drafts, holder.group ?? [ref]," }],
   },
   {
     name: "a run whose lock was taken away is not notified",

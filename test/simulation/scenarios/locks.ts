@@ -49,8 +49,9 @@ const everyLock = (pawl: Process["pawl"]): readonly (readonly [string, Lock])[] 
 
 export const locks = {
   name: "one holder at a time, in the order of arrival",
-  // A waiter that could not leave the line, because the store was unreachable, would stay in it forever.
-  regressions: [22, 100, 276, 1397],
+  // 1397: a waiter that could not leave the line, because the store was unreachable, would stay in it forever.
+  // 32: the forced release of a dead holder was recorded at a lock that another held by then.
+  regressions: [22, 32, 100, 276, 1397],
   async scenario(world: World): Promise<void> {
     const vault = new Vault(world);
     const stage = new Stage(world, (place) => [keeper(stage, vault, place)]);
