@@ -18,7 +18,15 @@
 
 import { EventEmitter } from "node:events";
 import pg from "pg";
-import { type Batch, keyText, type Put, type Receipt, type Row, type Store } from "../../src/kernel/contract.ts";
+import {
+  type Batch,
+  type Key,
+  keyText,
+  type Put,
+  type Receipt,
+  type Row,
+  type Store,
+} from "../../src/kernel/contract.ts";
 import type { Ports } from "../../src/kernel/ports.ts";
 import { nodePorts } from "../../src/node/ports.ts";
 import { ConnectionPool, type PgClient, type PgPool } from "../../src/stores/postgres/connections.ts";
@@ -170,6 +178,8 @@ class WiredDatabase extends Database {
   readonly #ground: PostgresGround;
   readonly #world: World;
   /** Every connection of this world that is not given back or cut. */
+  /** Up to which version the removal of entries was asked for, by key. */
+  readonly #pruned = new Map<string, number>();
   readonly #wires = new Set<Wire>();
   #shownMs = 0;
   diskFullUntilMs = 0;
@@ -271,6 +281,11 @@ class WiredDatabase extends Database {
     });
   }
 
+  /** A process asks for the removal of these entries of a log. */
+  notePrune(key: Key, upTo: number): void {
+    this.#pruned.set(keyText(key), Math.max(upTo, this.#pruned.get(keyText(key)) ?? 0));
+  }
+
   async end(): Promise<void> {
     await this.cut([...this.#wires]);
     await this.#verify();
@@ -281,12 +296,14 @@ class WiredDatabase extends Database {
     const rows = new Map<string, Row>();
     for (const { puts } of this.commits) for (const { row } of puts) rows.set(keyText(row), row);
     const { rows: stored } = await this.#ground.admin.query<
-      { entries: string } & Record<keyof Row | "due", string | null>
+      { entries: string; pruned: string | null } & Record<keyof Row | "due", string | null>
     >(
-      "select r.*, (select count(*) from pawl.log where record = r.id) as entries from pawl.record r where version > 0",
+      `select r.*, (select count(*) from pawl.log where record = r.id) as entries,
+         (select min(version) - 1 from pawl.log where record = r.id) as pruned
+       from pawl.record r where version > 0`,
     );
     const broken = (law: string) => new BrokenPromiseError(`on the server: ${law}`);
-    for (const { entries, due, ...row } of stored) {
+    for (const { entries, pruned, due, ...row } of stored) {
       const text = `${row.space}\n${row.key}`;
       const noted = rows.get(text);
       rows.delete(text);
@@ -295,8 +312,10 @@ class WiredDatabase extends Database {
       for (const [name, value] of Object.entries(noted))
         if (found[name] !== (value === null ? null : String(value)))
           throw broken(`${row.space} ${row.key} has ${name} ${found[name]}, and ${value} was committed`);
-      if (Number(entries) !== noted.head)
-        throw broken(`${row.space} ${row.key} has ${entries} entries of ${noted.head}`);
+      const gone = Number(pruned ?? noted.head);
+      if (gone > (this.#pruned.get(text) ?? 0)) throw broken(`${row.space} ${row.key} lost its first ${gone} entries`);
+      if (Number(entries) !== noted.head - gone)
+        throw broken(`${row.space} ${row.key} has ${entries} entries of ${noted.head}, and ${gone} were removed`);
     }
     // What was deleted may have been swept away.
     for (const { space, key, value } of rows.values())
@@ -325,6 +344,11 @@ class WiredStore extends PostgresStore implements ProcessStore {
     } finally {
       this.#pool.decided.delete(mark);
     }
+  }
+
+  override prune(key: Key, upTo: number, limit: number): Promise<number> {
+    this.#pool.database.notePrune(key, upTo);
+    return super.prune(key, upTo, limit);
   }
 
   abandon(): void {
