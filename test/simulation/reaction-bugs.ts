@@ -17,9 +17,10 @@ export const reactionBugs: readonly Bug[] = [
     edits: [
       {
         file: ATTEMPT,
-        from: "this.#held.commit(write)",
-        to: "this.#kernel.transact((tx) => write(tx.record(this.#held.at), tx), [this.#held.at])",
+        from: "this.#held.commit(this.#writes(effect))",
+        to: "this.#kernel.transact((tx) => this.#writes(effect)(tx.record(this.#held.at), tx), [this.#held.at])",
       },
+      { file: ATTEMPT, from: "    if (this.#isLast &&", to: "    if (this.#isLast && this.#done < 0 &&" },
       { file: ATTEMPT, from: "      if (progress.done !== this.#done) return undefined as T;", to: "" },
     ],
   },
@@ -29,13 +30,13 @@ export const reactionBugs: readonly Bug[] = [
     edits: [
       {
         file: ROUTING,
-        from: "    return held.commit((record, tx) => {\n      const value = record.value as RouterValue;\n      if (value.cursor !== from || value.pausedAtMs !== undefined) return false;",
-        to: "    return this.#kernel.transact((tx) => {\n      const record = tx.record(held.at);\n      const value = record.value as RouterValue;",
+        from: "      held.commit((record, tx) => {\n        const value = record.value as RouterValue;\n        if (value.cursor !== from || value.pausedAtMs !== undefined) return undefined;",
+        to: "      this.#kernel.transact((tx) => {\n        const record = tx.record(held.at);\n        const value = record.value as RouterValue;",
       },
       {
         file: ROUTING,
-        from: "      record.write({ value: { ...this.#routed(value), cursor: upTo }, tries: 1 });\n      return true;\n    });",
-        to: "      record.write({ value: { ...this.#routed(value), cursor: upTo }, tries: 1 });\n      return true;\n    }, [held.at]);",
+        from: "        return claimTargets(tx);\n      }),",
+        to: "        return claimTargets(tx);\n      }, [held.at]),",
       },
     ],
   },
@@ -57,8 +58,8 @@ export const reactionBugs: readonly Bug[] = [
     edits: [
       {
         file: ATTEMPT,
-        from: "    const write = (record: Draft, tx: Tx): T => {\n",
-        to: "    for (const { stream, events } of this.#emitted.splice(0))\n      await this.#kernel.transact((tx) => append(tx, { stream, events, expectedVersion: undefined }), []);\n    const write = (record: Draft, tx: Tx): T => {\n",
+        from: "      return await this.#kernel.mending(commit);",
+        to: "      for (const { stream, events } of this.#emitted.splice(0))\n        await this.#kernel.transact((tx) => append(tx, { stream, events, expectedVersion: undefined }), []);\n      return await this.#kernel.mending(commit);",
       },
     ],
   },
@@ -73,8 +74,8 @@ export const reactionBugs: readonly Bug[] = [
       },
       {
         file: ATTEMPT,
-        from: "      this.#isCommitted = true;\n",
-        to: "      this.#isCommitted = true;\n      for (const { stream, events } of this.#emitted)\n        await this.#kernel.transact((tx) => append(tx, { stream, events, expectedVersion: undefined }), []);\n",
+        from: "      return await this.#kernel.mending(commit);",
+        to: "      const value = await this.#kernel.mending(commit);\n      for (const { stream, events } of this.#emitted.splice(0))\n        await this.#kernel.transact((tx) => append(tx, { stream, events, expectedVersion: undefined }), []);\n      return value;",
       },
     ],
   },
@@ -160,7 +161,7 @@ export const reactionBugs: readonly Bug[] = [
     edits: [
       {
         file: TARGETS,
-        from: "await this.#kernel.entries(held.at, target.done, PAGE)",
+        from: "await this.#kernel.entries(held.at, done, PAGE)",
         to: "await this.#kernel.entries(held.at, 0, PAGE)",
       },
     ],
@@ -173,6 +174,24 @@ export const reactionBugs: readonly Bug[] = [
         file: ROUTING,
         from: "  { key: stream, version }: Pick<FollowedEntry",
         to: "  { key: stream, position: version }: Pick<FollowedEntry",
+      },
+    ],
+  },
+  {
+    name: "work on a target begins with the last events although earlier ones are left",
+    caughtBy,
+    edits: [
+      { file: ROUTING, from: "events: done === record.head - events.length ? events : undefined }", to: "events }" },
+    ],
+  },
+  {
+    name: "a target is released while its handler still runs",
+    caughtBy,
+    edits: [
+      {
+        file: ATTEMPT,
+        from: "    const value = await this.#committed(() => this.#held.commit(this.#writes(effect)));\n",
+        to: "    let value = undefined as T;\n    const write = (record: Draft, tx: Tx): T => (value = this.#writes(effect)(record, tx));\n    if (!this.#isLast || (await this.#committed(() => this.#held.rest(() => null, write))) !== 'rested')\n      value = await this.#committed(() => this.#held.commit(this.#writes(effect)));\n",
       },
     ],
   },

@@ -63,9 +63,10 @@ export const guards: readonly Guard[] = [
     "overran its lease",
     edit(
       ATTEMPT,
-      "this.#held.commit(write)",
-      "this.#kernel.transact((tx) => write(tx.record(this.#held.at), tx), [this.#held.at])",
+      "this.#held.commit(this.#writes(effect))",
+      "this.#kernel.transact((tx) => this.#writes(effect)(tx.record(this.#held.at), tx), [this.#held.at])",
     ),
+    edit(ATTEMPT, "    if (this.#isLast &&", "    if (this.#isLast && this.#done < 0 &&"),
     edit(ATTEMPT, "      if (progress.done !== this.#done) return undefined as T;", ""),
   ),
   guard(

@@ -102,6 +102,10 @@ export class Worker {
   readonly #unusable = new Map<string, number>();
   /** More records may be due than could be claimed. */
   #mayHaveMore = false;
+  /** How many records the claim that is in progress may bring. */
+  #claiming = 0;
+  /** Places for records that a commit in progress claims (`reserve`). */
+  #reserved = 0;
   readonly #ended: Promise<unknown>;
 
   constructor(kernel: Kernel, options: WorkerOptions) {
@@ -145,9 +149,23 @@ export class Worker {
     if (this.#working.has(held)) this.#leaving.add(held);
   }
 
-  /** Works on a record that was claimed by the commit that created it; its lease began no earlier than `safeUntilMs` assumes. */
+  /** Keeps up to `count` places free for records that another commit is about to claim for this worker. Returns how many: `release` as many afterwards. */
+  reserve(count: number): number {
+    if (this.#stopped) return 0;
+    const free = this.#options.concurrency - this.workingCount - this.#claiming - this.#reserved;
+    const reserved = Math.max(0, Math.min(count, free));
+    this.#reserved += reserved;
+    return reserved;
+  }
+
+  release(count: number): void {
+    this.#reserved -= count;
+    if (count > 0 && this.#mayHaveMore) this.#wakeUp();
+  }
+
+  /** Works on a record that was claimed by another commit of this process, as by the one that created it; its lease began no earlier than `safeUntilMs` assumes. */
   adopt(held: Held, safeUntilMs: number): void {
-    void this.#work(held, safeUntilMs);
+    this.#begin(held, safeUntilMs, 0);
   }
 
   get #stopped(): boolean {
@@ -171,7 +189,7 @@ export class Worker {
     while (!this.#stopped) {
       // Made before claiming, so that a wake-up during the claim is not lost.
       this.#wakeSignal = new AbortController();
-      const free = concurrency - this.workingCount;
+      const free = concurrency - this.workingCount - this.#reserved;
       this.#mayHaveMore = free <= 0;
       let waitMs = pollMs;
       if (free > 0) {
@@ -180,6 +198,7 @@ export class Worker {
           for (const [text, untilMs] of this.#unusable) if (untilMs <= startedMs) this.#unusable.delete(text);
           const granted = (held: Held) => this.#begin(held, startedMs + leaseMs, held.tries - 1);
           const look = Math.min(free + this.#passed, MOST_LOOKED_AT);
+          this.#claiming = free;
           const { held, nextInMs, isFull, tried, hadChores, suspects, skipped } = await claimDue(this.#kernel, {
             kinds,
             by,
@@ -209,6 +228,8 @@ export class Worker {
           this.#failed(error);
           // The handle is closed, so there is nothing more to claim.
           if (error instanceof ClosedError) break;
+        } finally {
+          this.#claiming = 0;
         }
       }
       await pause(clock, waitMs, this.#wakeSignal.signal);
@@ -236,7 +257,7 @@ export class Worker {
   /** Claims one suspect. Returns false if none may be claimed now. */
   async #takeSuspect(suspect: Suspect | undefined, safeUntilMs: number): Promise<boolean> {
     const { by, leaseMs, status } = this.#options;
-    if (suspect === undefined || this.workingCount >= this.#options.concurrency) return false;
+    if (suspect === undefined || this.workingCount + this.#reserved >= this.#options.concurrency) return false;
     const { at, kind } = suspect;
     const tries = suspect.tries + 1 >= this.#maxTries(kind) ? Number.POSITIVE_INFINITY : suspect.tries;
     if (this.#suspects.size >= mostTogether(Math.max(tries, this.#mostTried))) return false;

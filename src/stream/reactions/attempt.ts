@@ -25,6 +25,8 @@ import type { TargetValue } from "./stored.ts";
 
 export type AttemptOutcome =
   | { readonly is: "handled" }
+  /** Handled, and the target was released by the same commit. */
+  | { readonly is: "rested" }
   | { readonly is: "failed"; readonly error: unknown }
   | { readonly is: "deferred"; dueMs(nowMs: number): number };
 
@@ -54,8 +56,11 @@ export class ReactionAttempt<Face, Touch> {
   readonly #losses: number;
   /** How many events of the target were handled before this one. */
   readonly #done: number;
+  /** No other event of the target is to be handled, as far as is known. */
+  readonly #isLast: boolean;
   readonly #emitted: Emitted[] = [];
-  readonly #timeout = new AbortController();
+  /** Made only where something can abort the attempt before its lease is lost. */
+  readonly #timeout: AbortController | undefined;
   #committing: Promise<unknown> | undefined;
   /** Why the store did not take a commit of this attempt. */
   #trouble: unknown;
@@ -73,17 +78,20 @@ export class ReactionAttempt<Face, Touch> {
       readonly done: number;
       readonly attempt: number;
       readonly losses: number;
+      readonly isLast: boolean;
     },
   ) {
     this.#kernel = kernel;
     this.#prepare = prepare;
     this.#rules = rules;
+    this.#timeout = rules.timeoutMs === undefined ? undefined : new AbortController();
     this.#held = held;
     this.#lease = lease;
     this.#event = given.event;
     this.#attempt = given.attempt;
     this.#losses = given.losses;
     this.#done = given.done;
+    this.#isLast = given.isLast;
   }
 
   /** Runs the handler, and commits. Rejects only where the commit did: the store did not serve, or the target was taken over. */
@@ -93,7 +101,7 @@ export class ReactionAttempt<Face, Touch> {
     const { promise: timedOut, reject } = Promise.withResolvers<never>();
     const expire = (): void => {
       const error = new ReactionTimeoutError(this.#rules.name, timeoutMs ?? 0);
-      this.#timeout.abort(error);
+      this.#timeout?.abort(error);
       reject(error);
     };
     const cancel = timeoutMs === undefined ? () => {} : clock.after(timeoutMs, expire);
@@ -112,14 +120,12 @@ export class ReactionAttempt<Face, Touch> {
       cancel();
       this.#isOver = true;
     }
-    if (!this.#isCommitted) {
-      try {
-        await this.#write(() => undefined);
-      } catch (error) {
-        return this.#failed(error);
-      }
+    if (this.#isCommitted) return { is: "handled" };
+    try {
+      return { is: await this.#end() };
+    } catch (error) {
+      return this.#failed(error);
     }
-    return { is: "handled" };
   }
 
   #failed(error: unknown): AttemptOutcome {
@@ -143,6 +149,7 @@ export class ReactionAttempt<Face, Touch> {
       attempt: this.#attempt,
       fence: this.#held.fence,
       get abortSignal() {
+        if (timeout === undefined) return lease.abortSignal;
         signal ??= AbortSignal.any([lease.abortSignal, timeout.signal]);
         return signal;
       },
@@ -186,19 +193,35 @@ export class ReactionAttempt<Face, Touch> {
   }
 
   #checkOpen(verb: string): void {
-    if (this.#isOver || this.#isCommitted || this.#committing !== undefined || this.#timeout.signal.aborted)
+    if (this.#isOver || this.#isCommitted || this.#committing !== undefined || this.#timeout?.signal.aborted === true)
       throw new ReactionOverError(this.#rules.name, verb);
+  }
+
+  /** The commit of an attempt whose handler is over. That of the last event releases the target, unless news came. */
+  async #end(): Promise<"handled" | "rested"> {
+    const nothing = (): undefined => undefined;
+    if (this.#isLast && (await this.#committed(() => this.#held.rest(() => null, this.#writes(nothing)))) === "rested")
+      return "rested";
+    await this.#write(nothing);
+    return "handled";
   }
 
   /** Writes what was emitted, the effect and the progress, all in one commit. */
   async #write<T>(effect: (tx: Tx) => T): Promise<T> {
+    const value = await this.#committed(() => this.#held.commit(this.#writes(effect)));
+    this.#isCommitted = true;
+    this.#trouble = undefined;
+    return value;
+  }
+
+  #writes<T>(effect: (tx: Tx) => T): (record: Draft, tx: Tx) => T {
     const { id, actor, correlationId } = this.#event;
     const origin: Origin = {
       causationId: id,
       correlationId: correlationId ?? id,
       ...(actor === undefined ? {} : { actor }),
     };
-    const write = (record: Draft, tx: Tx): T => {
+    return (record, tx) => {
       const progress = record.value as TargetValue;
       // A commit of this attempt whose outcome was unknown turned out to be there.
       if (progress.done !== this.#done) return undefined as T;
@@ -209,11 +232,11 @@ export class ReactionAttempt<Face, Touch> {
       record.write({ value: decideHandled(progress, this.#losses), tries: 1 });
       return returned;
     };
+  }
+
+  async #committed<T>(commit: () => Promise<T>): Promise<T> {
     try {
-      const value = await this.#kernel.mending(() => this.#held.commit(write));
-      this.#isCommitted = true;
-      this.#trouble = undefined;
-      return value;
+      return await this.#kernel.mending(commit);
     } catch (error) {
       if (error instanceof StoreError || error instanceof FencedError || error instanceof ClosedError)
         this.#trouble = error;

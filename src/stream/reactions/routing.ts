@@ -8,14 +8,17 @@
  * During a deploy, code with different lists of events may be at work. The record has the names of all of them, and only workers that know all of these
  * route: otherwise a worker with the older code would pass events by that only the newer code knows.
  *
+ * The commit that routes events also claims their targets for this process, as far as it has places for them and nothing else is to be done there: the
+ * work begins with the events that were just read. Other targets are due, for any process.
+ *
  * The order of a stream is kept at each target; events of different streams are in the order in which they can be followed.
  *
  * A reaction that begins with the first event begins with those that were removed from the store: stream by stream, from the archive. From the moment
  * that its record is there, no events that it has not routed are removed (`closing/needs.ts`), so none is left out in between.
  */
 
-import { type Held, wake } from "../../kernel/claim/claim.ts";
-import type { Address, FollowedEntry } from "../../kernel/contract.ts";
+import { claim, Held, wake } from "../../kernel/claim/claim.ts";
+import type { Address, FollowedEntry, Row } from "../../kernel/contract.ts";
 import { refusePromise, type Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
@@ -89,15 +92,35 @@ async function endOf(kernel: Kernel): Promise<number> {
   }
 }
 
+/** Where this process works on targets. */
+export interface TargetPlaces {
+  readonly by: string;
+  readonly leaseMs: number;
+  /** Keeps up to `count` places. Returns how many: `release` as many afterwards. */
+  reserve(count: number): number;
+  release(count: number): void;
+  /** Works on a target that was claimed. `events` is what is to be handled; undefined if its log has to be read. */
+  begin(held: Held, safeUntilMs: number, events: readonly FollowedEntry[] | undefined): void;
+}
+
+/** A target that was claimed by the commit that routed events to it. */
+interface ClaimedTarget {
+  readonly at: Address;
+  readonly row: Row;
+  readonly events: readonly FollowedEntry[] | undefined;
+}
+
 export class Router {
   readonly #kernel: Kernel;
   readonly #rules: ReactionRules;
   readonly #stopping: AbortSignal;
+  readonly #places: TargetPlaces;
 
-  constructor(kernel: Kernel, rules: ReactionRules, stopping: AbortSignal) {
+  constructor(kernel: Kernel, rules: ReactionRules, stopping: AbortSignal, places: TargetPlaces) {
     this.#kernel = kernel;
     this.#rules = rules;
     this.#stopping = stopping;
+    this.#places = places;
   }
 
   /** Routes events for as long as the lease is held and the worker runs. Returns the names of events that only other code knows, if that is why it ended. */
@@ -175,15 +198,63 @@ export class Router {
   async #commit(held: Held, from: number, upTo: number, entries: readonly FollowedEntry[]): Promise<boolean> {
     const events = await toEvents(this.#kernel, entries, this.#rules.types);
     const routes = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));
-    return held.commit((record, tx) => {
-      const value = record.value as RouterValue;
-      if (value.cursor !== from || value.pausedAtMs !== undefined) return false;
-      if (this.#unknownIn(value.on).length > 0) return false;
-      this.#write(tx, routes);
-      // A reaction that routes is not what ends its processes.
-      record.write({ value: { ...this.#routed(value), cursor: upTo }, tries: 1 });
+    return this.#claiming(routes, (claimTargets) =>
+      held.commit((record, tx) => {
+        const value = record.value as RouterValue;
+        if (value.cursor !== from || value.pausedAtMs !== undefined) return undefined;
+        if (this.#unknownIn(value.on).length > 0) return undefined;
+        this.#write(tx, routes);
+        // A reaction that routes is not what ends its processes.
+        record.write({ value: { ...this.#routed(value), cursor: upTo }, tries: 1 });
+        return claimTargets(tx);
+      }),
+    );
+  }
+
+  /** Begins the work on the targets that the commit has claimed. Returns whether something was committed. */
+  async #claiming(
+    routes: readonly Route[],
+    commit: (claimTargets: (tx: Tx) => readonly ClaimedTarget[]) => Promise<readonly ClaimedTarget[] | undefined>,
+  ): Promise<boolean> {
+    const places = this.#places;
+    // One that is in work here has its own claim.
+    const targets = [...eventsByTarget(this.#rules.name, routes)].filter(([at]) => this.#kernel.held(at) === undefined);
+    const reserved = this.#stopping.aborted ? 0 : places.reserve(targets.length);
+    const chosen = targets.slice(0, reserved);
+    // Before the commit: the lease cannot begin earlier than this.
+    const safeUntilMs = this.#kernel.ports.clock.nowMs() + places.leaseMs;
+    for (const [at] of chosen) this.#kernel.expect(at, true);
+    try {
+      const claimed = await commit((tx) => chosen.flatMap(([at, events]) => claimTarget(tx, at, events, places)));
+      if (claimed === undefined) return false;
+      await this.#begin(claimed, safeUntilMs);
       return true;
-    });
+    } finally {
+      for (const [at] of chosen) {
+        this.#kernel.expect(at, false);
+        // Only rows that this process holds are kept.
+        if (this.#kernel.held(at)?.holder !== places.by) this.#kernel.letGo(at);
+      }
+      places.release(reserved);
+    }
+  }
+
+  async #begin(claimed: readonly ClaimedTarget[], safeUntilMs: number): Promise<void> {
+    const rows = claimed.map(({ at }) => this.#kernel.held(at));
+    // The reply with the number of a new row may have been lost.
+    if (rows.includes(undefined)) rows.splice(0, rows.length, ...(await this.#rows(claimed)));
+    for (const [i, { row: claim, events }] of claimed.entries()) {
+      const row = rows[i];
+      if (row?.fence !== claim.fence || row.holder !== claim.holder) continue;
+      const held = new Held(this.#kernel, row);
+      if (this.#stopping.aborted) await restWhateverCame(held, (tx) => tx.nowMs);
+      else this.#places.begin(held, safeUntilMs, events);
+    }
+  }
+
+  async #rows(claimed: readonly ClaimedTarget[]): Promise<readonly (Row | undefined)[]> {
+    const rows = await this.#kernel.read(claimed.map(({ at }) => at));
+    return rows.map((row) => row ?? undefined);
   }
 
   #routeOf(entry: FollowedEntry, open: OpenEvent): Route {
@@ -212,6 +283,33 @@ type Route =
   | { readonly target: string; readonly entry: FollowedEntry }
   | { readonly letter: Omit<DeadLetter, "atMs"> }
   | Record<string, never>;
+
+/** The events that are routed to each target, in order. */
+function eventsByTarget(reaction: string, routes: readonly Route[]): ReadonlyMap<Address, readonly FollowedEntry[]> {
+  const found = new Map<string, FollowedEntry[]>();
+  for (const route of routes) {
+    if (!("target" in route)) continue;
+    const events = found.get(route.target);
+    if (events === undefined) found.set(route.target, [route.entry]);
+    else events.push(route.entry);
+  }
+  return new Map(Array.from(found, ([target, events]) => [targetAt(reaction, target), events]));
+}
+
+/** Claims a target that is due. One that was tried before is left to the claim loop, which knows how to treat it. */
+function claimTarget(
+  tx: Tx,
+  at: Address,
+  events: readonly FollowedEntry[],
+  { by, leaseMs }: TargetPlaces,
+): readonly ClaimedTarget[] {
+  const record = tx.record(at);
+  if (record.tries > 0 || record.holder !== null) return [];
+  const row = claim(tx, at, { by, leaseMs });
+  if (row === undefined) return [];
+  const { done } = record.value as TargetValue;
+  return [{ at, row, events: done === record.head - events.length ? events : undefined }];
+}
 
 /** The records that routes are written to. */
 function recordsOf(reaction: string, routes: readonly Route[]): readonly Address[] {

@@ -1,12 +1,12 @@
 /**
  * Work on one target: its events are handled in order, one at a time, by the worker that holds it.
  *
- * Each event is one commit, which moves the target on. A failure is recorded with the time of the next attempt, or blocks the target; nothing but the
+ * Each event is one commit, which moves the target on; that of the last event also releases the target. A failure is recorded with the time of the next attempt, or blocks the target; nothing but the
  * clock or an operator is needed to continue. A target with many events is put back after some of them, so that others have their turn.
  */
 
 import type { Held } from "../../kernel/claim/claim.ts";
-import type { Key, StoredEntry } from "../../kernel/contract.ts";
+import type { FollowedEntry, Key, StoredEntry } from "../../kernel/contract.ts";
 import { ClosedError, FencedError, StoreError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
@@ -39,12 +39,19 @@ export class TargetWork<Face, Touch> {
   readonly #prepare: Prepare<Face, Touch>;
   readonly #stopping: AbortSignal;
   readonly #log: Log | undefined;
+  /** What is to be handled of a target, where the worker that routed it knows it. */
+  readonly #routed = new WeakMap<Held, readonly FollowedEntry[]>();
 
   constructor(kernel: Kernel, prepare: Prepare<Face, Touch>, stopping: AbortSignal, log: Log | undefined) {
     this.#kernel = kernel;
     this.#prepare = prepare;
     this.#stopping = stopping;
     this.#log = log;
+  }
+
+  /** The work on this target begins with these events, which are all that is to be handled; they need not be read again. */
+  beginsWith(held: Held, events: readonly FollowedEntry[]): void {
+    this.#routed.set(held, events);
   }
 
   /** Handles the events of a claimed target. */
@@ -60,14 +67,9 @@ export class TargetWork<Face, Touch> {
         new Error(`its process ended ${MOST_TRIES} times while it worked on this target`),
         null,
       );
-    for (let handled = 0; ; ) {
-      const page = await this.#kernel.entries(held.at, target.done, PAGE);
-      if (page.length === 0) {
-        if ((await held.rest(() => null)) === "rested") return;
-        target = await this.#look(held);
-        continue;
-      }
-      for (const { stored, missing, unknown } of await this.#events(rules, held, page)) {
+    for (let handled = 0, page = this.#begun(held); ; page = undefined) {
+      page ??= await this.#read(rules, held, target.done);
+      for (const [index, { stored, missing, unknown }] of page.events.entries()) {
         if (lease.isOver) return;
         if (unknown !== undefined) {
           // Workers with other code know it; or it was removed from the reaction since it was routed.
@@ -91,7 +93,9 @@ export class TargetWork<Face, Touch> {
                 done: target.done,
                 attempt,
                 losses,
+                isLast: page.isLast && index === page.events.length - 1,
               }).run();
+        if (outcome.is === "rested") return;
         if (outcome.is === "deferred")
           return restWhateverCame(held, (tx) => Math.max(tx.nowMs, outcome.dueMs(tx.nowMs)));
         if (outcome.is === "failed") {
@@ -103,11 +107,21 @@ export class TargetWork<Face, Touch> {
         target = { ...rest, done: target.done + 1 };
       }
       // It was the last page, unless a wake-up says that more came since the claim or the last look.
-      if (page.length < PAGE) {
+      if (page.isLast) {
         if ((await held.rest(() => null)) === "rested") return;
         target = await this.#look(held);
       }
     }
+  }
+
+  #begun(held: Held): EventPage | undefined {
+    const events = this.#routed.get(held)?.map((stored): FoundEvent => ({ stored }));
+    return events === undefined ? undefined : { events, isLast: true };
+  }
+
+  async #read(rules: ReactionRules, held: Held, done: number): Promise<EventPage> {
+    const page = await this.#kernel.entries(held.at, done, PAGE);
+    return { events: await this.#events(rules, held, page), isLast: page.length < PAGE };
   }
 
   #look(held: Held): Promise<TargetValue> {
@@ -203,6 +217,12 @@ interface FoundEvent {
   readonly stored?: StoredEntry & Key;
   /** Why it is not there. */
   readonly missing?: unknown;
+}
+
+interface EventPage {
+  readonly events: readonly FoundEvent[];
+  /** There is no more of the target, as far as is known. */
+  readonly isLast: boolean;
 }
 
 interface RunOfEvents {

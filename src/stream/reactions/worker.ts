@@ -12,7 +12,7 @@ import type { Log } from "../../kernel/log.ts";
 import { pause } from "../../kernel/ports.ts";
 import type { Prepare } from "../../kernel/sql/in-sql.ts";
 import type { ReactionRules } from "./definition.ts";
-import { ensureReaction, Router } from "./routing.ts";
+import { ensureReaction, Router, type TargetPlaces } from "./routing.ts";
 import { reactionOfQueue, routerQueueOf, targetQueueOf } from "./stored.ts";
 import { isTrouble, MOST_TRIES, TargetWork } from "./targets.ts";
 
@@ -50,6 +50,35 @@ export class ReactionWorker<Face, Touch> implements WorkPart {
     const { signal } = this.#stopping;
     const targets = new TargetWork(kernel, prepare, signal, log);
     const shared = { by, failed: this.#failed };
+    const groups = Map.groupBy(rules.values(), ({ group }) => group);
+    const places = new Map<string, TargetPlaces>();
+    const working = Array.from(groups.values(), (group) => {
+      const ofGroup = Math.min(...group.map((one) => one.leaseMs ?? leaseMs));
+      const worker = startWorker(kernel, {
+        ...shared,
+        leaseMs: ofGroup,
+        kinds: group.map(({ name }) => targetQueueOf(name)),
+        concurrency: Math.max(...group.map((one) => one.concurrency ?? concurrency)),
+        maxTries: () => MOST_TRIES,
+        work: async (held, lease) => {
+          const kind = kernel.held(held.at)?.kind;
+          const found = rules.get(reactionOfQueue(kind ?? ""));
+          if (found !== undefined) await targets.work(found, held, lease);
+        },
+      });
+      for (const { name } of group)
+        places.set(name, {
+          by,
+          leaseMs: ofGroup,
+          reserve: (count) => worker.reserve(count),
+          release: (count) => worker.release(count),
+          begin: (held, safeUntilMs, events) => {
+            if (events !== undefined) targets.beginsWith(held, events);
+            worker.adopt(held, safeUntilMs);
+          },
+        });
+      return worker;
+    });
     const routing = startWorker(kernel, {
       ...shared,
       leaseMs: Math.min(leaseMs, ROUTER_LEASE_MS),
@@ -59,8 +88,9 @@ export class ReactionWorker<Face, Touch> implements WorkPart {
       isSkipped: ({ key }) => this.#isLeftToOthers(key),
       work: async (held, lease) => {
         const found = rules.get(held.at.key);
-        if (found === undefined) return;
-        const unknown = await new Router(kernel, found, signal).route(held, lease);
+        const here = places.get(held.at.key);
+        if (found === undefined || here === undefined) return;
+        const unknown = await new Router(kernel, found, signal, here).route(held, lease);
         if (unknown.length === 0) return;
         const isNews = !this.#leftToOthers.has(found.name);
         this.#leftToOthers.set(found.name, kernel.ports.clock.nowMs() + LEFT_TO_OTHERS_MS);
@@ -70,21 +100,6 @@ export class ReactionWorker<Face, Touch> implements WorkPart {
         );
       },
     });
-    const groups = Map.groupBy(rules.values(), ({ group }) => group);
-    const working = Array.from(groups.values(), (group) =>
-      startWorker(kernel, {
-        ...shared,
-        leaseMs: Math.min(...group.map((one) => one.leaseMs ?? leaseMs)),
-        kinds: group.map(({ name }) => targetQueueOf(name)),
-        concurrency: Math.max(...group.map((one) => one.concurrency ?? concurrency)),
-        maxTries: () => MOST_TRIES,
-        work: async (held, lease) => {
-          const kind = kernel.held(held.at)?.kind;
-          const found = rules.get(reactionOfQueue(kind ?? ""));
-          if (found !== undefined) await targets.work(found, held, lease);
-        },
-      }),
-    );
     this.#workers = [routing, ...working];
     for (const one of rules.values()) void this.#ensure(one);
   }
