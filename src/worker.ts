@@ -79,10 +79,10 @@ export class Workers {
     return this.#running.size > 0;
   }
 
-  /** Starts a worker: each definition is given to the capability that takes it. */
+  /** Starts a worker: each definition goes to the capability that accepts it. */
   start(id: string, definitions: readonly unknown[], options: WorkOptions = {}): Worker {
     const workable = this.#capabilities.flatMap(({ works }) =>
-      works === undefined ? [] : [{ works, taken: [] as unknown[] }],
+      works === undefined ? [] : [{ works, accepted: [] as unknown[] }],
     );
     const names = new Set(SHARED_OPTIONS);
     for (const { works } of workable) for (const name of works.options ?? []) names.add(name);
@@ -96,16 +96,16 @@ export class Workers {
     checkList(definitions, SUBJECT);
     if (definitions.length === 0) throw new InvalidArgumentError(SUBJECT, "must be at least one definition");
     for (let i = 0; i < definitions.length; i++) {
-      const taker = workable.find(({ works }) => works.takes(definitions[i]));
-      if (taker === undefined)
+      const acceptor = workable.find(({ works }) => works.accepts(definitions[i]));
+      if (acceptor === undefined)
         throw new InvalidArgumentError(
           SUBJECT,
           "must be definitions that work can be done on, as workflow() gives them",
         );
-      taker.taken.push(definitions[i]);
+      acceptor.accepted.push(definitions[i]);
     }
-    const parts = workable.flatMap(({ works, taken }) =>
-      taken.length === 0 ? [] : [works.start(taken, settings, options)],
+    const parts = workable.flatMap(({ works, accepted }) =>
+      accepted.length === 0 ? [] : [works.start(accepted, settings, options)],
     );
     const worker = new Worker(id, parts, () => this.#running.delete(worker));
     this.#running.add(worker);

@@ -3,53 +3,18 @@
  * Method: as in idempotency.test.ts: in memory and in a SQLite file, with a clock that stands still until it is moved.
  */
 
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { balanceOf, Declined, deposit } from "../../test/idempotency/balance.ts";
-import { type Member, type Place, places } from "../../test/idempotency/kit.ts";
-import { codeOf, gate, storeError, unhandledDuring } from "../../test/kernel/kit.ts";
+import { places, twoProcesses } from "../../test/idempotency/kit.ts";
+import { codeOf, storeError, unhandledDuring } from "../../test/kernel/kit.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { FencedError } from "../kernel/errors.ts";
 import type { Attempt } from "./attempt.ts";
-import type { IdempotentOptions } from "./idempotency.ts";
 
 const LEASE_MS = 30_000;
 
 describe.each(places)("on %s", (_, arrive) => {
-  let place: Place;
-  let a: Member;
-  let b: Member;
-  let ran: number;
-  beforeEach(async () => {
-    place = await arrive();
-    a = await place.join();
-    b = await place.join();
-    ran = 0;
-  });
-  afterEach(() => place.close());
-
-  const work = (value: unknown = "done") => {
-    return () => {
-      ran += 1;
-      return value;
-    };
-  };
-
-  /** Work that has begun, and ends when it is told to. */
-  async function slowly(member: Member, key = "k", options: IdempotentOptions = {}) {
-    const begun = gate();
-    const end = Promise.withResolvers<unknown>();
-    let attempt: Attempt<Tx, object> | undefined;
-    const answer = member.keys.idempotent(key, options, async (given) => {
-      ran += 1;
-      attempt = given;
-      begun.open();
-      return end.promise;
-    });
-    answer.catch(() => {});
-    await begun.opened;
-    if (attempt === undefined) throw new Error("it has not begun");
-    return { answer, attempt, ...end };
-  }
+  const { place, a, b, ran, work, slowly } = twoProcesses(arrive);
 
   describe("an attempt", () => {
     test("keeps its lease for as long as it works", async () => {
@@ -74,7 +39,7 @@ describe.each(places)("on %s", (_, arrive) => {
       expect(second.attempt.fence).toBeGreaterThan(first.attempt.fence);
       expect([first.attempt.attempt, second.attempt.attempt]).toEqual([1, 2]);
       expect(second.attempt.key).toBe(first.attempt.key);
-      expect(ran).toBe(2);
+      expect(ran()).toBe(2);
     });
 
     test("that was taken over stores nothing any more, and is told so", async () => {
@@ -156,7 +121,7 @@ describe.each(places)("on %s", (_, arrive) => {
         expect.arrayContaining(["idempotent completed", "test null"]),
       ]);
       expect(await b.keys.idempotent("k", {}, work())).toEqual({ value: { balance: 1 }, replayed: true });
-      expect([await balanceOf(a), ran]).toEqual([1, 0]);
+      expect([await balanceOf(a), ran()]).toEqual([1, 0]);
     });
 
     test("can store one answer only", async () => {

@@ -4,13 +4,11 @@
  * stands for another process. Overlaps are forced by gates inside the work.
  */
 
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Declined } from "../../test/idempotency/balance.ts";
-import { type Member, type Place, places } from "../../test/idempotency/kit.ts";
-import { codeOf, gate } from "../../test/kernel/kit.ts";
+import { places, twoProcesses } from "../../test/idempotency/kit.ts";
+import { codeOf } from "../../test/kernel/kit.ts";
 import { address } from "../kernel/contract.ts";
-import type { Tx } from "../kernel/decision.ts";
-import type { Attempt } from "./attempt.ts";
 import { isReplayed } from "./errors.ts";
 import type { IdempotentOptions } from "./idempotency.ts";
 
@@ -18,48 +16,14 @@ const DAY_MS = 24 * 3_600_000;
 const LEASE_MS = 30_000;
 
 describe.each(places)("on %s", (_, arrive) => {
-  let place: Place;
-  let a: Member;
-  let b: Member;
-  let ran: number;
-  beforeEach(async () => {
-    place = await arrive();
-    a = await place.join();
-    b = await place.join();
-    ran = 0;
-  });
-  afterEach(() => place.close());
-
-  const work = (value: unknown = "done") => {
-    return () => {
-      ran += 1;
-      return value;
-    };
-  };
-
-  /** Work that has begun, and ends when it is told to. */
-  async function slowly(member: Member, key = "k", options: IdempotentOptions = {}) {
-    const begun = gate();
-    const end = Promise.withResolvers<unknown>();
-    let attempt: Attempt<Tx, object> | undefined;
-    const answer = member.keys.idempotent(key, options, async (given) => {
-      ran += 1;
-      attempt = given;
-      begun.open();
-      return end.promise;
-    });
-    answer.catch(() => {});
-    await begun.opened;
-    if (attempt === undefined) throw new Error("it has not begun");
-    return { answer, attempt, ...end };
-  }
+  const { place, a, b, ran, countRun, work, slowly } = twoProcesses(arrive);
 
   describe("asked again", () => {
     test("the work is not done again, and its answer is given, here and elsewhere", async () => {
       expect(await a.keys.idempotent("k", {}, work())).toEqual({ value: "done", replayed: false });
       expect(await a.keys.idempotent("k", {}, work())).toEqual({ value: "done", replayed: true });
       expect(await b.keys.idempotent("k", undefined, work())).toEqual({ value: "done", replayed: true });
-      expect(ran).toBe(1);
+      expect(ran()).toBe(1);
     });
 
     test("what is heard the first time is what is heard again, and belongs to whoever hears it", async () => {
@@ -88,13 +52,13 @@ describe.each(places)("on %s", (_, arrive) => {
       resolve("slow");
       expect(await answer).toEqual({ value: "slow", replayed: false });
       expect(await b.keys.idempotent("k", {}, work())).toEqual({ value: "slow", replayed: true });
-      expect(ran).toBe(1);
+      expect(ran()).toBe(1);
     });
 
     test("of many at once, one does the work", async () => {
       const calls = Array.from({ length: 20 }, (_, i) => codeOf((i % 2 ? a : b).keys.idempotent("k", {}, work())));
       const answers = await place.clock.finish(Promise.all(calls));
-      expect(ran).toBe(1);
+      expect(ran()).toBe(1);
       const done = answers.filter((answer) => answer !== "idempotency_in_progress");
       expect(done).toContainEqual({ notRefused: { value: "done", replayed: false } });
       for (const answer of done) expect(answer).toMatchObject({ notRefused: { value: "done" } });
@@ -112,7 +76,7 @@ describe.each(places)("on %s", (_, arrive) => {
       const fail = { fingerprint: 1, storeErrors: () => true };
       await codeOf(a.keys.idempotent("e", fail, () => Promise.reject(new Error("no"))));
       expect(await codeOf(a.keys.idempotent("e", { ...fail, fingerprint: 2 }, work()))).toBe("idempotency_mismatch");
-      expect(ran).toBe(1);
+      expect(ran()).toBe(1);
     });
 
     test("is refused when the first was interrupted, and does not take it over", async () => {
@@ -141,9 +105,9 @@ describe.each(places)("on %s", (_, arrive) => {
         ["ANN", "k"],
       ];
       for (const [scope, key] of calls) await a.keys.idempotent(key, { scope }, work());
-      expect(ran).toBe(calls.length);
+      expect(ran()).toBe(calls.length);
       for (const [scope, key] of calls) await b.keys.idempotent(key, { scope }, work());
-      expect(ran).toBe(calls.length);
+      expect(ran()).toBe(calls.length);
     });
 
     test("are kept as they are", async () => {
@@ -166,14 +130,14 @@ describe.each(places)("on %s", (_, arrive) => {
 
   describe("an error", () => {
     const decline = () => {
-      ran += 1;
+      countRun();
       throw new Declined();
     };
 
     test("that is not stored frees the key at once", async () => {
       await expect(a.keys.idempotent("k", { fingerprint: 1 }, decline)).rejects.toThrow(Declined);
       expect(await b.keys.idempotent("k", { fingerprint: 2 }, work())).toEqual({ value: "done", replayed: false });
-      expect(ran).toBe(2);
+      expect(ran()).toBe(2);
     });
 
     test("that is stored is thrown again with its name, code, message and data, and nothing else of it", async () => {
@@ -190,7 +154,7 @@ describe.each(places)("on %s", (_, arrive) => {
         data: { reason: "empty" },
       });
       expect(again).not.toHaveProperty("request");
-      expect(ran).toBe(1);
+      expect(ran()).toBe(1);
       await expect(a.keys.idempotent("other", options, () => Promise.reject(new Error("no")))).rejects.toThrow("no");
       expect(await a.keys.idempotent("other", options, work())).toMatchObject({ replayed: false });
     });
@@ -233,7 +197,7 @@ describe.each(places)("on %s", (_, arrive) => {
       const again = await b.keys.idempotent(key, {}, work(value)).catch((error: unknown) => error);
       expect(again).toMatchObject({ code, replayed: true });
     }
-    expect(ran).toBe(2);
+    expect(ran()).toBe(2);
   });
 
   test("closing waits for work that is under way, but not for long", async () => {
@@ -300,7 +264,7 @@ describe.each(places)("on %s", (_, arrive) => {
       ["no time for a mark", () => a.keys.dedupe("c", "m", () => 1, { ttl: -1 }), "invalid_duration"],
     ];
     for (const [what, call, code] of bad) expect([what, await codeOf(call())]).toEqual([what, code]);
-    expect(ran).toBe(0);
+    expect(ran()).toBe(0);
     await place.clock.advance(1);
     expect((await a.kernel.due({ kinds: ["idempotent", "dedupe"], limit: 10 })).nextDueMs).toBeNull();
   });

@@ -3,53 +3,17 @@
  * Method: as in idempotency.test.ts: in memory and in a SQLite file, with a clock that stands still until it is moved.
  */
 
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { BALANCE, balanceOf, Declined, deposit } from "../../test/idempotency/balance.ts";
-import { type Member, type Place, places } from "../../test/idempotency/kit.ts";
-import { codeOf, gate } from "../../test/kernel/kit.ts";
+import { type Member, places, twoProcesses } from "../../test/idempotency/kit.ts";
+import { codeOf } from "../../test/kernel/kit.ts";
 import type { Tx } from "../kernel/decision.ts";
-import type { Attempt } from "./attempt.ts";
-import type { IdempotentOptions } from "./idempotency.ts";
 
 const DAY_MS = 24 * 3_600_000;
 const LEASE_MS = 30_000;
 
 describe.each(places)("on %s", (_, arrive) => {
-  let place: Place;
-  let a: Member;
-  let b: Member;
-  let ran: number;
-  beforeEach(async () => {
-    place = await arrive();
-    a = await place.join();
-    b = await place.join();
-    ran = 0;
-  });
-  afterEach(() => place.close());
-
-  const work = (value: unknown = "done") => {
-    return () => {
-      ran += 1;
-      return value;
-    };
-  };
-
-  /** Work that has begun, and ends when it is told to. */
-  async function slowly(member: Member, key = "k", options: IdempotentOptions = {}) {
-    const begun = gate();
-    const end = Promise.withResolvers<unknown>();
-    let attempt: Attempt<Tx, object> | undefined;
-    const answer = member.keys.idempotent(key, options, async (given) => {
-      ran += 1;
-      attempt = given;
-      begun.open();
-      return end.promise;
-    });
-    answer.catch(() => {});
-    await begun.opened;
-    if (attempt === undefined) throw new Error("it has not begun");
-    return { answer, attempt, ...end };
-  }
+  const { place, a, b, ran, work, slowly } = twoProcesses(arrive);
 
   describe("in a decision", () => {
     const once = (member: Member, key: string, options: { fingerprint?: unknown } = {}) =>
@@ -62,7 +26,7 @@ describe.each(places)("on %s", (_, arrive) => {
       expect(await once(a, "k")).toEqual({ value: { balance: 1 }, replayed: false });
       expect(await once(b, "k")).toEqual({ value: { balance: 1 }, replayed: true });
       expect(await b.keys.idempotent("k", {}, work())).toEqual({ value: { balance: 1 }, replayed: true });
-      expect([await balanceOf(a), ran]).toEqual([1, 0]);
+      expect([await balanceOf(a), ran()]).toEqual([1, 0]);
       await place.clock.advance(DAY_MS);
       expect(await once(b, "k")).toEqual({ value: { balance: 2 }, replayed: false });
     });

@@ -3,56 +3,20 @@
  * Method: as in idempotency.test.ts: in memory and in a SQLite file, with a clock that stands still until it is moved.
  */
 
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { BALANCE, deposit } from "../../test/idempotency/balance.ts";
-import { type Member, type Place, places } from "../../test/idempotency/kit.ts";
-import { bench, codeOf, drained, gate, storeError } from "../../test/kernel/kit.ts";
+import { type Member, places, twoProcesses } from "../../test/idempotency/kit.ts";
+import { bench, codeOf, drained, storeError } from "../../test/kernel/kit.ts";
 import { address } from "../kernel/contract.ts";
-import type { Tx } from "../kernel/decision.ts";
 import { LeaseUncertainError, StoreError } from "../kernel/errors.ts";
 import { plainly } from "../kernel/sql/in-sql.ts";
-import type { Attempt } from "./attempt.ts";
-import { Idempotency, type IdempotentOptions } from "./idempotency.ts";
+import { Idempotency } from "./idempotency.ts";
 
 const DAY_MS = 24 * 3_600_000;
 const LEASE_MS = 30_000;
 
 describe.each(places)("on %s", (_, arrive) => {
-  let place: Place;
-  let a: Member;
-  let b: Member;
-  let _ran: number;
-  beforeEach(async () => {
-    place = await arrive();
-    a = await place.join();
-    b = await place.join();
-    _ran = 0;
-  });
-  afterEach(() => place.close());
-
-  const work = (value: unknown = "done") => {
-    return () => {
-      _ran += 1;
-      return value;
-    };
-  };
-
-  /** Work that has begun, and ends when it is told to. */
-  async function slowly(member: Member, key = "k", options: IdempotentOptions = {}) {
-    const begun = gate();
-    const end = Promise.withResolvers<unknown>();
-    let attempt: Attempt<Tx, object> | undefined;
-    const answer = member.keys.idempotent(key, options, async (given) => {
-      _ran += 1;
-      attempt = given;
-      begun.open();
-      return end.promise;
-    });
-    answer.catch(() => {});
-    await begun.opened;
-    if (attempt === undefined) throw new Error("it has not begun");
-    return { answer, attempt, ...end };
-  }
+  const { place, a, b, work, slowly } = twoProcesses(arrive);
 
   /** Sweeps once; returns how many keys and marks went. */
   const sweepOf = async ({ kernel }: Pick<Member, "kernel">, limit = 256): Promise<number> =>

@@ -2,7 +2,7 @@
  * Assumptions: rows that a decision may run on before the store has been asked.
  *
  * The locked path reads rows under their locks, which on a server costs a round trip. It can be saved for a row whose lease this
- * process holds, for a row that it wrote last, and for a record that is most probably absent, as the mark of a new message is. A decision
+ * process holds, for a row that it wrote last, and for a record that is most probably absent, as the record of a new message is. A decision
  * all of whose records can be assumed is *optimistic*: it runs immediately, and the commit finds out whether the assumptions were right.
  *
  * Why this is sound: every row that a committed decision used is locked by its batch when the batch commits, so the commits of all

@@ -55,7 +55,7 @@ export class Batcher {
   readonly #ports: Ports;
   readonly #options: BatcherOptions;
   readonly #lanes: Lane[];
-  readonly #busy = new Set<Lane>();
+  readonly #flyingLanes = new Set<Lane>();
   readonly #assumptions: Assumptions;
   readonly #context: FlightContext;
   #queue: Submission[] = [];
@@ -142,11 +142,11 @@ export class Batcher {
   }
 
   #checkClosed(): void {
-    if (this.#queue.length === 0 && this.#busy.size === 0) this.#closing?.();
+    if (this.#queue.length === 0 && this.#flyingLanes.size === 0) this.#closing?.();
   }
 
   #schedule(): void {
-    if (this.#isScheduled || this.#busy.size === this.#lanes.length) return;
+    if (this.#isScheduled || this.#flyingLanes.size === this.#lanes.length) return;
     this.#isScheduled = true;
     this.#leaveWhenQuiet(this.#queue.length, MAX_TURNS);
   }
@@ -160,12 +160,12 @@ export class Batcher {
         return;
       }
       this.#isScheduled = false;
-      const free = this.#lanes.filter((lane) => !this.#busy.has(lane));
+      const free = this.#lanes.filter((lane) => !this.#flyingLanes.has(lane));
       // If many decisions wait, two overlapping flights are faster than one that is twice as large.
       const flights = Math.min(free.length, Math.max(1, Math.floor(this.#queue.length / WORTH_A_FLIGHT)));
       const share = Math.min(this.#most, Math.ceil(this.#queue.length / flights));
       for (const lane of free) {
-        const submissions = this.#take(share);
+        const submissions = this.#dequeue(share);
         if (submissions.length === 0) break;
         void this.#fly(lane, new Flight(submissions, this.#context, this.#mayWait));
       }
@@ -175,8 +175,8 @@ export class Batcher {
   }
 
   /** Takes the next decisions that can share a flight out of the queue, in the order they were submitted. */
-  #take(most: number): Submission[] {
-    const taken: Submission[] = [];
+  #dequeue(most: number): Submission[] {
+    const dequeued: Submission[] = [];
     const passed: Submission[] = [];
     // Renewals come first, however many decisions wait: a lease that is not renewed in time is lost.
     if (this.#hasUrgent) this.#queue.sort((a, b) => Number(b.isUrgent) - Number(a.isUrgent));
@@ -188,14 +188,14 @@ export class Batcher {
     const nowMs = this.#ports.clock.nowMs();
     let records = 0;
     let index = 0;
-    for (; index < this.#queue.length && taken.length < most; index++) {
+    for (; index < this.#queue.length && dequeued.length < most; index++) {
       const submission = this.#queue[index] as Submission;
       // It was postponed before and its patience has ended: it is rejected without waiting for another flight.
       if (submission.rounds > 1 && submission.giveUpAtMs <= nowMs) {
         submission.reject(keepChanging());
         continue;
       }
-      const first = taken[0];
+      const first = dequeued[0];
       if (this.#store.isRemote && submission.keys.length === 0 && submission.path === "optimistic") {
         // Running decisions beforehand takes time, too: the rest of the queue waits for the next flight.
         if (first !== undefined && this.#ports.clock.nowMs() - nowMs >= BUDGET.decidingMs) break;
@@ -210,7 +210,7 @@ export class Batcher {
           records + submission.keys.length <= BUDGET.records);
       // While a decision waits for its records, later decisions on other records overtake it; its own records are reserved for it.
       if (fits && !isAnyOf(submission, flying) && !isAnyOf(submission, reserved)) {
-        taken.push(submission);
+        dequeued.push(submission);
         records += submission.keys.length;
       } else {
         passed.push(submission);
@@ -218,7 +218,7 @@ export class Batcher {
       }
     }
     this.#queue = passed.concat(this.#queue.slice(index));
-    return taken;
+    return dequeued;
   }
 
   /** Reserves the records of a decision that waits; if a flight waits for some of them, perhaps for long, only those. */
@@ -233,7 +233,7 @@ export class Batcher {
   }
 
   async #fly(lane: Lane, flight: Flight): Promise<void> {
-    this.#busy.add(lane);
+    this.#flyingLanes.add(lane);
     const awaited = flight.mayWait ? flight.lock.map(({ text }) => text) : [];
     if (flight.mayWait) this.#waitingFlights += 1;
     for (const text of awaited) this.#awaited.add(text);
@@ -245,7 +245,7 @@ export class Batcher {
       this.#queue = [...again, ...this.#queue];
     }
     if (pauseMs > 0) await pause(this.#ports.clock, pauseMs);
-    this.#busy.delete(lane);
+    this.#flyingLanes.delete(lane);
     this.#schedule();
     this.#checkClosed();
   }

@@ -48,7 +48,7 @@ export interface Works {
   /** The names of the options of `pawl.work` that only this capability knows. Default: none. */
   readonly options?: OptionNames;
   /** Whether this is one of its definitions. */
-  takes(definition: unknown): boolean;
+  accepts(definition: unknown): boolean;
   /** Puts this process to work on these definitions. `options` are all that `pawl.work` got. The handle stops the part when it is closed. */
   start(definitions: readonly unknown[], settings: WorkSettings, options: object): WorkPart;
 }

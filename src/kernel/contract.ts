@@ -44,6 +44,24 @@ export interface Row extends Key {
   readonly value: string | null;
 }
 
+/** A row that is not stored yet, before it gets a name and a value. */
+export const NEW_ROW: Row = {
+  id: 0,
+  space: "",
+  key: "",
+  version: 0,
+  stamp: 0,
+  fence: 0,
+  wakes: 0,
+  tries: 0,
+  holder: null,
+  kind: null,
+  status: null,
+  dueMs: null,
+  head: 0,
+  value: null,
+};
+
 /** What happened: one entry of a record's log. Versions are gapless and start at 1; only the oldest can be removed (`Store.prune`). */
 export interface Entry {
   readonly version: number;

@@ -7,7 +7,7 @@
  */
 
 import { MAX_TIME_MS } from "./check.ts";
-import { type Address, DELETED_KEPT_MS, type Entry, type Put, type Row } from "./contract.ts";
+import { type Address, DELETED_KEPT_MS, type Entry, NEW_ROW, type Put, type Row } from "./contract.ts";
 import { deepFreeze } from "./encoding.ts";
 import { InvalidValueError } from "./errors.ts";
 import { withItem } from "./list.ts";
@@ -242,20 +242,3 @@ export function checkNumbers(row: Row): void {
 }
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
-
-const NEW_ROW: Row = {
-  id: 0,
-  space: "",
-  key: "",
-  version: 0,
-  stamp: 0,
-  fence: 0,
-  wakes: 0,
-  tries: 0,
-  holder: null,
-  kind: null,
-  status: null,
-  dueMs: null,
-  head: 0,
-  value: null,
-};

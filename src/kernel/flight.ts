@@ -2,7 +2,7 @@
  * A flight: one batch on its way to the store, with its decisions, the records they see, and their outcomes.
  *
  * It collects the records that its decisions named, runs the decisions when the store has read them, asks for records that decisions
- * request while they run, and divides the decisions afterwards: those that are settled, and those to submit again.
+ * request while they run, and divides the decisions afterwards: those that have their outcome, and those to submit again.
  *
  * A flight has a budget: of records, of bytes read and written, and of time for its decisions, during which its rows are locked and the
  * process does nothing else. What does not fit goes into the next flight. One decision always fits.
@@ -112,9 +112,9 @@ export class Flight {
   readonly mayWait: boolean;
   readonly cells = new Map<string, Cell>();
   /** Records that this flight has or asked for; no other flight of this process may have them until it ends. */
-  readonly #taken = new Set<string>();
+  readonly #owned = new Set<string>();
   /** Records that were not read because another process has them locked. */
-  readonly #busy = new Set<string>();
+  readonly #lockedElsewhere = new Set<string>();
   /** Records that were not read because the budget was used up. */
   readonly #unread = new Set<string>();
   #asked: readonly Address[] = [];
@@ -139,7 +139,7 @@ export class Flight {
     for (const { keys, isOptimistic } of submissions) if (!isOptimistic) for (const at of keys) asked.set(at.text, at);
     for (const { keys, isOptimistic } of submissions)
       if (isOptimistic) for (const at of keys) if (!asked.has(at.text)) this.#assume(at);
-    this.#take(this.cells.keys());
+    this.#own(this.cells.keys());
     const isWaiting = submissions[0]?.path === "waiting";
     // Sorted, so that two processes that wait for each other's records cannot deadlock.
     this.#ask(isWaiting ? new Map([...asked].sort(([a], [b]) => compareUtf8(a, b))) : asked);
@@ -152,7 +152,7 @@ export class Flight {
   }
 
   /** No decision is to be submitted again. */
-  get isSettled(): boolean {
+  get isComplete(): boolean {
     return this.#again.length === 0;
   }
 
@@ -179,7 +179,7 @@ export class Flight {
       const row = found.rows[index];
       if (row !== undefined) this.cells.set(at.text, new Cell(at, row));
       else if (found.isFull === true) this.#unread.add(at.text);
-      else this.#busy.add(at.text);
+      else this.#lockedElsewhere.add(at.text);
     });
     this.#fenceFloor = Math.max(this.#fenceFloor, found.fenceFloor);
     const view = batchViewOf(this.#context, this.cells, found.nowMs, this.#fenceFloor, this.#stamp);
@@ -191,12 +191,12 @@ export class Flight {
     let decided = 0;
     let isFull = false;
     for (const submission of this.#pending) {
-      if (this.#isAnyIn(this.#busy, submission)) {
+      if (this.#isAnyIn(this.#lockedElsewhere, submission)) {
         this.#putOff(submission);
         continue;
       }
       if (isFull || this.#isAnyIn(this.#unread, submission)) {
-        this.#leave(submission);
+        this.#deferOverBudget(submission);
         continue;
       }
       const outcome =
@@ -236,25 +236,26 @@ export class Flight {
       return false;
     }
     if (wanted.size > 0 && this.cells.size + wanted.size + wants.length > BUDGET.records) {
-      this.#leave(submission);
+      this.#deferOverBudget(submission);
       return false;
     }
-    for (const at of wants) if (!this.cells.has(at.text) && !this.#busy.has(at.text)) wanted.set(at.text, at);
+    for (const at of wants)
+      if (!this.cells.has(at.text) && !this.#lockedElsewhere.has(at.text)) wanted.set(at.text, at);
     return true;
   }
 
   #isElsewhere({ text }: Address): boolean {
-    return this.#context.flying?.has(text) === true && !this.#taken.has(text);
+    return this.#context.flying?.has(text) === true && !this.#owned.has(text);
   }
 
-  /** The batch is committed: settles the promises of all decisions that have an outcome. */
+  /** The batch is committed: resolves or rejects the promises of all decisions that have an outcome. */
   committed(): FlightResult {
     const { assumptions } = this.#context;
     if (this.#hasAssumedAbsence) assumptions.absenceConfirmed();
     for (const { outcome, resolve, reject } of this.#submissions)
       if (outcome?.is === "done") resolve(outcome.value);
       else if (outcome?.is === "threw") reject(outcome.error);
-    const isStalled = this.#busy.size > 0 && this.#again.length === this.#submissions.length;
+    const isStalled = this.#lockedElsewhere.size > 0 && this.#again.length === this.#submissions.length;
     const fits = this.#isOverBudget ? this.#submissions.length - this.#again.length : null;
     return this.#end(this.#again, isStalled, fits);
   }
@@ -271,7 +272,7 @@ export class Flight {
     }
     if (this.#hasAssumedAbsence) assumptions.absenceRefuted();
     // The first time, the decisions run again immediately, under locks; after that they may fail again, so a pause comes first.
-    return this.#retry(this.#busy.size > 0 || this.#submissions.some(({ rounds }) => rounds > 1));
+    return this.#retry(this.#lockedElsewhere.size > 0 || this.#submissions.some(({ rounds }) => rounds > 1));
   }
 
   retryAlone(): FlightResult {
@@ -300,12 +301,12 @@ export class Flight {
 
   /** Releases its records to other flights, and rejects decisions that other processes kept waiting past their patience. */
   #end(submissions: readonly Submission[], isInVain: boolean, fits: number | null): FlightResult {
-    for (const text of this.#taken) this.#context.flying?.delete(text);
+    for (const text of this.#owned) this.#context.flying?.delete(text);
     if (submissions.length === 0) return { again: submissions, isInVain, fits };
     const nowMs = this.#context.ports.clock.nowMs();
     const locked = new StoreError("store_busy", "retry", "another process keeps the records locked: try again later");
     const isLate = ({ giveUpAtMs }: Submission): boolean => giveUpAtMs <= nowMs;
-    const unlocked = giveUp(submissions, locked, (one) => isLate(one) && this.#isAnyIn(this.#busy, one));
+    const unlocked = giveUp(submissions, locked, (one) => isLate(one) && this.#isAnyIn(this.#lockedElsewhere, one));
     // Not after the first round: the records may have changed just once.
     const again = giveUp(unlocked, keepChanging(), (one) => isLate(one) && one.rounds > 1);
     return { again, isInVain, fits };
@@ -326,8 +327,8 @@ export class Flight {
     submission.path = nextPath(submission.path, setback, submission.rounds);
   }
 
-  /** It does not fit into the budget. */
-  #leave(submission: Submission): void {
+  /** It does not fit into the budget: it is submitted again. */
+  #deferOverBudget(submission: Submission): void {
     this.#isOverBudget = true;
     this.#again.push(submission);
   }
@@ -342,14 +343,14 @@ export class Flight {
 
   #ask(keys: ReadonlyMap<string, Address>): void {
     this.#asked = [...keys.values()];
-    this.#take(keys.keys());
+    this.#own(keys.keys());
   }
 
-  #take(texts: Iterable<string>): void {
+  #own(texts: Iterable<string>): void {
     const { flying } = this.#context;
     if (flying === null) return;
     for (const text of texts) {
-      this.#taken.add(text);
+      this.#owned.add(text);
       flying.add(text);
     }
   }

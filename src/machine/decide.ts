@@ -68,17 +68,17 @@ export interface Entry {
   readonly data: EntryData;
 }
 
-export type Refusal =
+export type Refusal<State extends string = string> =
   | {
       readonly code: "illegal_transition";
-      readonly from: string;
-      readonly to: string;
-      readonly allowed: readonly string[];
+      readonly from: State;
+      readonly to: State;
+      readonly allowed: readonly State[];
     }
-  | { readonly code: "guard_refused"; readonly from: string; readonly to: string; readonly why: string }
+  | { readonly code: "guard_refused"; readonly from: State; readonly to: State; readonly why: string }
   | { readonly code: "version_conflict"; readonly expected: number; readonly current: number }
-  | { readonly code: "parking_full"; readonly to: string; readonly max: number }
-  | { readonly code: "event_conflict"; readonly eventId: string; readonly to: string; readonly first: string };
+  | { readonly code: "parking_full"; readonly to: State; readonly max: number }
+  | { readonly code: "event_conflict"; readonly eventId: string; readonly to: State; readonly first: string };
 
 export type TransitionResult =
   | {

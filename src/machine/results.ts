@@ -4,7 +4,7 @@
 
 import type { Unreadable } from "../kernel/encoding.ts";
 import { type PawlError, VersionConflictError } from "../kernel/errors.ts";
-import { allowedFrom, type Instance } from "./decide.ts";
+import { allowedFrom, type Instance, type Refusal } from "./decide.ts";
 import type { MachineRules } from "./definition.ts";
 import {
   EventConflictError,
@@ -77,18 +77,7 @@ export interface Transitioned<State extends string = string, Data = unknown> ext
   readonly applied: readonly State[];
 }
 
-export type TransitionRefusal<State extends string = string> =
-  | {
-      readonly code: "illegal_transition";
-      readonly from: State;
-      readonly to: State;
-      readonly allowed: readonly State[];
-    }
-  | { readonly code: "guard_refused"; readonly from: State; readonly to: State; readonly why: string }
-  | { readonly code: "version_conflict"; readonly expected: number; readonly current: number }
-  | { readonly code: "parking_full"; readonly to: State; readonly max: number }
-  | { readonly code: "event_conflict"; readonly eventId: string; readonly to: State; readonly first: string }
-  | { readonly code: "machine_not_found" };
+export type TransitionRefusal<State extends string = string> = Refusal<State> | { readonly code: "machine_not_found" };
 
 export type TryTransition<State extends string = string, Data = unknown> =
   | ({ readonly ok: true } & Transitioned<State, Data>)

@@ -109,7 +109,7 @@ export function streamCapability<Face, Touch>(
     queues: [forgotten.queue, { kind: RETIRED, isUrgent: true, chore: (at) => removeRetired(kernel, at) }],
     mend: async (error) => (await mendFold(kernel, error)) || (await mendSubjects(kernel, error)),
     works: {
-      takes: (definition) => reactionRules(definition) !== undefined || projectionRules(definition) !== undefined,
+      accepts: (definition) => reactionRules(definition) !== undefined || projectionRules(definition) !== undefined,
       start: (definitions, settings) => {
         const reactions = definitions.flatMap((one) => reactionRules(one) ?? []);
         const projected = definitions.flatMap((one) => projectionRules(one) ?? []);

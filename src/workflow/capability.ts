@@ -90,7 +90,7 @@ export function workflowCapability(kernel: Kernel, { rates, log, retention }: Wo
     queues: runs.queues,
     works: {
       options: RUN_WORK_OPTIONS,
-      takes: (definition) => definitionOf(definition) !== undefined,
+      accepts: (definition) => definitionOf(definition) !== undefined,
       start: (definitions, settings, options) =>
         runs.work(
           definitions.flatMap((one) => definitionOf(one) ?? []),

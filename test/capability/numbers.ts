@@ -109,7 +109,7 @@ export function numberCapability(kernel: Kernel): Capability {
     view,
     queues: [{ kind: KIND, chore: (at) => kernel.transact((tx) => removeUnused(tx, at), [at]) }],
     works: {
-      takes: (definition) => definition instanceof Clerk,
+      accepts: (definition) => definition instanceof Clerk,
       start: (definitions, settings) => {
         const clerks = new Map((definitions as readonly Clerk[]).map((clerk) => [clerk.line, clerk]));
         // The settings have the name in its leases, their length, the concurrency, and where errors of clerks are logged.

@@ -19,7 +19,8 @@ import type {
   Verdict,
 } from "../../src/kernel/contract.ts";
 import { keyText } from "../../src/kernel/contract.ts";
-import { Passing, rewriting } from "./passing.ts";
+import { WrappedStore } from "../../src/testing/wrapped-store.ts";
+import { rewriting } from "./passing.ts";
 import { memory, type Subject } from "./subjects.ts";
 
 const ALL = 100_000;
@@ -31,7 +32,7 @@ function writing(change: (put: Put) => Put): (store: Store) => Store {
 
 function writingAll(change: (puts: readonly Put[]) => readonly Put[]): (store: Store) => Store {
   return (store) =>
-    new (class extends Passing {
+    new (class extends WrappedStore {
       override commit(batch: Batch): Promise<Receipt> {
         return super.commit(rewriting(batch, change));
       }
@@ -55,7 +56,7 @@ function folding(fold: (name: Key) => Key): (store: Store) => Store {
     row: folded(given.row),
   });
   return (store) =>
-    new (class extends Passing {
+    new (class extends WrappedStore {
       override async commit(batch: Batch): Promise<Receipt> {
         let puts: readonly Put[] = [];
         const decide = (found: Found): Verdict => {
@@ -84,7 +85,7 @@ function folding(fold: (name: Key) => Key): (store: Store) => Store {
 
 function listing(list: (query: ListQuery, pass: Store["list"]) => Promise<readonly Row[]>): (store: Store) => Store {
   return (store) =>
-    new (class extends Passing {
+    new (class extends WrappedStore {
       override list(query: ListQuery): Promise<readonly Row[]> {
         return list(query, (asked) => super.list(asked));
       }
@@ -111,7 +112,7 @@ function pattern(prefix: string): RegExp {
 
 function looking(due: (query: DueQuery, pass: Store["due"]) => Promise<DuePage>): (store: Store) => Store {
   return (store) =>
-    new (class extends Passing {
+    new (class extends WrappedStore {
       override due(query: DueQuery): Promise<DuePage> {
         return due(query, (asked) => super.due(asked));
       }
@@ -126,7 +127,7 @@ type Entries = (
 
 function reading(entries: Entries): (store: Store) => Store {
   return (store) =>
-    new (class extends Passing {
+    new (class extends WrappedStore {
       override entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
         return entries(after, limit, (from, most) => super.entries(key, from, most));
       }
@@ -134,7 +135,7 @@ function reading(entries: Entries): (store: Store) => Store {
 }
 
 /** Does not check whether the rows are still what the batch assumes. */
-class Credulous extends Passing {
+class Credulous extends WrappedStore {
   override async commit(batch: Batch): Promise<Receipt> {
     let believed: readonly Put[] = [];
     const receipt = await super.commit(rewriting(batch, (puts) => (believed = puts)));
@@ -145,7 +146,7 @@ class Credulous extends Passing {
   }
 }
 
-class Timeless extends Passing {
+class Timeless extends WrappedStore {
   #epoch = 0;
 
   override async settle(lane: number): Promise<{ readonly epoch: number; readonly sequence: number }> {
@@ -160,7 +161,7 @@ class Timeless extends Passing {
 }
 
 /** Remembers that a record is absent, also when another has made it. */
-class Forgetless extends Passing {
+class Forgetless extends WrappedStore {
   readonly #absent = new Set<string>();
 
   override commit(batch: Batch): Promise<Receipt> {
@@ -182,19 +183,19 @@ class Forgetless extends Passing {
   }
 }
 
-class Floorless extends Passing {
+class Floorless extends WrappedStore {
   override commit(batch: Batch): Promise<Receipt> {
     return super.commit({ ...batch, decide: (found) => batch.decide({ ...found, fenceFloor: 0 }) });
   }
 }
 
-class Sweeper extends Passing {
+class Sweeper extends WrappedStore {
   override sweep(): Promise<number> {
     return super.sweep(ALL);
   }
 }
 
-class Renumbering extends Passing {
+class Renumbering extends WrappedStore {
   #reads = 0;
 
   override async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {

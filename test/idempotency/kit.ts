@@ -3,7 +3,9 @@
  * processes on it.
  */
 
-import { Idempotency } from "../../src/idempotency/idempotency.ts";
+import { afterEach, beforeEach } from "vitest";
+import type { Attempt } from "../../src/idempotency/attempt.ts";
+import { Idempotency, type IdempotentOptions } from "../../src/idempotency/idempotency.ts";
 import type { Store } from "../../src/kernel/contract.ts";
 import type { Tx } from "../../src/kernel/decision.ts";
 import { Kernel } from "../../src/kernel/kernel.ts";
@@ -11,7 +13,7 @@ import type { Ports } from "../../src/kernel/ports.ts";
 import { plainly } from "../../src/kernel/sql/in-sql.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
-import { countingChance, drained, ManualClock, temporaryFolder } from "../kernel/kit.ts";
+import { countingChance, drained, gate, ManualClock, temporaryFolder } from "../kernel/kit.ts";
 
 /** One process on the store. */
 export interface Member {
@@ -75,3 +77,71 @@ async function place(database?: (wallMs: () => number) => MemoryDatabase): Promi
     },
   };
 }
+
+/** Two processes on one store, started anew for each test of the describe block. What it returns is always about the current test. */
+export function twoProcesses(open: () => Promise<Place>) {
+  let place: Place;
+  let a: Member;
+  let b: Member;
+  let runCount: number;
+  beforeEach(async () => {
+    place = await open();
+    a = await place.join();
+    b = await place.join();
+    runCount = 0;
+  });
+  afterEach(() => place.close());
+
+  const countRun = (): void => {
+    runCount += 1;
+  };
+  return {
+    place: {
+      get clock(): ManualClock {
+        return place.clock;
+      },
+      jump: (ms: number) => place.jump(ms),
+      join: () => place.join(),
+      sweepStore: () => place.sweepStore(),
+    },
+    a: memberOf(() => a),
+    b: memberOf(() => b),
+    /** How often the work ran. */
+    ran: () => runCount,
+    countRun,
+
+    /** Work that returns this value. */
+    work:
+      (value: unknown = "done") =>
+      () => {
+        countRun();
+        return value;
+      },
+
+    /** Work that has begun, and ends when the test resolves it. */
+    async slowly(member: Member, key = "k", options: IdempotentOptions = {}) {
+      const begun = gate();
+      const end = Promise.withResolvers<unknown>();
+      let attempt: Attempt<Tx, object> | undefined;
+      const answer = member.keys.idempotent(key, options, async (given) => {
+        countRun();
+        attempt = given;
+        begun.open();
+        return end.promise;
+      });
+      answer.catch(() => {});
+      await begun.opened;
+      if (attempt === undefined) throw new Error("it has not begun");
+      return { answer, attempt, ...end };
+    },
+  };
+}
+
+const memberOf = (current: () => Member): Member => ({
+  get kernel() {
+    return current().kernel;
+  },
+  get keys() {
+    return current().keys;
+  },
+});

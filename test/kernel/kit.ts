@@ -11,25 +11,13 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setImmediate as turn } from "node:timers/promises";
-import type {
-  Batch,
-  DuePage,
-  DueQuery,
-  FollowPage,
-  FollowQuery,
-  Found,
-  Key,
-  ListQuery,
-  Receipt,
-  Row,
-  Store,
-  StoredEntry,
-} from "../../src/kernel/contract.ts";
+import type { Batch, FollowPage, FollowQuery, Found, Key, Receipt, Row } from "../../src/kernel/contract.ts";
 import { keyText } from "../../src/kernel/contract.ts";
 import { PawlError, type Remedy, type StoreCode, StoreError } from "../../src/kernel/errors.ts";
 import { Kernel, type KernelOptions } from "../../src/kernel/kernel.ts";
 import type { Chance, Clock, Ports } from "../../src/kernel/ports.ts";
 import { MemoryDatabase, type MemoryStore } from "../../src/stores/memory/memory.ts";
+import { WrappedStore } from "../../src/testing/wrapped-store.ts";
 
 /** Lets everything that is under way, and does not wait for time, have its turn. */
 export async function drained(): Promise<void> {
@@ -130,11 +118,7 @@ export function storeError(code: StoreCode, remedy: Remedy): StoreError {
 type Commit = (batch: Batch) => Promise<Receipt>;
 type Settle = () => Promise<{ readonly epoch: number; readonly sequence: number }>;
 
-export class ScriptedStore implements Store {
-  readonly inner: MemoryStore;
-  readonly lanes: number;
-  readonly isRemote: boolean;
-  readonly hasOneWriter: boolean;
+export class ScriptedStore extends WrappedStore<MemoryStore> {
   readonly #wallMs: () => number;
   /** Every batch that was handed in, in order, also those that failed. */
   readonly batches: Batch[] = [];
@@ -151,14 +135,11 @@ export class ScriptedStore implements Store {
   watchers = 0;
 
   constructor(inner: MemoryStore, wallMs: () => number) {
-    this.inner = inner;
+    super(inner);
     this.#wallMs = wallMs;
-    this.lanes = inner.lanes;
-    this.isRemote = inner.isRemote;
-    this.hasOneWriter = inner.hasOneWriter;
   }
 
-  commit(batch: Batch): Promise<Receipt> {
+  override commit(batch: Batch): Promise<Receipt> {
     this.batches.push(batch);
     const act = this.commits.shift();
     const pass: Commit = (one) => this.pass(one);
@@ -184,57 +165,37 @@ export class ScriptedStore implements Store {
     return this.inner.commit({ ...batch, lock: [], decide: () => ({ puts }) });
   }
 
-  settle(lane: number): ReturnType<Settle> {
+  override settle(lane: number): ReturnType<Settle> {
     this.settleCount += 1;
     const act = this.settles.shift();
     const pass: Settle = () => this.inner.settle(lane);
     return act === undefined ? pass() : act(pass);
   }
 
-  async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
+  override async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
     const error = this.reads.shift()?.();
     if (error !== undefined) throw error;
     return this.inner.read(keys);
   }
 
-  list(query: ListQuery): Promise<readonly Row[]> {
-    return this.inner.list(query);
-  }
-
-  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.inner.entries(key, after, limit);
-  }
-
-  async follow(query: FollowQuery): Promise<FollowPage> {
+  override async follow(query: FollowQuery): Promise<FollowPage> {
     const error = this.reads.shift()?.();
     if (error !== undefined) throw error;
     return this.inner.follow(query);
   }
 
-  due(query: DueQuery): Promise<DuePage> {
-    return this.inner.due(query);
-  }
-
-  prune(key: Key, upTo: number, limit: number): Promise<number> {
-    return this.inner.prune(key, upTo, limit);
-  }
-
-  sweep(limit: number): Promise<number> {
+  override sweep(limit: number): Promise<number> {
     this.sweeps.push(limit);
     return this.inner.sweep(limit);
   }
 
-  watch(changed: () => void): () => void {
+  override watch(changed: () => void): () => void {
     this.watchers += 1;
     const stop = this.inner.watch(changed);
     return () => {
       this.watchers -= 1;
       stop();
     };
-  }
-
-  close(): Promise<void> {
-    return this.inner.close();
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * One worker takes over a run from another, and gives it up in the middle of the replay; a third one finishes it.
+ * One worker takes over a run from another, and abandons it in the middle of the replay; a third one finishes it.
  *
  * The run was retried, so its locks are looked for after a replay: a run that had ended released them. It holds the lock "kept". It acquired
  * "brief" and released it again, with more facts between the two than one page of the history has. The replay is held up after the first
@@ -9,7 +9,7 @@
 import { type RunEvent, type RunListener, type Worker, workflow } from "../../src/index.ts";
 import type { Row } from "../../src/kernel/contract.ts";
 import { drained, gate, storeError } from "../kernel/kit.ts";
-import { noteCommits, outcomeOf, type Peer, Town, whoOf } from "./kit.ts";
+import { noteCommits, outcomeOf, type Peer, Processes, whoOf } from "./kit.ts";
 
 const LEASE_MS = 30_000;
 /** As many facts as one page of a history has. */
@@ -17,31 +17,31 @@ const PAGE = 500;
 const RUN = "one";
 
 interface Replaying {
-  readonly town: Town;
+  readonly processes: Processes;
   readonly bob: Peer;
   readonly worker: Worker;
   /** The read that is held up fails, and so do all after it. */
   failReads(): void;
 }
 
-/** How a worker gives up a run while it reads the history. */
+/** How a worker abandons a run while it reads the history. */
 const ways = {
-  "its lease ended": async ({ town, bob }: Replaying) => {
+  "its lease ended": async ({ processes, bob }: Replaying) => {
     const back = gate();
     // No renewal reaches the store in time.
     bob.cutOff(back.opened);
-    await town.advance(LEASE_MS + 1000);
+    await processes.advance(LEASE_MS + 1000);
     back.open();
-    await town.advance(1);
+    await processes.advance(1);
   },
-  "it was told to stop": async ({ town, worker }: Replaying) => {
+  "its worker was stopped": async ({ processes, worker }: Replaying) => {
     void worker.stop({ timeout: "1s" });
-    await town.advance(2000);
+    await processes.advance(2000);
   },
-  "it could not read the rest": async ({ town, worker, failReads }: Replaying) => {
+  "it could not read the rest": async ({ processes, worker, failReads }: Replaying) => {
     void worker.stop();
     failReads();
-    await town.advance(5000);
+    await processes.advance(5000);
   },
 } as const;
 
@@ -55,12 +55,12 @@ interface Line {
   readonly waiters: readonly (string | null)[];
 }
 
-export interface Played {
-  /** What the worker that gave up reported. */
-  readonly told: readonly RunEvent["type"][];
-  /** How many times it wrote the record of "brief", or a place in its line. */
+export interface Result {
+  /** What the worker that abandoned it reported. */
+  readonly reported: readonly RunEvent["type"][];
+  /** How many times it wrote the record of "brief", or a place in its queue. */
   readonly wroteBrief: number;
-  /** After it gave up, and received the rest of the history. */
+  /** After it abandoned the run, and received the rest of the history. */
   readonly brief: Line;
   readonly kept: Line;
   /** What the run returned, or failed with, or that it still waits long after. */
@@ -71,11 +71,11 @@ export interface Played {
   readonly began: readonly string[];
 }
 
-/** Plays it. With `isTaken`, another process holds "brief" during the take-over, so that a request for it is put in line. */
-export async function play(way: Way, isTaken: boolean): Promise<Played> {
+/** Runs it. With `isTaken`, another process holds "brief" during the take-over, so that a request for it is queued. */
+export async function runAbandoned(way: Way, isTaken: boolean): Promise<Result> {
   // The decisions of five hundred steps are not run twice each.
-  const town = new Town({ checksPurity: false });
-  const [ann, bob, cleo, dora] = [town.process(), town.process(), town.process(), town.process()];
+  const processes = new Processes({ checksPurity: false });
+  const [ann, bob, cleo, dora] = [processes.process(), processes.process(), processes.process(), processes.process()];
   const lineOf = async (name: string): Promise<Line> => {
     const { holders, waiters } = await dora.pawl.mutex(name).inspect();
     return { holders: whoOf(holders), waiters: whoOf(waiters) };
@@ -99,45 +99,45 @@ export async function play(way: Way, isTaken: boolean): Promise<Played> {
 
   ann.pawl.work([keeper("ann", gate().opened)], { lease: LEASE_MS, on: () => {} });
   const run = await ann.pawl.start("keeper", undefined, { id: RUN });
-  await until(town, async () => (await run.status()).status === "failed");
+  await until(processes, async () => (await run.status()).status === "failed");
   isBroken = false;
   await run.retry();
-  await until(town, () => began.length === 1);
+  await until(processes, () => began.length === 1);
   ann.die();
 
   const taken = isTaken ? await dora.pawl.mutex("brief").acquire({ by: "dora" }) : undefined;
   const rest = holdUpRest(bob);
-  const told: RunEvent["type"][] = [];
+  const reported: RunEvent["type"][] = [];
   let wroteBrief = 0;
   noteCommits(bob.store, ({ puts }) => {
     wroteBrief += puts.filter(({ row }) => isOfBrief(row)).length;
   });
-  const on: RunListener = ({ type }) => void told.push(type);
+  const on: RunListener = ({ type }) => void reported.push(type);
   const worker = bob.pawl.work([keeper("bob", mayEnd.opened)], { lease: LEASE_MS, concurrency: 1, on });
-  await until(town, () => rest.isAskedFor());
-  await ways[way]({ town, bob, worker, failReads: rest.fail });
+  await until(processes, () => rest.isAskedFor());
+  await ways[way]({ processes, bob, worker, failReads: rest.fail });
   rest.open();
-  await town.advance(1000);
+  await processes.advance(1000);
   const [brief, kept] = [await lineOf("brief"), await lineOf("kept")];
-  const seen = { told: [...told], wroteBrief, brief, kept };
+  const seen = { reported: [...reported], wroteBrief, brief, kept };
   bob.die();
 
   await taken?.release();
   cleo.pawl.work([keeper("cleo", mayEnd.opened)], { lease: LEASE_MS, on: () => {} });
   mayEnd.open();
-  const { state, value, error } = await afterwards(town, dora.pawl.run("keeper", RUN).result());
-  const outcome = state === "pending" ? "it still waits" : state === "had" ? value : String(error);
+  const { state, value, error } = await afterwards(processes, dora.pawl.run("keeper", RUN).result());
+  const outcome = state === "pending" ? "it still waits" : state === "acquired" ? value : String(error);
   return { ...seen, outcome, left: [await lineOf("brief"), await lineOf("kept")], began };
 }
 
 /** The outcome when everything that could happen has happened. */
-async function afterwards(town: Town, result: Promise<unknown>): Promise<ReturnType<typeof outcomeOf>> {
+async function afterwards(processes: Processes, result: Promise<unknown>): Promise<ReturnType<typeof outcomeOf>> {
   const outcome = outcomeOf(result);
-  await town.advance(20 * LEASE_MS);
+  await processes.advance(20 * LEASE_MS);
   return outcome;
 }
 
-/** The lock "brief" itself, or a place in its line. */
+/** The lock "brief" itself, or a place in its queue. */
 const isOfBrief = ({ space, key }: Row): boolean =>
   (space === "lock/mutex" && key === "brief") || space === "ticket/mutex/brief";
 
@@ -165,14 +165,14 @@ function holdUpRest({ store }: Peer): { isAskedFor(): boolean; open(): void; fai
   };
 }
 
-async function until(town: Town, isSo: () => boolean | Promise<boolean>): Promise<void> {
+async function until(processes: Processes, isSo: () => boolean | Promise<boolean>): Promise<void> {
   for (let seconds = 0; seconds < 120; seconds++) {
     // A replay takes a turn of the event loop for each fact.
     for (let turns = 0; turns < 20; turns++) {
       if (await isSo()) return;
       await drained();
     }
-    await town.advance(1000);
+    await processes.advance(1000);
   }
-  throw new Error("it has not come to that in two minutes");
+  throw new Error("the expected state was not reached in two minutes");
 }

@@ -1,7 +1,7 @@
 /**
- * Bad input for locks: numbers 20 to 22 and 38 to 41 of the list of attacks, and the mistakes that somebody makes with the verbs.
+ * Bad input for locks: numbers 20 to 22 and 38 to 41 of the list of attacks, and likely mistakes with the verbs.
  *
- * Goal: each is refused with its code, in words that say what was wrong, and nothing is written.
+ * Goal: each is refused with its code and a message that says what was wrong, and nothing is written.
  * Method: one table, as plain JavaScript would call it. Every commit that reaches the store is noted, and a refusal has none.
  */
 
@@ -10,7 +10,7 @@ import { type Hold, type LockPlace, open, type Pawl, PawlError, workflow } from 
 import { wallMs } from "../../src/node/ports.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import { openTest } from "../../src/testing/index.ts";
-import { noteCommits, PERSON } from "./kit.ts";
+import { noteCommits, OPERATOR } from "./kit.ts";
 
 let written = 0;
 let pawl: Pawl;
@@ -40,7 +40,7 @@ afterAll(async () => {
   await other.close();
 });
 
-/** What it was refused with: its code and its words. */
+/** What it was refused with: its code and its message. */
 async function refusal(act: () => unknown): Promise<string> {
   try {
     await act();
@@ -290,7 +290,7 @@ const rows: readonly Row[] = [
   ...["", 5, null, undefined].flatMap((ticket): Row[] => [
     {
       what: `removeWaiter of ${String(ticket)}`,
-      act: (it) => it.mutex("held").removeWaiter(ticket, PERSON),
+      act: (it) => it.mutex("held").removeWaiter(ticket, OPERATOR),
       code: "invalid_id",
       says: /the ticket must/,
     },
@@ -298,7 +298,7 @@ const rows: readonly Row[] = [
   ...["", 5, null].flatMap((ticket): Row[] => [
     {
       what: `forceRelease of ${String(ticket)}`,
-      act: (it) => it.mutex("held").forceRelease({ ...PERSON, ticket }),
+      act: (it) => it.mutex("held").forceRelease({ ...OPERATOR, ticket }),
       code: "invalid_id",
       says: /the ticket must/,
     },
@@ -392,7 +392,7 @@ describe("plain code is refused:", () => {
     expect(written).toBe(before);
   });
 
-  test("and after all of it, what was held is held, and who waited waits", async () => {
+  test("after all of them, what was held is still held, and what waited still waits", async () => {
     expect(await hold.renew()).toBe(true);
     expect(await waiter.position()).toBe(1);
     expect(await foreign.renew()).toBe(true);
@@ -472,7 +472,7 @@ describe("the code of a run is refused:", () => {
 
   test("the handle in place of ctx", async () => {
     await using lab = openTest();
-    const it = workflow("it", async () => lab.lock("m", () => "had"));
+    const it = workflow("it", async () => lab.lock("m", () => "acquired"));
     lab.work([it]);
     const error = await (await lab.start(it)).result().catch((reason: unknown) => reason);
     expect(error).toMatchObject({ code: "run_failed", cause: { code: "used_in_body" } });
@@ -481,8 +481,8 @@ describe("the code of a run is refused:", () => {
 
   test("but not the handle in a step", async () => {
     await using lab = openTest();
-    const it = workflow("it", async (ctx) => ctx.step("s", () => lab.lock("m", () => "had")));
+    const it = workflow("it", async (ctx) => ctx.step("s", () => lab.lock("m", () => "acquired")));
     lab.work([it]);
-    expect(await (await lab.start(it)).result()).toBe("had");
+    expect(await (await lab.start(it)).result()).toBe("acquired");
   });
 });

@@ -1,7 +1,7 @@
 /**
- * Goal: a thousand that want one mutex have it strictly one at a time and in the order in which they came; and handing it on is one commit
- * and one wake-up, which costs the same with ten in line and with ten thousand.
- * Method: every commit is looked at where it reaches the store: who holds the lock, who got in line and in which order, how many rows were
+ * Goal: a thousand runs that request one mutex hold it strictly one at a time and in the order in which they came; and passing it on is one commit
+ * and one wake-up, which costs the same with ten waiters and with ten thousand.
+ * Method: every commit is examined where it reaches the store: who holds the lock, who entered the queue and in which order, how many rows were
  * read and written for it, and how many bytes.
  */
 
@@ -15,9 +15,9 @@ import { pawlOn } from "../../src/pawl.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import { runHooks } from "../../src/workflow/locks/locks.ts";
 import { drained } from "../kernel/kit.ts";
-import { type Noted, noteCommits, Witness } from "./kit.ts";
+import { CommitChecker, type Noted, noteCommits } from "./kit.ts";
 
-/** A handle in memory, with everything that it writes told. */
+/** A handle in memory that reports everything that it writes. */
 function openNoted(noted: (commit: Noted) => void, database = new MemoryDatabase(wallMs)): Pawl {
   const store: Store = database.connect("test");
   noteCommits(store, noted);
@@ -25,7 +25,7 @@ function openNoted(noted: (commit: Noted) => void, database = new MemoryDatabase
   return pawlOn(store, { clock, chance, bodies, holding }, { namespace: "test", patienceMs: 10_000 });
 }
 
-/** Those who got in line, in the order of the line. */
+/** Those who entered the queue, in its order. */
 class Line {
   readonly arrivals: string[] = [];
   #last: string | null = null;
@@ -35,11 +35,11 @@ class Line {
     for (const { was, row } of puts)
       if (row.space.startsWith("ticket/") && was === null && row.value !== null)
         news.set((JSON.parse(row.value) as Ticket).prev, row.key);
-    // Each new one says who was the last when it came.
+    // Each new one names the one that was last when it came.
     while (news.size > 0) {
       const from = news.has(this.#last) ? this.#last : null;
       const next = news.get(from);
-      if (next === undefined) throw new Error("the line is broken");
+      if (next === undefined) throw new Error("the queue is broken");
       news.delete(from);
       this.arrivals.push(next);
       this.#last = next;
@@ -47,14 +47,14 @@ class Line {
   }
 }
 
-describe("a thousand runs that want one mutex", () => {
-  test("have it one at a time, in the order in which they came", async () => {
-    const witness = new Witness();
+describe("a thousand runs that request one mutex", () => {
+  test("hold it one at a time, in the order in which they came", async () => {
+    const checker = new CommitChecker();
     const line = new Line();
     const database = new MemoryDatabase(wallMs);
     const handles = [1, 2].map(() =>
       openNoted(({ puts }) => {
-        witness.saw(puts);
+        checker.saw(puts);
         line.saw(puts);
       }, database),
     );
@@ -82,8 +82,8 @@ describe("a thousand runs that want one mutex", () => {
     const fences = await Promise.all(runs.map((run) => run.result({ timeout: "50s" })));
     expect(visits.length).toBe(1000);
     expect(new Set(fences).size).toBe(1000);
-    // The first comes in without waiting; from then on it is the order of the line.
-    const grants = witness.grants.get("mutex m") ?? [];
+    // The first is granted without waiting; from then on it is the order of the queue.
+    const grants = checker.grants.get("mutex m") ?? [];
     expect(grants.length).toBe(1000);
     const waited = new Set(line.arrivals);
     expect(grants.filter((ticket) => waited.has(ticket))).toEqual(line.arrivals);
@@ -91,7 +91,7 @@ describe("a thousand runs that want one mutex", () => {
     // And they used it in that order.
     const byFence = runs.map(({ id }, n) => ({ id, fence: fences[n] ?? 0 })).sort((a, b) => a.fence - b.fence);
     expect(visits).toEqual(byFence.map(({ id }) => id));
-    witness.check();
+    checker.check();
     for (const pawl of handles) await pawl.close();
   });
 });
@@ -110,7 +110,7 @@ describe("a hand-off", () => {
     readonly wakes: number;
   }
 
-  /** The number that says how many wait has more digits where more wait; everything else is counted as it is. */
+  /** The stored number of waiters has more digits where more wait; everything else is counted as it is. */
   const bytesOf = ({ row, entries }: Put): number =>
     Buffer.byteLength(row.space.startsWith("lock/") ? (row.value ?? "").replace(/,\d+\]$/, ",0]") : (row.value ?? "")) +
     entries.reduce((sum, { data }) => sum + Buffer.byteLength(data), 0);
@@ -141,14 +141,14 @@ describe("a hand-off", () => {
   interface Verb {
     readonly what: string;
     readonly kind?: LockRef["kind"];
-    /** Who holds it, and who is first in line. */
+    /** Who holds it, and who is first in the queue. */
     readonly from: "plain" | "run";
     readonly to: "plain" | "run";
     readonly act: (scene: Scene) => Promise<unknown>;
     readonly rows: readonly string[];
   }
 
-  /** A lock that is held, with so many in line, and what it costs to do something about it. */
+  /** A lock that is held, with `count` waiters, and the cost of an action on it. */
   async function costWith(count: number, { kind = "mutex", from, to, act }: Verb): Promise<Cost> {
     let commits: Noted[] = [];
     const pawl = openNoted((commit) => commits.push(commit));
@@ -170,8 +170,8 @@ describe("a hand-off", () => {
         : pawl.mutex("m", { lease: LEASE_MS });
     const holder = from === "run" ? await rest("holder") : pawl.run(keeper, "holder");
     const hold = from === "plain" ? await lock.acquire() : await pawl.mutex("other").acquire();
-    const first = to === "run" ? await rest("first in line") : undefined;
-    // Whoever is at rest stays so, but for the holder.
+    const first = to === "run" ? await rest("first") : undefined;
+    // Runs at rest stay at rest, except the holder.
     if (from === "plain") await worker.stop();
     const request = {
       refs: [ref],
@@ -236,14 +236,14 @@ describe("a hand-off", () => {
       rows: ["lock", "ticket removed"],
     },
     {
-      what: "that is refused, as a newcomer does not want to wait,",
+      what: "that is refused to a caller that does not wait",
       from: "plain",
       to: "plain",
       act: ({ lock }) => lock.tryAcquire(),
       rows: [],
     },
     {
-      what: "that will not be, as one in the middle is taken out of the line,",
+      what: "that is avoided, because a waiter in the middle is removed,",
       from: "plain",
       to: "plain",
       act: ({ lock, middle }) => lock.removeWaiter(middle, { by: "ann", reason: "stuck" }),
@@ -252,7 +252,7 @@ describe("a hand-off", () => {
   ];
 
   test.each(verbs)(
-    "$what is one commit, and the same with ten and with ten thousand in line",
+    "$what is one commit, and costs the same with ten and with ten thousand waiters",
     {
       timeout: 60_000,
     },
@@ -260,7 +260,7 @@ describe("a hand-off", () => {
       const few = await costWith(10, verb);
       const many = await costWith(10_000, verb);
       const { rows, to } = verb;
-      // One wake-up: that of the run whose turn it is. Plain code hears of it from its ticket.
+      // One wake-up: that of the run whose turn it is. Plain code gets it from its ticket.
       expect(few).toMatchObject({ commits: 1, rows, wakes: to === "run" ? 1 : 0 });
       expect(many).toEqual(few);
       expect(few.bytes).toBeLessThan(1_000);
@@ -278,7 +278,7 @@ describe("a hand-off", () => {
       act: async ({ holder, pawl }) => {
         await holder.signal(go);
         await holder.result();
-        while ((await pawl.run("keeper", "first in line").status()).status !== "waiting") await drained();
+        while ((await pawl.run("keeper", "first").status()).status !== "waiting") await drained();
       },
       rows: [],
     };

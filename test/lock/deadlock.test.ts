@@ -1,15 +1,15 @@
 /**
- * Goal: runs that wait for each other are found when the circle closes, one of them is told, with the circle, and the others go on; and
- * nobody is told who could still have gone on.
- * Method: circles of every sort, closed by hand, one signal at a time; what looks like one and is none; and a few schedules drawn at random
+ * Goal: runs that wait for each other are detected when the circle closes, one of them gets an error with the circle, and the others continue; and
+ * no run gets it that could still have continued.
+ * Method: circles of every sort, closed by hand, one signal at a time; situations that only look like one; and a few schedules drawn at random
  * (`schedules.ts`). The other schedules are in the long suite.
  */
 
 import { describe, expect, test } from "vitest";
 import { type Context, DeadlockError, type DeadlockLink, signal, workflow } from "../../src/index.ts";
 import { openTest, type TestPawl, type TestRun } from "../../src/testing/index.ts";
-import { Witness, whoOf } from "./kit.ts";
-import { playSchedules } from "./schedules.ts";
+import { CommitChecker, whoOf } from "./kit.ts";
+import { runSchedules } from "./schedules.ts";
 
 const go = signal<string>("go");
 
@@ -32,13 +32,13 @@ const write =
   (ctx, code) =>
     ctx.rwlock(name).write.with(code);
 
-/** Runs that take the first, wait for a signal, and take the second. */
-async function stage(pawl: TestPawl, cast: Readonly<Record<string, readonly [Get, Get]>>) {
+/** Starts runs that acquire their first lock, wait for a signal, and acquire their second. */
+async function startRuns(pawl: TestPawl, plans: Readonly<Record<string, readonly [Get, Get]>>) {
   const circles = new Map<string, readonly DeadlockLink[]>();
   const messages: string[] = [];
-  const actor = workflow("actor", async (ctx) => {
-    const [first, second] = cast[ctx.runId] ?? [];
-    if (first === undefined || second === undefined) throw new Error(`${ctx.runId} has no part`);
+  const planned = workflow("planned", async (ctx) => {
+    const [first, second] = plans[ctx.runId] ?? [];
+    if (first === undefined || second === undefined) throw new Error(`${ctx.runId} has no plan`);
     try {
       return await first(ctx, async () => {
         await ctx.waitForSignal(go);
@@ -51,17 +51,17 @@ async function stage(pawl: TestPawl, cast: Readonly<Record<string, readonly [Get
       return "deadlock";
     }
   });
-  pawl.work([actor]);
+  pawl.work([planned]);
   const runs = new Map<string, TestRun<string>>();
-  for (const id of Object.keys(cast)) {
-    const run = await pawl.start(actor, undefined, { id });
+  for (const id of Object.keys(plans)) {
+    const run = await pawl.start(planned, undefined, { id });
     await run.until("waiting");
     runs.set(id, run);
   }
   return {
     circles,
     messages,
-    /** This one asks for its second. */
+    /** These runs ask for their second lock. */
     async next(...ids: readonly string[]): Promise<void> {
       for (const id of ids) {
         await runs.get(id)?.signal(go, "go");
@@ -81,43 +81,43 @@ const link = (run: string, waitsFor: string | null, heldBy: string): DeadlockLin
 
 const circles: readonly {
   readonly what: string;
-  readonly cast: Readonly<Record<string, readonly [Get, Get]>>;
+  readonly plans: Readonly<Record<string, readonly [Get, Get]>>;
   readonly order: readonly string[];
   readonly circle: readonly DeadlockLink[];
 }[] = [
   {
     what: "two runs and two mutexes",
-    cast: { r1: [mutex("a"), mutex("b")], r2: [mutex("b"), mutex("a")] },
+    plans: { r1: [mutex("a"), mutex("b")], r2: [mutex("b"), mutex("a")] },
     order: ["r1", "r2"],
     circle: [link("r2", 'mutex "a"', "r1"), link("r1", 'mutex "b"', "r2")],
   },
   {
     what: "three runs and three mutexes",
-    cast: { r1: [mutex("a"), mutex("b")], r2: [mutex("b"), mutex("c")], r3: [mutex("c"), mutex("a")] },
+    plans: { r1: [mutex("a"), mutex("b")], r2: [mutex("b"), mutex("c")], r3: [mutex("c"), mutex("a")] },
     order: ["r3", "r1", "r2"],
     circle: [link("r2", 'mutex "c"', "r3"), link("r3", 'mutex "a"', "r1"), link("r1", 'mutex "b"', "r2")],
   },
   {
-    what: "a run that wants what it has",
-    cast: { r1: [mutex("a"), mutex("a")] },
+    what: "a run that requests what it holds",
+    plans: { r1: [mutex("a"), mutex("a")] },
     order: ["r1"],
     circle: [link("r1", 'mutex "a"', "r1")],
   },
   {
-    what: "a run that wants the second of one permit",
-    cast: { r1: [semaphore("s", 1), semaphore("s", 1)] },
+    what: "a run that requests the second of one permit",
+    plans: { r1: [semaphore("s", 1), semaphore("s", 1)] },
     order: ["r1"],
     circle: [link("r1", 'semaphore "s"', "r1")],
   },
   {
-    what: "two runs that hold a permit of two each, and want another",
-    cast: { r1: [semaphore("s", 2), semaphore("s", 2)], r2: [semaphore("s", 2), semaphore("s", 2)] },
+    what: "two runs that hold a permit of two each, and request another",
+    plans: { r1: [semaphore("s", 2), semaphore("s", 2)], r2: [semaphore("s", 2), semaphore("s", 2)] },
     order: ["r1", "r2"],
     circle: [link("r2", 'semaphore "s"', "r1"), link("r1", 'semaphore "s"', "r2")],
   },
   {
-    what: "two holders of a semaphore that wait for one who waits for it",
-    cast: {
+    what: "two holders of a semaphore that wait for a run that waits for it",
+    plans: {
       r1: [semaphore("s", 2), mutex("m")],
       r2: [semaphore("s", 2), mutex("m")],
       r3: [mutex("m"), semaphore("s", 2)],
@@ -126,58 +126,61 @@ const circles: readonly {
     circle: [link("r3", 'semaphore "s"', "r1"), link("r1", 'mutex "m"', "r3")],
   },
   {
-    what: "a reader that wants to write",
-    cast: { r1: [read("rw"), write("rw")] },
+    what: "a reader that requests to write",
+    plans: { r1: [read("rw"), write("rw")] },
     order: ["r1"],
     circle: [link("r1", 'rwlock "rw"', "r1")],
   },
   {
     what: "a writer and a mutex",
-    cast: { r1: [write("rw"), mutex("m")], r2: [mutex("m"), read("rw")] },
+    plans: { r1: [write("rw"), mutex("m")], r2: [mutex("m"), read("rw")] },
     order: ["r1", "r2"],
     circle: [link("r2", 'rwlock "rw"', "r1"), link("r1", 'mutex "m"', "r2")],
   },
   {
-    what: "several at once, one of which is the other's",
-    cast: { r1: [mutex("a"), mutex(["b", "x"])], r2: [mutex("b"), mutex(["a", "y"])] },
+    what: "several together, one of which the other holds",
+    plans: { r1: [mutex("a"), mutex(["b", "x"])], r2: [mutex("b"), mutex(["a", "y"])] },
     order: ["r1", "r2"],
     circle: [link("r2", 'mutex "a" and mutex "y"', "r1"), link("r1", 'mutex "b" and mutex "x"', "r2")],
   },
 ];
 
-describe("a circle is found when it closes:", () => {
-  test.each(circles)("$what", async ({ cast, order, circle }) => {
+describe("a circle is detected when it closes:", () => {
+  test.each(circles)("$what", async ({ plans, order, circle }) => {
     await using pawl = openTest();
-    const witness = new Witness().watch(pawl);
-    const play = await stage(pawl, cast);
+    const checker = new CommitChecker().watch(pawl);
+    const started = await startRuns(pawl, plans);
     const [last = "", ...before] = order.toReversed();
-    await play.next(...before.toReversed());
-    expect([...play.circles.keys()]).toEqual([]);
+    await started.next(...before.toReversed());
+    expect([...started.circles.keys()]).toEqual([]);
     const beforeMs = pawl.clock.nowMs;
-    await play.next(last);
-    // At once: no time had to pass.
+    await started.next(last);
+    // Immediately: no time had to pass.
     expect(pawl.clock.nowMs).toBe(beforeMs + 1);
-    expect([...play.circles.keys()]).toEqual([last]);
-    const [told = []] = play.circles.values();
-    expect(told.map(({ waitsFor }) => waitsFor)).toEqual(circle.map(({ waitsFor }) => waitsFor));
-    expect(told).toEqual(circle);
-    // Each link goes on where the one before it leads, and the last leads back.
-    for (const [index, { heldBy }] of told.entries()) expect(told[(index + 1) % told.length]?.run).toBe(heldBy);
-    const others = Object.keys(cast).filter((id) => id !== last);
-    expect(await play.ends()).toEqual({ ...Object.fromEntries(others.map((id) => [id, "done"])), [last]: "deadlock" });
-    witness.check();
+    expect([...started.circles.keys()]).toEqual([last]);
+    const [found = []] = started.circles.values();
+    expect(found.map(({ waitsFor }) => waitsFor)).toEqual(circle.map(({ waitsFor }) => waitsFor));
+    expect(found).toEqual(circle);
+    // Each link starts where the one before it ends, and the last leads back.
+    for (const [index, { heldBy }] of found.entries()) expect(found[(index + 1) % found.length]?.run).toBe(heldBy);
+    const others = Object.keys(plans).filter((id) => id !== last);
+    expect(await started.ends()).toEqual({
+      ...Object.fromEntries(others.map((id) => [id, "done"])),
+      [last]: "deadlock",
+    });
+    checker.check();
   });
 
-  test("the error says it in words", async () => {
+  test("the error message describes it", async () => {
     await using pawl = openTest();
-    const play = await stage(pawl, { r1: [mutex("a"), mutex("b")], r2: [mutex("b"), mutex("a")] });
-    await play.next("r1", "r2");
-    expect(play.messages).toEqual([
+    const started = await startRuns(pawl, { r1: [mutex("a"), mutex("b")], r2: [mutex("b"), mutex("a")] });
+    await started.next("r1", "r2");
+    expect(started.messages).toEqual([
       'waiting for mutex "a" would never end: run "r2" waits for mutex "a", held by run "r1"; run "r1" waits for mutex "b", held by run "r2"',
     ]);
   });
 
-  test("one that does not catch it fails with it, and gives everything back", async () => {
+  test("a run that does not catch it fails with it, and releases everything", async () => {
     await using pawl = openTest();
     const self = workflow("self", async (ctx) => ctx.lock("a", () => ctx.lock("a", () => "never")));
     pawl.work([self]);
@@ -186,14 +189,14 @@ describe("a circle is found when it closes:", () => {
     expect(await pawl.mutex("a").tryAcquire()).toMatchObject({ ok: true });
   });
 
-  test("one that catches it has left the line, still holds what it held, and can try again", async () => {
+  test("a run that catches it has left the queue, still holds its locks, and can try again", async () => {
     await using pawl = openTest();
     const polite = workflow("polite", async (ctx) => {
       for (let tries = 1; ; tries++) {
-        const had = await ctx.lock("a", async () => {
+        const value = await ctx.lock("a", async () => {
           await ctx.waitForSignal(go);
           try {
-            return await ctx.lock("b", () => "had");
+            return await ctx.lock("b", () => "acquired");
           } catch (error) {
             if (!(error instanceof DeadlockError)) throw error;
             await ctx.step("look", async () => {
@@ -203,14 +206,14 @@ describe("a circle is found when it closes:", () => {
             return undefined;
           }
         });
-        if (had !== undefined) return [had, tries];
+        if (value !== undefined) return [value, tries];
         await ctx.sleep("1s");
       }
     });
     const rude = workflow("rude", async (ctx) =>
       ctx.lock("b", async () => {
         await ctx.waitForSignal(go);
-        return ctx.lock("a", () => "had");
+        return ctx.lock("a", () => "acquired");
       }),
     );
     pawl.work([polite, rude], { warm: 0 });
@@ -219,9 +222,9 @@ describe("a circle is found when it closes:", () => {
     await r.signal(go, "1");
     await pawl.clock.advance(1);
     await p.signal(go, "1");
-    expect(await r.result()).toBe("had");
+    expect(await r.result()).toBe("acquired");
     await p.signal(go, "2");
-    expect(await p.result()).toEqual(["had", 2]);
+    expect(await p.result()).toEqual(["acquired", 2]);
   });
 
   test.each(["the child is the last to wait", "the parent is the last to wait"])(
@@ -231,7 +234,7 @@ describe("a circle is found when it closes:", () => {
       const child = workflow("child", async (ctx) => {
         if (how.startsWith("the child")) await ctx.sleep("1s");
         try {
-          return await ctx.lock("family", () => "had");
+          return await ctx.lock("family", () => "acquired");
         } catch (error) {
           if (!(error instanceof DeadlockError)) throw error;
           return error.data.circle;
@@ -256,9 +259,9 @@ describe("a circle is found when it closes:", () => {
     await using pawl = openTest();
     const third = workflow("third", async (ctx) =>
       ctx
-        .lock("family", () => "had")
+        .lock("family", () => "acquired")
         .then(
-          (had) => had,
+          (value) => value,
           (error: unknown) => (error instanceof DeadlockError ? error.message : "other"),
         ),
     );
@@ -273,122 +276,125 @@ describe("a circle is found when it closes:", () => {
     );
   });
 
-  test("one that closes when somebody else's turn comes", async () => {
+  test("a circle that closes when another run is granted a lock", async () => {
     await using pawl = openTest();
-    // r2 waits for b behind plain code; when that lets go, r2 holds b, and then wants a.
-    const play = await stage(pawl, { r1: [mutex("a"), mutex("b")] });
+    // r2 waits for b behind plain code; when that releases it, r2 holds b, and then requests a.
+    const started = await startRuns(pawl, { r1: [mutex("a"), mutex("b")] });
     const hold = await pawl.mutex("b").acquire();
     const second = workflow("second", async (ctx) =>
       ctx
-        .lock("b", () => ctx.lock("a", () => "had"))
+        .lock("b", () => ctx.lock("a", () => "acquired"))
         .then(
-          (had) => had,
+          (value) => value,
           (error: unknown) => (error instanceof DeadlockError ? "deadlock" : "other"),
         ),
     );
     pawl.work([second]);
     const run = await pawl.start(second, undefined, { id: "r2" });
     await run.until("waiting");
-    await play.next("r1");
-    expect([...play.circles.keys()]).toEqual([]);
+    await started.next("r1");
+    expect([...started.circles.keys()]).toEqual([]);
     await hold.release();
-    expect([await run.result(), await play.ends()]).toEqual(["deadlock", { r1: "done" }]);
+    expect([await run.result(), await started.ends()]).toEqual(["deadlock", { r1: "done" }]);
   });
 
-  test("through the line of a lock that is free: whoever is first there wants another lock as well", async () => {
+  test("through the queue of a lock that is free: the first in it waits for another lock as well", async () => {
     await using pawl = openTest();
-    // r2 stands first in the line of b, which is free, and waits for a, which r1 has; r1 does not pass it there.
-    const play = await stage(pawl, { r1: [mutex("a"), mutex("b")] });
+    // r2 is first in the queue of b, which is free, and waits for a, which r1 holds; r1 does not overtake it there.
+    const started = await startRuns(pawl, { r1: [mutex("a"), mutex("b")] });
     const together = workflow("together", async (ctx) =>
       ctx
-        .lock(["a", "b"], () => "had")
+        .lock(["a", "b"], () => "acquired")
         .then(
-          (had) => had,
+          (value) => value,
           (error: unknown) => (error instanceof DeadlockError ? "deadlock" : "other"),
         ),
     );
     pawl.work([together]);
     const run = await pawl.start(together, undefined, { id: "r2" });
     await run.until("waiting");
-    await play.next("r1");
-    expect([(await play.run("r1").status()).status, (await run.status()).status]).toEqual(["completed", "completed"]);
-    expect([(await play.ends())["r1"], await run.result()]).toEqual(["deadlock", "had"]);
+    await started.next("r1");
+    expect([(await started.run("r1").status()).status, (await run.status()).status]).toEqual([
+      "completed",
+      "completed",
+    ]);
+    expect([(await started.ends())["r1"], await run.result()]).toEqual(["deadlock", "acquired"]);
   });
 
   test.each([
-    ["who held it lets go", []],
-    ["those before it have had it", ["r4"]],
-  ])("through the line of a lock that becomes free only when %s", async (_, before) => {
+    ["its holder releases it", []],
+    ["the waiters before it have held it", ["r4"]],
+  ])("through the queue of a lock that becomes free only when %s", async (_, before) => {
     await using pawl = openTest();
-    const wish = (names: string | readonly string[]) => async (ctx: Context) => {
+    const acquires = (names: string | readonly string[]) => async (ctx: Context) => {
       try {
-        return await ctx.lock(names, () => "had");
+        return await ctx.lock(names, () => "acquired");
       } catch (error) {
         return error instanceof DeadlockError ? "deadlock" : "other";
       }
     };
-    const together = workflow("together", wish(["a", "b"]));
-    const single = workflow("single", wish("b"));
+    const together = workflow("together", acquires(["a", "b"]));
+    const single = workflow("single", acquires("b"));
     pawl.work([together, single]);
-    const play = await stage(pawl, { r1: [mutex("a"), mutex("b")], r3: [mutex("b"), mutex("z")] });
+    const started = await startRuns(pawl, { r1: [mutex("a"), mutex("b")], r3: [mutex("b"), mutex("z")] });
     const runs = [];
     for (const id of before) runs.push(await pawl.start(single, undefined, { id }));
     await pawl.clock.advance(1);
     runs.push(await pawl.start(together, undefined, { id: "r2" }));
     await pawl.clock.advance(1);
-    // r3 has b, and can go on; behind it stands r2, which waits for a as well; and then r1, which has a.
-    await play.next("r1");
-    await play.next("r3");
+    // r3 holds b, and can continue; behind it is r2, which waits for a as well; and then r1, which holds a.
+    await started.next("r1");
+    await started.next("r3");
     await pawl.clock.advance(1);
-    const all = [play.run("r1"), play.run("r3"), ...runs];
+    const all = [started.run("r1"), started.run("r3"), ...runs];
     const statuses = await Promise.all(all.map(async (run) => (await run.status()).status));
     expect(statuses).toEqual(all.map(() => "completed"));
-    // One of the two that wait for each other, and nobody else.
+    // One of the two that wait for each other, and no other.
     const ends = await Promise.all(all.map((run) => run.result()));
     expect(ends.filter((end) => end === "deadlock").length).toBe(1);
     expect([ends[0], ends.at(-1)]).toContain("deadlock");
   });
 
-  test("through a reader that comes a second time and stands behind a writer, which waits for it", async () => {
+  test("through a reader that acquires it a second time, queued behind a writer that waits for it", async () => {
     await using pawl = openTest();
-    const play = await stage(pawl, { r1: [read("rw"), read("rw")], w: [mutex("other"), write("rw")] });
-    await play.next("w", "r1");
-    expect([...play.circles.keys()]).toEqual(["r1"]);
-    expect(await play.ends()).toEqual({ r1: "deadlock", w: "done" });
+    const started = await startRuns(pawl, { r1: [read("rw"), read("rw")], w: [mutex("other"), write("rw")] });
+    await started.next("w", "r1");
+    expect([...started.circles.keys()]).toEqual(["r1"]);
+    expect(await started.ends()).toEqual({ r1: "deadlock", w: "done" });
   });
 
-  test("through a reader that stands behind a writer, which waits for another reader, which waits for the first", async () => {
+  test("through a reader that is queued behind a writer, which waits for another reader, which waits for the first", async () => {
     await using pawl = openTest();
-    const play = await stage(pawl, {
+    const started = await startRuns(pawl, {
       r1: [read("rw"), mutex("m")],
       w: [mutex("other"), write("rw")],
       r2: [mutex("m"), read("rw")],
     });
-    await play.next("w", "r1", "r2");
-    expect([...play.circles.keys()]).toEqual(["r2"]);
-    expect(await play.ends()).toEqual({ r1: "done", w: "done", r2: "deadlock" });
+    await started.next("w", "r1", "r2");
+    expect([...started.circles.keys()]).toEqual(["r2"]);
+    expect(await started.ends()).toEqual({ r1: "done", w: "done", r2: "deadlock" });
   });
 });
 
-describe("what is no circle is not taken for one:", () => {
-  const innocent: readonly {
+describe("what is not a circle is not reported as one:", () => {
+  const harmless: readonly {
     readonly what: string;
-    readonly cast: Readonly<Record<string, readonly [Get, Get]>>;
+    readonly plans: Readonly<Record<string, readonly [Get, Get]>>;
     readonly order: readonly string[];
   }[] = [
     {
-      what: "runs in one line",
-      cast: { r1: [mutex("a"), mutex("z")], r2: [mutex("b"), mutex("a")], r3: [mutex("c"), mutex("a")] },
+      what: "runs in one queue",
+      plans: { r1: [mutex("a"), mutex("z")], r2: [mutex("b"), mutex("a")], r3: [mutex("c"), mutex("a")] },
       order: ["r2", "r3", "r1"],
     },
     {
-      what: "a chain that ends with one who can go on",
-      cast: { r1: [mutex("a"), mutex("z")], r2: [mutex("b"), mutex("a")], r3: [mutex("c"), mutex("b")] },
+      what: "a chain that ends with a run that can continue",
+      plans: { r1: [mutex("a"), mutex("z")], r2: [mutex("b"), mutex("a")], r3: [mutex("c"), mutex("b")] },
       order: ["r3", "r2", "r1"],
     },
     {
-      what: "a holder of a semaphore that waits, beside one that can go on",
-      cast: {
+      what: "a holder of a semaphore that waits, beside one that can continue",
+      plans: {
         r1: [semaphore("s", 2), mutex("m")],
         r2: [semaphore("s", 2), mutex("z")],
         r3: [mutex("m"), semaphore("s", 2)],
@@ -396,32 +402,32 @@ describe("what is no circle is not taken for one:", () => {
       order: ["r1", "r3", "r2"],
     },
     {
-      what: "readers that come together",
-      cast: { r1: [read("rw"), mutex("m")], r2: [mutex("m"), read("rw")] },
+      what: "readers that hold it together",
+      plans: { r1: [read("rw"), mutex("m")], r2: [mutex("m"), read("rw")] },
       order: ["r1", "r2"],
     },
     {
       what: "the same permits twice, where there are enough",
-      cast: { r1: [semaphore("s", 3), semaphore("s", 3)], r2: [semaphore("s", 3), semaphore("s", 3)] },
+      plans: { r1: [semaphore("s", 3), semaphore("s", 3)], r2: [semaphore("s", 3), semaphore("s", 3)] },
       order: ["r1", "r2"],
     },
     {
       what: "a lock of the same name and another kind",
-      cast: { r1: [mutex("a"), semaphore("a", 1)], r2: [read("a"), mutex("b")] },
+      plans: { r1: [mutex("a"), semaphore("a", 1)], r2: [read("a"), mutex("b")] },
       order: ["r1", "r2"],
     },
   ];
-  test.each(innocent)("$what", async ({ cast, order }) => {
+  test.each(harmless)("$what", async ({ plans, order }) => {
     await using pawl = openTest();
-    const play = await stage(pawl, cast);
-    await play.next(...order);
-    expect(Object.values(await play.ends())).toEqual(order.map(() => "done"));
-    expect([...play.circles.keys()]).toEqual([]);
+    const started = await startRuns(pawl, plans);
+    await started.next(...order);
+    expect(Object.values(await started.ends())).toEqual(order.map(() => "done"));
+    expect([...started.circles.keys()]).toEqual([]);
   });
 
-  /** Two that wait for each other, one of which can still go on by something else. */
+  /** Two that wait for each other, one of which can still continue in another way. */
   const ways: readonly [string, (ctx: Context) => PromiseLike<unknown>, (run: TestRun) => Promise<unknown>][] = [
-    ["a limit to its wait", (ctx) => ctx.lock("b", () => {}, { timeout: "1 hour" }), async () => {}],
+    ["a timeout", (ctx) => ctx.lock("b", () => {}, { timeout: "1 hour" }), async () => {}],
     ["a timer beside it", (ctx) => Promise.race([ctx.lock("b", () => {}), ctx.sleep("1 hour")]), async () => {}],
     [
       "a signal beside it",
@@ -444,7 +450,7 @@ describe("what is no circle is not taken for one:", () => {
     const two = workflow("two", async (ctx) =>
       ctx.lock("b", async () => {
         await ctx.sleep("2s");
-        return ctx.lock("a", () => "had");
+        return ctx.lock("a", () => "acquired");
       }),
     );
     pawl.work([one, two]);
@@ -453,37 +459,37 @@ describe("what is no circle is not taken for one:", () => {
       await pawl.start(two, undefined, { id: "two" }),
     ] as const;
     await pawl.clock.advance("1 minute");
-    // They do wait for each other, and one who asks is told so.
+    // They do wait for each other, and whyWaiting reports that.
     expect((await pawl.whyWaiting({ run: "two" })).says).toMatch(/run "two" waits for mutex "a".*run "one" /);
     await meanwhile(runs[0]);
     expect(["went on", "lock_timeout"]).toContain(await runs[0].result());
-    expect(await runs[1].result()).toBe("had");
+    expect(await runs[1].result()).toBe("acquired");
   });
 
-  test("plain code is in it, whose lease may end", async () => {
+  test("plain code is part of it, whose lease may end", async () => {
     await using pawl = openTest();
-    const play = await stage(pawl, { r1: [mutex("a"), mutex("b")] });
+    const started = await startRuns(pawl, { r1: [mutex("a"), mutex("b")] });
     const hold = await pawl.mutex("b").acquire();
     const waiting = pawl.mutex("a").acquire({ timeout: "1 minute" });
-    await play.next("r1");
+    await started.next("r1");
     await pawl.clock.advance("30s");
     await hold.release();
-    expect(await play.ends()).toEqual({ r1: "done" });
+    expect(await started.ends()).toEqual({ r1: "done" });
     await (await pawl.clock.during(waiting)).release();
   });
 
-  test("plain code holds one of the permits, and may let go of it", async () => {
+  test("plain code holds one of the permits, and may release it", async () => {
     await using pawl = openTest();
     const plain = await pawl.semaphore("s", { permits: 2 }).acquire();
-    const play = await stage(pawl, { r1: [semaphore("s", 2), mutex("m")], r2: [mutex("m"), semaphore("s", 2)] });
-    await play.next("r1", "r2");
+    const started = await startRuns(pawl, { r1: [semaphore("s", 2), mutex("m")], r2: [mutex("m"), semaphore("s", 2)] });
+    await started.next("r1", "r2");
     await pawl.clock.advance("1 minute");
-    expect([...play.circles.keys()]).toEqual([]);
+    expect([...started.circles.keys()]).toEqual([]);
     await plain.release();
-    expect(await play.ends()).toEqual({ r1: "done", r2: "done" });
+    expect(await started.ends()).toEqual({ r1: "done", r2: "done" });
   });
 
-  test("one of them is at work in another branch, and lets go after that", async () => {
+  test("one of them works in another branch, and releases its lock after that", async () => {
     await using pawl = openTest();
     const two = workflow("two", async (ctx) => {
       const a = await ctx.mutex("a").acquire();
@@ -496,36 +502,36 @@ describe("what is no circle is not taken for one:", () => {
     });
     pawl.work([two]);
     const d = await pawl.mutex("d").acquire();
-    const play = await stage(pawl, { r1: [mutex("r1"), mutex("a")] });
+    const started = await startRuns(pawl, { r1: [mutex("r1"), mutex("a")] });
     const run = await pawl.start(two, undefined, { id: "r2" });
     await run.until("waiting");
-    // It rests, and waits for nothing but locks; then it is at work again.
+    // It rests, and waits for nothing but locks; then it runs again.
     await d.release();
     await pawl.clock.advance("1s");
     expect((await run.status()).status).toBe("running");
-    await play.next("r1");
-    expect([...play.circles.keys()]).toEqual([]);
-    expect([await run.result(), await play.ends()]).toEqual(["done", { r1: "done" }]);
+    await started.next("r1");
+    expect([...started.circles.keys()]).toEqual([]);
+    expect([await run.result(), await started.ends()]).toEqual(["done", { r1: "done" }]);
   });
 
-  test("one of them was canceled, and only has not heard of it yet", async () => {
+  test("one of them was canceled, and has not received that yet", async () => {
     await using pawl = openTest();
-    const two = workflow("two", async (ctx) => ctx.lock("b", () => ctx.lock("a", () => "had")));
+    const two = workflow("two", async (ctx) => ctx.lock("b", () => ctx.lock("a", () => "acquired")));
     const worker = pawl.work([two]);
-    const play = await stage(pawl, { r1: [mutex("a"), mutex("b")] });
+    const started = await startRuns(pawl, { r1: [mutex("a"), mutex("b")] });
     const run = await pawl.start(two, undefined, { id: "r2" });
     await run.until("waiting");
-    // Nobody works on it for a while.
+    // No worker runs it for a while.
     await worker.stop();
     await run.cancel();
-    await play.next("r1");
-    expect([...play.circles.keys()]).toEqual([]);
+    await started.next("r1");
+    expect([...started.circles.keys()]).toEqual([]);
     pawl.work([two]);
     await expect(run.result()).rejects.toMatchObject({ code: "run_canceled" });
-    expect(await play.ends()).toEqual({ r1: "done" });
+    expect(await started.ends()).toEqual({ r1: "done" });
   });
 
-  test("a run that is parked is in it, which a person lets go on", async () => {
+  test("a run that is parked is part of it, which an operator can resume", async () => {
     await using pawl = openTest();
     let isStuck = true;
     const stuck = workflow({ name: "stuck", tries: 1 }, async (ctx) =>
@@ -537,42 +543,42 @@ describe("what is no circle is not taken for one:", () => {
     pawl.work([stuck]);
     const parked = await pawl.start(stuck, undefined, { id: "parked" });
     await parked.until("parked");
-    const play = await stage(pawl, { r1: [mutex("a"), mutex("b")] });
-    await play.next("r1");
+    const started = await startRuns(pawl, { r1: [mutex("a"), mutex("b")] });
+    await started.next("r1");
     await pawl.clock.advance("1 minute");
     isStuck = false;
     await parked.retry();
-    expect([await parked.result(), await play.ends()]).toEqual(["done", { r1: "done" }]);
+    expect([await parked.result(), await started.ends()]).toEqual(["done", { r1: "done" }]);
   });
 
-  test("a reader stands behind a writer that may give up, and then comes in beside the reader that waits for it", async () => {
+  test("a reader is queued behind a writer that may time out, and is then granted beside the reader that waits for it", async () => {
     await using pawl = openTest();
-    const play = await stage(pawl, { r1: [read("rw"), mutex("m")], r2: [mutex("m"), read("rw")] });
+    const started = await startRuns(pawl, { r1: [read("rw"), mutex("m")], r2: [mutex("m"), read("rw")] });
     const writer = pawl
       .rwlock("rw")
       .write.acquire({ timeout: "1 minute" })
       .then((hold) => hold.release());
     writer.catch(() => {});
     await pawl.clock.advance(1);
-    await play.next("r1", "r2");
+    await started.next("r1", "r2");
     await pawl.clock.advance("2 minutes");
-    expect([...play.circles.keys()]).toEqual([]);
+    expect([...started.circles.keys()]).toEqual([]);
     await expect(writer).rejects.toMatchObject({ code: "lock_timeout" });
-    expect(await play.ends()).toEqual({ r1: "done", r2: "done" });
+    expect(await started.ends()).toEqual({ r1: "done", r2: "done" });
   });
 });
 
 describe("random schedules", () => {
-  test("100 without a circle: nobody is told of one, and everybody ends", async () => {
-    const { runs, told } = await playSchedules({ isInOrder: true, first: 1, last: 100 });
-    expect(told).toEqual([]);
+  test("100 without a circle: none is reported, and every run ends", async () => {
+    const { runs, failed } = await runSchedules({ isInOrder: true, first: 1, last: 100 });
+    expect(failed).toEqual([]);
     expect(runs).toBeGreaterThan(200);
   });
 
-  test("50 with circles: each is found, nobody waits for ever, and most go on", async () => {
-    const { runs, told } = await playSchedules({ isInOrder: false, first: 1, last: 50 });
-    expect(told.filter((end) => !end.includes(": deadlock: waiting for"))).toEqual([]);
-    expect(told.length).toBeGreaterThan(5);
-    expect(told.length).toBeLessThan(runs / 2);
+  test("50 with circles: each is detected, no run waits for ever, and most continue", async () => {
+    const { runs, failed } = await runSchedules({ isInOrder: false, first: 1, last: 50 });
+    expect(failed.filter((end) => !end.includes(": deadlock: waiting for"))).toEqual([]);
+    expect(failed.length).toBeGreaterThan(5);
+    expect(failed.length).toBeLessThan(runs / 2);
   });
 });

@@ -1,6 +1,6 @@
 /**
- * Goal: one run that asks for the same lock many times in parallel is served in the order in which it asked, also when it is replayed,
- * canceled or part of a deadlock; and what each of its wishes costs does not grow with how many there are.
+ * Goal: one run that requests the same lock many times in parallel is granted it in the order of its requests, also when it is replayed,
+ * canceled or part of a deadlock; and the cost of each request does not grow with their number.
  * Method: runs in a time that the test moves. The cost is counted in characters of the run's and the lock's records that were written,
  * which is the same on every machine.
  */
@@ -15,11 +15,11 @@ const MANY = 3 * MOST_IN_QUEUE;
 
 const numbers = (count: number): number[] => Array.from({ length: count }, (_, n) => n);
 
-describe("many wishes of one run for one lock", () => {
+describe("many requests of one run for one lock", () => {
   test.each([
     ["kept warm", undefined],
     ["replayed each time", 0],
-  ])("(%s) are met in the order in which they were asked for, a few of them in line at a time", async (_, warm) => {
+  ])("(%s) are granted in the order in which they were made, a few of them in the queue at a time", async (_, warm) => {
     await using pawl = openTest();
     const order: number[] = [];
     const fan = workflow("fan", async (ctx) => {
@@ -57,7 +57,7 @@ describe("many wishes of one run for one lock", () => {
     expect(most).toBe(permits);
   });
 
-  test("do not keep others out: who comes meanwhile has its turn before those that are not in line yet", async () => {
+  test("do not starve others: one that comes meanwhile is granted before those that are not in the queue yet", async () => {
     await using pawl = openTest();
     const order: string[] = [];
     const fan = workflow("fan", async (ctx, count: number) => {
@@ -102,14 +102,14 @@ describe("many wishes of one run for one lock", () => {
     expect((await pawl.mutex("m").inspect()).holders).toEqual([]);
   });
 
-  test("are told of a deadlock that they are part of", async () => {
+  test("get the error of a deadlock that they are part of", async () => {
     await using pawl = openTest();
     const cross = async (ctx: Context, first: string, then: string): Promise<string[]> => {
       const held = await ctx.mutex(first).acquire();
       await ctx.sleep("1s");
       const one = async (): Promise<string> => {
         try {
-          return await ctx.mutex(then).with(() => "had");
+          return await ctx.mutex(then).with(() => "acquired");
         } catch (error) {
           if (error instanceof PawlError && error.code === "deadlock") await held.release();
           return error instanceof PawlError ? error.code : "other";
@@ -127,7 +127,7 @@ describe("many wishes of one run for one lock", () => {
     for (const name of ["a", "b"]) expect(await recordOf(pawl, name)).toMatchObject({ holders: [], waiting: 0 });
   });
 
-  test("cost the same each, whether there are fifty or five hundred", async () => {
+  test("cost the same each, with fifty and with five hundred", async () => {
     const charsEach = async (count: number): Promise<number> => {
       await using pawl = openTest();
       let chars = 0;

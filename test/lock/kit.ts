@@ -1,8 +1,8 @@
 /**
- * What the tests of locks share: processes in a town with one clock, which is moved by hand, and a look at what every commit wrote.
+ * What the tests of locks share: processes on one store with one clock, which is moved by hand, and a checker of what every commit wrote.
  *
- * A process of a town can stand still, as one that was stopped or paused does: no timer of it fires and it hears nothing, until it goes on
- * and finds everything at once. And it can die: then nothing passes between it and its store any more, but its leases stand.
+ * A process can be paused, as by the operating system: none of its timers fires and it receives nothing, until it is resumed
+ * and gets everything together. And it can die: then no call passes between it and its store any more, but its leases last.
  */
 
 import { expect } from "vitest";
@@ -18,24 +18,24 @@ import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import { ENDED } from "../../src/workflow/stored.ts";
 import { drained, ManualClock } from "../kernel/kit.ts";
 
-export const PERSON = { by: "ann", reason: "it was stuck" } as const;
+export const OPERATOR = { by: "ann", reason: "it was stuck" } as const;
 
 export interface Peer {
   readonly pawl: Pawl;
   /** What it reads and writes through: a test can hold up calls here. */
   readonly store: Store;
-  /** From now on it does nothing by itself, and hears nothing; what the test does with its handle is done as it goes on. */
+  /** From now on it does nothing by itself, and receives nothing; calls of the test on its handle are performed. */
   pause(): void;
-  /** It goes on, and finds all that it missed. */
+  /** It resumes, and gets everything that it missed. */
   resume(): Promise<void>;
-  /** From now on nothing passes between it and its store. */
+  /** From now on no call passes between it and its store. */
   die(): void;
   /** Nothing that it commits reaches the store until then. */
   cutOff(until: Promise<unknown>): void;
 }
 
-/** Processes on one database in memory, in a time that stands still unless it is moved. */
-export class Town {
+/** Processes on one database in memory, with a clock that stands still until it is moved. */
+export class Processes {
   readonly clock = new ManualClock();
   readonly database = new MemoryDatabase(this.clock.wallMs);
   readonly #checksPurity: boolean;
@@ -109,21 +109,21 @@ const DEAD = {
   prune: never,
 };
 
-/** What becomes of a promise, for those who do not want to wait for it. */
+/** The state of a promise, without waiting for it. */
 export function outcomeOf<T>(promise: Promise<T>): {
-  state: "pending" | "had" | "refused";
+  state: "pending" | "acquired" | "refused";
   value?: T;
   error?: unknown;
 } {
-  const outcome: { state: "pending" | "had" | "refused"; value?: T; error?: unknown } = { state: "pending" };
+  const outcome: { state: "pending" | "acquired" | "refused"; value?: T; error?: unknown } = { state: "pending" };
   promise.then(
-    (value) => Object.assign(outcome, { state: "had", value }),
+    (value) => Object.assign(outcome, { state: "acquired", value }),
     (error: unknown) => Object.assign(outcome, { state: "refused", error }),
   );
   return outcome;
 }
 
-/** Who is meant, in the order they are in. */
+/** The names of the holders or waiters, in their order. */
 export const whoOf = (parties: readonly LockParty[]): (string | null)[] => parties.map(({ by, run }) => by ?? run);
 
 /** What one commit wrote, and how many rows it looked at under locks for that. */
@@ -159,15 +159,15 @@ export async function recordOf(pawl: Pawl, name: string, kind: LockKind = "mutex
 }
 
 /**
- * Sees every commit, and keeps what is true after it: the locks, their waiters and the runs. After each of them, what ended holds nothing
+ * Sees every commit, and keeps the state after it: the locks, their waiters and the runs. After each commit, a run that ended holds nothing
  * and waits for nothing (G30), and no mutex has two holders (G8).
  */
-export class Witness {
+export class CommitChecker {
   readonly #locks = new Map<string, LockValue>();
   readonly #tickets = new Map<string, string>();
   readonly #statuses = new Map<string, string>();
   readonly faults: string[] = [];
-  /** The tickets of each lock, in the order in which they had it. */
+  /** The tickets of each lock, in the order of their grants. */
   readonly grants = new Map<string, string[]>();
   commits = 0;
 
@@ -218,15 +218,15 @@ export class Witness {
   }
 }
 
-/** Has it at once, or the test is wrong. */
-export async function have(lock: Lock, by?: string): Promise<Hold> {
+/** Acquires it immediately, or the test is wrong. */
+export async function acquireNow(lock: Lock, by?: string): Promise<Hold> {
   const tried = await lock.tryAcquire({ by });
   if (!tried.ok) throw new Error(`it is held by others, and the place would be ${tried.place}`);
   return tried.hold;
 }
 
-/** Gets in line, or the test is wrong. */
-export async function lineUp(lock: Lock, by?: string): Promise<LockPlace> {
+/** Enters the queue, or the test is wrong. */
+export async function queueUp(lock: Lock, by?: string): Promise<LockPlace> {
   const entered = await lock.enqueue({ by });
   if (entered.granted) throw new Error("it was free");
   return entered.place;
@@ -236,7 +236,7 @@ export async function lineUp(lock: Lock, by?: string): Promise<LockPlace> {
 export async function refusal(operation: PromiseLike<unknown>): Promise<string> {
   try {
     await operation;
-    return "had";
+    return "acquired";
   } catch (error) {
     if (error instanceof PawlError) return error.code;
     throw error;

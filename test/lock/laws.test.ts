@@ -1,6 +1,6 @@
 /**
- * Goal: a lock in plain code does what its verbs say, on every store: one at a time, in the order of arrival, given back whatever happens,
- * and lost only to a lease that ended or to a person.
+ * Goal: a lock in plain code does what its verbs say, on every store: one holder at a time, in the order of arrival, released whatever happens,
+ * and lost only to a lease that ended or to an operator.
  * Method: two handles on one database, as two processes have them, through the public handle alone. Where time matters: time.test.ts.
  */
 
@@ -15,11 +15,11 @@ import {
 } from "../../src/index.ts";
 import { codeOf, drained } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
-import { have, lineUp, PERSON, recordOf, whoOf } from "./kit.ts";
+import { acquireNow, OPERATOR, queueUp, recordOf, whoOf } from "./kit.ts";
 
 onStores(EVERY, (place) => {
   describe("a mutex", () => {
-    test("is had under a fence by one who says who it is, and is free again once it was given back", async () => {
+    test("is acquired under a fence with the name of its holder, and is free again after its release", async () => {
       const pawl = await place.open();
       const lock = pawl.mutex("m");
       expect(await lock.inspect()).toEqual({
@@ -50,7 +50,7 @@ onStores(EVERY, (place) => {
       expect((await lock.inspect()).holders).toEqual([]);
     });
 
-    test("given back twice is given back once, and the second time takes nothing from the next", async () => {
+    test("released twice is released once, and the second release does not affect the next holder", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const hold = await one.mutex("m").acquire();
       expect(await hold.release()).toEqual({ released: true });
@@ -62,7 +62,7 @@ onStores(EVERY, (place) => {
       await next.release();
     });
 
-    test("has a higher fence each time, whoever has it", async () => {
+    test("has a higher fence with each grant, to whichever holder", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const fences: number[] = [];
       for (const pawl of [one, two, two, one, two]) {
@@ -74,14 +74,14 @@ onStores(EVERY, (place) => {
       expect(fences.length).toBe(5);
     });
 
-    test("of another name, or of another kind of that name, is another", async () => {
+    test("of another name, or of another kind with the same name, is another lock", async () => {
       const pawl = await place.open();
       const all = [pawl.mutex("m"), pawl.mutex("n"), pawl.semaphore("m", { permits: 1 }), pawl.rwlock("m").write];
-      const holds = await Promise.all(all.map((lock) => have(lock)));
+      const holds = await Promise.all(all.map((lock) => acquireNow(lock)));
       expect(holds.length).toBe(4);
     });
 
-    test("renewed is still held; forced away it is not, and the holder is told", async () => {
+    test("is still held after a renewal, and not after a forced release, of which the holder is notified", async () => {
       const pawl = await place.open();
       const lock = pawl.mutex("m");
       const hold = await lock.acquire();
@@ -89,7 +89,7 @@ onStores(EVERY, (place) => {
       expect(await hold.renew()).toBe(true);
       expect((await lock.inspect()).holders[0]?.until?.getTime()).toBeGreaterThanOrEqual(before);
       expect(hold.abortSignal.aborted).toBe(false);
-      expect(await lock.forceRelease(PERSON)).toEqual({ released: 1 });
+      expect(await lock.forceRelease(OPERATOR)).toEqual({ released: 1 });
       expect(await hold.renew()).toBe(false);
       expect(hold.abortSignal.aborted).toBe(true);
       expect(hold.abortSignal.reason).toBeInstanceOf(LockLostError);
@@ -97,7 +97,7 @@ onStores(EVERY, (place) => {
       expect(await hold.release()).toEqual({ released: false });
     });
 
-    test("tried in vain leaves nothing behind", async () => {
+    test("leaves nothing behind when tryAcquire fails", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const locks = (pawl: Pawl) => [
         pawl.mutex("m"),
@@ -106,7 +106,7 @@ onStores(EVERY, (place) => {
         pawl.mutex(["a", "b"]),
       ];
       const holds = [];
-      for (const lock of locks(one)) holds.push(await have(lock));
+      for (const lock of locks(one)) holds.push(await acquireNow(lock));
       for (const lock of locks(two)) {
         expect(await lock.tryAcquire()).toEqual({ ok: false, code: "lock_busy", place: 1 });
         expect(await codeOf(two.transact((tx) => tx.lock(lock).take()))).toBe("lock_busy");
@@ -115,20 +115,20 @@ onStores(EVERY, (place) => {
       for (const hold of holds) await hold.release();
       for (const lock of locks(one)) {
         expect((await lock.inspect()).holders).toEqual([]);
-        await have(lock);
+        await acquireNow(lock);
       }
       expect(await codeOf(two.mutex("m").tryAcquire({ queue: true } as object))).toBe("invalid_argument");
       expect(await codeOf(two.mutex("m").enqueue({ queue: true } as object))).toBe("invalid_argument");
     });
 
-    test("is had by whoever enqueues if it is free; if not, a place in line is", async () => {
+    test("is granted to a caller that enqueues if it is free; otherwise the caller gets a place in the queue", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const at = await one.mutex("m").enqueue({ by: "ann" });
       if (!at.granted) throw new Error("it is free");
       const { hold } = at;
       const entered = await two.mutex("m").enqueue({ by: "bob" });
       const first = entered.granted ? undefined : entered.place;
-      const second = await lineUp(one.mutex("m"), "cid");
+      const second = await queueUp(one.mutex("m"), "cid");
       expect(await second.position()).toBe(2);
       expect(await second.renew()).toBe(true);
       expect(await two.mutex("m").tryAcquire()).toMatchObject({ place: 3 });
@@ -148,32 +148,32 @@ onStores(EVERY, (place) => {
       expect(await one.mutex("m").tryAcquire()).toMatchObject({ ok: true });
     });
 
-    test("whose turn came to a place that is left goes to the next", async () => {
+    test("granted to a place that is then left goes to the next waiter", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
-      const hold = await have(one.mutex("m"));
-      const [bob, cid] = [await lineUp(two.mutex("m"), "bob"), await lineUp(two.mutex("m"), "cid")];
+      const hold = await acquireNow(one.mutex("m"));
+      const [bob, cid] = [await queueUp(two.mutex("m"), "bob"), await queueUp(two.mutex("m"), "cid")];
       await hold.release();
       expect(await bob.renew()).toBe(true);
       expect(whoOf((await one.mutex("m").inspect()).holders)).toEqual(["bob"]);
       await bob.leave();
       expect(whoOf((await one.mutex("m").inspect()).holders)).toEqual(["cid"]);
-      // A wait that is given up gives the place up.
-      const blocked = await lineUp(one.mutex("m"), "dan");
+      // A wait that ends leaves the place.
+      const blocked = await queueUp(one.mutex("m"), "dan");
       expect(await codeOf(blocked.acquire({ timeout: 1 }))).toBe("lock_timeout");
       expect(await codeOf(blocked.acquire())).toBe("place_lost");
       expect((await one.mutex("m").inspect()).waiting).toBe(0);
       await (await cid.acquire()).release();
     });
 
-    test("is had in the order of arrival, over all processes", async () => {
+    test("is granted in the order of arrival, across processes", async () => {
       const handles = await Promise.all([place.open(), place.open()]);
       const [one] = handles;
-      const hold = await have(one.mutex("m"));
+      const hold = await acquireNow(one.mutex("m"));
       const order: number[] = [];
       const waiters = [];
-      for (let n = 0; n < 8; n++) waiters.push(await lineUp(handles[n % 3 === 0 ? 0 : 1].mutex("m"), `w${n}`));
+      for (let n = 0; n < 8; n++) waiters.push(await queueUp(handles[n % 3 === 0 ? 0 : 1].mutex("m"), `w${n}`));
       expect(whoOf((await one.mutex("m").inspect()).waiters)).toEqual(waiters.map((_, n) => `w${n}`));
-      // Whoever asks for its turn first has no more right to it.
+      // Asking for the grant first gives no precedence.
       const turns = waiters.map(async (waiter, n) => {
         const mine = await waiter.acquire();
         order.push(n);
@@ -185,12 +185,12 @@ onStores(EVERY, (place) => {
       expect(order).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
     });
 
-    test("keeps its line in order when some leave it, from its ends and from its middle", async () => {
+    test("keeps its queue in order when waiters leave it, at its ends and in its middle", async () => {
       const pawl = await place.open();
       const lock = pawl.mutex("m");
-      const hold = await have(lock);
+      const hold = await acquireNow(lock);
       const waiters = new Map<string, LockPlace>();
-      for (const by of ["a", "b", "c", "d", "e", "f", "g"]) waiters.set(by, await lineUp(lock, by));
+      for (const by of ["a", "b", "c", "d", "e", "f", "g"]) waiters.set(by, await queueUp(lock, by));
       const inLine = async () => whoOf((await lock.inspect()).waiters);
       for (const [by, left] of [
         ["d", "abcefg"],
@@ -201,7 +201,7 @@ onStores(EVERY, (place) => {
         await waiters.get(by)?.leave();
         expect(await inLine()).toEqual([...left]);
       }
-      waiters.set("h", await lineUp(lock, "h"));
+      waiters.set("h", await queueUp(lock, "h"));
       let last = hold;
       for (const by of "befh") {
         await last.release();
@@ -212,7 +212,7 @@ onStores(EVERY, (place) => {
       expect(await recordOf(pawl, "m")).toMatchObject({ holders: [], waiting: 0, first: null, last: null });
     });
 
-    test("waited for in many places at once is had by one at a time", async () => {
+    test("with many concurrent waiters has one holder at a time", async () => {
       const handles = await Promise.all([place.open(), place.open()]);
       let inside = 0;
       let most = 0;
@@ -230,24 +230,24 @@ onStores(EVERY, (place) => {
       expect(fences).toEqual([...new Set(fences)].sort((a, b) => a - b));
     });
 
-    test("waited for with a limit is given up at its end, with the place in line", async () => {
+    test("is no longer waited for after the timeout, and the place in the queue is left", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
-      const hold = await have(one.mutex("m"));
+      const hold = await acquireNow(one.mutex("m"));
       const late = two.mutex("m").acquire({ timeout: 30 });
       await expect(late).rejects.toThrow(LockTimeoutError);
       await expect(late).rejects.toMatchObject({ code: "lock_timeout", data: { name: 'mutex "m"', timeoutMs: 30 } });
       expect((await one.mutex("m").inspect()).waiting).toBe(0);
-      const waiter = await lineUp(two.mutex("m"));
+      const waiter = await queueUp(two.mutex("m"));
       await expect(waiter.acquire({ timeout: 0 })).rejects.toThrow('mutex "m" was not granted within 0 ms');
       expect(await waiter.position()).toBe(0);
       await hold.release();
-      await (await have(one.mutex("m"))).release();
+      await (await acquireNow(one.mutex("m"))).release();
     });
 
-    test("waited for under an abort signal is given up with its reason; under one that has aborted, nothing is asked", async () => {
+    test("is no longer waited for after an abort, with its reason; an aborted signal sends no request", async () => {
       const { pawl, commits } = await place.openHandle();
       const lock = pawl.mutex("m");
-      const hold = await have(lock);
+      const hold = await acquireNow(lock);
       const abort = new AbortController();
       const waiting = lock.acquire({ abortSignal: abort.signal });
       await expect.poll(async () => (await lock.inspect()).waiting, PATIENCE).toBe(1);
@@ -262,49 +262,49 @@ onStores(EVERY, (place) => {
       expect(await recordOf(pawl, "m")).toMatchObject({ holders: [], waiting: 0 });
     });
 
-    test("a waiter taken out of the line is told so, those behind it move up, and it is written down who did it", async () => {
+    test("a waiter that is removed from the queue is notified, those behind it move up, and the audit trail says by whom", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const lock = one.mutex("m");
-      const hold = await have(lock);
-      // Whoever was removed hears of it when it next says that it is alive, at the latest.
-      const first = await lineUp(two.mutex("m", { lease: 6_000 }), "bob");
-      const second = await lineUp(two.mutex("m"), "cid");
+      const hold = await acquireNow(lock);
+      // A removed waiter is notified at its next renewal, at the latest.
+      const first = await queueUp(two.mutex("m", { lease: 6_000 }), "bob");
+      const second = await queueUp(two.mutex("m"), "cid");
       const turn = codeOf(first.acquire());
-      expect(await lock.removeWaiter(first.ticket, PERSON)).toEqual({ removed: true });
+      expect(await lock.removeWaiter(first.ticket, OPERATOR)).toEqual({ removed: true });
       expect(await turn).toBe("lock_removed");
       expect(await second.position()).toBe(1);
-      expect(await lock.removeWaiter(first.ticket, PERSON)).toEqual({ removed: false });
-      expect(await lock.removeWaiter(hold.ticket, PERSON)).toEqual({ removed: false });
+      expect(await lock.removeWaiter(first.ticket, OPERATOR)).toEqual({ removed: false });
+      expect(await lock.removeWaiter(hold.ticket, OPERATOR)).toEqual({ removed: false });
       await hold.release();
       await (await second.acquire()).release();
       expect(await lock.history()).toEqual([
         {
           name: "removed",
           at: expect.any(Date),
-          data: { ...PERSON, waiter: expect.objectContaining({ ticket: first.ticket, by: "bob" }) },
+          data: { ...OPERATOR, waiter: expect.objectContaining({ ticket: first.ticket, by: "bob" }) },
         },
       ]);
     });
 
-    test("forced away from its holder is the next one's from that commit on, and it is written down who did it", async () => {
+    test("goes to the next waiter in the commit of a forced release, and the audit trail says by whom", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const lock = two.mutex("m");
       const hold = await one.mutex("m").acquire({ by: "bob" });
-      const waiter = await lineUp(lock, "cid");
-      expect(await lock.forceRelease(PERSON)).toEqual({ released: 1 });
+      const waiter = await queueUp(lock, "cid");
+      expect(await lock.forceRelease(OPERATOR)).toEqual({ released: 1 });
       expect(whoOf((await lock.inspect()).holders)).toEqual(["cid"]);
       const next = await waiter.acquire();
       expect(next.fence).toBeGreaterThan(hold.fence);
       expect(await hold.renew()).toBe(false);
       await next.release();
-      expect(await lock.forceRelease(PERSON)).toEqual({ released: 0 });
-      expect(await lock.forceRelease({ ...PERSON, ticket: "nobody's" })).toEqual({ released: 0 });
+      expect(await lock.forceRelease(OPERATOR)).toEqual({ released: 0 });
+      expect(await lock.forceRelease({ ...OPERATOR, ticket: "unknown" })).toEqual({ released: 0 });
       const history = await lock.history();
       expect(history).toEqual([
         {
           name: "forced",
           at: expect.any(Date),
-          data: { ...PERSON, holder: expect.objectContaining({ ticket: hold.ticket, fence: hold.fence, by: "bob" }) },
+          data: { ...OPERATOR, holder: expect.objectContaining({ ticket: hold.ticket, fence: hold.fence, by: "bob" }) },
         },
       ]);
     });
@@ -313,7 +313,7 @@ onStores(EVERY, (place) => {
       const pawl = await place.open();
       const lock = pawl.mutex("m");
       for (const reason of ["one", "two", "three"]) {
-        await have(lock);
+        await acquireNow(lock);
         await lock.forceRelease({ by: "ann", reason });
       }
       const reasons = async (options?: { after?: number; limit?: number }) =>
@@ -323,11 +323,11 @@ onStores(EVERY, (place) => {
       expect(await reasons({ after: 2 })).toEqual(["three"]);
     });
 
-    test("how many wait is told, and of those the first, as many as are asked for", async () => {
+    test("inspect returns the number of waiters, and the first of them up to its limit", async () => {
       const pawl = await place.open();
       const lock = pawl.mutex("m");
-      await have(lock);
-      for (const by of ["a", "b", "c"]) await lineUp(lock, by);
+      await acquireNow(lock);
+      for (const by of ["a", "b", "c"]) await queueUp(lock, by);
       const { waiting, waiters } = await lock.inspect({ limit: 2 });
       expect(waiting).toBe(3);
       expect(whoOf(waiters)).toEqual(["a", "b"]);
@@ -335,7 +335,7 @@ onStores(EVERY, (place) => {
   });
 
   describe("a lock around a function", () => {
-    test("is held while it runs, answers what it answers, and is given back", async () => {
+    test("is held while the function runs, returns its result, and is released", async () => {
       const pawl = await place.open();
       const answer = await pawl.lock("m", async ({ fence, ticket, abortSignal }) => {
         expect((await pawl.mutex("m").inspect()).holders).toMatchObject([{ ticket, fence }]);
@@ -355,31 +355,31 @@ onStores(EVERY, (place) => {
         },
       ],
       ["rejects", () => Promise.reject(new TypeError("bad"))],
-    ])("that %s is given back, and the error is its own", async (_, work) => {
+    ])("that %s releases it and throws its own error", async (_, work) => {
       const pawl = await place.open();
       await expect(pawl.lock("m", work)).rejects.toThrow(new TypeError("bad"));
       expect(await pawl.mutex("m").tryAcquire()).toMatchObject({ ok: true });
     });
 
-    test("that was lost meanwhile says so, whatever the function answers; if the function throws, it is that", async () => {
+    test("that is lost meanwhile throws that, whatever the function returns; an error of the function is thrown as it is", async () => {
       const pawl = await place.open();
       const lost = pawl.lock("m", async () => {
-        await pawl.mutex("m").forceRelease(PERSON);
+        await pawl.mutex("m").forceRelease(OPERATOR);
         return "done";
       });
       await expect(lost).rejects.toThrow(LockLostError);
       await expect(lost).rejects.toMatchObject({ code: "lock_lost", data: { name: 'mutex "m"' } });
       await expect(
         pawl.lock("m", async () => {
-          await pawl.mutex("m").forceRelease(PERSON);
+          await pawl.mutex("m").forceRelease(OPERATOR);
           throw new TypeError("bad");
         }),
       ).rejects.toThrow(TypeError);
     });
 
-    test("waits as acquire does, with a limit too", async () => {
+    test("waits as acquire does, also with a timeout", async () => {
       const pawl = await place.open();
-      const hold = await have(pawl.mutex("m"));
+      const hold = await acquireNow(pawl.mutex("m"));
       let ran = 0;
       const visit = () => {
         ran += 1;
@@ -391,7 +391,7 @@ onStores(EVERY, (place) => {
       expect(ran).toBe(1);
     });
 
-    test("of a block ends with it", async () => {
+    test("of a block (await using) is released at its end", async () => {
       const pawl = await place.open();
       const inside = async () => {
         await using hold = await pawl.mutex("m").acquire();
@@ -402,7 +402,7 @@ onStores(EVERY, (place) => {
       expect((await pawl.mutex("m").inspect()).holders).toEqual([]);
     });
 
-    test("asked for by the code that holds it is refused at once, where it would wait for itself", async () => {
+    test("requested by the code that holds it is refused immediately, because it would wait for itself", async () => {
       const { pawl, commits } = await place.openHandle();
       const nested: [string, () => Promise<unknown>][] = [
         ["the same", () => pawl.lock("m", () => {})],
@@ -416,7 +416,7 @@ onStores(EVERY, (place) => {
           expect(error).toMatchObject({ code: "lock_nested", data: { name: 'mutex "m"' } });
         }
         expect(commits()).toBe(before);
-        // Further in, and after a turn of the event loop, it is still the same code.
+        // In a nested call, and after a turn of the event loop, it is still the same code.
         await pawl.lock("n", async () => {
           await drained();
           expect(await codeOf(pawl.lock("m", () => {}))).toBe("lock_nested");
@@ -434,25 +434,25 @@ onStores(EVERY, (place) => {
         expect(await codeOf(write.with(() => {}))).toBe("lock_nested");
         expect(await codeOf(read.with(() => {}))).toBe("lock_nested");
       });
-      // Afterwards, and beside it, it is no nesting.
+      // Afterwards, and concurrently, it is not nesting.
       await pawl.lock("m", () => {});
       const later = Promise.withResolvers<unknown>();
       await pawl.lock("m", () => {
-        setTimeout(() => pawl.lock("m", () => "had").then(later.resolve, later.reject), 20);
+        setTimeout(() => pawl.lock("m", () => "acquired").then(later.resolve, later.reject), 20);
       });
-      expect(await later.promise).toBe("had");
+      expect(await later.promise).toBe("acquired");
       await pawl
         .mutex("m")
         .with(async (hold) => {
           await hold.release();
-          expect(await pawl.lock("m", () => "had")).toBe("had");
+          expect(await pawl.lock("m", () => "acquired")).toBe("acquired");
           return hold.fence;
         })
         .catch((error: unknown) => expect(error).toBeInstanceOf(LockLostError));
       await Promise.all([pawl.lock("m", () => drained()), pawl.lock("m", () => drained())]);
     });
 
-    test("a second permit of a semaphore is no nesting", async () => {
+    test("a second permit of a semaphore is not nesting", async () => {
       const pawl = await place.open();
       const both = pawl.semaphore("s", { permits: 2 });
       expect(await both.with(() => both.with(() => "both"))).toBe("both");
@@ -460,16 +460,16 @@ onStores(EVERY, (place) => {
   });
 
   describe("a process", () => {
-    test("that closes gives back what it holds and leaves its places, and whoever holds or waits is told", async () => {
+    test("that closes releases its locks and leaves its places, and its holders and waiters are notified", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
-      const hold = await have(one.mutex("m"), "one");
-      const bobs = await have(two.mutex("n"), "bob");
+      const hold = await acquireNow(one.mutex("m"), "one");
+      const bobs = await acquireNow(two.mutex("n"), "bob");
       const waiting = one.mutex("n").acquire();
-      const told = codeOf(waiting);
-      const turn = await lineUp(two.mutex("m"), "two");
+      const code = codeOf(waiting);
+      const turn = await queueUp(two.mutex("m"), "two");
       await expect.poll(async () => (await two.mutex("n").inspect()).waiting, PATIENCE).toBe(1);
       await one.close();
-      expect(await told).toBe("closed");
+      expect(await code).toBe("closed");
       expect(hold.abortSignal.reason).toBeInstanceOf(ClosedError);
       expect((await two.mutex("n").inspect()).waiting).toBe(0);
       expect(whoOf((await two.mutex("m").inspect()).holders)).toEqual(["two"]);
@@ -477,11 +477,11 @@ onStores(EVERY, (place) => {
       await bobs.release();
     });
 
-    test("that is dead blocks nobody for longer than its lease, neither as a holder nor as a waiter", async () => {
+    test("that is dead blocks no other process for longer than its lease, neither as a holder nor as a waiter", async () => {
       const [one, two] = await Promise.all([place.openHandle(), place.open()]);
       const lease = 400;
-      await have(one.pawl.mutex("m", { lease }), "dead holder");
-      await lineUp(one.pawl.mutex("m", { lease }), "dead waiter");
+      await acquireNow(one.pawl.mutex("m", { lease }), "dead holder");
+      await queueUp(one.pawl.mutex("m", { lease }), "dead waiter");
       one.die();
       const startedMs = performance.now();
       const hold = await two.mutex("m", { lease: "30s" }).acquire({ timeout: 20_000, by: "alive" });
@@ -493,11 +493,11 @@ onStores(EVERY, (place) => {
   });
 
   describe("in a decision, a lock", () => {
-    test("that is held lets it through, and one that was lost drops all of it", async () => {
+    test("that is held lets the decision commit, and one that was lost discards all of it", async () => {
       const pawl = await place.open();
       const lock = pawl.mutex("m");
       const slot = pawl.slot<string>("s", { initial: "" });
-      const hold = await have(lock);
+      const hold = await acquireNow(lock);
       const write = (value: string) =>
         pawl.transact((tx) => {
           tx.slot(slot).set(value);
@@ -505,17 +505,17 @@ onStores(EVERY, (place) => {
         });
       await write("held");
       expect((await slot.get()).value).toBe("held");
-      await lock.forceRelease(PERSON);
-      await have(lock);
+      await lock.forceRelease(OPERATOR);
+      await acquireNow(lock);
       await expect(write("lost")).rejects.toMatchObject({ code: "lock_lost", data: { fence: hold.fence } });
       expect((await slot.get()).value).toBe("held");
     });
 
-    test("is given back with the commit, and the next has it from then on; a commit that fails gives nothing back", async () => {
+    test("is released by the commit, which grants it to the next; a commit that fails releases nothing", async () => {
       const pawl = await place.open();
       const lock = pawl.mutex("m");
-      const hold = await have(lock);
-      const waiter = await lineUp(lock, "next");
+      const hold = await acquireNow(lock);
+      const waiter = await queueUp(lock, "next");
       const giveBack = (error?: Error) =>
         pawl.transact((tx) => {
           const { released } = tx.lock(lock).release(hold);
@@ -530,7 +530,7 @@ onStores(EVERY, (place) => {
       await (await waiter.acquire()).release();
     });
 
-    test("is taken with the commit, or refuses it whole", async () => {
+    test("is acquired by the commit, or discards all of it", async () => {
       const pawl = await place.open();
       const lock = pawl.mutex("m");
       const slot = pawl.slot<number>("s", { initial: 0 });
@@ -543,22 +543,22 @@ onStores(EVERY, (place) => {
       expect((await lock.inspect()).holders).toMatchObject([{ ticket, fence }]);
       expect(await codeOf(take())).toBe("lock_busy");
       expect((await slot.get()).value).toBe(1);
-      // Several at once, too.
+      // Several together, too.
       const both = pawl.mutex(["m", "n"]);
       expect(await codeOf(pawl.transact((tx) => tx.lock(both).take()))).toBe("lock_busy");
-      await lock.forceRelease(PERSON);
+      await lock.forceRelease(OPERATOR);
       const taken = await pawl.transact((tx) => tx.lock(both).take());
       expect((await pawl.mutex("n").inspect()).holders).toMatchObject([taken]);
     });
 
-    test("says whether it is free, and how many wait", async () => {
+    test("reports whether it is free, and how many wait", async () => {
       const pawl = await place.open();
       const lock = pawl.mutex("m");
       const look = () => pawl.transact((tx) => tx.lock(lock).get());
       expect(await look()).toEqual({ isFree: true, waiting: 0 });
-      const hold = await have(lock);
+      const hold = await acquireNow(lock);
       expect(await look()).toEqual({ isFree: false, waiting: 0 });
-      const waiter = await lineUp(lock);
+      const waiter = await queueUp(lock);
       expect(await look()).toEqual({ isFree: false, waiting: 1 });
       await waiter.leave();
       await hold.release();

@@ -1,5 +1,5 @@
 /**
- * Plays `abandoned-replay.ts` on sources without the guards against it: `node run-abandoned-replay.ts`. Prints what happened each time, as one
+ * Runs `abandoned-replay.ts` on sources without the guards against it: `node run-abandoned-replay.ts`. Prints what happened each time, as one
  * line of JSON.
  */
 
@@ -8,9 +8,9 @@ import { type Edit, plant } from "../simulation/plant.ts";
 const EXECUTION = "workflow/execution/execution.ts";
 const HELD_RUN = "workflow/execution/held-run.ts";
 
-/** What keeps an execution that was given up during its replay from committing. Any one of them is enough. */
+/** What keeps an execution that was abandoned during its replay from committing. Any one of them is enough. */
 const guards: readonly Edit[] = [
-  // After the replay: it is not taken for one that has seen the whole history.
+  // After the replay: it is not treated as one that has seen the whole history.
   { file: EXECUTION, from: "        if (this.#isOver()) return await this.#ending.promise;\n", to: "" },
   { file: EXECUTION, from: "        run.checkReplayed();\n", to: "" },
   // Its phase is over, so it does nothing more.
@@ -24,9 +24,10 @@ const guards: readonly Edit[] = [
 ];
 
 plant(guards);
-const { play } = await import("./abandoned-replay.ts");
+const { runAbandoned } = await import("./abandoned-replay.ts");
 // A read that fails ends the replay with an error, which needs no guard.
-for (const way of ["its lease ended", "it was told to stop"] as const)
-  for (const isTaken of [false, true]) console.log(JSON.stringify({ way, isTaken, ...(await play(way, isTaken)) }));
-// The processes of the play have no end.
+for (const way of ["its lease ended", "its worker was stopped"] as const)
+  for (const isTaken of [false, true])
+    console.log(JSON.stringify({ way, isTaken, ...(await runAbandoned(way, isTaken)) }));
+// The processes do not end by themselves.
 process.exit();

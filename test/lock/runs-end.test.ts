@@ -1,17 +1,17 @@
 /**
- * Goal: what ends a run gives back, in that same commit, everything that the run holds or waits for (G30); a run that a person lets go on
+ * Goal: what ends a run releases, in that same commit, everything that the run holds or waits for (G30); a run that an operator resumes
  * gets it again.
- * Method: runs in a time that the test moves, ended in every way there is; a witness looks at every commit.
+ * Method: runs in a time that the test moves, ended in every way there is; a checker examines every commit.
  */
 
 import { describe, expect, test } from "vitest";
 import { type Context, signal, workflow } from "../../src/index.ts";
 import { openTest, type TestPawl, type TestRun } from "../../src/testing/index.ts";
-import { outcomeOf, recordOf, Witness, whoOf } from "./kit.ts";
+import { CommitChecker, outcomeOf, recordOf, whoOf } from "./kit.ts";
 
 const never = () => new Promise<never>(() => {});
 
-/** Ways to an end; each run holds "held", and stands in the line of "line", where it is not said otherwise. */
+/** Ways to end a run. By default it holds "held", and waits in the queue of "line". */
 const ends: readonly {
   readonly how: string;
   readonly status: string;
@@ -63,13 +63,13 @@ const ends: readonly {
     meanwhile: (run) => run.cancel(),
   },
   {
-    how: "its own time is over while it sleeps",
+    how: "its timeout ends while it sleeps",
     status: "timed_out",
     timeout: "1 hour",
     body: async (ctx) => ctx.sleep("1 day"),
   },
   {
-    how: "its own time is over while it waits for another lock",
+    how: "its timeout ends while it waits for another lock",
     status: "timed_out",
     timeout: "1 hour",
     body: async (ctx) => ctx.mutex("line").acquire(),
@@ -81,7 +81,7 @@ const ends: readonly {
     body: never,
     meanwhile: async (run, pawl) => {
       await run.until("parked");
-      // Parked, it keeps what it holds, and its place.
+      // A parked run keeps what it holds, and its place.
       await pawl.clock.advance("1 hour");
       expect((await recordOf(pawl, "held"))?.holders.map(({ owner }) => owner?.run)).toEqual(["it"]);
       expect((await pawl.mutex("line").inspect()).waiting).toBe(1);
@@ -93,10 +93,10 @@ const ends: readonly {
   },
 ];
 
-describe("everything is given back in the commit in which a run ends, when", () => {
+describe("everything is released in the commit in which a run ends, when", () => {
   test.each(ends)("$how", async ({ status, body, meanwhile, timeout, tries }) => {
     await using pawl = openTest();
-    const witness = new Witness().watch(pawl);
+    const checker = new CommitChecker().watch(pawl);
     const it = workflow({ name: "it", timeout, tries }, async (ctx) => {
       await ctx.mutex("held").acquire();
       await ctx.semaphore("permit", { permits: 1 }).acquire();
@@ -106,16 +106,18 @@ describe("everything is given back in the commit in which a run ends, when", () 
       if (entered.granted) throw new Error("it was free");
       return body(ctx, pawl);
     });
-    const next = workflow("next", async (ctx) => ctx.lock("held", () => ctx.semaphore("permit").with(() => "had")));
+    const next = workflow("next", async (ctx) =>
+      ctx.lock("held", () => ctx.semaphore("permit").with(() => "acquired")),
+    );
     pawl.work([it, next]);
     const others = await pawl.mutex("line").acquire();
     const run = await pawl.start(it, undefined, { id: "it" });
-    // Those who wait for it have their turn from its end on.
+    // Those who wait for it are granted from its end on.
     const after = await pawl.start(next, undefined, { id: "next" });
     await pawl.clock.advance(1);
     await meanwhile?.(run, pawl);
     await run.result().catch(() => {});
-    // Looked at as it was left, before anybody tidies up.
+    // Read as it was left, before any cleanup.
     expect((await run.status()).status).toBe(status);
     for (const name of ["pair 1", "pair 2"]) expect(await recordOf(pawl, name)).toMatchObject({ holders: [] });
     expect(await recordOf(pawl, "written", "rwlock")).toMatchObject({ holders: [], first: null });
@@ -126,14 +128,14 @@ describe("everything is given back in the commit in which a run ends, when", () 
     });
     const { holders = [] } = (await recordOf(pawl, "held")) ?? {};
     expect(holders.some(({ owner }) => owner?.run === "it")).toBe(false);
-    expect(await after.result()).toBe("had");
+    expect(await after.result()).toBe("acquired");
     await others.release();
-    witness.check();
+    checker.check();
   });
 
-  test("its parent ends first, and it with it", async () => {
+  test("its parent ends first, which ends it", async () => {
     await using pawl = openTest();
-    const witness = new Witness().watch(pawl);
+    const checker = new CommitChecker().watch(pawl);
     const child = workflow("child", async (ctx) => ctx.lock("m", () => ctx.sleep("1 day")));
     const parent = workflow("parent", async (ctx) => {
       await ctx.start(child, undefined, { id: "child", whenParentEnds: "cancel" });
@@ -147,12 +149,12 @@ describe("everything is given back in the commit in which a run ends, when", () 
     expect(await run.result()).toBe("done");
     await pawl.run(child, "child").until("canceled");
     expect(await recordOf(pawl, "m")).toMatchObject({ holders: [] });
-    witness.check();
+    checker.check();
   });
 
-  test("it was canceled, and its cleanup takes as long as it takes", async () => {
+  test("it was canceled and its cleanup is over, however long that takes", async () => {
     await using pawl = openTest();
-    const witness = new Witness().watch(pawl);
+    const checker = new CommitChecker().watch(pawl);
     const tidy = workflow({ name: "tidy", grace: "1 day" }, async (ctx) =>
       ctx.lock("m", async () => {
         try {
@@ -170,14 +172,14 @@ describe("everything is given back in the commit in which a run ends, when", () 
     for (const name of ["m", "broom"]) expect(whoOf((await pawl.mutex(name).inspect()).holders)).toEqual(["tidy"]);
     await expect(run.result()).rejects.toMatchObject({ code: "run_canceled" });
     for (const name of ["m", "broom"]) expect(await recordOf(pawl, name)).toMatchObject({ holders: [] });
-    witness.check();
+    checker.check();
   });
 });
 
-describe("a run that a person lets go on", () => {
-  test("after it failed has given everything back, waits for its lock again, and goes on under a new fence", async () => {
+describe("a run that an operator resumes", () => {
+  test("after it failed has released everything, waits for its lock again, and continues under a new fence", async () => {
     await using pawl = openTest();
-    const witness = new Witness().watch(pawl);
+    const checker = new CommitChecker().watch(pawl);
     let isBroken = true;
     const fences: number[] = [];
     const ran: string[] = [];
@@ -204,7 +206,7 @@ describe("a run that a person lets go on", () => {
     await run.retry();
     await run.until("waiting");
     await pawl.clock.advance("1 hour");
-    // What the lock protects is another's now, so the code does not go on.
+    // What the lock protects belongs to another now, so the code does not continue.
     expect(fences.length).toBe(1);
     expect(whoOf((await pawl.mutex("m").inspect()).waiters)).toEqual(["it"]);
     await others.release();
@@ -213,10 +215,10 @@ describe("a run that a person lets go on", () => {
     expect(fences.length).toBe(2);
     expect(fences[1]).toBeGreaterThan(others.fence);
     expect(others.fence).toBeGreaterThan(fences[0] ?? 0);
-    witness.check();
+    checker.check();
   });
 
-  test("after it was parked holds what it held, under a new fence, as what it began may still go on", async () => {
+  test("after it was parked holds its locks under a new fence, because what it began may still be running", async () => {
     await using pawl = openTest();
     let isStuck = true;
     const fences: number[] = [];
@@ -239,13 +241,13 @@ describe("a run that a person lets go on", () => {
     expect(await run.result()).toBe("done");
     expect(fences[1]).toBeGreaterThan(fences[0] ?? 0);
     await pawl.clock.advance(1);
-    expect(next.state).toBe("had");
+    expect(next.state).toBe("acquired");
     expect(next.value?.fence).toBeGreaterThan(fences[1] ?? 0);
   });
 
-  test("after it was parked in a place that it had taken before keeps that one place", async () => {
+  test("after it was parked with a place in a queue keeps that one place", async () => {
     await using pawl = openTest({ strict: false });
-    const witness = new Witness().watch(pawl);
+    const checker = new CommitChecker().watch(pawl);
     let isWrong = false;
     const it = workflow("it", async (ctx) => {
       // Code that contradicts the history parks the run, and leaves it in the queue.
@@ -270,6 +272,6 @@ describe("a run that a person lets go on", () => {
     await others.release();
     expect(await run.result()).toBe("done");
     expect((await pawl.mutex("m").inspect()).holders).toEqual([]);
-    witness.check();
+    checker.check();
   });
 });

@@ -1,6 +1,6 @@
 /**
  * Goal: a run holds, and waits, for as long as it lives: across steps, sleeps, rests and other workers (G30).
- * Method: runs in a time that the test moves; a witness looks at every commit.
+ * Method: runs in a time that the test moves; a checker examines every commit.
  */
 
 import { describe, expect, test } from "vitest";
@@ -16,7 +16,7 @@ import {
 } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
 import { drained } from "../kernel/kit.ts";
-import { PERSON, recordOf, refusal, Town, Witness, whoOf } from "./kit.ts";
+import { CommitChecker, OPERATOR, Processes, recordOf, refusal, whoOf } from "./kit.ts";
 
 const go = signal<string>("go");
 const HOUR_MS = 3_600_000;
@@ -25,9 +25,9 @@ describe("a run", () => {
   test.each([
     ["kept warm", undefined],
     ["replayed each time", 0],
-  ])("(%s) holds across steps, sleeps and signals, and nobody else does meanwhile", async (_, warm) => {
+  ])("(%s) holds it across steps, sleeps and signals, and no other holds it meanwhile", async (_, warm) => {
     await using pawl = openTest();
-    const witness = new Witness().watch(pawl);
+    const checker = new CommitChecker().watch(pawl);
     const seen: [string, number][] = [];
     const keeper = workflow("keeper", async (ctx) =>
       ctx.lock("m", async ({ fence }) => {
@@ -52,10 +52,10 @@ describe("a run", () => {
     expect(await run.result()).toBe(holder?.fence);
     expect(seen).toEqual(["first", "second", "third"].map((step) => [step, holder?.fence]));
     expect(await recordOf(pawl, "m")).toMatchObject({ holders: [], waiting: 0 });
-    witness.check();
+    checker.check();
   });
 
-  test("holds and waits without any worker, and goes on with the next one", async () => {
+  test("holds and waits without any worker, and resumes with the next one", async () => {
     await using pawl = openTest();
     const keeper = workflow("keeper", async (ctx, name: string) =>
       ctx.lock("m", async () => {
@@ -74,7 +74,7 @@ describe("a run", () => {
     expect(await Promise.all(runs.map((run) => run.result()))).toEqual(["a", "b"]);
   });
 
-  test("and plain code stand in one line", async () => {
+  test("and plain code wait in the same queue", async () => {
     await using pawl = openTest();
     const order: string[] = [];
     const visitor = workflow("visitor", async (ctx, name: string) =>
@@ -94,7 +94,7 @@ describe("a run", () => {
     expect(order).toEqual(["run 1", "plain 1", "run 2", "plain 2"]);
   });
 
-  test("has several at once, permits of a semaphore, and shares with readers", async () => {
+  test("holds several together, permits of a semaphore, and shares with readers", async () => {
     await using pawl = openTest();
     let most = 0;
     let inside = 0;
@@ -122,7 +122,7 @@ describe("a run", () => {
 
   test("written as a generator does all of it with yield*", async () => {
     await using pawl = openTest();
-    const witness = new Witness().watch(pawl);
+    const checker = new CommitChecker().watch(pawl);
     const gen = workflow("gen", function* (ctx: Context, name: string) {
       const first = yield* ctx.mutex("first").acquire();
       const [inner, rate] = yield* ctx.lock(["a", "b"], function* ({ fence }: RunLockHold) {
@@ -148,10 +148,10 @@ describe("a run", () => {
         again: false,
       })),
     );
-    witness.check();
+    checker.check();
   });
 
-  test("that gives back what it does not hold any more is told so, and harms nobody", async () => {
+  test("that releases what it no longer holds gets an error, and affects no other holder", async () => {
     await using pawl = openTest();
     const twice = workflow("twice", async (ctx) => {
       const hold = await ctx.mutex("m").acquire();
@@ -169,12 +169,12 @@ describe("a run", () => {
 });
 
 describe("a run that tries", () => {
-  test("has it, or leaves nothing behind; or takes a place, and waits there, or leaves", async () => {
+  test("acquires it, or leaves nothing behind; or gets a place, and waits there, or leaves", async () => {
     await using pawl = openTest();
     const tries = workflow("tries", async (ctx, waits: boolean) => {
       const lock = ctx.mutex("m");
       const unwanted = await lock.tryAcquire();
-      if (unwanted.ok) return "had at once";
+      if (unwanted.ok) return "acquired immediately";
       const entered = await lock.enqueue();
       if (entered.granted) return "odd";
       const { place } = entered;
@@ -197,12 +197,12 @@ describe("a run that tries", () => {
     await hold.release();
     expect(await waits.result()).toEqual([2, "lock_busy", 2, true]);
     const free = await pawl.start(tries, true);
-    expect(await free.result()).toBe("had at once");
-    // What it had and did not give back went with its end.
+    expect(await free.result()).toBe("acquired immediately");
+    // What it held and did not release was released at its end.
     expect(await recordOf(pawl, "m")).toMatchObject({ holders: [], waiting: 0 });
   });
 
-  test("and does something else meanwhile has its turn kept when it comes, until it asks", async () => {
+  test("and does something else meanwhile keeps the grant that came until it asks for it", async () => {
     await using pawl = openTest();
     const tries = workflow("tries", async (ctx) => {
       const entered = await ctx.mutex("m").enqueue();
@@ -223,17 +223,17 @@ describe("a run that tries", () => {
 });
 
 describe("a wait in a run", () => {
-  test("ends at its limit, and not one millisecond before; then the line is left", async () => {
+  test("ends at its timeout, and not one millisecond before; then the queue is left", async () => {
     await using pawl = openTest();
     const waits = workflow("waits", async (ctx) => {
       try {
-        await ctx.lock("m", () => "had", { timeout: "1 hour" });
+        await ctx.lock("m", () => "acquired", { timeout: "1 hour" });
       } catch (error) {
         if (!(error instanceof LockTimeoutError)) throw error;
         await ctx.sleep("1 minute");
         return [error.code, error.data];
       }
-      return "had";
+      return "acquired";
     });
     pawl.work([waits]);
     const hold = await pawl.mutex("m", { lease: "12 hours" }).acquire();
@@ -248,14 +248,14 @@ describe("a wait in a run", () => {
     expect(await run.result()).toEqual(["lock_timeout", { name: 'mutex "m"', timeoutMs: HOUR_MS }]);
   });
 
-  test("whose turn comes in time is not given up by its timer afterwards", async () => {
+  test("that is granted in time is not ended by its timer afterwards", async () => {
     await using pawl = openTest();
     const waits = workflow("waits", async (ctx) =>
       ctx.lock(
         "m",
         async () => {
           await ctx.sleep("3 hours");
-          return "had";
+          return "acquired";
         },
         { timeout: "1 hour" },
       ),
@@ -267,14 +267,14 @@ describe("a wait in a run", () => {
     await hold.release();
     await pawl.clock.advance(2 * HOUR_MS);
     expect(whoOf((await pawl.mutex("m").inspect()).holders)).toEqual(["waits"]);
-    expect(await run.result()).toBe("had");
+    expect(await run.result()).toBe("acquired");
   });
 
-  test("that somebody ended is told so, and it is written down who", async () => {
+  test("that an operator ended gets an error, and the audit trail says by whom", async () => {
     await using pawl = openTest();
     const waits = workflow("waits", async (ctx) => {
       try {
-        return await ctx.lock("m", () => "had");
+        return await ctx.lock("m", () => "acquired");
       } catch (error) {
         return error instanceof LockRemovedError ? error.code : "other";
       }
@@ -285,18 +285,21 @@ describe("a wait in a run", () => {
     await pawl.clock.advance(1);
     const [waiter] = (await pawl.mutex("m").inspect()).waiters;
     expect(waiter).toMatchObject({ run: "waits", until: null });
-    expect(await pawl.mutex("m").removeWaiter(waiter?.ticket ?? "", PERSON)).toEqual({ removed: true });
+    expect(await pawl.mutex("m").removeWaiter(waiter?.ticket ?? "", OPERATOR)).toEqual({ removed: true });
     expect(await run.result()).toBe("lock_removed");
     expect((await pawl.mutex("m").history()).map(({ name, data }) => [name, data])).toEqual([
-      ["removed", expect.objectContaining({ ...PERSON, waiter: expect.objectContaining({ ticket: waiter?.ticket }) })],
+      [
+        "removed",
+        expect.objectContaining({ ...OPERATOR, waiter: expect.objectContaining({ ticket: waiter?.ticket }) }),
+      ],
     ]);
     await hold.release();
-    expect(await next.result()).toBe("had");
+    expect(await next.result()).toBe("acquired");
   });
 
-  test("interrupted by the cancellation of its run leaves the line at once, also if the code goes on", async () => {
+  test("interrupted by the cancellation of its run leaves the queue immediately, also if the code continues", async () => {
     await using pawl = openTest();
-    const witness = new Witness().watch(pawl);
+    const checker = new CommitChecker().watch(pawl);
     const stubborn = workflow("stubborn", async (ctx) => {
       const code = await refusal(ctx.mutex("m").acquire());
       await ctx.step("clean up", () => {});
@@ -314,12 +317,12 @@ describe("a wait in a run", () => {
     await hold.release();
     expect(await pawl.mutex("m").tryAcquire()).toMatchObject({ ok: true });
     expect(await run.result()).toBe("run_canceled");
-    witness.check();
+    checker.check();
   });
 });
 
-describe("what a person takes away from a run", () => {
-  test("is the next one's at once, and the code hears of it when it gives it back", async () => {
+describe("what an operator releases by force from a run", () => {
+  test("goes to the next waiter immediately, and the code gets an error when it releases it", async () => {
     await using pawl = openTest();
     const keeper = workflow("keeper", async (ctx) => {
       try {
@@ -337,20 +340,23 @@ describe("what a person takes away from a run", () => {
     const next = await pawl.start(keeper, undefined, { id: "two" });
     await next.until("waiting");
     const [holder] = (await pawl.mutex("m").inspect()).holders;
-    expect(await pawl.mutex("m").forceRelease(PERSON)).toEqual({ released: 1 });
+    expect(await pawl.mutex("m").forceRelease(OPERATOR)).toEqual({ released: 1 });
     expect(whoOf((await pawl.mutex("m").inspect()).holders)).toEqual(["two"]);
     expect(await run.result()).toEqual(["lock_lost", holder?.fence]);
     expect(await next.result()).toBe("kept");
     expect((await pawl.mutex("m").history()).map(({ name, data }) => [name, data])).toEqual([
-      ["forced", expect.objectContaining({ ...PERSON, holder: expect.objectContaining({ owner: expect.anything() }) })],
+      [
+        "forced",
+        expect.objectContaining({ ...OPERATOR, holder: expect.objectContaining({ owner: expect.anything() }) }),
+      ],
     ]);
   });
 });
 
 describe("the number of permits that runs declare", () => {
-  test("is the latest, and an older worker that says its own again does not undo it", async () => {
-    const town = new Town();
-    const [old, next] = [town.process(), town.process()];
+  test("is the latest, and an older worker that declares its own again does not undo it", async () => {
+    const processes = new Processes();
+    const [old, next] = [processes.process(), processes.process()];
     const it = (permits: number) =>
       workflow(`with ${permits}`, async (ctx) => ctx.semaphore("s", { permits }).with(() => ctx.sleep("1s")));
     old.pawl.work([it(2)]);
@@ -363,7 +369,7 @@ describe("the number of permits that runs declare", () => {
       [old.pawl, "with 2"],
     ] as const) {
       const run = await pawl.start(name);
-      await town.clock.finish(run.result());
+      await processes.clock.finish(run.result());
     }
     expect((await next.pawl.semaphore("s", { permits: 3 }).inspect()).permits).toBe(3);
     expect((await next.pawl.semaphore("s", { permits: 3 }).history()).map(({ data }) => data)).toEqual([
@@ -384,7 +390,7 @@ describe("code that holds a lock", () => {
     pawl.work([locks]);
     const run = await pawl.lock("m", async () => {
       const started = await pawl.start(locks, undefined, { id: "it" });
-      // Time enough for its first step to ask for the lock while it is held.
+      // Time enough for its first step to request the lock while it is held.
       while ((await pawl.mutex("m").inspect()).waiting === 0) await drained();
       return started;
     });
@@ -398,7 +404,7 @@ describe("code that holds a lock", () => {
 });
 
 describe("a semaphore without permits, in a run,", () => {
-  test("has those that were declared, and is refused where none ever were", async () => {
+  test("has the declared permits, and is refused where none were ever declared", async () => {
     await using pawl = openTest();
     const asks = workflow("asks", async (ctx) => {
       const bare = [

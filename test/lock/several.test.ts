@@ -1,5 +1,5 @@
 /**
- * Goal: several locks at once, locks for readers and writers, and semaphores keep the same order and limits as a mutex, on every store.
+ * Goal: several locks together, locks for readers and writers, and semaphores keep the same order and limits as a mutex, on every store.
  * Method: as in laws.test.ts: two handles on one database, as two processes have them, through the public handle alone.
  */
 
@@ -7,14 +7,14 @@ import { describe, expect, test } from "vitest";
 import { lockAt } from "../../src/lock/stored.ts";
 import { codeOf, drained } from "../kernel/kit.ts";
 import { EVERY, onStores } from "../workflow/kit.ts";
-import { have, lineUp, PERSON, whoOf } from "./kit.ts";
+import { acquireNow, OPERATOR, queueUp, whoOf } from "./kit.ts";
 
 onStores(EVERY, (place) => {
-  describe("several at once", () => {
-    test("are had together or not at all, and nobody passes by taking one of them", async () => {
+  describe("several locks together", () => {
+    test("are granted together or not at all, and none of them is granted to a later request", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
-      const b = await have(one.mutex("b"), "bob");
-      const both = await lineUp(two.mutex(["b", "a"]), "both");
+      const b = await acquireNow(one.mutex("b"), "bob");
+      const both = await queueUp(two.mutex(["b", "a"]), "both");
       expect((await one.mutex("a").inspect()).holders).toEqual([]);
       expect((await one.mutex("a").inspect()).waiting).toBe(1);
       const a = await one.mutex("a").enqueue({ by: "ann" });
@@ -31,12 +31,12 @@ onStores(EVERY, (place) => {
       expect((await a.place.acquire()).fence).toBeGreaterThan(hold.fence);
     });
 
-    test("nobody passes one who wants several and is first for one of them, by being first for another", async () => {
+    test("a request for several that is first for one of them is not overtaken by the first for another", async () => {
       const pawl = await place.open();
-      const [a, c] = [await have(pawl.mutex("a")), await have(pawl.mutex("c"))];
-      const early = await lineUp(pawl.mutex(["b", "c"]), "early");
-      const late = await lineUp(pawl.mutex(["a", "b"]), "late");
-      // Both are free for the one who came later, but in the line of b it is not first.
+      const [a, c] = [await acquireNow(pawl.mutex("a")), await acquireNow(pawl.mutex("c"))];
+      const early = await queueUp(pawl.mutex(["b", "c"]), "early");
+      const late = await queueUp(pawl.mutex(["a", "b"]), "late");
+      // Both are free for the later request, but in the queue of b it is not first.
       await a.release();
       expect((await pawl.mutex("a").inspect()).holders).toEqual([]);
       await c.release();
@@ -46,22 +46,22 @@ onStores(EVERY, (place) => {
       await (await late.acquire()).release();
     });
 
-    test("an operator takes them from a holder that is gone, also if one of them is swept already", async () => {
+    test("an operator releases them from a dead holder by force, also if one of them was swept already", async () => {
       const pawl = await place.open();
-      await have(pawl.mutex(["a", "b"]));
+      await acquireNow(pawl.mutex(["a", "b"]));
       // As after an hour in which its holder was dead and no process used it.
       const b = lockAt({ kind: "mutex", name: "b" });
       await pawl.kernel.transact((tx) => tx.record(b).remove(), [b]);
-      expect(await pawl.mutex("a").forceRelease(PERSON)).toEqual({ released: 1 });
+      expect(await pawl.mutex("a").forceRelease(OPERATOR)).toEqual({ released: 1 });
       expect((await pawl.mutex("a").inspect()).holders).toEqual([]);
     });
 
-    test("the audit trail names only those that the holder still had", async () => {
+    test("the audit trail names only those that the holder still held", async () => {
       const pawl = await place.open();
-      // No process renews what a decision took.
+      // No process renews what a decision acquired.
       await pawl.transact((tx) => tx.lock(pawl.mutex(["a", "b"], { lease: "1s" })).take());
       const next = await pawl.mutex("b").acquire();
-      expect(await pawl.mutex("a").forceRelease(PERSON)).toEqual({ released: 1 });
+      expect(await pawl.mutex("a").forceRelease(OPERATOR)).toEqual({ released: 1 });
       expect((await pawl.mutex("a").history()).map(({ name }) => name)).toEqual(["forced"]);
       expect(await pawl.mutex("b").history()).toEqual([]);
       expect(await next.renew()).toBe(true);
@@ -87,44 +87,44 @@ onStores(EVERY, (place) => {
 
     test("a name that is given twice is one lock", async () => {
       const pawl = await place.open();
-      const hold = await have(pawl.mutex(["a", "a"]));
+      const hold = await acquireNow(pawl.mutex(["a", "a"]));
       expect((await pawl.mutex("a").inspect()).holders.length).toBe(1);
       expect(await hold.release()).toEqual({ released: true });
     });
 
-    test("forced away from one, they are all gone; taken out of one line, out of all", async () => {
+    test("a forced release of one releases all of them; a removal from one queue removes from all", async () => {
       const pawl = await place.open();
-      const hold = await have(pawl.mutex(["a", "b"]));
-      const waiter = await lineUp(pawl.mutex(["b", "c"]));
-      expect(await pawl.mutex("b").removeWaiter(waiter.ticket, PERSON)).toEqual({ removed: true });
+      const hold = await acquireNow(pawl.mutex(["a", "b"]));
+      const waiter = await queueUp(pawl.mutex(["b", "c"]));
+      expect(await pawl.mutex("b").removeWaiter(waiter.ticket, OPERATOR)).toEqual({ removed: true });
       expect((await pawl.mutex("c").inspect()).waiting).toBe(0);
-      expect(await pawl.mutex("a").forceRelease(PERSON)).toEqual({ released: 1 });
+      expect(await pawl.mutex("a").forceRelease(OPERATOR)).toEqual({ released: 1 });
       expect((await pawl.mutex("b").inspect()).holders).toEqual([]);
       expect(await hold.renew()).toBe(false);
     });
   });
 
   describe("a reader-writer lock", () => {
-    test("is had by readers together, and by a writer alone", async () => {
+    test("is held by readers together, and by a writer alone", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
-      const readers = [await have(one.rwlock("rw").read, "r1"), await have(two.rwlock("rw").read, "r2")];
+      const readers = [await acquireNow(one.rwlock("rw").read, "r1"), await acquireNow(two.rwlock("rw").read, "r2")];
       expect(await two.rwlock("rw").write.tryAcquire()).toMatchObject({ ok: false, place: 1 });
       for (const reader of readers) await reader.release();
-      const writer = await have(two.rwlock("rw").write);
+      const writer = await acquireNow(two.rwlock("rw").write);
       expect(await one.rwlock("rw").read.tryAcquire()).toMatchObject({ ok: false });
       expect(await one.rwlock("rw").write.tryAcquire()).toMatchObject({ ok: false });
       await writer.release();
-      await have(one.rwlock("rw").read);
+      await acquireNow(one.rwlock("rw").read);
     });
 
-    test("does not starve a writer: readers that come after it stand behind it, and then come together", async () => {
+    test("does not starve a writer: readers that come after it wait behind it, and are then granted together", async () => {
       const pawl = await place.open();
       const { read, write } = pawl.rwlock("rw");
-      const first = await have(read, "r1");
-      const writer = await lineUp(write, "w1");
-      const readers = [await lineUp(read, "r2"), await lineUp(read, "r3")];
-      const last = await lineUp(write, "w2");
-      const later = await lineUp(read, "r4");
+      const first = await acquireNow(read, "r1");
+      const writer = await queueUp(write, "w1");
+      const readers = [await queueUp(read, "r2"), await queueUp(read, "r3")];
+      const last = await queueUp(write, "w2");
+      const later = await queueUp(read, "r4");
       expect(whoOf((await read.inspect()).holders)).toEqual(["r1"]);
       await first.release();
       expect(whoOf((await read.inspect()).holders)).toEqual(["w1"]);
@@ -137,26 +137,26 @@ onStores(EVERY, (place) => {
       await (await later.acquire()).release();
     });
 
-    test("a writer that gives up lets the readers behind it in at once", async () => {
+    test("when a writer times out, the readers behind it are granted immediately", async () => {
       const pawl = await place.open();
       const { read, write } = pawl.rwlock("rw");
-      await have(read, "r1");
-      const writer = await lineUp(write);
-      await lineUp(read, "r2");
+      await acquireNow(read, "r1");
+      const writer = await queueUp(write);
+      await queueUp(read, "r2");
       await writer.leave();
       expect(whoOf((await read.inspect()).holders)).toEqual(["r1", "r2"]);
     });
   });
 
   describe("a semaphore", () => {
-    test("is had by as many as there are permits, each under a fence of its own, and by one unless said otherwise", async () => {
+    test("has as many holders as permits, each under a fence of its own. Default: one", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const s = (pawl = one) => pawl.semaphore("s", { permits: 2 });
-      const a = await have(s());
-      const b = await have(s(two));
+      const a = await acquireNow(s());
+      const b = await acquireNow(s(two));
       expect(b.fence).toBeGreaterThan(a.fence);
-      const third = await lineUp(s(two), "third");
-      const fourth = await lineUp(s(), "fourth");
+      const third = await queueUp(s(two), "third");
+      const fourth = await queueUp(s(), "fourth");
       await a.release();
       expect((await s().inspect()).holders.map(({ ticket }) => ticket)).toEqual([b.ticket, third.ticket]);
       await (await third.acquire()).release();
@@ -164,7 +164,7 @@ onStores(EVERY, (place) => {
       expect((await s().inspect()).permits).toBe(2);
     });
 
-    test("asked for without permits has those that were declared, and is refused where none ever were", async () => {
+    test("requested without permits has the declared ones, and is refused where none were ever declared", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const unknown = two.semaphore("s");
       const refusals = [
@@ -176,38 +176,38 @@ onStores(EVERY, (place) => {
       ];
       for (const refused of refusals) expect(await codeOf(refused())).toBe("permits_undeclared");
       expect((await unknown.inspect()).permits).toBe(null);
-      await have(one.semaphore("s", { permits: 10 }));
-      await have(unknown);
+      await acquireNow(one.semaphore("s", { permits: 10 }));
+      await acquireNow(unknown);
       expect((await unknown.inspect()).permits).toBe(10);
-      for (let n = 2; n < 10; n++) await have(unknown);
+      for (let n = 2; n < 10; n++) await acquireNow(unknown);
       expect(await unknown.tryAcquire()).toMatchObject({ ok: false });
       expect(await unknown.history()).toEqual([]);
     });
 
-    test("forced away from one holder leaves the others theirs", async () => {
+    test("keeps its other holders after a forced release of one", async () => {
       const pawl = await place.open();
       const s = pawl.semaphore("s", { permits: 2 });
-      const [a, b] = [await have(s, "a"), await have(s, "b")];
-      expect(await s.forceRelease({ ...PERSON, ticket: a.ticket })).toEqual({ released: 1 });
+      const [a, b] = [await acquireNow(s, "a"), await acquireNow(s, "b")];
+      expect(await s.forceRelease({ ...OPERATOR, ticket: a.ticket })).toEqual({ released: 1 });
       expect(whoOf((await s.inspect()).holders)).toEqual(["b"]);
       expect(await b.renew()).toBe(true);
-      await have(s, "c");
-      expect(await s.forceRelease(PERSON)).toEqual({ released: 2 });
+      await acquireNow(s, "c");
+      expect(await s.forceRelease(OPERATOR)).toEqual({ released: 2 });
     });
 
-    test("has the permits of the latest declaration from its commit on, and nobody is thrown out", async () => {
+    test("has the permits of the latest declaration from its commit on, and no holder loses its permit", async () => {
       const [old, next] = await Promise.all([place.open(), place.open()]);
       const two = () => old.semaphore("s", { permits: 2 });
-      const holds = [await have(two(), "h1"), await have(two(), "h2")];
-      const third = await lineUp(two(), "h3");
-      // More: whoever waits has one at once.
+      const holds = [await acquireNow(two(), "h1"), await acquireNow(two(), "h2")];
+      const third = await queueUp(two(), "h3");
+      // More: a waiter is granted one immediately.
       expect(await next.semaphore("s", { permits: 4 }).tryAcquire({ by: "h4" })).toMatchObject({ ok: true });
       expect(whoOf((await two().inspect()).holders)).toEqual(["h1", "h2", "h3", "h4"]);
       holds.push(await third.acquire());
-      // The old process says its number again, and undoes nothing.
-      expect(await (await lineUp(two(), "h5")).position()).toBe(1);
+      // The old process declares its number again, and undoes nothing.
+      expect(await (await queueUp(two(), "h5")).position()).toBe(1);
       expect((await two().inspect()).permits).toBe(4);
-      // Fewer: all stay, and nobody comes until there are few enough.
+      // Fewer: all holders stay, and no other is granted until there are few enough.
       expect(await next.semaphore("s", { permits: 2 }).tryAcquire({ by: "deploy" })).toMatchObject({
         ok: false,
       });
@@ -224,12 +224,12 @@ onStores(EVERY, (place) => {
       ]);
     });
 
-    test("the number that a process that begins anew declares is the latest", async () => {
+    test("the number that a restarted process declares is the latest", async () => {
       const [old, next] = await Promise.all([place.open(), place.open()]);
-      await (await have(old.semaphore("s", { permits: 2 }))).release();
-      await (await have(next.semaphore("s", { permits: 3 }))).release();
+      await (await acquireNow(old.semaphore("s", { permits: 2 }))).release();
+      await (await acquireNow(next.semaphore("s", { permits: 3 }))).release();
       const again = await place.open();
-      await (await have(again.semaphore("s", { permits: 2 }))).release();
+      await (await acquireNow(again.semaphore("s", { permits: 2 }))).release();
       expect((await next.semaphore("s", { permits: 3 }).inspect()).permits).toBe(2);
       expect((await next.semaphore("s").history()).length).toBe(2);
     });

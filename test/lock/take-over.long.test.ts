@@ -3,18 +3,18 @@
 import { expect, test } from "vitest";
 import { workflow } from "../../src/index.ts";
 import { gate } from "../kernel/kit.ts";
-import { Town } from "./kit.ts";
+import { Processes } from "./kit.ts";
 
 test("a take-over of a run that holds more locks than one commit can touch gives all of them new fences, and so does a retry", {
   timeout: 120_000,
 }, async () => {
-  const town = new Town();
-  const [ann, bob] = [town.process(), town.process()];
+  const processes = new Processes();
+  const [ann, bob] = [processes.process(), processes.process()];
   const fences: number[][] = [];
   let isBroken = true;
   // A thousand facts take as many turns of the event loop.
   const reaches = async (isThere: () => boolean | Promise<boolean>): Promise<void> => {
-    for (let turn = 0; turn < 2_000 && !(await isThere()); turn++) await town.advance(100);
+    for (let turn = 0; turn < 2_000 && !(await isThere()); turn++) await processes.advance(100);
   };
   const hasEnded = async (status: string) => (await bob.pawl.run("many", "one").status()).status === status;
   const { opened } = gate();

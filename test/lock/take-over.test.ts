@@ -1,6 +1,6 @@
 /**
- * Goal: whoever takes a run over has higher fences than the one before (G6, G7), and a crash leaves no lock behind.
- * Method: take-overs by a second process, while the first stands still or is dead. A crash before and after every call of the store.
+ * Goal: a worker that takes over a run has higher fences than the one before (G6, G7), and a crash leaves no lock behind.
+ * Method: take-overs by a second process, while the first is paused or dead. A crash before and after every call of the store.
  * A run with more locks than one commit can touch is in take-over.long.test.ts.
  */
 
@@ -8,14 +8,14 @@ import { describe, expect, test } from "vitest";
 import { workflow } from "../../src/index.ts";
 import { crashEverywhere, type TestPawl } from "../../src/testing/index.ts";
 import { gate } from "../kernel/kit.ts";
-import { outcomeOf, refusal, Town, Witness } from "./kit.ts";
+import { CommitChecker, outcomeOf, Processes, refusal } from "./kit.ts";
 
 const never = () => new Promise<never>(() => {});
 
 describe("a take-over", () => {
   const LEASE_MS = 30_000;
 
-  /** A run that uses what its lock protects in a step, in which its worker can be made to stand still. */
+  /** A run that uses what its lock protects in a step, in which its worker can be paused. */
   function usher(log: [string, string, number][], by: string, meanwhile: () => Promise<unknown>) {
     return workflow("usher", async (ctx) =>
       ctx.lock("m", async ({ fence }) => {
@@ -33,25 +33,25 @@ describe("a take-over", () => {
     );
   }
 
-  test.each(["stands still", "is dead"])("by another worker has higher fences than the one that %s", async (what) => {
-    const town = new Town();
-    const [ann, bob] = [town.process(), town.process()];
-    const witness = new Witness().watch(ann.pawl, bob.pawl);
+  test.each(["is paused", "is dead"])("by another worker gets higher fences than the worker that %s", async (what) => {
+    const processes = new Processes();
+    const [ann, bob] = [processes.process(), processes.process()];
+    const checker = new CommitChecker().watch(ann.pawl, bob.pawl);
     const log: [string, string, number][] = [];
     const { opened, open } = gate();
     ann.pawl.work([usher(log, "ann", () => opened)]);
     await ann.pawl.start("usher", undefined, { id: "one" });
-    await town.advance(10);
+    await processes.advance(10);
     expect(log.map(([by, at]) => `${by} ${at}`)).toEqual(["ann before", "ann begins"]);
     const [first] = (await bob.pawl.mutex("m").inspect()).holders;
     bob.pawl.work([usher(log, "bob", async () => {})]);
     if (what === "is dead") ann.die();
     else ann.pause();
-    await town.advance(LEASE_MS - 20);
+    await processes.advance(LEASE_MS - 20);
     expect(log.length).toBe(2);
     const later = outcomeOf(bob.pawl.mutex("m").acquire());
-    await town.advance(40);
-    // Bob's code knows one fence only, also where it does again what Ann did.
+    await processes.advance(40);
+    // Bob's code knows one fence only, also where it repeats what Ann did.
     const [second] = (await bob.pawl.mutex("m").inspect()).holders;
     expect(second).toMatchObject({ run: "one" });
     expect(second?.fence).toBeGreaterThan(first?.fence ?? 0);
@@ -61,20 +61,20 @@ describe("a take-over", () => {
     ]);
     if (what !== "is dead") await ann.resume();
     open();
-    await town.advance(2000);
+    await processes.advance(2000);
     const run = bob.pawl.run("usher", "one");
-    // What Ann ended is not what the run went on with.
-    expect(await town.clock.finish(run.result())).toBe(second?.fence);
+    // What Ann finished is not what the run continued with.
+    expect(await processes.clock.finish(run.result())).toBe(second?.fence);
     expect(log.filter(([by]) => by === "bob").map(([, at]) => at)).toEqual(["begins", "ends", "after"]);
     expect(log.filter(([by]) => by === "ann").map(([, at]) => at)).not.toContain("after");
-    await town.advance(1);
+    await processes.advance(1);
     expect(later.value?.fence).toBeGreaterThan(second?.fence ?? 0);
-    witness.check();
+    checker.check();
   });
 
-  test("of a run that holds several raises the fences of all of them, and of what it only waits for none", async () => {
-    const town = new Town();
-    const [ann, bob] = [town.process(), town.process()];
+  test("of a run raises the fences of all locks that it holds, and of none that it waits for", async () => {
+    const processes = new Processes();
+    const [ann, bob] = [processes.process(), processes.process()];
     const fences: number[][] = [];
     const it = (wait: () => Promise<unknown>) =>
       workflow("it", async (ctx) => {
@@ -90,10 +90,10 @@ describe("a take-over", () => {
     const others = await bob.pawl.mutex("line").acquire();
     ann.pawl.work([it(never)]);
     await ann.pawl.start("it", undefined, { id: "it" });
-    await town.advance(10);
+    await processes.advance(10);
     ann.die();
     bob.pawl.work([it(async () => {})]);
-    expect(await town.clock.finish(bob.pawl.run("it", "it").result())).toBe(false);
+    expect(await processes.clock.finish(bob.pawl.run("it", "it").result())).toBe(false);
     expect(fences.length).toBe(2);
     const [[pair = 0, permit = 0] = [], [pairAfter, permitAfter] = []] = fences;
     expect(pairAfter).toBeGreaterThan(pair);
@@ -101,9 +101,9 @@ describe("a take-over", () => {
     expect((await bob.pawl.mutex("line").inspect()).holders).toMatchObject([{ fence: others.fence }]);
   });
 
-  test("of a run that came to rest keeps its fence: nobody is at work under it", async () => {
-    const town = new Town();
-    const [ann, bob] = [town.process(), town.process()];
+  test("of a run that is at rest keeps its fence: no worker is using it", async () => {
+    const processes = new Processes();
+    const [ann, bob] = [processes.process(), processes.process()];
     const fences: number[] = [];
     const it = workflow("it", async (ctx) =>
       ctx.lock("m", async ({ fence }) => {
@@ -115,11 +115,11 @@ describe("a take-over", () => {
     );
     const worker = ann.pawl.work([it]);
     await ann.pawl.start(it, undefined, { id: "it" });
-    await town.advance(10);
+    await processes.advance(10);
     const stopped = worker.stop();
-    await town.clock.finish(stopped);
+    await processes.clock.finish(stopped);
     bob.pawl.work([it]);
-    expect(await town.clock.finish(bob.pawl.run("it", "it").result())).toBe("done");
+    expect(await processes.clock.finish(bob.pawl.run("it", "it").result())).toBe("done");
     expect(fences[1]).toBe(fences[0]);
   });
 });
@@ -158,7 +158,7 @@ describe("a crash before and after every call of the store", () => {
       workflows: (outside) => [holds(outside)],
       script: async (run, pawl, outside) => {
         outside.pawl = pawl;
-        // Leases that need no renewal meanwhile: time goes in few steps.
+        // Leases that need no renewal meanwhile: time is moved in few steps.
         const forever = await pawl.mutex("never", { lease: "12 hours" }).acquire();
         const busy = await pawl.mutex("busy", { lease: "12 hours" }).acquire();
         await pawl.clock.advance("10 minutes");

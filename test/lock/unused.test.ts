@@ -1,5 +1,5 @@
 /**
- * Goal: locks that nobody uses go away, also in applications without workers, and the permits of a semaphore no sooner than after 30 days.
+ * Goal: locks that are not used are removed, also in applications without workers, and the permits of a semaphore no sooner than after 30 days.
  * Method: the simulated time of `openTest`; the records are counted in the store.
  */
 
@@ -16,7 +16,7 @@ async function locksOf(pawl: Pawl, kind: "mutex" | "rwlock" | "semaphore"): Prom
   return rows.map(({ key }) => key);
 }
 
-test("a semaphore that nobody uses for 30 days goes away with its permits; one that is used now and then stays", async () => {
+test("a semaphore that is not used for 30 days is removed with its permits; one that is used now and then stays", async () => {
   const pawl = openTest();
   pawl.work([idle]);
   const fences: number[] = [];
@@ -39,7 +39,7 @@ test("a semaphore that nobody uses for 30 days goes away with its permits; one t
   await use("rare", 1);
   await use("rare");
   expect((await pawl.semaphore("rare").inspect()).permits).toBe(1);
-  // Fences rise through it all.
+  // Fences rise throughout.
   expect(fences).toHaveLength(4);
   expect(fences).toEqual([...new Set(fences)].sort((a, b) => a - b));
   await pawl.close();
@@ -62,7 +62,7 @@ test("a semaphore that is held, or whose permits were changed, stays", async () 
   await pawl.close();
 });
 
-test("without workers, processes that make locks remove those that nobody uses", async () => {
+test("without workers, processes that create locks remove those that are not used", async () => {
   const pawl = openTest();
   let most = 0;
   for (let hour = 0; hour < 100; hour++) {
@@ -74,7 +74,7 @@ test("without workers, processes that make locks remove those that nobody uses",
     const [mutexes, rwlocks] = [await locksOf(pawl, "mutex"), await locksOf(pawl, "rwlock")];
     most = Math.max(most, mutexes.length + rwlocks.length);
   }
-  // 4000 were made. A sweep comes after 256 of them on average.
+  // 4000 were created. A sweep comes after 256 of them on average.
   expect(most).toBeLessThan(2500);
   await pawl.close();
 });

@@ -1,6 +1,6 @@
 /**
- * Goal: "why is this waiting?" is answered with the chain, in sentences: for a run, a lock and a waiter, down to somebody who could go on, or
- * a person who has to decide.
+ * Goal: "why is this waiting?" returns the chain, in sentences: for a run, a lock and a waiter, down to a holder that can continue, or
+ * an operator who has to decide.
  * Method: situations that are built by hand, each asked about from every side.
  */
 
@@ -22,7 +22,7 @@ const keeper = workflow("keeper", async (ctx: Context, names: readonly string[])
   return take(names);
 });
 
-/** A run that comes to rest with these locks, as far as it gets them. */
+/** A run that comes to rest with these locks, as far as they are granted. */
 async function keep(pawl: TestPawl, id: string, ...names: readonly string[]) {
   const run = await pawl.start(keeper, names, { id });
   await run.until("waiting");
@@ -33,7 +33,7 @@ const kinds = (chain: readonly { readonly is: string; readonly name: string }[])
   chain.map(({ is, name }) => `${is} ${name}`);
 
 describe("a lock", () => {
-  test("that is free says so, and nobody waits", async () => {
+  test("that is free is reported as free, and without waiters", async () => {
     await using pawl = openTest();
     expect(await pawl.whyWaiting({ lock: "m" })).toEqual({
       isWaiting: false,
@@ -43,7 +43,7 @@ describe("a lock", () => {
     expect((await pawl.whyWaiting({ lock: "m", kind: "semaphore" })).says).toBe('semaphore "m" is free');
   });
 
-  test("that somebody holds in plain code says who, under which fence and until when", async () => {
+  test("that is held in plain code is reported with its holder, fence and end of lease", async () => {
     await using pawl = openTest({ now: new Date("2031-05-01T00:00:00Z") });
     const { fence } = await pawl.mutex("m").acquire({ by: "nightly import" });
     await pawl.rwlock("rw").read.acquire();
@@ -57,7 +57,7 @@ describe("a lock", () => {
     );
   });
 
-  test("that is held and not waited for keeps nobody waiting", async () => {
+  test("that is held without waiters makes no run wait", async () => {
     await using pawl = openTest();
     await pawl.mutex("m").acquire();
     expect((await pawl.whyWaiting({ lock: "m" })).isWaiting).toBe(false);
@@ -65,7 +65,7 @@ describe("a lock", () => {
     expect((await pawl.whyWaiting({ lock: "m" })).isWaiting).toBe(true);
   });
 
-  test("says how many wait, and all who hold it", async () => {
+  test("is reported with the number of waiters and all holders", async () => {
     await using pawl = openTest();
     const s = pawl.semaphore("s", { permits: 2 });
     for (const by of ["a", "b", "c", "d"]) await s.enqueue({ by });
@@ -79,7 +79,7 @@ describe("a lock", () => {
 });
 
 describe("a waiter", () => {
-  test("in plain code is told who has it; one that does not wait is told that", async () => {
+  test("in plain code gets the name of the holder; one that does not wait is reported as such", async () => {
     await using pawl = openTest();
     await pawl.mutex("m").acquire({ by: "ann" });
     const entered = await pawl.mutex("m").enqueue({ by: "bob" });
@@ -90,12 +90,12 @@ describe("a waiter", () => {
       /^"bob" waits for mutex "m"; mutex "m" is held by 1, and 1 waits.*; "ann" holds mutex "m"/,
     );
     expect(kinds(why.chain)).toEqual(["plain bob", "lock m", "plain ann"]);
-    const none = await pawl.whyWaiting({ lock: "m", waiter: "nobody" });
-    expect(none.says).toMatch(/^"nobody" does not wait for mutex "m"/);
+    const none = await pawl.whyWaiting({ lock: "m", waiter: "unknown" });
+    expect(none.says).toMatch(/^"unknown" does not wait for mutex "m"/);
     expect(none.isWaiting).toBe(false);
   });
 
-  test("that is a run is named as one", async () => {
+  test("that is a run is reported as a run", async () => {
     await using pawl = openTest();
     pawl.work([keeper]);
     await keep(pawl, "r1", "m");
@@ -130,13 +130,13 @@ describe("a run", () => {
       expect.stringMatching(/^"ann" holds mutex "c" under fence \d+, until .* unless it renews$/),
     ]);
     expect(why.says).toBe(why.chain.map(({ says }) => says).join("; "));
-    // And of whom it waits for, the lock is asked the same way.
+    // The lock that it waits for is explained in the same way.
     expect(kinds((await pawl.whyWaiting({ lock: "b" })).chain)).toEqual(["lock b", "run r1", "lock c", "plain ann"]);
   });
 
-  test("that waits for several at once is told about each", async () => {
+  test("that waits for several locks together is explained for each", async () => {
     await using pawl = openTest();
-    const both = workflow("both", async (ctx) => ctx.lock(["a", "b"], () => "had"));
+    const both = workflow("both", async (ctx) => ctx.lock(["a", "b"], () => "acquired"));
     pawl.work([keeper, both]);
     await keep(pawl, "r1", "a");
     await pawl.mutex("b").acquire({ by: "ann" });
@@ -147,7 +147,7 @@ describe("a run", () => {
     expect(kinds(chain)).toEqual(["run both", "lock a", "run r1", "lock b", "plain ann"]);
   });
 
-  test("that waits for one that is parked is told that a person has to decide, and why", async () => {
+  test("that waits for a parked run: an operator has to decide, and why", async () => {
     await using pawl = openTest();
     const stuck = workflow({ name: "stuck", tries: 1 }, async (ctx) => ctx.lock("m", never));
     pawl.work([keeper, stuck]);
@@ -159,9 +159,9 @@ describe("a run", () => {
     expect((await pawl.whyWaiting({ run: "parked" })).says).toMatch(/^run "parked" is parked/);
   });
 
-  test("that waits for a child is followed to what that waits for", async () => {
+  test("that waits for a child is followed to what the child waits for", async () => {
     await using pawl = openTest();
-    const child = workflow("child", async (ctx) => ctx.lock("m", () => "had"));
+    const child = workflow("child", async (ctx) => ctx.lock("m", () => "acquired"));
     const parent = workflow("parent", async (ctx) => ctx.call(child, undefined, { id: "child" }));
     pawl.work([parent, child]);
     await pawl.mutex("m").acquire({ by: "ann" });
@@ -172,7 +172,7 @@ describe("a run", () => {
     expect(says).toMatch(/^run "parent" waits for its child "child" since \S+; run "child" waits for mutex "m"; /);
   });
 
-  test("that sleeps, waits for a signal, has ended or is at work says that", async () => {
+  test("that sleeps, waits for a signal, has ended or is running is reported as such", async () => {
     await using pawl = openTest({ now: new Date("2031-05-01T00:00:00Z") });
     const sleeps = workflow("sleeps", async (ctx) => ctx.sleep("1 hour"));
     const works = workflow("works", async (ctx) => ctx.step("work", () => pawl.clock.sleep("10s")));
@@ -199,12 +199,12 @@ describe("a run", () => {
     await working.result();
   });
 
-  test("in a circle, which a limit will end, is told that they wait for each other", async () => {
+  test("in a circle that a timeout will end: they wait for each other", async () => {
     await using pawl = openTest();
     const cross = workflow("cross", async (ctx, [first, second]: readonly string[]) =>
       ctx.lock(first ?? "", async () => {
         await ctx.sleep("1s");
-        return ctx.lock(second ?? "", () => "had", { timeout: "1 hour" });
+        return ctx.lock(second ?? "", () => "acquired", { timeout: "1 hour" });
       }),
     );
     pawl.work([cross]);
@@ -219,20 +219,20 @@ describe("a run", () => {
     expect(says).toMatch(/run "r1" is in this chain already: they wait for each other$/);
   });
 
-  test("behind others in the line of a lock that is free is told of those, and what they wait for", async () => {
+  test("behind others in the queue of a free lock: those are named, with what they wait for", async () => {
     await using pawl = openTest();
-    const both = workflow("both", async (ctx) => ctx.lock(["a", "b"], () => "had"));
+    const both = workflow("both", async (ctx) => ctx.lock(["a", "b"], () => "acquired"));
     pawl.work([keeper, both]);
     await pawl.mutex("a").acquire({ by: "ann" });
     await (await pawl.start(both, undefined, { id: "both" })).until("waiting");
     await keep(pawl, "r1", "b");
     const { says } = await pawl.whyWaiting({ run: "r1" });
-    // b is free: it is for whoever is first in its line, who waits for a.
+    // b is free: it is reserved for the first in its queue, which waits for a.
     expect(says).toMatch(/run "both"/);
     expect(says).toMatch(/"ann" holds mutex "a"/);
   });
 
-  test("a chain without end ends", async () => {
+  test("a chain that is too long is cut off", async () => {
     await using pawl = openTest();
     pawl.work([keeper]);
     for (let n = 0; n < 30; n++) await keep(pawl, `r${n}`, `m${n}`, ...(n === 0 ? [] : [`m${n - 1}`]));
@@ -240,7 +240,7 @@ describe("a run", () => {
     expect(isWaiting).toBe(true);
     expect(chain.length).toBeGreaterThan(15);
     expect(chain.length).toBeLessThan(60);
-    // It was not a circle, and is not called one.
+    // It was not a circle, and is not reported as one.
     expect(chain.at(-1)?.says).not.toMatch(/wait for each other/);
   });
 });

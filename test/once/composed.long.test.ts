@@ -15,7 +15,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FencedError, IdempotencyInProgressError, open, type Pawl } from "../../src/index.ts";
-import type { Batch, DueQuery, FollowQuery, Key, ListQuery, Store } from "../../src/kernel/contract.ts";
+import type { Store } from "../../src/kernel/contract.ts";
+import { WrappedStore } from "../../src/testing/wrapped-store.ts";
 import {
   fulfil,
   looksOf,
@@ -52,11 +53,7 @@ interface Death {
 const NONE: Death = { call: 0, when: "before" };
 
 /** A store whose caller dies at one of its calls: from then on nothing passes in either direction. */
-class DeadlyStore implements Store {
-  readonly lanes: number;
-  readonly isRemote: boolean;
-  readonly hasOneWriter: boolean;
-  readonly #store: Store;
+class DeadlyStore extends WrappedStore {
   readonly #death: Death;
   readonly #look: () => Promise<void>;
   readonly died = Promise.withResolvers<void>();
@@ -64,15 +61,12 @@ class DeadlyStore implements Store {
   calls = 0;
 
   constructor(store: Store, death: Death, look: () => Promise<void>) {
-    this.#store = store;
+    super(store);
     this.#death = death;
     this.#look = look;
-    this.lanes = store.lanes;
-    this.isRemote = store.isRemote;
-    this.hasOneWriter = store.hasOneWriter;
   }
 
-  async #call<T>(act: () => Promise<T>): Promise<T> {
+  protected override async call<T>(_name: string, act: () => Promise<T>): Promise<T> {
     this.calls += 1;
     const isIt = this.calls === this.#death.call;
     await this.#look();
@@ -89,40 +83,9 @@ class DeadlyStore implements Store {
     this.died.resolve();
   }
 
-  settle(lane: number): ReturnType<Store["settle"]> {
-    return this.#call(() => this.#store.settle(lane));
-  }
-  commit(batch: Batch): ReturnType<Store["commit"]> {
-    return this.#call(() => this.#store.commit(batch));
-  }
-  read(keys: readonly Key[]): ReturnType<Store["read"]> {
-    return this.#call(() => this.#store.read(keys));
-  }
-  list(query: ListQuery): ReturnType<Store["list"]> {
-    return this.#call(() => this.#store.list(query));
-  }
-  entries(key: Key, after: number, limit: number): ReturnType<Store["entries"]> {
-    return this.#call(() => this.#store.entries(key, after, limit));
-  }
-  follow(query: FollowQuery): ReturnType<Store["follow"]> {
-    return this.#call(() => this.#store.follow(query));
-  }
-  due(query: DueQuery): ReturnType<Store["due"]> {
-    return this.#call(() => this.#store.due(query));
-  }
-  prune(key: Key, upTo: number, limit: number): Promise<number> {
-    return this.#call(() => this.#store.prune(key, upTo, limit));
-  }
-
-  sweep(limit: number): Promise<number> {
-    return this.#call(() => this.#store.sweep(limit));
-  }
   /** Processes that do not notify each other poll. */
-  watch(): () => void {
+  override watch(): () => void {
     return () => {};
-  }
-  close(): Promise<void> {
-    return this.#store.close();
   }
 }
 

@@ -148,7 +148,11 @@ export const guards: readonly Guard[] = [
   guard(
     "a decision whose row is locked is postponed, and no other",
     "one locked row does not delay the other decisions of a batch",
-    edit(FLIGHT, "      if (this.#isAnyIn(this.#busy, submission)) {", "      if (this.#busy.size > 0) {"),
+    edit(
+      FLIGHT,
+      "      if (this.#isAnyIn(this.#lockedElsewhere, submission)) {",
+      "      if (this.#lockedElsewhere.size > 0) {",
+    ),
   ),
   guard(
     "a record is in one flight at a time",

@@ -8,6 +8,7 @@
 import pg from "pg";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type { Duration } from "../../src/kernel/check.ts";
+import { NEW_ROW } from "../../src/kernel/contract.ts";
 import { StoreError } from "../../src/kernel/errors.ts";
 import { open } from "../../src/open.ts";
 import { checkServer, type Finding } from "../../src/stores/postgres/requirements.ts";
@@ -218,20 +219,8 @@ describe("whatever settings the connection gets later", () => {
     await pool.query("create trigger see before insert on pawl.record for each row execute function see()");
     await pool.query("set synchronous_commit = off");
     const { epoch, sequence } = await store.settle(0);
-    const row = {
-      id: 0,
-      space: "s",
-      key: "k",
-      version: 1,
-      stamp: 1,
-      fence: 0,
-      wakes: 0,
-      tries: 0,
-      head: 0,
-      value: "1",
-    };
-    const nothing = { holder: null, kind: null, status: null, dueMs: null };
-    const puts = [{ was: null, row: { ...row, ...nothing }, entries: [] }];
+    const row = { ...NEW_ROW, space: "s", key: "k", version: 1, stamp: 1, value: "1" };
+    const puts = [{ was: null, row, entries: [] }];
     await store.commit({
       lane: 0,
       epoch,

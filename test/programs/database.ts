@@ -17,7 +17,7 @@ import type {
   SharedWork,
   SqlStore,
 } from "../../src/kernel/contract.ts";
-import { keyText } from "../../src/kernel/contract.ts";
+import { keyText, NEW_ROW } from "../../src/kernel/contract.ts";
 import { StoreError } from "../../src/kernel/errors.ts";
 import type { Process } from "../../src/testing/sim/process.ts";
 import { SimulatedDatabase, SimulatedStore } from "../../src/testing/sim/store.ts";
@@ -118,7 +118,7 @@ class ProgramStore extends SimulatedStore implements SqlStore {
       if (isMoved || rows.some((row) => row === undefined)) throw this.#moved();
       const inserted = effects.map((key, at): Put => {
         const was = rows[shared.puts.length + at] ?? null;
-        return { was, row: { ...(was ?? NEW), ...key, version: (was?.version ?? 0) + 1, value: "1" }, entries: [] };
+        return { was, row: { ...(was ?? NEW_ROW), ...key, version: (was?.version ?? 0) + 1, value: "1" }, entries: [] };
       });
       return { puts: [...shared.puts, ...inserted] };
     };
@@ -131,16 +131,3 @@ class ProgramStore extends SimulatedStore implements SqlStore {
     super.abandon();
   }
 }
-
-const NEW = {
-  id: 0,
-  stamp: 0,
-  fence: 0,
-  wakes: 0,
-  tries: 0,
-  holder: null,
-  kind: null,
-  status: null,
-  dueMs: null,
-  head: 0,
-} as const;

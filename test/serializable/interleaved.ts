@@ -6,26 +6,13 @@
  */
 
 import { setImmediate as turn } from "node:timers/promises";
-import type {
-  Batch,
-  DuePage,
-  DueQuery,
-  FollowPage,
-  FollowQuery,
-  Found,
-  Key,
-  ListQuery,
-  Put,
-  Receipt,
-  Row,
-  Store,
-  StoredEntry,
-} from "../../src/kernel/contract.ts";
+import type { Batch, Found, Key, Put, Receipt, Row, Store } from "../../src/kernel/contract.ts";
 import { keyText } from "../../src/kernel/contract.ts";
 import { StoreError } from "../../src/kernel/errors.ts";
 import { wallMs } from "../../src/node/ports.ts";
 import { MemoryDatabase, type MemoryStore } from "../../src/stores/memory/memory.ts";
 import type { Random } from "../../src/testing/sim/random.ts";
+import { WrappedStore } from "../../src/testing/wrapped-store.ts";
 
 /** What a store does no more. */
 export interface Weakness {
@@ -61,27 +48,20 @@ export class InterleavedDatabase {
   }
 }
 
-class InterleavedStore implements Store {
-  readonly lanes: number;
-  readonly isRemote: boolean;
-  readonly hasOneWriter: boolean;
+class InterleavedStore extends WrappedStore<MemoryStore> {
   readonly #database: InterleavedDatabase;
-  readonly #memory: MemoryStore;
   readonly #random: Random;
   readonly #weakness: Weakness;
   readonly #remembered = new Map<string, Row | null>();
 
   constructor(database: InterleavedDatabase, memory: MemoryStore, random: Random, weakness: Weakness) {
-    this.lanes = memory.lanes;
-    this.isRemote = memory.isRemote;
-    this.hasOneWriter = memory.hasOneWriter;
+    super(memory);
     this.#database = database;
-    this.#memory = memory;
     this.#random = random;
     this.#weakness = weakness;
   }
 
-  async commit(batch: Batch): Promise<Receipt> {
+  override async commit(batch: Batch): Promise<Receipt> {
     const transaction = {};
     try {
       await this.#others();
@@ -112,9 +92,9 @@ class InterleavedStore implements Store {
 
   async #lock(keys: readonly Key[], transaction: object, isLate: boolean): Promise<(Row | null | undefined)[]> {
     const { locks: mayLock = () => true, remembers, looksEarly } = this.#weakness;
-    const early = looksEarly === true ? await this.#memory.read(keys) : null;
+    const early = looksEarly === true ? await this.inner.read(keys) : null;
     if (early !== null) await this.#others();
-    const rows = early ?? (await this.#memory.read(keys));
+    const rows = early ?? (await this.inner.read(keys));
     return keys.map((key, i) => {
       const text = keyText(key);
       const row = rows[i] ?? null;
@@ -134,7 +114,7 @@ class InterleavedStore implements Store {
       if (holder !== undefined && holder !== transaction)
         throw new StoreError("store_busy", "retry", "another has locked a row");
     }
-    const now = await this.#memory.read(given.map(({ row }) => row));
+    const now = await this.inner.read(given.map(({ row }) => row));
     const isStill = now.every((row, i) => row?.version === given[i]?.was?.version);
     const puts =
       overwrites !== true || isStill
@@ -144,7 +124,7 @@ class InterleavedStore implements Store {
             return { ...put, was, row: { ...put.row, id: was?.id ?? 0, version: (was?.version ?? 0) + 1 } };
           });
     const kept = keeps === true ? puts.filter(({ row }) => row.value !== null) : puts;
-    const write = (some: readonly Put[]) => this.#memory.commit({ ...batch, lock: [], decide: () => ({ puts: some }) });
+    const write = (some: readonly Put[]) => this.inner.commit({ ...batch, lock: [], decide: () => ({ puts: some }) });
     if (tears === true && isStill && kept.length > 1) {
       const half = Math.ceil(kept.length / 2);
       const first = await write(kept.slice(0, half));
@@ -168,50 +148,14 @@ class InterleavedStore implements Store {
     for (let i = this.#random.below(4); i >= 0; i--) await turn();
   }
 
-  async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
+  override async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
     await this.#others();
-    if (this.#weakness.readsApart !== true) return this.#memory.read(keys);
+    if (this.#weakness.readsApart !== true) return this.inner.read(keys);
     const rows: (Row | null)[] = [];
     for (const key of keys) {
-      rows.push((await this.#memory.read([key]))[0] ?? null);
+      rows.push((await this.inner.read([key]))[0] ?? null);
       await this.#others();
     }
     return rows;
-  }
-
-  settle(lane: number): Promise<{ readonly epoch: number; readonly sequence: number }> {
-    return this.#memory.settle(lane);
-  }
-
-  list(query: ListQuery): Promise<readonly Row[]> {
-    return this.#memory.list(query);
-  }
-
-  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.#memory.entries(key, after, limit);
-  }
-
-  follow(query: FollowQuery): Promise<FollowPage> {
-    return this.#memory.follow(query);
-  }
-
-  due(query: DueQuery): Promise<DuePage> {
-    return this.#memory.due(query);
-  }
-
-  prune(key: Key, upTo: number, limit: number): Promise<number> {
-    return this.#memory.prune(key, upTo, limit);
-  }
-
-  sweep(limit: number): Promise<number> {
-    return this.#memory.sweep(limit);
-  }
-
-  watch(changed: () => void): () => void {
-    return this.#memory.watch(changed);
-  }
-
-  close(): Promise<void> {
-    return this.#memory.close();
   }
 }

@@ -210,8 +210,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: "testing/sim/store.ts",
-        from: "          this.#database.locks.set(text, transaction);\n          rows.push((await this.#memory.read([key]))[0] ?? null);",
-        to: "          const [row] = await this.#memory.read([key]);\n          if (row) this.#database.locks.set(text, transaction);\n          rows.push(row ?? null);",
+        from: "          this.#database.locks.set(text, transaction);\n          rows.push((await this.inner.read([key]))[0] ?? null);",
+        to: "          const [row] = await this.inner.read([key]);\n          if (row) this.#database.locks.set(text, transaction);\n          rows.push(row ?? null);",
       },
       {
         file: MEMORY,

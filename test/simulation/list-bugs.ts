@@ -15,7 +15,7 @@ const MEMORY = "stores/memory/memory.ts";
 const SIMULATED = "testing/sim/store.ts";
 
 const LOCK = "          this.#database.locks.set(text, transaction);\n";
-const LOCK_AND_READ = `${LOCK}          rows.push((await this.#memory.read([key]))[0] ?? null);`;
+const LOCK_AND_READ = `${LOCK}          rows.push((await this.inner.read([key]))[0] ?? null);`;
 
 const bug = (name: string, file: string, from: string, to: string, options?: SimulateOptions): Bug => ({
   name,
@@ -33,13 +33,13 @@ export const listBugs: readonly Bug[] = [
     "write skew by absence: keys that are absent are not locked",
     SIMULATED,
     LOCK_AND_READ,
-    "          const [row] = await this.#memory.read([key]);\n          if (row) this.#database.locks.set(text, transaction);\n          rows.push(row ?? null);",
+    "          const [row] = await this.inner.read([key]);\n          if (row) this.#database.locks.set(text, transaction);\n          rows.push(row ?? null);",
   ),
   bug(
     "phantom: keys that turn up late are read without a lock",
     SIMULATED,
     "        verdict = batch.decide(await lock(verdict.lock));",
-    "        const rows = await this.#memory.read(verdict.lock);\n        const nowMs = (transaction.nowMs ??= this.#database.memory.nowMs());\n        verdict = batch.decide({ nowMs, fenceFloor: this.#database.memory.fenceFloor, rows });",
+    "        const rows = await this.inner.read(verdict.lock);\n        const nowMs = (transaction.nowMs ??= this.#database.memory.nowMs());\n        verdict = batch.decide({ nowMs, fenceFloor: this.#database.memory.fenceFloor, rows });",
   ),
   bug(
     "lost update: a row is written although it moved",
@@ -50,15 +50,15 @@ export const listBugs: readonly Bug[] = [
   bug(
     "read skew: several rows are read at several moments",
     SIMULATED,
-    '    return this.#call("read", () => this.#memory.read(keys));',
-    '    return Promise.all(keys.map(async (key) => (await this.#call("read", () => this.#memory.read([key])))[0] ?? null));',
+    "  override watch(",
+    "  override read(keys) {\n    return Promise.all(keys.map(async (key) => (await super.read([key]))[0] ?? null));\n  }\n\n  override watch(",
     MEETINGS,
   ),
   bug(
     "torn batch: one row is written a moment before the others",
     SIMULATED,
-    "      const receipt = await this.#memory.commit({ ...batch, lock: [], decide: () => ({ puts }) });",
-    '      const isStill = (await this.#memory.read(puts.map(({ row }) => row))).every((row, i) => row?.version === puts[i]?.was?.version);\n      if (isStill && puts.length > 1) {\n        await this.#memory.commit({ ...batch, lock: [], decide: () => ({ puts: puts.slice(0, 1) }) });\n        await this.#stop("commit: write the rest");\n      }\n      const rest = isStill && puts.length > 1 ? puts.slice(1) : puts;\n      const written = await this.#memory.commit({ ...batch, lock: [], decide: () => ({ puts: rest }) });\n      const receipt = written.committed ? { ...written, ids: (await this.#memory.read(puts.map(({ row }) => row))).map((row) => row?.id ?? 0) } : written;',
+    "      const receipt = await this.inner.commit({ ...batch, lock: [], decide: () => ({ puts }) });",
+    '      const isStill = (await this.inner.read(puts.map(({ row }) => row))).every((row, i) => row?.version === puts[i]?.was?.version);\n      if (isStill && puts.length > 1) {\n        await this.inner.commit({ ...batch, lock: [], decide: () => ({ puts: puts.slice(0, 1) }) });\n        await this.#stop("commit: write the rest");\n      }\n      const rest = isStill && puts.length > 1 ? puts.slice(1) : puts;\n      const written = await this.inner.commit({ ...batch, lock: [], decide: () => ({ puts: rest }) });\n      const receipt = written.committed ? { ...written, ids: (await this.inner.read(puts.map(({ row }) => row))).map((row) => row?.id ?? 0) } : written;',
     MEETINGS,
   ),
   bug(

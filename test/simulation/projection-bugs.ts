@@ -4,6 +4,7 @@ import type { Bug } from "./bugs.ts";
 import { projections } from "./scenarios/projections.ts";
 
 const WORKER = "stream/projections/worker.ts";
+const APPLYING = "stream/projections/applying.ts";
 const DECIDE = "stream/projections/decide.ts";
 const GENERATIONS = "stream/projections/generations.ts";
 const HANDLE = "stream/projections/projections.ts";
@@ -15,9 +16,9 @@ export const projectionBugs: readonly Bug[] = [
     name: "rows are written although the cursor has moved",
     caughtBy,
     edits: [
-      { file: WORKER, from: "      if (!isAt(value)) return { isCommitted: false };\n", to: "" },
+      { file: APPLYING, from: "      if (!isAt(value)) return { isCommitted: false };\n", to: "" },
       {
-        file: WORKER,
+        file: APPLYING,
         from: "      return await this.#held.commit(decide);",
         to: "      return await this.#kernel.transact((tx) => decide(tx.record(this.#held.at), tx), [this.#held.at]);",
       },
@@ -28,11 +29,11 @@ export const projectionBugs: readonly Bug[] = [
     caughtBy,
     edits: [
       {
-        file: WORKER,
+        file: APPLYING,
         from: "    const result = await this.#orFailed(events[0], (record, tx) => {",
         to: "    await this.#held.commit((record) => record.write({ value: after(record.value as GenerationValue, undefined) }));\n    const result = await this.#orFailed(events[0], (record, tx) => {",
       },
-      { file: WORKER, from: "      if (!isAt(value)) return { isCommitted: false };\n", to: "" },
+      { file: APPLYING, from: "      if (!isAt(value)) return { isCommitted: false };\n", to: "" },
     ],
   },
   {
@@ -44,11 +45,11 @@ export const projectionBugs: readonly Bug[] = [
         from: "value?.building !== mine.generation || (liveCursor ?? 0) > mine.cursor",
         to: "value?.building !== mine.generation",
       },
-      { file: WORKER, from: "        caughtUp: (cursor) => this.#swap(cursor),\n", to: "" },
+      { file: WORKER, from: "        caughtUp: (cursor) => this.#writer.swap(cursor),\n", to: "" },
       {
         file: WORKER,
-        from: "      await this.#setUp();\n",
-        to: "      await this.#setUp();\n      await this.#swap(0);\n",
+        from: "      await this.#writer.setUp();\n",
+        to: "      await this.#writer.setUp();\n      await this.#writer.swap(0);\n",
       },
     ],
   },

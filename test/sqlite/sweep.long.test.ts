@@ -19,7 +19,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, it } from "vitest";
 import { claimDue, type Held, wake } from "../../src/kernel/claim/claim.ts";
-import type { Batch, DueQuery, FollowQuery, Key, ListQuery, Store } from "../../src/kernel/contract.ts";
+import type { Store } from "../../src/kernel/contract.ts";
 import { address } from "../../src/kernel/contract.ts";
 import type { Tx } from "../../src/kernel/decision.ts";
 import type { Draft } from "../../src/kernel/draft.ts";
@@ -27,6 +27,7 @@ import { FencedError } from "../../src/kernel/errors.ts";
 import type { Ports } from "../../src/kernel/ports.ts";
 import { type Pawl, pawlOn } from "../../src/pawl.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
+import { WrappedStore } from "../../src/testing/wrapped-store.ts";
 import { allOf, integrityOf, scratchFolder, slotsIn } from "./kit.ts";
 
 // The processes stop, not the machine; so there is no disk to wait for.
@@ -47,11 +48,7 @@ interface Interruption {
 const NONE: Interruption = { call: 0, when: "before", how: "crash" };
 
 /** A store whose caller is stopped at one of its calls: for good, or until `resume`. */
-class StoppingStore implements Store {
-  readonly lanes: number;
-  readonly isRemote: boolean;
-  readonly hasOneWriter: boolean;
-  readonly #store: Store;
+class StoppingStore extends WrappedStore {
   #interruption: Interruption;
   readonly stopped: Promise<void>;
   resume: () => void = () => {};
@@ -61,11 +58,8 @@ class StoppingStore implements Store {
   #isStopped = false;
 
   constructor(store: Store, interruption: Interruption) {
-    this.#store = store;
+    super(store);
     this.#interruption = interruption;
-    this.lanes = store.lanes;
-    this.isRemote = store.isRemote;
-    this.hasOneWriter = store.hasOneWriter;
     this.stopped = new Promise((resolve) => {
       this.#stop = resolve;
     });
@@ -82,7 +76,7 @@ class StoppingStore implements Store {
     this.#interruption = { call: this.calls + 1, when, how: "pause" };
   }
 
-  async #call<T>(act: () => Promise<T>): Promise<T> {
+  protected override async call<T>(_name: string, act: () => Promise<T>): Promise<T> {
     this.calls += 1;
     const isIt = this.calls === this.#interruption.call;
     if (isIt && this.#interruption.when === "before") this.#halt();
@@ -98,41 +92,13 @@ class StoppingStore implements Store {
     this.#stop();
   }
 
-  settle(lane: number): Promise<{ readonly epoch: number; readonly sequence: number }> {
-    return this.#call(() => this.#store.settle(lane));
-  }
-  commit(batch: Batch): ReturnType<Store["commit"]> {
-    return this.#call(() => this.#store.commit(batch));
-  }
-  read(keys: readonly Key[]): ReturnType<Store["read"]> {
-    return this.#call(() => this.#store.read(keys));
-  }
-  list(query: ListQuery): ReturnType<Store["list"]> {
-    return this.#call(() => this.#store.list(query));
-  }
-  entries(key: Key, after: number, limit: number): ReturnType<Store["entries"]> {
-    return this.#call(() => this.#store.entries(key, after, limit));
-  }
-  follow(query: FollowQuery): ReturnType<Store["follow"]> {
-    return this.#call(() => this.#store.follow(query));
-  }
-  due(query: DueQuery): ReturnType<Store["due"]> {
-    return this.#call(() => this.#store.due(query));
-  }
-  prune(key: Key, upTo: number, limit: number): Promise<number> {
-    return this.#call(() => this.#store.prune(key, upTo, limit));
-  }
-
-  sweep(limit: number): Promise<number> {
-    return this.#call(() => this.#store.sweep(limit));
-  }
-  watch(changed: () => void): () => void {
-    return this.#store.watch(() => {
+  override watch(changed: () => void): () => void {
+    return super.watch(() => {
       if (!this.#isStopped) changed();
     });
   }
-  close(): Promise<void> {
-    return this.#call(() => this.#store.close());
+  override close(): Promise<void> {
+    return this.call("close", () => super.close());
   }
 }
 

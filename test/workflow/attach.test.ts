@@ -1,5 +1,5 @@
 /**
- * Goal: a child with an id of its own is one run for everybody: any number of parents get its result, and an id that is another run's is an
+ * Goal: a child with an id of its own is one run for all callers: any number of parents get its result, and an id of another run is an
  * error that the code can catch (G3).
  * Method: parents that share a child, before and after it has ended, on every store; and the mistakes.
  */

@@ -125,7 +125,7 @@ onStores(SQL, (place) => {
 });
 
 describe("an attempt that timed out", () => {
-  test("is not heard any more: its heartbeat neither keeps the next attempt alive nor runs a step of a run that has ended", async () => {
+  test("has no effect any more: its heartbeat neither keeps the next attempt alive nor runs a step of a run that has ended", async () => {
     await using pawl = openTest({ strict: false });
     const handles: StepHandle[] = [];
     const warnings: string[] = [];
@@ -243,7 +243,7 @@ test.each([
   ["a short", "4s"],
   ["a long", "1 minute"],
 ])(
-  "an at-most-once step that waits for %s turn has not begun: when its worker stops, another goes on",
+  "an at-most-once step that waits for %s turn has not begun: when its worker stops, another resumes",
   async (_, per) => {
     await using pawl = openTest({ strict: false });
     const began: string[] = [];

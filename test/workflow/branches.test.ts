@@ -1,8 +1,8 @@
 /**
- * Goal: cleanup and shielded code come to their end wherever they stand: in a branch of a race, nested, beside others; when the run is canceled, when
+ * Goal: cleanup and shielded code run to their end wherever they are: in a branch of a race, nested, concurrent with others; when the run is canceled, when
  * it times out, and when the branch loses (G33).
  * Method: one piece of code that rents and deletes, and one that withdraws and deposits, in every place that a program has for them, warm and
- * replayed at each wait. Each line of a table says where it stands.
+ * replayed at each wait. Each line of a table says where it is.
  */
 
 import { describe, expect, test } from "vitest";
@@ -32,7 +32,7 @@ const transfer: Code = async (ctx, did) => {
 
 const stopped = (ctx: Context): Promise<unknown> => ctx.waitForSignal(stop);
 
-/** Where code can stand beside something else. */
+/** Where code can run concurrently with something else. */
 const places: Record<string, (code: Code, ctx: Context, did: string[]) => Promise<unknown>> = {
   alone: (code, ctx, did) => code(ctx, did),
   "first in ctx.race": (code, ctx, did) => ctx.race([(c) => code(c, did), stopped]),
@@ -78,7 +78,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
       expect(ended).toBe(name.includes("catches everything") ? "completed" : status);
     });
 
-    test.each(Object.entries(places))("shielded code comes to its end: %s", async (_, place) => {
+    test.each(Object.entries(places))("shielded code runs to its end: %s", async (_, place) => {
       const did: string[] = [];
       const shielded: Code = (ctx, did) => ctx.shield((c) => transfer(c, did));
       await live(warm, (ctx) => place(shielded, ctx, did), how);
@@ -97,7 +97,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     expect(did).toEqual(["rented", "deleted"]);
   });
 
-  test.each(lost)("shielded code in a branch that loses comes to its end: %s", async (name) => {
+  test.each(lost)("shielded code in a branch that loses runs to its end: %s", async (name) => {
     const did: string[] = [];
     const shielded: Code = (ctx, did) => ctx.shield((c) => transfer(c, did));
     expect(await live(warm, losing(shielded, name)(did), "none")).toBe("completed");

@@ -1,6 +1,6 @@
 /**
  * Goal: a run can be reached by its id alone, without knowing its workflow.
- * Method: each verb of a handle, on every store, at a handle that has no code and is told no name.
+ * Method: each verb of a handle, on every store, at a handle that has no code and gets no name.
  */
 
 import { expect, expectTypeOf, test } from "vitest";
@@ -51,14 +51,14 @@ onStores(EVERY, (place) => {
     expect(await resultOf(other.run("f-1"))).toBe("mended");
   });
 
-  test("one that is not there is not found, and with a workflow it must be of that", async () => {
+  test("one that does not exist is not found, and with a workflow it must be of that workflow", async () => {
     const pawl = await place.open();
     expect(await codeOf(pawl.run("missing").status())).toBe("run_not_found");
     expect(await codeOf(pawl.run("missing").result())).toBe("run_not_found");
     await pawl.start("waits", undefined, { id: "w-3" });
     expect(await codeOf(pawl.run("others", "w-3").status())).toBe("run_conflict");
     expect((await pawl.run("w-3").status()).workflow).toBe("waits");
-    // @ts-expect-error a workflow alone is no id
+    // @ts-expect-error a workflow alone is not an id
     expect(() => pawl.run(waits)).toThrow(expect.objectContaining({ code: "invalid_id" }));
   });
 });

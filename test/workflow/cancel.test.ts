@@ -1,6 +1,6 @@
 /**
- * Goal: a run that is canceled, or takes longer than its time, hears of it once, wherever it is, cleans up, and ends as what it was told.
- * Method: cancel runs in each thing that they can be doing, from the handle that works on them and from another.
+ * Goal: a run that is canceled, or exceeds its timeout, is notified once, wherever it is, cleans up, and ends as canceled or timed out.
+ * Method: cancel runs in each thing that they can be doing, from the handle that runs them and from another.
  */
 
 import { describe, expect, test } from "vitest";
@@ -11,11 +11,11 @@ import { EVERY, factsOf, onStores, PATIENCE, reaches, resultOf } from "./kit.ts"
 const go = signal<number>("go");
 const child = workflow("child", async (ctx) => ctx.sleep("1 hour"));
 
-/** What a run can be doing that merely waits. */
+/** What a run can wait for. */
 const waiting: readonly [string, (ctx: Context) => PromiseLike<unknown>][] = [
   ["a sleep", (ctx) => ctx.sleep("1 hour")],
   ["a wait for a signal", (ctx) => ctx.waitForSignal(go)],
-  ["a wait with a time limit", (ctx) => ctx.waitForSignal(go, { timeout: "1 hour" })],
+  ["a wait with a timeout", (ctx) => ctx.waitForSignal(go, { timeout: "1 hour" })],
   ["a call", (ctx) => ctx.call(child)],
   [
     "a wait before the next attempt of a step",
@@ -81,7 +81,7 @@ onStores(EVERY, (place) => {
     });
   });
 
-  test("a step that does not listen is waited for; its result is kept, and the next operation is refused", async () => {
+  test("a step that ignores its signal is waited for; its result is kept, and the next operation is refused", async () => {
     const pawl = await place.open();
     const begun = gate();
     const { opened, open } = gate();
@@ -133,7 +133,7 @@ onStores(EVERY, (place) => {
     await expect(resultOf(run)).rejects.toMatchObject({ code: "run_failed", cause: { name: "RangeError" } });
   });
 
-  test("cancellation is heard once, however often it is asked for, and the first reason counts", async () => {
+  test("cancellation is delivered once, however often it is requested, and the first reason counts", async () => {
     const pawl = await place.open();
     const { opened, open } = gate();
     const it = workflow("it", async (ctx) => {
@@ -154,7 +154,7 @@ onStores(EVERY, (place) => {
     expect((await factsOf(run)).filter((name) => name === "canceled").length).toBe(1);
   });
 
-  test("a run that has ended is not canceled any more, and says how it ended", async () => {
+  test("a run that has ended is not canceled, and its outcome is returned", async () => {
     const pawl = await place.open();
     const it = workflow("it", async () => "done");
     pawl.work([it]);
@@ -164,7 +164,7 @@ onStores(EVERY, (place) => {
     expect(await resultOf(run)).toBe("done");
   });
 
-  test("a run that has not begun ends at once, and its code never runs", async () => {
+  test("a run that has not begun ends immediately, and its code never runs", async () => {
     const pawl = await place.open();
     let isRun = false;
     const it = workflow("it", async () => {
@@ -178,9 +178,9 @@ onStores(EVERY, (place) => {
     expect(await factsOf(run)).toEqual(["started", "canceled"]);
   });
 
-  describe("a run's own time limit", () => {
+  describe("the timeout of a run", () => {
     test.each([1000, 0])(
-      "interrupts it, lets it clean up, and ends it as timed out, with %i warm runs",
+      "interrupts it, lets it clean up, and ends it as timed_out, with %i warm runs",
       async (warm) => {
         const pawl = await place.open();
         const seen: unknown[] = [];
@@ -220,7 +220,7 @@ onStores(EVERY, (place) => {
       expect(reason).toBeInstanceOf(RunTimedOutError);
     });
 
-    test("counts from when a delayed run was to begin", async () => {
+    test("counts from the scheduled time of a delayed run", async () => {
       const pawl = await place.open();
       const it = workflow({ name: "it", timeout: "1 hour" }, async () => "in time");
       pawl.work([it]);
@@ -228,7 +228,7 @@ onStores(EVERY, (place) => {
     });
   });
 
-  test("of signal, timeout and cancel that meet, exactly one comes out, and all are told the same", async () => {
+  test("of a concurrent signal, timeout and cancel, exactly one is the outcome, and all callers get the same", async () => {
     const [one, two] = await Promise.all([place.open(), place.open()]);
     const it = workflow("it", async (ctx) => {
       const got = await ctx.waitForSignal(go, { timeout: 5 });

@@ -16,7 +16,7 @@ const fails = workflow("fails", async () => {
 
 onStores(EVERY, (place) => {
   describe.each([1000, 0])("with %i warm runs", (warm) => {
-    test("a call gives the child's result", async () => {
+    test("a call returns the child's result", async () => {
       const pawl = await place.open();
       const parent = workflow(
         "parent",
@@ -29,7 +29,7 @@ onStores(EVERY, (place) => {
       expect(children.map(({ parent: of }) => of)).toEqual([run.id, run.id]);
     });
 
-    test("children called at once run at once", async () => {
+    test("children that are called concurrently run concurrently", async () => {
       const pawl = await place.open();
       const parent = workflow("parent", async (ctx) => Promise.all([1, 2, 3].map((n) => ctx.call(double, n))));
       pawl.work([parent, double], { warm });
@@ -67,7 +67,7 @@ onStores(EVERY, (place) => {
       await expect(resultOf(run)).rejects.toMatchObject({ code: "run_failed", cause: { name: "RunCanceledError" } });
     });
 
-    test("a child has the id it is given", async () => {
+    test("a child has the id that was passed", async () => {
       const pawl = await place.open();
       const parent = workflow("parent", async (ctx) => {
         const id = await ctx.start(waits, undefined, { id: "mine" });

@@ -123,7 +123,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     expect(await endOf(run)).toBe("stayed");
   });
 
-  test("a step whose attempt was put off and runs now is aborted, and the error has its outcome", async () => {
+  test("a step whose attempt was postponed and runs now is aborted, and the error has its outcome", async () => {
     await using pawl = openTest({ strict: false });
     const begun = Promise.withResolvers<void>();
     const outcomes: unknown[] = [];
@@ -152,7 +152,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     expect(outcomes).toEqual([{ operation: "make vm", ok: "vm-1" }]);
   });
 
-  test("a step whose next attempt is put off is interrupted", async () => {
+  test("a step whose next attempt is postponed is interrupted", async () => {
     await using pawl = openTest({ strict: false });
     let attempts = 0;
     const run = await begin(pawl, warm, async (ctx) => {
@@ -169,7 +169,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
   });
 });
 
-/** Work that is parked at its step, because a worker stopped in it and nobody knows what became of it. */
+/** Work that is parked at its step, because a worker stopped in it and its outcome is unknown. */
 function doubtful(): { readonly step: (ctx: Context) => PromiseLike<unknown>; readonly fixed: () => void } {
   let isDoubtful = true;
   return {
@@ -180,7 +180,7 @@ function doubtful(): { readonly step: (ctx: Context) => PromiseLike<unknown>; re
   };
 }
 
-test("a run that is let go on, and canceled before a worker has it, cleans up and cancels its children", async () => {
+test("a run that is resumed, and canceled before a worker claims it, cleans up and cancels its children", async () => {
   await using pawl = openTest({ strict: false });
   const { step, fixed } = doubtful();
   const done: string[] = [];
@@ -209,7 +209,7 @@ test("a run that is let go on, and canceled before a worker has it, cleans up an
   await expect(pawl.run(sleeper, "child").result()).rejects.toMatchObject({ code: "run_canceled" });
 });
 
-test("a parked child that ends with its parent takes its own children with it", async () => {
+test("a parked child that ends with its parent ends its own children, too", async () => {
   await using pawl = openTest({ strict: false });
   const { step } = doubtful();
   const middle = workflow("middle", async (ctx) => {
@@ -233,7 +233,7 @@ test("a parked child that ends with its parent takes its own children with it", 
   expect((await pawl.mutex("held").inspect()).holders).toEqual([]);
 });
 
-test("a cleanup that was parked and is let go on has all of its grace again", async () => {
+test("a cleanup that was parked and is resumed has all of its grace again", async () => {
   await using pawl = openTest({ strict: false });
   const { step, fixed } = doubtful();
   const done: string[] = [];
@@ -280,7 +280,7 @@ describe("force", () => {
     await expect(pawl.run(sleeper, "it/sleeper").result()).rejects.toMatchObject({ code: "run_canceled" });
   });
 
-  test("tells the worker that had it that the run has ended, and not that another took it over", async () => {
+  test("notifies the worker that held it that the run has ended, and not that another took it over", async () => {
     await using pawl = await open("memory:");
     const { promise: lost, resolve } = Promise.withResolvers<string>();
     const hangs = workflow("hangs", (ctx) => ctx.step("hang", () => new Promise(() => {})));
@@ -293,7 +293,7 @@ describe("force", () => {
     expect(await lost).toBe("run a is no longer held: it is canceled");
   });
 
-  test("ends a run whose code is gone", async () => {
+  test("ends a run whose code no worker has", async () => {
     await using pawl = openTest({ strict: false });
     const it = workflow("it", async (ctx) => ctx.waitForSignal(go));
     const worker = pawl.work([it]);
@@ -333,7 +333,7 @@ test("canceling a parked parent cancels its children, and theirs", async () => {
     await expect(pawl.run(workflow, id).result()).rejects.toMatchObject({ code: "run_canceled" });
 });
 
-test("a run that was parked in line for a lock and is retried keeps its place, and leaves nothing behind", async () => {
+test("a run that was parked in the queue of a lock and is retried keeps its place, and leaves nothing behind", async () => {
   await using pawl = openTest({ strict: false });
   const { step, fixed } = doubtful();
   const it = workflow("it", async (ctx) => {

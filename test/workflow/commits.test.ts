@@ -107,7 +107,7 @@ onStores(EVERY, (place) => {
       },
     );
 
-    test("whoever hears that a run has ended finds its place free: the next one is begun by its start", async () => {
+    test("a caller that is notified of a run's end finds its place free: the next run begins with its start", async () => {
       const handle = await place.openHandle();
       const it = workflow("it", async (ctx, n: number) => ctx.step("a", () => n));
       handle.pawl.work([it], { concurrency: 1 });

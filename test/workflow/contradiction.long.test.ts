@@ -70,7 +70,7 @@ onStores(EVERY, (place) => {
         expect(after.slice(0, before.length)).toEqual(before);
         expect(after.slice(before.length).map(({ name }) => name)).toEqual(["parked"]);
         await second.stop();
-        // With the code that wrote it, a person lets it go on.
+        // With the code that wrote it, an operator resumes it.
         three.work([v1()]);
         await run.retry();
         expect(await resultOf(run)).toBe("shipped");

@@ -1,6 +1,6 @@
 /**
  * Goal: a history with a gap, and a stored value that is not what was written, stop the run; the result is never silently wrong (G20).
- * Method: a run rests in an SQLite file, which is damaged behind its back; then another process resumes it. Bits are flipped one at a time
+ * Method: a run rests in an SQLite file, which is damaged by another connection; then another process resumes it. Bits are flipped one at a time
  * where a codec authenticates what it reads; without one, a value that still reads as a value cannot be told from the one that was written.
  */
 
@@ -83,7 +83,7 @@ describe("a history", () => {
     expect(charges).toBe(1);
   });
 
-  test("with an entry that is no value parks the run", async () => {
+  test("with an entry that cannot be decoded parks the run", async () => {
     await rest(jsonCodec);
     expect(damage(`update pawl_log set data = substr(data, 2) where name = 'step charge'`)).toBe(1);
     expect(await codeOf(resumed(jsonCodec))).toBe("run_parked");

@@ -20,8 +20,8 @@ const gate = (): { readonly open: () => void; readonly opened: Promise<void> } =
 const NONE = { attempt: null, lastError: null, nextAttemptAt: null, until: null, waitsFor: [], isRunning: false };
 
 onStores(EVERY, (place) => {
-  describe("a run that is worked on by this handle", () => {
-    test("says which step runs, at which attempt, after which error, since when, and where", async () => {
+  describe("a run that this handle runs", () => {
+    test("its status has the running step, with attempt, last error, start and process", async () => {
       const pawl = await place.open();
       const { open, opened } = gate();
       const it = workflow("it", async (ctx) => {
@@ -64,7 +64,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe(2);
     });
 
-    test("says when the next attempt is, also if that is waited for in memory", async () => {
+    test("its status has the time of the next attempt, also if that is waited for in memory", async () => {
       const pawl = await place.open();
       const it = workflow("it", async (ctx) =>
         ctx.step("charge", () => Promise.reject(new Error("no luck")), { retry: { delay: "4s", jitter: 0 } }),
@@ -84,7 +84,7 @@ onStores(EVERY, (place) => {
   });
 
   describe("a run that rests", () => {
-    test("says what it waits for, to every handle", async () => {
+    test("its status has what it waits for, at every handle", async () => {
       const pawl = await place.open();
       const other = await place.open();
       const child = workflow("child", async (ctx) => ctx.waitForSignal(go));
@@ -148,7 +148,7 @@ onStores(EVERY, (place) => {
       expect((await pawl.whyWaiting({ run: run.id })).says).toMatch(/ and 20 more, is due at/);
     });
 
-    test("says the same after another worker has replayed it, since the same time", async () => {
+    test("its status is the same after another worker has replayed it, since the same time", async () => {
       const pawl = await place.open();
       const it = workflow("it", async (ctx) => {
         await ctx.step("a", () => 1);
@@ -171,7 +171,7 @@ onStores(EVERY, (place) => {
     });
   });
 
-  test("a run that another process holds says what that recorded with its lease, and when", async () => {
+  test("the status of a run that another process holds is what that recorded with its lease, and when", async () => {
     const pawl = await place.open();
     const other = await place.open();
     const { open, opened } = gate();
@@ -192,7 +192,7 @@ onStores(EVERY, (place) => {
     expect(await info()).toMatchObject({ doing: [], doingAsOf: null, worker: null });
   });
 
-  test("a run that the workers' code contradicts says so", async () => {
+  test("the status of a run that the workers' code contradicts says so", async () => {
     const pawl = await place.open({ logger: false });
     const before = pawl.work([workflow("it", async (ctx) => ctx.waitForSignal(go, { timeout: "1 hour" }))]);
     const run = await pawl.start("it", undefined, { id: "r" });
@@ -209,7 +209,7 @@ onStores(EVERY, (place) => {
   });
 
   describe("a run that has ended", () => {
-    test("says when, however it ended, and until it is retried", async () => {
+    test("its status says when, however it ended, and until it is retried", async () => {
       const pawl = await place.open({ logger: false });
       let isFixed = false;
       const it = workflow("it", async (ctx) => {
@@ -272,11 +272,11 @@ onStores(EVERY, (place) => {
     });
   });
 
-  describe("code that awaits something foreign", () => {
+  describe("code that awaits something other than its operations", () => {
     const warned = (events: readonly RunEvent[]): (string | undefined)[] =>
       events.filter(({ type }) => type === "run.warning").map(({ message }) => message);
 
-    test("while the run rests is reported when it continues: the race of a long sleep with a promise of its own", async () => {
+    test("while the run rests is reported when it continues: the race of a long sleep with a promise that is not an operation", async () => {
       const pawl = await place.open();
       const events: RunEvent[] = [];
       const { open, opened } = gate();
@@ -315,7 +315,7 @@ onStores(EVERY, (place) => {
   });
 });
 
-test("a run that is stuck says what its code awaits, and its status says so while it is tried again", async () => {
+test("a run that is stuck reports what its code awaits, and its status says so while it is tried again", async () => {
   expect(new RunStuckError("r").message).toBe(
     'run "r" awaits something that is not an operation of ctx, such as fetch or a timer: do it in ctx.step',
   );

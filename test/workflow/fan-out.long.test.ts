@@ -53,7 +53,7 @@ test("slots, sleeps and locks", async () => {
   await expect((await pawl.start(it)).result()).resolves.toBe(MANY - 1);
 });
 
-test("a parent that is canceled ends its living children, however many", async () => {
+test("a parent that is canceled ends its running children, however many", async () => {
   await using pawl = openTest();
   const it = workflow("it", async (ctx) => Promise.all(numbers.map(() => ctx.call(sleeper))));
   pawl.work([it, sleeper], { warm: 0 });

@@ -1,5 +1,5 @@
 /**
- * Goal: the code of a run reads like code: branches, races, generators, time, chance and shared values come out the same each time it is
+ * Goal: the code of a run is ordinary code: branches, races, generators, time, randomness and shared values are the same each time it is
  * replayed.
  * Method: everything runs warm, and again without any warm code, where each wake-up replays the whole history.
  */
@@ -13,7 +13,7 @@ const go = signal<number>("go");
 const NONE = { retry: { attempts: 1 } } as const;
 
 onStores(EVERY, (place) => {
-  /** What a workflow gives, warm and replayed at each wake-up. */
+  /** What a workflow returns, warm and replayed at each wake-up. */
   async function bothWays<T>(it: Workflow<undefined, T>): Promise<[T, T]> {
     const [one, two] = await Promise.all([place.open(), place.open()]);
     const warm = one.work([it]);
@@ -23,8 +23,8 @@ onStores(EVERY, (place) => {
     return [first, await resultOf(await two.start(it))];
   }
 
-  describe("several at once", () => {
-    test("Promise.all gives all results in their places", async () => {
+  describe("several concurrently", () => {
+    test("Promise.all returns all results in their places", async () => {
       const it = workflow("it", async (ctx) =>
         Promise.all([
           ctx.step("a", () => "a"),
@@ -37,14 +37,14 @@ onStores(EVERY, (place) => {
       expect(await bothWays(it)).toEqual([all, all]);
     });
 
-    test("Promise.race gives the first, and the rest is waited for no longer", async () => {
+    test("Promise.race returns the first, and the others are no longer waited for", async () => {
       const it = workflow("it", async (ctx) =>
         Promise.race([ctx.sleep("1 hour").then(() => "late"), ctx.step("a", () => "a")]),
       );
       expect(await bothWays(it)).toEqual(["a", "a"]);
     });
 
-    test("Promise.allSettled gives both kinds of outcome", async () => {
+    test("Promise.allSettled returns both kinds of outcome", async () => {
       const it = workflow("it", async (ctx) => {
         const all = await Promise.allSettled([
           ctx.step("a", () => "a"),
@@ -106,7 +106,7 @@ onStores(EVERY, (place) => {
   });
 
   describe("the generator form", () => {
-    test("an async function* is refused: by name where it is defined, and by the run where a function gives one", async () => {
+    test("an async function* is refused: where it is defined, and by the run if a function returns one", async () => {
       const mixed = async function* (ctx: Context): AsyncGenerator<unknown, number> {
         yield ctx.step("a", () => 1);
         return 2;
@@ -162,8 +162,8 @@ onStores(EVERY, (place) => {
     });
   });
 
-  describe("time and chance", () => {
-    test("are the same again at replay: each turn of the code runs many times, and says one thing", async () => {
+  describe("time and randomness", () => {
+    test("are the same at replay: each turn of the code runs many times, and returns the same", async () => {
       const pawl = await place.open();
       const said: string[][] = [];
       const it = workflow("it", async (ctx) => {
@@ -197,7 +197,7 @@ onStores(EVERY, (place) => {
       expect(times).toEqual(times.toSorted());
     });
 
-    test("chance is each run's own", async () => {
+    test("random numbers differ between runs", async () => {
       const pawl = await place.open();
       const it = workflow("it", async (ctx) => [ctx.random(), ctx.uuid()]);
       pawl.work([it]);
@@ -205,7 +205,7 @@ onStores(EVERY, (place) => {
       expect(a).not.toEqual(b);
     });
 
-    test("a sleep until a time that has passed ends at once", async () => {
+    test("a sleep until a time that has passed ends immediately", async () => {
       const pawl = await place.open();
       const it = workflow("it", async (ctx) => {
         await ctx.sleepUntil(new Date("2020-01-01"));
@@ -228,7 +228,7 @@ onStores(EVERY, (place) => {
       ]);
     });
 
-    test("a sleep of years is one record that says when it ends", async () => {
+    test("a sleep of years is one record with its end", async () => {
       const pawl = await place.open();
       const it = workflow("it", async (ctx) => ctx.sleepUntil(new Date("2100-01-01T00:00:00Z")));
       pawl.work([it]);
@@ -237,7 +237,7 @@ onStores(EVERY, (place) => {
       expect((await run.status()).dueAt).toEqual(new Date("2100-01-01T00:00:00Z"));
     });
 
-    test("what is logged is told once, not again at replay", async () => {
+    test("what is logged is logged once, not again at replay", async () => {
       const pawl = await place.open();
       const logged: unknown[] = [];
       const it = workflow("it", async (ctx) => {
@@ -258,7 +258,7 @@ onStores(EVERY, (place) => {
   });
 
   describe("slots", () => {
-    test("of everybody are those of pawl.slot, seen and changed from both sides", async () => {
+    test("in the global scope are those of pawl.slot, read and changed from both sides", async () => {
       const pawl = await place.open();
       const it = workflow("it", async (ctx) => {
         const total = ctx.slot<number>("total", { scope: "global", initial: 0 });
@@ -279,7 +279,7 @@ onStores(EVERY, (place) => {
       expect((await total.get()).value).toBe(30);
     });
 
-    test("of the workflow are shared by its runs, and by no other workflow's", async () => {
+    test("of the workflow are shared by its runs, and not by those of other workflows", async () => {
       const pawl = await place.open();
       const count = (name: string) =>
         workflow(
@@ -292,7 +292,7 @@ onStores(EVERY, (place) => {
       expect(results).toEqual([1, 2, 1, 3]);
     });
 
-    test("of the run are its own, and its children's", async () => {
+    test("of the run are shared with its children", async () => {
       const pawl = await place.open();
       const child = workflow("child", async (ctx) => (await ctx.slot("n", { initial: 0 }).update((n) => n + 1)).value);
       const parent = workflow("parent", async (ctx) => {
@@ -320,7 +320,7 @@ onStores(EVERY, (place) => {
     });
 
     // On memory each decision runs twice, and the stack of an error that was made in it is not the same twice.
-    test("all verbs answer as those of pawl.slot do, and a refusal is thrown where the code can catch it", async () => {
+    test("all verbs return what those of pawl.slot do, and a refusal is thrown where the code can catch it", async () => {
       const pawl = await place.open();
       const it = workflow("it", async (ctx) => {
         const slot = ctx.slot<string>("s", { scope: "global" });
@@ -352,7 +352,7 @@ onStores(EVERY, (place) => {
       ]);
     });
 
-    test("of many runs at once, no update is lost", async () => {
+    test("of many concurrent runs, no update is lost", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const it = workflow("it", async (ctx) => {
         await ctx.slot("n", { scope: "global", initial: 0 }).update((n) => n + 1);

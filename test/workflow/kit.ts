@@ -1,9 +1,9 @@
 /**
- * What the tests of workflows share: every store behind one face, so that a law is written once and holds on all of them.
+ * What the tests of workflows share: every store behind one interface, so that a rule is written once and tested on all of them.
  *
  * A place is a database with a namespace of its own for each test. Any number of handles can be opened on it, as processes would have
- * them; each can count the transactions it asks its store for, and can die: then nothing it sent to the store is answered any more,
- * and nothing it does reaches the store, as after `kill -9`, but its leases stand.
+ * them; each can count the transactions it asks its store for, and can die: then nothing that it sent to the store gets a reply any more,
+ * and nothing that it does reaches the store, as after `kill -9`, but its leases last.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -23,7 +23,7 @@ import { groundOn, type Plain } from "../sql/grounds.ts";
 
 export type StoreName = "memory" | "SQLite" | "PostgreSQL";
 
-/** Handles are given these; the store and the namespace are the place's. */
+/** The options of handles; the place sets the store and the namespace. */
 export type HandleOptions = Omit<OpenOptions, "store" | "pool" | "namespace">;
 
 export interface Handle {
@@ -31,7 +31,7 @@ export interface Handle {
   /** How many transactions there were so far that read under locks or wrote, with and without SQL of the user's. */
   commits(): number;
   isDead(): boolean;
-  /** The next commit waits for this before it reaches the store, or before its answer comes back. */
+  /** The next commit waits for this before it reaches the store, or before its reply comes back. */
   hold(what: "request" | "answer", until: Promise<unknown>): void;
   /** From now on nothing passes between this handle and its store. */
   die(): void;
@@ -41,7 +41,7 @@ export interface Handle {
   dieAt(count: number, when: "before" | "after"): { readonly died: Promise<void> };
 }
 
-/** Where the databases of a place are, and how to be rid of them. */
+/** Where the databases of a place are, and how to remove them. */
 interface Ground {
   /** A URL or a path; none for memory. */
   readonly where: string;
@@ -144,7 +144,7 @@ export class Place {
       isDead = true;
       Object.assign(store, dead);
     };
-    /** Tells whether what is asked for now may reach the store. */
+    /** Whether a call that is made now may reach the store. */
     const passes = (): boolean => {
       left -= 1;
       if (left <= 0) die();
@@ -157,7 +157,7 @@ export class Place {
       await request;
       if (!passes()) return never();
       const receipt = await commit(batch);
-      // A batch that found out that it needs a lock first has not troubled the database.
+      // A batch that only found out that it needs a lock has not reached the database.
       if (!receipt.committed || receipt.ids.length > 0 || batch.lock.length > 0) commits += 1;
       await answer;
       return receipt;
@@ -246,7 +246,7 @@ const dead = {
 export const EVERY: readonly StoreName[] = ["memory", "SQLite", "PostgreSQL"];
 export const SQL: readonly StoreName[] = ["SQLite", "PostgreSQL"];
 
-/** Holds the laws on these stores, one after the other. */
+/** Runs the tests on these stores, one after the other. */
 export function onStores(stores: readonly StoreName[], laws: (place: Place) => void): void {
   describe.each(stores)("on %s", (store) => {
     const place = new Place(store);
@@ -281,7 +281,7 @@ export async function endLease(pawl: Pawl, id: string): Promise<void> {
 
 /**
  * Lets another worker take over a run whose worker is alive and renews its lease: ends the lease, again and again, until the run has a fence
- * of another. A lease that the new worker has is left alone. By a handle other than the new worker's, which is told of the commits of others.
+ * of another. A lease that the new worker has is left alone. By a handle other than the new worker's, which is notified of the commits of others.
  */
 export async function loseLease(pawl: Pawl, id: string): Promise<void> {
   const at = runAt(id);

@@ -1,7 +1,7 @@
 /**
  * Goal: the code of a run sees what happens in the order that the history has it, live and at replay, whatever the order was (G15, G23).
- * Method: enumerated, not sampled. Three branches end in every order, one by one and at once, in every kind of operation, with every set
- * of failures; then the process dies, and a peer that has never seen the run brings it to its end. The time is the test's own, and
+ * Method: enumerated, not sampled. Three branches end in every order, one by one and together, in every kind of operation, with every set
+ * of failures; then the process dies, and a peer that has never seen the run finishes it. The test moves the time, and
  * single calls to the store can be held up, so that two things meet exactly where they should.
  */
 
@@ -43,7 +43,7 @@ class World {
     };
   }
 
-  /** Lets this much time go by, timer after timer. */
+  /** Moves the time, timer after timer. */
   async pass(ms: number): Promise<void> {
     const endMs = this.nowMs + ms;
     for (;;) {
@@ -99,7 +99,7 @@ class Peer {
     this.isDead = true;
   }
 
-  /** Holds up the next call of this name; answers how to let it go. */
+  /** Holds up the next call of this name; returns a function that releases it. */
   hold(name: Call): () => void {
     const gate = Promise.withResolvers<void>();
     this.#held.set(name, gate);
@@ -115,12 +115,12 @@ afterEach(() => {
   }
 });
 
-/** Everything that can go on by itself has done so. */
+/** Everything that can continue by itself has done so. */
 async function quiet(): Promise<void> {
   for (let i = 0; i < 30; i++) await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** How the run stands, once nothing more happens by itself. */
+/** The state of the run, once nothing more happens by itself. */
 async function endOf(world: World, run: Run): Promise<unknown> {
   for (let i = 0; i < 5; i++) {
     await world.pass(2 * LEASE_MS);
@@ -174,7 +174,7 @@ const combine: Record<Case["how"], (all: readonly Promise<string>[]) => Promise<
   allSettled: (all) => Promise.allSettled(all),
 };
 
-/** The branches in one process: what its code saw, and which steps it was asked for. */
+/** The branches in one process: what its code saw, and which steps it ran. */
 function branches({ kinds, how, failing }: Case) {
   const gates = [0, 1, 2].map(() => Promise.withResolvers<string>());
   const saw: string[] = [];
@@ -255,7 +255,7 @@ const SUBSETS = [[], [0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]];
 
 describe.each(Object.entries(KINDS))("three branches of %s", (_name, kinds) => {
   for (const how of COMBINATIONS)
-    test(`Promise.${how} comes out the same at replay, in every order and with every failure`, async () => {
+    test(`Promise.${how} has the same outcome at replay, in every order and with every failure`, async () => {
       const seenOrders = new Set<string>();
       for (const order of ORDERS)
         for (const failing of SUBSETS)
@@ -310,7 +310,7 @@ describe.each(Object.entries(KINDS))("three branches of %s", (_name, kinds) => {
 const go = signal<string>("go");
 
 describe("what comes at the same moment", () => {
-  test("a signal that is sent while the run is being started here is heard", async () => {
+  test("a signal that is sent while the run is being started here is received", async () => {
     const world = new World();
     const waits = workflow("waits", async (ctx: Context) => (await ctx.waitForSignal(go)).value);
     const peer = world.process();
@@ -321,7 +321,7 @@ describe("what comes at the same moment", () => {
     expect(await endOf(world, await starting)).toBe("hello");
   });
 
-  test("a sleep that ends while the run is put to rest is neither lost nor forgotten", async () => {
+  test("a sleep that ends while the run is released to rest is not lost", async () => {
     for (const warm of [0, 100]) {
       const world = new World();
       const gate = Promise.withResolvers<void>();
@@ -350,7 +350,7 @@ describe("what comes at the same moment", () => {
     }
   });
 
-  test("a signal that comes while the run is replayed waits for its turn", async () => {
+  test("a signal that comes while the run is replayed is received after it", async () => {
     const world = new World();
     const done: string[] = [];
     const reads = workflow("reads", async (ctx: Context) => {
@@ -409,7 +409,7 @@ describe("what comes at the same moment", () => {
     expect(await endOf(world, run)).toEqual(["canceled", "hello"]);
   });
 
-  test("a cancellation while a step is tried again comes out the same at replay", async () => {
+  test("a cancellation while a step is tried again has the same outcome at replay", async () => {
     const world = new World();
     const gate = Promise.withResolvers<string>();
     let attempts = 0;

@@ -1,5 +1,5 @@
 /**
- * Goal: a run that brings its process down, or never ends, is parked after its tries, and all others go on (G21).
+ * Goal: a run that ends its process, or never ends, is parked after its tries, and all others continue (G21).
  * Method: two real processes work, and are started again whenever they end. Among a hundred good runs there is one of each way in which code can be
  * poison.
  */
@@ -15,7 +15,7 @@ const LONG = { timeout: 150_000, interval: 100 } as const;
 const GOOD = 100;
 
 onStores(SQL, (place) => {
-  test("one of each poison among a hundred good runs: all good ones complete, and each poison is put aside", {
+  test("one of each poison among a hundred good runs: all good ones complete, and each poison is parked or failed", {
     timeout: 180_000,
   }, async () => {
     const pawl = await place.open();
@@ -44,7 +44,7 @@ onStores(SQL, (place) => {
       const cameTo = async () =>
         Object.fromEntries(await Promise.all(poisons.map(async (run) => [run.id, (await run.status()).status])));
       await expect.poll(cameTo, LONG).toEqual(POISONS);
-      // Those that bring a process down did so, and no more often than they were let.
+      // Those that end a process did so, and no more often than their tries.
       expect(endings.length).toBeGreaterThanOrEqual(5);
       expect(endings.length).toBeLessThanOrEqual(5 * 3 + 2);
       const reasons = await Promise.all(poisons.map((run) => run.result().catch((error: Error) => error.message)));

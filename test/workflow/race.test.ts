@@ -1,5 +1,5 @@
 /**
- * Goal: races between operations: the natural programs work, and the losers of `ctx.race` are canceled and not waited for.
+ * Goal: races between operations: the obvious programs work, and the losers of `ctx.race` are canceled and not waited for.
  * Method: small workflows in the test kit, warm and replayed at each wait.
  */
 
@@ -55,7 +55,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
   });
 
   describe("a signal that comes while a step runs", () => {
-    /** Sends it, and leaves time for the worker to hear of it. */
+    /** Sends it, and leaves time for the worker to receive it. */
     const send = async (run: Run<unknown> | undefined): Promise<void> => {
       await run?.signal(approved, "ann");
       for (let i = 0; i < 50; i++) await new Promise((resolve) => setImmediate(resolve));
@@ -137,7 +137,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     });
   });
 
-  test("two waits of one turn get signals in the order they were asked for", async () => {
+  test("two waits of one turn get signals in the order of the waits", async () => {
     const { ok } = await live(
       warm,
       async (ctx) => {
@@ -176,7 +176,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     expect(ms).toBeLessThan(2 * 3_600_000);
   });
 
-  test("values count as promises of them, as with Promise.race, and what loses to them is canceled", async () => {
+  test("plain values count as resolved promises, as with Promise.race, and what loses to them is canceled", async () => {
     const { ok, facts, ms } = await live(warm, async (ctx) => [
       await ctx.race([ctx.sleep("1 hour"), 1]),
       await ctx.race<unknown>([null, async (branch) => branch.sleep("1 hour")]),
@@ -207,7 +207,7 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     expect(facts).toContain("step cleanup");
   });
 
-  test("a place in line for a lock is left", async () => {
+  test("a place in the queue of a lock is left", async () => {
     await using pawl = openTest();
     const holder = workflow("holder", async (ctx) => ctx.lock("l", () => ctx.sleep("1 day")));
     const racer = workflow("racer", async (ctx) => {

@@ -1,5 +1,5 @@
 /**
- * Goal: what a process leaves behind is gone on with by a peer, from the history, and what nobody can go on with waits for a person.
+ * Goal: a peer resumes the runs of a dead process from the history, and a run that none can resume waits for an operator.
  * Method: handles that die with their leases standing, a process that is killed, runs that are parked.
  * Code that contradicts its history is in contradiction.long.test.ts.
  */
@@ -17,7 +17,7 @@ const never = () => new Promise<never>(() => {});
 
 onStores(EVERY, (place) => {
   describe("a peer", () => {
-    test("goes on where a dead worker was, and does no recorded step again", async () => {
+    test("resumes where a dead worker was, and repeats no recorded step", async () => {
       const [one, two] = await Promise.all([place.openHandle(), place.open()]);
       const ran: string[] = [];
       const keys = new Map<string, Set<string>>();
@@ -46,7 +46,7 @@ onStores(EVERY, (place) => {
     });
 
     // A crash before each commit in turn: the result is the same, and each recorded step ran once for its record.
-    test.each([1, 2, 3, 4, 5, 6])("goes on after a crash before commit %i of the run", async (crashAt) => {
+    test.each([1, 2, 3, 4, 5, 6])("resumes after a crash before commit %i of the run", async (crashAt) => {
       const [one, two] = await Promise.all([place.openHandle(), place.open()]);
       const ran = { plain: 0, once: 0, reconciled: 0 };
       const kinds = workflow("kinds", async (ctx) => {
@@ -80,10 +80,10 @@ onStores(EVERY, (place) => {
       expect(facts.filter((name) => name === "step plain" || name === "step once").length).toBe(2);
     });
 
-    test("wakes what sleeps, although the process that began it is gone", async () => {
+    test("wakes a run that sleeps, although the process that began it is dead", async () => {
       const [one, two] = await Promise.all([place.openHandle(), place.open()]);
       const naps = workflow("naps", async (ctx) => {
-        // Long enough that the first process is gone by then, and has not taken it up again.
+        // Long enough that the first process is dead by then, and has not claimed it again.
         await ctx.sleep(2000);
         return (await ctx.waitForSignal(go)).value;
       });
@@ -96,7 +96,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(two.run(naps, "one"))).toBe(4);
     });
 
-    test("that took over is the only one that is heard: the old worker's step is told to stop and its result is lost", async () => {
+    test("that took over is the only one that writes: the old worker's step is aborted and its result is discarded", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const begun = gate();
       const { opened, open: letGo } = gate();
@@ -113,7 +113,7 @@ onStores(EVERY, (place) => {
             return by;
           }),
         );
-      // With its one place taken, it does not take the run back itself.
+      // With its one place in use, it does not claim the run again itself.
       one.work(
         [
           it("old", () => {
@@ -137,7 +137,7 @@ onStores(EVERY, (place) => {
     });
   });
 
-  test("a listener is told that a run was lost to a peer", async () => {
+  test("a listener is notified that a run was lost to a peer", async () => {
     const [one, two] = await Promise.all([place.open(), place.open()]);
     const begun = gate();
     const told: string[] = [];
@@ -158,8 +158,8 @@ onStores(EVERY, (place) => {
     await expect.poll(() => told).toContain("run.lost");
   });
 
-  describe("a run that is being put to rest", () => {
-    // The commit that puts it to rest, or its answer, takes longer than the sleep beside it.
+  describe("a run that is being released to rest", () => {
+    // The commit that releases it, or its reply, takes longer than the concurrent sleep.
     const lost = (what: "request" | "answer") => async () => {
       const handle = await place.openHandle();
       const ran: string[] = [];
@@ -177,11 +177,11 @@ onStores(EVERY, (place) => {
       expect(ran).toEqual(["b"]);
     };
     test("loses no timer that ends before the store has it", lost("request"));
-    test("loses no timer that ends before the answer comes", lost("answer"));
+    test("loses no timer that ends before the reply comes", lost("answer"));
   });
 
   describe("a worker that stops", () => {
-    test("lets the step that runs finish, begins no other, and another goes on at once", async () => {
+    test("lets the running step finish, begins no other, and another worker resumes immediately", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const begun = gate();
       const { opened, open: letGo } = gate();
@@ -214,7 +214,7 @@ onStores(EVERY, (place) => {
       expect(ran).toEqual(["one a", "two b"]);
     });
 
-    test("takes no more, and leaves what is started then to others", async () => {
+    test("claims no more, and leaves what is started then to others", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const it = workflow("it", async () => "done");
       await one.work([it]).stop();
@@ -224,7 +224,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe("done");
     });
 
-    test("with a time limit tells steps to stop when it is over, and goes", async () => {
+    test("with a timeout aborts steps when it is over, and ends", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const begun = gate();
       let isTold = false;
@@ -249,7 +249,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe("done");
     });
 
-    test("with a time limit does not take what its steps do about that for their outcome", async () => {
+    test("with a timeout does not record what aborted steps return as their outcome", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const begun = gate();
       const obeys = workflow("it", async (ctx) =>
@@ -266,7 +266,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe("done");
     });
 
-    test("closing a handle stops its workers, and peers go on", async () => {
+    test("closing a handle stops its workers, and peers resume", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const it = workflow("it", async (ctx) => (await ctx.waitForSignal(go)).value);
       one.work([it]);
@@ -280,7 +280,7 @@ onStores(EVERY, (place) => {
   });
 
   describe("parking and retry", () => {
-    test("a run that failed goes on from the step that failed, and what was done stays done", async () => {
+    test("a run that failed resumes at the step that failed, and completed steps are not repeated", async () => {
       const pawl = await place.open();
       const ran: string[] = [];
       let isBroken = true;
@@ -309,7 +309,7 @@ onStores(EVERY, (place) => {
       expect(ran).toEqual(["a", "b", "b"]);
     });
 
-    test("it may fail again, and be let go on again", async () => {
+    test("it may fail again, and be retried again", async () => {
       const pawl = await place.open();
       let times = 0;
       const it = workflow("it", async (ctx) =>
@@ -335,7 +335,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe(3);
     });
 
-    test("what completed, or has not ended, is not let go on", async () => {
+    test("a run that completed, or has not ended, is not retried", async () => {
       const pawl = await place.open();
       const it = workflow("it", async () => 1);
       const waits = workflow("waits", async (ctx) => ctx.sleep("1 hour"));
@@ -354,7 +354,7 @@ onStores(EVERY, (place) => {
       });
     });
 
-    test("a run that is parked is nobody's until a person says so; then it is canceled, or goes on", async () => {
+    test("a run that is parked is not claimed until an operator cancels or resumes it", async () => {
       const [one, two] = await Promise.all([place.openHandle(), place.open()]);
       let times = 0;
       const it = workflow("it", async (ctx) =>
@@ -385,7 +385,7 @@ onStores(EVERY, (place) => {
 });
 
 onStores(["SQLite"], (place) => {
-  test("a process that is killed in the middle of a step leaves a run that another goes on with", async () => {
+  test("a process that is killed in the middle of a step leaves a run that another resumes", async () => {
     const child = new Child(spawnNode(join(import.meta.dirname, "children", "victim.ts"), [place.where]), "victim.ts");
     expect(await child.line()).toBe("in step two");
     await child.kill();

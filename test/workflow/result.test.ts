@@ -1,5 +1,5 @@
 /**
- * Goal: whoever waits for a run hears how it ended, wherever it was worked on, and can stop waiting without disturbing it.
+ * Goal: a caller that waits for a run gets its outcome, whichever process ran it, and can stop waiting without affecting it.
  * Method: one run for each way to end, on every store, waited for by the handle that works and by one that does not.
  */
 
@@ -56,7 +56,7 @@ const endings: readonly [string, (pawl: Pawl) => Promise<Made>, object, string][
 
 onStores(EVERY, (place) => {
   describe.each(endings)("of a run that %s", (_, make, thrown, status) => {
-    test("the result is an error that says so, here and at another handle, early and late", async () => {
+    test("the result is the error of that outcome, here and at another handle, early and late", async () => {
       const [here, there] = await Promise.all([place.open(), place.open()]);
       here.work([waits, fails, late]);
       const { name, id } = await make(here);
@@ -71,14 +71,14 @@ onStores(EVERY, (place) => {
     });
   });
 
-  test("a run that was canceled before it began tells the reason too", async () => {
+  test("a run that was canceled before it began reports the reason, too", async () => {
     const pawl = await place.open();
     const run = await pawl.start(waits, undefined, { delay: "1 hour" });
     await run.cancel({ reason: "too late" });
     await expect(resultOf(run)).rejects.toMatchObject({ code: "run_canceled", data: { reason: "too late" } });
   });
 
-  test("of a run that does not exist is run_not_found, for all that is asked of it", async () => {
+  test("of a run that does not exist is run_not_found, for every method", async () => {
     const pawl = await place.open();
     const run = pawl.run(waits, "nobody");
     const asked = [
@@ -93,7 +93,7 @@ onStores(EVERY, (place) => {
     expect(await Promise.all(asked.map(codeOf))).toEqual(asked.map(() => "run_not_found"));
   });
 
-  test("is not given to a handle that names another workflow", async () => {
+  test("is not returned to a handle that names another workflow", async () => {
     const pawl = await place.open();
     pawl.work([waits]);
     const run = await pawl.start(waits);
@@ -112,13 +112,13 @@ onStores(EVERY, (place) => {
     expect(await Promise.all(results)).toEqual([7, 7, 7]);
   });
 
-  test("that is asked for at the very moment of the run's end is there", async () => {
+  test("that is requested at the moment of the run's end is returned", async () => {
     const pawl = await place.open();
     const it = workflow("it", async (ctx) => ctx.step("a", () => 7));
     pawl.work([it]);
     const { promise, resolve } = Promise.withResolvers<unknown>();
     const unlisten = pawl.kernel.listen((puts) => {
-      // Nobody tells of it again; who does not look now, looks after five seconds.
+      // There is no second notification; a caller that does not look now looks after five seconds.
       for (const { row } of puts ?? [])
         if (row.status === "completed") resolve(pawl.run(it, row.key).result({ timeout: "2s" }));
     });
@@ -127,7 +127,7 @@ onStores(EVERY, (place) => {
     unlisten();
   });
 
-  test("that does not come in time is result_timeout, and the run goes on", async () => {
+  test("that does not come in time is result_timeout, and the run continues", async () => {
     const pawl = await place.open();
     pawl.work([waits]);
     const run = await pawl.start(waits);
@@ -139,7 +139,7 @@ onStores(EVERY, (place) => {
     expect(await resultOf(run)).toBe(1);
   });
 
-  test("can be given up by an abort signal, before and while it is waited for, and the run goes on", async () => {
+  test("can be abandoned with an abort signal, before and while it is waited for, and the run continues", async () => {
     const pawl = await place.open();
     pawl.work([waits]);
     const run = await pawl.start(waits);
@@ -153,7 +153,7 @@ onStores(EVERY, (place) => {
     expect(await resultOf(run)).toBe(1);
   });
 
-  test("is what the codec makes of it: types are kept, and undefined is undefined", async () => {
+  test("has passed through the codec: types are kept, and undefined is undefined", async () => {
     const pawl = await place.open();
     const rich = { at: new Date(5), big: 12n, map: new Map([["a", new Set([1])]]), nothing: undefined };
     pawl.work([workflow("rich", async () => rich), workflow("void", async () => {})]);
@@ -161,7 +161,7 @@ onStores(EVERY, (place) => {
     expect(await resultOf(await pawl.start("void"))).toBe(undefined);
   });
 
-  test("that cannot be stored fails the run, and its steps are not done again", async () => {
+  test("that cannot be stored fails the run, and its steps are not repeated", async () => {
     const pawl = await place.open();
     let times = 0;
     const odd = workflow("odd", async (ctx) => {
@@ -180,7 +180,7 @@ onStores(EVERY, (place) => {
     expect(times).toBe(1);
   });
 
-  test("an error that cannot be stored whole still tells its message", async () => {
+  test("an error that cannot be stored as a whole keeps its message", async () => {
     const pawl = await place.open();
     const odd = workflow("odd", () => Promise.reject({ message: "not even an error", act: () => {} }));
     const long = workflow("long", async () => {
@@ -191,7 +191,7 @@ onStores(EVERY, (place) => {
     await expect(resultOf(await pawl.start(long))).rejects.toMatchObject({ code: "run_failed" });
   });
 
-  test("code that waits for what is no operation goes on when it comes", async () => {
+  test("code that awaits something other than an operation resumes when it comes", async () => {
     const pawl = await place.open();
     const { promise, resolve } = Promise.withResolvers<number>();
     const foreign = workflow("foreign", async (ctx) => {
@@ -240,7 +240,7 @@ describe("schemas", () => {
       });
     });
 
-    test("of the output that never answer fail the run", async () => {
+    test("of the output that never return fail the run", async () => {
       await using pawl = openTest();
       const silent = {
         "~standard": { ...number["~standard"], validate: () => new Promise<{ value: number }>(() => {}) },

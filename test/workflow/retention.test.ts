@@ -1,5 +1,5 @@
 /**
- * Goal: runs that have ended go away when their workflow's retention says so, with everything that belongs to them, and no sooner; what was
+ * Goal: runs that have ended are deleted when their workflow's retention ends, with everything that belongs to them, and no sooner; what was
  * restarted or retried stays.
  * Method: the symptoms in the simulated time of `openTest`; deletion itself on every store, where the loop's look is called directly, because
  * its real one comes once a minute.
@@ -31,7 +31,7 @@ const exists = async (pawl: Pawl, id: string): Promise<boolean> =>
   (await pawl.runs.list({ prefix: id })).runs.some((run) => run.id === id);
 
 describe("the retention of a workflow", () => {
-  test("a run goes away when the time for its outcome is over, and no sooner", async () => {
+  test("a run is deleted when the retention of its outcome ends, and no sooner", async () => {
     const pawl = openTest();
     let isBroken = true;
     const either = workflow(
@@ -68,7 +68,7 @@ describe("the retention of a workflow", () => {
     await pawl.close();
   });
 
-  test("a run that is canceled before it has begun goes away, too", async () => {
+  test("a run that is canceled before it has begun is deleted, too", async () => {
     const pawl = openTest();
     const later = workflow({ name: "later", retention: "3 days" }, async () => 1);
     const kept = workflow({ name: "kept", retention: { completed: "3 days" } }, async () => 1);
@@ -157,13 +157,13 @@ describe("the retention of a workflow", () => {
   });
 });
 
-describe("parents of runs that went away", () => {
+describe("parents of runs that were deleted", () => {
   const child = workflow({ name: "child", retention: "1 hour" }, async (ctx, value: number) => {
     await ctx.waitForSignal(go);
     return value;
   });
 
-  test("a parent that no worker worked on meanwhile gets the outcome", async () => {
+  test("a parent that no worker ran meanwhile gets the outcome", async () => {
     const pawl = openTest();
     const first = workflow("first", async (ctx) => ctx.call(child, 5, { id: "kid" }));
     const second = workflow("second", async (ctx) => ctx.call(child, 5, { id: "kid" }));
@@ -184,30 +184,33 @@ describe("parents of runs that went away", () => {
   test.each([
     { name: "is kept", goneAfter: "10 minutes", outcome: 5 },
     { name: "is gone", goneAfter: "1 day", outcome: "run_not_found" },
-  ])("a parent that is retried gets the outcome of a child it left alone; it $name", async ({ goneAfter, outcome }) => {
-    const pawl = openTest();
-    let isBroken = true;
-    const broken = workflow("broken", async (ctx) => {
-      const call = ctx.call(child, 5, { id: "kid", whenParentEnds: "leave" });
-      const check = ctx.step("check", () => {
-        if (isBroken) throw new NonRetryableError("down");
+  ])(
+    "a parent that is retried gets the outcome of a child that it does not retry; it $name",
+    async ({ goneAfter, outcome }) => {
+      const pawl = openTest();
+      let isBroken = true;
+      const broken = workflow("broken", async (ctx) => {
+        const call = ctx.call(child, 5, { id: "kid", whenParentEnds: "leave" });
+        const check = ctx.step("check", () => {
+          if (isBroken) throw new NonRetryableError("down");
+        });
+        return (await Promise.all([call.catch((error: unknown) => (error as { code: string }).code), check]))[0];
       });
-      return (await Promise.all([call.catch((error: unknown) => (error as { code: string }).code), check]))[0];
-    });
-    pawl.work([broken, child]);
-    const run = await pawl.start(broken);
-    await expect(run.result()).rejects.toThrow("down");
-    await pawl.run("kid").signal(go, 1);
-    await pawl.run("kid").result();
-    await pawl.clock.advance(goneAfter);
-    expect(await exists(pawl, "kid")).toBe(outcome === 5);
-    isBroken = false;
-    await run.retry();
-    expect(await run.result()).toBe(outcome);
-    await pawl.close();
-  });
+      pawl.work([broken, child]);
+      const run = await pawl.start(broken);
+      await expect(run.result()).rejects.toThrow("down");
+      await pawl.run("kid").signal(go, 1);
+      await pawl.run("kid").result();
+      await pawl.clock.advance(goneAfter);
+      expect(await exists(pawl, "kid")).toBe(outcome === 5);
+      isBroken = false;
+      await run.retry();
+      expect(await run.result()).toBe(outcome);
+      await pawl.close();
+    },
+  );
 
-  test("a parent that is retried after its failed child went away gets run_not_found", async () => {
+  test("a parent that is retried after its failed child was deleted gets run_not_found", async () => {
     const pawl = openTest();
     const failing = workflow({ name: "failing", retention: "1 hour" }, async () => {
       throw new Error("no");
@@ -224,7 +227,7 @@ describe("parents of runs that went away", () => {
     await pawl.close();
   });
 
-  test("what went away is not found, and its id is free for a new run", async () => {
+  test("a deleted run is not found, and its id is free for a new run", async () => {
     const pawl = openTest();
     pawl.work([child]);
     const run = await pawl.start(child, 1, { id: "kid" });
@@ -271,7 +274,7 @@ onStores(EVERY, (place) => {
     expect(errors).toEqual([]);
   });
 
-  test("everything that belongs to a run goes with it: history, inbox, signal ids, slots of its tree", async () => {
+  test("everything that belongs to a run is deleted with it: history, inbox, signal ids, slots of its tree", async () => {
     const pawl = await place.open({ retention: 0 });
     const waits = workflow("waits", async (ctx) => {
       await ctx.slot("mine").set(1);
@@ -316,7 +319,7 @@ onStores(EVERY, (place) => {
     deleter.dieBefore(2);
     void deleter.pawl.runs.delete("big");
     await expect.poll(() => deleter.isDead(), PATIENCE).toBe(true);
-    // It is marked: nobody gets half of it.
+    // It is marked: no reader gets half of it.
     expect(await codeOf(pawl.start(echo, 2, { id: "big", ifExists: "restart" }))).toBe("run_conflict");
     expect((await pawl.runs.list({ workflow: echo })).runs).toMatchObject([{ id: "big", status: "completed" }]);
     const { loop, errors } = loopOn(pawl, null);
@@ -332,7 +335,7 @@ onStores(EVERY, (place) => {
     expect(await counts(pawl, "slot/run/big")).toEqual([0]);
   });
 
-  test("two workers that delete the same runs are no trouble for each other", async () => {
+  test("two workers that delete the same runs do not affect each other", async () => {
     const pawl = await place.open({ retention: 0 });
     const other = await place.open();
     pawl.work([echo]);
@@ -354,11 +357,11 @@ onStores(EVERY, (place) => {
     }
   });
 
-  test("runs that wait for the outcome of a run that is deleted have it", async () => {
+  test("runs that wait for the outcome of a run that is deleted get it", async () => {
     const pawl = await place.open();
     pawl.work([echo]);
     await resultOf(await pawl.start(echo, 1, { id: "old" }));
-    // As an end leaves it that had more to tell than one commit does.
+    // As an end leaves it that had more runs to notify than one commit does.
     const parents = Array.from({ length: 250 }, (_, i) => ({ run: `p-${i}`, id: "x", incarnation: 1, waits: true }));
     await pawl.kernel.transact(
       (tx) => tx.record(waitersAt("old")).write({ value: { parents, outcome: { ok: 1 } } }),
@@ -377,7 +380,7 @@ onStores(EVERY, (place) => {
     initialData: 0,
   });
 
-  test("a machine is deleted with its audit log and the ids of its events, and can be made anew", async () => {
+  test("a machine is deleted with its audit log and the ids of its events, and can be created again", async () => {
     const pawl = await place.open();
     const orders = pawl.machine(order);
     await orders.create("o-1");

@@ -1,6 +1,6 @@
 /**
- * Goal: a retry of a parent with any number of failed children does what it does with one: each that failed is retried once, what succeeded
- * is not done again, and a crash in the middle leaves nothing half done.
+ * Goal: a retry of a parent with any number of failed children has the same effect as with one: each that failed is retried once, what succeeded
+ * is not repeated, and a crash in the middle leaves nothing half done.
  * Method: more children than one commit can retry, with a count of each child's calls that failed and that succeeded. A process that dies
  * before each of the commits of a retry in turn, and another that takes over.
  */
@@ -218,7 +218,7 @@ onStores(EVERY, (place) => {
       return run;
     }
 
-    /** Another process brings the run to its end, and each child was done again once. */
+    /** Another process finishes the run, and each child was repeated once. */
     async function ends(next: Pawl, run: Run): Promise<void> {
       const worker = next.work([settled, child]);
       await expect(run.result({ timeout: LONG_MS })).resolves.toBe(width);
@@ -227,7 +227,7 @@ onStores(EVERY, (place) => {
       expect(Math.max(...failed.values())).toBe(1);
     }
 
-    /** So many commits the retry takes until the parent waits for its children. */
+    /** The number of commits that the retry takes until the parent waits for its children. */
     async function commitsOf(place: Place): Promise<number> {
       const handle = await place.openHandle({ logger: false });
       const next = await place.open({ logger: false });

@@ -1,5 +1,5 @@
 /**
- * Goal: a retry does again what ended the run, and nothing else: a recorded success is kept in whatever order the code asks for it next, a
+ * Goal: a retry repeats what ended the run, and nothing else: a recorded success is kept in whatever order the code requests it next, a
  * failure that the code handled stays, a failed child is retried with its parent.
  * Method: workflows that fail in an outage and are retried when it is over, with a count of each effect.
  */
@@ -35,7 +35,7 @@ async function failing<T>(
   return run;
 }
 
-test("an error in plain code: nothing that succeeded is done again", async () => {
+test("an error in plain code: nothing that succeeded is repeated", async () => {
   await using pawl = openTest();
   let isWrong = true;
   const it = workflow("it", async (ctx) => {
@@ -53,7 +53,7 @@ test("an error in plain code: nothing that succeeded is done again", async () =>
   expect(effects).toEqual(["charge", "send", "end"]);
 });
 
-test("two parallel steps that failed in one outage are both done again, and the one that succeeded is not", async () => {
+test("two parallel steps that failed in one outage are both repeated, and the one that succeeded is not", async () => {
   await using pawl = openTest();
   broken = new Set(["a", "b"]);
   const it = workflow("it", async (ctx) => {
@@ -82,7 +82,7 @@ test("a failure that the code handled stays", async () => {
   expect(effects).toEqual(["card", "invoice", "ship", "ship"]);
 });
 
-test("retry({ steps }) does others again", async () => {
+test("retry({ steps }) repeats other steps, too", async () => {
   await using pawl = openTest();
   broken = new Set(["card", "ship"]);
   const it = workflow("it", async (ctx) => {
@@ -98,7 +98,7 @@ test("retry({ steps }) does others again", async () => {
   expect(effects).toEqual(["card", "invoice", "ship", "card", "ship"]);
 });
 
-test("the code may ask for what succeeded in another order, and for more in between", async () => {
+test("the code may request what succeeded in another order, and more in between", async () => {
   await using pawl = openTest();
   let version = 1;
   const first = async (ctx: Context) => {
@@ -167,7 +167,7 @@ describe("a parent that failed through its child", () => {
     expect(effects).toEqual(["before", "kid", "kid"]);
   });
 
-  test("has its result if the child has succeeded meanwhile", async () => {
+  test("gets its result if the child has succeeded meanwhile", async () => {
     await using pawl = openTest();
     broken.add("kid");
     const run = await failing(pawl, it, [kid]);
@@ -193,7 +193,7 @@ describe("a parent that failed through its child", () => {
 });
 
 describe("under a lock", () => {
-  test("a step that failed is done again while the lock is held again, and the lock is released after it", async () => {
+  test("a step that failed is repeated while the lock is held again, and the lock is released after it", async () => {
     await using pawl = openTest();
     broken.add("in");
     const it = workflow("it", async (ctx) => {
@@ -218,7 +218,7 @@ describe("under a lock", () => {
     expect(effects).toEqual(["first", "in", "in"]);
   });
 
-  test("code that was mended does more under a lock that it remembers", async () => {
+  test("code that was fixed does more under a lock that is in its history", async () => {
     await using pawl = openTest();
     let isWrong = true;
     const it = workflow("it", async (ctx) => {
@@ -241,7 +241,7 @@ describe("under a lock", () => {
     expect(effects).toEqual(["a", "b"]);
   });
 
-  test("a wish that timed out is asked anew", async () => {
+  test("a lock request that timed out is made again", async () => {
     await using pawl = openTest();
     const holder = workflow("holder", async (ctx) => ctx.lock("m", () => ctx.sleep("1 hour")));
     const it = workflow("it", async (ctx) => ctx.mutex("m").with(async () => "had", { timeout: "2s" }));
@@ -255,7 +255,7 @@ describe("under a lock", () => {
     await expect(run.result()).resolves.toBe("had");
   });
 
-  test("a place in line that the failed run had left is taken again", async () => {
+  test("a place in the queue that the failed run had left is requested again", async () => {
     await using pawl = openTest();
     broken.add("a");
     const holder = workflow("holder", async (ctx) => ctx.lock("m", () => ctx.sleep("1 hour")));
@@ -279,7 +279,7 @@ describe("under a lock", () => {
     expect(effects).toEqual(["a", "a"]);
   });
 
-  test("code that waits for its lock again stays out of it when something else wakes the run", async () => {
+  test("code that waits for its lock again does not enter it when something else wakes the run", async () => {
     await using pawl = openTest();
     broken.add("in").add("kid");
     let isTaken = false;
@@ -331,7 +331,7 @@ describe("under a lock", () => {
     expect(effects).toEqual(["kid", "in", "kid", "in"]);
   });
 
-  test("a step beside a lock that is acquired after the retry runs once", async () => {
+  test("a step concurrent with a lock that is acquired after the retry runs once", async () => {
     await using pawl = openTest();
     let isWrong = true;
     const it = workflow("it", async (ctx) => {
@@ -364,7 +364,7 @@ describe("a child that was canceled with its parent", () => {
       return ended;
     });
 
-  test("continues where it was, with the same keys: what it has done is not done again", async () => {
+  test("continues where it was, with the same keys: completed steps are not repeated", async () => {
     await using pawl = openTest();
     broken.add("a");
     const keys: string[] = [];
@@ -390,7 +390,7 @@ describe("a child that was canceled with its parent", () => {
     expect((await pawl.run(kid, "it/kid").status()).incarnation).toBe(1);
   });
 
-  test("continues also if nobody waits for it", async () => {
+  test("continues also if no run waits for it", async () => {
     await using pawl = openTest();
     broken.add("a");
     const kid = workflow("kid", async (ctx) => {
@@ -471,7 +471,7 @@ describe("a child that was canceled with its parent", () => {
   });
 
   describe("and whose parent, retried, does not start it again", () => {
-    /** The kid sleeps for a day; the parent starts or calls it, and fails. Mended code does something else first. */
+    /** The child sleeps for a day; the parent starts or calls it, and fails. Fixed code does something else first. */
     async function retried(pawl: TestPawl, how: "call" | "start", first: (ctx: Context) => Promise<unknown>) {
       broken.add("a");
       let isMended = false;

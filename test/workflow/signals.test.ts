@@ -1,5 +1,5 @@
 /**
- * Goal: what is sent to a run is kept until it is received, in order and once, and whoever waits is told one outcome.
+ * Goal: what is sent to a run is kept until it is received, in order and once, and each wait has one outcome.
  * Method: signals that come early, late, twice and together with a timeout, to runs that are warm, cold and not begun.
  */
 
@@ -11,7 +11,7 @@ import { EVERY, endLease, factsOf, onStores, PATIENCE, reaches, resultOf } from 
 const go = signal<number>("go");
 const stop = signal<number>("stop");
 
-/** Receives so many, one after the other. */
+/** Receives `count` signals, one after the other. */
 const receives = workflow("receives", async (ctx, count: number) => {
   const got: number[] = [];
   while (got.length < count) got.push((await ctx.waitForSignal(go)).value);
@@ -20,7 +20,7 @@ const receives = workflow("receives", async (ctx, count: number) => {
 
 onStores(EVERY, (place) => {
   describe.each([1000, 0])("with %i warm runs", (warm) => {
-    test("signals that come before they are wanted are kept, and received in the order they came", async () => {
+    test("signals that come before they are waited for are kept, and received in the order they came", async () => {
       const pawl = await place.open();
       const run = await pawl.start(receives, 3);
       for (const n of [1, 2, 3]) await run.signal(go, n);
@@ -49,7 +49,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toEqual([1, 2]);
     });
 
-    test("the same id counts once, whoever sends it and when", async () => {
+    test("the same id counts once, from any sender and at any time", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       one.work([receives], { warm });
       const run = await one.start(receives, 2, { id: "one" });
@@ -61,11 +61,11 @@ onStores(EVERY, (place) => {
       expect(sent).toEqual([{ isNew: true }, { isNew: false }, { isNew: false }]);
       await run.signal(go, 2, { id: "b" });
       expect(await resultOf(run)).toEqual([1, 2]);
-      // What is known already is no news for a run that has ended either.
+      // A known id is accepted again by a run that has ended, too.
       expect(await run.signal(go, 1, { id: "a" })).toEqual({ isNew: false });
     });
 
-    test("of many that send the same id at once, one is the first", async () => {
+    test("of many concurrent sends of the same id, one is the first", async () => {
       const pawl = await place.open();
       const run = await pawl.start(receives, 1);
       const sent = await Promise.all(Array.from({ length: 10 }, (_, n) => run.signal(go, n, { id: "a" })));
@@ -85,7 +85,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toEqual([2, 1]);
     });
 
-    test("two waits for the same name at once get one each, the first asked first", async () => {
+    test("two concurrent waits for the same name get one each, in the order of the waits", async () => {
       const pawl = await place.open();
       const pair = workflow("pair", async (ctx) => {
         const [a, b] = await Promise.all([ctx.waitForSignal(go), ctx.waitForSignal(go)]);
@@ -142,13 +142,13 @@ onStores(EVERY, (place) => {
     }
   });
 
-  describe("a wait with a time limit", () => {
+  describe("a wait with a timeout", () => {
     const limited = workflow("limited", async (ctx, timeout: number | string) => {
       const first = await ctx.waitForSignal(go, { timeout });
       return first.ok ? first.value : first.reason;
     });
 
-    test.each([1000, 0])("says that the time is over, with %i warm runs", async (warm) => {
+    test.each([1000, 0])("reports its timeout, with %i warm runs", async (warm) => {
       const pawl = await place.open();
       pawl.work([limited], { warm });
       const run = await pawl.start(limited, 20);
@@ -156,7 +156,7 @@ onStores(EVERY, (place) => {
       expect(await factsOf(run)).toEqual(["started", "wait go", "expired go", "completed"]);
     });
 
-    test.each([1000, 0])("says what came before it was over, with %i warm runs", async (warm) => {
+    test.each([1000, 0])("returns what came before the timeout, with %i warm runs", async (warm) => {
       const pawl = await place.open();
       pawl.work([limited], { warm });
       const run = await pawl.start(limited, "1 hour");
@@ -167,7 +167,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe(5);
     });
 
-    test("that is over has had none: a signal that comes later is for the next one", async () => {
+    test("that timed out received none: a signal that comes later is for the next wait", async () => {
       const pawl = await place.open();
       const twice = workflow("twice", async (ctx) => [
         await ctx.waitForSignal(go, { timeout: 10 }),
@@ -183,7 +183,7 @@ onStores(EVERY, (place) => {
       ]);
     });
 
-    test("a signal that was there first is received, also where the time is over by the time anybody looks", async () => {
+    test("a signal that came first is received, also if the timeout has passed when a worker looks", async () => {
       const [front, back] = await Promise.all([place.open(), place.open()]);
       const worker = back.work([limited]);
       const run = await front.start(limited, 500);
@@ -206,7 +206,7 @@ onStores(EVERY, (place) => {
       return got;
     });
 
-    test.each([1000, 0])("gives the one that came, by name, in order, with %i warm runs", async (warm) => {
+    test.each([1000, 0])("returns the one that came, by name, in order, with %i warm runs", async (warm) => {
       const pawl = await place.open();
       pawl.work([any], { warm });
       const run = await pawl.start(any);
@@ -218,7 +218,7 @@ onStores(EVERY, (place) => {
       ]);
     });
 
-    test("says that the time is over", async () => {
+    test("reports its timeout", async () => {
       const pawl = await place.open();
       const it = workflow("it", async (ctx) => ctx.waitForAny([go, stop], { timeout: 10 }));
       pawl.work([it]);

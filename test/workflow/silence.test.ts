@@ -1,6 +1,6 @@
 /**
- * Goal: what an operator should know is said without a listener: in one line each, rate-limited, to the logger or to nobody.
- * Method: runs that fail, are parked or are not taken, with a logger that keeps its lines; and the lines themselves by hand.
+ * Goal: what an operator should know is logged without a listener: in one line each, rate-limited, to the logger or nowhere.
+ * Method: runs that fail, are parked or are not claimed, with a logger that keeps its lines; and the lines themselves by hand.
  */
 
 import { describe, expect, test } from "vitest";
@@ -64,7 +64,7 @@ test("a listener or a logger that throws, now or in a promise, stops nothing", a
   expect(unhandled).toEqual([]);
 });
 
-test("by default lines go to stderr, but for a worker with a listener; false is none", async () => {
+test("by default lines go to stderr, except for a worker with a listener; false writes none", async () => {
   const said: string[] = [];
   const { write } = process.stderr;
   process.stderr.write = ((text: string) => said.push(String(text)) > 0) as typeof write;
@@ -84,7 +84,7 @@ test("by default lines go to stderr, but for a worker with a listener; false is 
   expect(said.filter((line) => line.startsWith("pawl:"))).toEqual(['pawl: run "f" of "fails" failed: no luck\n']);
 });
 
-test("a run that is waited for, and that no worker takes, is said once", async () => {
+test("a run that is waited for, and that no worker claims, is logged once", async () => {
   const on = bench();
   const { logger, said } = lines();
   const pawl = new Pawl(on.kernel, { log: new Log(logger, on.clock, false) });
@@ -110,7 +110,7 @@ describe("lines", () => {
     expect(said.at(-1)).toBe("pawl: later (980 lines before this one were left out)");
   });
 
-  test("about a store that cannot be reached come after five seconds, and then once a minute", () => {
+  test("about an unreachable store come after five seconds, and then once a minute", () => {
     const { logger, said } = lines();
     let nowMs = 0;
     const log = new Log(logger, { nowMs: () => nowMs }, true);

@@ -1,5 +1,5 @@
 /**
- * Goal: a run is started once for its id, when and where it is wanted, and is found again by whoever looks for it.
+ * Goal: a run is started once for its id, at the requested time, and is found again by any process.
  * Method: runs that do next to nothing, on every store, through the public API.
  */
 
@@ -11,7 +11,7 @@ import { EVERY, endLease, factsOf, onStores, PATIENCE, reaches, resultOf } from 
 const go = signal<number>("go");
 const echo = workflow("echo", async (_ctx, input: unknown) => input);
 const waits = workflow("waits", async (ctx, _input: unknown) => (await ctx.waitForSignal(go)).value);
-/** Answers who it is, and the key of its only step. */
+/** Returns its id, and the key of its only step. */
 const who = workflow("who", async (ctx, _input: string) => ({
   incarnation: ctx.incarnation,
   key: await ctx.step("once", ({ key }) => key),
@@ -19,7 +19,7 @@ const who = workflow("who", async (ctx, _input: string) => ({
 
 onStores(EVERY, (place) => {
   describe("the same id", () => {
-    test("is the same run: it runs once, and everybody gets its result", async () => {
+    test("is the same run: it runs once, and every caller gets its result", async () => {
       const pawl = await place.open();
       let times = 0;
       const counted = workflow("counted", async (ctx, _input: string) => ctx.step("count", () => ++times));
@@ -31,7 +31,7 @@ onStores(EVERY, (place) => {
       expect(await factsOf(pawl.run(counted, "one"))).toEqual(["started", "step count", "completed"]);
     });
 
-    test("with its input's keys in another order is the same run still", async () => {
+    test("with its input's keys in another order is still the same run", async () => {
       const pawl = await place.open();
       await pawl.start(echo, { a: 1, b: { c: 2, d: 3 } }, { id: "one" });
       await pawl.start(echo, { b: { d: 3, c: 2 }, a: 1 }, { id: "one" });
@@ -59,7 +59,7 @@ onStores(EVERY, (place) => {
       await expect(pawl.start(waits, 1, { id: "one" })).rejects.toMatchObject({ code: "run_conflict" });
     });
 
-    test("is refused also while the run is worked on here, and after it has ended", async () => {
+    test("is refused also while this process runs it, and after it has ended", async () => {
       const pawl = await place.open();
       pawl.work([waits]);
       const run = await pawl.start(waits, 1, { id: "one" });
@@ -86,7 +86,7 @@ onStores(EVERY, (place) => {
       expect(await front.run(who, "one").status()).toMatchObject({ status: "completed", incarnation: 2 });
     });
 
-    test("starts it again also where it has just been worked on", async () => {
+    test("starts it again also in the process that has just run it", async () => {
       const pawl = await place.open();
       pawl.work([who]);
       await resultOf(await pawl.start(who, "a", { id: "one" }));
@@ -104,7 +104,7 @@ onStores(EVERY, (place) => {
       expect(await codeOf(pawl.start(waits, 2, { id: "one", ifExists: "restart" }))).toBe("run_conflict");
     });
 
-    test("keeps nothing of the incarnation before: what it was told is not told again", async () => {
+    test("keeps nothing of the previous incarnation: its signals are not received again", async () => {
       const [front, back] = await Promise.all([place.open(), place.open()]);
       back.work([waits]);
       const run = await front.start(waits, 1, { id: "one" });
@@ -134,7 +134,7 @@ onStores(EVERY, (place) => {
       expect(await factsOf(run)).toEqual(["started"]);
     });
 
-    test("it begins by itself, and knows when it was to begin", async () => {
+    test("it begins automatically, and knows its scheduled time", async () => {
       const pawl = await place.open();
       const when = workflow("when", async (ctx) => ctx.scheduledAt);
       pawl.work([when]);
@@ -150,7 +150,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe(1);
     });
 
-    test("a time to come is kept to the millisecond", async () => {
+    test("a time in the future is kept to the millisecond", async () => {
       const pawl = await place.open();
       const at = new Date("2100-01-01T00:00:00.123Z");
       const run = await pawl.start(echo, 1, { at });
@@ -159,7 +159,7 @@ onStores(EVERY, (place) => {
   });
 
   describe("by name", () => {
-    test("a handle without the code starts, signals and reads what another works on", async () => {
+    test("a handle without the code starts, signals and reads what another runs", async () => {
       const front = await place.open();
       const back = await place.open();
       const run = await front.start("waits", { any: "thing" }, { id: "one" });
@@ -170,7 +170,7 @@ onStores(EVERY, (place) => {
       expect((await run.status()).workflow).toBe("waits");
     });
 
-    test("a run that no worker here knows stays for one that does, and starves nobody", async () => {
+    test("a run of a workflow unknown here is left for a worker that knows it, and starves no other run", async () => {
       const pawl = await place.open();
       pawl.work([echo], { concurrency: 1 });
       const foreign = await Promise.all(Array.from({ length: 20 }, () => pawl.start("foreign")));
@@ -196,7 +196,7 @@ onStores(EVERY, (place) => {
       return pawl;
     }
 
-    test("have exactly what the filters say, in the order asked for", async () => {
+    test("have exactly what the filters select, in the requested order", async () => {
       const pawl = await five();
       const rules: [RunListOptions, string[]][] = [
         [{}, ["d", "b", "a/2", "a/1", "c"]],
@@ -218,7 +218,7 @@ onStores(EVERY, (place) => {
         expect([options, idsOf((await pawl.runs.list(options)).runs)]).toEqual([options, ids]);
     });
 
-    test.each(["newest", "oldest", "id"] as const)("page by page are the same as all at once: %s", async (order) => {
+    test.each(["newest", "oldest", "id"] as const)("page by page are the same as all together: %s", async (order) => {
       const pawl = await five();
       for (const filter of [{}, { tag: "big" }, { tag: "red" }, { workflow: echo }, { status: "pending" as const }])
         for (const limit of [1, 2, 3, 5]) {
@@ -269,7 +269,7 @@ onStores(EVERY, (place) => {
       expect((await paid.get()).value).toBe(1);
     });
 
-    test("nothing of it happens if it throws", async () => {
+    test("nothing of it is written if it throws", async () => {
       const pawl = await place.open();
       pawl.work([waits]);
       const paid = pawl.slot("paid", { initial: 0 });
@@ -287,7 +287,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(other)).toBe(2);
     });
 
-    test("a start that is refused takes the whole decision with it", async () => {
+    test("a start that is refused discards the whole decision", async () => {
       const pawl = await place.open();
       await pawl.start(echo, 1, { id: "one" });
       const paid = pawl.slot("paid", { initial: 0 });
@@ -299,7 +299,7 @@ onStores(EVERY, (place) => {
       expect((await paid.get()).value).toBe(0);
     });
 
-    test("a signal to nobody takes the whole decision with it", async () => {
+    test("a signal to a run that does not exist discards the whole decision", async () => {
       const pawl = await place.open();
       const paid = pawl.slot("paid", { initial: 0 });
       const refused = pawl.transact((tx) => {
@@ -311,7 +311,7 @@ onStores(EVERY, (place) => {
     });
   });
 
-  test("what a worker begins at once has passed through the codec, as what is replayed has", async () => {
+  test("the input of a run that begins immediately has passed through the codec, as at replay", async () => {
     const pawl = await place.open();
     const types = workflow("types", async (_ctx, input: { at: Date; list: number[] }) => {
       input.list.push(2);
@@ -326,14 +326,14 @@ onStores(EVERY, (place) => {
 
   const inputs = [undefined, null, "short", { when: new Date(5), all: new Set([1n]) }, "long ".repeat(1000)];
   test.each(inputs.map((input) => ({ input, what: String(input).slice(0, 20) })))(
-    "who begins a run that others started has its input, and so has the next one after a crash: $what",
+    "a worker that begins a run that another started has its input, and so has the next one after a crash: $what",
     async ({ input }) => {
       const [starter, first, second] = await Promise.all([place.open(), place.openHandle(), place.open()]);
       const seen: unknown[] = [];
       const takes = (then: () => Promise<unknown>) =>
         workflow("takes", async (ctx, given: unknown) => {
           seen.push(structuredClone(given));
-          // What the code does to it is its own affair.
+          // The code may change its own copy.
           if (typeof given === "object" && given !== null) Object.assign(given, { spoilt: true });
           return ctx.step("then", then);
         });
@@ -348,7 +348,7 @@ onStores(EVERY, (place) => {
     },
   );
 
-  test("a run that is too late by the time it has a worker does not begin its steps", async () => {
+  test("a run that is too late when a worker claims it does not begin its steps", async () => {
     const [starter, worker] = await Promise.all([place.open(), place.open()]);
     let times = 0;
     const slow = workflow({ name: "slow", timeout: 30 }, async (ctx) => {
@@ -362,7 +362,7 @@ onStores(EVERY, (place) => {
     expect(times).toBe(0);
   });
 
-  test("a worker with all its places taken leaves the next run to others", async () => {
+  test("a worker with all its places in use leaves the next run to others", async () => {
     const [one, two] = await Promise.all([place.open(), place.open()]);
     const { promise: opened, resolve: letGo } = Promise.withResolvers<void>();
     const busy = workflow("busy", async (ctx, by: string) => ctx.step("hold", async () => opened.then(() => by)));

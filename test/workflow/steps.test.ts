@@ -1,5 +1,5 @@
 /**
- * Goal: a step is tried as its policy says and no more, and what it gave is kept once, for each of the three kinds.
+ * Goal: a step is tried as its policy says and no more, and its result is stored once, for each of the three kinds.
  * Method: steps that count how often they ran, with waits of a few milliseconds. Nothing here depends on how long anything takes.
  */
 
@@ -27,7 +27,7 @@ onStores(EVERY, (place) => {
   }
 
   describe("retry", () => {
-    test("tries again until it works, and says which attempt it is", async () => {
+    test("tries again until it succeeds, and passes the number of the attempt", async () => {
       const attempts: number[] = [];
       const keys = new Set<string>();
       const run = await runOf((ctx) =>
@@ -66,7 +66,7 @@ onStores(EVERY, (place) => {
       expect(times).toBe(attempts);
     });
 
-    test("of the workflow holds for its steps, unless they say otherwise", async () => {
+    test("of the workflow applies to its steps, unless they have their own", async () => {
       const pawl = await place.open();
       const times = { one: 0, two: 0 };
       const it = workflow({ name: "it", retry: { ...SOON, attempts: 3 } }, async (ctx) => {
@@ -82,7 +82,7 @@ onStores(EVERY, (place) => {
       expect(times).toEqual({ one: 3, two: 2 });
     });
 
-    test("stops at an error that `when` does not want", async () => {
+    test("stops at an error that `when` refuses", async () => {
       const seen: unknown[] = [];
       const run = await runOf(async (ctx) =>
         ctx.step(
@@ -135,7 +135,7 @@ onStores(EVERY, (place) => {
       expect(times).toBe(1);
     });
 
-    test("that is far off is written down, and no process is needed meanwhile", async () => {
+    test("that is far off is recorded, and no process is needed meanwhile", async () => {
       const times: number[] = [];
       const run = await runOf(async (ctx) =>
         ctx.step(
@@ -155,7 +155,7 @@ onStores(EVERY, (place) => {
       expect(times).toEqual([1]);
     });
 
-    test("that was written down is made by whoever works then, and counts on", async () => {
+    test("that was recorded is made by any worker, and the count continues", async () => {
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const made: [string, number][] = [];
       const flaky = (by: string) =>
@@ -182,8 +182,8 @@ onStores(EVERY, (place) => {
     });
   });
 
-  describe("time limits", () => {
-    test("an attempt that takes too long is told to stop, fails, and is tried again with a signal of its own", async () => {
+  describe("timeouts", () => {
+    test("an attempt that takes too long is aborted, fails, and is tried again with a signal of its own", async () => {
       const reasons: unknown[] = [];
       const signals = new Set<AbortSignal>();
       const run = await runOf(async (ctx) =>
@@ -207,7 +207,7 @@ onStores(EVERY, (place) => {
       expect(reasons).toMatchObject([{ code: "step_timeout" }, { code: "step_timeout" }]);
     });
 
-    test("an attempt that does not obey is left behind: what it says later is not heard", async () => {
+    test("an attempt that ignores its signal is abandoned: its later result is discarded", async () => {
       const { opened, open } = gate();
       const run = await runOf(async (ctx) => {
         const value = await ctx.step("deaf", ({ attempt }) => (attempt === 1 ? opened.then(() => "late") : "on time"), {
@@ -232,7 +232,7 @@ onStores(EVERY, (place) => {
       });
     });
 
-    test("all attempts together end with the total time", async () => {
+    test("all attempts together end with the total timeout", async () => {
       let times = 0;
       const run = await runOf(async (ctx) =>
         ctx.step("broken", () => Promise.reject(new Error(`no ${++times}`)), {
@@ -245,7 +245,7 @@ onStores(EVERY, (place) => {
       expect(times).toBe(1);
     });
 
-    test("the total time holds also for an attempt that never ends", async () => {
+    test("the total timeout also applies to an attempt that never ends", async () => {
       const run = await runOf(async (ctx) =>
         ctx.step(
           "slow",
@@ -272,7 +272,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe("spoke");
     });
 
-    test("keep how far the step is, for its next attempt", async () => {
+    test("keep the progress of the step for its next attempt", async () => {
       const run = await runOf(async (ctx) =>
         ctx.step(
           "long",
@@ -312,7 +312,7 @@ onStores(EVERY, (place) => {
   });
 
   describe("results", () => {
-    test("are what replay will give, also the first time", async () => {
+    test("are what replay will return, also the first time", async () => {
       const run = await runOf(async (ctx) => {
         const given = { at: new Date(1), list: [1] };
         const got = await ctx.step("get", () => given);
@@ -351,7 +351,7 @@ onStores(EVERY, (place) => {
       });
       const [code, message] = (await resultOf(run)) as [string, string];
       expect(["invalid_value", "value_too_large"]).toContain(code);
-      // It says which step, and where in its result; the record around it is none of the reader's business.
+      // It says which step, and where in its result; the record around it is internal.
       expect(message).toContain('the result of step "odd"');
       expect(message).not.toContain("$.ok");
       expect(times).toBe(1);
@@ -389,7 +389,7 @@ onStores(EVERY, (place) => {
         },
       ],
     ];
-    test.each(traps)("a function that %s fails the step, and harms nothing else", async (_, give) => {
+    test.each(traps)("a function that %s fails the step, and affects nothing else", async (_, give) => {
       const run = await runOf(async (ctx) =>
         ctx.step("trap", give, { retry: { attempts: 1 } }).then(
           () => "succeeded",
@@ -411,7 +411,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe(true);
     });
 
-    test("errors come back with name, message and what else was on them", async () => {
+    test("errors are thrown again with name, message and their other properties", async () => {
       const run = await runOf(async (ctx) => {
         const thrown = Object.assign(new RangeError("too far"), { status: 402 });
         const error = await ctx.step("fail", () => Promise.reject(thrown), { retry: { attempts: 1 } }).catch((e) => e);
@@ -441,7 +441,7 @@ onStores(EVERY, (place) => {
       expect(new Set(keys).size).toBe(12);
     });
 
-    test("the same name twice at once is refused, and says what to do", async () => {
+    test("the same name twice concurrently is refused, and the error says what to do", async () => {
       const run = await runOf(async (ctx) => {
         const both = await Promise.allSettled([ctx.step("a", () => 1), ctx.step("a", () => 2)]);
         return both.map((one) => (one.status === "fulfilled" ? one.value : (one.reason as { code: string }).code));
@@ -449,7 +449,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toEqual([1, "step_in_flight"]);
     });
 
-    test("with ids of their own they may be under way together", async () => {
+    test("with ids of their own they may run concurrently", async () => {
       const run = await runOf(async (ctx) =>
         Promise.all(["x", "y", "z"].map((id) => ctx.step("a", async () => id, { id }))),
       );
@@ -486,7 +486,7 @@ onStores(EVERY, (place) => {
       ["it happened: its value is taken, and it does not run", { done: true, value: "charged" }, "charged", 0],
       ["it did not: it runs", { done: false }, "ran", 1],
     ];
-    test.each(answers)("after a crash reconcile is asked. %s", async (_, answer, result, expected) => {
+    test.each(answers)("after a crash reconcile is called. %s", async (_, answer, result, expected) => {
       const [one, two] = await Promise.all([place.openHandle(), place.open()]);
       let times = 0;
       const keys: string[] = [];
@@ -531,7 +531,7 @@ onStores(EVERY, (place) => {
       ["does not say whether it was done", () => ({ done: undefined })],
     ];
     test.each(unknowns)(
-      "where reconcile %s, the run is parked, and a person says what became of it",
+      "where reconcile %s, the run is parked, and an operator resolves the outcome",
       async (_, reconcile) => {
         const [one, two] = await Promise.all([place.openHandle(), place.open()]);
         let times = 0;
@@ -565,7 +565,7 @@ onStores(EVERY, (place) => {
     );
   });
 
-  test("what happens is told to the worker's listener, and a listener that throws harms nobody", async () => {
+  test("the worker's listener is notified of what happens, and a listener that throws affects nothing", async () => {
     const told: string[] = [];
     const run = await runOf(
       async (ctx) => {
@@ -652,7 +652,7 @@ onStores(SQL, (place) => {
       expect(calls).toBe(2);
     });
 
-    test("what was kept of it cannot be used any more", async () => {
+    test("a transaction that was kept cannot be used afterwards", async () => {
       const { rows } = await shop();
       const pawl = await place.open();
       let kept: Sql | undefined;
@@ -667,7 +667,7 @@ onStores(SQL, (place) => {
       expect(await rows()).toEqual([]);
     });
 
-    test("of a worker that lost the run writes nothing, and its successor's happens once", async () => {
+    test("of a worker that lost the run writes nothing, and its successor's is committed once", async () => {
       const { rows } = await shop();
       const [one, two] = await Promise.all([place.open(), place.open()]);
       const begun = gate();
@@ -687,7 +687,7 @@ onStores(SQL, (place) => {
         begun.open();
         await opened;
       });
-      // With its one place taken, it does not take the run back itself.
+      // With its one place in use, it does not claim the run again itself.
       one.work([stops], { concurrency: 1, lease: 1_000, on: ({ type }) => lost.push(type) });
       const run = await one.start("order", undefined, { id: "one" });
       await begun.opened;
@@ -731,7 +731,7 @@ onStores(SQL, (place) => {
       });
     });
 
-    test("goes on with other steps after it, and with others beside it", async () => {
+    test("continues with other steps after it, and concurrent ones", async () => {
       const { plain, rows } = await shop();
       const pawl = await place.open();
       const order = workflow("order", async (ctx) => {
@@ -829,7 +829,7 @@ onStores(["SQLite"], (place) => {
       expect(await rows()).toEqual(["o3"]);
     });
 
-    test("a function that answers later is refused, and what it did is undone", async () => {
+    test("a function that returns a promise is refused, and what it did is rolled back", async () => {
       const rows = await orders();
       const pawl = await place.open();
       let calls = 0;
@@ -849,7 +849,7 @@ onStores(["SQLite"], (place) => {
       expect(await rows()).toEqual([]);
     });
 
-    test("a database or a statement that is kept cannot be used any more", async () => {
+    test("a database or a statement that was kept cannot be used afterwards", async () => {
       const rows = await orders();
       const pawl = await place.open();
       const kept: (() => unknown)[] = [];
@@ -910,7 +910,7 @@ onStores(["SQLite"], (place) => {
               try {
                 db.prepare(text).run();
               } catch {
-                // The code does not mind.
+                // The code ignores the error.
               }
           },
           options,

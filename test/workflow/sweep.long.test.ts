@@ -1,17 +1,17 @@
 /**
  * The crash sweep of workflows: one run with all three kinds of step, interrupted before and after every single call to the store.
  *
- * Goal: wherever a process stops, its successor brings the run to the same end; a step that was recorded never runs again, `step`
+ * Goal: wherever a process stops, its successor finishes the run with the same outcome; a step that was recorded never runs again, `step`
  * runs again only where its record was lost, `step.tx` and `step.atMostOnce` never (G1, G6, G14).
- * Method: a run on a SQLite file, with a ledger outside that knows what was done and by whom. For every call k to the store, statements
+ * Method: a run on a SQLite file, with an external record of what was done and by whom. For every call k to the store, statements
  * inside a shared transaction included, the process is interrupted in four ways:
  * - a crash before the call, or after its effect and before its reply. Nothing of that process runs any more, and the next one opens
  *   a copy of the files as they are on the disk;
- * - a pause at the same two points. The next process takes over on the same file and finishes, and then the paused one goes on
- *   and believes that it still holds what it held.
- * Then pairs of crashes, chosen by a seed. Time is the test's own: it moves on when nothing else does.
+ * - a pause at the same two points. The next process takes over on the same file and finishes, and then the paused one resumes
+ *   and acts as if it still held its lease.
+ * Then pairs of crashes, chosen by a seed. The test moves the time, when nothing else happens.
  *
- * Planted mistakes, each in the workflow or in the outside, must be found by the same sweep.
+ * Planted mistakes, each in the workflow or in the external system, must be found by the same sweep.
  */
 
 import { copyFileSync, existsSync } from "node:fs";
@@ -57,15 +57,15 @@ interface Timer {
   readonly go: () => void;
 }
 
-/** What is outside of all processes: the time, and the ledger of what was done. */
+/** What all processes share: the time, and a record of what was done. */
 class World {
   ms = 0;
   timers: Timer[] = [];
   readonly lives: Life[] = [];
   readonly faults: string[] = [];
-  /** How often each step's function was called, and by which lives. */
+  /** How often each step's function was called, and by which processes. */
   readonly begun = new Map<string, number[]>();
-  /** How often the outside says that it was done. */
+  /** How often the external system says that it was done. */
   readonly done = new Map<string, number>();
   readonly noes = new Map<string, number>();
 
@@ -85,7 +85,7 @@ class World {
     return { done: false };
   }
 
-  /** Lets everything run until one of these is over; the time moves on when nothing else does. */
+  /** Lets everything run until one of these is over; the time moves when nothing else happens. */
   async until(over: Promise<unknown>): Promise<void> {
     let isOver = false;
     const end = (): void => {
@@ -96,7 +96,7 @@ class World {
       // Several turns, because a module that is imported takes more than one.
       for (let i = 0; i < 3 && !isOver; i++) await new Promise((resolve) => setImmediate(resolve));
       if (isOver || this.lives.some((life) => life.isBusy)) continue;
-      if (turns > 20_000) throw new Error("it does not come to an end");
+      if (turns > 20_000) throw new Error("it does not end");
       const due = this.timers.filter(({ life }) => life.isAwake).toSorted((a, b) => a.atMs - b.atMs)[0];
       if (due === undefined) continue;
       this.timers.splice(this.timers.indexOf(due), 1);
@@ -106,7 +106,7 @@ class World {
   }
 }
 
-/** One life of the process that does the work. */
+/** One process that does the work. */
 class Life {
   readonly world: World;
   readonly number: number;
@@ -151,7 +151,7 @@ class Life {
     return this.#state === "awake";
   }
 
-  /** Something is still to have its turn. */
+  /** Something has not run yet. */
   get isBusy(): boolean {
     return this.isAwake && this.#soon.length > 0;
   }
@@ -160,7 +160,7 @@ class Life {
     if (this.isAwake) this.#soon.shift()?.();
   }
 
-  /** A paused process goes on. */
+  /** A paused process resumes. */
   resume(): void {
     this.#state = "awake";
     for (const _ of this.#soon) setImmediate(() => this.#next());
@@ -179,7 +179,7 @@ class Life {
     return answer;
   }
 
-  /** Whoever stands still in a transaction has the file's one write lock, and nobody can take over: it pauses when that has ended. */
+  /** A process that is paused in a transaction holds the file's one write lock, and no other can take over: it pauses when that has ended. */
   async transaction<T>(act: () => Promise<T>): Promise<T> {
     this.#isInTransaction = true;
     try {
@@ -192,7 +192,7 @@ class Life {
   #isInTransaction = false;
   #isLate = false;
 
-  /** A step's function goes on only where its process does. */
+  /** A step's function continues only if its process does. */
   async alive(): Promise<void> {
     if (!this.isAwake) await this.#rest();
   }
@@ -269,7 +269,7 @@ class StoppingStore implements SqlStore {
       ),
     );
   }
-  /** Processes that do not hear of each other look by themselves. */
+  /** Processes that do not notify each other poll. */
   watch(): () => void {
     return () => {};
   }
@@ -331,7 +331,7 @@ function fulfil(life: Life, pawl: Pawl, planted: Planted) {
   });
 }
 
-/** What a process does: it works, starts the run unless it is there, and helps where a person is needed. */
+/** What a process does: it works, starts the run unless it exists, and acts as the operator where one is needed. */
 async function live(life: Life, path: string, planted: Planted): Promise<unknown> {
   const store = await openSqlite({
     path,
@@ -372,7 +372,7 @@ const stepsIn = (path: string): Set<string> => {
   return new Set(rows.map(({ name }) => String(name).slice("step ".length)));
 };
 
-/** What there is in the end, apart from who did it and when. */
+/** The final state, apart from who did it and when. */
 function finalState(path: string): string {
   const db = new DatabaseSync(path);
   const effects = allOf(db, "select step from effects order by step").map(({ step }) => step);
@@ -405,7 +405,7 @@ function checkEnd(path: string, world: World, expected: string, lost: number): v
     const noes = world.noes.get(step) ?? 0;
     if (times > Math.max(1, noes + 1) || (world.done.get(step) ?? 0) !== times)
       world.faults.push(`${step} was begun ${times} times, after ${noes} noes`);
-    // Where nobody stands still, the outside is right about what happened.
+    // Where no process is paused, the external system is right about what happened.
     if (lost >= 0 && times !== 1) world.faults.push(`${step} was begun ${times} times`);
   }
   // Each interruption can lose what was under way, which is two steps at most.
@@ -427,7 +427,7 @@ function newFile(copyOf?: string): string {
   return path;
 }
 
-/** Lets the run go through the interruptions, one life each, and a last life that finishes. Answers what went wrong. */
+/** Runs it through the interruptions, one process each, and a last process that finishes. Returns what went wrong. */
 async function interrupted(
   interruptions: readonly Interruption[],
   planted: Planted,
@@ -443,7 +443,7 @@ async function interrupted(
     work.catch(() => {});
     await world.until(Promise.race([work, life.stopped.promise]));
     if (interruption.how === "pause") paused.push({ life, work });
-    // Beside a paused process the file stays where it is: the shared memory outlives whoever crashed.
+    // Beside a paused process the file stays where it is: the shared memory outlives a process that crashed.
     else if (paused.length === 0) path = newFile(path);
     // The system closes what a dead process had open.
     if (interruption.how === "crash") await life.store?.close().catch(() => {});
@@ -496,7 +496,7 @@ describe("a run whose process stops at any call to the store", () => {
   });
 
   for (const way of WAYS)
-    it(`is brought to the same end: ${way.how} ${way.when} each call`, async () => {
+    it(`comes to the same end: ${way.how} ${way.when} each call`, async () => {
       const { calls, state } = await undisturbed();
       const faults: string[] = [];
       for (let call = 1; call <= calls; call++)
@@ -507,7 +507,7 @@ describe("a run whose process stops at any call to the store", () => {
       expect(calls).toBeGreaterThan(30);
     });
 
-  it("is brought to the same end also when the successor stops as well", async () => {
+  it("comes to the same end also when the successor stops as well", async () => {
     const { calls, state } = await undisturbed();
     const faults: string[] = [];
     const PAIRS = 150;

@@ -1,5 +1,5 @@
 /**
- * Goal: the types flow: of signals, so that whoever waits for several knows what came, and of inputs, also those that may be left out.
+ * Goal: the types flow: of signals, so that a wait for several knows what came, and of inputs, also those that may be left out.
  * Method: the compiler compares the types (`npm run check`); the same code runs, so that the types say what is true.
  */
 
@@ -53,12 +53,12 @@ test("a signal without explicit types knows its name; an explicit payload leaves
   expectTypeOf(counted.name).toEqualTypeOf<"counted">();
   expectTypeOf(named.name).toEqualTypeOf<"named">();
   expectTypeOf(approved.name).toEqualTypeOf<string>();
-  // @ts-expect-error the name is not the one that was said
+  // @ts-expect-error the name is not the declared one
   signal<undefined, "a">("b");
   expect([stopped.name, counted.name, named.name, approved.name]).toEqual(["stopped", "counted", "named", "approved"]);
 });
 
-test("waitForAny narrows its value by the name that came", async () => {
+test("waitForAny narrows its value by the name of the signal", async () => {
   const decide = workflow("decide", async (ctx) => {
     const received = await ctx.waitForAny([stopped, counted, named]);
     expectTypeOf(received).toEqualTypeOf<
@@ -83,7 +83,7 @@ test("waitForAny narrows its value by the name that came", async () => {
   expect(await Promise.all(runs.map((run) => run.result()))).toEqual(["stopped", "counted 2.0", "named by ann"]);
 });
 
-test("a signal tells whether it is the one, whatever is known of its name; a timeout is none of them", async () => {
+test("a signal's type guard works whatever is known of its name; a timeout matches none", async () => {
   const decide = workflow("decide", async (ctx) => {
     const received = await ctx.waitForAny([approved, rejected], { timeout: "1 hour" });
     if (approved.is(received)) {
@@ -105,7 +105,7 @@ test("a signal tells whether it is the one, whatever is known of its name; a tim
   expect(await Promise.all(runs.map((run) => run.result()))).toEqual(["approved by ann", "rejected: late", "timeout"]);
 });
 
-test("ctx.race gives what one of them gives, or what it is told to", async () => {
+test("ctx.race returns what one of the branches returns, or the given value", async () => {
   const race = workflow("race", async (ctx) => {
     const first = await ctx.race([
       ctx.step("count", () => 1),

@@ -1,7 +1,7 @@
 /**
- * Goal: a bad number is refused before it is written, and one record that cannot be read is that record's trouble: others are listed, claimed,
+ * Goal: a bad number is refused before it is written, and one record that cannot be read affects no other: others are listed, claimed,
  * canceled and started as ever, and it is shown with the reason, parked and deleted.
- * Method: on every store, runs are started with bad times; records are damaged behind Pawl's back, in their numbers and in their values, as
+ * Method: on every store, runs are started with bad times; records are damaged by another connection, in their numbers and in their values, as
  * a lost codec key or an older release has left them.
  */
 
@@ -38,7 +38,7 @@ const keyed = (key: string) =>
     },
   });
 
-/** Changes columns of a record behind Pawl's back. */
+/** Changes columns of a record by another connection. */
 async function damage(
   place: Place,
   pawl: Pawl,
@@ -114,7 +114,7 @@ onStores(EVERY, (place) => {
       ["tries", Number.POSITIVE_INFINITY],
       ["tries", -1],
     ] as const;
-    test.each(columns)("the kernel refuses %s %s, whoever writes it and whatever it catches", async (name, number) => {
+    test.each(columns)("the kernel refuses %s %s from any caller, whatever it catches", async (name, number) => {
       const pawl = await place.open();
       const at = address("thing", "one");
       const write = pawl.kernel.transact(
@@ -122,7 +122,7 @@ onStores(EVERY, (place) => {
           try {
             tx.record(at).write({ value: 1, [name]: number });
           } catch {
-            // A decision that carries on regardless.
+            // A decision that continues after the error.
           }
         },
         [at],
@@ -131,7 +131,7 @@ onStores(EVERY, (place) => {
       expect(await pawl.kernel.read([at])).toEqual([null]);
     });
 
-    test("a version that is used up is refused, and the batch of others goes through", async () => {
+    test("a version that is used up is refused, and the others of the batch are committed", async () => {
       const pawl = await place.open();
       const slot = pawl.slot<number>("worn");
       await slot.set(1);
@@ -152,7 +152,7 @@ onStores(EVERY, (place) => {
       return pawl;
     }
 
-    test("others are started, worked on, listed and canceled", async () => {
+    test("others are started, run, listed and canceled", async () => {
       const pawl = await poisoned();
       await pawl.start(echo, "later", { id: "later", delay: "1 hour" });
       pawl.work([echo]);
@@ -182,7 +182,7 @@ onStores(EVERY, (place) => {
   });
 
   describe("a run whose numbers leave no room for a claim", () => {
-    test("is left alone and reported, and takes no place from others", async () => {
+    test("is not claimed but reported, and uses no place of others", async () => {
       const pawl = await place.open();
       const names = ["fence", "wakes", "tries"] as const;
       const at = new Date(Date.now() - 60_000);
@@ -192,7 +192,7 @@ onStores(EVERY, (place) => {
       }
       for (let i = 0; i < 5; i++) await pawl.start(echo, i, { id: `fine-${i}` });
       const told: RunEvent[] = [];
-      // Fewer at a time than are in the way.
+      // Fewer at a time than there are unreadable ones.
       pawl.work([echo], { concurrency: 2, on: (event) => void told.push(event) });
       for (let i = 0; i < 5; i++) expect(await resultOf(pawl.run(echo, `fine-${i}`) as Run)).toBe(i);
       expect(await resultOf(await pawl.start(echo, "soon", { delay: 20 }))).toBe("soon");
@@ -219,7 +219,7 @@ onStores(EVERY, (place) => {
 
     const unreadable = expect.stringContaining('the transform "keyed" could not open it');
 
-    test("is listed as unreadable, with what its columns tell, beside the others", async () => {
+    test("is listed as unreadable, with the content of its columns, beside the others", async () => {
       const { pawl } = await rekeyed();
       await pawl.start(echo, 1, { id: "mine" });
       expect((await pawl.runs.list({ order: "id" })).runs).toMatchObject([
@@ -235,7 +235,7 @@ onStores(EVERY, (place) => {
       expect(why.says).toMatch(/run "due" is pending and cannot be read/);
     });
 
-    test("is parked with the reason by a worker that claims it, and others are worked on", async () => {
+    test("is parked with the reason by a worker that claims it, and others are run", async () => {
       const { old, pawl } = await rekeyed();
       const told: RunEvent[] = [];
       const worker = pawl.work([echo], { on: (event) => void told.push(event) });
@@ -341,7 +341,7 @@ onStores(EVERY, (place) => {
       expect(await resultOf(run)).toBe(7);
     });
 
-    test("a waiter that cannot be read is passed over by the lock", async () => {
+    test("a waiter that cannot be read is skipped by the lock", async () => {
       const pawl = await place.open();
       const locked = workflow("locked", async (ctx, name: string) => ctx.lock("door", async () => name));
       pawl.work([locked]);
@@ -376,7 +376,7 @@ onStores(EVERY, (place) => {
       expect(await ids(pawl)).toEqual(["pending", "waiting"]);
     });
 
-    test("an ended run goes with its history, its inbox and its signals' ids; its id begins anew", async () => {
+    test("an ended run is deleted with its history, its inbox and its signals' ids; its id can be used again", async () => {
       const pawl = await place.open();
       pawl.work([waits]);
       const keys: string[] = [];

@@ -18,7 +18,7 @@ const DAYS = 364;
 const BUSY_DAYS = (DAYS / 7) * 5;
 /** How often each thing is done in a day; a space that keeps all of it has grown by 390 rows between the counts that are compared. */
 const TIMES = 3;
-/** Sweeps come once for so many records, so there may be this many more of a kind at one moment than at another. */
+/** Sweeps come once for a number of records, so there may be this many more of a kind at one moment than at another. */
 const SAWTOOTH = 270;
 
 const go = signal<number>("go");
@@ -88,7 +88,7 @@ const SPACES: Readonly<Record<string, number>> = {
 async function live(pawl: TestPawl, day: number): Promise<void> {
   const start = (id: string) => pawl.start(order, { id, day }, { id: `order-${id}` });
   const ids = Array.from({ length: TIMES }, (_, i) => `${day}-${i}`);
-  // Nobody sends the second one what it waits for, so it times out; the third is canceled before it has begun.
+  // The second one never gets its signal, so it times out; the third is canceled before it has begun.
   const [canceled, , delayed, ...runs] = await Promise.all([
     start(`${day}-canceled`),
     start(`${day}-late`),
@@ -179,7 +179,7 @@ test("after a busy year, only what the user asked to keep has grown", { timeout:
   await pawl.close();
 });
 
-/** How many runs there are when all others have had their time. */
+/** How many runs there are when the retention of all others has ended. */
 async function runsLeft(pawl: TestPawl): Promise<number> {
   for (let day = 0; day < 15; day++) await pawl.clock.advance("1 day");
   return (await pawl.kernel.list({ space: "run", prefix: "", after: null, limit: 10_000 })).length;

@@ -217,7 +217,7 @@ export class Worker {
           const passed = suspects.length + skipped;
           // If the whole page had only those, it reads a much longer one the next time.
           this.#passed = isFull ? 4 * passed : passed;
-          if (await this.#takeSuspects([...suspects], startedMs + leaseMs)) continue;
+          if (await this.#claimSuspects([...suspects], startedMs + leaseMs)) continue;
           this.#mayHaveMore = isFull;
           if (held.length > 0 || hadChores) continue;
           // Other workers claimed all of them first, and there may be more: try again after a short random delay. Suspects are tried again
@@ -243,19 +243,19 @@ export class Worker {
   }
 
   /** Claims suspects as long as not too many of them are in work. */
-  async #takeSuspects(suspects: Suspect[], safeUntilMs: number): Promise<boolean> {
+  async #claimSuspects(suspects: Suspect[], safeUntilMs: number): Promise<boolean> {
     const { chance } = this.#kernel.ports;
-    let hasTaken = false;
+    let hasClaimed = false;
     for (;;) {
       // In random order: in a fixed order, the same innocent record would always be in work when the cause crashes the process.
       const [suspect] = suspects.splice(Math.floor(suspects.length * chance.random()), 1);
-      if (!(await this.#takeSuspect(suspect, safeUntilMs))) return hasTaken;
-      hasTaken = true;
+      if (!(await this.#claimSuspect(suspect, safeUntilMs))) return hasClaimed;
+      hasClaimed = true;
     }
   }
 
   /** Claims one suspect. Returns false if none may be claimed now. */
-  async #takeSuspect(suspect: Suspect | undefined, safeUntilMs: number): Promise<boolean> {
+  async #claimSuspect(suspect: Suspect | undefined, safeUntilMs: number): Promise<boolean> {
     const { by, leaseMs, status } = this.#options;
     if (suspect === undefined || this.workingCount + this.#reserved >= this.#options.concurrency) return false;
     const { at, kind } = suspect;

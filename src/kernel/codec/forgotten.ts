@@ -1,5 +1,5 @@
 /**
- * The mark in place of data that was forgotten. It is one object, equal only to itself, also after it was stored and read again: the JSON codec
+ * The value in place of data that was forgotten. It is one object, equal only to itself, also after it was stored and read again: the JSON codec
  * has a tag for it. `JSON.stringify` gives the same text: `{"$forgotten":true}`.
  */
 

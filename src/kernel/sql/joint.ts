@@ -76,7 +76,7 @@ export class Joint {
     for (;;) {
       const flight = new Flight([submission], this.#context, false);
       const joined = await store.join(executor, { lock: flight.lock, decide: (found) => flight.decide(found) });
-      if (joined.written && flight.isSettled) {
+      if (joined.written && flight.isComplete) {
         flight.committed();
         joined.committed.then(
           (isCommitted) => isCommitted && this.#options.committed(flight.puts),

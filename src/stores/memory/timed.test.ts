@@ -4,26 +4,21 @@
  */
 
 import { expect, test } from "vitest";
-import type { Row } from "../../kernel/contract.ts";
+import { NEW_ROW, type Row } from "../../kernel/contract.ts";
 import { Random } from "../../testing/sim/random.ts";
 import { TimedRows } from "./timed.ts";
 
 const KINDS = ["a", "b"];
 
 const rowOf = (id: number, kind: string | null, dueMs: number | null): Row => ({
+  ...NEW_ROW,
   id,
   space: "s",
   key: String(id),
   version: 1,
   stamp: 1,
-  fence: 0,
-  wakes: 0,
-  tries: 0,
-  holder: null,
   kind,
-  status: null,
   dueMs,
-  head: 0,
   value: "1",
 });
 

@@ -309,7 +309,7 @@ export class PostgresStore implements SqlStore {
     );
     while ("lock" in verdict) verdict = batch.decide(await this.#find(connection, batch, verdict.lock, progress));
     const { puts } = verdict;
-    if (puts.length === 0) return this.#leave(connection, progress);
+    if (puts.length === 0) return this.#endUnwritten(connection, progress);
     const wasOpen = progress.stage === "open";
     try {
       return await this.#finish(connection, batch, puts, progress);
@@ -360,7 +360,7 @@ export class PostgresStore implements SqlStore {
   }
 
   /** Ends a transaction that writes nothing. Its decisions hold only if what was absent is still absent, in one snapshot. */
-  async #leave(connection: Connection, progress: Progress): Promise<Receipt> {
+  async #endUnwritten(connection: Connection, progress: Progress): Promise<Receipt> {
     // No statement was sent either.
     if (progress.stage === "outside") return { committed: true, nowMs: 0, ids: [] };
     const absent = absentKeys(progress);

@@ -10,7 +10,7 @@
  * used, so only the size of the batch limits the number of absent records.
  */
 
-import type { Key, Put, Row } from "../../kernel/contract.ts";
+import { type Key, NEW_ROW, type Put, type Row } from "../../kernel/contract.ts";
 import { textArray } from "./arrays.ts";
 import { type Call, statement, type TextRow } from "./pipeline.ts";
 import { assertion, MOVED } from "./statements.ts";
@@ -51,17 +51,7 @@ const PLACEHOLDER_KIND = "\n";
 
 /** A row that keeps other transactions from creating the record until this transaction has ended. */
 export function placeholderOf({ space, key }: Key, id: number, nowMs: number): Put {
-  const numbers = {
-    id,
-    version: 0,
-    stamp: 0,
-    fence: 0,
-    wakes: 0,
-    tries: 0,
-    head: 0,
-    dueMs: nowMs + PLACEHOLDER_KEPT_MS,
-  };
-  const row = { space, key, ...numbers, holder: null, kind: PLACEHOLDER_KIND, status: null, value: null };
+  const row = { ...NEW_ROW, space, key, id, kind: PLACEHOLDER_KIND, dueMs: nowMs + PLACEHOLDER_KEPT_MS };
   return { was: null, row, entries: [] };
 }
 

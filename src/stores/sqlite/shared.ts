@@ -30,10 +30,10 @@ interface SharedOptions {
   readonly awaitCommits: () => Promise<void>;
 }
 
-/** A caller in the queue: `go` starts it, `leave` rejects it. */
+/** A caller in the queue: `go` starts it, `reject` refuses it. */
 interface Waiter {
   go(): void;
-  leave(error: Error): void;
+  reject(error: Error): void;
 }
 
 export class SharedConnection {
@@ -41,7 +41,7 @@ export class SharedConnection {
   #db: DatabaseSync | undefined;
   /** In the order of their calls. */
   readonly #waiting = new Set<Waiter>();
-  #isTaken = false;
+  #isInUse = false;
   /** Ends the transaction in progress. */
   #end: ((error: Error) => void) | undefined;
   readonly #closing = new AbortController();
@@ -58,14 +58,14 @@ export class SharedConnection {
       return await this.#run(await this.#begin(giveUpAtMs), work);
     } finally {
       const [next] = this.#waiting;
-      if (next === undefined) this.#isTaken = false;
+      if (next === undefined) this.#isInUse = false;
       else next.go();
     }
   }
 
   close(): void {
     this.#closing.abort();
-    for (const waiter of this.#waiting) waiter.leave(new ClosedError());
+    for (const waiter of this.#waiting) waiter.reject(new ClosedError());
     this.#end?.(new ClosedError());
     this.#drop();
   }
@@ -73,8 +73,8 @@ export class SharedConnection {
   /** Resolves when no other transaction is running; until the caller ends, no other begins. */
   async #turn(): Promise<void> {
     this.#check();
-    if (!this.#isTaken) {
-      this.#isTaken = true;
+    if (!this.#isInUse) {
+      this.#isInUse = true;
       return;
     }
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -88,13 +88,13 @@ export class SharedConnection {
         out();
         resolve();
       },
-      leave(error) {
+      reject(error) {
         out();
         reject(error);
       },
     };
     const cancel = ports.clock.after(patienceMs, () =>
-      waiter.leave(new StoreError("store_busy", "retry", "other transactions of this process hold the file")),
+      waiter.reject(new StoreError("store_busy", "retry", "other transactions of this process hold the file")),
     );
     this.#waiting.add(waiter);
     return promise;

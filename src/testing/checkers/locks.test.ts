@@ -6,7 +6,7 @@
  */
 
 import { expect, test } from "vitest";
-import type { Row } from "../../kernel/contract.ts";
+import { NEW_ROW, type Row } from "../../kernel/contract.ts";
 import type { Holder, LockRef, LockValue, Ticket } from "../../lock/stored.ts";
 import { storedLock } from "../../lock/stored.ts";
 import type { RunHold, RunStatus, RunValue } from "../../workflow/stored.ts";
@@ -21,19 +21,12 @@ const BOTH = [M, N];
 const LEASE_MS = 100;
 
 const rowAt = (space: string, key: string, value: object | null, changes: Partial<Row> = {}): Row => ({
+  ...NEW_ROW,
   space,
   key,
   id: 1,
   version: 1,
   stamp: 1,
-  fence: 0,
-  wakes: 0,
-  tries: 0,
-  holder: null,
-  kind: null,
-  status: null,
-  dueMs: null,
-  head: 0,
   value: value === null ? null : JSON.stringify(value),
   ...changes,
 });

@@ -16,6 +16,7 @@ import {
   type Found,
   type Key,
   keyText,
+  NEW_ROW,
   type Put,
   type Receipt,
   type Row,
@@ -341,25 +342,16 @@ export const SPACE = "space";
 
 export const at = (key: string, space = SPACE): Key => ({ space, key });
 
-const BLANK: Row = {
-  id: 0,
+/** A row that is not stored yet. */
+export const blank = (key: string, columns: Partial<Row> = {}): Row => ({
+  ...NEW_ROW,
   space: SPACE,
-  key: "",
+  key,
   version: 1,
   stamp: 1,
-  fence: 0,
-  wakes: 0,
-  tries: 0,
-  holder: null,
-  kind: null,
-  status: null,
-  dueMs: null,
-  head: 0,
   value: "0",
-};
-
-/** A row that is not stored yet. */
-export const blank = (key: string, columns: Partial<Row> = {}): Row => ({ ...BLANK, key, ...columns });
+  ...columns,
+});
 
 const entriesOf = (head: number, data: readonly string[]): readonly Entry[] =>
   data.map((text, index) => ({ version: head + index + 1, name: "said", data: text }));

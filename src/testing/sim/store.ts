@@ -10,23 +10,11 @@
  * says, by the first reply from the other server.
  */
 
-import type {
-  Batch,
-  DuePage,
-  DueQuery,
-  FollowPage,
-  FollowQuery,
-  Found,
-  Key,
-  ListQuery,
-  Put,
-  Receipt,
-  Row,
-  StoredEntry,
-} from "../../kernel/contract.ts";
+import type { Batch, Found, Key, Put, Receipt, Row } from "../../kernel/contract.ts";
 import { keyText } from "../../kernel/contract.ts";
 import { StoreError } from "../../kernel/errors.ts";
 import { type MemoryBackup, MemoryDatabase, type MemoryStore } from "../../stores/memory/memory.ts";
+import { WrappedStore } from "../wrapped-store.ts";
 import { type Commit, Database, type ProcessStore } from "./database.ts";
 import type { Process } from "./process.ts";
 import type { World } from "./world.ts";
@@ -96,15 +84,13 @@ export class SimulatedDatabase extends Database {
   async end(): Promise<void> {}
 }
 
-export class SimulatedStore implements ProcessStore {
+export class SimulatedStore extends WrappedStore<MemoryStore> implements ProcessStore {
   /** With one lane it stands for a file on this machine, with several for a server. */
-  readonly lanes: number;
-  readonly isRemote: boolean;
-  readonly hasOneWriter: boolean;
+  override readonly isRemote: boolean;
+  override readonly hasOneWriter: boolean;
   readonly #world: World;
   readonly #process: Process;
   readonly #database: SimulatedDatabase;
-  readonly #memory: MemoryStore;
   /** By lane: the open transaction. */
   readonly #open: (Transaction | undefined)[] = [];
   /** The number of rewinds before the last reply: another number is another server. */
@@ -112,25 +98,24 @@ export class SimulatedStore implements ProcessStore {
   #restarted: () => void = () => {};
 
   constructor(world: World, process: Process, database: SimulatedDatabase, namespace: string) {
+    super(database.memory.connect(namespace, { lanes: world.lanes }));
     this.#world = world;
     this.#process = process;
     this.#database = database;
     this.#server = database.rewinds.length;
-    this.lanes = world.lanes;
     this.isRemote = world.lanes > 1;
     this.hasOneWriter = world.lanes === 1;
-    this.#memory = database.memory.connect(namespace, { lanes: world.lanes });
   }
 
-  async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
-    return this.#call("settle", () => {
+  override async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
+    return this.call("settle", () => {
       // The new epoch ends the lane's open transaction.
       this.#release(this.#open[lane]);
-      return this.#memory.settle(lane);
+      return this.inner.settle(lane);
     });
   }
 
-  async commit(batch: Batch): Promise<Receipt> {
+  override async commit(batch: Batch): Promise<Receipt> {
     const { faults } = this.#world;
     const transaction: Transaction = { nowMs: null, isOver: false, server: null };
     this.#open[batch.lane] = transaction;
@@ -175,7 +160,7 @@ export class SimulatedStore implements ProcessStore {
         if (!isFree || this.#world.faults.strikes("busy")) rows.push(undefined);
         else {
           this.#database.locks.set(text, transaction);
-          rows.push((await this.#memory.read([key]))[0] ?? null);
+          rows.push((await this.inner.read([key]))[0] ?? null);
         }
       }
       // Without locks and without a request for it, the clock is not read.
@@ -219,7 +204,7 @@ export class SimulatedStore implements ProcessStore {
           throw new StoreError("store_busy", "retry", "simulated: a row is locked");
       }
       const before = this.#database.backup();
-      const receipt = await this.#memory.commit({ ...batch, lock: [], decide: () => ({ puts }) });
+      const receipt = await this.inner.commit({ ...batch, lock: [], decide: () => ({ puts }) });
       for (const { row } of puts) this.#world.scheduler.mix(`${row.key} ${row.version} ${row.value}`);
       if (receipt.committed && puts.length > 0)
         this.#database.committed(
@@ -246,37 +231,9 @@ export class SimulatedStore implements ProcessStore {
     if (lane >= 0) this.#open[lane] = undefined;
   }
 
-  read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
-    return this.#call("read", () => this.#memory.read(keys));
-  }
-
-  list(query: ListQuery): Promise<readonly Row[]> {
-    return this.#call("list", () => this.#memory.list(query));
-  }
-
-  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.#call("entries", () => this.#memory.entries(key, after, limit));
-  }
-
-  follow(query: FollowQuery): Promise<FollowPage> {
-    return this.#call("follow", () => this.#memory.follow(query));
-  }
-
-  due(query: DueQuery): Promise<DuePage> {
-    return this.#call("due", () => this.#memory.due(query));
-  }
-
-  prune(key: Key, upTo: number, limit: number): Promise<number> {
-    return this.#call("prune", () => this.#memory.prune(key, upTo, limit));
-  }
-
-  sweep(limit: number): Promise<number> {
-    return this.#call("sweep", () => this.#memory.sweep(limit));
-  }
-
-  watch(changed: () => void): () => void {
+  override watch(changed: () => void): () => void {
     let isComing = false;
-    return this.#memory.watch(() => {
+    return this.inner.watch(() => {
       if (isComing || this.#world.faults.strikes("lostWake")) return;
       isComing = true;
       this.#process.stop("wake-up", () => {
@@ -296,18 +253,18 @@ export class SimulatedStore implements ProcessStore {
     this.#restarted();
   }
 
-  async close(): Promise<void> {
-    await this.#memory.close();
+  override async close(): Promise<void> {
+    await this.inner.close();
   }
 
   abandon(): void {
     for (const transaction of this.#open)
       if (transaction !== undefined)
         this.#world.scheduler.after(this.#world.random.below(1_000), () => this.#release(transaction));
-    void this.#memory.close();
+    void this.inner.close();
   }
 
-  async #call<T>(label: string, effect: () => Promise<T>): Promise<T> {
+  protected override async call<T>(label: string, effect: () => Promise<T>): Promise<T> {
     const { faults } = this.#world;
     await this.#stop(label);
     this.#world.rewindStore();

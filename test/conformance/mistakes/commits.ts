@@ -1,7 +1,7 @@
 /** Mistakes of stores: commits. */
 
 import { compareUtf8 } from "../../../src/kernel/check.ts";
-import { type Key, keyText, type Put, type Row } from "../../../src/kernel/contract.ts";
+import { type Key, keyText, NEW_ROW, type Put, type Row } from "../../../src/kernel/contract.ts";
 import { PawlError, StoreError } from "../../../src/kernel/errors.ts";
 import { answering, type Broken, believing, isSame, rewrite, rewriting, telling } from "../broken.ts";
 
@@ -137,9 +137,7 @@ export const commits: readonly Broken[] = [
         try {
           return await store.commit(batch);
         } catch (error) {
-          const numbers = { id: 0, version: 1, stamp: 0, fence: 0, wakes: 0, tries: 0, head: 0, dueMs: null };
-          const blank = { ...numbers, holder: null, kind: null, status: null, value: null };
-          const holders = batch.lock.map((key) => ({ ...blank, ...key }));
+          const holders = batch.lock.map((key) => ({ ...NEW_ROW, version: 1, ...key }));
           await store.commit({
             ...batch,
             lock: batch.lock,

@@ -8,6 +8,7 @@ import {
   address,
   type Key,
   keyText,
+  NEW_ROW,
   type Put,
   type Receipt,
   type Row,
@@ -95,28 +96,11 @@ async function leap(on: World, args: { by: 0 | 1; limit: number; firstMs: number
 const BELIEFS = ["right", "right", "older", "absent", "other"] as const;
 type Belief = (typeof BELIEFS)[number];
 
-const BLANK: Row = {
-  id: 0,
-  space: "",
-  key: "",
-  version: 0,
-  stamp: 0,
-  fence: 0,
-  wakes: 0,
-  tries: 0,
-  holder: null,
-  kind: null,
-  status: null,
-  dueMs: null,
-  head: 0,
-  value: null,
-};
-
 /** A row that never existed. */
 const NOBODYS_ID = 2_000_000_000;
 
 function believe(at: Key, row: Row | null, belief: Belief): Put {
-  const blank = { ...BLANK, space: at.space, key: at.key };
+  const blank = { ...NEW_ROW, space: at.space, key: at.key };
   const believed = {
     right: row,
     older: row === null ? null : { ...row, version: row.version - 1 },

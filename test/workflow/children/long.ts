@@ -1,5 +1,5 @@
 /**
- * A worker for a run with a long history: one life makes it, another replays it, and says what became of it.
+ * A worker for a run with a long history: one process makes it, another replays it, and prints the outcome.
  */
 
 import { open, signal, type Workflow, workflow } from "../../../src/index.ts";

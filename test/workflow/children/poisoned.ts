@@ -4,7 +4,7 @@
 
 import { open, type Workflow, workflow } from "../../../src/index.ts";
 
-/** The ways, with what the run should come to. */
+/** The ways, with the expected outcome of the run. */
 export const POISONS = {
   throws: "failed",
   "gives what cannot be stored": "failed",
