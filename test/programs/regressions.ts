@@ -562,4 +562,18 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
     faults: true,
   },
+  "a step that is over before its run hears of the cancellation lets the run complete": {
+    ...alone([step("a", { ms: 2_691 })], { run: { cancelMs: 2_677 } }),
+    worlds: [20_228],
+  },
+  "a child that is stuck ends with its parent, also where it is parked by then": {
+    ...withChild(
+      [
+        { op: "child", verb: "start", workflow: 0, input: 1, whenParentEnds: "cancel" },
+        { op: "sleep", ms: 63_233 },
+      ],
+      [{ op: "foreign", ms: "never" }],
+    ),
+    worlds: [21_682],
+  },
 };
