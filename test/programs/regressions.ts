@@ -576,4 +576,12 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ),
     worlds: [21_682],
   },
+  "code that its run left behind is refused what it asks for, also in its catch": {
+    ...alone([
+      { op: "group", how: "Promise.race", of: [[step("a")], [{ op: "sleep", ms: 20_654 }]] },
+      { op: "foreign", ms: 700 },
+      { op: "try", body: [{ op: "rate", name: "rate" }], catch: [step("b")] },
+    ]),
+    worlds: [31_137],
+  },
 };
