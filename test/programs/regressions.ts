@@ -584,4 +584,24 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ]),
     worlds: [31_137],
   },
+  "the child that is retried with a run that was restarted is the one of its second life": {
+    ...withChild(
+      [{ op: "shield", body: [{ op: "child", verb: "call", workflow: 0, input: 0 }] }],
+      [{ op: "sleep", ms: 13_256 }, step("a", { fails: "outage" })],
+    ),
+    runs: [{ id: "run", workflow: 1, startMs: 0, cancelMs: 13_477, retries: 1, restarts: true }],
+    worlds: [33_876],
+  },
+  "a child that is still stopping when its parent is retried does not outlive the parent": {
+    ...withChild(
+      [
+        { op: "later", of: [{ op: "child", verb: "call", workflow: 0, input: 1 }], between: [], awaited: [] },
+        { op: "loop", times: 2, body: [{ op: "sleep", ms: 3_594 }] },
+        step("a", { fails: "outage" }),
+      ],
+      [{ op: "sleep", ms: 20_989 }],
+    ),
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
+    worlds: [35_270],
+  },
 };
