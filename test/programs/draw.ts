@@ -92,7 +92,30 @@ class Draw {
       runs.push(underLock ? { ...run, underLock } : run);
       signals.push(...this.#signals(run.id, workflow));
     }
-    return { workflows, runs, signals, faults, ...(random.chance(0.06) ? { stranger: true } : {}) };
+    const plan = { workflows, runs, signals, faults, ...(random.chance(0.06) ? { stranger: true } : {}) };
+    // Drawn last, so that all other cases stay as they are.
+    return faults && random.chance(0.04) ? this.#withLongHistory(plan) : plan;
+  }
+
+  /**
+   * The first run has most of its history under a lock that it released since then, and is replayed now and then: a worker may give it up in the
+   * middle of that. It was retried, so a replay that has not seen the release would look for the lock again.
+   */
+  #withLongHistory(plan: Case): Case {
+    const [first] = plan.runs;
+    if (first === undefined) return plan;
+    const many: Node = { op: "fan", of: "slots", count: 100, name: this.#name("fan") };
+    const body: readonly Node[] = [
+      this.#failing({ fails: "outage" }),
+      { ...this.#lock([many]), verb: "with" },
+      { op: "loop", times: 8, body: [{ op: "sleep", ms: this.#ms(8, 14) }] },
+    ];
+    return {
+      ...plan,
+      workflows: plan.workflows.map((workflow, at) => (at === first.workflow ? { ...workflow, body } : workflow)),
+      runs: plan.runs.map((run) => (run === first ? { ...run, retries: Math.max(1, run.retries) } : run)),
+      signals: plan.signals.filter(({ run }) => run !== first.id),
+    };
   }
 
   #workflow(name: string, depth: number): WorkflowPlan {

@@ -24,6 +24,8 @@ export interface RunHistory {
   readonly retries: number[];
   /** Names of all facts, in order, with the place of their commits. */
   readonly facts: { readonly name: string; readonly at: number }[];
+  /** The starts of children, in order: the operation, and the child's run, which is another one after a restart. */
+  readonly children: { readonly id: string; readonly run: string; readonly at: number }[];
   /** Children that had to end with it, and were neither over nor canceled when it ended. */
   readonly orphans: string[];
   /** Locks that it held or stood in line for although it had not asked, had been refused or had given them back, each with the place of the commit. */
@@ -52,6 +54,7 @@ export function readFacts(world: World): Facts {
         records: [],
         retries: [],
         facts: [],
+        children: [],
         orphans: [],
         surplus: [],
       };
@@ -65,6 +68,9 @@ export function readFacts(world: World): Facts {
       for (const { name, data } of entries) {
         history.facts.push({ name, at });
         if (name === "retried") history.retries.push(at);
+        const { word, id: operation } = parseFact(name);
+        if (word === "child")
+          history.children.push({ id: operation, run: (JSON.parse(data) as { run: string }).run, at });
         if (!name.startsWith("step ")) continue;
         const id = name.slice("step ".length);
         const key = hash("simulated", row.key, String(incarnation), id);
@@ -100,7 +106,8 @@ class Track {
 
   put({ value, status, head }: Row, entries: readonly { readonly name: string; readonly data: string }[]): void {
     const { cancel, holds = [], skips = [], skipLists = [] } = JSON.parse(value ?? "{}") as Partial<RunValue>;
-    this.isStopping = cancel !== undefined || ENDED.has(status ?? "");
+    // One that resumes after it has stopped does not end.
+    this.isStopping = (cancel !== undefined && cancel.resumes !== true) || ENDED.has(status ?? "");
     this.#holds = holds.map(({ id }) => id);
     this.#skips = skips;
     this.#skipLists = skipLists;

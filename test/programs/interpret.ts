@@ -142,25 +142,32 @@ export function bodyOf(
     }
     const slots = new Map<string, number>();
     place.ledger.slots.set(ctx.runId, slots);
-    const code = new Interpreter(ctx, place, plan.style, slots).body(plan, input);
+    const code = new Interpreter(ctx, place, plan.style, { slots, isLeft: false }).body(plan, input);
     return plan.style === "async" ? drive(code) : (code as Generator<Operation<unknown>, Value, unknown>);
   };
+}
+
+/** What all parts of the code share, from its beginning on. */
+interface Life {
+  /** How often it has asked for each slot. */
+  readonly slots: Map<string, number>;
+  /** It was told that its run has ended, or is worked on elsewhere: what it asks for has no effect. */
+  isLeft: boolean;
 }
 
 class Interpreter {
   readonly #ctx: Ctx;
   readonly #place: Place;
   readonly #style: "async" | "generator";
-  /** How often this code has asked for each slot. */
-  readonly #slots: Map<string, number>;
+  readonly #life: Life;
   /** After this the function returns. */
   #last: Node | undefined;
 
-  constructor(ctx: Ctx, place: Place, style: "async" | "generator", slots: Map<string, number>) {
+  constructor(ctx: Ctx, place: Place, style: "async" | "generator", life: Life) {
     this.#ctx = ctx;
     this.#place = place;
     this.#style = style;
-    this.#slots = slots;
+    this.#life = life;
   }
 
   *body(plan: WorkflowPlan, input: unknown): Code {
@@ -256,7 +263,7 @@ class Interpreter {
   }
 
   #on(ctx: Ctx): Interpreter {
-    return new Interpreter(ctx, this.#place, this.#style, this.#slots);
+    return new Interpreter(ctx, this.#place, this.#style, this.#life);
   }
 
   *#foreign({ ms, racedMs }: ForeignNode): Generator<PromiseLike<unknown>, void, unknown> {
@@ -279,6 +286,7 @@ class Interpreter {
     const ctx = this.#ctx;
     switch (node.op) {
       case "step":
+        if (!this.#life.isLeft) this.#place.ledger.asked.add(`${ctx.runId} ${node.name}`);
         return askStep(node, ctx, this.#place);
       case "sleep":
         this.#reach(node.until === true ? "ctx.sleepUntil" : "ctx.sleep");
@@ -298,7 +306,7 @@ class Interpreter {
         return this.#child(node);
       case "slot": {
         const slot = ctx.slot<number>(node.name, { scope: node.scope, initial: 0 });
-        this.#slots.set(node.name, (this.#slots.get(node.name) ?? 0) + 1);
+        this.#life.slots.set(node.name, (this.#life.slots.get(node.name) ?? 0) + 1);
         this.#reach(`ctx.slot ${node.verb}`);
         if (node.name.includes("#")) this.#reach("mistake: a name with #");
         switch (node.verb) {
@@ -428,6 +436,7 @@ class Interpreter {
       return ["ok", yield* this.#sequence(node.body)];
     } catch (error) {
       if (node.catch === undefined) throw error;
+      if (codeOf(error) === "used_after_end") this.#life.isLeft = true;
       return ["caught", codeOf(error), yield* this.#sequence(node.catch)];
     } finally {
       if (node.finally !== undefined) yield* this.#sequence(node.finally);

@@ -191,8 +191,10 @@ export class ModelRun {
         this.#outcomes += 1;
       });
     if (operation.error !== undefined) this.failed.push(operation);
-    if (this.#canceledMs !== undefined && operation.error?.error !== this.#cancellation?.error)
-      this.#near(operation.settledMs);
+    // What the cancellation interrupts settles with it. A step that was under way may be over before its run hears of the cancellation.
+    const isInterrupted =
+      operation.error?.error === this.#cancellation?.error && operation.settledMs === this.#canceledMs;
+    if (this.#canceledMs !== undefined && !isInterrupted) this.#near(operation.settledMs);
     // The code may ask for more because of it.
     queueMicrotask(() => queueMicrotask(() => this.#endIfDone()));
   }
@@ -238,6 +240,15 @@ export class ModelRun {
     if (shield.isCanceled) throw this.#cancellation?.error;
     if ("error" in outcome) throw outcome.error;
     return outcome.ok;
+  }
+
+  /**
+   * It was canceled, and its code never asked for anything again: it awaits something foreign that never comes. Such a run is parked, and one that is
+   * parked ends with its cancellation, without its code.
+   */
+  get isStuck(): boolean {
+    const { isDelivered, error } = this.#cancellation ?? {};
+    return this.outcome === undefined && isDelivered === false && error?.code === "run_canceled";
   }
 
   returned(outcome: Outcome): void {

@@ -106,7 +106,10 @@ export async function modelCase(plan: Case, features: Features, isMended: boolea
     unsure: world.unsure,
     told,
     runs: new Map(
-      [...runs].map(([id, run]) => [id, { workflow: plan.workflows[run.workflow]?.name ?? "", status: run.status }]),
+      [...runs].map(([id, run]) => {
+        const status = run.isStuck ? "canceled" : run.status;
+        return [id, { workflow: plan.workflows[run.workflow]?.name ?? "", status }];
+      }),
     ),
     ledger,
   };

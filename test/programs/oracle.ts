@@ -135,11 +135,14 @@ function attemptsAgain({ ledger, plan }: Execution, { runs }: Facts): string | u
 /** A child whose failure is the last that its parent heard of before that failed, too, is retried by the same commit. */
 function childRetried({ plan, runs: listed }: Execution, { runs }: Facts): string | undefined {
   const bodies = new Map(plan.workflows.map(({ name, body }) => [name, body]));
-  for (const [run, { facts, retries }] of runs)
+  for (const [run, { facts, children, retries }] of runs)
     for (const retry of retries) {
       const [last, end] = facts.filter(({ at }) => at < retry).slice(-2);
       if (end?.name !== "failed" || last?.name.startsWith("ended ") !== true) continue;
-      const child = `${run}/${last.name.slice("ended ".length)}`;
+      const operation = last.name.slice("ended ".length);
+      const child = children.findLast(({ id, at }) => id === operation && at < retry)?.run ?? "";
+      // One with an id of its own may have other parents.
+      if (!child.startsWith(`${run}/`)) continue;
       const { facts: known = [], retries: own = [] } = runs.get(child) ?? {};
       const before = known.filter(({ at }) => at < retry);
       // One that was canceled may have cleaned up, and has ended for good.

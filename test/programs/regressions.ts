@@ -562,4 +562,46 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
     faults: true,
   },
+  "a step that is over before its run hears of the cancellation lets the run complete": {
+    ...alone([step("a", { ms: 2_691 })], { run: { cancelMs: 2_677 } }),
+    worlds: [20_228],
+  },
+  "a child that is stuck ends with its parent, also where it is parked by then": {
+    ...withChild(
+      [
+        { op: "child", verb: "start", workflow: 0, input: 1, whenParentEnds: "cancel" },
+        { op: "sleep", ms: 63_233 },
+      ],
+      [{ op: "foreign", ms: "never" }],
+    ),
+    worlds: [21_682],
+  },
+  "code that its run left behind is refused what it asks for, also in its catch": {
+    ...alone([
+      { op: "group", how: "Promise.race", of: [[step("a")], [{ op: "sleep", ms: 20_654 }]] },
+      { op: "foreign", ms: 700 },
+      { op: "try", body: [{ op: "rate", name: "rate" }], catch: [step("b")] },
+    ]),
+    worlds: [31_137],
+  },
+  "the child that is retried with a run that was restarted is the one of its second life": {
+    ...withChild(
+      [{ op: "shield", body: [{ op: "child", verb: "call", workflow: 0, input: 0 }] }],
+      [{ op: "sleep", ms: 13_256 }, step("a", { fails: "outage" })],
+    ),
+    runs: [{ id: "run", workflow: 1, startMs: 0, cancelMs: 13_477, retries: 1, restarts: true }],
+    worlds: [33_876],
+  },
+  "a child that is still stopping when its parent is retried does not outlive the parent": {
+    ...withChild(
+      [
+        { op: "later", of: [{ op: "child", verb: "call", workflow: 0, input: 1 }], between: [], awaited: [] },
+        { op: "loop", times: 2, body: [{ op: "sleep", ms: 3_594 }] },
+        step("a", { fails: "outage" }),
+      ],
+      [{ op: "sleep", ms: 20_989 }],
+    ),
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
+    worlds: [35_270],
+  },
 };

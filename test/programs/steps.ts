@@ -13,7 +13,6 @@ export const stepValue = ({ name }: StepNode): string => `did ${name}`;
 /** Asks for the step. */
 export function askStep(node: StepNode, ctx: Ctx, place: Place): PromiseLike<unknown> {
   const { ledger } = place;
-  ledger.asked.add(`${ctx.runId} ${node.name}`);
   ledger.reach(`ctx.step ${node.kind}`);
   for (const option of ["id", "attempts", "timeoutMs", "totalTimeoutMs", "heartbeatMs", "rate", "semaphore"] as const)
     if (node[option] !== undefined) ledger.reach(`step option: ${option.replace("Ms", "")}`);

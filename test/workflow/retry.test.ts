@@ -451,6 +451,77 @@ describe("a child that was canceled with its parent", () => {
     expect(effects.filter((effect) => effect === "slow")).toHaveLength(1);
   });
 
+  describe("and is to continue when it has stopped, but meanwhile", () => {
+    /** The kid is canceled in a slow step. The parent fails, is retried, and then does what it is told, while that step is still under way. */
+    async function stopping(pawl: TestPawl, then: (ctx: Context) => Promise<unknown>) {
+      broken.add("a");
+      const begun = Promise.withResolvers<void>();
+      const stops = Promise.withResolvers<void>();
+      const kid = workflow("kid", async (ctx) => {
+        await ctx.step("slow", () => {
+          begun.resolve();
+          return stops.promise;
+        });
+        return ctx.step("end", () => act("end"));
+      });
+      const it = workflow("it", async (ctx) => {
+        await ctx.start(kid, undefined, { whenParentEnds: "cancel" });
+        await ctx.step("begun", () => begun.promise);
+        await ctx.step("a", () => act("a"), once);
+        return then(ctx);
+      });
+      const run = await failing(pawl, it, [kid]);
+      broken.clear();
+      await run.retry();
+      return { run, kid: pawl.run(kid, "it/kid"), stops };
+    }
+
+    test("its parent completes: it is canceled", async () => {
+      await using pawl = openTest();
+      const { run, kid, stops } = await stopping(pawl, async () => "over");
+      await expect(run.result()).resolves.toBe("over");
+      stops.resolve();
+      await expect(kid.result()).rejects.toMatchObject({ code: "run_canceled" });
+      expect(effects).toEqual(["a", "a"]);
+    });
+
+    test("its parent is canceled: it is canceled", async () => {
+      await using pawl = openTest();
+      const { run, kid, stops } = await stopping(pawl, (ctx) => ctx.sleep("1 hour"));
+      await run.until("waiting");
+      await run.cancel();
+      await expect(run.result()).rejects.toMatchObject({ code: "run_canceled" });
+      stops.resolve();
+      await expect(kid.result()).rejects.toMatchObject({ code: "run_canceled" });
+      expect(effects).toEqual(["a", "a"]);
+    });
+
+    test("somebody cancels it: it is canceled", async () => {
+      await using pawl = openTest();
+      const { run, kid, stops } = await stopping(pawl, (ctx) => ctx.sleep("1 hour"));
+      await run.until("waiting");
+      await kid.cancel({ reason: "not needed" });
+      stops.resolve();
+      await expect(kid.result()).rejects.toMatchObject({ code: "run_canceled" });
+      expect(effects).toEqual(["a", "a"]);
+    });
+
+    test("its parent fails and is retried again: it continues", async () => {
+      await using pawl = openTest();
+      let isWrong = true;
+      const { run, kid, stops } = await stopping(pawl, async (ctx) => {
+        if (isWrong) throw new TypeError("undefined is not a function");
+        await ctx.sleep("1 hour");
+      });
+      await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+      isWrong = false;
+      await run.retry();
+      stops.resolve();
+      await expect(kid.result()).resolves.toBe("end");
+      await run.cancel();
+    });
+  });
+
   test("stays canceled if it has cleaned up: its parent gets that", async () => {
     await using pawl = openTest();
     broken.add("a");

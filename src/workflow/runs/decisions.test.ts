@@ -208,6 +208,22 @@ describe("cancel", () => {
       expect(storedIn(after).cancel).toEqual({ reason: "enough" });
     }
   });
+
+  test.each([
+    ["keeps the first reason", { reason: "first" }, { reason: "first" }],
+    ["counts, if it was to resume after the first", { reason: "first", resumes: true }, { reason: "second" }],
+  ])("a second one %s", async (_, cancel, expected) => {
+    const on = await runOf("running");
+    await on.kernel.transact(
+      (tx) => {
+        const run = tx.record(runAt("one"));
+        run.write({ value: { ...(run.value as RunValue), cancel } });
+      },
+      [runAt("one")],
+    );
+    await on.kernel.transact((tx) => cancelRun(tx, "one", { reason: "second" }), [runAt("one")]);
+    expect(storedIn(await rowOf(on)).cancel).toEqual(expected);
+  });
 });
 
 describe("retry", () => {

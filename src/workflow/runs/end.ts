@@ -58,7 +58,8 @@ export function cancelRun(
     endCanceled(tx, run, id, cancel, { hasBegun: hasBegun || onCancel === "end" || force });
     return "canceled";
   }
-  if (value.cancel === undefined) run.write({ value: { ...value, cancel } });
+  // One that was to resume after it has stopped, because its parent was retried, is not to any more.
+  if (value.cancel === undefined || value.cancel.resumes === true) run.write({ value: { ...value, cancel } });
   wakeRun(tx, id);
   return status;
 }

@@ -131,7 +131,7 @@ export const attempts: readonly Planted[] = [
   {
     name: "a step that may have happened is done again without asking",
     rule: "an at-most-once step is not repeated on a guess",
-    program: 239,
+    program: 104,
     edits: [{ file: EFFECTS, from: "else void this.#reconcile(pending, step, plan);", to: "else step.try(mode.run);" }],
   },
   {

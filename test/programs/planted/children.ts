@@ -4,6 +4,7 @@ import {
   CHILDREN,
   CONTEXT,
   COROUTINE,
+  END,
   ENDS,
   HELD_RUN,
   MESSAGES,
@@ -115,5 +116,17 @@ export const children: readonly Planted[] = [
     rule: TROUBLE,
     program: 50,
     edits: [{ file: HELD_RUN, from: "const MOST_BEGUN = 200;", to: "const MOST_BEGUN = 200_000;" }],
+  },
+  {
+    name: "a child that was to resume after it has stopped resumes although its parent has ended",
+    rule: CHILDREN,
+    program: 217,
+    edits: [
+      {
+        file: END,
+        from: "value.cancel === undefined || value.cancel.resumes === true",
+        to: "value.cancel === undefined",
+      },
+    ],
   },
 ];

@@ -11,6 +11,7 @@ import {
   type Planted,
   RECORDED,
   REPLAY,
+  SURPLUS,
   TO_BEGIN,
   TROUBLE,
 } from "./defect.ts";
@@ -116,6 +117,25 @@ export const histories: readonly Planted[] = [
         to: "return work();",
       },
       { file: JOINT, from: "() => this.#attempt?.isOver === false", to: "() => true" },
+    ],
+  },
+  {
+    name: "a replay that was given up half-way is taken for a whole one, and locks that its code released later are requested again",
+    rule: SURPLUS,
+    program: 825,
+    edits: [
+      {
+        file: EXECUTION,
+        from: "        if (this.#isOver()) return await this.#ending.promise;\n",
+        to: '        if (run.hasLostLocks) {\n          await run.reenter(() => false);\n          this.#over("released", undefined);\n        }\n        if (this.#isOver()) return await this.#ending.promise;\n',
+      },
+      // Either of these would notice it.
+      { file: EXECUTION, from: "        run.checkReplayed();\n", to: "" },
+      {
+        file: HELD_RUN,
+        from: "    if (head !== this.coroutine.head) throw",
+        to: "    if (head < this.coroutine.head) throw",
+      },
     ],
   },
 ];
