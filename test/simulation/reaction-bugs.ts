@@ -34,8 +34,8 @@ export const reactionBugs: readonly Bug[] = [
       },
       {
         file: ROUTING,
-        from: "      record.write({ value: { ...this.#routed(value), cursor: upTo }, tries: 1 });\n      return true;\n    });",
-        to: "      record.write({ value: { ...this.#routed(value), cursor: upTo }, tries: 1 });\n      return true;\n    }, [held.at]);",
+        from: "      record.write({ value: withCursor(this.#routed(value), upTo), tries: 1 });\n      return true;\n    });",
+        to: "      record.write({ value: withCursor(this.#routed(value), upTo), tries: 1 });\n      return true;\n    }, [held.at]);",
       },
     ],
   },

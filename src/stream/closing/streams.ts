@@ -29,7 +29,8 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import { checkEvents } from "../decide.ts";
 import { ConcurrencyError, EventGoneError, StreamClosedError, StreamNotFoundError } from "../errors.ts";
 import type { NewEvent } from "../event.ts";
-import { writeLetter } from "../reactions/routing.ts";
+import { putAside } from "../reactions/routing.ts";
+import { deadAt, reactionAt } from "../reactions/stored.ts";
 import { toEntries, writeEntries } from "../records.ts";
 import {
   CLOSED_EVENT,
@@ -149,14 +150,20 @@ export class Streams {
   /**
    * Closes a stream: from then on it takes no events and commands, its events are in the archive, and the store keeps a tombstone. With `restart`, it is
    * open again, and begins with that event. Repeat the call after a failure: it continues where it stopped. Throws `stream_in_use` while reactions
-   * need its events, `stream_not_found`, `concurrency_conflict`, `archive_incomplete`, and what the archive throws.
+   * need its events, `stream_not_found`, `concurrency_conflict`, `archive_incomplete`, what the archive throws, and, before anything is written, what an
+   * append of the opening event would throw.
    */
   async close(stream: string, options: CloseOptions = {}): Promise<ClosedStream> {
     const at = streamAt(stream);
     const closing = this.#closing(options);
+    let isRehearsed = false;
     for (let round = 1, tombstone: number | undefined; ; ) {
       const state = await readStreamValue(this.#kernel, at);
       const step = decideClose(state, { ...closing, tombstone });
+      if (!isRehearsed && closing.opening !== undefined && (step.is === "close" || step.is === "archive")) {
+        await this.#rehearse(at, closing.opening, closing);
+        isRehearsed = true;
+      }
       switch (step.is) {
         case "missing":
           throw new StreamNotFoundError(at.key);
@@ -223,7 +230,7 @@ export class Streams {
         case "unfolded":
           throw new InvalidArgumentError(
             "before",
-            `must be at most ${step.most}: no aggregate has a stored state of stream "${at.key}" with later events. Call state() of one, or give discard: true`,
+            `must be at most ${step.most}: no aggregate has a stored state of stream "${at.key}" with later events. Run a command of one, which may emit nothing, or give discard: true`,
           );
         case "archive": {
           const { to } = step;
@@ -387,25 +394,49 @@ export class Streams {
 
   /** Events that reactions have not routed become dead letters, so that none is left out silently. */
   async #putAside(at: Address, upTo: number, { actor, reason }: Closing): Promise<void> {
-    const message = "its stream was closed by force before it was routed";
-    const origin = { ...(actor === undefined ? {} : { actor }), ...(reason === undefined ? {} : { reason }) };
-    const write = async (page: readonly { readonly reaction: string; readonly version: number }[]) =>
-      this.#kernel.transact((tx) => {
-        for (const { reaction, version } of page)
-          writeLetter(tx, reaction, { stream: at.key, version, message, ...origin });
-      }, []);
-    let page: { readonly reaction: string; readonly version: number }[] = [];
-    for await (const { reaction, entry } of unrouted(this.#kernel, at, upTo, await routersOf(this.#kernel))) {
-      page.push({ reaction, version: entry.version });
-      if (page.length < PAGE) continue;
-      await write(page);
+    const why = {
+      message: "its stream was closed by force before it was routed",
+      ...(actor === undefined ? {} : { actor }),
+      ...(reason === undefined ? {} : { reason }),
+    };
+    let page: { readonly reaction: string; readonly entry: StoredEntry }[] = [];
+    const write = async (): Promise<void> => {
+      const byReaction = Map.groupBy(page, ({ reaction }) => reaction);
+      const records = [
+        ...Array.from(byReaction.keys(), reactionAt),
+        ...page.map(({ reaction, entry }) => deadAt(reaction, at.key, entry.version)),
+      ];
+      await this.#kernel.transact((tx) => {
+        for (const [reaction, found] of byReaction) {
+          const events = found.map(({ entry }) => entry);
+          putAside(tx, reaction, at.key, events, why);
+        }
+      }, records);
       page = [];
+    };
+    for await (const found of unrouted(this.#kernel, at, upTo, await routersOf(this.#kernel))) {
+      page.push(found);
+      if (page.length === PAGE) await write();
     }
-    if (page.length > 0) await write(page);
+    if (page.length > 0) await write();
   }
 
   async #remove(at: Address, upTo: number): Promise<void> {
     while ((await this.#kernel.prune(at, upTo, STEP)) > 0);
+  }
+
+  /** Throws what the restart would throw, while the stream has all of its events: too large a value, a person who was forgotten, keys that are missing. */
+  async #rehearse(at: Address, opening: NewEvent, { actor }: Closing): Promise<void> {
+    const rehearsed = new Error("nothing is written");
+    const decide = (tx: Tx): never => {
+      toEntries(tx, tx.record(at), [opening], { actor });
+      throw rehearsed;
+    };
+    try {
+      await this.#kernel.mending(() => this.#kernel.transact(decide, [at]));
+    } catch (error) {
+      if (error !== rehearsed) throw error;
+    }
   }
 
   async #restart(at: Address, tombstone: number, opening: NewEvent, { restart, actor }: Closing): Promise<void> {

@@ -27,7 +27,7 @@ import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
 import { type OpenEvent, toEvents } from "../reading.ts";
 import { STREAMS } from "../stored.ts";
-import { isWokenByNews } from "./decide.ts";
+import { isAside, isWokenByNews, withAside, withCursor } from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
 import {
   type ArchivedProgress,
@@ -147,7 +147,7 @@ export class Router {
       const { archived, ...value } = this.#routed(record.value as RouterValue);
       if (!isSameProgress(archived, from) || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0)
         return;
-      this.#write(tx, routed);
+      this.#write(tx, value, routed);
       record.write({ value: to === undefined ? value : { ...value, archived: to }, tries: 1 });
     });
   }
@@ -157,7 +157,9 @@ export class Router {
     return this.#rules.target === "stream" ? value : withAnyTarget(value);
   }
 
-  #write(tx: Tx, routes: readonly Route[]): void {
+  #write(tx: Tx, value: RouterValue, all: readonly Route[]): void {
+    // Those that were put aside while this worker was about to route them are dead letters, and nothing else.
+    const routes = value.aside === undefined ? all : all.filter((route) => !isRouteAside(value, route));
     // Together, because the decision runs again for whatever it asks for one by one.
     tx.load(recordsOf(this.#rules.name, routes));
     for (const route of routes) {
@@ -179,9 +181,9 @@ export class Router {
       const value = record.value as RouterValue;
       if (value.cursor !== from || value.pausedAtMs !== undefined) return false;
       if (this.#unknownIn(value.on).length > 0) return false;
-      this.#write(tx, routes);
+      this.#write(tx, value, routes);
       // A reaction that routes is not what ends its processes.
-      record.write({ value: { ...this.#routed(value), cursor: upTo }, tries: 1 });
+      record.write({ value: withCursor(this.#routed(value), upTo), tries: 1 });
       return true;
     });
   }
@@ -212,6 +214,11 @@ type Route =
   | { readonly target: string; readonly entry: FollowedEntry }
   | { readonly letter: Omit<DeadLetter, "atMs"> }
   | Record<string, never>;
+
+function isRouteAside(value: RouterValue, route: Route): boolean {
+  if ("target" in route) return isAside(value, route.entry.key, route.entry.version);
+  return "letter" in route && isAside(value, route.letter.stream, route.letter.version);
+}
 
 /** The records that routes are written to. */
 function recordsOf(reaction: string, routes: readonly Route[]): readonly Address[] {
@@ -260,6 +267,32 @@ export function routeTo(
     wake(tx, at);
   record.append(ROUTED, routed);
 }
+
+/**
+ * Events of a stream become dead letters, unless they were routed or put aside since they were looked at. What says so is in the record of the reaction,
+ * which the commit that routes them writes too: so an event is either routed or a dead letter.
+ */
+export function putAside(
+  tx: Tx,
+  reaction: string,
+  stream: string,
+  events: readonly Pick<FollowedEntry, "version" | "position">[],
+  why: LetterReason,
+): void {
+  const router = tx.record(reactionAt(reaction));
+  const value = router.value as RouterValue | undefined;
+  if (value === undefined) return;
+  const letters = events.filter(({ version, position }) => position > value.cursor && !isAside(value, stream, version));
+  if (letters.length === 0) return;
+  for (const { version } of letters) writeLetter(tx, reaction, { stream, version, ...why });
+  const versions = letters.map(({ version }) => version);
+  const position = Math.max(...letters.map((one) => one.position));
+  router.write({
+    value: withAside(value, { stream, from: Math.min(...versions), to: Math.max(...versions), position }),
+  });
+}
+
+type LetterReason = Pick<DeadLetter, "message" | "actor" | "reason">;
 
 export function writeLetter(tx: Tx, reaction: string, letter: Omit<DeadLetter, "atMs">): void {
   const { stream, version } = letter;
