@@ -29,6 +29,7 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import { checkEvents } from "../decide.ts";
 import { ConcurrencyError, EventGoneError, StreamClosedError, StreamNotFoundError } from "../errors.ts";
 import type { NewEvent } from "../event.ts";
+import { listPolicies, removePolicy, type StreamPolicyInfo } from "../policies/status.ts";
 import { putAside } from "../reactions/routing.ts";
 import { deadAt, reactionAt } from "../reactions/stored.ts";
 import { toEntries, writeEntries } from "../records.ts";
@@ -42,7 +43,7 @@ import {
   statusOf,
   streamAt,
 } from "../stored.ts";
-import { type Archive, archiveOf, checkArchive, writeToArchive } from "./archive.ts";
+import { type Archive, archiveFor, writeToArchive } from "./archive.ts";
 import {
   type CloseRequest,
   decideClose,
@@ -52,7 +53,7 @@ import {
   withRemoved,
   withTombstone,
 } from "./decide.ts";
-import { PAGE, readFirstVersion, readStreamValue, streamEntries } from "./entries.ts";
+import { PAGE, readFirstVersion, readStreamValue, versionAt } from "./entries.ts";
 import { checkPath } from "./lines.ts";
 import { checkNotNeeded, routersOf, unrouted } from "./needs.ts";
 import { type Exported, type ExportTarget, exportStreams, type Imported, importStreams } from "./transfer.ts";
@@ -206,12 +207,12 @@ export class Streams {
     const at = streamAt(stream);
     checkObject(options, "the options");
     checkOptions(options, PRUNE_OPTIONS);
-    const archive = this.#archiveFor(options);
+    const archive = archiveFor(this.#kernel, options);
     const isDiscarded = archive === undefined;
     const before =
       typeof options.before === "number"
         ? checkVersion(options.before, "before")
-        : await this.#versionAt(at, checkDate(options.before, "before"));
+        : await versionAt(this.#kernel, at, checkDate(options.before, "before"));
     const request = { before: Math.max(1, before), isDiscarded };
     let archived = 0;
     for (;;) {
@@ -285,6 +286,19 @@ export class Streams {
     return importStreams(this.#kernel, from, checkBoolean(dryRun, "dryRun"));
   }
 
+  /** What policies have done, in the order of their names: all that a worker has ever known. */
+  policies(): Promise<readonly StreamPolicyInfo[]> {
+    return listPolicies(this.#kernel);
+  }
+
+  /**
+   * Removes what is stored of a policy that no code has any more; streams stay as they are. A worker that has its code and begins later makes it new.
+   * Returns whether there was one.
+   */
+  removePolicy(policy: string): Promise<boolean> {
+    return removePolicy(this.#kernel, policy);
+  }
+
   #closing(options: CloseOptions): Closing {
     checkOptions(options, CLOSE_OPTIONS);
     const { expectedVersion, restart, actor, reason, force = false } = options;
@@ -292,40 +306,13 @@ export class Streams {
     const [opening] = restart === undefined ? [] : checkEvents([restart]);
     return {
       expectedVersion,
-      archive: this.#archiveFor(options),
+      archive: archiveFor(this.#kernel, options),
       opening,
       restart: opening === undefined ? undefined : fingerprintOf([opening.name, opening.shape, opening.data]),
       actor: actor === undefined ? undefined : checkId(actor, "the actor"),
       reason: reason === undefined ? undefined : checkText(reason, "the reason"),
       isForced: checkBoolean(force, "force"),
     };
-  }
-
-  /** The archive to use; undefined where the events are discarded. */
-  #archiveFor({ archive, discard = false }: Pick<CloseOptions, "archive" | "discard">): Archive | undefined {
-    const given = archive === undefined ? undefined : checkArchive(archive);
-    if (checkBoolean(discard, "discard")) {
-      if (given === undefined) return undefined;
-      throw new InvalidArgumentError("discard", "must not be true where an archive is given");
-    }
-    const found = given ?? archiveOf(this.#kernel);
-    if (found === undefined)
-      throw new InvalidArgumentError(
-        "the archive",
-        "must be given, here or to open(…). To remove the events without a copy, give discard: true",
-      );
-    return found;
-  }
-
-  /** The first event that was committed at this time or later; the last one, if all are older. */
-  async #versionAt(at: Address, ms: number): Promise<number> {
-    let last = 1;
-    for await (const entry of streamEntries(this.#kernel, at, await readFirstVersion(this.#kernel, at))) {
-      last = entry.version;
-      const { atMs = entry.atMs } = this.#kernel.decode(at, entry.data) as StoredEvent;
-      if (atMs >= ms) break;
-    }
-    return last;
   }
 
   /** Returns the version of the tombstone; undefined, with nothing written, if the stream has moved on since it was looked at. */

@@ -81,7 +81,7 @@ export async function ensureReaction(kernel: Kernel, { name, types, from, target
 }
 
 /** The position after which all events are new. Events that are committed after this was asked for are after it. */
-async function endOf(kernel: Kernel): Promise<number> {
+export async function endOf(kernel: Kernel): Promise<number> {
   for (let after = 0; ; ) {
     const page = await kernel.follow({ space: STREAMS, names: [], after, limit: 10_000 });
     after = page.upTo;
