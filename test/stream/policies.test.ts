@@ -59,27 +59,27 @@ describe("a policy", () => {
       streamPolicy("busy", { ...options, close: { idleFor: "365 days" } }),
     ]);
     // A look may find what the next one does, and the clock stops for one look only.
-    const after = async (time: string) => {
+    const days = async (time: string) => {
       await pawl.clock.advance(time);
       for (let i = 0; i < 3; i++) await pawl.clock.advance("2 minutes");
     };
     await fill(pawl, "a-1", 2);
-    await after("20 days");
+    await days("20 days");
     await fill(pawl, "a-1", 2);
     await fill(pawl, "b-1", 2);
-    await after("9 days");
+    await days("9 days");
     expect(await keptIn(pawl, "a-1")).toEqual([1, 2, 3, 4]);
     // 31 days after the first events.
-    await after("2 days");
+    await days("2 days");
     expect(await keptIn(pawl, "a-1")).toEqual([3, 4]);
-    await after("40 days");
+    await days("40 days");
     expect(await keptIn(pawl, "a-1")).toEqual([4]);
     // An event that comes late enough keeps it open.
-    await after("300 days");
+    await days("300 days");
     await pawl.aggregate(account, "a-1").execute("deposit", { amount: 1 });
-    await after("364 days");
+    await days("364 days");
     expect(await keptIn(pawl, "a-1")).toEqual([5]);
-    await after("2 days");
+    await days("2 days");
     expect(await keptIn(pawl, "a-1")).toEqual([6]);
     const [tombstone] = await all(pawl.stream("a-1").read({ from: "kept" }));
     expect(tombstone).toMatchObject({ name: "$closed", data: { reason: 'closed by policy "busy"' } });
