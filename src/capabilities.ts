@@ -17,6 +17,7 @@ import { type SlotTxVerbs, type SlotVerbs, slotCapability } from "./slot/capabil
 import { type StreamTxVerbs, type StreamVerbs, streamCapability } from "./stream/capability.ts";
 import type { Archive } from "./stream/closing/archive.ts";
 import type { SubjectKeys } from "./stream/personal/keys.ts";
+import type { StreamPolicy } from "./stream/policies/definition.ts";
 import type { Projection, SqlProjection } from "./stream/projections/definition.ts";
 import type { Reaction } from "./stream/reactions/definition.ts";
 import type { SharedWorkOptions } from "./worker.ts";
@@ -27,7 +28,7 @@ import type { RunWorkOptions } from "./workflow/execution/work-options.ts";
 import { runHooks } from "./workflow/locks/locks.ts";
 
 /** What `pawl.work` takes: the definitions of every capability that has some, and the options of all of them. */
-export type WorkDefinition = AnyWorkflow | Reaction | Projection | SqlProjection;
+export type WorkDefinition = AnyWorkflow | Reaction | Projection | SqlProjection | StreamPolicy;
 export interface WorkOptions extends SharedWorkOptions, RunWorkOptions {}
 
 /** What capabilities are made with. */

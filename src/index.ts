@@ -246,6 +246,14 @@ export type {
 } from "./stream/personal/forgotten.ts";
 export type { SubjectKeys } from "./stream/personal/keys.ts";
 export {
+  type ClosePolicy,
+  type PrunePolicy,
+  type StreamPolicy,
+  type StreamPolicyOptions,
+  streamPolicy,
+} from "./stream/policies/definition.ts";
+export type { StreamPolicyInfo, StreamPolicyNote } from "./stream/policies/status.ts";
+export {
   type Apply,
   type ApplySql,
   type GenerationInfo,

@@ -17,7 +17,7 @@ import { type Aggregate, type AggregateRules, aggregateRules, type CommandContex
 import { canReadArchive } from "./closing/archive.ts";
 import { readStreamValue } from "./closing/entries.ts";
 import { foldEvent, initialFold } from "./decide.ts";
-import { CommandRefusedError, FoldBehindError } from "./errors.ts";
+import { CommandRefusedError, FoldBehindError, StreamClosedError } from "./errors.ts";
 import { type FoldOutside, foldInRow } from "./folds.ts";
 import { pagesAfter, toEvents } from "./reading.ts";
 import { type CommandRequest, currentFold, type Executed, execute, storeFold } from "./records.ts";
@@ -61,7 +61,9 @@ export interface CommandResult<Output> {
 
 export type TryExecute<Output> =
   | ({ readonly ok: true } & CommandResult<Output>)
-  | { readonly ok: false; readonly code: "command_refused"; readonly reason: string; readonly details: unknown };
+  | { readonly ok: false; readonly code: "command_refused"; readonly reason: string; readonly details: unknown }
+  /** The stream is closed; `version` is that of its tombstone. */
+  | { readonly ok: false; readonly code: "stream_closed"; readonly version: number };
 
 export interface StateOptions {
   /** After the event of this version, or after all events that were committed up to this time. Default: after the last event. */
@@ -103,7 +105,7 @@ export class AggregateHandle<State, Commands> {
     this.#stream = streamAt(stream).key;
   }
 
-  /** Runs a command: appends what it emits, and returns what it returned. Throws `command_refused`. */
+  /** Runs a command: appends what it emits, and returns what it returned. Throws `command_refused` and `stream_closed`. */
   async execute<Name extends keyof Commands & string>(
     command: Name,
     ...rest: CommandArguments<Commands, Name>
@@ -112,12 +114,17 @@ export class AggregateHandle<State, Commands> {
     return decidedOrThrow(this.#rules, this.#stream, command, executed);
   }
 
-  /** Runs a command, or returns why it refused. */
+  /** Runs a command, or returns why it refused, or that the stream is closed. */
   async tryExecute<Name extends keyof Commands & string>(
     command: Name,
     ...rest: CommandArguments<Commands, Name>
   ): Promise<TryExecute<OutputOf<Commands, Name>>> {
-    return toTry(this.#stream, await this.#execute(commandRequest(this.#stream, command, rest)));
+    const request = commandRequest(this.#stream, command, rest);
+    try {
+      return toTry(this.#stream, await this.#execute(request));
+    } catch (error) {
+      return closedOrThrow(error);
+    }
   }
 
   /** The state, and the version of the stream that it is of. */
@@ -210,7 +217,7 @@ export class TxAggregate<State, Commands> {
     this.#stream = streamAt(stream).key;
   }
 
-  /** Runs a command, if this commit happens. Throws `command_refused`. */
+  /** Runs a command, if this commit happens. Throws `command_refused` and `stream_closed`. */
   execute<Name extends keyof Commands & string>(
     command: Name,
     ...rest: CommandArguments<Commands, Name>
@@ -218,7 +225,7 @@ export class TxAggregate<State, Commands> {
     return executeIn(this.#tx, this.#rules, this.#stream, command, rest);
   }
 
-  /** Runs a command, if this commit happens, or returns why it refused. */
+  /** Runs a command, if this commit happens, or returns why it refused, or that the stream is closed. */
   tryExecute<Name extends keyof Commands & string>(
     command: Name,
     ...rest: CommandArguments<Commands, Name>
@@ -237,7 +244,7 @@ export class TxAggregate<State, Commands> {
   }
 }
 
-/** Runs a command in a decision. Throws `command_refused`. */
+/** Runs a command in a decision. Throws `command_refused` and `stream_closed`. */
 export function executeIn<Output>(
   tx: Tx,
   rules: AggregateRules,
@@ -249,7 +256,7 @@ export function executeIn<Output>(
   return decidedOrThrow(rules, stream, command, executed);
 }
 
-/** Runs a command in a decision, or returns why it refused. */
+/** Runs a command in a decision, or returns why it refused, or that the stream is closed. */
 export function tryExecuteIn<Output>(
   tx: Tx,
   rules: AggregateRules,
@@ -257,10 +264,15 @@ export function tryExecuteIn<Output>(
   command: string,
   rest: readonly unknown[],
 ): TryExecute<Output> {
-  return toTry(
-    stream,
-    noted(rules, () => execute(tx, rules, commandRequest(stream, command, rest))),
-  );
+  const request = commandRequest(stream, command, rest);
+  try {
+    return toTry(
+      stream,
+      noted(rules, () => execute(tx, rules, request)),
+    );
+  } catch (error) {
+    return closedOrThrow(error);
+  }
 }
 
 /** The state after the last event, and its version. */
@@ -309,6 +321,11 @@ function toTry<Output>(stream: string, executed: Executed): TryExecute<Output> {
     return { ok: false, code: "command_refused", reason: executed.reason, details: executed.details };
   const { output, version, ids } = executed;
   return { ok: true, stream, output: output as Output, version, ids };
+}
+
+function closedOrThrow(error: unknown): TryExecute<never> {
+  if (!(error instanceof StreamClosedError)) throw error;
+  return { ok: false, code: error.code, version: error.data.version };
 }
 
 /** The state to fold from: the one that is stored for these reducers, or the one before the first event. */

@@ -1,4 +1,4 @@
-/** Streams, aggregates, reactions and projections as a capability of the handle. */
+/** Streams, aggregates, reactions, projections and policies as a capability of the handle. */
 
 import type { Capability, View, WorkPart } from "../kernel/capability.ts";
 import type { Kernel } from "../kernel/kernel.ts";
@@ -11,6 +11,8 @@ import { Streams } from "./closing/streams.ts";
 import type { AnyEventType } from "./event.ts";
 import { type ForgetOptions, type ForgetResult, ForgottenSubjects } from "./personal/forgotten.ts";
 import { mendSubjects, type SubjectSetup, Subjects } from "./personal/subjects.ts";
+import { policyRules } from "./policies/definition.ts";
+import { PolicyWorker } from "./policies/worker.ts";
 import { type Projection, projectionRules, type SqlProjection } from "./projections/definition.ts";
 import { removeRetired } from "./projections/generations.ts";
 import { ProjectionHandle, projectionSetup, SqlProjectionHandle } from "./projections/projections.ts";
@@ -54,7 +56,7 @@ export interface StreamVerbs {
   projection<Row>(projection: Projection<Row>): ProjectionHandle<Row>;
   projection(projection: SqlProjection): SqlProjectionHandle;
   projection(projection: string): ProjectionHandle<unknown>;
-  /** Closing, pruning, exporting and importing streams. */
+  /** Closing, pruning, exporting and importing streams, and what policies do. */
   readonly streams: Streams;
 }
 
@@ -79,6 +81,7 @@ export function streamCapability<Face, Touch>(
   if (archive !== undefined) setArchive(kernel, archive);
   const projections = projectionSetup(kernel);
   const forgotten = new ForgottenSubjects(kernel, new Subjects(kernel, keys));
+  const streams = new Streams(kernel);
   const verbs: StreamVerbs = {
     stream: (id) => new Stream(kernel, id),
     events: { read: (options: ReadEventsOptions = {}) => new EventReading(kernel, options) } as Events,
@@ -90,7 +93,7 @@ export function streamCapability<Face, Touch>(
         : new ProjectionHandle(projections, projection)) as StreamVerbs["projection"],
     forget: (subject, options) => forgotten.forget(subject, options),
     forgotten,
-    streams: new Streams(kernel),
+    streams,
   };
   const view: View<StreamTxVerbs> = {
     stream: (tx, id) => new TxStream(tx, id),
@@ -109,11 +112,16 @@ export function streamCapability<Face, Touch>(
     queues: [forgotten.queue, { kind: RETIRED, isUrgent: true, chore: (at) => removeRetired(kernel, at) }],
     mend: async (error) => (await mendFold(kernel, error)) || (await mendSubjects(kernel, error)),
     works: {
-      accepts: (definition) => reactionRules(definition) !== undefined || projectionRules(definition) !== undefined,
+      accepts: (definition) =>
+        reactionRules(definition) !== undefined ||
+        projectionRules(definition) !== undefined ||
+        policyRules(definition) !== undefined,
       start: (definitions, settings) => {
         const reactions = definitions.flatMap((one) => reactionRules(one) ?? []);
         const projected = definitions.flatMap((one) => projectionRules(one) ?? []);
+        const policies = definitions.flatMap((one) => policyRules(one) ?? []);
         const parts: readonly WorkPart[] = [
+          ...(policies.length === 0 ? [] : [new PolicyWorker(kernel, streams, policies, settings)]),
           ...(reactions.length === 0 ? [] : [new ReactionWorker(kernel, prepare, reactions, settings, log)]),
           ...(projected.length === 0 ? [] : [new ProjectionWorker(kernel, projected, settings, log)]),
         ];

@@ -311,6 +311,23 @@ const FREE: Owner["rows"] = {
     good: () => ["sums", { on: [Deposited] }, () => 1],
   },
   jsonLinesArchive: { takes: { folder: "text" }, good: () => ["archive"] },
+  streamPolicy: {
+    takes: {
+      name: "id",
+      options: options(
+        {
+          archive: ARCHIVE,
+          close: options({ idleFor: "positive" }, { idleFor: "1 day" }, "object?"),
+          discard: "boolean?",
+          prefix: "prefix",
+          prune: options({ keep: "count?", olderThan: "positive?" }, { keep: 5 }, "object?"),
+        },
+        { close: { idleFor: "1 day" }, prefix: "account-" },
+        "object",
+      ),
+    },
+    good: () => ["old", { close: { idleFor: "1 day" }, prefix: "account-" }],
+  },
   reaction: {
     takes: {
       name: "id",
@@ -694,6 +711,8 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         },
         good: () => [{ prefix: "there" }, { write: () => {} }],
       },
+      policies: none,
+      removePolicy: { takes: { policy: "id" }, good: () => ["old"] },
       import: {
         takes: { from: "unchecked", options: options({ dryRun: "boolean?" }) },
         good: () => [(async function* () {})(), {}],

@@ -3,8 +3,10 @@
 import type { Bug } from "./bugs.ts";
 import { closings } from "./scenarios/closing.ts";
 
+const APPLYING = "stream/policies/applying.ts";
 const DECIDE = "stream/closing/decide.ts";
 const NEEDS = "stream/closing/needs.ts";
+const POLICY = "stream/policies/decide.ts";
 const RECORDS = "stream/records.ts";
 const STREAMS = "stream/closing/streams.ts";
 
@@ -65,5 +67,15 @@ export const closingBugs: readonly Bug[] = [
     name: "a tombstone moves all states to it",
     caughtBy,
     edits: [{ file: DECIDE, from: "(fold.version === version - 1 && ", to: "(fold.version > 0 && " }],
+  },
+  {
+    name: "a policy closes a stream whatever was appended since it was looked at",
+    caughtBy,
+    edits: [{ file: APPLYING, from: "{ ...where, expectedVersion: head, reason", to: "{ ...where, reason" }],
+  },
+  {
+    name: "a policy does not end what a dead worker began",
+    caughtBy,
+    edits: [{ file: POLICY, from: "closedAt === taken.head + 1", to: "closedAt === -1" }],
   },
 ];

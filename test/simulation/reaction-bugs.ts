@@ -35,8 +35,8 @@ export const reactionBugs: readonly Bug[] = [
       },
       {
         file: ROUTING,
-        from: "        return claimTargets(tx);\n      }),",
-        to: "        return claimTargets(tx);\n      }, [held.at]),",
+        from: "        return claimTargets(tx, value);\n      }),",
+        to: "        return claimTargets(tx, value);\n      }, [held.at]),",
       },
     ],
   },

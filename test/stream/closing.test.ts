@@ -14,9 +14,11 @@ import {
   type Pawl,
   reaction,
 } from "../../src/index.ts";
+import { reactionAt } from "../../src/stream/reactions/stored.ts";
 import { streamAt } from "../../src/stream/stored.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
+import { KEYS } from "./forget-kit.ts";
 import { account, all, brief, Deposited, deposits, Opened } from "./kit.ts";
 
 const Carried = event<{ readonly balance: number }>("Carried");
@@ -29,6 +31,8 @@ class Shelf implements Archive {
   onEvent: (event: ArchivedEvent) => ArchivedEvent | undefined = (one) => one;
   /** Called before the events are taken. */
   onWrite: () => Promise<void> = async () => {};
+  /** Called before events are read back. */
+  onRead: () => void = () => {};
 
   async write(stream: string, events: AsyncIterable<ArchivedEvent>): Promise<void> {
     this.writes += 1;
@@ -44,6 +48,7 @@ class Shelf implements Archive {
   }
 
   async *read(stream: string, { from, to }: { readonly from: number; readonly to: number }) {
+    this.onRead();
     const shelf = [...(this.events.get(stream)?.values() ?? [])].toSorted((a, b) => a.version - b.version);
     for (const one of shelf) if (one.version >= from && one.version <= to) yield one;
   }
@@ -85,6 +90,9 @@ onStores(EVERY, (place) => {
       expect(await codeOf(ann.append([]))).toBe("stream_closed");
       expect(await ann.tryAppend(deposits(1))).toEqual({ ok: false, code: "stream_closed", version: 1501 });
       expect(await codeOf(pawl.aggregate(account, "ann").execute("look"))).toBe("stream_closed");
+      const refused = { ok: false, code: "stream_closed", version: 1501 };
+      expect(await pawl.aggregate(account, "ann").tryExecute("look")).toEqual(refused);
+      expect(await pawl.transact((tx) => tx.aggregate(account, "ann").tryExecute("look"))).toEqual(refused);
       expect(await codeOf(pawl.transact((tx) => void tx.stream("ann").append(deposits(1))))).toBe("stream_closed");
       expect(await codeOf(pawl.transact((tx) => void tx.aggregate(account, "ann").execute("look")))).toBe(
         "stream_closed",
@@ -240,6 +248,42 @@ onStores(EVERY, (place) => {
         expect(await outcome).toEqual(expectedVersion === 2 ? "concurrency_conflict" : { version: 4, archived: 3 });
         expect(await other.stream(stream).head()).toBe(expectedVersion === 2 ? 3 : 4);
       }
+    });
+
+    test("an opening event that cannot be appended is refused before anything is written", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive, maxValueBytes: 2_000, ...KEYS });
+      await pawl.stream("ann").append(deposits(3));
+      const Named = event("Named", {
+        personal: { subject: (data: { readonly who: string; readonly name: string }) => data.who, fields: ["name"] },
+      });
+      await pawl.stream("other").append([Named({ who: "p-1", name: "Ann" })]);
+      await pawl.forget("p-1");
+      const tooLarge = event<string>("Large")("x".repeat(3_000));
+      const forgotten = Named({ who: "p-1", name: "Ann" });
+      const intact = ["ann 1 Deposited", "ann 2 Deposited", "ann 3 Deposited"];
+      for (const force of [false, true])
+        for (const [restart, code] of [
+          [tooLarge, "value_too_large"],
+          [forgotten, "subject_forgotten"],
+        ] as const) {
+          expect(await codeOf(pawl.streams.close("ann", { restart, force }))).toBe(code);
+          expect(await kept(pawl, "ann")).toEqual(intact);
+          expect(archive.writes).toBe(0);
+        }
+      // It is open, and the rehearsal of an event that can be appended writes nothing twice.
+      const closed = await pawl.streams.close("ann", { restart: Named({ who: "p-2", name: "Bob" }) });
+      expect(closed).toEqual({ version: 4, archived: 3, restartedAt: 5 });
+      expect((await all(pawl.stream("ann").read({ from: 5 })))[0]?.data).toEqual({ who: "p-2", name: "Bob" });
+      // Neither are the events of one that is closed already removed.
+      await pawl.stream("bob").append(deposits(2));
+      archive.onWrite = async () => {
+        throw new Error("down");
+      };
+      await expect(pawl.streams.close("bob")).rejects.toThrow("down");
+      archive.onWrite = async () => {};
+      expect(await codeOf(pawl.streams.close("bob", { restart: tooLarge }))).toBe("value_too_large");
+      expect(await kept(pawl, "bob")).toEqual(["bob 1 Deposited", "bob 2 Deposited", "bob 3 $closed"]);
     });
 
     test("two that restart do it once", async () => {
@@ -446,6 +490,98 @@ onStores(EVERY, (place) => {
       await pawl.reactions.redrive("slow", { stream: "ann", version: 3, target: "t-ann" });
       pawl.work([slow(() => isOpen)]);
       await expect.poll(async () => (await pawl.reactions.target("slow", "t-ann")).handled, PATIENCE).toBe(3);
+    });
+
+    test("an event that a worker is about to route, when it is closed by force, is a dead letter and nothing else", async () => {
+      const pawl = await place.open({ archive: new Shelf(), logger: false });
+      const routing = await place.openHandle({ logger: false });
+      const gate = Promise.withResolvers<void>();
+      const arrived = Promise.withResolvers<void>();
+      const handled: string[] = [];
+      const late = reaction(
+        "late",
+        {
+          on: [Deposited],
+          target: (e) => {
+            // The next commit of this process routes the event.
+            if (e.stream === "ann") {
+              routing.hold("request", gate.promise);
+              arrived.resolve();
+            }
+            return e.stream;
+          },
+        },
+        (e) => void handled.push(brief(e)),
+      );
+      await pawl.stream("ann").append(deposits(2));
+      routing.pawl.work([late]);
+      await arrived.promise;
+      await pawl.streams.close("ann", { force: true });
+      gate.resolve();
+      await pawl.stream("bob").append(deposits(1));
+      await expect.poll(() => handled, PATIENCE).toContain("bob 1 Deposited");
+      await expect.poll(async () => (await pawl.reactions.get("late")).unrouted, PATIENCE).toBe(0);
+      const { letters } = await pawl.reactions.deadLetters("late");
+      expect(letters.map(({ stream, version }) => `${stream} ${version}`)).toEqual(["ann 1", "ann 2"]);
+      expect(await codeOf(pawl.reactions.target("late", "ann"))).toBe("target_not_found");
+      expect(handled).toEqual(["bob 1 Deposited"]);
+      // What was put aside is forgotten when the reaction is past it; sent again, it is handled.
+      const [row] = await pawl.kernel.read([reactionAt("late")]);
+      expect(pawl.kernel.decode(reactionAt("late"), row?.value ?? "")).not.toHaveProperty("aside");
+    });
+
+    test("one that a worker routes while it is closed by force, after it was looked for, is no dead letter", async () => {
+      const archive = new Shelf();
+      const closing = await place.openHandle({ archive, logger: false });
+      const { pawl } = closing;
+      const handled: string[] = [];
+      const soon = reaction("soon", { on: [Deposited] }, (e) => void handled.push(brief(e)));
+      const worker = pawl.work([soon]);
+      await expect.poll(async () => (await pawl.reactions.list()).length, PATIENCE).toBe(1);
+      await worker.stop();
+      await pawl.stream("ann").append(deposits(2));
+      const gate = Promise.withResolvers<void>();
+      const arrived = Promise.withResolvers<void>();
+      const { kernel } = pawl;
+      const entries = kernel.entries.bind(kernel);
+      // The last look at the events before dead letters are written; those that are archived were read before.
+      archive.onRead = () => {
+        kernel.entries = async (...given) => {
+          kernel.entries = entries;
+          const found = await entries(...given);
+          closing.hold("request", gate.promise);
+          arrived.resolve();
+          return found;
+        };
+      };
+      const closed = pawl.streams.close("ann", { force: true });
+      await arrived.promise;
+      const other = await place.open({ archive, logger: false });
+      other.work([soon]);
+      await expect.poll(() => handled, PATIENCE).toEqual(["ann 1 Deposited", "ann 2 Deposited"]);
+      gate.resolve();
+      expect(await closed).toMatchObject({ version: 3 });
+      expect((await pawl.reactions.deadLetters("soon")).letters).toEqual([]);
+    });
+
+    test("a letter that was sent again is not written again by a repeated closing", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive, logger: false });
+      const worker = pawl.work([slow(() => true)]);
+      await expect.poll(async () => (await pawl.reactions.list()).length, PATIENCE).toBe(1);
+      await worker.stop();
+      await pawl.stream("ann").append(deposits(2));
+      // The letters are written, and the process dies before it says that the events may be removed.
+      const closing = await place.openHandle({ archive, logger: false });
+      archive.onRead = () => closing.dieBefore(2);
+      void closing.pawl.streams.close("ann", { force: true });
+      await expect.poll(() => closing.isDead(), PATIENCE).toBe(true);
+      archive.onRead = () => {};
+      await pawl.reactions.redrive("slow", { stream: "ann", version: 1, target: "t-ann" });
+      await pawl.streams.close("ann", { force: true });
+      const { letters } = await pawl.reactions.deadLetters("slow");
+      expect(letters.map(({ version }) => version)).toEqual([2]);
+      expect(await pawl.reactions.target("slow", "t-ann")).toMatchObject({ pending: 1 });
     });
   });
 
@@ -692,6 +828,9 @@ onStores(EVERY, (place) => {
       await ann.append(deposits(4));
       expect(await codeOf(pawl.streams.prune("ann", { before: 3 }))).toBe("invalid_argument");
       expect(archive.writes).toBe(0);
+      // A state that took few events to fold is not stored: what it says to do is to run a command.
+      await pawl.aggregate(account, "ann").state();
+      await expect(pawl.streams.prune("ann", { before: 3 })).rejects.toThrow("Run a command of one");
       await pawl.aggregate(account, "ann").execute("look");
       await ann.append(deposits(4));
       expect(await codeOf(pawl.streams.prune("ann", { before: 6 }))).toBe("invalid_argument");

@@ -6,6 +6,7 @@
  */
 
 import { createHash } from "node:crypto";
+import { checkBoolean } from "../../kernel/check.ts";
 import type { Address, StoredEntry } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
@@ -55,6 +56,25 @@ export function setArchive(kernel: Kernel, archive: Archive): void {
 }
 
 export const archiveOf = (kernel: Kernel): Archive | undefined => archives.get(kernel);
+
+/** The archive to use: the one that is given, or that of the handle; undefined where the events are discarded. */
+export function archiveFor(
+  kernel: Kernel,
+  { archive, discard = false }: { readonly archive?: Archive | undefined; readonly discard?: boolean | undefined },
+): Archive | undefined {
+  const given = archive === undefined ? undefined : checkArchive(archive);
+  if (checkBoolean(discard, "discard")) {
+    if (given === undefined) return undefined;
+    throw new InvalidArgumentError("discard", "must not be true where an archive is given");
+  }
+  const found = given ?? archiveOf(kernel);
+  if (found === undefined)
+    throw new InvalidArgumentError(
+      "the archive",
+      "must be given, here or to open(…). To remove the events without a copy, give discard: true",
+    );
+  return found;
+}
 
 /** Whether removed events can be read with this handle. */
 export const canReadArchive = (kernel: Kernel): boolean => archiveOf(kernel)?.read !== undefined;

@@ -16,6 +16,7 @@ import {
   REMOVED,
   type RemovedValue,
   STREAMS,
+  type StoredEvent,
   type StreamValue,
   streamAt,
 } from "../stored.ts";
@@ -69,6 +70,17 @@ export async function* streamEntries(
     }
     if (page.length < PAGE) return;
   }
+}
+
+/** The first event of those that are kept that was committed at this time or later; the last one, if all are older. */
+export async function versionAt(kernel: Kernel, at: Address, ms: number): Promise<number> {
+  let last = 1;
+  for await (const entry of streamEntries(kernel, at, await readFirstVersion(kernel, at))) {
+    last = entry.version;
+    const { atMs = entry.atMs } = kernel.decode(at, entry.data) as StoredEvent;
+    if (atMs >= ms) break;
+  }
+  return last;
 }
 
 /**

@@ -29,7 +29,9 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import { checkEvents } from "../decide.ts";
 import { ConcurrencyError, EventGoneError, StreamClosedError, StreamNotFoundError } from "../errors.ts";
 import type { NewEvent } from "../event.ts";
-import { writeLetter } from "../reactions/routing.ts";
+import { listPolicies, removePolicy, type StreamPolicyInfo } from "../policies/status.ts";
+import { putAside } from "../reactions/routing.ts";
+import { deadAt, reactionAt } from "../reactions/stored.ts";
 import { toEntries, writeEntries } from "../records.ts";
 import {
   CLOSED_EVENT,
@@ -41,7 +43,7 @@ import {
   statusOf,
   streamAt,
 } from "../stored.ts";
-import { type Archive, archiveOf, checkArchive, writeToArchive } from "./archive.ts";
+import { type Archive, archiveFor, writeToArchive } from "./archive.ts";
 import {
   type CloseRequest,
   decideClose,
@@ -51,7 +53,7 @@ import {
   withRemoved,
   withTombstone,
 } from "./decide.ts";
-import { PAGE, readFirstVersion, readStreamValue, streamEntries } from "./entries.ts";
+import { PAGE, readFirstVersion, readStreamValue, versionAt } from "./entries.ts";
 import { checkPath } from "./lines.ts";
 import { checkNotNeeded, routersOf, unrouted } from "./needs.ts";
 import { type Exported, type ExportTarget, exportStreams, type Imported, importStreams } from "./transfer.ts";
@@ -149,14 +151,20 @@ export class Streams {
   /**
    * Closes a stream: from then on it takes no events and commands, its events are in the archive, and the store keeps a tombstone. With `restart`, it is
    * open again, and begins with that event. Repeat the call after a failure: it continues where it stopped. Throws `stream_in_use` while reactions
-   * need its events, `stream_not_found`, `concurrency_conflict`, `archive_incomplete`, and what the archive throws.
+   * need its events, `stream_not_found`, `concurrency_conflict`, `archive_incomplete`, what the archive throws, and, before anything is written, what an
+   * append of the opening event would throw.
    */
   async close(stream: string, options: CloseOptions = {}): Promise<ClosedStream> {
     const at = streamAt(stream);
     const closing = this.#closing(options);
+    let isRehearsed = false;
     for (let round = 1, tombstone: number | undefined; ; ) {
       const state = await readStreamValue(this.#kernel, at);
       const step = decideClose(state, { ...closing, tombstone });
+      if (!isRehearsed && closing.opening !== undefined && (step.is === "close" || step.is === "archive")) {
+        await this.#rehearse(at, closing.opening, closing);
+        isRehearsed = true;
+      }
       switch (step.is) {
         case "missing":
           throw new StreamNotFoundError(at.key);
@@ -199,12 +207,12 @@ export class Streams {
     const at = streamAt(stream);
     checkObject(options, "the options");
     checkOptions(options, PRUNE_OPTIONS);
-    const archive = this.#archiveFor(options);
+    const archive = archiveFor(this.#kernel, options);
     const isDiscarded = archive === undefined;
     const before =
       typeof options.before === "number"
         ? checkVersion(options.before, "before")
-        : await this.#versionAt(at, checkDate(options.before, "before"));
+        : await versionAt(this.#kernel, at, checkDate(options.before, "before"));
     const request = { before: Math.max(1, before), isDiscarded };
     let archived = 0;
     for (;;) {
@@ -223,7 +231,7 @@ export class Streams {
         case "unfolded":
           throw new InvalidArgumentError(
             "before",
-            `must be at most ${step.most}: no aggregate has a stored state of stream "${at.key}" with later events. Call state() of one, or give discard: true`,
+            `must be at most ${step.most}: no aggregate has a stored state of stream "${at.key}" with later events. Run a command of one, which may emit nothing, or give discard: true`,
           );
         case "archive": {
           const { to } = step;
@@ -278,6 +286,19 @@ export class Streams {
     return importStreams(this.#kernel, from, checkBoolean(dryRun, "dryRun"));
   }
 
+  /** What policies have done, in the order of their names: all that a worker has ever known. */
+  policies(): Promise<readonly StreamPolicyInfo[]> {
+    return listPolicies(this.#kernel);
+  }
+
+  /**
+   * Removes what is stored of a policy that no code has any more; streams stay as they are. A worker that has its code and begins later makes it new.
+   * Returns whether there was one.
+   */
+  removePolicy(policy: string): Promise<boolean> {
+    return removePolicy(this.#kernel, policy);
+  }
+
   #closing(options: CloseOptions): Closing {
     checkOptions(options, CLOSE_OPTIONS);
     const { expectedVersion, restart, actor, reason, force = false } = options;
@@ -285,40 +306,13 @@ export class Streams {
     const [opening] = restart === undefined ? [] : checkEvents([restart]);
     return {
       expectedVersion,
-      archive: this.#archiveFor(options),
+      archive: archiveFor(this.#kernel, options),
       opening,
       restart: opening === undefined ? undefined : fingerprintOf([opening.name, opening.shape, opening.data]),
       actor: actor === undefined ? undefined : checkId(actor, "the actor"),
       reason: reason === undefined ? undefined : checkText(reason, "the reason"),
       isForced: checkBoolean(force, "force"),
     };
-  }
-
-  /** The archive to use; undefined where the events are discarded. */
-  #archiveFor({ archive, discard = false }: Pick<CloseOptions, "archive" | "discard">): Archive | undefined {
-    const given = archive === undefined ? undefined : checkArchive(archive);
-    if (checkBoolean(discard, "discard")) {
-      if (given === undefined) return undefined;
-      throw new InvalidArgumentError("discard", "must not be true where an archive is given");
-    }
-    const found = given ?? archiveOf(this.#kernel);
-    if (found === undefined)
-      throw new InvalidArgumentError(
-        "the archive",
-        "must be given, here or to open(…). To remove the events without a copy, give discard: true",
-      );
-    return found;
-  }
-
-  /** The first event that was committed at this time or later; the last one, if all are older. */
-  async #versionAt(at: Address, ms: number): Promise<number> {
-    let last = 1;
-    for await (const entry of streamEntries(this.#kernel, at, await readFirstVersion(this.#kernel, at))) {
-      last = entry.version;
-      const { atMs = entry.atMs } = this.#kernel.decode(at, entry.data) as StoredEvent;
-      if (atMs >= ms) break;
-    }
-    return last;
   }
 
   /** Returns the version of the tombstone; undefined, with nothing written, if the stream has moved on since it was looked at. */
@@ -387,25 +381,49 @@ export class Streams {
 
   /** Events that reactions have not routed become dead letters, so that none is left out silently. */
   async #putAside(at: Address, upTo: number, { actor, reason }: Closing): Promise<void> {
-    const message = "its stream was closed by force before it was routed";
-    const origin = { ...(actor === undefined ? {} : { actor }), ...(reason === undefined ? {} : { reason }) };
-    const write = async (page: readonly { readonly reaction: string; readonly version: number }[]) =>
-      this.#kernel.transact((tx) => {
-        for (const { reaction, version } of page)
-          writeLetter(tx, reaction, { stream: at.key, version, message, ...origin });
-      }, []);
-    let page: { readonly reaction: string; readonly version: number }[] = [];
-    for await (const { reaction, entry } of unrouted(this.#kernel, at, upTo, await routersOf(this.#kernel))) {
-      page.push({ reaction, version: entry.version });
-      if (page.length < PAGE) continue;
-      await write(page);
+    const why = {
+      message: "its stream was closed by force before it was routed",
+      ...(actor === undefined ? {} : { actor }),
+      ...(reason === undefined ? {} : { reason }),
+    };
+    let page: { readonly reaction: string; readonly entry: StoredEntry }[] = [];
+    const write = async (): Promise<void> => {
+      const byReaction = Map.groupBy(page, ({ reaction }) => reaction);
+      const records = [
+        ...Array.from(byReaction.keys(), reactionAt),
+        ...page.map(({ reaction, entry }) => deadAt(reaction, at.key, entry.version)),
+      ];
+      await this.#kernel.transact((tx) => {
+        for (const [reaction, found] of byReaction) {
+          const events = found.map(({ entry }) => entry);
+          putAside(tx, reaction, at.key, events, why);
+        }
+      }, records);
       page = [];
+    };
+    for await (const found of unrouted(this.#kernel, at, upTo, await routersOf(this.#kernel))) {
+      page.push(found);
+      if (page.length === PAGE) await write();
     }
-    if (page.length > 0) await write(page);
+    if (page.length > 0) await write();
   }
 
   async #remove(at: Address, upTo: number): Promise<void> {
     while ((await this.#kernel.prune(at, upTo, STEP)) > 0);
+  }
+
+  /** Throws what the restart would throw, while the stream has all of its events: too large a value, a person who was forgotten, keys that are missing. */
+  async #rehearse(at: Address, opening: NewEvent, { actor }: Closing): Promise<void> {
+    const rehearsed = new Error("nothing is written");
+    const decide = (tx: Tx): never => {
+      toEntries(tx, tx.record(at), [opening], { actor });
+      throw rehearsed;
+    };
+    try {
+      await this.#kernel.mending(() => this.#kernel.transact(decide, [at]));
+    } catch (error) {
+      if (error !== rehearsed) throw error;
+    }
   }
 
   async #restart(at: Address, tombstone: number, opening: NewEvent, { restart, actor }: Closing): Promise<void> {

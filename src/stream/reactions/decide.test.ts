@@ -9,13 +9,16 @@ import {
   decideHandled,
   decideOperation,
   decideReady,
+  isAside,
   isWokenByNews,
   type Operation,
   PRIORITY_MS,
   type TargetChange,
   type TargetState,
+  withAside,
+  withCursor,
 } from "./decide.ts";
-import type { TargetValue } from "./stored.ts";
+import type { RouterValue, TargetValue } from "./stored.ts";
 
 const failure = { count: 2, name: "Error", message: "down", atMs: 5 };
 const idle: TargetState = { value: { done: 3 }, routed: 3, holder: null, status: null, dueMs: null };
@@ -135,4 +138,49 @@ test.each<{ rule: string; operation: Operation; state: TargetState; change: Targ
   { rule: "nor one that is blocked", operation: "prioritize", state: blocked, change: null },
 ])("$operation: $rule", ({ operation, state, change }) => {
   expect(decideOperation(operation, state, 100)).toEqual(change);
+});
+
+const router: RouterValue = { cursor: 10, on: ["Sent"] };
+const ann = { stream: "ann", from: 3, to: 5, position: 20 };
+const bob = { stream: "bob", from: 1, to: 1, position: 30 };
+
+test.each([
+  { rule: "the first event that is put aside is not routed", stream: "ann", version: 3, is: true },
+  { rule: "nor is the last", stream: "ann", version: 5, is: true },
+  { rule: "the one before is", stream: "ann", version: 2, is: false },
+  { rule: "the one after is", stream: "ann", version: 6, is: false },
+  { rule: "one of another stream is", stream: "bob", version: 4, is: false },
+])("$rule", ({ stream, version, is }) => {
+  expect(isAside({ ...router, aside: [ann] }, stream, version)).toBe(is);
+  expect(isAside(router, stream, version)).toBe(false);
+});
+
+test.each([
+  { rule: "events that are put aside are remembered", before: undefined, added: ann, aside: [ann] },
+  { rule: "beside those of other streams", before: [ann], added: bob, aside: [ann, bob] },
+  {
+    rule: "earlier ones of the stream are in the same range",
+    before: [ann, bob],
+    added: { ...ann, from: 1, to: 2, position: 18 },
+    aside: [bob, { ...ann, from: 1 }],
+  },
+  {
+    rule: "and so are later ones",
+    before: [ann],
+    added: { ...ann, from: 7, to: 9, position: 24 },
+    aside: [{ ...ann, to: 9, position: 24 }],
+  },
+])("$rule", ({ before, added, aside }) => {
+  const value = before === undefined ? router : { ...router, aside: before };
+  expect(withAside(value, added)).toEqual({ ...router, aside });
+});
+
+test.each([
+  { rule: "before their position, they are remembered", cursor: 19, aside: [ann, bob] },
+  { rule: "at their position, they are forgotten", cursor: 20, aside: [bob] },
+  { rule: "when all are, nothing is left", cursor: 30, aside: undefined },
+])("$rule", ({ cursor, aside }) => {
+  const after = withCursor({ ...router, aside: [ann, bob] }, cursor);
+  expect(after).toEqual({ ...router, cursor, ...(aside === undefined ? {} : { aside }) });
+  expect(Object.hasOwn(after, "aside")).toBe(aside !== undefined);
 });

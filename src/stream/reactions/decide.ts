@@ -1,8 +1,8 @@
 /**
- * Reactions, as rules: what news, a failure and an operator do to a target. Pure: every rule is a row of `decide.test.ts`.
+ * Reactions, as rules: what news, a failure and an operator do to a target, and which events are not routed. Pure: every rule is a row of `decide.test.ts`.
  */
 
-import { BLOCKED, type Failure, PAUSED, type TargetValue } from "./stored.ts";
+import { type Aside, BLOCKED, type Failure, PAUSED, type RouterValue, type TargetValue } from "./stored.ts";
 
 /** The columns of a target that rules are about. */
 export interface TargetState {
@@ -94,3 +94,27 @@ export function decideOperation(operation: Operation, state: TargetState, nowMs:
 
 /** A time before all others. */
 export const PRIORITY_MS = 1;
+
+/** Whether an event became a dead letter when its stream was closed by force. */
+export function isAside({ aside = [] }: RouterValue, stream: string, version: number): boolean {
+  return aside.some((one) => one.stream === stream && one.from <= version && version <= one.to);
+}
+
+/** The reaction does not route these events from now on. There is one range for each stream, because a closing puts aside all that is left of it. */
+export function withAside(value: RouterValue, added: Aside): RouterValue {
+  const { aside = [] } = value;
+  const same = aside.find(({ stream }) => stream === added.stream) ?? added;
+  const joined: Aside = {
+    stream: added.stream,
+    from: Math.min(same.from, added.from),
+    to: Math.max(same.to, added.to),
+    position: Math.max(same.position, added.position),
+  };
+  return { ...value, aside: [...aside.filter(({ stream }) => stream !== added.stream), joined] };
+}
+
+/** The reaction has routed everything up to this position. */
+export function withCursor({ aside = [], ...value }: RouterValue, cursor: number): RouterValue {
+  const left = aside.filter(({ position }) => position > cursor);
+  return { ...value, cursor, ...(left.length === 0 ? {} : { aside: left }) };
+}

@@ -30,7 +30,7 @@ import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
 import { type OpenEvent, toEvents } from "../reading.ts";
 import { STREAMS } from "../stored.ts";
-import { isWokenByNews } from "./decide.ts";
+import { isAside, isWokenByNews, withAside, withCursor } from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
 import {
   type ArchivedProgress,
@@ -84,7 +84,7 @@ export async function ensureReaction(kernel: Kernel, { name, types, from, target
 }
 
 /** The position after which all events are new. Events that are committed after this was asked for are after it. */
-async function endOf(kernel: Kernel): Promise<number> {
+export async function endOf(kernel: Kernel): Promise<number> {
   for (let after = 0; ; ) {
     const page = await kernel.follow({ space: STREAMS, names: [], after, limit: 10_000 });
     after = page.upTo;
@@ -170,7 +170,7 @@ export class Router {
       const { archived, ...value } = this.#routed(record.value as RouterValue);
       if (!isSameProgress(archived, from) || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0)
         return;
-      this.#write(tx, routed);
+      this.#write(tx, value, routed);
       record.write({ value: to === undefined ? value : { ...value, archived: to }, tries: 1 });
     });
   }
@@ -180,7 +180,9 @@ export class Router {
     return this.#rules.target === "stream" ? value : withAnyTarget(value);
   }
 
-  #write(tx: Tx, routes: readonly Route[]): void {
+  #write(tx: Tx, value: RouterValue, all: readonly Route[]): void {
+    // Those that were put aside while this worker was about to route them are dead letters, and nothing else.
+    const routes = value.aside === undefined ? all : all.filter((route) => !isRouteAside(value, route));
     // Together, because the decision runs again for whatever it asks for one by one.
     tx.load(recordsOf(this.#rules.name, routes));
     for (const route of routes) {
@@ -203,10 +205,10 @@ export class Router {
         const value = record.value as RouterValue;
         if (value.cursor !== from || value.pausedAtMs !== undefined) return undefined;
         if (this.#unknownIn(value.on).length > 0) return undefined;
-        this.#write(tx, routes);
+        this.#write(tx, value, routes);
         // A reaction that routes is not what ends its processes.
-        record.write({ value: { ...this.#routed(value), cursor: upTo }, tries: 1 });
-        return claimTargets(tx);
+        record.write({ value: withCursor(this.#routed(value), upTo), tries: 1 });
+        return claimTargets(tx, value);
       }),
     );
   }
@@ -214,7 +216,9 @@ export class Router {
   /** Begins the work on the targets that the commit has claimed. Returns whether something was committed. */
   async #claiming(
     routes: readonly Route[],
-    commit: (claimTargets: (tx: Tx) => readonly ClaimedTarget[]) => Promise<readonly ClaimedTarget[] | undefined>,
+    commit: (
+      claimTargets: (tx: Tx, value: RouterValue) => readonly ClaimedTarget[],
+    ) => Promise<readonly ClaimedTarget[] | undefined>,
   ): Promise<boolean> {
     const places = this.#places;
     // One that is in work here has its own claim.
@@ -225,7 +229,12 @@ export class Router {
     const safeUntilMs = this.#kernel.ports.clock.nowMs() + places.leaseMs;
     for (const [at] of chosen) this.#kernel.expect(at, true);
     try {
-      const claimed = await commit((tx) => chosen.flatMap(([at, events]) => claimTarget(tx, at, events, places)));
+      const claimed = await commit((tx, value) =>
+        chosen.flatMap(([at, events]) => {
+          const routed = events.filter(({ key, version }) => !isAside(value, key, version));
+          return routed.length === 0 ? [] : claimTarget(tx, at, routed, places);
+        }),
+      );
       if (claimed === undefined) return false;
       await this.#begin(claimed, safeUntilMs);
       return true;
@@ -311,6 +320,11 @@ function claimTarget(
   return [{ at, row, events: done === record.head - events.length ? events : undefined }];
 }
 
+function isRouteAside(value: RouterValue, route: Route): boolean {
+  if ("target" in route) return isAside(value, route.entry.key, route.entry.version);
+  return "letter" in route && isAside(value, route.letter.stream, route.letter.version);
+}
+
 /** The records that routes are written to. */
 function recordsOf(reaction: string, routes: readonly Route[]): readonly Address[] {
   const records = new Map<string, Address>();
@@ -358,6 +372,32 @@ export function routeTo(
     wake(tx, at);
   record.append(ROUTED, routed);
 }
+
+/**
+ * Events of a stream become dead letters, unless they were routed or put aside since they were looked at. What says so is in the record of the reaction,
+ * which the commit that routes them writes too: so an event is either routed or a dead letter.
+ */
+export function putAside(
+  tx: Tx,
+  reaction: string,
+  stream: string,
+  events: readonly Pick<FollowedEntry, "version" | "position">[],
+  why: LetterReason,
+): void {
+  const router = tx.record(reactionAt(reaction));
+  const value = router.value as RouterValue | undefined;
+  if (value === undefined) return;
+  const letters = events.filter(({ version, position }) => position > value.cursor && !isAside(value, stream, version));
+  if (letters.length === 0) return;
+  for (const { version } of letters) writeLetter(tx, reaction, { stream, version, ...why });
+  const versions = letters.map(({ version }) => version);
+  const position = Math.max(...letters.map((one) => one.position));
+  router.write({
+    value: withAside(value, { stream, from: Math.min(...versions), to: Math.max(...versions), position }),
+  });
+}
+
+type LetterReason = Pick<DeadLetter, "message" | "actor" | "reason">;
 
 export function writeLetter(tx: Tx, reaction: string, letter: Omit<DeadLetter, "atMs">): void {
   const { stream, version } = letter;

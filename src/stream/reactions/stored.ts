@@ -27,6 +27,17 @@ export interface RouterValue {
   readonly targets?: "stream";
   /** Before anything else, events are routed that were removed from the store before the reaction began. */
   readonly archived?: ArchivedProgress;
+  /** Events after the cursor that became dead letters when their streams were closed by force: they are not routed. */
+  readonly aside?: readonly Aside[];
+}
+
+/** Events of a stream that are not routed, both versions included. */
+export interface Aside {
+  readonly stream: string;
+  readonly from: number;
+  readonly to: number;
+  /** That of the last one: once the cursor is there, nothing need be known of them. */
+  readonly position: number;
 }
 
 /** The value of a reaction whose events may go to any target from now on. */

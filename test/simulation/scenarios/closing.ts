@@ -2,7 +2,8 @@
 // the archive or in the store, once and in its place; no event follows a tombstone but the opening event; and every event is handled by the
 // reaction before it is removed. Once faults stop, all of it is done (G2, G11, G12, G25).
 // Method: two writers append to three streams, two accountants close them with a restart, with and without an expected version, and one prunes them. They
-// share an archive, which is slow and survives crashes. A worker that cannot read the archive copies each event.
+// share an archive, which is slow and survives crashes. A worker that cannot read the archive copies each event. Two clerks apply a policy: they prune streams
+// that have too many events, and close those that are idle, which all are in the end.
 
 import {
   type Archive,
@@ -12,8 +13,14 @@ import {
   isPawlError,
   type Pawl,
   reaction,
+  type StreamEvent,
+  streamPolicy,
 } from "../../../src/index.ts";
+import { SweepLoop } from "../../../src/kernel/sweep-loop.ts";
 import { setArchive } from "../../../src/stream/closing/archive.ts";
+import { policyRules } from "../../../src/stream/policies/definition.ts";
+import { ensurePolicy } from "../../../src/stream/policies/finding.ts";
+import { policyQueues } from "../../../src/stream/policies/worker.ts";
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
 import { until } from "./transfers.ts";
@@ -23,7 +30,10 @@ const Opened = event<{ readonly by: string }>("Opened");
 const Copied = event<{ readonly of: string }>("Copied");
 
 const LEASE_MS = 5_000;
-const STREAMS = ["a", "b", "c"];
+const STREAMS = ["s-a", "s-b", "s-c"];
+const IDLE_MS = 20_000;
+
+const tidy = streamPolicy("tidy", { prefix: "s-", prune: { keep: 3 }, close: { idleFor: IDLE_MS } });
 
 const counted = aggregate("counted", {
   initial: 0,
@@ -55,15 +65,17 @@ const archiveOn = (shelf: Shelf, { sleep, random }: Pick<Process, "sleep" | "ran
 
 export const closings = {
   name: "a stream is closed once, and no event is lost",
-  options: { faultsMs: 60_000 },
+  // A clerk that dies leaves its stream for five minutes, and one that had trouble leaves it alone for ten.
+  options: { faultsMs: 60_000, healMs: 1_800_000 },
   async scenario(world: World): Promise<void> {
     const shelf: Shelf = new Map();
     const acknowledged = new Set<string>();
     let left = 5;
-    const someStream = (random: () => number) => STREAMS[Math.floor(random() * STREAMS.length)] ?? "a";
+    const someStream = (random: () => number) => STREAMS[Math.floor(random() * STREAMS.length)] ?? "s-a";
     for (const name of ["north", "south"])
       world.process(name, async (process) => {
         const { pawl, random, sleep } = process;
+        setArchive(pawl.kernel, archiveOn(shelf, process));
         for (let i = 0; i < 6; i++) {
           const stream = pawl.stream(someStream(random));
           await until(async () => {
@@ -71,7 +83,11 @@ export const closings = {
             const appended = await unless("stream_closed", () => stream.append(events));
             for (const id of appended?.ids ?? []) acknowledged.add(id);
           }, process);
-          await sleep(random() * 2_000);
+          if (random() < 0.5)
+            await until(async () => {
+              await unless("stream_closed", () => pawl.aggregate(counted, stream.id).execute("look"));
+            }, process);
+          await sleep(random() * (random() < 0.2 ? 2 * IDLE_MS : 2_000));
         }
         left -= 1;
       });
@@ -107,6 +123,29 @@ export const closings = {
       }
       left -= 1;
     });
+    for (const name of ["dan", "eve"])
+      world.process(
+        name,
+        async (process) => {
+          const { pawl, random, sleep } = process;
+          const rules = policyRules(tidy);
+          if (rules === undefined) throw new Error("it is no policy");
+          setArchive(pawl.kernel, archiveOn(shelf, process));
+          await isKnown(process);
+          await until(() => ensurePolicy(pawl.kernel, rules), process);
+          const { signal: stopping } = new AbortController();
+          const queues = policyQueues(pawl.kernel, rules, { streams: pawl.streams, failed: () => {}, stopping });
+          // The looks of a worker come once a minute; these more often.
+          const loop = new SweepLoop(pawl.kernel, queues, () => {});
+          for (;;) {
+            await until(async () => {
+              await loop.look();
+            }, process);
+            await sleep(2_000 + random() * 8_000);
+          }
+        },
+        { service: true },
+      );
     world.process(
       "worker",
       async ({ pawl, random, sleep }) => {
@@ -134,7 +173,7 @@ export const closings = {
             isKnown &&
             (await pawl.reactions.get("copy")).unrouted === 0 &&
             targets.every(({ pending }) => pending === 0);
-          idleLooks = isIdle && left === 0 ? idleLooks + 1 : 0;
+          idleLooks = isIdle && left === 0 && (await areClosed(pawl)) ? idleLooks + 1 : 0;
         }, process);
       }
     });
@@ -145,6 +184,21 @@ export const closings = {
     await judge(world, pawl, acknowledged);
   },
 };
+
+/** Whether all streams are closed, and what the policy has closed has gone to the archive. */
+async function areClosed(pawl: Pawl): Promise<boolean> {
+  for (const stream of STREAMS) {
+    const kept: StreamEvent[] = [];
+    for await (const one of pawl.stream(stream).read({ from: "kept" })) kept.push(one);
+    const last = kept.at(-1);
+    if (last !== undefined && (last.name !== "$closed" || (isByPolicy(last) && kept.length > 1))) return false;
+  }
+  return true;
+}
+
+/** Whether this is a tombstone of the policy. Accountants give no reason. */
+const isByPolicy = ({ name, data }: StreamEvent): boolean =>
+  name === "$closed" && (data as { readonly reason?: string }).reason !== undefined;
 
 /** Waits for the reaction: one that is new to the store would have to read the archive. */
 async function isKnown(process: Process): Promise<void> {
@@ -200,8 +254,10 @@ async function unless<T>(code: (typeof REFUSALS)[number], act: () => Promise<T>)
 async function judge(world: World, pawl: Pawl, acknowledged: ReadonlySet<string>): Promise<void> {
   const ids: string[] = [];
   const sent: string[] = [];
+  let tombstones = 0;
   for (const stream of STREAMS) {
     let before = "";
+    let beforeMs = 0;
     let version = 0;
     let count = 0;
     for await (const one of pawl.stream(stream).read()) {
@@ -209,6 +265,13 @@ async function judge(world: World, pawl: Pawl, acknowledged: ReadonlySet<string>
       world.check(one.version === version, `event ${one.version} of ${stream} is in the place of ${version}`);
       world.check(before !== "$closed" || one.name === "Opened", `${one.name} follows a tombstone of ${stream}`);
       world.check(before === "$closed" || one.name !== "Opened", `${stream} was opened while it was open`);
+      if (one.name === "$closed") tombstones += 1;
+      const idleMs = one.at.getTime() - beforeMs;
+      world.check(
+        !isByPolicy(one) || idleMs >= IDLE_MS,
+        `the policy closed ${stream}, which was idle for ${idleMs} ms`,
+      );
+      beforeMs = one.at.getTime();
       ids.push(one.id);
       if (Sent.is(one)) sent.push(one.id);
       if (Sent.is(one)) count += 1;
@@ -219,6 +282,9 @@ async function judge(world: World, pawl: Pawl, acknowledged: ReadonlySet<string>
     world.check(state === count, `the state of ${stream} counts ${state} of ${count} events`);
   }
   world.check(new Set(ids).size === ids.length, "an event is there twice");
+  const { closed = 0, removed = 0 } = (await pawl.streams.policies())[0] ?? {};
+  world.check(closed <= tombstones, `the policy has counted ${closed} of ${tombstones} closings`);
+  world.check(removed <= ids.length, `the policy has counted ${removed} of ${ids.length} events`);
   for (const id of acknowledged) world.check(sent.includes(id), `event ${id} was acknowledged and is gone`);
   const copies: string[] = [];
   for await (const { data } of pawl.stream("copies").read({ events: [Copied] })) copies.push(data.of);
