@@ -171,6 +171,8 @@ export interface FollowQuery {
   readonly after: number;
   /** How many entries of the space are looked at, chosen or not, so that a page is bounded whatever is chosen. At least 1. */
   readonly limit: number;
+  /** The page ends with the entry with which the data of those that are chosen has as many bytes in UTF-8. Default: no limit. */
+  readonly maxBytes?: number | undefined;
 }
 
 export interface FollowPage {
@@ -182,7 +184,7 @@ export interface FollowPage {
    * out that position yet: it was put back in time, and what was followed may be gone.
    */
   readonly upTo: number;
-  /** Whether the page ended because of its limit. Otherwise all that may be followed now has been looked at. */
+  /** Whether the page ended because of one of its limits. Otherwise all that may be followed now has been looked at. */
   readonly hasMore: boolean;
 }
 
@@ -205,8 +207,11 @@ export interface Store {
   read(keys: readonly Key[]): Promise<readonly (Row | null)[]>;
   /** Rows that are not deleted, a page of them, in the order asked for. */
   list(query: ListQuery): Promise<readonly Row[]>;
-  /** A record's log after the given version, in order. */
-  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]>;
+  /**
+   * A record's log after the given version, in order: at most `limit` entries, and none after the one with which their data has at least `maxBytes`
+   * bytes in UTF-8; one entry is read in any case. So a page with fewer entries and fewer bytes is the last one. Default: no limit of bytes.
+   */
+  entries(key: Key, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]>;
   /**
    * The followed entries of many records' logs, a page of them, in one order that is safe to continue from. An entry waits for
    * transactions that were open when it was written and append followed entries too, so that the order never changes behind a reader.

@@ -201,8 +201,8 @@ export class ScriptedStore implements Store {
     return this.inner.list(query);
   }
 
-  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.inner.entries(key, after, limit);
+  entries(key: Key, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {
+    return this.inner.entries(key, after, limit, maxBytes);
   }
 
   async follow(query: FollowQuery): Promise<FollowPage> {

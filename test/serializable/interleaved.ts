@@ -187,8 +187,8 @@ class InterleavedStore implements Store {
     return this.#memory.list(query);
   }
 
-  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.#memory.entries(key, after, limit);
+  entries(key: Key, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {
+    return this.#memory.entries(key, after, limit, maxBytes);
   }
 
   follow(query: FollowQuery): Promise<FollowPage> {

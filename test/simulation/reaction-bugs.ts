@@ -113,7 +113,13 @@ export const reactionBugs: readonly Bug[] = [
   {
     name: "events of a target are read in the wrong order",
     caughtBy,
-    edits: [{ file: TARGETS, from: "    return found.flat();", to: "    return found.flat().toReversed();" }],
+    edits: [
+      {
+        file: TARGETS,
+        from: "const events = await this.#events(rules, held, page);",
+        to: "const events = (await this.#events(rules, held, page)).toReversed();",
+      },
+    ],
   },
   {
     name: "neighbours in the log of a target are taken for neighbours in a stream",

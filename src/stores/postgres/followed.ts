@@ -74,7 +74,7 @@ export function followStatements(s: string, schema: string, namespace: string): 
     where l.locktype = 'advisory' and l.objsubid = 2 and l.classid = ${lockClass >>> 0}::bigint::oid
       and l.database = (select d.oid from pg_database d where d.datname = current_database()) and o.last >= 0`;
 
-  const FOLLOW = statement(`
+  const followed = `
     select f.position, e.version, e.name, e.data, e.at, e.key from (
       select f.position, f.record, f.version from ${s}.followed f
       where f.namespace = $1 and f.space = $2 and f.position > $3::text::bigint
@@ -86,7 +86,15 @@ export function followStatements(s: string, schema: string, namespace: string): 
       where l.record = f.record and l.version = f.version and r.key >= $5 and r.key < $6
         and ($7::text[] is null or l.name = any ($7)) limit 1
     ) e on true
-    order by f.position`);
+    order by f.position`;
+
+  const FOLLOW = statement(followed);
+
+  /** The same until there are enough bytes, and how many there are. Sizes are known without the data, so what is left out is not read. */
+  const FOLLOW_UP_TO = statement(`
+    select f.* from (
+      select f.*, sum(coalesce(octet_length(f.data), 0)) over (order by f.position) as bytes from (${followed}) f) f
+    where f.bytes - coalesce(octet_length(f.data), 0) < $8::text::bigint order by f.position`);
 
   return {
     announce: { statement: statement(`select ${announce}`), values: [] },
@@ -98,9 +106,8 @@ export function followStatements(s: string, schema: string, namespace: string): 
         from (select ${last} as last offset 0) o`),
       values: [],
     },
-    follow: ({ space, prefix = "", names, after, limit }) => ({
-      statement: FOLLOW,
-      values: [
+    follow({ space, prefix = "", names, after, limit, maxBytes }) {
+      const values = [
         namespace,
         space,
         String(after),
@@ -108,13 +115,19 @@ export function followStatements(s: string, schema: string, namespace: string): 
         prefix,
         prefixEnd(prefix) ?? ABOVE_ALL_KEYS,
         names === undefined ? null : textArray(names),
-      ],
-    }),
+      ];
+      if (maxBytes === undefined) return { statement: FOLLOW, values };
+      return { statement: FOLLOW_UP_TO, values: [...values, String(maxBytes)] };
+    },
   };
 }
 
 /** Returns the page for the results of the two statements. */
-export function toFollowPage({ space, after, limit }: FollowQuery, horizon: Result, page: Result): FollowPage {
+export function toFollowPage(
+  { space, after, limit, maxBytes = Number.POSITIVE_INFINITY }: FollowQuery,
+  horizon: Result,
+  page: Result,
+): FollowPage {
   const [upToText, lastText] = horizon.rows[0] ?? [];
   const last = Number(lastText);
   if (after > last) return { entries: [], upTo: last, hasMore: false };
@@ -130,7 +143,7 @@ export function toFollowPage({ space, after, limit }: FollowQuery, horizon: Resu
         atMs: Number(at),
         position: Number(position),
       });
-  const hasMore = page.rows.length === limit;
+  const hasMore = page.rows.length === limit || Number(page.rows.at(-1)?.[6] ?? 0) >= maxBytes;
   // A transaction that announced itself with an older value may lower the horizon. A reader never goes back.
   const upTo = hasMore ? Number(page.rows.at(-1)?.[0]) : Math.max(after, Number(upToText));
   return { entries, upTo, hasMore };

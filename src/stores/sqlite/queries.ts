@@ -75,8 +75,10 @@ export function readEntries(
   { space, key }: Key,
   after: number,
   limit: number,
+  maxBytes: number | undefined,
 ): readonly StoredEntry[] {
-  return on.rows(ENTRIES, namespace, space, key, after, limit).map((columns) => {
+  const { taken } = on.rowsUpTo(maxBytes, 2, ENTRIES, namespace, space, key, after, limit);
+  return taken.map((columns) => {
     const [version, name, data, atMs, position] = columns as [number, string, string, number, number];
     return { version, name, data, atMs, position };
   });
@@ -105,15 +107,17 @@ type FollowedColumns = [
 
 /** The file has one writer, so positions are in the order of commits: all assigned positions may be followed. */
 export function followEntries(on: Prepared, namespace: string, query: FollowQuery): FollowPage {
-  const { space, prefix = "", names, after, limit } = query;
+  const { space, prefix = "", names, after, limit, maxBytes } = query;
   const last = on.number(LAST_POSITION) ?? 0;
   if (after > last) return { entries: [], upTo: last, hasMore: false };
   const end = prefixEnd(prefix) ?? ABOVE_ALL_KEYS;
-  const rows = on.rows(FOLLOW, namespace, space, after, limit, prefix, end, jsonOf(names)) as FollowedColumns[];
+  const chosen = [prefix, end, jsonOf(names)];
+  const { taken, isFull } = on.rowsUpTo(maxBytes, 4, FOLLOW, namespace, space, after, limit, ...chosen);
+  const rows = taken as FollowedColumns[];
   const entries: FollowedEntry[] = [];
   for (const [position, key, version, name, data, atMs] of rows)
     if (key !== null) entries.push({ space, key, version, name, data, atMs, position });
-  const hasMore = rows.length === limit;
+  const hasMore = isFull || rows.length === limit;
   return { entries, upTo: hasMore ? (rows.at(-1)?.[0] ?? after) : last, hasMore };
 }
 

@@ -6,7 +6,7 @@
  */
 
 import type { Address, FollowedEntry, StoredEntry } from "../../kernel/contract.ts";
-import type { Kernel } from "../../kernel/kernel.ts";
+import { type Kernel, PAGE_BYTES } from "../../kernel/kernel.ts";
 import { EventGoneError, EventsArchivedError } from "../errors.ts";
 import type { ArchivedProgress } from "../reactions/stored.ts";
 import {
@@ -51,7 +51,7 @@ export async function* streamEntries(
   to: number = Number.POSITIVE_INFINITY,
 ): AsyncGenerator<StoredEntry> {
   for (let next = from; next <= to; ) {
-    const page = await kernel.entries(at, next - 1, Math.min(PAGE, to - next + 1));
+    const { entries: page, hasMore } = await kernel.entryPage(at, next - 1, Math.min(PAGE, to - next + 1));
     // The last entry of a log is never removed alone: an empty page is the end.
     if (page.length === 0) return;
     if (page[0]?.version !== next) {
@@ -67,7 +67,7 @@ export async function* streamEntries(
       next += 1;
       yield entry;
     }
-    if (page.length < PAGE) return;
+    if (!hasMore) return;
   }
 }
 
@@ -122,10 +122,16 @@ export async function archivedPage(
   const { at, firstVersion, version } = found;
   const to = Math.min(version + PAGE, firstVersion - 1);
   const entries: FollowedEntry[] = [];
-  for await (const entry of archivedEntries(kernel, at, { from: version + 1, to }, firstVersion))
+  let reached = version;
+  let characters = 0;
+  for await (const entry of archivedEntries(kernel, at, { from: version + 1, to }, firstVersion)) {
     entries.push({ ...entry, space: at.space, key: at.key });
-  const isLast = to === firstVersion - 1;
-  return { entries, next: isLast ? { after: at.key } : { after: from.after, stream: at.key, version: to } };
+    reached = entry.version;
+    characters += entry.data.length;
+    if (characters >= PAGE_BYTES) break;
+  }
+  const isLast = reached === firstVersion - 1;
+  return { entries, next: isLast ? { after: at.key } : { after: from.after, stream: at.key, version: reached } };
 }
 
 /** The next stream with removed events, and how many of them are done; undefined if there is none. */

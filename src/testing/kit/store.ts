@@ -66,8 +66,8 @@ export class InterceptedStore implements Store {
     return this.#call("list", () => this.#store.list(query));
   }
 
-  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.#call("entries", () => this.#store.entries(key, after, limit));
+  entries(key: Key, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {
+    return this.#call("entries", () => this.#store.entries(key, after, limit, maxBytes));
   }
 
   follow(query: FollowQuery): Promise<FollowPage> {

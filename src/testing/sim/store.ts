@@ -254,8 +254,8 @@ export class SimulatedStore implements ProcessStore {
     return this.#call("list", () => this.#memory.list(query));
   }
 
-  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.#call("entries", () => this.#memory.entries(key, after, limit));
+  entries(key: Key, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {
+    return this.#call("entries", () => this.#memory.entries(key, after, limit, maxBytes));
   }
 
   follow(query: FollowQuery): Promise<FollowPage> {
