@@ -175,9 +175,20 @@ export interface FollowQuery {
   readonly maxBytes?: number | undefined;
 }
 
+/** What is left of an entry whose place is known. */
+export interface LostEntry extends Key {
+  readonly version: number;
+  readonly position: number;
+}
+
 export interface FollowPage {
   /** In the order of their positions. Entries of one record are in the order of their versions, without gaps unless some are not chosen or were pruned. */
   readonly entries: readonly FollowedEntry[];
+  /**
+   * Entries that have a place on this page, and are not in their log although their record is there and not deleted: the store has lost them. Of
+   * the keys asked for; whether their names are is not known. None: absent. In the order of their positions.
+   */
+  readonly lost?: readonly LostEntry[];
   /**
    * Where to continue. Every followed entry of the space at or before it was looked at, on this page or before: none appears there later,
    * in whatever order transactions commit. It may be ahead of the last entry. It is below `after` only if the store has not given

@@ -207,13 +207,13 @@ export class Kernel {
     return this.#patiently(() => this.#store.list(query));
   }
 
-  entries(at: Address, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.#patiently(() => this.#store.entries(at, after, limit));
+  entries(at: Address, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {
+    return this.#patiently(() => this.#store.entries(at, after, limit, maxBytes));
   }
 
   /** The same, bounded by bytes as well, so that entries of any size fit into memory; and whether the page ended because of that, or of its limit. */
   async entryPage(at: Address, after: number, limit: number): Promise<EntryPage> {
-    const entries = await this.#patiently(() => this.#store.entries(at, after, limit, PAGE_BYTES));
+    const entries = await this.entries(at, after, limit, PAGE_BYTES);
     return { entries, hasMore: entries.length >= limit || bytesOf(entries) >= PAGE_BYTES };
   }
 

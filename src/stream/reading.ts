@@ -26,6 +26,7 @@ import {
   type StreamEvent,
   upcast,
 } from "./event.ts";
+import { checkNotLost, lostIn, Versions } from "./lost.ts";
 import { subjectsOf } from "./personal/subjects.ts";
 import { STREAMS, type StoredEvent, streamAt } from "./stored.ts";
 
@@ -183,6 +184,7 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
   readonly #types: Types;
   readonly #sinceMs: number;
   readonly #untilMs: number;
+  readonly #versions: Versions;
   #after: number;
   /** The highest position of removed events, when it was last found that none is lacking. */
   #checkedUpTo = 0;
@@ -196,6 +198,7 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
     this.#options = options;
     this.#types = typesOf(events);
     this.#after = after === undefined ? 0 : checkCursor(after);
+    this.#versions = new Versions(this.#after === 0);
     if (prefix !== undefined) checkPrefix(prefix, "the prefix");
     if (correlationId !== undefined) checkId(correlationId, "the correlation id");
     this.#sinceMs = since === undefined ? Number.NEGATIVE_INFINITY : checkDate(since, "since");
@@ -217,10 +220,16 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
         this.#checkedUpTo = await checkNoneRemoved(this.#kernel, { after, prefix, names }, this.#checkedUpTo);
       if (page.upTo < after) throw new CursorAheadError(String(after), String(page.upTo));
       ({ hasMore } = page);
-      for (const part of partsOf(page.entries)) {
+      const [lost] = await lostIn(this.#kernel, page);
+      const entries =
+        lost === undefined ? page.entries : page.entries.filter(({ position }) => position < lost.position);
+      for (const part of partsOf(entries)) {
         const events = await toEvents<Data>(this.#kernel, part, this.#types);
         for (const [i, entry] of part.entries()) {
           const event = events[i]?.();
+          // Of events that are not asked for, versions are not known.
+          if (names === undefined && this.#versions.hasGap(entry.key, entry.version))
+            await checkNotLost(this.#kernel, entry.key, entry.version);
           this.#after = entry.position;
           const atMs = event?.at.getTime() ?? Number.NaN;
           const isInTime = atMs >= this.#sinceMs && atMs < this.#untilMs;
@@ -228,6 +237,7 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
             yield { ...event, cursor: this.cursor };
         }
       }
+      if (lost !== undefined) throw new EventGoneError(lost.key, lost.version);
       this.#after = page.upTo;
     }
   }

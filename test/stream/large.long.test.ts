@@ -57,20 +57,11 @@ function mostBytes(pawl: Pawl): () => number {
     );
   };
   const { kernel } = pawl;
-  const [entries, entryPage, follow] = [
-    kernel.entries.bind(kernel),
-    kernel.entryPage.bind(kernel),
-    kernel.follow.bind(kernel),
-  ];
+  const [entries, follow] = [kernel.entries.bind(kernel), kernel.follow.bind(kernel)];
   vi.spyOn(kernel, "entries").mockImplementation(async (...query) => {
     const read = await entries(...query);
     measure(read);
     return read;
-  });
-  vi.spyOn(kernel, "entryPage").mockImplementation(async (...query) => {
-    const page = await entryPage(...query);
-    measure(page.entries);
-    return page;
   });
   vi.spyOn(kernel, "follow").mockImplementation(async (query) => {
     const page = await follow(query);

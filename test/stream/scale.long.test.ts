@@ -21,7 +21,7 @@ const BEHIND = 500;
 onStores(EVERY, (place) => {
   test(`a command costs the same on ten events as on ${LONG}`, async () => {
     const { pawl, commits } = await place.openHandle();
-    const entries = vi.spyOn(pawl.kernel, "entryPage");
+    const entries = vi.spyOn(pawl.kernel, "entries");
     const costOf = async (stream: string) => {
       const before = commits();
       entries.mockClear();

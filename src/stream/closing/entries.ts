@@ -50,10 +50,20 @@ export async function* streamEntries(
   from: number,
   to: number = Number.POSITIVE_INFINITY,
 ): AsyncGenerator<StoredEntry> {
+  // The last entry of a log is never removed: where the end is asked for, all entries up to the head must be there.
+  let head: number | undefined = Number.isFinite(to) ? 0 : undefined;
   for (let next = from; next <= to; ) {
-    const { entries: page, hasMore } = await kernel.entryPage(at, next - 1, Math.min(PAGE, to - next + 1));
-    // The last entry of a log is never removed alone: an empty page is the end.
-    if (page.length === 0) return;
+    const isHeadKnown = head !== undefined;
+    const [rows, { entries: page, hasMore }] = await Promise.all([
+      isHeadKnown ? [] : kernel.read([at]),
+      kernel.entryPage(at, next - 1, Math.min(PAGE, to - next + 1)),
+    ]);
+    head ??= rows[0]?.head ?? 0;
+    if (page.length === 0) {
+      if (next > head) return;
+      // The head may have been read after the page.
+      if (!isHeadKnown) continue;
+    }
     if (page[0]?.version !== next) {
       const first = await readFirstVersion(kernel, at);
       if (next >= first) throw new EventGoneError(at.key, next);
@@ -67,7 +77,7 @@ export async function* streamEntries(
       next += 1;
       yield entry;
     }
-    if (!hasMore) return;
+    if (!hasMore && next > head) return;
   }
 }
 

@@ -22,9 +22,10 @@ import { pause } from "../../kernel/ports.ts";
 import { plainly, runInSql } from "../../kernel/sql/in-sql.ts";
 import { canReadArchive } from "../closing/archive.ts";
 import { archivedPage, checkNoneRemoved, isSameProgress, readRemovedUpTo } from "../closing/entries.ts";
-import { EventsArchivedError } from "../errors.ts";
+import { EventGoneError, EventsArchivedError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
+import { lostIn } from "../lost.ts";
 import { toEvents } from "../reading.ts";
 import type { ProjectionRules, RowRules, SqlRules } from "./definition.ts";
 import { ensureGeneration, swap } from "./generations.ts";
@@ -185,10 +186,13 @@ class Builder {
   async #commit(from: number, page: FollowPage): Promise<boolean> {
     await this.#checkNoneRemoved(from);
     const events: StreamEvent[] = [];
-    let unread: { readonly entry: FollowedEntry; readonly error: unknown } | undefined;
+    const [lost] = await lostIn(this.#kernel, page);
+    let unread: { readonly entry: Pick<FollowedEntry, "key" | "version">; readonly error: unknown } | undefined =
+      lost === undefined ? undefined : { entry: lost, error: new EventGoneError(lost.key, lost.version) };
     const opened = await toEvents(this.#kernel, page.entries, this.#rules.types);
     for (const [index, entry] of page.entries.entries())
       try {
+        if (lost !== undefined && entry.position > lost.position) break;
         const event = opened[index]?.();
         if (event !== undefined) events.push(event);
       } catch (error) {
@@ -196,14 +200,17 @@ class Builder {
         break;
       }
     const upTo = unread === undefined ? page.upTo : (page.entries[events.length - 1]?.position ?? from);
-    const applied = await this.#apply(events, {
-      entries: page.entries,
-      isAt: ({ cursor }) => cursor === from,
-      after: (value, done) => ({
-        ...value,
-        cursor: done === undefined ? upTo : (page.entries[done - 1]?.position ?? from),
-      }),
-    });
+    const isNone = events.length === 0 && unread !== undefined;
+    const applied =
+      isNone ||
+      (await this.#apply(events, {
+        entries: page.entries,
+        isAt: ({ cursor }) => cursor === from,
+        after: (value, done) => ({
+          ...value,
+          cursor: done === undefined ? upTo : (page.entries[done - 1]?.position ?? from),
+        }),
+      }));
     if (applied && unread !== undefined) {
       await this.#held.commit((record, tx) => recordFailure(record, tx, unread.entry, unread.error));
       throw this.#unapplied(unread.entry, unread.error);

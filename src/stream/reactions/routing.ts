@@ -15,16 +15,17 @@
  */
 
 import { type Held, wake } from "../../kernel/claim/claim.ts";
-import type { Address, FollowedEntry } from "../../kernel/contract.ts";
+import type { Address, FollowedEntry, FollowPage } from "../../kernel/contract.ts";
 import { refusePromise, type Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { messageOf } from "../../kernel/log.ts";
 import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
 import { archivedPage, isSameProgress } from "../closing/entries.ts";
-import { EventShapeError } from "../errors.ts";
+import { EventGoneError, EventShapeError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
+import { lostIn } from "../lost.ts";
 import { type OpenEvent, toEvents } from "../reading.ts";
 import { STREAMS } from "../stored.ts";
 import { isWokenByNews } from "./decide.ts";
@@ -115,7 +116,7 @@ export class Router {
           await this.#routeArchived(held, place.archived);
         }
       },
-      commit: (from, page) => this.#commit(held, from, page.upTo, page.entries),
+      commit: (from, page) => this.#commit(held, from, page),
     });
     if (!lease.isOver) await restWhateverCame(held, (tx) => tx.nowMs);
     return unknown;
@@ -171,10 +172,15 @@ export class Router {
     return on.filter((name) => !this.#rules.types.has(name));
   }
 
-  /** Gives the events to their targets. Returns false, with nothing written, if the cursor is not where it was. */
-  async #commit(held: Held, from: number, upTo: number, entries: readonly FollowedEntry[]): Promise<boolean> {
+  /** Gives the events to their targets; those that the store has lost become dead letters. Returns false, with nothing written, if the cursor is not where it was. */
+  async #commit(held: Held, from: number, page: FollowPage): Promise<boolean> {
+    const { entries, upTo } = page;
     const events = await toEvents(this.#kernel, entries, this.#rules.types);
     const routes = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));
+    for (const { key: stream, version } of await lostIn(this.#kernel, page)) {
+      const { message } = new EventGoneError(stream, version);
+      routes.push({ letter: { stream, version, message: `${message}: it may have been one of this reaction` } });
+    }
     return held.commit((record, tx) => {
       const value = record.value as RouterValue;
       if (value.cursor !== from || value.pausedAtMs !== undefined) return false;
