@@ -157,7 +157,8 @@ class Builder {
       });
     } catch (error) {
       if (!(error instanceof Unapplied)) throw error;
-      if (!this.#lease.isOver) await this.#restAfterFailure();
+      // Also where the lease has ended because the user's SQL kept the file locked: otherwise it would be tried again at once.
+      await this.#restAfterFailure();
       return;
     }
     if (!this.#lease.isOver) await restWhateverCame(this.#held, (tx) => tx.nowMs);
@@ -352,7 +353,7 @@ class Builder {
     };
     if (building !== value.generation) return false;
     const decide = (record: Draft, tx: Tx): boolean => {
-      const stored = record.value as GenerationValue;
+      const { failure: _, ...stored } = record.value as GenerationValue;
       // Events of others may have passed since it was stored; nothing of this projection has.
       if (swap(tx, stored, Math.max(cursor, stored.cursor)) === undefined) return false;
       record.write({ value: { ...stored, cursor: Math.max(cursor, stored.cursor) } });
@@ -381,10 +382,13 @@ class Builder {
     decide: (record: Draft, tx: Tx) => boolean,
   ): Promise<boolean> {
     let written: Row | undefined;
+    let isWorking = false;
     try {
       await this.#kernel.share((sql, join) =>
         runInSql(sql, join, plainly, async (sql, commit) => {
+          isWorking = true;
           await work(sql);
+          isWorking = false;
           const isDecided = await commit((tx) => {
             const record = this.#held.record(tx);
             const isDecided = decide(record, tx);
@@ -396,7 +400,9 @@ class Builder {
       );
     } catch (error) {
       if (error instanceof NotDecided) return false;
-      if (isOfStore(error)) throw error;
+      // A function of the user's that took too long, or ended the transaction, and not a store that does not serve.
+      const isRefused = isWorking && error instanceof StoreError && error.data.remedy === "fail";
+      if (isOfStore(error) && !isRefused) throw error;
       throw await this.#failed(event, error);
     }
     if (written !== undefined) this.#kernel.hold(this.#held.at, written);
