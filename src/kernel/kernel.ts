@@ -73,7 +73,8 @@ export class Kernel {
   readonly sweeper: Sweeper;
   readonly #encoding: Encoding;
   readonly #guard = new DecisionGuard();
-  readonly #patienceMs: number;
+  /** How long a call may wait. */
+  readonly patienceMs: number;
   readonly #listeners = new Set<CommitListener>();
   readonly #restartListeners = new Set<() => void>();
   readonly #mends: ((error: unknown) => Promise<boolean>)[] = [];
@@ -89,14 +90,14 @@ export class Kernel {
       due: (query) => this.due(query),
       removeDeleted: (limit) => store.sweep(limit),
     });
-    this.#patienceMs = options.patienceMs ?? PATIENCE_MS;
+    this.patienceMs = options.patienceMs ?? PATIENCE_MS;
     const { namespace, codec = jsonCodec, maxValueBytes = MAX_VALUE_BYTES } = options;
     this.namespace = namespace;
     this.#encoding = new Encoding(namespace, codec, maxValueBytes);
     this.#batcher = new Batcher(store, ports, {
       encoding: this.#encoding,
       guard: this.#guard,
-      patienceMs: this.#patienceMs,
+      patienceMs: this.patienceMs,
       committed: (puts) => this.#committed(puts),
     });
     store.watchRestarts?.(() => {
@@ -106,7 +107,7 @@ export class Kernel {
       encoding: this.#encoding,
       guard: this.#guard,
       ports,
-      patienceMs: this.#patienceMs,
+      patienceMs: this.patienceMs,
       committed: (puts) => {
         this.sweeper.committed(puts);
         this.#notify(undefined);
@@ -312,7 +313,7 @@ export class Kernel {
     this.#checkOutside();
     if (this.#guard.isInsideDecision()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
-    const giveUpAtMs = this.#ports.clock.nowMs() + this.#patienceMs;
+    const giveUpAtMs = this.#ports.clock.nowMs() + this.patienceMs;
     for (let failures = 1; ; failures++) {
       try {
         return await read();

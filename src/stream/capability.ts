@@ -6,6 +6,7 @@ import type { Log } from "../kernel/log.ts";
 import type { Prepare } from "../kernel/sql/in-sql.ts";
 import type { Aggregate } from "./aggregate.ts";
 import { AggregateHandle, mendFold, TxAggregate } from "./aggregates.ts";
+import { withDeadline } from "./archive-deadline.ts";
 import { type Archive, setArchive } from "./closing/archive.ts";
 import { Streams } from "./closing/streams.ts";
 import type { AnyEventType } from "./event.ts";
@@ -76,7 +77,7 @@ export function streamCapability<Face, Touch>(
   prepare: Prepare<Face, Touch>,
   { log, archive, ...keys }: StreamSetup,
 ): Capability {
-  if (archive !== undefined) setArchive(kernel, archive);
+  if (archive !== undefined) setArchive(kernel, withDeadline(kernel, archive));
   const projections = projectionSetup(kernel);
   const forgotten = new ForgottenSubjects(kernel, new Subjects(kernel, keys));
   const verbs: StreamVerbs = {

@@ -26,6 +26,7 @@ import type { Tx } from "../../kernel/decision.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { fingerprintOf } from "../../kernel/fingerprint.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
+import { withDeadline } from "../archive-deadline.ts";
 import { checkEvents } from "../decide.ts";
 import { ConcurrencyError, EventGoneError, StreamClosedError, StreamNotFoundError } from "../errors.ts";
 import type { NewEvent } from "../event.ts";
@@ -296,7 +297,7 @@ export class Streams {
 
   /** The archive to use; undefined where the events are discarded. */
   #archiveFor({ archive, discard = false }: Pick<CloseOptions, "archive" | "discard">): Archive | undefined {
-    const given = archive === undefined ? undefined : checkArchive(archive);
+    const given = archive === undefined ? undefined : withDeadline(this.#kernel, checkArchive(archive));
     if (checkBoolean(discard, "discard")) {
       if (given === undefined) return undefined;
       throw new InvalidArgumentError("discard", "must not be true where an archive is given");

@@ -190,7 +190,8 @@ class Builder {
     const [lost] = await lostIn(this.#kernel, page);
     let unread: { readonly entry: Pick<FollowedEntry, "key" | "version">; readonly error: unknown } | undefined =
       lost === undefined ? undefined : { entry: lost, error: new EventGoneError(lost.key, lost.version) };
-    const opened = await toEvents(this.#kernel, page.entries, this.#rules.types);
+    // Keys of personal fields may have to be asked for, and not be there.
+    const opened = await this.#orUnapplied(() => toEvents(this.#kernel, page.entries, this.#rules.types));
     for (const [index, entry] of page.entries.entries())
       try {
         if (lost !== undefined && entry.position > lost.position) break;
@@ -249,7 +250,7 @@ class Builder {
         continue;
       }
       const { entries, next } = page;
-      const opened = await toEvents(this.#kernel, entries, this.#rules.types);
+      const opened = await this.#orUnapplied(() => toEvents(this.#kernel, entries, this.#rules.types));
       const events = await this.#orUnapplied(async () => opened.flatMap((open) => open() ?? []));
       const known = entries.filter(({ name }) => names.has(name));
       await this.#apply(events, {
