@@ -6,7 +6,7 @@
  */
 
 import type { WorkOptions } from "./capabilities.ts";
-import type { Capability, WorkPart, WorkSettings } from "./kernel/capability.ts";
+import { type Capability, startAll, type WorkPart, type WorkSettings } from "./kernel/capability.ts";
 import {
   checkCount,
   checkDuration,
@@ -104,8 +104,8 @@ export class Workers {
         );
       taker.taken.push(definitions[i]);
     }
-    const parts = workable.flatMap(({ works, taken }) =>
-      taken.length === 0 ? [] : [works.start(taken, settings, options)],
+    const parts = startAll(
+      workable.flatMap(({ works, taken }) => (taken.length === 0 ? [] : [() => works.start(taken, settings, options)])),
     );
     const worker = new Worker(id, parts, () => this.#running.delete(worker));
     this.#running.add(worker);

@@ -180,7 +180,7 @@ export class UsedInBodyError extends PawlError<"used_in_body", { run: string }> 
   constructor(run: string) {
     super(
       "used_in_body",
-      `pawl was used in the body of run "${run}", where the call would be repeated at each replay: use ctx, as in ctx.start, ctx.slot or ctx.call, or call it inside ctx.step`,
+      `pawl was used in the body of run "${run}", where the call would be repeated at each replay: use ctx, as in ctx.start, ctx.slot, ctx.call, ctx.stream or ctx.aggregate, or call it inside ctx.step`,
       { run },
     );
   }

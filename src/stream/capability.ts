@@ -1,6 +1,6 @@
 /** Streams, aggregates, reactions and projections as a capability of the handle. */
 
-import type { Capability, View, WorkPart } from "../kernel/capability.ts";
+import { type Capability, startAll, type View } from "../kernel/capability.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Prepare } from "../kernel/sql/in-sql.ts";
@@ -114,10 +114,10 @@ export function streamCapability<Face, Touch>(
       start: (definitions, settings) => {
         const reactions = definitions.flatMap((one) => reactionRules(one) ?? []);
         const projected = definitions.flatMap((one) => projectionRules(one) ?? []);
-        const parts: readonly WorkPart[] = [
-          ...(reactions.length === 0 ? [] : [new ReactionWorker(kernel, prepare, reactions, settings, log)]),
-          ...(projected.length === 0 ? [] : [new ProjectionWorker(kernel, projected, settings, log)]),
-        ];
+        const parts = startAll([
+          ...(reactions.length === 0 ? [] : [() => new ReactionWorker(kernel, prepare, reactions, settings, log)]),
+          ...(projected.length === 0 ? [] : [() => new ProjectionWorker(kernel, projected, settings, log)]),
+        ]);
         return { stop: async (timeoutMs) => void (await Promise.all(parts.map((part) => part.stop(timeoutMs)))) };
       },
     },

@@ -138,7 +138,7 @@ export class ReactionOverError extends PawlError<
   constructor(reaction: string, verb: string) {
     super(
       "reaction_over",
-      `${verb} was called in reaction "${reaction}" after commit, or after the attempt was over: it has no effect`,
+      `${verb} was called in reaction "${reaction}" after commit or defer, or after the attempt was over: it has no effect`,
       { reaction, verb },
     );
   }

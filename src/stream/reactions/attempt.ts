@@ -54,12 +54,15 @@ export class ReactionAttempt<Face, Touch> {
   readonly #losses: number;
   /** How many events of the target were handled before this one. */
   readonly #done: number;
+  readonly #usedLate: (verb: string) => void;
   readonly #emitted: Emitted[] = [];
   readonly #timeout = new AbortController();
   #committing: Promise<unknown> | undefined;
   /** Why the store did not take a commit of this attempt. */
   #trouble: unknown;
   #isCommitted = false;
+  /** The handler deferred the event, also if it caught what `defer` threw. */
+  #deferred: Deferred | undefined;
   #isOver = false;
 
   constructor(
@@ -73,6 +76,8 @@ export class ReactionAttempt<Face, Touch> {
       readonly done: number;
       readonly attempt: number;
       readonly losses: number;
+      /** Called with what the handler left behind has used after its attempt was over. */
+      readonly usedLate: (verb: string) => void;
     },
   ) {
     this.#kernel = kernel;
@@ -84,6 +89,7 @@ export class ReactionAttempt<Face, Touch> {
     this.#attempt = given.attempt;
     this.#losses = given.losses;
     this.#done = given.done;
+    this.#usedLate = given.usedLate;
   }
 
   /** Runs the handler, and commits. Rejects only where the commit did: the store did not serve, or the target was taken over. */
@@ -104,6 +110,7 @@ export class ReactionAttempt<Face, Touch> {
       await (timeoutMs === undefined ? handling : Promise.race([handling, timedOut]));
       // A commit that the handler did not await is part of the work.
       await this.#committing;
+      if (this.#deferred !== undefined && !this.#isCommitted) return this.#failed(this.#deferred);
     } catch (error) {
       // A commit that is under way decides what became of the attempt, whatever the handler threw beside it.
       await this.#committing?.catch(() => {});
@@ -125,7 +132,7 @@ export class ReactionAttempt<Face, Touch> {
   #failed(error: unknown): AttemptOutcome {
     // Of the store, or of another worker, and not of the handler.
     if (this.#trouble !== undefined) throw this.#trouble;
-    return error instanceof Deferred ? { is: "deferred", dueMs: error.dueMs } : { is: "failed", error };
+    return this.#deferred === undefined ? { is: "failed", error } : { is: "deferred", dueMs: this.#deferred.dueMs };
   }
 
   #context(): ReactionContext<Face, Touch> {
@@ -149,7 +156,9 @@ export class ReactionAttempt<Face, Touch> {
       emit: (stream, events) => this.#emit(stream, events),
       commit: (decide, options) => this.#commit(decide, options),
       defer: (until) => {
-        throw new Deferred(timeOf(until));
+        this.#checkOpen("defer");
+        this.#deferred = new Deferred(timeOf(until));
+        throw this.#deferred;
       },
     };
   }
@@ -164,6 +173,7 @@ export class ReactionAttempt<Face, Touch> {
 
   #commit<T>(decide: (tx: Face) => Sync<T>, options: Touch | undefined): Promise<T> {
     if (this.#isOver) {
+      this.#usedLate("commit");
       // A late call, as of a forgotten timer, must not end the process.
       const refused = Promise.reject<T>(new ReactionOverError(this.#rules.name, "commit"));
       refused.catch(() => {});
@@ -186,8 +196,9 @@ export class ReactionAttempt<Face, Touch> {
   }
 
   #checkOpen(verb: string): void {
-    if (this.#isOver || this.#isCommitted || this.#committing !== undefined || this.#timeout.signal.aborted)
-      throw new ReactionOverError(this.#rules.name, verb);
+    if (this.#isOver) this.#usedLate(verb);
+    const isDecided = this.#isCommitted || this.#committing !== undefined || this.#deferred !== undefined;
+    if (this.#isOver || isDecided || this.#timeout.signal.aborted) throw new ReactionOverError(this.#rules.name, verb);
   }
 
   /** Writes what was emitted, the effect and the progress, all in one commit. */

@@ -94,6 +94,10 @@ export class TargetWork<Face, Touch> {
                 done: target.done,
                 attempt,
                 losses,
+                usedLate: (verb) =>
+                  this.#log?.warn(
+                    `${verb} was called in reaction "${rules.name}" after its attempt at event ${event.version} of stream "${event.stream}" was over: it has no effect`,
+                  ),
               }).run();
         if (outcome.is === "deferred")
           return restWhateverCame(held, (tx) => Math.max(tx.nowMs, outcome.dueMs(tx.nowMs)));
