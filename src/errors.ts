@@ -25,6 +25,7 @@ import {
   IdempotencyMismatchError,
 } from "./idempotency/errors.ts";
 import {
+  CallbackTimeoutError,
   ClosedError,
   CommitsLostError,
   DecisionAsyncError,
@@ -131,6 +132,7 @@ export const ERROR_CLASSES = [
   ActionNotActiveError,
   ActionNotFoundError,
   AlreadyUsedError,
+  CallbackTimeoutError,
   ClosedError,
   CommitsLostError,
   DeadlockError,

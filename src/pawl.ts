@@ -15,6 +15,7 @@ import { checkFunction, checkList, checkOptions, optionNames } from "./kernel/ch
 import type { Codec } from "./kernel/codec/codec.ts";
 import type { Address, Sql, Store } from "./kernel/contract.ts";
 import type { Decision, Tx as KernelTx, Sync } from "./kernel/decision.ts";
+import { ClosedError } from "./kernel/errors.ts";
 import { Kernel } from "./kernel/kernel.ts";
 import { checkScope, type Origin } from "./kernel/origin.ts";
 import type { Ports } from "./kernel/ports.ts";
@@ -108,7 +109,10 @@ export class Pawl {
     this.#capabilities = capabilitiesOf<Tx, TransactOptions>(kernel, prepare, options);
     this.#Tx = Tx.with(this.#capabilities);
     this.#workers = new Workers(this.#capabilities, options.log);
-    this.work = (definitions, options) => this.#workers.start(kernel.ports.chance.uuid(), definitions, options);
+    this.work = (definitions, options) => {
+      if (this.#closing !== undefined) throw new ClosedError();
+      return this.#workers.start(kernel.ports.chance.uuid(), definitions, options);
+    };
     for (const { verbs, queues = [], mend } of this.#capabilities) {
       Object.assign(this, verbs);
       kernel.sweeper.add(queues);

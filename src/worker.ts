@@ -6,7 +6,7 @@
  */
 
 import type { WorkOptions } from "./capabilities.ts";
-import type { Capability, WorkPart, WorkSettings } from "./kernel/capability.ts";
+import { type Capability, startAll, type WorkPart, type WorkSettings } from "./kernel/capability.ts";
 import {
   checkCount,
   checkDuration,
@@ -104,8 +104,10 @@ export class Workers {
         );
       acceptor.accepted.push(definitions[i]);
     }
-    const parts = workable.flatMap(({ works, accepted }) =>
-      accepted.length === 0 ? [] : [works.start(accepted, settings, options)],
+    const parts = startAll(
+      workable.flatMap(({ works, accepted }) =>
+        accepted.length === 0 ? [] : [() => works.start(accepted, settings, options)],
+      ),
     );
     const worker = new Worker(id, parts, () => this.#running.delete(worker));
     this.#running.add(worker);

@@ -19,7 +19,10 @@ const account = aggregate("account", {
   },
 });
 
-const shared = { version: "of this repository", settings: "as it comes; a target for each stream, 100 of them at a time (10 as it comes)." } as const;
+const shared = {
+  version: "of this repository",
+  settings: "as it comes; a target for each stream, 100 of them at a time (10 as it comes).",
+} as const;
 
 export const pawlStreamsPostgres: StreamPeer = {
   ...shared,
@@ -47,10 +50,14 @@ async function openPawl(place: string): Promise<StreamSession> {
     count: (stream) => pawl.stream(stream).head(),
     react: async (handle, emits) => {
       reactions += 1;
-      const mail = reaction(`mail-${reactions}`, { on: [Charged], concurrency: 100 }, async ({ stream, version, data }, { emit }) => {
-        if (emits) emit(outOf(stream), [Mailed(data)]);
-        handle(stream, version);
-      });
+      const mail = reaction(
+        `mail-${reactions}`,
+        { on: [Charged], concurrency: 100 },
+        async ({ stream, version, data }, { emit }) => {
+          if (emits) emit(outOf(stream), [Mailed(data)]);
+          handle(stream, version);
+        },
+      );
       return pawl.work([mail]);
     },
     close: () => pawl.close(),

@@ -43,6 +43,18 @@ export interface WorkPart {
   stop(timeoutMs: number | undefined): Promise<void>;
 }
 
+/** Starts all parts, or none: if one cannot start, those that did are stopped. */
+export function startAll(starts: readonly (() => WorkPart)[]): readonly WorkPart[] {
+  const parts: WorkPart[] = [];
+  try {
+    for (const start of starts) parts.push(start());
+    return parts;
+  } catch (error) {
+    for (const part of parts) void part.stop(0).catch(() => {});
+    throw error;
+  }
+}
+
 /** How a capability takes part in `pawl.work`. */
 export interface Works {
   /** The names of the options of `pawl.work` that only this capability knows. Default: none. */

@@ -189,18 +189,31 @@ export interface FollowQuery {
   readonly after: number;
   /** How many entries of the space are looked at, chosen or not, so that a page is bounded whatever is chosen. At least 1. */
   readonly limit: number;
+  /** The page ends with the entry with which the data of those that are chosen has as many bytes in UTF-8. Default: no limit. */
+  readonly maxBytes?: number | undefined;
+}
+
+/** What is left of an entry whose place is known. */
+export interface LostEntry extends Key {
+  readonly version: number;
+  readonly position: number;
 }
 
 export interface FollowPage {
   /** In the order of their positions. Entries of one record are in the order of their versions, without gaps unless some are not chosen or were pruned. */
   readonly entries: readonly FollowedEntry[];
   /**
+   * Entries that have a place on this page, and are not in their log although their record is there and not deleted: the store has lost them. Of
+   * the keys asked for; whether their names are is not known. None: absent. In the order of their positions.
+   */
+  readonly lost?: readonly LostEntry[];
+  /**
    * Where to continue. Every followed entry of the space at or before it was looked at, on this page or before: none appears there later,
    * in whatever order transactions commit. It may be ahead of the last entry. It is below `after` only if the store has not given
    * out that position yet: it was put back in time, and what was followed may be gone.
    */
   readonly upTo: number;
-  /** Whether the page ended because of its limit. Otherwise all that may be followed now has been looked at. */
+  /** Whether the page ended because of one of its limits. Otherwise all that may be followed now has been looked at. */
   readonly hasMore: boolean;
 }
 
@@ -223,8 +236,11 @@ export interface Store {
   read(keys: readonly Key[]): Promise<readonly (Row | null)[]>;
   /** Rows that are not deleted, a page of them, in the order asked for. */
   list(query: ListQuery): Promise<readonly Row[]>;
-  /** A record's log after the given version, in order. */
-  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]>;
+  /**
+   * A record's log after the given version, in order: at most `limit` entries, and none after the one with which their data has at least `maxBytes`
+   * bytes in UTF-8; one entry is read in any case. So a page with fewer entries and fewer bytes is the last one. Default: no limit of bytes.
+   */
+  entries(key: Key, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]>;
   /**
    * The followed entries of many records' logs, a page of them, in one order that is safe to continue from. An entry waits for
    * transactions that were open when it was written and append followed entries too, so that the order never changes behind a reader.

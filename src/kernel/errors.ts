@@ -44,6 +44,16 @@ export class InvalidArgumentError extends PawlError<"invalid_argument", { what: 
   }
 }
 
+/**
+ * A function of yours that the call waits for, such as one of `subjectKeys` or of an archive, did not answer within the patience of the handle. Its outcome is not
+ * known; repeat the call.
+ */
+export class CallbackTimeoutError extends PawlError<"callback_timeout", { what: string; timeoutMs: number }> {
+  constructor(what: string, timeoutMs: number) {
+    super("callback_timeout", `${what} did not answer within ${timeoutMs} ms`, { what, timeoutMs });
+  }
+}
+
 /** A duration is malformed or out of range: give a number of milliseconds, or a string such as "90s" or "2 days". */
 export class InvalidDurationError extends PawlError<"invalid_duration", { what: string; reason: string }> {
   constructor(what: string, reason: string) {
@@ -170,7 +180,7 @@ export class UsedInBodyError extends PawlError<"used_in_body", { run: string }> 
   constructor(run: string) {
     super(
       "used_in_body",
-      `pawl was used in the body of run "${run}", where the call would be repeated at each replay: use ctx, as in ctx.start, ctx.slot or ctx.call, or call it inside ctx.step`,
+      `pawl was used in the body of run "${run}", where the call would be repeated at each replay: use ctx, as in ctx.start, ctx.slot, ctx.call, ctx.stream or ctx.aggregate, or call it inside ctx.step`,
       { run },
     );
   }

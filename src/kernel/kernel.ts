@@ -7,6 +7,7 @@
 
 import { backoffMs, STORE_BACKOFF } from "./backoff.ts";
 import { Batcher } from "./batcher.ts";
+import { utf8Length } from "./check.ts";
 import type { Codec } from "./codec/codec.ts";
 import { jsonCodec } from "./codec/json.ts";
 import type {
@@ -48,6 +49,18 @@ const PATIENCE_MS = 30_000;
 const MOST_ROUNDS = 20;
 /** How many log entries are read at a time. */
 const PAGE = 500;
+/** A page of log entries ends when it has as many bytes: a page of large ones would not fit into memory. */
+export const PAGE_BYTES = 4 * 1024 * 1024;
+
+/** Entries of one log. */
+export interface EntryPage {
+  readonly entries: readonly StoredEntry[];
+  /** Whether the page ended because of one of its limits. Otherwise it has the last entry. */
+  readonly hasMore: boolean;
+}
+
+const bytesOf = (entries: readonly StoredEntry[]): number =>
+  entries.reduce((bytes, { data }) => bytes + utf8Length(data), 0);
 
 export class Kernel {
   readonly #store: Store;
@@ -60,7 +73,8 @@ export class Kernel {
   readonly sweeper: Sweeper;
   readonly #encoding: Encoding;
   readonly #guard = new DecisionGuard();
-  readonly #patienceMs: number;
+  /** How long a call may wait. */
+  readonly patienceMs: number;
   readonly #listeners = new Set<CommitListener>();
   readonly #restartListeners = new Set<() => void>();
   readonly #mends: ((error: unknown) => Promise<boolean>)[] = [];
@@ -76,14 +90,14 @@ export class Kernel {
       due: (query) => this.due(query),
       removeDeleted: (limit) => store.sweep(limit),
     });
-    this.#patienceMs = options.patienceMs ?? PATIENCE_MS;
+    this.patienceMs = options.patienceMs ?? PATIENCE_MS;
     const { namespace, codec = jsonCodec, maxValueBytes = MAX_VALUE_BYTES } = options;
     this.namespace = namespace;
     this.#encoding = new Encoding(namespace, codec, maxValueBytes);
     this.#batcher = new Batcher(store, ports, {
       encoding: this.#encoding,
       guard: this.#guard,
-      patienceMs: this.#patienceMs,
+      patienceMs: this.patienceMs,
       committed: (puts) => this.#committed(puts),
     });
     store.watchRestarts?.(() => {
@@ -93,7 +107,7 @@ export class Kernel {
       encoding: this.#encoding,
       guard: this.#guard,
       ports,
-      patienceMs: this.#patienceMs,
+      patienceMs: this.patienceMs,
       committed: (puts) => {
         this.sweeper.committed(puts);
         this.#notify(undefined);
@@ -194,24 +208,31 @@ export class Kernel {
     return this.#patiently(() => this.#store.list(query));
   }
 
-  entries(at: Address, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.#patiently(() => this.#store.entries(at, after, limit));
+  entries(at: Address, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {
+    return this.#patiently(() => this.#store.entries(at, after, limit, maxBytes));
+  }
+
+  /** The same, bounded by bytes as well, so that entries of any size fit into memory; and whether the page ended because of that, or of its limit. */
+  async entryPage(at: Address, after: number, limit: number): Promise<EntryPage> {
+    const entries = await this.entries(at, after, limit, PAGE_BYTES);
+    return { entries, hasMore: entries.length >= limit || bytesOf(entries) >= PAGE_BYTES };
   }
 
   /** All entries after version `after`, read page by page. Where the beginning was pruned, those that are left. */
   async *entriesAfter(at: Address, after: number): AsyncGenerator<StoredEntry> {
     for (let seen = after; ; ) {
-      const page = await this.entries(at, seen, PAGE);
-      yield* page;
-      const last = page.at(-1);
-      if (page.length < PAGE || last === undefined) return;
-      seen = last.version;
+      const { entries, hasMore } = await this.entryPage(at, seen, PAGE);
+      yield* entries;
+      if (!hasMore) return;
+      seen = entries.at(-1)?.version ?? seen;
     }
   }
 
-  /** A page of followed entries (`Store.follow`). An entry is the key of its own data: `decode(entry, entry.data)`. */
+  /**
+   * A page of followed entries (`Store.follow`), bounded by bytes as well. An entry is the key of its own data: `decode(entry, entry.data)`.
+   */
   follow(query: FollowQuery): Promise<FollowPage> {
-    return this.#patiently(() => this.#store.follow(query));
+    return this.#patiently(() => this.#store.follow({ maxBytes: PAGE_BYTES, ...query }));
   }
 
   /** Removes the oldest entries of a log, in a bounded step (`Store.prune`). Safe to repeat. Returns how many; 0 when none is left. */
@@ -292,7 +313,7 @@ export class Kernel {
     this.#checkOutside();
     if (this.#guard.isInsideDecision()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
-    const giveUpAtMs = this.#ports.clock.nowMs() + this.#patienceMs;
+    const giveUpAtMs = this.#ports.clock.nowMs() + this.patienceMs;
     for (let failures = 1; ; failures++) {
       try {
         return await read();

@@ -1,7 +1,8 @@
 /**
- * For stores that read row by row: stops reading when a batch has read its maximum number of bytes.
+ * For stores that read row by row: stops reading when a batch, or a page of a log, has read its maximum number of bytes.
  */
 
+import { utf8Length } from "./check.ts";
 import type { Found, Key, Row } from "./contract.ts";
 
 export class ReadBudget {
@@ -28,4 +29,20 @@ export class ReadBudget {
       }
     return isFull ? { rows, isFull } : { rows };
   }
+}
+
+/** Takes entries one after another until their data has `maxBytes` bytes; always takes at least one, if there is one. */
+export function takeUpTo<Entry>(
+  entries: Iterable<Entry>,
+  dataOf: (entry: Entry) => string | null,
+  maxBytes = Number.POSITIVE_INFINITY,
+): { readonly taken: Entry[]; readonly isFull: boolean } {
+  const taken: Entry[] = [];
+  let leftBytes = maxBytes;
+  for (const entry of entries) {
+    taken.push(entry);
+    if (leftBytes !== Number.POSITIVE_INFINITY) leftBytes -= utf8Length(dataOf(entry) ?? "");
+    if (leftBytes <= 0) return { taken, isFull: true };
+  }
+  return { taken, isFull: false };
 }

@@ -1,11 +1,12 @@
 /** Streams, aggregates, reactions, projections and policies as a capability of the handle. */
 
-import type { Capability, View, WorkPart } from "../kernel/capability.ts";
+import { type Capability, startAll, type View } from "../kernel/capability.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Prepare } from "../kernel/sql/in-sql.ts";
 import type { Aggregate } from "./aggregate.ts";
 import { AggregateHandle, mendFold, TxAggregate } from "./aggregates.ts";
+import { withDeadline } from "./archive-deadline.ts";
 import { type Archive, setArchive } from "./closing/archive.ts";
 import { Streams } from "./closing/streams.ts";
 import type { AnyEventType } from "./event.ts";
@@ -78,7 +79,7 @@ export function streamCapability<Face, Touch>(
   prepare: Prepare<Face, Touch>,
   { log, archive, ...keys }: StreamSetup,
 ): Capability {
-  if (archive !== undefined) setArchive(kernel, archive);
+  if (archive !== undefined) setArchive(kernel, withDeadline(kernel, archive));
   const projections = projectionSetup(kernel);
   const forgotten = new ForgottenSubjects(kernel, new Subjects(kernel, keys));
   const streams = new Streams(kernel);
@@ -120,11 +121,11 @@ export function streamCapability<Face, Touch>(
         const reactions = definitions.flatMap((one) => reactionRules(one) ?? []);
         const projected = definitions.flatMap((one) => projectionRules(one) ?? []);
         const policies = definitions.flatMap((one) => policyRules(one) ?? []);
-        const parts: readonly WorkPart[] = [
-          ...(policies.length === 0 ? [] : [new PolicyWorker(kernel, streams, policies, settings)]),
-          ...(reactions.length === 0 ? [] : [new ReactionWorker(kernel, prepare, reactions, settings, log)]),
-          ...(projected.length === 0 ? [] : [new ProjectionWorker(kernel, projected, settings, log)]),
-        ];
+        const parts = startAll([
+          ...(policies.length === 0 ? [] : [() => new PolicyWorker(kernel, streams, policies, settings)]),
+          ...(reactions.length === 0 ? [] : [() => new ReactionWorker(kernel, prepare, reactions, settings, log)]),
+          ...(projected.length === 0 ? [] : [() => new ProjectionWorker(kernel, projected, settings, log)]),
+        ]);
         return { stop: async (timeoutMs) => void (await Promise.all(parts.map((part) => part.stop(timeoutMs)))) };
       },
     },

@@ -138,7 +138,7 @@ export class ReactionOverError extends PawlError<
   constructor(reaction: string, verb: string) {
     super(
       "reaction_over",
-      `${verb} was called in reaction "${reaction}" after commit, or after the attempt was over: it has no effect`,
+      `${verb} was called in reaction "${reaction}" after commit or defer, or after the attempt was over: it has no effect`,
       { reaction, verb },
     );
   }
@@ -157,7 +157,7 @@ export class ReactionTimeoutError extends PawlError<
   }
 }
 
-/** An event that was routed to a target is not in its stream any more. Skip it, or restore the stream. */
+/** The store has lost an event: it is not in its stream any more, and was not removed by Pawl. Restore the stream; a target that needs the event can skip it. */
 export class EventGoneError extends PawlError<"event_gone", { readonly stream: string; readonly version: number }> {
   constructor(stream: string, version: number) {
     super("event_gone", `event ${version} of stream "${stream}" is not there any more`, { stream, version });

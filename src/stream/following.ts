@@ -92,7 +92,7 @@ async function followUntilOver(
     const startedMs = clock.nowMs();
     const page = at.isPaused ? null : await kernel.follow({ space: STREAMS, names, after: at.cursor, limit });
     if (page !== null) {
-      if (page.entries.length > 0 || page.upTo - at.stored >= WORTH_STORING) {
+      if (page.entries.length > 0 || page.lost !== undefined || page.upTo - at.stored >= WORTH_STORING) {
         const isCommitted = await commit(at.stored, page);
         at = isCommitted ? { ...at, cursor: page.upTo, stored: page.upTo } : await looked();
         waitMs = POLL_MS;

@@ -14,7 +14,7 @@ import {
 } from "../kernel/check.ts";
 import type { Address, Key, StoredEntry } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
-import type { Kernel } from "../kernel/kernel.ts";
+import { type Kernel, PAGE_BYTES } from "../kernel/kernel.ts";
 import { archivedEntries } from "./closing/archive.ts";
 import { checkNoneRemoved, PAGE, readFirstVersion, streamEntries } from "./closing/entries.ts";
 import { CursorAheadError, EventGoneError } from "./errors.ts";
@@ -26,6 +26,7 @@ import {
   type StreamEvent,
   upcast,
 } from "./event.ts";
+import { checkNotLost, lostIn, Versions } from "./lost.ts";
 import { subjectsOf } from "./personal/subjects.ts";
 import { STREAMS, type StoredEvent, streamAt } from "./stored.ts";
 
@@ -121,11 +122,14 @@ async function* readBackwards<Data>(
   const [row] = await kernel.read([at]);
   const oldest = from === "kept" ? await readFirstVersion(kernel, at) : 1;
   // Versions have no gaps, so that a page is known by its ends.
+  let size = PAGE;
   for (
     let last = Math.min(typeof from === "number" ? from : Number.POSITIVE_INFINITY, row?.head ?? 0);
     last >= oldest;
   ) {
-    const page = await pageUpTo(kernel, at, Math.max(oldest, last - PAGE + 1), last);
+    const page = await pageUpTo(kernel, at, Math.max(oldest, last - size + 1), last);
+    // Large events are followed by large ones more often than not.
+    size = page.length < size ? Math.max(1, page.length) : Math.min(PAGE, 2 * size);
     for (const part of partsOf(page.toReversed()))
       for (const open of await toEvents<Data>(kernel, part, types, at)) {
         const event = open();
@@ -137,17 +141,41 @@ async function* readBackwards<Data>(
 
 /** Some entries up to and including version `last`, at least one, and none before `first`. Where they begin to be archived, a page ends. */
 async function pageUpTo(kernel: Kernel, at: Address, first: number, last: number): Promise<readonly StoredEntry[]> {
-  const read = await kernel.entries(at, first - 1, last - first + 1);
   // What the store lacks is at the beginning, and what comes after it has no gaps.
-  const page = read.filter(({ version }) => version <= last);
+  const page = await keptUpTo(kernel, at, first, last);
   const isWhole = page.every(({ version }, index) => version === last - page.length + 1 + index);
   if (page.length > 0 && isWhole) return page;
   const kept = await readFirstVersion(kernel, at);
   if (last >= kept) throw new EventGoneError(at.key, last);
   const archived: StoredEntry[] = [];
-  for await (const entry of archivedEntries(kernel, at, { from: first, to: last }, kept)) archived.push(entry);
+  let characters = 0;
+  for await (const entry of archivedEntries(kernel, at, { from: first, to: last }, kept)) {
+    if (characters >= PAGE_BYTES) return pageUpTo(kernel, at, narrowed(first, last, archived.length), last);
+    archived.push(entry);
+    characters += entry.data.length;
+  }
   return archived;
 }
+
+/**
+ * Entries that the store has, up to and including version `last`, and none before `first`. A log is read forwards: where all of them are too many bytes,
+ * fewer are read.
+ */
+export async function keptUpTo(
+  kernel: Kernel,
+  at: Address,
+  first: number,
+  last: number,
+): Promise<readonly StoredEntry[]> {
+  const { entries, hasMore } = await kernel.entryPage(at, first - 1, last - first + 1);
+  const reached = entries.at(-1)?.version ?? last;
+  if (hasMore && reached < last) return keptUpTo(kernel, at, narrowed(first, last, entries.length), last);
+  return entries.filter(({ version }) => version <= last);
+}
+
+/** Where to begin so that entries up to `last` probably fit into a page, if only `fitted` of those from `first` on did. */
+const narrowed = (first: number, last: number, fitted: number): number =>
+  Math.min(last, Math.max(first + 1, last - Math.floor(fitted / 2)));
 
 /** A reading of all streams, up to what is there when it gets there. */
 export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent<Data>> {
@@ -156,6 +184,7 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
   readonly #types: Types;
   readonly #sinceMs: number;
   readonly #untilMs: number;
+  readonly #versions: Versions;
   #after: number;
   /** The highest position of removed events, when it was last found that none is lacking. */
   #checkedUpTo = 0;
@@ -169,6 +198,7 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
     this.#options = options;
     this.#types = typesOf(events);
     this.#after = after === undefined ? 0 : checkCursor(after);
+    this.#versions = new Versions(this.#after === 0);
     if (prefix !== undefined) checkPrefix(prefix, "the prefix");
     if (correlationId !== undefined) checkId(correlationId, "the correlation id");
     this.#sinceMs = since === undefined ? Number.NEGATIVE_INFINITY : checkDate(since, "since");
@@ -190,10 +220,16 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
         this.#checkedUpTo = await checkNoneRemoved(this.#kernel, { after, prefix, names }, this.#checkedUpTo);
       if (page.upTo < after) throw new CursorAheadError(String(after), String(page.upTo));
       ({ hasMore } = page);
-      for (const part of partsOf(page.entries)) {
+      const [lost] = await lostIn(this.#kernel, page);
+      const entries =
+        lost === undefined ? page.entries : page.entries.filter(({ position }) => position < lost.position);
+      for (const part of partsOf(entries)) {
         const events = await toEvents<Data>(this.#kernel, part, this.#types);
         for (const [i, entry] of part.entries()) {
           const event = events[i]?.();
+          // Of events that are not asked for, versions are not known.
+          if (names === undefined && this.#versions.hasGap(entry.key, entry.version))
+            await checkNotLost(this.#kernel, entry.key, entry.version);
           this.#after = entry.position;
           const atMs = event?.at.getTime() ?? Number.NaN;
           const isInTime = atMs >= this.#sinceMs && atMs < this.#untilMs;
@@ -201,6 +237,7 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
             yield { ...event, cursor: this.cursor };
         }
       }
+      if (lost !== undefined) throw new EventGoneError(lost.key, lost.version);
       this.#after = page.upTo;
     }
   }
@@ -228,11 +265,14 @@ const partsOf = <Entry>(page: readonly Entry[]): readonly (readonly Entry[])[] =
 /** The entries of a stream after a version, page by page, wherever they are (`streamEntries`). */
 export async function* pagesAfter(kernel: Kernel, at: Address, after: number): AsyncGenerator<readonly StoredEntry[]> {
   let page: StoredEntry[] = [];
+  let characters = 0;
   for await (const entry of streamEntries(kernel, at, after + 1)) {
     page.push(entry);
-    if (page.length < PAGE) continue;
+    characters += entry.data.length;
+    if (page.length < PAGE && characters < PAGE_BYTES) continue;
     yield page;
     page = [];
+    characters = 0;
   }
   if (page.length > 0) yield page;
 }

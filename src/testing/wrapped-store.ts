@@ -51,8 +51,8 @@ export class WrappedStore<Inner extends Store = Store> implements Store {
     return this.call("list", () => this.inner.list(query));
   }
 
-  entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.call("entries", () => this.inner.entries(key, after, limit));
+  entries(key: Key, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {
+    return this.call("entries", () => this.inner.entries(key, after, limit, maxBytes));
   }
 
   follow(query: FollowQuery): Promise<FollowPage> {

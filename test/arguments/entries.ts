@@ -6,7 +6,7 @@ import * as middleware from "../../src/http/middleware/index.ts";
 import * as main from "../../src/index.ts";
 import * as otel from "../../src/otel/index.ts";
 import * as testing from "../../src/testing/index.ts";
-import { ELSEWHERE, ENGINE, type Fields, OWNERS, type Owner, options } from "./table.ts";
+import { ELSEWHERE, ENGINE, type Fields, OPEN_FIELDS, OWNERS, type Owner, options } from "./table.ts";
 
 /** One entry point: what it exports, its rows, and what is not attacked here. */
 export interface EntryPoint {
@@ -127,11 +127,14 @@ const SIMULATE = options(
 );
 
 const OPEN_TEST_FIELDS = {
+  actions: OPEN_FIELDS.actions,
+  archive: OPEN_FIELDS.archive,
   codec: "handle?",
   namespace: "id?",
   now: "time?",
   seed: "number?",
   strict: "boolean?",
+  subjectKeys: OPEN_FIELDS.subjectKeys,
 };
 const CRASH_FIELDS = {
   ...OPEN_TEST_FIELDS,

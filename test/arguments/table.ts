@@ -196,7 +196,7 @@ const WORK_OPTIONS = {
 
 const ARCHIVE = options({ read: "function?", write: "function" }, { write: async () => {} }, "handle?");
 
-const OPEN_FIELDS = {
+export const OPEN_FIELDS = {
   actions: options({
     keys: options({ current: "id", ring: "object" }, { current: "a", ring: { a: new Uint8Array(32) } }),
     pepper: "peppers?",

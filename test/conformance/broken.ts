@@ -25,6 +25,7 @@ import {
   type StoredEntry,
 } from "../../src/kernel/contract.ts";
 import { StoreError } from "../../src/kernel/errors.ts";
+import { takeUpTo } from "../../src/kernel/read-budget.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
 import { type Harness, storeConformance } from "../../src/testing/conformance/conformance.ts";
 
@@ -69,7 +70,7 @@ class World {
         }),
       read: (keys) => store.read(keys),
       list: (query) => store.list(query),
-      entries: (key, after, limit) => store.entries(key, after, limit),
+      entries: (key, after, limit, maxBytes) => store.entries(key, after, limit, maxBytes),
       follow: (query) => store.follow(query),
       due: (query) => store.due(query),
       sweep: (limit) => store.sweep(limit),
@@ -234,7 +235,7 @@ export const taking =
           },
         }),
       read: (keys) => store.read(keys.map(named)),
-      entries: (key, after, limit) => store.entries(named(key), after, limit),
+      entries: (key, after, limit, maxBytes) => store.entries(named(key), after, limit, maxBytes),
     };
   };
 
@@ -392,13 +393,13 @@ export const listingDeleted =
 export const isByNumber = ({ order = "key" }: ListQuery): boolean => order !== "key";
 
 export const readingLog =
-  (change: (log: readonly StoredEntry[], after: number, limit: number) => readonly StoredEntry[]) =>
+  (change: (log: readonly StoredEntry[], after: number, limit: number, maxBytes?: number) => readonly StoredEntry[]) =>
   (store: Store): Partial<Store> => ({
-    entries: async (key, after, limit) => change(await store.entries(key, 0, 1e6), after, limit),
+    entries: async (key, after, limit, maxBytes) => change(await store.entries(key, 0, 1e6), after, limit, maxBytes),
   });
 
-export const page = (log: readonly StoredEntry[], after: number, limit: number) =>
-  log.filter(({ version }) => version > after).slice(0, limit);
+export const page = (log: readonly StoredEntry[], after: number, limit: number, maxBytes?: number) =>
+  takeUpTo(log.filter(({ version }) => version > after).slice(0, limit), ({ data }) => data, maxBytes).taken;
 
 /** Follows in a way of its own. */
 export const following =
@@ -410,12 +411,14 @@ export const following =
 
 /** A page of these entries, which are in order; the last position is the highest that may be read. */
 export function followPageOf(entries: readonly FollowedEntry[], query: FollowQuery, last: number): FollowPage {
-  const { space, prefix = "", names, after, limit } = query;
+  const { space, prefix = "", names, after, limit, maxBytes } = query;
   const looked = entries.filter((entry) => entry.space === space && entry.position > after).slice(0, limit);
-  const hasMore = looked.length === limit;
+  const isChosen = ({ key, name }: FollowedEntry): boolean => key.startsWith(prefix) && isOneOf(name, names);
+  const { taken, isFull } = takeUpTo(looked, (entry) => (isChosen(entry) ? entry.data : null), maxBytes);
+  const hasMore = isFull || taken.length === limit;
   return {
-    entries: looked.filter(({ key, name }) => key.startsWith(prefix) && isOneOf(name, names)),
-    upTo: hasMore ? (looked.at(-1)?.position ?? after) : Math.max(after, last),
+    entries: taken.filter(isChosen),
+    upTo: hasMore ? (taken.at(-1)?.position ?? after) : Math.max(after, last),
     hasMore,
   };
 }
@@ -516,8 +519,8 @@ export const drawing =
           if (drawn !== undefined) open.delete(drawn.mine);
         }
       },
-      async entries(key, after, limit) {
-        const stored = await store.entries(key, after, limit);
+      async entries(key, after, limit, maxBytes) {
+        const stored = await store.entries(key, after, limit, maxBytes);
         return stored.map((entry) => ({ ...entry, position: positions.drawn.get(entry.position) ?? entry.position }));
       },
       async follow(query) {

@@ -114,7 +114,13 @@ export const reactionBugs: readonly Bug[] = [
   {
     name: "events of a target are read in the wrong order",
     caughtBy,
-    edits: [{ file: TARGETS, from: "    return found.flat();", to: "    return found.flat().toReversed();" }],
+    edits: [
+      {
+        file: TARGETS,
+        from: "const events = await this.#events(rules, held, page);",
+        to: "const events = (await this.#events(rules, held, page)).toReversed();",
+      },
+    ],
   },
   {
     name: "neighbours in the log of a target are taken for neighbours in a stream",
@@ -181,7 +187,7 @@ export const reactionBugs: readonly Bug[] = [
     name: "work on a target begins with the last events although earlier ones are left",
     caughtBy,
     edits: [
-      { file: ROUTING, from: "events: done === record.head - events.length ? events : undefined }", to: "events }" },
+      { file: ROUTING, from: "const isAll = done === record.head - events.length;", to: "const isAll = done >= 0;" },
     ],
   },
   {

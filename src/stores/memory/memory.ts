@@ -24,7 +24,7 @@ import {
   type StoredEntry,
 } from "../../kernel/contract.ts";
 import { ClosedError, staleEpoch } from "../../kernel/errors.ts";
-import { ReadBudget } from "../../kernel/read-budget.ts";
+import { ReadBudget, takeUpTo } from "../../kernel/read-budget.ts";
 import { TimedRows } from "./timed.ts";
 
 /** The rows of one namespace. */
@@ -262,28 +262,30 @@ export class MemoryStore implements Store {
       .slice(0, limit);
   }
 
-  async entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
+  async entries(key: Key, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {
     this.#check();
     const row = this.#rows.get(keyText(key));
     const log = row === undefined ? undefined : this.#logs.get(row.id);
     if (log === undefined) return [];
     // Versions increase by one from entry to entry.
     const from = Math.max(0, after + 1 - (log[0]?.version ?? 0));
-    return log.slice(from, from + limit);
+    return takeUpTo(log.slice(from, from + limit), ({ data }) => data, maxBytes).taken;
   }
 
   /** A commit draws its positions and becomes visible in one turn, so all assigned positions may be followed. */
-  async follow({ space, prefix = "", names, after, limit }: FollowQuery): Promise<FollowPage> {
+  async follow({ space, prefix = "", names, after, limit, maxBytes }: FollowQuery): Promise<FollowPage> {
     this.#check();
     const { lastPosition } = this.#database;
     if (after > lastPosition) return { entries: [], upTo: lastPosition, hasMore: false };
-    const page: FollowedEntry[] = [];
+    const looked: FollowedEntry[] = [];
     for (const entry of this.#followed)
-      if (entry.space === space && entry.position > after && page.push(entry) === limit) break;
-    const hasMore = page.length === limit;
+      if (entry.space === space && entry.position > after && looked.push(entry) === limit) break;
+    const isChosen = ({ key, name }: FollowedEntry): boolean => key.startsWith(prefix) && isOneOf(name, names);
+    const page = takeUpTo(looked, (entry) => (isChosen(entry) ? entry.data : null), maxBytes);
+    const hasMore = page.isFull || page.taken.length === limit;
     return {
-      entries: page.filter(({ key, name }) => key.startsWith(prefix) && isOneOf(name, names)),
-      upTo: hasMore ? (page.at(-1)?.position ?? after) : lastPosition,
+      entries: page.taken.filter(isChosen),
+      upTo: hasMore ? (page.taken.at(-1)?.position ?? after) : lastPosition,
       hasMore,
     };
   }

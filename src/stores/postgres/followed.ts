@@ -31,7 +31,7 @@
 
 import { createHash } from "node:crypto";
 import { prefixEnd } from "../../kernel/check.ts";
-import type { FollowedEntry, FollowPage, FollowQuery, Put } from "../../kernel/contract.ts";
+import type { FollowedEntry, FollowPage, FollowQuery, LostEntry, Put } from "../../kernel/contract.ts";
 import { textArray } from "./arrays.ts";
 import { type Call, type Result, statement } from "./pipeline.ts";
 import { ABOVE_ALL_KEYS } from "./queries.ts";
@@ -74,19 +74,29 @@ export function followStatements(s: string, schema: string, namespace: string): 
     where l.locktype = 'advisory' and l.objsubid = 2 and l.classid = ${lockClass >>> 0}::bigint::oid
       and l.database = (select d.oid from pg_database d where d.datname = current_database()) and o.last >= 0`;
 
-  const FOLLOW = statement(`
-    select f.position, e.version, e.name, e.data, e.at, e.key from (
+  const followed = `
+    select f.position, e.version, e.name, e.data, e.at, e.key, f.version as place, case when l.record is null then
+      (select g.key from ${s}.record g where g.id = f.record and g.key >= $5 and g.key < $6 and g.value is not null) end as lost from (
       select f.position, f.record, f.version from ${s}.followed f
       where f.namespace = $1 and f.space = $2 and f.position > $3::text::bigint
         and f.position <= current_setting('${HORIZON}')::bigint
       order by f.namespace, f.space, f.position limit $4::text::bigint
     ) f left join lateral (
-      select l.version, l.name, l.data, l.at, r.key from ${s}.log l cross join lateral (
-        select r.key from ${s}.record r where r.id = l.record limit 1) r
-      where l.record = f.record and l.version = f.version and r.key >= $5 and r.key < $6
-        and ($7::text[] is null or l.name = any ($7)) limit 1
+      select l.record, l.version, l.name, l.data, l.at from ${s}.log l
+      where l.record = f.record and l.version = f.version limit 1
+    ) l on true left join lateral (
+      select l.version, l.name, l.data, l.at, r.key from ${s}.record r
+      where r.id = l.record and r.key >= $5 and r.key < $6 and ($7::text[] is null or l.name = any ($7)) limit 1
     ) e on true
-    order by f.position`);
+    order by f.position`;
+
+  const FOLLOW = statement(followed);
+
+  /** The same until there are enough bytes, and how many there are. Sizes are known without the data, so what is left out is not read. */
+  const FOLLOW_UP_TO = statement(`
+    select f.* from (
+      select f.*, sum(coalesce(octet_length(f.data), 0)) over (order by f.position) as bytes from (${followed}) f) f
+    where f.bytes - coalesce(octet_length(f.data), 0) < $8::text::bigint order by f.position`);
 
   return {
     announce: { statement: statement(`select ${announce}`), values: [] },
@@ -98,9 +108,8 @@ export function followStatements(s: string, schema: string, namespace: string): 
         from (select ${last} as last offset 0) o`),
       values: [],
     },
-    follow: ({ space, prefix = "", names, after, limit }) => ({
-      statement: FOLLOW,
-      values: [
+    follow({ space, prefix = "", names, after, limit, maxBytes }) {
+      const values = [
         namespace,
         space,
         String(after),
@@ -108,19 +117,27 @@ export function followStatements(s: string, schema: string, namespace: string): 
         prefix,
         prefixEnd(prefix) ?? ABOVE_ALL_KEYS,
         names === undefined ? null : textArray(names),
-      ],
-    }),
+      ];
+      if (maxBytes === undefined) return { statement: FOLLOW, values };
+      return { statement: FOLLOW_UP_TO, values: [...values, String(maxBytes)] };
+    },
   };
 }
 
 /** Returns the page for the results of the two statements. */
-export function toFollowPage({ space, after, limit }: FollowQuery, horizon: Result, page: Result): FollowPage {
+export function toFollowPage(
+  { space, after, limit, maxBytes = Number.POSITIVE_INFINITY }: FollowQuery,
+  horizon: Result,
+  page: Result,
+): FollowPage {
   const [upToText, lastText] = horizon.rows[0] ?? [];
   const last = Number(lastText);
   if (after > last) return { entries: [], upTo: last, hasMore: false };
   const entries: FollowedEntry[] = [];
-  for (const [position, version, name, data, at, key] of page.rows)
-    if (version != null && key != null)
+  const lost: LostEntry[] = [];
+  for (const [position, version, name, data, at, key, place, lostKey] of page.rows)
+    if (lostKey != null) lost.push({ space, key: lostKey, version: Number(place), position: Number(position) });
+    else if (version != null && key != null)
       entries.push({
         space,
         key,
@@ -130,8 +147,8 @@ export function toFollowPage({ space, after, limit }: FollowQuery, horizon: Resu
         atMs: Number(at),
         position: Number(position),
       });
-  const hasMore = page.rows.length === limit;
+  const hasMore = page.rows.length === limit || Number(page.rows.at(-1)?.[8] ?? 0) >= maxBytes;
   // A transaction that announced itself with an older value may lower the horizon. A reader never goes back.
   const upTo = hasMore ? Number(page.rows.at(-1)?.[0]) : Math.max(after, Number(upToText));
-  return { entries, upTo, hasMore };
+  return lost.length === 0 ? { entries, upTo, hasMore } : { entries, lost, upTo, hasMore };
 }

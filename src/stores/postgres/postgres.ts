@@ -570,8 +570,8 @@ export class PostgresStore implements SqlStore {
     return toRows(query.space, await this.#read(this.#queries.list(this.#namespace, query)));
   }
 
-  async entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return toEntries(await this.#read(this.#queries.entries(this.#namespace, key, after, limit)));
+  async entries(key: Key, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {
+    return toEntries(await this.#read(this.#queries.entries(this.#namespace, key, after, limit, maxBytes)));
   }
 
   /** In a transaction of its own, because the entries must be read in a later snapshot than the horizon; still one round trip. */

@@ -14,7 +14,7 @@ const ABOVE_ALL_NUMBERS = String(Number.MAX_SAFE_INTEGER);
 
 export interface QueryStatements {
   list(namespace: string, query: ListQuery): Call;
-  entries(namespace: string, key: Key, after: number, limit: number): Call;
+  entries(namespace: string, key: Key, after: number, limit: number, maxBytes: number | undefined): Call;
   due(namespace: string, query: DueQuery): Call;
 }
 
@@ -56,6 +56,16 @@ export function queryStatements(s: string, clock: string): QueryStatements {
       and l.version > $4::text::bigint
     order by l.record, l.version limit $5::text::bigint`);
 
+  /** The same until there are enough bytes. Sizes are known without the data, so what is left out is not read. */
+  const ENTRIES_UP_TO = statement(`
+    select l.version, l.name, l.data, l.at, l.position from (
+      select l.*, sum(octet_length(l.data)) over (order by l.version) - octet_length(l.data) as before from (
+        select l.version, l.name, l.data, l.at, l.position from ${s}.log l
+        where l.record = (select r.id from ${s}.record r where r.namespace = $1 and r.space = $2 and r.key = $3)
+          and l.version > $4::text::bigint
+        order by l.record, l.version limit $5::text::bigint) l) l
+    where l.before < $6::text::bigint order by l.version`);
+
   /**
    * One lookup for each kind: many due records of a kind that this process does not work on cost nothing. The first row is the clock, then
    * come the due records, and for each kind the next due time.
@@ -88,10 +98,11 @@ export function queryStatements(s: string, clock: string): QueryStatements {
       if (kinds === undefined && statuses === undefined) return { statement: LIST, values: range };
       return { statement: CHOSEN_BY_KEY, values: [...range, ...chosen] };
     },
-    entries: (namespace, { space, key }, after, limit) => ({
-      statement: ENTRIES,
-      values: [namespace, space, key, String(after), String(limit)],
-    }),
+    entries(namespace, { space, key }, after, limit, maxBytes) {
+      const values = [namespace, space, key, String(after), String(limit)];
+      if (maxBytes === undefined) return { statement: ENTRIES, values };
+      return { statement: ENTRIES_UP_TO, values: [...values, String(maxBytes)] };
+    },
     due: (namespace, { kinds, limit }) => ({
       statement: DUE,
       values: [namespace, textArray(kinds), String(limit)],

@@ -6,6 +6,7 @@
  */
 
 import type { DatabaseSync, SQLInputValue, StatementSync } from "node:sqlite";
+import { takeUpTo } from "../../kernel/read-budget.ts";
 
 export class Prepared {
   readonly #db: DatabaseSync;
@@ -34,6 +35,25 @@ export class Prepared {
   rows(text: string, ...values: SQLInputValue[]): unknown[] {
     const statement = this.sql(text);
     return whole(statement, () => statement.all(...values));
+  }
+
+  /** Rows, one after another until the texts in one of their columns have `maxBytes` bytes. Without a limit, all of them. */
+  rowsUpTo(
+    maxBytes: number | undefined,
+    column: number,
+    text: string,
+    ...values: SQLInputValue[]
+  ): { readonly taken: unknown[]; readonly isFull: boolean } {
+    if (maxBytes === undefined) return { taken: this.rows(text, ...values), isFull: false };
+    const statement = this.sql(text);
+    let isFull = false;
+    const taken = whole(statement, () => {
+      const dataOf = (row: unknown): string | null => (row as (string | null)[])[column] ?? null;
+      const page = takeUpTo<unknown>(statement.iterate(...values), dataOf, maxBytes);
+      ({ isFull } = page);
+      return page.taken;
+    });
+    return { taken, isFull };
   }
 
   /** The first column of the first row. */

@@ -12,6 +12,7 @@ import type {
   FollowQuery,
   Key,
   ListQuery,
+  LostEntry,
   Row,
   StoredEntry,
 } from "../../kernel/contract.ts";
@@ -75,8 +76,10 @@ export function readEntries(
   { space, key }: Key,
   after: number,
   limit: number,
+  maxBytes: number | undefined,
 ): readonly StoredEntry[] {
-  return on.rows(ENTRIES, namespace, space, key, after, limit).map((columns) => {
+  const { taken } = on.rowsUpTo(maxBytes, 2, ENTRIES, namespace, space, key, after, limit);
+  return taken.map((columns) => {
     const [version, name, data, atMs, position] = columns as [number, string, string, number, number];
     return { version, name, data, atMs, position };
   });
@@ -84,9 +87,13 @@ export function readEntries(
 
 const LAST_POSITION = "select seq from sqlite_sequence where name = 'pawl_log'";
 
-/** The entries of a space, each found by number. Those that do not match have no key, and their data is not read. */
+/**
+ * The entries of a space, each found by number. Those that do not match have no key, and their data is not read. Of those that are not in the log, the last
+ * columns say what they were.
+ */
 export const FOLLOW = `
-  select f.position, r.key, l.version, l.name, case when r.id is not null then l.data end, l.at
+  select f.position, r.key, l.version, l.name, case when r.id is not null then l.data end, l.at, f.version, case when l.version is null then
+    (select g.key from pawl_record g where g.id = f.record and g.key >= ?5 and g.key < ?6 and g.value is not null) end
   from (select position, record, version from pawl_followed
       where namespace = ?1 and space = ?2 and position > ?3 order by position limit ?4) f
     left join pawl_log l on l.record = f.record and l.version = f.version
@@ -101,20 +108,27 @@ type FollowedColumns = [
   name: string,
   data: string,
   atMs: number,
+  followedVersion: number,
+  lostKey: string | null,
 ];
 
 /** The file has one writer, so positions are in the order of commits: all assigned positions may be followed. */
 export function followEntries(on: Prepared, namespace: string, query: FollowQuery): FollowPage {
-  const { space, prefix = "", names, after, limit } = query;
+  const { space, prefix = "", names, after, limit, maxBytes } = query;
   const last = on.number(LAST_POSITION) ?? 0;
   if (after > last) return { entries: [], upTo: last, hasMore: false };
   const end = prefixEnd(prefix) ?? ABOVE_ALL_KEYS;
-  const rows = on.rows(FOLLOW, namespace, space, after, limit, prefix, end, jsonOf(names)) as FollowedColumns[];
+  const chosen = [prefix, end, jsonOf(names)];
+  const { taken, isFull } = on.rowsUpTo(maxBytes, 4, FOLLOW, namespace, space, after, limit, ...chosen);
+  const rows = taken as FollowedColumns[];
   const entries: FollowedEntry[] = [];
-  for (const [position, key, version, name, data, atMs] of rows)
+  const lost: LostEntry[] = [];
+  for (const [position, key, version, name, data, atMs, followedVersion, lostKey] of rows)
     if (key !== null) entries.push({ space, key, version, name, data, atMs, position });
-  const hasMore = rows.length === limit;
-  return { entries, upTo: hasMore ? (rows.at(-1)?.[0] ?? after) : last, hasMore };
+    else if (lostKey !== null) lost.push({ space, key: lostKey, version: followedVersion, position });
+  const hasMore = isFull || rows.length === limit;
+  const upTo = hasMore ? (rows.at(-1)?.[0] ?? after) : last;
+  return lost.length === 0 ? { entries, upTo, hasMore } : { entries, lost, upTo, hasMore };
 }
 
 const DUE = `

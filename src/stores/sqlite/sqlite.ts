@@ -283,8 +283,8 @@ export class SqliteStore implements SqlStore {
     return this.#snapshot(() => listRows(this.#on, this.#namespace, query));
   }
 
-  async entries(key: Key, after: number, limit: number): Promise<readonly StoredEntry[]> {
-    return this.#snapshot(() => readEntries(this.#on, this.#namespace, key, after, limit));
+  async entries(key: Key, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {
+    return this.#snapshot(() => readEntries(this.#on, this.#namespace, key, after, limit, maxBytes));
   }
 
   async follow(query: FollowQuery): Promise<FollowPage> {

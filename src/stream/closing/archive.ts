@@ -10,6 +10,7 @@ import { checkBoolean } from "../../kernel/check.ts";
 import type { Address, StoredEntry } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
+import { withDeadline } from "../archive-deadline.ts";
 import { ArchiveIncompleteError, EventsArchivedError } from "../errors.ts";
 
 /** An event as an archive stores it. */
@@ -62,7 +63,7 @@ export function archiveFor(
   kernel: Kernel,
   { archive, discard = false }: { readonly archive?: Archive | undefined; readonly discard?: boolean | undefined },
 ): Archive | undefined {
-  const given = archive === undefined ? undefined : checkArchive(archive);
+  const given = archive === undefined ? undefined : withDeadline(kernel, checkArchive(archive));
   if (checkBoolean(discard, "discard")) {
     if (given === undefined) return undefined;
     throw new InvalidArgumentError("discard", "must not be true where an archive is given");

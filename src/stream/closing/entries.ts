@@ -6,7 +6,7 @@
  */
 
 import type { Address, FollowedEntry, StoredEntry } from "../../kernel/contract.ts";
-import type { Kernel } from "../../kernel/kernel.ts";
+import { type Kernel, PAGE_BYTES } from "../../kernel/kernel.ts";
 import { EventGoneError, EventsArchivedError } from "../errors.ts";
 import type { ArchivedProgress } from "../reactions/stored.ts";
 import {
@@ -51,10 +51,20 @@ export async function* streamEntries(
   from: number,
   to: number = Number.POSITIVE_INFINITY,
 ): AsyncGenerator<StoredEntry> {
+  // The last entry of a log is never removed: where the end is asked for, all entries up to the head must be there.
+  let head: number | undefined = Number.isFinite(to) ? 0 : undefined;
   for (let next = from; next <= to; ) {
-    const page = await kernel.entries(at, next - 1, Math.min(PAGE, to - next + 1));
-    // The last entry of a log is never removed alone: an empty page is the end.
-    if (page.length === 0) return;
+    const isHeadKnown = head !== undefined;
+    const [rows, { entries: page, hasMore }] = await Promise.all([
+      isHeadKnown ? [] : kernel.read([at]),
+      kernel.entryPage(at, next - 1, Math.min(PAGE, to - next + 1)),
+    ]);
+    head ??= rows[0]?.head ?? 0;
+    if (page.length === 0) {
+      if (next > head) return;
+      // The head may have been read after the page.
+      if (!isHeadKnown) continue;
+    }
     if (page[0]?.version !== next) {
       const first = await readFirstVersion(kernel, at);
       if (next >= first) throw new EventGoneError(at.key, next);
@@ -68,7 +78,7 @@ export async function* streamEntries(
       next += 1;
       yield entry;
     }
-    if (page.length < PAGE) return;
+    if (!hasMore && next > head) return;
   }
 }
 
@@ -134,10 +144,16 @@ export async function archivedPage(
   const { at, firstVersion, version } = found;
   const to = Math.min(version + PAGE, firstVersion - 1);
   const entries: FollowedEntry[] = [];
-  for await (const entry of archivedEntries(kernel, at, { from: version + 1, to }, firstVersion))
+  let reached = version;
+  let characters = 0;
+  for await (const entry of archivedEntries(kernel, at, { from: version + 1, to }, firstVersion)) {
     entries.push({ ...entry, space: at.space, key: at.key });
-  const isLast = to === firstVersion - 1;
-  return { entries, next: isLast ? { after: at.key } : { after: from.after, stream: at.key, version: to } };
+    reached = entry.version;
+    characters += entry.data.length;
+    if (characters >= PAGE_BYTES) break;
+  }
+  const isLast = reached === firstVersion - 1;
+  return { entries, next: isLast ? { after: at.key } : { after: from.after, stream: at.key, version: reached } };
 }
 
 /** The next stream with removed events, and how many of them are done; undefined if there is none. */

@@ -25,11 +25,11 @@ function vault() {
       keys.set(subject, "forgotten");
     },
   };
-  const clock = { nowMs: () => nowMs } as Clock;
+  const clock = { nowMs: () => nowMs, after: () => () => {} } as unknown as Clock;
   return {
     asked,
     keys,
-    fetched: new FetchedKeys(subjectKeys, clock),
+    fetched: new FetchedKeys(subjectKeys, clock, 30_000),
     pass: (ms: number) => {
       nowMs += ms;
     },
@@ -116,7 +116,11 @@ describe("keys that were fetched", () => {
   });
 
   test("an object is no Map", async () => {
-    const fetched = new FetchedKeys({ get: async () => ({}) } as never, { nowMs: () => 0 } as Clock);
+    const fetched = new FetchedKeys(
+      { get: async () => ({}) } as never,
+      { nowMs: () => 0, after: () => () => {} } as unknown as Clock,
+      30_000,
+    );
     await expect(fetched.get(["a"])).rejects.toThrow("must resolve with a Map");
   });
 });

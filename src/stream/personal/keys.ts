@@ -3,6 +3,7 @@
  * the process for a while, at most so many.
  */
 
+import { inTime } from "../../kernel/deadline.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/ports.ts";
 import { KEY_BYTES } from "../../kernel/seal/cipher.ts";
@@ -34,12 +35,24 @@ export function checkSubjectKeys(keys: SubjectKeys | undefined): void {
 export class FetchedKeys {
   readonly #keys: SubjectKeys;
   readonly #clock: Clock;
+  readonly #patienceMs: number;
   /** The oldest first. */
   readonly #fetched = new Map<string, { readonly key: Fetched; readonly atMs: number }>();
 
-  constructor(keys: SubjectKeys, clock: Clock) {
+  constructor(keys: SubjectKeys, clock: Clock, patienceMs: number) {
     this.#keys = keys;
     this.#clock = clock;
+    this.#patienceMs = patienceMs;
+  }
+
+  /** Where the keys are may not answer. */
+  #ask<T>(verb: keyof SubjectKeys, run: () => Promise<T>, giveUpAtMs: number): Promise<T> {
+    const leftMs = Math.min(this.#patienceMs, Math.max(0, giveUpAtMs - this.#clock.nowMs()));
+    return inTime(this.#clock, leftMs, `${verb} of subjectKeys`, run);
+  }
+
+  get #giveUpAtMs(): number {
+    return this.#clock.nowMs() + this.#patienceMs;
   }
 
   /** For a decision, which cannot ask: however old it is. What is sealed with a key that was destroyed meanwhile cannot be read. */
@@ -48,7 +61,7 @@ export class FetchedKeys {
   }
 
   /** Asks for the keys of these subjects, unless they are fresh. */
-  async get(subjects: readonly string[]): Promise<ReadonlyMap<string, Fetched>> {
+  async get(subjects: readonly string[], giveUpAtMs = this.#giveUpAtMs): Promise<ReadonlyMap<string, Fetched>> {
     const found = new Map<string, Fetched>();
     const missing: string[] = [];
     for (const subject of subjects) {
@@ -58,7 +71,7 @@ export class FetchedKeys {
       else found.set(subject, fetched.key);
     }
     if (missing.length === 0) return found;
-    const given = await this.#keys.get(missing);
+    const given = await this.#ask("get", () => this.#keys.get(missing), giveUpAtMs);
     if (typeof given?.get !== "function")
       throw new InvalidArgumentError("get of subjectKeys", "must resolve with a Map");
     for (const subject of missing) {
@@ -71,13 +84,16 @@ export class FetchedKeys {
 
   /** The same, and makes those that are missing. */
   async ensure(subjects: readonly string[]): Promise<void> {
-    const found = await this.get(subjects);
-    for (const subject of subjects) if (!found.has(subject)) this.#keep(subject, await this.#keys.create(subject));
+    const giveUpAtMs = this.#giveUpAtMs;
+    const found = await this.get(subjects, giveUpAtMs);
+    for (const subject of subjects)
+      if (!found.has(subject))
+        this.#keep(subject, await this.#ask("create", () => this.#keys.create(subject), giveUpAtMs));
   }
 
   async destroy(subject: string): Promise<void> {
     this.#fetched.delete(subject);
-    await this.#keys.destroy(subject);
+    await this.#ask("destroy", () => this.#keys.destroy(subject), this.#giveUpAtMs);
     this.#fetched.delete(subject);
   }
 

@@ -68,7 +68,8 @@ export class Subjects {
       keys === undefined ? undefined : new KeyRing(keys, kernel.namespace, kind, named);
     this.#ring = ring(SUBJECTS, (subject) => `the key of subject "${subject}"`);
     this.#states = ring(STATES, (stream) => `the folded state of stream "${stream}"`);
-    this.fetched = subjectKeys === undefined ? undefined : new FetchedKeys(subjectKeys, kernel.ports.clock);
+    this.fetched =
+      subjectKeys === undefined ? undefined : new FetchedKeys(subjectKeys, kernel.ports.clock, kernel.patienceMs);
     all.set(kernel.handle, this);
   }
 

@@ -178,10 +178,13 @@ export class GenerationWriter {
     decide: (record: Draft, tx: Tx) => boolean,
   ): Promise<boolean> {
     let written: Row | undefined;
+    let isWorking = false;
     try {
       await this.#kernel.share((sql, join) =>
         runInSql(sql, join, plainly, async (sql, commit) => {
+          isWorking = true;
           await work(sql);
+          isWorking = false;
           const isDecided = await commit((tx) => {
             const record = this.#held.record(tx);
             const isDecided = decide(record, tx);
@@ -193,7 +196,9 @@ export class GenerationWriter {
       );
     } catch (error) {
       if (error instanceof NotDecided) return false;
-      if (isOfStore(error)) throw error;
+      // A function of the user's that took too long, or ended the transaction, and not a store that does not serve.
+      const isRefused = isWorking && error instanceof StoreError && error.data.remedy === "fail";
+      if (isOfStore(error) && !isRefused) throw error;
       throw await this.failed(error, placeOf(event));
     }
     if (written !== undefined) this.#kernel.hold(this.#held.at, written);

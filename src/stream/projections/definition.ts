@@ -3,10 +3,18 @@
  * without reading streams.
  */
 
-import { checkFunction, checkId, checkList, checkObject, checkOptions, optionNames } from "../../kernel/check.ts";
+import {
+  checkFunction,
+  checkId,
+  checkList,
+  checkObject,
+  checkOptions,
+  optionNames,
+  utf8Length,
+} from "../../kernel/check.ts";
 import type { Sql } from "../../kernel/contract.ts";
 import type { Sync } from "../../kernel/decision.ts";
-import { InvalidArgumentError } from "../../kernel/errors.ts";
+import { InvalidArgumentError, InvalidIdError } from "../../kernel/errors.ts";
 import { hash } from "../../kernel/fingerprint.ts";
 import { type AnyEventType, type EventRules, eventRules, type StreamEvent } from "../event.ts";
 import type { DataOf } from "../reading.ts";
@@ -148,7 +156,12 @@ export const projection: typeof define & {
   readonly sql: typeof defineSql;
 } = Object.assign(define, { sql: defineSql });
 
+/** A name is part of longer ones: that of the queue has the hash of the code in it. */
+const MAX_NAME_BYTES = 212;
+
 function defined(name: string, rules: ProjectionRules): { readonly name: string } {
+  if (utf8Length(name) > MAX_NAME_BYTES)
+    throw new InvalidIdError("the projection's name", `must not be longer than ${MAX_NAME_BYTES} bytes`);
   const projection = Object.freeze({ name });
   definitions.set(projection, rules);
   return projection;

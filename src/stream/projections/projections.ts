@@ -19,6 +19,7 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import { pause } from "../../kernel/ports.ts";
 import { RecordWatch } from "../../kernel/record-watch.ts";
 import { ProjectionBuildingError, ProjectionNotFoundError, ProjectionTimeoutError } from "../errors.ts";
+import { keptUpTo } from "../reading.ts";
 import { STREAMS, streamAt } from "../stored.ts";
 import { type Projection, type ProjectionRules, projectionRules, type SqlProjection } from "./definition.ts";
 import { isGeneration, rebuild, removeProjection } from "./generations.ts";
@@ -196,13 +197,12 @@ export class ProjectionOperations {
         "the version",
         `must be one that stream "${stream}" has: it is at ${row?.head ?? 0}`,
       );
-    for (let last = version; last > 0; last -= PAGE) {
-      const first = Math.max(0, last - PAGE);
-      const page = await this.kernel.entries(at, first, last - first);
+    for (let last = version; last > 0; ) {
+      const page = await keptUpTo(this.kernel, at, Math.max(1, last - PAGE + 1), last);
       const found = page.findLast(({ name }) => on.has(name));
       if (found !== undefined) return found.position;
       // What is gone from the stream was projected before.
-      if (page.length === 0) return null;
+      last = (page[0]?.version ?? 1) - 1;
     }
     return null;
   }
@@ -243,11 +243,19 @@ export class ProjectionOperations {
     const [row] = await this.kernel.read([generationAt(this.name, generation)]);
     if (row == null || row.value === null) return null;
     const { on, cursor, failure } = this.kernel.decode(row, row.value) as GenerationValue;
-    const { entries } = await this.kernel.follow({ space: STREAMS, names: on, after: cursor, limit: MOST_COUNTED });
+    let behind = 0;
+    let sinceMs: number | undefined;
+    for (let after = cursor, hasMore = true; hasMore && behind < MOST_COUNTED; ) {
+      const page = await this.kernel.follow({ space: STREAMS, names: on, after, limit: MOST_COUNTED });
+      sinceMs ??= page.entries[0]?.atMs;
+      behind += page.entries.length;
+      hasMore = page.hasMore && page.upTo > after;
+      after = page.upTo;
+    }
     return {
       generation,
-      behind: entries.length,
-      behindSince: entries[0] === undefined ? null : new Date(entries[0].atMs),
+      behind: Math.min(behind, MOST_COUNTED),
+      behindSince: sinceMs === undefined ? null : new Date(sinceMs),
       failure: failure === undefined ? null : showFailure(failure),
       worker: row.holder,
     };

@@ -17,9 +17,10 @@ import type { Log } from "../../kernel/log.ts";
 import { pause } from "../../kernel/ports.ts";
 import { canReadArchive } from "../closing/archive.ts";
 import { archivedPage, checkNoneRemoved, isSameProgress, readRemovedUpTo } from "../closing/entries.ts";
-import { EventsArchivedError } from "../errors.ts";
+import { EventGoneError, EventsArchivedError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
+import { lostIn } from "../lost.ts";
 import { toEvents } from "../reading.ts";
 import { GenerationWriter, Unapplied } from "./applying.ts";
 import type { ProjectionRules } from "./definition.ts";
@@ -139,7 +140,8 @@ class Following {
       });
     } catch (error) {
       if (!(error instanceof Unapplied)) throw error;
-      if (!this.#lease.isOver) await this.#restAfterFailure();
+      // Also where the lease has ended because the user's SQL kept the file locked: otherwise it would be tried again at once.
+      await this.#restAfterFailure();
       return;
     }
     if (!this.#lease.isOver) await restWhateverCame(this.#held, (tx) => tx.nowMs);
@@ -163,10 +165,14 @@ class Following {
   async #commit(from: number, page: FollowPage): Promise<boolean> {
     await this.#checkNoneRemoved(from);
     const events: StreamEvent[] = [];
-    let unread: { readonly entry: FollowedEntry; readonly error: unknown } | undefined;
-    const opened = await toEvents(this.#kernel, page.entries, this.#rules.types);
+    const [lost] = await lostIn(this.#kernel, page);
+    let unread: { readonly entry: Pick<FollowedEntry, "key" | "version">; readonly error: unknown } | undefined =
+      lost === undefined ? undefined : { entry: lost, error: new EventGoneError(lost.key, lost.version) };
+    // Keys of personal fields may have to be asked for, and not be there.
+    const opened = await this.#writer.orUnapplied(() => toEvents(this.#kernel, page.entries, this.#rules.types));
     for (const [index, entry] of page.entries.entries())
       try {
+        if (lost !== undefined && entry.position > lost.position) break;
         const event = opened[index]?.();
         if (event !== undefined) events.push(event);
       } catch (error) {
@@ -174,14 +180,17 @@ class Following {
         break;
       }
     const upTo = unread === undefined ? page.upTo : (page.entries[events.length - 1]?.position ?? from);
-    const applied = await this.#writer.apply(events, {
-      entries: page.entries,
-      isAt: ({ cursor }) => cursor === from,
-      after: (value, done) => ({
-        ...value,
-        cursor: done === undefined ? upTo : (page.entries[done - 1]?.position ?? from),
-      }),
-    });
+    const isNone = events.length === 0 && unread !== undefined;
+    const applied =
+      isNone ||
+      (await this.#writer.apply(events, {
+        entries: page.entries,
+        isAt: ({ cursor }) => cursor === from,
+        after: (value, done) => ({
+          ...value,
+          cursor: done === undefined ? upTo : (page.entries[done - 1]?.position ?? from),
+        }),
+      }));
     if (applied && unread !== undefined) throw await this.#writer.failed(unread.error, unread.entry);
     return applied;
   }
@@ -216,7 +225,7 @@ class Following {
         continue;
       }
       const { entries, next } = page;
-      const opened = await toEvents(this.#kernel, entries, this.#rules.types);
+      const opened = await this.#writer.orUnapplied(() => toEvents(this.#kernel, entries, this.#rules.types));
       const events = await this.#writer.orUnapplied(async () => opened.flatMap((open) => open() ?? []));
       const known = entries.filter(({ name }) => names.has(name));
       await this.#writer.apply(events, {

@@ -58,6 +58,7 @@ export class ReactionAttempt<Face, Touch> {
   readonly #done: number;
   /** No other event of the target is to be handled, as far as is known. */
   readonly #isLast: boolean;
+  readonly #usedLate: (verb: string) => void;
   readonly #emitted: Emitted[] = [];
   /** Made only where something can abort the attempt before its lease is lost. */
   readonly #timeout: AbortController | undefined;
@@ -65,6 +66,8 @@ export class ReactionAttempt<Face, Touch> {
   /** Why the store did not take a commit of this attempt. */
   #trouble: unknown;
   #isCommitted = false;
+  /** The handler deferred the event, also if it caught what `defer` threw. */
+  #deferred: Deferred | undefined;
   #isOver = false;
 
   constructor(
@@ -79,6 +82,8 @@ export class ReactionAttempt<Face, Touch> {
       readonly attempt: number;
       readonly losses: number;
       readonly isLast: boolean;
+      /** Called with what the handler left behind has used after its attempt was over. */
+      readonly usedLate: (verb: string) => void;
     },
   ) {
     this.#kernel = kernel;
@@ -92,6 +97,7 @@ export class ReactionAttempt<Face, Touch> {
     this.#losses = given.losses;
     this.#done = given.done;
     this.#isLast = given.isLast;
+    this.#usedLate = given.usedLate;
   }
 
   /** Runs the handler, and commits. Rejects only where the commit did: the store did not serve, or the target was taken over. */
@@ -112,6 +118,7 @@ export class ReactionAttempt<Face, Touch> {
       await (timeoutMs === undefined ? handling : Promise.race([handling, timedOut]));
       // A commit that the handler did not await is part of the work.
       await this.#committing;
+      if (this.#deferred !== undefined && !this.#isCommitted) return this.#failed(this.#deferred);
     } catch (error) {
       // A commit that is under way decides what became of the attempt, whatever the handler threw beside it.
       await this.#committing?.catch(() => {});
@@ -131,7 +138,7 @@ export class ReactionAttempt<Face, Touch> {
   #failed(error: unknown): AttemptOutcome {
     // Of the store, or of another worker, and not of the handler.
     if (this.#trouble !== undefined) throw this.#trouble;
-    return error instanceof Deferred ? { is: "deferred", dueMs: error.dueMs } : { is: "failed", error };
+    return this.#deferred === undefined ? { is: "failed", error } : { is: "deferred", dueMs: this.#deferred.dueMs };
   }
 
   #context(): ReactionContext<Face, Touch> {
@@ -156,7 +163,9 @@ export class ReactionAttempt<Face, Touch> {
       emit: (stream, events) => this.#emit(stream, events),
       commit: (decide, options) => this.#commit(decide, options),
       defer: (until) => {
-        throw new Deferred(timeOf(until));
+        this.#checkOpen("defer");
+        this.#deferred = new Deferred(timeOf(until));
+        throw this.#deferred;
       },
     };
   }
@@ -171,6 +180,7 @@ export class ReactionAttempt<Face, Touch> {
 
   #commit<T>(decide: (tx: Face) => Sync<T>, options: Touch | undefined): Promise<T> {
     if (this.#isOver) {
+      this.#usedLate("commit");
       // A late call, as of a forgotten timer, must not end the process.
       const refused = Promise.reject<T>(new ReactionOverError(this.#rules.name, "commit"));
       refused.catch(() => {});
@@ -193,7 +203,9 @@ export class ReactionAttempt<Face, Touch> {
   }
 
   #checkOpen(verb: string): void {
-    if (this.#isOver || this.#isCommitted || this.#committing !== undefined || this.#timeout?.signal.aborted === true)
+    if (this.#isOver) this.#usedLate(verb);
+    const isDecided = this.#isCommitted || this.#committing !== undefined || this.#deferred !== undefined;
+    if (this.#isOver || isDecided || this.#timeout?.signal.aborted === true)
       throw new ReactionOverError(this.#rules.name, verb);
   }
 

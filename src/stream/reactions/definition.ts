@@ -13,9 +13,10 @@ import {
   checkOptions,
   type Duration,
   optionNames,
+  utf8Length,
 } from "../../kernel/check.ts";
 import type { Sync } from "../../kernel/decision.ts";
-import { InvalidArgumentError } from "../../kernel/errors.ts";
+import { InvalidArgumentError, InvalidIdError } from "../../kernel/errors.ts";
 import { checkRetry, type Retry, type RetryOptions } from "../../kernel/retry.ts";
 import { type AnyEventType, type EventRules, eventRules, type NewEvent, type StreamEvent } from "../event.ts";
 import type { DataOf } from "../reading.ts";
@@ -106,6 +107,9 @@ const OPTIONS = optionNames<ReactionOptions>({
   concurrency: true,
 });
 
+/** A name is part of longer ones, such as that of its queue. */
+const MAX_NAME_BYTES = 240;
+
 const definitions = new WeakMap<object, ReactionRules>();
 
 /** Defines a reaction. `Face` and `Touch` are those of the handle; `pawl` exports it with them. */
@@ -115,6 +119,8 @@ export function defineReaction<const Types extends readonly AnyEventType[], Face
   handler: ReactionHandler<DataOf<Types>, Face, Touch>,
 ): Reaction {
   checkId(name, "the reaction's name");
+  if (utf8Length(name) > MAX_NAME_BYTES)
+    throw new InvalidIdError("the reaction's name", `must not be longer than ${MAX_NAME_BYTES} bytes`);
   checkObject(options, "the options");
   checkOptions(options, OPTIONS);
   checkFunction(handler, "the handler");

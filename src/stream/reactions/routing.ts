@@ -18,16 +18,17 @@
  */
 
 import { claim, Held, wake } from "../../kernel/claim/claim.ts";
-import type { Address, FollowedEntry, Row } from "../../kernel/contract.ts";
+import type { Address, FollowedEntry, FollowPage, Row } from "../../kernel/contract.ts";
 import { refusePromise, type Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { messageOf } from "../../kernel/log.ts";
 import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
 import { archivedPage, isSameProgress } from "../closing/entries.ts";
-import { EventShapeError } from "../errors.ts";
+import { EventGoneError, EventShapeError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
 import { follow, type Place, restWhateverCame } from "../following.ts";
+import { lostIn } from "../lost.ts";
 import { type OpenEvent, toEvents } from "../reading.ts";
 import { STREAMS } from "../stored.ts";
 import { isAside, isWokenByNews, withAside, withCursor } from "./decide.ts";
@@ -92,6 +93,9 @@ export async function endOf(kernel: Kernel): Promise<number> {
   }
 }
 
+/** Events of a target with more characters are read again when their turn has come, because many targets wait in memory. */
+const MOST_PASSED_ON = 64 * 1024;
+
 /** Where this process works on targets. */
 export interface TargetPlaces {
   readonly by: string;
@@ -138,7 +142,7 @@ export class Router {
           await this.#routeArchived(held, place.archived);
         }
       },
-      commit: (from, page) => this.#commit(held, from, page.upTo, page.entries),
+      commit: (from, page) => this.#commit(held, from, page),
     });
     if (!lease.isOver) await restWhateverCame(held, (tx) => tx.nowMs);
     return unknown;
@@ -196,10 +200,15 @@ export class Router {
     return on.filter((name) => !this.#rules.types.has(name));
   }
 
-  /** Gives the events to their targets. Returns false, with nothing written, if the cursor is not where it was. */
-  async #commit(held: Held, from: number, upTo: number, entries: readonly FollowedEntry[]): Promise<boolean> {
+  /** Gives the events to their targets; those that the store has lost become dead letters. Returns false, with nothing written, if the cursor is not where it was. */
+  async #commit(held: Held, from: number, page: FollowPage): Promise<boolean> {
+    const { entries, upTo } = page;
     const events = await toEvents(this.#kernel, entries, this.#rules.types);
     const routes = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));
+    for (const { key: stream, version } of await lostIn(this.#kernel, page)) {
+      const { message } = new EventGoneError(stream, version);
+      routes.push({ letter: { stream, version, message: `${message}: it may have been one of this reaction` } });
+    }
     return this.#claiming(routes, (claimTargets) =>
       held.commit((record, tx) => {
         const value = record.value as RouterValue;
@@ -305,6 +314,8 @@ function eventsByTarget(reaction: string, routes: readonly Route[]): ReadonlyMap
   return new Map(Array.from(found, ([target, events]) => [targetAt(reaction, target), events]));
 }
 
+const sizeOf = (events: readonly FollowedEntry[]): number => events.reduce((sum, { data }) => sum + data.length, 0);
+
 /** Claims a target that is due. One that was tried before is left to the claim loop, which knows how to treat it. */
 function claimTarget(
   tx: Tx,
@@ -317,7 +328,8 @@ function claimTarget(
   const row = claim(tx, at, { by, leaseMs });
   if (row === undefined) return [];
   const { done } = record.value as TargetValue;
-  return [{ at, row, events: done === record.head - events.length ? events : undefined }];
+  const isAll = done === record.head - events.length;
+  return [{ at, row, events: isAll && sizeOf(events) <= MOST_PASSED_ON ? events : undefined }];
 }
 
 function isRouteAside(value: RouterValue, route: Route): boolean {

@@ -8,7 +8,7 @@
 import type { Held } from "../../kernel/claim/claim.ts";
 import type { FollowedEntry, Key, StoredEntry } from "../../kernel/contract.ts";
 import { ClosedError, FencedError, StoreError } from "../../kernel/errors.ts";
-import type { Kernel } from "../../kernel/kernel.ts";
+import { type Kernel, PAGE_BYTES } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { type Log, messageOf } from "../../kernel/log.ts";
 import { decideRetry } from "../../kernel/retry.ts";
@@ -27,6 +27,8 @@ import { type Routed, type RouterValue, reactionAt, type TargetValue } from "./s
 
 /** How many events are read together, and after how many a target is put back. */
 const PAGE = 100;
+/** How many places of streams are read at a time. */
+const RUNS = 32;
 const MOST_IN_A_ROW = 500;
 /** A target whose process has ended as often without getting anywhere is blocked. */
 export const MOST_TRIES = 5;
@@ -94,6 +96,10 @@ export class TargetWork<Face, Touch> {
                 attempt,
                 losses,
                 isLast: page.isLast && index === page.events.length - 1,
+                usedLate: (verb) =>
+                  this.#log?.warn(
+                    `${verb} was called in reaction "${rules.name}" after its attempt at event ${event.version} of stream "${event.stream}" was over: it has no effect`,
+                  ),
               }).run();
         if (outcome.is === "rested") return;
         if (outcome.is === "deferred")
@@ -121,7 +127,8 @@ export class TargetWork<Face, Touch> {
 
   async #read(rules: ReactionRules, held: Held, done: number): Promise<EventPage> {
     const page = await this.#kernel.entries(held.at, done, PAGE);
-    return { events: await this.#events(rules, held, page), isLast: page.length < PAGE };
+    const events = await this.#events(rules, held, page);
+    return { events, isLast: page.length < PAGE && events.length === page.length };
   }
 
   #look(held: Held): Promise<TargetValue> {
@@ -169,30 +176,44 @@ export class TargetWork<Face, Touch> {
       );
   }
 
-  /** The events that these entries of the target's log name, in order. */
+  /** The events that these entries of the target's log name, in order: all of them, or the first ones where all would be too many bytes. */
   async #events(rules: ReactionRules, held: Held, page: readonly StoredEntry[]): Promise<readonly FoundEvent[]> {
     const routed = page.map((entry) => this.#kernel.decode(held.at, entry.data) as Routed);
-    const found = await Promise.all(
-      runsOf(routed, held.at.key).map(async ({ stream, first, count }) => {
-        const at = streamAt(stream);
-        const entries = new Map<number, StoredEntry>();
-        let missing: unknown;
-        try {
-          for await (const entry of streamEntries(this.#kernel, at, first, first + count - 1))
-            entries.set(entry.version, entry);
-        } catch (error) {
-          // Also what an archive throws: the events before it are handled first.
-          if (error instanceof StoreError || error instanceof ClosedError) throw error;
-          missing = error;
-        }
-        return Array.from({ length: count }, (_, index): FoundEvent => {
-          const entry = entries.get(first + index);
-          if (entry === undefined) return { missing: missing ?? new EventGoneError(stream, first + index) };
-          return rules.types.has(entry.name) ? { stored: { ...entry, ...at } } : { unknown: entry.name };
-        });
-      }),
-    );
-    return found.flat();
+    const runs = runsOf(routed, held.at.key);
+    const size = { characters: 0 };
+    const found: FoundEvent[] = [];
+    for (let next = 0; next < runs.length; next += RUNS) {
+      const some = runs.slice(next, next + RUNS);
+      for (const [index, events] of (await Promise.all(some.map((run) => this.#run(rules, run, size)))).entries()) {
+        found.push(...events);
+        if (events.length < (some[index]?.count ?? 0)) return found;
+      }
+      if (size.characters >= PAGE_BYTES) return found;
+    }
+    return found;
+  }
+
+  /** The events of a run: at least one, and no more when there are enough characters. */
+  async #run(
+    rules: ReactionRules,
+    { stream, first, count }: RunOfEvents,
+    size: { characters: number },
+  ): Promise<readonly FoundEvent[]> {
+    const at = streamAt(stream);
+    const events: FoundEvent[] = [];
+    try {
+      for await (const entry of streamEntries(this.#kernel, at, first, first + count - 1)) {
+        events.push(rules.types.has(entry.name) ? { stored: { ...entry, ...at } } : { unknown: entry.name });
+        size.characters += entry.data.length;
+        if (size.characters >= PAGE_BYTES) return events;
+      }
+      if (events.length < count) events.push({ missing: new EventGoneError(stream, first + events.length) });
+    } catch (error) {
+      // Also what an archive throws: the events before it are handled first.
+      if (error instanceof StoreError || error instanceof ClosedError) throw error;
+      events.push({ missing: error });
+    }
+    return events;
   }
 
   /** An event, when its turn has come: a person may have been forgotten since it was read. */

@@ -262,8 +262,8 @@ export class Writer {
     return (await this.list(prefix, more)).map((row) => row.key);
   }
 
-  entries(key: Key, after = 0, limit = 1000): Promise<readonly StoredEntry[]> {
-    return this.retryBusy(() => this.store.entries(key, after, limit));
+  entries(key: Key, after = 0, limit = 1000, maxBytes?: number): Promise<readonly StoredEntry[]> {
+    return this.retryBusy(() => this.store.entries(key, after, limit, maxBytes));
   }
 
   /** The entries of a log, without stamps and positions. */

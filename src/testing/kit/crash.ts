@@ -68,6 +68,9 @@ const OPTIONS = optionNames<CrashOptions<unknown, unknown, unknown>>({
   codec: true,
   seed: true,
   strict: true,
+  actions: true,
+  subjectKeys: true,
+  archive: true,
   input: true,
   world: true,
   workflows: true,
@@ -173,8 +176,8 @@ async function runOnce<Input, Output, World>(
   options: CrashOptions<Input, Output, World>,
   injector: CrashInjector,
 ): Promise<CrashedRun<Output, World>> {
-  const { now, namespace, codec, seed, strict } = options;
-  const environment = new TestEnvironment({ now, namespace, codec, seed, strict });
+  const { now, namespace, codec, seed, strict, actions, subjectKeys, archive } = options;
+  const environment = new TestEnvironment({ now, namespace, codec, seed, strict, actions, subjectKeys, archive });
   const { clock } = environment;
   // Without the option, `World` is undefined.
   const world = options.world?.() as World;

@@ -8,7 +8,8 @@
  * Out of scope: differences between stores. `step.tx` needs SQL, so its steps need stubs here.
  */
 
-import type { WorkDefinition, WorkOptions } from "../../capabilities.ts";
+import { ACTIONS_OPTIONS, type ActionsOptions } from "../../action/core.ts";
+import type { CapabilityOptions, WorkDefinition, WorkOptions } from "../../capabilities.ts";
 import {
   checkBoolean,
   checkDate,
@@ -24,10 +25,13 @@ import type { Store } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { Kernel } from "../../kernel/kernel.ts";
 import type { Origin } from "../../kernel/origin.ts";
+import { KEYS_OPTIONS } from "../../kernel/seal/ring.ts";
 import { nodePorts } from "../../node/ports.ts";
 import { trapAmbient } from "../../node/trap.ts";
 import { Pawl, type ScopedPawl } from "../../pawl.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
+import { type Archive, checkArchive } from "../../stream/closing/archive.ts";
+import { checkSubjectKeys, type SubjectKeys } from "../../stream/personal/keys.ts";
 import type { Worker } from "../../worker.ts";
 import type { WithInput } from "../../workflow/definitions/context-types.ts";
 import { type AnyWorkflow, definitionOf, type Workflow } from "../../workflow/definitions/definition.ts";
@@ -52,9 +56,24 @@ export interface OpenTestOptions {
    * is not awaited, a failure that is never observed, a step handle that is used after its step. Default: true.
    */
   readonly strict?: boolean | undefined;
+  /** As of `open`: pepper and keys of one-time actions; the keys are also those of the personal fields of events. */
+  readonly actions?: ActionsOptions | undefined;
+  /** As of `open`: where the keys of people are, if not in Pawl's own records. */
+  readonly subjectKeys?: SubjectKeys | undefined;
+  /** As of `open`: where events go before they are removed. Default: none. */
+  readonly archive?: Archive | undefined;
 }
 
-const OPTIONS = optionNames<OpenTestOptions>({ now: true, namespace: true, codec: true, seed: true, strict: true });
+const OPTIONS = optionNames<OpenTestOptions>({
+  now: true,
+  namespace: true,
+  codec: true,
+  seed: true,
+  strict: true,
+  actions: true,
+  subjectKeys: true,
+  archive: true,
+});
 
 /** A workflow's code makes a mistake that would be unnoticed in production. `openTest({ strict: false })` allows it. */
 export class WorkflowMistakeError extends Error {
@@ -83,13 +102,31 @@ export class TestEnvironment implements RunsView {
   readonly #random: Random;
   readonly #codec: Codec | undefined;
   readonly #isStrict: boolean;
+  readonly #capabilities: CapabilityOptions;
   /** A connection for reads that are not reported to the clock. */
   readonly #reader: Store;
   readonly #kinds = new Set<string>();
 
   constructor(options: OpenTestOptions = {}) {
     checkOptions(options, OPTIONS);
-    const { now = START_MS, namespace = "test", seed = 1, codec, strict = true } = options;
+    const {
+      now = START_MS,
+      namespace = "test",
+      seed = 1,
+      codec,
+      strict = true,
+      actions,
+      subjectKeys,
+      archive,
+    } = options;
+    checkOptions(actions, ACTIONS_OPTIONS, "actions");
+    checkOptions(actions?.keys, KEYS_OPTIONS, "the keys of actions");
+    checkSubjectKeys(subjectKeys);
+    this.#capabilities = {
+      actions: { options: actions },
+      subjectKeys,
+      archive: archive === undefined ? undefined : checkArchive(archive),
+    };
     checkBoolean(strict, "strict");
     this.#isStrict = strict;
     const startMs = checkDate(now, "the initial time");
@@ -125,7 +162,7 @@ export class TestEnvironment implements RunsView {
       this.#kinds.add(queueOf(workflow.name));
       return aroundSteps(workflow, tracked);
     };
-    return new TestPawl(kernel, this.clock, prepare, this.#isStrict);
+    return new TestPawl(kernel, this.clock, prepare, this.#isStrict, this.#capabilities);
   }
 
   async #rows() {
@@ -182,8 +219,14 @@ export class TestPawl extends Pawl {
   #closing: Promise<void> | undefined;
 
   /** @internal */
-  constructor(kernel: Kernel, clock: TestClock, prepare: (workflow: AnyWorkflow) => AnyWorkflow, isStrict: boolean) {
-    super(kernel);
+  constructor(
+    kernel: Kernel,
+    clock: TestClock,
+    prepare: (workflow: AnyWorkflow) => AnyWorkflow,
+    isStrict: boolean,
+    capabilities: CapabilityOptions,
+  ) {
+    super(kernel, capabilities);
     this.clock = clock;
     this.#isStrict = isStrict;
     Object.assign(this, this.#verbs({ ...(this as Pawl) }, prepare));

@@ -115,8 +115,8 @@ export const columns: readonly Broken[] = [
             return puts;
           }),
         ),
-      entries: async (key, after, limit) =>
-        page(await store.entries(key, 0, 1e6), Math.max(after, world.notes.get(keyText(key)) ?? 0), limit),
+      entries: async (key, after, limit, maxBytes) =>
+        page(await store.entries(key, 0, 1e6), Math.max(after, world.notes.get(keyText(key)) ?? 0), limit, maxBytes),
     }),
     breaks: ["a row that is created", "a sweep removes deleted"],
   },

@@ -20,6 +20,7 @@ export const following: readonly Broken[] = [
       "a page has as",
       "a page has only",
       "a page reads",
+      "a page ends",
       "without entries",
       "a batch that is refused",
       "each namespace is followed",
@@ -36,6 +37,7 @@ export const following: readonly Broken[] = [
       "followed entries of",
       "a page has as",
       "a page has only",
+      "a page ends",
       "without entries",
       "a cursor that is",
       "a batch that is refused",
@@ -50,7 +52,7 @@ export const following: readonly Broken[] = [
       (page) => page,
       (query) => ({ ...query, limit: query.limit + 5 }),
     ),
-    breaks: ["a page has as", "a page reads", "a deleted record can", "a reader that"],
+    breaks: ["a page has as", "a page reads", "a page ends", "a deleted record can", "a reader that"],
   },
   {
     bug: "reads until it has as many as requested, however far",
@@ -58,7 +60,7 @@ export const following: readonly Broken[] = [
       async follow(query) {
         const page = await store.follow({ ...query, limit: 1e6 });
         const entries = page.entries.slice(0, query.limit);
-        const hasMore = entries.length === query.limit;
+        const hasMore = page.hasMore || entries.length === query.limit;
         return { entries, upTo: hasMore ? (entries.at(-1)?.position ?? page.upTo) : page.upTo, hasMore };
       },
     }),
@@ -72,8 +74,31 @@ export const following: readonly Broken[] = [
   {
     bug: "takes each page for the last",
     by: followingBy((page) => ({ ...page, hasMore: false })),
-    breaks: ["a page has as", "a page reads", "a reader that"],
+    breaks: ["a page has as", "a page reads", "a page ends", "a reader that"],
     patienceMs: 300,
+  },
+  {
+    bug: "returns more bytes than requested",
+    by: followingBy(
+      (page) => page,
+      ({ maxBytes: _, ...query }) => query,
+    ),
+    breaks: ["a page ends"],
+  },
+  {
+    bug: "takes a page that has enough bytes for the last",
+    by: followingBy((page, { limit }) => ({ ...page, hasMore: page.entries.length === limit })),
+    breaks: ["a page ends", "a page reads"],
+  },
+  {
+    bug: "counts the bytes of entries that are not chosen",
+    by: (store) => ({
+      async follow(query) {
+        const page = await store.follow({ ...query, prefix: query.maxBytes === undefined ? query.prefix : "" });
+        return { ...page, entries: page.entries.filter(({ key }) => key.startsWith(query.prefix ?? "")) };
+      },
+    }),
+    breaks: ["a page ends"],
   },
   {
     bug: "begins a page with the last entry of the page before",
@@ -81,7 +106,14 @@ export const following: readonly Broken[] = [
       (page) => page,
       (query) => ({ ...query, after: Math.max(0, query.after - 1) }),
     ),
-    breaks: ["a page has as", "without entries", "a deleted record can", "a reader that", "what was pruned"],
+    breaks: [
+      "a page has as",
+      "a page ends",
+      "without entries",
+      "a deleted record can",
+      "a reader that",
+      "what was pruned",
+    ],
   },
   {
     bug: "follows the records of all spaces",
@@ -108,7 +140,7 @@ export const following: readonly Broken[] = [
       (page) => page,
       (query) => ({ ...query, prefix: "" }),
     ),
-    breaks: ["a page has only", "a page reads"],
+    breaks: ["a page has only", "a page reads", "a page ends"],
   },
   {
     bug: "follows entries of any name",

@@ -14,13 +14,14 @@ export const logs: readonly Broken[] = [
   },
   {
     bug: "returns a log newest first",
-    by: readingLog((log, after, limit) => page(log, after, limit).toReversed()),
+    by: readingLog((log, after, limit, maxBytes) => page(log, after, limit, maxBytes).toReversed()),
     breaks: [
       "a row that is created",
       "a log comes",
       "entries are stamped",
       "positions increase",
       "a log is",
+      "a page of a log",
       "a deleted row keeps",
       "a clock that",
       "committed data",
@@ -33,7 +34,9 @@ export const logs: readonly Broken[] = [
   },
   {
     bug: "stamps entries with a clock of its own",
-    by: readingLog((log, after, limit) => page(log, after, limit).map((entry) => ({ ...entry, atMs: entry.atMs + 1 }))),
+    by: readingLog((log, after, limit, maxBytes) =>
+      page(log, after, limit, maxBytes).map((entry) => ({ ...entry, atMs: entry.atMs + 1 })),
+    ),
     breaks: ["entries are stamped", "followed entries of"],
   },
   {
@@ -45,8 +48,8 @@ export const logs: readonly Broken[] = [
   },
   {
     bug: "numbers the entries of each record on their own",
-    by: readingLog((log, after, limit) =>
-      page(log, after, limit).map((entry) => ({ ...entry, position: entry.version })),
+    by: readingLog((log, after, limit, maxBytes) =>
+      page(log, after, limit, maxBytes).map((entry) => ({ ...entry, position: entry.version })),
     ),
     breaks: ["positions increase", "positions keep", "followed entries of"],
   },
@@ -70,22 +73,22 @@ export const logs: readonly Broken[] = [
   },
   {
     bug: "pages a log from the version named",
-    by: readingLog((log, after, limit) => page(log, after - 1, limit)),
-    breaks: ["positions increase", "a log is", "what was committed before"],
+    by: readingLog((log, after, limit, maxBytes) => page(log, after - 1, limit, maxBytes)),
+    breaks: ["positions increase", "a log is", "a page of a log", "what was committed before"],
   },
   {
     bug: "returns more entries than requested",
-    by: readingLog((log, after) => page(log, after, 1e6)),
-    breaks: ["a log is", "pruning removes the entries"],
+    by: readingLog((log, after, _limit, maxBytes) => page(log, after, 1e6, maxBytes)),
+    breaks: ["a log is", "a page of a log", "pruning removes the entries"],
   },
   {
     bug: "keeps one log for a key in all spaces",
     by: (store, world) => ({
-      async entries(key, after, limit) {
+      async entries(key, after, limit, maxBytes) {
         const logs = [...(await store.entries(key, 0, 1e6))];
         for (const space of world.spaces)
           if (space !== key.space) logs.push(...(await store.entries({ ...key, space }, 0, 1e6)));
-        return page(logs, after, limit);
+        return page(logs, after, limit, maxBytes);
       },
     }),
     breaks: ["each record has", "pruning stays"],
@@ -93,10 +96,10 @@ export const logs: readonly Broken[] = [
   {
     bug: "fails for the log of an absent record",
     by: (store) => ({
-      async entries(key, after, limit) {
+      async entries(key, after, limit, maxBytes) {
         const [row] = await store.read([key]);
         if (!row) throw new Error("no such row");
-        return store.entries(key, after, limit);
+        return store.entries(key, after, limit, maxBytes);
       },
     }),
     breaks: [
@@ -111,22 +114,41 @@ export const logs: readonly Broken[] = [
   {
     bug: "has no log for a deleted row",
     by: (store) => ({
-      async entries(key, after, limit) {
+      async entries(key, after, limit, maxBytes) {
         const [row] = await store.read([key]);
-        return row?.value === null ? [] : store.entries(key, after, limit);
+        return row?.value === null ? [] : store.entries(key, after, limit, maxBytes);
       },
     }),
     breaks: ["a deleted row keeps", "a sweep removes deleted"],
   },
   {
     bug: "sorts a log by time",
-    by: readingLog((log, after, limit) =>
+    by: readingLog((log, after, limit, maxBytes) =>
       page(
         log.toSorted((a, b) => a.atMs - b.atMs),
         after,
         limit,
+        maxBytes,
       ),
     ),
     breaks: ["a clock that"],
+  },
+  {
+    bug: "returns more bytes of a log than requested",
+    by: readingLog((log, after, limit) => page(log, after, limit)),
+    breaks: ["a page of a log"],
+  },
+  {
+    bug: "counts the characters of a log instead of its bytes",
+    by: readingLog((log, after, limit, maxBytes) => page(log, after, limit, maxBytes && 2 * maxBytes)),
+    breaks: ["a page of a log"],
+  },
+  {
+    bug: "ends a page before the entry with which it has enough bytes",
+    by: readingLog((log, after, limit, maxBytes) => {
+      const read = page(log, after, limit, maxBytes);
+      return read.length < page(log, after, limit).length ? read.slice(0, -1) : read;
+    }),
+    breaks: ["a page of a log"],
   },
 ];

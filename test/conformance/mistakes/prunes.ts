@@ -25,7 +25,7 @@ const hiding =
     const shown = async (key: Key) =>
       (await store.entries(key, 0, 1e6)).filter(({ version }) => hidden.get(nameOf(key))?.has(version) !== true);
     return {
-      entries: async (key, after, limit) => page(await shown(key), after, limit),
+      entries: async (key, after, limit, maxBytes) => page(await shown(key), after, limit, maxBytes),
       async prune(key, upTo, limit) {
         const gone = choose(await shown(key), upTo, limit);
         const before = hidden.get(nameOf(key)) ?? [];
@@ -140,11 +140,12 @@ export const prunes: readonly Broken[] = [
   {
     bug: "numbers the entries of a pruned log from 1",
     by: (store) => ({
-      async entries(key, after, limit) {
+      async entries(key, after, limit, maxBytes) {
         const log = await store.entries(key, 0, 1e6);
         const [row] = await store.read([key]);
         const isWhole = (row?.head ?? 0) === log.length;
-        return page(isWhole ? log : log.map((entry, index) => ({ ...entry, version: index + 1 })), after, limit);
+        const numbered = isWhole ? log : log.map((entry, index) => ({ ...entry, version: index + 1 }));
+        return page(numbered, after, limit, maxBytes);
       },
     }),
     breaks: ["pruning removes the entries", "pruning removes the oldest", "pruning again", "a log that was pruned"],

@@ -77,10 +77,10 @@ export const sweeps: readonly Broken[] = [
               return puts;
             }),
           ),
-        async entries(key, after, limit) {
-          const log = await store.entries(key, after, limit);
+        async entries(key, after, limit, maxBytes) {
+          const log = await store.entries(key, after, limit, maxBytes);
           const kept = logs.get(keyText(key)) ?? [];
-          return log.length === 0 && kept.length > 0 ? page(kept, after, limit) : log;
+          return log.length === 0 && kept.length > 0 ? page(kept, after, limit, maxBytes) : log;
         },
       };
     },

@@ -231,6 +231,32 @@ export const follows: readonly Rule[] = [
     assert.ok(pages <= 5, `it took ${pages} pages`);
   }),
 
+  rule("a page ends when it has as many bytes as requested, and the next one continues after it", async (context) => {
+    const writer = await context.connect();
+    // Ten bytes each, and fewer characters.
+    const row = await append(writer, "k", ...range(1, 5).map((n) => `${n}${n}${"\u{1f980}".repeat(2)}`));
+    await append(writer, "other", "x".repeat(1000));
+    await append(writer, row, "x".repeat(100), "last");
+    for (const [maxBytes, pages] of [
+      [1, [["k 1"], ["k 2"], ["k 3"], ["k 4"], ["k 5"], ["k 6"]]],
+      [11, [["k 1", "k 2"], ["k 3", "k 4"], ["k 5"], ["k 6"]]],
+      [31, [["k 1", "k 2", "k 3", "k 4"], ["k 5"], ["k 6"]]],
+      [41, [["k 1", "k 2", "k 3", "k 4", "k 5"], ["k 6"]]],
+      [1e6, [["k 1", "k 2", "k 3", "k 4", "k 5", "k 6"]]],
+    ] as const) {
+      const found: (readonly string[])[] = [];
+      for (let after = 0, hasMore = true; hasMore; ) {
+        const page = await writer.follow({ after, limit: 100, maxBytes, prefix: "k" });
+        assert.ok(!page.hasMore || page.upTo > after, `there are more entries, and the cursor stays at ${after}`);
+        if (page.entries.length > 0) found.push(names(page.entries));
+        ({ upTo: after, hasMore } = page);
+      }
+      assert.deepEqual(found, pages, `for ${maxBytes} bytes`);
+    }
+    const { entries } = await writer.follow({ after: 0, limit: 2, maxBytes: 1e6 });
+    assert.equal(entries.length, 2);
+  }),
+
   rule("without entries to follow, a reader stays or advances, and the next entry is after it", async (context) => {
     const [writer, other] = await context.connectTwo();
     const reader = new Reader(other);

@@ -98,6 +98,32 @@ export const logs: readonly Rule[] = [
     assert.deepEqual(paged, range(1, 251));
   }),
 
+  rule(
+    "a page of a log ends when it has as many bytes as requested, and one that has fewer is the last",
+    async (context) => {
+      const writer = await context.connect();
+      // Ten bytes each, and fewer characters.
+      const row = await writer.makeOne(blank("k"), ...range(1, 6).map((n) => `${n}${n}${"\u{1f980}".repeat(2)}`));
+      const versions = async (after: number, limit: number, maxBytes: number) =>
+        (await writer.entries(row, after, limit, maxBytes)).map(({ version }) => version);
+      for (const [maxBytes, count] of [
+        [1, 1],
+        [10, 1],
+        [11, 2],
+        [20, 2],
+        [21, 3],
+        [50, 5],
+        [51, 5],
+        [1e6, 5],
+      ] as const)
+        assert.deepEqual(await versions(0, 100, maxBytes), range(1, count + 1), `for ${maxBytes} bytes`);
+      assert.deepEqual(await versions(0, 2, 25), [1, 2]);
+      assert.deepEqual(await versions(3, 100, 5), [4]);
+      assert.deepEqual(await versions(3, 100, 20), [4, 5]);
+      assert.deepEqual(await versions(5, 100, 1), []);
+    },
+  ),
+
   rule("each record has a log of its own", async (context) => {
     const writer = await context.connect();
     const keys = [at("k"), at("k", "another"), at("K"), at("k2")];
