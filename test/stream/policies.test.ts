@@ -395,6 +395,37 @@ onStores(EVERY, (place) => {
     expect(workers.flatMap(({ errors }) => errors)).toEqual([]);
   });
 
+  test("a worker that another one, or other rules, got ahead of does nothing and counts nothing", async () => {
+    const archive = new Shelf();
+    const handle = await place.openHandle({ archive });
+    const { pawl } = handle;
+    const other = await place.open({ archive });
+    const policy = streamPolicy("few", { prefix: "a-", prune: { keep: 3 } });
+    const worker = workerOn(pawl, policy);
+    const peer = workerOn(other, policy);
+    const changed = workerOn(other, streamPolicy("few", { prefix: "a-", prune: { keep: 1000 } }));
+    for (const [stream, act] of [
+      ["a-1", () => peer.apply("a-1")],
+      ["a-2", () => changed.begin()],
+    ] as const) {
+      await fill(pawl, stream, 10);
+      await worker.begin();
+      await worker.find();
+      const gate = Promise.withResolvers<void>();
+      handle.hold("request", gate.promise);
+      const applied = worker.apply(stream);
+      await act();
+      gate.resolve();
+      await applied;
+    }
+    expect([await keptIn(pawl, "a-1"), (await keptIn(pawl, "a-2")).length]).toEqual([[8, 9, 10], 10]);
+    expect(await pawl.streams.policies()).toMatchObject([{ ...done, pruned: 1, removed: 7 }]);
+    for (const one of [worker, peer, changed]) {
+      await one.stop();
+      expect(one.errors).toEqual([]);
+    }
+  });
+
   test("what no code knows any more does nothing; removed, nothing is left of it, and it can begin anew", async () => {
     const pawl = await place.open({ archive: new Shelf() });
     const policy = streamPolicy("idle", { prefix: "a-", close: { idleFor: "1 day" } });
