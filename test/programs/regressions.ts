@@ -604,4 +604,16 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
     worlds: [35_270],
   },
+  "a stuck child of a parent that was retried is parked, and ends with the parent": {
+    ...withChild(
+      [
+        { op: "child", verb: "start", workflow: 0, input: 1, whenParentEnds: "cancel" },
+        step("a", { fails: "outage" }),
+        { op: "sleep", ms: 61_407 },
+      ],
+      [{ op: "foreign", ms: "never" }],
+    ),
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
+    worlds: [44_922],
+  },
 };
