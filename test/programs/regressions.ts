@@ -616,4 +616,14 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
     worlds: [44_922],
   },
+  "a signal that comes just after the code asked for it may win a race": {
+    ...alone(
+      [
+        { op: "foreign", ms: 700 },
+        { op: "group", how: "ctx.race", of: [[{ op: "rate", name: "rate" }], [{ op: "wait", signals: ["signal"] }]] },
+      ],
+      { signals: [{ run: "run", name: "signal", number: 0, atMs: 789 }] },
+    ),
+    worlds: [48_265],
+  },
 };
