@@ -104,10 +104,11 @@ class Track {
   /** What the history lists, by version. */
   readonly #listed = new Map<number, readonly VersionRange[]>();
 
-  put({ value, status, head }: Row, entries: readonly { readonly name: string; readonly data: string }[]): void {
+  put({ value, status, dueMs, head }: Row, entries: readonly { readonly name: string; readonly data: string }[]): void {
     const { cancel, holds = [], skips = [], skipLists = [] } = JSON.parse(value ?? "{}") as Partial<RunValue>;
-    // One that resumes after it has stopped does not end.
-    this.isStopping = (cancel !== undefined && cancel.resumes !== true) || ENDED.has(status ?? "");
+    // One that resumes after it has stopped does not end, unless it is parked, and due for a worker that ends it.
+    const isToEnd = cancel?.resumes !== true || (status === "parked" && dueMs !== null);
+    this.isStopping = (cancel !== undefined && isToEnd) || ENDED.has(status ?? "");
     this.#holds = holds.map(({ id }) => id);
     this.#skips = skips;
     this.#skipLists = skipLists;

@@ -51,6 +51,8 @@ export class ModelOperation implements PromiseLike<unknown> {
   /** It is a step under a semaphore. */
   needsPermit = false;
   settledMs: number | undefined;
+  /** It lost a `ctx.race`. */
+  isDropped = false;
   askedMs = 0;
   /** When it ends by itself, if that is known. */
   dueMs: number | undefined;
@@ -300,6 +302,7 @@ export class ModelRun {
   drop(operation: ModelOperation): void {
     if (operation.settledMs !== undefined) return;
     operation.settledMs = this.world.nowMs;
+    operation.isDropped = true;
     this.pending.delete(operation);
     operation.dropped?.();
     queueMicrotask(() => this.#endIfDone());
@@ -307,6 +310,12 @@ export class ModelRun {
 
   /** A message goes to the waits of the latest turn first, and to none that lost a race. */
   signal(name: string): void {
+    // It may have been there before the other branch of the race was done.
+    const isCloseLoser = this.waits.some(
+      ({ operation: { isDropped, settledMs = 0 }, names }) =>
+        isDropped && names.includes(name) && this.world.nowMs - settledMs < CLOSE_MS,
+    );
+    if (isCloseLoser) this.world.doubt("two branches of a race settled close together");
     if (this.outcome !== undefined) return;
     const waits = this.waits.filter(
       ({ operation, names }) => operation.settledMs === undefined && !operation.isAbandoned && names.includes(name),

@@ -604,4 +604,26 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
     worlds: [35_270],
   },
+  "a stuck child of a parent that was retried is parked, and ends with the parent": {
+    ...withChild(
+      [
+        { op: "child", verb: "start", workflow: 0, input: 1, whenParentEnds: "cancel" },
+        step("a", { fails: "outage" }),
+        { op: "sleep", ms: 61_407 },
+      ],
+      [{ op: "foreign", ms: "never" }],
+    ),
+    runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
+    worlds: [44_922],
+  },
+  "a signal that comes just after the code asked for it may win a race": {
+    ...alone(
+      [
+        { op: "foreign", ms: 700 },
+        { op: "group", how: "ctx.race", of: [[{ op: "rate", name: "rate" }], [{ op: "wait", signals: ["signal"] }]] },
+      ],
+      { signals: [{ run: "run", name: "signal", number: 0, atMs: 789 }] },
+    ),
+    worlds: [48_265],
+  },
 };
