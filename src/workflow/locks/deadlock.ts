@@ -7,7 +7,9 @@
  * alarm; and what changes later, a grant or an end, makes some run rest again, which looks again.
  */
 
+import type { Address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
+import type { Draft } from "../../kernel/draft.ts";
 import { fits } from "../../lock/decide.ts";
 import type { DeadlockLink } from "../../lock/errors.ts";
 import {
@@ -27,6 +29,8 @@ import { type RunHold, runAt } from "../stored.ts";
 
 /** At most this many runs are followed; a longer circle is not found. */
 export const MOST_FOLLOWED = 100;
+/** A search reads at most this many records, because a commit has a limit; beyond them nothing is found. */
+const MOST_READ = 800;
 /** A queue is followed back by at most this many places, where something in it waits for other locks as well. */
 const MOST_TICKETS = 100;
 
@@ -47,6 +51,47 @@ interface Need {
 export function findCircle(tx: Tx, run: string, children: readonly string[]): readonly DeadlockLink[] | undefined {
   // Too many to follow: as far as is known here, one of them continues.
   if (children.length > MOST_FOLLOWED) return undefined;
+  const reads = new Reads(tx);
+  try {
+    return search(reads, run, children);
+  } catch (error) {
+    if (error instanceof TooManyReads) return undefined;
+    throw error;
+  }
+}
+
+class TooManyReads extends Error {}
+
+/** The records that a search reads. */
+class Reads {
+  readonly #tx: Tx;
+  readonly #texts = new Set<string>();
+
+  constructor(tx: Tx) {
+    this.#tx = tx;
+  }
+
+  get nowMs(): number {
+    return this.#tx.nowMs;
+  }
+
+  record(at: Address): Draft {
+    this.#count(at);
+    return this.#tx.record(at);
+  }
+
+  load(all: readonly Address[]): void {
+    for (const at of all) this.#count(at);
+    this.#tx.load(all);
+  }
+
+  #count({ text }: Address): void {
+    this.#texts.add(text);
+    if (this.#texts.size > MOST_READ) throw new TooManyReads();
+  }
+}
+
+function search(tx: Reads, run: string, children: readonly string[]): readonly DeadlockLink[] | undefined {
   const stuck = new Map<string, readonly Wait[]>();
   const own = runOf(tx.record(runAt(run)));
   stuck.set(run, waitsOf(tx, own.holds ?? [], children));
@@ -75,7 +120,7 @@ export function findCircle(tx: Tx, run: string, children: readonly string[]): re
 }
 
 /** What a run waits for, if nothing else can make it continue. */
-function stuckWaits(tx: Tx, id: string): readonly Wait[] | undefined {
+function stuckWaits(tx: Reads, id: string): readonly Wait[] | undefined {
   const record = tx.record(runAt(id));
   if (!record.exists || record.status !== "waiting" || record.holder !== null) return undefined;
   const { blocked, holds } = readableValue(record) ?? {};
@@ -84,7 +129,7 @@ function stuckWaits(tx: Tx, id: string): readonly Wait[] | undefined {
   return blocked === undefined ? undefined : waitsOf(tx, holds ?? [], blocked.children);
 }
 
-function waitsOf(tx: Tx, holds: readonly RunHold[], children: readonly string[]): readonly Wait[] {
+function waitsOf(tx: Reads, holds: readonly RunHold[], children: readonly string[]): readonly Wait[] {
   const waiting = holds.filter(({ fence }) => fence === undefined);
   tx.load([...new Map(waiting.flatMap(({ refs }) => refs.map((ref) => [lockAt(ref).text, lockAt(ref)]))).values()]);
   const locks = waiting.map((hold) => ({
@@ -97,7 +142,7 @@ function waitsOf(tx: Tx, holds: readonly RunHold[], children: readonly string[])
 }
 
 /** Which runs must release it, or continue, before a waiter can acquire it. Plain code always does, in the end. */
-function needOf(tx: Tx, ref: LockRef, { mode, ticket }: RunHold): readonly Need[] {
+function needOf(tx: Reads, ref: LockRef, { mode, ticket }: RunHold): readonly Need[] {
   const { value: stored } = tx.record(lockAt(ref));
   if (stored === undefined) return [];
   const value = lockOf(stored);
@@ -114,7 +159,7 @@ function holdersOf(value: LockValue, ref: LockRef, mode: Mode): readonly Need[] 
 }
 
 /** It could be granted, and is in the queue behind an exclusive request. */
-function firstOf(tx: Tx, ref: LockRef, { first }: LockValue, ticket: string): readonly Need[] {
+function firstOf(tx: Reads, ref: LockRef, { first }: LockValue, ticket: string): readonly Need[] {
   if (first === null || first === ticket) return [];
   const { owner } = (tx.record(ticketAt(ref, first)).value ?? {}) as Partial<Ticket>;
   return owner === undefined ? [] : [{ of: "all", runs: [owner.run] }];
@@ -124,7 +169,7 @@ function firstOf(tx: Tx, ref: LockRef, { first }: LockValue, ticket: string): re
  * Those before it in the queue that wait for other locks as well, and so may not continue when this one is free. All others before it do
  * whenever the holders can.
  */
-function groupsBefore(tx: Tx, ref: LockRef, { first }: LockValue, ticket: string): readonly Need[] {
+function groupsBefore(tx: Reads, ref: LockRef, { first }: LockValue, ticket: string): readonly Need[] {
   const runs: string[] = [];
   let at = ticket;
   for (let steps = 0; at !== first; steps++) {
