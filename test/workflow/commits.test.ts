@@ -6,7 +6,7 @@
 
 import { afterAll, describe, expect, test } from "vitest";
 import { type Context, type Pawl, type Run, signal, workflow } from "../../src/index.ts";
-import { EVERY, onStores, type Place, reaches, resultOf } from "./kit.ts";
+import { EVERY, onStores, PATIENCE, type Place, reaches, resultOf } from "./kit.ts";
 
 const go = signal<number>("go");
 
@@ -101,6 +101,8 @@ onStores(EVERY, (place) => {
         const run = await handle.pawl.start(it);
         await meanwhile?.(run, handle.pawl);
         await resultOf(run);
+        // The server may notify of the end before the reply to the commit is here.
+        await expect.poll(() => handle.commits() - before, PATIENCE).toBeGreaterThanOrEqual(commits);
         const count = handle.commits() - before;
         counted.set(what, { ...counted.get(what), [place.store]: count });
         expect(count).toBe(commits);
