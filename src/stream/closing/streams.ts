@@ -481,7 +481,7 @@ class StoreSource {
 
   async *read(): AsyncGenerator<StoredEntry> {
     for (let next = this.#from; next <= this.#to; ) {
-      const page = await this.#kernel.entries(this.#at, next - 1, Math.min(PAGE, this.#to - next + 1));
+      const { entries: page } = await this.#kernel.entryPage(this.#at, next - 1, Math.min(PAGE, this.#to - next + 1));
       if (page.length === 0 || page[0]?.version !== next) {
         this.isRemoved = (await readFirstVersion(this.#kernel, this.#at)) > next;
         throw new EventGoneError(this.#at.key, next);
