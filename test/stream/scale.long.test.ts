@@ -90,7 +90,7 @@ onStores(SQL, (place) => {
     );
     for (let index = 0; index < TARGETS; index++) await pawl.stream(`account-${index}`).append(events);
     // Without the second, the room for young objects counts as used.
-    const nodeArgs = ["--max-old-space-size=32", "--max-semi-space-size=2"];
+    const nodeArgs = ["--max-old-space-size=40", "--max-semi-space-size=2"];
     const args = [place.where, place.namespace, String(TARGETS * BEHIND)];
     const worker = new Child(spawnNode(program, args, { nodeArgs }), "a worker");
     try {

@@ -139,7 +139,7 @@ export class GenerationWriter {
     };
     if (building !== value.generation) return false;
     const decide = (record: Draft, tx: Tx): boolean => {
-      const stored = record.value as GenerationValue;
+      const { failure: _, ...stored } = record.value as GenerationValue;
       // Events of others may have passed since it was stored; nothing of this projection has.
       if (swap(tx, stored, Math.max(cursor, stored.cursor)) === undefined) return false;
       record.write({ value: { ...stored, cursor: Math.max(cursor, stored.cursor) } });

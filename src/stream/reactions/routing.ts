@@ -93,8 +93,8 @@ export async function endOf(kernel: Kernel): Promise<number> {
   }
 }
 
-/** Events of a target with more characters are read again when their turn has come, because many targets wait in memory. */
-const MOST_PASSED_ON = 64 * 1024;
+/** Events of a page with more characters are read again when their turn has come: one that waits in memory may keep its whole page there. */
+const MOST_PASSED_ON = 128 * 1024;
 
 /** Where this process works on targets. */
 export interface TargetPlaces {
@@ -245,7 +245,8 @@ export class Router {
         }),
       );
       if (claimed === undefined) return false;
-      await this.#begin(claimed, safeUntilMs);
+      const isSmall = sizeOf(routes) <= MOST_PASSED_ON;
+      await this.#begin(isSmall ? claimed : claimed.map((one) => ({ ...one, events: undefined })), safeUntilMs);
       return true;
     } finally {
       for (const [at] of chosen) {
@@ -302,6 +303,9 @@ type Route =
   | { readonly letter: Omit<DeadLetter, "atMs"> }
   | Record<string, never>;
 
+const sizeOf = (routes: readonly Route[]): number =>
+  routes.reduce((sum, route) => sum + ("target" in route ? route.entry.data.length : 0), 0);
+
 /** The events that are routed to each target, in order. */
 function eventsByTarget(reaction: string, routes: readonly Route[]): ReadonlyMap<Address, readonly FollowedEntry[]> {
   const found = new Map<string, FollowedEntry[]>();
@@ -313,8 +317,6 @@ function eventsByTarget(reaction: string, routes: readonly Route[]): ReadonlyMap
   }
   return new Map(Array.from(found, ([target, events]) => [targetAt(reaction, target), events]));
 }
-
-const sizeOf = (events: readonly FollowedEntry[]): number => events.reduce((sum, { data }) => sum + data.length, 0);
 
 /** Claims a target that is due. One that was tried before is left to the claim loop, which knows how to treat it. */
 function claimTarget(
@@ -329,7 +331,7 @@ function claimTarget(
   if (row === undefined) return [];
   const { done } = record.value as TargetValue;
   const isAll = done === record.head - events.length;
-  return [{ at, row, events: isAll && sizeOf(events) <= MOST_PASSED_ON ? events : undefined }];
+  return [{ at, row, events: isAll ? events : undefined }];
 }
 
 function isRouteAside(value: RouterValue, route: Route): boolean {
