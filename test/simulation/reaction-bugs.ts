@@ -151,17 +151,6 @@ export const reactionBugs: readonly Bug[] = [
     ],
   },
   {
-    name: "a failure counts as handled",
-    caughtBy,
-    edits: [
-      {
-        file: ATTEMPT,
-        from: "      if (!this.#isCommitted) return this.#failed(error);\n",
-        to: "      if (this.#trouble !== undefined || error instanceof Deferred) return this.#failed(error);\n",
-      },
-    ],
-  },
-  {
     name: "a target begins again with its first event",
     caughtBy,
     edits: [
@@ -198,6 +187,17 @@ export const reactionBugs: readonly Bug[] = [
         file: ATTEMPT,
         from: "    const value = await this.#committed(() => this.#held.commit(this.#writes(effect)));\n",
         to: "    let value = undefined as T;\n    const write = (record: Draft, tx: Tx): T => (value = this.#writes(effect)(record, tx));\n    if (!this.#isLast || (await this.#committed(() => this.#held.rest(() => null, write))) !== 'rested')\n      value = await this.#committed(() => this.#held.commit(this.#writes(effect)));\n",
+      },
+    ],
+  },
+  {
+    name: "a failure counts as handled",
+    caughtBy,
+    edits: [
+      {
+        file: ATTEMPT,
+        from: "      if (!this.#isCommitted) return this.#failed(error);\n",
+        to: "      if (this.#trouble !== undefined || error instanceof Deferred) return this.#failed(error);\n",
       },
     ],
   },

@@ -90,8 +90,9 @@ export const reactions = {
     await world.finish();
     checkCommits(world);
     await judge(world, acknowledged);
-    // A clock of the store that was set forward ends a lease that its holder still counts on.
-    if (world.faults.struck.storeClockJump === 0) world.check(overlaps.length === 0, overlaps[0] ?? "");
+    // A process whose clock, or that of the store, was moved, or that stood still, may count on a lease that is over: then only the fence protects.
+    const { storeClockJump, clockJump, pause } = world.faults.struck;
+    if (storeClockJump + clockJump + pause === 0) world.check(overlaps.length === 0, overlaps[0] ?? "");
   },
 };
 
