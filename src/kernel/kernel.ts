@@ -47,7 +47,7 @@ const MAX_VALUE_BYTES = 1024 * 1024;
 const PATIENCE_MS = 30_000;
 /** How often a decision is made again because it lacked something. */
 const MOST_ROUNDS = 20;
-/** How many log entries are read at a time. */
+/** How many log entries, or records, are read at a time. */
 const PAGE = 500;
 /** A page of log entries ends when it has as many bytes: a page of large ones would not fit into memory. */
 export const PAGE_BYTES = 4 * 1024 * 1024;
@@ -206,6 +206,16 @@ export class Kernel {
 
   list(query: ListQuery): Promise<readonly Row[]> {
     return this.#patiently(() => this.#store.list(query));
+  }
+
+  /** All records of a space whose keys begin with this, in the order of their keys, read page by page. */
+  async *rows(space: string, prefix = ""): AsyncGenerator<Row> {
+    for (let after: string | null = null; ; ) {
+      const page: readonly Row[] = await this.list({ space, prefix, after, limit: PAGE });
+      yield* page;
+      if (page.length < PAGE) return;
+      after = page.at(-1)?.key ?? null;
+    }
   }
 
   entries(at: Address, after: number, limit: number, maxBytes?: number): Promise<readonly StoredEntry[]> {

@@ -193,7 +193,7 @@ export class ModelRun {
         this.#outcomes += 1;
       });
     if (operation.error !== undefined) this.failed.push(operation);
-    // What the cancellation interrupts settles with it. A step that was under way may be over before its run hears of the cancellation.
+    // What the cancellation interrupts settles with it. A step that was running may have ended before its run is told of the cancellation.
     const isInterrupted =
       operation.error?.error === this.#cancellation?.error && operation.settledMs === this.#canceledMs;
     if (this.#canceledMs !== undefined && !isInterrupted) this.#near(operation.settledMs);

@@ -562,7 +562,7 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     runs: [{ id: "run", workflow: 1, startMs: 0, retries: 2, restarts: false }],
     faults: true,
   },
-  "a step that is over before its run hears of the cancellation lets the run complete": {
+  "a step that ends before its run is told of the cancellation lets the run complete": {
     ...alone([step("a", { ms: 2_691 })], { run: { cancelMs: 2_677 } }),
     worlds: [20_228],
   },

@@ -35,8 +35,8 @@ export const reactionBugs: readonly Bug[] = [
       },
       {
         file: ROUTING,
-        from: "        return claimTargets(tx, value);\n      }),",
-        to: "        return claimTargets(tx, value);\n      }, [held.at]),",
+        from: "        return claimTargets(tx, written);\n      }),",
+        to: "        return claimTargets(tx, written);\n      }, [held.at]),",
       },
     ],
   },
@@ -175,9 +175,7 @@ export const reactionBugs: readonly Bug[] = [
   {
     name: "work on a target begins with the last events although earlier ones are left",
     caughtBy,
-    edits: [
-      { file: ROUTING, from: "const isAll = done === record.head - events.length;", to: "const isAll = done >= 0;" },
-    ],
+    edits: [{ file: DECIDE, from: "value.done === routed - added ? ", to: "value.done >= 0 ? " }],
   },
   {
     name: "a target is released while its handler still runs",

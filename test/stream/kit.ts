@@ -1,6 +1,6 @@
 /** What the tests of streams share: a bank account, and streams in short. */
 
-import { aggregate, event, type StreamEvent } from "../../src/index.ts";
+import { aggregate, event, type Pawl, type StreamEvent } from "../../src/index.ts";
 
 export const Opened = event("Opened");
 export const Deposited = event<{ readonly amount: number }>("Deposited");
@@ -39,4 +39,13 @@ export async function all<T>(events: AsyncIterable<T>): Promise<T[]> {
   const read: T[] = [];
   for await (const one of events) read.push(one);
   return read;
+}
+
+/** What keeps a projection that is being built from getting ahead; undefined if nothing does, or there is none yet. */
+export async function buildingFailure(pawl: Pawl, { name }: { readonly name: string }) {
+  const status = await pawl
+    .projection(name)
+    .status()
+    .catch(() => null);
+  return status?.building?.failure;
 }

@@ -8,7 +8,7 @@ import { describe, expect, test } from "vitest";
 import { event, projection, reaction, workflow } from "../../src/index.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
-import { all, brief, Deposited, deposits, Opened } from "./kit.ts";
+import { all, brief, buildingFailure, Deposited, deposits, Opened } from "./kit.ts";
 
 /** What was logged. */
 class Lines {
@@ -80,13 +80,7 @@ onStores(EVERY, (place) => {
       const rows = projection("rows", { on: [Deposited], key, version: "1" }, () => 1);
       pawl.work([rows]);
       await pawl.stream("ann").append(deposits(1));
-      const failure = async () =>
-        (
-          await pawl
-            .projection(rows)
-            .status()
-            .catch(() => null)
-        )?.building?.failure;
+      const failure = () => buildingFailure(pawl, rows);
       await expect.poll(failure, PATIENCE).toMatchObject({ stream: "ann", version: 1 });
     });
 
@@ -104,13 +98,7 @@ onStores(EVERY, (place) => {
       const rows = projection("rows", { on: [Paid], version: "1" }, () => 1);
       const mail = reaction("mail", { on: [Paid] }, () => {});
       pawl.work([rows, mail]);
-      const failure = async () =>
-        (
-          await pawl
-            .projection(rows)
-            .status()
-            .catch(() => null)
-        )?.building?.failure;
+      const failure = () => buildingFailure(pawl, rows);
       await expect.poll(failure, PATIENCE).toMatchObject({ stream: "ann", version: 1 });
       await expect
         .poll(async () => {

@@ -10,7 +10,7 @@ import { GENERATIONS } from "../../src/stream/projections/stored.ts";
 import { openTest } from "../../src/testing/index.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE, SQL } from "../workflow/kit.ts";
-import { Deposited, deposits, Opened, Withdrawn } from "./kit.ts";
+import { buildingFailure, Deposited, deposits, Opened, Withdrawn } from "./kit.ts";
 
 interface Balance {
   readonly balance: number;
@@ -195,16 +195,7 @@ onStores(EVERY, (place) => {
       await pawl.stream("ann").append(deposits(1));
       other.work([stuck]);
       await expect
-        .poll(
-          async () =>
-            (
-              await pawl
-                .projection(stuck)
-                .status()
-                .catch(() => null)
-            )?.building?.failure,
-          PATIENCE,
-        )
+        .poll(() => buildingFailure(pawl, stuck), PATIENCE)
         .toMatchObject({ message: expect.stringContaining("no"), stream: "ann", version: 1 });
       expect(await codeOf(pawl.projection(stuck).get("ann"))).toBe("projection_building");
       expect(await codeOf(pawl.projection(stuck).list())).toBe("projection_building");
@@ -249,18 +240,7 @@ onStores(EVERY, (place) => {
     await pawl.stream("ann").append(deposits(3));
     pawl.work(results);
     for (const one of results)
-      await expect
-        .poll(
-          async () =>
-            (
-              await pawl
-                .projection(one)
-                .status()
-                .catch(() => null)
-            )?.building?.failure?.version,
-          PATIENCE,
-        )
-        .toBe(2);
+      await expect.poll(async () => (await buildingFailure(pawl, one))?.version, PATIENCE).toBe(2);
   });
 
   describe("waitFor", () => {
@@ -375,18 +355,7 @@ onStores(EVERY, (place) => {
       });
       pawl.work([stuck]);
       await pawl.stream("ann").append(deposits(2));
-      await expect
-        .poll(
-          async () =>
-            (
-              await pawl
-                .projection(stuck)
-                .status()
-                .catch(() => null)
-            )?.building?.failure,
-          PATIENCE,
-        )
-        .toMatchObject({ version: 1 });
+      await expect.poll(() => buildingFailure(pawl, stuck), PATIENCE).toMatchObject({ version: 1 });
       await expect(pawl.streams.close("ann", { discard: true })).rejects.toMatchObject({
         code: "stream_in_use",
         data: { projections: [{ projection: "stuck", events: 2 }] },
@@ -501,18 +470,7 @@ onStores(SQL, (place) => {
       );
       await pawl.stream("ann").append(deposits(3));
       pawl.work([sums]);
-      await expect
-        .poll(
-          async () =>
-            (
-              await pawl
-                .projection(sums)
-                .status()
-                .catch(() => null)
-            )?.building?.failure,
-          PATIENCE,
-        )
-        .toMatchObject({ stream: "ann", version: 2 });
+      await expect.poll(() => buildingFailure(pawl, sums), PATIENCE).toMatchObject({ stream: "ann", version: 2 });
       isBroken = false;
       await expect.poll(async () => (await pawl.projection(sums).status()).live?.behind, PATIENCE).toBe(0);
       const rows = await pawl.transact.sql(

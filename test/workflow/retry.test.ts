@@ -496,7 +496,7 @@ describe("a child that was canceled with its parent", () => {
       expect(effects).toEqual(["a", "a"]);
     });
 
-    test("somebody cancels it: it is canceled", async () => {
+    test("an operator cancels it: it is canceled", async () => {
       await using pawl = openTest();
       const { run, kid, stops } = await stopping(pawl, (ctx) => ctx.sleep("1 hour"));
       await run.until("waiting");

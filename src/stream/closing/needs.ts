@@ -43,7 +43,7 @@ export async function checkNotNeeded(kernel: Kernel, at: Address, upTo: number):
 
 export async function routersOf(kernel: Kernel): Promise<readonly Router[]> {
   const routers: Router[] = [];
-  for await (const row of rowsOf(kernel, REACTIONS)) {
+  for await (const row of kernel.rows(REACTIONS)) {
     const { cursor, on, targets } = kernel.decode(row, row.value ?? "") as RouterValue;
     routers.push({ name: row.key, cursor, on: new Set(on), isByStream: targets === "stream" });
   }
@@ -53,7 +53,7 @@ export async function routersOf(kernel: Kernel): Promise<readonly Router[]> {
 /** Projections that do not have all events up to a version: each of their generations is looked at, also one that is being built. */
 async function unprojected(kernel: Kernel, at: Address, upTo: number): Promise<readonly EventsLacking[]> {
   const generations: Router[] = [];
-  for await (const row of rowsOf(kernel, GENERATIONS)) {
+  for await (const row of kernel.rows(GENERATIONS)) {
     if (row.kind === RETIRED) continue;
     const { projection, cursor, on } = kernel.decode(row, row.value ?? "") as GenerationValue;
     generations.push({ name: projection, cursor, on: new Set(on), isByStream: false });
@@ -89,7 +89,7 @@ export async function* unrouted(
 async function unhandled(kernel: Kernel, router: Router, stream: string, upTo: number): Promise<number> {
   const { name: reaction, isByStream } = router;
   let count = 0;
-  const targets = isByStream ? rowOf(kernel, targetAt(reaction, stream)) : rowsOf(kernel, targetSpaceOf(reaction));
+  const targets = isByStream ? rowOf(kernel, targetAt(reaction, stream)) : kernel.rows(targetSpaceOf(reaction));
   for await (const row of targets) {
     const { done } = kernel.decode(row, row.value ?? "") as TargetValue;
     if (done >= row.head) continue;
@@ -105,13 +105,4 @@ async function unhandled(kernel: Kernel, router: Router, stream: string, upTo: n
 async function* rowOf(kernel: Kernel, at: Address): AsyncGenerator<Row> {
   const [row] = await kernel.read([at]);
   if (row != null && row.value !== null) yield row;
-}
-
-async function* rowsOf(kernel: Kernel, space: string): AsyncGenerator<Row> {
-  for (let after: string | null = null; ; ) {
-    const rows: readonly Row[] = await kernel.list({ space, prefix: "", after, limit: PAGE });
-    yield* rows;
-    if (rows.length < PAGE) return;
-    after = rows.at(-1)?.key ?? null;
-  }
 }

@@ -15,7 +15,7 @@ import { messageOf } from "../../kernel/log.ts";
 import { ArchiveDamagedError, StreamExistsError } from "../errors.ts";
 import { CLOSED_EVENT, STREAMS, type StoredEvent, type StreamValue, statusOf, streamAt } from "../stored.ts";
 import type { ArchivedEvent } from "./archive.ts";
-import { PAGE, streamEntries } from "./entries.ts";
+import { streamEntries } from "./entries.ts";
 import { parseLine, readLines, splitLines, syncFolder, toLine, toPieces, writeLines } from "./lines.ts";
 
 /** A stream of Node, or anything that is written to in the same way. It is not ended. */
@@ -93,12 +93,7 @@ async function* onlyOne(stream: string): AsyncGenerator<string> {
 }
 
 async function* streamsOf(kernel: Kernel, prefix: string): AsyncGenerator<string> {
-  for (let after: string | null = null; ; ) {
-    const rows: readonly { readonly key: string }[] = await kernel.list({ space: STREAMS, prefix, after, limit: PAGE });
-    for (const { key } of rows) yield key;
-    if (rows.length < PAGE) return;
-    after = rows.at(-1)?.key ?? null;
-  }
+  for await (const { key } of kernel.rows(STREAMS, prefix)) yield key;
 }
 
 async function* linesOf(

@@ -1,6 +1,6 @@
 /** What policies have done, as operators see it: `pawl.streams.policies`. */
 
-import type { Address, Row } from "../../kernel/contract.ts";
+import type { Address } from "../../kernel/contract.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { type Note, POLICIES, type PolicyValue, policyAt, policySpaceOf } from "./stored.ts";
 
@@ -32,7 +32,7 @@ const PAGE = 200;
 
 export async function listPolicies(kernel: Kernel): Promise<readonly StreamPolicyInfo[]> {
   const infos: StreamPolicyInfo[] = [];
-  for await (const row of rowsOf(kernel, POLICIES)) {
+  for await (const row of kernel.rows(POLICIES)) {
     const value = kernel.decode(row, row.value ?? "") as PolicyValue;
     const { closed, pruned, removed, inUse, noState, failed: failures, lastSkip, lastError } = value;
     infos.push({
@@ -85,12 +85,3 @@ export async function removePolicy(kernel: Kernel, policy: string): Promise<bool
 
 /** No rules have this name. */
 const REMOVING = "";
-
-async function* rowsOf(kernel: Kernel, space: string): AsyncGenerator<Row> {
-  for (let after: string | null = null; ; ) {
-    const rows: readonly Row[] = await kernel.list({ space, prefix: "", after, limit: PAGE });
-    yield* rows;
-    if (rows.length < PAGE) return;
-    after = rows.at(-1)?.key ?? null;
-  }
-}

@@ -2,7 +2,7 @@
  * Decisions on the records of projections: beginning a generation, letting readers see it, retiring one.
  */
 
-import type { Address, Row } from "../../kernel/contract.ts";
+import type { Address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { type Change, type Codes, decideBuild, decideCode, decideRefresh, decideSwap } from "./decide.ts";
@@ -64,16 +64,10 @@ function refresh(tx: Tx, name: string): void {
   else if (outcome === "mark") tx.record(projectionAt(name)).write({ value: { ...value, isStale: true } });
 }
 
-const PAGE = 100;
-
 /** The same for all projections. */
 export async function refreshAll(kernel: Kernel): Promise<void> {
-  for (let after: string | null = null; ; ) {
-    const rows: readonly Row[] = await kernel.list({ space: PROJECTIONS, prefix: "", after, limit: PAGE });
-    for (const { key } of rows) await kernel.transact((tx) => refresh(tx, key), [projectionAt(key)]);
-    if (rows.length < PAGE) return;
-    after = rows.at(-1)?.key ?? null;
-  }
+  for await (const { key } of kernel.rows(PROJECTIONS))
+    await kernel.transact((tx) => refresh(tx, key), [projectionAt(key)]);
 }
 
 type Made = Pick<GenerationValue, "projection" | "by" | "on" | "isPersonal" | "isSql">;

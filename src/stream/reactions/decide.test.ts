@@ -5,6 +5,7 @@
 
 import { expect, test } from "vitest";
 import {
+  decideClaimHere,
   decideFailed,
   decideHandled,
   decideOperation,
@@ -38,6 +39,16 @@ test.each([
   { rule: "one that is paused stays so", state: paused, isWoken: false },
 ])("$rule", ({ state, isWoken }) => {
   expect(isWokenByNews(state)).toBe(isWoken);
+});
+
+test.each([
+  { rule: "a target with nothing else to do is claimed with its events", state: due, tries: 0, added: 2, is: "events" },
+  { rule: "one with earlier events is claimed, and its log is read", state: due, tries: 0, added: 1, is: "rest" },
+  { rule: "one that got no event is not claimed", state: due, tries: 0, added: 0, is: "no" },
+  { rule: "nor one that was tried before", state: due, tries: 1, added: 2, is: "no" },
+  { rule: "nor one that is worked on", state: held, tries: 0, added: 2, is: "no" },
+])("$rule", ({ state, tries, added, is }) => {
+  expect(decideClaimHere(state, tries, added)).toBe(is);
 });
 
 test.each([

@@ -29,6 +29,19 @@ export function isWokenByNews({ holder, status, dueMs }: TargetState): boolean {
   return holder !== null || dueMs === null;
 }
 
+/**
+ * Whether the commit that routes `added` events to a target, which is due after it, also claims it for its own process: "events" if these are all that is
+ * to be handled, "rest" if there is more in its log. One that was tried before is left to the claim loop, which knows how to treat it.
+ */
+export function decideClaimHere(
+  { value, routed, holder }: TargetState,
+  tries: number,
+  added: number,
+): "no" | "events" | "rest" {
+  if (added === 0 || tries > 0 || holder !== null) return "no";
+  return value.done === routed - added ? "events" : "rest";
+}
+
 /** After an event was handled. */
 export function decideHandled({ failure: _, blockedAtMs: __, ...value }: TargetValue, losses: number): TargetValue {
   return { ...value, done: value.done + 1, ...(losses === 0 ? {} : { losses }) };

@@ -20,6 +20,7 @@
 import { claim, Held, wake } from "../../kernel/claim/claim.ts";
 import type { Address, FollowedEntry, FollowPage, Row } from "../../kernel/contract.ts";
 import { refusePromise, type Tx } from "../../kernel/decision.ts";
+import type { Draft } from "../../kernel/draft.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
 import { messageOf } from "../../kernel/log.ts";
@@ -31,7 +32,7 @@ import { follow, type Place, restWhateverCame } from "../following.ts";
 import { lostIn } from "../lost.ts";
 import { type OpenEvent, toEvents } from "../reading.ts";
 import { STREAMS } from "../stored.ts";
-import { isAside, isWokenByNews, withAside, withCursor } from "./decide.ts";
+import { decideClaimHere, isAside, isWokenByNews, type TargetState, withAside, withCursor } from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
 import {
   type ArchivedProgress,
@@ -184,7 +185,8 @@ export class Router {
     return this.#rules.target === "stream" ? value : withAnyTarget(value);
   }
 
-  #write(tx: Tx, value: RouterValue, all: readonly Route[]): void {
+  /** Returns what was written. */
+  #write(tx: Tx, value: RouterValue, all: readonly Route[]): readonly Route[] {
     // Those that were put aside while this worker was about to route them are dead letters, and nothing else.
     const routes = value.aside === undefined ? all : all.filter((route) => !isRouteAside(value, route));
     // Together, because the decision runs again for whatever it asks for one by one.
@@ -193,6 +195,7 @@ export class Router {
       if ("target" in route) routeTo(tx, this.#rules.name, route.target, route.entry);
       else if ("letter" in route) writeLetter(tx, this.#rules.name, route.letter);
     }
+    return routes;
   }
 
   /** The names of these events that the code here does not have. */
@@ -214,10 +217,10 @@ export class Router {
         const value = record.value as RouterValue;
         if (value.cursor !== from || value.pausedAtMs !== undefined) return undefined;
         if (this.#unknownIn(value.on).length > 0) return undefined;
-        this.#write(tx, value, routes);
+        const written = this.#write(tx, value, routes);
         // A reaction that routes is not what ends its processes.
         record.write({ value: withCursor(this.#routed(value), upTo), tries: 1 });
-        return claimTargets(tx, value);
+        return claimTargets(tx, written);
       }),
     );
   }
@@ -226,30 +229,30 @@ export class Router {
   async #claiming(
     routes: readonly Route[],
     commit: (
-      claimTargets: (tx: Tx, value: RouterValue) => readonly ClaimedTarget[],
+      claimTargets: (tx: Tx, written: readonly Route[]) => readonly ClaimedTarget[],
     ) => Promise<readonly ClaimedTarget[] | undefined>,
   ): Promise<boolean> {
     const places = this.#places;
     // One that is in work here has its own claim.
-    const targets = [...eventsByTarget(this.#rules.name, routes)].filter(([at]) => this.#kernel.held(at) === undefined);
+    const targets = Array.from(eventsByTarget(routes).keys(), (target) => targetAt(this.#rules.name, target)).filter(
+      (at) => this.#kernel.held(at) === undefined,
+    );
     const reserved = this.#stopping.aborted ? 0 : places.reserve(targets.length);
     const chosen = targets.slice(0, reserved);
     // Before the commit: the lease cannot begin earlier than this.
     const safeUntilMs = this.#kernel.ports.clock.nowMs() + places.leaseMs;
-    for (const [at] of chosen) this.#kernel.expect(at, true);
+    for (const at of chosen) this.#kernel.expect(at, true);
     try {
-      const claimed = await commit((tx, value) =>
-        chosen.flatMap(([at, events]) => {
-          const routed = events.filter(({ key, version }) => !isAside(value, key, version));
-          return routed.length === 0 ? [] : claimTarget(tx, at, routed, places);
-        }),
-      );
+      const claimed = await commit((tx, written) => {
+        const events = eventsByTarget(written);
+        return chosen.flatMap((at) => claimTarget(tx, at, events.get(at.key) ?? [], places));
+      });
       if (claimed === undefined) return false;
       const isSmall = sizeOf(routes) <= MOST_PASSED_ON;
       await this.#begin(isSmall ? claimed : claimed.map((one) => ({ ...one, events: undefined })), safeUntilMs);
       return true;
     } finally {
-      for (const [at] of chosen) {
+      for (const at of chosen) {
         this.#kernel.expect(at, false);
         // Only rows that this process holds are kept.
         if (this.#kernel.held(at)?.holder !== places.by) this.#kernel.letGo(at);
@@ -307,7 +310,7 @@ const sizeOf = (routes: readonly Route[]): number =>
   routes.reduce((sum, route) => sum + ("target" in route ? route.entry.data.length : 0), 0);
 
 /** The events that are routed to each target, in order. */
-function eventsByTarget(reaction: string, routes: readonly Route[]): ReadonlyMap<Address, readonly FollowedEntry[]> {
+function eventsByTarget(routes: readonly Route[]): ReadonlyMap<string, readonly FollowedEntry[]> {
   const found = new Map<string, FollowedEntry[]>();
   for (const route of routes) {
     if (!("target" in route)) continue;
@@ -315,10 +318,10 @@ function eventsByTarget(reaction: string, routes: readonly Route[]): ReadonlyMap
     if (events === undefined) found.set(route.target, [route.entry]);
     else events.push(route.entry);
   }
-  return new Map(Array.from(found, ([target, events]) => [targetAt(reaction, target), events]));
+  return found;
 }
 
-/** Claims a target that is due. One that was tried before is left to the claim loop, which knows how to treat it. */
+/** Claims a target, if it is due and nothing keeps it. */
 function claimTarget(
   tx: Tx,
   at: Address,
@@ -326,13 +329,18 @@ function claimTarget(
   { by, leaseMs }: TargetPlaces,
 ): readonly ClaimedTarget[] {
   const record = tx.record(at);
-  if (record.tries > 0 || record.holder !== null) return [];
-  const row = claim(tx, at, { by, leaseMs });
-  if (row === undefined) return [];
-  const { done } = record.value as TargetValue;
-  const isAll = done === record.head - events.length;
-  return [{ at, row, events: isAll ? events : undefined }];
+  const outcome = decideClaimHere(stateOf(record), record.tries, events.length);
+  const row = outcome === "no" ? undefined : claim(tx, at, { by, leaseMs });
+  return row === undefined ? [] : [{ at, row, events: outcome === "events" ? events : undefined }];
 }
+
+const stateOf = (record: Draft): TargetState => ({
+  value: record.value as TargetValue,
+  routed: record.head,
+  holder: record.holder,
+  status: record.status,
+  dueMs: record.dueMs,
+});
 
 function isRouteAside(value: RouterValue, route: Route): boolean {
   if ("target" in route) return isAside(value, route.entry.key, route.entry.version);
@@ -374,16 +382,7 @@ export function routeTo(
   const routed: Routed = stream === target ? { version } : { stream, version };
   if (!record.exists)
     record.write({ value: { done: 0 } satisfies TargetValue, kind: targetQueueOf(reaction), dueMs: tx.nowMs });
-  else if (
-    isWokenByNews({
-      value: record.value as TargetValue,
-      routed: record.head,
-      holder: record.holder,
-      status: record.status,
-      dueMs: record.dueMs,
-    })
-  )
-    wake(tx, at);
+  else if (isWokenByNews(stateOf(record))) wake(tx, at);
   record.append(ROUTED, routed);
 }
 

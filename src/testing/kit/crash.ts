@@ -19,7 +19,7 @@ import type { WithInput } from "../../workflow/definitions/context-types.ts";
 import { type AnyWorkflow, definitionOf, type Workflow } from "../../workflow/definitions/definition.ts";
 import { RunFailedError } from "../../workflow/errors.ts";
 import type { RunStatus } from "../../workflow/stored.ts";
-import { type OpenTestOptions, TestEnvironment, type TestPawl, type TestRun } from "./pawl.ts";
+import { OPEN_TEST, type OpenTestOptions, TestEnvironment, type TestPawl, type TestRun } from "./pawl.ts";
 import type { Around } from "./steps.ts";
 import { type CallInterceptor, never } from "./store.ts";
 
@@ -63,14 +63,7 @@ export interface CrashOptions<Input, Output, World> extends OpenTestOptions {
 }
 
 const OPTIONS = optionNames<CrashOptions<unknown, unknown, unknown>>({
-  now: true,
-  namespace: true,
-  codec: true,
-  seed: true,
-  strict: true,
-  actions: true,
-  subjectKeys: true,
-  archive: true,
+  ...OPEN_TEST,
   input: true,
   world: true,
   workflows: true,

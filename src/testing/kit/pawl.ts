@@ -64,7 +64,8 @@ export interface OpenTestOptions {
   readonly archive?: Archive | undefined;
 }
 
-const OPTIONS = optionNames<OpenTestOptions>({
+/** The names of the options of `openTest`. */
+export const OPEN_TEST = {
   now: true,
   namespace: true,
   codec: true,
@@ -73,7 +74,9 @@ const OPTIONS = optionNames<OpenTestOptions>({
   actions: true,
   subjectKeys: true,
   archive: true,
-});
+} as const satisfies Record<keyof OpenTestOptions, true>;
+
+const OPTIONS = optionNames<OpenTestOptions>(OPEN_TEST);
 
 /** A workflow's code makes a mistake that would be unnoticed in production. `openTest({ strict: false })` allows it. */
 export class WorkflowMistakeError extends Error {
