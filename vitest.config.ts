@@ -3,9 +3,13 @@
  * (`npm run test:long`), and both in `npm run test:all`. A test belongs in the short suite unless it takes more than a few seconds; where a
  * search can be as long as one likes, a share of it is in a short file, and the rest, with other seeds, in a long file beside it.
  *
- * Three files run concurrently, or as many as there are cores up to eight, the slowest first, each in a process of its own. A test that imports
- * "pawl" gets the sources, by the same condition that examples use. A run without tests has failed. Tests that need PostgreSQL share one
- * server, which is started when the first of them asks for a database.
+ * Three processes run files concurrently, or as many as there are cores up to eight, the slowest files first. A file of the long suite has a process of
+ * its own. Those of the short suite share processes, one file after the other, because to start one and to load the sources takes half a second
+ * of processor time, twice what the tests of most files take: they leave no timers, listeners, handles or changed globals behind, or
+ * are listed in ALONE.
+ *
+ * A test that imports "pawl" gets the sources, by the same condition that examples use. A run without tests has failed. Tests that need
+ * PostgreSQL share one server, which is started when the first of them asks for a database.
  *
  * No test may depend on how fast the machine is. A wait ends when what is waited for has happened; the limits here only end a test that hangs.
  */
@@ -16,6 +20,9 @@ import { BaseSequencer, type TestSpecification } from "vitest/node";
 
 const SHORT = ["src/**/*.test.ts", "test/**/*.test.ts", "examples/**/*.test.ts"];
 const LONG = ["src/**/*.long.test.ts", "test/**/*.long.test.ts"];
+
+/** Files of the short suite that need a process of their own, because they measure it or leave something behind in it. */
+const ALONE = ["src/node/trap.test.ts", "src/node/watchdog.test.ts", "test/workflow/silence.test.ts"];
 
 /** What takes longest, in this order: it starts first, so that no process is left alone with it at the end. A run names its slowest files. */
 const SLOWEST: readonly string[] = [
@@ -53,25 +60,37 @@ const SLOWEST: readonly string[] = [
   "test/workflow/year.long.test.ts",
   "test/postgres/migrate.long.test.ts",
   "examples/examples.test.ts",
-  "test/workflow/recovery.test.ts",
-  "test/postgres/traps.test.ts",
-  "test/programs/programs.test.ts",
   "test/simulation/simulation.test.ts",
-  "test/workflow/steps.test.ts",
+  "test/stream/closing.test.ts",
+  "test/stream/forget.test.ts",
+  "test/stream/reactions.test.ts",
+  "test/postgres/traps.test.ts",
   "test/workflow/cancel.test.ts",
-  "test/postgres/pool.test.ts",
-  "test/postgres/conformance.test.ts",
-  "test/sql/transact-sql.test.ts",
-  "test/simulation/planted.test.ts",
   "test/arguments/arguments.test.ts",
+  "test/programs/programs.test.ts",
+  "test/differential/differential.test.ts",
+  "test/workflow/steps.test.ts",
+  "test/postgres/conformance.test.ts",
+  "test/stream/projections.test.ts",
+  "test/workflow/retention.test.ts",
+  "test/workflow/start.test.ts",
+  "test/sqlite/start.test.ts",
+  "test/workflow/recovery.test.ts",
+  "test/sql/transact-sql.test.ts",
+  "test/postgres/pool.test.ts",
+  "test/stream/order.test.ts",
+  "test/simulation/planted.test.ts",
 ];
 
-/** The slowest files first; the others in vitest's own order: by how long they took last time, or else by size. */
+/**
+ * The slowest files first; the others in vitest's own order: by how long they took last time, or else by size. Files that share processes
+ * come in a row, because a process is only kept for the next file in line.
+ */
 class SlowestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
-    const rank = ({ moduleId }: TestSpecification): number => {
+    const rank = ({ moduleId, project }: TestSpecification): number => {
       const place = SLOWEST.findIndex((end) => moduleId.endsWith(end));
-      return place < 0 ? SLOWEST.length : place;
+      return place >= 0 ? place : SLOWEST.length + (project.config.isolate ? 0 : 1);
     };
     const sorted = await super.sort(files);
     return sorted.toSorted((a, b) => rank(a) - rank(b));
@@ -92,7 +111,8 @@ export default defineConfig({
     passWithNoTests: false,
     reporters: ["default"],
     projects: [
-      { extends: true, test: { name: "short", include: SHORT, exclude: LONG } },
+      { extends: true, test: { name: "short", include: SHORT, exclude: [...LONG, ...ALONE], isolate: false } },
+      { extends: true, test: { name: "short-alone", include: ALONE } },
       { extends: true, test: { name: "long", include: LONG } },
     ],
   },

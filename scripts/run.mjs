@@ -25,7 +25,7 @@ const lint = { title: "Lint and format", run: () => [bin("@biomejs/biome", "biom
 const types = { title: "Types", run: () => [bin("typescript", "tsc"), "--noEmit"] };
 const reporters = ["--reporter=default", "--reporter=./scripts/count-tests.mjs"];
 const tests = { title: "Tests", run: () => [bin("vitest"), "run", "--allowOnly=false", ...reporters] };
-const shortTests = { title: "Tests", run: () => [...tests.run(), "--project=short"] };
+const shortTests = { title: "Tests", run: () => [...tests.run(), "--project=short", "--project=short-alone"] };
 const longTests = { title: "Long tests", run: () => [...tests.run(), "--project=long"] };
 const source = ["--conditions=pawl-source", "--disable-warning=ExperimentalWarning"];
 

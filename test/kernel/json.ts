@@ -9,6 +9,17 @@ export const encode = (value: unknown): string => jsonCodec.encode(value, at);
 export const decode = (text: string): unknown => jsonCodec.decode(text, at);
 export const again = (value: unknown): unknown => decode(encode(value));
 
+/** A value in so many levels of others. */
+export function nested(
+  levels: number,
+  wrap: (inner: unknown) => unknown = (inner) => [inner],
+  core: unknown = 1,
+): unknown {
+  let value = core;
+  for (let i = 0; i < levels; i++) value = wrap(value);
+  return value;
+}
+
 export function refusalOf(act: () => unknown): unknown {
   try {
     return { notRefused: act() };

@@ -569,10 +569,10 @@ describe("what is not a circle is not reported as one:", () => {
 });
 
 describe("random schedules", () => {
-  test("100 without a circle: none is reported, and every run ends", async () => {
-    const { runs, failed } = await runSchedules({ isInOrder: true, first: 1, last: 100 });
+  test("40 without a circle: none is reported, and every run ends", async () => {
+    const { runs, failed } = await runSchedules({ isInOrder: true, first: 1, last: 40 });
     expect(failed).toEqual([]);
-    expect(runs).toBeGreaterThan(200);
+    expect(runs).toBeGreaterThan(80);
   });
 
   test("50 with circles: each is detected, no run waits for ever, and most continue", async () => {

@@ -147,16 +147,3 @@ describe("many requests of one run for one lock", () => {
     expect(await charsEach(500)).toBeLessThan(1.5 * few);
   });
 });
-
-test("a run can wait for more locks than a search for a deadlock looks at", async () => {
-  await using pawl = openTest();
-  const names = numbers(1_030).map((n) => `m${n}`);
-  for (const name of names) await pawl.mutex(name).acquire();
-  const waits = workflow("waits", (ctx: Context) => Promise.all(names.map((name) => ctx.mutex(name).acquire())));
-  const events: string[] = [];
-  pawl.work([waits], { on: ({ type }) => void events.push(type) });
-  const run = await pawl.start(waits, undefined);
-  await run.until("waiting");
-  expect((await run.status()).status).toBe("waiting");
-  expect(events).not.toContain("run.trouble");
-});

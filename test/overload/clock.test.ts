@@ -5,14 +5,13 @@
  * handle has swept. Afterwards, the caller's result is compared with what is stored.
  */
 
-import pg from "pg";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { nodePorts } from "../../src/node/ports.ts";
 import { type Pawl, pawlOn } from "../../src/pawl.ts";
 import { CLOCK } from "../../src/stores/postgres/statements.ts";
 import { FaultyProxy } from "../faults/proxy.ts";
 import { connect, poolOn } from "../postgres/kit.ts";
-import { freshDatabase } from "../postgres/server.ts";
+import { ownDatabase } from "../postgres/own-database.ts";
 import { WatchedPool } from "../postgres/watched.ts";
 import { endOf, handleOn, settledWithin, until } from "./kit.ts";
 
@@ -23,22 +22,16 @@ const SHIFTED = `(${CLOCK} + (select ms from public.shift))`;
 /** The train in which a lane asks where it stands. */
 const isSettle = (texts: readonly string[]): boolean => texts.some((text) => /\bepoch = w\.epoch \+ 1\b/.test(text));
 
-let database: Awaited<ReturnType<typeof freshDatabase>>;
-let admin: pg.Client;
+const database = ownDatabase();
 let proxy: FaultyProxy;
 beforeAll(async () => {
-  database = await freshDatabase();
-  admin = new pg.Client({ connectionString: database.url });
-  await admin.connect();
-  await admin.query("create table public.shift as select 0::bigint as ms; create table orders (id text)");
+  await database.admin.query("create table public.shift as select 0::bigint as ms; create table orders (id text)");
   proxy = await FaultyProxy.start(Number(new URL(database.url).port));
 });
 afterAll(async () => {
   await proxy.close();
-  await admin.end();
-  await database.drop();
 });
-beforeEach(() => admin.query("update public.shift set ms = 0"));
+beforeEach(() => database.admin.query("update public.shift set ms = 0"));
 
 /** Loses the reply of the next commit, and lets a sweep pass by, so many days later, before the outcome is asked for. */
 async function lose(days: number, act: (pawl: Pawl) => Promise<unknown>): Promise<string> {
@@ -57,7 +50,7 @@ async function lose(days: number, act: (pawl: Pawl) => Promise<unknown>): Promis
     const end = endOf(act(pawl));
     await settledWithin(SETTLED_MS, "the outcome is requested", settling.reached);
     expect(proxy.counts.commitRepliesDropped - droppedBefore).toBe(1);
-    await admin.query("update public.shift set ms = $1", [days * DAY_MS]);
+    await database.admin.query("update public.shift set ms = $1", [days * DAY_MS]);
     await sweeper.sweep(1000);
     settling.open();
     return await settledWithin(SETTLED_MS, "the call", end);
@@ -89,7 +82,7 @@ describe.each([0, 1, 31, 400])("a reply that is lost before the clock jumps by %
     const told = await lose(days, (pawl) =>
       pawl.transact.sql((sql) => sql.query("insert into orders values ($1)", [name])),
     );
-    const { rowCount } = await admin.query("select from orders where id = $1", [name]);
+    const { rowCount } = await database.admin.query("select from orders where id = $1", [name]);
     const stored =
       rowCount === 2 ? "stored once" : rowCount === 1 ? "not stored" : `stored ${Number(rowCount) - 1} times`;
     expect(truths).toContain(`${told}, ${stored}`);
@@ -104,7 +97,7 @@ test("a handle whose marks were swept continues", async () => {
   const slot = pawl.slot<number>("works on", { initial: 0 });
   await slot.update((n) => n + 1);
   await pawl.transact.sql((sql) => sql.query("insert into orders values ('works on')"));
-  await admin.query("update public.shift set ms = $1", [400 * DAY_MS]);
+  await database.admin.query("update public.shift set ms = $1", [400 * DAY_MS]);
   await sweeper.sweep(1000);
   await slot.update((n) => n + 1);
   expect((await slot.get()).value).toBe(2);
@@ -115,7 +108,7 @@ test("a handle whose marks were swept continues", async () => {
     if (end === "ok") rows += 1;
     return end === "ok";
   });
-  expect((await admin.query("select from orders where id = 'works on'")).rowCount).toBe(rows);
+  expect((await database.admin.query("select from orders where id = 'works on'")).rowCount).toBe(rows);
   await pawl.close();
   await sweeper.close();
 });

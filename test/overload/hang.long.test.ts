@@ -5,13 +5,12 @@
  * and afterwards, all connections must come back, nothing of the work may be stored, and `close()` must settle.
  */
 
-import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { StoreError, workflow } from "../../src/index.ts";
 import { nodePorts, wallMs } from "../../src/node/ports.ts";
 import { type Pawl, pawlOn } from "../../src/pawl.ts";
 import { openSqlite } from "../../src/stores/sqlite/sqlite.ts";
-import { freshDatabase } from "../postgres/server.ts";
+import { ownDatabase } from "../postgres/own-database.ts";
 import { sqliteGround } from "../sql/grounds.ts";
 import { endOf, endsOf, type Handle, handleOn, never, range, settledWithin, until } from "./kit.ts";
 
@@ -25,20 +24,14 @@ const SETTLED_MS = 120_000;
 const TIMEOUT_MS = 300_000;
 
 describe("work that hangs on PostgreSQL", () => {
-  let database: Awaited<ReturnType<typeof freshDatabase>>;
-  let admin: pg.Client;
+  const database = ownDatabase();
   const left: Handle[] = [];
   beforeAll(async () => {
-    database = await freshDatabase();
-    admin = new pg.Client({ connectionString: database.url });
-    await admin.connect();
-    await admin.query("create table orders (id text primary key)");
+    await database.admin.query("create table orders (id text primary key)");
   });
   afterAll(async () => {
-    await admin.end();
     // A handle that a failed test left hanging is not waited for: its connections end with the database.
     for (const handle of left) handle.close().catch(() => {});
-    await database.drop();
   });
 
   const opened = async (max = SMALL.max): Promise<Handle> => {
@@ -49,7 +42,7 @@ describe("work that hangs on PostgreSQL", () => {
 
   const ordersLike = async (prefix: string): Promise<string[]> => {
     const text = "select id from orders where id like $1 order by id";
-    return (await admin.query<{ id: string }>(text, [`${prefix}%`])).rows.map(({ id }) => id);
+    return (await database.admin.query<{ id: string }>(text, [`${prefix}%`])).rows.map(({ id }) => id);
   };
 
   const untilNotBusy = async (act: () => Promise<unknown>): Promise<unknown> => {
@@ -122,7 +115,7 @@ describe("work that hangs on PostgreSQL", () => {
     )();
     await until(SETTLED_MS, "no statement is left on the server", async () => {
       const text = "select from pg_stat_activity where datname = current_database() and query like '%pg_sleep(60)%'";
-      return (await admin.query(`${text} and state = 'active' and pid <> pg_backend_pid()`)).rowCount === 0;
+      return (await database.admin.query(`${text} and state = 'active' and pid <> pg_backend_pid()`)).rowCount === 0;
     });
   });
 

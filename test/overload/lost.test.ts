@@ -9,21 +9,17 @@ import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { PawlError, type Sql, StoreError, workflow } from "../../src/index.ts";
 import { FaultyProxy } from "../faults/proxy.ts";
-import { freshDatabase } from "../postgres/server.ts";
+import { ownDatabase } from "../postgres/own-database.ts";
 import { type Handle, handleOn, settledWithin, until } from "./kit.ts";
 
 const SETTLED_MS = 120_000;
 const TIMEOUT_MS = 300_000;
 
-let database: Awaited<ReturnType<typeof freshDatabase>>;
-let admin: pg.Client;
+const database = ownDatabase();
 let handle: Handle;
 beforeAll(async () => {
-  database = await freshDatabase();
-  admin = new pg.Client({ connectionString: database.url });
-  await admin.connect();
   handle = await handleOn(database.url, { max: 6 });
-  await admin.query(`
+  await database.admin.query(`
     create table orders (id text primary key);
     create table slow_orders (id text primary key);
     create function slowly() returns trigger language plpgsql as $$ begin perform pg_sleep(30); return null; end $$;
@@ -32,8 +28,6 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await handle.close();
-  await admin.end();
-  await database.drop();
 });
 
 const pidOf = async (sql: Sql): Promise<number> =>
@@ -41,9 +35,9 @@ const pidOf = async (sql: Sql): Promise<number> =>
 
 /** Ends the connection, and waits until the server has. */
 async function terminate(pid: number): Promise<void> {
-  await admin.query("select pg_terminate_backend($1)", [pid]);
+  await database.admin.query("select pg_terminate_backend($1)", [pid]);
   await until(SETTLED_MS, "the connection is ended", async () => {
-    return (await admin.query("select from pg_stat_activity where pid = $1", [pid])).rowCount === 0;
+    return (await database.admin.query("select from pg_stat_activity where pid = $1", [pid])).rowCount === 0;
   });
 }
 
@@ -51,7 +45,7 @@ async function terminate(pid: number): Promise<void> {
 async function terminateWhen(pid: number, condition: string): Promise<void> {
   await until(SETTLED_MS, condition, async () => {
     const text = `select from pg_stat_activity where pid = $1 and state = 'active' and ${condition}`;
-    return (await admin.query(text, [pid])).rowCount === 1;
+    return (await database.admin.query(text, [pid])).rowCount === 1;
   });
   await terminate(pid);
 }
@@ -70,7 +64,7 @@ const caught = (call: Promise<unknown>): Promise<unknown> =>
 async function isGone(id: string): Promise<void> {
   const { pawl } = handle;
   const text = "select id from orders where id = $1 union all select id from slow_orders where id = $1";
-  expect((await admin.query(text, [id])).rows).toEqual([]);
+  expect((await database.admin.query(text, [id])).rows).toEqual([]);
   expect((await pawl.slot(id).get()).version).toBe(0);
   await pawl.transact.sql(async (sql, tx) => {
     await sql.query("insert into orders values ($1)", [`${id} again`]);
@@ -206,7 +200,7 @@ test("a connection that is lost at COMMIT is reported as such", { timeout: TIMEO
 describe("what is the user's own stays so", () => {
   test("an error of a statement", { timeout: TIMEOUT_MS }, async () => {
     const { pawl } = handle;
-    await admin.query(insert, ["taken"]);
+    await database.admin.query(insert, ["taken"]);
     const unique = await caught(pawl.transact.sql((sql) => sql.query(insert, ["taken"])));
     expect(unique).not.toBeInstanceOf(PawlError);
     expect(unique).toMatchObject({ code: "23505", table: "orders", severity: "ERROR" });
@@ -245,7 +239,7 @@ test("a step.tx whose connection is lost happens once, by the next attempt", { t
   const run = await pawl.start(pay, undefined, { id: "lost step" });
   expect(await settledWithin(2 * SETTLED_MS, "the run", run.result())).toBe("paid");
   expect(losses).toBe(2);
-  expect((await admin.query("select from orders where id = 'step'")).rowCount).toBe(1);
+  expect((await database.admin.query("select from orders where id = 'step'")).rowCount).toBe(1);
 });
 
 describe("a server that is unreachable when transact.sql begins", () => {

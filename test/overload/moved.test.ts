@@ -5,11 +5,10 @@
  * attempt is counted and no attempt takes time. Then PostgreSQL, where a trigger skips each update and counts it.
  */
 
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { address } from "../../src/kernel/contract.ts";
 import { bench, codeOf } from "../kernel/kit.ts";
-import { freshDatabase } from "../postgres/server.ts";
+import { ownDatabase } from "../postgres/own-database.ts";
 import { endOf, handleOn, settledWithin } from "./kit.ts";
 
 const PATIENCE_MS = 300;
@@ -69,23 +68,15 @@ describe.each([1, 4])("where rows always move, with %d lanes", (lanes) => {
 describe("where rows always move on PostgreSQL", () => {
   /** The machine may be busy; a call that ignored its patience took ten times as long as that said. */
   const SETTLED_MS = 120_000;
-  let database: Awaited<ReturnType<typeof freshDatabase>>;
-  let admin: pg.Client;
+  const database = ownDatabase();
   beforeAll(async () => {
-    database = await freshDatabase();
-    admin = new pg.Client({ connectionString: database.url });
-    await admin.connect();
     await (await handleOn(database.url)).close();
     // What is skipped is not found to be as it was; a sequence counts also what is rolled back.
-    await admin.query(`
+    await database.admin.query(`
       create sequence attempts;
       create function skip() returns trigger language plpgsql as $$ begin
         perform nextval('public.attempts'); return null; end $$;
       create trigger skip before update on pawl.record for each row when (old.key like 'moving%') execute function skip()`);
-  });
-  afterAll(async () => {
-    await admin.end();
-    await database.drop();
   });
 
   test("a call ends with its patience, after a few attempts", async () => {
@@ -95,7 +86,7 @@ describe("where rows always move on PostgreSQL", () => {
     // It is made, which the trigger lets pass, and known from then on.
     await slot.set(1);
     expect(await settledWithin(SETTLED_MS, "the call", endOf(slot.set(2)))).toBe("store_busy");
-    const { rows } = await admin.query<{ n: string }>("select last_value as n from attempts");
+    const { rows } = await database.admin.query<{ n: string }>("select last_value as n from attempts");
     expect(Number(rows[0]?.n)).toBeGreaterThan(2);
     // Pauses of tens of milliseconds for a second; without them it is tried a thousand times and more.
     expect(Number(rows[0]?.n)).toBeLessThan(300);

@@ -7,13 +7,12 @@
  * `transact.sql` is stopped between two decisions, and nothing is left to chance.
  */
 
-import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { StoreError } from "../../src/index.ts";
 import { type Address, address, newAddress } from "../../src/kernel/contract.ts";
 import type { Join } from "../../src/kernel/sql/joint.ts";
 import type { Pawl } from "../../src/pawl.ts";
-import { freshDatabase } from "../postgres/server.ts";
+import { ownDatabase } from "../postgres/own-database.ts";
 import { type IsFirst, isUnanswered, raw, withIdempotent } from "./firsts.ts";
 import { type Handle, handleOn, range, sleep } from "./kit.ts";
 
@@ -24,35 +23,28 @@ const GATE_MS = 150;
 /** All races of a way take a few seconds. */
 const TIMEOUT_MS = 300_000;
 
-let database: Awaited<ReturnType<typeof freshDatabase>>;
-let admin: pg.Client;
+const database = ownDatabase();
 beforeAll(async () => {
-  database = await freshDatabase();
-  admin = new pg.Client({ connectionString: database.url });
-  await admin.connect();
   // Makes the tables.
   await (await handleOn(database.url)).close();
-  await admin.query(`
+  await database.admin.query(`
     create table public.gate (is_closed boolean);
     create function public.at_gate() returns trigger language plpgsql as $$ begin
       while exists (select from public.gate where is_closed) loop perform pg_sleep(0.002); end loop; return null; end $$;
     create constraint trigger gated after insert on pawl.record deferrable initially deferred
       for each row when (new.key like '%gated%' and new.key not like 'call/%') execute function public.at_gate()`);
 });
-afterAll(async () => {
-  await admin.end();
-  await database.drop();
-});
 
 /** Commits that create a gated key stop as the last thing they do, until two of them have come, or for a moment. */
 async function gated<T>(act: () => Promise<T>): Promise<T> {
-  await admin.query("insert into public.gate values (true)");
+  await database.admin.query("insert into public.gate values (true)");
   const acting = act();
   const waiting =
     "select count(*)::int as n from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()";
   const untilMs = performance.now() + GATE_MS;
-  while (performance.now() < untilMs && (await admin.query<{ n: number }>(waiting)).rows[0]?.n !== 2) await sleep(2);
-  await admin.query("delete from public.gate");
+  while (performance.now() < untilMs && (await database.admin.query<{ n: number }>(waiting)).rows[0]?.n !== 2)
+    await sleep(2);
+  await database.admin.query("delete from public.gate");
   return acting;
 }
 

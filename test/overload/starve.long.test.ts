@@ -5,28 +5,17 @@
  * worked on. Then works that keep all places of `transact.sql`, and callers whose patience ends.
  */
 
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { StoreError, workflow } from "../../src/index.ts";
 import type { Pawl } from "../../src/pawl.ts";
-import { freshDatabase } from "../postgres/server.ts";
+import { ownDatabase } from "../postgres/own-database.ts";
 import { endsOf, handleOn, range, settledWithin, sleep, until } from "./kit.ts";
 
 /** Everything is done in less than half of it on a machine with nothing else to do. */
 const SETTLED_MS = 120_000;
 const TIMEOUT_MS = 300_000;
 
-let database: Awaited<ReturnType<typeof freshDatabase>>;
-let admin: pg.Client;
-beforeAll(async () => {
-  database = await freshDatabase();
-  admin = new pg.Client({ connectionString: database.url });
-  await admin.connect();
-});
-afterAll(async () => {
-  await admin.end();
-  await database.drop();
-});
+const database = ownDatabase();
 
 /** What goes on beside the slow works, until `ended` says so: each part returns how much it did, or throws. */
 async function lifeBeside(pawl: Pawl, name: string, ended: () => boolean): Promise<{ slots: number; runs: number }> {
@@ -183,7 +172,7 @@ describe("2,000 concurrent calls of transact.sql", () => {
     const calls = range(2000).map(() => pawl.transact.sql(async () => {}));
     expect(await settledWithin(SETTLED_MS, "the calls", endsOf(calls))).toEqual({ ok: 2000 });
     const text = "select count(*)::int as n from pawl.writer where namespace = $1";
-    const marks = (await admin.query<{ n: number }>(text, [namespace])).rows[0]?.n;
+    const marks = (await database.admin.query<{ n: number }>(text, [namespace])).rows[0]?.n;
     // A lane for each place of the pool, those of batches, and a few that are no lanes.
     expect(marks).toBeLessThanOrEqual(20);
   });

@@ -4,27 +4,18 @@
  * for several times that patience. Generated programs do the same to the turns of rate limits (test/programs).
  */
 
-import pg from "pg";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { workflow } from "../../src/index.ts";
-import { freshDatabase } from "../postgres/server.ts";
+import { ownDatabase } from "../postgres/own-database.ts";
 import { handleOn, settledWithin } from "./kit.ts";
 
 const PATIENCE_MS = 400;
 const HELD_MS = 2_500;
 const ONCE = { retry: { attempts: 1 } };
 
-let database: Awaited<ReturnType<typeof freshDatabase>>;
-let admin: pg.Client;
+const database = ownDatabase();
 beforeAll(async () => {
-  database = await freshDatabase();
-  admin = new pg.Client({ connectionString: database.url });
-  await admin.connect();
-  await admin.query("create table orders (id text primary key)");
-});
-afterAll(async () => {
-  await admin.end();
-  await database.drop();
+  await database.admin.query("create table orders (id text primary key)");
 });
 
 const held = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, HELD_MS));
@@ -43,7 +34,7 @@ test("step.tx waits for a connection for as long as that takes", async () => {
   // Half of the pool is for transactions like these.
   const holders = [1, 2].map(() => pawl.transact.sql(held));
   const run = await pawl.start(order, undefined, { id: "o-1" });
-  expect(await settledWithin(30_000, "the run", run.result())).toBe("inserted");
+  expect(await settledWithin(120_000, "the run", run.result())).toBe("inserted");
   await Promise.all(holders);
-  expect((await admin.query("select id from orders")).rows).toEqual([{ id: "o-1" }]);
+  expect((await database.admin.query("select id from orders")).rows).toEqual([{ id: "o-1" }]);
 });

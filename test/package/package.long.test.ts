@@ -17,7 +17,7 @@ import type { Manifest, Outcome } from "./tarball.ts";
 import { installInto, manifestOf, packRepository, root, run, runTool, runTsc } from "./tarball.ts";
 
 /** A runtime dependency is a promise to every user: adding one here is meant to be a decision. */
-const agreedDependencies: readonly string[] = [];
+const agreedDependencies: readonly string[] = ["croner"];
 
 /** What users bring themselves, and only if they use it: nothing of it may be needed to import the package. */
 const agreedPeers: readonly string[] = ["@opentelemetry/api", "pg"];

@@ -10,7 +10,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import pg from "pg";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
 import { address } from "../../src/kernel/contract.ts";
 import { InvalidArgumentError, StoreError } from "../../src/kernel/errors.ts";
 import { Kernel } from "../../src/kernel/kernel.ts";
@@ -19,20 +19,9 @@ import { type OpenOptions, open } from "../../src/open.ts";
 import type { Pawl } from "../../src/pawl.ts";
 import { openPostgres } from "../../src/stores/postgres/postgres.ts";
 import { range } from "../../src/testing/conformance/law-context.ts";
-import { type FreshDatabase, freshDatabase } from "./server.ts";
+import { ownDatabase } from "./own-database.ts";
 
-let database: FreshDatabase | undefined;
-let admin: pg.Client;
-
-beforeAll(async () => {
-  database = await freshDatabase();
-  admin = new pg.Client({ connectionString: database.url });
-  await admin.connect();
-});
-afterAll(async () => {
-  await admin?.end();
-  await database?.drop();
-});
+const database = ownDatabase();
 
 const ends: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
@@ -40,7 +29,7 @@ afterEach(async () => {
 });
 
 function makePool(config: pg.PoolConfig = {}): pg.Pool {
-  const pool = new pg.Pool({ connectionString: database?.url, ...config });
+  const pool = new pg.Pool({ connectionString: database.url, ...config });
   pool.on("error", () => {});
   ends.push(async () => pool.ended || pool.end());
   return pool;
@@ -205,14 +194,14 @@ describe("a pool with a timeout of its own", () => {
     const stop = store.watch(() => {});
     const listening = async () =>
       (
-        await admin.query<{ pid: number }>(
+        await database.admin.query<{ pid: number }>(
           "select pid from pg_stat_activity where application_name = 'timed' and query like 'listen %'",
         )
       ).rows;
     await expect.poll(async () => (await listening()).length).toBe(1);
     await sleep(1_000);
     const [old] = await listening();
-    await admin.query("select pg_terminate_backend($1)", [old?.pid]);
+    await database.admin.query("select pg_terminate_backend($1)", [old?.pid]);
     await expect.poll(async () => (await listening()).filter(({ pid }) => pid !== old?.pid).length).toBe(1);
   });
 
@@ -248,11 +237,11 @@ describe("a pool with a timeout of its own", () => {
 
 describe("a connection that the server ends", () => {
   const ended = (name: string) =>
-    admin.query("select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1", [name]);
+    database.admin.query("select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1", [name]);
 
   test("while it is idle is replaced when it is needed", async () => {
     const name = `idle ${randomUUID()}`;
-    const url = new URL(database?.url ?? "");
+    const url = new URL(database.url);
     url.searchParams.set("application_name", name);
     const pawl = await open(url.href, { schema: `pool ${randomUUID()}` });
     ends.push(() => pawl.close());
@@ -288,7 +277,7 @@ describe("a connection that the server ends", () => {
   test("ends no process that did not ask to be told, whatever Pawl had the connection for", async () => {
     // A process of its own, whose pool nobody listens to for errors.
     const child = fileURLToPath(new URL("./children/unheard.ts", import.meta.url));
-    const args = ["--conditions=pawl-source", "--disable-warning=ExperimentalWarning", child, database?.url ?? ""];
+    const args = ["--conditions=pawl-source", "--disable-warning=ExperimentalWarning", child, database.url];
     const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 290_000 });
     const lived = ["1 ended when it was checked out", "one ended that listened", "one ended that worked", "counted 4"];
     expect(stdout.trim().split("\n")).toEqual(lived);

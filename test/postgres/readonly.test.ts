@@ -12,23 +12,17 @@ import type { Ports } from "../../src/kernel/ports.ts";
 import { nodePorts } from "../../src/node/ports.ts";
 import type { PostgresStore } from "../../src/stores/postgres/postgres.ts";
 import { connect } from "./kit.ts";
-import { type FreshDatabase, freshDatabase } from "./server.ts";
+import { ownDatabase } from "./own-database.ts";
 
-let database: FreshDatabase | undefined;
-let admin: pg.Client;
+const database = ownDatabase();
 const role = `reader_${randomUUID().replaceAll("-", "")}`;
 
 beforeAll(async () => {
-  database = await freshDatabase();
-  admin = new pg.Client({ connectionString: database.url });
-  await admin.connect();
-  await admin.query(`create role ${role} login superuser`);
-  await admin.query(`alter role ${role} set default_transaction_read_only = on`);
+  await database.admin.query(`create role ${role} login superuser`);
+  await database.admin.query(`alter role ${role} set default_transaction_read_only = on`);
 });
 afterAll(async () => {
-  await admin.query(`reassign owned by ${role} to current_user; drop role ${role}`);
-  await admin.end();
-  await database?.drop();
+  await database.admin.query(`reassign owned by ${role} to current_user; drop role ${role}`);
 });
 
 const ends: (() => Promise<unknown>)[] = [];
@@ -37,7 +31,7 @@ afterEach(async () => {
 });
 
 async function open(ports: Ports = nodePorts): Promise<PostgresStore> {
-  const url = new URL(database?.url ?? "");
+  const url = new URL(database.url);
   url.username = role;
   const store = await connect(url.href, { ports });
   ends.push(() => store.close());
@@ -60,7 +54,7 @@ const withoutPolls: Ports = {
 };
 
 async function marks(lane: string): Promise<number> {
-  const { rows } = await admin.query<{ count: number }>(
+  const { rows } = await database.admin.query<{ count: number }>(
     `select count(*)::int as count from pawl.writer where lane ${lane}`,
   );
   return rows[0]?.count ?? -1;
@@ -86,7 +80,7 @@ const addOne = (kernel: Kernel) =>
 
 test("the setting is there", async () => {
   await open();
-  const url = new URL(database?.url ?? "");
+  const url = new URL(database.url);
   url.username = role;
   const client = new pg.Client({ connectionString: url.href });
   await client.connect();
@@ -109,10 +103,10 @@ test("a decision in a transaction of the application wakes another process by a 
   const kernel = kernelOn(await open());
   const before = woken();
   const executor = async (text: string, value?: string) =>
-    (await admin.query(text, value === undefined ? [] : [value])).rows;
-  await admin.query("begin");
+    (await database.admin.query(text, value === undefined ? [] : [value])).rows;
+  await database.admin.query("begin");
   await kernel.within(executor, (tx) => void tx.record(key).write({ value: "joined" }), [key]);
-  await admin.query("commit");
+  await database.admin.query("commit");
   await until("it is woken", () => woken() > before);
   expect(await marks("= -2")).toBe(1);
 });

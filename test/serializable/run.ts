@@ -145,7 +145,6 @@ export async function runInterleaved(
     seed,
     processes: 3,
     callers: 6,
-    forMs: 60_000,
   });
 }
 

@@ -5,16 +5,10 @@
 
 import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test, vi } from "vitest";
-import { again, decode, encode, refusalOf, refusedAt } from "../../../test/kernel/json.ts";
+import { again, decode, encode, nested, refusalOf, refusedAt } from "../../../test/kernel/json.ts";
 import { UnsupportedEncodingError } from "../errors.ts";
 
 const unreadableAt = (path: string, reason: string): object => ({ code: "unsupported_encoding", path, reason });
-
-function nested(levels: number, wrap: (inner: unknown) => unknown = (inner) => [inner], core: unknown = 1): unknown {
-  let value = core;
-  for (let i = 0; i < levels; i++) value = wrap(value);
-  return value;
-}
 
 function selfContaining(): object {
   const order: { id: number; items: object[] } = { id: 1, items: [] };
@@ -121,32 +115,10 @@ describe("what cannot be kept is refused with its path", () => {
     expect(refusalOf(() => encode(nested(65, wrap)))).toEqual(
       refusedAt(`$${step.repeat(64)}`, "nested deeper than 64 levels"),
     );
-    expect(refusalOf(() => encode(nested(1_000_000, wrap)))).toEqual(
+    expect(refusalOf(() => encode(nested(100_000, wrap)))).toEqual(
       refusedAt(`$${step.repeat(64)}`, "nested deeper than 64 levels"),
     );
   });
-
-  test.each<[string, (inner: unknown) => unknown]>([
-    ["arrays", (inner) => [inner, inner]],
-    ["objects", (inner) => ({ a: inner, b: inner })],
-  ])(
-    "%s that share one another and unfold to 2^60 parts",
-    (_kind, wrap) => {
-      const reason = "it is beyond the first 4000000 parts of the value";
-      expect(refusalOf(() => encode(nested(60, wrap)))).toMatchObject({ code: "invalid_value", reason });
-    },
-    30_000,
-  );
-
-  test("the part after 4 million", () => {
-    const many = new Array(4_000_000).fill(0);
-    expect(encode(many)).toHaveLength(8_000_001);
-    many[7] = 1n;
-    expect(encode(many)).toHaveLength(8_000_001 - 1 + '{"$bigint":"1"}'.length);
-    many.push(0);
-    const reason = "it is beyond the first 4000000 parts of the value";
-    expect(refusalOf(() => encode(many))).toEqual(refusedAt("$[4000000]", reason));
-  }, 30_000);
 
   test("a text longer than a string can be", () => {
     // The engine throws this RangeError after half a gigabyte, which a test had better not build.
@@ -226,13 +198,13 @@ describe("text that cannot be read is unsupported_encoding", () => {
     expect(refusalOf(() => decode(text))).toEqual(unreadableAt(path, reason));
   });
 
-  test("a million levels do not overflow the stack, with a tag or without", () => {
-    const deep = (core: string): string => "[".repeat(1_000_000) + core + "]".repeat(1_000_000);
+  test("a hundred thousand levels do not overflow the stack, with a tag or without", () => {
+    const deep = (core: string): string => "[".repeat(100_000) + core + "]".repeat(100_000);
     expect(Array.isArray(decode(deep("1")))).toBe(true);
     expect(refusalOf(() => decode(deep('{"$date":1}')))).toEqual(
       unreadableAt(`$${"[0]".repeat(64)}`, "nested deeper than 64 levels"),
     );
-    const tags = '{"$set":['.repeat(1_000_000) + "]}".repeat(1_000_000);
+    const tags = '{"$set":['.repeat(100_000) + "]}".repeat(100_000);
     expect(refusalOf(() => decode(tags))).toMatchObject({ reason: "nested deeper than 64 levels" });
   });
 
