@@ -3,4 +3,4 @@
 import { PROGRAMS, SHARE, testPrograms, testRegressions } from "./shares.ts";
 
 testPrograms(SHARE + 1, PROGRAMS);
-testRegressions({ first: 4, last: 20 });
+testRegressions({ first: 2, last: 20 });

@@ -374,7 +374,7 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ],
     runs: [{ id: "run", workflow: 1, startMs: 700, cancelMs: 32_353, retries: 0, restarts: false }],
     faults: true,
-    worlds: [23, 44],
+    worlds: [23, 44, 304],
   },
   "retry() gives a step all of its totalTimeout again": alone(
     [step("a", { ms: 1_332, fails: "outage", attempts: 2, delayMs: 200, totalTimeoutMs: 3_000 })],
@@ -436,7 +436,7 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ...alone([step("a", { rate: "r", fails: "always", attempts: 3, delayMs: 100, totalTimeoutMs: 5_000 })], {
       faults: true,
     }),
-    worlds: [413, 928, 1231],
+    worlds: [80, 413, 928, 1231],
   },
   "a race that is canceled waits for the cleanup of its branches": alone(
     [
@@ -625,5 +625,25 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
       { signals: [{ run: "run", name: "signal", number: 0, atMs: 789 }] },
     ),
     worlds: [48_265],
+  },
+  "an operation on a slot that is new after a retry does not get what another one did": {
+    ...alone(
+      [
+        {
+          op: "try",
+          body: [{ op: "throw", name: "a", outage: true }],
+          catch: [{ op: "slot", verb: "trySet", name: "room", scope: "run" }],
+        },
+        { op: "throw", name: "b", outage: true },
+        {
+          op: "later",
+          of: [{ op: "slot", verb: "get", name: "room", scope: "run" }],
+          between: [],
+          awaited: [],
+        },
+      ],
+      { run: { retries: 2 } },
+    ),
+    worlds: [48_199],
   },
 };

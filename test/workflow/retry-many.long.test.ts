@@ -7,11 +7,13 @@
 
 import { beforeEach, describe, expect, test } from "vitest";
 import { type Pawl, type Run, workflow } from "../../src/index.ts";
+import { openTest } from "../../src/testing/index.ts";
 import { runAt } from "../../src/workflow/stored.ts";
 import type { Handle, Place } from "./kit.ts";
 import { EVERY, endLease, factsOf, onStores, PATIENCE } from "./kit.ts";
 
-const LONG_MS = 120_000;
+/** Only ends a test that hangs. */
+const LONG_MS = 600_000;
 /** More than one commit could touch, with an inbox for each. */
 const MANY = 1500;
 
@@ -271,3 +273,37 @@ onStores(EVERY, (place) => {
 
 const recordOf = async (pawl: Pawl, id: string): Promise<string> =>
   (await pawl.kernel.read([runAt(id)]))[0]?.value ?? "";
+
+test("a parent of fifteen hundred children that failed is retried with all of them", async () => {
+  await using pawl = openTest();
+  let begun = 0;
+  const kid = workflow("kid", async (ctx, n: number) => {
+    if (n % 3 === 0)
+      return ctx.step("fine", () => {
+        begun += 1;
+      });
+    return ctx.step(
+      "fails",
+      () => {
+        if (isDown) throw new Error("down");
+        begun += 1;
+      },
+      { retry: { attempts: 1 } },
+    );
+  });
+  const it = workflow("it", async (ctx) => {
+    const settled = await Promise.allSettled(
+      Array.from({ length: 1_500 }, (_, n) => ctx.call(kid, n, { id: `kid-${n}` })),
+    );
+    const failed = settled.filter(({ status }) => status === "rejected").length;
+    if (failed > 0) throw new Error(`${failed} failed`);
+    return "end";
+  });
+  pawl.work([it, kid], { concurrency: 200 });
+  const run = await pawl.start(it, undefined, { id: "it" });
+  await expect(run.result()).rejects.toMatchObject({ cause: { message: "1000 failed" } });
+  isDown = false;
+  await run.retry();
+  await expect(run.result()).resolves.toBe("end");
+  expect(begun).toBe(1_500);
+});

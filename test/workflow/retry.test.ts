@@ -611,38 +611,3 @@ describe("a child that was canceled with its parent", () => {
     await expect(run.retry()).rejects.toMatchObject({ code: "run_conflict" });
   });
 });
-
-test("a parent of fifteen hundred children that failed is retried with all of them", async () => {
-  await using pawl = openTest();
-  let isDown = true;
-  let begun = 0;
-  const kid = workflow("kid", async (ctx, n: number) => {
-    if (n % 3 === 0)
-      return ctx.step("fine", () => {
-        begun += 1;
-      });
-    return ctx.step(
-      "fails",
-      () => {
-        if (isDown) throw new Error("down");
-        begun += 1;
-      },
-      once,
-    );
-  });
-  const it = workflow("it", async (ctx) => {
-    const settled = await Promise.allSettled(
-      Array.from({ length: 1_500 }, (_, n) => ctx.call(kid, n, { id: `kid-${n}` })),
-    );
-    const failed = settled.filter(({ status }) => status === "rejected").length;
-    if (failed > 0) throw new Error(`${failed} failed`);
-    return "end";
-  });
-  pawl.work([it, kid], { concurrency: 200 });
-  const run = await pawl.start(it, undefined, { id: "it" });
-  await expect(run.result()).rejects.toMatchObject({ cause: { message: "1000 failed" } });
-  isDown = false;
-  await run.retry();
-  await expect(run.result()).resolves.toBe("end");
-  expect(begun).toBe(1_500);
-});

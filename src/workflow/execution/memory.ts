@@ -4,14 +4,29 @@
  * After a `retry`, the facts before it are not a path to follow but a memory (`Memory`). They are kept by operation; when the code starts an
  * operation, in whatever order, it gets what is remembered of it, the oldest fact first, before anything new happens.
  *
+ * An operation is found by its name and its verb (`verbs.ts`): it takes the number that it had before the retry, with everything that goes by
+ * it, such as its child or its lock. One that is not found takes a number that no remembered one has. Steps are found by name and number,
+ * releases of locks by number, and waits for signals too, as long as they can be what was there.
+ *
  * What a retry forgets is known when the run fails (`Failures`): the failures after which the code has started nothing more. Whenever the code
  * starts something else, it has handled the failures before it.
  */
 
 import { Heap } from "../../kernel/heap.ts";
 import { LazyMap } from "../../kernel/lazy.ts";
-import { type ChildStart, type Outcome, parseFact, WORDS, type Word } from "../stored.ts";
+import type { Plan } from "../definitions/plans.ts";
+import {
+  type ChildStart,
+  doubled,
+  type Outcome,
+  operationId,
+  parseFact,
+  parseOperation,
+  WORDS,
+  type Word,
+} from "../stored.ts";
 import type { PendingOperation, Written } from "./pending.ts";
+import { isCounted, verbIn } from "./verbs.ts";
 
 /** A fact of the history, decoded. */
 export interface Fact {
@@ -38,6 +53,8 @@ export class Memory {
   readonly #facts = new LazyMap<string, RememberedFact[]>();
   /** The oldest fact of each operation that was started, and of the run. */
   readonly #recallable = new Heap<RememberedFact>((one, other) => one.version < other.version);
+  /** The operations by kind and name, but for steps. */
+  readonly #names = new LazyMap<string, Namesakes>();
   #last: RememberedFact | undefined;
 
   get isEmpty(): boolean {
@@ -59,7 +76,36 @@ export class Memory {
     if (facts === undefined) this.#facts.set(text, [fact]);
     else facts.push(fact);
     if (facts === undefined && kind === null) this.mayRecall(text);
+    if (kind !== null && kind !== "step") {
+      const { name, number } = kind === "sleep" ? { name: "", number: Number(id) } : parseOperation(id);
+      const namesakes = this.#names.get(`${kind} ${name}`) ?? new Namesakes();
+      this.#names.set(`${kind} ${name}`, namesakes);
+      namesakes.add(number, verbIn(data));
+    }
     return fact;
+  }
+
+  /** Whether an operation may have to take another number than that in the order of the code. */
+  get hasNames(): boolean {
+    return this.#names.size > 0;
+  }
+
+  /** The number of an operation that the code starts as the `number`th of its kind and name; undefined if none of them is remembered. */
+  numberOf(name: string, plan: Plan, verb: string | undefined, number: number): number | undefined {
+    const namesakes = this.#names.get(`${plan.kind} ${doubled(name)}`);
+    if (namesakes === undefined) return undefined;
+    if (verb !== undefined) return namesakes.numberOf(number, verb, isCounted(plan));
+    if (plan.kind !== "signal" || plan.timeoutMs !== null) return namesakes.numberOfWait(number, () => true);
+    // A wait without a timeout cannot have been one that expired, or that will.
+    return namesakes.numberOfWait(number, (one) => {
+      const facts = this.#facts.get(`signal ${operationId(name, one, undefined)}`) ?? [];
+      return facts.some(({ word }) => word === "received");
+    });
+  }
+
+  /** Whether there are facts of this operation that the code has not received yet. */
+  has(text: string): boolean {
+    return this.#facts.has(text);
   }
 
   /** The oldest fact of this operation can be recalled from now on. */
@@ -101,6 +147,77 @@ export class Memory {
     return [...this.#facts.values()].flatMap((facts) =>
       facts.filter(({ word }) => word === "unlock").map(({ version }) => version),
     );
+  }
+}
+
+/** The operations of one kind and name that are remembered, by number. */
+class Namesakes {
+  /** The verb of each; undefined where no fact has one. */
+  readonly #verbs = new Map<number, string | undefined>();
+  /** Those that no operation has taken over. */
+  readonly #left = new Set<number>();
+  /** The same of each verb, the oldest last; null where the verb of one is not known. */
+  #leftOf: ReadonlyMap<string, number[]> | null | undefined;
+  /** New numbers that were given, and that the order of the code has not come to. */
+  readonly #ahead = new Set<number>();
+  #last = 0;
+  /** The code does not start them in the order of before. */
+  #isReordered = false;
+
+  add(number: number, verb: string | undefined): void {
+    this.#verbs.set(number, this.#verbs.get(number) ?? verb);
+    this.#left.add(number);
+    this.#last = Math.max(this.#last, number);
+  }
+
+  /** The number that an operation of this verb had, or a new one. A verb that is counted is that of one operation. */
+  numberOf(number: number, verb: string, isCounted: boolean): number {
+    if (this.#leftOf === undefined) this.#leftOf = this.#byVerb();
+    // Facts of an earlier release do not tell: what is found by number is compared with what the code asks for (`isAbout`).
+    if (this.#leftOf === null) return number;
+    const same = this.#leftOf.get(verb) ?? [];
+    return this.#take(number, this.#verbs.get(number) === verb, isCounted, () => {
+      while (same.length > 0 && !this.#left.has(same.at(-1) ?? 0)) same.pop();
+      return same.at(-1);
+    });
+  }
+
+  /** The same for operations without a verb: `canBe` tells whether it can be the one that had a number. */
+  numberOfWait(number: number, canBe: (number: number) => boolean): number {
+    return this.#take(number, this.#verbs.has(number) && canBe(number), false, () => {
+      for (const one of this.#left) if (canBe(one)) return one;
+      return undefined;
+    });
+  }
+
+  /** As long as the order is that of before, a number that is missing is that of an operation which left no fact. */
+  #take(number: number, isSame: boolean, isCounted: boolean, oldest: () => number | undefined): number {
+    if (this.#verbs.has(number) && !(isSame && this.#left.has(number))) this.#isReordered = true;
+    const isInOrder = !this.#isReordered && !isCounted;
+    const found = isInOrder ? (isSame ? number : undefined) : oldest();
+    if (found === undefined) return this.#new(number);
+    this.#left.delete(found);
+    return found;
+  }
+
+  /** The number in the order of the code, unless that is the number of another operation. */
+  #new(number: number): number {
+    const isFree = !this.#verbs.has(number) && !this.#ahead.delete(number);
+    this.#last = isFree ? Math.max(this.#last, number) : this.#last + 1;
+    if (!isFree) this.#ahead.add(this.#last);
+    return isFree ? number : this.#last;
+  }
+
+  #byVerb(): ReadonlyMap<string, number[]> | null {
+    const numbers = new Map<string, number[]>();
+    for (const number of [...this.#verbs.keys()].sort((a, b) => b - a)) {
+      const verb = this.#verbs.get(number);
+      if (verb === undefined) return null;
+      const same = numbers.get(verb);
+      if (same === undefined) numbers.set(verb, [number]);
+      else same.push(number);
+    }
+    return numbers;
   }
 }
 

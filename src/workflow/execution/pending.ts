@@ -29,6 +29,8 @@ export interface Counted {
   count: number;
   /** One of them has no outcome yet; only for steps. */
   isUnderWay: boolean;
+  /** How many were started of each verb; only where there are verbs. */
+  verbs?: Map<string, number>;
 }
 
 /** Where the history has a fact; 0 until it is written. */
@@ -54,6 +56,8 @@ export class PendingOperation implements Tracked {
   readonly id: string;
   /** Its kind and id. */
   readonly text: string;
+  /** What it does, with its number among those of its name that do the same; undefined where the name tells (`verbs.ts`). */
+  readonly verb: string | undefined;
   /** The operations of its kind and name, and of the id that the code gave. */
   readonly counted: Counted;
   /** What the code has. */
@@ -100,6 +104,7 @@ export class PendingOperation implements Tracked {
     branch: Branch,
     plan: Plan,
     id: string,
+    verb: string | undefined,
     counted: Counted,
     operation: Operation<unknown>,
     watched: Watched,
@@ -113,6 +118,7 @@ export class PendingOperation implements Tracked {
     this.plan = plan;
     this.id = id;
     this.text = `${plan.kind} ${id}`;
+    this.verb = verb;
     this.counted = counted;
     this.#operation = operation;
   }

@@ -128,6 +128,6 @@ export const cancellations: readonly Planted[] = [
     name: "cancel by force waits for the code",
     rule: "force ends a run",
     program: 8,
-    edits: [{ file: END, from: "&& !hasBegun) || force) {", to: "&& !hasBegun)) {" }],
+    edits: [{ file: END, from: "&& !isBegun) || force) {", to: "&& !isBegun)) {" }],
   },
 ];

@@ -55,7 +55,7 @@ export const children: readonly Planted[] = [
     edits: [
       {
         file: PREPARE,
-        from: "    if (!(error instanceof RunConflictError)) throw error;\n",
+        from: "    if (!isRefusal(error)) throw error;\n",
         to: "    if (error !== null) throw error;\n",
       },
     ],

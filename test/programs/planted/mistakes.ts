@@ -77,7 +77,7 @@ export const mistakes: readonly Planted[] = [
   {
     name: "a signal goes to the wait that was asked for first, although it lost its race",
     rule: ALLOWED,
-    program: 101,
+    program: 646,
     edits: [
       {
         file: INBOX,

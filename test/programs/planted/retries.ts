@@ -9,6 +9,7 @@ import {
   type Planted,
   RECORDED,
   REPLAY,
+  REPORTED,
   RETRY,
   SURPLUS,
   TROUBLE,
@@ -173,5 +174,18 @@ export const retries: readonly Planted[] = [
     rule: "a retry gives a step all of its attempts again",
     program: 190,
     edits: [{ file: MEMORY, from: "    this.#facts.push(...attemptFacts);\n", to: "" }],
+  },
+  {
+    name: "after a retry, what was done on a slot is found by its number alone",
+    rule: REPORTED,
+    program: "an operation on a slot that is new after a retry does not get what another one did",
+    edits: [
+      { file: MEMORY, from: "if (this.#leftOf === null) return number;", to: "if (number > 0) return number;" },
+      {
+        file: COROUTINE,
+        from: "if (pending !== undefined && !isAbout(pending, oldest))",
+        to: "if (oldest === undefined)",
+      },
+    ],
   },
 ];
