@@ -1,15 +1,16 @@
 /** Workflows as a capability of the handle. */
 
 import type { Capability } from "../kernel/capability.ts";
-import { checkId } from "../kernel/check.ts";
+import { checkId, checkOptions, optionNames } from "../kernel/check.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import type { Log } from "../kernel/log.ts";
 import type { RateLimits } from "../rate/rate.ts";
 import type { WithInput } from "./definitions/context-types.ts";
-import { definitionOf, type Signal, type Workflow } from "./definitions/definition.ts";
+import { type AnyWorkflow, definitionOf, type Signal, type Workflow } from "./definitions/definition.ts";
 import type { RetentionPolicy } from "./definitions/retention.ts";
 import { RUN_WORK_OPTIONS } from "./execution/work-options.ts";
+import type { PausedWorkflow } from "./flow/paused.ts";
 import { type WaitReason, type WaitSubject, whyWaiting } from "./locks/why.ts";
 import { Run, type RunListOptions, type RunPage, type SignalOptions, type StartOptions } from "./runs/run.ts";
 import { Runs } from "./runs/runs.ts";
@@ -37,6 +38,15 @@ export interface WorkflowVerbs {
      */
     delete(id: string): Promise<void>;
   };
+  /** Workflows whose runs do not begin for now. */
+  readonly workflows: {
+    /** Lets no more runs of a workflow begin, in all processes. Those that have begun continue; others wait, and none is lost. */
+    pause(workflow: string | AnyWorkflow, options?: { readonly reason?: string | undefined }): Promise<void>;
+    /** Lets them begin again. Returns whether it was paused. */
+    resume(workflow: string | AnyWorkflow): Promise<boolean>;
+    /** Those that are paused. */
+    paused(): Promise<readonly PausedWorkflow[]>;
+  };
   /** Says why a run, or a waiter for a lock, does not continue: link by link, down to what would have to happen. */
   whyWaiting(subject: WaitSubject): Promise<WaitReason>;
 }
@@ -48,6 +58,8 @@ export interface WorkflowTxVerbs {
   /** Sends a signal to a run, if this commit happens; returns whether it is new. */
   signal<Payload>(run: string, signal: Signal<Payload>, ...rest: WithInput<Payload, SignalOptions>): boolean;
 }
+
+const PAUSE_OPTIONS = optionNames<{ reason?: unknown }>({ reason: true });
 
 type Named = string | { readonly name: string };
 
@@ -71,6 +83,14 @@ export function workflowCapability(kernel: Kernel, { rates, log, retention }: Wo
       return new Run(runs, checkId(nameOf(workflow), "the workflow"), checkId(id, "the run's id"));
     },
     runs: { list: (options) => runs.list(options), delete: (id) => runs.delete(id) },
+    workflows: {
+      pause: async (workflow, options) => {
+        checkOptions(options, PAUSE_OPTIONS);
+        return runs.paused.pause(nameOf(workflow), options);
+      },
+      resume: async (workflow) => runs.paused.resume(nameOf(workflow)),
+      paused: () => runs.paused.list(),
+    },
     whyWaiting: (subject) => whyWaiting(kernel, subject, (row) => runs.doing(row)),
   };
   return {
@@ -88,6 +108,7 @@ export function workflowCapability(kernel: Kernel, { rates, log, retention }: Wo
       },
     }),
     queues: runs.queues,
+    check: () => runs.paused.read(),
     works: {
       options: RUN_WORK_OPTIONS,
       accepts: (definition) => definitionOf(definition) !== undefined,

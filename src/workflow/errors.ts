@@ -46,6 +46,25 @@ export class RunAliveError extends PawlError<"run_alive", { run: string; status:
   }
 }
 
+/** The workflow has a concurrency limit that is reached, and refuses more runs. Try again when one of its runs has ended. */
+export class ConcurrencyLimitError extends PawlError<
+  "concurrency_limit",
+  { workflow: string; key: string | null; limit: number }
+> {
+  constructor(workflow: string, key: string | undefined, limit: number) {
+    const of = key === undefined ? "" : ` for the key "${key}"`;
+    const message = `workflow "${workflow}" has ${limit} run${limit === 1 ? "" : "s"}${of} that have not ended, and admits no more`;
+    super("concurrency_limit", message, { workflow, key: key ?? null, limit });
+  }
+}
+
+/** The run did not begin within its `ttl`, and will not. */
+export class RunExpiredError extends PawlError<"run_expired", { run: string }> {
+  constructor(run: string) {
+    super("run_expired", `run "${run}" did not begin in time: it has expired`, { run });
+  }
+}
+
 /** The run failed. `cause` is what its function threw. */
 export class RunFailedError extends PawlError<"run_failed", { run: string }> {
   constructor(run: string, cause: unknown) {

@@ -4,12 +4,23 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { ENDED, operationId, parseFact, STATUSES, WORDS } from "./stored.ts";
+import { ENDED, operationId, parseFact, parseOperation, STATUSES, WORDS } from "./stored.ts";
 
 test("statuses are for ever", () => {
-  const statuses = ["pending", "running", "waiting", "completed", "failed", "canceled", "timed_out", "parked"];
+  const statuses = [
+    "pending",
+    "queued",
+    "running",
+    "waiting",
+    "completed",
+    "failed",
+    "canceled",
+    "timed_out",
+    "expired",
+    "parked",
+  ];
   expect(STATUSES).toEqual(statuses);
-  expect([...ENDED]).toEqual(["completed", "failed", "canceled", "timed_out"]);
+  expect([...ENDED]).toEqual(["completed", "failed", "canceled", "timed_out", "expired"]);
 });
 
 test("the words of a history are for ever, and each is about its kind of operation", () => {
@@ -55,4 +66,19 @@ test("a fact is a word and the rest, whatever is in the rest", () => {
   expect(parseFact("started")).toEqual({ word: "started", id: "" });
   expect(parseFact("step charge#2")).toEqual({ word: "step", id: "charge#2" });
   expect(parseFact("step send the mail")).toEqual({ word: "step", id: "send the mail" });
+});
+
+test.each([
+  ["room", 1],
+  ["room", 2],
+  ["room#2", 1],
+  ["room#2", 3],
+  ["room#", 12],
+  ["#", 1],
+  ["42", 1],
+  ["42", 10],
+  ['mutex "a#1"', 2],
+])("the name %s and the number %i are told from each other", (name, number) => {
+  const { name: parsed, number: found } = parseOperation(operationId(name, number, undefined));
+  expect([parsed, found]).toEqual([name.replaceAll("#", "##"), number]);
 });

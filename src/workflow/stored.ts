@@ -12,6 +12,7 @@ import { type Address, address } from "../kernel/contract.ts";
 import { UnsupportedEncodingError } from "../kernel/errors.ts";
 import type { Origin } from "../kernel/origin.ts";
 import type { LockRef, Mode } from "../lock/stored.ts";
+import type { Collecting, Gate } from "./flow/stored.ts";
 
 // Statuses.
 
@@ -19,6 +20,8 @@ import type { LockRef, Mode } from "../lock/stored.ts";
 const IS_ENDED = {
   /** It has not begun: it waits for its time, or for a worker. A run that was retried is pending too. */
   pending: false,
+  /** It waits in line, because a concurrency limit of its workflow has no room. */
+  queued: false,
   running: false,
   /** No worker holds it, and it resumes when something is due or arrives. */
   waiting: false,
@@ -26,6 +29,8 @@ const IS_ENDED = {
   failed: true,
   canceled: true,
   timed_out: true,
+  /** It did not begin in time (`ttl`). */
+  expired: true,
   /** It waits for an operator. */
   parked: false,
 } as const;
@@ -42,6 +47,10 @@ const isEndedStatus = (status: RunStatus): status is EndedStatus => IS_ENDED[sta
 export const ENDED_STATUSES: readonly EndedStatus[] = STATUSES.filter(isEndedStatus);
 
 export const ENDED: ReadonlySet<string> = new Set(ENDED_STATUSES);
+
+/** Whether the code of a run has begun, as far as its history says. */
+export const hasBegun = ({ head }: { readonly head: number }, { from, collecting }: RunValue): boolean =>
+  collecting === undefined && head > from;
 
 /** Whether the run of this record has ended. */
 export const hasEnded = ({ status }: { readonly status: string | null }): boolean =>
@@ -136,7 +145,16 @@ export const operationId = (name: string, count: number, id: string | undefined)
     ? String(count)
     : `${doubled(name)}${id === undefined ? "" : `#=${doubled(id)}`}${count === 1 ? "" : `#${count}`}`;
 
-const doubled = (text: string): string => (text.includes("#") ? text.replaceAll("#", "##") : text);
+/** A name as it is part of the names of operations. */
+export const doubled = (text: string): string => (text.includes("#") ? text.replaceAll("#", "##") : text);
+
+/** The name of an operation that has one, without its number, and the number. */
+export function parseOperation(id: string): { readonly name: string; readonly number: number } {
+  const [, marks = "", digits = ""] = /(#+)(\d+)$/.exec(id) ?? [];
+  // Those of the name come in pairs.
+  if (marks.length % 2 === 0) return { name: id, number: 1 };
+  return { name: id.slice(0, -digits.length - 1), number: Number(digits) };
+}
 
 /** What the fact of a child's start says. */
 export interface ChildStart {
@@ -144,6 +162,11 @@ export interface ChildStart {
   readonly endsWithParent?: true;
   /** The operation does not wait for its outcome. */
   readonly isLeft?: true;
+}
+
+/** What many facts also say: what the operation does (`execution/verbs.ts`). Those of earlier releases do not. */
+export interface OfVerb {
+  readonly verb?: string;
 }
 
 /** The outcome of an operation, or of a run. */
@@ -162,6 +185,10 @@ export interface RunValue {
   readonly startedAtMs: number;
   /** When it begins, if that is not immediately. */
   readonly scheduledAtMs?: number;
+  /** The tick of a schedule that started it, and the one before that did. */
+  readonly tick?: { readonly schedule: string; readonly atMs: number; readonly lastMs?: number };
+  /** A record that the commit which ends the run wakes. */
+  readonly wakesAtEnd?: readonly [space: string, key: string];
   /** The version of its first fact. */
   readonly from: number;
   /** Facts up to this one belong to a run that was deleted. */
@@ -221,6 +248,10 @@ export interface RunValue {
     /** The end of its cleanup's grace, or of a timer that no code observes. */
     readonly untilMs?: number;
   };
+  /** Which limits it passes before it begins, and what it holds of them. */
+  readonly gate?: Gate;
+  /** It collects starts: its first fact is not written yet. */
+  readonly collecting?: Collecting;
   readonly outcome?: Outcome;
   /** For the worker that begins the run, where its start did not: saves reading the log. */
   readonly input?: unknown;
@@ -316,6 +347,12 @@ export const inboxAt = (id: string, incarnation: number): Address =>
 /** The queue that workers of a workflow claim its runs from. */
 export const queueOf = (workflow: string): string => `run/${workflow}`;
 
+/** Runs that have not begun: a workflow that is paused keeps them here. When a worker claims one, its queue becomes that of the workflow. */
+export const newQueueOf = (workflow: string): string => `run-new/${workflow}`;
+
+/** Runs that wait in line, due when they expire. */
+export const queuedQueueOf = (workflow: string): string => `run-queued/${workflow}`;
+
 /** Runs that have ended and are kept for a limited time, and runs that are being deleted (`runs/retire.ts`, `runs/delete.ts`). */
 export const endedQueueOf = (workflow: string): string => `run-ended/${workflow}`;
 export const deletingQueueOf = (workflow: string): string => `run-deleting/${workflow}`;
@@ -323,6 +360,8 @@ export const deletingQueueOf = (workflow: string): string => `run-deleting/${wor
 /** All queues in which runs of a workflow can be. */
 export const queuesOf = (workflow: string): readonly string[] => [
   queueOf(workflow),
+  newQueueOf(workflow),
+  queuedQueueOf(workflow),
   endedQueueOf(workflow),
   deletingQueueOf(workflow),
 ];

@@ -19,6 +19,7 @@ import { checkIsSchema, type StandardSchema } from "../../kernel/schema.ts";
 import type { Context } from "../execution/context.ts";
 import { NOT_ASYNC_GENERATOR, type Operation } from "../execution/operation.ts";
 import type { Received } from "./context-types.ts";
+import { type Batch, checkFlow, type Flow, type FlowOptions } from "./flow.ts";
 import { checkRetention, type Retention, type RetentionPolicy } from "./retention.ts";
 
 /** The function of a workflow: an async function, or a generator that writes `yield*` before each operation. */
@@ -45,7 +46,7 @@ type OutputOf<B extends AnyBody> =
       ? Output
       : never;
 
-export interface WorkflowOptions<Input, Output> {
+export interface WorkflowOptions<Input, Output> extends FlowOptions<Input> {
   readonly name: string;
   /** Checks what the workflow is started with; any library that follows Standard Schema. */
   readonly input?: StandardSchema<unknown, Input> | undefined;
@@ -64,6 +65,13 @@ export interface WorkflowOptions<Input, Output> {
    * `{ completed: "7 days", failed: "90 days" }`. Default: as `open` says, otherwise forever.
    */
   readonly retention?: Retention | undefined;
+  /** Only of a workflow whose function takes a list. */
+  readonly batch?: undefined;
+}
+
+/** The options of a workflow that collects starts: its function gets the list of their inputs. */
+export interface BatchWorkflowOptions<Input, Output> extends Omit<WorkflowOptions<Input, Output>, "batch"> {
+  readonly batch: Batch<Input>;
 }
 
 const WORKFLOW_OPTIONS = optionNames<WorkflowOptions<unknown, unknown>>({
@@ -75,6 +83,14 @@ const WORKFLOW_OPTIONS = optionNames<WorkflowOptions<unknown, unknown>>({
   grace: true,
   tries: true,
   retention: true,
+  concurrency: true,
+  fairness: true,
+  rateLimit: true,
+  throttle: true,
+  debounce: true,
+  batch: true,
+  priority: true,
+  ttl: true,
 });
 
 declare const INPUT: unique symbol;
@@ -101,6 +117,8 @@ export interface Definition {
   readonly graceMs: number;
   readonly maxTries: number;
   readonly retention: RetentionPolicy;
+  /** When its runs begin; undefined for as soon as a worker has room. */
+  readonly flow: Flow | undefined;
 }
 
 const definitions = new WeakMap<object, Definition>();
@@ -108,11 +126,18 @@ const MAX_TRIES = 5;
 const GRACE_MS = 3_600_000;
 
 export function workflow<B extends AnyBody>(name: string, body: B): Workflow<InputOf<B>, OutputOf<B>>;
+export function workflow<Input, Output = unknown>(
+  options: BatchWorkflowOptions<Input, Output>,
+  body: Body<readonly Input[], Output>,
+): Workflow<Input, Output>;
 export function workflow<Input = undefined, Output = unknown>(
   options: WorkflowOptions<Input, Output>,
   body: Body<Input, Output>,
 ): Workflow<Input, Output>;
-export function workflow(given: string | WorkflowOptions<unknown, unknown>, body: AnyBody): Workflow<unknown, unknown> {
+export function workflow(
+  given: string | WorkflowOptions<unknown, unknown> | BatchWorkflowOptions<unknown, unknown>,
+  body: AnyBody,
+): Workflow<unknown, unknown> {
   const options = typeof given === "string" ? { name: given } : given;
   if (typeof options !== "object" || options === null)
     throw new InvalidArgumentError("the workflow", "must have a name, or an object of options with one");
@@ -123,8 +148,9 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
   const { input, output, retry, timeout, grace, tries, retention } = options as WorkflowOptions<unknown, unknown>;
   checkIsSchema(input, "the workflow's input");
   checkIsSchema(output, "the workflow's output");
+  const name = checkId(options.name, "the workflow's name");
   return workflowOf({
-    name: checkId(options.name, "the workflow's name"),
+    name,
     body: body as Body<unknown, unknown>,
     input: input as StandardSchema | undefined,
     output: output as StandardSchema | undefined,
@@ -133,6 +159,7 @@ export function workflow(given: string | WorkflowOptions<unknown, unknown>, body
     graceMs: grace === undefined ? GRACE_MS : checkDuration(grace, "the workflow's grace"),
     maxTries: tries === undefined ? MAX_TRIES : checkCount(tries, "the workflow's tries"),
     retention: checkRetention(retention, "the workflow's retention"),
+    flow: checkFlow(name, options as FlowOptions<never>),
   });
 }
 

@@ -8,6 +8,7 @@ import type { Retry } from "../../kernel/retry.ts";
 import type { SqlExecutor } from "../../kernel/sql/executors.ts";
 import type { LockRef, Mode } from "../../lock/stored.ts";
 import type { TxSlot } from "../../slot/slot.ts";
+import type { StartFlow } from "../runs/start.ts";
 
 /** The argument of a step's function. */
 export interface StepHandle<Progress = unknown> {
@@ -81,6 +82,8 @@ export interface ChildPlan {
   readonly timeoutMs: number | null;
   /** The code waits for its result, not only for its start. */
   readonly waits: boolean;
+  /** What it passes before it begins, if the code of its workflow is here. */
+  readonly flow?: StartFlow | undefined;
   /** What happens to it when the parent ends first. */
   readonly whenParentEnds: "cancel" | "leave";
 }
@@ -90,6 +93,8 @@ export interface SlotPlan {
   readonly space: string;
   readonly key: string;
   readonly initial: unknown;
+  /** What `act` does, and the scope of the slot. */
+  readonly verb: string;
   readonly act: (slot: TxSlot<unknown, unknown>) => unknown;
 }
 
@@ -97,6 +102,8 @@ export interface SlotPlan {
 export interface StreamPlan {
   readonly kind: "stream";
   readonly stream: string;
+  /** What `act` does. */
+  readonly verb: string;
   readonly act: (tx: Tx) => unknown;
 }
 
@@ -123,6 +130,8 @@ export interface UnlockPlan {
 
 export interface RatePlan {
   readonly kind: "rate";
+  /** How much of what is reserved. */
+  readonly verb: string;
   /** Reserves a turn, and returns how long it is until then. */
   readonly reserve: (tx: Tx) => { readonly isGranted: boolean; readonly waitMs: number };
 }

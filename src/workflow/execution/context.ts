@@ -51,14 +51,16 @@ import type {
   WithInput,
 } from "../definitions/context-types.ts";
 import { type Definition, definitionOf, type Signal, signalName, type Workflow } from "../definitions/definition.ts";
-import type { StepHandle, StepMode, StepPlan } from "../definitions/plans.ts";
+import type { RatePlan, StepHandle, StepMode, StepPlan } from "../definitions/plans.ts";
 import type { EventBody } from "../events.ts";
 import { type LockBody, type RunAcquireOptions, type RunLock, type RunLockHold, runLock } from "../locks/held-locks.ts";
+import { startFlow } from "../runs/start-flow.ts";
 import { originOfRun, type RunValue } from "../stored.ts";
 import { Branch } from "./branch.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { drive, isGenerator, Operation } from "./operation.ts";
 import { isThenable } from "./steps.ts";
+import { rateVerb } from "./verbs.ts";
 
 const STEP_OPTIONS = optionNames<StepOptions>({
   id: true,
@@ -158,9 +160,16 @@ export class Context {
     return this.#value.incarnation;
   }
 
-  /** When the run was to begin. */
+  /** When the run was to begin: the time of the tick, where a schedule started it. */
   get scheduledAt(): Date {
-    return new Date(this.#value.scheduledAtMs ?? this.#value.startedAtMs);
+    const { tick, scheduledAtMs, startedAtMs } = this.#value;
+    return new Date(tick?.atMs ?? scheduledAtMs ?? startedAtMs);
+  }
+
+  /** The tick of the schedule before this one that started a run. Undefined for the first, and for a run that no schedule started. */
+  get lastScheduledAt(): Date | undefined {
+    const lastMs = this.#value.tick?.lastMs;
+    return lastMs === undefined ? undefined : new Date(lastMs);
   }
 
   /** Runs a function with side effects, and records its outcome. */
@@ -252,7 +261,8 @@ export class Context {
         limit.checkWish?.(request);
         const branch = new Branch(this.#branch);
         return this.#coroutine.compose(`rate limit "${name}"`, branch, async () => {
-          const plan = { kind: "rate", reserve: (tx: Tx) => limit.reserveIn(tx, request) } as const;
+          const reserve: RatePlan["reserve"] = (tx) => limit.reserveIn(tx, request);
+          const plan = { kind: "rate", verb: rateVerb(request), reserve } as const;
           type Turn = { isGranted: boolean; waitMs: number; atMs: number };
           const { isGranted, waitMs, atMs } = await this.#coroutine.ask<Turn>(name, plan, undefined, branch);
           if (!isGranted) throw new RateLimitedError(name, waitMs);
@@ -347,6 +357,10 @@ export class Context {
       input: checked,
       fingerprint: childId === undefined ? null : fingerprintOf(checked),
       timeoutMs: definition?.timeoutMs ?? null,
+      flow:
+        definition?.flow === undefined
+          ? undefined
+          : startFlow(definition.flow, checked, {}, (name, figures) => this.#rates.limit(name, figures)),
       waits,
       whenParentEnds,
     } as const;
@@ -364,21 +378,22 @@ export class Context {
     if (scope !== "run" && scope !== "workflow" && scope !== "global")
       throw new InvalidArgumentError("the slot's scope", 'must be "run", "workflow" or "global"');
     const space = slotSpace(scope, scope === "run" ? (this.#value.root ?? this.runId) : this.workflow);
-    const ask = <R>(act: (slot: TxSlot<unknown, unknown>) => unknown): Operation<R> =>
-      this.#coroutine.ask<R>(key, { kind: "slot", space, key, initial, act }, undefined, this.#branch);
+    const ask = <R>(is: string, act: (slot: TxSlot<unknown, unknown>) => unknown): Operation<R> => {
+      const verb = scope === "run" ? is : `${is} ${scope}`;
+      return this.#coroutine.ask<R>(key, { kind: "slot", space, key, initial, verb, act }, undefined, this.#branch);
+    };
     return {
-      get: () => ask((slot) => slot.get()),
-      set: (value, expecting) => ask((slot) => slot.set(value, expecting)),
-      trySet: (value, expecting) => ask((slot) => slot.trySet(value, expecting)),
-      update: (change) => ask((slot) => slot.update(change as (value: unknown) => unknown)),
-      delete: (expecting) => ask((slot) => slot.delete(expecting)),
+      get: () => ask("get", (slot) => slot.get()),
+      set: (value, expecting) => ask("set", (slot) => slot.set(value, expecting)),
+      trySet: (value, expecting) => ask("trySet", (slot) => slot.trySet(value, expecting)),
+      update: (change) => ask("update", (slot) => slot.update(change as (value: unknown) => unknown)),
+      delete: (expecting) => ask("delete", (slot) => slot.delete(expecting)),
     };
   }
 
   /** A stream: each verb is one record of the run, and takes effect once. The events have the run's origin. */
   stream(id: string): RunStream {
     const { key } = streamAt(id);
-    const ask = <R>(act: (tx: Tx) => unknown): Operation<R> => this.#onStream(key, act);
     const request = (events: readonly NewEvent[], options: AppendOptions | undefined): AppendRequest => {
       const checked = appendRequest(key, events, options);
       for (const { data } of checked.events) this.#rates.checkValue?.(data);
@@ -387,13 +402,13 @@ export class Context {
     return {
       append: (events, options) => {
         const given = request(events, options);
-        return ask((tx) => append(tx, given));
+        return this.#onStream(key, "append", (tx) => append(tx, given));
       },
       tryAppend: (events, options) => {
         const given = request(events, options);
-        return ask((tx) => tryAppend(tx, given));
+        return this.#onStream(key, "tryAppend", (tx) => tryAppend(tx, given));
       },
-      head: () => ask((tx) => tx.record(streamAt(key)).head),
+      head: () => this.#onStream(key, "head", (tx) => tx.record(streamAt(key)).head),
     };
   }
 
@@ -401,16 +416,19 @@ export class Context {
   aggregate<State, Commands>(aggregate: Aggregate<State, Commands>, stream: string): RunAggregate<State, Commands> {
     const rules = aggregateRules(aggregate);
     const { key } = streamAt(stream);
-    const ask = <R>(act: (tx: Tx) => unknown): Operation<R> => this.#onStream(key, act);
+    const ask = <R>(is: string, act: (tx: Tx) => unknown): Operation<R> =>
+      this.#onStream(key, `${is} ${rules.name}`, act);
     return {
-      execute: (command, ...rest) => ask((tx) => executeIn(tx, rules, key, command, rest)),
-      tryExecute: (command, ...rest) => ask((tx) => tryExecuteIn(tx, rules, key, command, rest)),
-      state: () => ask((tx) => stateIn(tx, rules, key)),
+      execute: (command, ...rest) =>
+        ask(`execute ${String(command)}`, (tx) => executeIn(tx, rules, key, command, rest)),
+      tryExecute: (command, ...rest) =>
+        ask(`tryExecute ${String(command)}`, (tx) => tryExecuteIn(tx, rules, key, command, rest)),
+      state: () => ask("state", (tx) => stateIn(tx, rules, key)),
     };
   }
 
-  #onStream<R>(stream: string, act: (tx: Tx) => unknown): Operation<R> {
-    return this.#coroutine.ask<R>(stream, { kind: "stream", stream, act }, undefined, this.#branch);
+  #onStream<R>(stream: string, verb: string, act: (tx: Tx) => unknown): Operation<R> {
+    return this.#coroutine.ask<R>(stream, { kind: "stream", stream, verb, act }, undefined, this.#branch);
   }
 
   /** The origin of what this run does, to be passed on in a step: `pawl.with(ctx.origin)`. */

@@ -46,6 +46,7 @@ import { drive, isGenerator, Operation, type Reaction, type Tracked } from "./op
 import { type Counted, PendingOperation, type Watched, type Written } from "./pending.ts";
 import { Races } from "./races.ts";
 import { deniedAs, isInterruptible, isWork } from "./rules.ts";
+import { isAbout, numberedVerb, withoutVerb } from "./verbs.ts";
 
 /** A lock that the code holds, or a place in a queue that it keeps. */
 export interface Kept {
@@ -89,7 +90,7 @@ export class Coroutine {
   readonly kept = new LazyMap<string, Kept>();
   /** Their fences now; another process may have held them when the history was written. */
   fences: ReadonlyMap<string, number> = NO_FENCES;
-  /** The code was interrupted while it waited for a lock. */
+  /** The run's record may have a lock that the code does not know of: it was interrupted while it waited, or remembers another release. */
   mayHaveOrphans = false;
   /** The version of the last fact that was applied, or will be when what is noted is written. */
   head = 0;
@@ -273,8 +274,9 @@ export class Coroutine {
     const counted = this.#countedAs(
       explicitId === undefined ? `${plan.kind} ${name}` : `${plan.kind} ${name}#=${explicitId}`,
     );
-    const id = operationId(name, counted.count + 1, explicitId);
-    const pending = new PendingOperation(this, branch, plan, id, counted, operation, this.watched);
+    const verb = numberedVerb(plan, counted);
+    const id = operationId(name, this.#numberOf(name, plan, verb, counted.count + 1), explicitId);
+    const pending = new PendingOperation(this, branch, plan, id, verb, counted, operation, this.watched);
     operation.track(pending);
     // Two of the same name at the same time could not be distinguished at replay.
     if (counted.isUnderWay) {
@@ -300,6 +302,17 @@ export class Coroutine {
     counted.isUnderWay = plan.kind === "step";
     if (this.#lockQueues.enters(pending)) this.#new = withItem(this.#new, pending);
     return id;
+  }
+
+  /** The number of an operation that the code starts: that in the order of the code, unless more is remembered. */
+  #numberOf(name: string, plan: Plan, verb: string | undefined, number: number): number {
+    if (!this.#memory.hasNames) return number;
+    const found = this.#memory.numberOf(name, plan, verb, number);
+    if (found === undefined) return number;
+    // A run that was parked may still hold a lock that its code asks for in another way now.
+    if (plan.kind === "lock" && !this.#memory.has(`lock ${operationId(name, found, undefined)}`))
+      this.mayHaveOrphans = true;
+    return found;
   }
 
   #countedAs(text: string): Counted {
@@ -421,6 +434,10 @@ export class Coroutine {
     const oldest = this.#memory.take(this.waiting);
     if (oldest === undefined) return false;
     const pending = this.waiting.get(textOf(oldest));
+    if (pending !== undefined && !isAbout(pending, oldest))
+      throw this.#contradiction(`${oldest.word} ${oldest.id}`, `asks for "${pending.verb}" in its place`);
+    // It may have been the release of another hold, and a run that was parked may still have this one.
+    if (oldest.word === "unlock") this.mayHaveOrphans = true;
     // Its place in the queue was left when the run ended: the lock is requested again, unless more is remembered of it.
     if (oldest.word === "queued" && pending !== undefined) pending.queuedFact = oldest;
     else this.apply(oldest, oldest.nowMs, oldest);
@@ -506,7 +523,7 @@ export class Coroutine {
         if (pending.plan.kind !== "child" || pending.plan.waits) return false;
         return this.#settle(pending, { ok: pending.childId }, nowMs, at);
       case "refused":
-        return this.#settle(pending, data as Outcome, nowMs, at);
+        return this.#settle(pending, withoutVerb(data as Outcome), nowMs, at);
       case "woke":
         return this.#settle(pending, { ok: undefined }, nowMs, at);
       case "expired":
@@ -554,10 +571,11 @@ export class Coroutine {
         return this.#settle(pending, outcome, nowMs, at);
       }
       case "step":
+        return this.#settle(pending, data as Outcome, nowMs, at);
       case "slot":
       case "stream":
       case "rate":
-        return this.#settle(pending, data as Outcome, nowMs, at);
+        return this.#settle(pending, withoutVerb(data as Outcome), nowMs, at);
     }
   }
 

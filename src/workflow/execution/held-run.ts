@@ -18,6 +18,7 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import { LazySet } from "../../kernel/lazy.ts";
 import { withItem } from "../../kernel/list.ts";
 import type { Definition } from "../definitions/definition.ts";
+import { limitAt } from "../flow/stored.ts";
 import { doingOf, recordDoing } from "../history/doing.ts";
 import { childrenToRetry, withSkips } from "../history/forgotten.ts";
 import { rangesOf } from "../history/ranges.ts";
@@ -483,7 +484,7 @@ export class HeldRun implements Driver {
       this.#append(record, unwritten);
       cancelChildren(tx, children, this.id);
       end(tx, record, this.id, { status, outcome, forgettable, nowMs, keptMs });
-    });
+    }, this.value.gate?.places?.map(limitAt));
   }
 }
 

@@ -77,6 +77,7 @@ const ENDS: Readonly<Record<EndedStatus, { readonly word: Word; isForgettable(wh
   // A cancellation after which the code cleaned up was handled.
   canceled: { word: "failed", isForgettable: ({ hasCancellation }) => hasCancellation },
   timed_out: { word: "failed", isForgettable: ({ hasCancellation }) => hasCancellation },
+  expired: { word: "failed", isForgettable: () => false },
 };
 
 /** Ends the run. What a retry would forget is kept with it. */

@@ -10,18 +10,28 @@ import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
 import { hash } from "../../kernel/fingerprint.ts";
 import { type Origin, setOrigin } from "../../kernel/origin.ts";
+import { RateLimitedError } from "../../rate/errors.ts";
 import { TxSlot } from "../../slot/slot.ts";
 import { FoldBehindError } from "../../stream/errors.ts";
 import { streamAt } from "../../stream/stored.ts";
 import type { ChildPlan, RatePlan, SlotPlan, StreamPlan } from "../definitions/plans.ts";
-import { RunConflictError } from "../errors.ts";
+import { ConcurrencyLimitError, RunConflictError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
 import { decideLock, decideUnlock, LockWork } from "../locks/locks.ts";
 import { withoutStack } from "../runs/end.ts";
 import { addWaiter } from "../runs/messages.ts";
 import { inboxToRetry, retryRun } from "../runs/retry.ts";
 import { startRun } from "../runs/start.ts";
-import { type ChildStart, type Outcome, originOfRun, type Parent, type RunValue, runAt, type Word } from "../stored.ts";
+import {
+  type ChildStart,
+  type OfVerb,
+  type Outcome,
+  originOfRun,
+  type Parent,
+  type RunValue,
+  runAt,
+  type Word,
+} from "../stored.ts";
 import type { PendingOperation, Written } from "./pending.ts";
 
 /** What a commit wrote for operations. */
@@ -130,18 +140,18 @@ export function prepare(
     } else if (plan.kind === "child") {
       if (one.childId !== undefined) continue;
       const [word, data] = startChild(tx, runOf(record), run, one, plan);
-      made.outcomes.push([one, word, data, { version: record.append(`${word} ${one.id}`, data) }]);
+      made.outcomes.push([one, word, data, { version: append(record, word, one, data) }]);
     } else if (plan.kind === "slot") {
       const data = actOnSlot(tx, plan);
-      made.outcomes.push([one, "slot", data, { version: record.append(`slot ${one.id}`, data) }]);
+      made.outcomes.push([one, "slot", data, { version: append(record, "slot", one, data) }]);
     } else if (plan.kind === "stream") {
       const data = actOnStream(tx, plan, originOfRun(run, value));
-      made.outcomes.push([one, "stream", data, { version: record.append(`stream ${one.id}`, data) }]);
+      made.outcomes.push([one, "stream", data, { version: append(record, "stream", one, data) }]);
     } else if (plan.kind === "lock" && work !== undefined) {
       const { fact, isAnswer, dueMs } = decideLock(work, one, plan, children);
       if (fact === undefined) continue;
       const [word, data] = fact;
-      const version = record.append(`${word} ${one.id}`, data);
+      const version = one.isQueued ? record.append(`${word} ${one.id}`, data) : append(record, word, one, data);
       if (isAnswer) made.outcomes.push([one, word, data, { version }]);
       else {
         made.queued.push(one);
@@ -153,12 +163,12 @@ export function prepare(
       made.outcomes.push([one, "unlock", data, { version: record.append(`unlock ${one.id}`, data) }]);
     } else if (plan.kind === "rate") {
       const data = reserveTurn(tx, plan);
-      made.outcomes.push([one, "rate", data, { version: record.append(`rate ${one.id}`, data) }]);
+      made.outcomes.push([one, "rate", data, { version: append(record, "rate", one, data) }]);
     } else {
       if (one.dueMs !== null) continue;
       const dueMs = endOf(one, tx);
       if (dueMs === null) continue;
-      record.append(`${plan.kind === "sleep" ? "sleep" : "wait"} ${one.id}`, { dueMs });
+      append(record, plan.kind === "sleep" ? "sleep" : "wait", one, { dueMs });
       made.timers.push([one, dueMs]);
     }
     made.facts += 1;
@@ -169,6 +179,10 @@ export function prepare(
   made.version = record.version;
   return made;
 }
+
+/** Writes the first fact of an operation, or its only one, with the verb. */
+const append = (record: Draft, word: Word, { id, verb }: PendingOperation, data: object): number =>
+  record.append(`${word} ${id}`, verb === undefined ? data : ({ ...data, verb } satisfies OfVerb));
 
 /** The record that the commit changes for a child, a slot or a stream. */
 function recordOf(value: RunValue, run: string, { plan, id, childId }: PendingOperation): Address | undefined {
@@ -181,13 +195,13 @@ function recordOf(value: RunValue, run: string, { plan, id, childId }: PendingOp
 const slotAt = ({ space, key }: SlotPlan): Address => ({ space, key, text: `${space}\n${key}` });
 
 /** Starts the child, or attaches to the run that has its id. A run of another workflow or input is refused: the code can catch that. */
-function startChild(tx: Tx, value: RunValue, run: string, pending: PendingOperation, plan: ChildPlan): [Word, unknown] {
+function startChild(tx: Tx, value: RunValue, run: string, pending: PendingOperation, plan: ChildPlan): [Word, object] {
   const id = childOf(run, value, plan, pending.id);
   const parent: Parent = { run, id: pending.id, incarnation: value.incarnation, waits: plan.waits };
   const before = startedBefore(tx, value, id, parent);
   try {
     if (plan.waits && plan.childId !== undefined) refuseCircle(tx, run, value, id);
-    const { isNew } = startRun(tx, {
+    const started = startRun(tx, {
       id,
       workflow: plan.workflow,
       input: plan.input,
@@ -197,12 +211,16 @@ function startChild(tx: Tx, value: RunValue, run: string, pending: PendingOperat
       root: value.root ?? run,
       origin: value.origin === undefined ? undefined : originOfRun(run, value),
       ifExists: before?.status === "canceled" ? "restart" : "join",
+      isMade: false,
+      flow: plan.flow,
     });
+    const { isNew } = started;
+    if (started.id !== id || plan.flow?.collect !== undefined) return shared(tx, parent, started.id);
     // It failed after its parent had failed, and so could not be canceled with it.
     if (before?.status === "failed" && before.by === pending.id && plan.waits) retryRun(tx, id, [], { left: 0 });
     if (!isNew && plan.waits) addWaiter(tx, id, parent);
   } catch (error) {
-    if (!(error instanceof RunConflictError)) throw error;
+    if (!isRefusal(error)) throw error;
     return ["refused", { error: withoutStack(error) }];
   }
   const start: ChildStart = {
@@ -211,6 +229,16 @@ function startChild(tx: Tx, value: RunValue, run: string, pending: PendingOperat
     ...(plan.waits ? {} : { isLeft: true }),
   };
   return ["child", start];
+}
+
+/** What the code can catch. */
+const isRefusal = (error: unknown): boolean =>
+  error instanceof RunConflictError || error instanceof ConcurrencyLimitError || error instanceof RateLimitedError;
+
+/** The start was dropped or collected: the run belongs to others, too, and does not end with this one. */
+function shared(tx: Tx, parent: Parent, run: string): [Word, object] {
+  if (parent.waits) addWaiter(tx, run, parent);
+  return ["child", { run, ...(parent.waits ? {} : { isLeft: true }) } satisfies ChildStart];
 }
 
 /** A child that this run started before it failed, and is to start again because it was retried; and the operation that did. */

@@ -4,6 +4,8 @@ import { type Duration, optionNames } from "../../kernel/check.ts";
 import type { RunListener } from "../events.ts";
 
 export interface RunWorkOptions {
+  /** How many runs of a workflow are worked on concurrently, by its name, as in `{ report: 2 }`. Default: `concurrency` for all together. */
+  readonly perWorkflow?: Readonly<Record<string, number>> | undefined;
   /** How many resting runs keep their code in memory. Default: 1,000. */
   readonly warm?: number | undefined;
   /** When code blocks the process for this long, its run is named and the process ended, so that other workers continue. Default: 60 s. */
@@ -18,6 +20,7 @@ export interface RunWorkOptions {
 }
 
 export const RUN_WORK_OPTIONS = optionNames<RunWorkOptions>({
+  perWorkflow: true,
   warm: true,
   watchdog: true,
   parkContradictedAfter: true,

@@ -9,34 +9,62 @@
  * not know are left to other workers.
  */
 
-import type { WorkPart, WorkSettings } from "../../kernel/capability.ts";
-import { checkCount, checkDuration, checkFunction } from "../../kernel/check.ts";
+import type { Queue, WorkPart, WorkSettings } from "../../kernel/capability.ts";
+import { checkCount, checkDuration, checkFunction, checkObject } from "../../kernel/check.ts";
 import { Held } from "../../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../../kernel/claim/worker.ts";
-import type { Put, Row } from "../../kernel/contract.ts";
-import { ClosedError, InvalidArgumentError, LeaseUncertainError, StoreError } from "../../kernel/errors.ts";
+import type { Address, Put, Row } from "../../kernel/contract.ts";
+import {
+  ClosedError,
+  FencedError,
+  InvalidArgumentError,
+  LeaseUncertainError,
+  StoreError,
+} from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { callQuietly, type Log } from "../../kernel/log.ts";
 import { pause, type Watchdog } from "../../kernel/ports.ts";
 import { SweepLoop } from "../../kernel/sweep-loop.ts";
 import type { RateLimit, RateLimitOptions, RateLimits } from "../../rate/rate.ts";
 import type { Definition } from "../definitions/definition.ts";
+import type { Flow } from "../definitions/flow.ts";
 import { isForever, keptMsOf, type RetentionPolicy } from "../definitions/retention.ts";
 import { RunUnreadableError } from "../errors.ts";
 import type { RunEvent, RunListener } from "../events.ts";
+import { expireIfDue } from "../flow/gate.ts";
+import { declareLimits } from "../flow/limits.ts";
+import type { PausedWorkflows } from "../flow/paused.ts";
 import { recordDoing } from "../history/doing.ts";
-import { parkUnreadable, readRun } from "../history/read-run.ts";
+import { decodeRun, parkUnreadable, readRun } from "../history/read-run.ts";
 import { needsFences } from "../locks/locks.ts";
 import { endParked, isToBeEnded } from "../runs/cascade.ts";
 import { retentionQueues } from "../runs/retire.ts";
 import { wakeRun } from "../runs/wake.ts";
-import { type Doing, hasEnded, queueOf, RUNS, type RunValue, runAt, workflowOfQueue } from "../stored.ts";
+import {
+  type Doing,
+  hasEnded,
+  newQueueOf,
+  queuedQueueOf,
+  queueOf,
+  RUNS,
+  type RunValue,
+  runAt,
+  workflowOfQueue,
+} from "../stored.ts";
 import type { Coroutine } from "./coroutine.ts";
 import { discard } from "./ending.ts";
 import type { Engine } from "./engine.ts";
 import { Execution } from "./execution.ts";
+import { needsGate, passAtClaim } from "./gate.ts";
 import { LOGGED, logRunEvent } from "./run-log.ts";
 import type { RunWorkOptions } from "./work-options.ts";
+
+/** What a worker of runs shares with its handle. */
+export interface RunWorkerSetup {
+  readonly log?: Log | undefined;
+  readonly retention?: RetentionPolicy | undefined;
+  readonly paused: PausedWorkflows;
+}
 
 /** A run's code at rest. */
 interface Warm {
@@ -74,6 +102,10 @@ export class RunWorker implements Engine, WorkPart {
   readonly #worker: Worker;
   readonly #retention: RetentionPolicy;
   readonly #sweepLoop: SweepLoop;
+  readonly #paused: PausedWorkflows;
+  /** How many runs of a workflow are worked on at most, and how many are. */
+  readonly #perWorkflow: ReadonlyMap<string, number>;
+  readonly #workingOn = new Map<string, number>();
   readonly #executions = new Map<string, Execution>();
   readonly #warm = new Map<string, Warm>();
   /** Runs whose history the code here contradicts, and until when they are left to other workers. */
@@ -92,10 +124,10 @@ export class RunWorker implements Engine, WorkPart {
     rates: RateLimits,
     definitions: readonly Definition[],
     { by, leaseMs, concurrency }: WorkSettings,
-    options: RunWorkOptions = {},
-    log?: Log | undefined,
-    retention: RetentionPolicy = {},
+    options: RunWorkOptions,
+    { log, retention = {}, paused }: RunWorkerSetup,
   ) {
+    this.#paused = paused;
     this.kernel = kernel;
     this.#retention = retention;
     // A listener of the user replaces the default log.
@@ -108,7 +140,9 @@ export class RunWorker implements Engine, WorkPart {
         throw new InvalidArgumentError("what to work on", `must not have two workflows named "${definition.name}"`);
       this.#definitions.set(definition.name, definition);
       this.#maxTries.set(queueOf(definition.name), definition.maxTries);
+      this.#maxTries.set(newQueueOf(definition.name), definition.maxTries);
     }
+    this.#perWorkflow = checkPerWorkflow(options.perWorkflow, this.#definitions);
     this.leaseMs = leaseMs;
     this.contradictionMs = checkDuration(options.parkContradictedAfter ?? "10 minutes", "parkContradictedAfter");
     this.#concurrency = concurrency;
@@ -119,7 +153,10 @@ export class RunWorker implements Engine, WorkPart {
     this.#watchdog =
       limit === false ? undefined : kernel.ports.watchdog?.(checkDuration(limit, "the watchdog's limit"));
     this.#worker = startWorker(kernel, {
-      kinds: [...this.#definitions.keys()].map(queueOf),
+      kinds: [...this.#definitions.keys()].flatMap((name) => [queueOf(name), newQueueOf(name)]),
+      kindAfter: (kind) => queueOf(workflowOfQueue(kind)),
+      roomFor: (kind) => this.#roomFor(kind),
+      chores: [...kernel.sweeper.urgent, ...this.#expiries()],
       by: this.#by,
       leaseMs: this.leaseMs,
       concurrency: this.#concurrency,
@@ -149,9 +186,13 @@ export class RunWorker implements Engine, WorkPart {
     this.#sweepLoop = new SweepLoop(kernel, queues, (error) =>
       this.emit({ type: "run.trouble", workflow: "", run: "", error }),
     );
+    void this.#declareLimits();
     const stopListening = kernel.listen((puts) => this.#onCommits(puts));
     const stopSuspecting = kernel.onRestart(() => this.#suspectAll());
+    // What was paused may be claimed.
+    const stopPauses = paused.onChange(() => this.#worker.wake());
     this.#unlisten = () => {
+      stopPauses();
       stopListening();
       stopSuspecting();
     };
@@ -256,9 +297,45 @@ export class RunWorker implements Engine, WorkPart {
 
   /** How a run of this workflow may be leased to this process by the commit that starts it; undefined if there is no room. @internal */
   lease(workflow: string): { readonly by: string; readonly leaseMs: number } | undefined {
-    if (this.#isStopping || !this.#definitions.has(workflow)) return undefined;
+    if (this.#isStopping || !this.#definitions.has(workflow) || this.#paused.has(workflow)) return undefined;
     if (this.#worker.workingCount + this.#adopted >= this.#concurrency) return undefined;
+    // Starts that are on their way are not told apart: each of them may be of this workflow.
+    if (this.#placesFor(workflow) - this.#adopted <= 0) return undefined;
     return { by: this.#by, leaseMs: this.leaseMs };
+  }
+
+  /** When runs of this workflow begin, if it is worked on here. @internal */
+  flowOf(workflow: string): Flow | undefined {
+    return this.#definitions.get(workflow)?.flow;
+  }
+
+  /** How many runs of a queue may be claimed now. */
+  #roomFor(kind: string): number {
+    const workflow = workflowOfQueue(kind);
+    if (kind === newQueueOf(workflow) && this.#paused.has(workflow)) return 0;
+    return this.#placesFor(workflow);
+  }
+
+  #placesFor(workflow: string): number {
+    const most = this.#perWorkflow.get(workflow);
+    return most === undefined ? Number.POSITIVE_INFINITY : most - (this.#workingOn.get(workflow) ?? 0);
+  }
+
+  /** Runs that wait in line and were not admitted in time. */
+  #expiries(): readonly Queue[] {
+    const chore = (at: Address) => this.kernel.transact((tx) => expireIfDue(tx, tx.record(at)), [at]);
+    return [...this.#definitions.keys()].map((name) => ({ kind: queuedQueueOf(name), chore }));
+  }
+
+  /** Limits that runs wait for may have had another `max` before this code was deployed. */
+  async #declareLimits(): Promise<void> {
+    try {
+      for (const { flow } of this.#definitions.values())
+        for (const { name, max } of flow?.limits ?? [])
+          await declareLimits(this.kernel, name, max, () => this.#isStopping);
+    } catch (error) {
+      if (!(error instanceof ClosedError)) this.emit({ type: "run.trouble", workflow: "", run: "", error });
+    }
   }
 
   /** A place is kept for a run that is about to be started. @internal */
@@ -282,11 +359,35 @@ export class RunWorker implements Engine, WorkPart {
   async #work(held: Held): Promise<void> {
     const row = this.kernel.held(held.at);
     if (row === undefined || row.value === null) return;
-    const id = held.at.key;
     const { value, unreadable } = readRun(this.kernel, row);
     if (value === undefined) return this.#leaveUnreadable(held, row, unreadable);
     const definition = this.#definitions.get(value.workflow);
     if (definition === undefined) return;
+    const { name } = definition;
+    const working = this.#workingOn.get(name) ?? 0;
+    this.#workingOn.set(name, working + 1);
+    try {
+      if (this.#inputs.has(held) || !needsGate(definition, row, value))
+        return await this.#workOn(held, row, value, definition);
+      const passed = await passAtClaim(this, held, row, value, definition).catch((error: unknown) => {
+        // Another worker has it, or it has ended.
+        if (error instanceof FencedError) return "ended";
+        throw error;
+      });
+      const now = this.kernel.held(held.at);
+      if (passed === "open" && now !== undefined)
+        await this.#workOn(held, now, decodeRun(this.kernel, now), definition);
+    } finally {
+      const left = (this.#workingOn.get(name) ?? 1) - 1;
+      if (left === 0) this.#workingOn.delete(name);
+      else this.#workingOn.set(name, left);
+      // Others of this workflow can be claimed now.
+      if (this.#perWorkflow.has(name)) this.#worker.wake();
+    }
+  }
+
+  async #workOn(held: Held, row: Row, value: RunValue, definition: Definition): Promise<void> {
+    const id = held.at.key;
     if (isToBeEnded(value)) {
       await endParked(this.kernel, held, row, value);
       this.emit({ type: "run.ended", workflow: value.workflow, run: id, status: "canceled" });
@@ -434,4 +535,20 @@ export class RunWorker implements Engine, WorkPart {
 /** The input of a run that has not begun, where its record has it. */
 function inputOf(row: Row, value: RunValue): { readonly input: unknown } | undefined {
   return row.head === value.from && "input" in value ? { input: value.input } : undefined;
+}
+
+function checkPerWorkflow(
+  given: RunWorkOptions["perWorkflow"],
+  definitions: ReadonlyMap<string, Definition>,
+): ReadonlyMap<string, number> {
+  if (given === undefined) return new Map();
+  checkObject(given, "perWorkflow");
+  if (Array.isArray(given)) throw new InvalidArgumentError("perWorkflow", "must be an object of numbers by workflow");
+  return new Map(
+    Object.entries(given).map(([name, count]) => {
+      if (!definitions.has(name))
+        throw new InvalidArgumentError("perWorkflow", `must name workflows that are worked on, not "${name}"`);
+      return [name, checkCount(count, `perWorkflow of "${name}"`)];
+    }),
+  );
 }

@@ -113,10 +113,12 @@ const IS_SHOWN: Readonly<Record<RunStatus, boolean>> = {
   waiting: true,
   parked: true,
   pending: false,
+  queued: false,
   completed: false,
   failed: false,
   canceled: false,
   timed_out: false,
+  expired: false,
 };
 
 /** `live` is what this process knows, if it works on the run. */

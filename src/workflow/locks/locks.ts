@@ -237,7 +237,7 @@ export function refenceHolds(
 
 /** What a commit decides about a request: a fact, which may be its outcome, and a timer. */
 export interface LockDecided {
-  readonly fact?: readonly [Word, unknown];
+  readonly fact?: readonly [Word, object];
   readonly isAnswer: boolean;
   readonly dueMs?: number | null;
 }

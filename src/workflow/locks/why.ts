@@ -11,6 +11,8 @@ import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { type LockKind, type LockRef, lockAt, lockOf, shownLocks, type Ticket, ticketAt } from "../../lock/stored.ts";
 import { RunNotFoundError } from "../errors.ts";
+import { waitingIn } from "../flow/decide.ts";
+import { type LimitValue, type LineValue, limitAt, lineAt } from "../flow/stored.ts";
 import { doingInWords, isWaitingOnly, showDoing } from "../history/doing.ts";
 import { readRun } from "../history/read-run.ts";
 import { type Doing, type RunValue, runAt, statusOf } from "../stored.ts";
@@ -23,8 +25,8 @@ export type WaitSubject =
 const SUBJECT = optionNames<WaitSubject>({ run: true, lock: true, kind: true, waiter: true });
 
 export interface WaitLink {
-  readonly is: "run" | "lock" | "plain";
-  /** The run's id, the lock's name, or who holds it in plain code, as far as that was said. */
+  readonly is: "run" | "lock" | "limit" | "plain";
+  /** The run's id, the name of the lock or of the concurrency limit, or who holds it in plain code, as far as that was said. */
   readonly name: string;
   readonly says: string;
 }
@@ -94,9 +96,12 @@ async function aboutRun(
     case "failed":
     case "canceled":
     case "timed_out":
+    case "expired":
       return say(false, `has ended: it is ${status}`);
     case "parked":
       return say(true, `is parked and keeps its locks until an operator resolves it: ${value.parked?.reason ?? ""}`);
+    case "queued":
+      return aboutQueued(kernel, id, value, chain);
     case "pending":
     case "running":
     case "waiting":
@@ -133,6 +138,51 @@ async function aboutRun(
     true,
     `${words === "" ? `is ${status}` : words}, is due at ${until} unless something wakes it before, and then needs a worker that knows it${problem}`,
   );
+}
+
+/** Adds what a run in line waits for, and how many are before it. */
+async function aboutQueued(kernel: Kernel, id: string, { gate }: RunValue, chain: WaitLink[]): Promise<boolean> {
+  const [row = null] = gate?.line === undefined ? [] : await kernel.read([lineAt(gate.line)]);
+  const line = row?.value == null ? undefined : (kernel.decode(row, row.value) as LineValue);
+  const waiting = line === undefined ? 0 : waitingIn(line.lanes);
+  const ahead = line === undefined ? 0 : await countAhead(kernel, id, gate?.priority ?? 0, line);
+  const before = ahead === null ? `at least ${MOST_COUNTED} runs are` : `${ahead} run${ahead === 1 ? " is" : "s are"}`;
+  chain.push({
+    is: "run",
+    name: id,
+    says: `run "${id}" is queued: ${waiting} wait${waiting === 1 ? "s" : ""} in its line, and ${before} before it`,
+  });
+  const place = line?.places[line.in];
+  if (place === undefined) return true;
+  const [limitRow] = await kernel.read([limitAt(place)]);
+  const limit = limitRow?.value == null ? undefined : (kernel.decode(limitRow, limitRow.value) as LimitValue);
+  const [name, key] = place;
+  const of = key === undefined ? "" : ` for the key "${key}"`;
+  chain.push({
+    is: "limit",
+    name,
+    says: `the concurrency limit of ${shownLimit(name)}${of} has admitted ${limit?.held ?? 0} of ${limit?.max ?? 0} runs`,
+  });
+  return true;
+}
+
+const shownLimit = (name: string): string =>
+  name.startsWith("shared:")
+    ? `"${name.slice("shared:".length)}"`
+    : name.replace(/^workflow:(.*?)(:by key)?$/, 'workflow "$1"');
+
+/** How many runs of a line are counted one by one. */
+const MOST_COUNTED = 1000;
+
+/** How many runs of its own priority are before this one; null if there are more than are counted. */
+async function countAhead(kernel: Kernel, id: string, priority: number, { lanes }: LineValue): Promise<number | null> {
+  let at: string | null = lanes.find(([of]) => of === priority)?.[1] ?? null;
+  for (let count = 0; count < MOST_COUNTED; count++) {
+    if (at === null || at === id) return count;
+    const [row]: readonly (Row | null)[] = await kernel.read([runAt(at)]);
+    at = row?.value == null ? null : (readRun(kernel, row).value?.gate?.queued?.next ?? null);
+  }
+  return null;
 }
 
 /** What is wrong with the run, if something is. */

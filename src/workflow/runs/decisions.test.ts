@@ -11,6 +11,7 @@ import {
   deletingQueueOf,
   endedQueueOf,
   inboxAt,
+  newQueueOf,
   queueOf,
   type RunStatus,
   type RunValue,
@@ -56,7 +57,7 @@ async function logOf({ kernel }: Bench, at = runAt("one")): Promise<string[]> {
   return (await kernel.entries(at, 0, 100)).map(({ name }) => name);
 }
 
-const ENDS: readonly RunStatus[] = ["completed", "failed", "canceled", "timed_out"];
+const ENDS: readonly RunStatus[] = ["completed", "failed", "canceled", "timed_out", "expired"];
 const endedOr = (status: RunStatus, other: string): string => (ENDS.includes(status) ? "run_ended" : other);
 
 describe("start", () => {
@@ -77,7 +78,8 @@ describe("start", () => {
   test.each(rules)("%s", async (_, more, row) => {
     const on = bench();
     expect(await start(on, more)).toMatchObject({ isNew: true });
-    expect(await rowOf(on)).toMatchObject({ kind: queueOf("it"), head: 1, ...row(on.clock.wallMs()) });
+    const kind = more.lease !== undefined && more.delayMs !== 1 ? queueOf("it") : newQueueOf("it");
+    expect(await rowOf(on)).toMatchObject({ kind, head: 1, ...row(on.clock.wallMs()) });
     expect(await logOf(on)).toEqual(["started"]);
   });
 
@@ -179,6 +181,7 @@ describe("signal", () => {
 describe("cancel", () => {
   const answers: Record<RunStatus, string> = {
     pending: "canceled",
+    queued: "canceled",
     parked: "canceled",
     running: "running",
     waiting: "waiting",
@@ -186,6 +189,7 @@ describe("cancel", () => {
     failed: "failed",
     canceled: "canceled",
     timed_out: "timed_out",
+    expired: "expired",
   };
   test.each(Object.entries(answers))("of a run that is %s answers %s", async (status, answer) => {
     const on = await runOf(status as RunStatus);
@@ -227,7 +231,7 @@ describe("cancel", () => {
 });
 
 describe("retry", () => {
-  const allowed: readonly RunStatus[] = ["failed", "parked"];
+  const allowed: readonly RunStatus[] = ["failed", "parked", "expired"];
   test.each(STATUSES)("of a run that is %s", async (status) => {
     const on = await runOf(status);
     const before = await rowOf(on);

@@ -4,14 +4,19 @@
  * The commit that ends a run also releases its locks and notifies the runs that wait for it.
  */
 
+import { wake } from "../../kernel/claim/claim.ts";
+import { address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
 import { RunCanceledError } from "../errors.ts";
+import { stopCollecting } from "../flow/collect.ts";
+import { leave } from "../flow/places.ts";
 import { runOf } from "../history/read-run.ts";
 import { dropHolds } from "../locks/locks.ts";
 import {
   type EndedStatus,
   endedQueueOf,
+  hasBegun,
   type Outcome,
   type RunStatus,
   runAt,
@@ -26,6 +31,7 @@ import { wakeRun } from "./wake.ts";
 const ON_CANCEL: Readonly<Record<RunStatus, "end" | "end unless begun" | "ask" | "nothing">> = {
   // A run that was retried is pending, too, and has begun.
   pending: "end unless begun",
+  queued: "end unless begun",
   running: "ask",
   waiting: "ask",
   parked: "end",
@@ -33,6 +39,7 @@ const ON_CANCEL: Readonly<Record<RunStatus, "end" | "end unless begun" | "ask" |
   failed: "nothing",
   canceled: "nothing",
   timed_out: "nothing",
+  expired: "nothing",
 };
 
 /**
@@ -51,11 +58,11 @@ export function cancelRun(
   const onCancel = ON_CANCEL[status];
   if (onCancel === "nothing") return status;
   const cancel = reason === undefined ? {} : { reason };
-  const hasBegun = run.head > value.from;
-  if (onCancel === "end" || (onCancel === "end unless begun" && !hasBegun) || force) {
+  const isBegun = hasBegun(run, value);
+  if (onCancel === "end" || (onCancel === "end unless begun" && !isBegun) || force) {
     // The worker that holds it, if there is one, notices that it has lost the run.
     run.write({ value: { ...value, cancel }, wakes: run.wakes + 1 });
-    endCanceled(tx, run, id, cancel, { hasBegun: hasBegun || onCancel === "end" || force });
+    endCanceled(tx, run, id, cancel, { hasBegun: isBegun || onCancel === "end" || force });
     return "canceled";
   }
   // One that was to resume after it has stopped, because its parent was retried, is not to any more.
@@ -105,6 +112,9 @@ export function endRun(
   }: { readonly nowMs?: number; readonly keptMs?: number | null; readonly notifies?: boolean } = {},
 ): void {
   dropHolds(tx, run);
+  leave(tx, run);
+  const { collecting } = runOf(run);
+  if (collecting !== undefined) stopCollecting(tx, runOf(run).workflow, id, collecting);
   const { input: _input, doing: _doing, trouble: _trouble, retrying: _retrying, hasWaiters, ...value } = runOf(run);
   const endedAtMs = Math.max(nowMs, value.startedAtMs);
   const queue = keptMs === null ? { dueMs: null } : { kind: endedQueueOf(value.workflow), dueMs: endedAtMs + keptMs };
@@ -113,6 +123,7 @@ export function endRun(
     return;
   }
   run.write({ value: { ...value, outcome, endedAtMs }, status, holder: null, tries: 0, ...queue });
+  if (value.wakesAtEnd !== undefined) wake(tx, address(...value.wakesAtEnd));
   if (value.parent?.waits === true) notifyParent(tx, value.parent, id, outcome);
   if (hasWaiters === true) {
     const list = tx.record(waitersAt(id));

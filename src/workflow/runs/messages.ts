@@ -25,7 +25,7 @@ import {
   type Waiters,
   waitersAt,
 } from "../stored.ts";
-import { checkWorkflow } from "./start.ts";
+import { checkWorkflow } from "./existing.ts";
 import { wakeRun } from "./wake.ts";
 
 export const SIGNAL_IDS = "signal-id";

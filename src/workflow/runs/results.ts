@@ -53,8 +53,10 @@ const HAS_RESULT: Readonly<Record<RunStatus, boolean>> = {
   failed: true,
   canceled: true,
   timed_out: true,
+  expired: true,
   parked: true,
   pending: false,
+  queued: false,
   running: false,
   waiting: false,
 };

@@ -10,6 +10,7 @@ import type { Address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
 import { RunConflictError, RunNotFoundError } from "../errors.ts";
+import type { Gate } from "../flow/stored.ts";
 import { withSkips } from "../history/forgotten.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
 import {
@@ -25,8 +26,8 @@ import {
   type VersionRange,
 } from "../stored.ts";
 import { withoutStack } from "./end.ts";
+import { checkNotDeleting, isDeleting } from "./existing.ts";
 import { addWaiter, notifyParent } from "./messages.ts";
-import { checkNotDeleting, isDeleting } from "./start.ts";
 
 /** One commit retries at most this many children. */
 const MOST_RETRIED = 100;
@@ -35,7 +36,9 @@ const MOST_RETRIED = 100;
 const CAN_RETRY: Readonly<Record<RunStatus, boolean>> = {
   failed: true,
   parked: true,
+  expired: true,
   pending: false,
+  queued: false,
   running: false,
   waiting: false,
   completed: false,
@@ -71,9 +74,11 @@ function letContinue(tx: Tx, run: Draft, id: string, forget: readonly VersionRan
     endedAtMs: _endedAt,
     forgets = { facts: [], children: [] },
     cancel,
-    ...kept
+    gate,
+    ...ungated
   } = runOf(run);
   checkNotDeleting(run, id);
+  const kept: RunValue = gate === undefined ? ungated : { ...ungated, gate: withoutExpiry(gate) };
   // The code of a run that is parked has not received the cancellation yet.
   const value: RunValue = isParked && cancel !== undefined ? { ...kept, cancel } : kept;
   const { children, lists } = forgets;
@@ -100,6 +105,11 @@ function letContinue(tx: Tx, run: Draft, id: string, forget: readonly VersionRan
   if (!isRoom) return;
   room.left -= children.length;
   retryChildren(tx, id, value.incarnation, children, room);
+}
+
+/** A run that is retried may take its time. Unless it was parked, it needs its places again. */
+function withoutExpiry({ expiresAtMs: _expires, ...gate }: Gate): Gate {
+  return gate;
 }
 
 /** Retries some of the children that are to be retried with a run. Returns the run's value after that. */
@@ -153,6 +163,7 @@ function retryChild(tx: Tx, id: string, parent: Parent, room: { left: number }):
       break;
     case "canceled":
     case "timed_out":
+    case "expired":
       if (forgets !== undefined) letContinue(tx, child, id, [], room);
       break;
     case "parked":
@@ -162,6 +173,7 @@ function retryChild(tx: Tx, id: string, parent: Parent, room: { left: number }):
       letContinue(tx, child, id, [], room);
       break;
     case "pending":
+    case "queued":
     case "running":
     case "waiting":
       if (cancel !== undefined) child.write({ value: { ...value, cancel: { ...cancel, resumes: true } } });

@@ -19,6 +19,13 @@ export interface StartOptions {
   readonly delay?: Duration | undefined;
   /** Begins at this time. */
   readonly at?: Date | number | undefined;
+  /**
+   * Where runs wait in line for a concurrency limit: a run goes before those of a lower priority, but each step is worth only a minute of waiting. A
+   * whole number from -100 to 100. Default: as the workflow says, otherwise 0.
+   */
+  readonly priority?: number | undefined;
+  /** If it has not begun this long after its time, it ends as `expired`. Default: as the workflow says, otherwise no limit. */
+  readonly ttl?: Duration | undefined;
   /** Words to find it by. */
   readonly tags?: readonly string[] | undefined;
 }

@@ -30,11 +30,13 @@ import type { Origin } from "../../kernel/origin.ts";
 import { checkSchema, checkSchemaNow } from "../../kernel/schema.ts";
 import type { RateLimits } from "../../rate/rate.ts";
 import { type Definition, definitionOf, type Signal, signalName } from "../definitions/definition.ts";
+import { checkFlow, checkPriority, type Flow } from "../definitions/flow.ts";
 import type { RetentionPolicy } from "../definitions/retention.ts";
 import {
   ResultTimeoutError,
   RunCanceledError,
   RunConflictError,
+  RunExpiredError,
   RunFailedError,
   RunNotFoundError,
   RunParkedError,
@@ -43,6 +45,10 @@ import {
 } from "../errors.ts";
 import type { RunWorkOptions } from "../execution/work-options.ts";
 import { RunWorker } from "../execution/worker.ts";
+import { forgetStart } from "../flow/collect.ts";
+import { PausedWorkflows } from "../flow/paused.ts";
+import { continueAdmitting, removeUnused } from "../flow/places.ts";
+import { COLLECTED, HURRIED_QUEUE, LIMIT_QUEUE } from "../flow/stored.ts";
 import { skipsOf } from "../history/forgotten.ts";
 import { isIn, rangesOf } from "../history/ranges.ts";
 import { decodeRun, readRun } from "../history/read-run.ts";
@@ -64,6 +70,7 @@ import {
 import { cancelChildrenOf } from "./cascade.ts";
 import { deleteRun } from "./delete.ts";
 import { cancelRun } from "./end.ts";
+import { checkWorkflow } from "./existing.ts";
 import { listRuns, showRun } from "./info.ts";
 import { notifyWaiters, signalRun } from "./messages.ts";
 import { Results } from "./results.ts";
@@ -79,9 +86,18 @@ import type {
   SignalOptions,
   StartOptions,
 } from "./run.ts";
-import { checkWorkflow, type Started, type StartRequest, startedAt, startRun } from "./start.ts";
+import { type Started, type StartRequest, startRun, touchedBy } from "./start.ts";
+import { startFlow } from "./start-flow.ts";
 
-const START_OPTIONS = optionNames<StartOptions>({ id: true, ifExists: true, delay: true, at: true, tags: true });
+const START_OPTIONS = optionNames<StartOptions>({
+  id: true,
+  ifExists: true,
+  delay: true,
+  at: true,
+  tags: true,
+  priority: true,
+  ttl: true,
+});
 const SIGNAL_OPTIONS = optionNames<SignalOptions>({ id: true });
 
 const HISTORY_OPTIONS = optionNames<{ after?: unknown; limit?: unknown }>({ after: true, limit: true });
@@ -105,6 +121,7 @@ export class Runs {
 
   readonly #retention: RetentionPolicy;
   readonly queues: readonly Queue[];
+  readonly paused: PausedWorkflows;
 
   constructor(kernel: Kernel, rates: RateLimits, log?: Log | undefined, retention: RetentionPolicy = {}) {
     this.#log = log;
@@ -118,11 +135,23 @@ export class Runs {
         isUrgent: true,
         chore: (at) => kernel.transact((tx) => notifyWaiters(tx, at.key), [at]),
       },
+      {
+        kind: HURRIED_QUEUE,
+        isUrgent: true,
+        chore: (at) => kernel.transact((tx) => continueAdmitting(tx, tx.record(at)), [at]),
+      },
+      { kind: LIMIT_QUEUE, chore: (at) => kernel.transact((tx) => removeUnused(tx, tx.record(at)), [at]) },
+      { kind: COLLECTED, chore: (at) => kernel.transact((tx) => forgetStart(tx, tx.record(at)), [at]) },
     ];
+    this.paused = new PausedWorkflows(kernel);
   }
 
   work(definitions: readonly Definition[], settings: WorkSettings, options: RunWorkOptions): WorkPart {
-    const worker = new RunWorker(this.#kernel, this.#rates, definitions, settings, options, this.#log, this.#retention);
+    const worker = new RunWorker(this.#kernel, this.#rates, definitions, settings, options, {
+      log: this.#log,
+      retention: this.#retention,
+      paused: this.paused,
+    });
     this.#workers.add(worker);
     const stop = async (timeoutMs: number | undefined): Promise<void> => {
       await worker.stop(timeoutMs);
@@ -143,9 +172,9 @@ export class Runs {
     const request = { ...this.#request(workflow, definition, checked, options, () => this.#newId()), origin };
     const worker = this.#roomFor(request.workflow);
     const lease = worker?.lease(request.workflow);
-    if (worker === undefined || lease === undefined) {
-      await this.#kernel.transact((tx) => startRun(tx, request), [startedAt(request)]);
-      return request.id;
+    if (worker === undefined || lease === undefined || request.flow?.collect !== undefined) {
+      const { id } = await this.#kernel.transact((tx) => startRun(tx, request), touchedBy(request));
+      return id;
     }
     return this.#startHere(worker, { ...request, lease });
   }
@@ -164,13 +193,13 @@ export class Runs {
     worker.keepPlace();
     let started: Started | undefined;
     try {
-      started = await kernel.transact((tx) => startRun(tx, request, startedText), [startedAt(request)]);
+      started = await kernel.transact((tx) => startRun(tx, request, startedText), touchedBy(request));
     } finally {
       worker.freePlace();
       kernel.expect(at, false);
     }
     if (started.isLeased) worker.adopt(request.id, input, safeUntilMs);
-    return request.id;
+    return started.id;
   }
 
   #newId(): string {
@@ -188,8 +217,7 @@ export class Runs {
     const definition = definitionOf(workflow);
     const checked = checkSchemaNow(definition?.input, input, "the run's input");
     const request = this.#request(workflow, definition, checked, options, () => tx.uuid());
-    startRun(tx, request);
-    return request.id;
+    return startRun(tx, request).id;
   }
 
   #request(
@@ -201,11 +229,21 @@ export class Runs {
   ): StartRequest {
     const name = checkId(typeof workflow === "string" ? workflow : workflow?.name, "the workflow");
     checkOptions(options, START_OPTIONS);
-    const { id, ifExists = "join", delay, at, tags } = options;
+    const { id, ifExists = "join", delay, at, tags, priority, ttl } = options;
     if (tags !== undefined) checkList(tags, "the tags");
     if (ifExists !== "join" && ifExists !== "reject" && ifExists !== "restart")
       throw new InvalidArgumentError("ifExists", 'must be "join", "reject" or "restart"');
     const atMs = at === undefined ? undefined : checkDate(at, "the time to start at");
+    const given = {
+      priority: priority === undefined ? undefined : checkPriority(priority),
+      ttlMs: ttl === undefined ? undefined : checkDuration(ttl, "the ttl"),
+    };
+    const flow = definition?.flow ?? this.#flowHere(name) ?? (isEmpty(given) ? undefined : checkFlow(name, { ttl }));
+    if (flow?.collect !== undefined && (delay !== undefined || atMs !== undefined))
+      throw new InvalidArgumentError(
+        "the time to start at",
+        `cannot be given: "${name}" collects its starts, and begins when they are complete`,
+      );
     return {
       id: id === undefined ? newId() : checkId(id, "the run's id"),
       workflow: name,
@@ -216,8 +254,21 @@ export class Runs {
       delayMs: delay === undefined ? undefined : checkDuration(delay, "the delay"),
       atMs,
       timeoutMs: definition?.timeoutMs ?? null,
+      flow:
+        flow === undefined
+          ? undefined
+          : startFlow(flow, input, given, (limit, figures) => this.#rates.limit(limit, figures)),
       ifExists,
     };
+  }
+
+  /** The flow of a workflow that is started by its name, if a worker of this handle knows it. */
+  #flowHere(workflow: string): Flow | undefined {
+    for (const worker of this.#workers) {
+      const flow = worker.flowOf(workflow);
+      if (flow !== undefined) return flow;
+    }
+    return undefined;
   }
 
   async result(
@@ -286,9 +337,12 @@ export class Runs {
         throw new RunCanceledError(id, value.cancel?.reason);
       case "timed_out":
         throw new RunTimedOutError(id);
+      case "expired":
+        throw new RunExpiredError(id);
       case "parked":
         throw new RunParkedError(id, value.parked?.reason ?? "");
       case "pending":
+      case "queued":
       case "running":
       case "waiting":
         throw new RunConflictError(id, `is ${status}: it has no result yet`);
@@ -467,6 +521,8 @@ export class Runs {
     return listRuns(this.#kernel, options, this.#live);
   }
 }
+
+const isEmpty = (given: object): boolean => Object.values(given).every((one) => one === undefined);
 
 function checkSignalId(options: SignalOptions): string | undefined {
   checkOptions(options, SIGNAL_OPTIONS);

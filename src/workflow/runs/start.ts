@@ -9,18 +9,14 @@ import { type Address, newAddress } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
 import { type Origin, originOf } from "../../kernel/origin.ts";
+import type { Collect, GateRequest } from "../definitions/flow.ts";
 import { RunConflictError, RunExistsError } from "../errors.ts";
+import { appendItem, collectStart } from "../flow/collect.ts";
+import { accept, type Passed, pass, waitingAt, withTimeout } from "../flow/gate.ts";
+import { collectorAt, type Gate, limitAt } from "../flow/stored.ts";
 import { runOf } from "../history/read-run.ts";
-import {
-  deletingQueueOf,
-  hasEnded,
-  type Parent,
-  queueOf,
-  type RunStatus,
-  type RunValue,
-  runAt,
-  workflowOfQueue,
-} from "../stored.ts";
+import { hasEnded, newQueueOf, type Parent, queueOf, type RunStatus, type RunValue, runAt } from "../stored.ts";
+import { checkNotDeleting, checkWorkflow } from "./existing.ts";
 
 export interface StartRequest {
   readonly id: string;
@@ -36,77 +32,185 @@ export interface StartRequest {
   readonly timeoutMs: number | null;
   readonly parent?: Parent | undefined;
   readonly root?: string | undefined;
+  readonly tick?: RunValue["tick"];
+  readonly wakesAtEnd?: RunValue["wakesAtEnd"];
   /** Default: that of the decision, if it has one. */
   readonly origin?: Origin | undefined;
   /** What happens if the id is taken. */
   readonly ifExists: "join" | "reject" | "restart";
+  /** What it passes before it begins, where the process that starts it knows the workflow. */
+  readonly flow?: StartFlow | undefined;
   /** The process that starts it also works on it. */
   readonly lease?: { readonly by: string; readonly leaseMs: number } | undefined;
+}
+
+export interface StartFlow {
+  readonly request: GateRequest;
+  /** Of the start alone: a worker computes the others. */
+  readonly priority?: number | undefined;
+  readonly ttlMs: number | null;
+  readonly collect?: { readonly by: Collect; readonly key: string } | undefined;
 }
 
 /** An input up to this length is in the record too. */
 const MOST_INPUT_CHARS = 1024;
 
 export interface Started {
+  /** The run that has the input: another one than requested, if the start was dropped or collected. */
+  readonly id: string;
   readonly isNew: boolean;
   readonly isLeased: boolean;
   readonly nowMs: number;
 }
 
+/** The records that a start is known to touch. */
+export const touchedBy = (request: StartRequest): readonly Address[] => {
+  const { flow } = request;
+  if (flow === undefined) return [startedAt(request)];
+  if (flow.collect !== undefined) return [collectorAt(request.workflow, flow.collect.key)];
+  return [startedAt(request), ...flow.request.places.map(({ ref }) => limitAt(ref))];
+};
+
 /** Where the run will be. */
-export function startedAt({ id, isMade }: StartRequest): Address {
+export function startedAt({ id, isMade }: Pick<StartRequest, "id" | "isMade">): Address {
   return isMade === true ? newAddress(runAt(id)) : runAt(id);
 }
 
 /** Creates a run, or finds the one that has this id. */
 export function startRun(tx: Tx, request: StartRequest, encodedInput?: string): Started {
-  const { isMade = false } = request;
+  const { isMade = false, flow } = request;
+  if (flow?.collect !== undefined) return startCollected(tx, request, flow, flow.collect);
   const record = tx.record(startedAt(request));
   // Where nothing is timed from it, the exact time is not needed.
   const isTimeless =
-    isMade && request.timeoutMs === null && request.delayMs === undefined && request.atMs === undefined;
+    isMade &&
+    request.timeoutMs === null &&
+    request.delayMs === undefined &&
+    request.atMs === undefined &&
+    (flow === undefined || flow.ttlMs === null);
   const nowMs = isTimeless ? tx.approxNowMs : tx.nowMs;
   const before = record.exists ? runOf(record) : undefined;
   if (before !== undefined) {
     if (request.ifExists === "reject") throw new RunExistsError(request.id, record.status ?? "");
     if (!(request.ifExists === "restart" && hasEnded(record))) {
       checkSame(request, before);
-      return { isNew: false, isLeased: false, nowMs };
+      return { id: request.id, isNew: false, isLeased: false, nowMs };
     }
     checkNotDeleting(record, request.id);
   }
   const startMs = request.atMs ?? nowMs + (request.delayMs ?? 0);
   const isNow = startMs <= nowMs;
-  const lease = isNow ? request.lease : undefined;
+  const passed = flow === undefined ? undefined : atGate(tx, request.id, flow, startMs, isNow);
+  if (passed?.is === "dropped") return { id: passed.run, isNew: false, isLeased: false, nowMs };
+  const waits = passed?.is === "queued" || passed?.is === "later" ? passed : undefined;
+  const lease = isNow && waits === undefined ? request.lease : undefined;
   const startedText = encodedInput ?? record.encode({ input: request.input });
+  const gate =
+    passed === undefined ? undefined : waits === undefined ? passed.gate : withTimeout(waits.gate, request.timeoutMs);
   const value: RunValue = {
+    ...newValue(tx, request, record, before, nowMs),
+    ...(isNow ? {} : { scheduledAtMs: startMs }),
+    ...(request.timeoutMs === null || waits !== undefined ? {} : { deadlineMs: startMs + request.timeoutMs }),
+    ...(gate === undefined ? {} : { gate }),
+    ...(lease === undefined && startedText.length <= MOST_INPUT_CHARS ? { input: request.input } : {}),
+  };
+  const newQueue = newQueueOf(request.workflow);
+  const unleased = { kind: newQueue, status: "pending" satisfies RunStatus, dueMs: startMs, ...unclaimed(record) };
+  if (lease === undefined)
+    record.write({ value, ...unleased, ...(waits === undefined ? {} : waitingAt(waits, request.workflow, newQueue)) });
+  else
+    record.write({
+      value,
+      kind: queueOf(request.workflow),
+      status: "running" satisfies RunStatus,
+      holder: lease.by,
+      dueMs: (isTimeless ? tx.nowUpperBoundMs : nowMs) + lease.leaseMs,
+      fence: nextFence(record.fence, isMade ? 0 : tx.fenceFloor),
+      tries: 1,
+    });
+  record.appendText("started", startedText);
+  return { id: request.id, isNew: true, isLeased: lease !== undefined, nowMs };
+}
+
+const unclaimed = (record: Draft) => ({ holder: null, fence: record.fence, tries: 0 });
+
+/** Passes the gate, if it is the time of the run; otherwise a worker does that when it is. */
+function atGate(tx: Tx, run: string, flow: StartFlow, startMs: number, isNow: boolean): Passed {
+  const { priority, ttlMs, request } = flow;
+  const gate: Gate = {
+    ...(priority === undefined ? {} : { priority }),
+    ...(ttlMs === null ? {} : { expiresAtMs: startMs + ttlMs }),
+  };
+  return isNow ? pass(tx, run, gate, request) : { is: "later", gate: accept(tx, gate, request), dueMs: startMs };
+}
+
+/** The start becomes part of a run that collects starts. */
+function startCollected(
+  tx: Tx,
+  request: StartRequest,
+  flow: StartFlow,
+  { by: collect, key }: NonNullable<StartFlow["collect"]>,
+): Started {
+  const { workflow, input, fingerprint, isMade = false, ifExists } = request;
+  const { nowMs } = tx;
+  const gate = accept(tx, flow.priority === undefined ? {} : { priority: flow.priority }, flow.request);
+  const { run, isNew } = collectStart(tx, {
+    workflow,
+    collect,
+    key,
+    input,
+    id: isMade ? undefined : request.id,
+    fingerprint,
+    rejects: ifExists === "reject",
+    create: (collecting, dueMs) => {
+      const id = isMade ? request.id : tx.uuid();
+      const record = tx.record(startedAt({ id, isMade: true }));
+      const { ttlMs } = flow;
+      const value: RunValue = {
+        // Its input is not that of one start, and those who started it are not its parents.
+        ...newValue(
+          tx,
+          { ...request, fingerprint: null, parent: undefined, root: undefined },
+          record,
+          undefined,
+          nowMs,
+        ),
+        scheduledAtMs: dueMs,
+        gate: ttlMs === null ? gate : { ...gate, expiresAtMs: dueMs + ttlMs },
+        collecting,
+      };
+      record.write({
+        value,
+        kind: newQueueOf(workflow),
+        status: "pending" satisfies RunStatus,
+        dueMs,
+        ...unclaimed(record),
+      });
+      if (collecting.by === "batch") appendItem(record, input);
+      return id;
+    },
+  });
+  return { id: run, isNew, isLeased: false, nowMs };
+}
+
+/** What the record of every new run has. */
+function newValue(tx: Tx, request: StartRequest, record: Draft, before: RunValue | undefined, nowMs: number): RunValue {
+  return {
     workflow: request.workflow,
     // After a deletion, above everything that the deleted run had: neither its inbox nor the keys of its steps are used again.
     incarnation: (before?.incarnation ?? record.head) + 1,
     seed: tx.uuid(),
     startedAtMs: nowMs,
-    ...(isNow ? {} : { scheduledAtMs: startMs }),
     from: record.head + 1,
     ...deletedUpTo(record.head, before),
     ...(request.fingerprint === null ? {} : { fingerprint: request.fingerprint }),
     ...(request.tags === undefined || request.tags.length === 0 ? {} : { tags: request.tags }),
     ...(request.parent === undefined ? {} : { parent: request.parent }),
     ...(request.root === undefined ? {} : { root: request.root }),
+    ...(request.tick === undefined ? {} : { tick: request.tick }),
+    ...(request.wakesAtEnd === undefined ? {} : { wakesAtEnd: request.wakesAtEnd }),
     ...storedOrigin(request.origin ?? originOf(tx)),
-    ...(request.timeoutMs === null ? {} : { deadlineMs: startMs + request.timeoutMs }),
-    ...(lease === undefined && startedText.length <= MOST_INPUT_CHARS ? { input: request.input } : {}),
   };
-  record.write({
-    value,
-    kind: queueOf(request.workflow),
-    status: (lease === undefined ? "pending" : "running") satisfies RunStatus,
-    holder: lease?.by ?? null,
-    dueMs: lease === undefined ? startMs : (isTimeless ? tx.nowUpperBoundMs : nowMs) + lease.leaseMs,
-    fence: lease === undefined ? record.fence : nextFence(record.fence, isMade ? 0 : tx.fenceFloor),
-    tries: lease === undefined ? 0 : 1,
-  });
-  record.appendText("started", startedText);
-  return { isNew: true, isLeased: lease !== undefined, nowMs };
 }
 
 function storedOrigin(origin: Origin | undefined): Pick<RunValue, "origin"> {
@@ -132,17 +236,4 @@ function checkSame(request: StartRequest, value: RunValue): void {
   checkWorkflow(request.id, value, request.workflow);
   if (value.fingerprint !== undefined && request.fingerprint !== null && value.fingerprint !== request.fingerprint)
     throw new RunConflictError(request.id, "was started with another input");
-}
-
-/** Refuses a run of a different workflow than the caller expects. */
-export function checkWorkflow(id: string, value: RunValue, workflow: string | undefined): void {
-  if (workflow !== undefined && value.workflow !== workflow)
-    throw new RunConflictError(id, `is a run of "${value.workflow}", not of "${workflow}"`);
-}
-
-/** Whether the deletion of the run has begun (`delete.ts`): it can neither be restarted nor retried. */
-export const isDeleting = ({ kind }: Draft): boolean => kind === deletingQueueOf(workflowOfQueue(kind));
-
-export function checkNotDeleting(record: Draft, id: string): void {
-  if (isDeleting(record)) throw new RunConflictError(id, "is being deleted");
 }

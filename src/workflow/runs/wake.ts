@@ -11,11 +11,13 @@ const IS_MADE_DUE: Readonly<Record<RunStatus, boolean>> = {
   running: true,
   waiting: true,
   pending: false,
+  queued: false,
   parked: false,
   completed: true,
   failed: true,
   canceled: true,
   timed_out: true,
+  expired: true,
 };
 
 /** Wakes a run. */

@@ -1,0 +1,143 @@
+/**
+ * Collected starts: of `debounce`, several starts become one run with the last input; of `batch`, one run with the list of their inputs.
+ *
+ * The run is there from the first start on, so that each caller gets a handle on the run that takes its input. Its first fact is written when a
+ * worker claims it; from then on, a start begins the next one. A start with an id counts once: a repeated one finds the run that has its input.
+ */
+
+import type { Tx } from "../../kernel/decision.ts";
+import type { Draft } from "../../kernel/draft.ts";
+import type { Collect } from "../definitions/flow.ts";
+import { RunConflictError, RunExistsError } from "../errors.ts";
+import { readableValue, runOf } from "../history/read-run.ts";
+import { type RunValue, runAt } from "../stored.ts";
+import { BATCH_BYTES, debouncedUntil, isBatchFull } from "./decide.ts";
+import { COLLECTED, type Collecting, collectedAt, collectorAt, ITEM } from "./stored.ts";
+
+/** How long a start with an id is remembered. */
+const ID_KEPT_MS = 7 * 24 * 3_600_000;
+
+export interface CollectedStart {
+  readonly workflow: string;
+  readonly collect: Collect;
+  /** Which starts are collected together. */
+  readonly key: string;
+  readonly input: unknown;
+  /** The id that the caller gave. */
+  readonly id: string | undefined;
+  readonly fingerprint: string | null;
+  readonly rejects: boolean;
+  /** Creates the run that collects, without its first fact. Returns its id. */
+  create(collecting: Collecting, dueMs: number): string;
+}
+
+interface Remembered {
+  readonly run: string;
+  readonly fingerprint: string | null;
+}
+
+/** Adds the start to the run that collects, or creates one. Returns the id of the run. */
+export function collectStart(tx: Tx, start: CollectedStart): { readonly run: string; readonly isNew: boolean } {
+  const { workflow, key, id } = start;
+  const seen = id === undefined ? undefined : tx.record(collectedAt(workflow, id));
+  if (seen?.exists === true && id !== undefined) return remembered(seen, start, id);
+  const { nowMs } = tx;
+  const collector = tx.record(collectorAt(workflow, key));
+  const current = collector.exists ? (collector.value as string) : undefined;
+  const record = current === undefined ? undefined : tx.record(runAt(current));
+  const run = (record === undefined ? undefined : join(record, start, nowMs)) ?? create(start, nowMs);
+  const isNew = run !== current;
+  if (isNew) collector.write({ value: run });
+  if (runOf(tx.record(runAt(run))).collecting?.count === sizeOf(start.collect)) collector.remove(0);
+  seen?.write({
+    value: { run, fingerprint: start.fingerprint } satisfies Remembered,
+    kind: COLLECTED,
+    dueMs: nowMs + ID_KEPT_MS,
+  });
+  return { run, isNew };
+}
+
+const sizeOf = (collect: Collect): number => (collect.by === "batch" ? collect.size : Number.POSITIVE_INFINITY);
+
+function remembered(
+  seen: Draft,
+  { rejects, fingerprint }: CollectedStart,
+  id: string,
+): { run: string; isNew: boolean } {
+  const { run, fingerprint: before } = seen.value as Remembered;
+  if (rejects) throw new RunExistsError(id, "started");
+  if (before !== fingerprint) throw new RunConflictError(id, "was started with another input");
+  return { run, isNew: false };
+}
+
+/** Adds the input to a run that still collects. Returns undefined if it does not any more. */
+function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: number): string | undefined {
+  if (!record.exists || record.status !== "pending" || record.holder !== null) return undefined;
+  const value = readableValue(record);
+  const collecting = value?.collecting;
+  if (value === undefined || collecting === undefined || collecting.key !== key || collecting.by !== collect.by)
+    return undefined;
+  if (record.dueMs === null || nowMs >= record.dueMs) return undefined;
+  const count = collecting.count + 1;
+  if (collect.by === "debounce") {
+    const merged = collect.merge === undefined ? input : collect.merge(collecting.input, input);
+    const dueMs = debouncedUntil(nowMs, collecting.firstMs, collect.periodMs, collect.maxWaitMs);
+    record.write({ value: { ...value, collecting: { ...collecting, count, input: merged } }, dueMs });
+    return record.at.key;
+  }
+  const text = record.encode({ input });
+  const bytes = (collecting.bytes ?? 0) + text.length;
+  // Too much for one run: it begins with what it has.
+  if (bytes > BATCH_BYTES) {
+    record.write({ dueMs: nowMs });
+    return undefined;
+  }
+  record.appendText(ITEM, text);
+  const isFull = isBatchFull(count, bytes, collect.size);
+  record.write({
+    value: { ...value, collecting: { ...collecting, count, bytes } },
+    ...(isFull ? { dueMs: nowMs } : {}),
+  });
+  return record.at.key;
+}
+
+function create({ collect, key, input, create }: CollectedStart, nowMs: number): string {
+  const common = { key, firstMs: nowMs, count: 1 };
+  if (collect.by === "debounce") {
+    const dueMs = debouncedUntil(nowMs, nowMs, collect.periodMs, collect.maxWaitMs);
+    return create({ by: "debounce", ...common, input }, dueMs);
+  }
+  return create({ by: "batch", ...common }, collect.size === 1 ? nowMs : nowMs + collect.maxWaitMs);
+}
+
+/** The first input of a batch, in the log of its run. */
+export function appendItem(record: Draft, input: unknown): void {
+  const text = record.encode({ input });
+  record.appendText(ITEM, text);
+  const value = runOf(record);
+  if (value.collecting !== undefined)
+    record.write({ value: { ...value, collecting: { ...value.collecting, bytes: text.length } } });
+}
+
+/** The run collects no more: writes its first fact. */
+export function beginCollected(tx: Tx, record: Draft, items: readonly unknown[] | undefined): void {
+  const { collecting, ...value } = runOf(record);
+  if (collecting === undefined) return;
+  stopCollecting(tx, value.workflow, record.at.key, collecting);
+  const input = collecting.by === "batch" ? items : collecting.input;
+  const from = record.append("started", { input });
+  record.write({ value: { ...value, from } satisfies RunValue });
+}
+
+/** The next start creates another run. */
+export function stopCollecting(tx: Tx, workflow: string, run: string, { key }: Collecting): void {
+  const collector = tx.record(collectorAt(workflow, key));
+  if (collector.exists && collector.value === run) collector.remove(0);
+}
+
+/** A start with an id is forgotten after a time. Returns whether it was. */
+export function forgetStart(tx: Tx, record: Draft): boolean {
+  if (!record.exists || record.dueMs === null || tx.nowMs < record.dueMs) return false;
+  record.remove(0);
+  return true;
+}

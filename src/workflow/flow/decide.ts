@@ -1,0 +1,84 @@
+/**
+ * Admission, as rules: who is next in a line, who has the next turn, and when collected starts begin.
+ *
+ * Pure: every rule is a row of `decide.test.ts`.
+ */
+
+import type { Lane, LimitValue, LineValue } from "./stored.ts";
+
+/** What one step of priority is worth: a run goes before those of a priority lower by one that began to wait up to this much earlier. */
+export const PRIORITY_MS = 60_000;
+export const HIGHEST_PRIORITY = 100;
+
+/** Whether the limit admits one more run that no other waits before. */
+export const fits = ({ held, max, first }: LimitValue): boolean => held < max && first === undefined;
+
+/** Whether a line that has its turn at another limit is stopped by this one. */
+export const isFull = ({ held, max }: LimitValue): boolean => held >= max;
+
+/** The lane whose first run is next: the longest wait, where each step of priority counts as a minute. So no run is overtaken forever. */
+export function nextLane(lanes: readonly Lane[]): Lane | undefined {
+  let best: Lane | undefined;
+  for (const lane of lanes) if (best === undefined || isBefore(lane, best)) best = lane;
+  return best;
+}
+
+function isBefore(lane: Lane, other: Lane): boolean {
+  const [at, otherAt] = [orderMs(lane), orderMs(other)];
+  return at === otherAt ? lane[0] > other[0] : at < otherAt;
+}
+
+const orderMs = ([priority, , , , sinceMs]: Lane): number => sinceMs - priority * PRIORITY_MS;
+
+/** How many wait. */
+export const waitingIn = (lanes: readonly Lane[]): number => lanes.reduce((sum, [, , , count]) => sum + count, 0);
+
+/** The lanes after a run was added at the end of the lane of its priority. */
+export function withRun(lanes: readonly Lane[], run: string, priority: number, sinceMs: number): readonly Lane[] {
+  const index = lanes.findIndex(([of]) => of === priority);
+  const lane = lanes[index];
+  if (lane === undefined) return [...lanes, [priority, run, run, 1, sinceMs]];
+  const [, first, , count, firstMs] = lane;
+  return lanes.with(index, [priority, first, run, count + 1, firstMs]);
+}
+
+/** The lanes after a run was removed, which is at any position of its lane. */
+export function withoutRun(
+  lanes: readonly Lane[],
+  run: string,
+  priority: number,
+  {
+    prev,
+    next,
+    nextSinceMs,
+  }: { readonly prev: string | null; readonly next: string | null; readonly nextSinceMs?: number },
+): readonly Lane[] {
+  const index = lanes.findIndex(([of]) => of === priority);
+  const lane = lanes[index];
+  if (lane === undefined) return lanes;
+  const [, first, last, count, sinceMs] = lane;
+  if (count <= 1) return lanes.toSpliced(index, 1);
+  if (first === run) return lanes.with(index, [priority, next ?? last, last, count - 1, nextSinceMs ?? sinceMs]);
+  return lanes.with(index, [priority, first, last === run ? (prev ?? first) : last, count - 1, sinceMs]);
+}
+
+/** After a run of the line was admitted: whether the line keeps its turn, or the next one has it. */
+export function afterTurn({ credit, weight }: Pick<LineValue, "credit" | "weight">): {
+  readonly credit: number;
+  readonly isNext: boolean;
+} {
+  return credit > 1 ? { credit: credit - 1, isNext: false } : { credit: weight, isNext: true };
+}
+
+/** When starts that are collected begin: after a time without one, but not later than `maxWaitMs` after the first. */
+export function debouncedUntil(nowMs: number, firstMs: number, periodMs: number, maxWaitMs: number | null): number {
+  const quietMs = nowMs + periodMs;
+  return maxWaitMs === null ? quietMs : Math.min(quietMs, firstMs + maxWaitMs);
+}
+
+/** A batch begins when it is full, by number or by size. */
+export const isBatchFull = (count: number, bytes: number, size: number): boolean =>
+  count >= size || bytes >= BATCH_BYTES;
+
+/** The inputs of a batch are one value in the run's history. */
+export const BATCH_BYTES = 512 * 1024;

@@ -1,0 +1,124 @@
+/**
+ * The gate: what a run passes before it begins. First its turn in the rate limits of its workflow, then a place under each concurrency limit.
+ *
+ * A start by a process that knows the workflow passes the gate in the commit that starts the run. Every other run that has not begun passes it when a
+ * worker claims it: one that was started by name, whose time came, whose starts were collected, or that was retried and so needs a place again. What
+ * waits is one record with a time, or a place in line; no process remembers it.
+ */
+
+import type { Tx } from "../../kernel/decision.ts";
+import type { Draft } from "../../kernel/draft.ts";
+import { RateLimitedError } from "../../rate/errors.ts";
+import type { GateRequest } from "../definitions/flow.ts";
+import { ConcurrencyLimitError, RunExpiredError } from "../errors.ts";
+import { runOf } from "../history/read-run.ts";
+import { cancelRun, endCanceled, endRun, withoutStack } from "../runs/end.ts";
+import { hasBegun, queuedQueueOf, type RunStatus, type RunValue } from "../stored.ts";
+import { beginCollected } from "./collect.ts";
+import { type Admission, admit } from "./places.ts";
+import type { Gate } from "./stored.ts";
+
+export type Passed = Admission | { readonly is: "later"; readonly gate: Gate; readonly dueMs: number };
+
+/** Passes the gate as far as that is possible now. Throws `rate_limited` or `concurrency_limit` where a limit refuses. */
+export function pass(tx: Tx, run: string, gate: Gate, request: GateRequest): Passed {
+  const { nowMs, ...rated } = gate.isRated === true ? { ...gate, nowMs: undefined } : takeTurns(tx, gate, request);
+  if (nowMs !== undefined) return { is: "later", gate: rated, dueMs: nowMs };
+  return admit(tx, run, rated, request, () => tx.approxNowMs, replaced);
+}
+
+const replaced = (tx: Tx, run: string, reason: string): void => void cancelRun(tx, run, { reason });
+
+/** Reserves the turns of the run; `nowMs` is when it has all of them, if that is later. */
+function takeTurns(tx: Tx, gate: Gate, { rates }: GateRequest): Gate & { readonly nowMs: number | undefined } {
+  if (rates.length === 0) return { ...gate, nowMs: undefined };
+  let waitMs = 0;
+  for (const { name, isRefused, reserve } of rates) {
+    if (isRefused && gate.isAccepted === true) continue;
+    const turn = reserve(tx);
+    if (!turn.isGranted) throw new RateLimitedError(name, turn.waitMs);
+    waitMs = Math.max(waitMs, turn.waitMs);
+  }
+  return { ...gate, isRated: true, nowMs: waitMs === 0 ? undefined : tx.nowMs + waitMs };
+}
+
+/** A start that is collected, or has its time later, is refused now, and not when it begins. */
+export function accept(tx: Tx, gate: Gate, { rates }: GateRequest): Gate {
+  const refusing = rates.filter(({ isRefused }) => isRefused);
+  for (const { name, reserve } of refusing) {
+    const turn = reserve(tx);
+    if (!turn.isGranted) throw new RateLimitedError(name, turn.waitMs);
+  }
+  return refusing.length === 0 ? gate : { ...gate, isAccepted: true };
+}
+
+/** How the record of a run that waits at the gate is written. */
+export function waitingAt(passed: Exclude<Passed, { is: "open" | "dropped" }>, workflow: string, newQueue: string) {
+  return passed.is === "queued"
+    ? { status: "queued" satisfies RunStatus, kind: queuedQueueOf(workflow), dueMs: passed.gate.expiresAtMs ?? null }
+    : { status: "pending" satisfies RunStatus, kind: newQueue, dueMs: passed.dueMs };
+}
+
+export interface Arrival {
+  readonly request: GateRequest;
+  readonly timeoutMs: number | null;
+  /** The inputs of a batch. */
+  readonly items?: readonly unknown[] | undefined;
+}
+
+/** A claimed run passes the gate. Returns whether its code may begin; if not, it is released, or has ended. */
+export function passClaimed(tx: Tx, record: Draft, { request, timeoutMs, items }: Arrival): "open" | "waits" | "ended" {
+  const run = record.at.key;
+  if (expireIfDue(tx, record)) return "ended";
+  beginCollected(tx, record, items);
+  const value = runOf(record);
+  if (value.gate?.isOpen === true) return "open";
+  const isNew = !hasBegun(record, value);
+  let passed: Passed;
+  try {
+    passed = pass(tx, run, value.gate ?? {}, request);
+  } catch (error) {
+    if (!(error instanceof ConcurrencyLimitError || error instanceof RateLimitedError)) throw error;
+    record.append("failed", { status: "failed" });
+    endRun(tx, record, run, "failed", { error: withoutStack(error) });
+    return "ended";
+  }
+  if (passed.is === "dropped") {
+    const reason = `its workflow drops starts beyond its limit: run "${passed.run}" has not ended`;
+    endCanceled(tx, record, run, { reason }, { hasBegun: !isNew });
+    return "ended";
+  }
+  if (passed.is === "open") {
+    // What waited to begin has its whole timeout from now on.
+    const deadline = isNew && timeoutMs !== null ? { deadlineMs: tx.nowMs + timeoutMs } : {};
+    record.write({ value: { ...value, ...deadline, gate: passed.gate } satisfies RunValue });
+    return "open";
+  }
+  const newQueue = record.kind ?? "";
+  record.write({
+    value: { ...value, gate: withTimeout(passed.gate, isNew ? timeoutMs : null) },
+    ...waitingAt(passed, value.workflow, newQueue),
+    holder: null,
+    tries: 0,
+  });
+  return "waits";
+}
+
+/** The commit that admits it from a line does not know its workflow. */
+export const withTimeout = (gate: Gate, timeoutMs: number | null): Gate =>
+  timeoutMs === null ? gate : { ...gate, timeoutMs };
+
+/** Ends a run that has not begun in time. Returns whether it did. */
+export function expireIfDue(tx: Tx, record: Draft): boolean {
+  if (!record.exists || (record.status !== "queued" && record.status !== "pending" && record.status !== "running"))
+    return false;
+  const value = runOf(record);
+  const { expiresAtMs } = value.gate ?? {};
+  if (expiresAtMs === undefined || hasBegun(record, value) || tx.nowMs < expiresAtMs) return false;
+  const run = record.at.key;
+  const version = record.append("failed", { status: "expired" });
+  // A retry lets it begin after all, without a limit of time.
+  record.write({ value: { ...value, forgets: { facts: [[version, version]], children: [] } } });
+  endRun(tx, record, run, "expired", { error: withoutStack(new RunExpiredError(run)) });
+  return true;
+}

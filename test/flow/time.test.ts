@@ -1,0 +1,352 @@
+/**
+ * Goal: what controls the flow of starts keeps to its definition: debounce, batch, rate limits, throttle, ttl, priority and fairness.
+ * Method: the virtual clock of `openTest`; each run notes when it began. For debounce, batch and throttle, random times against a model of the definition.
+ */
+
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { signal, type WorkflowOptions, workflow } from "../../src/index.ts";
+import { openTest } from "../../src/testing/index.ts";
+import { codeOf } from "../kernel/kit.ts";
+
+const go = signal("go");
+
+type Item = { readonly key: string; readonly n: number };
+type Options = Omit<WorkflowOptions<Item, unknown>, "name">;
+
+/** A handle with a worker whose runs note when they began and with what. */
+function noting(options: Options) {
+  const pawl = openTest();
+  const startMs = pawl.clock.now().getTime();
+  const begun: { readonly atMs: number; readonly n: number; readonly key: string }[] = [];
+  const job = workflow<Item>({ name: "job", ...options }, async (ctx, { key, n }) => {
+    await ctx.step("begin", () => {
+      begun.push({ atMs: pawl.clock.now().getTime() - startMs, n, key });
+    });
+  });
+  pawl.work([job]);
+  return { pawl, job, begun };
+}
+
+describe("debounce", () => {
+  test("starts that follow each other are one run with the last input, and each caller has it", async () => {
+    const { pawl, job, begun } = noting({ debounce: { period: "10s", key: ({ key }) => key } });
+    const first = await pawl.start(job, { key: "a", n: 1 });
+    await pawl.clock.advance("9s");
+    const second = await pawl.start(job, { key: "a", n: 2 });
+    const other = await pawl.start(job, { key: "b", n: 3 });
+    expect(second.id).toBe(first.id);
+    expect(other.id).not.toBe(first.id);
+    await pawl.clock.advance("1 minute");
+    expect(begun.map(({ n }) => n).sort()).toEqual([2, 3]);
+    expect(begun.map(({ atMs }) => atMs)).toEqual([19_000, 19_000]);
+    expect((await pawl.start(job, { key: "a", n: 4 })).id).not.toBe(first.id);
+    await pawl.close();
+  });
+
+  test("a start with an id counts once, and another input under it is refused", async () => {
+    const { pawl, job, begun } = noting({ debounce: { period: "10s" } });
+    const first = await pawl.start(job, { key: "a", n: 1 }, { id: "one" });
+    await pawl.clock.advance("9s");
+    expect((await pawl.start(job, { key: "a", n: 1 }, { id: "one" })).id).toBe(first.id);
+    expect(await codeOf(pawl.start(job, { key: "a", n: 2 }, { id: "one" }))).toBe("run_conflict");
+    await pawl.clock.advance("1s");
+    expect(begun).toMatchObject([{ atMs: 10_000, n: 1 }]);
+    expect((await pawl.start(job, { key: "a", n: 1 }, { id: "one" })).id).toBe(first.id);
+    await pawl.clock.advance("1 minute");
+    expect(begun).toHaveLength(1);
+    await pawl.close();
+  });
+
+  test("a run that was canceled collects no more", async () => {
+    const { pawl, job, begun } = noting({ debounce: { period: "10s" } });
+    const first = await pawl.start(job, { key: "a", n: 1 });
+    await first.cancel();
+    const second = await pawl.start(job, { key: "a", n: 2 });
+    expect(second.id).not.toBe(first.id);
+    await pawl.clock.advance("1 minute");
+    expect(begun).toMatchObject([{ n: 2 }]);
+    await pawl.close();
+  });
+
+  test("against its definition, at random times", async () => {
+    const gaps = fc.array(fc.integer({ min: 0, max: 15 }), { minLength: 1, maxLength: 20 });
+    await fc.assert(
+      fc.asyncProperty(gaps, fc.option(fc.integer({ min: 10, max: 30 })), async (all, maxWait) => {
+        const { pawl, job, begun } = noting({
+          debounce: {
+            period: 10,
+            ...(maxWait === null ? {} : { maxWait }),
+            merge: (a, b) => ({ key: a.key, n: a.n + b.n }),
+          },
+        });
+        // The model: a run begins `period` after the last start, or `maxWait` after the first; a start at that moment is of the next run.
+        const expected: { atMs: number; n: number }[] = [];
+        let open: { firstMs: number; dueMs: number; n: number } | undefined;
+        let nowMs = 0;
+        for (const gap of all) {
+          nowMs += gap;
+          await pawl.clock.advance(gap);
+          if (open !== undefined && nowMs >= open.dueMs) {
+            expected.push({ atMs: open.dueMs, n: open.n });
+            open = undefined;
+          }
+          const firstMs: number = open?.firstMs ?? nowMs;
+          const dueMs = Math.min(nowMs + 10, maxWait === null ? Number.POSITIVE_INFINITY : firstMs + maxWait);
+          open = { firstMs, dueMs, n: (open?.n ?? 0) + 1 };
+          await pawl.start(job, { key: "a", n: 1 });
+        }
+        if (open !== undefined) expected.push({ atMs: open.dueMs, n: open.n });
+        await pawl.clock.advance(100);
+        expect(begun.map(({ atMs, n }) => ({ atMs, n }))).toEqual(expected);
+        await pawl.close();
+      }),
+      { numRuns: 20 },
+    );
+  });
+});
+
+describe("batch", () => {
+  test("a run gets the list of inputs, when it is full or its time is over, and each caller learns which run took its input", async () => {
+    const pawl = openTest();
+    const begun: (readonly number[])[] = [];
+    const insert = workflow(
+      { name: "insert", batch: { size: 3, maxWait: "10s" } },
+      async (ctx, rows: readonly number[]) => {
+        await ctx.step("insert", () => {
+          begun.push(rows);
+        });
+        return rows.length;
+      },
+    );
+    pawl.work([insert]);
+    const runs = [];
+    for (let n = 1; n <= 4; n++) runs.push(await pawl.start(insert, n));
+    expect(new Set(runs.slice(0, 3).map(({ id }) => id)).size).toBe(1);
+    expect(runs[3]?.id).not.toBe(runs[0]?.id);
+    expect(await runs[0]?.result()).toBe(3);
+    await pawl.clock.advance("9s");
+    expect(begun).toEqual([[1, 2, 3]]);
+    await pawl.clock.advance("1s");
+    expect(begun).toEqual([[1, 2, 3], [4]]);
+    // A repeated start with an id adds no second input.
+    const one = await pawl.start(insert, 7, { id: "seven" });
+    await pawl.start(insert, 8, { id: "eight" });
+    expect((await pawl.start(insert, 7, { id: "seven" })).id).toBe(one.id);
+    await pawl.clock.advance("10s");
+    expect(begun.at(-1)).toEqual([7, 8]);
+    await pawl.close();
+  });
+
+  test("large inputs are not collected beyond what a run can have", async () => {
+    const pawl = openTest();
+    const sizes: number[] = [];
+    const insert = workflow(
+      { name: "insert", batch: { size: 10, maxWait: "10s" } },
+      async (ctx, rows: readonly string[]) => {
+        await ctx.step("insert", () => {
+          sizes.push(rows.length);
+        });
+      },
+    );
+    pawl.work([insert]);
+    for (let n = 0; n < 5; n++) await pawl.start(insert, "x".repeat(200_000));
+    await pawl.clock.advance("20s");
+    expect(sizes).toEqual([2, 2, 1]);
+    await pawl.close();
+  });
+
+  test("against its definition, at random times, by key", async () => {
+    const starts = fc.array(fc.record({ gap: fc.integer({ min: 0, max: 6 }), key: fc.constantFrom("a", "b") }), {
+      minLength: 1,
+      maxLength: 25,
+    });
+    await fc.assert(
+      fc.asyncProperty(starts, fc.integer({ min: 1, max: 4 }), async (all, size) => {
+        const pawl = openTest();
+        const begun: string[] = [];
+        const collect = workflow(
+          { name: "collect", batch: { size, maxWait: 10, key: ({ key }: Item) => key } },
+          async (ctx, items: readonly Item[]) => {
+            await ctx.step("insert", () => {
+              begun.push(items.map(({ key, n }) => `${key}${n}`).join(" "));
+            });
+          },
+        );
+        pawl.work([collect]);
+        const expected: string[] = [];
+        const open = new Map<string, { dueMs: number; items: string[] }>();
+        let nowMs = 0;
+        const close = (key: string) => {
+          const batch = open.get(key);
+          if (batch !== undefined) expected.push(batch.items.join(" "));
+          open.delete(key);
+        };
+        for (const [n, { gap, key }] of all.entries()) {
+          nowMs += gap;
+          await pawl.clock.advance(gap);
+          for (const [other, { dueMs }] of [...open].toSorted(([, a], [, b]) => a.dueMs - b.dueMs))
+            if (nowMs >= dueMs) close(other);
+          const batch = open.get(key) ?? { dueMs: nowMs + 10, items: [] };
+          open.set(key, batch);
+          batch.items.push(`${key}${n}`);
+          if (batch.items.length === size) close(key);
+          await pawl.start(collect, { key, n });
+        }
+        for (const key of [...open.keys()]) close(key);
+        await pawl.clock.advance(100);
+        expect(begun.toSorted()).toEqual(expected.toSorted());
+        await pawl.close();
+      }),
+      { numRuns: 20 },
+    );
+  });
+});
+
+describe("rates of starts", () => {
+  test("a throttle spaces runs evenly, by key", async () => {
+    const { pawl, job, begun } = noting({ throttle: { max: 2, per: "10s", key: ({ key }) => key } });
+    for (let n = 0; n < 4; n++) await pawl.start(job, { key: "a", n });
+    await pawl.start(job, { key: "b", n: 9 });
+    await pawl.clock.advance("1 minute");
+    expect(begun.filter(({ key }) => key === "a").map(({ atMs }) => atMs)).toEqual([0, 5000, 10_000, 15_000]);
+    expect(begun.find(({ key }) => key === "b")?.atMs).toBe(0);
+    await pawl.close();
+  });
+
+  test("a rate limit lets them wait, or refuses them", async () => {
+    const { pawl, job, begun } = noting({ rateLimit: { max: 2, per: "10s" } });
+    for (let n = 0; n < 3; n++) await pawl.start(job, { key: "a", n });
+    await pawl.clock.advance("1 minute");
+    expect(begun.map(({ atMs }) => atMs)).toEqual([0, 0, 5000]);
+    await pawl.close();
+
+    const strict = noting({ rateLimit: { max: 1, per: "10s", excess: "reject", key: ({ key }) => key } });
+    await strict.pawl.start(strict.job, { key: "a", n: 1 });
+    const refused = await strict.pawl.start(strict.job, { key: "a", n: 2 }).catch((error: unknown) => error);
+    expect(refused).toMatchObject({ code: "rate_limited", data: { retryAfterMs: 10_000 } });
+    await strict.pawl.start(strict.job, { key: "b", n: 3 });
+    // One that begins later is refused by its start, too.
+    expect(await codeOf(strict.pawl.start(strict.job, { key: "a", n: 4 }, { delay: "1 hour" }))).toBe("rate_limited");
+    await strict.pawl.close();
+  });
+
+  test("runs of a throttle are never closer than its spacing, at random times", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(fc.integer({ min: 0, max: 12 }), { minLength: 1, maxLength: 20 }), async (gaps) => {
+        const { pawl, job, begun } = noting({ throttle: { per: 10 } });
+        const expected: number[] = [];
+        let nowMs = 0;
+        let freeMs = 0;
+        for (const [n, gap] of gaps.entries()) {
+          nowMs += gap;
+          await pawl.clock.advance(gap);
+          await pawl.start(job, { key: "a", n });
+          expected.push(Math.max(nowMs, freeMs));
+          freeMs = Math.max(nowMs, freeMs) + 10;
+        }
+        await pawl.clock.advance(1000);
+        expect(begun.map(({ atMs }) => atMs)).toEqual(expected);
+        await pawl.close();
+      }),
+      { numRuns: 20 },
+    );
+  });
+});
+
+describe("a run that has not begun in time", () => {
+  const holding: Options & { readonly concurrency: { readonly max: 1 } } = { concurrency: { max: 1 } };
+
+  test("expires in line, and the line goes on without it", async () => {
+    const pawl = openTest();
+    const job = workflow<Item>({ name: "job", ...holding }, async (ctx) => {
+      await ctx.waitForSignal(go);
+    });
+    pawl.work([job]);
+    const first = await pawl.start(job, { key: "a", n: 1 });
+    const second = await pawl.start(job, { key: "a", n: 2 }, { ttl: "1 minute" });
+    const third = await pawl.start(job, { key: "a", n: 3 });
+    await pawl.clock.advance("59s");
+    expect((await second.status()).status).toBe("queued");
+    await pawl.clock.advance("1s");
+    expect((await second.status()).status).toBe("expired");
+    expect(await codeOf(second.result())).toBe("run_expired");
+    await first.signal(go);
+    await first.result();
+    await third.signal(go);
+    await third.result();
+    // An operator can let it begin after all.
+    await second.retry();
+    await second.signal(go);
+    await second.result();
+    await pawl.close();
+  });
+
+  test("expires when a worker takes it too late, and its time counts from when it should begin", async () => {
+    const pawl = openTest();
+    const job = workflow("job", async () => "done");
+    const late = await pawl.start(job, undefined, { ttl: "1 minute" });
+    const delayed = await pawl.start(job, undefined, { ttl: "1 minute", delay: "1 hour" });
+    await pawl.clock.advance("2 minutes");
+    pawl.work([job]);
+    expect(await codeOf(late.result())).toBe("run_expired");
+    expect(await delayed.result()).toBe("done");
+    await pawl.close();
+  });
+});
+
+describe("the order of those that wait", () => {
+  /** Starts all while one run holds the only place, and returns the order in which they begin. */
+  async function order(
+    options: Options,
+    starts: readonly (Item & { readonly priority?: number; readonly afterMs?: number })[],
+  ): Promise<number[]> {
+    const pawl = openTest();
+    const begun: number[] = [];
+    const job = workflow<Item>({ name: "job", concurrency: { max: 1 }, ...options }, async (ctx, { n }) => {
+      await ctx.step("begin", () => {
+        begun.push(n);
+      });
+      if (n === 0) await ctx.waitForSignal(go);
+    });
+    pawl.work([job]);
+    const first = await pawl.start(job, { key: "-", n: 0 });
+    const runs = [];
+    for (const { priority, afterMs = 0, ...item } of starts) {
+      await pawl.clock.advance(afterMs);
+      runs.push(await pawl.start(job, item, priority === undefined ? {} : { priority }));
+    }
+    await first.signal(go);
+    for (const run of runs) await run.result();
+    await pawl.close();
+    return begun.slice(1);
+  }
+
+  test("is that of their starts", async () => {
+    expect(
+      await order(
+        {},
+        [1, 2, 3].map((n) => ({ key: "a", n })),
+      ),
+    ).toEqual([1, 2, 3]);
+  });
+
+  test("is by priority, but no run is overtaken forever", async () => {
+    const starts = [
+      { key: "a", n: 1 },
+      { key: "a", n: 2, priority: 5 },
+      { key: "a", n: 3, priority: 5, afterMs: 6 * 60_000 },
+      { key: "a", n: 4, priority: -1 },
+    ];
+    expect(await order({}, starts)).toEqual([2, 1, 3, 4]);
+  });
+
+  test("takes turns by key, by weight", async () => {
+    const many = Array.from({ length: 6 }, (_, i) => ({ key: "big", n: 10 + i }));
+    const starts = [...many, { key: "one", n: 1 }, { key: "two", n: 2 }];
+    const fair = { fairness: { key: ({ key }: Item) => key } };
+    expect(await order(fair, starts)).toEqual([10, 1, 2, 11, 12, 13, 14, 15]);
+    const weighted = { fairness: { key: ({ key }: Item) => key, weight: ({ key }: Item) => (key === "big" ? 3 : 1) } };
+    expect(await order(weighted, starts)).toEqual([10, 11, 12, 1, 2, 13, 14, 15]);
+  });
+});
