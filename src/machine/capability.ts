@@ -3,6 +3,7 @@
 import type { Capability } from "../kernel/capability.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import type { Origin } from "../kernel/origin.ts";
 import type { Machine } from "./definition.ts";
 import { type MachineHandle, Machines, type TxMachine } from "./machine.ts";
 
@@ -19,5 +20,6 @@ export interface MachineTxVerbs {
 export function machineCapability(kernel: Kernel): Capability {
   const machines = new Machines(kernel);
   const verbs: MachineVerbs = { machine: (machine) => machines.of(machine) };
-  return { verbs, view: { machine: (tx: Tx, machine: Machine) => machines.within(tx, machine) } };
+  const scoped = (origin: Origin): MachineVerbs => ({ machine: (machine) => machines.of(machine, origin) });
+  return { verbs, scoped, view: { machine: (tx: Tx, machine: Machine) => machines.within(tx, machine) } };
 }

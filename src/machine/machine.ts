@@ -16,6 +16,7 @@ import type { Row } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { showReadable } from "../kernel/encoding.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import { NO_ORIGIN, type Origin, withOrigin } from "../kernel/origin.ts";
 import { checkState, type Machine, type MachineRules, rulesOf } from "./definition.ts";
 import { deleteInstance } from "./delete.ts";
 import { create, instanceOf, transition } from "./records.ts";
@@ -48,8 +49,11 @@ export class Machines {
     this.#kernel = kernel;
   }
 
-  of<State extends string, Data, Given>(machine: Machine<State, Data, Given>): MachineHandle<State, Data, Given> {
-    return new MachineHandle<State, Data, Given>(this.#kernel, rulesOf(machine));
+  of<State extends string, Data, Given>(
+    machine: Machine<State, Data, Given>,
+    origin?: Origin,
+  ): MachineHandle<State, Data, Given> {
+    return new MachineHandle<State, Data, Given>(this.#kernel, rulesOf(machine), origin);
   }
 
   within<State extends string, Data, Given>(
@@ -64,11 +68,13 @@ export class Machines {
 export class MachineHandle<State extends string = string, Data = unknown, Given = Data | undefined> {
   readonly #kernel: Kernel;
   readonly #rules: MachineRules;
+  readonly #origin: Origin;
 
   /** @internal */
-  constructor(kernel: Kernel, rules: MachineRules) {
+  constructor(kernel: Kernel, rules: MachineRules, origin: Origin = NO_ORIGIN) {
     this.#kernel = kernel;
     this.#rules = rules;
+    this.#origin = origin;
   }
 
   /** Creates an instance in the initial state. Throws `machine_exists`. */
@@ -79,7 +85,10 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
   /** Creates an instance in the initial state, or returns that one exists. */
   async tryCreate(id: string, ...[options]: WithData<Given>): Promise<TryCreate<State, Data>> {
     const request = checkCreate(this.#rules, id, options);
-    return this.#kernel.transact((tx) => create(tx, this.#rules, request), [request.at]);
+    return this.#kernel.transact(
+      withOrigin((tx) => create(tx, this.#rules, request), this.#origin),
+      [request.at],
+    );
   }
 
   /** Returns the instance, or null if there is none. */
@@ -102,7 +111,7 @@ export class MachineHandle<State extends string = string, Data = unknown, Given 
     const request = checkTransition(this.#rules, id, to, options);
     const { at, eventAt } = request;
     return this.#kernel.transact(
-      (tx) => transition(this.#kernel, tx, this.#rules, request, true),
+      withOrigin((tx) => transition(this.#kernel, tx, this.#rules, request, true), this.#origin),
       eventAt === undefined ? [at] : [at, eventAt],
     );
   }

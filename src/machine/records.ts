@@ -5,11 +5,12 @@
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import { originOf } from "../kernel/origin.ts";
 import { type Decided, decideCreate, decideTransition, type Instance } from "./decide.ts";
 import type { MachineRules } from "./definition.ts";
 import { type CreateRequest, eventAddress, type TransitionRequest } from "./request.ts";
 import { fieldsOf, type TryCreate, type TryTransition, toPublic } from "./results.ts";
-import type { EventValue, InstanceValue } from "./stored.ts";
+import type { By, EventValue, InstanceValue } from "./stored.ts";
 
 export function create<State extends string, Data>(
   tx: Tx,
@@ -19,8 +20,14 @@ export function create<State extends string, Data>(
   const record = tx.record(at);
   const now = instanceOf(record);
   if (now !== undefined) return { ok: false, code: "machine_exists", state: now.state as State, version: now.version };
-  write(record, undefined, decideCreate(rules, id, data, record.head, by));
+  write(record, undefined, decideCreate(rules, id, data, record.head, attributed(tx, by)));
   return { ok: true, ...toPublic<State, Data>(rules, existing(record)) };
+}
+
+/** Who does it: whom the call names, or whoever the handle or the decision acts for (`pawl.with`). */
+function attributed(tx: Tx, by: By): By {
+  const actor = originOf(tx)?.actor;
+  return actor === undefined ? by : { actor, ...by };
 }
 
 /** Attempts a transition and writes its outcome; a refusal is written only if `isRecorded`. */
@@ -31,7 +38,8 @@ export function transition<State extends string, Data>(
   request: TransitionRequest,
   isRecorded: boolean,
 ): TryTransition<State, Data> {
-  const { id, at, eventAt, by } = request;
+  const { id, at, eventAt } = request;
+  const by = attributed(tx, request.by);
   const record = tx.record(at);
   const event = eventAt === undefined ? undefined : tx.record(eventAt);
   const before = instanceOf(record);
@@ -42,6 +50,7 @@ export function transition<State extends string, Data>(
   const first = before === undefined ? decideCreate(rules, id, initialData(), record.head, creator) : undefined;
   const decided = decideTransition(rules, first?.instance ?? (before as Instance), {
     ...request,
+    by,
     isFirst: first !== undefined,
     remembered: event?.exists === true ? (event.value as EventValue) : undefined,
     nowMs: () => tx.nowMs,

@@ -62,6 +62,9 @@ export interface Aggregate<State = unknown, Commands = unknown> {
   readonly [COMMANDS]?: (commands: Commands) => Commands;
 }
 
+/** The commands of a definition; none where it has none, so that no name is one. */
+export type KnownCommands<Commands> = string extends keyof Commands ? Record<never, never> : Commands;
+
 /** What is known of an aggregate. */
 export interface AggregateRules {
   readonly name: string;
@@ -97,7 +100,7 @@ export function aggregate<
   State,
   const Events extends readonly unknown[],
   Commands extends Record<string, Command<State>>,
->(name: string, definition: AggregateDefinition<State, Events, Commands>): Aggregate<State, Commands> {
+>(name: string, definition: AggregateDefinition<State, Events, Commands>): Aggregate<State, KnownCommands<Commands>> {
   checkId(name, "the aggregate's name");
   checkObject(definition, "the definition");
   checkOptions(definition, PARTS, "the definition");
@@ -110,7 +113,7 @@ export function aggregate<
   const source = version === undefined ? sourceOf(reducers) : ["version", checkId(version, "the version")];
   const encoded = jsonCodec.encode(definition.initial, NOWHERE);
   const by = hash(encoded, ...source);
-  const defined: Aggregate<State, Commands> = Object.freeze({ name });
+  const defined: Aggregate<State, KnownCommands<Commands>> = Object.freeze({ name });
   definitions.set(defined, {
     name,
     initial: () => copyOf(encoded),

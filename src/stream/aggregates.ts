@@ -34,7 +34,12 @@ export type InputOf<Commands, Name extends keyof Commands> = Commands[Name] exte
     ? unknown extends Input
       ? undefined
       : Input
-    : undefined
+    : // A parameter with a default is an input that may be left out.
+      Rest extends readonly [(infer Input)?, ...unknown[]]
+      ? unknown extends Input
+        ? undefined
+        : Input | undefined
+      : undefined
   : never;
 
 /** What a command returns. */

@@ -104,9 +104,11 @@ export function streamCapability<Face, Touch>(
     verbs,
     view,
     scoped: (origin) => {
-      const scoped: Pick<StreamVerbs, "stream" | "aggregate"> = {
+      const scoped: Pick<StreamVerbs, "stream" | "aggregate" | "streams" | "forget"> = {
         stream: (id) => new Stream(kernel, id, origin),
         aggregate: (aggregate, stream) => new AggregateHandle(kernel, aggregate, stream, origin),
+        streams: new Streams(kernel, origin),
+        forget: (subject, options) => forgotten.forget(subject, options, origin.actor),
       };
       return scoped;
     },
@@ -126,7 +128,10 @@ export function streamCapability<Face, Touch>(
           ...(reactions.length === 0 ? [] : [() => new ReactionWorker(kernel, prepare, reactions, settings, log)]),
           ...(projected.length === 0 ? [] : [() => new ProjectionWorker(kernel, projected, settings, log)]),
         ]);
-        return { stop: async (timeoutMs) => void (await Promise.all(parts.map((part) => part.stop(timeoutMs)))) };
+        return {
+          ready: Promise.all(parts.map((part) => part.ready)).then(() => {}),
+          stop: async (timeoutMs) => void (await Promise.all(parts.map((part) => part.stop(timeoutMs)))),
+        };
       },
     },
   };

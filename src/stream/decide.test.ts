@@ -147,6 +147,16 @@ test.each([
   else expect(decide()).toMatchObject({ is: "decided", events: { length: MOST_EVENTS } });
 });
 
+test.each(["emit", "refuse"] as const)("%s after the command has returned throws, and does nothing", (verb) => {
+  let late: () => unknown = () => {};
+  const rules = sumOf((_sum, _input, context) => {
+    late = verb === "emit" ? () => context.emit(Added(1)) : () => context.refuse("no");
+  });
+  const decided = decideCommand(rules, initialFold(rules), "go", undefined, CLOCK);
+  expect(late).toThrow(`${verb} was used after its command returned`);
+  expect(decided).toEqual({ is: "decided", output: undefined, events: [] });
+});
+
 describe("shapes", () => {
   const third = event<string>("Said", { shape: 3, upcast: { 1: (n: number) => n + 1, 2: (n: number) => `${n}` } });
   test.each([

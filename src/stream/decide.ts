@@ -3,7 +3,7 @@
  */
 
 import { refusePromise } from "../kernel/decision.ts";
-import { InvalidArgumentError } from "../kernel/errors.ts";
+import { DecisionOverError, InvalidArgumentError } from "../kernel/errors.ts";
 import type { AggregateRules, CommandContext, FoldedEvent } from "./aggregate.ts";
 import { NewEvent, upcast } from "./event.ts";
 import type { Fold } from "./stored.ts";
@@ -63,6 +63,11 @@ export function decideCommand(
   }
   const events: NewEvent[] = [];
   let refusal: Refusal | undefined;
+  let isOver = false;
+  // A late call, as of a callback, would have no effect: its events are not part of the commit.
+  const checkOpen = (verb: string): void => {
+    if (isOver) throw new DecisionOverError(verb, "command");
+  };
   const context: CommandContext = {
     version,
     get nowMs() {
@@ -70,10 +75,12 @@ export function decideCommand(
     },
     uuid,
     emit: (...given) => {
+      checkOpen("emit");
       for (const event of checkEvents(given)) events.push(event);
       if (events.length > MOST_EVENTS) throw new InvalidArgumentError("the events", `must be at most ${MOST_EVENTS}`);
     },
     refuse: (reason, details) => {
+      checkOpen("refuse");
       if (typeof reason !== "string" || reason === "") throw new InvalidArgumentError("the reason", "must be a text");
       refusal ??= new Refusal(reason, details);
       throw refusal;
@@ -85,6 +92,8 @@ export function decideCommand(
     refusePromise(output);
   } catch (error) {
     if (refusal === undefined) throw error;
+  } finally {
+    isOver = true;
   }
   if (refusal !== undefined) return { is: "refused", reason: refusal.reason, details: refusal.details };
   return { is: "decided", output, events };

@@ -1,5 +1,5 @@
 /**
- * Errors of streams and aggregates. When one is thrown, nothing was appended.
+ * Errors of streams and aggregates. When one is thrown, nothing was appended, unless its description says so.
  */
 
 import { PawlError } from "../kernel/errors.ts";
@@ -98,10 +98,28 @@ export class TargetNotFoundError extends PawlError<
   }
 }
 
-/** There is no projection of this name in the store: no worker has ever known it. */
+/** There is no such dead letter: it was sent again already, or never was one. `pawl.reactions.deadLetters` lists those that there are. */
+export class DeadLetterNotFoundError extends PawlError<
+  "dead_letter_not_found",
+  { readonly reaction: string; readonly stream: string; readonly version: number }
+> {
+  constructor(reaction: string, stream: string, version: number) {
+    super(
+      "dead_letter_not_found",
+      `reaction "${reaction}" has no dead letter of event ${version} of stream "${stream}": it was sent again already, or never was one`,
+      { reaction, stream, version },
+    );
+  }
+}
+
+/** There is no projection of this name in the store: no worker has begun it yet, or it was deleted, and no worker was started with it since. */
 export class ProjectionNotFoundError extends PawlError<"projection_not_found", { readonly projection: string }> {
   constructor(projection: string) {
-    super("projection_not_found", `there is no projection "${projection}": give it to pawl.work first`, { projection });
+    super(
+      "projection_not_found",
+      `there is no projection "${projection}": no worker has begun it, or it was deleted; a worker that is started with it (pawl.work) builds it`,
+      { projection },
+    );
   }
 }
 
@@ -198,7 +216,8 @@ export interface EventsLacking {
 
 /**
  * Reactions or projections have not handled all events that are to be removed. Wait for them, unblock or skip what is blocked, or close with `force`, which leaves
- * what they need to the archive.
+ * what they need to the archive. The stream is as it was; only where `data.isClosed` is true, it has its tombstone already: repeat the call, which
+ * does the rest.
  */
 export class StreamInUseError extends PawlError<
   "stream_in_use",
@@ -206,17 +225,27 @@ export class StreamInUseError extends PawlError<
     readonly stream: string;
     readonly reactions: readonly EventsLeft[];
     readonly projections: readonly EventsLacking[];
+    readonly isClosed: boolean;
   }
 > {
-  constructor(stream: string, reactions: readonly EventsLeft[], projections: readonly EventsLacking[]) {
+  constructor(
+    stream: string,
+    reactions: readonly EventsLeft[],
+    projections: readonly EventsLacking[],
+    isClosed: boolean,
+  ) {
     const list = [
       ...reactions.map(({ reaction, events }) => `reaction "${reaction}" (${events})`),
       ...projections.map(({ projection, events }) => `projection "${projection}" (${events})`),
     ];
-    super("stream_in_use", `events of stream "${stream}" are still needed: ${list.join(", ")}`, {
+    const state = isClosed
+      ? ". The stream is closed already, and keeps them: call close again, which does the rest"
+      : "";
+    super("stream_in_use", `events of stream "${stream}" are still needed: ${list.join(", ")}${state}`, {
       stream,
       reactions,
       projections,
+      isClosed,
     });
   }
 }

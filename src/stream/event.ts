@@ -61,11 +61,17 @@ export interface ReadableEvent<Read> {
   is(event: StreamEvent): event is StreamEvent<Read>;
 }
 
-/** `Read` is the data when it is read, which differs where personal fields may be forgotten. */
-export interface EventType<Data, Read = Data> extends ReadableEvent<Read> {
+/**
+ * `Read` is the data when it is read, which differs where personal fields may be forgotten; `Input` is what an event is made of, which differs where the
+ * schema transforms it or has defaults.
+ */
+export interface EventType<Data, Read = Data, Input = Data> extends ReadableEvent<Read> {
   /** Makes an event to append. Throws `schema_mismatch`. */
-  (...rest: undefined extends Data ? [data?: Data] : [data: Data]): NewEvent<Data>;
+  (...rest: undefined extends Input ? [data?: Input] : [data: Input]): NewEvent<Data>;
 }
+
+/** What an event with a schema is made of: the input of the schema, or the data where the schema does not say. */
+export type SchemaInput<Data, Input> = unknown extends Input ? Data : Input;
 
 /** Data whose personal fields were forgotten. */
 export type ForgottenFields<Data, Field extends keyof Data> = {
@@ -113,20 +119,20 @@ const MAX_SHAPE = 1000;
 const definitions = new WeakMap<object, EventRules>();
 
 /** Defines an event with personal fields; `Data` is the type of the schema, or that of the parameter of `subject`. */
-export function event<Data, const Field extends keyof Data & string>(
+export function event<Data, const Field extends keyof Data & string, Input = Data>(
   name: string,
-  options: PersonalEventOptions<Data, Field>,
-): EventType<Data, Data | ForgottenFields<Data, Field>>;
+  options: PersonalEventOptions<Data, Field> & { readonly schema?: StandardSchema<Input, Data> | undefined },
+): EventType<Data, Data | ForgottenFields<Data, Field>, SchemaInput<Data, Input>>;
 /** The same with a given type, where TypeScript does not see which fields are personal: any of them may be forgotten. */
 export function event<Data>(
   name: string,
   options: PersonalEventOptions<Data, keyof Data & string>,
 ): EventType<Data, { [Name in keyof Data]: Data[Name] | Forgotten }>;
-/** Defines an event whose data has the type of the schema. */
-export function event<Data>(
+/** Defines an event whose data has the type that the schema returns; it is made of what the schema takes. */
+export function event<Data, Input = Data>(
   name: string,
-  options: EventOptions<Data> & { readonly schema: StandardSchema<unknown, Data> },
-): EventType<Data>;
+  options: EventOptions<Data> & { readonly schema: StandardSchema<Input, Data> },
+): EventType<Data, Data, SchemaInput<Data, Input>>;
 /** Defines an event whose data has this type. */
 export function event<Data = undefined>(name: string, options?: EventOptions): EventType<Data>;
 export function event(
@@ -143,13 +149,43 @@ export function event(
   const upcasts = checkUpcasts(name, checkShape(shape), upcast);
   const rules: EventRules = { name, shape, upcasts, isPersonal: personal !== undefined };
   const make = (given?: unknown): NewEvent => {
-    const data = checkSchemaNow(schema, given, `the data of event "${name}"`);
+    // A copy, so that what is appended is what was checked here, whatever the caller does with its object meanwhile.
+    const data = checkSchemaNow(schema, snapshot(given, new Map()), `the data of event "${name}"`);
     return Object.freeze(new NewEvent(name, data, shape, personal && personalOf(personal, data)));
   };
   const type = Object.assign(make, { is: (given: StreamEvent): given is StreamEvent => given?.name === name });
   Object.defineProperty(type, "name", { value: name });
   definitions.set(type, rules);
   return Object.freeze(type) as EventType<unknown, never>;
+}
+
+/** Copies lists and plain objects. What the codec may refuse is left as it is, so that it is refused with the same reason. */
+function snapshot(value: unknown, copies: Map<object, unknown>): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  const known = copies.get(value);
+  if (known !== undefined) return known;
+  if (Array.isArray(value)) {
+    if (Object.keys(value).length !== value.length) return value;
+    const list: unknown[] = [];
+    copies.set(value, list);
+    for (const item of value) list.push(snapshot(item, copies));
+    return list;
+  }
+  if (value instanceof Date) return new Date(value);
+  if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value)) return structuredClone(value);
+  const prototype: unknown = Object.getPrototypeOf(value);
+  const isPlain = prototype === Object.prototype || prototype === null;
+  if (!isPlain || Object.getOwnPropertySymbols(value).length > 0) return value;
+  const copy: object = prototype === null ? Object.create(null) : {};
+  copies.set(value, copy);
+  for (const [name, item] of Object.entries(value))
+    Object.defineProperty(copy, name, {
+      value: snapshot(item, copies),
+      enumerable: true,
+      writable: true,
+      configurable: true,
+    });
+  return copy;
 }
 
 function personalOf({ subject, fields }: PersonalRules, data: unknown): NewEvent["personal"] {

@@ -16,7 +16,7 @@ import { type Clock, pause } from "../kernel/ports.ts";
 import { STREAMS } from "./stored.ts";
 
 /** How many events of the store are looked at together. */
-const PAGE = 400;
+export const PAGE = 400;
 /** The slow poll for commits that this process was not notified of. */
 const POLL_MS = 5_000;
 /** After news that brought no event, one more look after this time: a transaction that was open may have held events back. */
@@ -41,14 +41,18 @@ export interface Place {
 export interface Follower {
   /** The names of its events. */
   readonly names: readonly string[];
-  /** How many events are looked at together. Default: 400. */
-  readonly limit?: number | undefined;
+  /** How many events are looked at together, at most `PAGE`. Default: as many. */
+  readonly limit?: (() => number) | undefined;
   /** Reads the record. Undefined ends the following. */
   look(): Promise<Place | undefined>;
   /** Commits what it makes of these events, with the cursor at `page.upTo`. Returns false, with nothing written, if the cursor is not at `from`. */
   commit(from: number, page: FollowPage): Promise<boolean>;
-  /** There is nothing to follow at the moment, and everything up to the cursor was looked at. Returns true if the record has changed. */
-  caughtUp?(cursor: number): Promise<boolean>;
+  /**
+   * Everything up to the cursor was looked at: called after each page, and when there is nothing to follow. `isAtEnd` says that there was nothing after it
+   * when it was looked at. Under load more has come since, so waiting for a look that finds nothing could last for ever. Returns true if the record has
+   * changed.
+   */
+  reached?(cursor: number, isAtEnd: boolean): Promise<boolean>;
 }
 
 /** Follows events for as long as the lease is held and the worker runs. */
@@ -76,7 +80,7 @@ async function followUntilOver(
   held: Held,
   lease: Lease,
   stopping: AbortSignal,
-  { names, limit = PAGE, look, commit, caughtUp }: Follower,
+  { names, limit = () => PAGE, look, commit, reached }: Follower,
   news: News,
 ): Promise<void> {
   const { clock } = kernel.ports;
@@ -90,18 +94,19 @@ async function followUntilOver(
   for (let waitMs = POLL_MS; at !== undefined && !lease.isOver && !stopping.aborted; ) {
     news.clear();
     const startedMs = clock.nowMs();
-    const page = at.isPaused ? null : await kernel.follow({ space: STREAMS, names, after: at.cursor, limit });
+    const page = at.isPaused ? null : await kernel.follow({ space: STREAMS, names, after: at.cursor, limit: limit() });
     if (page !== null) {
       if (page.entries.length > 0 || page.lost !== undefined || page.upTo - at.stored >= WORTH_STORING) {
         const isCommitted = await commit(at.stored, page);
         at = isCommitted ? { ...at, cursor: page.upTo, stored: page.upTo } : await looked();
+        if (isCommitted && (await reached?.(page.upTo, !page.hasMore)) === true) at = await looked();
         waitMs = POLL_MS;
         continue;
       }
       // Below the cursor: the store was put back in time, and the record with it.
       at = page.upTo < at.cursor ? await looked() : { ...at, cursor: page.upTo };
       if (at === undefined || page.hasMore) continue;
-      if ((await caughtUp?.(at.cursor)) === true) {
+      if ((await reached?.(at.cursor, true)) === true) {
         at = await looked();
         continue;
       }

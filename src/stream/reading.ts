@@ -16,7 +16,7 @@ import type { Address, Key, StoredEntry } from "../kernel/contract.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { type Kernel, PAGE_BYTES } from "../kernel/kernel.ts";
 import { archivedEntries } from "./closing/archive.ts";
-import { checkNoneRemoved, PAGE, readFirstVersion, streamEntries } from "./closing/entries.ts";
+import { checkNoneRemoved, PAGE, type Removals, readFirstVersion, streamEntries } from "./closing/entries.ts";
 import { CursorAheadError, EventGoneError } from "./errors.ts";
 import {
   type AnyEventType,
@@ -186,8 +186,8 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
   readonly #untilMs: number;
   readonly #versions: Versions;
   #after: number;
-  /** The highest position of removed events, when it was last found that none is lacking. */
-  #checkedUpTo = 0;
+  /** What was removed when it was last found that nothing is lacking. */
+  #checked: Removals | undefined;
 
   /** @internal */
   constructor(kernel: Kernel, options: ReadEventsOptions) {
@@ -217,7 +217,7 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
       const after = this.#after;
       const page = await this.#kernel.follow({ space: STREAMS, prefix, names, after, limit: PAGE });
       if (from !== "kept")
-        this.#checkedUpTo = await checkNoneRemoved(this.#kernel, { after, prefix, names }, this.#checkedUpTo);
+        this.#checked = await checkNoneRemoved(this.#kernel, { after, prefix, names }, this.#checked);
       if (page.upTo < after) throw new CursorAheadError(String(after), String(page.upTo));
       ({ hasMore } = page);
       const [lost] = await lostIn(this.#kernel, page);

@@ -84,9 +84,19 @@ export function toEntries(tx: Tx, record: Draft, events: readonly NewEvent[], or
   });
 }
 
+/** The events that a decision has appended so far: those of one stream that are in no log yet. */
+const pending = new WeakMap<Draft, FoldedEvent[]>();
+
 /** Appends them, and returns their ids. */
 export function writeEntries(record: Draft, entries: readonly EventEntry[]): readonly string[] {
   for (const { event, text } of entries) record.appendText(event.name, text, true);
+  const earlier = pending.get(record);
+  if (earlier === undefined)
+    pending.set(
+      record,
+      Array.from(entries, ({ event }) => event),
+    );
+  else for (const { event } of entries) earlier.push(event);
   return entries.map(({ event }) => event.id);
 }
 
@@ -129,9 +139,19 @@ export function currentFold(
   const stored = readFold(tx, record, rules);
   if (stored?.version === record.head) return { fold: stored, isStored: true };
   if (record.head === 0) return { fold: initialFold(rules), isStored: true };
-  if (caughtUp?.version === record.head && caughtUp.erased === erasedIn(record.value))
-    return { fold: caughtUp, isStored: false };
-  throw new FoldBehindError(rules.name, record.at.key, stored?.version ?? 0, record.head);
+  // What this decision appended without the aggregate is folded here; what others did was to be folded before.
+  const appended = pending.get(record) ?? [];
+  const before = record.head - appended.length;
+  const isUsable = caughtUp !== undefined && caughtUp.erased === erasedIn(record.value);
+  const from = [stored, isUsable ? caughtUp : undefined, before === 0 ? initialFold(rules) : undefined].find(
+    (fold) => fold !== undefined && fold.version >= before && fold.version <= record.head,
+  );
+  if (from === undefined) throw new FoldBehindError(rules.name, record.at.key, stored?.version ?? 0, before);
+  const { by, version, state } = from;
+  const fold = appended
+    .slice(version - before)
+    .reduce<Fold>((folded, event) => foldEvent(rules, folded, event), { by, version, state });
+  return { fold, isStored: false };
 }
 
 /** Stores a state that was folded outside, unless a later one is stored, or a person was forgotten since. */

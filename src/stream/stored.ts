@@ -58,6 +58,8 @@ export interface StreamValue {
   readonly removedNames?: readonly string[];
   /** The position of the last event that was removed, in the order of all streams. */
   readonly removedUpTo?: number;
+  /** The version of `REMOVED` that was written with it: later removals have higher ones. */
+  readonly removedAt?: number;
   /** The stream is closed: its last entry is the tombstone. */
   readonly closed?: Closed;
   /** The last closing after which the stream was restarted, so that a repeated call finds that it was done. */
@@ -80,7 +82,10 @@ export interface Restarted {
   readonly hash: string;
 }
 
-/** One record for all streams: the highest position of a removed event. Readers of all streams that are past it lack nothing. */
+/**
+ * One record for all streams: the highest position of a removed event. Readers of all streams that are past it lack nothing. It is written with each
+ * removal, so its version tells whether there was one since.
+ */
 export const REMOVED = address("stream-removed", "all");
 
 export interface RemovedValue {

@@ -37,7 +37,14 @@ export {
   crashEverywhere,
 } from "./kit/crash.ts";
 export { type Replayed, replayHistory, saveHistory } from "./kit/history.ts";
-export { type OpenTestOptions, openTest, TestPawl, type TestRun, WorkflowMistakeError } from "./kit/pawl.ts";
+export {
+  type OpenTestOptions,
+  openTest,
+  StreamFailureError,
+  TestPawl,
+  type TestRun,
+  WorkflowMistakeError,
+} from "./kit/pawl.ts";
 export {
   type AnyStepStub,
   type StepStub,

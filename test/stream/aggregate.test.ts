@@ -4,9 +4,9 @@
  */
 
 import { describe, expect, expectTypeOf, test } from "vitest";
-import { aggregate, CommandRefusedError, event } from "../../src/index.ts";
+import { aggregate, CommandRefusedError, event, reaction } from "../../src/index.ts";
 import { codeOf } from "../kernel/kit.ts";
-import { EVERY, onStores } from "../workflow/kit.ts";
+import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
 import { account, all, Deposited, deposits, Opened, Withdrawn } from "./kit.ts";
 
 test("reducers of events with different data have their types", () => {
@@ -103,6 +103,39 @@ onStores(EVERY, (place) => {
       );
       expect(taken.filter(({ ok }) => ok).length).toBe(20);
       expect(await one.aggregate(account, "ann").state()).toEqual({ state: { balance: 0, count: 21 }, version: 27 });
+    });
+
+    test("sees what the same decision appended before it", async () => {
+      const pawl = await place.open();
+      const append = (count: number) =>
+        pawl.transact((tx) => {
+          tx.stream("ann").append(deposits(count));
+          const seen = tx.aggregate(account, "ann").state.balance;
+          tx.aggregate(account, "ann").execute("withdraw", { amount: 1 });
+          tx.stream("ann").append([Opened(), Withdrawn({ amount: 1 })]);
+          return [seen, tx.aggregate(account, "ann").state.balance, tx.aggregate(account, "ann").version];
+        });
+      expect(await append(2)).toEqual([3, 1, 5]);
+      // The stored state lacks the last two events.
+      expect(await append(3)).toEqual([7, 5, 11]);
+      await pawl.stream("ann").append(deposits(1));
+      expect(await append(1)).toEqual([7, 5, 16]);
+      expect(await pawl.aggregate(account, "ann").state()).toMatchObject({ state: { balance: 5 }, version: 16 });
+    });
+
+    test("of a reaction sees what that emitted to the same stream", async () => {
+      const pawl = await place.open();
+      const copy = reaction("copy", { on: [Opened] }, async (_, { emit, commit }) => {
+        emit("ann", deposits(2));
+        await commit((tx) => tx.aggregate(account, "ann").execute("withdraw", { amount: 3 }));
+      });
+      pawl.work([copy]);
+      await pawl.stream("ann").append(deposits(1));
+      await pawl.stream("doors").append([Opened()]);
+      await expect
+        .poll(async () => (await pawl.reactions.target("copy", "doors").catch(() => null))?.handled, PATIENCE)
+        .toBe(1);
+      expect(await pawl.aggregate(account, "ann").state()).toMatchObject({ state: { balance: 1 }, version: 4 });
     });
 
     test("works together with everything else of a decision, and is brought up to date where its state is behind", async () => {

@@ -286,6 +286,28 @@ onStores(EVERY, (place) => {
       expect(await kept(pawl, "bob")).toEqual(["bob 1 Deposited", "bob 2 Deposited", "bob 3 $closed"]);
     });
 
+    test("a person who is forgotten while the events are archived: the error says that it is closed, and the way out", async () => {
+      const archive = new Shelf();
+      const pawl = await place.open({ archive, ...KEYS });
+      const Named = event("Named", {
+        personal: { subject: (data: { readonly who: string; readonly name: string }) => data.who, fields: ["name"] },
+      });
+      await pawl.stream("ann").append([Named({ who: "p-1", name: "Ann" })]);
+      archive.onWrite = async () => void (await pawl.forget("p-1"));
+      const close = (who: string) =>
+        pawl.streams.close("ann", { expectedVersion: 1, restart: Named({ who, name: "Ann" }) });
+      // Also when it is repeated.
+      for (let i = 0; i < 2; i++)
+        await expect(close("p-1")).rejects.toMatchObject({
+          code: "subject_forgotten",
+          data: { subject: "p-1", isClosed: true },
+          message: expect.stringContaining("call close again with another opening event"),
+        });
+      expect(await codeOf(pawl.stream("ann").append(deposits(1)))).toBe("stream_closed");
+      expect(await close("p-2")).toEqual({ version: 2, archived: 1, restartedAt: 3 });
+      expect(await kept(pawl, "ann")).toEqual(["ann 2 $closed", "ann 3 Named"]);
+    });
+
     test("two that restart do it once", async () => {
       const archive = new Shelf();
       const [one, two] = [await place.open({ archive }), await place.open({ archive })];
@@ -361,7 +383,7 @@ onStores(EVERY, (place) => {
       await pawl.stream("bob").append([Opened(), ...deposits(2)]);
       const refusal = (stream: string, events: number) => ({
         code: "stream_in_use",
-        data: { stream, reactions: [{ reaction: "slow", events }] },
+        data: { stream, reactions: [{ reaction: "slow", events }], isClosed: false },
       });
       await expect(pawl.streams.close("ann")).rejects.toMatchObject(refusal("ann", 3));
       await expect(pawl.streams.close("bob")).rejects.toMatchObject(refusal("bob", 2));
@@ -446,9 +468,9 @@ onStores(EVERY, (place) => {
       });
     });
 
-    test("that it got while the events were archived, it is in use, and stays closed until that is done", async () => {
+    test("that it got while the events were archived, it is waited for; where that lasts, the error says that it is closed", async () => {
       const archive = new Shelf();
-      const pawl = await place.open({ archive, logger: false });
+      const pawl = await place.open({ archive, logger: false, patience: "2s" });
       await pawl.stream("ann").append(deposits(2));
       const worker = pawl.work([slow(() => true)]);
       await expect
@@ -456,13 +478,13 @@ onStores(EVERY, (place) => {
         .toBe(2);
       await worker.stop();
       archive.onWrite = async () => void (await pawl.reactions.reset("slow", {}));
-      const refused = { code: "stream_in_use", data: { reactions: [{ reaction: "slow", events: 2 }] } };
+      const refused = { code: "stream_in_use", data: { reactions: [{ reaction: "slow", events: 2 }], isClosed: true } };
       await expect(pawl.streams.close("ann")).rejects.toMatchObject(refused);
       expect(await kept(pawl, "ann")).toEqual(["ann 1 Deposited", "ann 2 Deposited", "ann 3 $closed"]);
       expect(await codeOf(pawl.stream("ann").append(deposits(1)))).toBe("stream_closed");
-      archive.onWrite = async () => {};
-      pawl.work([slow(() => true)]);
-      await expect.poll(async () => (await pawl.reactions.target("slow", "t-ann")).pending, PATIENCE).toBe(0);
+      archive.onWrite = async () => {
+        pawl.work([slow(() => true)]);
+      };
       expect(await pawl.streams.close("ann")).toEqual({ version: 3, archived: 2 });
     });
 

@@ -141,6 +141,27 @@ onStores(EVERY, (place) => {
   });
 });
 
+onStores(EVERY, (place) => {
+  test("a closing finds what reactions have not routed in pages, refused or forced", async () => {
+    const pawl = await place.open({ archive: archiveOf([]) });
+    await appendAll(pawl, "s");
+    const each = reaction("each", { on: [Large, Small] }, () => {});
+    const worker = pawl.work([each]);
+    await expect.poll(async () => (await pawl.reactions.list()).length, PATIENCE).toBe(1);
+    await pawl.reactions.pause("each");
+    await worker.stop();
+    await appendAll(pawl, "t");
+    const most = mostBytes(pawl);
+    await expect(pawl.streams.close("t")).rejects.toMatchObject({
+      code: "stream_in_use",
+      data: { reactions: [{ reaction: "each", events: versions.length }] },
+    });
+    await pawl.streams.close("t", { force: true });
+    expect((await pawl.reactions.deadLetters("each")).letters.map(versionOf)).toEqual(versions);
+    expect(most()).toBeLessThan(MOST);
+  });
+});
+
 test("large events that were archived are read in both directions, and handled by a new reaction", async () => {
   const kept: ArchivedEvent[] = [];
   const pawl = await open("memory:", { archive: archiveOf(kept) });

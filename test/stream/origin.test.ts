@@ -5,8 +5,9 @@
  */
 
 import { describe, expect, expectTypeOf, test } from "vitest";
-import { aggregate, event, reaction, type ScopedPawl, workflow } from "../../src/index.ts";
+import { aggregate, event, machine, reaction, type ScopedPawl, workflow } from "../../src/index.ts";
 import { EVERY, onStores } from "../workflow/kit.ts";
+import { KEYS } from "./forget-kit.ts";
 import { account, all, Deposited, deposits } from "./kit.ts";
 
 const Asked = event<{ readonly n: number }>("Asked");
@@ -48,6 +49,45 @@ onStores(EVERY, (place) => {
         "e 1 ann request-1 message-7",
         "f 1 ann request-1 message-7",
         "g 1 eve request-1 message-7",
+      ]);
+    });
+
+    test("is kept by closings, by those who were forgotten and by machines, unless the call says another", async () => {
+      const pawl = await place.open({ ...KEYS });
+      const request = pawl.with(REQUEST);
+      const options = { discard: true, restart: Asked({ n: 2 }) };
+      await request.stream("a").append([Asked({ n: 1 })]);
+      await request.streams.close("a", options);
+      await request.streams.close("a", { ...options, restart: Asked({ n: 3 }), actor: "auditor" });
+      const found = (await all(pawl.events.read({ from: "kept" }))).map(({ name, actor, correlationId, causationId }) =>
+        [name, actor, correlationId, causationId].join(" "),
+      );
+      expect(found).toEqual(["$closed auditor request-1 message-7", "Asked auditor request-1 message-7"]);
+      await pawl.stream("b").append([Asked({ n: 1 })]);
+      await request.streams.close("b", options);
+      const last = await all(pawl.stream("b").read({ from: 2 }));
+      expect(last.map(({ actor, correlationId }) => [actor, correlationId])).toEqual([
+        ["ann", "request-1"],
+        ["ann", "request-1"],
+      ]);
+      await request.forget("p-1");
+      await request.forget("p-2", { actor: "support" });
+      await pawl.forget("p-3");
+      expect((await pawl.forgotten.list()).subjects.map(({ actor }) => actor)).toEqual(["ann", "support", null]);
+      const door = machine("door", { initial: "shut", transitions: { shut: ["open"], open: ["shut"] } });
+      await request.machine(door).create("x");
+      await request.machine(door).transition("x", "open");
+      await request.machine(door).tryTransition("x", "open");
+      await request.machine(door).transition("x", "shut", { actor: "bob" });
+      await request.transact((tx) => tx.machine(door).transition("x", "open"));
+      await pawl.machine(door).transition("x", "shut");
+      expect((await pawl.machine(door).history("x")).map(({ actor }) => actor)).toEqual([
+        "ann",
+        "ann",
+        "ann",
+        "bob",
+        "ann",
+        undefined,
       ]);
     });
 

@@ -4,7 +4,7 @@
  * Method: the times in the simulated time of `openTest`; everything else on every store, with looks that the test calls.
  */
 
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { event, type Pawl, reaction, type StreamPolicyOptions, streamPolicy } from "../../src/index.ts";
 import { POLICIES, policySpaceOf, policyStreamAt } from "../../src/stream/policies/stored.ts";
 import { openTest } from "../../src/testing/index.ts";
@@ -424,6 +424,30 @@ onStores(EVERY, (place) => {
       await one.stop();
       expect(one.errors).toEqual([]);
     }
+  });
+
+  test("a stream that another call closes first counts as closed by that call", async () => {
+    const archive = new Shelf();
+    const pawl = await place.open({ archive });
+    const other = await place.open({ archive });
+    const policy = streamPolicy("idle", { prefix: "a-", close: { idleFor: "1 day" } });
+    const worker = workerOn(pawl, policy, { idleMs: 0 });
+    await worker.begin();
+    await fill(pawl, "a-1", 3);
+    await fill(pawl, "a-2", 3);
+    await worker.find();
+    const close = pawl.streams.close.bind(pawl.streams);
+    const spy = vi.spyOn(pawl.streams, "close").mockImplementation(async (stream, options) => {
+      if (stream === "a-1") await other.streams.close(stream, { reason: "by hand" });
+      return close(stream, options);
+    });
+    await worker.look();
+    spy.mockRestore();
+    expect([await keptIn(pawl, "a-1"), await keptIn(pawl, "a-2")]).toEqual([[4], [4]]);
+    expect(await known(pawl, "idle")).toEqual([]);
+    expect(await pawl.streams.policies()).toMatchObject([{ ...done, closed: 1, removed: 3 }]);
+    await worker.stop();
+    expect(worker.errors).toEqual([]);
   });
 
   test("what no code knows any more does nothing; removed, nothing is left of it, and it can begin anew", async () => {

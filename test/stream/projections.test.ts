@@ -6,7 +6,8 @@
 
 import { describe, expect, expectTypeOf, test } from "vitest";
 import { type Archive, type ArchivedEvent, event, type Pawl, projection, reaction, workflow } from "../../src/index.ts";
-import { GENERATIONS } from "../../src/stream/projections/stored.ts";
+import { GENERATIONS, type GenerationValue, generationAt } from "../../src/stream/projections/stored.ts";
+import { REMOVED } from "../../src/stream/stored.ts";
 import { openTest } from "../../src/testing/index.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE, SQL } from "../workflow/kit.ts";
@@ -96,6 +97,22 @@ onStores(EVERY, (place) => {
     ]);
   });
 
+  test("an event whose key names a row twice changes it once", async () => {
+    const pawl = await place.open();
+    const touched = projection(
+      "touched",
+      { on: [Deposited], key: (e) => [e.stream, "all", e.stream] },
+      (count: number | undefined) => (count ?? 0) + 1,
+    );
+    pawl.work([touched]);
+    const handle = pawl.projection(touched);
+    await handle.waitFor(await pawl.stream("a").append(deposits(2)));
+    expect((await handle.list()).rows).toEqual([
+      { key: "a", row: 2 },
+      { key: "all", row: 2 },
+    ]);
+  });
+
   test("a worker that dies anywhere loses nothing and repeats nothing", async () => {
     const reference = await place.open();
     const total = 5;
@@ -125,6 +142,27 @@ onStores(EVERY, (place) => {
   });
 
   describe("a rebuild", () => {
+    test("becomes what readers see while others append all the time, and lacks nothing", async () => {
+      const pawl = await place.open();
+      pawl.work([balances]);
+      const handle = pawl.projection(balances);
+      await handle.waitFor(await pawl.stream("s-0").append(deposits(1)));
+      let isLive = false;
+      let appends = 0;
+      const load = Array.from({ length: 8 }, async (_, i) => {
+        for (; !isLive && appends < 20_000; appends += 1) await pawl.stream(`s-${i}`).append(deposits(1));
+      });
+      const generation = await handle.rebuild();
+      await expect.poll(async () => (await handle.status()).live?.generation, PATIENCE).toBe(generation);
+      isLive = true;
+      await Promise.all(load);
+      for (let i = 0; i < 8; i++) {
+        const version = await pawl.stream(`s-${i}`).head();
+        await handle.waitFor({ stream: `s-${i}`, version });
+        expect((await handle.get(`s-${i}`))?.events).toBe(version);
+      }
+    });
+
     test("runs beside what readers see, and replaces it as a whole, with the same code", async () => {
       const pawl = await place.open();
       for (let i = 0; i < 20; i++) await pawl.stream(`s-${i}`).append(deposits(2));
@@ -279,7 +317,10 @@ onStores(EVERY, (place) => {
     const appended = await pawl.stream("ann").append(deposits(3));
     await pawl.projection(balances).waitFor(appended);
     await pawl.projection(balances).delete();
-    expect(await codeOf(pawl.projection(balances).get("ann"))).toBe("projection_not_found");
+    await expect(pawl.projection(balances).get("ann")).rejects.toMatchObject({
+      code: "projection_not_found",
+      message: expect.stringContaining("it was deleted; a worker that is started with it"),
+    });
     await expect.poll(() => rowsOf(pawl, "balances"), PATIENCE).toBe(0);
     await worker.stop();
     pawl.work([balances]);
@@ -334,6 +375,103 @@ onStores(EVERY, (place) => {
         { key: "eve", row: { balance: 1, events: 1 } },
       ]);
       expect((await pawl.projection(counts).list()).rows.map(({ row }) => row)).toEqual([3, 4, 1]);
+    });
+
+    test("a rebuild that begins while the events are archived does not keep it from being closed, and lacks nothing", async () => {
+      const disk = memoryArchive();
+      let onWrite = async (): Promise<void> => {};
+      const archive: Archive = {
+        ...disk,
+        write: async (stream, events) => {
+          await disk.write(stream, events);
+          await onWrite();
+        },
+      };
+      const pawl = await place.open({ archive, logger: false });
+      const handle = pawl.projection(balances);
+      let worker = pawl.work([balances]);
+      for (const stream of ["ann", "bob", "cid"]) await handle.waitFor(await pawl.stream(stream).append(deposits(3)));
+      // Without a worker, it cannot be waited for.
+      onWrite = async () => {
+        await worker.stop();
+        await handle.rebuild();
+      };
+      const restart = Deposited({ amount: 10 });
+      expect(await pawl.streams.close("bob", { restart })).toMatchObject({ restartedAt: 5 });
+      worker = pawl.work([balances]);
+      await expect.poll(async () => (await handle.status()).building, PATIENCE).toBeNull();
+      const rows = [
+        { key: "ann", row: { balance: 6, events: 3 } },
+        { key: "bob", row: { balance: 16, events: 4 } },
+        { key: "cid", row: { balance: 6, events: 3 } },
+      ];
+      expect((await handle.list()).rows).toEqual(rows);
+      // With one, it may be past the archive when the events are removed.
+      onWrite = async () => {
+        const generation = await handle.rebuild();
+        await expect
+          .poll(async () => {
+            const { live, building } = await handle.status();
+            return live?.generation === generation || (building?.worker ?? null) !== null;
+          }, PATIENCE)
+          .toBe(true);
+      };
+      expect(await pawl.streams.close("ann")).toMatchObject({ version: 4 });
+      await expect.poll(async () => (await handle.status()).building, PATIENCE).toBeNull();
+      expect((await handle.list()).rows).toEqual(rows);
+    });
+
+    test("a rebuild does not read events twice that are in the archive and still in the store", async () => {
+      const archive = memoryArchive();
+      const pawl = await place.open({ archive });
+      const handle = pawl.projection(balances);
+      pawl.work([balances]);
+      for (const stream of ["ann", "bob"]) await handle.waitFor(await pawl.stream(stream).append(deposits(3)));
+      const dying = await place.openHandle({ archive });
+      // The process ends after it was said that the events may be removed, and before they are.
+      const { promise: isMarked, resolve: marked } = Promise.withResolvers<void>();
+      dying.pawl.kernel.prune = () => {
+        marked();
+        return new Promise(() => {});
+      };
+      void dying.pawl.streams.close("ann", { restart: Deposited({ amount: 1 }) });
+      await isMarked;
+      const generation = await handle.rebuild();
+      await expect.poll(async () => (await handle.status()).live?.generation, PATIENCE).toBe(generation);
+      expect((await handle.list()).rows).toEqual([
+        { key: "ann", row: { balance: 6, events: 3 } },
+        { key: "bob", row: { balance: 6, events: 3 } },
+      ]);
+    });
+
+    test("a projection that is being built begins again where events that it lacks were removed by force", async () => {
+      const pawl = await place.open({ archive: memoryArchive(), logger: false });
+      const handle = pawl.projection(balances);
+      const worker = pawl.work([balances]);
+      await handle.waitFor(await pawl.stream("eve").append([Opened(), ...deposits(1)]));
+      for (const stream of ["ann", "bob"]) await handle.waitFor(await pawl.stream(stream).append(deposits(3)));
+      await pawl.streams.close("bob");
+      await worker.stop();
+      const generation = await handle.rebuild();
+      // As if it had read the archive, which had only "bob" then, and had not followed the others yet.
+      const at = generationAt("balances", generation);
+      const [removed] = await pawl.kernel.read([REMOVED]);
+      await pawl.kernel.transact(
+        (tx) => {
+          const record = tx.record(at);
+          const read = { archivedUpTo: 1_000_000, archivedAt: removed?.version ?? 0 };
+          record.write({ value: { ...(record.value as GenerationValue), ...read } });
+        },
+        [at],
+      );
+      await pawl.streams.close("ann", { force: true });
+      pawl.work([balances]);
+      await expect.poll(async () => (await handle.status()).live?.generation, PATIENCE).toBe(generation + 1);
+      expect((await handle.list()).rows.map(({ key, row }) => [key, row.events])).toEqual([
+        ["ann", 3],
+        ["bob", 3],
+        ["eve", 1],
+      ]);
     });
 
     test("without an archive that can be read, a rebuild says what it lacks, and readers see what they saw", async () => {
@@ -452,6 +590,92 @@ onStores(SQL, (place) => {
       await expect.poll(async () => (await pawl.projection("balances").status()).live?.generation, PATIENCE).toBe(2);
       expect(await read(pawl, 2)).toEqual(["ann 60 3"]);
       await expect(read(pawl, 1)).rejects.toThrow();
+    });
+
+    test("a rebuild becomes what readers see although each page of it, and of the other one, finds new events", async () => {
+      const pawl = await place.open({ logger: false });
+      let isLoaded = false;
+      let sent = 0;
+      let largest = 0;
+      const sends = new Set<Promise<unknown>>();
+      const sums = projection.sql(
+        "loaded",
+        {
+          on: [Deposited],
+          version: "1",
+          setUp: (sql, { generation }) => sql.query(`create table loaded_${table(generation)} (amount integer)`),
+          swap: async (sql, { previous }) => {
+            if (previous !== null) await sql.query(`drop table loaded_${table(previous)}`);
+          },
+        },
+        async (events, sql, { generation }) => {
+          largest = Math.max(largest, generation);
+          for (const { data } of events)
+            await sql.query(`insert into loaded_${table(generation)} values (${p(1)})`, [data.amount]);
+          if (!isLoaded || sent > 2000) return;
+          sent += 1;
+          const send = pawl.stream("load").append(deposits(2));
+          sends.add(send);
+          // SQLite has one writer: there it is appended right after this transaction.
+          if (place.store === "PostgreSQL") await send;
+        },
+      );
+      pawl.work([sums]);
+      await pawl.projection(sums).waitFor(await pawl.stream("load").append(deposits(3)));
+      isLoaded = true;
+      const generation = await pawl.projection(sums).rebuild();
+      await pawl.stream("load").append(deposits(1));
+      await expect
+        .poll(async () => (await pawl.projection(sums).status()).live?.generation, { ...PATIENCE, interval: 5 })
+        .toBe(generation);
+      // Events kept coming for all that time.
+      expect(sent).toBeLessThan(2000);
+      isLoaded = false;
+      await Promise.all(sends);
+      const version = await pawl.stream("load").head();
+      await pawl.projection(sums).waitFor({ stream: "load", version });
+      const rows = await pawl.transact.sql((sql) => sql.query(`select amount from loaded_${table(generation)}`));
+      expect(rows.rows).toHaveLength(version);
+    });
+
+    test("a generation that is held back for one whose worker died gets ahead again", async () => {
+      const pawl = await place.open({ logger: false });
+      const sums = inSql("1");
+      pawl.work([sums], { lease: "500ms" });
+      const handle = pawl.projection(sums);
+      await handle.waitFor(await pawl.stream("ann").append(deposits(1)));
+      const at = generationAt("balances", 1);
+      await pawl.kernel.transact(
+        (tx) => {
+          const record = tx.record(at);
+          record.write({ value: { ...(record.value as GenerationValue), heldFor: { generation: 2, fence: 7 } } });
+        },
+        [at],
+      );
+      await handle.waitFor(await pawl.stream("ann").append(deposits(2)));
+      expect(await read(pawl, 1)).toEqual(["ann 4 3"]);
+    });
+
+    test("SQL that was too slow for one page is applied in larger and larger pages again", async () => {
+      const pawl = await place.open({ logger: false });
+      const name = `slow_${place.namespace.replace(/\W/g, "_")}`;
+      const pages: number[] = [];
+      const sums = projection.sql(
+        "slow",
+        { on: [Deposited], version: "1", setUp: (sql) => sql.query(`create table ${name} (amount integer)`) },
+        async (events, sql) => {
+          if (events.length > 30) throw new Error("it took too long");
+          for (const { data } of events) await sql.query(`insert into ${name} values (${p(1)})`, [data.amount]);
+          pages.push(events.length);
+        },
+      );
+      const appended = await pawl.stream("ann").append(deposits(100));
+      pawl.work([sums]);
+      await pawl.projection(sums).waitFor(appended);
+      expect(pages.slice(0, 5)).toEqual([1, 2, 4, 8, 16]);
+      expect(pages.length).toBeLessThan(20);
+      const rows = await pawl.transact.sql((sql) => sql.query(`select amount from ${name}`));
+      expect(rows.rows).toHaveLength(100);
     });
 
     test("SQL that fails is rolled back, and named with its event", async () => {

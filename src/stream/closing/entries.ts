@@ -93,23 +93,68 @@ export async function versionAt(kernel: Kernel, at: Address, ms: number): Promis
   return last;
 }
 
+/** Where a reader of all streams is. */
+export interface ReaderPlace {
+  readonly after: number;
+  readonly prefix?: string | undefined;
+  readonly names?: readonly string[] | undefined;
+  /** What it has read from the archive before. */
+  readonly archived?: Removals | undefined;
+}
+
+/** All that was removed at a time: the highest position, and the version of the record that says so. */
+export interface Removals {
+  readonly upTo: number;
+  readonly at?: number | undefined;
+}
+
 /**
  * Throws `events_archived` if events that a reader of all streams has not read yet were removed. To be called after what it read, because events are
- * said to be removed before they are. Returns the highest position of removed events; while that is the same, the next check would say the same.
+ * said to be removed before they are. Returns what was removed; while that is the same, the next check would say the same.
  */
 export async function checkNoneRemoved(
   kernel: Kernel,
-  { after, prefix = "", names }: { after: number; prefix?: string | undefined; names?: readonly string[] | undefined },
-  checkedUpTo: number,
-): Promise<number> {
-  const upTo = await readRemovedUpTo(kernel);
-  if (upTo <= after || upTo === checkedUpTo) return upTo;
+  { after, prefix = "", names, archived }: ReaderPlace,
+  checked: Removals | undefined,
+): Promise<Removals> {
+  const removed = await readRemovals(kernel);
+  if (removed.upTo <= after || (removed.upTo === checked?.upTo && removed.at === checked.at)) return removed;
   const wanted = names === undefined ? undefined : new Set(names);
   for await (const { at, value } of removedStreams(kernel, null, prefix)) {
-    const isLacking = (value.removedUpTo ?? upTo) > after && (wanted === undefined || hasRemoved(value, wanted));
-    if (isLacking) throw new EventsArchivedError(at.key, firstVersionOf(value), firstVersionOf(value) - 1);
+    const isPast = (value.removedUpTo ?? removed.upTo) <= after || isAmong(value, archived);
+    if (!isPast && (wanted === undefined || hasRemoved(value, wanted)))
+      throw new EventsArchivedError(at.key, firstVersionOf(value), firstVersionOf(value) - 1);
   }
-  return upTo;
+  return removed;
+}
+
+/** Whether the last removal of a stream was among these. */
+function isAmong({ removedAt, removedUpTo }: StreamValue, removals: Removals | undefined): boolean {
+  if (removals === undefined) return false;
+  // By a release that did not number removals yet.
+  if (removedAt === undefined || removals.at === undefined) return (removedUpTo ?? 0) <= removals.upTo;
+  return removedAt <= removals.at;
+}
+
+/**
+ * Entries of a page without those that were read from the archive before: events are said to be removed before they are, so the store may still have
+ * them.
+ */
+export async function withoutArchived(
+  kernel: Kernel,
+  entries: readonly FollowedEntry[],
+  archived: Removals | undefined,
+): Promise<readonly FollowedEntry[]> {
+  if (archived === undefined || (entries[0]?.position ?? 0) > archived.upTo) return entries;
+  const streams = [...new Set(entries.flatMap(({ key, position }) => (position > archived.upTo ? [] : [key])))];
+  const rows = await kernel.read(streams.map(streamAt));
+  const first = new Map<string, number>();
+  for (const row of rows) {
+    if (row == null || row.value === null) continue;
+    const value = kernel.decode(row, row.value) as StreamValue;
+    if (isAmong(value, archived)) first.set(row.key, firstVersionOf(value));
+  }
+  return entries.filter(({ key, version }) => version >= (first.get(key) ?? 1));
 }
 
 /** Streams with removed events, in the order of their ids. */
@@ -138,11 +183,12 @@ export async function archivedPage(
   kernel: Kernel,
   from: ArchivedProgress,
   names: ReadonlySet<string>,
+  limit = PAGE,
 ): Promise<{ readonly entries: readonly FollowedEntry[]; readonly next: ArchivedProgress } | undefined> {
   const found = await nextArchived(kernel, from, names);
   if (found === undefined) return undefined;
   const { at, firstVersion, version } = found;
-  const to = Math.min(version + PAGE, firstVersion - 1);
+  const to = Math.min(version + Math.min(limit, PAGE), firstVersion - 1);
   const entries: FollowedEntry[] = [];
   let reached = version;
   let characters = 0;
@@ -171,10 +217,11 @@ async function nextArchived(
   return undefined;
 }
 
-/** The highest position of an event that was removed. */
-export async function readRemovedUpTo(kernel: Kernel): Promise<number> {
+/** What was removed so far. */
+export async function readRemovals(kernel: Kernel): Promise<{ readonly upTo: number; readonly at: number }> {
   const [row] = await kernel.read([REMOVED]);
-  return row == null || row.value === null ? 0 : (kernel.decode(REMOVED, row.value) as RemovedValue).upTo;
+  if (row == null || row.value === null) return { upTo: 0, at: 0 };
+  return { upTo: (kernel.decode(REMOVED, row.value) as RemovedValue).upTo, at: row.version };
 }
 
 /** Whether two of them are the same. */

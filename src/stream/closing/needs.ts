@@ -8,7 +8,14 @@
 import type { Address, Row, StoredEntry } from "../../kernel/contract.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { type EventsLacking, type EventsLeft, StreamInUseError } from "../errors.ts";
-import { GENERATIONS, type GenerationValue, RETIRED } from "../projections/stored.ts";
+import {
+  GENERATIONS,
+  type GenerationValue,
+  generationAt,
+  PROJECTIONS,
+  type ProjectionValue,
+  RETIRED,
+} from "../projections/stored.ts";
 import {
   REACTIONS,
   type Routed,
@@ -17,6 +24,7 @@ import {
   targetAt,
   targetSpaceOf,
 } from "../reactions/stored.ts";
+import { keptUpTo } from "../reading.ts";
 import { PAGE } from "./entries.ts";
 
 interface Router {
@@ -27,8 +35,20 @@ interface Router {
   readonly isByStream: boolean;
 }
 
-/** Throws `stream_in_use` while a reaction needs events of the stream up to this version. */
-export async function checkNotNeeded(kernel: Kernel, at: Address, upTo: number): Promise<void> {
+export interface NeedsOptions {
+  /** The stream has its tombstone already. Default: false. */
+  readonly isClosed?: boolean;
+  /** Projections that are being built count. Default: true. */
+  readonly areBuilt?: boolean;
+}
+
+/** Throws `stream_in_use` while a reaction or a projection needs events of the stream up to this version. */
+export async function checkNotNeeded(
+  kernel: Kernel,
+  at: Address,
+  upTo: number,
+  { isClosed = false, areBuilt = true }: NeedsOptions = {},
+): Promise<void> {
   const routers = await routersOf(kernel);
   const left = new Map<string, number>();
   const add = (reaction: string, count: number) => {
@@ -37,8 +57,8 @@ export async function checkNotNeeded(kernel: Kernel, at: Address, upTo: number):
   for await (const { reaction } of unrouted(kernel, at, upTo, routers)) add(reaction, 1);
   for (const router of routers) add(router.name, await unhandled(kernel, router, at.key, upTo));
   const reactions = Array.from(left, ([reaction, events]): EventsLeft => ({ reaction, events }));
-  const projections = await unprojected(kernel, at, upTo);
-  if (reactions.length + projections.length > 0) throw new StreamInUseError(at.key, reactions, projections);
+  const projections = await unprojected(kernel, at, upTo, areBuilt);
+  if (reactions.length + projections.length > 0) throw new StreamInUseError(at.key, reactions, projections, isClosed);
 }
 
 export async function routersOf(kernel: Kernel): Promise<readonly Router[]> {
@@ -51,10 +71,16 @@ export async function routersOf(kernel: Kernel): Promise<readonly Router[]> {
 }
 
 /** Projections that do not have all events up to a version: each of their generations is looked at, also one that is being built. */
-async function unprojected(kernel: Kernel, at: Address, upTo: number): Promise<readonly EventsLacking[]> {
+async function unprojected(
+  kernel: Kernel,
+  at: Address,
+  upTo: number,
+  areBuilt: boolean,
+): Promise<readonly EventsLacking[]> {
+  const built = areBuilt ? undefined : await generationsInBuilding(kernel);
   const generations: Router[] = [];
   for await (const row of kernel.rows(GENERATIONS)) {
-    if (row.kind === RETIRED) continue;
+    if (row.kind === RETIRED || built?.has(row.key) === true) continue;
     const { projection, cursor, on } = kernel.decode(row, row.value ?? "") as GenerationValue;
     generations.push({ name: projection, cursor, on: new Set(on), isByStream: false });
   }
@@ -62,6 +88,16 @@ async function unprojected(kernel: Kernel, at: Address, upTo: number): Promise<r
   for await (const { reaction: name } of unrouted(kernel, at, upTo, generations))
     left.set(name, (left.get(name) ?? 0) + 1);
   return Array.from(left, ([projection, events]) => ({ projection, events }));
+}
+
+/** The keys of generations that readers do not see yet. */
+async function generationsInBuilding(kernel: Kernel): Promise<ReadonlySet<string>> {
+  const keys = new Set<string>();
+  for await (const row of kernel.rows(PROJECTIONS)) {
+    const { building } = kernel.decode(row, row.value ?? "") as ProjectionValue;
+    if (building !== undefined) keys.add(generationAt(row.key, building).key);
+  }
+  return keys;
 }
 
 /** The events up to a version that reactions have not routed yet, the newest first. */
@@ -72,16 +108,15 @@ export async function* unrouted(
   routers: readonly Router[],
 ): AsyncGenerator<{ readonly reaction: string; readonly entry: StoredEntry }> {
   const lowest = Math.min(...routers.map(({ cursor }) => cursor));
-  for (let last = upTo; last > 0; ) {
-    const first = Math.max(0, last - PAGE);
-    const page = await kernel.entries(at, first, last - first);
+  for (let last = routers.length === 0 ? 0 : upTo; last > 0; ) {
+    const page = await keptUpTo(kernel, at, Math.max(1, last - PAGE + 1), last);
     for (const entry of page.toReversed())
       for (const { name, cursor, on } of routers)
-        if (entry.version <= last && entry.position > cursor && on.has(entry.name)) yield { reaction: name, entry };
+        if (entry.position > cursor && on.has(entry.name)) yield { reaction: name, entry };
     // Within a stream, positions are in the order of versions.
     const [oldest] = page;
-    if (oldest === undefined || oldest.position <= lowest || oldest.version !== first + 1) return;
-    last = first;
+    if (oldest === undefined || oldest.position <= lowest) return;
+    last = oldest.version - 1;
   }
 }
 

@@ -26,9 +26,18 @@ import type { Tx } from "../../kernel/decision.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { fingerprintOf } from "../../kernel/fingerprint.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
+import { NO_ORIGIN, type Origin } from "../../kernel/origin.ts";
+import { pause } from "../../kernel/ports.ts";
 import { checkEvents } from "../decide.ts";
-import { ConcurrencyError, EventGoneError, StreamClosedError, StreamNotFoundError } from "../errors.ts";
+import {
+  ConcurrencyError,
+  EventGoneError,
+  StreamClosedError,
+  StreamInUseError,
+  StreamNotFoundError,
+} from "../errors.ts";
 import type { NewEvent } from "../event.ts";
+import { SubjectForgottenError } from "../personal/errors.ts";
 import { listPolicies, removePolicy, type StreamPolicyInfo } from "../policies/status.ts";
 import { putAside } from "../reactions/routing.ts";
 import { deadAt, reactionAt } from "../reactions/stored.ts";
@@ -43,7 +52,7 @@ import {
   statusOf,
   streamAt,
 } from "../stored.ts";
-import { type Archive, archiveFor, writeToArchive } from "./archive.ts";
+import { type Archive, archiveFor, archiveOf, canReadArchive, writeToArchive } from "./archive.ts";
 import {
   type CloseRequest,
   decideClose,
@@ -65,9 +74,13 @@ export interface CloseOptions {
   readonly archive?: Archive | undefined;
   /** The events are not archived: they are lost. Default: false. */
   readonly discard?: boolean | undefined;
-  /** An opening event, with which the stream is open again. Default: it stays closed. */
+  /**
+   * An opening event, with which the stream is open again. Default: it stays closed. Folded states and rows of projections do not begin anew: the event is
+   * applied to what they are, so its reducer must replace the state (`(_, { balance }) => ({ balance })`). One that adds to it, as that of a
+   * deposit would, makes 600 of a balance of 300.
+   */
   readonly restart?: NewEvent | undefined;
-  /** Who closes it, and why: both are kept with the tombstone. */
+  /** Who closes it, and why: both are kept with the tombstone. Default of the actor: that of the handle (`pawl.with`). */
   readonly actor?: string | undefined;
   readonly reason?: string | undefined;
   /** Closes although reactions need its events: those that were not routed become dead letters, others are read from the archive. Default: false. */
@@ -129,7 +142,8 @@ const STEP = 1000;
 interface Closing extends CloseRequest {
   readonly archive: Archive | undefined;
   readonly opening: NewEvent | undefined;
-  readonly actor: string | undefined;
+  /** Of the tombstone and of the opening event. */
+  readonly origin: Origin;
   readonly reason: string | undefined;
   readonly isForced: boolean;
 }
@@ -142,17 +156,20 @@ interface Marked {
 
 export class Streams {
   readonly #kernel: Kernel;
+  readonly #origin: Origin;
 
   /** @internal */
-  constructor(kernel: Kernel) {
+  constructor(kernel: Kernel, origin: Origin = NO_ORIGIN) {
     this.#kernel = kernel;
+    this.#origin = origin;
   }
 
   /**
    * Closes a stream: from then on it takes no events and commands, its events are in the archive, and the store keeps a tombstone. With `restart`, it is
    * open again, and begins with that event. Repeat the call after a failure: it continues where it stopped. Throws `stream_in_use` while reactions
    * need its events, `stream_not_found`, `concurrency_conflict`, `archive_incomplete`, what the archive throws, and, before anything is written, what an
-   * append of the opening event would throw.
+   * append of the opening event would throw. A stream that is closed when it throws (`data.isClosed`) is left to the next call: see `stream_in_use` and
+   * `subject_forgotten`.
    */
   async close(stream: string, options: CloseOptions = {}): Promise<ClosedStream> {
     const at = streamAt(stream);
@@ -162,7 +179,7 @@ export class Streams {
       const state = await readStreamValue(this.#kernel, at);
       const step = decideClose(state, { ...closing, tombstone });
       if (!isRehearsed && closing.opening !== undefined && (step.is === "close" || step.is === "archive")) {
-        await this.#rehearse(at, closing.opening, closing);
+        await orStaysClosed(state, at, () => this.#rehearse(at, closing.opening as NewEvent, closing));
         isRehearsed = true;
       }
       switch (step.is) {
@@ -187,7 +204,7 @@ export class Streams {
           tombstone = version;
           await this.#remove(at, version - 1);
           if (closing.opening === undefined) return { version, archived };
-          await this.#restart(at, version, closing.opening, closing);
+          await orStaysClosed(state, at, () => this.#restart(at, version, closing.opening as NewEvent, closing));
           break;
         }
         case "restarted": {
@@ -309,7 +326,7 @@ export class Streams {
       archive: archiveFor(this.#kernel, options),
       opening,
       restart: opening === undefined ? undefined : fingerprintOf([opening.name, opening.shape, opening.data]),
-      actor: actor === undefined ? undefined : checkId(actor, "the actor"),
+      origin: actor === undefined ? this.#origin : { ...this.#origin, actor: checkId(actor, "the actor") },
       reason: reason === undefined ? undefined : checkText(reason, "the reason"),
       isForced: checkBoolean(force, "force"),
     };
@@ -317,7 +334,8 @@ export class Streams {
 
   /** Returns the version of the tombstone; undefined, with nothing written, if the stream has moved on since it was looked at. */
   #writeTombstone(at: Address, head: number | undefined, closing: Closing): Promise<number | undefined> {
-    const { actor, reason } = closing;
+    const { origin, reason } = closing;
+    const { actor, correlationId, causationId } = origin;
     return this.#kernel.transact(
       (tx) => {
         const record = tx.record(at);
@@ -328,6 +346,8 @@ export class Streams {
           id: tx.uuid(),
           data: reason === undefined ? {} : { reason },
           ...(actor === undefined ? {} : { actor }),
+          ...(correlationId === undefined ? {} : { correlation: correlationId }),
+          ...(causationId === undefined ? {} : { causation: causationId }),
         };
         const version = record.append(CLOSED_EVENT, tombstone, { isFollowed: true });
         const closed = withTombstone(value, version);
@@ -347,9 +367,8 @@ export class Streams {
     const passed = await this.#pass(at, range, closing.archive);
     // Another call has archived and removed them meanwhile.
     if (passed === undefined) return;
-    // It may have taken long, and a reaction may have been reset since.
     if (closing.isForced) await this.#putAside(at, to, closing);
-    else await checkNotNeeded(this.#kernel, at, to);
+    else await this.#untilNotNeeded(at, to, closing);
     const { archived, position } = passed;
     await this.#mark(at, ({ value }) => {
       const { closed } = value;
@@ -359,6 +378,24 @@ export class Streams {
         removedUpTo: position,
       };
     });
+  }
+
+  /**
+   * Archiving may have taken long: a reaction may have been reset or have begun since, or a projection is built again. The stream is closed by now, so this does
+   * not refuse, but waits for them. A projection that is being built reads the events from the archive, where it can. Throws `stream_in_use` with
+   * `isClosed` where they do not come to an end.
+   */
+  async #untilNotNeeded(at: Address, upTo: number, { archive }: Closing): Promise<void> {
+    const { clock } = this.#kernel.ports;
+    const giveUpAtMs = clock.nowMs() + this.#kernel.patienceMs;
+    const isReadable = archive !== undefined && archive === archiveOf(this.#kernel) && canReadArchive(this.#kernel);
+    for (let waitMs = 10; ; waitMs = Math.min(2 * waitMs, 1_000))
+      try {
+        return await checkNotNeeded(this.#kernel, at, upTo, { isClosed: true, areBuilt: !isReadable });
+      } catch (error) {
+        if (!(error instanceof StreamInUseError) || clock.nowMs() >= giveUpAtMs) throw error;
+        await pause(clock, waitMs);
+      }
   }
 
   /** Passes events to the archive, if there is one. Returns undefined if others have removed them meanwhile. */
@@ -380,7 +417,7 @@ export class Streams {
   }
 
   /** Events that reactions have not routed become dead letters, so that none is left out silently. */
-  async #putAside(at: Address, upTo: number, { actor, reason }: Closing): Promise<void> {
+  async #putAside(at: Address, upTo: number, { origin: { actor }, reason }: Closing): Promise<void> {
     const why = {
       message: "its stream was closed by force before it was routed",
       ...(actor === undefined ? {} : { actor }),
@@ -413,10 +450,10 @@ export class Streams {
   }
 
   /** Throws what the restart would throw, while the stream has all of its events: too large a value, a person who was forgotten, keys that are missing. */
-  async #rehearse(at: Address, opening: NewEvent, { actor }: Closing): Promise<void> {
+  async #rehearse(at: Address, opening: NewEvent, { origin }: Closing): Promise<void> {
     const rehearsed = new Error("nothing is written");
     const decide = (tx: Tx): never => {
-      toEntries(tx, tx.record(at), [opening], { actor });
+      toEntries(tx, tx.record(at), [opening], origin);
       throw rehearsed;
     };
     try {
@@ -426,7 +463,7 @@ export class Streams {
     }
   }
 
-  async #restart(at: Address, tombstone: number, opening: NewEvent, { restart, actor }: Closing): Promise<void> {
+  async #restart(at: Address, tombstone: number, opening: NewEvent, { restart, origin }: Closing): Promise<void> {
     const reopen = (tx: Tx): void => {
       const record = tx.record(at);
       const { closed, ...value } = (record.value ?? {}) as StreamValue;
@@ -435,7 +472,7 @@ export class Streams {
       const restarted = { version, archived, at: record.head + 1, hash: restart ?? "" };
       const open: StreamValue = { ...value, restarted };
       record.write({ value: open, status: statusOf(open) });
-      writeEntries(record, toEntries(tx, record, [opening], { actor }));
+      writeEntries(record, toEntries(tx, record, [opening], origin));
     };
     await this.#kernel.mending(() => this.#kernel.transact(reopen, [at]));
   }
@@ -449,14 +486,24 @@ export class Streams {
         const changed = change({ head: record.head, value: record.value as StreamValue });
         if (changed === undefined) return false;
         const { removedUpTo, value } = changed;
-        record.write({ value, status: statusOf(value) });
         const all = tx.record(REMOVED);
         const { upTo = 0 } = (all.value ?? {}) as Partial<RemovedValue>;
-        if (removedUpTo > upTo) all.write({ value: { upTo: removedUpTo } satisfies RemovedValue });
+        all.write({ value: { upTo: Math.max(removedUpTo, upTo) } satisfies RemovedValue });
+        record.write({ value: { ...value, removedAt: all.version }, status: statusOf(value) });
         return true;
       },
       [at, REMOVED],
     );
+  }
+}
+
+/** A person may be forgotten while the events are archived: then the opening event is refused, and the stream is closed already. */
+async function orStaysClosed(state: StreamState | undefined, at: Address, act: () => Promise<void>): Promise<void> {
+  try {
+    await act();
+  } catch (error) {
+    if (!(error instanceof SubjectForgottenError) || state?.value.closed === undefined) throw error;
+    throw new SubjectForgottenError(error.data.subject, at.key);
   }
 }
 

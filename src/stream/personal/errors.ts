@@ -4,14 +4,25 @@
 
 import { PawlError } from "../../kernel/errors.ts";
 
-/** The person was forgotten, so no personal event of this subject can be appended. If the person is back, use another subject. */
-export class SubjectForgottenError extends PawlError<"subject_forgotten", { readonly subject: string }> {
-  constructor(subject: string) {
-    super(
-      "subject_forgotten",
-      `subject "${subject}" was forgotten, and no personal event of it can be appended: use another subject`,
-      { subject },
-    );
+/**
+ * The person was forgotten, so no personal event of this subject can be appended. If the person is back, use another subject. Where `data.isClosed` is
+ * true, that was found out when a stream was to be restarted, which is closed already: call `pawl.streams.close` again with another opening event, or
+ * with none.
+ */
+export class SubjectForgottenError extends PawlError<
+  "subject_forgotten",
+  { readonly subject: string; readonly isClosed?: true }
+> {
+  /** `closed` is a stream that was to be restarted with the event. */
+  constructor(subject: string, closed?: string) {
+    const what = `subject "${subject}" was forgotten, and no personal event of it can be appended`;
+    if (closed === undefined) super("subject_forgotten", `${what}: use another subject`, { subject });
+    else
+      super(
+        "subject_forgotten",
+        `${what}. Stream "${closed}" is closed already: call close again with another opening event, or with none`,
+        { subject, isClosed: true },
+      );
   }
 }
 

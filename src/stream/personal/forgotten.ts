@@ -34,7 +34,7 @@ import {
 import type { Subjects } from "./subjects.ts";
 
 export interface ForgetOptions {
-  /** Who asks for it, and why: kept with the subject. */
+  /** Who asks for it, and why: kept with the subject. Default of the actor: that of the handle (`pawl.with`). */
   readonly actor?: string | undefined;
   readonly reason?: string | undefined;
 }
@@ -116,10 +116,11 @@ export class ForgottenSubjects {
   }
 
   /** @internal */
-  async forget(subject: string, options: ForgetOptions = {}): Promise<ForgetResult> {
+  async forget(subject: string, options: ForgetOptions = {}, by?: string): Promise<ForgetResult> {
     const at = subjectAt(subject);
     checkOptions(options, FORGET_OPTIONS);
-    return this.#forget(at.key, checkRequest(options));
+    const { actor = by, reason } = options;
+    return this.#forget(at.key, checkRequest({ actor, reason }));
   }
 
   async #forget(subject: string, request: ForgetRequest): Promise<ForgetResult> {

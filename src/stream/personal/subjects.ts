@@ -271,4 +271,7 @@ const wrapped = (tx: Tx, ring: KeyRing, ref: string, key: Uint8Array): Sealed =>
 const bytesOf = (text: string): Uint8Array => Buffer.from(text, "base64url");
 
 const elsewhere = (subject: string): KeyUnavailableError =>
-  new KeyUnavailableError(subject, `the key of subject "${subject}" is not in its record, nor in subjectKeys`);
+  new KeyUnavailableError(
+    subject,
+    `the key of subject "${subject}" is not in this database, nor in subjectKeys (an export has no keys, so personal fields that were imported from another database cannot be read)`,
+  );

@@ -153,7 +153,10 @@ export class Application {
     const where = archive === undefined ? { discard } : { archive };
     try {
       if (step.is === "close") {
-        await this.#streams.close(stream, { ...where, expectedVersion: head, reason: `closed by policy "${name}"` });
+        const reason = `closed by policy "${name}"`;
+        const { version } = await this.#streams.close(stream, { ...where, expectedVersion: head, reason });
+        // A call that was faster has closed it, and this one only ended that.
+        if (!(await this.#isClosedFor(streamAt(stream), version, reason))) return { is: "changed" };
         return { is: "closed", removed: head - from + 1 };
       }
       const at = streamAt(stream);
@@ -172,6 +175,14 @@ export class Application {
       this.#failed(error);
       return { is: "failed", message: messageOf(error) };
     }
+  }
+
+  /** Whether the tombstone of this version gives this reason. It stays when the events before it are removed. */
+  async #isClosedFor(at: Address, version: number, reason: string): Promise<boolean> {
+    const [tombstone] = await this.#kernel.entries(at, version - 1, 1);
+    if (tombstone?.version !== version) return false;
+    const { data } = this.#kernel.decode(at, tombstone.data) as StoredEvent;
+    return (data as { readonly reason?: string }).reason === reason;
   }
 
   /**

@@ -47,6 +47,7 @@ async function find(kernel: Kernel, rules: PolicyRules, stopping: AbortSignal): 
 }
 
 export class PolicyWorker implements WorkPart {
+  readonly ready: Promise<void>;
   readonly #kernel: Kernel;
   readonly #stopping = new AbortController();
   readonly #failed: (error: unknown) => void;
@@ -65,7 +66,7 @@ export class PolicyWorker implements WorkPart {
     const host: PolicyHost = { streams, failed, stopping: this.#stopping.signal };
     const queues = policies.flatMap((rules) => policyQueues(kernel, rules, host));
     this.#loop = new SweepLoop(kernel, queues, failed);
-    for (const rules of policies) void this.#ensure(rules);
+    this.ready = Promise.all(policies.map((rules) => this.#ensure(rules))).then(() => {});
   }
 
   /** Begins nothing more, and waits for what is under way; after `timeoutMs`, no longer. What an archive did not finish is begun again elsewhere. */

@@ -6,7 +6,7 @@
  */
 
 import type { Held } from "../../kernel/claim/claim.ts";
-import type { FollowedEntry, Row, Sql } from "../../kernel/contract.ts";
+import type { Address, FollowedEntry, Row, Sql } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
 import { ClosedError, FencedError, StoreError } from "../../kernel/errors.ts";
@@ -14,10 +14,11 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import { type Log, messageOf } from "../../kernel/log.ts";
 import { plainly, runInSql } from "../../kernel/sql/in-sql.ts";
 import type { StreamEvent } from "../event.ts";
+import { isHeldBack } from "./decide.ts";
 import type { ProjectionRules, RowRules, SqlRules } from "./definition.ts";
-import { swap } from "./generations.ts";
+import { holdBack, swap } from "./generations.ts";
 import { applyAll, keysOf, Rows } from "./rows.ts";
-import { type GenerationValue, projectionAt } from "./stored.ts";
+import { type GenerationValue, generationAt, type ProjectionValue, projectionAt, RETIRED } from "./stored.ts";
 
 const MAX_MESSAGE = 2000;
 
@@ -42,6 +43,8 @@ export class GenerationWriter {
   readonly #held: Held;
   readonly #log: Log | undefined;
   #value: GenerationValue | undefined;
+  /** It is not being built: readers see it, or it is given up. That does not change any more. */
+  #isBuilt = false;
 
   constructor(kernel: Kernel, rules: ProjectionRules, held: Held, log: Log | undefined) {
     this.#kernel = kernel;
@@ -88,7 +91,7 @@ export class GenerationWriter {
 
   async #applyRows(rules: RowRules, events: readonly StreamEvent[], { entries, isAt, after }: Move): Promise<boolean> {
     const { generation } = await this.lastSeen();
-    const keyed = events.map((event) => keysOf(rules, event, generation));
+    const keyed = events.map((event) => keysOf(this.#kernel.ports, rules, event, generation));
     const result = await this.#orFailed(events[0], (record, tx) => {
       const value = record.value as GenerationValue;
       if (!isAt(value)) return { isCommitted: false };
@@ -129,15 +132,29 @@ export class GenerationWriter {
     );
   }
 
-  /** Lets readers see a generation that is built and has caught up. */
-  async swap(cursor: number): Promise<boolean> {
+  /**
+   * Lets readers see a generation that is built and has caught up with the one that they see. Under load both get ahead, and it might never find the other one
+   * where it is itself: once it is less than a page behind, the other one is held back. Returns whether readers see it.
+   */
+  async swap(cursor: number, isAtEnd: boolean): Promise<boolean> {
+    if (this.#isBuilt) return false;
     const value = await this.lastSeen();
-    const [row] = await this.#kernel.read([projectionAt(value.projection)]);
-    const { building, live } = (row == null || row.value === null ? {} : this.#kernel.decode(row, row.value)) as {
-      building?: number;
-      live?: number;
-    };
-    if (building !== value.generation) return false;
+    const { building, live } = (await this.#read<ProjectionValue>(projectionAt(value.projection)))?.value ?? {};
+    if (building !== value.generation) {
+      this.#isBuilt = true;
+      return false;
+    }
+    const seen =
+      live === undefined ? undefined : await this.#read<GenerationValue>(generationAt(this.#rules.name, live));
+    // The first one is seen when it has all events.
+    const isBehind = seen === undefined ? !isAtEnd : seen.value.cursor > cursor;
+    if (isBehind && !isAtEnd) return false;
+    if (!isBehind && (await this.#swap(value, live, cursor))) return true;
+    await this.#held.commit((record, tx) => holdBack(tx, record.value as GenerationValue, record.fence));
+    return false;
+  }
+
+  async #swap(value: GenerationValue, live: number | undefined, cursor: number): Promise<boolean> {
     const decide = (record: Draft, tx: Tx): boolean => {
       const { failure: _, ...stored } = record.value as GenerationValue;
       // Events of others may have passed since it was stored; nothing of this projection has.
@@ -159,6 +176,31 @@ export class GenerationWriter {
         return now?.live === live && decide(record, tx);
       },
     );
+  }
+
+  /** Whether this generation, which readers see, has to stay where it is for the one that is about to take its place. */
+  async isHeldBack(): Promise<boolean> {
+    const [value, nowMs] = await this.#held.look((record, tx) => [record.value as GenerationValue, tx.nowMs] as const);
+    const { heldFor } = value;
+    if (heldFor === undefined) return false;
+    const builder = await this.#read<GenerationValue>(generationAt(value.projection, heldFor.generation));
+    const { row } = builder ?? {};
+    const known = row && {
+      ...row,
+      isHeld: row.holder !== null && row.kind !== RETIRED,
+      hasFailed: builder?.value.failure !== undefined,
+    };
+    if (isHeldBack(heldFor, known, nowMs)) return true;
+    await this.#held.commit((record) => {
+      const { heldFor: found, ...rest } = record.value as GenerationValue;
+      if (found?.fence === heldFor.fence && found.generation === heldFor.generation) record.write({ value: rest });
+    });
+    return false;
+  }
+
+  async #read<T>(at: Address): Promise<{ readonly row: Row; readonly value: T } | undefined> {
+    const [row] = await this.#kernel.read([at]);
+    return row == null || row.value === null ? undefined : { row, value: this.#kernel.decode(row, row.value) as T };
   }
 
   /** What an archive, or a key that is not there, throws is recorded as a failure. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type Codes, decideBuild, decideCode, decideRefresh, decideSwap } from "./decide.ts";
+import { type Builder, type Codes, decideBuild, decideCode, decideRefresh, decideSwap, isHeldBack } from "./decide.ts";
 import type { ProjectionValue } from "./stored.ts";
 
 const none: Codes = { live: undefined, building: undefined };
@@ -34,6 +34,22 @@ describe("what a worker with some code does", () => {
     ],
   ];
   test.each(rules)("%s", (_, value, codes, by, outcome) => expect(decideCode(value, codes, by)).toBe(outcome));
+});
+
+describe("what readers see is held back for the generation that is about to take its place", () => {
+  const builder: Builder = { fence: 7, isHeld: true, dueMs: 100, hasFailed: false };
+  const rules: readonly [string, Builder | undefined, number, boolean][] = [
+    ["while its worker holds it", builder, 99, true],
+    ["not once the lease has ended", builder, 100, false],
+    ["not once another worker holds it", { ...builder, fence: 8 }, 99, false],
+    ["not while no worker holds it", { ...builder, isHeld: false }, 99, false],
+    ["not where it rests without a time", { ...builder, dueMs: null }, 99, false],
+    ["not while it cannot apply an event", { ...builder, hasFailed: true }, 99, false],
+    ["not when it is gone", undefined, 99, false],
+  ];
+  test.each(rules)("%s", (_, found, nowMs, outcome) =>
+    expect(isHeldBack({ generation: 2, fence: 7 }, found, nowMs)).toBe(outcome),
+  );
 });
 
 describe("a new generation", () => {

@@ -3,7 +3,7 @@
  * leave. Pure: every rule is a row of `decide.test.ts`.
  */
 
-import type { ProjectionValue } from "./stored.ts";
+import type { HeldFor, ProjectionValue } from "./stored.ts";
 
 /** The code of the generations that a projection has. */
 export interface Codes {
@@ -54,6 +54,24 @@ export function decideSwap(
     value: withRetired({ ...rest, live: building }, codes.live, mine.by),
     retired: live === undefined ? [] : [live],
   };
+}
+
+/** What is known of the generation that another one stays behind for. */
+export interface Builder {
+  readonly fence: number;
+  readonly isHeld: boolean;
+  /** When the lease of its worker ends. */
+  readonly dueMs: number | null;
+  readonly hasFailed: boolean;
+}
+
+/**
+ * Whether the generation that readers see still stays where it is. It does not where the one that is built has lost its worker, cannot apply an event or is
+ * gone: then it may never get there.
+ */
+export function isHeldBack({ fence }: HeldFor, builder: Builder | undefined, nowMs: number): boolean {
+  if (builder === undefined || builder.fence !== fence || !builder.isHeld || builder.hasFailed) return false;
+  return builder.dueMs !== null && builder.dueMs > nowMs;
 }
 
 /**

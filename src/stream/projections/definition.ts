@@ -23,8 +23,8 @@ export interface ProjectionOptions<Types extends readonly AnyEventType[] = reado
   /** The events that it is made of. */
   readonly on: Types;
   /**
-   * The key of the row, or of the rows, that an event changes; undefined for an event that changes none. It must return the same each time.
-   * Default: the event's stream.
+   * The key of the row, or of the rows, that an event changes; undefined for an event that changes none. A key that is named twice
+   * counts once. It must return the same each time. Default: the event's stream.
    */
   readonly key?: ((event: StreamEvent<DataOf<Types>>) => string | readonly string[] | undefined) | undefined;
   /**
@@ -170,7 +170,13 @@ function defined(name: string, rules: ProjectionRules): { readonly name: string 
 function typesOf(on: readonly unknown[]): ReadonlyMap<string, EventRules> {
   checkList(on, "on");
   if (on.length === 0) throw new InvalidArgumentError("on", "must have at least one event");
-  return new Map(Array.from(on, (type) => [eventRules(type).name, eventRules(type)]));
+  const types = new Map<string, EventRules>();
+  for (const type of on) {
+    const rules = eventRules(type);
+    if (types.has(rules.name)) throw new InvalidArgumentError("on", `must not have event "${rules.name}" twice`);
+    types.set(rules.name, rules);
+  }
+  return types;
 }
 
 /** Names the code: its version, or its source text; and the events with their shapes. */

@@ -54,6 +54,17 @@ export function rebuild(tx: Tx, name: string, rules: ProjectionRules | undefined
   return building?.by === made.by ? building.generation : build(tx, found, made);
 }
 
+/**
+ * Events that a generation lacks were removed while it was built: it is given up for a new one, which reads them from the archive. Returns false if it
+ * is not the one that is built.
+ */
+export function beginAgain(tx: Tx, mine: GenerationValue): boolean {
+  const found = find(tx, mine.projection);
+  if (found.value?.building !== mine.generation) return false;
+  build(tx, found, mine);
+  return true;
+}
+
 /** A person was forgotten: a projection that may have personal data is built again, so that its rows lose them. */
 function refresh(tx: Tx, name: string): void {
   const found = find(tx, name);
@@ -113,6 +124,19 @@ export function swap(tx: Tx, mine: GenerationValue, cursor: number): number | nu
   write(tx, name, change);
   if (value?.isStale === true) build(tx, find(tx, name), mine);
   return live?.generation ?? null;
+}
+
+/**
+ * The generation that readers see stays where it is from now on, so that this one, which is less than a page behind it, gets there however many events
+ * come meanwhile. It ends with the swap, or when this worker, known by its fence, does not hold the generation any more.
+ */
+export function holdBack(tx: Tx, { projection: name, generation, failure }: GenerationValue, fence: number): void {
+  const { value, live } = find(tx, name);
+  if (value?.building !== generation || live === undefined || failure !== undefined) return;
+  if (live.heldFor?.generation === generation && live.heldFor.fence === fence) return;
+  tx.record(generationAt(name, live.generation)).write({
+    value: { ...live, heldFor: { generation, fence } } satisfies GenerationValue,
+  });
 }
 
 /** Removes a projection: its generations are retired. Returns whether there was one. */

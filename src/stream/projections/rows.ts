@@ -3,8 +3,9 @@
  */
 
 import type { Address } from "../../kernel/contract.ts";
-import { refusePromise, type Tx } from "../../kernel/decision.ts";
+import { refusePromise, runPure, type Tx } from "../../kernel/decision.ts";
 import { deepFreeze } from "../../kernel/encoding.ts";
+import type { Ports } from "../../kernel/ports.ts";
 import type { StreamEvent } from "../event.ts";
 import type { RowRules } from "./definition.ts";
 import { rowAt } from "./stored.ts";
@@ -15,13 +16,15 @@ export type Keyed =
   | { readonly error: unknown };
 
 /** The rows that an event changes. */
-export function keysOf({ name, key }: RowRules, event: StreamEvent, generation: number): Keyed {
+export function keysOf(ports: Ports, { name, key }: RowRules, event: StreamEvent, generation: number): Keyed {
   try {
-    const found = key(event);
+    const found = runPure(ports, () => key(event));
     refusePromise(found);
     const all: readonly unknown[] = found === undefined ? [] : Array.isArray(found) ? found : [found];
-    // Checked as every id is, so that a promise or a number is reported.
-    return { keys: all.map((one) => ({ key: one as string, at: rowAt(name, generation, one as string) })) };
+    // Checked as every id is, so that a promise or a number is reported. A row that is named twice changes once.
+    return {
+      keys: Array.from(new Set(all), (one) => ({ key: one as string, at: rowAt(name, generation, one as string) })),
+    };
   } catch (error) {
     return { error };
   }

@@ -39,10 +39,12 @@ export interface GenerationValue {
   readonly cursor: number;
   /** The names of its events. */
   readonly on: readonly string[];
-  /** Events that were removed are applied first: how far that got. */
+  /** Events that were removed are applied first: how far that got, and what had been removed when it began. */
   readonly archived?: ArchivedProgress;
-  /** All events that were removed up to this position are in it. */
+  readonly removals?: { readonly upTo: number; readonly at: number };
+  /** All events that had been removed when it began are in it: the highest position of them, and the version of the record that says so. */
   readonly archivedUpTo?: number;
+  readonly archivedAt?: number;
   /** Some of its events have personal fields, so that its rows may have, too. */
   readonly isPersonal?: true;
   /** It is in tables of the user's own. */
@@ -51,6 +53,16 @@ export interface GenerationValue {
   readonly isSetUp?: true;
   /** Why it does not get ahead. */
   readonly failure?: ProjectionFailure;
+  /**
+   * Readers see this one, and another generation is about to take its place: this one stays where it is for as long as the worker with this fence holds the
+   * other. Otherwise the other one would never be where this one is, while events keep coming.
+   */
+  readonly heldFor?: HeldFor;
+}
+
+export interface HeldFor {
+  readonly generation: number;
+  readonly fence: number;
 }
 
 export interface ProjectionFailure {

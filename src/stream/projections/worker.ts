@@ -16,24 +16,35 @@ import type { Lease } from "../../kernel/lease.ts";
 import type { Log } from "../../kernel/log.ts";
 import { pause } from "../../kernel/ports.ts";
 import { canReadArchive } from "../closing/archive.ts";
-import { archivedPage, checkNoneRemoved, isSameProgress, readRemovedUpTo } from "../closing/entries.ts";
+import {
+  archivedPage,
+  checkNoneRemoved,
+  isSameProgress,
+  type Removals,
+  readRemovals,
+  withoutArchived,
+} from "../closing/entries.ts";
 import { EventGoneError, EventsArchivedError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
-import { follow, type Place, restWhateverCame } from "../following.ts";
+import { follow, PAGE, type Place, restWhateverCame } from "../following.ts";
 import { lostIn } from "../lost.ts";
 import { toEvents } from "../reading.ts";
 import { GenerationWriter, Unapplied } from "./applying.ts";
 import type { ProjectionRules } from "./definition.ts";
-import { ensureGeneration } from "./generations.ts";
+import { beginAgain, ensureGeneration } from "./generations.ts";
+import { PageSize } from "./page-size.ts";
 import { type GenerationValue, generationQueueOf, projectionAt } from "./stored.ts";
 
 /** The lease is short, because readers wait for a whole projection when the process of its worker dies. */
 const LEASE_MS = 5_000;
 /** After an event that could not be applied. */
 const FAILED = { firstMs: 1_000, longestMs: 60_000 };
+/** How often a generation that is held back looks whether it still is. */
+const HELD_BACK_MS = 20;
 const RETRY = { firstMs: 100, longestMs: 10_000 };
 
 export class ProjectionWorker implements WorkPart {
+  readonly ready: Promise<void>;
   readonly #kernel: Kernel;
   readonly #stopping = new AbortController();
   readonly #worker: Worker;
@@ -52,9 +63,12 @@ export class ProjectionWorker implements WorkPart {
       if (!(error instanceof FencedError)) failed(error);
     };
     const rules = new Map<string, ProjectionRules>();
+    /** By generation, for as long as this process works: a worker that begins again remembers what was too slow. */
+    const sizes = new Map<string, PageSize>();
     for (const one of projections) {
       if (rules.has(one.name))
         throw new InvalidArgumentError("what to work on", `must not have two projections named "${one.name}"`);
+      if (one.is === "sql") kernel.checkSql();
       rules.set(one.name, one);
     }
     this.#worker = startWorker(kernel, {
@@ -63,14 +77,18 @@ export class ProjectionWorker implements WorkPart {
       leaseMs: Math.min(leaseMs, LEASE_MS),
       kinds: Array.from(rules.values(), ({ name, by: code }) => generationQueueOf(name, code)),
       // Each is held all the time: the generation that readers see, and one that is built beside it.
+      isStanding: true,
       concurrency: 2 * rules.size,
       work: async (held, lease) => {
         const { projection } = await held.look((record) => record.value as GenerationValue);
         const found = rules.get(projection);
-        if (found !== undefined) await new Following(kernel, found, held, lease, this.#stopping.signal, log).work();
+        if (found === undefined) return;
+        const size = sizes.get(held.at.key) ?? new PageSize(PAGE);
+        sizes.set(held.at.key, size);
+        await new Following(kernel, found, held, lease, this.#stopping.signal, size, log).work();
       },
     });
-    for (const one of rules.values()) void this.#ensure(one);
+    this.ready = Promise.all(Array.from(rules.values(), (one) => this.#ensure(one))).then(() => {});
   }
 
   async stop(timeoutMs: number | undefined): Promise<void> {
@@ -104,8 +122,11 @@ class Following {
   readonly #lease: Lease;
   readonly #stopping: AbortSignal;
   readonly #writer: GenerationWriter;
-  /** The highest position of removed events, when it was last found that none is lacking. */
-  #checkedUpTo = 0;
+  readonly #pages: PageSize;
+  /** How many events were to be applied last. */
+  #tried = 0;
+  /** What was removed when it was last found that nothing is lacking. */
+  #checked: Removals | undefined;
 
   constructor(
     kernel: Kernel,
@@ -113,6 +134,7 @@ class Following {
     held: Held,
     lease: Lease,
     stopping: AbortSignal,
+    pages: PageSize,
     log: Log | undefined,
   ) {
     this.#kernel = kernel;
@@ -120,26 +142,29 @@ class Following {
     this.#held = held;
     this.#lease = lease;
     this.#stopping = stopping;
+    this.#pages = pages;
     this.#writer = new GenerationWriter(kernel, rules, held, log);
   }
 
   async work(): Promise<void> {
     const { types } = this.#rules;
     const { cursor, failure } = await this.#writer.look();
+    // Of this process before, or of another one.
+    if (failure !== undefined) this.#pages.failed();
     try {
       await this.#writer.setUp();
       await this.#applyArchived();
       await this.#checkNoneRemoved(cursor);
       await follow(this.#kernel, this.#held, this.#lease, this.#stopping, {
         names: [...types.keys()],
-        // One at a time after a failure, so that it is known which event failed.
-        limit: failure === undefined ? undefined : 1,
+        limit: () => this.#pages.size,
         look: () => this.#place(),
         commit: (from, page) => this.#commit(from, page),
-        caughtUp: (cursor) => this.#writer.swap(cursor),
+        reached: (cursor, isAtEnd) => this.#writer.swap(cursor, isAtEnd),
       });
     } catch (error) {
       if (!(error instanceof Unapplied)) throw error;
+      this.#pages.failed(this.#tried);
       // Also where the lease has ended because the user's SQL kept the file locked: otherwise it would be tried again at once.
       await this.#restAfterFailure();
       return;
@@ -162,8 +187,11 @@ class Following {
   }
 
   /** Applies a page of events. Throws `Unapplied`, with the events before it applied, where one cannot be. */
-  async #commit(from: number, page: FollowPage): Promise<boolean> {
+  async #commit(from: number, found: FollowPage): Promise<boolean> {
     await this.#checkNoneRemoved(from);
+    const entries = await withoutArchived(this.#kernel, found.entries, removalsIn(await this.#writer.lastSeen()));
+    const page = { ...found, entries };
+    this.#tried = page.entries.length;
     const events: StreamEvent[] = [];
     const [lost] = await lostIn(this.#kernel, page);
     let unread: { readonly entry: Pick<FollowedEntry, "key" | "version">; readonly error: unknown } | undefined =
@@ -185,42 +213,61 @@ class Following {
       isNone ||
       (await this.#writer.apply(events, {
         entries: page.entries,
-        isAt: ({ cursor }) => cursor === from,
+        isAt: ({ cursor, heldFor }) => cursor === from && heldFor === undefined,
         after: (value, done) => ({
           ...value,
           cursor: done === undefined ? upTo : (page.entries[done - 1]?.position ?? from),
         }),
       }));
     if (applied && unread !== undefined) throw await this.#writer.failed(unread.error, unread.entry);
+    this.#tried = 0;
+    if (applied) this.#pages.applied();
+    else await this.#whileHeldBack();
     return applied;
   }
 
-  /** Events that are not in it yet, and were removed, would be missing without a word: it does not get ahead then. */
+  /** Another generation is about to take the place of this one, and is less than a page behind it. */
+  async #whileHeldBack(): Promise<void> {
+    while (!this.#lease.isOver && !this.#stopping.aborted && (await this.#writer.isHeldBack()))
+      await pause(this.#kernel.ports.clock, HELD_BACK_MS, this.#stopping);
+  }
+
+  /**
+   * Events that are not in it yet, and were removed, would be missing without a word: it does not get ahead then. One that is being built is begun again,
+   * and reads them from the archive.
+   */
   async #checkNoneRemoved(after: number): Promise<void> {
     const names = [...this.#rules.types.keys()];
-    const { archivedUpTo = 0 } = await this.#writer.lastSeen();
+    const value = await this.#writer.lastSeen();
     try {
-      const place = { after: Math.max(after, archivedUpTo), names };
-      this.#checkedUpTo = await checkNoneRemoved(this.#kernel, place, this.#checkedUpTo);
+      const place = { after, names, archived: removalsIn(value) };
+      this.#checked = await checkNoneRemoved(this.#kernel, place, this.#checked);
     } catch (error) {
-      if (error instanceof EventsArchivedError) throw await this.#writer.failed(error);
-      throw error;
+      if (!(error instanceof EventsArchivedError)) throw error;
+      const isBegunAgain =
+        canReadArchive(this.#kernel) &&
+        (await this.#held.commit((record, tx) => beginAgain(tx, record.value as GenerationValue)));
+      // Its record is not held any more: this ends the work on it.
+      if (isBegunAgain) await this.#writer.look();
+      throw await this.#writer.failed(error);
     }
   }
 
   /** A generation that begins reads events that were removed from the archive, stream by stream, before it follows the others. */
   async #applyArchived(): Promise<void> {
     const names = new Set(this.#rules.types.keys());
-    const upTo = await readRemovedUpTo(this.#kernel);
+    const { upTo, at } = await readRemovals(this.#kernel);
     for (;;) {
-      const value = await this.#writer.look();
-      const { cursor, archivedUpTo = 0, archived: from = { after: null } } = value;
-      if (cursor > 0 || archivedUpTo >= upTo || !canReadArchive(this.#kernel) || this.#lease.isOver) return;
-      const page = await this.#writer.orUnapplied(() => archivedPage(this.#kernel, from, names));
+      const { cursor, archivedUpTo, archived: from = { after: null } } = await this.#writer.look();
+      // Once: what is removed after that is in the store when it is read, or the generation is begun again.
+      if (cursor > 0 || archivedUpTo !== undefined || upTo === 0 || !canReadArchive(this.#kernel)) return;
+      if (this.#lease.isOver) return;
+      const page = await this.#writer.orUnapplied(() => archivedPage(this.#kernel, from, names, this.#pages.size));
       if (page === undefined) {
         await this.#held.commit((record) => {
-          const { archived: _, ...rest } = record.value as GenerationValue;
-          record.write({ value: { ...rest, archivedUpTo: upTo } satisfies GenerationValue, tries: 1 });
+          const { archived: _, removals = { upTo, at }, ...rest } = record.value as GenerationValue;
+          const read = { archivedUpTo: removals.upTo, archivedAt: removals.at };
+          record.write({ value: { ...rest, ...read } satisfies GenerationValue, tries: 1 });
         });
         continue;
       }
@@ -228,16 +275,23 @@ class Following {
       const opened = await this.#writer.orUnapplied(() => toEvents(this.#kernel, entries, this.#rules.types));
       const events = await this.#writer.orUnapplied(async () => opened.flatMap((open) => open() ?? []));
       const known = entries.filter(({ name }) => names.has(name));
-      await this.#writer.apply(events, {
+      this.#tried = entries.length;
+      const isApplied = await this.#writer.apply(events, {
         entries: known,
         isAt: (now) => now.cursor === 0 && isSameProgress(now.archived ?? { after: null }, from),
         after: (now, done) => {
           const failed = done === undefined ? undefined : known[done];
           const archived =
             failed === undefined ? next : { after: from.after, stream: failed.key, version: failed.version - 1 };
-          return { ...now, archived };
+          return { removals: { upTo, at }, ...now, archived };
         },
       });
+      this.#tried = 0;
+      if (isApplied) this.#pages.applied();
     }
   }
 }
+
+/** What a generation has read from the archive; undefined if nothing. */
+const removalsIn = ({ archivedUpTo, archivedAt }: GenerationValue): Removals | undefined =>
+  archivedUpTo === undefined ? undefined : { upTo: archivedUpTo, at: archivedAt };

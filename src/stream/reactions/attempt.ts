@@ -58,7 +58,8 @@ export class ReactionAttempt<Face, Touch> {
   readonly #done: number;
   /** No other event of the target is to be handled, as far as is known. */
   readonly #isLast: boolean;
-  readonly #usedLate: (verb: string) => void;
+  readonly #usedLate: (verb: string, isOver: boolean) => void;
+  readonly #threwLate: (error: unknown) => void;
   readonly #emitted: Emitted[] = [];
   /** Made only where something can abort the attempt before its lease is lost. */
   readonly #timeout: AbortController | undefined;
@@ -82,8 +83,10 @@ export class ReactionAttempt<Face, Touch> {
       readonly attempt: number;
       readonly losses: number;
       readonly isLast: boolean;
-      /** Called with what the handler left behind has used after its attempt was over. */
-      readonly usedLate: (verb: string) => void;
+      /** Called with what the handler used after its commit, or what it left behind used after its attempt was over: it has no effect. */
+      readonly usedLate: (verb: string, isOver: boolean) => void;
+      /** Called with what the handler threw after its commit: the event is handled. */
+      readonly threwLate: (error: unknown) => void;
     },
   ) {
     this.#kernel = kernel;
@@ -98,6 +101,7 @@ export class ReactionAttempt<Face, Touch> {
     this.#done = given.done;
     this.#isLast = given.isLast;
     this.#usedLate = given.usedLate;
+    this.#threwLate = given.threwLate;
   }
 
   /** Runs the handler, and commits. Rejects only where the commit did: the store did not serve, or the target was taken over. */
@@ -123,6 +127,8 @@ export class ReactionAttempt<Face, Touch> {
       // A commit that is under way decides what became of the attempt, whatever the handler threw beside it.
       await this.#committing?.catch(() => {});
       if (!this.#isCommitted) return this.#failed(error);
+      // That a call had no effect was reported when it was made.
+      if (!(error instanceof ReactionOverError)) this.#threwLate(error);
     } finally {
       cancel();
       this.#isOver = true;
@@ -179,14 +185,14 @@ export class ReactionAttempt<Face, Touch> {
   }
 
   #commit<T>(decide: (tx: Face) => Sync<T>, options: Touch | undefined): Promise<T> {
-    if (this.#isOver) {
-      this.#usedLate("commit");
-      // A late call, as of a forgotten timer, must not end the process.
-      const refused = Promise.reject<T>(new ReactionOverError(this.#rules.name, "commit"));
+    try {
+      this.#checkOpen("commit");
+    } catch (error) {
+      // A late call that is not awaited, as of a forgotten timer, must not end the process.
+      const refused = Promise.reject<T>(error);
       refused.catch(() => {});
       return refused;
     }
-    this.#checkOpen("commit");
     checkFunction(decide, "the decision");
     const [effect] = this.#prepare(decide, options);
     const committing = this.#write((tx) => {
@@ -203,9 +209,10 @@ export class ReactionAttempt<Face, Touch> {
   }
 
   #checkOpen(verb: string): void {
-    if (this.#isOver) this.#usedLate(verb);
-    const isDecided = this.#isCommitted || this.#committing !== undefined || this.#deferred !== undefined;
-    if (this.#isOver || isDecided || this.#timeout?.signal.aborted === true)
+    const isCommitted = this.#isCommitted || this.#committing !== undefined;
+    // Also where the handler catches what is thrown: the event is handled, and this is never done. After `defer` it is done by the next attempt.
+    if (this.#isOver || isCommitted) this.#usedLate(verb, this.#isOver);
+    if (this.#isOver || isCommitted || this.#deferred !== undefined || this.#timeout?.signal.aborted === true)
       throw new ReactionOverError(this.#rules.name, verb);
   }
 

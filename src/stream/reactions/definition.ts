@@ -128,7 +128,11 @@ export function defineReaction<const Types extends readonly AnyEventType[], Face
   checkList(on, "on");
   if (on.length === 0) throw new InvalidArgumentError("on", "must have at least one event");
   const types = new Map<string, EventRules>();
-  for (const type of on) types.set(eventRules(type).name, eventRules(type));
+  for (const type of on) {
+    const rules = eventRules(type);
+    if (types.has(rules.name)) throw new InvalidArgumentError("on", `must not have event "${rules.name}" twice`);
+    types.set(rules.name, rules);
+  }
   if (target !== "stream" && target !== "all" && typeof target !== "function")
     throw new InvalidArgumentError("target", 'must be "stream", "all" or a function of the event');
   if (from !== "beginning" && from !== "kept" && from !== "now")
@@ -146,6 +150,17 @@ export function defineReaction<const Types extends readonly AnyEventType[], Face
     concurrency: concurrency === undefined ? undefined : checkCount(concurrency, "the concurrency"),
     handler: handler as ReactionHandler<unknown, never, never>,
   });
+  return defined;
+}
+
+/** The same reaction with another handler, made of its own. @internal */
+export function aroundHandler(
+  rules: ReactionRules,
+  around: (handler: (...given: readonly unknown[]) => unknown) => (...given: readonly unknown[]) => unknown,
+): Reaction {
+  const handler = around(rules.handler as (...given: readonly unknown[]) => unknown);
+  const defined: Reaction = Object.freeze({ name: rules.name });
+  definitions.set(defined, { ...rules, handler: handler as ReactionRules["handler"] });
   return defined;
 }
 

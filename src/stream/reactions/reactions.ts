@@ -20,7 +20,7 @@ import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { canReadArchive } from "../closing/archive.ts";
 import { removedStreams } from "../closing/entries.ts";
-import { EventGoneError, EventsArchivedError, ReactionNotFoundError, TargetNotFoundError } from "../errors.ts";
+import { DeadLetterNotFoundError, EventsArchivedError, ReactionNotFoundError, TargetNotFoundError } from "../errors.ts";
 import { firstVersionOf, STREAMS, streamAt } from "../stored.ts";
 import { decideOperation, type Operation } from "./decide.ts";
 import { routeTo, writeLetter } from "./routing.ts";
@@ -32,6 +32,7 @@ import {
   PAUSED,
   REACTIONS,
   type Routed,
+  type RouterFailure,
   type RouterValue,
   reactionAt,
   type TargetValue,
@@ -52,6 +53,13 @@ export interface ReactionInfo {
   readonly unrouted: number;
   /** When the oldest of them was committed. */
   readonly unroutedSince: Date | null;
+  /** Why they are not routed: the worker that last tried could not read this event, as one of a shape that its code does not know. */
+  readonly failure: {
+    readonly message: string;
+    readonly stream: string;
+    readonly version: number;
+    readonly at: Date;
+  } | null;
 }
 
 /** What a target is doing. */
@@ -227,7 +235,10 @@ export class Reactions {
     const actor = checkId(options?.actor, "the actor");
     const reason = checkText(options?.reason, "the reason");
     const [row] = await this.#kernel.read([at]);
-    if (row == null || row.value === null) throw new TargetNotFoundError(reaction, target);
+    if (row == null || row.value === null) {
+      await this.#rowOf(reaction);
+      throw new TargetNotFoundError(reaction, target);
+    }
     const { done } = this.#kernel.decode(at, row.value) as TargetValue;
     const [entry] = await this.#kernel.entries(at, done, 1);
     const isSkipped =
@@ -269,7 +280,7 @@ export class Reactions {
 
   /**
    * Sends a dead letter again: to its target, after the events that are there by now, or to `target` where none could be computed. Throws
-   * `event_gone` if there is no such letter.
+   * `dead_letter_not_found` if there is no such letter.
    */
   async redrive(
     reaction: string,
@@ -285,7 +296,7 @@ export class Reactions {
       (tx) => {
         const record = tx.record(at);
         const stored = record.value as DeadLetter | undefined;
-        if (stored === undefined) throw new EventGoneError(stream, version);
+        if (stored === undefined) throw new DeadLetterNotFoundError(reaction, stream, version);
         const target = letter.target ?? stored.target;
         if (target == null)
           throw new InvalidArgumentError("the target", "must be given, because none could be computed");
@@ -313,7 +324,7 @@ export class Reactions {
   }
 
   async #info(row: Row, nowMs: number): Promise<ReactionInfo> {
-    const { cursor, on, pausedAtMs } = this.#kernel.decode(row, row.value ?? "") as RouterValue;
+    const { cursor, on, pausedAtMs, failure } = this.#kernel.decode(row, row.value ?? "") as RouterValue;
     let unrouted = 0;
     let sinceMs: number | null = null;
     for (let after = cursor, hasMore = true; hasMore && unrouted < MOST_COUNTED; ) {
@@ -330,6 +341,7 @@ export class Reactions {
       worker: workerOf(row, nowMs),
       unrouted: Math.min(unrouted, MOST_COUNTED),
       unroutedSince: dateOf(sinceMs),
+      failure: failure === undefined ? null : failureOf(failure),
     };
   }
 
@@ -449,6 +461,8 @@ function operate(tx: Tx, at: Address, operation: Operation, isDry = false): bool
   });
   return true;
 }
+
+const failureOf = ({ atMs, ...failure }: RouterFailure) => ({ ...failure, at: new Date(atMs) });
 
 /** Who holds it; null where the lease has ended. */
 const workerOf = ({ holder, dueMs }: Row, nowMs: number): string | null =>

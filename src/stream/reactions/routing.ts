@@ -19,11 +19,12 @@
 
 import { claim, Held, wake } from "../../kernel/claim/claim.ts";
 import type { Address, FollowedEntry, FollowPage, Row } from "../../kernel/contract.ts";
-import { refusePromise, type Tx } from "../../kernel/decision.ts";
+import { refusePromise, runPure, type Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Lease } from "../../kernel/lease.ts";
-import { messageOf } from "../../kernel/log.ts";
+import { type Log, messageOf } from "../../kernel/log.ts";
+import type { Ports } from "../../kernel/ports.ts";
 import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
 import { archivedPage, isSameProgress } from "../closing/entries.ts";
 import { EventGoneError, EventShapeError } from "../errors.ts";
@@ -97,6 +98,11 @@ export async function endOf(kernel: Kernel): Promise<number> {
 /** Events of a page with more characters are read again when their turn has come: one that waits in memory may keep its whole page there. */
 const MOST_PASSED_ON = 128 * 1024;
 
+const MAX_MESSAGE = 2000;
+
+/** Thrown where this process cannot read an event; another one may. */
+class Unroutable extends Error {}
+
 /** Where this process works on targets. */
 export interface TargetPlaces {
   readonly by: string;
@@ -120,12 +126,14 @@ export class Router {
   readonly #rules: ReactionRules;
   readonly #stopping: AbortSignal;
   readonly #places: TargetPlaces;
+  readonly #log: Log | undefined;
 
-  constructor(kernel: Kernel, rules: ReactionRules, stopping: AbortSignal, places: TargetPlaces) {
+  constructor(kernel: Kernel, rules: ReactionRules, stopping: AbortSignal, places: TargetPlaces, log: Log | undefined) {
     this.#kernel = kernel;
     this.#rules = rules;
     this.#stopping = stopping;
     this.#places = places;
+    this.#log = log;
   }
 
   /** Routes events for as long as the lease is held and the worker runs. Returns the names of events that only other code knows, if that is why it ended. */
@@ -169,19 +177,27 @@ export class Router {
     to: ArchivedProgress | undefined,
     entries: readonly FollowedEntry[],
   ): Promise<void> {
-    const events = await toEvents(this.#kernel, entries, this.#rules.types);
-    const routed = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));
-    await held.commit((record, tx) => {
+    const routed = await this.#routesOf(held, entries);
+    const written = await held.commit((record, tx) => {
       const { archived, ...value } = this.#routed(record.value as RouterValue);
       if (!isSameProgress(archived, from) || value.pausedAtMs !== undefined || this.#unknownIn(value.on).length > 0)
-        return;
-      this.#write(tx, value, routed);
+        return [];
+      const routes = this.#write(tx, value, routed);
       record.write({ value: to === undefined ? value : { ...value, archived: to }, tries: 1 });
+      return routes;
     });
+    this.#logLetters(written);
+  }
+
+  /** No caller receives what becomes of an event that has no target. */
+  #logLetters(written: readonly Route[]): void {
+    for (const route of written)
+      if ("letter" in route)
+        this.#log?.error(`an event of reaction "${this.#rules.name}" became a dead letter: ${route.letter.message}`);
   }
 
   /** What is true of a reaction after this code has routed events. */
-  #routed(value: RouterValue): RouterValue {
+  #routed({ failure: _, ...value }: RouterValue): RouterValue {
     return this.#rules.target === "stream" ? value : withAnyTarget(value);
   }
 
@@ -206,23 +222,25 @@ export class Router {
   /** Gives the events to their targets; those that the store has lost become dead letters. Returns false, with nothing written, if the cursor is not where it was. */
   async #commit(held: Held, from: number, page: FollowPage): Promise<boolean> {
     const { entries, upTo } = page;
-    const events = await toEvents(this.#kernel, entries, this.#rules.types);
-    const routes = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));
+    const routes = [...(await this.#routesOf(held, entries))];
     for (const { key: stream, version } of await lostIn(this.#kernel, page)) {
       const { message } = new EventGoneError(stream, version);
       routes.push({ letter: { stream, version, message: `${message}: it may have been one of this reaction` } });
     }
-    return this.#claiming(routes, (claimTargets) =>
+    let written: readonly Route[] = [];
+    const isCommitted = await this.#claiming(routes, (claimTargets) =>
       held.commit((record, tx) => {
         const value = record.value as RouterValue;
         if (value.cursor !== from || value.pausedAtMs !== undefined) return undefined;
         if (this.#unknownIn(value.on).length > 0) return undefined;
-        const written = this.#write(tx, value, routes);
+        written = this.#write(tx, value, routes);
         // A reaction that routes is not what ends its processes.
         record.write({ value: withCursor(this.#routed(value), upTo), tries: 1 });
         return claimTargets(tx, written);
       }),
     );
+    if (isCommitted) this.#logLetters(written);
+    return isCommitted;
   }
 
   /** Begins the work on the targets that the commit has claimed. Returns whether something was committed. */
@@ -279,16 +297,41 @@ export class Router {
     return rows.map((row) => row ?? undefined);
   }
 
+  /** Where these events go. Throws, with the reason in the record of the reaction, where this process cannot read one of them. */
+  async #routesOf(held: Held, entries: readonly FollowedEntry[]): Promise<readonly Route[]> {
+    const events = await toEvents(this.#kernel, entries, this.#rules.types);
+    const routes: Route[] = [];
+    for (const [i, entry] of entries.entries())
+      try {
+        routes.push(this.#routeOf(entry, events[i] ?? (() => undefined)));
+      } catch (error) {
+        const { key: stream, version } = entry;
+        const message = messageOf(error).slice(0, MAX_MESSAGE).toWellFormed();
+        await held.commit((record, tx) => {
+          const failure = { message, atMs: tx.nowMs, stream, version };
+          record.write({ value: { ...(record.value as RouterValue), failure } satisfies RouterValue });
+        });
+        throw new Unroutable(
+          `reaction "${this.#rules.name}" does not get ahead at event ${version} of stream "${stream}": ${message}`,
+          { cause: error },
+        );
+      }
+    return routes;
+  }
+
   #routeOf(entry: FollowedEntry, open: OpenEvent): Route {
     try {
       const event = open();
-      const target = event === undefined ? undefined : targetOf(this.#rules, event);
+      const target = event === undefined ? undefined : targetOf(this.#kernel.ports, this.#rules, event);
       return target === undefined ? {} : { target, entry };
     } catch (error) {
       // Not of the event, but of this process: it is tried again.
       if (error instanceof KeyUnavailableError || error instanceof EventShapeError) throw error;
-      const { key: stream, version } = entry;
-      return { letter: { stream, version, message: `its target could not be computed: ${messageOf(error)}` } };
+      const { key: stream, version, name } = entry;
+      // It needs no data to be routed: it fails where it is handled, is tried again there, and those after it wait.
+      if (typeof this.#rules.target !== "function") return { target: fixedTarget(this.#rules.target, stream), entry };
+      const what = `the target of event ${version} of stream "${stream}" ("${name}")`;
+      return { letter: { stream, version, message: `${what} could not be computed: ${messageOf(error)}` } };
     }
   }
 }
@@ -362,9 +405,13 @@ function recordsOf(reaction: string, routes: readonly Route[]): readonly Address
   return [...records.values()];
 }
 
+/** The target of an event where no function computes it. */
+const fixedTarget = (target: "stream" | "all", stream: string): string => (target === "stream" ? stream : "all");
+
 /** The target of an event; undefined if the reaction leaves it out. */
-export function targetOf({ name, target }: ReactionRules, event: StreamEvent): string | undefined {
-  const found: unknown = target === "stream" ? event.stream : target === "all" ? "all" : target(event);
+function targetOf(ports: Ports, { name, target }: ReactionRules, event: StreamEvent): string | undefined {
+  const found: unknown =
+    typeof target === "function" ? runPure(ports, () => target(event)) : fixedTarget(target, event.stream);
   refusePromise(found);
   // Checked as every id is, so that a promise or a number is reported.
   return found === undefined ? undefined : targetAt(name, found as string).key;

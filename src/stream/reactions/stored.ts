@@ -6,8 +6,9 @@
  * event can be routed again at any time.
  */
 
-import { checkId } from "../../kernel/check.ts";
+import { checkId, MAX_ID_BYTES, utf8Length } from "../../kernel/check.ts";
 import { type Address, address } from "../../kernel/contract.ts";
+import { hash } from "../../kernel/fingerprint.ts";
 
 export const REACTIONS = "reaction";
 
@@ -21,6 +22,8 @@ export interface RouterValue {
   readonly cursor: number;
   /** The names of its events, of all versions of its code that were ever at work. Only an operator removes one. */
   readonly on: readonly string[];
+  /** Why its events are not routed. */
+  readonly failure?: RouterFailure;
   /** An operator paused the whole reaction. */
   readonly pausedAtMs?: number;
   /** All of its events went to the target with the name of their stream. Absent where some may have gone elsewhere. */
@@ -29,6 +32,14 @@ export interface RouterValue {
   readonly archived?: ArchivedProgress;
   /** Events after the cursor that became dead letters when their streams were closed by force: they are not routed. */
   readonly aside?: readonly Aside[];
+}
+
+/** The worker that routes cannot read an event, as one of a newer shape. Another one may. */
+export interface RouterFailure {
+  readonly message: string;
+  readonly atMs: number;
+  readonly stream: string;
+  readonly version: number;
 }
 
 /** Events of a stream that are not routed, both versions included. */
@@ -106,6 +117,12 @@ export interface DeadLetter {
   readonly atMs: number;
 }
 
-/** Versions have a fixed length here, so that the letters of a stream are listed in order. */
-export const deadAt = (reaction: string, stream: string, version: number): Address =>
-  address(deadSpaceOf(reaction), `${String(version).padStart(16, "0")} ${stream}`);
+/**
+ * Versions have a fixed length here, so that the letters of a stream are listed in order. A stream whose id is too long for the key of a record is named by
+ * its hash; the sign after the version says which of the two it is.
+ */
+export function deadAt(reaction: string, stream: string, version: number): Address {
+  const digits = String(version).padStart(16, "0");
+  const key = `${digits} ${stream}`;
+  return address(deadSpaceOf(reaction), utf8Length(key) <= MAX_ID_BYTES ? key : `${digits}#${hash(stream)}`);
+}

@@ -86,7 +86,9 @@ export class TargetWork<Face, Touch> {
         }
         if (this.#stopping.aborted || handled === MOST_IN_A_ROW) return restWhateverCame(held, (tx) => tx.nowMs);
         const attempt = (target.failure?.count ?? 0) + 1;
-        const { event, error } = stored === undefined ? { error: missing } : await this.#open(rules, stored);
+        const { event, error, isOfProcess } =
+          stored === undefined ? { error: missing } : await this.#open(rules, stored);
+        if (stored !== undefined && isOfProcess === true) return this.#leaveToOthers(rules, held, stored, error);
         const outcome: AttemptOutcome =
           event === undefined
             ? { is: "failed", error }
@@ -96,16 +98,21 @@ export class TargetWork<Face, Touch> {
                 attempt,
                 losses,
                 isLast: page.isLast && index === page.events.length - 1,
-                usedLate: (verb) =>
+                usedLate: (verb, isOver) =>
                   this.#log?.warn(
-                    `${verb} was called in reaction "${rules.name}" after its attempt at event ${event.version} of stream "${event.stream}" was over: it has no effect`,
+                    `${verb} was called in reaction "${rules.name}" after ${isOver ? "" : "the commit of "}its attempt at event ${event.version} of stream "${event.stream}"${isOver ? " was over" : ""}: it has no effect`,
+                  ),
+                threwLate: (error) =>
+                  this.#log?.warn(
+                    `the handler of reaction "${rules.name}" threw after its commit at event ${event.version} of stream "${event.stream}", which is handled: ${messageOf(error)}`,
                   ),
               }).run();
         if (outcome.is === "rested") return;
         if (outcome.is === "deferred")
           return restWhateverCame(held, (tx) => Math.max(tx.nowMs, outcome.dueMs(tx.nowMs)));
         if (outcome.is === "failed") {
-          const delayMs = event === undefined ? null : this.#delay(rules, attempt, outcome.error);
+          // An event that cannot be converted is tried again like one whose handler fails; one that is not there is not.
+          const delayMs = stored === undefined ? null : this.#delay(rules, attempt, outcome.error);
           return this.#fail(rules, held, losses, outcome.error, delayMs);
         }
         handled += 1;
@@ -220,15 +227,40 @@ export class TargetWork<Face, Touch> {
   async #open(
     rules: ReactionRules,
     stored: StoredEntry & Key,
-  ): Promise<{ readonly event?: StreamEvent | undefined; readonly error?: unknown }> {
+  ): Promise<{
+    readonly event?: StreamEvent | undefined;
+    readonly error?: unknown;
+    readonly isOfProcess?: boolean | undefined;
+  }> {
     const [open] = await toEvents(this.#kernel, [stored], rules.types);
     try {
       return { event: open?.() };
     } catch (error) {
-      // Not of the event, but of this process: it is tried again.
-      if (error instanceof KeyUnavailableError || error instanceof EventShapeError) throw error;
-      return { error };
+      return { error, isOfProcess: error instanceof KeyUnavailableError || error instanceof EventShapeError };
     }
+  }
+
+  /** Not the event is the cause, but this process, which lacks a key or knows only older shapes: it is tried again, here or elsewhere, and no failure is counted. */
+  async #leaveToOthers(
+    rules: ReactionRules,
+    held: Held,
+    { key: stream, version }: StoredEntry & Key,
+    error: unknown,
+  ): Promise<void> {
+    const message = messageOf(error).slice(0, MAX_MESSAGE).toWellFormed();
+    const name = error instanceof Error ? error.name : "Error";
+    await restWhateverCame(
+      held,
+      (tx) => tx.nowMs + LEFT_TO_OTHERS_MS,
+      (record, tx) => {
+        const value = record.value as TargetValue;
+        const failure = { count: value.failure?.count ?? 0, name, message, atMs: tx.nowMs };
+        record.write({ value: { ...value, failure } satisfies TargetValue });
+      },
+    );
+    this.#log?.warn(
+      `reaction "${rules.name}" does not get ahead at event ${version} of stream "${stream}", which is tried again and left to other workers: ${message}`,
+    );
   }
 }
 

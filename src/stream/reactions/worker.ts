@@ -23,6 +23,7 @@ const LEFT_TO_OTHERS_MS = 2000;
 const RETRY = { firstMs: 100, longestMs: 10_000 };
 
 export class ReactionWorker<Face, Touch> implements WorkPart {
+  readonly ready: Promise<void>;
   readonly #stopping = new AbortController();
   readonly #workers: readonly Worker[];
   readonly #kernel: Kernel;
@@ -84,13 +85,14 @@ export class ReactionWorker<Face, Touch> implements WorkPart {
       leaseMs: Math.min(leaseMs, ROUTER_LEASE_MS),
       kinds: Array.from(rules.keys(), routerQueueOf),
       // Each of them is held all the time.
+      isStanding: true,
       concurrency: rules.size,
       isSkipped: ({ key }) => this.#isLeftToOthers(key),
       work: async (held, lease) => {
         const found = rules.get(held.at.key);
         const here = places.get(held.at.key);
         if (found === undefined || here === undefined) return;
-        const unknown = await new Router(kernel, found, signal, here).route(held, lease);
+        const unknown = await new Router(kernel, found, signal, here, log).route(held, lease);
         if (unknown.length === 0) return;
         const isNews = !this.#leftToOthers.has(found.name);
         this.#leftToOthers.set(found.name, kernel.ports.clock.nowMs() + LEFT_TO_OTHERS_MS);
@@ -101,7 +103,7 @@ export class ReactionWorker<Face, Touch> implements WorkPart {
       },
     });
     this.#workers = [routing, ...working];
-    for (const one of rules.values()) void this.#ensure(one);
+    this.ready = Promise.all(Array.from(rules.values(), (one) => this.#ensure(one))).then(() => {});
   }
 
   /** Takes no more events, lets running handlers finish, and releases the rest. After `timeoutMs`, handlers are aborted. */

@@ -22,9 +22,9 @@ export class NothingLeftError extends Error {
   override readonly name = "NothingLeftError";
 }
 
-/** What the clock needs to know about the runs. @internal */
+/** What the clock needs to know about the runs, and about the events that reactions and projections have to handle. @internal */
 export interface RunsView {
-  /** Whether a process executes a run, and when the next resting run is due. */
+  /** Whether a process executes a run or a handler, and when the next one that rests is due. */
   pending(): Promise<{ readonly isHeld: boolean; readonly nextDueMs: number | null }>;
   /** The status of the runs, for messages. */
   describe(): Promise<string>;
@@ -35,18 +35,23 @@ interface Timer {
   /** The order of timers of one moment: what the test waits for comes last. */
   readonly rank: 0 | 1;
   readonly order: number;
-  /** A poll for lost wake-ups. None are lost here, so the clock need not stop for it. */
+  /** A poll for lost wake-ups, or the renewal of a lease that does not end. No wake-up is lost here, so the clock need not stop for it. */
   readonly isPoll: boolean;
   readonly go: () => void;
 }
 
-/** A step's function in progress. */
+/** A step's function, or the handler of a reaction, in progress. */
 interface StepInProgress {
+  /** As in 'step "charge"'. */
   readonly name: string;
   /** The clock no longer waits for it. */
   isIgnored: boolean;
 }
 
+/** The lease of records that are held all the time: no process of a test dies, and nothing has to be renewed. @internal */
+export const STANDING_LEASE_MS = 1000 * 365 * 86_400_000;
+/** A timer of a process that is as long as this belongs to such a lease. */
+const UPKEEP_MS = STANDING_LEASE_MS / 10;
 /** The polling intervals of workers and of callers that wait for results. */
 const POLLS_MS: readonly number[] = [5_000, SWEEP_POLL_MS];
 /** How long the clock waits for real work, in real time. */
@@ -149,7 +154,7 @@ export class TestClock {
     this.#onActivity();
   }
 
-  /** Tracks the promise of a step's function until it settles. Returns what was given. @internal */
+  /** Tracks the promise of a step's function, or of a handler, until it settles. Returns what was given. @internal */
   track<T>(name: string, given: T): T {
     if (!isThenable(given)) return given;
     const attempt: StepInProgress = { name, isIgnored: false };
@@ -169,7 +174,8 @@ export class TestClock {
     };
     return {
       nowMs: () => this.#nowMs,
-      after: (ms, callback) => this.#add(ms, { rank: 0, isPoll: POLLS_MS.includes(ms), go: guarded(callback) }),
+      after: (ms, callback) =>
+        this.#add(ms, { rank: 0, isPoll: POLLS_MS.includes(ms) || ms >= UPKEEP_MS, go: guarded(callback) }),
       soon: (callback) => {
         this.#soons += 1;
         realSetImmediate(() => {
@@ -266,7 +272,7 @@ export class TestClock {
   }
 
   async #describe(): Promise<string> {
-    const steps = [...this.#attempts].map(({ name }) => `step "${name}" has not ended`);
+    const steps = [...this.#attempts].map(({ name }) => `${name} has not ended`);
     return [await this.#runs.describe(), ...steps].join("; ");
   }
 }

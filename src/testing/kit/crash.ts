@@ -169,8 +169,18 @@ async function runOnce<Input, Output, World>(
   options: CrashOptions<Input, Output, World>,
   injector: CrashInjector,
 ): Promise<CrashedRun<Output, World>> {
-  const { now, namespace, codec, seed, strict, actions, subjectKeys, archive } = options;
-  const environment = new TestEnvironment({ now, namespace, codec, seed, strict, actions, subjectKeys, archive });
+  const { now, namespace, codec, seed, strict, mayFail, actions, subjectKeys, archive } = options;
+  const environment = new TestEnvironment({
+    now,
+    namespace,
+    codec,
+    seed,
+    strict,
+    mayFail,
+    actions,
+    subjectKeys,
+    archive,
+  });
   const { clock } = environment;
   // Without the option, `World` is undefined.
   const world = options.world?.() as World;

@@ -15,13 +15,14 @@ import {
   checkDate,
   checkDuration,
   checkId,
+  checkList,
   checkOptions,
   checkVersion,
   type Duration,
   optionNames,
 } from "../../kernel/check.ts";
 import type { Codec } from "../../kernel/codec/codec.ts";
-import type { Store } from "../../kernel/contract.ts";
+import type { Put, Store } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { Kernel } from "../../kernel/kernel.ts";
 import type { Origin } from "../../kernel/origin.ts";
@@ -29,18 +30,33 @@ import { KEYS_OPTIONS } from "../../kernel/seal/ring.ts";
 import { nodePorts } from "../../node/ports.ts";
 import { trapAmbient } from "../../node/trap.ts";
 import { Pawl, type ScopedPawl } from "../../pawl.ts";
+import { scheduleRules } from "../../schedule/definition.ts";
+import { CREATED_QUEUE, declaredQueueOf } from "../../schedule/stored.ts";
 import { MemoryDatabase } from "../../stores/memory/memory.ts";
 import { type Archive, checkArchive } from "../../stream/closing/archive.ts";
 import { checkSubjectKeys, type SubjectKeys } from "../../stream/personal/keys.ts";
+import { type Projection, projectionRules } from "../../stream/projections/definition.ts";
+import { GENERATIONS, type GenerationValue, generationQueueOf } from "../../stream/projections/stored.ts";
+import { aroundHandler, reactionRules } from "../../stream/reactions/definition.ts";
+import {
+  BLOCKED,
+  type DeadLetter,
+  deadSpaceOf,
+  REACTIONS,
+  routerQueueOf,
+  type TargetValue,
+  targetQueueOf,
+  targetSpaceOf,
+} from "../../stream/reactions/stored.ts";
 import type { Worker } from "../../worker.ts";
 import type { WithInput } from "../../workflow/definitions/context-types.ts";
 import { type AnyWorkflow, definitionOf, type Workflow } from "../../workflow/definitions/definition.ts";
 import { HistoryContradictionError, RunEndedError } from "../../workflow/errors.ts";
 import type { RunEvent, RunListener } from "../../workflow/events.ts";
 import type { Run, RunInfo, StartOptions } from "../../workflow/runs/run.ts";
-import { ENDED, queueOf, RUNS, type RunStatus } from "../../workflow/stored.ts";
+import { ENDED, newQueueOf, queuedQueueOf, queueOf, RUNS, type RunStatus } from "../../workflow/stored.ts";
 import { Random } from "../sim/random.ts";
-import { type RunsView, TestClock } from "./clock.ts";
+import { type RunsView, STANDING_LEASE_MS, TestClock } from "./clock.ts";
 import { type Around, aroundSteps } from "./steps.ts";
 import { type CallInterceptor, InterceptedStore } from "./store.ts";
 
@@ -53,9 +69,12 @@ export interface OpenTestOptions {
   readonly seed?: number | undefined;
   /**
    * Whether a mistake of a workflow's code fails the test as soon as it is detected: code that contradicts its history, an operation that
-   * is not awaited, a failure that is never observed, a step handle that is used after its step. Default: true.
+   * is not awaited, a failure that is never observed, a step handle that is used after its step. So does a reaction that blocks a target or makes a
+   * dead letter, and a projection that cannot apply an event. Default: true.
    */
   readonly strict?: boolean | undefined;
+  /** The names of reactions and projections that may fail without failing the test. Default: none. */
+  readonly mayFail?: readonly string[] | undefined;
   /** As of `open`: pepper and keys of one-time actions; the keys are also those of the personal fields of events. */
   readonly actions?: ActionsOptions | undefined;
   /** As of `open`: where the keys of people are, if not in Pawl's own records. */
@@ -71,6 +90,7 @@ export const OPEN_TEST = {
   codec: true,
   seed: true,
   strict: true,
+  mayFail: true,
   actions: true,
   subjectKeys: true,
   archive: true,
@@ -83,6 +103,11 @@ export class WorkflowMistakeError extends Error {
   override readonly name = "WorkflowMistakeError";
 }
 
+/** A reaction blocked a target or made a dead letter, or a projection does not get ahead. `openTest({ mayFail: [name] })` allows it. */
+export class StreamFailureError extends Error {
+  override readonly name = "StreamFailureError";
+}
+
 /** A run in a test: like any other, but the clock advances while the test waits for its result or a status. */
 export type TestRun<Output = unknown> = Run<Output> & {
   /** Waits until the run has this status, or one of these. Throws `run_ended` if it has ended with another. */
@@ -91,7 +116,7 @@ export type TestRun<Output = unknown> = Run<Output> & {
 
 /** Opens a Pawl in memory, with a clock that the test moves. */
 export function openTest(options: OpenTestOptions = {}): TestPawl {
-  return new TestEnvironment(options).open();
+  return new TestEnvironment(options).open(undefined, undefined, true);
 }
 
 const START_MS = Date.UTC(2030, 0, 1);
@@ -105,10 +130,15 @@ export class TestEnvironment implements RunsView {
   readonly #random: Random;
   readonly #codec: Codec | undefined;
   readonly #isStrict: boolean;
+  readonly #mayFail: ReadonlySet<string>;
   readonly #capabilities: CapabilityOptions;
   /** A connection for reads that are not reported to the clock. */
   readonly #reader: Store;
   readonly #kinds = new Set<string>();
+  /** The queues of schedules that a worker takes. */
+  readonly #scheduleKinds = new Set<string>();
+  /** Where the targets of reactions are that have a worker. */
+  readonly #targetSpaces = new Set<string>();
 
   constructor(options: OpenTestOptions = {}) {
     checkOptions(options, OPTIONS);
@@ -118,6 +148,7 @@ export class TestEnvironment implements RunsView {
       seed = 1,
       codec,
       strict = true,
+      mayFail = [],
       actions,
       subjectKeys,
       archive,
@@ -132,6 +163,8 @@ export class TestEnvironment implements RunsView {
     };
     checkBoolean(strict, "strict");
     this.#isStrict = strict;
+    checkList(mayFail, "mayFail");
+    this.#mayFail = new Set(mayFail.map((name) => checkId(name, "the name of a reaction or a projection")));
     const startMs = checkDate(now, "the initial time");
     checkVersion(seed, "the seed");
     if (codec !== undefined && (typeof codec?.encode !== "function" || typeof codec.decode !== "function"))
@@ -144,8 +177,11 @@ export class TestEnvironment implements RunsView {
     this.#reader = this.#database.connect(this.#namespace);
   }
 
-  /** Returns the handle of a new process. `interceptor` can crash it at any call of its store; `around` wraps the functions of its steps. */
-  open(interceptor?: CallInterceptor, around?: Around): TestPawl {
+  /**
+   * Returns the handle of a new process. `interceptor` can crash it at any call of its store; `around` wraps the functions of its steps. `isOnly`: there is
+   * no other process.
+   */
+  open(interceptor?: CallInterceptor, around?: Around, isOnly = false): TestPawl {
     const isAlive = (): boolean => interceptor?.isAlive ?? true;
     const store = new InterceptedStore(this.#database.connect(this.#namespace), interceptor, () =>
       this.clock.noteActivity(),
@@ -155,33 +191,66 @@ export class TestEnvironment implements RunsView {
       chance: { random: () => this.#random.unit(), uuid: () => this.#random.uuid(), stamp: this.#random.stamp },
       trap: trapAmbient,
       bodies: nodePorts.bodies,
+      standingLeaseMs: isOnly ? STANDING_LEASE_MS : undefined,
     };
     const kernel = new Kernel(store, ports, { namespace: this.#namespace, codec: this.#codec });
     const tracked: Around = (name, run) => {
       const inner = around === undefined ? run : around(name, run);
-      return (...given) => this.clock.track(name, inner(...given));
+      return (...given) => this.clock.track(`step "${name}"`, inner(...given));
     };
-    const prepare = (workflow: AnyWorkflow): AnyWorkflow => {
-      this.#kinds.add(queueOf(workflow.name));
-      return aroundSteps(workflow, tracked);
-    };
-    return new TestPawl(kernel, this.clock, prepare, this.#isStrict, this.#capabilities);
+    const prepare = (definition: WorkDefinition): WorkDefinition => this.#prepare(definition, tracked);
+    const strictness = this.#isStrict ? { mayFail: this.#mayFail } : undefined;
+    return new TestPawl(kernel, this.clock, prepare, strictness, this.#capabilities);
   }
 
-  async #rows() {
-    return this.#reader.list({ space: RUNS, prefix: "", after: null, limit: ALL });
+  /** A definition as it is worked on here: the clock waits for its functions, and knows its records. */
+  #prepare(definition: WorkDefinition, tracked: Around): WorkDefinition {
+    this.#scheduleKinds.add(CREATED_QUEUE);
+    const schedule = scheduleRules(definition);
+    if (schedule !== undefined) this.#scheduleKinds.add(declaredQueueOf(schedule.by));
+    const workflow = definitionOf(definition);
+    if (workflow !== undefined) {
+      for (const kind of [queueOf, newQueueOf, queuedQueueOf]) this.#kinds.add(kind(definition.name));
+      return aroundSteps(definition as AnyWorkflow, tracked);
+    }
+    const projection = projectionRules(definition);
+    if (projection !== undefined) this.#kinds.add(generationQueueOf(projection.name, projection.by));
+    const reaction = reactionRules(definition);
+    if (reaction === undefined) return definition;
+    const { name } = reaction;
+    this.#kinds.add(routerQueueOf(name)).add(targetQueueOf(name));
+    this.#targetSpaces.add(targetSpaceOf(name));
+    return aroundHandler(
+      reaction,
+      (handler) =>
+        (...given) =>
+          this.clock.track(`the handler of reaction "${name}"`, handler(...given)),
+    );
+  }
+
+  async #rows(space = RUNS) {
+    return this.#reader.list({ space, prefix: "", after: null, limit: ALL });
+  }
+
+  /** Records that a worker holds all the time: being held says nothing about them. */
+  async #standing() {
+    const rows = await Promise.all([this.#rows(REACTIONS), this.#rows(GENERATIONS)]);
+    return rows.flat().filter(({ holder }) => holder === null);
   }
 
   async pending(): Promise<{ readonly isHeld: boolean; readonly nextDueMs: number | null }> {
     const { nowMs } = this.clock;
     let nextDueMs = Number.POSITIVE_INFINITY;
     let isHeld = false;
-    for (const { kind, holder, dueMs } of await this.#rows()) {
+    const spaces = [this.#rows(), this.#standing(), ...Array.from(this.#targetSpaces, (space) => this.#rows(space))];
+    for (const { kind, holder, dueMs } of (await Promise.all(spaces)).flat()) {
       // A run without a worker, or overdue and unclaimed, does not continue by itself.
       if (kind === null || !this.#kinds.has(kind) || dueMs === null) continue;
       if (holder !== null) isHeld = true;
       else if (dueMs > nowMs) nextDueMs = Math.min(nextDueMs, dueMs);
     }
+    const ticks = await this.#reader.due({ kinds: [...this.#scheduleKinds], limit: 1 });
+    if (ticks.nextDueMs !== null) nextDueMs = Math.min(nextDueMs, ticks.nextDueMs);
     return { isHeld, nextDueMs: Number.isFinite(nextDueMs) ? nextDueMs : null };
   }
 
@@ -195,6 +264,11 @@ export class TestEnvironment implements RunsView {
     const more = open.length - described.length;
     return [...described, ...(more > 0 ? [`${more} more`] : [])].join(", ");
   }
+}
+
+/** What may fail without failing the test. */
+interface Strictness {
+  readonly mayFail: ReadonlySet<string>;
 }
 
 /** The handle of one request in a test (`with`). */
@@ -218,37 +292,54 @@ export class TestPawl extends Pawl {
     (workflow: string, id: string): TestRun;
     (id: string): TestRun;
   };
-  readonly #isStrict: boolean;
+  readonly #strictness: Strictness | undefined;
   #closing: Promise<void> | undefined;
 
   /** @internal */
   constructor(
     kernel: Kernel,
     clock: TestClock,
-    prepare: (workflow: AnyWorkflow) => AnyWorkflow,
-    isStrict: boolean,
+    prepare: (definition: WorkDefinition) => WorkDefinition,
+    strictness: Strictness | undefined,
     capabilities: CapabilityOptions,
   ) {
     super(kernel, capabilities);
     this.clock = clock;
-    this.#isStrict = isStrict;
+    this.#strictness = strictness;
+    if (strictness !== undefined)
+      kernel.listen((puts = []) => {
+        for (const put of puts) {
+          const failure = failureIn(kernel, put, strictness.mayFail);
+          if (failure !== undefined) clock.fail(failure);
+        }
+      });
     Object.assign(this, this.#verbs({ ...(this as Pawl) }, prepare));
   }
 
   /** Those that are different here, made of those of any handle. */
-  #verbs(any: Pick<Pawl, "work" | "start" | "run">, prepare: (workflow: AnyWorkflow) => AnyWorkflow): object {
+  #verbs(
+    any: Pick<Pawl, "work" | "start" | "run" | "projection">,
+    prepare: (definition: WorkDefinition) => WorkDefinition,
+  ): object {
     return {
       work: (definitions: readonly WorkDefinition[], options?: WorkOptions): Worker =>
-        any.work(
-          definitions.map((one) => (definitionOf(one) === undefined ? one : prepare(one as AnyWorkflow))),
-          { warm: 0, ...options, on: this.#watched(options?.on) },
-        ),
+        any.work(Array.isArray(definitions) ? definitions.map(prepare) : definitions, {
+          warm: 0,
+          ...options,
+          on: this.#watched(options?.on),
+        }),
       ...this.#inTimeOf(any),
     };
   }
 
-  #inTimeOf(any: Pick<Pawl, "start" | "run">): object {
+  #inTimeOf(any: Pick<Pawl, "start" | "run" | "projection">): object {
     return {
+      projection: (given: Projection) => {
+        const handle = any.projection(given);
+        const waitFor = handle.waitFor.bind(handle);
+        const inTime = (...asked: Parameters<typeof waitFor>) => this.clock.during(waitFor(...asked));
+        return Object.assign(handle, { waitFor: inTime });
+      },
       start: async (...given: Parameters<Pawl["start"]>) => this.#inTime(await any.start(...given)),
       run: (...given: Parameters<Pawl["run"]>) => this.#inTime(any.run(...given)),
     };
@@ -263,7 +354,7 @@ export class TestPawl extends Pawl {
 
   /** Detects mistakes of the code, and calls the test's own listener. */
   #watched(on: RunListener | undefined): RunListener | undefined {
-    if (!this.#isStrict) return on;
+    if (this.#strictness === undefined) return on;
     // The listener may return a promise that rejects, which the worker handles.
     const watch = (event: RunEvent): unknown => {
       const mistake = mistakeIn(event);
@@ -314,6 +405,45 @@ export class TestPawl extends Pawl {
     this.#closing ??= this.clock.during(super.close());
     return this.#closing;
   }
+}
+
+/** What a commit says that only an operator would notice. */
+function failureIn(kernel: Kernel, { was, row }: Put, mayFail: ReadonlySet<string>): Error | undefined {
+  const { space, key, status } = row;
+  if (row.value === null) return undefined;
+  const [family = "", name = ""] = splitSpace(space);
+  const isExpected = mayFail.has(name);
+  if (family === TARGETS && status === BLOCKED && was?.status !== BLOCKED && !isExpected) {
+    const { failure } = kernel.decode(row, row.value) as TargetValue;
+    return new StreamFailureError(
+      `target "${key}" of reaction "${name}" is blocked: ${failure?.message ?? "no reason"}`,
+    );
+  }
+  if (family === LETTERS && !isExpected) {
+    const { message, actor } = kernel.decode(row, row.value) as DeadLetter;
+    // One that an operator asked for is no failure.
+    if (actor === undefined && (was === null || was.value === null))
+      return new StreamFailureError(`an event of reaction "${name}" became a dead letter: ${message}`);
+  }
+  if (space === GENERATIONS) {
+    const { projection, failure } = kernel.decode(row, row.value) as GenerationValue;
+    if (failure === undefined || mayFail.has(projection)) return undefined;
+    // It is tried again by itself: the test is told once.
+    const before = was === null || was.value === null ? undefined : (kernel.decode(was, was.value) as GenerationValue);
+    if (before?.failure !== undefined) return undefined;
+    const { stream, version, message } = failure;
+    const where = version === 0 ? "" : ` at event ${version} of stream "${stream}"`;
+    return new StreamFailureError(`projection "${projection}" does not get ahead${where}: ${message}`);
+  }
+  return undefined;
+}
+
+const [TARGETS, LETTERS] = [targetSpaceOf(""), deadSpaceOf("")];
+
+/** The family of a space, and the reaction that it belongs to. */
+function splitSpace(space: string): readonly [family: string, name: string] {
+  const end = space.indexOf("/") + 1;
+  return [space.slice(0, end), space.slice(end)];
 }
 
 function mistakeIn(event: RunEvent): Error | undefined {
