@@ -5,14 +5,60 @@
  * Method: an example ends in a comment block, `// Output:` and then one comment line for each line printed. The file runs
  * in a process and an empty folder of its own, with `pawl` resolved to the sources, and its standard output is compared. An example that
  * reads `DATABASE_URL` gets an empty PostgreSQL database.
+ *
+ * The sources are bundled first, once for all examples: a process that reads some hundred files takes four times as long to start.
  */
 
-import { spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { dirname, join } from "node:path";
+import { text } from "node:stream/consumers";
+import { pathToFileURL } from "node:url";
+import { rolldown } from "rolldown";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { freshDatabase } from "../test/postgres/server.ts";
+
+const root = dirname(import.meta.dirname);
+const bundle = mkdtempSync(join(tmpdir(), "pawl-bundle-"));
+const hook = join(bundle, "hook.mjs");
+beforeAll(async () => {
+  const { name, exports } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
+  const sources = Object.entries(exports).map(([path, entry]) => [
+    `${name}${path.slice(1)}`,
+    join(root, entry["pawl-source"]),
+  ]);
+  const input = Object.fromEntries(sources);
+  const bundled = await rolldown({ input, platform: "node", external: /^[^./]/ });
+  await bundled.write({
+    dir: bundle,
+    format: "esm",
+    entryFileNames: "[name].mjs",
+    chunkFileNames: "[name]-[hash].mjs",
+  });
+  await bundled.close();
+  const urls = Object.keys(input).map((name) => [name, pathToFileURL(join(bundle, `${name}.mjs`)).href]);
+  symlinkSync(join(root, "node_modules"), join(bundle, "node_modules"));
+  writeFileSync(hook, hookTo(Object.fromEntries(urls)));
+});
+afterAll(() => rmSync(bundle, { recursive: true, force: true }));
+
+interface Manifest {
+  readonly name: string;
+  readonly exports: Readonly<Record<string, { readonly "pawl-source": string }>>;
+}
+
+/** A module that makes these names mean these files, in the process that imports it first. */
+function hookTo(urls: Readonly<Record<string, string>>): string {
+  return `import { registerHooks } from "node:module";
+const urls = ${JSON.stringify(urls)};
+registerHooks({
+  resolve: (name, context, next) =>
+    Object.hasOwn(urls, name) ? { url: urls[name], shortCircuit: true } : next(name, context),
+});
+`;
+}
 
 const examples = readdirSync(import.meta.dirname).filter((name) => name.endsWith(".ts") && !name.endsWith(".test.ts"));
 
@@ -71,6 +117,9 @@ describe("the check of the examples", () => {
 /** Compiled code is kept where Node keeps it, which makes a start three times as fast. */
 const cache = { NODE_COMPILE_CACHE: join(tmpdir(), "node-compile-cache") };
 
+/** Only ends an example that hangs. */
+const HANGS_AFTER_MS = 240_000;
+
 async function checkExample(file: string): Promise<void> {
   const source = readFileSync(file, "utf8");
   const expected = outputBlockOf(source);
@@ -79,13 +128,17 @@ async function checkExample(file: string): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "pawl-example-"));
   try {
     const { DATABASE_URL: _, ...env } = process.env;
-    const args = ["--conditions=pawl-source", file];
-    const { status, signal, stdout, stderr } = spawnSync(process.execPath, args, {
+    const child = spawn(process.execPath, [`--import=${pathToFileURL(hook)}`, "--conditions=pawl-source", file], {
       cwd: folder,
       env: { ...env, ...cache, ...(database === undefined ? {} : { DATABASE_URL: database.url }) },
-      encoding: "utf8",
-      timeout: 20_000,
+      stdio: ["ignore", "pipe", "pipe"],
+      timeout: HANGS_AFTER_MS,
     });
+    const [stdout, stderr, [status, signal]] = await Promise.all([
+      text(child.stdout),
+      text(child.stderr),
+      once(child, "close"),
+    ]);
     if (status !== 0) throw new Error(`${file} ended with ${signal ?? `exit code ${status}`}:\n${stderr}`);
     expect(stdout.trimEnd().split("\n")).toEqual(expected);
   } finally {

@@ -13,6 +13,8 @@ import { type LockTxVerbs, type LockVerbs, lockCapability } from "./lock/capabil
 import { type MachineTxVerbs, type MachineVerbs, machineCapability } from "./machine/capability.ts";
 import { type RateTxVerbs, type RateVerbs, rateCapability } from "./rate/capability.ts";
 import { RateLimits } from "./rate/rate.ts";
+import { type ScheduleVerbs, scheduleCapability } from "./schedule/capability.ts";
+import type { Schedule } from "./schedule/definition.ts";
 import { type SlotTxVerbs, type SlotVerbs, slotCapability } from "./slot/capability.ts";
 import { type StreamTxVerbs, type StreamVerbs, streamCapability } from "./stream/capability.ts";
 import type { Archive } from "./stream/closing/archive.ts";
@@ -28,7 +30,7 @@ import type { RunWorkOptions } from "./workflow/execution/work-options.ts";
 import { runHooks } from "./workflow/locks/locks.ts";
 
 /** What `pawl.work` takes: the definitions of every capability that has some, and the options of all of them. */
-export type WorkDefinition = AnyWorkflow | Reaction | Projection | SqlProjection | StreamPolicy;
+export type WorkDefinition = AnyWorkflow | Reaction | Projection | SqlProjection | StreamPolicy | Schedule;
 export interface WorkOptions extends SharedWorkOptions, RunWorkOptions {}
 
 /** What capabilities are made with. */
@@ -49,7 +51,8 @@ export interface Verbs<Face, Touch>
     IdempotencyVerbs<Face, Touch>,
     MachineVerbs,
     StreamVerbs,
-    WorkflowVerbs {}
+    WorkflowVerbs,
+    ScheduleVerbs {}
 
 /** The verbs of all capabilities inside a decision. */
 export interface TxVerbs
@@ -77,5 +80,6 @@ export function capabilitiesOf<Face, Touch>(
     machineCapability(kernel),
     streamCapability(kernel, prepare, { log, archive, keys: actions?.options?.keys, subjectKeys }),
     workflowCapability(kernel, { rates, log, retention }),
+    scheduleCapability(kernel),
   ];
 }

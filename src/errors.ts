@@ -69,11 +69,20 @@ import {
 } from "./machine/errors.ts";
 import { RateLimitedError } from "./rate/errors.ts";
 import {
+  InvalidCronError,
+  InvalidTimezoneError,
+  ScheduleCodeMissingError,
+  ScheduleDeclaredError,
+  ScheduleExistsError,
+  ScheduleNotFoundError,
+} from "./schedule/errors.ts";
+import {
   ArchiveDamagedError,
   ArchiveIncompleteError,
   CommandRefusedError,
   ConcurrencyError,
   CursorAheadError,
+  DeadLetterNotFoundError,
   EventGoneError,
   EventShapeError,
   EventsArchivedError,
@@ -93,6 +102,7 @@ import {
 import { SubjectForgottenError, SubjectKeyNotLoadedError } from "./stream/personal/errors.ts";
 import {
   AttemptOverError,
+  ConcurrencyLimitError,
   HistoryContradictionError,
   NestedOperationError,
   RaceLostError,
@@ -102,6 +112,7 @@ import {
   RunConflictError,
   RunEndedError,
   RunExistsError,
+  RunExpiredError,
   RunFailedError,
   RunNotFoundError,
   RunParkedError,
@@ -171,6 +182,7 @@ export const ERROR_CLASSES = [
   CommandRefusedError,
   ConcurrencyError,
   CursorAheadError,
+  DeadLetterNotFoundError,
   EventShapeError,
   FoldBehindError,
   ProjectionBuildingError,
@@ -188,6 +200,7 @@ export const ERROR_CLASSES = [
   RunConflictError,
   RunEndedError,
   RunExistsError,
+  RunExpiredError,
   RunFailedError,
   RunNotFoundError,
   RunParkedError,
@@ -198,7 +211,14 @@ export const ERROR_CLASSES = [
   RaceLostError,
   NestedOperationError,
   AttemptOverError,
+  ConcurrencyLimitError,
   RunTimedOutError,
+  InvalidCronError,
+  InvalidTimezoneError,
+  ScheduleCodeMissingError,
+  ScheduleDeclaredError,
+  ScheduleExistsError,
+  ScheduleNotFoundError,
   SchemaError,
   SqlAfterTxError,
   SqlOverError,

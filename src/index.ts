@@ -157,6 +157,35 @@ export {
   TxRateLimit,
 } from "./rate/rate.ts";
 export { type ReactionContext, type ReactionHandler, reaction } from "./reaction.ts";
+export {
+  type Schedule,
+  type ScheduleInput,
+  schedule,
+  type Tick,
+} from "./schedule/definition.ts";
+export {
+  InvalidCronError,
+  InvalidTimezoneError,
+  ScheduleCodeMissingError,
+  ScheduleDeclaredError,
+  ScheduleExistsError,
+  ScheduleNotFoundError,
+} from "./schedule/errors.ts";
+export type { ScheduleEntry, ScheduleInfo } from "./schedule/info.ts";
+export type { DeclaredScheduleOptions, Overlap, ScheduleOptions } from "./schedule/options.ts";
+export {
+  type Backfilled,
+  type BackfillOptions,
+  type CreatedInput,
+  type PreviewOptions,
+  type ScheduleHistoryOptions,
+  type ScheduleHistoryPage,
+  type ScheduleListOptions,
+  type SchedulePage,
+  type ScheduleRef,
+  Schedules,
+  type UpdateScheduleOptions,
+} from "./schedule/schedules.ts";
 export type { SlotOptions } from "./slot/capability.ts";
 export {
   type AnySlot,
@@ -176,6 +205,7 @@ export {
   type Command,
   type CommandContext,
   type FoldedEvent,
+  type KnownCommands,
   type Reducer,
 } from "./stream/aggregate.ts";
 export type {
@@ -206,6 +236,7 @@ export {
   CommandRefusedError,
   ConcurrencyError,
   CursorAheadError,
+  DeadLetterNotFoundError,
   EventGoneError,
   EventShapeError,
   EventsArchivedError,
@@ -233,6 +264,7 @@ export {
   NewEvent,
   type PersonalEventOptions,
   type ReadableEvent,
+  type SchemaInput,
   type StreamEvent,
 } from "./stream/event.ts";
 export type { PersonalOptions } from "./stream/personal/decide.ts";
@@ -310,6 +342,7 @@ export type {
 } from "./workflow/definitions/context-types.ts";
 export {
   type AnyWorkflow,
+  type BatchWorkflowOptions,
   type Body,
   type Signal,
   signal,
@@ -317,10 +350,21 @@ export {
   type WorkflowOptions,
   workflow,
 } from "./workflow/definitions/definition.ts";
+export type {
+  Batch,
+  ConcurrencyLimit,
+  Debounce,
+  Excess,
+  Fairness,
+  FlowOptions,
+  StartRate,
+  Throttle,
+} from "./workflow/definitions/flow.ts";
 export type { Reconciled, StepHandle } from "./workflow/definitions/plans.ts";
 export type { Retention, RetentionPeriod } from "./workflow/definitions/retention.ts";
 export {
   AttemptOverError,
+  ConcurrencyLimitError,
   HistoryContradictionError,
   type InterruptedOutcome,
   NestedOperationError,
@@ -331,6 +375,7 @@ export {
   RunConflictError,
   RunEndedError,
   RunExistsError,
+  RunExpiredError,
   RunFailedError,
   RunNotFoundError,
   RunParkedError,
@@ -344,6 +389,7 @@ export {
 export type { RunEvent, RunListener } from "./workflow/events.ts";
 export type { Context } from "./workflow/execution/context.ts";
 export { Operation } from "./workflow/execution/operation.ts";
+export type { PausedWorkflow } from "./workflow/flow/paused.ts";
 export type { RunActivity } from "./workflow/history/doing.ts";
 export type {
   LockBody,

@@ -38,6 +38,11 @@ const SUBJECT = "what to work on";
 export class Worker {
   /** The name that its leases have: `worker` of a run's status. */
   readonly id: string;
+  /**
+   * Resolves when the store knows all definitions: from then on a reaction with `from: "now"` gets every event, and `pawl.reactions.get` finds it. Waits for as
+   * long as the store does not serve. Never rejects: if the worker is stopped or the handle closed before that, it resolves too.
+   */
+  readonly ready: Promise<void>;
   readonly #parts: readonly WorkPart[];
   readonly #stopped: (worker: Worker) => void;
 
@@ -45,6 +50,7 @@ export class Worker {
   constructor(id: string, parts: readonly WorkPart[], stopped: (worker: Worker) => void = () => {}) {
     this.id = id;
     this.#parts = parts;
+    this.ready = Promise.all(parts.map((part) => part.ready)).then(() => {});
     this.#stopped = stopped;
   }
 
@@ -100,7 +106,7 @@ export class Workers {
       if (acceptor === undefined)
         throw new InvalidArgumentError(
           SUBJECT,
-          "must be definitions that work can be done on, as workflow() gives them",
+          "must be what workflow, reaction, projection, projection.sql or streamPolicy returned: aggregates, machines and events need no worker",
         );
       acceptor.accepted.push(definitions[i]);
     }

@@ -39,6 +39,8 @@ export interface WorkSettings {
 
 /** This process at work on definitions of one capability. */
 export interface WorkPart {
+  /** Resolves when the store knows the definitions, or when the part has stopped before that. Never rejects. Default: at once. */
+  readonly ready?: Promise<void> | undefined;
   /** Claims nothing more, and ends or releases what is under way. After `timeoutMs`, work is aborted. */
   stop(timeoutMs: number | undefined): Promise<void>;
 }

@@ -5,7 +5,7 @@
 
 import { InvalidArgumentError, InvalidDurationError, InvalidIdError } from "./errors.ts";
 
-const MAX_ID_BYTES = 256;
+export const MAX_ID_BYTES = 256;
 
 // Control characters of ASCII and Latin-1, and the separators that some tools take for line ends.
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.

@@ -678,7 +678,7 @@ describe("purity, where it is checked", () => {
     const refused = kernel.transact((tx) => put(tx, a, Date.now()), [a]);
     await expect(refused).rejects.toMatchObject({
       code: "decision_impure",
-      data: { reason: expect.stringMatching(/Date\.now\(\).*tx\.nowMs/) },
+      data: { reason: expect.stringMatching(/Date\.now\(\).*nowMs of tx/) },
     });
     expect(await rowOf(kernel, a)).toBeNull();
     expect(Date.now()).toBeGreaterThan(0);

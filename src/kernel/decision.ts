@@ -286,6 +286,17 @@ function written(run: DecisionAttempt): string {
   return JSON.stringify(run.drafts.filter((d) => d.row !== d.cell.row).map((d) => [d.row, d.entries]));
 }
 
+/** What a pure function of the user's returns outside a decision. Where decisions are trapped, so is it: it runs twice, and must return the same. */
+export function runPure<T>({ trap }: Pick<Ports, "trap">, call: () => T): T {
+  if (trap === undefined) return call();
+  const first = trap(call);
+  refusePromise(first);
+  const again = trap(call);
+  if (JSON.stringify(first) !== JSON.stringify(again))
+    throw new DecisionImpureError("it returned something else when it ran a second time");
+  return again;
+}
+
 /** A decision, and a function that it calls for the user, must be synchronous. Throws `decision_async` for a promise or a generator. */
 export function refusePromise(value: unknown): void {
   if (typeof value !== "object" || value === null) return;

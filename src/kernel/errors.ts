@@ -97,8 +97,8 @@ const named = <Data extends object>(data: Data, name: string | undefined): Data 
 
 /** `tx`, or something it gave out, was used after its decision returned. Do not keep them. */
 export class DecisionOverError extends PawlError<"decision_over", Record<string, never>> {
-  constructor() {
-    super("decision_over", "tx was used after its decision returned: use it only inside the decision", {});
+  constructor(what = "tx", where: "decision" | "command" = "decision") {
+    super("decision_over", `${what} was used after its ${where} returned: use it only inside the ${where}`, {});
   }
 }
 

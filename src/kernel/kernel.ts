@@ -161,9 +161,9 @@ export class Kernel {
     return this.#batcher.submit(decide, keys, { isUrgent: true });
   }
 
-  /** Like `transact`, for the holder of a record's lease: without a read if the row is known. */
-  transactHeld<T>(decide: Decision<T>, held: Address): Promise<T> {
-    return this.#batcher.submit(decide, [held], { isHolder: true });
+  /** Like `transact`, for the holder of a record's lease: without a read if the row is known. `also` are other records that it touches. */
+  transactHeld<T>(decide: Decision<T>, held: Address, also: readonly Address[] = []): Promise<T> {
+    return this.#batcher.submit(decide, also.length === 0 ? [held] : [held, ...also], { isHolder: true });
   }
 
   /** Runs the decision inside a transaction that the application opened; it takes effect when that commits. */
@@ -180,6 +180,11 @@ export class Kernel {
     if (this.#guard.isInsideDecision()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
     return this.#joint.share(work);
+  }
+
+  /** Throws `invalid_argument` if the store cannot share a transaction with SQL. */
+  checkSql(): void {
+    this.#joint.checkSql();
   }
 
   /** Keeps the row of a record that this process holds, for `transactHeld`. */

@@ -34,6 +34,11 @@ export interface Ports {
   readonly bodies?: Scope<RunLocation> | undefined;
   /** Knows which locks were acquired around the calling code, also after an await. */
   readonly holding?: Scope<readonly HeldLock[]> | undefined;
+  /**
+   * The lease of records that a worker holds all the time, as to follow events. For a process that cannot die, so that nothing needs to be renewed.
+   * Default: that of the worker.
+   */
+  readonly standingLeaseMs?: number | undefined;
   /** Reports code that blocks the process for longer than `limitMs`. */
   readonly watchdog?: ((limitMs: number) => Watchdog) | undefined;
 }

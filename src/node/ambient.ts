@@ -13,8 +13,8 @@ export interface Ambient {
   readonly instead: string;
 }
 
-const TIME = "use tx.nowMs";
-const CHANCE = "use tx.random() or tx.uuid()";
+const TIME = "use nowMs of tx, or of a command's context";
+const CHANCE = "use tx.random() or tx.uuid(), or uuid() of a command's context";
 const OUTSIDE = "do it before or after the decision";
 
 const AMBIENT: readonly Ambient[] = [

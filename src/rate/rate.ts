@@ -393,7 +393,8 @@ export class TxRateLimit {
 
 const checkTokens = (count: unknown = 1): number => checkCount(count, "the count", MOST_TOKENS);
 
-function checkFigures(options: RateLimitOptions): Figures {
+/** Refuses figures that a limit cannot have. @internal */
+export function checkFigures(options: RateLimitOptions): Figures {
   checkOptions(options ?? null, FIGURES);
   const max = checkCount(options.max, "max", MOST_TOKENS);
   const perMs = checkDuration(options.per, "per");

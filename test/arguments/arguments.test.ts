@@ -103,9 +103,10 @@ function* attacksOf(
 
 /** Returns what is wrong with a call; "" if it is refused as it should be. */
 async function outcomeOf(call: () => unknown, says: readonly string[] = []): Promise<string> {
+  const { promise: hangs, resolve } = Promise.withResolvers<typeof HANGS>();
+  const timer = setTimeout(resolve, HANGS_AFTER_MS, HANGS);
   try {
-    const answer = call();
-    const waited = await Promise.race([answer, new Promise((resolve) => setTimeout(resolve, 1000, HANGS))]);
+    const waited = await Promise.race([call(), hangs]);
     return waited === HANGS ? "does not settle" : "is accepted";
   } catch (error) {
     if (error instanceof PawlError) {
@@ -113,10 +114,14 @@ async function outcomeOf(call: () => unknown, says: readonly string[] = []): Pro
       return says.every((part) => error.message.includes(part)) ? "" : `is refused with "${error.message}"`;
     }
     return `throws ${error instanceof Error ? `${error.name}: ${error.message}` : String(error)}`;
+  } finally {
+    clearTimeout(timer);
   }
 }
 
-const HANGS = Symbol("hangs");
+const HANGS: unique symbol = Symbol("hangs");
+/** A refusal takes no time, but a machine may stand still. */
+const HANGS_AFTER_MS = 60_000;
 
 interface Setting extends Stage {
   readonly database: MemoryDatabase;

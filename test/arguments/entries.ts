@@ -130,6 +130,7 @@ const OPEN_TEST_FIELDS = {
   actions: OPEN_FIELDS.actions,
   archive: OPEN_FIELDS.archive,
   codec: "handle?",
+  mayFail: "ids?",
   namespace: "id?",
   now: "time?",
   seed: "number?",

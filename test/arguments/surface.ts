@@ -20,6 +20,7 @@ const WHOLE: ReadonlySet<string> = new Set([
   "Date",
   "URL",
   "Workflow",
+  "Schedule",
   "Signal",
   "Machine",
   "Codec",
@@ -129,6 +130,10 @@ class Surface {
         if (alias === "WithInput") this.paths.add(`${name}(input)`);
         this.paths.add(`${name}(options)`);
         if (options !== undefined) this.#fields(`${name}(options)`, options, []);
+        continue;
+      }
+      if (alias === "ScheduleInput" || alias === "CreatedInput") {
+        this.paths.add(`${name}(input)`);
         continue;
       }
       const shown = parameter.name.startsWith("__") ? `argument${index}` : parameter.name;

@@ -108,7 +108,15 @@ const usingActions = (consuming: Fields, claiming: Fields): Owner["rows"] =>
     }),
   );
 
-const START = options({ at: "time?", delay: "duration?", id: "id?", ifExists: "choice?", tags: "ids?" });
+const START = options({
+  at: "time?",
+  delay: "duration?",
+  id: "id?",
+  ifExists: "choice?",
+  priority: "priority?",
+  tags: "ids?",
+  ttl: "duration?",
+});
 const START_ROW: Row = {
   takes: { workflow: "workflow", input: "value", options: START },
   good: ({ echo }) => [echo, 1, {}],
@@ -129,7 +137,7 @@ const RETRY = options({
 });
 
 const RETENTION = options(
-  { canceled: "duration?", completed: "duration?", failed: "duration?", timed_out: "duration?" },
+  { canceled: "duration?", completed: "duration?", expired: "duration?", failed: "duration?", timed_out: "duration?" },
   {},
   "retention?",
 );
@@ -190,9 +198,24 @@ const WORK_OPTIONS = {
   lease: "lease?",
   on: "function?",
   parkContradictedAfter: "duration?",
+  perWorkflow: "object?",
   warm: "number?",
   watchdog: "duration?",
 };
+
+const SCHEDULE_FIELDS = {
+  at: "times?",
+  catchUp: "catchUp?",
+  cron: "cron?",
+  ends: "time?",
+  every: "positive?",
+  jitter: "duration?",
+  max: "count?",
+  overlap: options({ queue: "count" }, { queue: 1 }, "overlap?"),
+  starts: "time?",
+  timezone: "timezone?",
+};
+const HOURLY = { every: "1 hour" };
 
 const ARCHIVE = options({ read: "function?", write: "function" }, { write: async () => {} }, "handle?");
 
@@ -311,6 +334,15 @@ const FREE: Owner["rows"] = {
     good: () => ["sums", { on: [Deposited] }, () => 1],
   },
   jsonLinesArchive: { takes: { folder: "text" }, good: () => ["archive"] },
+  schedule: {
+    takes: {
+      name: "id",
+      options: options({ ...SCHEDULE_FIELDS, revision: "version?" }, HOURLY, "object"),
+      workflow: "workflow",
+      input: "scheduleInput",
+    },
+    good: ({ echo }) => ["nightly", HOURLY, echo, 1],
+  },
   streamPolicy: {
     takes: {
       name: "id",
@@ -362,14 +394,29 @@ const FREE: Owner["rows"] = {
       name: "id",
       options: options(
         {
+          batch: options({ key: "function?", maxWait: "duration", size: "count" }, { maxWait: 1, size: 2 }),
+          concurrency: options(
+            { excess: "choice?", key: "function?", max: "count", name: "id?" },
+            { max: 1 },
+            "object?",
+          ),
+          debounce: options(
+            { key: "function?", maxWait: "duration?", merge: "function?", period: "duration" },
+            { period: 1 },
+          ),
+          fairness: options({ key: "function", weight: "function?" }, { key: String }),
           grace: "duration?",
           input: "handle?",
           name: "id",
           output: "handle?",
+          priority: "function?",
+          rateLimit: options({ ...RATE_FIELDS, excess: "choice?", key: "function?" }, { max: 1, per: "1s" }),
           retention: RETENTION,
           retry: RETRY,
+          throttle: options({ key: "function?", max: "count?", per: "positive" }, { per: "1s" }),
           timeout: "duration?",
           tries: "count?",
+          ttl: "duration?",
         },
         { name: "flow" },
         null,
@@ -498,6 +545,15 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
     where: "plain",
     on: ({ pawl }) => pawl.transact,
     rows: { sql: { takes: { work: "function" } } },
+  },
+  "Pawl.workflows": {
+    where: "plain",
+    on: ({ pawl }) => pawl.workflows,
+    rows: {
+      pause: { takes: { workflow: "workflow", options: options({ reason: "text?" }) }, good: ({ echo }) => [echo, {}] },
+      resume: { takes: { workflow: "workflow" }, good: ({ echo }) => [echo] },
+      paused: none,
+    },
   },
   "Pawl.runs": {
     where: "plain",
@@ -716,6 +772,52 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       import: {
         takes: { from: "unchecked", options: options({ dryRun: "boolean?" }) },
         good: () => [(async function* () {})(), {}],
+      },
+    },
+  },
+  Schedules: {
+    where: "plain",
+    on: ({ pawl }) => pawl.schedules,
+    rows: {
+      create: {
+        takes: {
+          name: "id",
+          options: options(SCHEDULE_FIELDS, HOURLY, "object"),
+          workflow: "workflow",
+          input: "value",
+        },
+        good: ({ echo }) => ["created", HOURLY, echo, 1],
+      },
+      update: {
+        takes: { name: "id", options: options({ ...SCHEDULE_FIELDS, input: "value" }, HOURLY, "object") },
+        good: () => ["created", HOURLY],
+      },
+      delete: { takes: { name: "id" }, good: () => ["deleted"] },
+      get: { takes: { schedule: "schedule" }, good: () => ["created"] },
+      list: { takes: { options: options({ after: "id?", limit: "count?", prefix: "prefix?" }) }, good: () => [{}] },
+      pause: {
+        takes: { schedule: "schedule", options: options({ reason: "text?" }) },
+        good: () => ["created", {}],
+      },
+      resume: { takes: { schedule: "schedule" }, good: () => ["created"] },
+      trigger: { takes: { schedule: "schedule" }, good: () => ["created"] },
+      backfill: {
+        takes: {
+          schedule: "schedule",
+          options: options({ from: "time", limit: "count?", to: "time" }, { from: 0, to: 1 }, "object"),
+        },
+        good: () => ["created", { from: 0, to: 1 }],
+      },
+      preview: {
+        takes: {
+          schedule: options(SCHEDULE_FIELDS, HOURLY, null),
+          options: options({ count: "count?", from: "time?" }),
+        },
+        good: () => [HOURLY, {}],
+      },
+      history: {
+        takes: { schedule: "schedule", options: options({ before: "version?", limit: "count?" }) },
+        good: () => ["created", {}],
       },
     },
   },
@@ -1000,6 +1102,15 @@ export const ELSEWHERE: Readonly<Record<string, string>> = {
   Transform: "implemented by the user",
   TransitionOptions: "callbacks that the user writes",
   WorkOptions: "callbacks that the user writes",
+  Batch: "callbacks that the user writes",
+  BatchWorkflowOptions: "callbacks that the user writes",
+  ConcurrencyLimit: "callbacks that the user writes",
+  Debounce: "callbacks that the user writes",
+  Fairness: "callbacks that the user writes",
+  FlowOptions: "callbacks that the user writes",
+  StartRate: "callbacks that the user writes",
+  Throttle: "callbacks that the user writes",
+  WorkflowOptions: "callbacks that the user writes",
 };
 
 /** Members of public classes that belong to the engine. */

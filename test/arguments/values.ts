@@ -110,6 +110,7 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
   count: [...NUMBERS, ["0", 0], ["1.5", 1.5], ["2^53", 2 ** 53]],
   /** Zero is a number of them as well. */
   number: [...NUMBERS, ["1.5", 1.5], ["2^53", 2 ** 53]],
+  priority: [...NUMBERS.filter(([, value]) => value !== -5), ["101", 101], ["1.5", 1.5], ["2^53", 2 ** 53]],
   version: [...NUMBERS.filter(([name]) => name !== NANOSECONDS[0]), ["-0", -0], ["1.5", 1.5], ["2^53", 2 ** 53]],
   fence: [...NUMBERS, ["0", 0], ["1.5", 1.5], ["2^53", 2 ** 53]],
   factor: [...NUMBERS.filter(([name]) => name !== NANOSECONDS[0]), ["0.5", 0.5]],
@@ -182,6 +183,51 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
     ...BAD_IDS.filter(([name]) => name !== "a function"),
     ["an object without a name", {}],
   ],
+  /** A schedule, or its name. */
+  schedule: [
+    ["an empty text", ""],
+    ...BAD_IDS.filter(([name]) => name !== "a function"),
+    ["an object without a name", {}],
+  ],
+  cron: [
+    ...NO_TEXTS,
+    ["an empty text", ""],
+    ["three fields", "* * *"],
+    ["minute 61", "61 * * * *"],
+    ["a word", "often"],
+    ["an unknown nickname", "@often"],
+    ["1 MB", "1,".repeat(500_000)],
+  ],
+  timezone: [...NO_TEXTS, ["an empty text", ""], ["another planet", "Mars/Olympus"], ["an offset", "+01:00"]],
+  overlap: [
+    ["another word", "other"],
+    ["an empty text", ""],
+    ["__proto__", "__proto__"],
+    ["a number", 5],
+    ["an object without a number", {}],
+    ["a queue of 0", { queue: 0 }],
+    ["a queue of 1.5", { queue: 1.5 }],
+    ["an unknown name", { queue: 1, skip: true }],
+  ],
+  catchUp: [
+    ["another word", "all"],
+    ["an empty text", ""],
+    ["an object", {}],
+    ["0", 0],
+    ["1.5", 1.5],
+    ["-1", -1],
+  ],
+  /** A time, or a list of them. */
+  times: [
+    ["a date as a text", "2026-01-01"],
+    ["an object", {}],
+    ["NaN", Number.NaN],
+    ["-5", -5],
+    INVALID_DATE,
+    ["no times", []],
+    ["an invalid Date in it", [new Date(Number.NaN)]],
+    ["a text in it", ["2026-01-01"]],
+  ],
   definition: NO_HANDLES.filter(([name]) => name !== "a function"),
   pin: [
     ...NO_TEXTS,
@@ -211,6 +257,8 @@ const FINGERPRINTS = ["more than 1 MiB", "a hole in an array"];
 /** What an argument of this kind must refuse. */
 export function badValues(kind: string): readonly Named[] {
   if (kind === "fingerprint") return badValues("value").filter(([name]) => !FINGERPRINTS.includes(name));
+  // A function of the tick will do as well.
+  if (kind === "scheduleInput") return badValues("fingerprint").filter(([name]) => name !== "a function");
   const isOptional = kind.endsWith("?");
   const values = BAD[isOptional ? kind.slice(0, -1) : kind];
   if (values === undefined) throw new Error(`there is no kind "${kind}"`);
@@ -225,4 +273,6 @@ export const REFUSALS: ReadonlySet<string> = new Set([
   "invalid_value",
   "value_too_large",
   "schema_mismatch",
+  "invalid_cron",
+  "invalid_timezone",
 ]);

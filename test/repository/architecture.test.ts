@@ -19,9 +19,9 @@ import { describe, expect, it } from "vitest";
 
 const root = resolve(import.meta.dirname, "../..");
 
-const capabilities = ["slot", "lock", "rate", "action", "idempotency", "machine", "stream", "schedule", "task"];
+const capabilities = ["slot", "lock", "rate", "action", "idempotency", "machine", "stream", "task"];
 const stores = ["stores/memory", "stores/sqlite", "stores/postgres"];
-const inside = ["kernel", ...capabilities, "workflow"];
+const inside = ["kernel", ...capabilities, "workflow", "schedule"];
 
 /** What each folder may import besides itself. `top` is the files of src/ itself: `open.ts` and `index.ts`. */
 const mayImport: Record<string, readonly string[]> = {
@@ -30,6 +30,7 @@ const mayImport: Record<string, readonly string[]> = {
   ...Object.fromEntries(stores.map((store) => [store, ["kernel"]])),
   node: ["kernel"],
   workflow: ["kernel", ...capabilities],
+  schedule: ["kernel", "workflow"],
   http: inside,
   console: ["http"],
   otel: ["kernel", "workflow", "node"],
@@ -43,6 +44,7 @@ const reserved: Record<string, readonly string[]> = {
   "node:sqlite": ["stores/sqlite", "testing"],
   // Whoever does not use telemetry does not need the package.
   "@opentelemetry/api": ["otel"],
+  croner: ["schedule"],
 };
 
 type Sources = ReadonlyMap<string, string>;

@@ -6,6 +6,7 @@
 import type { SimulateOptions } from "../../src/testing/index.ts";
 import { actionBugs } from "./action-bugs.ts";
 import { closingBugs } from "./closing-bugs.ts";
+import { flowBugs } from "./flow-bugs.ts";
 import { idempotencyBugs } from "./idempotency-bugs.ts";
 import { listBugs } from "./list-bugs.ts";
 import { lockBugs } from "./lock-bugs.ts";
@@ -19,6 +20,7 @@ import { mailbox } from "./scenarios/mailbox.ts";
 import { registers } from "./scenarios/register.ts";
 import { transfers } from "./scenarios/transfers.ts";
 import { families, letters, meetings, orders, poison } from "./scenarios/workflows.ts";
+import { scheduleBugs } from "./schedule-bugs.ts";
 import { streamBugs } from "./stream-bugs.ts";
 
 export interface Bug {
@@ -324,8 +326,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: HELD,
-        from: "transactHeld((tx) => decide(this.#mine(tx), tx), this.at)",
-        to: "transactHeld((tx) => decide(tx.record(this.at), tx), this.at)",
+        from: "transactHeld((tx) => decide(this.#mine(tx), tx), this.at, also)",
+        to: "transactHeld((tx) => decide(tx.record(this.at), tx), this.at, also)",
       },
     ],
   },
@@ -532,11 +534,13 @@ export const bugs: readonly Bug[] = [
   ...actionBugs,
   ...idempotencyBugs,
   ...lockBugs,
+  ...flowBugs,
   ...machineBugs,
   ...reactionBugs,
   ...streamBugs,
   ...closingBugs,
   ...projectionBugs,
+  ...scheduleBugs,
   ...listBugs,
   ...rewindBugs,
 ];

@@ -291,11 +291,6 @@ export const lockBugs: Bug[] = [
     ],
   },
   {
-    name: "a forced release is recorded at locks that others hold",
-    caughtBy: locks.name,
-    edits: [{ file: LINE, from: "audit(drafts, lost,", to: "audit(drafts, holder.group ?? [ref]," }],
-  },
-  {
     name: "a run whose lock was taken away is not notified",
     caughtBy: locks.name,
     edits: [

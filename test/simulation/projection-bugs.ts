@@ -45,11 +45,16 @@ export const projectionBugs: readonly Bug[] = [
         from: "value?.building !== mine.generation || (liveCursor ?? 0) > mine.cursor",
         to: "value?.building !== mine.generation",
       },
-      { file: WORKER, from: "        caughtUp: (cursor) => this.#writer.swap(cursor),\n", to: "" },
+      {
+        file: APPLYING,
+        from: "    const isBehind = seen === undefined ? !isAtEnd : seen.value.cursor > cursor;\n",
+        to: "    const isBehind = false;\n",
+      },
+      { file: WORKER, from: "        reached: (cursor, isAtEnd) => this.#writer.swap(cursor, isAtEnd),\n", to: "" },
       {
         file: WORKER,
         from: "      await this.#writer.setUp();\n",
-        to: "      await this.#writer.setUp();\n      await this.#writer.swap(0);\n",
+        to: "      await this.#writer.setUp();\n      await this.#writer.swap(0, true);\n",
       },
     ],
   },

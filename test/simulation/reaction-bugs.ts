@@ -46,8 +46,8 @@ export const reactionBugs: readonly Bug[] = [
     edits: [
       {
         file: ROUTING,
-        from: "    const routes = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));\n",
-        to: "    const routes = entries.map((entry, i) => this.#routeOf(entry, events[i] ?? (() => undefined)));\n    await held.commit((record) => record.write({ value: { ...(record.value as RouterValue), cursor: upTo } }));\n",
+        from: "    const routes = [...(await this.#routesOf(held, entries))];\n",
+        to: "    const routes = [...(await this.#routesOf(held, entries))];\n    await held.commit((record) => record.write({ value: { ...(record.value as RouterValue), cursor: upTo } }));\n",
       },
       { file: ROUTING, from: "value.cursor !== from || value.pausedAtMs", to: "value.pausedAtMs" },
     ],

@@ -15,10 +15,10 @@ export interface Share {
 }
 
 export const SHARES: readonly [Share, ...Share[]] = [
-  { firstSeed: 1, seeds: 5 },
-  { firstSeed: 6, seeds: 57 },
-  { firstSeed: 63, seeds: 56 },
-  { firstSeed: 119, seeds: 56 },
+  { firstSeed: 1, seeds: 4 },
+  { firstSeed: 5, seeds: 57 },
+  { firstSeed: 62, seeds: 56 },
+  { firstSeed: 118, seeds: 57 },
   { firstSeed: 175, seeds: 56 },
 ];
 

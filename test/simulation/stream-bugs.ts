@@ -43,8 +43,8 @@ export const streamBugs: readonly Bug[] = [
   bug(
     "a state that was folded outside is used although events came since",
     RECORDS,
-    "  if (caughtUp?.version === record.head && caughtUp.erased",
-    "  if (caughtUp !== undefined && caughtUp.erased",
+    "(fold) => fold !== undefined && fold.version >= before && fold.version <= record.head,",
+    "(fold) => fold !== undefined && fold.version <= record.head,",
   ),
   bug(
     "the state of other reducers is used",

@@ -26,6 +26,10 @@ export interface ClaimOptions {
   readonly status?: string | undefined;
   /** Records that were claimed more often than this without coming to rest are not claimed, but returned as suspects. */
   readonly mostTries?: ((kind: string) => number) | undefined;
+  /** How many records of a kind may be claimed. Default: no limit. */
+  readonly roomFor?: ((kind: string) => number) | undefined;
+  /** The kind of a record after it was claimed. Default: the same. */
+  readonly kindAfter?: ((kind: string) => string) | undefined;
   /** Records that this process leaves to other processes for now. */
   readonly isSkipped?: ((at: Address) => boolean) | undefined;
   /** Called with each record as soon as it is claimed, while other claims may still be in progress. */
@@ -62,13 +66,17 @@ export interface ClaimResult {
   readonly skipped: number;
 }
 
+/** The lease of a record that is held all the time has no limit (`Ports.standingLeaseMs`). */
+export const checkLeaseOf = ({ ports }: Kernel, leaseMs: number): number =>
+  leaseMs === ports.standingLeaseMs ? leaseMs : checkLease(leaseMs, "the lease");
+
 /** Claims up to `limit` due records. Two processes may find the same records; each record is claimed by one of them. */
 export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<ClaimResult> {
   const { kinds, by, limit, status, mostTries } = options;
   for (const kind of kinds) checkId(kind, "the kind");
   checkId(by, "the holder");
   checkCount(limit, "the limit");
-  const leaseMs = checkLease(options.leaseMs, "the lease");
+  const leaseMs = checkLeaseOf(kernel, options.leaseMs);
   const look = Math.max(limit, checkCount(options.look ?? limit, "the number of records to read"));
   const page = await kernel.due({ kinds, limit: look });
   const suspects: Suspect[] = [];
@@ -87,7 +95,7 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
       (tx) => {
         const { tries, kind } = tx.record(at);
         if (kind !== null && isSuspect(kind, tries)) return { at, tries, kind };
-        return claim(tx, at, { by, leaseMs, status, kind: found });
+        return claim(tx, at, { by, leaseMs, status, kind: found, kindAfter: options.kindAfter });
       },
       [at],
     );
@@ -112,7 +120,7 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
       suspects.push({ at: address(key.space, key.key), tries: key.tries, kind: key.kind });
     else due.push(key);
   // Records that other processes claimed first are not tried again here.
-  const tried = due.slice(0, limit);
+  const tried = withRoom(due, limit, options);
   const results = await Promise.allSettled(tried.map(claimOne));
   results.forEach((result, index) => {
     const key = tried[index];
@@ -129,6 +137,21 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   return { held, nextInMs, isFull: page.keys.length === look, tried: tried.length, hadChores, suspects, skipped };
 }
 
+/** The first of these, as many as may be claimed of each kind. */
+function withRoom(due: readonly DueKey[], limit: number, { roomFor, kindAfter }: ClaimOptions): readonly DueKey[] {
+  if (roomFor === undefined) return due.slice(0, limit);
+  const taken = new Map<string, number>();
+  return due
+    .filter(({ kind }) => {
+      const group = kindAfter?.(kind) ?? kind;
+      const count = taken.get(group) ?? 0;
+      if (count >= roomFor(kind)) return false;
+      taken.set(group, count + 1);
+      return true;
+    })
+    .slice(0, limit);
+}
+
 /** Whether a claim failed because of the record and not because of the store: it would fail again. */
 export const isOfRecord = (error: unknown): boolean => !(error instanceof StoreError || error instanceof ClosedError);
 
@@ -138,6 +161,7 @@ export interface Claimant {
   readonly status?: string | undefined;
   /** The kind under which it was found; a record whose kind has changed since is not claimed. */
   readonly kind?: string | undefined;
+  readonly kindAfter?: ((kind: string) => string) | undefined;
 }
 
 /** Claims a record in a decision. Returns the row as claimed, or undefined if it cannot be claimed. */
@@ -146,7 +170,12 @@ export function claim(tx: Tx, at: Address, by: Claimant): Row | undefined {
   if (by.kind !== undefined && record.kind !== by.kind) return undefined;
   const outcome = decideClaim(record, { ...by, nowMs: tx.nowMs, fenceFloor: tx.fenceFloor });
   if (!outcome.granted) return undefined;
-  record.write(by.status === undefined ? outcome.changes : { ...outcome.changes, status: by.status });
+  const kind = record.kind === null ? undefined : by.kindAfter?.(record.kind);
+  record.write({
+    ...outcome.changes,
+    ...(by.status === undefined ? {} : { status: by.status }),
+    ...(kind === undefined || kind === record.kind ? {} : { kind }),
+  });
   return record.row ?? undefined;
 }
 
@@ -186,10 +215,10 @@ export class Held {
     return { fence: this.fence, holder: this.holder };
   }
 
-  /** Runs a decision on the record and commits it. Throws `fenced` after another process has taken over. */
-  commit<T>(decide: (record: Draft, tx: Tx) => T): Promise<T> {
+  /** Runs a decision on the record and commits it; `also` are other records that it touches. Throws `fenced` after another process has taken over. */
+  commit<T>(decide: (record: Draft, tx: Tx) => T, also: readonly Address[] = []): Promise<T> {
     return this.#kernel
-      .transactHeld((tx) => decide(this.#mine(tx), tx), this.at)
+      .transactHeld((tx) => decide(this.#mine(tx), tx), this.at, also)
       .then((value) => {
         this.#lastSeen = undefined;
         return value;
@@ -227,7 +256,7 @@ export class Held {
 
   /** Renews the lease, and runs `decide` in the same commit. Throws `fenced` if the lease is lost. */
   async renew(duration: number, decide?: ((record: Draft) => void) | undefined): Promise<void> {
-    const leaseMs = checkLease(duration, "the lease");
+    const leaseMs = checkLeaseOf(this.#kernel, duration);
     await this.#kernel.transactUrgently(
       (tx) => {
         const record = tx.record(this.at);

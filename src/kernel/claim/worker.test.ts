@@ -40,6 +40,32 @@ describe("taking work", () => {
     await worker.stop();
   });
 
+  test("an urgent chore is done at the poll although no place is free", async () => {
+    const on = bench();
+    const { promise: busy, resolve: end } = Promise.withResolvers<void>();
+    const due = address("chores", "one");
+    const chore = (at: typeof due) =>
+      on.kernel.transact((tx) => tx.record(at).write({ value: "done", dueMs: null }), [at]);
+    await make(on.kernel, job, on.clock.wallMs());
+    const { worker } = workOn(on, {
+      concurrency: 1,
+      pollMs: 5_000,
+      chores: [{ kind: "chore", isUrgent: true, chore }],
+      work: async (held) => {
+        await busy;
+        await held.rest(() => null);
+      },
+    });
+    await drained();
+    const nowMs = on.clock.wallMs();
+    await on.kernel.transact((tx) => tx.record(due).write({ value: "due", kind: "chore", dueMs: nowMs }), [due]);
+    await on.clock.advance(5_001);
+    await on.clock.advance(5_001);
+    expect(await rowOf(on.kernel, due)).toMatchObject({ dueMs: null });
+    end();
+    await worker.stop();
+  });
+
   test("a timer is worked on when it fires, not before and not a poll later", async () => {
     const on = bench();
     await make(on.kernel, job, on.clock.wallMs() + 700);

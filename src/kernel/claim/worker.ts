@@ -19,14 +19,14 @@
 
 import { type Backoff, backoffMs } from "../backoff.ts";
 import type { Queue } from "../capability.ts";
-import { checkCount, checkDuration, checkId, checkLease } from "../check.ts";
+import { checkCount, checkDuration, checkId } from "../check.ts";
 import type { Address, Put, Row } from "../contract.ts";
 import type { Draft } from "../draft.ts";
 import { ClosedError, FencedError } from "../errors.ts";
 import type { CommitListener, Kernel } from "../kernel.ts";
 import { fencedOrRenewed, type Lease } from "../lease.ts";
 import { pause } from "../ports.ts";
-import { type Chores, claim, claimDue, Held, isOfRecord, type Suspect } from "./claim.ts";
+import { type Chores, checkLeaseOf, claim, claimDue, Held, isOfRecord, type Suspect } from "./claim.ts";
 
 export interface WorkerOptions {
   /** The kinds of records that are claimed and worked on. */
@@ -53,11 +53,26 @@ export interface WorkerOptions {
   readonly isSkipped?: ((at: Address) => boolean) | undefined;
   /** Queues whose records are not claimed: their chore runs instead, in a commit of its own. Default: those that are urgent. */
   readonly chores?: readonly Queue[] | undefined;
+  /** How many more records of this kind may be claimed now. Default: no limit. */
+  readonly roomFor?: ((kind: string) => number) | undefined;
+  /** The kind of a record after it was claimed. Default: the same. */
+  readonly kindAfter?: ((kind: string) => string) | undefined;
+  /** Its records are held all the time, whether there is something to do or not. Default: false. */
+  readonly isStanding?: boolean | undefined;
   /** How often a record of this kind is tried before `work` gives it up. Default: no limit. */
   readonly maxTries?: ((kind: string) => number) | undefined;
 }
 
-type Optional = "renewing" | "status" | "lost" | "chores" | "maxTries" | "isSkipped";
+type Optional =
+  | "isStanding"
+  | "roomFor"
+  | "kindAfter"
+  | "renewing"
+  | "status"
+  | "lost"
+  | "chores"
+  | "maxTries"
+  | "isSkipped";
 
 /** The delay after which a record whose work threw is due again. */
 const PUT_BACK: Backoff = { firstMs: 100, longestMs: 60_000 };
@@ -114,7 +129,10 @@ export class Worker {
     this.#options = {
       ...options,
       by: checkId(options.by, "the holder"),
-      leaseMs: checkLease(options.leaseMs ?? 30_000, "the lease"),
+      leaseMs: checkLeaseOf(
+        kernel,
+        (options.isStanding === true ? kernel.ports.standingLeaseMs : undefined) ?? options.leaseMs ?? 30_000,
+      ),
       concurrency: checkCount(options.concurrency ?? 10, "the concurrency"),
       pollMs: checkDuration(options.pollMs ?? 5_000, "the poll"),
       wakesOnOtherCommits: options.wakesOnOtherCommits ?? true,
@@ -168,6 +186,11 @@ export class Worker {
     this.#begin(held, safeUntilMs, 0);
   }
 
+  /** Looks for due records soon: more of them may be claimed than before. */
+  wake(): void {
+    this.#wakeUp();
+  }
+
   get #stopped(): boolean {
     return this.#stopping.signal.aborted;
   }
@@ -181,20 +204,29 @@ export class Worker {
     const { by, leaseMs, concurrency, pollMs, status } = this.#options;
     const { chores: queues = this.#kernel.sweeper.urgent } = this.#options;
     const chores: Chores = new Map(queues.map(({ kind, chore }) => [kind, chore]));
-    const kinds = [...this.#options.kinds, ...chores.keys()];
+    const all = [...this.#options.kinds, ...chores.keys()];
+    const { roomFor } = this.#options;
     const { clock, chance } = this.#kernel.ports;
     const unlisten = this.#listen((puts) => {
-      if (puts?.some((put) => isNews(put, kinds)) ?? this.#options.wakesOnOtherCommits) this.#wakeUp();
+      if (puts?.some((put) => isNews(put, all)) ?? this.#options.wakesOnOtherCommits) this.#wakeUp();
     });
+    let choresAtMs = clock.nowMs();
     while (!this.#stopped) {
       // Made before claiming, so that a wake-up during the claim is not lost.
       this.#wakeSignal = new AbortController();
       const free = concurrency - this.workingCount - this.#reserved;
       this.#mayHaveMore = free <= 0;
       let waitMs = pollMs;
+      if (free > 0) choresAtMs = clock.nowMs();
+      // Others wait for urgent chores: they are done without a free place, too, but not at each wake-up.
+      else if (chores.size > 0 && Math.abs(clock.nowMs() - choresAtMs) >= pollMs) {
+        choresAtMs = clock.nowMs();
+        await this.#doChores(chores);
+      }
       if (free > 0) {
         try {
           const startedMs = clock.nowMs();
+          const kinds = roomFor === undefined ? all : all.filter((kind) => chores.has(kind) || roomFor(kind) > 0);
           for (const [text, untilMs] of this.#unusable) if (untilMs <= startedMs) this.#unusable.delete(text);
           const granted = (held: Held) => this.#begin(held, startedMs + leaseMs, held.tries - 1);
           const look = Math.min(free + this.#passed, MOST_LOOKED_AT);
@@ -206,6 +238,8 @@ export class Worker {
             limit: free,
             look,
             status,
+            roomFor: this.#options.roomFor,
+            kindAfter: this.#options.kindAfter,
             // The last try is always one of a suspect, unless the record has only one try.
             mostTries: (kind) =>
               this.#isLastTryInHand ? 0 : Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
@@ -242,6 +276,24 @@ export class Worker {
       });
   }
 
+  /** Does chores that are due, and claims nothing. */
+  async #doChores(chores: Chores): Promise<void> {
+    const { by, leaseMs, concurrency: limit } = this.#options;
+    try {
+      await claimDue(this.#kernel, {
+        kinds: [...chores.keys()],
+        by,
+        leaseMs,
+        limit,
+        isSkipped: ({ text }) => this.#unusable.has(text),
+        chores,
+        unusable: (at, error) => this.#leaveAlone(at, error),
+      });
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
   /** Claims suspects as long as not too many of them are in work. */
   async #claimSuspects(suspects: Suspect[], safeUntilMs: number): Promise<boolean> {
     const { chance } = this.#kernel.ports;
@@ -263,7 +315,10 @@ export class Worker {
     if (this.#suspects.size >= mostTogether(Math.max(tries, this.#mostTried))) return false;
     let row: Row | undefined;
     try {
-      row = await this.#kernel.transact((tx) => claim(tx, at, { by, leaseMs, status, kind }), [at]);
+      row = await this.#kernel.transact(
+        (tx) => claim(tx, at, { by, leaseMs, status, kind, kindAfter: this.#options.kindAfter }),
+        [at],
+      );
     } catch (error) {
       if (!isOfRecord(error)) throw error;
       this.#leaveAlone(at, error);
@@ -367,7 +422,7 @@ export class Worker {
     try {
       await held.commit((record, tx) => record.write({ holder: null, dueMs: tx.nowMs + delayMs }));
     } catch (error) {
-      this.#failed(error);
+      if (!(error instanceof FencedError)) this.#failed(error);
     }
   }
 

@@ -99,6 +99,11 @@ export class Joint {
     return shared;
   }
 
+  /** Throws `invalid_argument` if the store has no SQL. */
+  checkSql(): void {
+    this.#sqlStore();
+  }
+
   /** Waits for transactions in progress; those that still wait for admission are refused. */
   async close(): Promise<void> {
     this.#isClosing = true;

@@ -3,6 +3,7 @@
 import type { Scenario, SimulateOptions } from "../../../src/testing/index.ts";
 import { actions } from "./actions.ts";
 import { closings } from "./closing.ts";
+import { admissions, collections } from "./flow.ts";
 import { idempotency } from "./idempotency.ts";
 import { jobs, recovery, timers } from "./jobs.ts";
 import { lists } from "./lists.ts";
@@ -14,6 +15,7 @@ import { projections } from "./projections.ts";
 import { reactions } from "./reactions.ts";
 import { registers } from "./register.ts";
 import { rewoundClaims, rewoundLists, rewoundRuns } from "./rewinds.ts";
+import { schedules } from "./schedules.ts";
 import { streams } from "./streams.ts";
 import { transfers } from "./transfers.ts";
 import { families, letters, meetings, orders, poison } from "./workflows.ts";
@@ -49,6 +51,9 @@ export const scenarios: readonly NamedScenario[] = [
   streams,
   closings,
   projections,
+  admissions,
+  collections,
+  schedules,
   lists,
   rewoundLists,
   rewoundClaims,

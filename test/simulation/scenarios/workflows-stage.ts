@@ -342,8 +342,8 @@ export class Stage {
         `${id}: its history has a gap`,
       );
       const last = entries.at(-1);
-      // What was canceled before it began has nothing to replay.
-      if (last === undefined || (last.name !== "completed" && last.name !== "failed")) continue;
+      // What was canceled or expired before it began has nothing to replay.
+      if (last === undefined || status === "expired" || (last.name !== "completed" && last.name !== "failed")) continue;
       const was = await outcomeOf(pawl, id);
       await rewind(pawl, id, last.version);
       for (let turn = 0; turn < 200 && troubles.length === 0; turn++) {
