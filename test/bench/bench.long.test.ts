@@ -13,7 +13,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { findPgbench } from "../../bench/pgbench.ts";
 import { findRedis } from "../../bench/redis.ts";
 import { type Saved, STORES, type StoreName } from "../../bench/result.ts";
-import { type FreshDatabase, freshDatabase } from "../postgres/server.ts";
+import { type PostgresServer, startPostgres } from "../postgres/server.ts";
 import { reportOf, resultWith } from "./reports.ts";
 
 let folder = "";
@@ -55,7 +55,8 @@ describe("a quick run", () => {
     { timeout: 600_000 },
     async (store) => {
       const out = join(folder, "out", store);
-      const server = store === "postgres" ? await freshDatabase() : null;
+      // The bytes of the log are those of the whole server, so no other test may use it.
+      const server = store === "postgres" ? await startPostgres() : null;
       const before = await databasesOf(server);
       const env = { ...process.env, ...(server === null ? {} : { PAWL_TEST_POSTGRES: server.url }) };
       const main = join(import.meta.dirname, "../../bench/main.ts");
@@ -66,7 +67,7 @@ describe("a quick run", () => {
       expect({ code, stderr }, stdout).toEqual({ code: 0, stderr: "" });
       expect(readdirSync(out).sort()).toEqual(["chart.svg", "results.json"]);
       expect(await databasesOf(server)).toEqual(before);
-      await server?.drop();
+      await server?.destroy();
       const saved: Saved = JSON.parse(readFileSync(join(out, "results.json"), "utf8"));
       expect(Object.keys(saved)).toEqual(["format", store]);
       const report = saved[store];
@@ -119,7 +120,7 @@ describe("a quick run", () => {
   }
 
   /** The databases that the benchmark has made on this server and not dropped. */
-  async function databasesOf(server: FreshDatabase | null): Promise<readonly string[]> {
+  async function databasesOf(server: PostgresServer | null): Promise<readonly string[]> {
     if (server === null) return [];
     const client = new pg.Client({ connectionString: server.url });
     await client.connect();
