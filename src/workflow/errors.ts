@@ -105,12 +105,19 @@ export class RunTimedOutError extends PawlError<"run_timed_out", { run: string; 
   }
 }
 
-/** Another operation of `ctx.race` settled first, so this one was canceled. */
-export class RaceLostError extends PawlError<"race_lost", { run: string; operation: string }> {
-  constructor(run: string, operation: string) {
+/**
+ * Another operation of `ctx.race` settled first, so this one was canceled. Shielded code throws it when it has ended, with its outcome in
+ * `data.outcome`.
+ */
+export class RaceLostError extends PawlError<
+  "race_lost",
+  { run: string; operation: string; outcome?: InterruptedOutcome }
+> {
+  constructor(run: string, operation: string, outcome?: InterruptedOutcome) {
     super("race_lost", `${operation} of run "${run}" was canceled, because another operation of its race was first`, {
       run,
       operation,
+      ...(outcome === undefined ? {} : { outcome }),
     });
   }
 }

@@ -6,7 +6,7 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { type Context, type RunCanceledError, signal, workflow } from "../../src/index.ts";
+import { type Context, type RaceLostError, type RunCanceledError, signal, workflow } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
 
 const stop = signal("stop");
@@ -102,6 +102,47 @@ describe.each([1000, 0])("with %d warm runs", (warm) => {
     const shielded: Code = (ctx, did) => ctx.shield((c) => transfer(c, did));
     expect(await live(warm, losing(shielded, name)(did), "none")).toBe("completed");
     expect(did).toEqual(["withdrawn", "deposited"]);
+  });
+
+  /** Pays after a transfer that is not to be interrupted, and cleans up. */
+  const pay: Code = async (ctx, did) => {
+    try {
+      await ctx.shield((c) => transfer(c, did));
+      await ctx.step("pay", () => void did.push("paid"));
+    } catch (error) {
+      const { code, data } = error as RaceLostError;
+      await ctx.step("clean up", () => void did.push(`${code} ${data.outcome?.operation}`));
+      throw error;
+    }
+  };
+  test.each(lost)("a branch that loses while its shielded code runs receives that after it: %s", async (name) => {
+    const did: string[] = [];
+    expect(await live(warm, losing(pay, name)(did), "none")).toBe("completed");
+    expect(did).toEqual(["withdrawn", "deposited", "race_lost shield"]);
+  });
+
+  test("a race that is lost inside shielded code reaches shielded code inside that", async () => {
+    const did: string[] = [];
+    const body = (ctx: Context) =>
+      ctx.shield((outer) =>
+        outer.race<unknown>([outer.sleep("1 hour"), (c: Context) => pay(c, did)]).then(() => outer.sleep("1 hour")),
+      );
+    expect(await live(warm, body, "none")).toBe("completed");
+    expect(did).toEqual(["withdrawn", "deposited", "race_lost shield"]);
+  });
+
+  test("shielded code that begins after its branch has lost throws nothing", async () => {
+    const did: string[] = [];
+    const cleaning: Code = async (ctx, did) => {
+      try {
+        await ctx.sleep("1 day");
+      } finally {
+        await ctx.shield((c) => transfer(c, did));
+        await ctx.step("report", () => void did.push("reported"));
+      }
+    };
+    expect(await live(warm, losing(cleaning, "alone")(did), "none")).toBe("completed");
+    expect(did).toEqual(["withdrawn", "deposited", "reported"]);
   });
 
   test("shielded code that is itself a loser is not interrupted", async () => {

@@ -2,11 +2,11 @@
  * The cancellation of a run, or its timeout, as its code receives it: once (G15).
  *
  * It is thrown by what the code waits for when it arrives. Where nothing was pending, the next operation throws it. Shielded code is not
- * interrupted: the cancellation is thrown where that code is awaited, when it has ended.
+ * interrupted, neither by a cancellation nor by a race that is lost: that is thrown where the shielded code is awaited, when it has ended.
  */
 
 import { LazySet } from "../../kernel/lazy.ts";
-import { type InterruptedOutcome, RunCanceledError, RunTimedOutError } from "../errors.ts";
+import { type InterruptedOutcome, RaceLostError, RunCanceledError, RunTimedOutError } from "../errors.ts";
 import type { Written } from "./pending.ts";
 
 /** What the history says of a cancellation. */
@@ -72,18 +72,22 @@ export class Cancellation {
       : new RunCanceledError(this.#runId, reason, outcome);
   }
 
-  /** Runs shielded code. A cancellation that arrives meanwhile is thrown when the code has ended. */
-  async shield<T>(work: () => Promise<T>): Promise<T> {
+  /**
+   * Runs shielded code. A cancellation that arrives meanwhile is thrown when the code has ended, unless other shielded code is around it, which
+   * throws it then; so is a race that was lost meanwhile.
+   */
+  async shield<T>(work: () => Promise<T>, isOutermost: boolean, hasLost: () => boolean): Promise<T> {
     const shield = { isCanceled: false };
-    this.#shields.add(shield);
+    if (isOutermost) this.#shields.add(shield);
     let outcome: { readonly ok: T } | { readonly error: unknown };
     try {
       outcome = { ok: await work() };
     } catch (error) {
       outcome = { error };
     }
-    this.#shields.delete(shield);
+    if (isOutermost) this.#shields.delete(shield);
     if (shield.isCanceled) throw this.errorWith({ operation: "shield", ...outcome });
+    if (hasLost()) throw new RaceLostError(this.#runId, "shielded code", { operation: "shield", ...outcome });
     if ("error" in outcome) throw outcome.error;
     return outcome.ok;
   }

@@ -200,10 +200,11 @@ export class Coroutine {
     return Operation.of(promise, tracked);
   }
 
-  /** Runs shielded code. A cancellation that arrives meanwhile is thrown here, when the code has ended. */
+  /** Runs shielded code. What interrupts the code outside meanwhile is thrown here, when the shielded code has ended. */
   shielded<T>(outside: Branch, work: () => Promise<T>): Promise<T> {
-    // Inside shielded code, the outer shield receives the cancellation.
-    return outside.isWithin(this.root) ? this.#cancellation.shield(work) : (async () => work())();
+    const { interruptions } = outside;
+    const hasLost = (): boolean => outside.interruptions > interruptions;
+    return this.#cancellation.shield(work, outside.isWithin(this.root), hasLost);
   }
 
   joined(pending: PendingOperation, reaction: Reaction): void {
