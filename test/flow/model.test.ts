@@ -123,7 +123,7 @@ test("what is stored about admission is right after every commit", async () => {
               noRates,
             );
             await kernel.transact((tx) => {
-              const passed = passClaimed(tx, tx.record(runAt(id)), { request, timeoutMs: null });
+              const passed = passClaimed(tx, tx.record(runAt(id)), { request, timeoutMs: null, ttlMs: null });
               if (passed === "open") tx.record(runAt(id)).write({ status: "running", dueMs: null });
             }, []);
             if ((await statusOf(id)) === "running") begun.push(id);

@@ -58,6 +58,17 @@ describe("debounce", () => {
     await pawl.close();
   });
 
+  test("a repeated start with an id takes no turn in a rate limit that refuses", async () => {
+    const rateLimit = { max: 1, per: "1 hour", excess: "reject" } as const;
+    const { pawl, job, begun } = noting({ debounce: { period: "10s" }, rateLimit });
+    const first = await pawl.start(job, { key: "a", n: 1 }, { id: "one" });
+    expect((await pawl.start(job, { key: "a", n: 1 }, { id: "one" })).id).toBe(first.id);
+    expect(await codeOf(pawl.start(job, { key: "a", n: 2 }, { id: "two" }))).toBe("rate_limited");
+    await pawl.clock.advance("1 minute");
+    expect(begun).toMatchObject([{ n: 1 }]);
+    await pawl.close();
+  });
+
   test("a run that was canceled collects no more", async () => {
     const { pawl, job, begun } = noting({ debounce: { period: "10s" } });
     const first = await pawl.start(job, { key: "a", n: 1 });

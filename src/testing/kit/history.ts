@@ -22,6 +22,7 @@ import { Context, type Turns } from "../../workflow/execution/context.ts";
 import { Coroutine } from "../../workflow/execution/coroutine.ts";
 import { replay } from "../../workflow/execution/replay.ts";
 import { isCancellation } from "../../workflow/execution/rules.ts";
+import { givenInput } from "../../workflow/flow/collect.ts";
 import { skipsOf } from "../../workflow/history/forgotten.ts";
 import { type Outcome, queueOf, type RunValue, runAt } from "../../workflow/stored.ts";
 import { Random } from "../sim/random.ts";
@@ -113,7 +114,8 @@ export async function replayHistory<Output>(
       at,
       value,
       coroutine,
-      begin: (input) => {
+      begin: (started) => {
+        const input = givenInput(definition.flow?.collect, started);
         const ctx = new Context(coroutine, definition, value, NO_TURNS, () => {});
         const begin = (): void => coroutine.begin(definition, ctx, input);
         if (nodePorts.bodies === undefined) begin();

@@ -33,6 +33,8 @@ import {
 import type { Definition } from "../definitions/definition.ts";
 import { HistoryContradictionError, RaceLostError, RunStuckError } from "../errors.ts";
 import type { EventBody } from "../events.ts";
+import { givenInput } from "../flow/collect.ts";
+import type { Started } from "../flow/stored.ts";
 import { doingOf } from "../history/doing.ts";
 import { storedAs, unstorableResult } from "../history/outcome.ts";
 import type { Doing, EndedStatus, Outcome, RunValue } from "../stored.ts";
@@ -135,7 +137,7 @@ export class Execution implements StepTransactions {
       if (run.value.retrying !== undefined) await run.retryChildren(this.#isOver);
       if (isNew !== undefined) {
         coroutine.head = run.value.from;
-        this.#begin(isNew.input);
+        this.#begin(isNew);
         this.#letCodeRun();
         this.#emit({ type: "run.started" });
         if (run.wakes > 0) this.#looks += 1;
@@ -169,8 +171,9 @@ export class Execution implements StepTransactions {
     }
   }
 
-  #begin(input: unknown): void {
+  #begin(started: Started): void {
     const { run } = this;
+    const input = givenInput(this.#definition.flow?.collect, started);
     const ctx = new Context(this.coroutine, this.#definition, run.value, this.#engine, (event) => this.#emit(event));
     this.#engine.running(run.id);
     const begin = (): void => this.coroutine.begin(this.#definition, ctx, input);
@@ -186,7 +189,7 @@ export class Execution implements StepTransactions {
       at,
       value,
       coroutine,
-      begin: (input) => this.#begin(input),
+      begin: (started) => this.#begin(started),
       claim: { fence, head: claimedHead },
       isOver: this.#isOver,
     });

@@ -56,7 +56,7 @@ export async function passAtClaim(
     return "ended";
   }
   return held.commit(
-    (record, tx) => passClaimed(tx, record, { request, timeoutMs, items }),
+    (record, tx) => passClaimed(tx, record, { request, timeoutMs, ttlMs: flow?.ttlMs ?? null, items }),
     request.places.map(({ ref }) => limitAt(ref)),
   );
 }

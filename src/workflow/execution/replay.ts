@@ -5,6 +5,7 @@
 import type { Address, StoredEntry } from "../../kernel/contract.ts";
 import { FencedError, UnsupportedEncodingError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
+import type { Started } from "../flow/stored.ts";
 import { skipsOf } from "../history/forgotten.ts";
 import { isIn } from "../history/ranges.ts";
 import type { RunValue } from "../stored.ts";
@@ -15,7 +16,7 @@ export interface Replaying {
   readonly at: Address;
   readonly value: RunValue;
   readonly coroutine: Coroutine;
-  begin(input: unknown): void;
+  begin(started: Started): void;
   /** The claim under which the run is worked on, and where the history ended then: what comes after that was written when the claim was over. */
   readonly claim?: { readonly fence: number; readonly head: number } | undefined;
   /** True when the replay is not needed any more. */
@@ -61,7 +62,7 @@ const missing = ({ space, key }: Address, version: number): UnsupportedEncodingE
 async function apply(on: Replaying, entry: StoredEntry, next: StoredEntry | undefined): Promise<void> {
   const { kernel, at, coroutine } = on;
   const data = kernel.decodeFresh(at, entry.data);
-  if (entry.name === "started") on.begin((data as { input: unknown }).input);
+  if (entry.name === "started") on.begin(data as Started);
   else {
     const nowMs = next?.name === "now" ? Number(kernel.decodeFresh(at, next.data)) : entry.atMs;
     if (!coroutine.replay(entry.name, data, nowMs, entry)) return;

@@ -12,7 +12,7 @@ import { RunConflictError, RunExistsError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
 import { type RunValue, runAt } from "../stored.ts";
 import { BATCH_BYTES, debouncedUntil, isBatchFull } from "./decide.ts";
-import { COLLECTED, type Collecting, collectedAt, collectorAt, ITEM } from "./stored.ts";
+import { COLLECTED, type Collecting, collectedAt, collectorAt, type Gate, ITEM, type Started } from "./stored.ts";
 
 /** How long a start with an id is remembered. */
 const ID_KEPT_MS = 7 * 24 * 3_600_000;
@@ -27,8 +27,10 @@ export interface CollectedStart {
   readonly id: string | undefined;
   readonly fingerprint: string | null;
   readonly rejects: boolean;
+  /** Called for a start that is not a repeated one. Throws `rate_limited` where a limit refuses it. */
+  accept(): Gate;
   /** Creates the run that collects, without its first fact. Returns its id. */
-  create(collecting: Collecting, dueMs: number): string;
+  create(gate: Gate, collecting: Collecting, dueMs: number): string;
 }
 
 interface Remembered {
@@ -41,11 +43,12 @@ export function collectStart(tx: Tx, start: CollectedStart): { readonly run: str
   const { workflow, key, id } = start;
   const seen = id === undefined ? undefined : tx.record(collectedAt(workflow, id));
   if (seen?.exists === true && id !== undefined) return remembered(seen, start, id);
+  const gate = start.accept();
   const { nowMs } = tx;
   const collector = tx.record(collectorAt(workflow, key));
   const current = collector.exists ? (collector.value as string) : undefined;
   const record = current === undefined ? undefined : tx.record(runAt(current));
-  const run = (record === undefined ? undefined : join(record, start, nowMs)) ?? create(start, nowMs);
+  const run = (record === undefined ? undefined : join(record, start, nowMs)) ?? create(start, gate, nowMs);
   const isNew = run !== current;
   if (isNew) collector.write({ value: run });
   if (runOf(tx.record(runAt(run))).collecting?.count === sizeOf(start.collect)) collector.remove(0);
@@ -101,13 +104,13 @@ function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: num
   return record.at.key;
 }
 
-function create({ collect, key, input, create }: CollectedStart, nowMs: number): string {
+function create({ collect, key, input, create }: CollectedStart, gate: Gate, nowMs: number): string {
   const common = { key, firstMs: nowMs, count: 1 };
   if (collect.by === "debounce") {
     const dueMs = debouncedUntil(nowMs, nowMs, collect.periodMs, collect.maxWaitMs);
-    return create({ by: "debounce", ...common, input }, dueMs);
+    return create(gate, { by: "debounce", ...common, input }, dueMs);
   }
-  return create({ by: "batch", ...common }, collect.size === 1 ? nowMs : nowMs + collect.maxWaitMs);
+  return create(gate, { by: "batch", ...common }, collect.size === 1 ? nowMs : nowMs + collect.maxWaitMs);
 }
 
 /** The first input of a batch, in the log of its run. */
@@ -124,10 +127,14 @@ export function beginCollected(tx: Tx, record: Draft, items: readonly unknown[] 
   const { collecting, ...value } = runOf(record);
   if (collecting === undefined) return;
   stopCollecting(tx, value.workflow, record.at.key, collecting);
-  const input = collecting.by === "batch" ? items : collecting.input;
-  const from = record.append("started", { input });
+  const started: Started = collecting.by === "batch" ? { input: items, isBatch: true } : { input: collecting.input };
+  const from = record.append("started", started);
   record.write({ value: { ...value, from } satisfies RunValue });
 }
+
+/** What the code gets. A run that was started without the definition of its batch, by name or by a schedule, has one input. */
+export const givenInput = (collect: Collect | undefined, { input, isBatch }: Started): unknown =>
+  collect?.by === "batch" && isBatch !== true ? [input] : input;
 
 /** The next start creates another run. */
 export function stopCollecting(tx: Tx, workflow: string, run: string, { key }: Collecting): void {

@@ -62,13 +62,17 @@ export function waitingAt(passed: Exclude<Passed, { is: "open" | "dropped" }>, w
 export interface Arrival {
   readonly request: GateRequest;
   readonly timeoutMs: number | null;
+  /** Of the workflow: for a run that was started without its definition, by name or by a schedule. */
+  readonly ttlMs: number | null;
   /** The inputs of a batch. */
   readonly items?: readonly unknown[] | undefined;
 }
 
 /** A claimed run passes the gate. Returns whether its code may begin; if not, it is released, or has ended. */
-export function passClaimed(tx: Tx, record: Draft, { request, timeoutMs, items }: Arrival): "open" | "waits" | "ended" {
+export function passClaimed(tx: Tx, record: Draft, arrival: Arrival): "open" | "waits" | "ended" {
+  const { request, timeoutMs, ttlMs, items } = arrival;
   const run = record.at.key;
+  if (ttlMs !== null) limitTime(record, ttlMs);
   if (expireIfDue(tx, record)) return "ended";
   beginCollected(tx, record, items);
   const value = runOf(record);
@@ -102,6 +106,14 @@ export function passClaimed(tx: Tx, record: Draft, { request, timeoutMs, items }
     tries: 0,
   });
   return "waits";
+}
+
+/** A run that was started without its definition has no gate yet: its time counts as if it had. */
+function limitTime(record: Draft, ttlMs: number): void {
+  const value = runOf(record);
+  if (value.gate !== undefined || hasBegun(record, value)) return;
+  const expiresAtMs = (value.scheduledAtMs ?? value.startedAtMs) + ttlMs;
+  record.write({ value: { ...value, gate: { expiresAtMs } } });
 }
 
 /** The commit that admits it from a line does not know its workflow. */

@@ -78,6 +78,13 @@ export interface Collecting {
   readonly input?: unknown;
 }
 
+/** The first fact of a run. */
+export interface Started {
+  readonly input: unknown;
+  /** The input is the list that a batch has collected. */
+  readonly isBatch?: true;
+}
+
 /** An input that a batch has collected, in the log of its run before the first fact. */
 export const ITEM = "item";
 
