@@ -13,7 +13,7 @@ import type { Batch, Store } from "./contract.ts";
 import { StoreError } from "./errors.ts";
 import { type Ports, pause } from "./ports.ts";
 
-/** What became of a commit whose reply was lost. */
+/** The outcome of a commit whose reply was lost. */
 export type Resolved = "committed" | "not-committed" | "unknown";
 
 export class Lane {
@@ -63,7 +63,7 @@ export class Lane {
     this.#epoch = null;
   }
 
-  /** Finds out what became of the commit with the last mark: asks the store until it answers, or until `giveUpAtMs`. */
+  /** Finds the outcome of the commit with the last mark: asks the store until it responds, or until `giveUpAtMs`. */
   async resolve(lost: StoreError, giveUpAtMs: number): Promise<Resolved> {
     const sequence = this.#sequence;
     const { clock } = this.#ports;
@@ -93,7 +93,7 @@ export class Lane {
   }
 }
 
-/** For a commit whose reply was lost, where the store could not say what became of it. */
+/** For a commit whose reply was lost, where the store could not say its outcome. */
 export const outcomeUnknown = (lost: StoreError): StoreError =>
   new StoreError("outcome_unknown", "settle", lost.message, { cause: lost });
 

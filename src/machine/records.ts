@@ -24,7 +24,7 @@ export function create<State extends string, Data>(
   return { ok: true, ...toPublic<State, Data>(rules, existing(record)) };
 }
 
-/** Who does it: whom the call names, or whoever the handle or the decision acts for (`pawl.with`). */
+/** Who does it: as the call names it, or as the handle or the decision has it (`pawl.with`). */
 function attributed(tx: Tx, by: By): By {
   const actor = originOf(tx)?.actor;
   return actor === undefined ? by : { actor, ...by };

@@ -30,7 +30,7 @@ export interface ScheduleInfo {
   /** Its next tick, without the jitter, and when that is due. Null while it is paused or undeclared, and when it has ended. */
   readonly nextAt: Date | null;
   readonly dueAt: Date | null;
-  /** The last tick that was decided, and what became of it. */
+  /** The last tick that was decided, and its outcome. */
   readonly lastTick: { readonly scheduledAt: Date; readonly outcome: TickWord } | null;
   /** The last tick that started a run. */
   readonly lastFired: { readonly scheduledAt: Date; readonly run: string } | null;
@@ -45,7 +45,7 @@ export interface ScheduleInfo {
   readonly paused: { readonly since: Date; readonly reason: string | null } | null;
 }
 
-/** What became of a tick, or of several that were missed or skipped together. */
+/** The outcome of a tick, or of several that were missed or skipped together. */
 export interface ScheduleEntry {
   readonly version: number;
   /** "fired", "queued" (it waits, and another entry follows), "skipped", "missed", or "failed". */

@@ -384,7 +384,7 @@ export class Schedules {
     return (this.#kernel.decode(row, row.value ?? "") as ScheduleValue).plan;
   }
 
-  /** Returns what became of the last ticks, the newest first: about the last 1,000 are kept. */
+  /** Returns the outcomes of the last ticks, the newest first: about the last 1,000 are kept. */
   async history(schedule: ScheduleRef, options: ScheduleHistoryOptions = {}): Promise<ScheduleHistoryPage> {
     const name = nameOf(schedule);
     const at = scheduleAt(name);

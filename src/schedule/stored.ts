@@ -71,7 +71,7 @@ export interface ScheduleValue {
   readonly paused?: { readonly sinceMs: number; readonly reason?: string };
 }
 
-/** What became of a tick: the words of the history. */
+/** The outcome of a tick: the words of the history. */
 export const TICK_WORDS = ["fired", "queued", "skipped", "missed", "failed"] as const;
 export type TickWord = (typeof TICK_WORDS)[number];
 

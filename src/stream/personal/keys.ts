@@ -1,6 +1,6 @@
 /**
  * Keys of subjects that are kept elsewhere: in a key management service, or in a database with backups of its own. Keys that were fetched are kept in
- * the process for a while, at most so many.
+ * the process for a while, up to a limit.
  */
 
 import { inTime } from "../../kernel/deadline.ts";

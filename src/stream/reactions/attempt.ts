@@ -124,7 +124,7 @@ export class ReactionAttempt<Face, Touch> {
       await this.#committing;
       if (this.#deferred !== undefined && !this.#isCommitted) return this.#failed(this.#deferred);
     } catch (error) {
-      // A commit that is under way decides what became of the attempt, whatever the handler threw beside it.
+      // A commit that is under way decides the outcome of the attempt, whatever the handler threw beside it.
       await this.#committing?.catch(() => {});
       if (!this.#isCommitted) return this.#failed(error);
       // That a call had no effect was reported when it was made.

@@ -50,7 +50,7 @@ export const rateVerb = ({
   `${count}${timeout === undefined ? "" : " timed"}${key === undefined ? "" : ` =${key}`}`;
 
 /**
- * Whether operations of this verb are numbered. Others may have so many verbs that the numbers would fill the memory, and of two with the same
+ * Whether operations of this verb are numbered. There may be too many of the other verbs to keep a number for each, and of two with the same
  * verb, such as two sleeps of the same duration, each may have the facts of the other.
  */
 export function isCounted(plan: Plan): boolean {

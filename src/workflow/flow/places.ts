@@ -100,7 +100,7 @@ function replace(tx: Tx, { ref, max }: Place, cancel: CancelRun): void {
     cancel(tx, run, "a newer run has replaced it");
 }
 
-/** Gives back the places of a run, or its place in line. What was freed is given to the next in line. Writes the run's record. */
+/** Releases the places of a run, or its place in line. What was released is granted to the next in line. Writes the run's record. */
 export function leave(tx: Tx, record: Draft): void {
   const value = runOf(record);
   const { gate } = value;
