@@ -80,6 +80,6 @@ export function capabilitiesOf<Face, Touch>(
     machineCapability(kernel),
     streamCapability(kernel, prepare, { log, archive, keys: actions?.options?.keys, subjectKeys }),
     workflowCapability(kernel, { rates, log, retention }),
-    scheduleCapability(kernel),
+    scheduleCapability(kernel, log),
   ];
 }

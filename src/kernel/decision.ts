@@ -148,6 +148,10 @@ class DecisionAttempt implements Tx, DraftContext {
     return this.#view.stamp;
   }
 
+  get maxValueBytes(): number {
+    return this.#view.encoding.maxBytes;
+  }
+
   get handle(): object {
     return this.#view.encoding;
   }

@@ -17,6 +17,8 @@ export interface DraftContext {
   readonly nowMs: number;
   /** The stamp of everything that the batch writes. */
   readonly stamp: number;
+  /** The most that an encoded value may take. */
+  readonly maxValueBytes: number;
   /** Throws once the decision is over. */
   check(): void;
   encode(at: Address, value: unknown): string;
@@ -146,6 +148,11 @@ export class Draft {
   /** Adds an entry to the record's log, and returns the entry's version. A followed entry is also read by `Kernel.follow`. */
   append(name: string, data: unknown, options: { readonly isFollowed?: boolean } = {}): number {
     return this.appendText(name, this.encode(data), options.isFollowed);
+  }
+
+  /** The most that an encoded value may take. */
+  get maxValueBytes(): number {
+    return this.#context.maxValueBytes;
   }
 
   /** Encodes data for this record. */

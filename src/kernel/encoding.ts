@@ -10,20 +10,21 @@ import { InvalidValueError, PawlError, UnsupportedEncodingError, ValueTooLargeEr
 export class Encoding {
   readonly #namespace: string;
   readonly #codec: Codec;
-  readonly #maxBytes: number;
+  /** The most that a value may take. */
+  readonly maxBytes: number;
 
   constructor(namespace: string, codec: Codec, maxBytes: number) {
     this.#namespace = namespace;
     this.#codec = codec;
-    this.#maxBytes = maxBytes;
+    this.maxBytes = maxBytes;
   }
 
   encode(at: Key, value: unknown): string {
     const text = this.#encode(at, value);
     // Up to a third of the limit in characters, no text can be over it in bytes.
-    if (text.length * 3 > this.#maxBytes) {
+    if (text.length * 3 > this.maxBytes) {
       const bytes = utf8Length(text);
-      if (bytes > this.#maxBytes) throw new ValueTooLargeError(bytes, this.#maxBytes, nameOf(at));
+      if (bytes > this.maxBytes) throw new ValueTooLargeError(bytes, this.maxBytes, nameOf(at));
     }
     return text;
   }

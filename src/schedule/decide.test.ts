@@ -6,6 +6,7 @@ import {
   decideDeclare,
   decideDue,
   decideOverlap,
+  decideTogether,
   hasTicksLeft,
   jitterOf,
   LATE_MS,
@@ -97,6 +98,24 @@ describe("what is due", () => {
   it("with jitter it is due later, and late later", () => {
     expect(decideDue(source(hourly, 500), 0, HOUR + 499).kept).toEqual([]);
     expect(decideDue(source({ ...hourly, catchUp: 0 }, 500), 0, HOUR + 500 + LATE_MS).kept).toEqual([HOUR]);
+  });
+
+  it("a tick that is delayed for long makes those after it wait, which are not late for that", () => {
+    const uneven: TickSource = { ...source(hourly), dueMs: (tickMs) => (tickMs === HOUR ? 5 * HOUR : tickMs) };
+    expect(decideDue(uneven, 0, 5 * HOUR).kept).toHaveLength(5);
+    // It was decided alone, and the others are looked at after it.
+    expect(decideDue(uneven, HOUR, 5 * HOUR + LATE_MS).kept).toHaveLength(4);
+    expect(decideDue(uneven, HOUR, 5 * HOUR + LATE_MS + 1).kept).toHaveLength(1);
+  });
+
+  it.each([
+    { overlap: "skip", passedOver: [1, 2], kept: [3] },
+    { overlap: "cancel-running", passedOver: [1, 2], kept: [3] },
+    { overlap: "queue", passedOver: [], kept: [1, 2, 3] },
+    { overlap: "allow", passedOver: [], kept: [1, 2, 3] },
+  ] as const)("of ticks that are due together, with $overlap", ({ overlap, ...decided }) => {
+    expect(decideTogether(overlap, [1, 2, 3])).toEqual(decided);
+    expect(decideTogether(overlap, [])).toEqual({ passedOver: [], kept: [] });
   });
 
   it("very many missed ticks are decided in parts, and the last are kept", () => {

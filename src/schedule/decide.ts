@@ -75,9 +75,26 @@ export function decideDue(source: TickSource, cursorMs: number, nowMs: number): 
   }
   const jumped = fromMs === cursorMs ? {} : { jumpedMs: fromMs };
   if (ticks.length > limit) return { ...jumped, missed: ticks.slice(0, MOST_DECIDED), kept: [] };
-  const onTime = ticks.filter((tickMs) => nowMs - source.dueMs(tickMs) <= LATE_MS).length;
+  // Ticks are decided in order, so one that is delayed for long delays those after it: they are not late for that.
+  let dueMs = source.dueMs(fromMs);
+  const onTime = ticks.filter((tickMs) => {
+    dueMs = Math.max(dueMs, source.dueMs(tickMs));
+    return nowMs - dueMs <= LATE_MS;
+  }).length;
   const split = Math.max(0, ticks.length - Math.max(catchUp, onTime));
   return { ...jumped, missed: ticks.slice(0, split), kept: ticks.slice(split) };
+}
+
+/**
+ * Of ticks that are due together, where runs of a schedule do not overlap: only the last one counts. Otherwise the oldest would be started, and be in the way
+ * of the newest.
+ */
+export function decideTogether(
+  overlap: Plan["overlap"],
+  due: readonly number[],
+): { readonly passedOver: readonly number[]; readonly kept: readonly number[] } {
+  const isOne = overlap === "skip" || overlap === "cancel-running";
+  return isOne ? { passedOver: due.slice(0, -1), kept: due.slice(-1) } : { passedOver: [], kept: due };
 }
 
 export type OverlapDecision = "start" | "cancel" | "queue" | "skip";

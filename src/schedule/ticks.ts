@@ -10,11 +10,20 @@ import type { Address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Draft } from "../kernel/draft.ts";
 import { PawlError } from "../kernel/errors.ts";
-import { runOf } from "../workflow/history/read-run.ts";
+import { readableValue, runOf } from "../workflow/history/read-run.ts";
 import { cancelRun } from "../workflow/runs/end.ts";
 import { startRun } from "../workflow/runs/start.ts";
 import { hasEnded, runAt } from "../workflow/stored.ts";
-import { DECLARED_MS, decideDue, decideOverlap, hasTicksLeft, jitterOf, nextTick, RENEWED_MS } from "./decide.ts";
+import {
+  DECLARED_MS,
+  decideDue,
+  decideOverlap,
+  decideTogether,
+  hasTicksLeft,
+  jitterOf,
+  nextTick,
+  RENEWED_MS,
+} from "./decide.ts";
 import { inputOf, type ScheduleRules } from "./definition.ts";
 import { type ScheduleValue, type StoredState, type TickEntry, type TickWord, tickRunId } from "./stored.ts";
 import { type NextTime, nextTime } from "./times.ts";
@@ -32,6 +41,8 @@ export class ScheduleDraft {
   readonly #rules: ScheduleRules | undefined;
   readonly #next: NextTime;
   value: ScheduleValue;
+  /** Ticks that could not start their run, with the reason. */
+  readonly failures: string[] = [];
 
   constructor(tx: Tx, record: Draft, rules: ScheduleRules | undefined, next: NextTime = nextTime) {
     this.#tx = tx;
@@ -83,7 +94,9 @@ export class ScheduleDraft {
       this.noteAll("missed", due.missed, LATE);
       const lastMissed = due.missed.at(-1);
       if (lastMissed !== undefined) this.change({ cursorMs: lastMissed });
-      for (const tickMs of due.kept.slice(0, MOST_STARTED)) {
+      const { passedOver, kept } = decideTogether(plan.overlap, due.kept);
+      this.noteAll("skipped", passedOver, "a later tick was due as well");
+      for (const tickMs of kept.slice(0, MOST_STARTED)) {
         if (!hasTicksLeft(this.value)) break;
         this.#decide(tickMs);
         this.change({ cursorMs: tickMs });
@@ -99,6 +112,7 @@ export class ScheduleDraft {
     const [oldest] = active;
     switch (decision) {
       case "queue":
+        for (const run of active) this.#wakeAtEndOf(run);
         this.change({ queued: [...queued, tickMs] });
         this.note("queued", { atMs: tickMs });
         return;
@@ -125,6 +139,14 @@ export class ScheduleDraft {
       const record = this.#tx.record(runAt(run));
       return record.exists && !hasEnded(record);
     });
+  }
+
+  /** A run that was started while ticks did not wait, or by a backfill, wakes the schedule when it ends, too. */
+  #wakeAtEndOf(run: string): void {
+    const record = this.#tx.record(runAt(run));
+    const value = readableValue(record);
+    if (value === undefined || value.wakesAtEnd !== undefined) return;
+    record.write({ value: { ...value, wakesAtEnd: [this.record.at.space, this.record.at.key] } });
   }
 
   #cancel(run: string, tickMs: number): void {
@@ -167,6 +189,8 @@ export class ScheduleDraft {
         fingerprint: null,
         timeoutMs: target.timeoutMs ?? null,
         ifExists: "join",
+        // Those that are started together begin in the order of their ticks.
+        dueMs: tickMs,
         tick: { schedule: this.name, atMs: tickMs, ...(lastMs === undefined ? {} : { lastMs }) },
         ...(by === undefined && plan.overlap === "queue"
           ? { wakesAtEnd: [this.record.at.space, this.record.at.key] as const }
@@ -177,12 +201,15 @@ export class ScheduleDraft {
       // What the function of the user throws has no code; a refusal of the start has one.
       const reason = error instanceof PawlError ? `${error.code}: ${error.message}` : `the input: ${String(error)}`;
       this.note("failed", { atMs: tickMs, reason });
+      this.failures.push(
+        `schedule "${this.name}" could not start the run of ${new Date(tickMs).toISOString()}: ${reason}`,
+      );
       return undefined;
     }
     // A backfill was faster.
     if (!isNew) this.note("skipped", { atMs: tickMs, run: id, reason: "its run had been started before" });
     else this.note("fired", { atMs: tickMs, run: id, ...origin });
-    if (by !== undefined) return id;
+    if (by !== undefined || !isNew) return id;
     const left = plan.overlap === "allow" ? {} : { active: [...this.#alive(active), id].slice(-MOST_ACTIVE) };
     this.change({ lastFired: { atMs: tickMs, run: id }, ...left });
     return id;
@@ -210,12 +237,21 @@ export class ScheduleDraft {
 
 const LATE = "no worker was there in time";
 
-/** Decides what is due of a schedule. `rules` are those of the worker, where the schedule is declared in code. */
-export function fireSchedule(tx: Tx, at: Address, rules: ScheduleRules | undefined, next?: NextTime): void {
+/**
+ * Decides what is due of a schedule. `rules` are those of the worker, where the schedule is declared in code. Returns which ticks could not start their run,
+ * and why.
+ */
+export function fireSchedule(
+  tx: Tx,
+  at: Address,
+  rules: ScheduleRules | undefined,
+  next?: NextTime,
+): readonly string[] {
   const record = tx.record(at);
-  if (!record.exists || record.dueMs === null || tx.nowMs < record.dueMs) return;
+  if (!record.exists || record.dueMs === null || tx.nowMs < record.dueMs) return [];
   const schedule = new ScheduleDraft(tx, record, rules, next);
-  if (schedule.value.declared?.by !== rules?.by) return;
+  if (schedule.value.declared?.by !== rules?.by) return [];
   if (record.status === ("active" satisfies StoredState)) schedule.fire();
   else record.write({ dueMs: null });
+  return schedule.failures;
 }

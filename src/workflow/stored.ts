@@ -52,6 +52,12 @@ export const ENDED: ReadonlySet<string> = new Set(ENDED_STATUSES);
 export const hasBegun = ({ head }: { readonly head: number }, { from, collecting }: RunValue): boolean =>
   collecting === undefined && head > from;
 
+/** The time at which its code begins, as the code sees it. */
+export const beginsAtMs = ({ admittedAtMs, scheduledAtMs, startedAtMs }: RunTimes): number =>
+  admittedAtMs ?? scheduledAtMs ?? startedAtMs;
+
+type RunTimes = Pick<RunValue, "admittedAtMs" | "scheduledAtMs" | "startedAtMs">;
+
 /** Whether the run of this record has ended. */
 export const hasEnded = ({ status }: { readonly status: string | null }): boolean =>
   status !== null && ENDED.has(status);
@@ -162,6 +168,8 @@ export interface ChildStart {
   readonly endsWithParent?: true;
   /** The operation does not wait for its outcome. */
   readonly isLeft?: true;
+  /** The run has inputs of others, too, or was started by another: it does not end with the parent. */
+  readonly isShared?: true;
 }
 
 /** What many facts also say: what the operation does (`execution/verbs.ts`). Those of earlier releases do not. */
@@ -202,8 +210,13 @@ export interface RunValue {
   /** Who caused it, what it belongs to, and what it follows from, if that was given. */
   readonly origin?: { readonly actor?: string; readonly correlation?: string; readonly causation?: string };
   readonly deadlineMs?: number;
-  /** It is asked to stop. With `resumes`, its parent was retried meanwhile: it resumes after it has stopped, if it had nothing to clean up. */
-  readonly cancel?: { readonly reason?: string; readonly resumes?: boolean };
+  /** When it was admitted, if it had to wait for that: its code begins then. */
+  readonly admittedAtMs?: number;
+  /**
+   * It is asked to stop. With `resumes`, its parent was retried meanwhile: it resumes after it has stopped, if it had nothing to clean up. With
+   * `isWithoutCode`, a worker ends it without running its code.
+   */
+  readonly cancel?: { readonly reason?: string; readonly resumes?: boolean; readonly isWithoutCode?: true };
   /** Facts that a retry has forgotten, and where the history lists more of them (`history/forgotten.ts`). */
   readonly skips?: readonly VersionRange[];
   readonly skipLists?: readonly VersionRange[];

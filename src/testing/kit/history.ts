@@ -24,7 +24,7 @@ import { replay } from "../../workflow/execution/replay.ts";
 import { isCancellation } from "../../workflow/execution/rules.ts";
 import { givenInput } from "../../workflow/flow/collect.ts";
 import { skipsOf } from "../../workflow/history/forgotten.ts";
-import { type Outcome, queueOf, type RunValue, runAt } from "../../workflow/stored.ts";
+import { beginsAtMs, type Outcome, queueOf, type RunValue, runAt } from "../../workflow/stored.ts";
 import { Random } from "../sim/random.ts";
 
 /** How far the code gets with a history, or what it contradicts. */
@@ -39,7 +39,7 @@ interface Saved {
   readonly pawl: typeof FORMAT;
   readonly run: Pick<
     RunValue,
-    "workflow" | "incarnation" | "seed" | "startedAtMs" | "scheduledAtMs" | "skips" | "retriedAt"
+    "workflow" | "incarnation" | "seed" | "startedAtMs" | "scheduledAtMs" | "admittedAtMs" | "skips" | "retriedAt"
   > & {
     readonly id: string;
   };
@@ -60,7 +60,7 @@ export async function saveHistory(pawl: Pawl, run: string | { readonly id: strin
   const [row] = await kernel.read([at]);
   if (row === undefined || row === null || row.value === null) throw new RunNotFoundError(id);
   const value = kernel.decodeFresh(at, row.value) as RunValue;
-  const { workflow, incarnation, seed, startedAtMs, scheduledAtMs, from, retriedAt } = value;
+  const { workflow, incarnation, seed, startedAtMs, scheduledAtMs, admittedAtMs, from, retriedAt } = value;
   const skips = await skipsOf(kernel, at, value);
   const facts: string[] = [];
   for (let after = from - 1; ; ) {
@@ -79,6 +79,7 @@ export async function saveHistory(pawl: Pawl, run: string | { readonly id: strin
     seed,
     startedAtMs,
     ...(scheduledAtMs === undefined ? {} : { scheduledAtMs }),
+    ...(admittedAtMs === undefined ? {} : { admittedAtMs }),
     ...(shifted.length === 0 ? {} : { skips: shifted }),
     ...(retriedAt === undefined ? {} : { retriedAt: retriedAt - from + 1 }),
   };
@@ -106,7 +107,7 @@ export async function replayHistory<Output>(
   const { id, ...rest } = run;
   const value: RunValue = { ...rest, from: 1 };
   const at = runAt(id);
-  const coroutine = new Coroutine(id, value.scheduledAtMs ?? value.startedAtMs);
+  const coroutine = new Coroutine(id, beginsAtMs(value));
   const kernel = await kernelWith(id, value, facts);
   try {
     await replay({

@@ -581,11 +581,13 @@ export class Coroutine {
   }
 
   #started(pending: PendingOperation, data: unknown, at: Written): void {
-    const { run } = data as ChildStart;
+    const { run, isShared = false } = data as ChildStart;
     pending.childId = run;
+    pending.isSharedChild = isShared;
     if (pending.plan.kind !== "child") return;
     const { id } = pending;
-    const { waits, whenParentEnds } = pending.plan;
+    const { waits } = pending.plan;
+    const whenParentEnds = isShared ? "leave" : pending.plan.whenParentEnds;
     this.#children.set(id, { id, run, waits, whenParentEnds, at });
   }
 

@@ -37,7 +37,7 @@ import { givenInput } from "../flow/collect.ts";
 import type { Started } from "../flow/stored.ts";
 import { doingOf } from "../history/doing.ts";
 import { storedAs, unstorableResult } from "../history/outcome.ts";
-import type { Doing, EndedStatus, Outcome, RunValue } from "../stored.ts";
+import { beginsAtMs, type Doing, type EndedStatus, type Outcome, type RunValue } from "../stored.ts";
 import { Arrivals, type FactArrival } from "./arrivals.ts";
 import { Context } from "./context.ts";
 import { Coroutine } from "./coroutine.ts";
@@ -100,7 +100,7 @@ export class Execution implements StepTransactions {
     this.#definition = definition;
     this.#held = held;
     this.#isCold = warm === undefined;
-    this.coroutine = warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs, kernel.ports.bodies);
+    this.coroutine = warm ?? new Coroutine(held.at.key, beginsAtMs(value), kernel.ports.bodies);
     this.run = new HeldRun(kernel, definition, held, row, value, claimedAtMs, this.coroutine);
     this.coroutine.driver = this.run;
     this.coroutine.strayed = undefined;
@@ -304,8 +304,8 @@ export class Execution implements StepTransactions {
   #dropLosers(): void {
     for (const pending of this.coroutine.takeLosers()) {
       if (pending.kind === "step") this.#effects.cancel(pending, new RaceLostError(this.run.id, pending.shown));
-      const { plan, childId } = pending;
-      if (plan.kind === "child" && plan.whenParentEnds === "cancel" && childId !== undefined)
+      const { plan, childId, isSharedChild } = pending;
+      if (plan.kind === "child" && plan.whenParentEnds === "cancel" && childId !== undefined && !isSharedChild)
         this.run.cancelChild(childId);
     }
   }

@@ -17,7 +17,7 @@ export function needsGate({ flow }: Definition, row: Row, value: RunValue): bool
   const { gate, collecting } = value;
   if (collecting !== undefined) return true;
   const isNew = !hasBegun(row, value);
-  if (isNew && gate?.expiresAtMs !== undefined) return true;
+  if (isNew && (gate?.expiresAtMs !== undefined || gate?.timeoutMs !== undefined)) return true;
   return gate?.isOpen !== true && flow !== undefined && (isNew || gate !== undefined);
 }
 

@@ -37,7 +37,15 @@ import {
 } from "../locks/locks.ts";
 import { cancelChildren } from "../runs/cascade.ts";
 import { retrySome } from "../runs/retry.ts";
-import type { Doing, EndedStatus, Outcome, RunStatus, RunValue, Word } from "../stored.ts";
+import {
+  beginsAtMs,
+  type Doing,
+  type EndedStatus,
+  type Outcome,
+  type RunStatus,
+  type RunValue,
+  type Word,
+} from "../stored.ts";
 import { type Coroutine, type Driver, NO_FENCES } from "./coroutine.ts";
 import { appendFacts, end, park, putBack, release, releaseContradicted, type Unwritten } from "./holder.ts";
 import type { PendingOperation, Written } from "./pending.ts";
@@ -118,10 +126,10 @@ export class HeldRun implements Driver {
 
   /** When the run times out. One that was started by the name of its workflow has the timeout of the code. */
   get timesOutMs(): number | undefined {
-    const { deadlineMs, retriedAt, scheduledAtMs, startedAtMs } = this.value;
+    const { deadlineMs, retriedAt } = this.value;
     const { timeoutMs } = this.definition;
     if (deadlineMs !== undefined || timeoutMs === null || retriedAt !== undefined) return deadlineMs;
-    return (scheduledAtMs ?? startedAtMs) + timeoutMs;
+    return beginsAtMs(this.value) + timeoutMs;
   }
 
   /** When the run times out; once it is canceled, when its cleanup does. */

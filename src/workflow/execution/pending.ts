@@ -86,6 +86,8 @@ export class PendingOperation implements Tracked {
   /** An attempt in this process set `progress`: a fact about it in the queue of arrivals may be older. */
   isProgressLive = false;
   childId: string | undefined;
+  /** The child belongs to others, too. */
+  isSharedChild = false;
   /** It is not in the queue of the lock yet: too many requests of this run for the same lock are before it (`locks/lock-queues.ts`). */
   isHeldBack = false;
   queuedVersion = 0;

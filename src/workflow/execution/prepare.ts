@@ -238,7 +238,7 @@ const isRefusal = (error: unknown): boolean =>
 /** The start was dropped or collected: the run belongs to others, too, and does not end with this one. */
 function shared(tx: Tx, parent: Parent, run: string): [Word, object] {
   if (parent.waits) addWaiter(tx, run, parent);
-  return ["child", { run, ...(parent.waits ? {} : { isLeft: true }) } satisfies ChildStart];
+  return ["child", { run, isShared: true, ...(parent.waits ? {} : { isLeft: true }) } satisfies ChildStart];
 }
 
 /** A child that this run started before it failed, and is to start again because it was retried; and the operation that did. */

@@ -49,6 +49,7 @@ import {
   RUNS,
   type RunValue,
   runAt,
+  statusOf,
   workflowOfQueue,
 } from "../stored.ts";
 import type { Coroutine } from "./coroutine.ts";
@@ -367,16 +368,17 @@ export class RunWorker implements Engine, WorkPart {
     const working = this.#workingOn.get(name) ?? 0;
     this.#workingOn.set(name, working + 1);
     try {
-      if (this.#inputs.has(held) || !needsGate(definition, row, value))
+      if (this.#inputs.has(held) || isToBeEnded(value) || !needsGate(definition, row, value))
         return await this.#workOn(held, row, value, definition);
       const passed = await passAtClaim(this, held, row, value, definition).catch((error: unknown) => {
         // Another worker has it, or it has ended.
-        if (error instanceof FencedError) return "ended";
+        if (error instanceof FencedError) return "lost";
         throw error;
       });
       const now = this.kernel.held(held.at);
       if (passed === "open" && now !== undefined)
         await this.#workOn(held, now, decodeRun(this.kernel, now), definition);
+      else if (passed === "ended" && now !== undefined) this.#emitEnd(now);
     } finally {
       const left = (this.#workingOn.get(name) ?? 1) - 1;
       if (left === 0) this.#workingOn.delete(name);
@@ -384,6 +386,13 @@ export class RunWorker implements Engine, WorkPart {
       // Others of this workflow can be claimed now.
       if (this.#perWorkflow.has(name)) this.#worker.wake();
     }
+  }
+
+  /** A run has ended at the gate, without its code. */
+  #emitEnd(row: Row): void {
+    const { workflow, outcome } = decodeRun(this.kernel, row);
+    const error = outcome !== undefined && "error" in outcome ? { error: outcome.error } : {};
+    this.emit({ type: "run.ended", workflow, run: row.key, status: statusOf(row), ...error });
   }
 
   async #workOn(held: Held, row: Row, value: RunValue, definition: Definition): Promise<void> {

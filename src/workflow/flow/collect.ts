@@ -42,7 +42,9 @@ interface Remembered {
 export function collectStart(tx: Tx, start: CollectedStart): { readonly run: string; readonly isNew: boolean } {
   const { workflow, key, id } = start;
   const seen = id === undefined ? undefined : tx.record(collectedAt(workflow, id));
-  if (seen?.exists === true && id !== undefined) return remembered(seen, start, id);
+  // A run that was deleted is forgotten, and so is its id.
+  if (seen?.exists === true && id !== undefined && tx.record(runAt((seen.value as Remembered).run)).exists)
+    return remembered(seen, start, id);
   const gate = start.accept();
   const { nowMs } = tx;
   const collector = tx.record(collectorAt(workflow, key));
@@ -89,14 +91,16 @@ function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: num
     return record.at.key;
   }
   const text = record.encode({ input });
-  const bytes = (collecting.bytes ?? 0) + text.length;
+  // The inputs are one value in the run's history. What is around them in that takes a few bytes, too.
+  const maxBytes = Math.min(BATCH_BYTES, record.maxValueBytes - 64);
+  const bytes = (collecting.bytes ?? 0) + Buffer.byteLength(text);
   // Too much for one run: it begins with what it has.
-  if (bytes > BATCH_BYTES) {
+  if (bytes > maxBytes) {
     record.write({ dueMs: nowMs });
     return undefined;
   }
   record.appendText(ITEM, text);
-  const isFull = isBatchFull(count, bytes, collect.size);
+  const isFull = isBatchFull(count, bytes, collect.size, maxBytes);
   record.write({
     value: { ...value, collecting: { ...collecting, count, bytes } },
     ...(isFull ? { dueMs: nowMs } : {}),
@@ -115,11 +119,13 @@ function create({ collect, key, input, create }: CollectedStart, gate: Gate, now
 
 /** The first input of a batch, in the log of its run. */
 export function appendItem(record: Draft, input: unknown): void {
+  // Refused now, if it cannot be stored as a list.
+  record.encode({ input: [input], isBatch: true } satisfies Started);
   const text = record.encode({ input });
   record.appendText(ITEM, text);
   const value = runOf(record);
   if (value.collecting !== undefined)
-    record.write({ value: { ...value, collecting: { ...value.collecting, bytes: text.length } } });
+    record.write({ value: { ...value, collecting: { ...value.collecting, bytes: Buffer.byteLength(text) } } });
 }
 
 /** The run collects no more: writes its first fact. */

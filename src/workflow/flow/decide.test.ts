@@ -5,6 +5,7 @@ import {
   fits,
   isBatchFull,
   isFull,
+  isTurnOver,
   nextLane,
   PRIORITY_MS,
   withoutRun,
@@ -93,8 +94,16 @@ test.each([
 test.each([
   { count: 9, bytes: 10, isFull: false },
   { count: 10, bytes: 10, isFull: true },
-  { count: 2, bytes: 512 * 1024, isFull: true },
-  { count: 2, bytes: 512 * 1024 - 1, isFull: false },
+  { count: 2, bytes: 1000, isFull: true },
+  { count: 2, bytes: 999, isFull: false },
 ])("a batch of ten with $count inputs of $bytes bytes", ({ count, bytes, isFull: isComplete }) =>
-  expect(isBatchFull(count, bytes, 10)).toBe(isComplete),
+  expect(isBatchFull(count, bytes, 10, 1000)).toBe(isComplete),
 );
+
+test.each([
+  { rule: "a run that had its turn at once is never late", turn: undefined, late: 0, now: 99_999, isOver: false },
+  { rule: "a turn may be taken half a second later", turn: 1000, late: 0, now: 1500, isOver: false },
+  { rule: "and is over after that", turn: 1000, late: 0, now: 1501, isOver: true },
+  { rule: "a second turn may be taken later", turn: 1000, late: 1, now: 3000, isOver: false },
+  { rule: "and is over, too", turn: 1000, late: 1, now: 3001, isOver: true },
+])("$rule", ({ turn, late, now, isOver }) => expect(isTurnOver(turn, late, now)).toBe(isOver));

@@ -70,6 +70,16 @@ export function afterTurn({ credit, weight }: Pick<LineValue, "credit" | "weight
   return credit > 1 ? { credit: credit - 1, isNext: false } : { credit: weight, isNext: true };
 }
 
+/** A run that begins this much after its turn, because no worker was there in time, needs another one. */
+const LATE_TURN_MS = 500;
+
+/**
+ * Whether a run is too late for its turn: others have theirs now, and all that waited would begin together. It may be later each time, so that a run whose
+ * workers are always late begins nevertheless.
+ */
+export const isTurnOver = (turnMs: number | undefined, lateTurns: number, nowMs: number): boolean =>
+  turnMs !== undefined && nowMs - turnMs > LATE_TURN_MS * 4 ** lateTurns;
+
 /** When starts that are collected begin: after a time without one, but not later than `maxWaitMs` after the first. */
 export function debouncedUntil(nowMs: number, firstMs: number, periodMs: number, maxWaitMs: number | null): number {
   const quietMs = nowMs + periodMs;
@@ -77,8 +87,8 @@ export function debouncedUntil(nowMs: number, firstMs: number, periodMs: number,
 }
 
 /** A batch begins when it is full, by number or by size. */
-export const isBatchFull = (count: number, bytes: number, size: number): boolean =>
-  count >= size || bytes >= BATCH_BYTES;
+export const isBatchFull = (count: number, bytes: number, size: number, maxBytes: number): boolean =>
+  count >= size || bytes >= maxBytes;
 
-/** The inputs of a batch are one value in the run's history. */
+/** How much a batch collects at most. */
 export const BATCH_BYTES = 512 * 1024;

@@ -15,6 +15,7 @@ import { runOf } from "../history/read-run.ts";
 import { cancelRun, endCanceled, endRun, withoutStack } from "../runs/end.ts";
 import { hasBegun, queuedQueueOf, type RunStatus, type RunValue } from "../stored.ts";
 import { beginCollected } from "./collect.ts";
+import { isTurnOver } from "./decide.ts";
 import { type Admission, admit } from "./places.ts";
 import type { Gate } from "./stored.ts";
 
@@ -22,24 +23,31 @@ export type Passed = Admission | { readonly is: "later"; readonly gate: Gate; re
 
 /** Passes the gate as far as that is possible now. Throws `rate_limited` or `concurrency_limit` where a limit refuses. */
 export function pass(tx: Tx, run: string, gate: Gate, request: GateRequest): Passed {
-  const { nowMs, ...rated } = gate.isRated === true ? { ...gate, nowMs: undefined } : takeTurns(tx, gate, request);
-  if (nowMs !== undefined) return { is: "later", gate: rated, dueMs: nowMs };
-  return admit(tx, run, rated, request, () => tx.approxNowMs, replaced);
+  const rated = takeTurns(tx, gate, request);
+  if (rated.dueMs !== undefined)
+    return { is: "later", gate: { ...rated.gate, turnMs: rated.dueMs }, dueMs: rated.dueMs };
+  return admit(tx, run, rated.gate, request, () => tx.approxNowMs, replaced);
 }
 
 const replaced = (tx: Tx, run: string, reason: string): void => void cancelRun(tx, run, { reason });
 
-/** Reserves the turns of the run; `nowMs` is when it has all of them, if that is later. */
-function takeTurns(tx: Tx, gate: Gate, { rates }: GateRequest): Gate & { readonly nowMs: number | undefined } {
-  if (rates.length === 0) return { ...gate, nowMs: undefined };
+/** Reserves the turns of the run, unless it has them; `dueMs` is when it has all of them, if that is later. */
+function takeTurns(
+  tx: Tx,
+  { turnMs, lateTurns = 0, ...gate }: Gate,
+  { rates }: GateRequest,
+): { readonly gate: Gate; readonly dueMs?: number } {
+  const isLate = turnMs !== undefined && isTurnOver(turnMs, lateTurns, tx.nowMs);
+  if (rates.length === 0 || (gate.isRated === true && !isLate)) return { gate };
   let waitMs = 0;
   for (const { name, isRefused, reserve } of rates) {
-    if (isRefused && gate.isAccepted === true) continue;
+    if (isRefused && (gate.isAccepted === true || isLate)) continue;
     const turn = reserve(tx);
     if (!turn.isGranted) throw new RateLimitedError(name, turn.waitMs);
     waitMs = Math.max(waitMs, turn.waitMs);
   }
-  return { ...gate, isRated: true, nowMs: waitMs === 0 ? undefined : tx.nowMs + waitMs };
+  const rated: Gate = { ...gate, isRated: true, ...(isLate ? { lateTurns: lateTurns + 1 } : {}) };
+  return waitMs === 0 ? { gate: rated } : { gate: rated, dueMs: tx.nowMs + waitMs };
 }
 
 /** A start that is collected, or has its time later, is refused now, and not when it begins. */
@@ -95,7 +103,8 @@ export function passClaimed(tx: Tx, record: Draft, arrival: Arrival): "open" | "
   if (passed.is === "open") {
     // What waited to begin has its whole timeout from now on.
     const deadline = isNew && timeoutMs !== null ? { deadlineMs: tx.nowMs + timeoutMs } : {};
-    record.write({ value: { ...value, ...deadline, gate: passed.gate } satisfies RunValue });
+    const admitted = isNew ? { admittedAtMs: tx.nowMs } : {};
+    record.write({ value: { ...value, ...deadline, ...admitted, gate: passed.gate } satisfies RunValue });
     return "open";
   }
   const newQueue = record.kind ?? "";

@@ -167,6 +167,7 @@ function admitNext(tx: Tx, id: string, line: LineValue): void {
     value: {
       ...value,
       ...(timeoutMs === undefined ? {} : { deadlineMs: tx.approxNowMs + timeoutMs }),
+      ...(hasBegun(record, value) ? {} : { admittedAtMs: tx.approxNowMs }),
       gate: { ...gate, isOpen: true },
     },
     status: "pending" satisfies RunStatus,

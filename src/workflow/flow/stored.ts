@@ -55,6 +55,9 @@ export interface Gate {
   readonly isAccepted?: true;
   /** It has its turn in the rate limits of the workflow. */
   readonly isRated?: true;
+  /** When that turn is, if it was not at once; and how often it was too late for one. */
+  readonly turnMs?: number;
+  readonly lateTurns?: number;
   /** It is admitted: it has passed everything, and holds its places. */
   readonly isOpen?: true;
   /** Its place in the line, while it waits there. `prev` is only valid for a run that is not the first. */

@@ -38,13 +38,15 @@ function cancelChild(tx: Tx, child: string, parent: string): void {
 }
 
 /** Whether a worker is to end the run without its code. */
-export const isToBeEnded = ({ parked, cancel }: RunValue): boolean => parked !== undefined && cancel !== undefined;
+export const isToBeEnded = ({ parked, cancel }: RunValue): boolean =>
+  cancel !== undefined && (parked !== undefined || cancel.isWithoutCode === true);
 
 /** Ends such a run. */
-export async function endParked(kernel: Kernel, held: Held, row: Row, { cancel = {} }: RunValue): Promise<void> {
+export async function endParked(kernel: Kernel, held: Held, row: Row, { cancel }: RunValue): Promise<void> {
+  const reason = cancel?.reason === undefined ? {} : { reason: cancel.reason };
   await cancelChildrenOf(kernel, row);
   while (await held.commit((record, tx) => dropSomeHolds(tx, record)));
-  await held.commit((record, tx) => endCanceled(tx, record, row.key, cancel, { hasBegun: true }));
+  await held.commit((record, tx) => endCanceled(tx, record, row.key, reason, { hasBegun: true }));
 }
 
 /** Cancels the children that end with a run, as its history has them. */

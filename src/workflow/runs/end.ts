@@ -18,6 +18,7 @@ import {
   endedQueueOf,
   hasBegun,
   type Outcome,
+  queueOf,
   type RunStatus,
   runAt,
   statusOf,
@@ -64,6 +65,18 @@ export function cancelRun(
     run.write({ value: { ...value, cancel }, wakes: run.wakes + 1 });
     endCanceled(tx, run, id, cancel, { hasBegun: isBegun || onCancel === "end" || force });
     return "canceled";
+  }
+  // It was retried, and has not begun again: a worker ends it, with the children that were retried with it.
+  if (status === "queued") {
+    leave(tx, run);
+    run.write({
+      value: { ...runOf(run), cancel: { ...cancel, isWithoutCode: true } },
+      status: "pending" satisfies RunStatus,
+      kind: queueOf(value.workflow),
+      dueMs: tx.nowMs,
+      tries: 0,
+    });
+    return "pending";
   }
   // One that was to resume after it has stopped, because its parent was retried, is not to any more.
   if (value.cancel === undefined || value.cancel.resumes === true) run.write({ value: { ...value, cancel } });

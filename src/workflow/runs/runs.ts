@@ -244,6 +244,8 @@ export class Runs {
         "the time to start at",
         `cannot be given: "${name}" collects its starts, and begins when they are complete`,
       );
+    if (flow?.collect !== undefined && ifExists === "restart")
+      throw new InvalidArgumentError("ifExists", `must not be "restart": "${name}" collects its starts`);
     return {
       id: id === undefined ? newId() : checkId(id, "the run's id"),
       workflow: name,
@@ -258,6 +260,7 @@ export class Runs {
         flow === undefined
           ? undefined
           : startFlow(flow, input, given, (limit, figures) => this.#rates.limit(limit, figures)),
+      isPaused: this.paused.has(name),
       ifExists,
     };
   }

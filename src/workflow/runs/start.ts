@@ -40,6 +40,10 @@ export interface StartRequest {
   readonly ifExists: "join" | "reject" | "restart";
   /** What it passes before it begins, where the process that starts it knows the workflow. */
   readonly flow?: StartFlow | undefined;
+  /** Its workflow is paused: it takes neither a turn nor a place before a worker may begin it. */
+  readonly isPaused?: boolean | undefined;
+  /** When it is due, if others that are started in the same commit are to begin after it. Default: now. */
+  readonly dueMs?: number | undefined;
   /** The process that starts it also works on it. */
   readonly lease?: { readonly by: string; readonly leaseMs: number } | undefined;
 }
@@ -100,7 +104,7 @@ export function startRun(tx: Tx, request: StartRequest, encodedInput?: string): 
   }
   const startMs = request.atMs ?? nowMs + (request.delayMs ?? 0);
   const isNow = startMs <= nowMs;
-  const passed = flow === undefined ? undefined : atGate(tx, request.id, flow, startMs, isNow);
+  const passed = atGate(tx, request, startMs, isNow && request.isPaused !== true);
   if (passed?.is === "dropped") return { id: passed.run, isNew: false, isLeased: false, nowMs };
   const waits = passed?.is === "queued" || passed?.is === "later" ? passed : undefined;
   const lease = isNow && waits === undefined ? request.lease : undefined;
@@ -115,7 +119,8 @@ export function startRun(tx: Tx, request: StartRequest, encodedInput?: string): 
     ...(lease === undefined && startedText.length <= MOST_INPUT_CHARS ? { input: request.input } : {}),
   };
   const newQueue = newQueueOf(request.workflow);
-  const unleased = { kind: newQueue, status: "pending" satisfies RunStatus, dueMs: startMs, ...unclaimed(record) };
+  const dueMs = Math.min(startMs, request.dueMs ?? startMs);
+  const unleased = { kind: newQueue, status: "pending" satisfies RunStatus, dueMs, ...unclaimed(record) };
   if (lease === undefined)
     record.write({ value, ...unleased, ...(waits === undefined ? {} : waitingAt(waits, request.workflow, newQueue)) });
   else
@@ -134,14 +139,22 @@ export function startRun(tx: Tx, request: StartRequest, encodedInput?: string): 
 
 const unclaimed = (record: Draft) => ({ holder: null, fence: record.fence, tries: 0 });
 
-/** Passes the gate, if it is the time of the run; otherwise a worker does that when it is. */
-function atGate(tx: Tx, run: string, flow: StartFlow, startMs: number, isNow: boolean): Passed {
+/** Passes the gate, if it is the time of the run; otherwise a worker does that when it is. Undefined where there is none. */
+function atGate(
+  tx: Tx,
+  { id, flow, isPaused, timeoutMs }: StartRequest,
+  startMs: number,
+  isNow: boolean,
+): Passed | undefined {
+  // Its timeout begins with it.
+  if (flow === undefined)
+    return isPaused === true && timeoutMs !== null ? { is: "later", gate: {}, dueMs: startMs } : undefined;
   const { priority, ttlMs, request } = flow;
   const gate: Gate = {
     ...(priority === undefined ? {} : { priority }),
     ...(ttlMs === null ? {} : { expiresAtMs: startMs + ttlMs }),
   };
-  return isNow ? pass(tx, run, gate, request) : { is: "later", gate: accept(tx, gate, request), dueMs: startMs };
+  return isNow ? pass(tx, id, gate, request) : { is: "later", gate: accept(tx, gate, request), dueMs: startMs };
 }
 
 /** The start becomes part of a run that collects starts. */
