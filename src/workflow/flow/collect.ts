@@ -12,7 +12,7 @@ import { RunConflictError, RunExistsError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
 import { type RunValue, runAt } from "../stored.ts";
 import { BATCH_BYTES, debouncedUntil, isBatchFull } from "./decide.ts";
-import { COLLECTED, type Collecting, collectedAt, collectorAt, ITEM } from "./stored.ts";
+import { COLLECTED, type Collecting, collectedAt, collectorAt, type Gate, ITEM } from "./stored.ts";
 
 /** How long a start with an id is remembered. */
 const ID_KEPT_MS = 7 * 24 * 3_600_000;
@@ -27,8 +27,10 @@ export interface CollectedStart {
   readonly id: string | undefined;
   readonly fingerprint: string | null;
   readonly rejects: boolean;
+  /** Takes the turns of a start that is not a repeated one. Throws if a rate limit refuses it. */
+  accept(): Gate;
   /** Creates the run that collects, without its first fact. Returns its id. */
-  create(collecting: Collecting, dueMs: number): string;
+  create(collecting: Collecting, dueMs: number, gate: Gate): string;
 }
 
 interface Remembered {
@@ -41,11 +43,12 @@ export function collectStart(tx: Tx, start: CollectedStart): { readonly run: str
   const { workflow, key, id } = start;
   const seen = id === undefined ? undefined : tx.record(collectedAt(workflow, id));
   if (seen?.exists === true && id !== undefined) return remembered(seen, start, id);
+  const gate = start.accept();
   const { nowMs } = tx;
   const collector = tx.record(collectorAt(workflow, key));
   const current = collector.exists ? (collector.value as string) : undefined;
   const record = current === undefined ? undefined : tx.record(runAt(current));
-  const run = (record === undefined ? undefined : join(record, start, nowMs)) ?? create(start, nowMs);
+  const run = (record === undefined ? undefined : join(record, start, nowMs)) ?? create(start, nowMs, gate);
   const isNew = run !== current;
   if (isNew) collector.write({ value: run });
   if (runOf(tx.record(runAt(run))).collecting?.count === sizeOf(start.collect)) collector.remove(0);
@@ -101,13 +104,13 @@ function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: num
   return record.at.key;
 }
 
-function create({ collect, key, input, create }: CollectedStart, nowMs: number): string {
+function create({ collect, key, input, create }: CollectedStart, nowMs: number, gate: Gate): string {
   const common = { key, firstMs: nowMs, count: 1 };
   if (collect.by === "debounce") {
     const dueMs = debouncedUntil(nowMs, nowMs, collect.periodMs, collect.maxWaitMs);
-    return create({ by: "debounce", ...common, input }, dueMs);
+    return create({ by: "debounce", ...common, input }, dueMs, gate);
   }
-  return create({ by: "batch", ...common }, collect.size === 1 ? nowMs : nowMs + collect.maxWaitMs);
+  return create({ by: "batch", ...common }, collect.size === 1 ? nowMs : nowMs + collect.maxWaitMs, gate);
 }
 
 /** The first input of a batch, in the log of its run. */

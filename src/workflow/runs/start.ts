@@ -153,7 +153,6 @@ function startCollected(
 ): Started {
   const { workflow, input, fingerprint, isMade = false, ifExists } = request;
   const { nowMs } = tx;
-  const gate = accept(tx, flow.priority === undefined ? {} : { priority: flow.priority }, flow.request);
   const { run, isNew } = collectStart(tx, {
     workflow,
     collect,
@@ -162,7 +161,8 @@ function startCollected(
     id: isMade ? undefined : request.id,
     fingerprint,
     rejects: ifExists === "reject",
-    create: (collecting, dueMs) => {
+    accept: () => accept(tx, flow.priority === undefined ? {} : { priority: flow.priority }, flow.request),
+    create: (collecting, dueMs, gate) => {
       const id = isMade ? request.id : tx.uuid();
       const record = tx.record(startedAt({ id, isMade: true }));
       const { ttlMs } = flow;
