@@ -98,7 +98,8 @@ export class Execution implements StepTransactions {
     this.#definition = definition;
     this.#held = held;
     this.#isCold = warm === undefined;
-    this.coroutine = warm ?? new Coroutine(held.at.key, value.scheduledAtMs ?? value.startedAtMs, kernel.ports.bodies);
+    const beganAtMs = value.gate?.openedAtMs ?? value.scheduledAtMs ?? value.startedAtMs;
+    this.coroutine = warm ?? new Coroutine(held.at.key, beganAtMs, kernel.ports.bodies);
     this.run = new HeldRun(kernel, definition, held, row, value, claimedAtMs, this.coroutine);
     this.coroutine.driver = this.run;
     this.coroutine.strayed = undefined;

@@ -13,9 +13,9 @@ import type { GateRequest } from "../definitions/flow.ts";
 import { ConcurrencyLimitError, RunExpiredError } from "../errors.ts";
 import { runOf } from "../history/read-run.ts";
 import { cancelRun, endCanceled, endRun, withoutStack } from "../runs/end.ts";
-import { hasBegun, queuedQueueOf, type RunStatus, type RunValue } from "../stored.ts";
+import { hasBegun, newQueueOf, queuedQueueOf, type RunStatus, type RunValue } from "../stored.ts";
 import { beginCollected } from "./collect.ts";
-import { type Admission, admit } from "./places.ts";
+import { type Admission, admit, opened } from "./places.ts";
 import type { Gate } from "./stored.ts";
 
 export type Passed = Admission | { readonly is: "later"; readonly gate: Gate; readonly dueMs: number };
@@ -91,10 +91,12 @@ export function passClaimed(tx: Tx, record: Draft, { request, timeoutMs, items }
   if (passed.is === "open") {
     // What waited to begin has its whole timeout from now on.
     const deadline = isNew && timeoutMs !== null ? { deadlineMs: tx.nowMs + timeoutMs } : {};
-    record.write({ value: { ...value, ...deadline, gate: passed.gate } satisfies RunValue });
+    const gate = isNew ? opened(passed.gate, tx.approxNowMs) : passed.gate;
+    record.write({ value: { ...value, ...deadline, gate } satisfies RunValue });
     return "open";
   }
-  const newQueue = record.kind ?? "";
+  // The claim has moved it to the queue of runs that have begun.
+  const newQueue = isNew ? newQueueOf(value.workflow) : (record.kind ?? "");
   record.write({
     value: { ...value, gate: withTimeout(passed.gate, isNew ? timeoutMs : null) },
     ...waitingAt(passed, value.workflow, newQueue),

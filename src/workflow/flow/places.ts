@@ -163,20 +163,24 @@ function admitNext(tx: Tx, id: string, line: LineValue): void {
     setLimit(tx, ref, { ...limit, held: limit.held + 1 });
   }
   const { queued: _queued, timeoutMs, ...gate } = value.gate ?? {};
+  const isBegun = hasBegun(record, value);
   record.write({
     value: {
       ...value,
       ...(timeoutMs === undefined ? {} : { deadlineMs: tx.approxNowMs + timeoutMs }),
-      gate: { ...gate, isOpen: true },
+      gate: { ...(isBegun ? gate : opened(gate, tx.approxNowMs)), isOpen: true },
     },
     status: "pending" satisfies RunStatus,
-    kind: hasBegun(record, value) ? queueOf(value.workflow) : newQueueOf(value.workflow),
+    kind: isBegun ? queueOf(value.workflow) : newQueueOf(value.workflow),
     // It is due already; the exact time would have to be asked for.
     dueMs: Math.min(queued.sinceMs, tx.approxNowMs),
     tries: 0,
   });
   if (tx.record(lineAt(id)).exists) takeTurn(tx, id);
 }
+
+/** The time at which its code begins stays the same when it is retried and needs a place again. */
+export const opened = (gate: Gate, nowMs: number): Gate => ({ ...gate, openedAtMs: gate.openedAtMs ?? nowMs });
 
 /** The line has had a run admitted: after as many as its weight, the next line has its turn. */
 function takeTurn(tx: Tx, id: string): void {

@@ -57,6 +57,8 @@ export interface Gate {
   readonly isRated?: true;
   /** It is admitted: it has passed everything, and holds its places. */
   readonly isOpen?: true;
+  /** When it was first admitted, approximately, where that was after its start: the time at which its code begins. */
+  readonly openedAtMs?: number;
   /** Its place in the line, while it waits there. `prev` is only valid for a run that is not the first. */
   readonly queued?: {
     readonly sinceMs: number;
