@@ -171,7 +171,7 @@ function admitNext(tx: Tx, id: string, line: LineValue): void {
       gate: { ...(isBegun ? gate : opened(gate, tx.approxNowMs)), isOpen: true },
     },
     status: "pending" satisfies RunStatus,
-    kind: isBegun ? queueOf(value.workflow) : newQueueOf(value.workflow),
+    kind: (isBegun ? queueOf : newQueueOf)(value.workflow, value.pool),
     // It is due already; the exact time would have to be asked for.
     dueMs: Math.min(queued.sinceMs, tx.approxNowMs),
     tries: 0,

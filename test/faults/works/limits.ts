@@ -14,10 +14,10 @@
  * one that its caller was told (G2).
  */
 
-import { type Context, PawlError, type Workflow, workflow } from "../../../src/index.ts";
+import { type Context, PawlError, StoreError, type Workflow, workflow } from "../../../src/index.ts";
 import type { Pawl } from "../../../src/pawl.ts";
 import { type LimitValue, limitAt, type PlaceRef } from "../../../src/workflow/flow/stored.ts";
-import { ENDED } from "../../../src/workflow/stored.ts";
+import { ENDED, type RunValue, runAt } from "../../../src/workflow/stored.ts";
 import { wrongPlaces } from "../../flow/checker.ts";
 import type { Bench } from "../bench.ts";
 import type { Note } from "../ledger.ts";
@@ -33,6 +33,8 @@ export const ALL_MAX = 4;
 const MOST_OPEN = 60;
 const MAX_PAUSE_MS = 80;
 const HEALS_WITHIN_MS = 3 * LEASE_MS + 5_000 + 8_000;
+/** So many workers die here that a run may be claimed often before it gets further; it is no poison. */
+const TRIES = 1000;
 const RETRY = { attempts: 1000, delay: 10, maxDelay: 300 } as const;
 
 interface Job {
@@ -118,6 +120,7 @@ function workflows(bench: Bench): Workflows {
   const narrow = workflow<Job, string>(
     {
       name: "narrow",
+      tries: TRIES,
       concurrency: [{ name: "tenant", max: TENANT_MAX, key: ({ tenant }) => tenant }, { max: ALL_MAX }],
     },
     async (ctx, { napMs, fails }) => {
@@ -132,7 +135,7 @@ function workflows(bench: Bench): Workflows {
     },
   );
   const gather = workflow<string, readonly string[]>(
-    { name: "gather", batch: { size: 4, maxWait: 300 } },
+    { name: "gather", tries: TRIES, batch: { size: 4, maxWait: 300 } },
     async (_ctx, items) => items,
   );
   return { narrow, gather };
@@ -142,7 +145,15 @@ function workflows(bench: Bench): Workflows {
 async function work(bench: Bench, { narrow, gather }: Workflows): Promise<void> {
   const { pawl, random } = bench;
   while (!bench.isOver) {
-    const worker = pawl.work([narrow, gather], { lease: LEASE_MS, concurrency: 10, on: () => {} });
+    const worker = pawl.work([narrow, gather], {
+      lease: LEASE_MS,
+      concurrency: 10,
+      on: ({ type, run, error, message }) => {
+        if (type === "run.parked") bench.note(NAME, "parked", { run, reason: message });
+        else if (type === "run.trouble" && !(error instanceof StoreError))
+          bench.note(NAME, "trouble", { run, error: String(error) });
+      },
+    });
     const turns = 20 + random.below(200);
     for (let turn = 0; !bench.isOver && (turn < turns || bench.isHealing); turn++) await bench.sleep(50);
     await worker.stop(random.chance(0.5) ? { timeout: 100 } : undefined);
@@ -221,6 +232,8 @@ export interface NarrowRun {
   readonly tenant: string;
   readonly entered: string | null;
   readonly left: string | null;
+  /** Where it is, if it has not ended. */
+  readonly row?: string;
 }
 
 export interface LimitsState {
@@ -243,12 +256,23 @@ async function look(pawl: Pawl): Promise<LimitsState> {
         if (workflow === "gather") batches.set(id, (first?.input ?? []) as readonly string[]);
         else {
           const { tenant = "" } = (first?.input ?? {}) as Partial<Job>;
-          runs.set(id, { status, tenant, entered: valueIn("step entered"), left: valueIn("step left") });
+          const row = ENDED.has(status) ? {} : { row: await rowOf(pawl, id) };
+          runs.set(id, { status, tenant, entered: valueIn("step entered"), left: valueIn("step left"), ...row });
         }
       }
       after = page.next;
     }
   return { runs, batches };
+}
+
+/** What is stored of a run that should have ended, for those who want to know why. */
+async function rowOf(pawl: Pawl, id: string): Promise<string> {
+  const nowMs = await pawl.kernel.transact((tx) => tx.nowMs, []);
+  const [row] = await pawl.kernel.read([runAt(id)]);
+  if (row?.value == null) return "";
+  const { gate, trouble } = pawl.kernel.decode(row, row.value) as RunValue;
+  const dueInMs = row.dueMs === null ? null : row.dueMs - nowMs;
+  return JSON.stringify({ kind: row.kind, dueInMs, holder: row.holder, tries: row.tries, gate, trouble });
 }
 
 export function checkLimits({ operations, notes }: Evidence, { runs, batches }: LimitsState): string[] {
@@ -264,7 +288,8 @@ export function checkLimits({ operations, notes }: Evidence, { runs, batches }: 
   }
   const items = [...batches.values()].flat();
   if (new Set(items).size !== items.length) wrong.push("an input is in two batches");
-  for (const [id, { status }] of runs) if (!ENDED.has(status)) wrong.push(`${id} is ${status} in the end`);
+  for (const [id, { status, row }] of runs)
+    if (!ENDED.has(status)) wrong.push(`${id} is ${status} in the end${row === undefined ? "" : `: ${row}`}`);
   for (const { what, data } of notes) {
     if (what !== "limit") continue;
     const { limit, held, of } = data as { limit: string; held: number; of: number };

@@ -63,7 +63,7 @@ export const ticks: Work = {
 const ticking = workflow("ticking", async (_ctx, _napMs: number) => {});
 
 function declared(bench: Bench): { readonly job: Workflow<number, void>; readonly schedules: readonly Schedule[] } {
-  const job = workflow<number, void>({ name: "ticking" }, async (ctx, napMs) => {
+  const job = workflow<number, void>({ name: "ticking", tries: 1000 }, async (ctx, napMs) => {
     await ctx.step("tick", () => bench.note(NAME, "ticked", { run: ctx.runId }), {
       retry: { attempts: 1000, delay: 10, maxDelay: 300 },
     });
