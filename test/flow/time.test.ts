@@ -375,6 +375,31 @@ describe("the order of those that wait", () => {
     expect(await order({}, starts)).toEqual([2, 1, 3, 4]);
   });
 
+  test("takes turns where each key has a limit of its own, and all have one together", async () => {
+    for (const isReversed of [false, true]) {
+      const pawl = openTest();
+      const begun: number[] = [];
+      const limits = [{ max: 1, key: ({ key }: Item) => key, name: "key" }, { max: 2 }];
+      const job = workflow<Item>(
+        { name: "job", concurrency: isReversed ? limits.toReversed() : limits },
+        async (ctx, { n }) => {
+          await ctx.step("begin", () => {
+            begun.push(n);
+          });
+          await ctx.sleep("1 minute");
+        },
+      );
+      pawl.work([job]);
+      const runs = [];
+      for (let n = 0; n < 20; n++) runs.push(await pawl.start(job, { key: n % 2 === 0 ? "a" : "b", n }));
+      runs.push(await pawl.start(job, { key: "c", n: 99 }));
+      for (const run of runs) await run.result();
+      // Two have begun before it is started, and each of the other lines has at most a turn or two before it.
+      expect(begun.indexOf(99)).toBeLessThanOrEqual(6);
+      await pawl.close();
+    }
+  });
+
   test("takes turns by key, by weight", async () => {
     const many = Array.from({ length: 6 }, (_, i) => ({ key: "big", n: 10 + i }));
     const starts = [...many, { key: "one", n: 1 }, { key: "two", n: 2 }];
