@@ -34,6 +34,7 @@ const SLOWEST: readonly string[] = [
   "test/postgres/planted.long.test.ts",
   "test/serializable/planted.long.test.ts",
   "test/postgres/guards.long.test.ts",
+  "test/flow/sweep.long.test.ts",
   "test/simulation/simulation-1.long.test.ts",
   "test/simulation/simulation-2.long.test.ts",
   "test/simulation/simulation-3.long.test.ts",

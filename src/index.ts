@@ -357,6 +357,7 @@ export type {
   Excess,
   Fairness,
   FlowOptions,
+  Pools,
   StartRate,
   Throttle,
 } from "./workflow/definitions/flow.ts";

@@ -261,6 +261,8 @@ export interface RunValue {
     /** The end of its cleanup's grace, or of a timer that no code observes. */
     readonly untilMs?: number;
   };
+  /** The pool of workers that take it, where its workflow has pools. */
+  readonly pool?: string;
   /** Which limits it passes before it begins, and what it holds of them. */
   readonly gate?: Gate;
   /** It collects starts: its first fact is not written yet. */
@@ -357,11 +359,19 @@ export const inboxAt = (id: string, incarnation: number): Address =>
 
 // Queues: the kind of a run's record, by which workers find it.
 
-/** The queue that workers of a workflow claim its runs from. */
-export const queueOf = (workflow: string): string => `run/${workflow}`;
+/** The queue that workers of a workflow claim its runs from; those of a pool have one of their own. */
+export const queueOf = (workflow: string, pool?: string): string => `run${poolMark(pool)}/${workflow}`;
 
 /** Runs that have not begun: a workflow that is paused keeps them here. When a worker claims one, its queue becomes that of the workflow. */
-export const newQueueOf = (workflow: string): string => `run-new/${workflow}`;
+export const newQueueOf = (workflow: string, pool?: string): string => `${NEW}${poolMark(pool)}/${workflow}`;
+
+const NEW = "run-new";
+const poolMark = (pool: string | undefined): string => (pool === undefined ? "" : `@${pool}`);
+
+export const isNewQueue = (kind: string): boolean => kind.startsWith(NEW);
+
+/** The pool of a queue, if it is one of a pool. */
+export const poolOfQueue = (kind: string): string | undefined => /^[^/@]*@([^/]*)\//.exec(kind)?.[1];
 
 /** Runs that wait in line, due when they expire. */
 export const queuedQueueOf = (workflow: string): string => `run-queued/${workflow}`;
@@ -370,10 +380,12 @@ export const queuedQueueOf = (workflow: string): string => `run-queued/${workflo
 export const endedQueueOf = (workflow: string): string => `run-ended/${workflow}`;
 export const deletingQueueOf = (workflow: string): string => `run-deleting/${workflow}`;
 
+/** The pools that a workflow has or had, for those who list its runs by its name. */
+export const poolsAt = (workflow: string): Address => address("run-pools", workflow);
+
 /** All queues in which runs of a workflow can be. */
-export const queuesOf = (workflow: string): readonly string[] => [
-  queueOf(workflow),
-  newQueueOf(workflow),
+export const queuesOf = (workflow: string, pools: Iterable<string>): readonly string[] => [
+  ...[undefined, ...pools].flatMap((pool) => [queueOf(workflow, pool), newQueueOf(workflow, pool)]),
   queuedQueueOf(workflow),
   endedQueueOf(workflow),
   deletingQueueOf(workflow),

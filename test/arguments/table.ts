@@ -199,6 +199,7 @@ const WORK_OPTIONS = {
   on: "function?",
   parkContradictedAfter: "duration?",
   perWorkflow: "object?",
+  pools: "object?",
   warm: "number?",
   watchdog: "duration?",
 };
@@ -409,6 +410,7 @@ const FREE: Owner["rows"] = {
           input: "handle?",
           name: "id",
           output: "handle?",
+          pools: options({ key: "function", names: "ids" }, { key: String, names: ["a"] }),
           priority: "function?",
           rateLimit: options({ ...RATE_FIELDS, excess: "choice?", key: "function?" }, { max: 1, per: "1s" }),
           retention: RETENTION,
@@ -1108,6 +1110,7 @@ export const ELSEWHERE: Readonly<Record<string, string>> = {
   Debounce: "callbacks that the user writes",
   Fairness: "callbacks that the user writes",
   FlowOptions: "callbacks that the user writes",
+  Pools: "callbacks that the user writes",
   StartRate: "callbacks that the user writes",
   Throttle: "callbacks that the user writes",
   WorkflowOptions: "callbacks that the user writes",

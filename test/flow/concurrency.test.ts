@@ -5,6 +5,7 @@
 
 import { describe, expect, test } from "vitest";
 import { type Pawl, type Run, signal, type WorkflowOptions, workflow } from "../../src/index.ts";
+import { runAt } from "../../src/workflow/stored.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, endLease, onStores, PATIENCE, reaches, resultOf } from "../workflow/kit.ts";
 import { wrongPlaces } from "./checker.ts";
@@ -289,10 +290,21 @@ onStores(EVERY, (place) => {
       });
       return n;
     });
-    pawl.work([job], { perWorkflow: { job: 3 } });
+    const worker = pawl.work([job], { perWorkflow: { job: 3 } });
     const runs = await Promise.all(Array.from({ length: 20 }, (_, n) => pawl.start(job, n)));
     await Promise.all(runs.map(resultOf));
     expect(most).toBeLessThanOrEqual(3);
+    // Nor more of those whose processes died before.
+    await worker.stop();
+    most = 0;
+    const suspects = await Promise.all(Array.from({ length: 6 }, (_, n) => pawl.start(job, n)));
+    const at = suspects.map(({ id }) => runAt(id));
+    await pawl.kernel.transact((tx) => {
+      for (const one of at) tx.record(one).write({ tries: 2 });
+    }, at);
+    pawl.work([job], { perWorkflow: { job: 1 } });
+    await Promise.all(suspects.map(resultOf));
+    expect(most).toBe(1);
     expect(await codeOf((async () => pawl.work([job], { perWorkflow: { other: 3 } }))())).toBe("invalid_argument");
   });
 });

@@ -1,6 +1,7 @@
 /**
  * Goal: what controls the flow of starts keeps to its definition: debounce, batch, rate limits, throttle, ttl, priority and fairness.
- * Method: the virtual clock of `openTest`; each run notes when it began. For debounce, batch and throttle, random times against a model of the definition.
+ * Method: the virtual clock of `openTest`; each run notes when it began. For debounce, batch and throttle, random times against a model of the definition
+ * (`models.ts`).
  */
 
 import fc from "fast-check";
@@ -8,6 +9,7 @@ import { describe, expect, test } from "vitest";
 import { signal, type WorkflowOptions, workflow } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
 import { codeOf } from "../kernel/kit.ts";
+import { batched, debounced, type Start, turnsOf } from "./models.ts";
 
 const go = signal("go");
 
@@ -91,25 +93,18 @@ describe("debounce", () => {
             merge: (a, b) => ({ key: a.key, n: a.n + b.n }),
           },
         });
-        // The model: a run begins `period` after the last start, or `maxWait` after the first; a start at that moment is of the next run.
-        const expected: { atMs: number; n: number }[] = [];
-        let open: { firstMs: number; dueMs: number; n: number } | undefined;
+        const starts: Start[] = [];
         let nowMs = 0;
         for (const gap of all) {
           nowMs += gap;
           await pawl.clock.advance(gap);
-          if (open !== undefined && nowMs >= open.dueMs) {
-            expected.push({ atMs: open.dueMs, n: open.n });
-            open = undefined;
-          }
-          const firstMs: number = open?.firstMs ?? nowMs;
-          const dueMs = Math.min(nowMs + 10, maxWait === null ? Number.POSITIVE_INFINITY : firstMs + maxWait);
-          open = { firstMs, dueMs, n: (open?.n ?? 0) + 1 };
+          starts.push({ atMs: nowMs, key: "a", n: 1 });
           await pawl.start(job, { key: "a", n: 1 });
         }
-        if (open !== undefined) expected.push({ atMs: open.dueMs, n: open.n });
         await pawl.clock.advance(100);
-        expect(begun.map(({ atMs, n }) => ({ atMs, n }))).toEqual(expected);
+        expect(begun.map(({ atMs, n }) => ({ atMs, n }))).toEqual(
+          debounced(starts, 10, maxWait).map(({ dueMs, items }) => ({ atMs: dueMs, n: items.length })),
+        );
         await pawl.close();
       }),
       { numRuns: 20 },
@@ -180,32 +175,21 @@ describe("batch", () => {
           { name: "collect", batch: { size, maxWait: 10, key: ({ key }: Item) => key } },
           async (ctx, items: readonly Item[]) => {
             await ctx.step("insert", () => {
-              begun.push(items.map(({ key, n }) => `${key}${n}`).join(" "));
+              begun.push(items.map(({ n }) => n).join(" "));
             });
           },
         );
         pawl.work([collect]);
-        const expected: string[] = [];
-        const open = new Map<string, { dueMs: number; items: string[] }>();
+        const starts: Start[] = [];
         let nowMs = 0;
-        const close = (key: string) => {
-          const batch = open.get(key);
-          if (batch !== undefined) expected.push(batch.items.join(" "));
-          open.delete(key);
-        };
         for (const [n, { gap, key }] of all.entries()) {
           nowMs += gap;
           await pawl.clock.advance(gap);
-          for (const [other, { dueMs }] of [...open].toSorted(([, a], [, b]) => a.dueMs - b.dueMs))
-            if (nowMs >= dueMs) close(other);
-          const batch = open.get(key) ?? { dueMs: nowMs + 10, items: [] };
-          open.set(key, batch);
-          batch.items.push(`${key}${n}`);
-          if (batch.items.length === size) close(key);
+          starts.push({ atMs: nowMs, key, n });
           await pawl.start(collect, { key, n });
         }
-        for (const key of [...open.keys()]) close(key);
         await pawl.clock.advance(100);
+        const expected = batched(starts, size, 10).map(({ items }) => items.join(" "));
         expect(begun.toSorted()).toEqual(expected.toSorted());
         await pawl.close();
       }),
@@ -246,18 +230,16 @@ describe("rates of starts", () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.integer({ min: 0, max: 12 }), { minLength: 1, maxLength: 20 }), async (gaps) => {
         const { pawl, job, begun } = noting({ throttle: { per: 10 } });
-        const expected: number[] = [];
+        const starts: number[] = [];
         let nowMs = 0;
-        let freeMs = 0;
         for (const [n, gap] of gaps.entries()) {
           nowMs += gap;
           await pawl.clock.advance(gap);
           await pawl.start(job, { key: "a", n });
-          expected.push(Math.max(nowMs, freeMs));
-          freeMs = Math.max(nowMs, freeMs) + 10;
+          starts.push(nowMs);
         }
         await pawl.clock.advance(1000);
-        expect(begun.map(({ atMs }) => atMs)).toEqual(expected);
+        expect(begun.map(({ atMs }) => atMs)).toEqual(turnsOf(starts, 10, 1));
         await pawl.close();
       }),
       { numRuns: 20 },
@@ -306,6 +288,58 @@ describe("a run that has not begun in time", () => {
   });
 });
 
+test("a run that waits for its turn does not begin while its workflow is paused", async () => {
+  const { pawl, job, begun } = noting({ throttle: { per: "1 minute" } });
+  // Runs with a time pass the gate when they are claimed.
+  for (const n of [1, 2]) await pawl.start(job, { key: "a", n }, { delay: "1s" });
+  await pawl.clock.advance("10s");
+  expect(begun.map(({ n }) => n)).toHaveLength(1);
+  await pawl.workflows.pause(job);
+  await pawl.clock.advance("10 minutes");
+  expect(begun).toHaveLength(1);
+  await pawl.workflows.resume(job);
+  await pawl.clock.advance("1s");
+  expect(begun).toHaveLength(2);
+  await pawl.close();
+});
+
+test("the time of a run begins when it is admitted, and stays so when it is retried", async () => {
+  const pawl = openTest();
+  const startMs = pawl.clock.now().getTime();
+  const seen: (readonly [number, number])[] = [];
+  let isBroken = true;
+  const job = workflow<Item>(
+    { name: "job", concurrency: { max: 1 }, retry: { attempts: 1 } },
+    async (ctx, { n }): Promise<void> => {
+      const atMs = ctx.now().getTime() - startMs;
+      seen.push([n, atMs]);
+      if (n === 1) await ctx.waitForSignal(go);
+      await ctx.step("work", () => {
+        if (n === 2 && isBroken) throw new Error("broken");
+      });
+    },
+  );
+  pawl.work([job]);
+  const first = await pawl.start(job, { key: "a", n: 1 });
+  const second = await pawl.start(job, { key: "a", n: 2 });
+  const byName = await pawl.start("job", { key: "a", n: 3 }, { delay: "30 minutes" });
+  await pawl.clock.advance("1 hour");
+  await first.signal(go);
+  expect(await codeOf(second.result())).toBe("run_failed");
+  await byName.result();
+  await pawl.clock.advance("1 hour");
+  isBroken = false;
+  await second.retry();
+  await second.result();
+  const hour = 3_600_000;
+  expect(seen.filter(([n]) => n > 1)).toEqual([
+    [2, hour],
+    [3, hour],
+    [2, hour],
+  ]);
+  await pawl.close();
+});
+
 describe("the order of those that wait", () => {
   /** Starts all while one run holds the only place, and returns the order in which they begin. */
   async function order(
@@ -350,6 +384,31 @@ describe("the order of those that wait", () => {
       { key: "a", n: 4, priority: -1 },
     ];
     expect(await order({}, starts)).toEqual([2, 1, 3, 4]);
+  });
+
+  test("takes turns where each key has a limit of its own, and all have one together", async () => {
+    for (const isReversed of [false, true]) {
+      const pawl = openTest();
+      const begun: number[] = [];
+      const limits = [{ max: 1, key: ({ key }: Item) => key, name: "key" }, { max: 2 }];
+      const job = workflow<Item>(
+        { name: "job", concurrency: isReversed ? limits.toReversed() : limits },
+        async (ctx, { n }) => {
+          await ctx.step("begin", () => {
+            begun.push(n);
+          });
+          await ctx.sleep("1 minute");
+        },
+      );
+      pawl.work([job]);
+      const runs = [];
+      for (let n = 0; n < 20; n++) runs.push(await pawl.start(job, { key: n % 2 === 0 ? "a" : "b", n }));
+      runs.push(await pawl.start(job, { key: "c", n: 99 }));
+      for (const run of runs) await run.result();
+      // Two have begun before it is started, and each of the other lines has at most a turn or two before it.
+      expect(begun.indexOf(99)).toBeLessThanOrEqual(6);
+      await pawl.close();
+    }
   });
 
   test("takes turns by key, by weight", async () => {

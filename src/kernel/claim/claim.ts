@@ -28,6 +28,8 @@ export interface ClaimOptions {
   readonly mostTries?: ((kind: string) => number) | undefined;
   /** How many records of a kind may be claimed. Default: no limit. */
   readonly roomFor?: ((kind: string) => number) | undefined;
+  /** Kinds of one group share their room. Default: each has its own. */
+  readonly groupOf?: ((kind: string) => string) | undefined;
   /** The kind of a record after it was claimed. Default: the same. */
   readonly kindAfter?: ((kind: string) => string) | undefined;
   /** Records that this process leaves to other processes for now. */
@@ -138,12 +140,12 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
 }
 
 /** The first of these, as many as may be claimed of each kind. */
-function withRoom(due: readonly DueKey[], limit: number, { roomFor, kindAfter }: ClaimOptions): readonly DueKey[] {
+function withRoom(due: readonly DueKey[], limit: number, { roomFor, groupOf }: ClaimOptions): readonly DueKey[] {
   if (roomFor === undefined) return due.slice(0, limit);
   const taken = new Map<string, number>();
   return due
     .filter(({ kind }) => {
-      const group = kindAfter?.(kind) ?? kind;
+      const group = groupOf?.(kind) ?? kind;
       const count = taken.get(group) ?? 0;
       if (count >= roomFor(kind)) return false;
       taken.set(group, count + 1);

@@ -55,6 +55,8 @@ export interface WorkerOptions {
   readonly chores?: readonly Queue[] | undefined;
   /** How many more records of this kind may be claimed now. Default: no limit. */
   readonly roomFor?: ((kind: string) => number) | undefined;
+  /** Kinds of one group share their room. Default: each has its own. */
+  readonly groupOf?: ((kind: string) => string) | undefined;
   /** The kind of a record after it was claimed. Default: the same. */
   readonly kindAfter?: ((kind: string) => string) | undefined;
   /** Its records are held all the time, whether there is something to do or not. Default: false. */
@@ -66,6 +68,7 @@ export interface WorkerOptions {
 type Optional =
   | "isStanding"
   | "roomFor"
+  | "groupOf"
   | "kindAfter"
   | "renewing"
   | "status"
@@ -239,6 +242,7 @@ export class Worker {
             look,
             status,
             roomFor: this.#options.roomFor,
+            groupOf: this.#options.groupOf,
             kindAfter: this.#options.kindAfter,
             // The last try is always one of a suspect, unless the record has only one try.
             mostTries: (kind) =>
@@ -311,6 +315,7 @@ export class Worker {
     const { by, leaseMs, status } = this.#options;
     if (suspect === undefined || this.workingCount + this.#reserved >= this.#options.concurrency) return false;
     const { at, kind } = suspect;
+    if (this.#options.roomFor !== undefined && this.#options.roomFor(kind) <= 0) return false;
     const tries = suspect.tries + 1 >= this.#maxTries(kind) ? Number.POSITIVE_INFINITY : suspect.tries;
     if (this.#suspects.size >= mostTogether(Math.max(tries, this.#mostTried))) return false;
     let row: Row | undefined;

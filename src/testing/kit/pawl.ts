@@ -210,7 +210,9 @@ export class TestEnvironment implements RunsView {
     if (schedule !== undefined) this.#scheduleKinds.add(declaredQueueOf(schedule.by));
     const workflow = definitionOf(definition);
     if (workflow !== undefined) {
-      for (const kind of [queueOf, newQueueOf, queuedQueueOf]) this.#kinds.add(kind(definition.name));
+      this.#kinds.add(queuedQueueOf(definition.name));
+      for (const pool of [undefined, ...(workflow.flow?.pools?.names ?? [])])
+        for (const kind of [queueOf, newQueueOf]) this.#kinds.add(kind(definition.name, pool));
       return aroundSteps(definition as AnyWorkflow, tracked);
     }
     const projection = projectionRules(definition);

@@ -85,6 +85,7 @@ const WORKFLOW_OPTIONS = optionNames<WorkflowOptions<unknown, unknown>>({
   retention: true,
   concurrency: true,
   fairness: true,
+  pools: true,
   rateLimit: true,
   throttle: true,
   debounce: true,

@@ -10,6 +10,7 @@ import {
   checkDuration,
   checkFunction,
   checkId,
+  checkList,
   checkOptions,
   type Duration,
   optionNames,
@@ -81,10 +82,20 @@ export interface Batch<Input = unknown> {
   readonly key?: ((input: Input) => string) | undefined;
 }
 
+/** Groups of runs that different workers take. */
+export interface Pools<Input = unknown> {
+  /** The pool of a run: one of `names`. */
+  readonly key: (input: Input) => string;
+  /** All of them: at most 100, each up to 50 characters without "/". */
+  readonly names: readonly string[];
+}
+
 export interface FlowOptions<Input> {
   /** How many runs may be admitted together; several limits apply together. */
   readonly concurrency?: ConcurrencyLimit<Input> | readonly ConcurrencyLimit<Input>[] | undefined;
   readonly fairness?: Fairness<Input> | undefined;
+  /** Which workers take a run: `pools` of `pawl.work` says which pools it takes. Default: every worker takes all. */
+  readonly pools?: Pools<Input> | undefined;
   /** How many runs may begin in a time. */
   readonly rateLimit?: StartRate<Input> | undefined;
   /** Runs begin evenly spaced. */
@@ -98,6 +109,7 @@ export interface FlowOptions<Input> {
 }
 
 const LIMIT_OPTIONS = optionNames<ConcurrencyLimit>({ max: true, key: true, name: true, excess: true });
+const POOL_OPTIONS = optionNames<Pools>({ key: true, names: true });
 const FAIRNESS_OPTIONS = optionNames<Fairness>({ key: true, weight: true });
 const THROTTLE_OPTIONS = optionNames<Throttle>({ max: true, per: true, key: true });
 const DEBOUNCE_OPTIONS = optionNames<Debounce>({ period: true, maxWait: true, key: true, merge: true });
@@ -117,6 +129,7 @@ const MOST_ADMITTED = 1_000_000;
 const MOST_LISTED = 1000;
 const MOST_WEIGHT = 100;
 const MOST_BATCHED = 1000;
+const MOST_POOLS = 100;
 
 type KeyOf = (input: unknown) => string;
 
@@ -150,6 +163,7 @@ export interface Flow {
   readonly workflow: string;
   readonly limits: readonly Limit[];
   readonly fairness: { readonly key: KeyOf; readonly weight: ((input: unknown) => number) | undefined } | undefined;
+  readonly pools: { readonly key: KeyOf; readonly names: ReadonlySet<string> } | undefined;
   readonly rates: readonly Rate[];
   readonly collect: Collect | undefined;
   readonly priority: ((input: unknown) => number) | undefined;
@@ -170,6 +184,7 @@ export interface GateRequest {
   readonly line: string;
   readonly weight: number;
   readonly priority: number;
+  readonly pool?: string;
   readonly rates: readonly StartTurn[];
 }
 
@@ -188,9 +203,10 @@ type Given = FlowOptions<never> & { readonly batch?: Batch<never> | undefined };
 
 /** The flow of a workflow; undefined if its runs begin as soon as a worker has room. */
 export function checkFlow(workflow: string, given: Given): Flow | undefined {
-  const { concurrency, fairness, rateLimit, throttle, debounce, batch, priority, ttl } = given;
+  const { concurrency, fairness, pools: poolsGiven, rateLimit, throttle, debounce, batch, priority, ttl } = given;
   const limits = concurrency === undefined ? [] : checkLimits(workflow, concurrency);
   if (fairness !== undefined) checkFairness(fairness);
+  const pools = poolsGiven === undefined ? undefined : checkPools(poolsGiven);
   if (debounce !== undefined && batch !== undefined)
     throw new InvalidArgumentError("the workflow's batch", "cannot be combined with debounce");
   if (priority !== undefined) checkFunction(priority, "the workflow's priority");
@@ -206,6 +222,7 @@ export function checkFlow(workflow: string, given: Given): Flow | undefined {
     collect === undefined &&
     ttlMs === null &&
     fairness === undefined &&
+    pools === undefined &&
     priority === undefined
   )
     return undefined;
@@ -213,6 +230,7 @@ export function checkFlow(workflow: string, given: Given): Flow | undefined {
     workflow,
     limits,
     fairness: fairness as Flow["fairness"],
+    pools,
     rates,
     collect,
     priority: priority as Flow["priority"],
@@ -256,6 +274,32 @@ function checkLimits(
 
 /** A name that fits into a record's key. */
 const short = (name: string): string => (Buffer.byteLength(name) <= 200 ? name : hash(name));
+
+function checkPools(given: Pools<never>): Flow["pools"] {
+  const what = "the workflow's pools";
+  checkOptions(given ?? null, POOL_OPTIONS, what);
+  const { key, names } = given;
+  checkFunction(key, `${what}: key`);
+  checkList(names, `${what}: names`);
+  if (names.length === 0 || names.length > MOST_POOLS)
+    throw new InvalidArgumentError(`${what}: names`, `must be 1 to ${MOST_POOLS} names`);
+  for (const name of names)
+    if (!/^[^/]{1,50}$/.test(checkId(name, `${what}: names`)))
+      throw new InvalidArgumentError(`${what}: names`, 'must have up to 50 characters, without "/"');
+  return { key: key as KeyOf, names: new Set(names) };
+}
+
+/** The pool of a run. Throws for one that the workflow does not have. */
+function poolOf({ workflow, pools }: Flow, input: unknown): { readonly pool?: string } {
+  if (pools === undefined) return {};
+  const pool = checkKey(pools.key(input), "the key of its pools");
+  if (!pools.names.has(pool))
+    throw new InvalidArgumentError(
+      "the key of its pools",
+      `must be one of those that "${workflow}" has, not "${pool}"`,
+    );
+  return { pool };
+}
 
 function checkFairness(fairness: Fairness<never>): void {
   checkOptions(fairness ?? null, FAIRNESS_OPTIONS, "the workflow's fairness");
@@ -340,6 +384,7 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
         ? 1
         : checkCount(fairness.weight(input), "the weight of its fairness", MOST_WEIGHT),
     priority: priority ?? checkPriority(flow.priority?.(input) ?? 0),
+    ...poolOf(flow, input),
     rates: rates.map(({ name, figures, key, isRefused }) => {
       const by = keyed(key, "the key of its rate");
       const rate = openRate(name, figures);

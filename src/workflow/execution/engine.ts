@@ -21,6 +21,8 @@ export interface Engine extends Turns {
   running(run: string): void;
   /** How long a run of this workflow is kept after it has ended with this status; null is forever. */
   keptMs(workflow: string, status: string): number | null;
+  /** Whether runs of this pool of the workflow are worked on here. */
+  takes(workflow: string, pool: string): boolean;
   /** The code of this run has ended, and only that is left to be written. */
   ending(held: Held): void;
   /** Whether a listener wants events of this type. */

@@ -36,6 +36,7 @@ export async function passAtClaim(
     workflow: name,
     limits: [],
     fairness: undefined,
+    pools: undefined,
     rates: [],
     collect: undefined,
     priority: undefined,
@@ -56,7 +57,14 @@ export async function passAtClaim(
     return "ended";
   }
   return held.commit(
-    (record, tx) => passClaimed(tx, record, { request, timeoutMs, ttlMs: flow?.ttlMs ?? null, items }),
+    (record, tx) =>
+      passClaimed(tx, record, {
+        request,
+        timeoutMs,
+        ttlMs: flow?.ttlMs ?? null,
+        items,
+        takes: (pool) => engine.takes(name, pool),
+      }),
     request.places.map(({ ref }) => limitAt(ref)),
   );
 }

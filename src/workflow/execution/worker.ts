@@ -10,7 +10,7 @@
  */
 
 import type { Queue, WorkPart, WorkSettings } from "../../kernel/capability.ts";
-import { checkCount, checkDuration, checkFunction, checkObject } from "../../kernel/check.ts";
+import { checkCount, checkDuration, checkFunction, checkList, checkObject } from "../../kernel/check.ts";
 import { Held } from "../../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../../kernel/claim/worker.ts";
 import type { Address, Put, Row } from "../../kernel/contract.ts";
@@ -34,6 +34,7 @@ import type { RunEvent, RunListener } from "../events.ts";
 import { expireIfDue } from "../flow/gate.ts";
 import { declareLimits } from "../flow/limits.ts";
 import type { PausedWorkflows } from "../flow/paused.ts";
+import { declarePools } from "../flow/pools.ts";
 import { recordDoing } from "../history/doing.ts";
 import { decodeRun, parkUnreadable, readRun } from "../history/read-run.ts";
 import { needsFences } from "../locks/locks.ts";
@@ -43,7 +44,9 @@ import { wakeRun } from "../runs/wake.ts";
 import {
   type Doing,
   hasEnded,
+  isNewQueue,
   newQueueOf,
+  poolOfQueue,
   queuedQueueOf,
   queueOf,
   RUNS,
@@ -107,6 +110,8 @@ export class RunWorker implements Engine, WorkPart {
   /** How many runs of a workflow are worked on at most, and how many are. */
   readonly #perWorkflow: ReadonlyMap<string, number>;
   readonly #workingOn = new Map<string, number>();
+  /** The pools that are taken of each workflow that has pools. */
+  readonly #pools: ReadonlyMap<string, ReadonlySet<string>>;
   readonly #executions = new Map<string, Execution>();
   readonly #warm = new Map<string, Warm>();
   /** Runs whose history the code here contradicts, and until when they are left to other workers. */
@@ -140,10 +145,10 @@ export class RunWorker implements Engine, WorkPart {
       if (this.#definitions.has(definition.name))
         throw new InvalidArgumentError("what to work on", `must not have two workflows named "${definition.name}"`);
       this.#definitions.set(definition.name, definition);
-      this.#maxTries.set(queueOf(definition.name), definition.maxTries);
-      this.#maxTries.set(newQueueOf(definition.name), definition.maxTries);
+      this.#maxTries.set(definition.name, definition.maxTries);
     }
     this.#perWorkflow = checkPerWorkflow(options.perWorkflow, this.#definitions);
+    this.#pools = checkPools(options.pools, this.#definitions);
     this.leaseMs = leaseMs;
     this.contradictionMs = checkDuration(options.parkContradictedAfter ?? "10 minutes", "parkContradictedAfter");
     this.#concurrency = concurrency;
@@ -154,16 +159,20 @@ export class RunWorker implements Engine, WorkPart {
     this.#watchdog =
       limit === false ? undefined : kernel.ports.watchdog?.(checkDuration(limit, "the watchdog's limit"));
     this.#worker = startWorker(kernel, {
-      kinds: [...this.#definitions.keys()].flatMap((name) => [queueOf(name), newQueueOf(name)]),
-      kindAfter: (kind) => queueOf(workflowOfQueue(kind)),
+      // Those of no pool were started by processes that do not know the pools, or before there were any.
+      kinds: [...this.#definitions.keys()].flatMap((name) =>
+        [undefined, ...(this.#pools.get(name) ?? [])].flatMap((pool) => [queueOf(name, pool), newQueueOf(name, pool)]),
+      ),
+      kindAfter: (kind) => queueOf(workflowOfQueue(kind), poolOfQueue(kind)),
       roomFor: (kind) => this.#roomFor(kind),
+      groupOf: workflowOfQueue,
       chores: [...kernel.sweeper.urgent, ...this.#expiries()],
       by: this.#by,
       leaseMs: this.leaseMs,
       concurrency: this.#concurrency,
       status: "running",
       isSkipped: ({ key }) => this.#isShunned(key),
-      maxTries: (kind) => this.#maxTries.get(kind) ?? Number.POSITIVE_INFINITY,
+      maxTries: (kind) => this.#maxTries.get(workflowOfQueue(kind)) ?? Number.POSITIVE_INFINITY,
       work: (held) => this.#work(held),
       lost: (held, reason) => {
         // It may be worked on here anew by now.
@@ -188,6 +197,11 @@ export class RunWorker implements Engine, WorkPart {
       this.emit({ type: "run.trouble", workflow: "", run: "", error }),
     );
     void this.#declareLimits();
+    for (const { name, flow } of definitions)
+      if (flow?.pools !== undefined)
+        void declarePools(kernel, name, flow.pools.names).catch((error: unknown) => {
+          if (!(error instanceof ClosedError)) this.emit({ type: "run.trouble", workflow: name, run: "", error });
+        });
     const stopListening = kernel.listen((puts) => this.#onCommits(puts));
     const stopSuspecting = kernel.onRestart(() => this.#suspectAll());
     // What was paused may be claimed.
@@ -297,12 +311,18 @@ export class RunWorker implements Engine, WorkPart {
   }
 
   /** How a run of this workflow may be leased to this process by the commit that starts it; undefined if there is no room. @internal */
-  lease(workflow: string): { readonly by: string; readonly leaseMs: number } | undefined {
+  lease(workflow: string, pool?: string): { readonly by: string; readonly leaseMs: number } | undefined {
     if (this.#isStopping || !this.#definitions.has(workflow) || this.#paused.has(workflow)) return undefined;
+    if (pool !== undefined && !this.takes(workflow, pool)) return undefined;
     if (this.#worker.workingCount + this.#adopted >= this.#concurrency) return undefined;
     // Starts that are on their way are not told apart: each of them may be of this workflow.
     if (this.#placesFor(workflow) - this.#adopted <= 0) return undefined;
     return { by: this.#by, leaseMs: this.leaseMs };
+  }
+
+  /** Whether runs of this pool are worked on here. */
+  takes(workflow: string, pool: string): boolean {
+    return this.#pools.get(workflow)?.has(pool) === true;
   }
 
   /** When runs of this workflow begin, if it is worked on here. @internal */
@@ -313,7 +333,7 @@ export class RunWorker implements Engine, WorkPart {
   /** How many runs of a queue may be claimed now. */
   #roomFor(kind: string): number {
     const workflow = workflowOfQueue(kind);
-    if (kind === newQueueOf(workflow) && this.#paused.has(workflow)) return 0;
+    if (isNewQueue(kind) && this.#paused.has(workflow)) return 0;
     return this.#placesFor(workflow);
   }
 
@@ -544,6 +564,29 @@ export class RunWorker implements Engine, WorkPart {
 /** The input of a run that has not begun, where its record has it. */
 function inputOf(row: Row, value: RunValue): { readonly input: unknown } | undefined {
   return row.head === value.from && "input" in value ? { input: value.input } : undefined;
+}
+
+/** The pools that are taken: those that are given, or all. */
+function checkPools(
+  given: RunWorkOptions["pools"],
+  definitions: ReadonlyMap<string, Definition>,
+): ReadonlyMap<string, ReadonlySet<string>> {
+  const taken = new Map<string, ReadonlySet<string>>();
+  for (const { name, flow } of definitions.values()) if (flow?.pools !== undefined) taken.set(name, flow.pools.names);
+  if (given === undefined) return taken;
+  checkObject(given, "pools");
+  if (Array.isArray(given)) throw new InvalidArgumentError("pools", "must be an object of lists by workflow");
+  for (const [name, list] of Object.entries(given)) {
+    const all = taken.get(name);
+    if (all === undefined)
+      throw new InvalidArgumentError("pools", `must name workflows that are worked on and have pools, not "${name}"`);
+    checkList(list, `pools of "${name}"`);
+    const unknown = list.find((pool) => !all.has(pool));
+    if (unknown !== undefined)
+      throw new InvalidArgumentError(`pools of "${name}"`, `must be pools that the workflow has, not "${unknown}"`);
+    taken.set(name, new Set(list));
+  }
+  return taken;
 }
 
 function checkPerWorkflow(

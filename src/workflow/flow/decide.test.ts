@@ -3,6 +3,7 @@ import {
   afterTurn,
   debouncedUntil,
   fits,
+  isAwaited,
   isBatchFull,
   isFull,
   isTurnOver,
@@ -30,6 +31,7 @@ describe("a limit", () => {
   test.each(rules)("$rule", ({ rule: _, fits: isFitting, isFull: isWithoutRoom, ...limit }) => {
     expect(fits(limit)).toBe(isFitting);
     expect(isFull(limit)).toBe(isWithoutRoom);
+    expect(isAwaited(limit)).toBe(limit.first !== undefined);
   });
 });
 

@@ -16,6 +16,9 @@ export const fits = ({ held, max, first }: LimitValue): boolean => held < max &&
 /** Whether a line that has its turn at another limit is stopped by this one. */
 export const isFull = ({ held, max }: LimitValue): boolean => held >= max;
 
+/** The same, where the commit that decides frees a place of this limit, too: those that wait for it have their turns first. */
+export const isAwaited = ({ first }: LimitValue): boolean => first !== undefined;
+
 /** The lane whose first run is next: the longest wait, where each step of priority counts as a minute. So no run is overtaken forever. */
 export function nextLane(lanes: readonly Lane[]): Lane | undefined {
   let best: Lane | undefined;

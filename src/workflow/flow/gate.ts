@@ -13,7 +13,7 @@ import type { GateRequest } from "../definitions/flow.ts";
 import { ConcurrencyLimitError, RunExpiredError } from "../errors.ts";
 import { runOf } from "../history/read-run.ts";
 import { cancelRun, endCanceled, endRun, withoutStack } from "../runs/end.ts";
-import { hasBegun, queuedQueueOf, type RunStatus, type RunValue } from "../stored.ts";
+import { hasBegun, newQueueOf, queuedQueueOf, queueOf, type RunStatus, type RunValue } from "../stored.ts";
 import { beginCollected } from "./collect.ts";
 import { isTurnOver } from "./decide.ts";
 import { type Admission, admit } from "./places.ts";
@@ -74,18 +74,21 @@ export interface Arrival {
   readonly ttlMs: number | null;
   /** The inputs of a batch. */
   readonly items?: readonly unknown[] | undefined;
+  /** Whether the worker that claimed it takes runs of this pool. */
+  readonly takes?: ((pool: string) => boolean) | undefined;
 }
 
 /** A claimed run passes the gate. Returns whether its code may begin; if not, it is released, or has ended. */
 export function passClaimed(tx: Tx, record: Draft, arrival: Arrival): "open" | "waits" | "ended" {
-  const { request, timeoutMs, ttlMs, items } = arrival;
+  const { request, timeoutMs, ttlMs, items, takes } = arrival;
   const run = record.at.key;
   if (ttlMs !== null) limitTime(record, ttlMs);
   if (expireIfDue(tx, record)) return "ended";
   beginCollected(tx, record, items);
+  const isNew = !hasBegun(record, runOf(record));
+  if (isNew && !joinPool(tx, record, request.pool, takes)) return "waits";
   const value = runOf(record);
   if (value.gate?.isOpen === true) return "open";
-  const isNew = !hasBegun(record, value);
   let passed: Passed;
   try {
     passed = pass(tx, run, value.gate ?? {}, request);
@@ -107,7 +110,8 @@ export function passClaimed(tx: Tx, record: Draft, arrival: Arrival): "open" | "
     record.write({ value: { ...value, ...deadline, ...admitted, gate: passed.gate } satisfies RunValue });
     return "open";
   }
-  const newQueue = record.kind ?? "";
+  // The claim has moved it to the queue of runs that have begun.
+  const newQueue = isNew ? newQueueOf(value.workflow, value.pool) : (record.kind ?? "");
   record.write({
     value: { ...value, gate: withTimeout(passed.gate, isNew ? timeoutMs : null) },
     ...waitingAt(passed, value.workflow, newQueue),
@@ -123,6 +127,17 @@ function limitTime(record: Draft, ttlMs: number): void {
   if (value.gate !== undefined || hasBegun(record, value)) return;
   const expiresAtMs = (value.scheduledAtMs ?? value.startedAtMs) + ttlMs;
   record.write({ value: { ...value, gate: { expiresAtMs } } });
+}
+
+/** A run whose start did not know the pools of its workflow is put into its pool. Returns false if this worker does not take that one. */
+function joinPool(tx: Tx, record: Draft, pool: string | undefined, takes: Arrival["takes"]): boolean {
+  const value = runOf(record);
+  if (pool === undefined || value.pool !== undefined) return true;
+  const { workflow } = value;
+  const isTaken = takes?.(pool) !== false;
+  record.write({ value: { ...value, pool }, kind: (isTaken ? queueOf : newQueueOf)(workflow, pool) });
+  if (!isTaken) record.write({ status: "pending" satisfies RunStatus, holder: null, tries: 0, dueMs: tx.approxNowMs });
+  return isTaken;
 }
 
 /** The commit that admits it from a line does not know its workflow. */

@@ -3,7 +3,8 @@
  *
  * A run is admitted if every limit that applies to it has room; otherwise it waits in the line of its keys, which is in the ring of one limit that has
  * no room. The commit that ends a run frees its places, and admits from the rings of those limits: the first line has its turn, and its next run is
- * admitted if the other limits of the line have room, too. If one has not, the line moves into the ring of that one.
+ * admitted if the other limits of the line have room, too. If one has not, or others wait there for the place that this commit frees, the line moves into
+ * the ring of that one.
  *
  * So these are always true: a line with waiting runs is in the ring of exactly one limit; a limit with a ring has no room, unless more lines are to be
  * handled than one commit does; then the limit is due, and a worker continues.
@@ -18,7 +19,7 @@ import type { GateRequest, Place } from "../definitions/flow.ts";
 import { ConcurrencyLimitError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
 import { hasBegun, hasEnded, newQueueOf, queueOf, type RunStatus, runAt } from "../stored.ts";
-import { afterTurn, fits, isFull, nextLane, waitingIn, withoutRun, withRun } from "./decide.ts";
+import { afterTurn, fits, isAwaited, isFull, nextLane, waitingIn, withoutRun, withRun } from "./decide.ts";
 import {
   type Gate,
   HURRIED_QUEUE,
@@ -120,12 +121,17 @@ export function leave(tx: Tx, record: Draft): void {
       ...(left.length === 0 ? {} : { runs: left }),
     });
   }
-  if (isOpen) for (const ref of gate.places) advance(tx, ref);
+  if (isOpen) advanceAll(tx, gate.places);
   else if (queued !== undefined && gate.line !== undefined) unlink(tx, gate.line, run, gate.priority ?? 0, queued);
 }
 
-/** Admits runs as long as the limit has room. */
-export function advance(tx: Tx, ref: PlaceRef): void {
+/** Admits runs where a run has freed its places: lines that wait for one of these limits do not pass those that wait for another one of them. */
+function advanceAll(tx: Tx, refs: readonly PlaceRef[]): void {
+  for (const [index, ref] of refs.entries()) advance(tx, ref, refs.slice(index + 1));
+}
+
+/** Admits runs as long as the limit has room. Limits that are `later` are advanced after it. */
+export function advance(tx: Tx, ref: PlaceRef, later: readonly PlaceRef[] = []): void {
   for (let moved = 0; ; moved++) {
     const limit = limitOf(tx, ref);
     if (limit.first === undefined || isFull(limit)) return;
@@ -136,7 +142,12 @@ export function advance(tx: Tx, ref: PlaceRef): void {
     const line = lineValue(tx, limit.first);
     const { places } = line;
     if (places.length > 1) tx.load(places.map(limitAt));
-    const blocking = places.findIndex((other) => !isSamePlace(other, ref) && isFull(limitOf(tx, other)));
+    const isLater = (other: PlaceRef): boolean => later.some((one) => isSamePlace(one, other));
+    const blocking = places.findIndex((other) => {
+      if (isSamePlace(other, ref)) return false;
+      const limit = limitOf(tx, other);
+      return isFull(limit) || (isLater(other) && isAwaited(limit));
+    });
     if (blocking >= 0) move(tx, limit.first, blocking);
     else admitNext(tx, limit.first, line);
   }
@@ -163,15 +174,16 @@ function admitNext(tx: Tx, id: string, line: LineValue): void {
     setLimit(tx, ref, { ...limit, held: limit.held + 1 });
   }
   const { queued: _queued, timeoutMs, ...gate } = value.gate ?? {};
+  const isBegun = hasBegun(record, value);
   record.write({
     value: {
       ...value,
       ...(timeoutMs === undefined ? {} : { deadlineMs: tx.approxNowMs + timeoutMs }),
-      ...(hasBegun(record, value) ? {} : { admittedAtMs: tx.approxNowMs }),
+      ...(isBegun ? {} : { admittedAtMs: tx.approxNowMs }),
       gate: { ...gate, isOpen: true },
     },
     status: "pending" satisfies RunStatus,
-    kind: hasBegun(record, value) ? queueOf(value.workflow) : newQueueOf(value.workflow),
+    kind: (isBegun ? queueOf : newQueueOf)(value.workflow, value.pool),
     // It is due already; the exact time would have to be asked for.
     dueMs: Math.min(queued.sinceMs, tx.approxNowMs),
     tries: 0,

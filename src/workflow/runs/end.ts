@@ -72,7 +72,7 @@ export function cancelRun(
     run.write({
       value: { ...runOf(run), cancel: { ...cancel, isWithoutCode: true } },
       status: "pending" satisfies RunStatus,
-      kind: queueOf(value.workflow),
+      kind: queueOf(value.workflow, value.pool),
       dueMs: tx.nowMs,
       tries: 0,
     });

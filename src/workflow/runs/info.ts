@@ -15,6 +15,8 @@ import type { Row } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { Origin } from "../../kernel/origin.ts";
+import { definitionOf } from "../definitions/definition.ts";
+import { poolsOf } from "../flow/pools.ts";
 import { showDoing } from "../history/doing.ts";
 import { readRun } from "../history/read-run.ts";
 import {
@@ -154,6 +156,7 @@ export async function listRuns(kernel: Kernel, options: RunListOptions, live: Li
     if (value === undefined || (tag !== undefined && value.tags?.includes(tag) !== true)) return false;
     return inTime === undefined || inTime(value);
   };
+  const pools = name === undefined ? [] : await knownPools(kernel, workflow, name);
   const found: Row[] = [];
   let from = after;
   // Tags and times are in the value, so pages are read until enough runs have them.
@@ -165,7 +168,7 @@ export async function listRuns(kernel: Kernel, options: RunListOptions, live: Li
       after: from,
       limit: pageSize,
       order: order === "id" ? "key" : order,
-      kinds: name === undefined ? undefined : queuesOf(name),
+      kinds: name === undefined ? undefined : queuesOf(name, pools),
       statuses,
     });
     for (const row of rows) {
@@ -179,6 +182,11 @@ export async function listRuns(kernel: Kernel, options: RunListOptions, live: Li
   const last = page.at(-1);
   const next = found.length > limit && last !== undefined ? (order === "id" ? last.key : String(last.id)) : null;
   return { runs: await Promise.all(page.map((row) => showRun(kernel, row, live))), next };
+}
+
+/** Those that the definition has, if it was given, and those that were ever declared. */
+async function knownPools(kernel: Kernel, workflow: unknown, name: string): Promise<ReadonlySet<string>> {
+  return new Set([...(definitionOf(workflow)?.flow?.pools?.names ?? []), ...(await poolsOf(kernel, name))]);
 }
 
 function checkStatuses(status: RunListOptions["status"]): readonly RunStatus[] | undefined {

@@ -96,7 +96,7 @@ function letContinue(tx: Tx, run: Draft, id: string, forget: readonly VersionRan
       // A run that is parked still waits for them.
       ...(!isParked && endingsAfter > 0 ? { endingsAfter } : {}),
     } satisfies RunValue,
-    kind: queueOf(value.workflow),
+    kind: queueOf(value.workflow, value.pool),
     status: "pending" satisfies RunStatus,
     dueMs: tx.nowMs,
     holder: null,

@@ -48,6 +48,7 @@ import { RunWorker } from "../execution/worker.ts";
 import { forgetStart } from "../flow/collect.ts";
 import { PausedWorkflows } from "../flow/paused.ts";
 import { continueAdmitting, removeUnused } from "../flow/places.ts";
+import { declarePools } from "../flow/pools.ts";
 import { COLLECTED, HURRIED_QUEUE, LIMIT_QUEUE } from "../flow/stored.ts";
 import { skipsOf } from "../history/forgotten.ts";
 import { isIn, rangesOf } from "../history/ranges.ts";
@@ -58,6 +59,7 @@ import {
   hasEnded,
   type Outcome,
   parseFact,
+  poolOfQueue,
   type RunStatus,
   runAt,
   statusOf,
@@ -117,6 +119,7 @@ export class Runs {
   readonly #results: Results;
   readonly #rates: RateLimits;
   readonly #workers = new Set<RunWorker>();
+  readonly #declaredPools = new Set<string>();
   readonly #log: Log | undefined;
 
   readonly #retention: RetentionPolicy;
@@ -170,8 +173,10 @@ export class Runs {
     const checked =
       definition?.input === undefined ? input : await checkSchema(definition.input, input, "the run's input");
     const request = { ...this.#request(workflow, definition, checked, options, () => this.#newId()), origin };
-    const worker = this.#roomFor(request.workflow);
-    const lease = worker?.lease(request.workflow);
+    const pool = request.flow?.request.pool;
+    if (pool !== undefined) await this.#declarePool(request.workflow, pool);
+    const worker = this.#roomFor(request.workflow, pool);
+    const lease = worker?.lease(request.workflow, pool);
     if (worker === undefined || lease === undefined || request.flow?.collect !== undefined) {
       const { id } = await this.#kernel.transact((tx) => startRun(tx, request), touchedBy(request));
       return id;
@@ -207,9 +212,17 @@ export class Runs {
     return chance.orderedId?.() ?? chance.uuid();
   }
 
-  #roomFor(workflow: string): RunWorker | undefined {
-    for (const worker of this.#workers) if (worker.lease(workflow) !== undefined) return worker;
+  #roomFor(workflow: string, pool: string | undefined): RunWorker | undefined {
+    for (const worker of this.#workers) if (worker.lease(workflow, pool) !== undefined) return worker;
     return undefined;
+  }
+
+  /** Before the first start of a run of this pool by this handle. */
+  async #declarePool(workflow: string, pool: string): Promise<void> {
+    const text = `${pool}/${workflow}`;
+    if (this.#declaredPools.has(text)) return;
+    await declarePools(this.#kernel, workflow, [pool]);
+    this.#declaredPools.add(text);
   }
 
   /** The same in a decision. */
@@ -316,8 +329,9 @@ export class Runs {
     if (row.status !== "pending" || row.holder !== null || row.dueMs === null) return;
     const nowMs = await this.#kernel.transact((tx) => tx.nowMs, []);
     if (row.dueMs > nowMs - UNTAKEN_MS / 2) return;
-    const workflow = workflowOfQueue(row.kind);
-    this.#log?.warn(`run "${id}" is waited for, and no worker has taken it: does one work on "${workflow}"?`);
+    const pool = poolOfQueue(row.kind ?? "");
+    const what = `"${workflowOfQueue(row.kind)}"${pool === undefined ? "" : `, pool "${pool}"`}`;
+    this.#log?.warn(`run "${id}" is waited for, and no worker has taken it: does one work on ${what}?`);
   }
 
   #outcome(workflow: string | undefined, id: string, row: Row | null): unknown {

@@ -116,9 +116,11 @@ export function startRun(tx: Tx, request: StartRequest, encodedInput?: string): 
     ...(isNow ? {} : { scheduledAtMs: startMs }),
     ...(request.timeoutMs === null || waits !== undefined ? {} : { deadlineMs: startMs + request.timeoutMs }),
     ...(gate === undefined ? {} : { gate }),
+    ...(flow?.request.pool === undefined ? {} : { pool: flow.request.pool }),
     ...(lease === undefined && startedText.length <= MOST_INPUT_CHARS ? { input: request.input } : {}),
   };
-  const newQueue = newQueueOf(request.workflow);
+  const pool = flow?.request.pool;
+  const newQueue = newQueueOf(request.workflow, pool);
   const dueMs = Math.min(startMs, request.dueMs ?? startMs);
   const unleased = { kind: newQueue, status: "pending" satisfies RunStatus, dueMs, ...unclaimed(record) };
   if (lease === undefined)
@@ -126,7 +128,7 @@ export function startRun(tx: Tx, request: StartRequest, encodedInput?: string): 
   else
     record.write({
       value,
-      kind: queueOf(request.workflow),
+      kind: queueOf(request.workflow, pool),
       status: "running" satisfies RunStatus,
       holder: lease.by,
       dueMs: (isTimeless ? tx.nowUpperBoundMs : nowMs) + lease.leaseMs,

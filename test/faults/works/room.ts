@@ -11,14 +11,19 @@ export const OPEN: readonly RunStatus[] = ["pending", "running", "waiting", "par
 
 const KEPT_MS = 1_000;
 
-export function hasRoom({ pawl }: Bench, workflow: string, most: number): () => Promise<boolean> {
+export function hasRoom(
+  { pawl }: Bench,
+  workflow: string,
+  most: number,
+  status: readonly RunStatus[] = OPEN,
+): () => Promise<boolean> {
   let lookedAtMs = Number.NEGATIVE_INFINITY;
   let answer = false;
   return async () => {
     if (performance.now() - lookedAtMs < KEPT_MS) return answer;
     lookedAtMs = performance.now();
     try {
-      const { runs } = await pawl.runs.list({ workflow, status: OPEN, limit: most });
+      const { runs } = await pawl.runs.list({ workflow, status, limit: most });
       answer = runs.length < most;
     } catch {
       answer = false;

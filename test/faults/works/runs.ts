@@ -53,6 +53,9 @@ const HEALS_WITHIN_MS = 3 * LEASE_MS + 5_000 + 8_000;
 const TABLE = "fault_rows";
 const RETRY = { attempts: 1000, delay: 10, maxDelay: 300 } as const;
 
+/** There are runs of other kinds of work, too. */
+const WORKFLOWS = ["order", "parcel"];
+
 const go = signal<string>("go");
 
 export const runs: Work = {
@@ -98,7 +101,9 @@ export const runs: Work = {
   },
 
   async isHealed(pawl) {
-    return (await pawl.runs.list({ status: OPEN, limit: 1 })).runs.length === 0;
+    for (const workflow of WORKFLOWS)
+      if ((await pawl.runs.list({ workflow, status: OPEN, limit: 1 })).runs.length > 0) return false;
+    return true;
   },
 
   async judge(pawl, evidence) {
@@ -112,11 +117,12 @@ export const runs: Work = {
 
 async function countOpen(pawl: Pawl): Promise<number> {
   let count = 0;
-  for (let after: string | null | undefined; after !== null; ) {
-    const page = await pawl.runs.list({ status: OPEN, limit: 1000, after });
-    count += page.runs.length;
-    after = page.next;
-  }
+  for (const workflow of WORKFLOWS)
+    for (let after: string | null | undefined; after !== null; ) {
+      const page = await pawl.runs.list({ workflow, status: OPEN, limit: 1000, after });
+      count += page.runs.length;
+      after = page.next;
+    }
   return count;
 }
 
