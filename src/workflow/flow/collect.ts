@@ -42,7 +42,7 @@ interface Remembered {
 export function collectStart(tx: Tx, start: CollectedStart): { readonly run: string; readonly isNew: boolean } {
   const { workflow, key, id } = start;
   const seen = id === undefined ? undefined : tx.record(collectedAt(workflow, id));
-  if (seen?.exists === true && id !== undefined) return remembered(seen, start, id);
+  if (seen?.exists === true && id !== undefined) return remembered(tx, seen, start, id);
   const gate = start.accept();
   const { nowMs } = tx;
   const collector = tx.record(collectorAt(workflow, key));
@@ -63,13 +63,19 @@ export function collectStart(tx: Tx, start: CollectedStart): { readonly run: str
 const sizeOf = (collect: Collect): number => (collect.by === "batch" ? collect.size : Number.POSITIVE_INFINITY);
 
 function remembered(
+  tx: Tx,
   seen: Draft,
   { rejects, fingerprint }: CollectedStart,
   id: string,
 ): { run: string; isNew: boolean } {
   const { run, fingerprint: before } = seen.value as Remembered;
-  if (rejects) throw new RunExistsError(id, "started");
-  if (before !== fingerprint) throw new RunConflictError(id, "was started with another input");
+  // The id is that of the start: the run that has its input has one of its own.
+  if (rejects) throw new RunExistsError(run, tx.record(runAt(run)).status ?? "deleted", id);
+  if (before !== fingerprint)
+    throw new RunConflictError(
+      run,
+      `has the input of an earlier start with the id "${id}", and this start has another`,
+    );
   return { run, isNew: false };
 }
 
