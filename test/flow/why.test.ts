@@ -67,19 +67,19 @@ describe("a run whose time comes later", () => {
       rule: "is debounced",
       options: { debounce: { period: "10s" } },
       count: 2,
-      says: 'is pending: debounce collects its starts (2 starts so far), and it is due at 2031-05-01T00:00:10.000Z if no other start comes before, and then needs a worker that works on "job"',
+      says: 'is pending: debounce collects its starts (2 starts so far), and it is due at 2031-05-01T00:00:10.000Z if no other start comes before, and it then needs a worker that works on "job"',
     },
     {
       rule: "has its turn later",
       options: { throttle: { per: "1 minute" } },
       count: 3,
-      says: 'is pending: its turn under the rate of its workflow is at 2031-05-01T00:02:00.000Z, and then needs a worker that works on "job"',
+      says: 'is pending: its turn under the rate of its workflow is at 2031-05-01T00:02:00.000Z, and it then needs a worker that works on "job"',
     },
     {
       rule: "was started with a delay, and expires",
       options: { ttl: "5s" },
       start: { delay: "1 hour" },
-      says: 'is pending: its start has a delay or a time (at), and it is due at 2031-05-01T01:00:00.000Z, and then needs a worker that works on "job", and expires if it has not begun by 2031-05-01T01:00:05.000Z',
+      says: 'is pending: its start has a delay or a time (at), and it is due at 2031-05-01T01:00:00.000Z, and it then needs a worker that works on "job", and expires if it has not begun by 2031-05-01T01:00:05.000Z',
     },
   ];
   test.each(rows)("$rule", async ({ options, start, count = 1, says }) => {

@@ -28,7 +28,7 @@ export async function whyNotBegun(kernel: Kernel, row: Row, value: RunValue): Pr
     pausedInWords(kernel, workflow),
   ]);
   const time = dueMs <= nowMs ? `is pending, has been due since ${shown(dueMs)}` : `is pending: ${later(value, dueMs)}`;
-  const then = dueMs <= nowMs ? "needs" : "then needs";
+  const then = dueMs <= nowMs ? "needs" : "it then needs";
   const next = paused === "" ? `, and ${then} a worker that works on "${workflow}"` : paused;
   const expires =
     gate?.expiresAtMs === undefined ? "" : `, and expires if it has not begun by ${shown(gate.expiresAtMs)}`;
