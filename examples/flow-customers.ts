@@ -36,6 +36,6 @@ console.log("at most", most, "at the same time");
 
 // Output:
 // queued pending queued
-// run "convert-2" is queued: 1 waits in its line, and 0 runs are before it; the concurrency limit of workflow "convert" for the key "ann" has admitted 2 of 2 runs
+// run "convert-2" is queued: 1 run of its workflow with its keys waits in this line, and 0 of them are before it in its priority; the concurrency limit of workflow "convert" for the key "ann" has admitted 2 runs that have not ended, and its max is 2 (pawl.runs.list({ workflow: "convert" }) shows runs with their status)
 // ann-0.webm ann-1.webm ann-2.webm bob-3.webm bob-4.webm
 // at most 3 at the same time

@@ -1,4 +1,5 @@
-// A vendor allows three calls at a time and 100 a minute, whatever workflow makes them. A limit with a name is shared by all workflows that name it.
+// A vendor allows three calls at a time, whatever workflow makes them: a limit with a name is shared by all workflows that name it. It also allows 100 charges
+// in any minute: the rate is that of one workflow, and with `strict` no minute has more.
 
 import { workflow } from "pawl";
 import { openTest } from "pawl/testing";
@@ -6,7 +7,7 @@ import { openTest } from "pawl/testing";
 const vendor = { name: "vendor", max: 3 };
 
 const charge = workflow(
-  { name: "charge", concurrency: vendor, rateLimit: { max: 100, per: "1 minute" } },
+  { name: "charge", concurrency: vendor, rateLimit: { max: 100, per: "1 minute", strict: true } },
   async (ctx, order: number) => ctx.step("charge", () => `charged ${order}`),
 );
 const refund = workflow({ name: "refund", concurrency: vendor }, async (ctx, order: number) => {
@@ -33,4 +34,4 @@ await pawl.close();
 // Output:
 // the charge is queued
 // [ 'refunded 1', 'refunded 2', 'refunded 3' ] charged 4
-// 200 more took 60 s
+// 200 more took 119 s

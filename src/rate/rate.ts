@@ -394,18 +394,19 @@ export class TxRateLimit {
 const checkTokens = (count: unknown = 1): number => checkCount(count, "the count", MOST_TOKENS);
 
 /** Refuses figures that a limit cannot have. @internal */
-export function checkFigures(options: RateLimitOptions): Figures {
+/** `of` begins the messages: whose figures they are. */
+export function checkFigures(options: RateLimitOptions, of = ""): Figures {
   checkOptions(options ?? null, FIGURES);
-  const max = checkCount(options.max, "max", MOST_TOKENS);
-  const perMs = checkDuration(options.per, "per");
-  if (perMs < 1) throw new InvalidDurationError("per", "must be at least a millisecond");
+  const max = checkCount(options.max, `${of}max`, MOST_TOKENS);
+  const perMs = checkDuration(options.per, `${of}per`);
+  if (perMs < 1) throw new InvalidDurationError(`${of}per`, "must be at least a millisecond");
   const { strict = false } = options;
-  if (typeof strict !== "boolean") throw new InvalidArgumentError("strict", "must be true or false");
+  if (typeof strict !== "boolean") throw new InvalidArgumentError(`${of}strict`, "must be true or false");
   if (strict && options.burst !== undefined && options.burst !== 1)
-    throw new InvalidArgumentError("the burst", "must be 1, or left out, if the limit is strict");
-  const burst = strict ? 1 : checkCount(options.burst ?? max, "the burst", MOST_TOKENS);
+    throw new InvalidArgumentError(`${of}the burst`, "must be 1, or left out, if the limit is strict");
+  const burst = strict ? 1 : checkCount(options.burst ?? max, `${of}the burst`, MOST_TOKENS);
   const figures = { max, perMs, burst };
   if (fillMs(figures) > LONGEST_MS)
-    throw new InvalidArgumentError("the burst", "must not take longer than a hundred years to fill up");
+    throw new InvalidArgumentError(`${of}the burst`, "must not take longer than a hundred years to fill up");
   return figures;
 }

@@ -16,6 +16,9 @@ import { momentsOf, wallOf } from "./zone.ts";
 
 const FIELDS = ["seconds", "minutes", "hours", "days", "months", "weekdays"] as const;
 const LONGEST = 200;
+/** The nicknames of croner, without "@reboot", which names no time. */
+const NICKNAMES = ["@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"];
+const NAMES_OF: Readonly<Record<string, string>> = { months: "JAN to DEC", weekdays: "SUN to SAT" };
 
 /** A pattern has an array of 10,000 years, so few are kept. */
 const MOST_PATTERNS = 200;
@@ -41,7 +44,8 @@ const reasonOf = (error: unknown): string =>
 
 /** Finds the field that is wrong: the one that is refused alone. */
 function explained(cron: string, reason: string): InvalidCronError {
-  if (cron.trimStart().startsWith("@")) return new InvalidCronError(cron, "there is no such nickname");
+  if (cron.trimStart().startsWith("@"))
+    return new InvalidCronError(cron, `there is no such nickname; there are ${NICKNAMES.join(", ")}`);
   const found = [...cron.matchAll(/\S+/g)];
   if (found.length !== 5 && found.length !== 6)
     return new InvalidCronError(cron, `it must have five fields, or six with seconds, and has ${found.length}`);
@@ -51,10 +55,18 @@ function explained(cron: string, reason: string): InvalidCronError {
     try {
       parse(alone);
     } catch (error) {
-      return new InvalidCronError(cron, reasonOf(error), names[index] ?? null, position);
+      const field = names[index] ?? null;
+      return new InvalidCronError(cron, inField(field, text, reasonOf(error)), field, position);
     }
   }
   return new InvalidCronError(cron, reason);
+}
+
+/** What croner says of characters that it does not know helps only with what the field takes. */
+function inField(field: string | null, text: string, reason: string): string {
+  if (field === null || !reason.includes("illegal characters")) return reason;
+  const names = NAMES_OF[field];
+  return `"${text}" has characters that are not allowed there: use numbers${names === undefined ? "" : `, or the names ${names}`}`;
 }
 
 const parse = (cron: string): CronPattern => new CronPattern(cron, undefined, OPTIONS);

@@ -14,7 +14,7 @@ import type { Plan, Target } from "./stored.ts";
 export interface Tick {
   /** The time of the tick. It is due at this time, and may be decided later. */
   readonly scheduledAt: Date;
-  /** The time of the last tick that started a run. */
+  /** The time of the last tick that started a run; undefined for the first one, and in a backfill. */
   readonly lastScheduledAt: Date | undefined;
 }
 
@@ -64,8 +64,8 @@ export function schedule(
   input?: unknown,
 ): Schedule {
   checkId(name, "the schedule's name");
-  const plan = checkPlan(options, DECLARED_OPTIONS);
-  const revision = checkVersion(options.revision ?? 0, "the revision");
+  const plan = checkPlan(options, name, DECLARED_OPTIONS);
+  const revision = checkVersion(options.revision ?? 0, `schedule "${name}": revision`);
   const makeInput = typeof input === "function" ? (input as (tick: Tick) => unknown) : undefined;
   const target = targetOf(workflow, makeInput === undefined ? { value: input } : undefined);
   const code = makeInput === undefined ? fingerprintOf(target.input?.value) : `function ${String(makeInput)}`;

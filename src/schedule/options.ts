@@ -4,7 +4,6 @@ import {
   checkCount,
   checkDate,
   checkDuration,
-  checkList,
   checkObject,
   checkOptions,
   type Duration,
@@ -82,61 +81,67 @@ const MOST_QUEUED = 1000;
 export const MOST_CAUGHT_UP = 1000;
 const MOST_MAX = 1_000_000_000;
 
-/** Throws `invalid_argument`, `invalid_duration`, `invalid_cron` or `invalid_timezone`. */
-export function checkPlan(options: ScheduleOptions, known = OPTIONS): Plan {
-  checkObject(options, "the options");
-  checkOptions(options, known);
+/** `name` is that of the schedule, if it has one. Throws `invalid_argument`, `invalid_duration`, `invalid_cron` or `invalid_timezone`. */
+export function checkPlan(options: ScheduleOptions, name?: string | undefined, known = OPTIONS): Plan {
+  const all = name === undefined ? "the options" : `the options of schedule "${name}"`;
+  const of = name === undefined ? "" : `schedule "${name}": `;
+  checkObject(options, all);
+  checkOptions(options, known, all);
   const { jitter, starts, ends, max } = options;
-  const startsMs = starts === undefined ? undefined : checkDate(starts, "starts");
-  const endsMs = ends === undefined ? undefined : checkDate(ends, "ends");
+  const startsMs = starts === undefined ? undefined : checkDate(starts, `${of}starts`);
+  const endsMs = ends === undefined ? undefined : checkDate(ends, `${of}ends`);
   if (startsMs !== undefined && endsMs !== undefined && endsMs < startsMs)
-    throw new InvalidArgumentError("ends", "must not be before starts");
+    throw new InvalidArgumentError(`${of}ends`, "must not be before starts");
   return {
-    timing: checkTiming(options, startsMs),
-    ...checkOverlap(options.overlap ?? "skip"),
-    catchUp: checkCatchUp(options.catchUp ?? "last"),
-    ...(jitter === undefined ? {} : { jitterMs: checkDuration(jitter, "jitter") }),
+    timing: checkTiming(options, startsMs, all, of),
+    ...checkOverlap(options.overlap ?? "skip", of),
+    catchUp: checkCatchUp(options.catchUp ?? "last", of),
+    ...(jitter === undefined ? {} : { jitterMs: checkDuration(jitter, `${of}jitter`) }),
     ...(startsMs === undefined ? {} : { startsMs }),
     ...(endsMs === undefined ? {} : { endsMs }),
-    ...(max === undefined ? {} : { max: checkCount(max, "max", MOST_MAX) }),
+    ...(max === undefined ? {} : { max: checkCount(max, `${of}max`, MOST_MAX) }),
   };
 }
 
-function checkTiming({ cron, every, at, timezone }: ScheduleOptions, startsMs: number | undefined): Timing {
+function checkTiming(
+  { cron, every, at, timezone }: ScheduleOptions,
+  startsMs: number | undefined,
+  all: string,
+  of: string,
+): Timing {
   const given = [cron, every, at].filter((one) => one !== undefined).length;
-  if (given !== 1) throw new InvalidArgumentError("the options", "must have exactly one of cron, every and at");
+  if (given !== 1) throw new InvalidArgumentError(all, "must have exactly one of cron, every and at");
   if (cron !== undefined) return { cron: checkCron(cron), timezone: checkTimezone(timezone ?? UTC) };
   if (timezone !== undefined)
-    throw new InvalidArgumentError("timezone", "must be given with cron only: every and at are in absolute time");
+    throw new InvalidArgumentError(`${of}timezone`, "must be given with cron only: every and at are in absolute time");
   if (every !== undefined) {
-    const everyMs = checkDuration(every, "every");
-    if (everyMs < LEAST_EVERY_MS) throw new InvalidDurationError("every", "must be at least a second");
+    const everyMs = checkDuration(every, `${of}every`);
+    if (everyMs < LEAST_EVERY_MS) throw new InvalidDurationError(`${of}every`, "must be at least a second");
     return { everyMs, anchorMs: startsMs ?? 0 };
   }
-  const times = at instanceof Date || typeof at === "number" ? [at] : at;
-  checkList(times, "at");
-  const list = (times ?? []).map((one) => checkDate(one, "at"));
+  const times: readonly (Date | number | undefined)[] = Array.isArray(at) ? at : [at];
+  const list = times.map((one) => checkDate(one, `${of}at`));
   if (list.length === 0 || list.length > MOST_TIMES)
-    throw new InvalidArgumentError("at", `must be a date, or a list of 1 to ${MOST_TIMES} dates`);
+    throw new InvalidArgumentError(`${of}at`, `must be a date, or a list of 1 to ${MOST_TIMES} dates`);
   return { atMs: [...new Set(list)].sort((a, b) => a - b) };
 }
 
-function checkOverlap(overlap: Overlap): Pick<Plan, "overlap" | "mostQueued"> {
+function checkOverlap(overlap: Overlap, of: string): Pick<Plan, "overlap" | "mostQueued"> {
   if (overlap === "queue") return { overlap, mostQueued: QUEUED };
   if (overlap === "skip" || overlap === "cancel-running" || overlap === "allow") return { overlap };
   if (typeof overlap !== "object" || overlap === null)
     throw new InvalidArgumentError(
-      "overlap",
+      `${of}overlap`,
       'must be "skip", "queue", "cancel-running", "allow" or { queue: a number }',
     );
-  checkOptions(overlap, QUEUE, "overlap");
-  return { overlap: "queue", mostQueued: checkCount(overlap.queue, "overlap.queue", MOST_QUEUED) };
+  checkOptions(overlap, QUEUE, `${of}overlap`);
+  return { overlap: "queue", mostQueued: checkCount(overlap.queue, `${of}overlap.queue`, MOST_QUEUED) };
 }
 
-function checkCatchUp(catchUp: unknown): number {
+function checkCatchUp(catchUp: unknown, of: string): number {
   if (catchUp === "none") return 0;
   if (catchUp === "last") return 1;
   if (typeof catchUp !== "number")
-    throw new InvalidArgumentError("catchUp", 'must be "none", "last", or the number of ticks to make up for');
-  return checkCount(catchUp, "catchUp", MOST_CAUGHT_UP);
+    throw new InvalidArgumentError(`${of}catchUp`, 'must be "none", "last", or the number of ticks to make up for');
+  return checkCount(catchUp, `${of}catchUp`, MOST_CAUGHT_UP);
 }

@@ -147,7 +147,7 @@ export class Schedules {
     };
   }
 
-  /** Creates a schedule, which every worker fires. Throws `schedule_exists`. */
+  /** Creates a schedule, which every worker fires. Throws `schedule_exists`, and `invalid_argument` if all its times (`at`) are past. */
   async create<Input>(
     name: string,
     options: ScheduleOptions,
@@ -157,10 +157,15 @@ export class Schedules {
   async create(name: string, options: ScheduleOptions, workflow: string, input?: unknown): Promise<ScheduleInfo>;
   async create(name: string, options: ScheduleOptions, workflow: Named, input?: unknown): Promise<ScheduleInfo> {
     const at = scheduleAt(name);
-    const plan = checkPlan(options);
+    const plan = checkPlan(options, name);
     const target = targetOf(workflow, { value: checkStorable(input) });
     return this.#change(at, (tx, record) => {
       if (record.exists) throw new ScheduleExistsError(name, (record.value as ScheduleValue).declared !== undefined);
+      if ("atMs" in plan.timing && plan.timing.atMs.every((ms) => ms <= tx.nowMs))
+        throw new InvalidArgumentError(
+          `schedule "${name}": at`,
+          `must have a time that is not past: it is ${new Date(tx.nowMs).toISOString()}, so the schedule would never tick`,
+        );
       const value = newValue(plan, target, tx.nowMs, record.head);
       record.write({ value, kind: CREATED_QUEUE, status: "active" satisfies StoredState });
       new ScheduleDraft(tx, record, undefined).store();
@@ -170,23 +175,24 @@ export class Schedules {
   /** Changes a schedule that was created at run time. Throws `schedule_declared` for one that is declared in code, and `schedule_not_found`. */
   async update(name: string, options: UpdateScheduleOptions): Promise<ScheduleInfo> {
     const at = scheduleAt(name);
-    checkObject(options, "the options");
-    if (Array.isArray(options)) throw new InvalidArgumentError("the options", "must be an object, not a list");
-    checkOptions(options, UPDATE);
+    const all = `the options of schedule "${name}"`;
+    checkObject(options, all);
+    if (Array.isArray(options)) throw new InvalidArgumentError(all, "must be an object, not a list");
+    checkOptions(options, UPDATE, all);
     const { input, ...given } = options;
     // What is undefined is not to be changed.
     const changes: ScheduleOptions = Object.fromEntries(Object.entries(given).filter(([, one]) => one !== undefined));
     const isTimed = changes.cron !== undefined || changes.every !== undefined || changes.at !== undefined;
     // What is wrong without the stored rest is refused before it is read.
     const { timezone, ...rest } = changes;
-    checkPlan(isTimed ? changes : { ...rest, every: "1 hour" });
+    checkPlan(isTimed ? changes : { ...rest, every: "1 hour" }, name);
     if (timezone !== undefined) checkTimezone(timezone);
     if (Object.hasOwn(options, "input")) this.#kernel.encode(at, checkStorable(input));
     return this.#change(at, (tx, record) => {
       const schedule = this.#existing(tx, record.at);
       const { value } = schedule;
       if (value.declared !== undefined) throw new ScheduleDeclaredError(name, undefined);
-      const plan = checkPlan({ ...optionsOf(value.plan, isTimed), ...changes });
+      const plan = checkPlan({ ...optionsOf(value.plan, isTimed), ...changes }, name);
       schedule.value = withPlan(value, plan, tx.nowMs);
       if (Object.hasOwn(options, "input")) schedule.change({ target: { ...value.target, input: { value: input } } });
       schedule.store();

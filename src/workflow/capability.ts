@@ -40,7 +40,10 @@ export interface WorkflowVerbs {
   };
   /** Workflows whose runs do not begin for now. */
   readonly workflows: {
-    /** Lets no more runs of a workflow begin, in all processes. Those that have begun continue; others wait, and none is lost. */
+    /**
+     * Lets no more runs of a workflow begin, in all processes. Those that have begun continue; others wait, and none is lost. A name that no workflow has is
+     * paused, too: only workers know which there are.
+     */
     pause(workflow: string | AnyWorkflow, options?: { readonly reason?: string | undefined }): Promise<void>;
     /** Lets them begin again. Returns whether it was paused. */
     resume(workflow: string | AnyWorkflow): Promise<boolean>;

@@ -18,10 +18,17 @@ export class RunConflictError extends PawlError<"run_conflict", { run: string; r
   }
 }
 
-/** A run of this id exists already, and `ifExists` is "reject". */
+/**
+ * A run of this id exists already, and `ifExists` is "reject". Where starts are collected, the id is that of a start, and `data.run` the run that has its
+ * input.
+ */
 export class RunExistsError extends PawlError<"run_exists", { run: string; status: string }> {
-  constructor(run: string, status: string) {
-    super("run_exists", `run "${run}" exists already and is ${status}`, { run, status });
+  constructor(run: string, status: string, startId?: string) {
+    const message =
+      startId === undefined
+        ? `run "${run}" exists already and is ${status}`
+        : `a start with the id "${startId}" exists already: run "${run}" has its input, and is ${status}`;
+    super("run_exists", message, { run, status });
   }
 }
 
@@ -53,7 +60,8 @@ export class ConcurrencyLimitError extends PawlError<
 > {
   constructor(workflow: string, key: string | undefined, limit: number) {
     const of = key === undefined ? "" : ` for the key "${key}"`;
-    const message = `workflow "${workflow}" has ${limit} run${limit === 1 ? "" : "s"}${of} that have not ended, and admits no more`;
+    const runs = limit === 1 ? `1 run${of} that has` : `${limit} runs${of} that have`;
+    const message = `workflow "${workflow}" has ${runs} not ended, and admits no more`;
     super("concurrency_limit", message, { workflow, key: key ?? null, limit });
   }
 }

@@ -84,7 +84,7 @@ export const flowBugs: readonly Bug[] = [
     edits: [
       {
         file: COLLECT,
-        from: "  if (seen?.exists === true && id !== undefined) return remembered(seen, start, id);\n",
+        from: "  if (seen?.exists === true && id !== undefined) return remembered(tx, seen, start, id);\n",
         to: "",
       },
     ],

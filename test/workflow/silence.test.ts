@@ -98,6 +98,23 @@ test("a run that is waited for, and that no worker claims, is logged once", asyn
   await result;
 });
 
+test("a run that is waited for, and whose workflow is paused, is logged with that and not as one without a worker", async () => {
+  const on = bench();
+  const { logger, said } = lines();
+  const pawl = new Pawl(on.kernel, { log: new Log(logger, on.clock, false) });
+  await pawl.workflows.pause("light", { reason: "the vendor is down" });
+  const run = await pawl.start("light", undefined, { id: "p" });
+  const result = run.result().catch(() => {});
+  await on.clock.advance(60_000);
+  expect(said).toEqual([
+    expect.stringMatching(
+      /run "p" .* workflow "light" is paused since .* \(the vendor is down\): .*workflows\.resume$/,
+    ),
+  ]);
+  await run.cancel();
+  await result;
+});
+
 describe("lines", () => {
   test("are rate-limited, and say how many were left out", () => {
     const { logger, said } = lines();

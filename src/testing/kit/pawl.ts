@@ -53,6 +53,7 @@ import type { WithInput } from "../../workflow/definitions/context-types.ts";
 import { type AnyWorkflow, definitionOf, type Workflow } from "../../workflow/definitions/definition.ts";
 import { HistoryContradictionError, RunEndedError } from "../../workflow/errors.ts";
 import type { RunEvent, RunListener } from "../../workflow/events.ts";
+import { PAUSED } from "../../workflow/flow/stored.ts";
 import type { Run, RunInfo, StartOptions } from "../../workflow/runs/run.ts";
 import { ENDED, newQueueOf, queuedQueueOf, queueOf, RUNS, type RunStatus } from "../../workflow/stored.ts";
 import { Random } from "../sim/random.ts";
@@ -259,9 +260,14 @@ export class TestEnvironment implements RunsView {
   async describe(): Promise<string> {
     const open = (await this.#rows()).filter(({ status }) => !ENDED.has(status ?? ""));
     if (open.length === 0) return "every run has ended";
+    const paused = new Map(
+      (await this.#rows(PAUSED)).flatMap(({ key, value }) => (value === null ? [] : [[newQueueOf(key), key]])),
+    );
     const described = open.slice(0, 5).map(({ key, kind, status }) => {
       const isKnown = kind === null || this.#kinds.has(kind);
-      return `run "${key}" is ${status}${isKnown ? "" : ", and its workflow has no worker"}`;
+      const workflow = paused.get(kind ?? "");
+      const isPaused = workflow === undefined ? "" : `, and its workflow "${workflow}" is paused`;
+      return `run "${key}" is ${status}${isKnown ? "" : ", and its workflow has no worker"}${isPaused}`;
     });
     const more = open.length - described.length;
     return [...described, ...(more > 0 ? [`${more} more`] : [])].join(", ");

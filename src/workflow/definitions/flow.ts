@@ -260,17 +260,23 @@ function checkLimits(
     // A name of the user's cannot be that of a workflow.
     const name =
       limit.name === undefined
-        ? short(`workflow:${workflow}${key === undefined ? "" : ":by key"}`)
+        ? ownLimit(workflow, key !== undefined)
         : short(`shared:${checkId(limit.name, `${what}: name`)}`);
     if (names.has(name))
       throw new InvalidArgumentError(
         what,
-        "must have a name for each limit, if several have a key or several have none",
+        limit.name === undefined
+          ? "must have a name for each limit, if several have a key or several have none"
+          : `must not have two limits with the name "${limit.name}"`,
       );
     names.add(name);
     return { name, max, excess, key: key as KeyOf | undefined };
   });
 }
+
+/** The stored name of a limit that has none: only runs of this workflow count. */
+export const ownLimit = (workflow: string, isKeyed: boolean): string =>
+  short(`workflow:${workflow}${isKeyed ? ":by key" : ""}`);
 
 /** A name that fits into a record's key. */
 const short = (name: string): string => (Buffer.byteLength(name) <= 200 ? name : hash(name));
@@ -313,7 +319,7 @@ function checkRate(workflow: string, given: StartRate<never>): Rate {
   if (key !== undefined) checkFunction(key, "the workflow's rateLimit: key");
   if (excess !== "wait" && excess !== "reject")
     throw new InvalidArgumentError("the workflow's rateLimit: excess", 'must be "wait" or "reject"');
-  checkFigures(figures);
+  checkFigures(figures, "the workflow's rateLimit: ");
   return {
     name: short(`workflow:${workflow}`),
     figures,
@@ -327,7 +333,7 @@ function checkThrottle(workflow: string, given: Throttle<never>): Rate {
   const { key, max = 1, per } = given;
   if (key !== undefined) checkFunction(key, "the workflow's throttle: key");
   const figures = { max, per, strict: true };
-  checkFigures(figures);
+  checkFigures(figures, "the workflow's throttle: ");
   return { name: short(`throttle:${workflow}`), figures, key: key as KeyOf | undefined, isRefused: false };
 }
 
@@ -367,10 +373,11 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
   const keyed = (key: KeyOf | undefined, what: string): string | undefined =>
     key === undefined ? undefined : checkKey(key(input), what);
   const places = limits.map(({ name, max, excess, key }): Place => {
-    const by = keyed(key, "the key of its concurrency");
+    const by = keyed(key, `the concurrency key of workflow "${workflow}"`);
     return { ref: by === undefined ? [name] : [name, by], max, excess };
   });
-  const turnBy = fairness === undefined ? undefined : checkKey(fairness.key(input), "the key of its fairness");
+  const turnBy =
+    fairness === undefined ? undefined : checkKey(fairness.key(input), `the fairness key of workflow "${workflow}"`);
   return {
     workflow,
     places,
@@ -382,11 +389,11 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
     weight:
       fairness?.weight === undefined
         ? 1
-        : checkCount(fairness.weight(input), "the weight of its fairness", MOST_WEIGHT),
-    priority: priority ?? checkPriority(flow.priority?.(input) ?? 0),
+        : checkCount(fairness.weight(input), `the fairness weight of workflow "${workflow}"`, MOST_WEIGHT),
+    priority: priority ?? checkPriority(flow.priority?.(input) ?? 0, `the priority of workflow "${workflow}"`),
     ...poolOf(flow, input),
     rates: rates.map(({ name, figures, key, isRefused }) => {
-      const by = keyed(key, "the key of its rate");
+      const by = keyed(key, `the rate key of workflow "${workflow}"`);
       const rate = openRate(name, figures);
       const wish = { ...(by === undefined ? {} : { key: by }), ...(isRefused ? { timeout: 0 } : {}) };
       return { name, isRefused, reserve: (tx) => rate.reserveIn(tx, wish) };
@@ -395,16 +402,13 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
 }
 
 /** The key of what is collected together. */
-export const collectKey = ({ key }: Collect, input: unknown): string =>
-  key === undefined ? "" : checkKey(key(input), "the key of its starts");
+export const collectKey = (workflow: string, { by, key }: Collect, input: unknown): string =>
+  key === undefined ? "" : checkKey(key(input), `the ${by} key of workflow "${workflow}"`);
 
 const checkKey = (key: unknown, what: string): string => checkId(key, what);
 
-export function checkPriority(priority: unknown): number {
+export function checkPriority(priority: unknown, what = "the priority"): number {
   if (!Number.isSafeInteger(priority) || Math.abs(priority as number) > HIGHEST_PRIORITY)
-    throw new InvalidArgumentError(
-      "the priority",
-      `must be a whole number from -${HIGHEST_PRIORITY} to ${HIGHEST_PRIORITY}`,
-    );
+    throw new InvalidArgumentError(what, `must be a whole number from -${HIGHEST_PRIORITY} to ${HIGHEST_PRIORITY}`);
   return (priority as number) + 0;
 }

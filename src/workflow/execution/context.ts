@@ -166,7 +166,10 @@ export class Context {
     return new Date(tick?.atMs ?? scheduledAtMs ?? startedAtMs);
   }
 
-  /** The tick of the schedule before this one that started a run. Undefined for the first, and for a run that no schedule started. */
+  /**
+   * The tick of the schedule before this one that started a run. Undefined for the first, for a run of a backfill, and for one that no schedule
+   * started.
+   */
   get lastScheduledAt(): Date | undefined {
     const lastMs = this.#value.tick?.lastMs;
     return lastMs === undefined ? undefined : new Date(lastMs);

@@ -44,7 +44,7 @@ export function collectStart(tx: Tx, start: CollectedStart): { readonly run: str
   const seen = id === undefined ? undefined : tx.record(collectedAt(workflow, id));
   // A run that was deleted is forgotten, and so is its id.
   if (seen?.exists === true && id !== undefined && tx.record(runAt((seen.value as Remembered).run)).exists)
-    return remembered(seen, start, id);
+    return remembered(tx, seen, start, id);
   const gate = start.accept();
   const { nowMs } = tx;
   const collector = tx.record(collectorAt(workflow, key));
@@ -65,13 +65,19 @@ export function collectStart(tx: Tx, start: CollectedStart): { readonly run: str
 const sizeOf = (collect: Collect): number => (collect.by === "batch" ? collect.size : Number.POSITIVE_INFINITY);
 
 function remembered(
+  tx: Tx,
   seen: Draft,
   { rejects, fingerprint }: CollectedStart,
   id: string,
 ): { run: string; isNew: boolean } {
   const { run, fingerprint: before } = seen.value as Remembered;
-  if (rejects) throw new RunExistsError(id, "started");
-  if (before !== fingerprint) throw new RunConflictError(id, "was started with another input");
+  // The id is that of the start: the run that has its input has one of its own.
+  if (rejects) throw new RunExistsError(run, tx.record(runAt(run)).status ?? "deleted", id);
+  if (before !== fingerprint)
+    throw new RunConflictError(
+      run,
+      `has the input of an earlier start with the id "${id}", and this start has another`,
+    );
   return { run, isNew: false };
 }
 

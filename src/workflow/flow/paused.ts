@@ -27,6 +27,17 @@ const READ_MS = 200;
 /** A notification may be lost. */
 const POLL_MS = 5000;
 
+const show = (kernel: Kernel, row: Row, text: string): PausedWorkflow => {
+  const { sinceMs, reason } = kernel.decode(row, text) as PausedValue;
+  return { workflow: row.key, since: new Date(sinceMs), reason: reason ?? null };
+};
+
+/** Whether this workflow is paused, as the store has it now; null if it is not. */
+export async function readPaused(kernel: Kernel, workflow: string): Promise<PausedWorkflow | null> {
+  const [row] = await kernel.read([pausedAt(workflow)]);
+  return row?.value == null ? null : show(kernel, row, row.value);
+}
+
 export class PausedWorkflows {
   readonly #kernel: Kernel;
   #names: ReadonlySet<string> = new Set();
@@ -135,12 +146,8 @@ export class PausedWorkflows {
   async list(): Promise<readonly PausedWorkflow[]> {
     await this.read();
     const paused: PausedWorkflow[] = [];
-    for await (const row of this.#kernel.rows(PAUSED)) if (row.value !== null) paused.push(this.#show(row, row.value));
+    for await (const row of this.#kernel.rows(PAUSED))
+      if (row.value !== null) paused.push(show(this.#kernel, row, row.value));
     return paused;
-  }
-
-  #show(row: Row, text: string): PausedWorkflow {
-    const { sinceMs, reason } = this.#kernel.decode(row, text) as PausedValue;
-    return { workflow: row.key, since: new Date(sinceMs), reason: reason ?? null };
   }
 }

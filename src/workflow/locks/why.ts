@@ -11,8 +11,7 @@ import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { type LockKind, type LockRef, lockAt, lockOf, shownLocks, type Ticket, ticketAt } from "../../lock/stored.ts";
 import { RunNotFoundError } from "../errors.ts";
-import { waitingIn } from "../flow/decide.ts";
-import { type LimitValue, type LineValue, limitAt, lineAt } from "../flow/stored.ts";
+import { isNew, whyNotBegun, whyQueued } from "../flow/why.ts";
 import { doingInWords, isWaitingOnly, showDoing } from "../history/doing.ts";
 import { readRun } from "../history/read-run.ts";
 import { type Doing, type RunValue, runAt, statusOf } from "../stored.ts";
@@ -26,7 +25,10 @@ const SUBJECT = optionNames<WaitSubject>({ run: true, lock: true, kind: true, wa
 
 export interface WaitLink {
   readonly is: "run" | "lock" | "limit" | "plain";
-  /** The run's id, the name of the lock or of the concurrency limit, or who holds it in plain code, as far as that was said. */
+  /**
+   * The run's id; the name of the lock; that of the concurrency limit, or of the workflow whose limit it is; or who holds it in plain code, as far as that
+   * was said.
+   */
   readonly name: string;
   readonly says: string;
 }
@@ -101,7 +103,7 @@ async function aboutRun(
     case "parked":
       return say(true, `is parked and keeps its locks until an operator resolves it: ${value.parked?.reason ?? ""}`);
     case "queued":
-      return aboutQueued(kernel, id, value, chain);
+      return aboutQueued(kernel, row, value, chain);
     case "pending":
     case "running":
     case "waiting":
@@ -126,6 +128,7 @@ async function aboutRun(
       `${words === "" ? `is ${status}` : words}, and worker "${row.holder}" holds it${lease}${problem}`,
     );
   }
+  if (isNew(row, value)) return say(true, `${await whyNotBegun(kernel, row, value)}${problem}`);
   const child = value.blocked?.children[0];
   if (child !== undefined && row.dueMs === null) {
     say(true, `${words === "" ? `waits for its child "${child}"` : words}${problem}`);
@@ -141,48 +144,11 @@ async function aboutRun(
 }
 
 /** Adds what a run in line waits for, and how many are before it. */
-async function aboutQueued(kernel: Kernel, id: string, { gate }: RunValue, chain: WaitLink[]): Promise<boolean> {
-  const [row = null] = gate?.line === undefined ? [] : await kernel.read([lineAt(gate.line)]);
-  const line = row?.value == null ? undefined : (kernel.decode(row, row.value) as LineValue);
-  const waiting = line === undefined ? 0 : waitingIn(line.lanes);
-  const ahead = line === undefined ? 0 : await countAhead(kernel, id, gate?.priority ?? 0, line);
-  const before = ahead === null ? `at least ${MOST_COUNTED} runs are` : `${ahead} run${ahead === 1 ? " is" : "s are"}`;
-  chain.push({
-    is: "run",
-    name: id,
-    says: `run "${id}" is queued: ${waiting} wait${waiting === 1 ? "s" : ""} in its line, and ${before} before it`,
-  });
-  const place = line?.places[line.in];
-  if (place === undefined) return true;
-  const [limitRow] = await kernel.read([limitAt(place)]);
-  const limit = limitRow?.value == null ? undefined : (kernel.decode(limitRow, limitRow.value) as LimitValue);
-  const [name, key] = place;
-  const of = key === undefined ? "" : ` for the key "${key}"`;
-  chain.push({
-    is: "limit",
-    name,
-    says: `the concurrency limit of ${shownLimit(name)}${of} has admitted ${limit?.held ?? 0} of ${limit?.max ?? 0} runs`,
-  });
+async function aboutQueued(kernel: Kernel, row: Row, value: RunValue, chain: WaitLink[]): Promise<boolean> {
+  const { run, limit } = await whyQueued(kernel, row, value);
+  chain.push({ is: "run", name: row.key, says: `run "${row.key}" ${run}` });
+  if (limit !== undefined) chain.push({ is: "limit", ...limit });
   return true;
-}
-
-const shownLimit = (name: string): string =>
-  name.startsWith("shared:")
-    ? `"${name.slice("shared:".length)}"`
-    : name.replace(/^workflow:(.*?)(:by key)?$/, 'workflow "$1"');
-
-/** How many runs of a line are counted one by one. */
-const MOST_COUNTED = 1000;
-
-/** How many runs of its own priority are before this one; null if there are more than are counted. */
-async function countAhead(kernel: Kernel, id: string, priority: number, { lanes }: LineValue): Promise<number | null> {
-  let at: string | null = lanes.find(([of]) => of === priority)?.[1] ?? null;
-  for (let count = 0; count < MOST_COUNTED; count++) {
-    if (at === null || at === id) return count;
-    const [row]: readonly (Row | null)[] = await kernel.read([runAt(at)]);
-    at = row?.value == null ? null : (readRun(kernel, row).value?.gate?.queued?.next ?? null);
-  }
-  return null;
 }
 
 /** What is wrong with the run, if something is. */

@@ -93,7 +93,10 @@ export function endCanceled(
   { hasBegun }: { readonly hasBegun: boolean },
 ): void {
   const version = run.append("canceled", cancel);
-  if (!hasBegun) run.write({ value: { ...runOf(run), forgets: { facts: [[version, version]], children: [] } } });
+  const forgets = hasBegun ? {} : { forgets: { facts: [[version, version]] as const, children: [] } };
+  const value = runOf(run);
+  // `result` says the reason.
+  run.write({ value: { ...value, cancel: value.cancel ?? cancel, ...forgets } });
   endRun(tx, run, id, "canceled", { error: withoutStack(new RunCanceledError(id, cancel.reason)) });
 }
 

@@ -46,7 +46,7 @@ const CAN_RETRY: Readonly<Record<RunStatus, boolean>> = {
   timed_out: false,
 };
 
-/** Lets a run that failed or is parked continue. What ended it is forgotten, and the facts `forget` as well. */
+/** Lets a run that failed, expired or is parked continue. What ended it is forgotten, and the facts `forget` as well. */
 export function retryRun(
   tx: Tx,
   id: string,
@@ -57,7 +57,7 @@ export function retryRun(
   if (!run.exists) throw new RunNotFoundError(id);
   const status = statusOf(run);
   if (!CAN_RETRY[status])
-    throw new RunConflictError(id, `is ${status}: only a run that failed or is parked can be retried`);
+    throw new RunConflictError(id, `is ${status}: only a run that failed, expired or is parked can be retried`);
   letContinue(tx, run, id, forget, room);
 }
 

@@ -11,13 +11,16 @@ import type { RunStatus } from "../stored.ts";
 import type { Runs } from "./runs.ts";
 
 export interface StartOptions {
-  /** The run's id. The same id again is the same run; with a different input it is refused. Default: a new id. */
+  /**
+   * The run's id. The same id again is the same run; with a different input it is refused. Where starts are collected (`debounce`, `batch`), it is the id of
+   * this start, which counts once; the run has another. Default: a new id.
+   */
   readonly id?: string | undefined;
   /** What happens if the id is taken: "join" finds that run, "reject" throws, "restart" starts it again if it has ended. Default: "join". */
   readonly ifExists?: "join" | "reject" | "restart" | undefined;
-  /** Begins this much later. */
+  /** Begins this much later. Not together with `at`. */
   readonly delay?: Duration | undefined;
-  /** Begins at this time. */
+  /** Begins at this time. Not together with `delay`. */
   readonly at?: Date | number | undefined;
   /**
    * Where runs wait in line for a concurrency limit: a run goes before those of a lower priority, but each step is worth only a minute of waiting. A
@@ -137,8 +140,8 @@ export class Run<Output = unknown> {
   }
 
   /**
-   * Waits for the run to end and returns its result. Default: no timeout. Throws `run_failed`, `run_canceled`, `run_timed_out`, `run_parked`,
-   * `run_not_found`, or `result_timeout`.
+   * Waits for the run to end and returns its result. Default: no timeout. Throws `run_failed`, `run_canceled`, `run_timed_out`, `run_expired`,
+   * `run_parked`, `run_not_found`, or `result_timeout`.
    */
   result(options?: { readonly timeout?: Duration | undefined; readonly abortSignal?: AbortSignal }): Promise<Output> {
     return this.#runs.result(this.#workflow, this.id, options) as Promise<Output>;
@@ -172,7 +175,7 @@ export class Run<Output = unknown> {
 
   /**
    * Lets a run that failed or is parked continue. The failures that ended it are forgotten and done again, children that failed are retried
-   * too; what succeeded is kept. `steps` names others to do again.
+   * too; what succeeded is kept. `steps` names others to do again. One that expired begins, without a `ttl`.
    */
   async retry(options?: RetryRunOptions): Promise<void> {
     checkOptions(options, RETRY_OPTIONS);

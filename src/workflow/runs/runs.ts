@@ -46,7 +46,7 @@ import {
 import type { RunWorkOptions } from "../execution/work-options.ts";
 import { RunWorker } from "../execution/worker.ts";
 import { forgetStart } from "../flow/collect.ts";
-import { PausedWorkflows } from "../flow/paused.ts";
+import { PausedWorkflows, readPaused } from "../flow/paused.ts";
 import { continueAdmitting, removeUnused } from "../flow/places.ts";
 import { declarePools } from "../flow/pools.ts";
 import { COLLECTED, HURRIED_QUEUE, LIMIT_QUEUE } from "../flow/stored.ts";
@@ -57,6 +57,7 @@ import { dropSomeHolds } from "../locks/locks.ts";
 import {
   type Doing,
   hasEnded,
+  newQueueOf,
   type Outcome,
   parseFact,
   poolOfQueue,
@@ -247,6 +248,8 @@ export class Runs {
     if (ifExists !== "join" && ifExists !== "reject" && ifExists !== "restart")
       throw new InvalidArgumentError("ifExists", 'must be "join", "reject" or "restart"');
     const atMs = at === undefined ? undefined : checkDate(at, "the time to start at");
+    if (at !== undefined && delay !== undefined)
+      throw new InvalidArgumentError("the options", "must not have both delay and at: each says when the run begins");
     const given = {
       priority: priority === undefined ? undefined : checkPriority(priority),
       ttlMs: ttl === undefined ? undefined : checkDuration(ttl, "the ttl"),
@@ -329,8 +332,18 @@ export class Runs {
     if (row.status !== "pending" || row.holder !== null || row.dueMs === null) return;
     const nowMs = await this.#kernel.transact((tx) => tx.nowMs, []);
     if (row.dueMs > nowMs - UNTAKEN_MS / 2) return;
+    const workflow = workflowOfQueue(row.kind);
     const pool = poolOfQueue(row.kind ?? "");
-    const what = `"${workflowOfQueue(row.kind)}"${pool === undefined ? "" : `, pool "${pool}"`}`;
+    const paused = row.kind === newQueueOf(workflow, pool) ? await readPaused(this.#kernel, workflow) : null;
+    if (paused !== null) {
+      const because = paused.reason === null ? "" : ` (${paused.reason})`;
+      const since = `since ${paused.since.toISOString()}${because}`;
+      this.#log?.warn(
+        `run "${id}" is waited for, and workflow "${workflow}" is paused ${since}: it begins after pawl.workflows.resume`,
+      );
+      return;
+    }
+    const what = `"${workflow}"${pool === undefined ? "" : `, pool "${pool}"`}`;
     this.#log?.warn(`run "${id}" is waited for, and no worker has taken it: does one work on ${what}?`);
   }
 

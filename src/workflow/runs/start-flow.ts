@@ -18,6 +18,6 @@ export function startFlow(
     request: gateRequest(flow, input, priority, openRate),
     priority,
     ttlMs,
-    collect: collect === undefined ? undefined : { by: collect, key: collectKey(collect, input) },
+    collect: collect === undefined ? undefined : { by: collect, key: collectKey(flow.workflow, collect, input) },
   };
 }
