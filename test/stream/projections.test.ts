@@ -702,6 +702,36 @@ onStores(SQL, (place) => {
       );
       expect(rows.map(({ amount }) => amount)).toEqual([1, 2, 3]);
     });
+
+    test("a statement that fails and is not awaited fails its page, whatever is awaited after it", async () => {
+      const pawl = await place.open({ logger: false });
+      let isBroken = true;
+      const name = `forgotten_${place.namespace.replace(/\W/g, "_")}`;
+      const sums = projection.sql(
+        "forgotten",
+        {
+          on: [Deposited],
+          version: "1",
+          setUp: (sql) => sql.query(`create table ${name} (amount integer primary key)`),
+        },
+        async (events, sql) => {
+          for (const { data } of events) {
+            void sql.query(`insert into ${isBroken ? "nowhere_at_all" : name} values (${p(1)})`, [data.amount]);
+            // It has failed by the time that the function returns.
+            await new Promise((resolve) => setTimeout(resolve, 5));
+          }
+        },
+      );
+      await pawl.stream("ann").append(deposits(3));
+      pawl.work([sums]);
+      await expect
+        .poll(() => buildingFailure(pawl, sums), PATIENCE)
+        .toMatchObject({ stream: "ann", version: 1, message: expect.stringContaining("nowhere_at_all") });
+      isBroken = false;
+      await expect.poll(async () => (await pawl.projection(sums).status()).live?.behind, PATIENCE).toBe(0);
+      const { rows } = await pawl.transact.sql((sql) => sql.query<{ amount: number }>(`select amount from ${name}`));
+      expect(rows.map(({ amount }) => amount)).toEqual([1, 2, 3]);
+    });
   });
 });
 
