@@ -20,7 +20,7 @@ export function reduce(rules: AggregateRules, state: unknown, event: FoldedEvent
   const rule = rules.reducers.get(event.name);
   if (rule === undefined) return state;
   const data = upcast(rule.event, event.data, event.shape);
-  const next = rule.reduce(state, data, { ...event, data, shape: rule.event.shape });
+  const next = rule.reduce(state, data, Object.freeze({ ...event, data, shape: rule.event.shape }));
   refusePromise(next);
   return next;
 }

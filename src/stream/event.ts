@@ -11,31 +11,40 @@
 import { checkFunction, checkId, checkOptions, optionNames } from "../kernel/check.ts";
 import type { Forgotten } from "../kernel/codec/forgotten.ts";
 import { refusePromise } from "../kernel/decision.ts";
+import { deepFreeze } from "../kernel/encoding.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { checkIsSchema, checkSchemaNow, type StandardSchema } from "../kernel/schema.ts";
 import { EventShapeError } from "./errors.ts";
 import { checkPersonal, type PersonalOptions, type PersonalRules, splitData } from "./personal/decide.ts";
+import { copyOf, snapshot } from "./snapshot.ts";
 import { CLOSED_EVENT } from "./stored.ts";
 
 /** An event to append, as an event type makes it: `Deposited({ amount: 10 })`. */
 export class NewEvent<Data = unknown> {
   readonly name: string;
-  readonly data: Data;
+  /** Frozen. A date, a map, a set or bytes, which cannot be frozen, are another copy each time. */
+  readonly data!: Data;
   /** The shape of the data. */
   readonly shape: number;
   /** Whose data it has, in which fields. @internal */
   readonly personal: { readonly subject: string; readonly fields: readonly string[] } | undefined;
 
   /** @internal */
-  constructor(name: string, data: Data, shape: number, personal?: NewEvent["personal"]) {
+  constructor(
+    name: string,
+    data: { readonly value: unknown; readonly isFixed: boolean },
+    shape: number,
+    personal?: NewEvent["personal"],
+  ) {
     this.name = name;
-    this.data = data;
+    if (data.isFixed) this.data = data.value as Data;
+    else Object.defineProperty(this, "data", { enumerable: true, get: () => snapshot(data.value).value });
     this.shape = shape;
     this.personal = personal;
   }
 }
 
-/** An event of a stream. */
+/** An event of a stream. It is frozen, and so is its data, except for dates, maps, sets and bytes in it. */
 export interface StreamEvent<Data = unknown> {
   readonly stream: string;
   /** Its place in the stream; the first event has version 1. */
@@ -149,43 +158,16 @@ export function event(
   const upcasts = checkUpcasts(name, checkShape(shape), upcast);
   const rules: EventRules = { name, shape, upcasts, isPersonal: personal !== undefined };
   const make = (given?: unknown): NewEvent => {
-    // A copy, so that what is appended is what was checked here, whatever the caller does with its object meanwhile.
-    const data = checkSchemaNow(schema, snapshot(given, new Map()), `the data of event "${name}"`);
-    return Object.freeze(new NewEvent(name, data, shape, personal && personalOf(personal, data)));
+    // A copy, so that what is appended is what was checked here, whatever the caller does with its object meanwhile. What the schema
+    // returns may be shared, as a default is.
+    const checked = schema === undefined ? given : checkSchemaNow(schema, copyOf(given), `the data of event "${name}"`);
+    const data = snapshot(checked);
+    return Object.freeze(new NewEvent(name, data, shape, personal && personalOf(personal, data.value)));
   };
   const type = Object.assign(make, { is: (given: StreamEvent): given is StreamEvent => given?.name === name });
   Object.defineProperty(type, "name", { value: name });
   definitions.set(type, rules);
   return Object.freeze(type) as EventType<unknown, never>;
-}
-
-/** Copies lists and plain objects. What the codec may refuse is left as it is, so that it is refused with the same reason. */
-function snapshot(value: unknown, copies: Map<object, unknown>): unknown {
-  if (typeof value !== "object" || value === null) return value;
-  const known = copies.get(value);
-  if (known !== undefined) return known;
-  if (Array.isArray(value)) {
-    if (Object.keys(value).length !== value.length) return value;
-    const list: unknown[] = [];
-    copies.set(value, list);
-    for (const item of value) list.push(snapshot(item, copies));
-    return list;
-  }
-  if (value instanceof Date) return new Date(value);
-  if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value)) return structuredClone(value);
-  const prototype: unknown = Object.getPrototypeOf(value);
-  const isPlain = prototype === Object.prototype || prototype === null;
-  if (!isPlain || Object.getOwnPropertySymbols(value).length > 0) return value;
-  const copy: object = prototype === null ? Object.create(null) : {};
-  copies.set(value, copy);
-  for (const [name, item] of Object.entries(value))
-    Object.defineProperty(copy, name, {
-      value: snapshot(item, copies),
-      enumerable: true,
-      writable: true,
-      configurable: true,
-    });
-  return copy;
 }
 
 function personalOf({ subject, fields }: PersonalRules, data: unknown): NewEvent["personal"] {
@@ -229,7 +211,7 @@ export function eventRules(type: unknown): EventRules {
   return rules;
 }
 
-/** The data in its newest shape. */
+/** The data in its newest shape, frozen. */
 export function upcast({ name, shape: newest, upcasts }: EventRules, data: unknown, shape: number): unknown {
   if (shape > newest) throw new EventShapeError(name, shape, newest);
   let converted = data;
@@ -237,5 +219,6 @@ export function upcast({ name, shape: newest, upcasts }: EventRules, data: unkno
     converted = upcasts.get(from)?.(converted);
     refusePromise(converted);
   }
+  if (shape < newest) deepFreeze(converted);
   return converted;
 }

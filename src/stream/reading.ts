@@ -234,7 +234,7 @@ export class EventReading<Data = unknown> implements AsyncIterable<FollowedEvent
           const atMs = event?.at.getTime() ?? Number.NaN;
           const isInTime = atMs >= this.#sinceMs && atMs < this.#untilMs;
           if (event !== undefined && isInTime && (correlationId === undefined || event.correlationId === correlationId))
-            yield { ...event, cursor: this.cursor };
+            yield Object.freeze({ ...event, cursor: this.cursor });
         }
       }
       if (lost !== undefined) throw new EventGoneError(lost.key, lost.version);
@@ -336,7 +336,7 @@ function eventOf<Data>(
   data: unknown,
   type: EventRules | undefined,
 ): StreamEvent<Data> {
-  return {
+  return Object.freeze({
     stream: key.key,
     version,
     id,
@@ -347,5 +347,5 @@ function eventOf<Data>(
     ...(actor === undefined ? {} : { actor }),
     ...(correlation === undefined ? {} : { correlationId: correlation }),
     ...(causation === undefined ? {} : { causationId: causation }),
-  };
+  });
 }

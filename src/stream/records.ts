@@ -59,7 +59,7 @@ export function toEntries(tx: Tx, record: Draft, events: readonly NewEvent[], or
   if (!record.exists) record.write({ value: {} satisfies StreamValue });
   const seal = subjectsOf(tx).sealing(tx, record, events);
   return events.map((given, index) => {
-    const { name, data, shape } = given;
+    const { name, shape } = given;
     const id = tx.uuid();
     const stored: StoredEvent = {
       id,
@@ -74,7 +74,10 @@ export function toEntries(tx: Tx, record: Draft, events: readonly NewEvent[], or
       version: record.head + index + 1,
       id,
       name,
-      data,
+      // Each reducer has its own, where it cannot be frozen.
+      get data() {
+        return given.data;
+      },
       shape,
       ...(actor === undefined ? {} : { actor }),
       ...(correlationId === undefined ? {} : { correlationId }),

@@ -7,6 +7,7 @@ import type { SimulateOptions } from "../../src/testing/index.ts";
 import { actionBugs } from "./action-bugs.ts";
 import { closingBugs } from "./closing-bugs.ts";
 import { flowBugs } from "./flow-bugs.ts";
+import { forgettingBugs } from "./forgetting-bugs.ts";
 import { idempotencyBugs } from "./idempotency-bugs.ts";
 import { listBugs } from "./list-bugs.ts";
 import { lockBugs } from "./lock-bugs.ts";
@@ -540,6 +541,7 @@ export const bugs: readonly Bug[] = [
   ...streamBugs,
   ...closingBugs,
   ...projectionBugs,
+  ...forgettingBugs,
   ...scheduleBugs,
   ...listBugs,
   ...rewindBugs,

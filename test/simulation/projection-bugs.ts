@@ -50,7 +50,7 @@ export const projectionBugs: readonly Bug[] = [
         from: "    const isBehind = seen === undefined ? !isAtEnd : seen.value.cursor > cursor;\n",
         to: "    const isBehind = false;\n",
       },
-      { file: WORKER, from: "        reached: (cursor, isAtEnd) => this.#writer.swap(cursor, isAtEnd),\n", to: "" },
+      { file: WORKER, from: "        reached: (cursor, isAtEnd) => this.#reached(cursor, isAtEnd),\n", to: "" },
       {
         file: WORKER,
         from: "      await this.#writer.setUp();\n",

@@ -73,6 +73,37 @@ describe.each(grounds)("transact.sql on %s", (_, arrive) => {
     }
   });
 
+  test("a statement that fails and is not awaited fails the transaction, with its error", async () => {
+    const slot = pawl.slot<number>(fresh("s"), { initial: 0 });
+    for (const isDecided of [false, true]) {
+      const error = await refusal(() =>
+        pawl.transact.sql(async (sql, tx) => {
+          await sql.query("insert into t values ('before')");
+          void sql.query("insert into nowhere_at_all values (1)");
+          // It has failed by then, and nothing looked at it.
+          await sleep(5);
+          if (isDecided) await tx((tx) => tx.slot(slot).set(1));
+        }),
+      );
+      expect(error.message).toContain("nowhere_at_all");
+    }
+    expect(await rows()).not.toContain("before");
+    expect((await slot.get()).version).toBe(0);
+  });
+
+  test("a statement whose failure is caught late, behind others, is the work's own business", async () => {
+    const outcome = await pawl.transact
+      .sql(async (sql) => {
+        const failing = sql.query("insert into nowhere_at_all values (1)");
+        await sleep(5);
+        await failing.catch(() => {});
+        return "done";
+      })
+      .catch(() => "refused by the database");
+    expect(["done", "refused by the database"]).toContain(outcome);
+    if (pawl.kernel.isSingleWriter) expect(outcome).toBe("done");
+  });
+
   test("a statement that ends the transaction is noticed also where no decision follows", async () => {
     const error = await refusal(() =>
       pawl.transact.sql(async (sql) => {

@@ -7,7 +7,7 @@ import { describe, expect, test } from "vitest";
 import { type Archive, type ArchivedEvent, event, FORGOTTEN, projection, type SubjectKeys } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
 import { codeOf } from "../kernel/kit.ts";
-import { all, brief, deposits } from "./kit.ts";
+import { all, brief, Deposited, deposits } from "./kit.ts";
 
 const Ordered = event<{ readonly customer: string; readonly email: string }, "email">("Ordered", {
   personal: { subject: ({ customer }) => customer, fields: ["email"] },
@@ -152,5 +152,46 @@ describe("an archive that does not answer", () => {
       },
     };
     expect(await pawl.clock.during(pawl.streams.close("s", { archive: slow }))).toEqual({ version: 4, archived: 3 });
+  });
+});
+
+describe("an archive whose reader does not end", () => {
+  /** Returns what it was given, and then the last event again and again, or nothing at all. */
+  class Endless extends Shelf {
+    after: "end" | "repeat" | "hang" = "end";
+    asked = 0;
+    override async *read(stream: string, range: { readonly from: number; readonly to: number }) {
+      let last: ArchivedEvent | undefined;
+      for await (last of super.read(stream, range)) yield last;
+      if (this.after === "hang") await never();
+      for (; this.after === "repeat" && last !== undefined; this.asked++) {
+        // Without a bound, nothing else would ever happen in this process.
+        if (this.asked > 1_000) throw new Error("it was asked for more and more");
+        yield last;
+      }
+    }
+  }
+
+  test.each([
+    { after: "repeat", code: "archive_incomplete" },
+    { after: "hang", code: "callback_timeout" },
+  ] as const)("nothing is removed ($after), and what is archived can be read", async ({ after, code }) => {
+    const archive = new Endless();
+    await using pawl = openTest({ archive });
+    await pawl.stream("s").append(deposits(3));
+    archive.after = after;
+    expect(await codeOf(pawl.clock.during(pawl.streams.close("s")))).toBe(code);
+    expect(archive.asked).toBeLessThan(2);
+    expect((await all(pawl.stream("s").read({ from: "kept" }))).map(({ version }) => version)).toEqual([1, 2, 3, 4]);
+    archive.after = "end";
+    expect(await pawl.streams.close("s")).toEqual({ version: 4, archived: 3 });
+    archive.after = after;
+    archive.asked = 0;
+    expect((await pawl.clock.during(all(pawl.stream("s").read()))).map(({ version }) => version)).toEqual([1, 2, 3, 4]);
+    expect(archive.asked).toBe(0);
+    const counts = projection("counts", { on: [Deposited] }, (n: number | undefined) => (n ?? 0) + 1);
+    pawl.work([counts]);
+    await pawl.clock.advance("1s");
+    expect(await pawl.projection(counts).get("s")).toBe(3);
   });
 });

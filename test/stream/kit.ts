@@ -1,6 +1,6 @@
 /** What the tests of streams share: a bank account, and streams in short. */
 
-import { aggregate, event, type Pawl, type StreamEvent } from "../../src/index.ts";
+import { aggregate, event, type Pawl, projection, type StreamEvent } from "../../src/index.ts";
 
 export const Opened = event("Opened");
 export const Deposited = event<{ readonly amount: number }>("Deposited");
@@ -30,6 +30,20 @@ export const account = aggregate("account", {
     look: ({ balance }) => balance,
   },
 });
+
+export interface Balance {
+  readonly balance: number;
+  readonly events: number;
+}
+
+export const balances = projection(
+  "balances",
+  { on: [Deposited, Withdrawn], version: "1" },
+  (row: Balance | undefined, e): Balance => ({
+    balance: (row?.balance ?? 0) + (e.name === "Deposited" ? e.data.amount : -e.data.amount),
+    events: (row?.events ?? 0) + 1,
+  }),
+);
 
 export const deposits = (count: number) => Array.from({ length: count }, (_, i) => Deposited({ amount: i + 1 }));
 

@@ -5,27 +5,12 @@
  */
 
 import { describe, expect, expectTypeOf, test } from "vitest";
-import { type Archive, type ArchivedEvent, event, type Pawl, projection, reaction, workflow } from "../../src/index.ts";
+import { event, type Pawl, projection, reaction, workflow } from "../../src/index.ts";
 import { GENERATIONS, type GenerationValue, generationAt } from "../../src/stream/projections/stored.ts";
-import { REMOVED } from "../../src/stream/stored.ts";
 import { openTest } from "../../src/testing/index.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE, SQL } from "../workflow/kit.ts";
-import { buildingFailure, Deposited, deposits, Opened, Withdrawn } from "./kit.ts";
-
-interface Balance {
-  readonly balance: number;
-  readonly events: number;
-}
-
-const balances = projection(
-  "balances",
-  { on: [Deposited, Withdrawn], version: "1" },
-  (row: Balance | undefined, e): Balance => ({
-    balance: (row?.balance ?? 0) + (e.name === "Deposited" ? e.data.amount : -e.data.amount),
-    events: (row?.events ?? 0) + 1,
-  }),
-);
+import { type Balance, balances, buildingFailure, Deposited, deposits, Opened, Withdrawn } from "./kit.ts";
 
 const succeeds = (promise: Promise<unknown>): Promise<boolean> =>
   promise.then(
@@ -336,171 +321,6 @@ onStores(EVERY, (place) => {
       .toEqual({ balance: 6, events: 3 });
   });
 
-  describe("after a stream was closed", () => {
-    /** An archive in memory. */
-    function memoryArchive(): Archive {
-      const kept = new Map<string, Map<number, ArchivedEvent>>();
-      return {
-        async write(stream, events) {
-          const all = kept.get(stream) ?? new Map<number, ArchivedEvent>();
-          kept.set(stream, all);
-          for await (const one of events) all.set(one.version, one);
-        },
-        async *read(stream, { from, to }) {
-          for (let version = from; version <= to; version++) {
-            const found = kept.get(stream)?.get(version);
-            if (found !== undefined) yield found;
-          }
-        },
-      };
-    }
-
-    test("a rebuild, and a new projection, read its events from the archive", async () => {
-      const pawl = await place.open({ archive: memoryArchive() });
-      pawl.work([balances]);
-      for (const stream of ["ann", "bob"]) await pawl.stream(stream).append([Opened(), ...deposits(3)]);
-      const last = await pawl.stream("eve").append(deposits(1));
-      const handle = pawl.projection(balances);
-      await handle.waitFor(last);
-      await pawl.streams.close("ann");
-      await pawl.streams.close("bob", { restart: Deposited({ amount: 10 }) });
-      const generation = await handle.rebuild();
-      await expect.poll(async () => (await handle.status()).live?.generation, PATIENCE).toBe(generation);
-      const counts = projection("counts", { on: [Deposited] }, (n: number | undefined) => (n ?? 0) + 1);
-      pawl.work([counts]);
-      await pawl.projection(counts).waitFor(last);
-      expect((await handle.list()).rows).toEqual([
-        { key: "ann", row: { balance: 6, events: 3 } },
-        { key: "bob", row: { balance: 16, events: 4 } },
-        { key: "eve", row: { balance: 1, events: 1 } },
-      ]);
-      expect((await pawl.projection(counts).list()).rows.map(({ row }) => row)).toEqual([3, 4, 1]);
-    });
-
-    test("a rebuild that begins while the events are archived does not keep it from being closed, and lacks nothing", async () => {
-      const disk = memoryArchive();
-      let onWrite = async (): Promise<void> => {};
-      const archive: Archive = {
-        ...disk,
-        write: async (stream, events) => {
-          await disk.write(stream, events);
-          await onWrite();
-        },
-      };
-      const pawl = await place.open({ archive, logger: false });
-      const handle = pawl.projection(balances);
-      let worker = pawl.work([balances]);
-      for (const stream of ["ann", "bob", "cid"]) await handle.waitFor(await pawl.stream(stream).append(deposits(3)));
-      // Without a worker, it cannot be waited for.
-      onWrite = async () => {
-        await worker.stop();
-        await handle.rebuild();
-      };
-      const restart = Deposited({ amount: 10 });
-      expect(await pawl.streams.close("bob", { restart })).toMatchObject({ restartedAt: 5 });
-      worker = pawl.work([balances]);
-      await expect.poll(async () => (await handle.status()).building, PATIENCE).toBeNull();
-      const rows = [
-        { key: "ann", row: { balance: 6, events: 3 } },
-        { key: "bob", row: { balance: 16, events: 4 } },
-        { key: "cid", row: { balance: 6, events: 3 } },
-      ];
-      expect((await handle.list()).rows).toEqual(rows);
-      // With one, it may be past the archive when the events are removed.
-      onWrite = async () => {
-        const generation = await handle.rebuild();
-        await expect
-          .poll(async () => {
-            const { live, building } = await handle.status();
-            return live?.generation === generation || (building?.worker ?? null) !== null;
-          }, PATIENCE)
-          .toBe(true);
-      };
-      expect(await pawl.streams.close("ann")).toMatchObject({ version: 4 });
-      await expect.poll(async () => (await handle.status()).building, PATIENCE).toBeNull();
-      expect((await handle.list()).rows).toEqual(rows);
-    });
-
-    test("a rebuild does not read events twice that are in the archive and still in the store", async () => {
-      const archive = memoryArchive();
-      const pawl = await place.open({ archive });
-      const handle = pawl.projection(balances);
-      pawl.work([balances]);
-      for (const stream of ["ann", "bob"]) await handle.waitFor(await pawl.stream(stream).append(deposits(3)));
-      const dying = await place.openHandle({ archive });
-      // The process ends after it was said that the events may be removed, and before they are.
-      const { promise: isMarked, resolve: marked } = Promise.withResolvers<void>();
-      dying.pawl.kernel.prune = () => {
-        marked();
-        return new Promise(() => {});
-      };
-      void dying.pawl.streams.close("ann", { restart: Deposited({ amount: 1 }) });
-      await isMarked;
-      const generation = await handle.rebuild();
-      await expect.poll(async () => (await handle.status()).live?.generation, PATIENCE).toBe(generation);
-      expect((await handle.list()).rows).toEqual([
-        { key: "ann", row: { balance: 6, events: 3 } },
-        { key: "bob", row: { balance: 6, events: 3 } },
-      ]);
-    });
-
-    test("a projection that is being built begins again where events that it lacks were removed by force", async () => {
-      const pawl = await place.open({ archive: memoryArchive(), logger: false });
-      const handle = pawl.projection(balances);
-      const worker = pawl.work([balances]);
-      await handle.waitFor(await pawl.stream("eve").append([Opened(), ...deposits(1)]));
-      for (const stream of ["ann", "bob"]) await handle.waitFor(await pawl.stream(stream).append(deposits(3)));
-      await pawl.streams.close("bob");
-      await worker.stop();
-      const generation = await handle.rebuild();
-      // As if it had read the archive, which had only "bob" then, and had not followed the others yet.
-      const at = generationAt("balances", generation);
-      const [removed] = await pawl.kernel.read([REMOVED]);
-      await pawl.kernel.transact(
-        (tx) => {
-          const record = tx.record(at);
-          const read = { archivedUpTo: 1_000_000, archivedAt: removed?.version ?? 0 };
-          record.write({ value: { ...(record.value as GenerationValue), ...read } });
-        },
-        [at],
-      );
-      await pawl.streams.close("ann", { force: true });
-      pawl.work([balances]);
-      await expect.poll(async () => (await handle.status()).live?.generation, PATIENCE).toBe(generation + 1);
-      expect((await handle.list()).rows.map(({ key, row }) => [key, row.events])).toEqual([
-        ["ann", 3],
-        ["bob", 3],
-        ["eve", 1],
-      ]);
-    });
-
-    test("without an archive that can be read, a rebuild says what it lacks, and readers see what they saw", async () => {
-      const pawl = await place.open({ logger: false });
-      pawl.work([balances]);
-      await pawl.projection(balances).waitFor(await pawl.stream("ann").append(deposits(3)));
-      await pawl.streams.close("ann", { discard: true });
-      await pawl.projection(balances).rebuild();
-      await expect
-        .poll(async () => (await pawl.projection(balances).status()).building?.failure?.message, PATIENCE)
-        .toContain('stream "ann" was removed');
-      expect(await pawl.projection(balances).get("ann")).toEqual({ balance: 6, events: 3 });
-    });
-
-    test("and is not closed while a projection lacks its events", async () => {
-      const pawl = await place.open({ logger: false });
-      const stuck = projection("stuck", { on: [Deposited] }, (): number => {
-        throw new Error("no");
-      });
-      pawl.work([stuck]);
-      await pawl.stream("ann").append(deposits(2));
-      await expect.poll(() => buildingFailure(pawl, stuck), PATIENCE).toMatchObject({ version: 1 });
-      await expect(pawl.streams.close("ann", { discard: true })).rejects.toMatchObject({
-        code: "stream_in_use",
-        data: { projections: [{ projection: "stuck", events: 2 }] },
-      });
-    });
-  });
-
   test("it is fed by what reactions emit, too", async () => {
     const pawl = await place.open();
     const Copied = event<{ readonly amount: number }>("Copied");
@@ -700,6 +520,36 @@ onStores(SQL, (place) => {
       const rows = await pawl.transact.sql(
         async (sql) => (await sql.query<{ amount: number }>(`select amount from ${name}`)).rows,
       );
+      expect(rows.map(({ amount }) => amount)).toEqual([1, 2, 3]);
+    });
+
+    test("a statement that fails and is not awaited fails its page, whatever is awaited after it", async () => {
+      const pawl = await place.open({ logger: false });
+      let isBroken = true;
+      const name = `forgotten_${place.namespace.replace(/\W/g, "_")}`;
+      const sums = projection.sql(
+        "forgotten",
+        {
+          on: [Deposited],
+          version: "1",
+          setUp: (sql) => sql.query(`create table ${name} (amount integer primary key)`),
+        },
+        async (events, sql) => {
+          for (const { data } of events) {
+            void sql.query(`insert into ${isBroken ? "nowhere_at_all" : name} values (${p(1)})`, [data.amount]);
+            // It has failed by the time that the function returns.
+            await new Promise((resolve) => setTimeout(resolve, 5));
+          }
+        },
+      );
+      await pawl.stream("ann").append(deposits(3));
+      pawl.work([sums]);
+      await expect
+        .poll(() => buildingFailure(pawl, sums), PATIENCE)
+        .toMatchObject({ stream: "ann", version: 1, message: expect.stringContaining("nowhere_at_all") });
+      isBroken = false;
+      await expect.poll(async () => (await pawl.projection(sums).status()).live?.behind, PATIENCE).toBe(0);
+      const { rows } = await pawl.transact.sql((sql) => sql.query<{ amount: number }>(`select amount from ${name}`));
       expect(rows.map(({ amount }) => amount)).toEqual([1, 2, 3]);
     });
   });

@@ -1,12 +1,13 @@
 /**
  * Goal: an event is what it was when it was made. Its schema has checked that, and its personal fields belong to the person of that moment; a caller that
- * uses its object again afterwards, as a loop does, changes nothing.
+ * uses its object again afterwards, as a loop does, changes nothing. Nor do functions that get events: these are frozen, and what cannot be frozen is a copy.
  */
 
 import { expect, test } from "vitest";
-import { event } from "../../src/index.ts";
+import { aggregate, event, projection, reaction } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
-import { all } from "./kit.ts";
+import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
+import { all, buildingFailure } from "./kit.ts";
 
 const Counted = event<unknown>("Counted");
 
@@ -60,4 +61,109 @@ test("what cannot be stored is refused with the reason that it had", async () =>
   await pawl.stream("s").append([Counted(odd)]);
   const [first] = await all(pawl.stream("s").read());
   expect(JSON.stringify(first?.data)).toBe(JSON.stringify(odd));
+});
+
+interface Booking {
+  readonly list: { n: number }[];
+  readonly at: Date;
+  readonly tags: Set<string>;
+}
+const Booked = event<Booking>("Booked");
+const booking = (): Booking => ({ list: [{ n: 1 }], at: new Date(5), tags: new Set(["a"]) });
+
+/** Reducers that change what they get; `harm` says how. */
+const careless = (harm: (data: Booking) => void) =>
+  aggregate("careless", {
+    initial: [] as readonly string[],
+    on: [
+      [
+        Booked,
+        (seen, data) => {
+          const shown = `${data.list[0]?.n} ${data.at.getTime()} ${[...data.tags].join()}`;
+          harm(data);
+          return [...seen, shown];
+        },
+      ],
+    ],
+    commands: {
+      book: (_, given: Booking, { emit }) => emit(Booked(given)),
+      change: (_, given: Booking, { emit }) => {
+        const made = Booked(given);
+        emit(made);
+        made.data.at.setTime(9);
+        made.data.tags.add("b");
+      },
+    },
+  });
+
+onStores(EVERY, (place) => {
+  test("a reducer cannot change the data of an event: not what is stored, nor what other reducers see", async () => {
+    const pawl = await place.open();
+    const throwing = careless(({ list }) => {
+      list.push({ n: 2 });
+    });
+    await expect(pawl.aggregate(throwing, "s").execute("book", booking())).rejects.toThrow(TypeError);
+    expect(await pawl.stream("s").head()).toBe(0);
+    const changing = careless(({ at, tags }) => {
+      at.setTime(9);
+      tags.add("b");
+    });
+    const made = Booked(booking());
+    const seen = await pawl.transact((tx) => {
+      tx.stream("s").append([made]);
+      // The decision runs again where it touches a record that it has not named; and each look folds again.
+      const states = [1, 2].map(() => tx.aggregate(changing, "s").state);
+      tx.stream("other").append([made]);
+      return states;
+    });
+    expect(seen).toEqual([["1 5 a"], ["1 5 a"]]);
+    await pawl.aggregate(changing, "s").execute("change", booking());
+    expect((await pawl.aggregate(changing, "s").state()).state).toEqual(["1 5 a", "1 5 a"]);
+    for (const stream of ["s", "other"])
+      for (const { data } of await all(pawl.stream(stream).read())) expect(data).toEqual(booking());
+    expect(made.data).toEqual(booking());
+  });
+});
+
+test("events that were read are frozen, also where they were converted", async () => {
+  const shared = { currency: "EUR" };
+  const Paid = event<{ amount: number; of: { currency: string } }>("Paid", {
+    shape: 2,
+    upcast: { 1: (amount: number) => ({ amount, of: shared }) },
+  });
+  await using pawl = openTest({ mayFail: ["refusing", "frozen"] });
+  const frozen: unknown[] = [];
+  const harm = (e: { readonly data: { amount: number; of: { currency: string } } }) => {
+    e.data.of.currency = "USD";
+  };
+  const seeing = reaction("seeing", { on: [Paid] }, (e) => {
+    frozen.push(Object.isFrozen(e), Object.isFrozen(e.data), Object.isFrozen(e.data.of));
+  });
+  const refusing = reaction("refusing", { on: [Paid], retry: { attempts: 1 } }, (e) => harm(e));
+  const rows = projection("frozen", { on: [Paid] }, (_: unknown, e) => {
+    harm(e);
+    return 1;
+  });
+  pawl.work([seeing, refusing, rows]);
+  await pawl.stream("s").append([event<number>("Paid")(5)]);
+  await expect.poll(() => frozen, PATIENCE).toEqual([true, true, true]);
+  await expect.poll(() => buildingFailure(pawl, rows), PATIENCE).toMatchObject({ stream: "s", version: 1 });
+  const status = async () => (await pawl.reactions.target("refusing", "s")).status;
+  await expect.poll(status, PATIENCE).toBe("blocked");
+  for await (const e of pawl.stream("s").read({ events: [Paid] })) {
+    expect(Object.isFrozen(e)).toBe(true);
+    expect(() => harm(e)).toThrow(TypeError);
+  }
+  for await (const e of pawl.events.read({ events: [Paid] })) expect(Object.isFrozen(e)).toBe(true);
+});
+
+test("what a schema returns is copied, so that a default that it shares stays as it is", () => {
+  const shared = { currency: "EUR" };
+  const schema = {
+    "~standard": { version: 1 as const, vendor: "test", validate: (): { value: unknown } => ({ value: shared }) },
+  };
+  const { data } = event("Defaulted", { schema })({});
+  expect([data === shared, data, Object.isFrozen(data)]).toEqual([false, { currency: "EUR" }, true]);
+  shared.currency = "USD";
+  expect(data).toEqual({ currency: "EUR" });
 });

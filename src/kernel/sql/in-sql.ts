@@ -9,6 +9,7 @@ import type { Decision, Sync, Tx } from "../decision.ts";
 import { type Origin, withOrigin } from "../origin.ts";
 import { SqlAfterTxError, SqlOverError } from "./executors.ts";
 import type { Join } from "./joint.ts";
+import { Observed } from "./observed.ts";
 
 /** Returns the decision for the kernel, and the records that it is known to touch. `Face` is the type of the user's `tx`. */
 export type Prepare<Face, Touch> = <T>(
@@ -32,7 +33,10 @@ export type DecideInSql<Face, Touch> = <T>(decide: (tx: Face) => Sync<T>, option
 
 export type SqlWork<T, Face, Touch> = (sql: Sql, tx: DecideInSql<Face, Touch>) => Promise<T>;
 
-/** Waits for statements and decisions that the work did not await; those that come later throw `sql_over`. */
+/**
+ * Waits for statements and decisions that the work did not await; those that come later throw `sql_over`. A failure that the work has not
+ * looked at fails the next decision, and the transaction: SQLite, unlike PostgreSQL, would commit without what the statement was to do.
+ */
 export async function runInSql<T, Face, Touch>(
   sql: Sql,
   join: Join,
@@ -42,15 +46,20 @@ export async function runInSql<T, Face, Touch>(
   let isDeciding = false;
   let isOver = false;
   const pending = new Set<Promise<unknown>>();
-  const during = async <U>(act: () => Promise<U>): Promise<U> => {
-    if (isOver) throw new SqlOverError();
+  const failed: { readonly by: Observed<unknown>; readonly error: unknown }[] = [];
+  const during = <U>(act: () => Promise<U>): Promise<U> => {
+    if (isOver) return Promise.reject(new SqlOverError());
     const acting = act();
+    const by = Observed.of(acting);
     pending.add(acting);
-    try {
-      return await acting;
-    } finally {
-      pending.delete(acting);
-    }
+    acting.then(
+      () => pending.delete(acting),
+      (error: unknown) => {
+        pending.delete(acting);
+        failed.push({ by, error });
+      },
+    );
+    return by;
   };
   const first: Sql = {
     query: (text, values) =>
@@ -59,16 +68,25 @@ export async function runInSql<T, Face, Touch>(
         return sql.query(text, values);
       }),
   };
-  const then: DecideInSql<Face, Touch> = (decide, options) =>
-    during(async () => {
+  const throwForgotten = (): void => {
+    const forgotten = failed.find(({ by }) => !by.isObserved);
+    if (forgotten !== undefined) throw forgotten.error;
+  };
+  const then: DecideInSql<Face, Touch> = (decide, options) => {
+    const before = [...pending];
+    return during(async () => {
       checkFunction(decide, "the decision");
       isDeciding = true;
+      await Promise.allSettled(before);
+      throwForgotten();
       return join(...prepare(decide, options));
     });
+  };
   try {
     const value = await work(first, then);
     isOver = true;
     await Promise.all(pending);
+    throwForgotten();
     return value;
   } finally {
     isOver = true;

@@ -112,7 +112,12 @@ export async function writeToArchive(
     throw new ArchiveIncompleteError(stream, events, given.count, `it took ${given.count} of them`);
   if (archive.read === undefined) return events;
   const found = new Tally();
-  for await (const event of archive.read(stream, range)) found.add(event);
+  for await (const event of archive.read(stream, range)) {
+    found.add(event);
+    // It may never end.
+    if (found.count > events)
+      throw new ArchiveIncompleteError(stream, events, found.count, "it returned more than these");
+  }
   if (found.count !== events)
     throw new ArchiveIncompleteError(stream, events, found.count, `it returned ${found.count} of them`);
   if (found.digest() !== given.digest())
@@ -132,7 +137,7 @@ async function* tallied(
   }
 }
 
-/** Reads removed events of a stream as entries, without gaps. Throws `events_archived` where there is no reader, or it does not have them. */
+/** Reads removed events of a stream as entries, without gaps, and no more than are asked for. Throws `events_archived` where there is no reader, or it does not have them. */
 export async function* archivedEntries(
   kernel: Kernel,
   { key: stream }: Pick<Address, "key">,
@@ -143,9 +148,11 @@ export async function* archivedEntries(
   let next = from;
   if (archive?.read !== undefined)
     for await (const { version, name, atMs, text } of archive.read(stream, { from, to })) {
-      if (version !== next || next > to) break;
+      if (version !== next) break;
       next += 1;
       yield { version, name, data: text, atMs, position: 0 };
+      // It is not asked for more: it may never end.
+      if (next > to) break;
     }
   if (next <= to) throw new EventsArchivedError(stream, firstVersion, next);
 }

@@ -53,6 +53,11 @@ export class GenerationWriter {
     this.#log = log;
   }
 
+  /** It is known that it is not being built. */
+  get isBuilt(): boolean {
+    return this.#isBuilt;
+  }
+
   /** Reads the generation. */
   async look(): Promise<GenerationValue> {
     this.#value = await this.#held.look((record) => record.value as GenerationValue);

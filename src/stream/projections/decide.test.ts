@@ -1,5 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { type Builder, type Codes, decideBuild, decideCode, decideRefresh, decideSwap, isHeldBack } from "./decide.ts";
+import {
+  type Builder,
+  type Codes,
+  decideBuild,
+  decideCode,
+  decideRebuild,
+  decideRefresh,
+  decideSwap,
+  isHeldBack,
+} from "./decide.ts";
 import type { ProjectionValue } from "./stored.ts";
 
 const none: Codes = { live: undefined, building: undefined };
@@ -52,6 +61,18 @@ describe("what readers see is held back for the generation that is about to take
   );
 });
 
+describe("a rebuild", () => {
+  const building = { by: "a", hasFailed: false };
+  const rules: readonly [string, Parameters<typeof decideRebuild>[0], ReturnType<typeof decideRebuild>][] = [
+    ["begins where nothing is built", undefined, "build"],
+    ["is the one that is under way", building, "keep"],
+    ["replaces one that does not get ahead", { ...building, hasFailed: true }, "build"],
+    ["replaces one of other code", { ...building, by: "b" }, "build"],
+    ["of other code, whether it gets ahead or not", { by: "b", hasFailed: true }, "build"],
+  ];
+  test.each(rules)("%s", (_, found, outcome) => expect(decideRebuild(found, "a")).toBe(outcome));
+});
+
 describe("a new generation", () => {
   const rules: readonly [string, ProjectionValue | undefined, Codes, string, number, ReturnType<typeof decideBuild>][] =
     [
@@ -87,6 +108,14 @@ describe("a new generation", () => {
         "a",
         9,
         { value: { live: 2, building: 4, last: 4, retired: ["c"] }, retired: [3] },
+      ],
+      [
+        "has nothing of people who were forgotten while the one before it was built",
+        { live: 1, building: 2, last: 2, isStale: true },
+        { live: "a", building: "a" },
+        "a",
+        9,
+        { value: { live: 1, building: 3, last: 3 }, retired: [2] },
       ],
     ];
   test.each(rules)("%s", (_, value, codes, by, used, change) =>

@@ -27,12 +27,27 @@ export interface Change {
   readonly retired: readonly number[];
 }
 
+/** The generation that is being built. */
+export interface Building {
+  readonly by: string;
+  /** It cannot apply an event, or lacks events that were removed. */
+  readonly hasFailed: boolean;
+}
+
 /**
- * A new generation is begun. One that other code was building is given up. `used` is at least the number of the last generation that a projection of
+ * What `rebuild` with the code `by` does. "keep": one is under way. One that does not get ahead is replaced: the next one begins with what can be read now,
+ * and has no rows that were made before the cause was mended, or before a person was forgotten.
+ */
+export function decideRebuild(building: Building | undefined, by: string): "keep" | "build" {
+  return building?.by === by && !building.hasFailed ? "keep" : "build";
+}
+
+/**
+ * A new generation is begun. One that was being built is given up; and of people who were forgotten until now, the new one has nothing. `used` is at least the number of the last generation that a projection of
  * this name had, where it was deleted.
  */
 export function decideBuild(value: ProjectionValue | undefined, codes: Codes, by: string, used: number): Change {
-  const { building, last, ...rest } = value ?? { last: used };
+  const { building, last, isStale: _, ...rest } = value ?? { last: used };
   const isReplaced = building !== undefined && codes.building !== undefined;
   const next = { ...rest, building: last + 1, last: last + 1 };
   return {

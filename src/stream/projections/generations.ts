@@ -5,7 +5,15 @@
 import type { Address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
-import { type Change, type Codes, decideBuild, decideCode, decideRefresh, decideSwap } from "./decide.ts";
+import {
+  type Change,
+  type Codes,
+  decideBuild,
+  decideCode,
+  decideRebuild,
+  decideRefresh,
+  decideSwap,
+} from "./decide.ts";
 import type { ProjectionRules } from "./definition.ts";
 import {
   GENERATIONS,
@@ -45,13 +53,14 @@ export function ensureGeneration(tx: Tx, rules: ProjectionRules): boolean {
   return outcome !== "leave";
 }
 
-/** Begins a generation with the code of the one that readers see. Returns its number, or that of the one that is being built. */
+/** Begins a generation with the code of the one that readers see. Returns its number, or that of the one that is being built and gets ahead. */
 export function rebuild(tx: Tx, name: string, rules: ProjectionRules | undefined): number | undefined {
   const found = find(tx, name);
   const { value, live, building } = found;
   const made = rules === undefined ? (live ?? building) : madeBy(rules);
   if (value === undefined || made === undefined) return undefined;
-  return building?.by === made.by ? building.generation : build(tx, found, made);
+  const outcome = decideRebuild(building && { by: building.by, hasFailed: building.failure !== undefined }, made.by);
+  return outcome === "keep" && building !== undefined ? building.generation : build(tx, found, made);
 }
 
 /**

@@ -127,8 +127,9 @@ export class ProjectionOperations {
   }
 
   /**
-   * Builds it again beside what readers see, with the code of this handle's projection; when that has caught up, readers see it. Returns the number of
-   * the generation. Throws `projection_not_found`.
+   * Builds it again beside what readers see, with the code of this handle's projection; when that has caught up, readers see it. Where one is
+   * being built already, that continues; if it does not get ahead (`status().building.failure`), it is given up for a new one. Returns the number of the
+   * generation. Throws `projection_not_found`.
    */
   async rebuild(): Promise<number> {
     const generation = await this.kernel.transact(

@@ -125,6 +125,8 @@ class Following {
   readonly #pages: PageSize;
   /** How many events were to be applied last. */
   #tried = 0;
+  /** Up to here nothing is lacking: no event was removed before it was read. */
+  #wholeUpTo = 0;
   /** What was removed when it was last found that nothing is lacking. */
   #checked: Removals | undefined;
 
@@ -155,12 +157,13 @@ class Following {
       await this.#writer.setUp();
       await this.#applyArchived();
       await this.#checkNoneRemoved(cursor);
+      this.#wholeUpTo = cursor;
       await follow(this.#kernel, this.#held, this.#lease, this.#stopping, {
         names: [...types.keys()],
         limit: () => this.#pages.size,
         look: () => this.#place(),
         commit: (from, page) => this.#commit(from, page),
-        reached: (cursor, isAtEnd) => this.#writer.swap(cursor, isAtEnd),
+        reached: (cursor, isAtEnd) => this.#reached(cursor, isAtEnd),
       });
     } catch (error) {
       if (!(error instanceof Unapplied)) throw error;
@@ -220,10 +223,22 @@ class Following {
         }),
       }));
     if (applied && unread !== undefined) throw await this.#writer.failed(unread.error, unread.entry);
+    if (applied) this.#wholeUpTo = upTo;
     this.#tried = 0;
     if (applied) this.#pages.applied();
     else await this.#whileHeldBack();
     return applied;
+  }
+
+  /** Lets readers see it, if it is being built and has caught up. */
+  async #reached(cursor: number, isAtEnd: boolean): Promise<boolean> {
+    if (this.#writer.isBuilt) return false;
+    // A page without events is not applied, and may be without them because they were removed before it was read.
+    if (cursor > this.#wholeUpTo) {
+      await this.#checkNoneRemoved(this.#wholeUpTo);
+      this.#wholeUpTo = cursor;
+    }
+    return this.#writer.swap(cursor, isAtEnd);
   }
 
   /** Another generation is about to take the place of this one, and is less than a page behind it. */

@@ -11,6 +11,7 @@ import {
   decideOperation,
   decideReady,
   isAside,
+  isRepeated,
   isWokenByNews,
   type Operation,
   PRIORITY_MS,
@@ -97,6 +98,7 @@ test.each([
 });
 
 const ready = (done: number): TargetChange => ({ value: { done }, status: null, dueMs: 100 });
+const again: TargetChange = { value: { done: 0, resetAt: 5 }, status: null, dueMs: 100 };
 test.each<{ rule: string; operation: Operation; state: TargetState; change: TargetChange | null }>([
   { rule: "a blocked target is unblocked", operation: "unblock", state: blocked, change: ready(3) },
   { rule: "one that is not blocked is left", operation: "unblock", state: retrying, change: null },
@@ -115,13 +117,13 @@ test.each<{ rule: string; operation: Operation; state: TargetState; change: Targ
     change: { value: blocked.value, status: "blocked", dueMs: null },
   },
   { rule: "one that is not paused does not resume", operation: "resume", state: blocked, change: null },
-  { rule: "a reset begins at the first event", operation: "reset", state: blocked, change: ready(0) },
-  { rule: "also of one that is worked on", operation: "reset", state: held, change: ready(0) },
+  { rule: "a reset begins at the first event", operation: "reset", state: blocked, change: again },
+  { rule: "also of one that is worked on", operation: "reset", state: held, change: again },
   {
     rule: "a paused one stays paused",
     operation: "reset",
     state: paused,
-    change: { value: { done: 0, pausedAtMs: 60 }, status: "paused", dueMs: null },
+    change: { value: { done: 0, resetAt: 5, pausedAtMs: 60 }, status: "paused", dueMs: null },
   },
   { rule: "the failed event of a blocked target is skipped", operation: "skip", state: blocked, change: ready(4) },
   {
@@ -149,6 +151,16 @@ test.each<{ rule: string; operation: Operation; state: TargetState; change: Targ
   { rule: "nor one that is blocked", operation: "prioritize", state: blocked, change: null },
 ])("$operation: $rule", ({ operation, state, change }) => {
   expect(decideOperation(operation, state, 100)).toEqual(change);
+});
+
+test.each([
+  { rule: "a letter that was sent again before the reset is passed by", resetAt: 4, index: 4, isAgain: true, is: true },
+  { rule: "one that was sent after it is handled", resetAt: 4, index: 5, isAgain: true, is: false },
+  { rule: "without a reset it is handled", resetAt: undefined, index: 4, isAgain: true, is: false },
+  { rule: "every other event is handled", resetAt: 4, index: 4, isAgain: undefined, is: false },
+])("$rule", ({ resetAt, index, isAgain, is }) => {
+  const value: TargetValue = { done: 0, ...(resetAt === undefined ? {} : { resetAt }) };
+  expect(isRepeated(value, index, { version: 2, ...(isAgain === undefined ? {} : { isAgain: true }) })).toBe(is);
 });
 
 const router: RouterValue = { cursor: 10, on: ["Sent"] };

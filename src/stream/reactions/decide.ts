@@ -2,7 +2,15 @@
  * Reactions, as rules: what news, a failure and an operator do to a target, and which events are not routed. Pure: every rule is a row of `decide.test.ts`.
  */
 
-import { type Aside, BLOCKED, type Failure, PAUSED, type RouterValue, type TargetValue } from "./stored.ts";
+import {
+  type Aside,
+  BLOCKED,
+  type Failure,
+  PAUSED,
+  type Routed,
+  type RouterValue,
+  type TargetValue,
+} from "./stored.ts";
 
 /** The columns of a target that rules are about. */
 export interface TargetState {
@@ -47,6 +55,14 @@ export function decideHandled({ failure: _, blockedAtMs: __, ...value }: TargetV
   return { ...value, done: value.done + 1, ...(losses === 0 ? {} : { losses }) };
 }
 
+/**
+ * Whether an entry of a target's log is passed by: since a reset, its event was handled, or skipped, where it was routed first. `index` is its place in the log,
+ * from 1.
+ */
+export function isRepeated({ resetAt = 0 }: TargetValue, index: number, { isAgain }: Routed): boolean {
+  return isAgain === true && index <= resetAt;
+}
+
 /** After an attempt failed: it is tried again after `delayMs`, or blocked if that is null. */
 export function decideFailed(
   value: TargetValue,
@@ -88,7 +104,7 @@ export function decideOperation(operation: Operation, state: TargetState, nowMs:
       return decideReady(resumed, routed, nowMs);
     }
     case "reset": {
-      const again = { ...plain, done: 0 };
+      const again = { ...plain, done: 0, resetAt: routed };
       if (status !== PAUSED) return decideReady(again, routed, nowMs);
       return { value: { ...again, pausedAtMs: value.pausedAtMs ?? nowMs }, status: PAUSED, dueMs: null };
     }

@@ -22,7 +22,7 @@ import { canReadArchive } from "../closing/archive.ts";
 import { removedStreams } from "../closing/entries.ts";
 import { DeadLetterNotFoundError, EventsArchivedError, ReactionNotFoundError, TargetNotFoundError } from "../errors.ts";
 import { firstVersionOf, STREAMS, streamAt } from "../stored.ts";
-import { decideOperation, type Operation } from "./decide.ts";
+import { decideOperation, isRepeated, type Operation } from "./decide.ts";
 import { routeTo, writeLetter } from "./routing.ts";
 import {
   BLOCKED,
@@ -194,7 +194,8 @@ export class Reactions {
   }
 
   /**
-   * All of their events are handled again, from the first. Keys of external effects stay the same. Returns how many were changed. Throws
+   * All of their events are handled again, from the first, each of them once, also one that was a dead letter and was sent again. Keys of external
+   * effects stay the same. Returns how many were changed. Throws
    * `events_archived`, and changes nothing, if some of the events were removed and this handle cannot read them.
    */
   reset(reaction: string, filter: TargetFilter): Promise<number> {
@@ -239,26 +240,45 @@ export class Reactions {
       await this.#rowOf(reaction);
       throw new TargetNotFoundError(reaction, target);
     }
-    const { done } = this.#kernel.decode(at, row.value) as TargetValue;
-    const [entry] = await this.#kernel.entries(at, done, 1);
-    const isSkipped =
-      entry !== undefined &&
-      (await this.#kernel.transact(
+    const skipped = await this.#skip(reaction, at, this.#kernel.decode(at, row.value) as TargetValue, {
+      actor,
+      reason,
+    });
+    if (skipped === undefined)
+      throw new InvalidArgumentError("the target", "must be blocked or paused, with an event to skip");
+    const [letter] = await this.#kernel.read([skipped]);
+    return this.#letter(letter as Row);
+  }
+
+  /** Returns where the letter is; undefined if there is nothing to skip, or the target has moved on since it was read. */
+  async #skip(
+    reaction: string,
+    at: Address,
+    found: TargetValue,
+    { actor, reason }: SkipOptions,
+  ): Promise<Address | undefined> {
+    let left = 0;
+    for await (const { version: index, data } of this.#kernel.entriesAfter(at, found.done)) {
+      left += 1;
+      const routed = this.#kernel.decode(at, data) as Routed;
+      // It is not handled anyway: the next one is meant.
+      if (isRepeated(found, index, routed)) continue;
+      const { stream = at.key, version } = routed;
+      const isSkipped = await this.#kernel.transact(
         (tx) => {
           const value = tx.record(at).value as TargetValue | undefined;
           // It has moved on, or was reset, since it was read.
-          if (value?.done !== done || !operate(tx, at, "skip")) return false;
-          const { stream = at.key, version } = this.#kernel.decode(at, entry.data) as Routed;
+          if (value?.done !== found.done || value.resetAt !== found.resetAt) return false;
+          for (let n = 0; n < left; n++) if (!operate(tx, at, "skip")) return false;
           const message = value.failure?.message ?? "it was skipped";
           writeLetter(tx, reaction, { stream, version, target: at.key, message, actor, reason });
           return true;
         },
         [at],
-      ));
-    if (!isSkipped) throw new InvalidArgumentError("the target", "must be blocked or paused, with an event to skip");
-    const { stream = at.key, version } = this.#kernel.decode(at, entry.data) as Routed;
-    const [letter] = await this.#kernel.read([deadAt(reaction, stream, version)]);
-    return this.#letter(letter as Row);
+      );
+      return isSkipped ? deadAt(reaction, stream, version) : undefined;
+    }
+    return undefined;
   }
 
   /** Events that were put aside. */
@@ -292,6 +312,7 @@ export class Reactions {
     if (letter.target != null) checkId(letter.target, "the target");
     checkCount(version, "the version", Number.MAX_SAFE_INTEGER);
     const at = deadAt(reaction, streamAt(stream).key, version);
+    const isAgain = await this.#isIn(reaction, at, letter);
     await this.#kernel.transact(
       (tx) => {
         const record = tx.record(at);
@@ -305,11 +326,33 @@ export class Reactions {
           const value = router.value as RouterValue | undefined;
           if (value?.targets !== undefined) router.write({ value: withAnyTarget(value) });
         }
-        routeTo(tx, reaction, target, { key: stream, version });
+        routeTo(tx, reaction, target, { key: stream, version }, isAgain);
         record.remove();
       },
       [at],
     );
+  }
+
+  /** Whether the event of a letter is in the log of the target that it is sent to: it was skipped there, now or before it was sent elsewhere. */
+  async #isIn(
+    reaction: string,
+    at: Address,
+    {
+      stream,
+      version,
+      target,
+    }: Pick<DeadLetterInfo, "stream" | "version"> & { readonly target?: string | null | undefined },
+  ): Promise<boolean> {
+    const [row] = await this.#kernel.read([at]);
+    const stored = row == null || row.value === null ? undefined : (this.#kernel.decode(at, row.value) as DeadLetter);
+    if (stored?.target === undefined) return false;
+    if ((target ?? stored.target) === stored.target) return true;
+    const to = targetAt(reaction, target ?? stored.target);
+    for await (const { data } of this.#kernel.entriesAfter(to, 0)) {
+      const routed = this.#kernel.decode(to, data) as Routed;
+      if ((routed.stream ?? to.key) === stream && routed.version === version) return true;
+    }
+    return false;
   }
 
   async #rowOf(reaction: string): Promise<Row> {

@@ -423,10 +423,12 @@ export function routeTo(
   reaction: string,
   target: string,
   { key: stream, version }: Pick<FollowedEntry, "key" | "version">,
+  isAgain = false,
 ): void {
   const at = targetAt(reaction, target);
   const record = tx.record(at);
-  const routed: Routed = stream === target ? { version } : { stream, version };
+  const place: Routed = stream === target ? { version } : { stream, version };
+  const routed: Routed = isAgain ? { ...place, isAgain } : place;
   if (!record.exists)
     record.write({ value: { done: 0 } satisfies TargetValue, kind: targetQueueOf(reaction), dueMs: tx.nowMs });
   else if (isWokenByNews(stateOf(record))) wake(tx, at);

@@ -79,6 +79,8 @@ export const ROUTED = "event";
 export interface Routed {
   readonly stream?: string;
   readonly version: number;
+  /** A dead letter that was sent again: the event is in the log before. */
+  readonly isAgain?: true;
 }
 
 /** Why the next event of a target is not handled yet. */
@@ -92,6 +94,8 @@ export interface Failure {
 export interface TargetValue {
   /** How many events of its log are handled. */
   readonly done: number;
+  /** How many its log had when it was last reset: up to there, each event is handled where it was routed first. */
+  readonly resetAt?: number;
   readonly failure?: Failure;
   readonly blockedAtMs?: number;
   readonly pausedAtMs?: number;

@@ -21,7 +21,7 @@ import { restWhateverCame } from "../following.ts";
 import { toEvents } from "../reading.ts";
 import { streamAt } from "../stored.ts";
 import { type AttemptOutcome, ReactionAttempt } from "./attempt.ts";
-import { decideFailed, decideHandled } from "./decide.ts";
+import { decideFailed, decideHandled, isRepeated } from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
 import { type Routed, type RouterValue, reactionAt, type TargetValue } from "./stored.ts";
 
@@ -71,17 +71,17 @@ export class TargetWork<Face, Touch> {
       );
     for (let handled = 0, page = this.#begun(held); ; page = undefined) {
       page ??= await this.#read(rules, held, target.done);
-      for (const [index, { stored, missing, unknown }] of page.events.entries()) {
+      for (const [index, { routed = NOT_AGAIN, stored, missing, unknown }] of page.events.entries()) {
         if (lease.isOver) return;
+        if (isRepeated(target, target.done + 1, routed)) {
+          target = await this.#pass(held, losses);
+          continue;
+        }
         if (unknown !== undefined) {
           // Workers with other code know it; or it was removed from the reaction since it was routed.
           if (await this.#isOn(rules.name, unknown))
             return restWhateverCame(held, (tx) => tx.nowMs + LEFT_TO_OTHERS_MS);
-          target = await held.commit((record) => {
-            const value = decideHandled(record.value as TargetValue, losses);
-            record.write({ value, tries: 1 });
-            return value;
-          });
+          target = await this.#pass(held, losses);
           continue;
         }
         if (this.#stopping.aborted || handled === MOST_IN_A_ROW) return restWhateverCame(held, (tx) => tx.nowMs);
@@ -125,6 +125,15 @@ export class TargetWork<Face, Touch> {
         target = await this.#look(held);
       }
     }
+  }
+
+  /** The next event is not to be handled. */
+  #pass(held: Held, losses: number): Promise<TargetValue> {
+    return held.commit((record) => {
+      const value = decideHandled(record.value as TargetValue, losses);
+      record.write({ value, tries: 1 });
+      return value;
+    });
   }
 
   #begun(held: Held): EventPage | undefined {
@@ -192,7 +201,7 @@ export class TargetWork<Face, Touch> {
     for (let next = 0; next < runs.length; next += RUNS) {
       const some = runs.slice(next, next + RUNS);
       for (const [index, events] of (await Promise.all(some.map((run) => this.#run(rules, run, size)))).entries()) {
-        found.push(...events);
+        for (const event of events) found.push({ ...event, routed: routed[found.length] });
         if (events.length < (some[index]?.count ?? 0)) return found;
       }
       if (size.characters >= PAGE_BYTES) return found;
@@ -264,7 +273,11 @@ export class TargetWork<Face, Touch> {
   }
 }
 
+const NOT_AGAIN: Routed = { version: 0 };
+
 interface FoundEvent {
+  /** Its entry in the log of the target; none where it is known to be new. */
+  readonly routed?: Routed | undefined;
   /** The name of an event that the code here does not have. */
   readonly unknown?: string;
   readonly stored?: StoredEntry & Key;

@@ -4,6 +4,7 @@ import type { Scenario, SimulateOptions } from "../../../src/testing/index.ts";
 import { actions } from "./actions.ts";
 import { closings } from "./closing.ts";
 import { admissions, collections } from "./flow.ts";
+import { forgetting } from "./forgetting.ts";
 import { idempotency } from "./idempotency.ts";
 import { jobs, recovery, timers } from "./jobs.ts";
 import { lists } from "./lists.ts";
@@ -51,6 +52,7 @@ export const scenarios: readonly NamedScenario[] = [
   streams,
   closings,
   projections,
+  forgetting,
   admissions,
   collections,
   schedules,
