@@ -19,7 +19,7 @@ function limitedCase(id: string, title: string, kind: LimitKind, commitsPerRecor
     id,
     title,
     unit: "commits/s",
-    size: { turns, rounds: 7 },
+    size: { turns, rounds: 9 },
     raws: [limited("none")],
     contender: limited(kind),
     make: steps,
@@ -37,9 +37,9 @@ const limitedCases = (turns: number): readonly Case[] => [
   limitedCase("q2k", "the same, by key", "key", 2, turns),
 ];
 
-export const sqliteFlowCases: readonly Case[] = [...limitedCases(600), handOver({ id: "q3", isAimedAt: false })];
+export const sqliteFlowCases: readonly Case[] = [...limitedCases(160), handOver({ id: "q3", isAimedAt: false })];
 
 export const postgresFlowCases: readonly Case<PostgresGround>[] = [
-  ...limitedCases(300),
+  ...limitedCases(100),
   handOver({ id: "q3", isAimedAt: true }),
 ];
