@@ -32,8 +32,8 @@ export const flowBugs: readonly Bug[] = [
     edits: [
       {
         file: PLACES,
-        from: "  if (isOpen) for (const ref of gate.places) advance(tx, ref);",
-        to: "  if (isOpen) for (const ref of gate.places.slice(1)) advance(tx, ref);",
+        from: "  if (isOpen && isAwaited) for (const ref of gate.places) advance(tx, ref);",
+        to: "  if (isOpen && isAwaited) for (const ref of gate.places.slice(1)) advance(tx, ref);",
       },
     ],
   },

@@ -57,14 +57,15 @@ export function admit(
   nowMs: () => number,
   cancel: CancelRun,
 ): Admission {
-  const { places, line } = request;
+  const { places } = request;
   if (places.length > 1) tx.load(places.map(({ ref }) => limitAt(ref)));
-  for (const { ref, max } of places) declare(tx, ref, max);
   const passing: Gate = {
     ...gate,
-    ...(places.length === 0 ? {} : { places: places.map(({ ref }) => ref), line }),
+    ...(places.length === 0 ? {} : { places: places.map(({ ref }) => ref) }),
     ...(request.priority === 0 ? {} : { priority: request.priority }),
   };
+  if (takeFree(tx, places)) return { is: "open", gate: { ...passing, isOpen: true } };
+  for (const { ref, max } of places) declare(tx, ref, max);
   for (const { ref, excess } of places) {
     const limit = limitOf(tx, ref);
     if (fits(limit)) continue;
@@ -86,7 +87,23 @@ export function admit(
       });
   }
   if (isAdmitted) return { is: "open", gate: { ...passing, isOpen: true } };
-  return { is: "queued", gate: { ...passing, queued: enqueue(tx, run, request, nowMs()) } };
+  const line = request.line();
+  return { is: "queued", gate: { ...passing, line, queued: enqueue(tx, run, line, request, nowMs()) } };
+}
+
+/** The usual case: all limits have room, and nothing else of them changes. Their records are looked up once. Returns whether it was so. */
+function takeFree(tx: Tx, places: readonly Place[]): boolean {
+  const records = places.map(({ ref }) => tx.record(limitAt(ref)));
+  const isFree = ({ max, excess }: Place, index: number): boolean => {
+    const limit = records[index]?.value as LimitValue | undefined;
+    return limit?.max === max && fits(limit) && (excess === "queue" || excess === "reject");
+  };
+  if (!places.every(isFree)) return false;
+  for (const record of records) {
+    const limit = record.value as LimitValue;
+    record.write({ value: { ...limit, held: limit.held + 1 } });
+  }
+  return true;
 }
 
 /** The oldest runs are canceled, as many as are in the way of one more. Those that were asked to stop before do not count. */
@@ -110,9 +127,11 @@ export function leave(tx: Tx, record: Draft): void {
   if (!isOpen && queued === undefined) return;
   record.write({ value: { ...value, gate: rest } });
   if (gate.places.length > 1) tx.load(gate.places.map(limitAt));
+  let isAwaited = false;
   for (const ref of gate.places) {
     const { runs, ...limit } = limitOf(tx, ref);
     const left = runs?.filter((one) => one !== run) ?? [];
+    isAwaited ||= limit.first !== undefined;
     if (!isOpen && runs === undefined) continue;
     setLimit(tx, ref, {
       ...limit,
@@ -120,7 +139,7 @@ export function leave(tx: Tx, record: Draft): void {
       ...(left.length === 0 ? {} : { runs: left }),
     });
   }
-  if (isOpen) for (const ref of gate.places) advance(tx, ref);
+  if (isOpen && isAwaited) for (const ref of gate.places) advance(tx, ref);
   else if (queued !== undefined && gate.line !== undefined) unlink(tx, gate.line, run, gate.priority ?? 0, queued);
 }
 
@@ -187,8 +206,13 @@ function takeTurn(tx: Tx, id: string): void {
 }
 
 /** Puts a run at the end of its line; a line that was empty goes to the end of the ring of the first limit without room. */
-function enqueue(tx: Tx, run: string, request: GateRequest, sinceMs: number): NonNullable<Gate["queued"]> {
-  const { workflow, line: id, weight, priority } = request;
+function enqueue(
+  tx: Tx,
+  run: string,
+  id: string,
+  { workflow, weight, priority, ...request }: GateRequest,
+  sinceMs: number,
+): NonNullable<Gate["queued"]> {
   const places = request.places.map(({ ref }) => ref);
   const record = tx.record(lineAt(id));
   const before = record.exists ? (record.value as LineValue) : undefined;
