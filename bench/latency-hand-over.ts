@@ -4,18 +4,20 @@
  *
  * Method: all runs are started before there is a worker, so all but one are queued. Then one process, or two, work on them. The one step of a run takes up
  * to `STEP_MS`, so that nothing else happens when it returns. Processes read the machine's monotonic clock, and report both ends of each step. If two steps
- * overlap, the benchmark ends with an error.
+ * overlap, the benchmark ends with an error. What a lone commit takes at the time is measured beside it: a hand-over is two, that of the end and that of
+ * the claim, and on a busy machine both wait for the processor.
  */
 
 import type { ChildProcess } from "node:child_process";
 import { setTimeout as pause } from "node:timers/promises";
-import { workflow } from "../src/index.ts";
+import { type Pawl, workflow } from "../src/index.ts";
 import { atMost, type Case } from "./comparisons.ts";
 import type { Place } from "./ground.ts";
 import { openOurs } from "./ours.ts";
 import { type Measure, measureOf, median, type Result, resultOf } from "./result.ts";
 import type { Setting } from "./rounds.ts";
 import { answerParent, endChild, startChild } from "./scale-child.ts";
+import { showFigure } from "./table.ts";
 import { percentile } from "./usage.ts";
 
 interface Order {
@@ -29,6 +31,12 @@ interface Held {
   readonly endedMs: number;
 }
 
+interface Round {
+  readonly gaps: readonly Gap[];
+  /** Of a lone caller, before the workers begin. */
+  readonly commitMs: number;
+}
+
 interface Gap {
   readonly ms: number;
   /** From one process to the other. */
@@ -37,6 +45,7 @@ interface Gap {
 
 const RUNS = 400;
 const WARM_UPS = 50;
+const COMMITS = 50;
 const ROUNDS = 3;
 const STEP_MS = 20;
 const AIMED_AT_MS = 3;
@@ -56,20 +65,25 @@ const nightly = workflow({ name: "nightly", concurrency: { max: 1 } }, (ctx) =>
 export function handOver({ id, isAimedAt }: { readonly id: string; readonly isAimedAt: boolean }): Case {
   const title = "a place handed on, max: 1";
   const run = async (setting: Setting): Promise<readonly Result[]> => {
-    const rounds: { readonly one: readonly Gap[]; readonly two: readonly Gap[] }[] = [];
+    const rounds: { readonly one: Round; readonly two: Round }[] = [];
     for (let round = 0; round < setting.rounds(ROUNDS); round++)
       rounds.push({ one: await playRound(setting, 1), two: await playRound(setting, 2) });
     const aim = measureOf(isAimedAt ? "aimed at" : "for comparison", [AIMED_AT_MS]);
     const measured = (name: string, figure: (round: (typeof rounds)[number]) => number): Measure =>
       measureOf(name, rounds.map(figure));
-    const one = measured("in one process", (round) => median(all(round.one)));
-    const two = measured("in two processes", (round) => median(all(round.two)));
-    const last = measured("99 of 100", (round) => percentile(all(round.two), 0.99));
+    const one = measured("in one process", (round) => median(all(round.one.gaps)));
+    const two = measured("in two processes", (round) => median(all(round.two.gaps)));
+    const last = measured("99 of 100", (round) => percentile(all(round.two.gaps), 0.99));
     const details = {
       "in two processes, 99 of 100, in ms": last.median,
-      "from one to the other, in ms": median(rounds.map((round) => median(across(round.two)))),
-      "share that was handed to the other": median(rounds.map(({ two }) => across(two).length / two.length)),
+      "from one to the other, in ms": median(rounds.map(({ two }) => median(across(two.gaps)))),
+      "share that was handed to the other": median(rounds.map(({ two }) => across(two.gaps).length / two.gaps.length)),
+      "a lone commit, in ms": median(rounds.flatMap((round) => [round.one.commitMs, round.two.commitMs])),
     };
+    setting.note(
+      `q3: from the return of a step to the next one: ${showFigure(one.median, "ms")} in one process, ${showFigure(two.median, "ms")} in two, while a lone ` +
+        `commit took ${showFigure(details["a lone commit, in ms"], "ms")}.`,
+    );
     const aimed = { unit: "ms", base: aim } as const;
     return [
       resultOf({ ...aimed, id: `${id}a`, title: `${title}: one process`, ours: one, target: null }),
@@ -90,7 +104,7 @@ export function handOver({ id, isAimedAt }: { readonly id: string; readonly isAi
 const all = (gaps: readonly Gap[]): readonly number[] => gaps.map(({ ms }) => ms);
 const across = (gaps: readonly Gap[]): readonly number[] => gaps.flatMap(({ ms, isAcross }) => (isAcross ? [ms] : []));
 
-async function playRound({ ground, quick }: Setting, processes: number): Promise<readonly Gap[]> {
+async function playRound({ ground, quick }: Setting, processes: number): Promise<Round> {
   const place = await ground.fresh();
   const warmUps = quick ? 3 : WARM_UPS;
   const runs = warmUps + (quick ? 15 : RUNS);
@@ -98,15 +112,28 @@ async function playRound({ ground, quick }: Setting, processes: number): Promise
   try {
     const { pawl } = await openOurs(place);
     await Promise.all(Array.from({ length: runs }, () => pawl.start(nightly)));
+    const commitMs = await loneCommitMs(pawl, quick ? 5 : COMMITS);
     await pawl.close();
     for (let index = 0; index < processes; index++)
       children.push(startChild(import.meta.url, { place } satisfies Order));
     const held = await heldBy(children, runs);
-    return gapsOf(held).slice(warmUps);
+    return { gaps: gapsOf(held).slice(warmUps), commitMs };
   } finally {
     await Promise.all(children.map((child) => endChild(child)));
     await ground.remove(place);
   }
+}
+
+async function loneCommitMs(pawl: Pawl, commits: number): Promise<number> {
+  const slot = pawl.slot("beside", { initial: 0 });
+  const ms: number[] = [];
+  for (let index = 0; index < commits; index++) {
+    await pause(Math.random() * STEP_MS);
+    const beganMs = sharedMs();
+    await slot.update((count) => count + 1);
+    ms.push(sharedMs() - beganMs);
+  }
+  return median(ms);
 }
 
 /** What the processes report, until there are as many. */
