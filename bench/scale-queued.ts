@@ -4,7 +4,7 @@
  * s8: 100,000 runs queued under one key, and ten under each of 10,000 keys that share a limit, beside 100 queued runs. A process of its own has one worker and
  *     measures blocks of starts and of hand-overs with 100 queued runs, makes the others, and measures again: processor time, which on PostgreSQL is that of
  *     the client alone, so the time is reported as well. A hand-over is a whole run: its end, and that of the next one up to its step. The heap is looked at
- *     after a collection of garbage, with 100 and with all.
+ *     after collections of garbage, while the runs are made.
  * s8g: a limit of ten, one key with 100,000 queued runs and after them ninety-nine keys with one each: how many runs were admitted until the last of the
  *     ninety-nine was.
  */
@@ -16,7 +16,7 @@ import { openOurs } from "./ours.ts";
 import { measureOf, median, type Result, resultOf } from "./result.ts";
 import type { Setting } from "./rounds.ts";
 import { answerParent, askChild } from "./scale-child.ts";
-import { count, cpuMs, heapMiB } from "./usage.ts";
+import { count, cpuMs, type Heap, heapWhile } from "./usage.ts";
 
 type Shape = "one key" | "many keys";
 
@@ -36,8 +36,7 @@ interface Costs {
 interface Queued {
   readonly few: Costs;
   readonly all: Costs;
-  readonly heapFewMiB: number;
-  readonly heapMiB: number;
+  readonly heap: Heap;
 }
 
 const FEW = 100;
@@ -69,22 +68,21 @@ async function measureQueues(setting: Setting): Promise<readonly Result[]> {
 
 function shown(
   setting: Setting,
-  { few, all, heapFewMiB, heapMiB: heapAllMiB }: Queued,
+  { few, all, heap }: Queued,
   many: number,
   shape: Shape,
   letters: readonly string[],
 ): readonly Result[] {
   const title = shape === "one key" ? `${count(many)} in line` : `${count(many)} in line, ten of each key`;
-  const bytes = ((heapAllMiB - heapFewMiB) * 2 ** 20) / many;
   const details = {
-    "heap bytes for each queued run": bytes,
+    "heap bytes for each queued run": heap.bytesEach,
     "a start with few, in ms": median(few.startMs),
     "a start with all, in ms": median(all.startMs),
     "a hand-over with few, in ms": median(few.handOverMs),
     "a hand-over with all, in ms": median(all.handOverMs),
   };
   setting.note(
-    `s8, ${title}: ${bytes.toFixed(1)} bytes of heap for each. Time of a start: ${show(few.startMs)} with ${FEW}, ${show(all.startMs)} with all; of a ` +
+    `s8, ${title}: ${heap.bytesEach.toFixed(1)} bytes of heap for each. Time of a start: ${show(few.startMs)} with ${FEW}, ${show(all.startMs)} with all; of a ` +
       `hand-over: ${show(few.handOverMs)} and ${show(all.handOverMs)}.`,
   );
   const cost = (id: string, of: string, part: "startCpuMs" | "handOverCpuMs"): Result =>
@@ -104,8 +102,8 @@ function shown(
       id: `s8${letters[2]}`,
       title: `${title}: memory`,
       unit: "MiB",
-      base: measureOf(`heap with ${FEW}`, [heapFewMiB]),
-      ours: measureOf("heap with all", [heapAllMiB]),
+      base: measureOf("heap, first quarter", heap.firstMiB),
+      ours: measureOf("heap, after it", heap.thenMiB),
       target: atMost(FLAT_MEMORY),
       details,
     }),
@@ -128,7 +126,7 @@ async function measureTurns(setting: Setting): Promise<readonly Result[]> {
       base: measureOf("if they were first", [OTHERS]),
       ours: measureOf("admitted until all had begun", [admitted]),
       // The key with many runs has its turn among the others, and as many as the limit has places may begin before them.
-      target: atMost((OTHERS + 1 + LIMIT) / OTHERS),
+      target: atMost(Math.round((100 * (OTHERS + 1 + LIMIT)) / OTHERS) / 100),
     }),
   ];
 }
@@ -211,8 +209,8 @@ async function inParallel(callers: number, total: number, call: (index: number) 
   await Promise.all(Array.from({ length: callers }, calling));
 }
 
-const BLOCK = 300;
-const WARM_UPS = 10;
+const BLOCK = 100;
+const WARM_UPS = 30;
 
 async function queue(pawl: Pawl, { shape, many, blocks }: Extract<Order, { is: "queue" }>): Promise<Queued> {
   const turnstile = new Turnstile();
@@ -241,7 +239,8 @@ async function queue(pawl: Pawl, { shape, many, blocks }: Extract<Order, { is: "
   };
   const fewKeys = FEW / PER_KEY;
   const manyKeys = many / PER_KEY;
-  const size = many < BLOCK * 10 ? BLOCK / 10 : BLOCK;
+  const isQuick = many < BLOCK * 100;
+  const size = isQuick ? BLOCK / 4 : BLOCK;
   /** As many are started as are handed over, so the line is as long afterwards. */
   const block = async (keys: number) => {
     const [startedCpuMs, startedMs] = [cpuMs(), performance.now()];
@@ -270,13 +269,11 @@ async function queue(pawl: Pawl, { shape, many, blocks }: Extract<Order, { is: "
   };
   await inParallel(CALLERS, FEW + 1, () => start(fewKeys));
   await turnstile.reaches(1);
-  await measure(fewKeys, many < BLOCK * 10 ? 1 : WARM_UPS);
+  await measure(fewKeys, isQuick ? 1 : WARM_UPS);
   const few = await measure(fewKeys, blocks);
-  const heapFewMiB = heapMiB();
-  await inParallel(MAKERS, many - FEW, () => start(manyKeys));
-  const heapAllMiB = heapMiB();
+  const heap = await heapWhile(many - FEW, (more) => inParallel(MAKERS, more, () => start(manyKeys)));
   const all = await measure(manyKeys, blocks);
-  return { few, all, heapFewMiB, heapMiB: heapAllMiB };
+  return { few, all, heap };
 }
 
 /** How many runs began, of those that waited in line, until the last of the others had begun. */

@@ -6,7 +6,7 @@
  * s9a: 10,000 cron expressions name one second, which is reckoned from how fast some schedules before them were created. A schedule is late by the time
  *      from its tick to where the step of its run begins, so the decision, the claim of the run and its first commit count. Every schedule must have started
  *      exactly one run.
- * s9b: a million that fire once a day, not today: the heap after a collection of garbage, with 10,000 and with all.
+ * s9b: a million that do not fire soon: the heap after collections of garbage, while they are created.
  */
 
 import { setTimeout as pause } from "node:timers/promises";
@@ -18,11 +18,11 @@ import { type Measure, measureOf, median, type Result, resultOf } from "./result
 import type { Setting } from "./rounds.ts";
 import { answerParent, askChild } from "./scale-child.ts";
 import { showFigure } from "./table.ts";
-import { count, cpuMs, heapMiB, percentile } from "./usage.ts";
+import { count, cpuMs, type Heap, heapWhile, percentile } from "./usage.ts";
 
 type Order = { readonly place: Place } & (
   | { readonly is: "fire"; readonly count: number; readonly before: number; readonly marginMs: number }
-  | { readonly is: "sleep"; readonly count: number; readonly before: number }
+  | { readonly is: "sleep"; readonly count: number }
 );
 
 interface Fired {
@@ -31,8 +31,7 @@ interface Fired {
 }
 
 interface Slept {
-  readonly heapBeforeMiB: number;
-  readonly heapMiB: number;
+  readonly heap: Heap;
   readonly rssMiB: number;
   readonly createCpuMs: number;
   readonly perSecond: number;
@@ -91,11 +90,11 @@ async function fireAll(setting: Setting, total: number): Promise<Fired> {
 }
 
 async function measureSleep(setting: Setting): Promise<readonly Result[]> {
-  const [before, total] = setting.quick ? [500, 2000] : [10_000, 1_000_000];
-  const slept = await ask<Slept>(setting, { is: "sleep", count: total, before });
-  const bytes = ((slept.heapMiB - slept.heapBeforeMiB) * 2 ** 20) / total;
+  const total = setting.quick ? 2000 : 1_000_000;
+  const slept = await ask<Slept>(setting, { is: "sleep", count: total });
+  const { heap } = slept;
   setting.note(
-    `s9b: ${bytes.toFixed(1)} bytes of heap for each of ${count(total)} sleeping schedules; ${count(slept.perSecond)} were created in a second, with ` +
+    `s9b: ${heap.bytesEach.toFixed(1)} bytes of heap for each of ${count(total)} sleeping schedules; ${count(slept.perSecond)} were created in a second, with ` +
       `${showFigure(slept.createCpuMs, "ms")} of processor time each.`,
   );
   return [
@@ -103,11 +102,11 @@ async function measureSleep(setting: Setting): Promise<readonly Result[]> {
       id: "s9b",
       title: `memory with ${count(total)} schedules asleep`,
       unit: "MiB",
-      base: measureOf(`heap with ${count(before)}`, [slept.heapBeforeMiB]),
-      ours: measureOf("heap with all", [slept.heapMiB]),
+      base: measureOf("heap, first quarter", heap.firstMiB),
+      ours: measureOf("heap, after it", heap.thenMiB),
       target: atMost(FLAT_MEMORY),
       details: {
-        "heap bytes for each schedule": bytes,
+        "heap bytes for each schedule": heap.bytesEach,
         "created in a second": slept.perSecond,
         "processor's time to create one, in ms": slept.createCpuMs,
         "resident MiB": slept.rssMiB,
@@ -204,16 +203,18 @@ async function fire(pawl: Pawl, { count, before, marginMs }: Extract<Order, { is
   return { lateMs: [...lateMs.values()], cpuMs: usedMs };
 }
 
-async function sleep(pawl: Pawl, { count, before }: Extract<Order, { is: "sleep" }>): Promise<Slept> {
+async function sleep(pawl: Pawl, { count }: Extract<Order, { is: "sleep" }>): Promise<Slept> {
   pawl.work([report], { concurrency: CONCURRENCY });
   const cron = notSoon();
-  await createAll(pawl, 0, before, cron);
-  const heapBeforeMiB = heapMiB();
-  const [startedMs, startedCpuMs] = [performance.now(), cpuMs()];
-  await createAll(pawl, before, before + count, cron);
-  const perSecond = (count / (performance.now() - startedMs)) * 1000;
-  const createCpuMs = (cpuMs() - startedCpuMs) / count;
-  const memoryMiB = heapMiB();
+  let made = 0;
+  let [ms, usedMs] = [0, 0];
+  const heap = await heapWhile(count, async (more) => {
+    const [startedMs, startedCpuMs] = [performance.now(), cpuMs()];
+    await createAll(pawl, made, made + more, cron);
+    made += more;
+    ms += performance.now() - startedMs;
+    usedMs += cpuMs() - startedCpuMs;
+  });
   const rssMiB = process.memoryUsage().rss / 2 ** 20;
-  return { heapBeforeMiB, heapMiB: memoryMiB, rssMiB, createCpuMs, perSecond };
+  return { heap, rssMiB, createCpuMs: usedMs / count, perSecond: (count / ms) * 1000 };
 }

@@ -2,6 +2,7 @@
 
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { median } from "./result.ts";
 
 /** Processor time of this process. */
 export function cpuMs(): number {
@@ -30,4 +31,28 @@ export function percentile(figures: readonly number[], share: number): number {
 
 export function count(total: number): string {
   return Math.round(total).toLocaleString("en");
+}
+
+const SAMPLES = 40;
+
+/** The heap while many of something are made, of which the first quarter fills what is cached. */
+export interface Heap {
+  readonly firstMiB: readonly number[];
+  readonly thenMiB: readonly number[];
+  /** From the first quarter to the last, by medians. */
+  readonly bytesEach: number;
+}
+
+/** Makes them in shares, and looks at the heap after each. */
+export async function heapWhile(total: number, make: (share: number) => Promise<void>): Promise<Heap> {
+  const samples: number[] = [];
+  const share = Math.ceil(total / SAMPLES);
+  for (let made = 0; made < total; made += share) {
+    await make(Math.min(share, total - made));
+    samples.push(heapMiB());
+  }
+  const quarter = Math.ceil(samples.length / 4);
+  const [firstMiB, lastMiB] = [samples.slice(0, quarter), samples.slice(-quarter)];
+  const grownMiB = median(lastMiB) - median(firstMiB);
+  return { firstMiB, thenMiB: samples.slice(quarter), bytesEach: (grownMiB * 2 ** 20) / (0.75 * total) };
 }
