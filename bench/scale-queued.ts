@@ -240,7 +240,7 @@ async function queue(pawl: Pawl, { shape, many, blocks }: Extract<Order, { is: "
   const fewKeys = FEW / PER_KEY;
   const manyKeys = many / PER_KEY;
   const isQuick = many < BLOCK * 100;
-  const size = isQuick ? BLOCK / 4 : BLOCK;
+  const size = isQuick ? BLOCK / 10 : BLOCK;
   /** As many are started as are handed over, so the line is as long afterwards. */
   const block = async (keys: number) => {
     const [startedCpuMs, startedMs] = [cpuMs(), performance.now()];

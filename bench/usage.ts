@@ -46,7 +46,7 @@ export interface Heap {
 /** Makes them in shares, and looks at the heap after each. */
 export async function heapWhile(total: number, make: (share: number) => Promise<void>): Promise<Heap> {
   const samples: number[] = [];
-  const share = Math.ceil(total / SAMPLES);
+  const share = Math.ceil(total / Math.min(SAMPLES, Math.ceil(total / 250)));
   for (let made = 0; made < total; made += share) {
     await make(Math.min(share, total - made));
     samples.push(heapMiB());
