@@ -17,7 +17,7 @@ import type { Draft } from "../../kernel/draft.ts";
 import type { GateRequest, Place } from "../definitions/flow.ts";
 import { ConcurrencyLimitError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
-import { hasBegun, hasEnded, newQueueOf, queueOf, type RunStatus, runAt } from "../stored.ts";
+import { hasBegun, hasEnded, newQueueOf, queueOf, type RunStatus, type RunValue, runAt } from "../stored.ts";
 import { afterTurn, fits, isFull, nextLane, waitingIn, withoutRun, withRun } from "./decide.ts";
 import {
   type Gate,
@@ -117,15 +117,17 @@ function replace(tx: Tx, { ref, max }: Place, cancel: CancelRun): void {
     cancel(tx, run, "a newer run has replaced it");
 }
 
-/** Gives back the places of a run, or its place in line. What was freed is given to the next in line. Writes the run's record. */
-export function leave(tx: Tx, record: Draft): void {
+/**
+ * Gives back the places of a run, or its place in line. What was freed is given to the next in line. Returns what the run's record has from now on; the
+ * caller writes it.
+ */
+export function leave(tx: Tx, record: Draft): RunValue {
   const value = runOf(record);
   const { gate } = value;
-  if (gate?.places === undefined) return;
+  if (gate?.places === undefined) return value;
   const run = record.at.key;
   const { isOpen = false, queued, ...rest } = gate;
-  if (!isOpen && queued === undefined) return;
-  record.write({ value: { ...value, gate: rest } });
+  if (!isOpen && queued === undefined) return value;
   if (gate.places.length > 1) tx.load(gate.places.map(limitAt));
   let isAwaited = false;
   for (const ref of gate.places) {
@@ -141,6 +143,7 @@ export function leave(tx: Tx, record: Draft): void {
   }
   if (isOpen && isAwaited) for (const ref of gate.places) advance(tx, ref);
   else if (queued !== undefined && gate.line !== undefined) unlink(tx, gate.line, run, gate.priority ?? 0, queued);
+  return { ...value, gate: rest };
 }
 
 /** Admits runs as long as the limit has room. */
