@@ -25,7 +25,8 @@ import type { PostgresGround } from "./ground-postgres.ts";
 import { openOurs } from "./ours.ts";
 import { findRedis, Redis, type RedisServer, redisLock, startRedis } from "./redis.ts";
 import { type Measure, measureOf, median, type Result, resultOf, type Target } from "./result.ts";
-import { collectGarbage, type Setting } from "./rounds.ts";
+import type { Setting } from "./rounds.ts";
+import { collectGarbage } from "./usage.ts";
 
 const CONTENDERS = {
   pawl: { name: "Pawl", open: openPawl },

@@ -25,7 +25,8 @@ import type { PostgresGround } from "./ground-postgres.ts";
 import { NAMESPACE } from "./ours.ts";
 import { openRaw } from "./raw.ts";
 import { measureOf, type Result, resultOf, type Target } from "./result.ts";
-import { collectGarbage, type Setting } from "./rounds.ts";
+import type { Setting } from "./rounds.ts";
+import { collectGarbage } from "./usage.ts";
 
 /** One side of a case, on a database of its own. */
 interface Session {

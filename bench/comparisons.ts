@@ -100,9 +100,10 @@ function nth(measures: readonly SideMeasure[], index: number): SideMeasure {
 
 function detailsOf(measures: readonly SideMeasure[]): Record<string, number> {
   return Object.fromEntries(
-    measures.flatMap(({ name, median, commitsPerTransaction }) => [
+    measures.flatMap(({ name, median, commitsPerTransaction, cpuMsPerCommit }) => [
       [name, median],
       [`${name}: commits in a transaction`, commitsPerTransaction],
+      [`${name}: processor's time of a commit, in ms`, cpuMsPerCommit],
     ]),
   );
 }

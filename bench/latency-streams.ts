@@ -15,6 +15,7 @@ import { openOurs } from "./ours.ts";
 import { measureOf, median, type Result, resultOf } from "./result.ts";
 import type { Setting } from "./rounds.ts";
 import { answerOf, answerParent, endChild, startChild } from "./scale-child.ts";
+import { percentile } from "./usage.ts";
 
 interface Order {
   readonly place: Place;
@@ -109,11 +110,6 @@ async function* toldBy(child: ChildProcess): AsyncGenerator<number> {
   const gone = new AbortController();
   child.once("exit", () => gone.abort(new Error("the worker has ended")));
   for await (const [told] of on(child, "message", { signal: gone.signal })) yield told.ms;
-}
-
-function percentile(figures: readonly number[], share: number): number {
-  const sorted = figures.toSorted((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
 }
 
 const msSince = (ns: bigint): number => Number(process.hrtime.bigint() - ns) / 1e6;

@@ -21,6 +21,7 @@ import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { type AgainstOptions, compareAgainst } from "./against.ts";
 import { sqliteCases } from "./cases.ts";
+import { postgresFlowCases, sqliteFlowCases } from "./cases-flow.ts";
 import { postgresLockCases, sqliteLockCases } from "./cases-locks.ts";
 import { postgresOnceCases, sqliteOnceCases } from "./cases-once.ts";
 import { postgresCases } from "./cases-postgres.ts";
@@ -62,7 +63,7 @@ interface Bench<G extends Ground = Ground> {
 }
 
 const sqlite: Bench = {
-  cases: [...sqliteCases, ...sqliteLockCases, ...sqliteOnceCases, ...sqliteStreamCases],
+  cases: [...sqliteCases, ...sqliteLockCases, ...sqliteOnceCases, ...sqliteStreamCases, ...sqliteFlowCases],
   open: async (folder) => ({
     ground: sqliteGround(folder),
     machine: describeMachine(`SQLite ${process.versions["sqlite"]}`, folder),
@@ -71,7 +72,7 @@ const sqlite: Bench = {
 };
 
 const postgres: Bench<PostgresGround> = {
-  cases: [...postgresCases, ...postgresLockCases, ...postgresOnceCases, ...postgresStreamCases],
+  cases: [...postgresCases, ...postgresLockCases, ...postgresOnceCases, ...postgresStreamCases, ...postgresFlowCases],
   open: async () => {
     const ground = await postgresGround();
     const machine = describeMachine(ground.server, ground.isOurs ? tmpdir() : null);

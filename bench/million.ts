@@ -17,7 +17,8 @@ import { removeDatabase } from "./ground.ts";
 import { openOurs } from "./ours.ts";
 import { orderedKey } from "./plan.ts";
 import { type Measure, measureOf, median, type Result, resultOf } from "./result.ts";
-import { collectGarbage, type Setting } from "./rounds.ts";
+import type { Setting } from "./rounds.ts";
+import { collectGarbage } from "./usage.ts";
 
 interface Order {
   readonly path: string;

@@ -5,7 +5,7 @@
  * one machine, cannot be compared. Every round is kept, so that the spread can be seen.
  */
 
-export type Unit = "commits/s" | "pairs/s" | "ms" | "MiB" | "transactions" | "bytes";
+export type Unit = "commits/s" | "pairs/s" | "ms" | "MiB" | "transactions" | "bytes" | "runs";
 
 export interface Measure {
   readonly name: string;

@@ -6,13 +6,12 @@
  * it should ends the benchmark.
  */
 
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import type { Contender, Timing } from "./contender.ts";
 import type { Ground, Place, Sameness } from "./ground.ts";
 import { claimAll } from "./ours.ts";
 import { commitCount, type Plan } from "./plan.ts";
 import { type Measure, measureOf, median, type Unit } from "./result.ts";
+import { collectGarbage, cpuMs } from "./usage.ts";
 
 /** What a case may ask of the run that it is part of. */
 export interface Setting<G extends Ground = Ground> {
@@ -35,6 +34,8 @@ export interface Side {
 export interface SideMeasure extends Measure {
   /** How many commits shared a transaction. */
   readonly commitsPerTransaction: number;
+  /** Processor time of this process for a commit, which is affected little by what else the machine does. */
+  readonly cpuMsPerCommit: number;
 }
 
 export interface Comparison {
@@ -50,6 +51,7 @@ export async function compare(setting: Setting, comparison: Comparison): Promise
   const { sides, unit, rounds, same } = comparison;
   const figures = sides.map((): number[] => []);
   const sharing = sides.map((): number[] => []);
+  const costs = sides.map((): number[] => []);
   const rowsLeft = new Set<string>();
   const warmUps = setting.quick ? 0 : 1;
   for (let round = 0; round < setting.rounds(rounds) + warmUps; round++) {
@@ -63,11 +65,13 @@ export async function compare(setting: Setting, comparison: Comparison): Promise
       if (warmUp) continue;
       figures[index]?.push(unit === "ms" ? median(timing.latenciesMs) : (commitCount(plan) / timing.ms) * 1000);
       sharing[index]?.push(commitCount(plan) / timing.transactions);
+      costs[index]?.push(timing.cpuMs / commitCount(plan));
     }
   }
   return sides.map(({ name }, index) => ({
     ...measureOf(name, figures[index] ?? []),
     commitsPerTransaction: median(sharing[index] ?? []),
+    cpuMsPerCommit: median(costs[index] ?? []),
   }));
 }
 
@@ -76,25 +80,19 @@ async function playOnce(
   contender: Contender,
   plan: Plan,
   after: (place: Place) => Promise<void>,
-): Promise<Timing> {
+): Promise<Timing & { readonly cpuMs: number }> {
   const place = await ground.fresh();
   try {
     if (plan.claimed) await claimAll(place, plan);
     const session = await contender.open(place);
     if (!quick) await ground.settle();
     collectGarbage();
+    const beforeMs = cpuMs();
     const timing = await session.run(plan).finally(() => session.close());
+    const usedMs = cpuMs() - beforeMs;
     await after(place);
-    return timing;
+    return { ...timing, cpuMs: usedMs };
   } finally {
     await ground.remove(place);
   }
-}
-
-setFlagsFromString("--expose-gc");
-const gc: unknown = runInNewContext("gc");
-
-/** So that no side pays for the garbage of the one before. */
-export function collectGarbage(): void {
-  if (typeof gc === "function") gc();
 }

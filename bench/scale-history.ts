@@ -12,8 +12,9 @@ import type { Case } from "./comparisons.ts";
 import type { Place } from "./ground.ts";
 import { openOurs } from "./ours.ts";
 import { measureOf, median, type Result, resultOf } from "./result.ts";
-import { collectGarbage, type Setting } from "./rounds.ts";
+import type { Setting } from "./rounds.ts";
 import { answerParent, askChild } from "./scale-child.ts";
+import { collectGarbage } from "./usage.ts";
 
 interface Order {
   readonly place: Place;

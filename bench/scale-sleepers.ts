@@ -14,9 +14,10 @@ import type { Case } from "./comparisons.ts";
 import type { Place } from "./ground.ts";
 import { openOurs } from "./ours.ts";
 import { measureOf, median, type Result, resultOf } from "./result.ts";
-import { collectGarbage, type Setting } from "./rounds.ts";
+import type { Setting } from "./rounds.ts";
 import { answerParent, askChild } from "./scale-child.ts";
 import { showFigure } from "./table.ts";
+import { count, cpuMs, heapMiB } from "./usage.ts";
 
 interface Order {
   readonly place: Place;
@@ -164,10 +165,6 @@ function bySecond(lateMs: readonly number[]): readonly number[] {
   );
 }
 
-function count(total: number): string {
-  return Math.round(total).toLocaleString("en");
-}
-
 // ---------------------------------------------------------------------------------------------- in the other process
 
 if (import.meta.main) answerParent<Order>(work);
@@ -234,14 +231,4 @@ async function work({ place, before, count, windowMs, awaited, marginMs }: Order
     await Promise.all(Array.from({ length: CALLERS }, call));
     while (rested < to) await pause(5);
   }
-}
-
-function cpuMs(): number {
-  const { user, system } = process.cpuUsage();
-  return (user + system) / 1000;
-}
-
-function heapMiB(): number {
-  collectGarbage();
-  return process.memoryUsage().heapUsed / 2 ** 20;
 }

@@ -15,9 +15,10 @@ import type { Case } from "./comparisons.ts";
 import type { Ground, Place } from "./ground.ts";
 import { openOurs } from "./ours.ts";
 import { type Measure, measureOf, median, type Result, resultOf } from "./result.ts";
-import { collectGarbage, type Setting } from "./rounds.ts";
+import type { Setting } from "./rounds.ts";
 import { answerOf, answerParent, endChild, startChild } from "./scale-child.ts";
 import { showFigure } from "./table.ts";
+import { collectGarbage } from "./usage.ts";
 
 interface Climb {
   /** The first step that is timed. */

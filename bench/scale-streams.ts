@@ -15,8 +15,9 @@ import type { Place } from "./ground.ts";
 import { openOurs } from "./ours.ts";
 import { account, Charged } from "./ours-streams.ts";
 import { measureOf, median, type Result, resultOf } from "./result.ts";
-import { collectGarbage, type Setting } from "./rounds.ts";
+import type { Setting } from "./rounds.ts";
 import { answerParent, askChild } from "./scale-child.ts";
+import { count, heapMiB } from "./usage.ts";
 
 type Order =
   | { readonly is: "make"; readonly place: Place; readonly long: number }
@@ -56,8 +57,6 @@ export const laggingTargets: Case = {
   title: "1,000 targets, each 1,000 events behind",
   run: measureDrain,
 };
-
-const count = (total: number): string => Math.round(total).toLocaleString("en");
 
 async function measureCommands(setting: Setting): Promise<readonly Result[]> {
   const [long, blocks] = setting.quick ? [20_000, 4] : [1_000_000, 30];
@@ -275,9 +274,4 @@ async function drain(pawl: Pawl, targets: number, events: number): Promise<Drain
   const perSecond = (total / (performance.now() - startedMs - lookingMs)) * 1000;
   await worker.stop();
   return { heapMiB: heaps, rssMiB: process.memoryUsage().rss / 2 ** 20, perSecond };
-}
-
-function heapMiB(): number {
-  collectGarbage();
-  return process.memoryUsage().heapUsed / 2 ** 20;
 }

@@ -68,7 +68,7 @@ export function showTarget({ is, ratio }: Target): string {
 }
 
 export function showFigure(figure: number, unit: Unit): string {
-  const isWhole = unit === "commits/s" || unit === "pairs/s" || unit === "bytes";
+  const isWhole = unit === "commits/s" || unit === "pairs/s" || unit === "bytes" || unit === "runs";
   return `${isWhole ? Math.round(figure).toLocaleString("en") : figure.toPrecision(3)} ${unit}`;
 }
 

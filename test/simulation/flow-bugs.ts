@@ -13,7 +13,7 @@ export const flowBugs: readonly Bug[] = [
   {
     name: "a run that ends keeps its place",
     caughtBy: admissions.name,
-    edits: [{ file: END, from: "  leave(tx, run);\n", to: "" }],
+    edits: [{ file: END, from: "  const left = leave(tx, run);", to: "  const left = runOf(run);" }],
   },
   {
     name: "a run that leaves the line is still counted in it",
@@ -32,8 +32,8 @@ export const flowBugs: readonly Bug[] = [
     edits: [
       {
         file: PLACES,
-        from: "  if (isOpen) advanceAll(tx, gate.places);",
-        to: "  if (isOpen) advanceAll(tx, gate.places.slice(1));",
+        from: "  if (isOpen && hasLines) advanceAll(tx, gate.places);",
+        to: "  if (isOpen && hasLines) advanceAll(tx, gate.places.slice(1));",
       },
     ],
   },

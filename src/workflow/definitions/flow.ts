@@ -181,7 +181,8 @@ export interface Place {
 export interface GateRequest {
   readonly workflow: string;
   readonly places: readonly Place[];
-  readonly line: string;
+  /** The line in which it waits, if it has to. */
+  line(): string;
   readonly weight: number;
   readonly priority: number;
   readonly pool?: string;
@@ -381,11 +382,12 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
   return {
     workflow,
     places,
-    line: lineOf(
-      workflow,
-      places.map(({ ref }) => ref),
-      turnBy,
-    ),
+    line: () =>
+      lineOf(
+        workflow,
+        places.map(({ ref }) => ref),
+        turnBy,
+      ),
     weight:
       fairness?.weight === undefined
         ? 1

@@ -18,7 +18,7 @@ import type { Draft } from "../../kernel/draft.ts";
 import type { GateRequest, Place } from "../definitions/flow.ts";
 import { ConcurrencyLimitError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
-import { hasBegun, hasEnded, newQueueOf, queueOf, type RunStatus, runAt } from "../stored.ts";
+import { hasBegun, hasEnded, newQueueOf, queueOf, type RunStatus, type RunValue, runAt } from "../stored.ts";
 import { afterTurn, fits, isAwaited, isFull, nextLane, waitingIn, withoutRun, withRun } from "./decide.ts";
 import {
   type Gate,
@@ -58,14 +58,15 @@ export function admit(
   nowMs: () => number,
   cancel: CancelRun,
 ): Admission {
-  const { places, line } = request;
+  const { places } = request;
   if (places.length > 1) tx.load(places.map(({ ref }) => limitAt(ref)));
-  for (const { ref, max } of places) declare(tx, ref, max);
   const passing: Gate = {
     ...gate,
-    ...(places.length === 0 ? {} : { places: places.map(({ ref }) => ref), line }),
+    ...(places.length === 0 ? {} : { places: places.map(({ ref }) => ref) }),
     ...(request.priority === 0 ? {} : { priority: request.priority }),
   };
+  if (takeFree(tx, places)) return { is: "open", gate: { ...passing, isOpen: true } };
+  for (const { ref, max } of places) declare(tx, ref, max);
   for (const { ref, excess } of places) {
     const limit = limitOf(tx, ref);
     if (fits(limit)) continue;
@@ -87,7 +88,23 @@ export function admit(
       });
   }
   if (isAdmitted) return { is: "open", gate: { ...passing, isOpen: true } };
-  return { is: "queued", gate: { ...passing, queued: enqueue(tx, run, request, nowMs()) } };
+  const line = request.line();
+  return { is: "queued", gate: { ...passing, line, queued: enqueue(tx, run, line, request, nowMs()) } };
+}
+
+/** The usual case: all limits have room, and nothing else of them changes. Their records are looked up once. Returns whether it was so. */
+function takeFree(tx: Tx, places: readonly Place[]): boolean {
+  const records = places.map(({ ref }) => tx.record(limitAt(ref)));
+  const isFree = ({ max, excess }: Place, index: number): boolean => {
+    const limit = records[index]?.value as LimitValue | undefined;
+    return limit?.max === max && fits(limit) && (excess === "queue" || excess === "reject");
+  };
+  if (!places.every(isFree)) return false;
+  for (const record of records) {
+    const limit = record.value as LimitValue;
+    record.write({ value: { ...limit, held: limit.held + 1 } });
+  }
+  return true;
 }
 
 /** The oldest runs are canceled, as many as are in the way of one more. Those that were asked to stop before do not count. */
@@ -101,19 +118,23 @@ function replace(tx: Tx, { ref, max }: Place, cancel: CancelRun): void {
     cancel(tx, run, "a newer run has replaced it");
 }
 
-/** Releases the places of a run, or its place in line. What was released is granted to the next in line. Writes the run's record. */
-export function leave(tx: Tx, record: Draft): void {
+/**
+ * Releases the places of a run, or its place in line. What was released is granted to the next in line. Returns what the run's record has from now on; the
+ * caller writes it.
+ */
+export function leave(tx: Tx, record: Draft): RunValue {
   const value = runOf(record);
   const { gate } = value;
-  if (gate?.places === undefined) return;
+  if (gate?.places === undefined) return value;
   const run = record.at.key;
   const { isOpen = false, queued, ...rest } = gate;
-  if (!isOpen && queued === undefined) return;
-  record.write({ value: { ...value, gate: rest } });
+  if (!isOpen && queued === undefined) return value;
   if (gate.places.length > 1) tx.load(gate.places.map(limitAt));
+  let hasLines = false;
   for (const ref of gate.places) {
     const { runs, ...limit } = limitOf(tx, ref);
     const left = runs?.filter((one) => one !== run) ?? [];
+    hasLines ||= limit.first !== undefined;
     if (!isOpen && runs === undefined) continue;
     setLimit(tx, ref, {
       ...limit,
@@ -121,8 +142,9 @@ export function leave(tx: Tx, record: Draft): void {
       ...(left.length === 0 ? {} : { runs: left }),
     });
   }
-  if (isOpen) advanceAll(tx, gate.places);
+  if (isOpen && hasLines) advanceAll(tx, gate.places);
   else if (queued !== undefined && gate.line !== undefined) unlink(tx, gate.line, run, gate.priority ?? 0, queued);
+  return { ...value, gate: rest };
 }
 
 /** Admits runs where a run has freed its places: lines that wait for one of these limits do not pass those that wait for another one of them. */
@@ -200,8 +222,13 @@ function takeTurn(tx: Tx, id: string): void {
 }
 
 /** Puts a run at the end of its line; a line that was empty goes to the end of the ring of the first limit without room. */
-function enqueue(tx: Tx, run: string, request: GateRequest, sinceMs: number): NonNullable<Gate["queued"]> {
-  const { workflow, line: id, weight, priority } = request;
+function enqueue(
+  tx: Tx,
+  run: string,
+  id: string,
+  { workflow, weight, priority, ...request }: GateRequest,
+  sinceMs: number,
+): NonNullable<Gate["queued"]> {
   const places = request.places.map(({ ref }) => ref);
   const record = tx.record(lineAt(id));
   const before = record.exists ? (record.value as LineValue) : undefined;

@@ -43,8 +43,9 @@ export interface LineValue {
 
 /** What a run's record says of its admission. */
 export interface Gate {
-  /** The limits that it passes, and the line in which it waits for them. */
+  /** The limits that it passes. */
   readonly places?: readonly PlaceRef[];
+  /** The line in which it waits for them, or waited. */
   readonly line?: string;
   readonly priority?: number;
   /** If it has not begun by then, it ends as expired. */

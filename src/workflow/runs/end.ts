@@ -68,9 +68,8 @@ export function cancelRun(
   }
   // It was retried, and has not begun again: a worker ends it, with the children that were retried with it.
   if (status === "queued") {
-    leave(tx, run);
     run.write({
-      value: { ...runOf(run), cancel: { ...cancel, isWithoutCode: true } },
+      value: { ...leave(tx, run), cancel: { ...cancel, isWithoutCode: true } },
       status: "pending" satisfies RunStatus,
       kind: queueOf(value.workflow, value.pool),
       dueMs: tx.nowMs,
@@ -128,10 +127,9 @@ export function endRun(
   }: { readonly nowMs?: number; readonly keptMs?: number | null; readonly notifies?: boolean } = {},
 ): void {
   dropHolds(tx, run);
-  leave(tx, run);
-  const { collecting } = runOf(run);
-  if (collecting !== undefined) stopCollecting(tx, runOf(run).workflow, id, collecting);
-  const { input: _input, doing: _doing, trouble: _trouble, retrying: _retrying, hasWaiters, ...value } = runOf(run);
+  const left = leave(tx, run);
+  if (left.collecting !== undefined) stopCollecting(tx, left.workflow, id, left.collecting);
+  const { input: _input, doing: _doing, trouble: _trouble, retrying: _retrying, hasWaiters, ...value } = left;
   const endedAtMs = Math.max(nowMs, value.startedAtMs);
   const queue = keptMs === null ? { dueMs: null } : { kind: endedQueueOf(value.workflow), dueMs: endedAtMs + keptMs };
   if (!notifies) {

@@ -205,6 +205,8 @@ export class Runs {
       kernel.expect(at, false);
     }
     if (started.isLeased) worker.adopt(request.id, input, safeUntilMs);
+    // A new run that waits is not worked on here: nothing else would release its row from memory.
+    else if (started.isNew) kernel.letGo(at);
     return started.id;
   }
 
