@@ -96,11 +96,6 @@ class Pair {
     return rows.toSorted((a, b) => a.version - b.version).at(-1)?.dueMs ?? 0;
   }
 
-  /** Rises with each run that is created. */
-  idOf(run: string): number {
-    return this.#rows.get(run)?.[0]?.id ?? 0;
-  }
-
   /** When the first step of the run was committed. */
   async beganMs(run: string): Promise<number> {
     const entries = await this.kernel.entries(runAt(run), 0, 100);
@@ -144,6 +139,34 @@ async function withPair(pawls: readonly Pawl[], act: (pair: Pair) => Promise<voi
   }
 }
 
+interface Collected extends Start {
+  readonly run: string;
+  /** Its place in the run. */
+  readonly index: number;
+}
+
+/**
+ * The order in which starts were collected. Those of the same millisecond have no order of time: what an earlier run took comes first, then runs that were
+ * completed in it, and then the one that takes what follows.
+ */
+function inOrderOfCollecting(starts: readonly Collected[]): readonly Collected[] {
+  const runs = new Map([...Map.groupBy(starts, ({ run }) => run)].map(([run, all]) => [run, rankOf(all)]));
+  const isBefore = (a: Collected, b: Collected): number => {
+    if (a.atMs !== b.atMs) return a.atMs - b.atMs;
+    if (a.run === b.run) return a.index - b.index;
+    const [one, other] = [runs.get(a.run) ?? [], runs.get(b.run) ?? []];
+    const differs = one.findIndex((rank, i) => rank !== other[i]);
+    return differs < 0 ? a.run.localeCompare(b.run) : (one[differs] ?? 0) - (other[differs] ?? 0);
+  };
+  return starts.toSorted(isBefore);
+}
+
+/** Its first and its last start; and of those that are alike in this, the one that was not completed comes last. */
+function rankOf(all: readonly Start[]): readonly number[] {
+  const times = all.map(({ atMs }) => atMs);
+  return [Math.min(...times), Math.max(...times), -all.length];
+}
+
 const openTwo = async (place: Place): Promise<readonly Pawl[]> => [await place.open(), await place.open()];
 
 type Options = Omit<WorkflowOptions<Item, unknown>, "name">;
@@ -183,10 +206,7 @@ onStores(["SQLite", "PostgreSQL"], (place) => {
         return [{ atMs: row.dueMs - WEEK_MS, key, n, run, index: taken.get(run)?.indexOf(n) ?? -1 }];
       });
       expect(starts).toHaveLength(all.length);
-      // Of those in the same millisecond, the order is that in which they were collected.
-      const ordered = starts.toSorted(
-        (a, b) => a.atMs - b.atMs || pair.idOf(a.run) - pair.idOf(b.run) || a.index - b.index,
-      );
+      const ordered = inOrderOfCollecting(starts);
       const found = [...taken].map(([run, items]) => ({ dueMs: pair.dueOf(run), items: items.toSorted() }));
       const expected = model(ordered).map(({ dueMs, items }) => ({ dueMs, items: items.toSorted() }));
       const inOrder = (groups: readonly Group[]) => groups.toSorted((a, b) => (a.items[0] ?? 0) - (b.items[0] ?? 0));

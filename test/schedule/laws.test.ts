@@ -68,9 +68,9 @@ onStores(EVERY, (place) => {
       const pawl = await place.open();
       await pawl.schedules.create("skipping", { ...hourly, catchUp: 2 }, waits);
       pawl.work([waits]);
-      await putBack(pawl, "skipping", 2 * HOUR);
-      await expect.poll(() => wordsOf(pawl, "skipping"), PATIENCE).toEqual(["fired", "skipped"]);
-      const [run = ""] = await idsOf(pawl, "skipping/");
+      const { id: run } = await pawl.start(waits);
+      await putBack(pawl, "skipping", HOUR, run);
+      await expect.poll(() => wordsOf(pawl, "skipping"), PATIENCE).toEqual(["skipped"]);
       const { entries } = await pawl.schedules.history("skipping");
       expect(entries[0]).toMatchObject({ run, reason: "a run had not ended" });
     });
@@ -95,11 +95,13 @@ onStores(EVERY, (place) => {
       const pawl = await place.open();
       await pawl.schedules.create("fresh", { ...hourly, catchUp: 2, overlap: "cancel-running" }, waits);
       pawl.work([waits]);
-      await putBack(pawl, "fresh", 2 * HOUR);
-      await isFired(pawl, "fresh", 2);
-      const [first = "", second = ""] = await idsOf(pawl, "fresh/");
-      expect(await codeOf(pawl.run(first).result({ timeout: "60s" }))).toBe("run_canceled");
+      const first = await pawl.start(waits);
+      await putBack(pawl, "fresh", 2 * HOUR, first.id);
+      await isFired(pawl, "fresh", 1);
+      expect(await codeOf(first.result({ timeout: "60s" }))).toBe("run_canceled");
+      const [second = ""] = await idsOf(pawl, "fresh/");
       expect((await pawl.run(second).status()).isCancelRequested).toBe(false);
+      expect(await wordsOf(pawl, "fresh")).toEqual(["skipped", "fired"]);
     });
   });
 
