@@ -84,7 +84,7 @@ export const flowBugs: readonly Bug[] = [
     edits: [
       {
         file: COLLECT,
-        from: "  if (seen?.exists === true && id !== undefined) return remembered(tx, seen, start, id);\n",
+        from: "  if (seen?.exists === true && id !== undefined && tx.record(runAt((seen.value as Remembered).run)).exists)\n    return remembered(tx, seen, start, id);\n",
         to: "",
       },
     ],
