@@ -22,7 +22,12 @@ const SHORT = ["src/**/*.test.ts", "test/**/*.test.ts", "examples/**/*.test.ts"]
 const LONG = ["src/**/*.long.test.ts", "test/**/*.long.test.ts"];
 
 /** Files of the short suite that need a process of their own, because they measure it or leave something behind in it. */
-const ALONE = ["src/node/trap.test.ts", "src/node/watchdog.test.ts", "test/workflow/silence.test.ts"];
+const ALONE = [
+  "src/node/ports.test.ts",
+  "src/node/trap.test.ts",
+  "src/node/watchdog.test.ts",
+  "test/workflow/silence.test.ts",
+];
 
 /** What takes longest, in this order: it starts first, so that no process is left alone with it at the end. A run names its slowest files. */
 const SLOWEST: readonly string[] = [
