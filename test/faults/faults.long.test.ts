@@ -10,6 +10,7 @@
 import { describe, expect, it } from "vitest";
 import { describeRun } from "./report.ts";
 import { runFaults } from "./run.ts";
+import { ticks } from "./works/ticks.ts";
 
 /** How many commits each kind of work has at least. */
 const ENOUGH = 20;
@@ -30,7 +31,8 @@ describe("every kind of fault, at least once", () => {
       console.log(`faults: seed ${seed}; ${describeRun(report)}`);
       expect(report.violations).toEqual([]);
       for (const [name, count] of report.struck) add(struck, name, count);
-      for (const [name, { commits }] of report.works) add(committed, name, commits);
+      // No call asks for ticks: their check wants ten of each schedule.
+      for (const [name, { commits }] of report.works) if (name !== ticks.name) add(committed, name, commits);
     }
     expect(
       [...struck].filter(([, count]) => count === 0),
