@@ -1,5 +1,5 @@
 /**
- * Goal: a worker takes the runs of its pools and no others, whoever starts them and how; runs of a pool that no worker takes keep no other waiting, and are
+ * Goal: a worker takes the runs of its pools and no others, however they are started; runs of a pool that no worker takes keep no other waiting, and are
  * taken when one comes.
  * Method: two processes on each store that take different pools; runs note which of them executes them.
  */

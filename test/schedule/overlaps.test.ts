@@ -1,5 +1,5 @@
 /**
- * Goal: ticks that wait for a run start when it has ended, whoever started that run; ticks that are due together begin in order, or only the newest does; and
+ * Goal: ticks that wait for a run start when it has ended, whatever started that run; ticks that are due together begin in order, or only the newest does; and
  * what no caller receives is logged.
  * Method: the simulated time of `openTest`.
  */
