@@ -3,10 +3,10 @@
  * (`npm run test:long`), and both in `npm run test:all`. A test belongs in the short suite unless it takes more than a few seconds; where a
  * search can be as long as one likes, a share of it is in a short file, and the rest, with other seeds, in a long file beside it.
  *
- * Three processes run files concurrently, or as many as there are cores up to eight, the slowest files first. A file of the long suite has a process of
- * its own. Those of the short suite share processes, one file after the other, because to start one and to load the sources takes half a second
- * of processor time, twice what the tests of most files take: they leave no timers, listeners, handles or changed globals behind, or
- * are listed in ALONE.
+ * Several processes run files concurrently, the slowest files first. A file of the long suite has a process of its own. Those of the short suite
+ * share processes, one file after the other, because to start one and to load the sources takes half a second of processor time, twice what
+ * the tests of most files take: they leave no timers, listeners, handles or changed globals behind, or are listed in ALONE. Their files, and
+ * the PostgreSQL server when no long test shares it, are in memory where the machine has a folder for that (test/node/memory-folder.ts).
  *
  * A test that imports "pawl" gets the sources, by the same condition that examples use. A run without tests has failed. Tests that need
  * PostgreSQL share one server, which is started when the first of them asks for a database.
@@ -17,6 +17,7 @@
 import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
+import { memoryFolder } from "./test/node/memory-folder.ts";
 
 const SHORT = ["src/**/*.test.ts", "test/**/*.test.ts", "examples/**/*.test.ts"];
 const LONG = ["src/**/*.long.test.ts", "test/**/*.long.test.ts"];
@@ -28,6 +29,21 @@ const ALONE = [
   "src/node/watchdog.test.ts",
   "test/workflow/silence.test.ts",
 ];
+
+const cores = availableParallelism();
+
+/** Twice as many processes as cores, because most of these files wait most of the time: for timers, other processes, or a server. */
+const SHORT_WORKERS = Math.min(8, Math.max(3, 2 * cores));
+/** Files of the long suite are busy more of the time. */
+const LONG_WORKERS = Math.min(8, Math.max(3, cores));
+
+const inMemory = memoryFolder();
+const short = {
+  isolate: false,
+  maxWorkers: SHORT_WORKERS,
+  env: inMemory === null ? {} : { TMPDIR: inMemory },
+  setupFiles: ["test/node/leftovers.ts"],
+};
 
 /** What takes longest, in this order: it starts first, so that no process is left alone with it at the end. A run names its slowest files. */
 const SLOWEST: readonly string[] = [
@@ -66,25 +82,40 @@ const SLOWEST: readonly string[] = [
   "test/workflow/year.long.test.ts",
   "test/postgres/migrate.long.test.ts",
   "examples/examples.test.ts",
-  "test/simulation/simulation.test.ts",
-  "test/stream/closing.test.ts",
-  "test/stream/forget.test.ts",
+  "test/stream/misuse.test.ts",
   "test/stream/reactions.test.ts",
-  "test/postgres/traps.test.ts",
-  "test/workflow/cancel.test.ts",
-  "test/arguments/arguments.test.ts",
-  "test/programs/programs.test.ts",
-  "test/differential/differential.test.ts",
-  "test/workflow/steps.test.ts",
-  "test/postgres/conformance.test.ts",
   "test/stream/projections.test.ts",
-  "test/workflow/retention.test.ts",
-  "test/workflow/start.test.ts",
+  "test/stream/closing.test.ts",
+  "test/simulation/simulation.test.ts",
+  "test/postgres/traps.test.ts",
+  "test/postgres/pool.test.ts",
   "test/sqlite/start.test.ts",
   "test/workflow/recovery.test.ts",
-  "test/sql/transact-sql.test.ts",
-  "test/postgres/pool.test.ts",
   "test/stream/order.test.ts",
+  "test/workflow/cancel.test.ts",
+  "test/arguments/arguments.test.ts",
+  "test/sql/transact-sql.test.ts",
+  "test/postgres/server-start.test.ts",
+  "test/workflow/steps.test.ts",
+  "test/workflow/start.test.ts",
+  "test/overload/skew.test.ts",
+  "test/sql/over.test.ts",
+  "test/workflow/unreadable.test.ts",
+  "test/flow/processes.test.ts",
+  "test/stream/origin.test.ts",
+  "test/overload/lost.test.ts",
+  "test/stream/forget-races.test.ts",
+  "test/sql/joint.test.ts",
+  "test/stream/reaction-reports.test.ts",
+  "test/lock/laws.test.ts",
+  "test/sql/executors.test.ts",
+  "test/sql/joint-postgres.test.ts",
+  "test/programs/programs.test.ts",
+  "test/postgres/conformance.test.ts",
+  "test/stream/forget.test.ts",
+  "test/flow/sweep.test.ts",
+  "test/differential/differential.test.ts",
+  "test/workflow/retention.test.ts",
   "test/simulation/planted.test.ts",
 ];
 
@@ -108,8 +139,6 @@ export default defineConfig({
   test: {
     globalSetup: ["test/postgres/setup.ts"],
     pool: "forks",
-    // On two cores three, because many tests wait for timers or a server most of the time.
-    maxWorkers: Math.min(8, Math.max(3, availableParallelism())),
     sequence: { sequencer: SlowestFirst },
     testTimeout: 300_000,
     hookTimeout: 300_000,
@@ -117,9 +146,9 @@ export default defineConfig({
     passWithNoTests: false,
     reporters: ["default"],
     projects: [
-      { extends: true, test: { name: "short", include: SHORT, exclude: [...LONG, ...ALONE], isolate: false } },
-      { extends: true, test: { name: "short-alone", include: ALONE } },
-      { extends: true, test: { name: "long", include: LONG } },
+      { extends: true, test: { ...short, name: "short", include: SHORT, exclude: [...LONG, ...ALONE] } },
+      { extends: true, test: { ...short, name: "short-alone", include: ALONE, isolate: true } },
+      { extends: true, test: { name: "long", include: LONG, maxWorkers: LONG_WORKERS, sequence: { groupOrder: 1 } } },
     ],
   },
 });

@@ -29,14 +29,21 @@ const shortTests = { title: "Tests", run: () => [...tests.run(), "--project=shor
 const longTests = { title: "Long tests", run: () => [...tests.run(), "--project=long"] };
 const source = ["--conditions=pawl-source", "--disable-warning=ExperimentalWarning"];
 
-/** A task is a list of commands; extra arguments go to the one marked `takesArgs`, or else to the last. */
+/** With tests, these run meanwhile: tests that wait leave the cores to them. */
+const checks = [lint, types].map((step) => ({ ...step, isBeside: true }));
+
+/**
+ * A task is a list of commands, one after the other; those that are `isBeside` start with the first, and their output comes when they have ended. Extra
+ * arguments go to the one marked `takesArgs`, or else to the last.
+ */
 const tasks = {
-  test: [lint, types, shortTests],
+  test: [...checks, shortTests],
   "test:long": [longTests],
-  "test:all": [lint, types, tests],
+  "test:all": [...checks, tests],
   check: [{ ...lint, takesArgs: true }, types],
   build: [{ title: "Build", before: cleanDist, run: () => [bin("typescript", "tsc"), "-p", "tsconfig.build.json"] }],
-  start: [{ run: () => [...source, "demo/main.ts"] }],
+  start: [{ run: () => [...source, "demo/server.ts"] }],
+  demo: [{ run: () => [...source, "demo/main.ts"] }],
   bench: [{ run: () => [...source, "bench/main.ts"] }],
   "bench:peers": [{ run: () => [...source, "bench/peers/start.mjs"] }],
   simulate: [{ run: () => [...source, "scripts/simulate.ts"] }],
@@ -76,30 +83,62 @@ async function runTask(task, args, node) {
   const argsAt = steps.some((step) => step.takesArgs) ? steps.findIndex((step) => step.takesArgs) : steps.length - 1;
   const reportDir = steps.some(isTests) ? fs.mkdtempSync(path.join(tmpdir(), "pawl-test-")) : null;
   const report = reportDir === null ? null : path.join(reportDir, "counts.json");
-  const outcomes = [];
+  const env = { ...envWith(node), ...(report === null ? {} : { PAWL_TEST_COUNTS: report }) };
+  const runStep = async (step, index) => {
+    if (step.title !== undefined && !step.isBeside) console.log(heading(step));
+    step.before?.();
+    const command = [...step.run(), ...(index === argsAt ? args : [])];
+    if (step.isBeside) return runBeside(step, node, command, env);
+    const { code, interrupted } = await runChild(node, command, { env, stdio: "inherit" });
+    if (interrupted !== null) return { code, interrupted };
+    const again = (command) => runChild(node, command, { env, stdio: "inherit" });
+    return secondAttempt(judge(step, code, report, args), step, report, again);
+  };
+  let outcomes = [];
   try {
+    const running = steps.map((step, index) => (step.isBeside ? runStep(step, index) : undefined));
     for (const [index, step] of steps.entries()) {
-      if (step.title !== undefined) console.log(`\n=== ${step.title} ===`);
-      step.before?.();
-      const command = [...step.run(), ...(index === argsAt ? args : [])];
-      const env = { ...envWith(node), ...(report === null ? {} : { PAWL_TEST_COUNTS: report }) };
-      const { code, interrupted } = await runChild(node, command, { env, stdio: "inherit" });
-      if (interrupted !== null) return steps.length === 1 ? code : code || exitCodeOf(interrupted);
-      const outcome = judge(step, code, report, args);
-      outcomes.push(
-        await secondAttempt(outcome, step, report, (command) => runChild(node, command, { env, stdio: "inherit" })),
-      );
+      running[index] ??= runStep(step, index);
+      if (!step.isBeside && isInterrupted(await running[index])) break;
     }
+    outcomes = await Promise.all(running);
   } finally {
     if (reportDir !== null) fs.rmSync(reportDir, { recursive: true, force: true });
   }
+  const ended = outcomes.find(isInterrupted);
+  if (ended !== undefined) return steps.length === 1 ? ended.code : ended.code || exitCodeOf(ended.interrupted);
   if (steps.length > 1 || steps.some(isTests)) {
     const failed = outcomes.some(({ code }) => code !== 0);
+    for (const { code, output } of outcomes) if (code !== 0 && output !== undefined) console.log(output);
     for (const { failures = [] } of outcomes)
       for (const { file, test, error } of failures) console.log(`\n× ${file} > ${test}\n    ${firstLines(error)}`);
     console.log(`\n${failed ? "FAILED" : "PASSED"}  ${outcomes.map(({ said }) => said).join("  |  ")}`);
   }
   return outcomes.find(({ code }) => code !== 0)?.code ?? 0;
+}
+
+function heading({ title }) {
+  return `\n=== ${title} ===`;
+}
+
+function isInterrupted(outcome) {
+  return (outcome?.interrupted ?? null) !== null;
+}
+
+/** Runs a check while tests run: what it says comes in one piece when it has ended, and if it failed, once more at the end. */
+async function runBeside(step, node, command, env) {
+  const color = process.stdout.isTTY ? { FORCE_COLOR: "1" } : {};
+  let output = `${heading(step)}\n`;
+  const hear = (stream) => stream.setEncoding("utf8").on("data", (text) => (output += text));
+  const stdio = ["ignore", "pipe", "pipe"];
+  const { code, interrupted } = await runChild(node, command, { env: { ...env, ...color }, stdio }, (child) => {
+    hear(child.stdout);
+    hear(child.stderr);
+  });
+  if (interrupted !== null) return { code, interrupted };
+  output = output.trimEnd();
+  console.log(output);
+  return { ...judge(step, code), output };
 }
 
 function isTests(step) {
@@ -177,15 +216,17 @@ function envWith(node) {
 }
 
 /** Runs a command to its end. `interrupted` is the signal that ended it or that we passed on to it, if any. */
-function runChild(command, args, options) {
+function runChild(command, args, options, started = () => {}) {
   return new Promise((resolve) => {
     const child = spawn(command, args, { cwd: root, ...options });
+    started(child);
     const stopForwarding = forwardSignals(child);
     child.on("error", (error) => {
       stopForwarding();
       resolve({ code: refuse(`Could not run ${command}: ${error.message}`), interrupted: null });
     });
-    child.on("exit", (code, signal) => {
+    // Not at its exit, which may come before the last of its output.
+    child.on("close", (code, signal) => {
       const received = stopForwarding();
       resolve({ code: code ?? exitCodeOf(signal), interrupted: signal ?? received });
     });

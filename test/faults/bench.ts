@@ -155,8 +155,12 @@ function classify(error: unknown): { is: "no" | "unknown"; code: string } {
 
 const RealDate = Date;
 
-/** Sets the clock that JavaScript sees off by so much. */
+/** Sets the clock that JavaScript sees off by so much; 0 is the real one again. */
 export function skewDate(ms: number): void {
+  if (ms === 0) {
+    globalThis.Date = RealDate;
+    return;
+  }
   globalThis.Date = new Proxy(RealDate, {
     construct: (target, args, newTarget) =>
       Reflect.construct(target, args.length === 0 ? [RealDate.now() + ms] : args, newTarget) as object,

@@ -9,6 +9,9 @@ import { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import * as path from "node:path";
 
+/** Where the processes of a test run ask for the shared server, and for data folders to copy. The set-up sets it, and they inherit it. */
+export const sharedServerVariable = "PAWL_TEST_POSTGRES_FROM";
+
 type Owner = { readonly uid: number; readonly gid: number } | Record<never, never>;
 
 type Home = {

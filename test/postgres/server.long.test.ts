@@ -255,9 +255,8 @@ describe("a fresh database", () => {
     expect(await ask(two.url, "select to_regclass('here')")).toEqual([null]);
     expect(new URL(one.url).host).toBe(new URL(two.url).host);
     await connect(one.url);
-    await one.drop();
-    // It is dropped in the background.
-    await expect.poll(() => ask(one.url, "select 1").catch(String)).toContain("does not exist");
+    await one.drop({ wait: true });
+    await expect(ask(one.url, "select 1")).rejects.toThrow("does not exist");
     await two.drop();
   });
 

@@ -2,8 +2,8 @@
  * Real PostgreSQL servers for tests and development, out of npm (tools/postgres): start, stop, kill, replicate, promote.
  *
  * Each server is a `postgres` process of its own, on a free port of 127.0.0.1, with a data folder in the system's
- * temporary folder. A process that starts servers has one such home for all of them. In it is, for each version, a data
- * folder made by initdb once, which every server of that version gets a copy of. PostgreSQL refuses to run as root; for
+ * temporary folder. A process that starts servers has one such home for all of them. Each server gets a copy of a data
+ * folder that initdb made once for its version: in this home, or in that of the test run (setup.ts). PostgreSQL refuses to run as root; for
  * root it runs as the user "nobody", who then owns the home.
  *
  * The npm packages hold the shared libraries without the short names that the programs ask for, and make these links in
@@ -25,13 +25,27 @@ import { createServer } from "node:net";
 import * as path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
-import { copyOwned, copyTree, home, isPartOfBackup, makeServerFolder, readIfThere, writeOwned } from "./home.ts";
+import {
+  copyOwned,
+  copyTree,
+  home,
+  isPartOfBackup,
+  makeServerFolder,
+  readIfThere,
+  sharedServerVariable,
+  writeOwned,
+} from "./home.ts";
 import { findNative, type PostgresVersion, type Programs, preparePrograms } from "./programs.ts";
 
 export type { PostgresVersion };
+export { sharedServerVariable };
 export type StopMode = "fast" | "immediate" | "smart";
 export type Settings = Readonly<Record<string, string | number | boolean>>;
-export type FreshDatabase = { readonly url: string; drop(): Promise<void> };
+export type FreshDatabase = {
+  readonly url: string;
+  /** Has it dropped soon; with `wait`, it is gone when the promise resolves. */
+  drop(options?: { readonly wait: boolean }): Promise<void>;
+};
 
 /** The versions that tools/postgres has for this platform. */
 export const postgresVersions: readonly PostgresVersion[] = ([14, 15, 16, 17, 18] as const).filter(
@@ -85,14 +99,16 @@ export async function freshDatabase(): Promise<FreshDatabase> {
   const server = await sharedServer;
   const name = databaseName();
   const url = await createDatabaseOn(server, name);
-  return { url, drop: () => dropShared(server, name) };
+  return { url, drop: ({ wait } = { wait: false }) => dropShared(server, name, wait) };
 }
 
 /** The keeper of the shared server drops it soon; of a server that somebody else gave us, nothing may be left when we end. */
-async function dropShared(server: string, name: string): Promise<void> {
+async function dropShared(server: string, name: string, wait: boolean): Promise<void> {
   const { PAWL_TEST_POSTGRES: given = "", [sharedServerVariable]: keeper } = process.env;
   if (given !== "" || keeper === undefined) return dropDatabaseOn(server, name);
-  await (await fetch(`${keeper}/${encodeURIComponent(name)}`, { method: "DELETE" })).text();
+  const answer = await fetch(`${keeper}/${encodeURIComponent(name)}${wait ? "?wait" : ""}`, { method: "DELETE" });
+  const text = await answer.text();
+  if (!answer.ok) throw new Error(`the database ${name} was not dropped: ${text}`);
 }
 
 export async function dropDatabaseOn(server: string, name: string): Promise<void> {
@@ -100,9 +116,6 @@ export async function dropDatabaseOn(server: string, name: string): Promise<void
 }
 
 let sharedServer: Promise<string> | undefined;
-
-/** Where workers ask for the URL of the shared server. The set-up sets it, and they inherit it. */
-export const sharedServerVariable = "PAWL_TEST_POSTGRES_FROM";
 
 async function findSharedServer(): Promise<string> {
   const { PAWL_TEST_POSTGRES: given, [sharedServerVariable]: keeper } = process.env;

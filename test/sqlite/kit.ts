@@ -3,19 +3,20 @@
  * directly.
  */
 
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll } from "vitest";
 import { Child, spawnNode } from "../node/child.ts";
+import { memoryFolder } from "../node/memory-folder.ts";
 
 export type { Child } from "../node/child.ts";
 
-/** A folder of its own for a test file, removed after its last test; in memory where the disk plays no part. */
+/** A folder of its own for a test file, removed after its last test; in memory, also in the long suite, where the disk plays no part. */
 export function scratchFolder(where: "on disk" | "in memory" = "on disk"): string {
-  const parent = where === "in memory" && existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
-  const folder = mkdtempSync(join(parent, "pawl-sqlite-"));
+  const parent = where === "in memory" ? memoryFolder() : null;
+  const folder = mkdtempSync(join(parent ?? tmpdir(), "pawl-sqlite-"));
   afterAll(() => rmSync(folder, { recursive: true, force: true, maxRetries: 3 }));
   return folder;
 }
