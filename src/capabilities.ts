@@ -22,15 +22,18 @@ import type { SubjectKeys } from "./stream/personal/keys.ts";
 import type { StreamPolicy } from "./stream/policies/definition.ts";
 import type { Projection, SqlProjection } from "./stream/projections/definition.ts";
 import type { Reaction } from "./stream/reactions/definition.ts";
+import { type TaskTxVerbs, type TaskVerbs, taskCapability } from "./task/capability.ts";
+import type { HttpTasks } from "./task/definition.ts";
 import type { SharedWorkOptions } from "./worker.ts";
 import { type WorkflowTxVerbs, type WorkflowVerbs, workflowCapability } from "./workflow/capability.ts";
 import type { AnyWorkflow } from "./workflow/definitions/definition.ts";
 import type { RetentionPolicy } from "./workflow/definitions/retention.ts";
 import type { RunWorkOptions } from "./workflow/execution/work-options.ts";
 import { runHooks } from "./workflow/locks/locks.ts";
+import { Runs } from "./workflow/runs/runs.ts";
 
 /** What `pawl.work` takes: the definitions of every capability that has some, and the options of all of them. */
-export type WorkDefinition = AnyWorkflow | Reaction | Projection | SqlProjection | StreamPolicy | Schedule;
+export type WorkDefinition = AnyWorkflow | Reaction | Projection | SqlProjection | StreamPolicy | Schedule | HttpTasks;
 export interface WorkOptions extends SharedWorkOptions, RunWorkOptions {}
 
 /** What capabilities are made with. */
@@ -52,7 +55,8 @@ export interface Verbs<Face, Touch>
     MachineVerbs,
     StreamVerbs,
     WorkflowVerbs,
-    ScheduleVerbs {}
+    ScheduleVerbs,
+    TaskVerbs {}
 
 /** The verbs of all capabilities inside a decision. */
 export interface TxVerbs
@@ -63,7 +67,8 @@ export interface TxVerbs
     IdempotencyTxVerbs,
     MachineTxVerbs,
     StreamTxVerbs,
-    WorkflowTxVerbs {}
+    WorkflowTxVerbs,
+    TaskTxVerbs {}
 
 export function capabilitiesOf<Face, Touch>(
   kernel: Kernel,
@@ -71,6 +76,7 @@ export function capabilitiesOf<Face, Touch>(
   { actions, archive, log, retention, subjectKeys }: CapabilityOptions,
 ): readonly Capability[] {
   const rates = new RateLimits(kernel);
+  const runs = new Runs(kernel, rates, log, retention);
   return [
     slotCapability(kernel),
     lockCapability(kernel, runHooks),
@@ -79,7 +85,9 @@ export function capabilitiesOf<Face, Touch>(
     idempotencyCapability(kernel, prepare),
     machineCapability(kernel),
     streamCapability(kernel, prepare, { log, archive, keys: actions?.options?.keys, subjectKeys }),
-    workflowCapability(kernel, { rates, log, retention }),
+    // Before workflows: the workflow of tasks is not worked on as one.
+    taskCapability(kernel, runs, actions?.options?.keys),
+    workflowCapability(kernel, runs),
     scheduleCapability(kernel, log),
   ];
 }

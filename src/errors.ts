@@ -101,6 +101,17 @@ import {
 } from "./stream/errors.ts";
 import { SubjectForgottenError, SubjectKeyNotLoadedError } from "./stream/personal/errors.ts";
 import {
+  InvalidTargetError,
+  TargetForbiddenError,
+  TaskFailedError,
+  TaskNotDeadError,
+  TaskNotFoundError,
+  TaskSettledError,
+  TaskTimedOutError,
+  TokenNotFoundError,
+  TokenUnreadError,
+} from "./task/errors.ts";
+import {
   AttemptOverError,
   ConcurrencyLimitError,
   HistoryContradictionError,
@@ -226,6 +237,15 @@ export const ERROR_CLASSES = [
   StepInFlightError,
   StepTimeoutError,
   StoreError,
+  InvalidTargetError,
+  TargetForbiddenError,
+  TaskFailedError,
+  TaskNotDeadError,
+  TaskNotFoundError,
+  TaskSettledError,
+  TaskTimedOutError,
+  TokenNotFoundError,
+  TokenUnreadError,
   TooManyKeysError,
   UnsupportedEncodingError,
   UsedInBodyError,

@@ -102,6 +102,30 @@ describe("what may be assumed", () => {
       is: undefined,
     },
     {
+      rule: "a row that was released, as it was last written here",
+      given: (known) => {
+        known.hold(a.text, row(a));
+        known.wrote(...put(a, { version: 2 }), 7);
+        known.released(a.text);
+      },
+      is: row(a, { version: 2 }),
+    },
+    {
+      rule: "nothing of a released row whose assumption was wrong before it was held again",
+      given: (known) => {
+        known.wrote(...put(a), 7);
+        known.refuted(a.text);
+        known.hold(a.text, row(a));
+        known.released(a.text);
+      },
+      is: undefined,
+    },
+    {
+      rule: "nothing of a record that is released and was never held",
+      given: (known) => known.released(a.text),
+      is: undefined,
+    },
+    {
       rule: "no absence after one that was none",
       given: (known) => known.absenceRefuted(),
       at: newAddress(a),

@@ -90,7 +90,11 @@ export class Assumptions {
   /** Keeps this row, which is held by this process; its commits keep it up to date. */
   hold(text: string, row: Row): void {
     this.#held.set(text, row);
-    this.#recent?.delete(text);
+    const recent = this.#recent?.get(text);
+    if (recent === undefined) return;
+    recent.row = undefined;
+    // What is known of wrong assumptions counts again when the row is released.
+    if (recent.nextCooldown === ROW_COOLDOWN.first) this.#recent?.delete(text);
   }
 
   /** While a record is expected, its row is held as soon as a commit of this process writes it. */
@@ -105,6 +109,13 @@ export class Assumptions {
 
   letGo(text: string): void {
     this.#held.delete(text);
+  }
+
+  /** The record is not held any more, and its row is what this process wrote last. */
+  released(text: string): void {
+    const row = this.#held.get(text);
+    this.#held.delete(text);
+    if (row !== undefined) this.#remember(text, row);
   }
 
   /** Takes a row that was read under a lock, in a batch that is now committed. */

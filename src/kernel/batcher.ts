@@ -93,7 +93,11 @@ export class Batcher {
   submit<T>(
     decide: Decision<T>,
     keys: readonly Address[],
-    { isHolder = false, isUrgent = false }: { readonly isHolder?: boolean; readonly isUrgent?: boolean } = {},
+    {
+      isHolder = false,
+      isUrgent = false,
+      isLocked = false,
+    }: { readonly isHolder?: boolean; readonly isUrgent?: boolean; readonly isLocked?: boolean } = {},
   ): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.#options.guard.isInsideDecision()) return;
@@ -106,7 +110,7 @@ export class Batcher {
           tape: new Tape(),
           giveUpAtMs: this.#ports.clock.nowMs() + this.#options.patienceMs,
           keys,
-          path: isHolder || this.#store.isRemote ? "optimistic" : "locked",
+          path: !isLocked && (isHolder || this.#store.isRemote) ? "optimistic" : "locked",
           isUrgent,
         }),
       );
@@ -131,6 +135,17 @@ export class Batcher {
 
   forget(at: Address): void {
     this.#assumptions.letGo(at.text);
+  }
+
+  /** Stops holding the row of a record that this process has just released. It wrote it last, and may assume that. */
+  released(at: Address): void {
+    this.#assumptions.released(at.text);
+  }
+
+  /** Takes a reading of the store's clock that came with something else; `sentMs` is this process's clock before the store was asked. */
+  sawClock(nowMs: number, sentMs: number): void {
+    this.#storeClockMs = nowMs;
+    this.#storeClockReadAtMs = sentMs;
   }
 
   /** Waits for what was submitted, and refuses new decisions. */
@@ -307,10 +322,7 @@ export class Batcher {
   }
 
   #committed(flight: Flight, receipt: Extract<Receipt, { committed: true }> | undefined, sentMs: number): FlightResult {
-    if (receipt !== undefined && receipt.nowMs > 0) {
-      this.#storeClockMs = receipt.nowMs;
-      this.#storeClockReadAtMs = sentMs;
-    }
+    if (receipt !== undefined && receipt.nowMs > 0) this.sawClock(receipt.nowMs, sentMs);
     let written = 0;
     for (const { at, row, stored } of flight.cells.values()) {
       if (row === null) continue;

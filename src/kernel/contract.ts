@@ -200,6 +200,8 @@ export interface LostEntry extends Key {
 }
 
 export interface FollowPage {
+  /** The store's clock, read after `follow` was called. */
+  readonly nowMs: number;
   /** In the order of their positions. Entries of one record are in the order of their versions, without gaps unless some are not chosen or were pruned. */
   readonly entries: readonly FollowedEntry[];
   /**

@@ -71,6 +71,8 @@ export class Kernel {
   /** The leases that this handle keeps. */
   readonly leases: Leases;
   readonly sweeper: Sweeper;
+  /** The claim loops that run on this handle, and whether they still turn. */
+  readonly loops = new Set<{ readonly isStalled: boolean }>();
   readonly #encoding: Encoding;
   readonly #guard = new DecisionGuard();
   /** How long a call may wait. */
@@ -166,6 +168,11 @@ export class Kernel {
     return this.#batcher.submit(decide, also.length === 0 ? [held] : [held, ...also], { isHolder: true });
   }
 
+  /** Like `transactHeld`, for a decision that needs the store's clock: its records are read under their locks, also where they could be assumed. */
+  transactLocked<T>(decide: Decision<T>, keys: readonly Address[]): Promise<T> {
+    return this.#batcher.submit(decide, keys, { isLocked: true });
+  }
+
   /** Runs the decision inside a transaction that the application opened; it takes effect when that commits. */
   within<T>(executor: Executor, decide: Decision<T>, keys: readonly Address[]): Promise<T> {
     this.#checkOutside();
@@ -205,6 +212,11 @@ export class Kernel {
     this.#batcher.forget(at);
   }
 
+  /** As `letGo`, of a record that this process has just released and will probably claim next: it may be assumed that no other has written it since. */
+  released(at: Address): void {
+    this.#batcher.released(at);
+  }
+
   read(keys: readonly Address[]): Promise<readonly (Row | null)[]> {
     return this.#patiently(() => this.#store.read(keys));
   }
@@ -228,9 +240,9 @@ export class Kernel {
   }
 
   /** The same, bounded by bytes as well, so that entries of any size fit into memory; and whether the page ended because of that, or of its limit. */
-  async entryPage(at: Address, after: number, limit: number): Promise<EntryPage> {
-    const entries = await this.entries(at, after, limit, PAGE_BYTES);
-    return { entries, hasMore: entries.length >= limit || bytesOf(entries) >= PAGE_BYTES };
+  async entryPage(at: Address, after: number, limit: number, maxBytes = PAGE_BYTES): Promise<EntryPage> {
+    const entries = await this.entries(at, after, limit, maxBytes);
+    return { entries, hasMore: entries.length >= limit || bytesOf(entries) >= maxBytes };
   }
 
   /** All entries after version `after`, read page by page. Where the beginning was pruned, those that are left. */
@@ -247,7 +259,12 @@ export class Kernel {
    * A page of followed entries (`Store.follow`), bounded by bytes as well. An entry is the key of its own data: `decode(entry, entry.data)`.
    */
   follow(query: FollowQuery): Promise<FollowPage> {
-    return this.#patiently(() => this.#store.follow({ maxBytes: PAGE_BYTES, ...query }));
+    return this.#patiently(async () => {
+      const sentMs = this.#ports.clock.nowMs();
+      const page = await this.#store.follow({ maxBytes: PAGE_BYTES, ...query });
+      this.#batcher.sawClock(page.nowMs, sentMs);
+      return page;
+    });
   }
 
   /** Removes the oldest entries of a log, in a bounded step (`Store.prune`). Safe to repeat. Returns how many; 0 when none is left. */

@@ -5,6 +5,8 @@
  * always decided by the store's clock.
  */
 
+import type { HttpClient } from "./http.ts";
+
 export interface Clock {
   /** This process's clock, in milliseconds. */
   nowMs(): number;
@@ -41,6 +43,8 @@ export interface Ports {
   readonly standingLeaseMs?: number | undefined;
   /** Reports code that blocks the process for longer than `limitMs`. */
   readonly watchdog?: ((limitMs: number) => Watchdog) | undefined;
+  /** Opens a client for outgoing HTTP. */
+  readonly http?: (() => HttpClient) | undefined;
 }
 
 /** The part of a run that code belongs to: the workflow's body, or a step. */

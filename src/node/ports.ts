@@ -22,6 +22,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { randomBytes, randomUUID } from "node:crypto";
 import type { Clock, Ports, Scope } from "../kernel/ports.ts";
+import { openHttp } from "./http.ts";
 import { startWatchdog } from "./watchdog.ts";
 
 /** `setTimeout` fires immediately for more than 2^31 - 1 milliseconds, so longer waits are split. */
@@ -100,6 +101,7 @@ export const nodePorts: Ports = {
   bodies: scope(),
   holding: scope(),
   watchdog: (limitMs) => startWatchdog({ limitMs }),
+  http: () => openHttp(),
 };
 
 /** The machine's clock. */

@@ -410,13 +410,18 @@ export const following =
   (store: Store): Partial<Store> => ({ follow: async (query) => change(await store.follow(asked(query)), query) });
 
 /** A page of these entries, which are in order; the last position is the highest that may be read. */
-export function followPageOf(entries: readonly FollowedEntry[], query: FollowQuery, last: number): FollowPage {
+export function followPageOf(
+  entries: readonly FollowedEntry[],
+  query: FollowQuery,
+  { nowMs, upTo: last }: Pick<FollowPage, "nowMs" | "upTo">,
+): FollowPage {
   const { space, prefix = "", names, after, limit, maxBytes } = query;
   const looked = entries.filter((entry) => entry.space === space && entry.position > after).slice(0, limit);
   const isChosen = ({ key, name }: FollowedEntry): boolean => key.startsWith(prefix) && isOneOf(name, names);
   const { taken, isFull } = takeUpTo(looked, (entry) => (isChosen(entry) ? entry.data : null), maxBytes);
   const hasMore = isFull || taken.length === limit;
   return {
+    nowMs,
     entries: taken.filter(isChosen),
     upTo: hasMore ? (taken.at(-1)?.position ?? after) : Math.max(after, last),
     hasMore,
@@ -532,8 +537,9 @@ export const drawing =
           [...open].map(({ bound }) => bound),
         );
         const entries = (early ?? (await read(query.space))).filter(({ position }) => position <= horizon);
-        if (query.after > last) return { entries: [], upTo: last, hasMore: false };
-        const page = followPageOf(entries, query, horizon);
+        const { nowMs } = await store.due({ kinds: [], limit: 1 });
+        if (query.after > last) return { nowMs, entries: [], upTo: last, hasMore: false };
+        const page = followPageOf(entries, query, { nowMs, upTo: horizon });
         return way.page?.(page, query) ?? page;
       },
       maxShared: 8,

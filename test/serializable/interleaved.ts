@@ -81,7 +81,9 @@ class InterleavedStore extends WrappedStore<MemoryStore> {
       await this.#others();
       if (this.#weakness.hurries === true && puts.length > 0) {
         const ids = puts.map(({ row }) => row.id);
-        setTimeout(() => void this.#write(batch, puts, transaction).catch(() => {}), 2);
+        void this.#othersOften()
+          .then(() => this.#write(batch, puts, transaction))
+          .catch(() => {});
         return { committed: true, nowMs: wallMs(), ids };
       }
       return await this.#write(batch, puts, transaction);
@@ -128,8 +130,7 @@ class InterleavedStore extends WrappedStore<MemoryStore> {
     if (tears === true && isStill && kept.length > 1) {
       const half = Math.ceil(kept.length / 2);
       const first = await write(kept.slice(0, half));
-      // Long enough for another process to read in between.
-      for (let i = 0; i < 8; i++) await this.#others();
+      await this.#othersOften();
       const second = await write(kept.slice(half));
       if (!first.committed || !second.committed) return { committed: false, moved: [] };
       return { ...second, ids: [...first.ids, ...second.ids] };
@@ -146,6 +147,11 @@ class InterleavedStore extends WrappedStore<MemoryStore> {
   /** Others have their turn, or several. */
   async #others(): Promise<void> {
     for (let i = this.#random.below(4); i >= 0; i--) await turn();
+  }
+
+  /** Long enough for another process to read in between. */
+  async #othersOften(): Promise<void> {
+    for (let i = 0; i < 8; i++) await this.#others();
   }
 
   override async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {

@@ -8,6 +8,7 @@
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setImmediate as turn } from "node:timers/promises";
 import type { Store } from "../../src/kernel/contract.ts";
 import { nodePorts, wallMs } from "../../src/node/ports.ts";
 import { type Pawl, pawlOn } from "../../src/pawl.ts";
@@ -128,10 +129,64 @@ async function check(
 
 async function runInside(options: RunOptions): Promise<Totals> {
   const database = new MemoryDatabase(wallMs);
-  return runOn(() => database.connect(NAMESPACE, { lanes: options.lanes ?? 1 }), options);
+  return runOn(() => database.connect(NAMESPACE, { lanes: options.lanes ?? 1 }), options, realClock);
 }
 
-/** A short run on the interleaved store, whole or with a weakness. */
+/** The time of the callers of a run, and how they wait. */
+interface RunClock {
+  nowMs(): number;
+  sleep(ms: number): Promise<void>;
+  end(): void;
+}
+
+const realClock: RunClock = {
+  nowMs: () => performance.now(),
+  sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
+  end: () => {},
+};
+
+/** About as long as a turn takes where nothing else is busy. */
+const TURN_MS = 0.5;
+
+/**
+ * A clock that turns of the event loop move, so that as many transactions meet in a window on a busy machine as on an idle one. No two readings are
+ * equal, because the checker compares them.
+ */
+class TurnClock implements RunClock {
+  #nowMs = 0;
+  #readings = 0;
+  #hasEnded = false;
+  readonly #sleepers = new Set<{ readonly untilMs: number; readonly wake: () => void }>();
+
+  constructor() {
+    void this.#run();
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#hasEnded || this.#sleepers.size > 0) {
+      await turn();
+      this.#nowMs += TURN_MS;
+      this.#readings = 0;
+      for (const sleeper of this.#sleepers)
+        if (sleeper.untilMs <= this.#nowMs && this.#sleepers.delete(sleeper)) sleeper.wake();
+    }
+  }
+
+  nowMs(): number {
+    this.#readings += 1;
+    return this.#nowMs + this.#readings * 1e-6;
+  }
+
+  sleep(ms: number): Promise<void> {
+    return new Promise((wake) => this.#sleepers.add({ untilMs: this.#nowMs + ms, wake }));
+  }
+
+  end(): void {
+    this.#hasEnded = true;
+  }
+}
+
+/** A short run on the interleaved store, whole or with a weakness: of so many transactions, however long they take. */
 export async function runInterleaved(
   weakness: Weakness,
   options: { readonly seed: number; readonly lanes?: number; readonly transactions?: number },
@@ -139,16 +194,11 @@ export async function runInterleaved(
   const database = new InterleavedDatabase();
   const { seed, lanes = 3, transactions = 6_000 } = options;
   const random = new Random(seed + 1);
-  return runOn((isReader) => database.connect(NAMESPACE, lanes, random, isReader ? {} : weakness), {
-    store: "memory:",
-    transactions,
-    seed,
-    processes: 3,
-    callers: 6,
-  });
+  const store = (isReader: boolean) => database.connect(NAMESPACE, lanes, random, isReader ? {} : weakness);
+  return runOn(store, { store: "memory:", transactions, seed, processes: 3, callers: 6 }, new TurnClock());
 }
 
-async function runOn(store: (isReader: boolean) => Store, options: RunOptions): Promise<Totals> {
+async function runOn(store: (isReader: boolean) => Store, options: RunOptions, clock: RunClock): Promise<Totals> {
   const totals = newTotals();
   const connect = (isReader = false) => pawlOn(store(isReader), nodePorts, { namespace: NAMESPACE, patienceMs: 5_000 });
   const reader = connect(true);
@@ -166,10 +216,10 @@ async function runOn(store: (isReader: boolean) => Store, options: RunOptions): 
         hasSql: false,
         callers: options.callers ?? 12,
         pairCallers: options.pairCallers ?? 2,
-        nowMs: () => performance.now(),
+        nowMs: () => clock.nowMs(),
         windowMs: options.windowMs ?? 100,
         windowSize: options.windowSize ?? 1,
-        sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
+        sleep: (ms) => clock.sleep(ms),
         closed: (window, transactions) => windows.closed(window, transactions),
       }),
   );
@@ -179,11 +229,12 @@ async function runOn(store: (isReader: boolean) => Store, options: RunOptions): 
     totals.violations.length > 0;
   const running = workloads.map((workload) => workload.run());
   while (!isEnough()) {
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await clock.sleep(20);
     for (const all of windows.takeComplete()) await check(totals, reader, all, options);
   }
   for (const workload of workloads) workload.stop();
   await Promise.all(running);
+  clock.end();
   for (const all of windows.takeAll()) await check(totals, reader, all, options);
   return totals;
 }

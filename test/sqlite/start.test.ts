@@ -42,6 +42,10 @@ describe("many processes that start concurrently", () => {
   it("all open the file that did not exist, and it has one schema", async () => {
     const PROCESSES = 10;
     const ROUNDS = 5;
+    // The first leaves its compiled code to the others, which saves each of them half a second of processor time.
+    const first = startChild("starter.ts", []);
+    first.tell("");
+    await first.ended;
     const children = Array.from({ length: PROCESSES }, () => startChild("starter.ts", []));
     for (const child of children) expect(await child.line()).toBe("ready");
     const alone = join(folder, "alone.db");

@@ -20,6 +20,8 @@ export interface ClaimOptions {
   readonly by: string;
   readonly leaseMs: number;
   readonly limit: number;
+  /** Called once the due records are known, with how many are to be claimed. Returns how many may be claimed by now. Default: all of these. */
+  readonly places?: ((count: number) => number) | undefined;
   /** How many due records to read, at least `limit`, so that suspects among them do not hide the others. Default: `limit`. */
   readonly look?: number | undefined;
   /** What a claimed record's status becomes. */
@@ -58,6 +60,8 @@ export interface ClaimResult {
   readonly nextInMs: number | null;
   /** The whole page was due, so there may be more. */
   readonly isFull: boolean;
+  /** There were more than `places` allowed. */
+  readonly isShort: boolean;
   /** How many records it tried to claim, or ran a chore for. */
   readonly tried: number;
   /** Whether chores ran, whose records may be due again. */
@@ -122,7 +126,9 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
       suspects.push({ at: address(key.space, key.key), tries: key.tries, kind: key.kind });
     else due.push(key);
   // Records that other processes claimed first are not tried again here.
-  const tried = withRoom(due, limit, options);
+  const asked = Math.min(limit, due.length);
+  const most = options.places?.(asked) ?? asked;
+  const tried = withRoom(due, most, options);
   const results = await Promise.allSettled(tried.map(claimOne));
   results.forEach((result, index) => {
     const key = tried[index];
@@ -136,7 +142,9 @@ export async function claimDue(kernel: Kernel, options: ClaimOptions): Promise<C
   if (held.length === 0 && refusals.length > 0) throw refusals[0];
   const nextInMs = page.nextDueMs === null ? null : page.nextDueMs - page.nowMs;
   const skipped = page.keys.length - left.length;
-  return { held, nextInMs, isFull: page.keys.length === look, tried: tried.length, hadChores, suspects, skipped };
+  const isFull = page.keys.length === look;
+  const isShort = most < asked;
+  return { held, nextInMs, isFull, isShort, tried: tried.length, hadChores, suspects, skipped };
 }
 
 /** The first of these, as many as may be claimed of each kind. */
@@ -164,13 +172,22 @@ export interface Claimant {
   /** The kind under which it was found; a record whose kind has changed since is not claimed. */
   readonly kind?: string | undefined;
   readonly kindAfter?: ((kind: string) => string) | undefined;
+  /**
+   * The decision has just made it due, so the store's clock need not be read, which on a server would cost a round trip. Then the lease may end up
+   * to a second later.
+   */
+  readonly isJustDue?: boolean | undefined;
 }
 
 /** Claims a record in a decision. Returns the row as claimed, or undefined if it cannot be claimed. */
 export function claim(tx: Tx, at: Address, by: Claimant): Row | undefined {
   const record = tx.record(at);
   if (by.kind !== undefined && record.kind !== by.kind) return undefined;
-  const outcome = decideClaim(record, { ...by, nowMs: tx.nowMs, fenceFloor: tx.fenceFloor });
+  // A first fence must be above those of removed records of this name, which only the store knows. No fence may be ahead of the clock: after a
+  // promotion that lost this claim, the next one would be below it.
+  const isTimeless = by.isJustDue === true && record.fence > 0;
+  const nowMs = isTimeless ? tx.nowUpperBoundMs : tx.nowMs;
+  const outcome = decideClaim(record, { ...by, nowMs, fenceFloor: isTimeless ? tx.approxNowMs : tx.fenceFloor });
   if (!outcome.granted) return undefined;
   const kind = record.kind === null ? undefined : by.kindAfter?.(record.kind);
   record.write({
@@ -181,11 +198,14 @@ export function claim(tx: Tx, at: Address, by: Claimant): Row | undefined {
   return record.row ?? undefined;
 }
 
-/** Wakes a record: it becomes due immediately if it rests; if it is held, the wake-up is counted. Returns whether the record exists. */
-export function wake(tx: Tx, at: Address): boolean {
+/**
+ * Wakes a record: it becomes due immediately if it rests; if it is held, the wake-up is counted. Returns whether the record exists. If the same decision
+ * claims it, `isClaimed`, the store's clock need not be read.
+ */
+export function wake(tx: Tx, at: Address, isClaimed = false): boolean {
   const record = tx.record(at);
   if (!record.exists) return false;
-  record.write(decideWake(record, tx.nowMs));
+  record.write(decideWake(record, isClaimed ? tx.approxNowMs : tx.nowMs));
   return true;
 }
 
@@ -197,6 +217,8 @@ export class Held {
   readonly tries: number;
   /** Set while the record is worked on. */
   lease: Lease | undefined;
+  /** A commit of this process will probably claim it again: its row is remembered after it was released. */
+  isClaimedAgain = false;
   /** The name it was claimed by. */
   readonly holder: string;
   #wakesSeen: number;
@@ -221,6 +243,16 @@ export class Held {
   commit<T>(decide: (record: Draft, tx: Tx) => T, also: readonly Address[] = []): Promise<T> {
     return this.#kernel
       .transactHeld((tx) => decide(this.#mine(tx), tx), this.at, also)
+      .then((value) => {
+        this.#lastSeen = undefined;
+        return value;
+      });
+  }
+
+  /** The same for a decision that reads the store's clock where others are likely to have written the records: it is not tried on assumed rows first. */
+  commitLocked<T>(decide: (record: Draft, tx: Tx) => T, also: readonly Address[]): Promise<T> {
+    return this.#kernel
+      .transactLocked((tx) => decide(this.#mine(tx), tx), [this.at, ...also])
       .then((value) => {
         this.#lastSeen = undefined;
         return value;
@@ -296,16 +328,25 @@ export class Held {
       if (record.exists) record.write({ holder: null, dueMs: dueOrWoken, tries: 0 });
       return outcome;
     }, this.at);
-    if (outcome === "rested") this.abandon();
+    if (outcome === "rested") this.#released();
     return outcome;
   }
 
   /** Forgets the record without writing: when its lease ends, another worker continues. */
   abandon(): void {
+    if (this.#isOver) this.#kernel.letGo(this.at);
+  }
+
+  #released(): void {
+    if (!this.#isOver) return;
+    if (this.isClaimedAgain) this.#kernel.released(this.at);
+    else this.#kernel.letGo(this.at);
+  }
+
+  /** This process keeps the row, and may forget it: it has not claimed it again since, or has seen that another process did. */
+  get #isOver(): boolean {
     const row = this.#kernel.held(this.at);
-    if (row === undefined) return;
-    // This process may have claimed it again since; or it has seen that another process did.
-    if (row.fence === this.fence || row.holder !== this.holder) this.#kernel.letGo(this.at);
+    return row !== undefined && (row.fence === this.fence || row.holder !== this.holder);
   }
 
   /** The record, in a decision that is not made by this class. Throws `fenced` after another process has taken over. */

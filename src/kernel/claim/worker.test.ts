@@ -169,6 +169,93 @@ describe("taking work", () => {
     });
 });
 
+describe("places for records that another commit claims", () => {
+  test("can be reserved while the worker reads what is due, and are then not given to what it finds", async () => {
+    const on = bench();
+    const { worker, worked } = workOn(on, { concurrency: 2, work: async (held) => void (await done(held)) });
+    await drained();
+    const read = gate();
+    const due = on.kernel.due.bind(on.kernel);
+    on.kernel.due = async (query) => {
+      await read.opened;
+      return due(query);
+    };
+    await make(on.kernel, job, on.clock.wallMs());
+    await drained();
+    expect(worker.reserve(3)).toBe(2);
+    read.open();
+    await drained();
+    expect(worked).toEqual([]);
+    worker.release(2);
+    await drained();
+    expect(worked).toEqual(["one"]);
+    await worker.stop();
+  });
+
+  test("and are looked for again if they became free while another process was faster", async () => {
+    const on = bench();
+    const { worker, worked } = workOn(on, {
+      concurrency: 2,
+      pollMs: 1_000_000,
+      work: async (held) => void (await done(held)),
+    });
+    await drained();
+    const two = address("job", "two");
+    const dueMs = on.clock.wallMs() + 10;
+    await make(on.kernel, job, dueMs);
+    await make(on.kernel, two, dueMs);
+    const read = gate();
+    const due = on.kernel.due.bind(on.kernel);
+    on.kernel.due = async (query) => {
+      await read.opened;
+      return due(query);
+    };
+    await on.clock.advance(10);
+    expect(worker.reserve(1)).toBe(1);
+    on.store.commits.push(async (batch, pass) => {
+      // It is not there now, as if another process had it.
+      on.store.found = (found) => ({ ...found, rows: found.rows.map(() => null) });
+      worker.release(1);
+      const receipt = await pass(batch);
+      on.store.found = (found) => found;
+      return receipt;
+    });
+    read.open();
+    await drained();
+    expect(worked.toSorted()).toEqual(["one", "two"]);
+    await worker.stop();
+  });
+
+  test("go to what was due and got none, before they can be reserved", async () => {
+    const on = bench();
+    const first = gate();
+    const { worker, worked } = workOn(on, {
+      concurrency: 1,
+      work: async (held) => {
+        if (held.at.key === "one") await first.opened;
+        await done(held);
+      },
+    });
+    await make(on.kernel, job, on.clock.wallMs());
+    await drained();
+    await make(on.kernel, address("job", "two"), on.clock.wallMs());
+    await drained();
+    const read = gate();
+    const due = on.kernel.due.bind(on.kernel);
+    on.kernel.due = async (query) => {
+      await read.opened;
+      return due(query);
+    };
+    first.open();
+    await drained();
+    expect(worker.reserve(1)).toBe(0);
+    read.open();
+    await drained();
+    expect(worked).toEqual(["one", "two"]);
+    await worker.stop();
+  });
+});
+
 describe("stopping", () => {
   test("waits for what is being worked on, renews it meanwhile, and takes nothing more", async () => {
     const on = bench();

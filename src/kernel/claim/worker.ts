@@ -27,6 +27,7 @@ import type { CommitListener, Kernel } from "../kernel.ts";
 import { fencedOrRenewed, type Lease } from "../lease.ts";
 import { pause } from "../ports.ts";
 import { type Chores, checkLeaseOf, claim, claimDue, Held, isOfRecord, type Suspect } from "./claim.ts";
+import { WaitingRoom } from "./room.ts";
 
 export interface WorkerOptions {
   /** The kinds of records that are claimed and worked on. */
@@ -63,9 +64,12 @@ export interface WorkerOptions {
   readonly isStanding?: boolean | undefined;
   /** How often a record of this kind is tried before `work` gives it up. Default: no limit. */
   readonly maxTries?: ((kind: string) => number) | undefined;
+  /** What to write besides when a record is released whose work was not begun. */
+  readonly unbegun?: ((record: Draft) => void) | undefined;
 }
 
 type Optional =
+  | "unbegun"
   | "isStanding"
   | "roomFor"
   | "groupOf"
@@ -96,6 +100,9 @@ const ABORTED_MS = 100;
 
 const WOKEN = "woken";
 
+/** Beyond the time that a look at the store may take. */
+const STALLED_MS = 10_000;
+
 /** Starts a worker, which runs until `stop`. */
 export function startWorker(kernel: Kernel, options: WorkerOptions): Worker {
   return new Worker(kernel, options);
@@ -120,10 +127,20 @@ export class Worker {
   readonly #unusable = new Map<string, number>();
   /** More records may be due than could be claimed. */
   #mayHaveMore = false;
-  /** How many records the claim that is in progress may bring. */
+  /** How many records the claim that is in progress may bring; while it reads which are due, only those that were owed a place before. */
   #claiming = 0;
   /** Places for records that a commit in progress claims (`reserve`). */
   #reserved = 0;
+  /** Records that were adopted while there was no free place. */
+  readonly #room: WaitingRoom<Adopted>;
+  /** Commits in progress that release records whose work was not begun. */
+  readonly #returning = new Set<Promise<void>>();
+  /** Cancels the timer that releases what waits there for too long. */
+  #cancelRelease: (() => void) | undefined;
+  /** Other records are due, as far as is known: they are claimed before more are adopted than there are places. */
+  #isBehind = false;
+  /** When the loop last turned, by this process's clock. */
+  #turnedMs: number;
   readonly #ended: Promise<unknown>;
 
   constructor(kernel: Kernel, options: WorkerOptions) {
@@ -140,7 +157,16 @@ export class Worker {
       pollMs: checkDuration(options.pollMs ?? 5_000, "the poll"),
       wakesOnOtherCommits: options.wakesOnOtherCommits ?? true,
     };
+    this.#room = new WaitingRoom(this.#options.leaseMs);
+    this.#turnedMs = kernel.ports.clock.nowMs();
+    kernel.loops.add(this);
     this.#ended = this.#claimLoop();
+  }
+
+  /** Whether the loop has not turned for much longer than a look at the store can take. */
+  get isStalled(): boolean {
+    const { ports, patienceMs } = this.#kernel;
+    return ports.clock.nowMs() - this.#turnedMs > this.#options.pollMs + 2 * patienceMs + STALLED_MS;
   }
 
   /**
@@ -165,28 +191,93 @@ export class Worker {
     return this.#working.size - this.#leaving.size;
   }
 
+  /** More records may be due than there were places for. */
+  get mayHaveMore(): boolean {
+    return this.#mayHaveMore;
+  }
+
   /** Only the last commit of this record is left, so another one can be claimed already. */
   leaving(held: Held): void {
-    if (this.#working.has(held)) this.#leaving.add(held);
+    if (!this.#working.has(held)) return;
+    this.#leaving.add(held);
+    this.#letIn();
   }
 
   /** Keeps up to `count` places free for records that another commit is about to claim for this worker. Returns how many: `release` as many afterwards. */
   reserve(count: number): number {
     if (this.#stopped) return 0;
-    const free = this.#options.concurrency - this.workingCount - this.#claiming - this.#reserved;
-    const reserved = Math.max(0, Math.min(count, free));
+    const reserved = Math.max(0, Math.min(count, this.#freePlaces - this.#claiming));
     this.#reserved += reserved;
     return reserved;
   }
 
   release(count: number): void {
     this.#reserved -= count;
+    this.#letIn();
     if (count > 0 && this.#mayHaveMore) this.#wakeUp();
   }
 
-  /** Works on a record that was claimed by another commit of this process, as by the one that created it; its lease began no earlier than `safeUntilMs` assumes. */
-  adopt(held: Held, safeUntilMs: number): void {
-    this.#begin(held, safeUntilMs, 0);
+  /**
+   * Whether a commit in progress may claim one more record for this worker, besides `count` that others may claim: for a free place, or for the
+   * waiting room if it may wait.
+   */
+  canAdopt(count: number, mayWait: boolean): boolean {
+    if (this.#stopped) return false;
+    const free = this.#freePlaces - count;
+    if (free > 0) return true;
+    if (!mayWait || this.#isBehind) return false;
+    if (free + this.#room.capacity > 0) return true;
+    // What is made now waits for a claim, and what is made later must not get ahead of it.
+    this.#isBehind = true;
+    return false;
+  }
+
+  /**
+   * Works on a record that was claimed by another commit of this process, as by the one that created it; its lease began no earlier than `safeUntilMs`
+   * assumes. If it may wait, it begins when there is a free place.
+   */
+  adopt(held: Held, safeUntilMs: number, mayWait = false): void {
+    if (!mayWait || this.#freePlaces > this.#claiming) {
+      this.#begin(held, safeUntilMs, 0);
+      return;
+    }
+    this.#room.enter({ held, safeUntilMs }, this.#kernel.ports.clock.nowMs());
+    this.#releaseInTime();
+  }
+
+  /** Releases records that wait for a place. */
+  releaseWaiting(isChosen: (held: Held) => boolean): void {
+    this.#release(this.#room.take(({ held }) => isChosen(held)));
+  }
+
+  /** Workers that have a place will claim them, this one too. */
+  #release(released: readonly Adopted[]): void {
+    if (released.length > 0) this.#isBehind = true;
+    for (const { held } of released) this.#returnUntried(held);
+    this.#releaseInTime();
+  }
+
+  #releaseInTime(): void {
+    const { nextTooLongMs } = this.#room;
+    if (nextTooLongMs === undefined) {
+      this.#cancelRelease?.();
+      this.#cancelRelease = undefined;
+    } else if (this.#cancelRelease === undefined) {
+      const { clock } = this.#kernel.ports;
+      this.#cancelRelease = clock.after(Math.max(1, nextTooLongMs - clock.nowMs()), () => {
+        this.#cancelRelease = undefined;
+        this.#release(this.#room.takeLate(clock.nowMs()));
+      });
+    }
+  }
+
+  /** Begins what waits, as far as there are places. */
+  #letIn(): void {
+    while (this.#room.size > 0 && this.#freePlaces + this.#room.size > this.#claiming) {
+      const next = this.#room.next();
+      if (next !== undefined) this.#begin(next.held, next.safeUntilMs, 0);
+    }
+    if (this.#room.size === 0) this.#releaseInTime();
   }
 
   /** Looks for due records soon: more of them may be claimed than before. */
@@ -198,26 +289,36 @@ export class Worker {
     return this.#stopping.signal.aborted;
   }
 
+  /** Without those that a claim in progress may take. Below 0 while records wait for a place. */
+  get #freePlaces(): number {
+    return this.#options.concurrency - this.workingCount - this.#reserved - this.#room.size;
+  }
+
   #wakeUp(): void {
     // With a constant reason, because the default one, an error, is costly to make.
     this.#wakeSignal.abort(WOKEN);
   }
 
   async #claimLoop(): Promise<void> {
-    const { by, leaseMs, concurrency, pollMs, status } = this.#options;
+    const { by, leaseMs, pollMs, status } = this.#options;
     const { chores: queues = this.#kernel.sweeper.urgent } = this.#options;
     const chores: Chores = new Map(queues.map(({ kind, chore }) => [kind, chore]));
     const all = [...this.#options.kinds, ...chores.keys()];
     const { roomFor } = this.#options;
     const { clock, chance } = this.#kernel.ports;
     const unlisten = this.#listen((puts) => {
-      if (puts?.some((put) => isNews(put, all)) ?? this.#options.wakesOnOtherCommits) this.#wakeUp();
+      if (!(puts?.some((put) => isNews(put, all)) ?? this.#options.wakesOnOtherCommits)) return;
+      if (this.#freePlaces <= this.#claiming) this.#isBehind = true;
+      this.#wakeUp();
     });
     let choresAtMs = clock.nowMs();
     while (!this.#stopped) {
+      this.#turnedMs = clock.nowMs();
       // Made before claiming, so that a wake-up during the claim is not lost.
       this.#wakeSignal = new AbortController();
-      const free = concurrency - this.workingCount - this.#reserved;
+      const free = this.#freePlaces;
+      // What was due and got no place comes before what other commits claim.
+      const isOwed = this.#mayHaveMore;
       this.#mayHaveMore = free <= 0;
       let waitMs = pollMs;
       if (free > 0) choresAtMs = clock.nowMs();
@@ -233,31 +334,42 @@ export class Worker {
           for (const [text, untilMs] of this.#unusable) if (untilMs <= startedMs) this.#unusable.delete(text);
           const granted = (held: Held) => this.#begin(held, startedMs + leaseMs, held.tries - 1);
           const look = Math.min(free + this.#passed, MOST_LOOKED_AT);
-          this.#claiming = free;
-          const { held, nextInMs, isFull, tried, hadChores, suspects, skipped } = await claimDue(this.#kernel, {
-            kinds,
-            by,
-            leaseMs,
-            limit: free,
-            look,
-            status,
-            roomFor: this.#options.roomFor,
-            groupOf: this.#options.groupOf,
-            kindAfter: this.#options.kindAfter,
-            // The last try is always one of a suspect, unless the record has only one try.
-            mostTries: (kind) =>
-              this.#isLastTryInHand ? 0 : Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
-            granted,
-            isSkipped: (at) => this.#unusable.has(at.text) || this.#options.isSkipped?.(at) === true,
-            chores,
-            unusable: (at, error) => this.#leaveAlone(at, error),
-          });
+          if (isOwed) this.#claiming = free;
+          const { held, nextInMs, isFull, isShort, tried, hadChores, suspects, skipped } = await claimDue(
+            this.#kernel,
+            {
+              kinds,
+              by,
+              leaseMs,
+              limit: free,
+              // While the due records were read, other commits may have taken places.
+              places: (count) => {
+                this.#claiming = Math.max(0, Math.min(count, this.#freePlaces));
+                return this.#claiming;
+              },
+              look,
+              status,
+              roomFor: this.#options.roomFor,
+              groupOf: this.#options.groupOf,
+              kindAfter: this.#options.kindAfter,
+              // The last try is always one of a suspect, unless the record has only one try.
+              mostTries: (kind) =>
+                this.#isLastTryInHand ? 0 : Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
+              granted,
+              isSkipped: (at) => this.#unusable.has(at.text) || this.#options.isSkipped?.(at) === true,
+              chores,
+              unusable: (at, error) => this.#leaveAlone(at, error),
+            },
+          );
           const passed = suspects.length + skipped;
           // If the whole page had only those, it reads a much longer one the next time.
           this.#passed = isFull ? 4 * passed : passed;
           if (await this.#claimSuspects([...suspects], startedMs + leaseMs)) continue;
-          this.#mayHaveMore = isFull;
+          this.#mayHaveMore = isFull || isShort;
+          this.#isBehind = isFull || isShort;
           if (held.length > 0 || hadChores) continue;
+          // The places that other commits took may be free again.
+          if (isShort && this.#freePlaces > 0) continue;
           // Other workers claimed all of them first, and there may be more: try again after a short random delay. Suspects are tried again
           // only when one of those in work is cleared.
           if (isFull && (tried > 0 || look < MOST_LOOKED_AT)) waitMs = 1 + 10 * chance.random();
@@ -268,16 +380,19 @@ export class Worker {
           if (error instanceof ClosedError) break;
         } finally {
           this.#claiming = 0;
+          this.#letIn();
         }
       }
       await pause(clock, waitMs, this.#wakeSignal.signal);
     }
     unlisten();
+    this.#kernel.loops.delete(this);
     // A claim that was in progress at `stop` may have added one more.
     while (this.#working.size > 0)
       await new Promise<void>((resolve) => {
         this.#whenIdle = resolve;
       });
+    await Promise.all(this.#returning);
   }
 
   /** Does chores that are due, and claims nothing. */
@@ -313,12 +428,13 @@ export class Worker {
   /** Claims one suspect. Returns false if none may be claimed now. */
   async #claimSuspect(suspect: Suspect | undefined, safeUntilMs: number): Promise<boolean> {
     const { by, leaseMs, status } = this.#options;
-    if (suspect === undefined || this.workingCount + this.#reserved >= this.#options.concurrency) return false;
+    if (suspect === undefined || this.#freePlaces <= 0) return false;
     const { at, kind } = suspect;
     if (this.#options.roomFor !== undefined && this.#options.roomFor(kind) <= 0) return false;
     const tries = suspect.tries + 1 >= this.#maxTries(kind) ? Number.POSITIVE_INFINITY : suspect.tries;
     if (this.#suspects.size >= mostTogether(Math.max(tries, this.#mostTried))) return false;
     let row: Row | undefined;
+    this.#reserved += 1;
     try {
       row = await this.#kernel.transact(
         (tx) => claim(tx, at, { by, leaseMs, status, kind, kindAfter: this.#options.kindAfter }),
@@ -327,6 +443,8 @@ export class Worker {
     } catch (error) {
       if (!isOfRecord(error)) throw error;
       this.#leaveAlone(at, error);
+    } finally {
+      this.#reserved -= 1;
     }
     if (row === undefined) return true;
     this.#begin(new Held(this.#kernel, row), safeUntilMs, tries);
@@ -336,7 +454,7 @@ export class Worker {
   /** Works on a claimed record; one that was tried before is a suspect until it has run for a while. */
   #begin(held: Held, safeUntilMs: number, tries: number): void {
     if (this.#kernel.ports.clock.nowMs() >= safeUntilMs) {
-      void this.#returnUntried(held);
+      this.#returnUntried(held);
       return;
     }
     const working = this.#work(held, safeUntilMs);
@@ -349,10 +467,20 @@ export class Worker {
     });
   }
 
-  /** The reply to the claim came when the lease may have ended: no work was begun, so the try is not counted. */
-  async #returnUntried(held: Held): Promise<void> {
+  /** No work was begun: the reply to the claim came when the lease may have ended, or it waited for a place for too long. The try is not counted. */
+  #returnUntried(held: Held): void {
+    const returning = this.#return(held);
+    this.#returning.add(returning);
+    void returning.then(() => this.#returning.delete(returning));
+  }
+
+  async #return(held: Held): Promise<void> {
+    const { unbegun } = this.#options;
     try {
-      await held.commit((record, tx) => record.write({ holder: null, dueMs: tx.nowMs, tries: record.tries - 1 }));
+      await held.commit((record, tx) => {
+        record.write({ holder: null, dueMs: tx.nowMs, tries: record.tries - 1 });
+        unbegun?.(record);
+      });
     } catch (error) {
       if (!(error instanceof FencedError)) this.#failed(error);
     }
@@ -416,8 +544,10 @@ export class Worker {
     this.#leaving.delete(held);
     lease.stop();
     held.abandon();
+    this.#room.done(this.#kernel.ports.clock.nowMs());
+    this.#letIn();
     // Another record can be claimed now.
-    if (this.#mayHaveMore || this.#stopped) this.#wakeUp();
+    if ((this.#mayHaveMore && this.#room.size === 0) || this.#stopped) this.#wakeUp();
     if (this.#stopped && this.#working.size === 0) this.#whenIdle();
   }
 
@@ -438,6 +568,12 @@ export class Worker {
       // A listener that throws must not stop the work.
     }
   }
+}
+
+/** A record that another commit of this process claimed. */
+interface Adopted {
+  readonly held: Held;
+  readonly safeUntilMs: number;
 }
 
 /** How many suspects may share a process if one of them was tried `tries` times. */

@@ -276,7 +276,8 @@ export class MemoryStore implements Store {
   async follow({ space, prefix = "", names, after, limit, maxBytes }: FollowQuery): Promise<FollowPage> {
     this.#check();
     const { lastPosition } = this.#database;
-    if (after > lastPosition) return { entries: [], upTo: lastPosition, hasMore: false };
+    const nowMs = this.#database.nowMs();
+    if (after > lastPosition) return { nowMs, entries: [], upTo: lastPosition, hasMore: false };
     const looked: FollowedEntry[] = [];
     for (const entry of this.#followed)
       if (entry.space === space && entry.position > after && looked.push(entry) === limit) break;
@@ -284,6 +285,7 @@ export class MemoryStore implements Store {
     const page = takeUpTo(looked, (entry) => (isChosen(entry) ? entry.data : null), maxBytes);
     const hasMore = page.isFull || page.taken.length === limit;
     return {
+      nowMs,
       entries: page.taken.filter(isChosen),
       upTo: hasMore ? (page.taken.at(-1)?.position ?? after) : lastPosition,
       hasMore,

@@ -53,13 +53,13 @@ export interface FollowStatements {
   readonly announce: Call;
   /** The same for a transaction of the user's, which may draw many times: announces once, and again if that was rolled back. */
   readonly announceOnce: string;
-  /** Computes the horizon. Returns the horizon and the sequence's last value. */
+  /** Computes the horizon. Returns the horizon, the sequence's last value, and the store's clock. */
   readonly horizon: Call;
   /** Reads the entries of a space up to the horizon. Of those that do not match, returns only the position. */
   follow(query: FollowQuery): Call;
 }
 
-export function followStatements(s: string, schema: string, namespace: string): FollowStatements {
+export function followStatements(s: string, clock: string, schema: string, namespace: string): FollowStatements {
   const digest = createHash("sha256").update(`pawl followed\n${schema}\n${namespace}`).digest();
   const lockClass = digest.readInt32BE();
   const last = `coalesce(pg_sequence_last_value(${positions(s)}), 0)`;
@@ -104,7 +104,7 @@ export function followStatements(s: string, schema: string, namespace: string): 
       else ${announce}::text || set_config('${announced}', 'yes', true) end as pawl`,
     horizon: {
       statement: statement(`
-        select set_config('${HORIZON}', least(o.last, (${LOWEST}))::text, true), o.last
+        select set_config('${HORIZON}', least(o.last, (${LOWEST}))::text, true), o.last, ${clock}
         from (select ${last} as last offset 0) o`),
       values: [],
     },
@@ -130,9 +130,10 @@ export function toFollowPage(
   horizon: Result,
   page: Result,
 ): FollowPage {
-  const [upToText, lastText] = horizon.rows[0] ?? [];
+  const [upToText, lastText, nowText] = horizon.rows[0] ?? [];
   const last = Number(lastText);
-  if (after > last) return { entries: [], upTo: last, hasMore: false };
+  const nowMs = Number(nowText);
+  if (after > last) return { nowMs, entries: [], upTo: last, hasMore: false };
   const entries: FollowedEntry[] = [];
   const lost: LostEntry[] = [];
   for (const [position, version, name, data, at, key, place, lostKey] of page.rows)
@@ -150,5 +151,6 @@ export function toFollowPage(
   const hasMore = page.rows.length === limit || Number(page.rows.at(-1)?.[8] ?? 0) >= maxBytes;
   // A transaction that announced itself with an older value may lower the horizon. A reader never goes back.
   const upTo = hasMore ? Number(page.rows.at(-1)?.[0]) : Math.max(after, Number(upToText));
-  return lost.length === 0 ? { entries, upTo, hasMore } : { entries, lost, upTo, hasMore };
+  const result = { nowMs, entries, upTo, hasMore };
+  return lost.length === 0 ? result : { ...result, lost };
 }

@@ -211,7 +211,7 @@ export class PostgresStore implements SqlStore {
     this.#rows = rowStatements(s, clock);
     this.#write = writing(s, clock);
     this.#queries = queryStatements(s, clock);
-    this.#follow = followStatements(s, schema, namespace);
+    this.#follow = followStatements(s, clock, schema, namespace);
     this.#sweep = sweepStatement(s, clock);
     this.#prune = pruneStatement(s);
     const isDurable = durability === "full";

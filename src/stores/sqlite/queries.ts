@@ -113,10 +113,10 @@ type FollowedColumns = [
 ];
 
 /** The file has one writer, so positions are in the order of commits: all assigned positions may be followed. */
-export function followEntries(on: Prepared, namespace: string, query: FollowQuery): FollowPage {
+export function followEntries(on: Prepared, namespace: string, query: FollowQuery, nowMs: number): FollowPage {
   const { space, prefix = "", names, after, limit, maxBytes } = query;
   const last = on.number(LAST_POSITION) ?? 0;
-  if (after > last) return { entries: [], upTo: last, hasMore: false };
+  if (after > last) return { nowMs, entries: [], upTo: last, hasMore: false };
   const end = prefixEnd(prefix) ?? ABOVE_ALL_KEYS;
   const chosen = [prefix, end, jsonOf(names)];
   const { taken, isFull } = on.rowsUpTo(maxBytes, 4, FOLLOW, namespace, space, after, limit, ...chosen);
@@ -128,7 +128,8 @@ export function followEntries(on: Prepared, namespace: string, query: FollowQuer
     else if (lostKey !== null) lost.push({ space, key: lostKey, version: followedVersion, position });
   const hasMore = isFull || rows.length === limit;
   const upTo = hasMore ? (rows.at(-1)?.[0] ?? after) : last;
-  return lost.length === 0 ? { entries, upTo, hasMore } : { entries, lost, upTo, hasMore };
+  const page = { nowMs, entries, upTo, hasMore };
+  return lost.length === 0 ? page : { ...page, lost };
 }
 
 const DUE = `

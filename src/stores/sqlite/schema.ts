@@ -15,7 +15,7 @@
 import type { DatabaseSync } from "node:sqlite";
 import { StoreError } from "../../kernel/errors.ts";
 
-const MIGRATIONS: readonly string[] = [
+export const MIGRATIONS: readonly string[] = [
   `
   create table pawl_record (
     id integer primary key autoincrement,

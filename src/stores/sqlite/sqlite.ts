@@ -288,7 +288,7 @@ export class SqliteStore implements SqlStore {
   }
 
   async follow(query: FollowQuery): Promise<FollowPage> {
-    return this.#snapshot(() => followEntries(this.#on, this.#namespace, query));
+    return this.#snapshot(() => followEntries(this.#on, this.#namespace, query, this.#options.wallMs()));
   }
 
   async due(query: DueQuery): Promise<DuePage> {

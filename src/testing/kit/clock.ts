@@ -24,8 +24,12 @@ export class NothingLeftError extends Error {
 
 /** What the clock needs to know about the runs, and about the events that reactions and projections have to handle. @internal */
 export interface RunsView {
-  /** Whether a process executes a run or a handler, and when the next one that rests is due. */
-  pending(): Promise<{ readonly isHeld: boolean; readonly nextDueMs: number | null }>;
+  /** Whether a process executes a run or a handler, when the next one that rests is due, and the next tick of a schedule. */
+  pending(): Promise<{
+    readonly isHeld: boolean;
+    readonly nextDueMs: number | null;
+    readonly nextTickMs: number | null;
+  }>;
   /** The status of the runs, for messages. */
   describe(): Promise<string>;
 }
@@ -58,6 +62,8 @@ const POLLS_MS: readonly number[] = [5_000, SWEEP_POLL_MS];
 const PATIENCE_MS = 1_000;
 /** A wait that takes more jumps than this is assumed to have no end. */
 const MAX_JUMPS = 100_000;
+/** So is one that takes more ticks of schedules than this while nothing else is left: a schedule never ends by itself. */
+const MAX_TICKS = 500;
 
 /** The original, because test runners and simulations replace the global one. */
 const realSetImmediate = setImmediate;
@@ -71,6 +77,8 @@ export class TestClock {
   #order = 0;
   #sleeping = 0;
   #isDriving = false;
+  /** Ticks to which it went while nothing else was left. */
+  #ticks = 0;
   /** A mistake of a workflow's code that was not thrown to the test yet. */
   #mistake: Error | undefined;
   /** Increases with every event, to detect when nothing happens. */
@@ -203,6 +211,7 @@ export class TestClock {
   /** One loop advances the clock for all waiters. */
   async #drive(): Promise<void> {
     this.#isDriving = true;
+    this.#ticks = 0;
     try {
       for (let jumps = 0; ; ) {
         await this.quiet();
@@ -214,6 +223,10 @@ export class TestClock {
         const nextMs = await this.#nextMs();
         if (nextMs !== undefined) {
           jumps += 1;
+          if (this.#ticks > MAX_TICKS)
+            throw new NothingLeftError(
+              `it did not happen within ${MAX_TICKS} ticks of schedules, and nothing else is left to wait for (if it takes longer, advance the clock): ${await this.#describe()}`,
+            );
           if (jumps > MAX_JUMPS)
             throw new NothingLeftError(`it did not happen within ${MAX_JUMPS} timers: ${await this.#describe()}`);
           this.#fire(nextMs);
@@ -254,11 +267,14 @@ export class TestClock {
   async #nextMs(): Promise<number | undefined> {
     const [first] = this.#timers;
     if (first !== undefined && first.atMs <= this.#nowMs) return this.#nowMs;
-    const { isHeld, nextDueMs } = await this.#runs.pending();
+    const { isHeld, nextDueMs, nextTickMs } = await this.#runs.pending();
     if (isHeld) return first?.atMs;
-    const timerMs = this.#timers.find(({ isPoll }) => !isPoll)?.atMs;
-    if (timerMs === undefined || nextDueMs === null) return timerMs ?? nextDueMs ?? undefined;
-    return Math.min(timerMs, nextDueMs);
+    const timers = this.#timers.filter(({ isPoll }) => !isPoll).map(({ atMs }) => atMs);
+    // A worker that waits for the tick has a timer of the same moment.
+    const isTickAlone = nextTickMs !== null && nextDueMs === null && timers.every((atMs) => atMs === nextTickMs);
+    if (isTickAlone) this.#ticks += 1;
+    const times = [timers[0] ?? null, nextDueMs, nextTickMs].filter((atMs) => atMs !== null);
+    return times.length === 0 ? undefined : Math.min(...times);
   }
 
   /** Advances the clock and fires the first timer. Polls that were skipped fire next, before the clock advances again. */

@@ -241,7 +241,7 @@ export class TestEnvironment implements RunsView {
     return rows.flat().filter(({ holder }) => holder === null);
   }
 
-  async pending(): Promise<{ readonly isHeld: boolean; readonly nextDueMs: number | null }> {
+  async pending(): ReturnType<RunsView["pending"]> {
     const { nowMs } = this.clock;
     let nextDueMs = Number.POSITIVE_INFINITY;
     let isHeld = false;
@@ -253,8 +253,7 @@ export class TestEnvironment implements RunsView {
       else if (dueMs > nowMs) nextDueMs = Math.min(nextDueMs, dueMs);
     }
     const ticks = await this.#reader.due({ kinds: [...this.#scheduleKinds], limit: 1 });
-    if (ticks.nextDueMs !== null) nextDueMs = Math.min(nextDueMs, ticks.nextDueMs);
-    return { isHeld, nextDueMs: Number.isFinite(nextDueMs) ? nextDueMs : null };
+    return { isHeld, nextDueMs: Number.isFinite(nextDueMs) ? nextDueMs : null, nextTickMs: ticks.nextDueMs };
   }
 
   async describe(): Promise<string> {

@@ -9,7 +9,11 @@ import type { Ports } from "../../kernel/ports.ts";
 import { bound, nodePorts } from "../../node/ports.ts";
 import { type Pawl, pawlOn } from "../../pawl.ts";
 import type { ProcessStore } from "./database.ts";
+import { simulatedHttp } from "./http.ts";
 import type { World } from "./world.ts";
+
+/** The key ring of all processes. @internal */
+export const SIMULATED_KEYS = { current: "simulated", ring: { simulated: new Uint8Array(32).fill(1) } };
 
 export class Process {
   readonly name: string;
@@ -32,7 +36,8 @@ export class Process {
     this.isPreviousRelease = world.faults.strikes("mixedVersions");
     if (world.faults.strikes("clockSkew")) this.#skewMs = (world.random.unit() - 0.5) * 2 * 3_600_000;
     this.#store = world.database.connect(this, namespace);
-    this.pawl = pawlOn(this.#store, this.ports, { namespace, patienceMs: world.patienceMs });
+    const actions = { options: { keys: SIMULATED_KEYS } };
+    this.pawl = pawlOn(this.#store, this.ports, { namespace, patienceMs: world.patienceMs, actions });
   }
 
   /** This process's clock, which may be wrong, and its randomness, which depends on the seed. */
@@ -64,6 +69,7 @@ export class Process {
       trap: this.#world.rehearses ? (decision) => decision() : undefined,
       bodies: nodePorts.bodies,
       holding: nodePorts.holding,
+      http: () => simulatedHttp(this.#world, this),
     };
   }
 

@@ -10,7 +10,8 @@ import type { Ports } from "../../kernel/ports.ts";
 import { type Pawl, pawlOn } from "../../pawl.ts";
 import type { Database } from "./database.ts";
 import { type Fault, type FaultCounts, Faults } from "./faults.ts";
-import { Process, type Service } from "./process.ts";
+import type { Outside } from "./http.ts";
+import { Process, type Service, SIMULATED_KEYS } from "./process.ts";
 import { Random } from "./random.ts";
 import { Scheduler } from "./scheduler.ts";
 
@@ -55,6 +56,8 @@ export class World {
   readonly lanes: number;
   /** How long calls wait for an unreachable store: sometimes not long enough to learn the outcome. @internal */
   readonly patienceMs: number;
+  /** What outgoing HTTP reaches. @internal */
+  outside: Outside | undefined;
   readonly #limits: WorldLimits;
   readonly #programs: Program[] = [];
   #failure: unknown;
@@ -146,7 +149,8 @@ export class World {
       },
       chance: { random: () => this.random.unit(), uuid: () => this.random.uuid() },
     };
-    return pawlOn(this.database.memory.connect(NAMESPACE), ports, { namespace: NAMESPACE });
+    const actions = { options: { keys: SIMULATED_KEYS } };
+    return pawlOn(this.database.memory.connect(NAMESPACE), ports, { namespace: NAMESPACE, actions });
   }
 
   /** Fails the simulation if the condition does not hold. */

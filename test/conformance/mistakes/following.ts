@@ -31,6 +31,16 @@ export const following: readonly Broken[] = [
     patienceMs: 300,
   },
   {
+    bug: "says a time from before it was asked, with a page of followed entries",
+    by: followingBy((page) => ({ ...page, nowMs: page.nowMs - 60_000 })),
+    breaks: ["a page says"],
+  },
+  {
+    bug: "says a time that has not come, with a page of followed entries",
+    by: followingBy((page) => ({ ...page, nowMs: page.nowMs + 60_000 })),
+    breaks: ["a page says"],
+  },
+  {
     bug: "returns a page newest first",
     by: followingBy((page) => ({ ...page, entries: page.entries.toReversed() })),
     breaks: [
@@ -61,7 +71,7 @@ export const following: readonly Broken[] = [
         const page = await store.follow({ ...query, limit: 1e6 });
         const entries = page.entries.slice(0, query.limit);
         const hasMore = page.hasMore || entries.length === query.limit;
-        return { entries, upTo: hasMore ? (entries.at(-1)?.position ?? page.upTo) : page.upTo, hasMore };
+        return { ...page, entries, upTo: hasMore ? (entries.at(-1)?.position ?? page.upTo) : page.upTo, hasMore };
       },
     }),
     breaks: ["a page reads"],
@@ -121,14 +131,14 @@ export const following: readonly Broken[] = [
       async follow(query) {
         const all: FollowedEntry[] = [];
         for (const space of world.spaces) all.push(...(await allFollowed(store, space)));
-        const { upTo } = await store.follow({ ...query, prefix: "none has this" });
+        const none = await store.follow({ ...query, prefix: "none has this" });
         const entries = all.map((entry) => ({ ...entry, space: query.space }));
-        return query.after > upTo
-          ? { entries: [], upTo, hasMore: false }
+        return query.after > none.upTo
+          ? none
           : followPageOf(
               entries.toSorted((a, b) => a.position - b.position),
               query,
-              upTo,
+              none,
             );
       },
     }),
@@ -191,7 +201,7 @@ export const following: readonly Broken[] = [
           return followPageOf(
             [...byPosition.values()].toSorted((a, b) => a.position - b.position),
             query,
-            page.upTo,
+            page,
           );
         },
       };

@@ -130,7 +130,7 @@ export const prunes: readonly Broken[] = [
           return followPageOf(
             [...all.values()].toSorted((a, b) => a.position - b.position),
             query,
-            page.upTo,
+            page,
           );
         },
       };

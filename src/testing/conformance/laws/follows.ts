@@ -14,6 +14,7 @@ import {
   blank,
   changing,
   followed,
+  isWithin,
   type LawContext,
   making,
   only,
@@ -229,6 +230,17 @@ export const follows: readonly Rule[] = [
     }
     assert.deepEqual(found, ["wanted 1"]);
     assert.ok(pages <= 5, `it took ${pages} pages`);
+  }),
+
+  rule("a page says the store's clock, whether it has entries or not", async (context) => {
+    const writer = await context.connect();
+    await append(writer, "k");
+    for (const after of [0, 1e6]) {
+      const before = await writer.nowMs();
+      const { nowMs } = await writer.follow({ after });
+      const afterwards = await writer.nowMs();
+      isWithin(nowMs, before, afterwards);
+    }
   }),
 
   rule("a page ends when it has as many bytes as requested, and the next one continues after it", async (context) => {
