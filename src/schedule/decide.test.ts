@@ -7,6 +7,7 @@ import {
   decideDue,
   decideOverlap,
   decideTogether,
+  firstTicks,
   hasTicksLeft,
   jitterOf,
   LATE_MS,
@@ -46,6 +47,18 @@ describe("ticks", () => {
   it.each(rules)("$rule", ({ plan, after, next }) => {
     expect(nextTick(plan, after, nextTime)).toBe(next);
   });
+});
+
+describe("the first ticks up to a moment", () => {
+  const rules = [
+    { rule: "are those after the cursor", cursor: HOUR, upTo: 3 * HOUR, limit: 9, ticks: [2 * HOUR, 3 * HOUR] },
+    { rule: "are no more than were asked for", cursor: 0, upTo: 3 * HOUR, limit: 2, ticks: [HOUR, 2 * HOUR] },
+    { rule: "do not wait for their jitter: they were due", cursor: 0, upTo: HOUR, limit: 9, ticks: [HOUR] },
+    { rule: "are none at the moment itself", cursor: HOUR, upTo: HOUR, limit: 9, ticks: [] },
+  ];
+  it.each(rules)("$rule", ({ cursor, upTo, limit, ticks }) =>
+    expect(firstTicks(source(hourly, 500), cursor, upTo, limit)).toEqual(ticks),
+  );
 });
 
 describe("what is due", () => {

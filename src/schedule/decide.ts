@@ -47,6 +47,11 @@ function collect({ plan, next, dueMs }: TickSource, afterMs: number, nowMs: numb
   return ticks;
 }
 
+/** The first ticks after the cursor up to a moment. */
+export function firstTicks({ plan, next }: TickSource, cursorMs: number, upToMs: number, limit: number): number[] {
+  return collect({ plan, next, dueMs: (tickMs) => tickMs }, cursorMs, upToMs, limit);
+}
+
 export interface DueTicks {
   /** Missed, and too many to count: all after the cursor, up to this moment. */
   readonly jumpedMs?: number;

@@ -21,7 +21,8 @@ export function newValue(plan: Plan, target: Target, nowMs: number, after: numbe
 /** The value with another plan. Where it ticks at other times, these count from now on. */
 export function withPlan(value: ScheduleValue, plan: Plan, nowMs: number): ScheduleValue {
   const isSame = timesOf(value.plan) === timesOf(plan);
-  return { ...value, plan, cursorMs: isSame ? value.cursorMs : Math.max(value.cursorMs, nowMs) };
+  const { keptUpToMs: _keptUpToMs, ...rest } = value;
+  return { ...rest, plan, cursorMs: isSame ? value.cursorMs : Math.max(value.cursorMs, nowMs) };
 }
 
 const timesOf = ({ timing, startsMs }: Plan): string => JSON.stringify([timing, startsMs]);

@@ -6,7 +6,7 @@ import { checkId, checkVersion } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { fingerprintOf, hash } from "../kernel/fingerprint.ts";
 import { checkSchemaNow } from "../kernel/schema.ts";
-import { definitionOf, type Workflow } from "../workflow/definitions/definition.ts";
+import { definitionToStart, type Workflow } from "../workflow/definitions/definition.ts";
 import { checkPlan, DECLARED_OPTIONS, type DeclaredScheduleOptions } from "./options.ts";
 import type { Plan, Target } from "./stored.ts";
 
@@ -81,7 +81,7 @@ export function targetOf(
   input: { readonly value: unknown } | undefined,
 ): Target {
   const name = checkId(typeof workflow === "string" ? workflow : workflow?.name, "the workflow");
-  const definition = definitionOf(workflow);
+  const definition = definitionToStart(workflow);
   const timeoutMs = definition?.timeoutMs ?? null;
   return {
     workflow: name,

@@ -51,8 +51,16 @@ import { checkTimezone } from "./zone.ts";
 /** The input of the runs of a schedule that is created at run time: a value. */
 export type CreatedInput<Input> = undefined extends Input ? [input?: Input] : [input: Input];
 
-/** What is to be changed. Where a time is given (`cron`, `every` or `at`), it replaces the time that was there, with its zone. */
-export interface UpdateScheduleOptions extends ScheduleOptions {
+/** The options that a schedule need not have. */
+type Optional = Exclude<keyof ScheduleOptions, "cron" | "every" | "at">;
+
+/**
+ * What is to be changed; null is the default again, as if it had not been given. Where a time is given (`cron`, `every` or `at`), it replaces the time that
+ * was there, with its zone.
+ */
+export interface UpdateScheduleOptions
+  extends Omit<ScheduleOptions, Optional>,
+    Readonly<{ [Name in Optional]?: ScheduleOptions[Name] | null }> {
   /** The input of the runs from now on. */
   readonly input?: unknown;
 }
@@ -86,6 +94,11 @@ export interface ScheduleHistoryPage {
   readonly next: number | null;
 }
 
+export interface TriggerOptions {
+  /** The id of this trigger: a repeated one starts nothing. Default: a random one. */
+  readonly id?: string | undefined;
+}
+
 export interface BackfillOptions {
   /** The first and the last moment: ticks at both of them count. */
   readonly from: Date | number;
@@ -117,6 +130,7 @@ const HISTORY = optionNames<ScheduleHistoryOptions>({ before: true, limit: true 
 const BACKFILL = optionNames<BackfillOptions>({ from: true, to: true, limit: true });
 const PREVIEW = optionNames<PreviewOptions>({ count: true, from: true });
 const PAUSE = optionNames<{ reason?: unknown }>({ reason: true });
+const TRIGGER = optionNames<TriggerOptions>({ id: true });
 
 const MOST_LISTED = 1000;
 /** How many ticks a commit of a backfill looks at. */
@@ -180,8 +194,13 @@ export class Schedules {
     if (Array.isArray(options)) throw new InvalidArgumentError(all, "must be an object, not a list");
     checkOptions(options, UPDATE, all);
     const { input, ...given } = options;
-    // What is undefined is not to be changed.
-    const changes: ScheduleOptions = Object.fromEntries(Object.entries(given).filter(([, one]) => one !== undefined));
+    for (const name of ["cron", "every", "at"] as const)
+      if (given[name] === null)
+        throw new InvalidArgumentError(`${all}: ${name}`, "must not be null: give the times that replace it");
+    // What is undefined is not to be changed, and null is the default.
+    const changes: ScheduleOptions = Object.fromEntries(
+      Object.entries(given).flatMap(([key, one]) => (one === undefined ? [] : [[key, one ?? undefined]])),
+    );
     const isTimed = changes.cron !== undefined || changes.every !== undefined || changes.at !== undefined;
     // What is wrong without the stored rest is refused before it is read.
     const { timezone, ...rest } = changes;
@@ -194,7 +213,10 @@ export class Schedules {
       if (value.declared !== undefined) throw new ScheduleDeclaredError(name, undefined);
       const plan = checkPlan({ ...optionsOf(value.plan, isTimed), ...changes }, name);
       schedule.value = withPlan(value, plan, tx.nowMs);
-      if (Object.hasOwn(options, "input")) schedule.change({ target: { ...value.target, input: { value: input } } });
+      if (Object.hasOwn(options, "input")) {
+        const { input: checked } = targetOf(value.target.workflow, { value: input });
+        schedule.change({ target: { ...value.target, ...(checked === undefined ? {} : { input: checked }) } });
+      }
       schedule.store();
     });
   }
@@ -274,18 +296,25 @@ export class Schedules {
     });
   }
 
-  /** Starts a run now, beyond the ticks and whatever has not ended. Throws `schedule_not_found`, or `schedule_code_missing`. */
-  async trigger(schedule: ScheduleRef): Promise<{ readonly run: string }> {
-    const at = scheduleAt(nameOf(schedule));
+  /**
+   * Starts a run now, beyond the ticks and whatever has not ended. The same `id` again is the same run, as long as that is kept. Throws `schedule_not_found`, or
+   * `schedule_code_missing`.
+   */
+  async trigger(schedule: ScheduleRef, options: TriggerOptions = {}): Promise<{ readonly run: string }> {
+    const name = nameOf(schedule);
+    const at = scheduleAt(name);
+    checkOptions(options, TRIGGER);
+    const known = options.id === undefined ? undefined : triggerRunId(name, checkId(options.id, "the id"));
     return this.#kernel.transact(
       (tx) => {
+        if (known !== undefined && tx.record(runAt(known)).exists) return { run: known };
         const draft = this.#startable(tx, at, this.#rulesOf(schedule));
-        const run = triggerRunId(draft.name, tx.uuid());
+        const run = known ?? triggerRunId(draft.name, tx.uuid());
         draft.start(tx.nowMs, { id: run, by: "trigger" });
         draft.store();
         return { run };
       },
-      [at],
+      known === undefined ? [at] : [at, runAt(known)],
     );
   }
 

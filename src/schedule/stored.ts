@@ -56,6 +56,8 @@ export interface ScheduleValue {
   readonly after: number;
   /** Ticks up to this moment were decided. */
   readonly cursorMs: number;
+  /** Ticks between that and this moment are to be started: they were due together, and one commit starts a part of them. */
+  readonly keptUpToMs?: number;
   /** How many ticks have started a run. */
   readonly fired: number;
   readonly skipped: number;
@@ -89,11 +91,14 @@ export interface TickEntry {
 }
 
 const MOST_ID_BYTES = 256;
+const MOST_TRIGGER_BYTES = 128;
 
 /** The id of the run of a tick. A name that is too long for it is cut, and its hash is added. */
 export const tickRunId = (schedule: string, atMs: number): string => runId(schedule, new Date(atMs).toISOString());
 
-export const triggerRunId = (schedule: string, uuid: string): string => runId(schedule, `trigger/${uuid}`);
+/** The id of the run of a trigger, by the id that the caller gave, or a random one. A long one is hashed. */
+export const triggerRunId = (schedule: string, id: string): string =>
+  runId(schedule, `trigger/${utf8Length(id) <= MOST_TRIGGER_BYTES ? id : hash(id)}`);
 
 function runId(schedule: string, suffix: string): string {
   const id = `${schedule}/${suffix}`;

@@ -16,9 +16,11 @@ import { startRun } from "../workflow/runs/start.ts";
 import { hasEnded, runAt } from "../workflow/stored.ts";
 import {
   DECLARED_MS,
+  type DueTicks,
   decideDue,
   decideOverlap,
   decideTogether,
+  firstTicks,
   hasTicksLeft,
   jitterOf,
   nextTick,
@@ -82,11 +84,10 @@ export class ScheduleDraft {
 
   /** Decides all that is due. */
   fire(): void {
-    const { nowMs } = this.#tx;
     const { plan, cursorMs } = this.value;
     this.#drain();
     if (hasTicksLeft(this.value)) {
-      const due = decideDue({ plan, next: this.#next, dueMs: this.dueMs }, cursorMs, nowMs);
+      const due = this.#due();
       if (due.jumpedMs !== undefined) {
         this.record.append("missed", { atMs: cursorMs, toMs: due.jumpedMs, reason: LATE } satisfies TickEntry);
         this.change({ cursorMs: due.jumpedMs });
@@ -96,13 +97,43 @@ export class ScheduleDraft {
       if (lastMissed !== undefined) this.change({ cursorMs: lastMissed });
       const { passedOver, kept } = decideTogether(plan.overlap, due.kept);
       this.noteAll("skipped", passedOver, "a later tick was due as well");
-      for (const tickMs of kept.slice(0, MOST_STARTED)) {
+      const now = kept.slice(0, MOST_STARTED);
+      this.#loadRuns(now);
+      for (const tickMs of now) {
         if (!hasTicksLeft(this.value)) break;
         this.#decide(tickMs);
         this.change({ cursorMs: tickMs });
       }
+      this.#keep(kept.at(-1));
     }
     this.store();
+  }
+
+  /** What is due. Of many ticks that are made up for, only those that this commit starts are computed again. */
+  #due(): DueTicks {
+    const { plan, cursorMs, keptUpToMs } = this.value;
+    const source = { plan, next: this.#next, dueMs: this.dueMs };
+    if (keptUpToMs === undefined || cursorMs >= keptUpToMs) return decideDue(source, cursorMs, this.#tx.nowMs);
+    return { missed: [], kept: firstTicks(source, cursorMs, keptUpToMs, MOST_STARTED) };
+  }
+
+  /** The next commit continues with the ticks up to this one. */
+  #keep(lastMs: number | undefined): void {
+    const { keptUpToMs, ...value } = this.value;
+    const upToMs = Math.max(keptUpToMs ?? 0, lastMs ?? 0);
+    this.value = upToMs > value.cursorMs ? { ...value, keptUpToMs: upToMs } : value;
+  }
+
+  /** Together, because the decision runs again for whatever it asks for one by one. */
+  #loadRuns(ticks: readonly number[]): void {
+    const { plan, active = [] } = this.value;
+    // Of ticks that do not run beside each other, one starts.
+    const starting = plan.overlap === "allow" ? ticks : ticks.slice(0, 1);
+    const runs = [
+      ...starting.map((tickMs) => tickRunId(this.name, tickMs)),
+      ...(plan.overlap === "allow" ? [] : active),
+    ];
+    if (runs.length > 1) this.#tx.load(runs.map(runAt));
   }
 
   #decide(tickMs: number): void {

@@ -4,16 +4,13 @@ import type { Capability } from "../kernel/capability.ts";
 import { checkId, checkOptions, optionNames } from "../kernel/check.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import type { Log } from "../kernel/log.ts";
-import type { RateLimits } from "../rate/rate.ts";
 import type { WithInput } from "./definitions/context-types.ts";
 import { type AnyWorkflow, definitionOf, type Signal, type Workflow } from "./definitions/definition.ts";
-import type { RetentionPolicy } from "./definitions/retention.ts";
 import { RUN_WORK_OPTIONS } from "./execution/work-options.ts";
 import type { PausedWorkflow } from "./flow/paused.ts";
 import { type WaitReason, type WaitSubject, whyWaiting } from "./locks/why.ts";
 import { Run, type RunListOptions, type RunPage, type SignalOptions, type StartOptions } from "./runs/run.ts";
-import { Runs } from "./runs/runs.ts";
+import type { Runs } from "./runs/runs.ts";
 
 export interface WorkflowVerbs {
   /** Starts a run. The same id again is the same run. A workflow whose code is not here can be started by its name. */
@@ -66,14 +63,8 @@ const PAUSE_OPTIONS = optionNames<{ reason?: unknown }>({ reason: true });
 
 type Named = string | { readonly name: string };
 
-export interface WorkflowSetup {
-  readonly rates: RateLimits;
-  readonly log?: Log | undefined;
-  readonly retention?: RetentionPolicy | undefined;
-}
-
-export function workflowCapability(kernel: Kernel, { rates, log, retention }: WorkflowSetup): Capability {
-  const runs = new Runs(kernel, rates, log, retention);
+/** @internal */
+export function workflowCapability(kernel: Kernel, runs: Runs): Capability {
   const verbs: WorkflowVerbs = {
     start: async (workflow: Named, input?: unknown, options?: StartOptions) => {
       const id = await runs.start(workflow, input, options);

@@ -13,8 +13,8 @@ export class RunNotFoundError extends PawlError<"run_not_found", { run: string }
 
 /** A run of this id exists, with another workflow or another input. Choose another id, or look at the run that is there. */
 export class RunConflictError extends PawlError<"run_conflict", { run: string; reason: string }> {
-  constructor(run: string, reason: string) {
-    super("run_conflict", `run "${run}" ${reason}`, { run, reason });
+  constructor(run: string, reason: string, what = "run") {
+    super("run_conflict", `${what} "${run}" ${reason}`, { run, reason });
   }
 }
 

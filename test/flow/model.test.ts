@@ -9,7 +9,7 @@ import { expect, test } from "vitest";
 import { trapAmbient } from "../../src/node/trap.ts";
 import { type ConcurrencyLimit, checkFlow, gateRequest } from "../../src/workflow/definitions/flow.ts";
 import { expireIfDue, passClaimed } from "../../src/workflow/flow/gate.ts";
-import { continueAdmitting, declareLimit } from "../../src/workflow/flow/places.ts";
+import { admitMore, declareLimit } from "../../src/workflow/flow/places.ts";
 import { HURRIED_QUEUE, limitAt, type PlaceRef } from "../../src/workflow/flow/stored.ts";
 import { cancelRun, endRun } from "../../src/workflow/runs/end.ts";
 import { retryRun } from "../../src/workflow/runs/retry.ts";
@@ -109,7 +109,7 @@ test("what is stored about admission is right after every commit", async () => {
       const claimAll = async () => {
         for await (const row of kernel.rows("limit"))
           if (row.kind === HURRIED_QUEUE)
-            await kernel.transact((tx) => continueAdmitting(tx, tx.record(limitAt([row.key]))), []);
+            await kernel.transact((tx) => admitMore(tx, tx.record(limitAt([row.key])), 0), []);
         for (const id of started) {
           const [row] = await kernel.read([runAt(id)]);
           if (row?.value == null || row.status !== "pending" || row.dueMs === null || row.dueMs > clock.wallMs())

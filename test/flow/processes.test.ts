@@ -96,6 +96,21 @@ class Pair {
     return rows.toSorted((a, b) => a.version - b.version).at(-1)?.dueMs ?? 0;
   }
 
+  /** The turns that runs took again, because their workers were late for those before; undefined for one that was taken at once. */
+  again(key: string, keyOf: (run: string) => string): readonly (number | undefined)[] {
+    return [...this.#rows].flatMap(([run, rows]) => {
+      if (keyOf(run) !== key) return [];
+      const turns = new Map<number, number | undefined>();
+      for (const { value: text } of rows) {
+        if (text === null) continue;
+        const { workflow, gate } = this.kernel.decode(runAt(run), text) as RunValue;
+        if (workflow === this.name && gate?.lateTurns !== undefined)
+          turns.set(gate.lateTurns, gate.turnMs ?? turns.get(gate.lateTurns));
+      }
+      return [...turns.values()];
+    });
+  }
+
   /** When the first step of the run was committed. */
   async beganMs(run: string): Promise<number> {
     const entries = await this.kernel.entries(runAt(run), 0, 100);
@@ -249,6 +264,8 @@ onStores(["SQLite", "PostgreSQL"], (place) => {
     all: readonly Planned[],
     options: Options,
     check: (found: readonly Turn[]) => void,
+    /** The earliest turns for starts at these moments. */
+    rated: (atMs: readonly number[]) => readonly number[],
   ) {
     await withPair(pawls, async (pair) => {
       const job = workflow<Item>({ name: pair.name, ...options }, async (ctx) => {
@@ -268,7 +285,14 @@ onStores(["SQLite", "PostgreSQL"], (place) => {
           expect(await pair.beganMs(row.key)).toBeGreaterThanOrEqual(turnMs);
           found.push({ atMs: value.startedAtMs, turnMs });
         }
-        check(found.toSorted((a, b) => a.turnMs - b.turnMs || a.atMs - b.atMs));
+        const again = pair.again(key, (run) => all[Number(run.split("/").at(-1))]?.key ?? "");
+        if (again.length === 0) check(found.toSorted((a, b) => a.turnMs - b.turnMs || a.atMs - b.atMs));
+        else {
+          // On a busy machine. When these were taken is not known: only that all turns together keep to the rate.
+          const known = again.filter((turnMs) => turnMs !== undefined);
+          const taken = [...found.map(({ turnMs }) => turnMs), ...known].toSorted((a, b) => a - b);
+          expect(rated(taken)).toEqual(taken);
+        }
       }
     });
   }
@@ -277,15 +301,10 @@ onStores(["SQLite", "PostgreSQL"], (place) => {
     const pawls = await openTwo(place);
     await fc.assert(
       fc.asyncProperty(plans, async (all) => {
-        await turns(pawls, all, { throttle: { per: 10, key: ({ key }) => key } }, (found) =>
-          expect(found.map(({ turnMs }) => turnMs)).toEqual(
-            turnsOf(
-              found.map(({ atMs }) => atMs),
-              10,
-              1,
-            ),
-          ),
-        );
+        const rated = (atMs: readonly number[]) => turnsOf(atMs, 10, 1);
+        const check = (found: readonly Turn[]) =>
+          expect(found.map(({ turnMs }) => turnMs)).toEqual(rated(found.map(({ atMs }) => atMs)));
+        await turns(pawls, all, { throttle: { per: 10, key: ({ key }) => key } }, check, rated);
       }),
       RUNS_OF_EACH,
     );
@@ -297,15 +316,10 @@ onStores(["SQLite", "PostgreSQL"], (place) => {
       await fc.assert(
         fc.asyncProperty(plans, between(1, 4), async (all, max) => {
           const rateLimit = { max, per: 12 * max, key: ({ key }: Item) => key };
-          await turns(pawls, all, { rateLimit }, (found) =>
-            expect(found.map(({ turnMs }) => turnMs)).toEqual(
-              turnsOf(
-                found.map(({ atMs }) => atMs),
-                12,
-                max,
-              ),
-            ),
-          );
+          const rated = (atMs: readonly number[]) => turnsOf(atMs, 12, max);
+          const check = (found: readonly Turn[]) =>
+            expect(found.map(({ turnMs }) => turnMs)).toEqual(rated(found.map(({ atMs }) => atMs)));
+          await turns(pawls, all, { rateLimit }, check, rated);
         }),
         RUNS_OF_EACH,
       );

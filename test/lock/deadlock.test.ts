@@ -189,6 +189,17 @@ describe("a circle is detected when it closes:", () => {
     expect(await pawl.mutex("a").tryAcquire()).toMatchObject({ ok: true });
   });
 
+  test("a run that requests hundreds of locks that it holds gets it, however many they are", async () => {
+    await using pawl = openTest();
+    const self = workflow("self", async (ctx) => {
+      for (let i = 0; i < 2; i++)
+        await Promise.all(Array.from({ length: 850 }, (_, at) => ctx.mutex(`m${at}`).acquire()));
+    });
+    pawl.work([self]);
+    const run = await pawl.start(self, undefined, { id: "self" });
+    await expect(run.result()).rejects.toMatchObject({ code: "run_failed", cause: { code: "deadlock" } });
+  });
+
   test("a run that catches it has left the queue, still holds its locks, and can try again", async () => {
     await using pawl = openTest();
     const polite = workflow("polite", async (ctx) => {

@@ -64,6 +64,9 @@ export function readFacts(world: World): Facts {
       track.put(row, entries);
       if (row.fence > (was?.fence ?? 0) && row.holder !== null)
         history.claims.set(row.holder, [...(history.claims.get(row.holder) ?? []), at]);
+      // Its reply came when the lease may have ended: no work was begun, and what the process did under an earlier claim does not learn of it.
+      if (was?.holder != null && row.holder === null && row.fence === was.fence && row.tries === was.tries - 1)
+        history.claims.get(was.holder)?.pop();
       const { incarnation = 1 } = JSON.parse(row.value ?? "{}") as { incarnation?: number };
       for (const { name, data } of entries) {
         history.facts.push({ name, at });

@@ -28,7 +28,7 @@ type StepBody = (step: object) => Promise<unknown>;
 const STEP_RATE_MS = 4_000;
 const RATE_MS = 3_000;
 
-const OPEN: Scope = { isShielded: false, isDropped: false };
+const OPEN: Scope = { isShielded: false, isOver: false, isDropped: false };
 
 export function modelCtx(run: ModelRun, children: Children, scope: Scope = OPEN): Ctx {
   return new ModelCtx(run, children, scope) as unknown as Ctx;
@@ -74,6 +74,13 @@ class ModelCtx {
     const operation = run.ask("step", this.#scope);
     if (operation.settledMs !== undefined) return operation;
     const counted = `${name}#=${options.id ?? ""}`;
+    const last = run.lastSteps.get(counted);
+    run.lastSteps.set(counted, operation);
+    if (last?.isObserved === false) {
+      last.repeatedMs = run.world.nowMs;
+      if (run.world.nowMs - (last.settledMs ?? Number.NEGATIVE_INFINITY) < CLOSE_MS)
+        run.world.doubt("a step that nobody awaited ended close to another of its name");
+    }
     if (run.underWay.has(counted)) {
       if (options.semaphore !== undefined) this.#run.world.doubt("two steps of one name that need a permit");
       operation.refuse(new ModelError("step_in_flight"));
@@ -120,6 +127,9 @@ class ModelCtx {
         else await world.sleep(delay);
       }
     }
+    // Its next attempt, or its end, may have come before the other branch of the race.
+    const { isDropped, settledMs = world.nowMs } = operation;
+    if (isDropped && world.nowMs - settledMs < CLOSE_MS) world.doubt("two branches of a race settled close together");
     leave();
   }
 
@@ -128,7 +138,7 @@ class ModelCtx {
     return new Promise((resolve) => {
       const place = this.#run.world
         .line(`semaphore ${name}`)
-        .enter("shared", 1, () => queueMicrotask(() => resolve(place.leave)));
+        .enter(this.#run, "shared", 1, () => queueMicrotask(() => resolve(place.leave)));
       this.#run.atEnd.push(place.leave);
     });
   }
@@ -331,7 +341,7 @@ class ModelCtx {
       };
       const place = world
         .line(name)
-        .enter(mode, permits, () => queueMicrotask(() => operation.resolve({ fence: 1, release })));
+        .enter(this.#run, mode, permits, () => queueMicrotask(() => operation.resolve({ fence: 1, release })));
       operation.dropped = () => place.leave();
       operation.interrupt = (error) => {
         if (!place.isHeld()) place.leave();
@@ -410,10 +420,16 @@ class ModelCtx {
   }
 
   shield(body: (ctx: Ctx) => PromiseLike<unknown>): PromiseLike<unknown> {
-    const work = (): PromiseLike<unknown> =>
-      body(modelCtx(this.#run, this.#children, { isShielded: true, isDropped: false }));
+    const scope: Scope = { isShielded: true, isOver: false, isDropped: false };
+    const work = async (): Promise<unknown> => {
+      try {
+        return await body(modelCtx(this.#run, this.#children, scope));
+      } finally {
+        scope.isOver = true;
+      }
+    };
     // In other shielded code, it is that which a cancellation waits for.
-    return quiet(this.#scope.isShielded ? Promise.resolve(work()) : this.#run.shielded(work));
+    return quiet(this.#scope.isShielded ? work() : this.#run.shielded(work));
   }
 }
 

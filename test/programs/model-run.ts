@@ -15,6 +15,8 @@ export class ModelError extends PawlError<string, object> {
 /** What is asked for through one `ctx`: the run's own, or that of a part which is shielded or can be canceled by itself. */
 export interface Scope {
   readonly isShielded: boolean;
+  /** It is shielded, and has ended. */
+  isOver: boolean;
   isDropped: boolean;
 }
 
@@ -51,6 +53,8 @@ export class ModelOperation implements PromiseLike<unknown> {
   /** It is a step under a semaphore. */
   needsPermit = false;
   settledMs: number | undefined;
+  /** When another step of its name was asked for although nobody had awaited this one. */
+  repeatedMs: number | undefined;
   /** It lost a `ctx.race`. */
   isDropped = false;
   askedMs = 0;
@@ -102,6 +106,10 @@ export class ModelOperation implements PromiseLike<unknown> {
   }
 }
 
+/** It is not waited for when the function has returned: a wait, or that for a turn, which is taken immediately. What is shielded is waited for. */
+const isWait = ({ kind, scope }: ModelOperation): boolean =>
+  (kind === "wait" || kind === "rate") && (!scope.isShielded || scope.isOver);
+
 export type Outcome = { readonly ok: unknown } | { readonly error: unknown };
 
 export class ModelRun {
@@ -114,6 +122,8 @@ export class ModelRun {
   readonly counts = new Map<string, number>();
   /** Steps that have not come to their end, as they are counted. */
   readonly underWay = new Map<string, ModelOperation>();
+  /** The last step of each name and id. */
+  readonly lastSteps = new Map<string, ModelOperation>();
   readonly messages: string[] = [];
   readonly waits: { operation: ModelOperation; names: readonly string[]; receive: (name: string) => void }[] = [];
   /** Children that end with it, and locks to give back. */
@@ -179,6 +189,8 @@ export class ModelRun {
 
   #settle(operation: ModelOperation): void {
     operation.settledMs = this.world.nowMs;
+    if (this.world.nowMs - (operation.repeatedMs ?? Number.NEGATIVE_INFINITY) < CLOSE_MS)
+      this.world.doubt("a step that nobody awaited ended close to another of its name");
     if (operation.left !== undefined) {
       const { ms, isOfTurn } = operation.left;
       if (operation.error !== undefined && !isOfTurn && !operation.isObserved && this.world.nowMs - ms < CLOSE_MS)
@@ -230,7 +242,8 @@ export class ModelRun {
 
   /** Runs shielded code. A cancellation that arrives meanwhile is thrown when it has ended. */
   async shielded(work: () => PromiseLike<unknown>): Promise<unknown> {
-    const shield = { isCanceled: false };
+    const shield = { isCanceled: this.#cancellation?.isDelivered === false };
+    if (this.#cancellation !== undefined) this.#cancellation.isDelivered = true;
     this.#shields.add(shield);
     let outcome: Outcome;
     try {
@@ -267,7 +280,7 @@ export class ModelRun {
       if (kind === "wait" && !isObserved && returnedMs - settledMs < CLOSE_MS)
         this.world.doubt("a failure that nobody observed came close to the return");
     for (const operation of [...this.pending]) {
-      if (operation.kind !== "wait" || operation.scope.isShielded) continue;
+      if (!isWait(operation)) continue;
       this.pending.delete(operation);
       operation.left = { ms: returnedMs, isOfTurn: operation.turn.outcomes === this.#outcomes };
     }
@@ -276,7 +289,7 @@ export class ModelRun {
   /** Ends when the steps, slot writes and turns that it asked for have settled and its children have been started. */
   #endIfDone(): void {
     if (this.#bodyOutcome === undefined || this.outcome !== undefined) return;
-    for (const operation of this.pending) if (operation.kind !== "wait" && !operation.scope.isDropped) return;
+    for (const operation of this.pending) if (!isWait(operation) && !operation.scope.isDropped) return;
     let outcome = this.#bodyOutcome;
     const unobserved = this.failed.find(({ isObserved, scope }) => !isObserved && !scope.isDropped);
     if ("ok" in outcome && unobserved?.error !== undefined) outcome = unobserved.error;

@@ -63,7 +63,7 @@ export class ModelWorld {
   }
 
   line(name: string): Line {
-    const line = this.#lines.get(name) ?? new Line();
+    const line = this.#lines.get(name) ?? new Line(this);
     this.#lines.set(name, line);
     return line;
   }
@@ -78,10 +78,26 @@ interface Place {
 
 /** A lock: places in order of arrival. */
 class Line {
+  readonly #world: ModelWorld;
   #places: Place[] = [];
+  /** Who entered last, and when. */
+  #last: { readonly by: object; readonly ms: number } | undefined;
+
+  constructor(world: ModelWorld) {
+    this.#world = world;
+  }
 
   /** Takes a place; `granted` is called when its turn has come. Returns how to leave. */
-  enter(mode: Place["mode"], permits: number, granted: () => void): { leave: () => void; isHeld: () => boolean } {
+  enter(
+    by: object,
+    mode: Place["mode"],
+    permits: number,
+    granted: () => void,
+  ): { leave: () => void; isHeld: () => boolean } {
+    const ms = this.#world.nowMs;
+    if (permits === 1 && this.#last !== undefined && this.#last.by !== by && ms - this.#last.ms < CLOSE_MS)
+      this.#world.doubt("two runs asked for a lock close together");
+    this.#last = { by, ms };
     const place: Place = { mode, permits, granted, isHeld: false };
     this.#places.push(place);
     this.#grant();

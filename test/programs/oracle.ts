@@ -151,7 +151,8 @@ function childRetried({ plan, runs: listed }: Execution, { runs }: Facts): strin
       const called = plan.workflows.findIndex(
         ({ name }) => last.name === `ended ${name}` || last.name.startsWith(`ended ${name}#`),
       );
-      if (own.includes(retry) || mayHandleUnseen(body, called)) continue;
+      const isFirst = !retries.some((at) => at < retry);
+      if (own.includes(retry) || mayHandleUnseen(body, called, isFirst)) continue;
       return `${run} was retried, and ${child}, through which it failed, was not`;
     }
   return undefined;
@@ -159,9 +160,10 @@ function childRetried({ plan, runs: listed }: Execution, { runs }: Facts): strin
 
 /**
  * Whether the code may begin a wait after the failure of such a child, by which that counts as handled, and end before the wait is in the history:
- * a branch that loses a race because of it and goes on, or a `catch` or `finally` that does not await what it asks for.
+ * a branch that loses a race because of it and goes on, or a `catch` or `finally` that does not await what it asks for. What it remembers from before
+ * an earlier retry is not in the history again.
  */
-function mayHandleUnseen(body: readonly Node[], child: number): boolean {
+function mayHandleUnseen(body: readonly Node[], child: number, isFirst: boolean): boolean {
   const calls = (part: readonly Node[]): boolean =>
     [...walk(part)].some((node) => node.op === "child" && node.workflow === child);
   return [...walk(body)].some((node) => {
@@ -170,7 +172,7 @@ function mayHandleUnseen(body: readonly Node[], child: number): boolean {
     return (
       node.op === "try" &&
       calls(node.body) &&
-      [...walk([...(node.catch ?? []), ...(node.finally ?? [])])].some(isLeftBehind)
+      [...walk([...(node.catch ?? []), ...(node.finally ?? [])])].some((one) => !isFirst || isLeftBehind(one))
     );
   });
 }
@@ -305,7 +307,7 @@ function interrupted({ ledger, plan }: Execution): string | undefined {
   return undefined;
 }
 
-const mayExpire = ({ timeoutMs, totalTimeoutMs, heartbeatMs }: StepNode): boolean =>
+export const mayExpire = ({ timeoutMs, totalTimeoutMs, heartbeatMs }: StepNode): boolean =>
   timeoutMs !== undefined || totalTimeoutMs !== undefined || heartbeatMs !== undefined;
 
 const mayFail = (step: StepNode): boolean =>
@@ -388,16 +390,17 @@ function rate({ ledger, plan, parked }: Execution): string | undefined {
     const name = steps.get(begun.name)?.rate;
     if (name === undefined) continue;
     const before = last.get(name);
-    if (before !== undefined && begun.atMs - before.atMs < 4_000 - SLACK_MS && !mayHaveQueued(before, ledger.begun))
+    const mayBeLate = [before, begun].some((one) => one !== undefined && mayHaveQueued(one, ledger.begun));
+    if (before !== undefined && begun.atMs - before.atMs < 4_000 - SLACK_MS && !mayBeLate)
       return `${begun.run}: ${shown(begun)} began ${Math.round(begun.atMs - before.atMs)} ms after ${shown(before)}, under a limit of one in 4000 ms`;
     last.set(name, begun);
   }
   return undefined;
 }
 
-/** Whether a transaction may have waited for another of its process to end, and used the turn that it had late. */
+/** Whether a transaction, or an intent, may have waited for a transaction of its process to end, so that the step used the turn that it had late. */
 const mayHaveQueued = (late: Begun, begun: readonly Begun[]): boolean =>
-  late.kind === "tx" &&
+  late.kind !== "plain" &&
   begun.some(
     ({ kind, by, atMs, overMs = late.atMs }) =>
       kind === "tx" && by === late.by && atMs < late.atMs && overMs >= late.atMs - SLACK_MS,

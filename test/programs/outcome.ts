@@ -6,7 +6,7 @@
 import { allows, codesOf } from "./allowed.ts";
 import type { Features } from "./features.ts";
 import { type Modeled, modelCase } from "./model.ts";
-import { mayStray } from "./oracle.ts";
+import { mayExpire, mayStray } from "./oracle.ts";
 import type { Case, Node } from "./program.ts";
 import { isLeaf, nodesOf, usedWorkflows, walk } from "./program.ts";
 import type { Execution, Finding } from "./stage.ts";
@@ -55,13 +55,15 @@ function whyUnsure(plan: Case, { retried, restarted, parked }: Execution): strin
     (node) => (node.op === "later" || node.op === "group") && [...walk([node])].some(({ op }) => op === "child"),
   );
   if (retried.size > 0 && isStopping) return "a child may have been about to end when its parent was retried";
-  const mayHandle = [...nodesOf(plan)].some((node) => handles(node) && hasOutage(plan, [node]));
+  const mayHandle = [...nodesOf(plan)].some((node) => handles(plan, node) && hasOutage(plan, [node]));
   const hasOnce = [...nodesOf(plan)].some(
     (node) => node.op === "step" && node.kind === "once" && node.fails !== undefined,
   );
   if (retried.size > 0 && hasOnce) return "a step that runs at most once was asked about after the retry";
   if (retried.size > 0 && (plan.runs.length > 1 || mayHandle))
     return "a failure may have been handled before the retry";
+  const mayRaceAgain = [...nodesOf(plan)].some((node) => isRace(node) && mayFail(plan, [node]));
+  if (retried.size > 0 && mayRaceAgain) return "what failed may race again with what is remembered";
   // The model never fails where the retry mended something, so its times are others.
   const hasTimes =
     plan.runs.some(({ cancelMs }) => cancelMs !== undefined) ||
@@ -80,12 +82,26 @@ const hasTimeout = (plan: Case): boolean =>
   [...usedWorkflows(plan)].some((at) => plan.workflows[at]?.timeoutMs !== undefined);
 
 /** Whether the code may ask for something else after a failure in it: then that counts as handled, even if it is thrown later. */
-function handles(node: Node): boolean {
-  if (node.op === "group") return !node.how.endsWith(".all") || node.of.some((branch) => branch.length > 1);
+function handles(plan: Case, node: Node): boolean {
+  if (node.op === "group") {
+    // A branch may look at its failure later, when another one has begun more.
+    const isLate = node.of.length > 1 && node.of.some((branch) => !branch.every(isLeaf) && hasOutage(plan, branch));
+    return !node.how.endsWith(".all") || node.of.some((branch) => branch.length > 1) || isLate;
+  }
   if (node.op === "later")
     return node.awaited.length < node.of.length || node.between.length > 1 || !node.between.every(isLeaf);
   return node.op === "try";
 }
+
+const isRace = (node: Node): boolean => node.op === "group" && node.how.endsWith("race");
+
+/** Whether something may fail here. */
+const mayFail = (plan: Case, body: readonly Node[]): boolean =>
+  [...walk(body)].some((node) => {
+    if (node.op === "step") return node.fails !== undefined || node.mistake !== undefined || mayExpire(node);
+    if (node.op === "throw" || node.op === "later") return true;
+    return node.op === "child" && mayFail(plan, plan.workflows[node.workflow]?.body ?? []);
+  });
 
 /** Whether something fails here only until it is mended. */
 const hasOutage = (plan: Case, body: readonly Node[]): boolean =>

@@ -436,7 +436,7 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ...alone([step("a", { rate: "r", fails: "always", attempts: 3, delayMs: 100, totalTimeoutMs: 5_000 })], {
       faults: true,
     }),
-    worlds: [80, 413, 928, 1231],
+    worlds: [80, 413, 754, 928, 1231],
   },
   "a race that is canceled waits for the cleanup of its branches": alone(
     [
@@ -646,4 +646,289 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ),
     worlds: [48_199],
   },
+  "a failure that the function has thrown is forgotten by a retry, although a branch left behind goes on after it": {
+    workflows: [
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          {
+            op: "group",
+            how: "ctx.all",
+            of: [
+              [
+                {
+                  op: "group",
+                  how: "Promise.allSettled",
+                  of: [[step("s6", { ms: 4_517 }), { op: "rate", name: "rate-0" }]],
+                },
+              ],
+              [step("s8", { fails: "outage" })],
+            ],
+          },
+        ],
+      },
+    ],
+    runs: [{ id: "run-0", workflow: 0, startMs: 0, retries: 1, restarts: false }],
+    signals: [],
+    faults: false,
+    worlds: [600_882],
+  },
+  "a cancellation that found nothing to interrupt is thrown by shielded code, not by the cleanup after it": {
+    workflows: [
+      { name: "root-0", style: "async", body: [] },
+      {
+        name: "root-1",
+        style: "async",
+        body: [
+          { op: "foreign", ms: 700 },
+          { op: "try", body: [{ op: "shield", body: [step("s9")] }], finally: [step("cleanup10")] },
+        ],
+      },
+    ],
+    runs: [{ id: "run-1", workflow: 1, startMs: 0, cancelMs: 8_355, retries: 0, restarts: false }],
+    signals: [],
+    faults: true,
+    worlds: [603_815],
+  },
+  "a turn from before a retry is not used after it": {
+    workflows: [
+      { name: "child-0", style: "async", body: [step("s2", { rate: "step-rate-1" })] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          { op: "wait", signals: ["signal-2"], timeoutMs: 16_736 },
+          { op: "child", verb: "call", workflow: 0, input: 0 },
+          { op: "child", verb: "call", workflow: 0, input: 0, id: "shared-2" },
+        ],
+      },
+      {
+        name: "root-1",
+        style: "async",
+        body: [
+          { op: "loop", times: 3, body: [{ op: "child", verb: "start", workflow: 0, input: 0 }] },
+          { op: "child", verb: "call", workflow: 0, input: 0, id: "shared-2" },
+        ],
+      },
+    ],
+    runs: [
+      { id: "run-0", workflow: 1, startMs: 0, retries: 2, restarts: false },
+      { id: "run-1", workflow: 2, startMs: 0, cancelMs: 11_525, retries: 0, restarts: false },
+    ],
+    signals: [],
+    faults: false,
+    worlds: [605_124],
+  },
+  "a worker that claims a run too late does not count as one that knows of it": {
+    workflows: [
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          step("s2", { kind: "tx" }),
+          step("s3", { kind: "tx", fails: 2 }),
+          { op: "throw", name: "t4", outage: true },
+          step("s5", { ms: 6_348 }),
+        ],
+      },
+      {
+        name: "root-1",
+        style: "async",
+        body: [
+          { op: "rate", name: "rate-1" },
+          { op: "remind", signal: "approval6", everyMs: 10_619 },
+          { op: "group", how: "ctx.race", of: [[{ op: "rate", name: "rate-0" }], [step("s8", { kind: "tx" })]] },
+          step("s15", { ms: 7_195, fails: 2 }),
+        ],
+      },
+    ],
+    runs: [
+      { id: "run-0", workflow: 0, startMs: 0, retries: 2, restarts: false },
+      { id: "run-1", workflow: 1, startMs: 0, retries: 0, restarts: false },
+    ],
+    signals: [{ run: "run-1", name: "approval6", number: 0, atMs: 26_547.5 }],
+    faults: true,
+    worlds: [653_425],
+  },
+  "what a cleanup remembers handles the failure of a child, although it is not in the history again": {
+    workflows: [
+      { name: "child-0", style: "async", body: [step("s2", { fails: 2, attempts: 2 })] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          {
+            op: "try",
+            body: [
+              { op: "throw", name: "t7", outage: true },
+              { op: "child", verb: "call", workflow: 0, input: 1 },
+            ],
+            finally: [step("cleanup8")],
+          },
+        ],
+      },
+    ],
+    runs: [{ id: "run-0", workflow: 1, startMs: 0, retries: 2, restarts: false }],
+    signals: [],
+    faults: false,
+    worlds: [662_821],
+  },
+  "the intent of a step may wait for a transaction when its turn has come": {
+    workflows: [
+      {
+        name: "child-0",
+        style: "async",
+        body: [
+          {
+            op: "group",
+            how: "Promise.race",
+            of: [
+              [step("s1", { kind: "once", rate: "step-rate-0" })],
+              [step("s3", { rate: "step-rate-0" })],
+              [step("s5")],
+            ],
+          },
+          step("s7", { kind: "tx", ms: 4_000 }),
+        ],
+      },
+      { name: "child-1", style: "async", body: [] },
+      { name: "root-0", style: "async", body: [{ op: "child", verb: "start", workflow: 0, input: 1 }] },
+    ],
+    runs: [{ id: "run-0", workflow: 2, startMs: 0, retries: 0, restarts: false }],
+    signals: [],
+    faults: false,
+    worlds: [712_321],
+  },
+  "two runs that ask for a permit close together may get it in either order": {
+    workflows: [
+      { name: "child-0", style: "async", body: [step("s1", { ms: 7_521, semaphore: "permits-1" })] },
+      {
+        name: "root-0",
+        style: "async",
+        timeoutMs: 25_645,
+        body: [
+          { op: "wait", signals: ["signal-0"], timeoutMs: 35_569 },
+          { op: "child", verb: "start", workflow: 0, input: 0 },
+          step("s5", { semaphore: "permits-1" }),
+        ],
+      },
+    ],
+    runs: [{ id: "run-0", workflow: 1, startMs: 0, retries: 0, restarts: false }],
+    signals: [{ run: "run-0", name: "signal-0", number: 0, atMs: 23_232 }],
+    faults: false,
+    worlds: [627_998],
+  },
+  "what is remembered wins a race against what failed before a retry": {
+    workflows: [
+      { name: "child-0", style: "async", body: [] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          { op: "group", how: "Promise.race", of: [[step("s3", { fails: "always" })], [step("s4", { ms: 7_696 })]] },
+        ],
+      },
+    ],
+    runs: [{ id: "run-0", workflow: 1, startMs: 0, retries: 2, restarts: false }],
+    signals: [],
+    faults: false,
+    worlds: [628_602],
+  },
+  "the wait for a turn is dropped when the function has returned": {
+    workflows: [
+      { name: "child-0", style: "async", body: [] },
+      { name: "child-1", style: "async", body: [step("s3", { ms: 4_577 })] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          { op: "rate", name: "rate-1" },
+          {
+            op: "group",
+            how: "Promise.race",
+            of: [
+              [{ op: "rate", name: "rate-1" }],
+              [{ op: "child", verb: "call", workflow: 1, input: 0 }],
+              [step("s7")],
+            ],
+          },
+        ],
+      },
+    ],
+    runs: [{ id: "run-0", workflow: 2, startMs: 0, retries: 0, restarts: false }],
+    signals: [],
+    faults: false,
+    worlds: [664_969],
+  },
+  "a step that was not awaited may end before or after another of its name is asked for": {
+    workflows: [
+      { name: "child-0", style: "async", body: [] },
+      { name: "child-1", style: "async", body: [] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          {
+            op: "loop",
+            times: 2,
+            body: [{ op: "later", of: [step("s6", { kind: "tx" }), step("s7")], between: [], awaited: [1] }],
+          },
+        ],
+      },
+    ],
+    runs: [{ id: "run-0", workflow: 2, startMs: 0, retries: 0, restarts: false }],
+    signals: [],
+    faults: false,
+    worlds: [669_097],
+  },
+  "the last attempt of a step may end before the sleep that it races with": {
+    workflows: [
+      { name: "child-0", style: "async", body: [] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          {
+            op: "group",
+            how: "ctx.race",
+            of: [[{ op: "sleep", ms: 4_000 }], [step("s9", { fails: "always", delayMs: 2_000 })]],
+          },
+        ],
+      },
+    ],
+    runs: [{ id: "run-0", workflow: 1, startMs: 0, retries: 0, restarts: false }],
+    signals: [],
+    faults: false,
+    worlds: [686_174],
+  },
+  "what shielded code waits for is waited for when the function has returned": {
+    workflows: [
+      { name: "child-0", style: "async", body: [] },
+      { name: "child-1", style: "async", body: [{ op: "sleep", ms: 12_978 }] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          {
+            op: "group",
+            how: "Promise.race",
+            of: [
+              [step("s4")],
+              [step("s5", { ms: 6_000 })],
+              [{ op: "shield", body: [{ op: "child", verb: "call", workflow: 1, input: 0 }] }],
+            ],
+          },
+        ],
+      },
+      { name: "root-1", style: "async", body: [] },
+    ],
+    runs: [{ id: "run-0", workflow: 2, startMs: 0, retries: 0, restarts: false }],
+    signals: [],
+    faults: false,
+    worlds: [711_970],
+  },
+  "a run that waits for more of its own locks than a search reads is told so": alone([
+    { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
+  ]),
 };

@@ -1,8 +1,10 @@
 /** Schedules with the test kit: its clock stops at each tick. */
 
 import { expect, it } from "vitest";
-import { schedule, workflow } from "../../src/index.ts";
+import { schedule, signal, workflow } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
+
+const go = signal("go");
 
 it("a declared schedule starts a run for each tick, and its code knows the times", async () => {
   await using pawl = openTest({ now: Date.UTC(2030, 0, 1) });
@@ -26,6 +28,26 @@ it("a declared schedule starts a run for each tick, and its code knows the times
     missed: 0,
     nextAt: new Date("2030-01-04T00:30:00Z"),
   });
+});
+
+it("a wait that only ticks of schedules could end is given up, and says so", async () => {
+  await using pawl = openTest({ now: Date.UTC(2030, 0, 1) });
+  const waits = workflow("waits", async (ctx) => void (await ctx.waitForSignal(go)));
+  const ping = workflow("ping", async () => {});
+  pawl.work([waits, ping, schedule("pings", { every: "2s" }, ping)]);
+  const run = await pawl.start(waits, undefined, { id: "w" });
+  await expect(run.result()).rejects.toThrow(
+    /within 500 ticks of schedules, and nothing else is left.*run "w" is waiting/,
+  );
+});
+
+it("a wait for what is due later passes any number of ticks", async () => {
+  await using pawl = openTest({ now: Date.UTC(2030, 0, 1) });
+  const sleeps = workflow("sleeps", async (ctx) => void (await ctx.sleep("11 hours")));
+  const ping = workflow("ping", async () => {});
+  pawl.work([sleeps, ping, schedule("pings", { every: "1 minute", overlap: "allow" }, ping)]);
+  await (await pawl.start(sleeps)).result();
+  expect(await pawl.schedules.get("pings")).toMatchObject({ fired: 11 * 60 });
 });
 
 it("a schedule that was created is fired by every worker", async () => {

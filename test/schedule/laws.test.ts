@@ -157,6 +157,35 @@ onStores(EVERY, (place) => {
     expect(await pawl.schedules.get("manual")).toMatchObject({ fired: 0, state: "active" });
   });
 
+  it("a trigger that is repeated with its id is the same run", async () => {
+    const pawl = await place.open();
+    await pawl.schedules.create("manual", hourly, quick, "a");
+    const { run } = await pawl.schedules.trigger("manual", { id: "from the mail of Monday" });
+    expect(run).toBe("manual/trigger/from the mail of Monday");
+    const again = await place.open();
+    expect(await again.schedules.trigger("manual", { id: "from the mail of Monday" })).toEqual({ run });
+    expect((await again.schedules.trigger("manual", { id: "another" })).run).not.toBe(run);
+    expect((await again.schedules.trigger("manual")).run).not.toBe((await again.schedules.trigger("manual")).run);
+    expect(await wordsOf(pawl, "manual")).toEqual(["fired", "fired", "fired", "fired"]);
+    const long = { id: "x".repeat(256) };
+    expect(await pawl.schedules.trigger("manual", long)).toEqual(await pawl.schedules.trigger("manual", long));
+    expect(await codeOf(pawl.schedules.trigger("manual", { id: "" }))).toBe("invalid_id");
+  });
+
+  it("an update with null takes an option away", async () => {
+    const pawl = await place.open();
+    const far = Date.now() + 1000 * HOUR;
+    const all = { jitter: "1 minute", starts: far, ends: far + HOUR, max: 3, catchUp: 5, overlap: "allow" } as const;
+    await pawl.schedules.create("one", { cron: "0 3 * * *", timezone: "Europe/Berlin", ...all }, quick, "a");
+    const options = { jitter: null, starts: null, ends: null, max: null, catchUp: null, overlap: null, timezone: null };
+    const updated = await pawl.schedules.update("one", options);
+    await pawl.schedules.create("two", { cron: "0 3 * * *" }, quick, "a");
+    const { name: _, createdAt: _created, ...other } = (await pawl.schedules.get("two")) ?? {};
+    expect(updated).toMatchObject(other);
+    expect(await codeOf(pawl.schedules.update("one", { cron: null as never }))).toBe("invalid_argument");
+    expect((await pawl.schedules.update("one", { ends: undefined, max: 5 })).cron).toBe("0 3 * * *");
+  });
+
   it("creates, updates, lists and deletes", async () => {
     const pawl = await place.open();
     await pawl.schedules.create("one", { cron: "0 3 * * *", timezone: "Europe/Berlin" }, quick, "a");

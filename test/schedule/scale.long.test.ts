@@ -6,9 +6,8 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { expect, it } from "vitest";
+import { heapMiB } from "../../bench/usage.ts";
 import { open, type Pawl, workflow } from "../../src/index.ts";
 import { newValue } from "../../src/schedule/declare.ts";
 import { checkPlan } from "../../src/schedule/options.ts";
@@ -71,21 +70,14 @@ it("ten thousand that tick in the same second all start", async () => {
   });
 });
 
-setFlagsFromString("--expose-gc");
-const gc = runInNewContext("gc") as () => void;
-
 it("a million that sleep cost no memory", { timeout: 1_200_000 }, async () => {
   await onSqlite(async (pawl) => {
     pawl.work([brief]);
-    const heap = (): number => {
-      gc();
-      return process.memoryUsage().heapUsed / 2 ** 20;
-    };
     await createAll(pawl, 10_000, Date.UTC(2100, 0, 1));
-    const before = heap();
+    const before = heapMiB();
     await createAll(pawl, 1_000_000, Date.UTC(2100, 0, 1));
     await pawl.schedules.trigger("s-999999");
-    const grown = heap() - before;
+    const grown = heapMiB() - before;
     console.log(`a million schedules that sleep: the heap has grown by ${grown.toFixed(1)} MiB`);
     expect(grown).toBeLessThan(32);
   });

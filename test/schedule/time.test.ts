@@ -118,6 +118,41 @@ describe("a schedule that is declared", () => {
   });
 });
 
+it.each(["allow", "queue"] as const)(
+  "making up for many ticks computes each of them a few times: %s",
+  async (overlap) => {
+    const computed = async (catchUp: number): Promise<number> => {
+      await using pawl = openTest({ now: START });
+      const options = {
+        every: "1 minute",
+        catchUp,
+        overlap: overlap === "allow" ? overlap : { queue: catchUp },
+      } as const;
+      await pawl.schedules.create("s", options, brief);
+      await pawl.clock.advance(catchUp * 60_000);
+      let count = 0;
+      const next: NextTime = (timing, fromMs) => {
+        count += 1;
+        return nextTime(timing, fromMs);
+      };
+      const at = scheduleAt("s");
+      for (let isLate = true; isLate; )
+        isLate = await pawl.kernel.transact(
+          (tx) => {
+            fireSchedule(tx, at, undefined, next);
+            return (tx.record(at).value as ScheduleValue).cursorMs < START + catchUp * 60_000;
+          },
+          [at],
+        );
+      const { fired, queued } = (await pawl.schedules.get("s")) ?? { fired: 0, queued: [] };
+      expect(fired + queued.length).toBe(catchUp);
+      return count;
+    };
+    const [some, many] = [await computed(100), await computed(900)];
+    expect(many).toBeLessThan(12 * some);
+  },
+);
+
 describe("a rule of the time zone that changes while a schedule sleeps", () => {
   const daily = schedule("daily", { cron: "0 8 * * *", timezone: "Europe/Berlin" }, brief);
   const rules = scheduleRules(daily);

@@ -23,6 +23,7 @@ import { transfers } from "./scenarios/transfers.ts";
 import { families, letters, meetings, orders, poison } from "./scenarios/workflows.ts";
 import { scheduleBugs } from "./schedule-bugs.ts";
 import { streamBugs } from "./stream-bugs.ts";
+import { taskBugs } from "./task-bugs.ts";
 
 export interface Bug {
   readonly name: string;
@@ -543,6 +544,7 @@ export const bugs: readonly Bug[] = [
   ...projectionBugs,
   ...forgettingBugs,
   ...scheduleBugs,
+  ...taskBugs,
   ...listBugs,
   ...rewindBugs,
 ];

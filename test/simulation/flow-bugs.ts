@@ -13,7 +13,7 @@ export const flowBugs: readonly Bug[] = [
   {
     name: "a run that ends keeps its place",
     caughtBy: admissions.name,
-    edits: [{ file: END, from: "  const left = leave(tx, run);", to: "  const left = runOf(run);" }],
+    edits: [{ file: END, from: "  const left = leave(tx, run, next);", to: "  const left = runOf(run);" }],
   },
   {
     name: "a run that leaves the line is still counted in it",
@@ -21,8 +21,8 @@ export const flowBugs: readonly Bug[] = [
     edits: [
       {
         file: PLACES,
-        from: "  else if (queued !== undefined && gate.line !== undefined) unlink(",
-        to: "  else if (queued === null && gate.line !== undefined) unlink(",
+        from: "  } else if (queued !== undefined && gate.line !== undefined && ",
+        to: "  } else if (queued === null && gate.line !== undefined && ",
       },
     ],
   },
@@ -32,8 +32,8 @@ export const flowBugs: readonly Bug[] = [
     edits: [
       {
         file: PLACES,
-        from: "  if (isOpen && hasLines) advanceAll(tx, gate.places);",
-        to: "  if (isOpen && hasLines) advanceAll(tx, gate.places.slice(1));",
+        from: "    advanceAll(tx, gate.places, next);\n",
+        to: "    advanceAll(tx, gate.places.slice(1), next);\n",
       },
     ],
   },
@@ -50,8 +50,8 @@ export const flowBugs: readonly Bug[] = [
     edits: [
       {
         file: PLACES,
-        from: "    if (blocking >= 0) move(tx, limit.first, blocking);\n    else admitNext",
-        to: "    if (blocking < -1) move(tx, limit.first, blocking);\n    else admitNext",
+        from: "    if (blocking >= 0) move(tx, first, blocking);\n    else admitNext",
+        to: "    if (blocking < -1) move(tx, first, blocking);\n    else admitNext",
       },
     ],
   },

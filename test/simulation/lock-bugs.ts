@@ -374,8 +374,8 @@ export const lockBugs: Bug[] = [
       },
       {
         file: DEADLOCK,
-        from: "  return blocked === undefined ? undefined : waitsOf(tx, holds ?? [], blocked.children);",
-        to: "  return waitsOf(tx, holds ?? [], blocked?.children ?? []);",
+        from: "  return blocked === undefined ? undefined : waitsOf(tx, id, holds ?? [], blocked.children);",
+        to: "  return waitsOf(tx, id, holds ?? [], blocked?.children ?? []);",
       },
     ],
   },

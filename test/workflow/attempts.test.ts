@@ -239,6 +239,33 @@ test("a step's rateLimit counts each attempt", async () => {
   for (const gap of gaps) expect(gap).toBeGreaterThanOrEqual(9_990);
 });
 
+test("turns from before a retry are not used after it: each step takes another one", async () => {
+  await using pawl = openTest({ strict: false });
+  const times: number[] = [];
+  let isBroken = true;
+  const kid = workflow("kid", (ctx) =>
+    ctx.step("call", () => times.push(pawl.clock.nowMs), { rateLimit: { name: "api", max: 1, per: "10s" } }),
+  );
+  const it = workflow("it", (ctx) => {
+    const beside = async (): Promise<void> => {
+      await ctx.sleep("1s");
+      if (isBroken) throw new Error("no");
+    };
+    return Promise.all([beside(), ...Array.from({ length: 4 }, () => ctx.call(kid))]);
+  });
+  pawl.work([it, kid]);
+  const run = await pawl.start(it);
+  await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+  expect(times.length).toBe(1);
+  await pawl.clock.advance("1 hour");
+  isBroken = false;
+  await run.retry();
+  await run.result();
+  expect(times.length).toBe(4);
+  const gaps = times.slice(1).map((ms, index) => ms - (times[index] ?? 0));
+  for (const gap of gaps) expect(gap).toBeGreaterThanOrEqual(9_990);
+});
+
 test.each([
   ["a short", "4s"],
   ["a long", "1 minute"],

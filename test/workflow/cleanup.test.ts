@@ -7,6 +7,7 @@
 import { describe, expect, test } from "vitest";
 import { type Context, open, type RunCanceledError, signal, workflow } from "../../src/index.ts";
 import { openTest, type TestPawl, type TestRun } from "../../src/testing/index.ts";
+import { factsOf, PATIENCE } from "./kit.ts";
 
 const go = signal("go");
 const sleeper = workflow("sleeper", async (ctx) => ctx.sleep("300 days"));
@@ -259,6 +260,31 @@ test("a cleanup that was parked and is resumed has all of its grace again", asyn
   await run.retry({ steps: ["doubtful"] });
   expect(await endOf(run)).toBe("run_canceled");
   expect(done).toEqual(["logged"]);
+});
+
+test("a cancellation that found nothing to interrupt is thrown by the shielded code that comes next, not by the cleanup after it", async () => {
+  await using pawl = await open("memory:");
+  const done: unknown[] = [];
+  const gate = Promise.withResolvers<void>();
+  const it = workflow("it", async (ctx) => {
+    await gate.promise;
+    try {
+      await ctx.shield((inner) => inner.step("inside", () => "whole"));
+      done.push("must not happen");
+    } catch (error) {
+      done.push((error as RunCanceledError).data.outcome);
+      throw error;
+    } finally {
+      await ctx.step("cleanup", () => void done.push("cleaned up"));
+    }
+  });
+  pawl.work([it]);
+  const run = await pawl.start(it, undefined, { id: "it" });
+  await run.cancel();
+  await expect.poll(() => factsOf(run), PATIENCE).toContain("canceled");
+  gate.resolve();
+  await expect(run.result()).rejects.toMatchObject({ code: "run_canceled" });
+  expect(done).toEqual([{ operation: "shield", ok: "whole" }, "cleaned up"]);
 });
 
 describe("force", () => {

@@ -37,8 +37,11 @@ export interface Handle {
   die(): void;
   /** As `die`, before the commit that is the `count`-th from now: it and all that follow are lost. */
   dieBefore(count: number): void;
-  /** As `die`, before or after the call of the store that is the `count`-th from now, of whatever kind. */
-  dieAt(count: number, when: "before" | "after"): { readonly died: Promise<void> };
+  /**
+   * As `die`, before or after the call of the store that is the `count`-th from now, of whatever kind. `bury` lets that call and the later ones fail, so that
+   * what they hold in this process, which goes on, is free again.
+   */
+  dieAt(count: number, when: "before" | "after"): { readonly died: Promise<void>; bury(): void };
 }
 
 /** Where the databases of a place are, and how to remove them. */
@@ -190,10 +193,13 @@ export class Place {
       dieAt(count, when) {
         let calls = 0;
         const { promise: died, resolve } = Promise.withResolvers<void>();
-        const stop = <T>(): Promise<T> => {
+        const { promise: lost, reject } = Promise.withResolvers<never>();
+        lost.catch(() => {});
+        const stop = (): Promise<never> => {
           die();
+          for (const name of Object.keys(dead)) Object.assign(store, { [name]: () => lost });
           resolve();
-          return never();
+          return lost;
         };
         const methods = store as unknown as Record<string, (...given: readonly unknown[]) => Promise<unknown>>;
         for (const name of CALLS) {
@@ -204,10 +210,10 @@ export class Place {
             if (isLast && when === "before") return stop();
             const result = await call(...given);
             if (isLast) return stop();
-            return isDead ? never() : result;
+            return isDead ? lost : result;
           };
         }
-        return { died };
+        return { died, bury: () => reject(new Error("the process has died")) };
       },
     };
   }

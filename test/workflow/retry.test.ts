@@ -67,6 +67,26 @@ test("two parallel steps that failed in one outage are both repeated, and the on
   expect(effects.sort()).toEqual(["a", "a", "b", "b", "c"]);
 });
 
+test("what the function has thrown is repeated, although a branch that it left behind has begun more since", async () => {
+  await using pawl = openTest({ strict: false });
+  broken.add("a");
+  const failed = Promise.withResolvers<void>();
+  const it = workflow("it", (ctx) => {
+    const branch = async (): Promise<unknown> => {
+      await ctx.step("slow", () => failed.promise);
+      return ctx.step("more", () => act("more"));
+    };
+    return Promise.all([branch(), ctx.step("a", () => act("a"), once)]);
+  });
+  pawl.work([it], { on: ({ type }) => type === "step.failed" && failed.resolve() });
+  const run = await pawl.start(it, undefined, { id: "it" });
+  await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
+  broken.clear();
+  await run.retry();
+  await expect(run.result()).resolves.toEqual(["more", "a"]);
+  expect(effects).toEqual(["a", "more", "a"]);
+});
+
 test("a failure that the code handled stays", async () => {
   await using pawl = openTest();
   broken = new Set(["card", "ship"]);

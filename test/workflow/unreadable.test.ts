@@ -20,6 +20,7 @@ import {
 } from "../../src/index.ts";
 import { address, type Row } from "../../src/kernel/contract.ts";
 import { runAt } from "../../src/workflow/stored.ts";
+import { wrongPlaces } from "../flow/checker.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, factsOf, onStores, PATIENCE, type Place, reaches, resultOf } from "./kit.ts";
 
@@ -313,6 +314,48 @@ onStores(EVERY, (place) => {
 
   describe("one damaged run among others", () => {
     const spoil = (pawl: Pawl, id: string) => damage(place, pawl, runAt(id), { value: "no JSON" });
+
+    test.each([
+      { which: "the first", damaged: ["b"] },
+      { which: "one in the middle", damaged: ["d"] },
+      { which: "the last", damaged: ["f"] },
+      { which: "two after each other", damaged: ["b", "c"] },
+      { which: "three, and the last of them", damaged: ["d", "e", "f"] },
+      { which: "all", damaged: ["b", "c", "d", "e", "f"] },
+    ])("$which of a line for a limit leaves it, is parked, and the others are admitted", async ({ damaged }) => {
+      const begun: string[] = [];
+      const last = workflow({ name: "last", concurrency: { max: 1 } }, async (ctx, id: string) => {
+        await ctx.step("begin", () => void begun.push(id));
+        if (id === "a") await ctx.waitForSignal(go);
+      });
+      const starting = await place.open();
+      const line = ["a", "b", "c", "d", "e", "f"];
+      for (const id of line) await starting.start(last, id, { id });
+      const values = new Map(
+        (await starting.kernel.read(line.map(runAt))).map((row) => [row?.key ?? "", row?.value ?? ""]),
+      );
+      for (const id of damaged) await spoil(starting, id);
+      const pawl = await place.open();
+      const told: RunEvent[] = [];
+      pawl.work([last], { on: (event) => void told.push(event) });
+      await reaches(pawl.run(last, "a"), "waiting");
+      // One that comes later finds the end of its line, or a line that is mended.
+      await pawl.start(last, "late", { id: "late" });
+      await pawl.run(last, "a").signal(go, 1);
+      const others = [...line, "late"].filter((id) => !damaged.includes(id));
+      await expect.poll(() => begun, PATIENCE).toEqual(others);
+      for (const id of damaged)
+        await expect.poll(async () => (await infoOf(pawl, id))?.status, PATIENCE).toBe("parked");
+      const unreadable = expect.stringContaining("its record cannot be read");
+      for (const id of damaged)
+        expect(told).toContainEqual({ type: "run.parked", workflow: "last", run: id, message: unreadable });
+      // When it can be read again, it waits in line, has a place and ends.
+      for (const id of damaged) await damage(place, starting, runAt(id), { value: values.get(id) ?? "" });
+      const later = await place.open();
+      for (const id of damaged) await later.run(last, id).retry();
+      for (const id of damaged) await resultOf(later.run(last, id) as Run);
+      await expect.poll(() => wrongPlaces(later.kernel), PATIENCE).toEqual([]);
+    });
 
     test("a parent that cannot be read does not keep its child from ending", async () => {
       const pawl = await place.open();

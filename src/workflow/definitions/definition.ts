@@ -176,6 +176,23 @@ export function definitionOf(workflow: unknown): Definition | undefined {
   return typeof workflow === "object" && workflow !== null ? definitions.get(workflow) : undefined;
 }
 
+const builtIns = new Map<string, Definition>();
+
+/** A workflow that is part of this library. @internal */
+export function builtInWorkflow(definition: Definition): Workflow<unknown, unknown> {
+  builtIns.set(definition.name, definition);
+  return workflowOf(definition);
+}
+
+/**
+ * The definition of what is to be started: a workflow, or the name of one that is part of this library, whose input is checked wherever it is named.
+ * @internal
+ */
+export function definitionToStart(workflow: unknown): Definition | undefined {
+  const name = typeof workflow === "string" ? workflow : (workflow as { readonly name?: unknown } | undefined)?.name;
+  return definitionOf(workflow) ?? (typeof name === "string" ? builtIns.get(name) : undefined);
+}
+
 /** What a run waits for, by name; `Payload` is what it carries. `Name` is the name as a literal type, where it is known. */
 export interface Signal<Payload = undefined, Name extends string = string> {
   readonly name: Name;

@@ -168,6 +168,15 @@ export interface Flow {
   readonly collect: Collect | undefined;
   readonly priority: ((input: unknown) => number) | undefined;
   readonly ttlMs: number | null;
+  /** Limits that each input names itself, with their numbers. */
+  readonly ofInput?: ((input: unknown) => OfInput) | undefined;
+}
+
+/** The limits of one input. */
+export interface OfInput {
+  readonly places: readonly Place[];
+  /** Starts beyond them wait for their turn. */
+  readonly rates: readonly { readonly name: string; readonly figures: RateLimitOptions }[];
 }
 
 /** A limit as one start meets it. */
@@ -373,10 +382,12 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
   const { workflow, limits, fairness, rates } = flow;
   const keyed = (key: KeyOf | undefined, what: string): string | undefined =>
     key === undefined ? undefined : checkKey(key(input), what);
+  const { places: ownPlaces, rates: ownRates } = flow.ofInput?.(input) ?? NO_LIMITS;
   const places = limits.map(({ name, max, excess, key }): Place => {
     const by = keyed(key, `the concurrency key of workflow "${workflow}"`);
     return { ref: by === undefined ? [name] : [name, by], max, excess };
   });
+  places.push(...ownPlaces);
   const turnBy =
     fairness === undefined ? undefined : checkKey(fairness.key(input), `the fairness key of workflow "${workflow}"`);
   return {
@@ -394,14 +405,22 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
         : checkCount(fairness.weight(input), `the fairness weight of workflow "${workflow}"`, MOST_WEIGHT),
     priority: priority ?? checkPriority(flow.priority?.(input) ?? 0, `the priority of workflow "${workflow}"`),
     ...poolOf(flow, input),
-    rates: rates.map(({ name, figures, key, isRefused }) => {
-      const by = keyed(key, `the rate key of workflow "${workflow}"`);
-      const rate = openRate(name, figures);
-      const wish = { ...(by === undefined ? {} : { key: by }), ...(isRefused ? { timeout: 0 } : {}) };
-      return { name, isRefused, reserve: (tx) => rate.reserveIn(tx, wish) };
-    }),
+    rates: [
+      ...rates.map(({ name, figures, key, isRefused }): StartTurn => {
+        const by = keyed(key, `the rate key of workflow "${workflow}"`);
+        const rate = openRate(name, figures);
+        const wish = { ...(by === undefined ? {} : { key: by }), ...(isRefused ? { timeout: 0 } : {}) };
+        return { name, isRefused, reserve: (tx) => rate.reserveIn(tx, wish) };
+      }),
+      ...ownRates.map(({ name, figures }): StartTurn => {
+        const rate = openRate(name, figures);
+        return { name, isRefused: false, reserve: (tx) => rate.reserveIn(tx, {}) };
+      }),
+    ],
   };
 }
+
+const NO_LIMITS: OfInput = { places: [], rates: [] };
 
 /** The key of what is collected together. */
 export const collectKey = (workflow: string, { by, key }: Collect, input: unknown): string =>

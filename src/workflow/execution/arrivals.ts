@@ -30,7 +30,9 @@ export type Arrival =
   /** A step that was not done, and about which nothing is recorded: it is begun again, here or elsewhere. */
   | { readonly is: "undone"; readonly pending: PendingOperation }
   /** An operator is needed. The run is parked when nothing of it runs any more. */
-  | { readonly is: "park"; readonly reason: string };
+  | { readonly is: "park"; readonly reason: string }
+  /** This process cannot do a step, and others may: the run is left to them. */
+  | { readonly is: "leave"; readonly error: Error };
 
 export class Arrivals {
   readonly #arrived: () => void;

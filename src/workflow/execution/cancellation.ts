@@ -77,7 +77,9 @@ export class Cancellation {
    * throws it then; so is a race that was lost meanwhile.
    */
   async shield<T>(work: () => Promise<T>, isOutermost: boolean, hasLost: () => boolean): Promise<T> {
-    const shield = { isCanceled: false };
+    // One that found nothing to interrupt before is thrown here, and not by what comes after it, which may be the cleanup.
+    const shield = { isCanceled: isOutermost && this.isDue };
+    if (shield.isCanceled) this.thrown();
     if (isOutermost) this.#shields.add(shield);
     let outcome: { readonly ok: T } | { readonly error: unknown };
     try {

@@ -50,7 +50,13 @@ import type {
   Value,
   WithInput,
 } from "../definitions/context-types.ts";
-import { type Definition, definitionOf, type Signal, signalName, type Workflow } from "../definitions/definition.ts";
+import {
+  type Definition,
+  definitionToStart,
+  type Signal,
+  signalName,
+  type Workflow,
+} from "../definitions/definition.ts";
 import type { RatePlan, StepHandle, StepMode, StepPlan } from "../definitions/plans.ts";
 import type { EventBody } from "../events.ts";
 import { type LockBody, type RunAcquireOptions, type RunLock, type RunLockHold, runLock } from "../locks/held-locks.ts";
@@ -349,7 +355,7 @@ export class Context {
     const whenParentEnds = options?.whenParentEnds ?? (waits ? "cancel" : "leave");
     if (whenParentEnds !== "cancel" && whenParentEnds !== "leave")
       throw new InvalidArgumentError("whenParentEnds", 'must be "cancel" or "leave"');
-    const definition = definitionOf(workflow);
+    const definition = definitionToStart(workflow);
     const childId = options?.id === undefined ? undefined : checkId(options.id, "the child's id");
     const checked = checkSchemaNow(definition?.input, input, `the input of "${name}"`);
     this.#rates.checkValue?.(checked);

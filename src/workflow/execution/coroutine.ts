@@ -137,6 +137,7 @@ export class Coroutine {
   begin(definition: Definition, ctx: Context, input: unknown): void {
     const finish = (outcome: Outcome): void => {
       this.outcome = "error" in outcome ? { error: usable(outcome.error) } : outcome;
+      if ("error" in outcome) this.#failures.threw();
       this.#stray("the workflow's function returned");
       this.roused?.();
     };
@@ -442,6 +443,11 @@ export class Coroutine {
     // Its place in the queue was left when the run ended: the lock is requested again, unless more is remembered of it.
     if (oldest.word === "queued" && pending !== undefined) pending.queuedFact = oldest;
     else this.apply(oldest, oldest.nowMs, oldest);
+    // Its turn was one of the time before the retry, and may be long past: it takes another one.
+    if (pending?.hasTurn === true) {
+      pending.hasTurn = false;
+      pending.dueMs = null;
+    }
     // What the code starts after it is started now.
     if (!this.isReplaying && this.driver !== undefined) this.turnMs = this.driver.nowMs();
     return true;
@@ -559,7 +565,7 @@ export class Coroutine {
       case "unlock":
         if (pending.plan.kind === "unlock") this.kept.delete(pending.plan.of);
         // It belongs to the failure that it follows, and is done again with what failed.
-        if (this.#failures.facts.length > 0) this.#failures.add(at);
+        if (this.#failures.areOpen) this.#failures.add(at);
         return this.#settle(pending, { ok: data }, nowMs, at);
       case "ended": {
         const { at: message, outcome } = data as { at: number; outcome: Outcome };

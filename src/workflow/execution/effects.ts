@@ -24,7 +24,7 @@ import type { Engine } from "./engine.ts";
 import type { HeldRun } from "./held-run.ts";
 import { JointStep, type StepTransactions } from "./joint-step.ts";
 import type { PendingOperation } from "./pending.ts";
-import { isThenable, NotBegun, RunningStep, type StepHost } from "./steps.ts";
+import { isThenable, NotBegun, type NotHere, RunningStep, type StepHost } from "./steps.ts";
 
 type Listener = Pick<Engine, "around" | "isWanted">;
 
@@ -75,6 +75,10 @@ export class Effects implements StepHost {
 
   nowMs(): number {
     return this.#run.nowMs();
+  }
+
+  get fence(): number {
+    return this.#run.fence;
   }
 
   random(): number {
@@ -285,6 +289,11 @@ export class Effects implements StepHost {
     this.#arrive(pending, "step", kernel.decodeFresh(at, text), text);
   }
 
+  notHere(pending: PendingOperation, error: NotHere): void {
+    this.#running.delete(pending);
+    this.#arrivals.push({ is: "leave", error });
+  }
+
   postponed(pending: PendingOperation, error: unknown, delayMs: number): void {
     this.#running.delete(pending);
     const { kernel, at } = this.#run;
@@ -307,6 +316,15 @@ export class Effects implements StepHost {
     this.#running.delete(pending);
     pending.hasTurn = true;
     pending.nextAttemptMs = null;
+    this.#again(pending);
+  }
+
+  get isLeaseUncertain(): boolean {
+    return this.#run.isLeaseUncertain;
+  }
+
+  putOff(pending: PendingOperation): void {
+    this.#running.delete(pending);
     this.#again(pending);
   }
 

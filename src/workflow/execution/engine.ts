@@ -5,6 +5,8 @@
 import type { Held } from "../../kernel/claim/claim.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { RunEvent, RunListener } from "../events.ts";
+import type { HandOver } from "../flow/hand-over.ts";
+import type { RunValue } from "../stored.ts";
 import type { Turns } from "./context.ts";
 
 /** What executions of one process share. */
@@ -13,7 +15,7 @@ export interface Engine extends Turns {
   readonly leaseMs: number;
   /** For how long workers may contradict a run's history before it is parked. */
   readonly contradictionMs: number;
-  /** The code here contradicts the run's history: it is left to other workers for a while. */
+  /** The code here contradicts the run's history, or something that it needs is missing here: it is left to other workers for a while. */
   shun(run: string): void;
   /** True once the worker takes no more runs and releases those that it has. */
   readonly isStopping: boolean;
@@ -25,6 +27,8 @@ export interface Engine extends Turns {
   takes(workflow: string, pool: string): boolean;
   /** The code of this run has ended, and only that is left to be written. */
   ending(held: Held): void;
+  /** For the commit that ends this run: takes the run that it admits for this process. Undefined if the run holds no place. */
+  handOver(value: RunValue): HandOver | undefined;
   /** Whether a listener wants events of this type. */
   isWanted(type: RunEvent["type"]): boolean;
   emit(event: RunEvent): void;

@@ -53,6 +53,7 @@ import type { PendingOperation } from "./pending.ts";
 import { PHASES, type Phase } from "./phase.ts";
 import { begins, isDecided, isEffect, needsIntent, needsRecord, type Prepared } from "./prepare.ts";
 import { replay } from "./replay.ts";
+import { NotHere } from "./steps.ts";
 import { ToBegin } from "./to-begin.ts";
 
 /** How the work on a run ended here. */
@@ -260,6 +261,7 @@ export class Execution implements StepTransactions {
       }
       if (arrival.is === "undone") this.#toBegin.add(arrival.pending);
       else if (arrival.is === "park") this.#toPark ??= arrival.reason;
+      else if (arrival.is === "leave") throw arrival.error;
       else if (this.#apply(arrival)) {
         this.#letCodeRun();
         return;
@@ -504,7 +506,12 @@ export class Execution implements StepTransactions {
     const children = await this.run.prepareEnd(this.#isOver);
     if (this.#isOver()) return;
     this.#engine.ending(this.#held);
-    await this.run.end(status, outcome, children, this.#engine.keptMs(this.#definition.name, status));
+    const handOver = this.#engine.handOver(this.run.value);
+    try {
+      await this.run.end(status, outcome, children, this.#engine.keptMs(this.#definition.name, status), handOver);
+    } finally {
+      handOver?.end();
+    }
     if (this.#isOver()) return;
     this.#emit({ type: "run.ended", status, ...("error" in outcome ? { error: outcome.error } : {}) });
     this.#over("ended", undefined);
@@ -640,6 +647,7 @@ export class Execution implements StepTransactions {
     this.#enter("failing");
     try {
       if (error instanceof HistoryContradictionError) await this.#contradicted(error);
+      else if (error instanceof NotHere) await this.#leave(error);
       else if (!isStore && this.run.tries >= this.#definition.maxTries) {
         this.run.dropUnwritten();
         await this.#park(reasonOf(error));
@@ -649,6 +657,12 @@ export class Execution implements StepTransactions {
     }
     this.#over("lost", error);
     return "lost";
+  }
+
+  /** Another worker may have what is missing here. This one tries again after a while, longer each time. */
+  async #leave({ message }: NotHere): Promise<void> {
+    this.#engine.shun(this.run.id);
+    await this.run.leave(message);
   }
 
   /** Another worker may have the code that wrote the history. If none has for a long time, an operator must look. */

@@ -18,6 +18,7 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import { LazySet } from "../../kernel/lazy.ts";
 import { withItem } from "../../kernel/list.ts";
 import type { Definition } from "../definitions/definition.ts";
+import type { HandOver, Succession } from "../flow/hand-over.ts";
 import { limitAt } from "../flow/stored.ts";
 import { doingOf, recordDoing } from "../history/doing.ts";
 import { childrenToRetry, withSkips } from "../history/forgotten.ts";
@@ -47,7 +48,7 @@ import {
   type Word,
 } from "../stored.ts";
 import { type Coroutine, type Driver, NO_FENCES } from "./coroutine.ts";
-import { appendFacts, end, park, putBack, release, releaseContradicted, type Unwritten } from "./holder.ts";
+import { appendFacts, end, leave, park, putBack, release, releaseContradicted, type Unwritten } from "./holder.ts";
 import type { PendingOperation, Written } from "./pending.ts";
 import { endOf, nothingPrepared, type Prepared, prepare } from "./prepare.ts";
 
@@ -467,6 +468,11 @@ export class HeldRun implements Driver {
     });
   }
 
+  /** Releases the run to workers that have what is missing here. */
+  async leave(reason: string): Promise<void> {
+    await this.#held.commit((record, tx) => leave(record, tx, reason));
+  }
+
   /** Before the end: cancels children and releases locks, as far as they are too many for the commit that ends the run. */
   async prepareEnd(isOver: () => boolean): Promise<readonly string[]> {
     const children = this.coroutine.livingChildren;
@@ -484,15 +490,30 @@ export class HeldRun implements Driver {
   }
 
   /** Writes the last facts and the end of the run, and cancels these children. */
-  async end(status: EndedStatus, outcome: Outcome, children: readonly string[], keptMs: number | null): Promise<void> {
+  async end(
+    status: EndedStatus,
+    outcome: Outcome,
+    children: readonly string[],
+    keptMs: number | null,
+    handOver: HandOver | undefined,
+  ): Promise<void> {
     const unwritten = this.#unwritten;
     const { forgettable } = this.coroutine;
     const nowMs = this.nowMs();
-    await this.#held.commit((record, tx) => {
+    const decide = (record: Draft, tx: Tx): Succession | undefined => {
       this.#append(record, unwritten);
       cancelChildren(tx, children, this.id);
-      end(tx, record, this.id, { status, outcome, forgettable, nowMs, keptMs });
-    }, this.value.gate?.places?.map(limitAt));
+      const next = handOver?.decide();
+      end(tx, record, this.id, { status, outcome, forgettable, nowMs, keptMs, next });
+      return next;
+    };
+    const limits = this.value.gate?.places?.map(limitAt) ?? [];
+    const expected = handOver?.expected ?? [];
+    // Where runs wait, the decision needs the store's clock.
+    const next = await (expected.length === 0
+      ? this.#held.commit(decide, limits)
+      : this.#held.commitLocked(decide, [...limits, ...expected]));
+    if (next !== undefined) handOver?.committed(next);
   }
 }
 

@@ -4,6 +4,7 @@
 
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
+import type { Succession } from "../flow/hand-over.ts";
 import { forgetsOf } from "../history/forgotten.ts";
 import { runOf } from "../history/read-run.ts";
 import { unsettled } from "../locks/locks.ts";
@@ -70,6 +71,17 @@ export function releaseContradicted(record: Draft, tx: Tx, reason: string): void
   });
 }
 
+/** This process lacks something that the run needs: it is left to workers that have it. Counts as no try, and theirs still count. */
+export function leave(record: Draft, tx: Tx, reason: string): void {
+  record.write({
+    value: { ...unsettled(runOf(record)), trouble: { atMs: tx.nowMs, reason: shortened(reason) } },
+    holder: null,
+    dueMs: tx.nowMs,
+    status: "waiting" satisfies RunStatus,
+    tries: Math.max(0, record.tries - 1),
+  });
+}
+
 /** The last fact of a run that ends with each status, and whether a retry could forget what ended it. */
 const ENDS: Readonly<Record<EndedStatus, { readonly word: Word; isForgettable(what: Forgettable): boolean }>> = {
   completed: { word: "completed", isForgettable: () => false },
@@ -93,14 +105,16 @@ export function end(
     readonly nowMs: number;
     /** How long it is kept; null is forever. */
     readonly keptMs: number | null;
+    /** Takes the run that is admitted now for this process. */
+    readonly next: Succession | undefined;
   },
 ): void {
-  const { status, outcome, forgettable, nowMs, keptMs } = ending;
+  const { status, outcome, forgettable, nowMs, keptMs, next } = ending;
   const { word, isForgettable } = ENDS[status];
   const forgets = isForgettable(forgettable) ? forgetsOf(record, forgettable) : undefined;
   record.append(word, { status });
   if (forgets !== undefined) record.write({ value: { ...runOf(record), forgets } });
   const resumes = runOf(record).cancel?.resumes === true && status === "canceled" && forgets !== undefined;
-  endRun(tx, record, run, status, outcome, { nowMs, keptMs, notifies: !resumes });
+  endRun(tx, record, run, status, outcome, { nowMs, keptMs, notifies: !resumes, next });
   if (resumes) resumeChild(tx, run);
 }

@@ -249,17 +249,31 @@ export interface Forgettable {
   readonly hasCancellation: boolean;
 }
 
-/** Failures after which the code has started nothing more. */
+/** Failures after which the code has started nothing more, and those that the workflow's function has thrown. */
 export class Failures {
   #facts: Written[] = [];
   #children: ForgettableChild[] = [];
+  /** They ended the run, whatever branches that nobody awaits start after them. */
+  #thrown: { readonly facts: readonly Written[]; readonly children: readonly ForgettableChild[] } | undefined;
 
   get facts(): readonly Written[] {
-    return this.#facts;
+    return this.#thrown === undefined ? this.#facts : [...this.#thrown.facts, ...this.#facts];
   }
 
   get children(): readonly ForgettableChild[] {
-    return this.#children;
+    return this.#thrown === undefined ? this.#children : [...this.#thrown.children, ...this.#children];
+  }
+
+  /** Whether the code has started nothing since the last failure. */
+  get areOpen(): boolean {
+    return this.#facts.length > 0;
+  }
+
+  /** The workflow's function has thrown. */
+  threw(): void {
+    this.#thrown = { facts: this.#facts, children: this.#children };
+    this.#facts = [];
+    this.#children = [];
   }
 
   /** An operation has its outcome. What is recorded of a failure is forgotten together: its failed attempts, and its place in a queue. */

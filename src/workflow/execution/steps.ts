@@ -18,6 +18,8 @@ export interface StepHost {
   /** The store's clock, as well as it is known here. */
   nowMs(): number;
   random(): number;
+  /** The number of the claim under which the run is worked on. */
+  readonly fence: number;
   keyOf(pending: PendingOperation): string;
   attempted(pending: PendingOperation, attempt: number): void;
   /** Runs the function, with the listener's `around` if there is one. */
@@ -27,6 +29,8 @@ export interface StepHost {
   /** The step has its outcome. */
   succeeded(pending: PendingOperation, value: unknown): void;
   failed(pending: PendingOperation, error: unknown): void;
+  /** It cannot be done in this process. */
+  notHere(pending: PendingOperation, error: NotHere): void;
   /** The next attempt is so far off that it is recorded. */
   postponed(pending: PendingOperation, error: unknown, delayMs: number): void;
   progressed(pending: PendingOperation, progress: unknown): void;
@@ -36,6 +40,10 @@ export interface StepHost {
   deferred(pending: PendingOperation, delayMs: number): void;
   /** The turn has come, and the intent is to be written before the step begins. */
   hasTurn(pending: PendingOperation): void;
+  /** Whether another process may work on the run: then no attempt begins. */
+  readonly isLeaseUncertain: boolean;
+  /** The next attempt does not begin here. */
+  putOff(pending: PendingOperation): void;
   /** Something belonging to an attempt was used after the attempt was over. */
   usedLate(pending: PendingOperation, attempt: number, what: string): void;
 }
@@ -49,6 +57,13 @@ const STORE_MS = 1000;
 export class NotBegun extends Error {
   constructor(cause: unknown) {
     super("the step has not begun", { cause });
+  }
+}
+
+/** This process lacks what the step needs, as a key, and others may have it: that is no attempt. The run is left to them. */
+export class NotHere extends Error {
+  constructor(cause: Error) {
+    super(cause.message, { cause });
   }
 }
 
@@ -147,6 +162,11 @@ export class RunningStep {
       // No worker was there in time. What it interrupted, or never began, is tried once more.
       leftMs = totalTimeoutMs;
     }
+    // The process stood still while the step waited: another may have recorded it since.
+    if (this.#host.isLeaseUncertain) {
+      this.#host.putOff(pending);
+      return;
+    }
     pending.attempts += 1;
     const attempt = new Attempt(this.#host, pending, this.#plan, pending.attempts, (error) => this.#threw(run, error));
     this.#current = attempt;
@@ -221,6 +241,11 @@ export class RunningStep {
       this.#tryLater(run);
       return;
     }
+    if (error instanceof NotHere && !this.#isAborted) {
+      pending.attempts -= 1;
+      this.#host.notHere(pending, error);
+      return;
+    }
     const delayMs = this.#isAborted ? null : retryDelay(this.#plan, pending.attempts, error, this.#host.random());
     const { totalTimeoutMs } = this.#plan;
     const isTooLate = totalTimeoutMs !== null && (delayMs ?? 0) >= this.#leftMs(totalTimeoutMs);
@@ -275,6 +300,16 @@ export class Attempt implements StepHandle {
 
   get key(): string {
     return this.#host.keyOf(this.#pending);
+  }
+
+  /** The number of the claim: higher whenever another process has taken the run over. */
+  get fence(): number {
+    return this.#host.fence;
+  }
+
+  /** The store's clock, as well as it is known here. */
+  nowMs(): number {
+    return this.#host.nowMs();
   }
 
   /** Created on first use: most steps never use it. Aborted once the attempt is over. */

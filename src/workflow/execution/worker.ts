@@ -14,6 +14,7 @@ import { checkCount, checkDuration, checkFunction, checkList, checkObject } from
 import { Held } from "../../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../../kernel/claim/worker.ts";
 import type { Address, Put, Row } from "../../kernel/contract.ts";
+import type { Draft } from "../../kernel/draft.ts";
 import {
   ClosedError,
   FencedError,
@@ -32,17 +33,19 @@ import { isForever, keptMsOf, type RetentionPolicy } from "../definitions/retent
 import { RunUnreadableError } from "../errors.ts";
 import type { RunEvent, RunListener } from "../events.ts";
 import { expireIfDue } from "../flow/gate.ts";
+import { type HandOver, HandOvers } from "../flow/hand-over.ts";
 import { declareLimits } from "../flow/limits.ts";
 import type { PausedWorkflows } from "../flow/paused.ts";
 import { declarePools } from "../flow/pools.ts";
 import { recordDoing } from "../history/doing.ts";
-import { decodeRun, parkUnreadable, readRun } from "../history/read-run.ts";
+import { decodeRun, parkUnreadable, readRun, runOf } from "../history/read-run.ts";
 import { needsFences } from "../locks/locks.ts";
 import { endParked, isToBeEnded } from "../runs/cascade.ts";
 import { retentionQueues } from "../runs/retire.ts";
 import { wakeRun } from "../runs/wake.ts";
 import {
   type Doing,
+  hasBegun,
   hasEnded,
   isNewQueue,
   newQueueOf,
@@ -50,6 +53,7 @@ import {
   queuedQueueOf,
   queueOf,
   RUNS,
+  type RunStatus,
   type RunValue,
   runAt,
   statusOf,
@@ -68,6 +72,15 @@ export interface RunWorkerSetup {
   readonly log?: Log | undefined;
   readonly retention?: RetentionPolicy | undefined;
   readonly paused: PausedWorkflows;
+}
+
+/** What a run is begun with that was leased to this process when it was started. */
+interface Given {
+  readonly input: unknown;
+  /** How many commits of other processes were known of then. */
+  readonly commitsSeen: number;
+  /** When that was, by the clock of this process. */
+  readonly sinceMs: number;
 }
 
 /** A run's code at rest. */
@@ -114,10 +127,13 @@ export class RunWorker implements Engine, WorkPart {
   readonly #pools: ReadonlyMap<string, ReadonlySet<string>>;
   readonly #executions = new Map<string, Execution>();
   readonly #warm = new Map<string, Warm>();
-  /** Runs whose history the code here contradicts, and until when they are left to other workers. */
+  /** Runs that cannot go on here, as their history contradicts the code, and until when they are left to other workers. */
   readonly #shunned = new Map<string, { readonly untilMs: number; readonly forMs: number }>();
   /** What runs were started with that this process is to begin itself. */
-  readonly #inputs = new Map<Held, { readonly input: unknown }>();
+  readonly #inputs = new WeakMap<Held, Given>();
+  readonly #handOvers: HandOvers;
+  /** How often other processes have committed something, as far as is known. */
+  #foreignCommits = 0;
   readonly #unlisten: () => void;
   readonly #watchdog: Watchdog | undefined;
   #isStopping = false;
@@ -172,6 +188,7 @@ export class RunWorker implements Engine, WorkPart {
       concurrency: this.#concurrency,
       status: "running",
       isSkipped: ({ key }) => this.#isShunned(key),
+      unbegun,
       maxTries: (kind) => this.#maxTries.get(workflowOfQueue(kind)) ?? Number.POSITIVE_INFINITY,
       work: (held) => this.#work(held),
       lost: (held, reason) => {
@@ -187,6 +204,7 @@ export class RunWorker implements Engine, WorkPart {
         if (!(error instanceof ClosedError)) this.emit({ type: "run.trouble", workflow: "", run: "", error });
       },
     });
+    this.#handOvers = this.#makeHandOvers();
     const queues = retentionQueues(kernel, {
       workflows: [...this.#definitions.values()]
         .filter((definition) => !isForever(definition.retention, retention))
@@ -205,7 +223,10 @@ export class RunWorker implements Engine, WorkPart {
     const stopListening = kernel.listen((puts) => this.#onCommits(puts));
     const stopSuspecting = kernel.onRestart(() => this.#suspectAll());
     // What was paused may be claimed.
-    const stopPauses = paused.onChange(() => this.#worker.wake());
+    const stopPauses = paused.onChange(() => {
+      this.#worker.releaseWaiting(({ at }) => paused.has(workflowOfQueue(kernel.held(at)?.kind ?? null)));
+      this.#worker.wake();
+    });
     this.#unlisten = () => {
       stopPauses();
       stopListening();
@@ -213,7 +234,7 @@ export class RunWorker implements Engine, WorkPart {
     };
   }
 
-  /** The code here contradicts the run's history: it is left to others for a while, longer each time. */
+  /** The run cannot go on here: it is left to others for a while, longer each time. */
   shun(run: string): void {
     const { clock } = this.kernel.ports;
     const lastMs = this.#shunned.get(run)?.forMs ?? SHUNNED_MS.first / 2;
@@ -314,7 +335,8 @@ export class RunWorker implements Engine, WorkPart {
   lease(workflow: string, pool?: string): { readonly by: string; readonly leaseMs: number } | undefined {
     if (this.#isStopping || !this.#definitions.has(workflow) || this.#paused.has(workflow)) return undefined;
     if (pool !== undefined && !this.takes(workflow, pool)) return undefined;
-    if (this.#worker.workingCount + this.#adopted >= this.#concurrency) return undefined;
+    // One of a workflow with a limit of its own does not wait here, because others could be claimed meanwhile.
+    if (!this.#worker.canAdopt(this.#adopted, !this.#perWorkflow.has(workflow))) return undefined;
     // Starts that are on their way are not told apart: each of them may be of this workflow.
     if (this.#placesFor(workflow) - this.#adopted <= 0) return undefined;
     return { by: this.#by, leaseMs: this.leaseMs };
@@ -373,12 +395,44 @@ export class RunWorker implements Engine, WorkPart {
     const row = this.kernel.held(runAt(id));
     if (row === undefined) return;
     const held = new Held(this.kernel, row);
-    this.#inputs.set(held, { input });
-    this.#worker.adopt(held, safeUntilMs);
+    this.#inputs.set(held, { input, commitsSeen: this.#foreignCommits, sinceMs: this.kernel.ports.clock.nowMs() });
+    this.#worker.adopt(held, safeUntilMs, !this.#perWorkflow.has(workflowOfQueue(row.kind)));
+  }
+
+  handOver(value: RunValue): HandOver | undefined {
+    return this.#handOvers.begin(value);
+  }
+
+  #makeHandOvers(): HandOvers {
+    const worker = this.#worker;
+    return new HandOvers({
+      by: this.#by,
+      leaseMs: this.leaseMs,
+      get mayHaveMore() {
+        return worker.mayHaveMore;
+      },
+      reserve: () => worker.reserve(1) === 1,
+      release: () => worker.release(1),
+      takes: (run, { workflow, pool }, ending) => {
+        if (!this.#definitions.has(workflow) || this.#paused.has(workflow) || this.#shunned.has(run)) return false;
+        if (pool !== undefined && !this.takes(workflow, pool)) return false;
+        // The run that ends is still counted.
+        return this.#placesFor(workflow) + (workflow === ending ? 1 : 0) - this.#adopted > 0;
+      },
+      adopt: (row, safeUntilMs) => worker.adopt(new Held(this.kernel, row), safeUntilMs),
+      nowMs: () => this.kernel.ports.clock.nowMs(),
+    });
   }
 
   async #work(held: Held): Promise<void> {
+    const adopted = this.#inputs.get(held);
+    // It waited for a place, and another process may have sent it something meanwhile, or ended it.
+    const isNews = adopted !== undefined && adopted.commitsSeen !== this.#foreignCommits;
+    const wakes = isNews ? await wakesOf(held) : 0;
+    if (wakes === undefined) return;
     const row = this.kernel.held(held.at);
+    // This process has ended it meanwhile.
+    if (adopted !== undefined && row?.holder !== held.holder) return;
     if (row === undefined || row.value === null) return;
     const { value, unreadable } = readRun(this.kernel, row);
     if (value === undefined) return this.#leaveUnreadable(held, row, unreadable);
@@ -389,7 +443,7 @@ export class RunWorker implements Engine, WorkPart {
     this.#workingOn.set(name, working + 1);
     try {
       if (this.#inputs.has(held) || isToBeEnded(value) || !needsGate(definition, row, value))
-        return await this.#workOn(held, row, value, definition);
+        return await this.#workOn(held, row, value, definition, wakes);
       const passed = await passAtClaim(this, held, row, value, definition).catch((error: unknown) => {
         // Another worker has it, or it has ended.
         if (error instanceof FencedError) return "lost";
@@ -415,7 +469,7 @@ export class RunWorker implements Engine, WorkPart {
     this.emit({ type: "run.ended", workflow, run: row.key, status: statusOf(row), ...error });
   }
 
-  async #workOn(held: Held, row: Row, value: RunValue, definition: Definition): Promise<void> {
+  async #workOn(held: Held, row: Row, value: RunValue, definition: Definition, wakes = 0): Promise<void> {
     const id = held.at.key;
     if (isToBeEnded(value)) {
       await endParked(this.kernel, held, row, value);
@@ -426,7 +480,10 @@ export class RunWorker implements Engine, WorkPart {
     this.#inputs.delete(held);
     const isNew = adopted ?? inputOf(row, value);
     // A lease that began with the start may be a little longer than others.
-    const claimedAtMs = adopted === undefined ? (row.dueMs ?? 0) - this.leaseMs : value.startedAtMs;
+    const claimedAtMs =
+      adopted === undefined
+        ? (row.dueMs ?? 0) - this.leaseMs
+        : value.startedAtMs + Math.max(0, this.kernel.ports.clock.nowMs() - adopted.sinceMs);
     // Code that has fences knows only those, and they are refused after a take-over.
     const isFresh = isNew !== undefined || needsFences(value, held.tries);
     const warm = this.#takeWarm(id, isFresh ? undefined : row.head, value);
@@ -434,6 +491,7 @@ export class RunWorker implements Engine, WorkPart {
     // An execution of it here has lost it without noticing.
     this.#executions.get(id)?.abandon(new LeaseUncertainError());
     this.#executions.set(id, execution);
+    if (wakes > row.wakes) execution.look();
     const ending = await execution.work(isNew);
     // It may be worked on here anew by now.
     if (this.#executions.get(id) === execution) this.#executions.delete(id);
@@ -533,6 +591,7 @@ export class RunWorker implements Engine, WorkPart {
   }
 
   #onCommits(puts: readonly Put[] | undefined): void {
+    if (puts === undefined) this.#foreignCommits += 1;
     if (this.#executions.size === 0) return;
     if (puts === undefined) return void this.#lookAtAll();
     for (const { row } of puts) {
@@ -559,6 +618,24 @@ export class RunWorker implements Engine, WorkPart {
       // The next commit, or the end of the wait, leads to another look.
     }
   }
+}
+
+/** How often the run was woken; undefined if it is no longer held. */
+async function wakesOf(held: Held): Promise<number | undefined> {
+  try {
+    return await held.look((record) => record.wakes);
+  } catch (error) {
+    if (error instanceof FencedError) return undefined;
+    throw error;
+  }
+}
+
+/** A run that was leased and has not begun is as it was started: in a paused workflow it waits. One that has places keeps them. */
+function unbegun(record: Draft): void {
+  const { gate, pool, workflow } = runOf(record);
+  const { row } = record;
+  if (row === null || gate !== undefined || hasBegun(row, runOf(record))) return;
+  record.write({ kind: newQueueOf(workflow, pool), status: "pending" satisfies RunStatus });
 }
 
 /** The input of a run that has not begun, where its record has it. */

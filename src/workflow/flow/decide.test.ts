@@ -7,8 +7,10 @@ import {
   isBatchFull,
   isFull,
   isTurnOver,
+  mayTakeNext,
   nextLane,
   PRIORITY_MS,
+  withoutFirst,
   withoutRun,
   withRun,
 } from "./decide.ts";
@@ -109,3 +111,50 @@ test.each([
   { rule: "a second turn may be taken later", turn: 1000, late: 1, now: 3000, isOver: false },
   { rule: "and is over, too", turn: 1000, late: 1, now: 3001, isOver: true },
 ])("$rule", ({ turn, late, now, isOver }) => expect(isTurnOver(turn, late, now)).toBe(isOver));
+
+test.each([
+  { rule: "the process that ends a run takes the next one", inARow: 0, mayHaveMore: false, may: true },
+  { rule: "fifteen times in a row", inARow: 14, mayHaveMore: false, may: true },
+  { rule: "and leaves the sixteenth to others", inARow: 15, mayHaveMore: false, may: false },
+  { rule: "where more is due than there are places, it takes one", inARow: 0, mayHaveMore: true, may: true },
+  { rule: "and leaves the second place to that", inARow: 1, mayHaveMore: true, may: false },
+])("$rule", ({ inARow, mayHaveMore, may }) => expect(mayTakeNext(inARow, mayHaveMore)).toBe(may));
+
+describe("a line without its first run, which cannot be read,", () => {
+  const lane: Lane = [0, "a", "d", 4, 100];
+  const other: Lane = [5, "x", "x", 1, 50];
+  const rules: {
+    rule: string;
+    lanes: readonly Lane[];
+    next?: { run: string; sinceMs: number };
+    after: readonly Lane[];
+  }[] = [
+    {
+      rule: "begins with the next one that can be read",
+      lanes: [lane, other],
+      next: { run: "b", sinceMs: 110 },
+      after: [[0, "b", "d", 3, 110], other],
+    },
+    { rule: "has none of that priority where none can be read", lanes: [lane, other], after: [other] },
+    { rule: "is empty where none is left", lanes: [lane], after: [] },
+    {
+      rule: "never counts less than the one that is there",
+      lanes: [[0, "a", "b", 1, 9]],
+      next: { run: "b", sinceMs: 9 },
+      after: [[0, "b", "b", 1, 9]],
+    },
+    {
+      rule: "ends with the next one, if it ended with that",
+      lanes: [[0, "a", "a", 1, 9]],
+      next: { run: "b", sinceMs: 9 },
+      after: [[0, "b", "b", 1, 9]],
+    },
+    {
+      rule: "stays as it is, if it has none of that priority",
+      lanes: [other],
+      next: { run: "b", sinceMs: 9 },
+      after: [other],
+    },
+  ];
+  test.each(rules)("$rule", ({ lanes, next, after }) => expect(withoutFirst(lanes, 0, next)).toEqual(after));
+});

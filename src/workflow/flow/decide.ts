@@ -65,6 +65,27 @@ export function withoutRun(
   return lanes.with(index, [priority, first, last === run ? (prev ?? first) : last, count - 1, sinceMs]);
 }
 
+/** The lanes without the first run of a priority, which cannot be read: `next` is the one after it, as far as one can be read. */
+export function withoutFirst(
+  lanes: readonly Lane[],
+  priority: number,
+  next: { readonly run: string; readonly sinceMs: number } | undefined,
+): readonly Lane[] {
+  const index = lanes.findIndex(([of]) => of === priority);
+  const lane = lanes[index];
+  if (lane === undefined) return lanes;
+  if (next === undefined) return lanes.toSpliced(index, 1);
+  const [, first, last, count] = lane;
+  // Others that cannot be read may be counted: then the end of the line is met as a run that is not there, and is left out in the same way.
+  return lanes.with(index, [
+    priority,
+    next.run,
+    last === first ? next.run : last,
+    Math.max(1, count - 1),
+    next.sinceMs,
+  ]);
+}
+
 /** After a run of the line was admitted: whether the line keeps its turn, or the next one has it. */
 export function afterTurn({ credit, weight }: Pick<LineValue, "credit" | "weight">): {
   readonly credit: number;
@@ -72,6 +93,16 @@ export function afterTurn({ credit, weight }: Pick<LineValue, "credit" | "weight
 } {
   return credit > 1 ? { credit: credit - 1, isNext: false } : { credit: weight, isNext: true };
 }
+
+/** After as many hand-overs within a process, the next run is left to whichever process claims it first. */
+const MOST_IN_A_ROW = 15;
+
+/**
+ * Whether the process that ends a run may take the next one in the same commit. `inARow` is how many it took since it last left one to others: every sixteenth
+ * is left, so that processes that were added get their share. Where more may be due than there are places, every second is: others wait for the place.
+ */
+export const mayTakeNext = (inARow: number, mayHaveMore: boolean): boolean =>
+  inARow < (mayHaveMore ? 1 : MOST_IN_A_ROW);
 
 /** A run that begins this much after its turn, because no worker was there in time, needs another one. */
 const LATE_TURN_MS = 500;

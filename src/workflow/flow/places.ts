@@ -15,12 +15,25 @@
 
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
+import { unreadableNumber } from "../../kernel/draft.ts";
 import type { GateRequest, Place } from "../definitions/flow.ts";
 import { ConcurrencyLimitError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
 import { hasBegun, hasEnded, newQueueOf, queueOf, type RunStatus, type RunValue, runAt } from "../stored.ts";
-import { afterTurn, fits, isAwaited, isFull, nextLane, waitingIn, withoutRun, withRun } from "./decide.ts";
 import {
+  afterTurn,
+  fits,
+  isAwaited,
+  isFull,
+  nextLane,
+  waitingIn,
+  withoutFirst,
+  withoutRun,
+  withRun,
+} from "./decide.ts";
+import type { Succession } from "./hand-over.ts";
+import {
+  BROKEN_LINE,
   type Gate,
   HURRIED_QUEUE,
   isSamePlace,
@@ -33,8 +46,8 @@ import {
   placeOf,
 } from "./stored.ts";
 
-/** One commit admits, or moves, at most this many; the next one continues. */
-const MOST_MOVED = 50;
+/** One commit admits, or moves, at most this many lines or runs that were not read beforehand; the next one continues (`limits.ts`). */
+const MOST_MOVED = 10;
 /** A limit that is unused for this long is removed. */
 const IDLE_MS = 3_600_000;
 /** A line that is removed may be needed again soon. */
@@ -60,8 +73,10 @@ export function admit(
 ): Admission {
   const { places } = request;
   if (places.length > 1) tx.load(places.map(({ ref }) => limitAt(ref)));
+  // A run that could not be read has left its line, and is put into it anew.
+  const { queued: _queued, ...others } = gate;
   const passing: Gate = {
-    ...gate,
+    ...others,
     ...(places.length === 0 ? {} : { places: places.map(({ ref }) => ref) }),
     ...(request.priority === 0 ? {} : { priority: request.priority }),
   };
@@ -71,11 +86,11 @@ export function admit(
     const limit = limitOf(tx, ref);
     if (fits(limit)) continue;
     if (excess === "reject") throw new ConcurrencyLimitError(request.workflow, ref[1], limit.max);
-    const newest = limit.runs?.at(-1);
+    const newest = limit.runs?.findLast((one) => one !== run);
     if (excess === "drop" && newest !== undefined) return { is: "dropped", run: newest };
   }
   // A run that is replaced may end in this decision, and free its place.
-  for (const place of places) if (place.excess === "replace") replace(tx, place, cancel);
+  for (const place of places) if (place.excess === "replace") replace(tx, run, place, cancel);
   const isAdmitted = places.every(({ ref }) => fits(limitOf(tx, ref)));
   for (const { ref, excess } of places) {
     const { runs = [], held, ...limit } = limitOf(tx, ref);
@@ -84,7 +99,7 @@ export function admit(
       setLimit(tx, ref, {
         ...limit,
         held: isAdmitted ? held + 1 : held,
-        ...(isListed ? { runs: [...runs, run] } : runs.length === 0 ? {} : { runs }),
+        ...(isListed ? { runs: [...runs.filter((one) => one !== run), run] } : runs.length === 0 ? {} : { runs }),
       });
   }
   if (isAdmitted) return { is: "open", gate: { ...passing, isOpen: true } };
@@ -108,11 +123,11 @@ function takeFree(tx: Tx, places: readonly Place[]): boolean {
 }
 
 /** The oldest runs are canceled, as many as are in the way of one more. Those that were asked to stop before do not count. */
-function replace(tx: Tx, { ref, max }: Place, cancel: CancelRun): void {
+function replace(tx: Tx, by: string, { ref, max }: Place, cancel: CancelRun): void {
   const { runs = [] } = limitOf(tx, ref);
   const living = runs.filter((run) => {
     const record = tx.record(runAt(run));
-    return record.exists && !hasEnded(record) && readableValue(record)?.cancel === undefined;
+    return run !== by && record.exists && !hasEnded(record) && readableValue(record)?.cancel === undefined;
   });
   for (const run of living.slice(0, Math.max(0, living.length + 1 - max)))
     cancel(tx, run, "a newer run has replaced it");
@@ -120,9 +135,9 @@ function replace(tx: Tx, { ref, max }: Place, cancel: CancelRun): void {
 
 /**
  * Releases the places of a run, or its place in line. What was released is granted to the next in line. Returns what the run's record has from now on; the
- * caller writes it.
+ * caller writes it. Where this process wants to take the next run itself, that is `next`.
  */
-export function leave(tx: Tx, record: Draft): RunValue {
+export function leave(tx: Tx, record: Draft, next?: Succession | undefined): RunValue {
   const value = runOf(record);
   const { gate } = value;
   if (gate?.places === undefined) return value;
@@ -142,26 +157,45 @@ export function leave(tx: Tx, record: Draft): RunValue {
       ...(left.length === 0 ? {} : { runs: left }),
     });
   }
-  if (isOpen && hasLines) advanceAll(tx, gate.places);
-  else if (queued !== undefined && gate.line !== undefined) unlink(tx, gate.line, run, gate.priority ?? 0, queued);
+  if (isOpen && hasLines) {
+    next?.begin(tx);
+    advanceAll(tx, gate.places, next);
+  } else if (queued !== undefined && gate.line !== undefined && record.status === ("queued" satisfies RunStatus))
+    // One that could not be read for a while is pending, and in no line.
+    unlink(tx, gate.line, run, gate.priority ?? 0, queued);
   return { ...value, gate: rest };
 }
 
 /** Admits runs where a run has freed its places: lines that wait for one of these limits do not pass those that wait for another one of them. */
-function advanceAll(tx: Tx, refs: readonly PlaceRef[]): void {
-  for (const [index, ref] of refs.entries()) advance(tx, ref, refs.slice(index + 1));
+function advanceAll(tx: Tx, refs: readonly PlaceRef[], next: Succession | undefined): void {
+  for (const [index, ref] of refs.entries()) advance(tx, ref, { later: refs.slice(index + 1), next });
 }
 
-/** Admits runs as long as the limit has room. Limits that are `later` are advanced after it. */
-export function advance(tx: Tx, ref: PlaceRef, later: readonly PlaceRef[] = []): void {
+interface Advance {
+  /** Limits that are advanced after this one. */
+  readonly later?: readonly PlaceRef[];
+  readonly next?: Succession | undefined;
+  readonly most?: number;
+}
+
+/** Admits runs as long as the limit has room. */
+export function advance(tx: Tx, ref: PlaceRef, { later = [], next, most = MOST_MOVED }: Advance = {}): void {
+  // These are loaded.
+  const lines: (string | null)[] = [];
   for (let moved = 0; ; moved++) {
     const limit = limitOf(tx, ref);
-    if (limit.first === undefined || isFull(limit)) return;
-    if (moved === MOST_MOVED) {
+    const { first } = limit;
+    if (first === undefined || isFull(limit)) {
+      if (first !== undefined && lines.includes(first))
+        next?.expect(ref, first, nextLane(lineValue(tx, first).lanes)?.[1]);
+      return;
+    }
+    if (moved >= most) {
       tx.record(limitAt(ref)).write({ kind: HURRIED_QUEUE, dueMs: tx.nowMs });
       return;
     }
-    const line = lineValue(tx, limit.first);
+    const line = lineValue(tx, first);
+    lines.push(first, line.next);
     const { places } = line;
     if (places.length > 1) tx.load(places.map(limitAt));
     const isLater = (other: PlaceRef): boolean => later.some((one) => isSamePlace(one, other));
@@ -170,12 +204,12 @@ export function advance(tx: Tx, ref: PlaceRef, later: readonly PlaceRef[] = []):
       const limit = limitOf(tx, other);
       return isFull(limit) || (isLater(other) && isAwaited(limit));
     });
-    if (blocking >= 0) move(tx, limit.first, blocking);
-    else admitNext(tx, limit.first, line);
+    if (blocking >= 0) move(tx, first, blocking);
+    else admitNext(tx, first, line, next);
   }
 }
 
-function admitNext(tx: Tx, id: string, line: LineValue): void {
+function admitNext(tx: Tx, id: string, line: LineValue, next: Succession | undefined): void {
   const lane = nextLane(line.lanes);
   if (lane === undefined) {
     removeLine(tx, id);
@@ -183,9 +217,9 @@ function admitNext(tx: Tx, id: string, line: LineValue): void {
   }
   const [priority, run] = lane;
   const record = tx.record(runAt(run));
-  const value = record.exists ? readableValue(record) : undefined;
+  const value = inLine(record);
   const queued = value?.gate?.queued;
-  // The list is broken: the run cannot be read, and so those after it cannot be found. They wait until it can be read, or is deleted.
+  // The list is broken: the run cannot be read, and so those after it cannot be found from here.
   if (value === undefined || queued === undefined) {
     setAside(tx, id);
     return;
@@ -211,6 +245,7 @@ function admitNext(tx: Tx, id: string, line: LineValue): void {
     tries: 0,
   });
   if (tx.record(lineAt(id)).exists) takeTurn(tx, id);
+  next?.admitted(tx, record, value);
 }
 
 /** The line has had a run admitted: after as many as its weight, the next line has its turn. */
@@ -236,9 +271,13 @@ function enqueue(
   const prev = lanes.find(([of]) => of === priority)?.[2] ?? null;
   if (prev !== null) {
     const ahead = tx.record(runAt(prev));
-    const value = runOf(ahead);
-    const queued = { ...value.gate?.queued, next: run, nextSinceMs: sinceMs };
-    ahead.write({ value: { ...value, gate: { ...value.gate, queued } } });
+    const value = inLine(ahead);
+    const before = value?.gate?.queued;
+    // One that cannot be read stays as it is: this one knows that it comes after it.
+    if (before !== undefined)
+      ahead.write({
+        value: { ...value, gate: { ...value?.gate, queued: { ...before, next: run, nextSinceMs: sinceMs } } },
+      });
   }
   const line: LineValue = {
     ...(before ?? { workflow, places, in: 0, prev: null, next: null, credit: weight }),
@@ -246,6 +285,8 @@ function enqueue(
     lanes: withRun(lanes, run, priority, sinceMs),
   };
   setLine(tx, id, line);
+  // Of an earlier release, which did not mend it.
+  if (before?.in === -1) record.write({ kind: BROKEN_LINE, dueMs: sinceMs });
   if (before === undefined)
     link(
       tx,
@@ -321,11 +362,68 @@ function removeLine(tx: Tx, id: string): void {
   tx.record(lineAt(id)).remove(LINE_KEPT_MS);
 }
 
-/** Not in any ring: it does not keep others from being admitted. */
+/** Not in any ring: it does not keep others from being admitted, and a worker mends it. */
 function setAside(tx: Tx, id: string): void {
   takeOut(tx, id);
   const line = lineValue(tx, id);
   setLine(tx, id, { ...line, in: -1, prev: null, next: null });
+  tx.record(lineAt(id)).write({ kind: BROKEN_LINE, dueMs: tx.approxNowMs });
+}
+
+/** The value of a run that waits in a line; undefined if it cannot be read, or is not there. */
+function inLine(record: Draft): RunValue | undefined {
+  return record.exists && record.status === ("queued" satisfies RunStatus) ? readableValue(record) : undefined;
+}
+
+/** What a worker found out about a line whose first run cannot be read. */
+export interface After {
+  readonly first: string | undefined;
+  /** Of the line's record, when it was read. */
+  readonly version: number;
+  /** The run after it, and the one before that by its own record. */
+  readonly next: { readonly run: string; readonly prev: string | null; readonly sinceMs: number } | undefined;
+  /** Runs that cannot be read, and are in no line from now on. */
+  readonly released: readonly string[];
+}
+
+/** Puts a line back into a ring, without its first run if that cannot be read. Does nothing if something else is so by now: the line stays due. */
+export function skipUnreadable(tx: Tx, id: string, { first, version, next, released }: After): void {
+  const record = tx.record(lineAt(id));
+  if (!record.exists || record.kind !== BROKEN_LINE) return;
+  let line = lineValue(tx, id);
+  const lane = nextLane(line.lanes);
+  if (lane !== undefined && inLine(tx.record(runAt(lane[1])))?.gate?.queued === undefined) {
+    if (lane[1] !== first) return;
+    const gate = next === undefined ? undefined : inLine(tx.record(runAt(next.run)))?.gate;
+    if (next === undefined ? record.version !== version : gate?.line !== id || gate.queued?.prev !== next.prev) return;
+    for (const run of released) release(tx, run, line.workflow);
+    line = { ...line, lanes: withoutFirst(line.lanes, lane[0], next) };
+  }
+  setLine(tx, id, line);
+  record.write({ kind: null, dueMs: null });
+  if (line.lanes.length === 0) {
+    removeLine(tx, id);
+    return;
+  }
+  const { places } = line;
+  if (places.length > 1) tx.load(places.map(limitAt));
+  const place = Math.max(
+    0,
+    places.findIndex((ref) => !fits(limitOf(tx, ref))),
+  );
+  link(tx, id, place);
+  const ref = places[place];
+  if (ref !== undefined) advance(tx, ref);
+}
+
+/** A run that cannot be read is in no line: a worker that can read it puts it into one. Its numbers may be what cannot be read. */
+function release(tx: Tx, run: string, workflow: string): void {
+  const record = tx.record(runAt(run));
+  const { row } = record;
+  if (row === null || inLine(record) !== undefined || !record.exists || record.status !== "queued") return;
+  if (unreadableNumber({ ...row, dueMs: null, tries: 0 }) !== null) return;
+  const status = "pending" satisfies RunStatus;
+  record.write({ status, kind: newQueueOf(workflow), dueMs: tx.nowMs, holder: null, tries: 0 });
 }
 
 // Records.
@@ -356,11 +454,11 @@ const lineValue = (tx: Tx, id: string): LineValue => {
 
 const setLine = (tx: Tx, id: string, value: LineValue): void => tx.record(lineAt(id)).write({ value });
 
-/** A limit has more to admit than one commit did. */
-export function continueAdmitting(tx: Tx, record: Draft): void {
+/** A limit has more to admit than one commit did. `known` is how many were read beforehand. */
+export function admitMore(tx: Tx, record: Draft, known: number): void {
   if (!record.exists || record.kind !== HURRIED_QUEUE) return;
   record.write({ kind: LIMIT_QUEUE, dueMs: tx.nowMs + IDLE_MS });
-  advance(tx, placeOf(record.at));
+  advance(tx, placeOf(record.at), { most: Math.max(known, MOST_MOVED) });
 }
 
 /** Removes a limit that no run uses. Returns whether it did. */

@@ -30,7 +30,7 @@ export type Lane = readonly [priority: number, first: string, last: string, coun
 export interface LineValue {
   readonly workflow: string;
   readonly places: readonly PlaceRef[];
-  /** The one of `places` in whose ring it is. */
+  /** The one of `places` in whose ring it is; -1 while its first run cannot be read. */
   readonly in: number;
   readonly prev: string | null;
   readonly next: string | null;
@@ -117,6 +117,9 @@ export const collectedAt = (workflow: string, id: string): Address => address(`$
 /** The queue of limits that may be unused, and of limits that have more waiting lines to admit than one commit does. */
 export const LIMIT_QUEUE = "limit";
 export const HURRIED_QUEUE = "limit-hurried";
+
+/** The queue of lines whose first run could not be read (`mend-line.ts`). */
+export const BROKEN_LINE = "line-broken";
 
 /** A workflow of which no runs are begun. */
 export const PAUSED = "paused-workflow";

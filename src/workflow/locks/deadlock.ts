@@ -94,7 +94,7 @@ class Reads {
 function search(tx: Reads, run: string, children: readonly string[]): readonly DeadlockLink[] | undefined {
   const stuck = new Map<string, readonly Wait[]>();
   const own = runOf(tx.record(runAt(run)));
-  stuck.set(run, waitsOf(tx, own.holds ?? [], children));
+  stuck.set(run, waitsOf(tx, run, own.holds ?? [], children));
   const toFollow = [run];
   const seen = new Set(toFollow);
   for (let next = toFollow.pop(); next !== undefined; next = toFollow.pop()) {
@@ -126,19 +126,37 @@ function stuckWaits(tx: Reads, id: string): readonly Wait[] | undefined {
   const { blocked, holds } = readableValue(record) ?? {};
   // At the end of a cleanup's grace, or of a timer that no code observes, its code does not continue. One that is due looks again when it rests.
   if (record.dueMs !== null && (record.dueMs !== blocked?.untilMs || record.dueMs <= tx.nowMs)) return undefined;
-  return blocked === undefined ? undefined : waitsOf(tx, holds ?? [], blocked.children);
+  return blocked === undefined ? undefined : waitsOf(tx, id, holds ?? [], blocked.children);
 }
 
-function waitsOf(tx: Reads, holds: readonly RunHold[], children: readonly string[]): readonly Wait[] {
+function waitsOf(tx: Reads, run: string, holds: readonly RunHold[], children: readonly string[]): readonly Wait[] {
   const waiting = holds.filter(({ fence }) => fence === undefined);
-  tx.load([...new Map(waiting.flatMap(({ refs }) => refs.map((ref) => [lockAt(ref).text, lockAt(ref)]))).values()]);
+  // What it holds itself is known without its record, and may be more than a search reads.
+  const own = ownLocks(holds);
+  const isOwn = ({ refs, mode }: RunHold): boolean =>
+    refs.some((ref) => {
+      const held = own.get(lockAt(ref).text);
+      return held !== undefined && (mode === "exclusive" || held === "exclusive");
+    });
+  const others = waiting.filter((hold) => !isOwn(hold));
+  tx.load([...new Map(others.flatMap(({ refs }) => refs.map((ref) => [lockAt(ref).text, lockAt(ref)]))).values()]);
   const locks = waiting.map((hold) => ({
     shown: shownLocks(hold.refs),
     isChild: false,
-    needs: hold.refs.flatMap((ref) => needOf(tx, ref, hold)),
+    needs: isOwn(hold) ? [{ of: "all", runs: [run] } as const] : hold.refs.flatMap((ref) => needOf(tx, ref, hold)),
   }));
   const waits = children.map((child) => ({ shown: "", isChild: true, needs: [{ of: "all", runs: [child] } as const] }));
   return [...locks, ...waits];
+}
+
+/** The modes of the locks that these are, by lock. A semaphore is left out: another permit may be free. */
+function ownLocks(holds: readonly RunHold[]): ReadonlyMap<string, Mode> {
+  const own = new Map<string, Mode>();
+  for (const { refs, mode, fence } of holds)
+    if (fence !== undefined)
+      for (const ref of refs)
+        if (ref.kind !== "semaphore" && own.get(lockAt(ref).text) !== "exclusive") own.set(lockAt(ref).text, mode);
+  return own;
 }
 
 /** Which runs must release it, or continue, before a waiter can acquire it. Plain code always does, in the end. */

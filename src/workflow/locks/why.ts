@@ -99,7 +99,7 @@ async function aboutRun(
     case "canceled":
     case "timed_out":
     case "expired":
-      return say(false, `has ended: it is ${status}`);
+      return say(false, `has ended: it is ${status}${endOf(value)}`);
     case "parked":
       return say(true, `is parked and keeps its locks until an operator resolves it: ${value.parked?.reason ?? ""}`);
     case "queued":
@@ -149,6 +149,12 @@ async function aboutQueued(kernel: Kernel, row: Row, value: RunValue, chain: Wai
   chain.push({ is: "run", name: row.key, says: `run "${row.key}" ${run}` });
   if (limit !== undefined) chain.push({ is: "limit", ...limit });
   return true;
+}
+
+/** Why it ended so, if it did not complete. */
+function endOf({ outcome }: RunValue): string {
+  const error = outcome !== undefined && "error" in outcome ? outcome.error : undefined;
+  return error instanceof Error ? `: ${error.message}` : "";
 }
 
 /** What is wrong with the run, if something is. */

@@ -10,6 +10,7 @@ import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
 import { RunCanceledError } from "../errors.ts";
 import { stopCollecting } from "../flow/collect.ts";
+import type { Succession } from "../flow/hand-over.ts";
 import { leave } from "../flow/places.ts";
 import { runOf } from "../history/read-run.ts";
 import { dropHolds } from "../locks/locks.ts";
@@ -112,7 +113,8 @@ export function withoutStack<E>(error: E): E {
 
 /**
  * Ends a run: its outcome, its status, and the messages to the runs that wait for it, in one commit. `nowMs` may be approximate. The run is kept
- * for `keptMs`, or forever (null); where that is not known, a worker that knows the workflow sets it (`retire.ts`).
+ * for `keptMs`, or forever (null); where that is not known, a worker that knows the workflow sets it (`retire.ts`). `next` takes the run that is
+ * admitted now for this process.
  */
 export function endRun(
   tx: Tx,
@@ -124,10 +126,16 @@ export function endRun(
     nowMs = tx.approxNowMs,
     keptMs = 0,
     notifies = true,
-  }: { readonly nowMs?: number; readonly keptMs?: number | null; readonly notifies?: boolean } = {},
+    next,
+  }: {
+    readonly nowMs?: number;
+    readonly keptMs?: number | null;
+    readonly notifies?: boolean;
+    readonly next?: Succession | undefined;
+  } = {},
 ): void {
   dropHolds(tx, run);
-  const left = leave(tx, run);
+  const left = leave(tx, run, next);
   if (left.collecting !== undefined) stopCollecting(tx, left.workflow, id, left.collecting);
   const { input: _input, doing: _doing, trouble: _trouble, retrying: _retrying, hasWaiters, ...value } = left;
   const endedAtMs = Math.max(nowMs, value.startedAtMs);

@@ -134,6 +134,15 @@ const LIST_OPTIONS = optionNames<RunListOptions>({
 const MOST_READ = 500;
 
 export async function listRuns(kernel: Kernel, options: RunListOptions, live: Live): Promise<RunPage> {
+  const { rows, next } = await findRuns(kernel, options);
+  return { runs: await Promise.all(rows.map((row) => showRun(kernel, row, live))), next };
+}
+
+/** The records of a page of runs. */
+export async function findRuns(
+  kernel: Kernel,
+  options: RunListOptions,
+): Promise<{ readonly rows: readonly Row[]; readonly next: string | null }> {
   checkOptions(options, LIST_OPTIONS);
   const { workflow, status, tag, order = "newest", after = null } = options;
   if (tag !== undefined) checkId(tag, "the tag");
@@ -181,7 +190,7 @@ export async function listRuns(kernel: Kernel, options: RunListOptions, live: Li
   const page = found.slice(0, limit);
   const last = page.at(-1);
   const next = found.length > limit && last !== undefined ? (order === "id" ? last.key : String(last.id)) : null;
-  return { runs: await Promise.all(page.map((row) => showRun(kernel, row, live))), next };
+  return { rows: page, next };
 }
 
 /** Those that the definition has, if it was given, and those that were ever declared. */

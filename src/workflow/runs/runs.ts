@@ -19,7 +19,7 @@ import {
   type Duration,
   optionNames,
 } from "../../kernel/check.ts";
-import type { Row } from "../../kernel/contract.ts";
+import type { Address, Row } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import { isImmutable } from "../../kernel/encoding.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
@@ -29,7 +29,13 @@ import type { Log } from "../../kernel/log.ts";
 import type { Origin } from "../../kernel/origin.ts";
 import { checkSchema, checkSchemaNow } from "../../kernel/schema.ts";
 import type { RateLimits } from "../../rate/rate.ts";
-import { type Definition, definitionOf, type Signal, signalName } from "../definitions/definition.ts";
+import {
+  type Definition,
+  definitionOf,
+  definitionToStart,
+  type Signal,
+  signalName,
+} from "../definitions/definition.ts";
 import { checkFlow, checkPriority, type Flow } from "../definitions/flow.ts";
 import type { RetentionPolicy } from "../definitions/retention.ts";
 import {
@@ -46,10 +52,12 @@ import {
 import type { RunWorkOptions } from "../execution/work-options.ts";
 import { RunWorker } from "../execution/worker.ts";
 import { forgetStart } from "../flow/collect.ts";
+import { continueAdmitting } from "../flow/limits.ts";
+import { mendLine } from "../flow/mend-line.ts";
 import { PausedWorkflows, readPaused } from "../flow/paused.ts";
-import { continueAdmitting, removeUnused } from "../flow/places.ts";
+import { removeUnused } from "../flow/places.ts";
 import { declarePools } from "../flow/pools.ts";
-import { COLLECTED, HURRIED_QUEUE, LIMIT_QUEUE } from "../flow/stored.ts";
+import { BROKEN_LINE, COLLECTED, HURRIED_QUEUE, LIMIT_QUEUE } from "../flow/stored.ts";
 import { skipsOf } from "../history/forgotten.ts";
 import { isIn, rangesOf } from "../history/ranges.ts";
 import { decodeRun, readRun } from "../history/read-run.ts";
@@ -142,8 +150,9 @@ export class Runs {
       {
         kind: HURRIED_QUEUE,
         isUrgent: true,
-        chore: (at) => kernel.transact((tx) => continueAdmitting(tx, tx.record(at)), [at]),
+        chore: (at) => continueAdmitting(kernel, at),
       },
+      { kind: BROKEN_LINE, isUrgent: true, chore: (at) => mendLine(kernel, at) },
       { kind: LIMIT_QUEUE, chore: (at) => kernel.transact((tx) => removeUnused(tx, tx.record(at)), [at]) },
       { kind: COLLECTED, chore: (at) => kernel.transact((tx) => forgetStart(tx, tx.record(at)), [at]) },
     ];
@@ -170,7 +179,7 @@ export class Runs {
     options: StartOptions = {},
     origin?: Origin | undefined,
   ): Promise<string> {
-    const definition = definitionOf(workflow);
+    const definition = definitionToStart(workflow);
     const checked =
       definition?.input === undefined ? input : await checkSchema(definition.input, input, "the run's input");
     const request = { ...this.#request(workflow, definition, checked, options, () => this.#newId()), origin };
@@ -182,11 +191,34 @@ export class Runs {
       const { id } = await this.#kernel.transact((tx) => startRun(tx, request), touchedBy(request));
       return id;
     }
-    return this.#startHere(worker, { ...request, lease });
+    return (await this.#startHere(worker, { ...request, lease })).id;
+  }
+
+  /**
+   * Starts a run of a built-in workflow with what a capability decides in the same commit. `decide` may also find that there is a run, and not start
+   * it.
+   */
+  async startAlong(request: StartRequest, along: Along): Promise<Started> {
+    const worker = this.#roomFor(request.workflow, undefined);
+    const lease = worker?.lease(request.workflow);
+    if (worker !== undefined && lease !== undefined && request.isMade === true)
+      return this.#startHere(worker, { ...request, lease }, along);
+    const touches = [...touchedBy(request), ...along.touches];
+    return this.#kernel.transact((tx) => along.decide(tx, () => startRun(tx, request)), touches);
+  }
+
+  /** The request for a run of a built-in workflow. */
+  requestFor(
+    workflow: { readonly name: string },
+    input: unknown,
+    options: StartOptions,
+    newId: () => string = () => this.#newId(),
+  ): StartRequest {
+    return this.#request(workflow, definitionOf(workflow), input, options, newId);
   }
 
   /** The commit that starts the run also leases it to this process, which begins immediately. */
-  async #startHere(worker: RunWorker, request: StartRequest): Promise<string> {
+  async #startHere(worker: RunWorker, request: StartRequest, along: Along = ALONE): Promise<Started> {
     const at = runAt(request.id);
     const kernel = this.#kernel;
     // What the run is begun with has passed through the codec, as at replay.
@@ -199,7 +231,8 @@ export class Runs {
     worker.keepPlace();
     let started: Started | undefined;
     try {
-      started = await kernel.transact((tx) => startRun(tx, request, startedText), touchedBy(request));
+      const decide = (tx: Tx): Started => along.decide(tx, () => startRun(tx, request, startedText));
+      started = await kernel.transact(decide, [...touchedBy(request), ...along.touches]);
     } finally {
       worker.freePlace();
       kernel.expect(at, false);
@@ -207,7 +240,7 @@ export class Runs {
     if (started.isLeased) worker.adopt(request.id, input, safeUntilMs);
     // A new run that waits is not worked on here: nothing else would release its row from memory.
     else if (started.isNew) kernel.letGo(at);
-    return started.id;
+    return started;
   }
 
   #newId(): string {
@@ -230,7 +263,7 @@ export class Runs {
 
   /** The same in a decision. */
   startIn(tx: Tx, workflow: string | { readonly name: string }, input: unknown, options: StartOptions = {}): string {
-    const definition = definitionOf(workflow);
+    const definition = definitionToStart(workflow);
     const checked = checkSchemaNow(definition?.input, input, "the run's input");
     const request = this.#request(workflow, definition, checked, options, () => tx.uuid());
     return startRun(tx, request).id;
@@ -405,7 +438,11 @@ export class Runs {
 
   /** What the run is doing, if a worker of this handle holds it under this claim. */
   doing({ key, fence, holder }: Row): Doing | undefined {
-    for (const worker of this.#workers) if (worker.id === holder) return worker.doing(key, fence);
+    // One call of `pawl.work` may have several parts that work on runs.
+    for (const worker of this.#workers) {
+      const doing = worker.id === holder ? worker.doing(key, fence) : undefined;
+      if (doing !== undefined) return doing;
+    }
     return undefined;
   }
 
@@ -553,6 +590,14 @@ export class Runs {
     return listRuns(this.#kernel, options, this.#live);
   }
 }
+
+/** What else is decided in the commit that starts a run. */
+export interface Along {
+  readonly touches: readonly Address[];
+  decide(tx: Tx, start: () => Started): Started;
+}
+
+const ALONE: Along = { touches: [], decide: (_tx, start) => start() };
 
 const isEmpty = (given: object): boolean => Object.values(given).every((one) => one === undefined);
 

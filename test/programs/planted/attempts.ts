@@ -156,7 +156,7 @@ export const attempts: readonly Planted[] = [
   {
     name: "a commit of step.tx whose reply is lost is taken for a failed attempt",
     rule: ALLOWED,
-    program: 2783,
+    program: 108,
     edits: [
       {
         file: EFFECTS,

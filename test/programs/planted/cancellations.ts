@@ -4,6 +4,7 @@ import {
   CLEANUP,
   CONTEXT,
   COROUTINE,
+  DEADLOCK,
   END,
   ENDS,
   EXECUTION,
@@ -91,7 +92,7 @@ export const cancellations: readonly Planted[] = [
   {
     name: "ctx.race leaves its losers alone",
     rule: MODEL,
-    program: 145,
+    program: 2476,
     edits: [{ file: CONTEXT, from: "      cancelAll(racing.filter((one) => one !== winner));\n", to: "" }],
   },
   {
@@ -129,5 +130,17 @@ export const cancellations: readonly Planted[] = [
     rule: "force ends a run",
     program: 8,
     edits: [{ file: END, from: "&& !isBegun) || force) {", to: "&& !isBegun)) {" }],
+  },
+  {
+    name: "a cancellation that found nothing to interrupt goes past the shielded code to the cleanup after it",
+    rule: CLEANUP,
+    program: "a cancellation that found nothing to interrupt is thrown by shielded code, not by the cleanup after it",
+    edits: [{ file: CANCELLATION, from: "isCanceled: isOutermost && this.isDue", to: "isCanceled: false" }],
+  },
+  {
+    name: "the locks that a run holds itself are read like others when a circle is searched",
+    rule: ENDS,
+    program: "a run that waits for more of its own locks than a search reads is told so",
+    edits: [{ file: DEADLOCK, from: "waiting.filter((hold) => !isOwn(hold))", to: "waiting" }],
   },
 ];

@@ -19,6 +19,7 @@ export const CANCELLATION = "workflow/execution/cancellation.ts";
 export const CASCADE = "workflow/runs/cascade.ts";
 export const CONTEXT = "workflow/execution/context.ts";
 export const COROUTINE = "workflow/execution/coroutine.ts";
+export const DEADLOCK = "workflow/locks/deadlock.ts";
 export const EFFECTS = "workflow/execution/effects.ts";
 export const END = "workflow/runs/end.ts";
 export const EXECUTION = "workflow/execution/execution.ts";

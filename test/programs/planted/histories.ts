@@ -49,8 +49,8 @@ export const histories: readonly Planted[] = [
     edits: [
       {
         file: HOLDER,
-        from: "    tries: Math.max(0, record.tries - 1),\n",
-        to: "",
+        from: "    tries: Math.max(0, record.tries - 1),\n  });\n}\n\n/** This process lacks",
+        to: "  });\n}\n\n/** This process lacks",
       },
     ],
   },

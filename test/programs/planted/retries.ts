@@ -153,7 +153,7 @@ export const retries: readonly Planted[] = [
     rule: SURPLUS,
     program: 7,
     edits: [
-      { file: COROUTINE, from: "        if (this.#failures.facts.length > 0) this.#failures.add(at);\n", to: "" },
+      { file: COROUTINE, from: "        if (this.#failures.areOpen) this.#failures.add(at);\n", to: "" },
       { file: HELD_RUN, from: "rangesOf(forgotten)", to: "rangesOf(forgotten).slice(0, 0)" },
     ],
   },
@@ -187,5 +187,18 @@ export const retries: readonly Planted[] = [
         to: "if (oldest === undefined)",
       },
     ],
+  },
+  {
+    name: "what a branch that was left behind begins handles what the function has thrown",
+    rule: MODEL,
+    program:
+      "a failure that the function has thrown is forgotten by a retry, although a branch left behind goes on after it",
+    edits: [{ file: COROUTINE, from: '      if ("error" in outcome) this.#failures.threw();\n', to: "" }],
+  },
+  {
+    name: "a turn from before a retry is used after it",
+    rule: "a step's rateLimit counts every attempt",
+    program: "a turn from before a retry is not used after it",
+    edits: [{ file: COROUTINE, from: "      pending.hasTurn = false;\n      pending.dueMs = null;\n", to: "" }],
   },
 ];
