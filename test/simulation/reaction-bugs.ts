@@ -30,13 +30,13 @@ export const reactionBugs: readonly Bug[] = [
     edits: [
       {
         file: ROUTING,
-        from: "      held.commit((record, tx) => {\n        const value = record.value as RouterValue;\n        if (value.cursor !== from || value.pausedAtMs !== undefined) return undefined;",
-        to: "      this.#kernel.transact((tx) => {\n        const record = tx.record(held.at);\n        const value = record.value as RouterValue;",
+        from: "      return held.commit((record, tx) => {\n        const value = record.value as RouterValue;\n        if (value.cursor !== from || value.pausedAtMs !== undefined) return undefined;",
+        to: "      return this.#kernel.transact((tx) => {\n        const record = tx.record(held.at);\n        const value = record.value as RouterValue;",
       },
       {
         file: ROUTING,
-        from: "        return claimTargets(tx, written);\n      }),",
-        to: "        return claimTargets(tx, written);\n      }, [held.at]),",
+        from: "      }, chosen);",
+        to: "      }, [held.at, ...chosen]);",
       },
     ],
   },

@@ -15,6 +15,8 @@ import {
   reaction,
 } from "../../src/index.ts";
 import { PAGE_BYTES } from "../../src/kernel/kernel.ts";
+import { routersOf, unrouted } from "../../src/stream/closing/needs.ts";
+import { streamAt } from "../../src/stream/stored.ts";
 import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
 import { all } from "./kit.ts";
 
@@ -156,6 +158,11 @@ onStores(EVERY, (place) => {
       code: "stream_in_use",
       data: { reactions: [{ reaction: "each", events: versions.length }] },
     });
+    const { kernel } = pawl;
+    const found = await all(unrouted(kernel, streamAt("t"), versions.length, await routersOf(kernel)));
+    expect(found.length).toBe(versions.length);
+    // A closing keeps many of them until it writes their letters.
+    expect(JSON.stringify(found).length).toBeLessThan(10_000);
     await pawl.streams.close("t", { force: true });
     expect((await pawl.reactions.deadLetters("each")).letters.map(versionOf)).toEqual(versions);
     expect(most()).toBeLessThan(MOST);

@@ -226,7 +226,105 @@ onStores(EVERY, (place) => {
       await expect
         .poll(async () => (await pawl.projection(balances).status()).building?.failure?.message, PATIENCE)
         .toContain('stream "ann" was removed');
+      expect((await pawl.projection(balances).status()).building?.failure?.code).toBe("events_archived");
       expect(await pawl.projection(balances).get("ann")).toEqual({ balance: 6, events: 3 });
+    });
+
+    test("where its events were discarded, a rebuild from what is kept leaves out what only they said", async () => {
+      const pawl = await place.open({ logger: false });
+      const handle = pawl.projection(balances);
+      pawl.work([balances]);
+      for (const stream of ["ann", "bob", "eve"]) await handle.waitFor(await pawl.stream(stream).append(deposits(3)));
+      await pawl.streams.close("ann", { discard: true });
+      await pawl.streams.close("bob", { discard: true, restart: Deposited({ amount: 10 }) });
+      await handle.rebuild();
+      await expect.poll(async () => (await handle.status()).building?.failure?.code, PATIENCE).toBe("events_archived");
+      // In place of the one that is stuck.
+      const generation = await handle.rebuild({ from: "kept" });
+      await expect.poll(async () => (await handle.status()).live?.generation, PATIENCE).toBe(generation);
+      const rows = [
+        { key: "bob", row: { balance: 10, events: 1 } },
+        { key: "eve", row: { balance: 6, events: 3 } },
+      ];
+      expect((await handle.list()).rows).toEqual(rows);
+      // Nothing else is left out: what is removed after it began was read before.
+      await handle.waitFor(await pawl.stream("eve").append(deposits(1)));
+      await pawl.streams.close("eve", { discard: true });
+      expect((await handle.list()).rows.map(({ row }) => row.events)).toEqual([1, 4]);
+      // Without "kept", it is all events again, also by the name of what was built so.
+      await pawl.projection("balances").rebuild();
+      await expect.poll(async () => (await handle.status()).building?.failure?.code, PATIENCE).toBe("events_archived");
+      expect((await handle.list()).rows.map(({ row }) => row.events)).toEqual([1, 4]);
+    });
+
+    test("a rebuild from what is kept that lacks events discarded meanwhile begins again without them", async () => {
+      const pawl = await place.open({ logger: false });
+      const handle = pawl.projection(balances);
+      const worker = pawl.work([balances]);
+      for (const stream of ["ann", "bob"]) await handle.waitFor(await pawl.stream(stream).append(deposits(3)));
+      await pawl.streams.close("ann", { discard: true });
+      await worker.stop();
+      // It is to be at work, and to have read nothing yet.
+      const other = await place.open({ logger: false });
+      const { promise: isClosed, resolve: closed } = Promise.withResolvers<void>();
+      let isAsked = false;
+      const follow = other.kernel.follow.bind(other.kernel);
+      const generation = await handle.rebuild({ from: "kept" });
+      other.kernel.follow = async (query) => {
+        const [row] = await other.kernel.read([generationAt("balances", generation)]);
+        const value = row?.value == null ? undefined : (other.kernel.decode(row, row.value) as GenerationValue);
+        if (value?.archivedUpTo !== undefined) {
+          isAsked = true;
+          await isClosed;
+        }
+        return follow(query);
+      };
+      other.work([balances]);
+      await expect.poll(() => isAsked, PATIENCE).toBe(true);
+      await pawl.streams.close("bob", { discard: true, force: true });
+      closed();
+      await expect.poll(async () => (await handle.status()).live?.generation, PATIENCE).toBeGreaterThan(generation);
+      expect((await handle.list()).rows).toEqual([]);
+    });
+
+    test("a projection that is defined to begin with what is kept needs no archive, and a forgotten person's rows go", async () => {
+      const emails = (from?: "kept") =>
+        projection("emails", { on: [Registered], from, version: "1" }, (_row: unknown, { data }) => data.email);
+      const pawl = await place.open({ ...KEYS, logger: false });
+      const handle = pawl.projection(emails());
+      const worker = pawl.work([emails()]);
+      for (const one of [ann, bob]) await handle.waitFor(await pawl.stream(one.id).append([Registered(one)]));
+      const rows = async () => (await handle.list()).rows.map(({ key, row }) => [key, row]);
+      await pawl.streams.close(ann.id, { discard: true });
+      await pawl.forget(ann.id);
+      await expect.poll(async () => (await handle.status()).building?.failure?.code, PATIENCE).toBe("events_archived");
+      // Without the word of the user, no row is left out that may be needed.
+      expect(await rows()).toEqual([
+        [ann.id, ann.email],
+        [bob.id, bob.email],
+      ]);
+      await worker.stop();
+      pawl.work([emails("kept")]);
+      await expect.poll(rows, PATIENCE).toEqual([[bob.id, bob.email]]);
+      // From now on by itself.
+      await pawl.streams.close(bob.id, { discard: true });
+      await pawl.forget(bob.id);
+      await expect.poll(rows, PATIENCE).toEqual([]);
+    });
+
+    test("after a rebuild from what is kept, the next person who is forgotten is out of the rows by itself", async () => {
+      const pawl = await place.open({ ...KEYS, logger: false });
+      const emails = projection("emails", { on: [Registered] }, (_row: unknown, { data }) => data.email);
+      const handle = pawl.projection(emails);
+      pawl.work([emails]);
+      for (const one of [ann, bob]) await handle.waitFor(await pawl.stream(one.id).append([Registered(one)]));
+      await pawl.streams.close(ann.id, { discard: true });
+      await pawl.forget(ann.id);
+      await handle.rebuild({ from: "kept" });
+      const rows = async () => (await handle.list()).rows.map(({ row }) => row);
+      await expect.poll(rows, PATIENCE).toEqual([bob.email]);
+      await pawl.forget(bob.id);
+      await expect.poll(rows, PATIENCE).toEqual([FORGOTTEN]);
     });
 
     test("and is not closed while a projection lacks its events", async () => {

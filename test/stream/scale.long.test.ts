@@ -86,11 +86,12 @@ onStores(SQL, (place) => {
   test(`${TARGETS} targets, each ${BEHIND} events behind, are drained with a heap that all events would not fit in`, async () => {
     const pawl = await place.open();
     const events = Array.from({ length: BEHIND }, (_, amount) =>
-      Deposited({ amount, note: "x".repeat(2000) } as never),
+      Deposited({ amount, note: "x".repeat(4000) } as never),
     );
     for (let index = 0; index < TARGETS; index++) await pawl.stream(`account-${index}`).append(events);
-    // Without the second, the room for young objects counts as used.
-    const nodeArgs = ["--max-old-space-size=40", "--max-semi-space-size=2"];
+    // The events have 100 MB. Live are 16 MB of code, and what is bounded: the events of all targets in work, and of one page. Without the second argument,
+    // the room for young objects counts as used.
+    const nodeArgs = ["--max-old-space-size=48", "--max-semi-space-size=2"];
     const args = [place.where, place.namespace, String(TARGETS * BEHIND)];
     const worker = new Child(spawnNode(program, args, { nodeArgs }), "a worker");
     try {

@@ -42,7 +42,7 @@ export async function readFirstVersion(kernel: Kernel, at: Address): Promise<num
 }
 
 /**
- * Reads the entries from a version on. Throws `events_archived` where they were removed and cannot be read, and `event_gone` where one is
+ * Reads the entries from a version on, as many at a time as have about `pageBytes`. Throws `events_archived` where they were removed and cannot be read, and `event_gone` where one is
  * missing that was not removed.
  */
 export async function* streamEntries(
@@ -50,6 +50,7 @@ export async function* streamEntries(
   at: Address,
   from: number,
   to: number = Number.POSITIVE_INFINITY,
+  pageBytes = PAGE_BYTES,
 ): AsyncGenerator<StoredEntry> {
   // The last entry of a log is never removed: where the end is asked for, all entries up to the head must be there.
   let head: number | undefined = Number.isFinite(to) ? 0 : undefined;
@@ -57,7 +58,7 @@ export async function* streamEntries(
     const isHeadKnown = head !== undefined;
     const [rows, { entries: page, hasMore }] = await Promise.all([
       isHeadKnown ? [] : kernel.read([at]),
-      kernel.entryPage(at, next - 1, Math.min(PAGE, to - next + 1)),
+      kernel.entryPage(at, next - 1, Math.min(PAGE, to - next + 1), pageBytes),
     ]);
     head ??= rows[0]?.head ?? 0;
     if (page.length === 0) {

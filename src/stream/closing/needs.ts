@@ -100,19 +100,22 @@ async function generationsInBuilding(kernel: Kernel): Promise<ReadonlySet<string
   return keys;
 }
 
+/** An event, without its data: many of them fit into memory. */
+export type EventAt = Pick<StoredEntry, "version" | "position">;
+
 /** The events up to a version that reactions have not routed yet, the newest first. */
 export async function* unrouted(
   kernel: Kernel,
   at: Address,
   upTo: number,
   routers: readonly Router[],
-): AsyncGenerator<{ readonly reaction: string; readonly entry: StoredEntry }> {
+): AsyncGenerator<{ readonly reaction: string; readonly event: EventAt }> {
   const lowest = Math.min(...routers.map(({ cursor }) => cursor));
   for (let last = routers.length === 0 ? 0 : upTo; last > 0; ) {
     const page = await keptUpTo(kernel, at, Math.max(1, last - PAGE + 1), last);
-    for (const entry of page.toReversed())
-      for (const { name, cursor, on } of routers)
-        if (entry.position > cursor && on.has(entry.name)) yield { reaction: name, entry };
+    for (const { version, position, name } of page.toReversed())
+      for (const { name: reaction, cursor, on } of routers)
+        if (position > cursor && on.has(name)) yield { reaction, event: { version, position } };
     // Within a stream, positions are in the order of versions.
     const [oldest] = page;
     if (oldest === undefined || oldest.position <= lowest) return;

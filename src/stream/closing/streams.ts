@@ -64,7 +64,7 @@ import {
 } from "./decide.ts";
 import { PAGE, readFirstVersion, readStreamValue, versionAt } from "./entries.ts";
 import { checkPath } from "./lines.ts";
-import { checkNotNeeded, routersOf, unrouted } from "./needs.ts";
+import { checkNotNeeded, type EventAt, routersOf, unrouted } from "./needs.ts";
 import { type Exported, type ExportTarget, exportStreams, type Imported, importStreams } from "./transfer.ts";
 
 export interface CloseOptions {
@@ -423,16 +423,16 @@ export class Streams {
       ...(actor === undefined ? {} : { actor }),
       ...(reason === undefined ? {} : { reason }),
     };
-    let page: { readonly reaction: string; readonly entry: StoredEntry }[] = [];
+    let page: { readonly reaction: string; readonly event: EventAt }[] = [];
     const write = async (): Promise<void> => {
       const byReaction = Map.groupBy(page, ({ reaction }) => reaction);
       const records = [
         ...Array.from(byReaction.keys(), reactionAt),
-        ...page.map(({ reaction, entry }) => deadAt(reaction, at.key, entry.version)),
+        ...page.map(({ reaction, event }) => deadAt(reaction, at.key, event.version)),
       ];
       await this.#kernel.transact((tx) => {
         for (const [reaction, found] of byReaction) {
-          const events = found.map(({ entry }) => entry);
+          const events = found.map(({ event }) => event);
           putAside(tx, reaction, at.key, events, why);
         }
       }, records);

@@ -9,7 +9,7 @@ import type { Held } from "../../kernel/claim/claim.ts";
 import type { Address, FollowedEntry, Row, Sql } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
-import { ClosedError, FencedError, StoreError } from "../../kernel/errors.ts";
+import { ClosedError, FencedError, PawlError, StoreError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { type Log, messageOf } from "../../kernel/log.ts";
 import { plainly, runInSql } from "../../kernel/sql/in-sql.ts";
@@ -292,6 +292,7 @@ class NotDecided extends Error {}
 function recordFailure(record: Draft, tx: Tx, { key: stream, version }: EventPlace, error: unknown): void {
   const value = record.value as GenerationValue;
   const message = messageOf(error).slice(0, MAX_MESSAGE).toWellFormed();
-  const failure = { count: (value.failure?.count ?? 0) + 1, message, atMs: tx.nowMs, stream, version };
+  const code = error instanceof PawlError ? { code: error.code } : {};
+  const failure = { count: (value.failure?.count ?? 0) + 1, message, ...code, atMs: tx.nowMs, stream, version };
   record.write({ value: { ...value, failure } satisfies GenerationValue });
 }

@@ -62,15 +62,20 @@ describe("what readers see is held back for the generation that is about to take
 });
 
 describe("a rebuild", () => {
-  const building = { by: "a", hasFailed: false };
+  const building = { by: "a", hasFailed: false, isKept: false };
   const rules: readonly [string, Parameters<typeof decideRebuild>[0], ReturnType<typeof decideRebuild>][] = [
     ["begins where nothing is built", undefined, "build"],
     ["is the one that is under way", building, "keep"],
     ["replaces one that does not get ahead", { ...building, hasFailed: true }, "build"],
     ["replaces one of other code", { ...building, by: "b" }, "build"],
-    ["of other code, whether it gets ahead or not", { by: "b", hasFailed: true }, "build"],
+    ["of other code, whether it gets ahead or not", { ...building, by: "b", hasFailed: true }, "build"],
+    ["replaces one that leaves out events that were removed", { ...building, isKept: true }, "build"],
   ];
-  test.each(rules)("%s", (_, found, outcome) => expect(decideRebuild(found, "a")).toBe(outcome));
+  test.each(rules)("%s", (_, found, outcome) => expect(decideRebuild(found, { by: "a", isKept: false })).toBe(outcome));
+  test("that leaves out events that were removed replaces one that does not", () =>
+    expect(decideRebuild(building, { by: "a", isKept: true })).toBe("build"));
+  test("that leaves out events that were removed is the one that is under way and does, too", () =>
+    expect(decideRebuild({ ...building, isKept: true }, { by: "a", isKept: true })).toBe("keep"));
 });
 
 describe("a new generation", () => {

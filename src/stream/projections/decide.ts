@@ -32,14 +32,19 @@ export interface Building {
   readonly by: string;
   /** It cannot apply an event, or lacks events that were removed. */
   readonly hasFailed: boolean;
+  /** It leaves out events that were removed. */
+  readonly isKept: boolean;
 }
 
 /**
- * What `rebuild` with the code `by` does. "keep": one is under way. One that does not get ahead is replaced: the next one begins with what can be read now,
+ * What `rebuild` does that is to make a generation of this kind. "keep": one is under way. One that does not get ahead is replaced: the next one begins with what can be read now,
  * and has no rows that were made before the cause was mended, or before a person was forgotten.
  */
-export function decideRebuild(building: Building | undefined, by: string): "keep" | "build" {
-  return building?.by === by && !building.hasFailed ? "keep" : "build";
+export function decideRebuild(
+  building: Building | undefined,
+  { by, isKept }: Pick<Building, "by" | "isKept">,
+): "keep" | "build" {
+  return building?.by === by && building.isKept === isKept && !building.hasFailed ? "keep" : "build";
 }
 
 /**

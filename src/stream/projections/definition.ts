@@ -31,6 +31,11 @@ export interface ProjectionOptions<Types extends readonly AnyEventType[] = reado
    * Change it when the functions change, so that the projection is built again. Default: their source text, which does not see what they call.
    */
   readonly version?: string | undefined;
+  /**
+   * Where a build begins. "kept": with the events that were not removed, so that it needs no archive, and lacks what was removed. Default:
+   * "beginning", with all events.
+   */
+  readonly from?: "beginning" | "kept" | undefined;
 }
 
 /** What an event makes of a row. It is pure, and may run more than once. `row` is frozen; undefined where there is none, and to remove it. */
@@ -46,6 +51,11 @@ export interface SqlProjectionOptions<Types extends readonly AnyEventType[] = re
   readonly on: Types;
   /** Change it when the tables or the functions change, so that the projection is built again. Default: the functions' source text. */
   readonly version?: string | undefined;
+  /**
+   * Where a build begins. "kept": with the events that were not removed, so that it needs no archive, and lacks what was removed. Default:
+   * "beginning", with all events.
+   */
+  readonly from?: "beginning" | "kept" | undefined;
   /** Makes the tables of a generation, once, before its first events. */
   readonly setUp?: ((sql: Sql, info: GenerationInfo) => unknown) | undefined;
   /**
@@ -80,6 +90,7 @@ interface SharedRules {
   readonly types: ReadonlyMap<string, EventRules>;
   /** Names this code, so that a generation is continued only by the code that began it. */
   readonly by: string;
+  readonly from: "beginning" | "kept";
 }
 
 export interface RowRules extends SharedRules {
@@ -97,8 +108,8 @@ export interface SqlRules extends SharedRules {
 
 export type ProjectionRules = RowRules | SqlRules;
 
-const OPTIONS = optionNames<ProjectionOptions>({ on: true, key: true, version: true });
-const SQL_OPTIONS = optionNames<SqlProjectionOptions>({ on: true, version: true, setUp: true, swap: true });
+const OPTIONS = optionNames<ProjectionOptions>({ on: true, key: true, version: true, from: true });
+const SQL_OPTIONS = optionNames<SqlProjectionOptions>({ on: true, version: true, from: true, setUp: true, swap: true });
 
 const definitions = new WeakMap<object, ProjectionRules>();
 
@@ -113,7 +124,7 @@ function define<const Types extends readonly AnyEventType[], Row>(
   checkObject(options, "the options");
   checkOptions(options, OPTIONS);
   checkFunction(apply, "the function");
-  const { on, key = streamOf, version } = options;
+  const { on, key = streamOf, version, from } = options;
   checkFunction(key, "key");
   const types = typesOf(on);
   return defined(name, {
@@ -121,6 +132,7 @@ function define<const Types extends readonly AnyEventType[], Row>(
     name,
     types,
     by: codeOf(types, version, [key, apply]),
+    from: checkFrom(from),
     key: key as RowRules["key"],
     apply: apply as RowRules["apply"],
   });
@@ -135,7 +147,7 @@ function defineSql<const Types extends readonly AnyEventType[]>(
   checkObject(options, "the options");
   checkOptions(options, SQL_OPTIONS);
   checkFunction(apply, "the function");
-  const { on, version, setUp, swap } = options;
+  const { on, version, from, setUp, swap } = options;
   if (setUp !== undefined) checkFunction(setUp, "setUp");
   if (swap !== undefined) checkFunction(swap, "swap");
   const types = typesOf(on);
@@ -144,6 +156,7 @@ function defineSql<const Types extends readonly AnyEventType[]>(
     name,
     types,
     by: codeOf(types, version, [apply, setUp, swap]),
+    from: checkFrom(from),
     apply: apply as SqlRules["apply"],
     setUp,
     swap,
@@ -165,6 +178,11 @@ function defined(name: string, rules: ProjectionRules): { readonly name: string 
   const projection = Object.freeze({ name });
   definitions.set(projection, rules);
   return projection;
+}
+
+function checkFrom(from: unknown = "beginning"): "beginning" | "kept" {
+  if (from === "beginning" || from === "kept") return from;
+  throw new InvalidArgumentError("from", 'must be "beginning" or "kept"');
 }
 
 function typesOf(on: readonly unknown[]): ReadonlyMap<string, EventRules> {

@@ -53,13 +53,21 @@ export function ensureGeneration(tx: Tx, rules: ProjectionRules): boolean {
   return outcome !== "leave";
 }
 
-/** Begins a generation with the code of the one that readers see. Returns its number, or that of the one that is being built and gets ahead. */
-export function rebuild(tx: Tx, name: string, rules: ProjectionRules | undefined): number | undefined {
+/**
+ * Begins a generation with the code of the one that readers see. Returns its number, or that of the one that is being built and gets ahead. `isKept`: it
+ * leaves out events that were removed.
+ */
+export function rebuild(tx: Tx, name: string, rules: ProjectionRules | undefined, isKept: boolean): number | undefined {
   const found = find(tx, name);
   const { value, live, building } = found;
-  const made = rules === undefined ? (live ?? building) : madeBy(rules);
-  if (value === undefined || made === undefined) return undefined;
-  const outcome = decideRebuild(building && { by: building.by, hasFailed: building.failure !== undefined }, made.by);
+  const like = rules === undefined ? (live ?? building) : madeBy(rules);
+  if (value === undefined || like === undefined) return undefined;
+  const { kept: _, ...rest } = like;
+  const made: Made = isKept || rules?.from === "kept" ? { ...rest, kept: true } : rest;
+  const outcome = decideRebuild(
+    building && { by: building.by, hasFailed: building.failure !== undefined, isKept: building.kept === true },
+    { by: made.by, isKept: made.kept === true },
+  );
   return outcome === "keep" && building !== undefined ? building.generation : build(tx, found, made);
 }
 
@@ -90,20 +98,21 @@ export async function refreshAll(kernel: Kernel): Promise<void> {
     await kernel.transact((tx) => refresh(tx, key), [projectionAt(key)]);
 }
 
-type Made = Pick<GenerationValue, "projection" | "by" | "on" | "isPersonal" | "isSql">;
+type Made = Pick<GenerationValue, "projection" | "by" | "on" | "kept" | "isPersonal" | "isSql">;
 
-function madeBy({ name, by, types, is }: ProjectionRules): Made {
+function madeBy({ name, by, types, is, from }: ProjectionRules): Made {
   const isPersonal = [...types.values()].some((type) => type.isPersonal);
   return {
     projection: name,
     by,
     on: [...types.keys()].toSorted(),
+    ...(from === "kept" ? { kept: true as const } : {}),
     ...(isPersonal ? { isPersonal } : {}),
     ...(is === "sql" ? { isSql: true } : {}),
   };
 }
 
-function build(tx: Tx, { value, codes }: Found, { projection: name, by, on, isPersonal, isSql }: Made): number {
+function build(tx: Tx, { value, codes }: Found, { projection: name, by, on, kept, isPersonal, isSql }: Made): number {
   // Each generation is a write of this record, and its version rises through a deletion.
   const change = decideBuild(value, codes, by, tx.record(projectionAt(name)).version);
   write(tx, name, change);
@@ -113,6 +122,7 @@ function build(tx: Tx, { value, codes }: Found, { projection: name, by, on, isPe
       projection: name,
       by,
       on,
+      ...(kept === true ? { kept } : {}),
       ...(isPersonal === true ? { isPersonal } : {}),
       ...(isSql === true ? { isSql } : {}),
       generation,

@@ -63,6 +63,8 @@ export interface ProjectionGeneration {
   readonly failure: {
     readonly count: number;
     readonly message: string;
+    /** That of an error of Pawl's, as "events_archived"; null for what the code of the projection threw. */
+    readonly code: string | null;
     readonly at: Date;
     readonly stream: string;
     readonly version: number;
@@ -78,6 +80,14 @@ export interface ProjectionStatus {
   readonly building: ProjectionGeneration | null;
 }
 
+export interface ProjectionRebuildOptions {
+  /**
+   * "kept": events that were removed are left out, and so is all that only they said. For events that were discarded, or whose archive is gone.
+   * Default: all events, those that were removed from the archive.
+   */
+  readonly from?: "kept" | undefined;
+}
+
 /** An append, as `append` or a command returned it. */
 export interface AppendedAt {
   readonly stream: string;
@@ -85,6 +95,7 @@ export interface AppendedAt {
 }
 
 const LIST_OPTIONS = optionNames<ProjectionListOptions>({ prefix: true, after: true, limit: true });
+const REBUILD_OPTIONS = optionNames<ProjectionRebuildOptions>({ from: true });
 const WAIT_OPTIONS = optionNames<{ timeout?: unknown }>({ timeout: true });
 const MOST_COUNTED = 1000;
 const PAGE = 500;
@@ -128,12 +139,16 @@ export class ProjectionOperations {
 
   /**
    * Builds it again beside what readers see, with the code of this handle's projection; when that has caught up, readers see it. Where one is
-   * being built already, that continues; if it does not get ahead (`status().building.failure`), it is given up for a new one. Returns the number of the
-   * generation. Throws `projection_not_found`.
+   * being built already, that continues; if it does not get ahead (`status().building.failure`), it is given up for a new one. With `from: "kept"` it begins
+   * with the events that were not removed, and so do later builds after a person was forgotten. Returns the number of the generation. Throws
+   * `projection_not_found`.
    */
-  async rebuild(): Promise<number> {
+  async rebuild(options: ProjectionRebuildOptions = {}): Promise<number> {
+    checkOptions(options, REBUILD_OPTIONS);
+    const { from } = options;
+    if (from !== undefined && from !== "kept") throw new InvalidArgumentError("from", 'must be "kept"');
     const generation = await this.kernel.transact(
-      (tx) => rebuild(tx, this.name, this.#rules),
+      (tx) => rebuild(tx, this.name, this.#rules, from === "kept"),
       [projectionAt(this.name)],
     );
     if (generation === undefined) throw new ProjectionNotFoundError(this.name);
@@ -263,7 +278,11 @@ export class ProjectionOperations {
   }
 }
 
-const showFailure = ({ atMs, ...rest }: NonNullable<GenerationValue["failure"]>) => ({ ...rest, at: new Date(atMs) });
+const showFailure = ({ atMs, code, ...rest }: NonNullable<GenerationValue["failure"]>) => ({
+  ...rest,
+  code: code ?? null,
+  at: new Date(atMs),
+});
 
 /** A projection whose rows are in Pawl's records. */
 export class ProjectionHandle<Row> extends ProjectionOperations {

@@ -45,6 +45,8 @@ export interface GenerationValue {
   /** All events that had been removed when it began are in it: the highest position of them, and the version of the record that says so. */
   readonly archivedUpTo?: number;
   readonly archivedAt?: number;
+  /** Events that had been removed when it began are left out: its definition, or the call of `rebuild`, says that those that are kept are enough. */
+  readonly kept?: true;
   /** Some of its events have personal fields, so that its rows may have, too. */
   readonly isPersonal?: true;
   /** It is in tables of the user's own. */
@@ -68,6 +70,8 @@ export interface HeldFor {
 export interface ProjectionFailure {
   readonly count: number;
   readonly message: string;
+  /** That of an error of Pawl's. */
+  readonly code?: string;
   readonly atMs: number;
   /** The first event that could not be applied. */
   readonly stream: string;

@@ -260,7 +260,7 @@ class Following {
     } catch (error) {
       if (!(error instanceof EventsArchivedError)) throw error;
       const isBegunAgain =
-        canReadArchive(this.#kernel) &&
+        (this.#isFromKept(value) || canReadArchive(this.#kernel)) &&
         (await this.#held.commit((record, tx) => beginAgain(tx, record.value as GenerationValue)));
       // Its record is not held any more: this ends the work on it.
       if (isBegunAgain) await this.#writer.look();
@@ -268,16 +268,27 @@ class Following {
     }
   }
 
-  /** A generation that begins reads events that were removed from the archive, stream by stream, before it follows the others. */
+  #isFromKept({ kept }: GenerationValue): boolean {
+    return kept === true || this.#rules.from === "kept";
+  }
+
+  /**
+   * A generation that begins reads events that were removed from the archive, stream by stream, before it follows the others; or it leaves them out, as if
+   * they had been read.
+   */
   async #applyArchived(): Promise<void> {
     const names = new Set(this.#rules.types.keys());
     const { upTo, at } = await readRemovals(this.#kernel);
     for (;;) {
-      const { cursor, archivedUpTo, archived: from = { after: null } } = await this.#writer.look();
+      const value = await this.#writer.look();
+      const { cursor, archivedUpTo, archived: from = { after: null } } = value;
+      const isFromKept = this.#isFromKept(value);
       // Once: what is removed after that is in the store when it is read, or the generation is begun again.
-      if (cursor > 0 || archivedUpTo !== undefined || upTo === 0 || !canReadArchive(this.#kernel)) return;
-      if (this.#lease.isOver) return;
-      const page = await this.#writer.orUnapplied(() => archivedPage(this.#kernel, from, names, this.#pages.size));
+      if (cursor > 0 || archivedUpTo !== undefined || upTo === 0) return;
+      if (this.#lease.isOver || !(isFromKept || canReadArchive(this.#kernel))) return;
+      const page = isFromKept
+        ? undefined
+        : await this.#writer.orUnapplied(() => archivedPage(this.#kernel, from, names, this.#pages.size));
       if (page === undefined) {
         await this.#held.commit((record) => {
           const { archived: _, removals = { upTo, at }, ...rest } = record.value as GenerationValue;

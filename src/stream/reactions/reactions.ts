@@ -326,7 +326,7 @@ export class Reactions {
           const value = router.value as RouterValue | undefined;
           if (value?.targets !== undefined) router.write({ value: withAnyTarget(value) });
         }
-        routeTo(tx, reaction, target, { key: stream, version }, isAgain);
+        routeTo(tx, reaction, target, { key: stream, version }, { isAgain });
         record.remove();
       },
       [at],

@@ -100,6 +100,8 @@ const MOST_PASSED_ON = 128 * 1024;
 
 const MAX_MESSAGE = 2000;
 
+const NONE: ReadonlySet<string> = new Set();
+
 /** Thrown where this process cannot read an event; another one may. */
 class Unroutable extends Error {}
 
@@ -201,14 +203,15 @@ export class Router {
     return this.#rules.target === "stream" ? value : withAnyTarget(value);
   }
 
-  /** Returns what was written. */
-  #write(tx: Tx, value: RouterValue, all: readonly Route[]): readonly Route[] {
+  /** Returns what was written. The same decision claims the targets in `claimed`. */
+  #write(tx: Tx, value: RouterValue, all: readonly Route[], claimed: ReadonlySet<string> = NONE): readonly Route[] {
     // Those that were put aside while this worker was about to route them are dead letters, and nothing else.
     const routes = value.aside === undefined ? all : all.filter((route) => !isRouteAside(value, route));
     // Together, because the decision runs again for whatever it asks for one by one.
     tx.load(recordsOf(this.#rules.name, routes));
     for (const route of routes) {
-      if ("target" in route) routeTo(tx, this.#rules.name, route.target, route.entry);
+      if ("target" in route)
+        routeTo(tx, this.#rules.name, route.target, route.entry, { isClaimed: claimed.has(route.target) });
       else if ("letter" in route) writeLetter(tx, this.#rules.name, route.letter);
     }
     return routes;
@@ -228,17 +231,19 @@ export class Router {
       routes.push({ letter: { stream, version, message: `${message}: it may have been one of this reaction` } });
     }
     let written: readonly Route[] = [];
-    const isCommitted = await this.#claiming(routes, (claimTargets) =>
-      held.commit((record, tx) => {
+    const isCommitted = await this.#claiming(routes, (chosen, claimTargets) => {
+      const claimed = new Set(chosen.map(({ key }) => key));
+      return held.commit((record, tx) => {
         const value = record.value as RouterValue;
         if (value.cursor !== from || value.pausedAtMs !== undefined) return undefined;
         if (this.#unknownIn(value.on).length > 0) return undefined;
-        written = this.#write(tx, value, routes);
+        written = this.#write(tx, value, routes, claimed);
         // A reaction that routes is not what ends its processes.
         record.write({ value: withCursor(this.#routed(value), upTo), tries: 1 });
         return claimTargets(tx, written);
-      }),
-    );
+        // Named beforehand, so that those that this process wrote last need not be read.
+      }, chosen);
+    });
     if (isCommitted) this.#logLetters(written);
     return isCommitted;
   }
@@ -247,6 +252,7 @@ export class Router {
   async #claiming(
     routes: readonly Route[],
     commit: (
+      chosen: readonly Address[],
       claimTargets: (tx: Tx, written: readonly Route[]) => readonly ClaimedTarget[],
     ) => Promise<readonly ClaimedTarget[] | undefined>,
   ): Promise<boolean> {
@@ -261,7 +267,7 @@ export class Router {
     const safeUntilMs = this.#kernel.ports.clock.nowMs() + places.leaseMs;
     for (const at of chosen) this.#kernel.expect(at, true);
     try {
-      const claimed = await commit((tx, written) => {
+      const claimed = await commit(chosen, (tx, written) => {
         const events = eventsByTarget(written);
         return chosen.flatMap((at) => claimTarget(tx, at, events.get(at.key) ?? [], places));
       });
@@ -373,7 +379,7 @@ function claimTarget(
 ): readonly ClaimedTarget[] {
   const record = tx.record(at);
   const outcome = decideClaimHere(stateOf(record), record.tries, events.length);
-  const row = outcome === "no" ? undefined : claim(tx, at, { by, leaseMs });
+  const row = outcome === "no" ? undefined : claim(tx, at, { by, leaseMs, isJustDue: true });
   return row === undefined ? [] : [{ at, row, events: outcome === "events" ? events : undefined }];
 }
 
@@ -423,7 +429,7 @@ export function routeTo(
   reaction: string,
   target: string,
   { key: stream, version }: Pick<FollowedEntry, "key" | "version">,
-  isAgain = false,
+  { isAgain = false, isClaimed = false }: { readonly isAgain?: boolean; readonly isClaimed?: boolean } = {},
 ): void {
   const at = targetAt(reaction, target);
   const record = tx.record(at);
@@ -431,7 +437,7 @@ export function routeTo(
   const routed: Routed = isAgain ? { ...place, isAgain } : place;
   if (!record.exists)
     record.write({ value: { done: 0 } satisfies TargetValue, kind: targetQueueOf(reaction), dueMs: tx.nowMs });
-  else if (isWokenByNews(stateOf(record))) wake(tx, at);
+  else if (isWokenByNews(stateOf(record))) wake(tx, at, isClaimed);
   record.append(ROUTED, routed);
 }
 

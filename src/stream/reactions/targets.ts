@@ -3,6 +3,8 @@
  *
  * Each event is one commit, which moves the target on; that of the last event also releases the target. A failure is recorded with the time of the next attempt, or blocks the target; nothing but the
  * clock or an operator is needed to continue. A target with many events is put back after some of them, so that others have their turn.
+ *
+ * The events that are read but not handled yet share one room in memory: the more targets are in work, and the more they keep, the less each reads at a time.
  */
 
 import type { Held } from "../../kernel/claim/claim.ts";
@@ -30,6 +32,8 @@ const PAGE = 100;
 /** How many places of streams are read at a time. */
 const RUNS = 32;
 const MOST_IN_A_ROW = 500;
+/** A target may read events with as many characters in any case. */
+const LEAST_ROOM = 16 * 1024;
 /** A target whose process has ended as often without getting anywhere is blocked. */
 export const MOST_TRIES = 5;
 /** A target whose next event only other code knows is due again after this time. */
@@ -43,6 +47,9 @@ export class TargetWork<Face, Touch> {
   readonly #log: Log | undefined;
   /** What is to be handled of a target, where the worker that routed it knows it. */
   readonly #routed = new WeakMap<Held, readonly FollowedEntry[]>();
+  /** How many targets are in work, and how many characters of events they keep in memory. */
+  #working = 0;
+  #kept = 0;
 
   constructor(kernel: Kernel, prepare: Prepare<Face, Touch>, stopping: AbortSignal, log: Log | undefined) {
     this.#kernel = kernel;
@@ -58,6 +65,29 @@ export class TargetWork<Face, Touch> {
 
   /** Handles the events of a claimed target. */
   async work(rules: ReactionRules, held: Held, lease: Lease): Promise<void> {
+    this.#working += 1;
+    let kept = 0;
+    const keeps = (characters: number): void => {
+      this.#kept += characters - kept;
+      kept = characters;
+    };
+    try {
+      await this.#work(rules, held, lease, keeps);
+    } finally {
+      keeps(0);
+      this.#working -= 1;
+    }
+  }
+
+  /** How many characters of events a target may read now; those that read at the same moment share what is left. */
+  get #room(): number {
+    return Math.max(LEAST_ROOM, Math.ceil((PAGE_BYTES - this.#kept) / this.#working));
+  }
+
+  /** `keeps` is called with how many characters of events it keeps. */
+  async #work(rules: ReactionRules, held: Held, lease: Lease, keeps: (characters: number) => void): Promise<void> {
+    // The commit that routes its next event claims it.
+    held.isClaimedAgain = true;
     let target = this.#claimed(held) ?? (await this.#look(held));
     // The claims before this one ended without a word: their leases, or their processes, were lost.
     const losses = (target.losses ?? 0) + held.tries - 1;
@@ -70,7 +100,9 @@ export class TargetWork<Face, Touch> {
         null,
       );
     for (let handled = 0, page = this.#begun(held); ; page = undefined) {
+      keeps(0);
       page ??= await this.#read(rules, held, target.done);
+      keeps(page.events.reduce((sum, { stored }) => sum + (stored?.data.length ?? 0), 0));
       for (const [index, { routed = NOT_AGAIN, stored, missing, unknown }] of page.events.entries()) {
         if (lease.isOver) return;
         if (isRepeated(target, target.done + 1, routed)) {
@@ -196,7 +228,7 @@ export class TargetWork<Face, Touch> {
   async #events(rules: ReactionRules, held: Held, page: readonly StoredEntry[]): Promise<readonly FoundEvent[]> {
     const routed = page.map((entry) => this.#kernel.decode(held.at, entry.data) as Routed);
     const runs = runsOf(routed, held.at.key);
-    const size = { characters: 0 };
+    const size = { characters: 0, most: this.#room };
     const found: FoundEvent[] = [];
     for (let next = 0; next < runs.length; next += RUNS) {
       const some = runs.slice(next, next + RUNS);
@@ -204,7 +236,7 @@ export class TargetWork<Face, Touch> {
         for (const event of events) found.push({ ...event, routed: routed[found.length] });
         if (events.length < (some[index]?.count ?? 0)) return found;
       }
-      if (size.characters >= PAGE_BYTES) return found;
+      if (size.characters >= size.most) return found;
     }
     return found;
   }
@@ -213,15 +245,15 @@ export class TargetWork<Face, Touch> {
   async #run(
     rules: ReactionRules,
     { stream, first, count }: RunOfEvents,
-    size: { characters: number },
+    size: { characters: number; readonly most: number },
   ): Promise<readonly FoundEvent[]> {
     const at = streamAt(stream);
     const events: FoundEvent[] = [];
     try {
-      for await (const entry of streamEntries(this.#kernel, at, first, first + count - 1)) {
+      for await (const entry of streamEntries(this.#kernel, at, first, first + count - 1, size.most)) {
         events.push(rules.types.has(entry.name) ? { stored: { ...entry, ...at } } : { unknown: entry.name });
         size.characters += entry.data.length;
-        if (size.characters >= PAGE_BYTES) return events;
+        if (size.characters >= size.most) return events;
       }
       if (events.length < count) events.push({ missing: new EventGoneError(stream, first + events.length) });
     } catch (error) {
