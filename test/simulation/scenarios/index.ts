@@ -18,6 +18,7 @@ import { registers } from "./register.ts";
 import { rewoundClaims, rewoundLists, rewoundRuns } from "./rewinds.ts";
 import { schedules } from "./schedules.ts";
 import { streams } from "./streams.ts";
+import { tasks } from "./tasks.ts";
 import { transfers } from "./transfers.ts";
 import { families, letters, meetings, orders, poison } from "./workflows.ts";
 
@@ -57,6 +58,7 @@ export const scenarios: readonly NamedScenario[] = [
   collections,
   schedules,
   lists,
+  tasks,
   rewoundLists,
   rewoundClaims,
   rewoundRuns,

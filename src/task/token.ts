@@ -1,0 +1,51 @@
+/**
+ * Signal tokens: 256 random bits that allow their holder to complete one task. Only a hash is stored, and the token sealed with the key ring, so
+ * that a creation that is repeated returns the same one, and the call can carry it.
+ */
+
+import { hash as digest } from "node:crypto";
+import type { Kernel } from "../kernel/kernel.ts";
+import { bytesFrom, NONCE_BYTES } from "../kernel/seal/cipher.ts";
+import { KeysMissingError, KeyUnavailableError } from "../kernel/seal/errors.ts";
+import { KeyRing, type RingKeys, type Sealed } from "../kernel/seal/ring.ts";
+import { TokenNotFoundError } from "./errors.ts";
+import { TOKENS } from "./stored.ts";
+
+const PREFIX = "sig_";
+const TOKEN_BYTES = 32;
+const FORM = /^sig_[A-Za-z0-9_-]{43}$/;
+
+export interface SignalToken {
+  readonly token: string;
+  readonly hash: string;
+  readonly sealed: Sealed;
+}
+
+export class Tokens {
+  readonly #ring: KeyRing | undefined;
+
+  constructor(kernel: Kernel, keys: RingKeys | undefined) {
+    this.#ring = keys === undefined ? undefined : new KeyRing(keys, kernel.namespace, TOKENS, () => "a signal token");
+  }
+
+  /** Draws a new token. Throws `keys_missing`. */
+  draw(uuid: () => string): SignalToken {
+    if (this.#ring === undefined) throw new KeysMissingError("a task that waits for a signal");
+    const token = `${PREFIX}${Buffer.from(bytesFrom(uuid, TOKEN_BYTES)).toString("base64url")}`;
+    const hash = hashOf(token);
+    return { token, hash, sealed: this.#ring.seal(hash, token, bytesFrom(uuid, NONCE_BYTES)) };
+  }
+
+  open(tokenHash: string, sealed: Sealed): string {
+    if (this.#ring === undefined) throw new KeyUnavailableError(sealed.keyId);
+    return this.#ring.open(tokenHash, sealed);
+  }
+}
+
+/** The hash under which the task of a token is found. Throws `token_not_found` for what cannot be a token. */
+export function checkToken(token: unknown): string {
+  if (typeof token !== "string" || !FORM.test(token)) throw new TokenNotFoundError();
+  return hashOf(token);
+}
+
+const hashOf = (token: string): string => digest("sha256", token, "base64url");
