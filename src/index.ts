@@ -184,6 +184,7 @@ export {
   type SchedulePage,
   type ScheduleRef,
   Schedules,
+  type TriggerOptions,
   type UpdateScheduleOptions,
 } from "./schedule/schedules.ts";
 export type { SlotOptions } from "./slot/capability.ts";
@@ -302,6 +303,7 @@ export type {
   ProjectionHandle,
   ProjectionListOptions,
   ProjectionPage,
+  ProjectionRebuildOptions,
   ProjectionRow,
   ProjectionStatus,
   SqlProjectionHandle,
@@ -321,6 +323,44 @@ export type {
 export type { DataOf, EventReading, FollowedEvent, ReadEventsOptions, ReadStreamOptions } from "./stream/reading.ts";
 export type { Appended } from "./stream/records.ts";
 export type { AppendOptions, Stream, TryAppend, TxStream } from "./stream/stream.ts";
+export {
+  type HttpTaskResult,
+  type HttpTasks,
+  type HttpTasksOptions,
+  httpTask,
+  httpTasks,
+} from "./task/definition.ts";
+export {
+  InvalidTargetError,
+  TargetForbiddenError,
+  TaskFailedError,
+  TaskNotDeadError,
+  TaskNotFoundError,
+  TaskSettledError,
+  TaskTimedOutError,
+  TokenNotFoundError,
+  TokenUnreadError,
+} from "./task/errors.ts";
+export type { TaskAttempt, TaskDelivery, TaskInfo } from "./task/info.ts";
+export type { TaskConcurrency, TaskOptions, TaskRateLimit, TaskRequest, TaskRetry } from "./task/options.ts";
+export type { TaskError, TaskOutcome, TaskResponse } from "./task/outcome.ts";
+export type { WebhookSecret } from "./task/signing.ts";
+export {
+  type CanceledTask,
+  type CreatedTask,
+  type DeadTaskStatus,
+  type GetTaskOptions,
+  type RedriveFilter,
+  type RedrivenTasks,
+  type SignaledTask,
+  type TaskFilter,
+  type TaskListOptions,
+  type TaskPage,
+  type TaskSignal,
+  Tasks,
+  type TrySignal,
+} from "./task/tasks.ts";
+export { TxTasks } from "./task/tx-tasks.ts";
 export { Tx } from "./tx.ts";
 export type { Worker } from "./worker.ts";
 export type {

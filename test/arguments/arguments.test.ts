@@ -6,6 +6,7 @@
  */
 
 import { describe, expect, test } from "vitest";
+import { PawlHttpError } from "../../src/http/client/index.ts";
 import { machine, open, PawlError, type Tx, workflow } from "../../src/index.ts";
 import { wallMs } from "../../src/node/ports.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
@@ -109,7 +110,7 @@ async function outcomeOf(call: () => unknown, says: readonly string[] = []): Pro
     const waited = await Promise.race([call(), hangs]);
     return waited === HANGS ? "does not settle" : "is accepted";
   } catch (error) {
-    if (error instanceof PawlError) {
+    if (error instanceof PawlError || error instanceof PawlHttpError) {
       if (!REFUSALS.has(error.code)) return `is refused with ${error.code}`;
       return says.every((part) => error.message.includes(part)) ? "" : `is refused with "${error.message}"`;
     }
@@ -141,7 +142,8 @@ async function staged(): Promise<Setting> {
   await pawl.start(echo, 1, { id: "there", delay: "1 hour" });
   await pawl.machine(light).create("there");
   await pawl.actions.create({ id: "there", payload: 1 });
-  await pawl.mutex("door").acquire();
+  // Not renewed while a test takes its time.
+  await pawl.mutex("door", { lease: "1 hour" }).acquire();
   return { pawl, echo, light, slot, database, close: () => pawl.close() };
 }
 

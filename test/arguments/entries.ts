@@ -1,11 +1,13 @@
 /**
- * The table of the other entry points: `pawl/middleware`, `pawl/testing` and `pawl/otel`.
+ * The table of the other entry points: `pawl/middleware`, `pawl/server`, `pawl/testing` and `pawl/otel`; the rest is in `http-entries.ts`.
  */
 
 import * as middleware from "../../src/http/middleware/index.ts";
+import * as server from "../../src/http/server/index.ts";
 import * as main from "../../src/index.ts";
 import * as otel from "../../src/otel/index.ts";
 import * as testing from "../../src/testing/index.ts";
+import { CLIENT, WEBHOOK } from "./http-entries.ts";
 import { ELSEWHERE, ENGINE, type Fields, OPEN_FIELDS, OWNERS, type Owner, options } from "./table.ts";
 
 /** One entry point: what it exports, its rows, and what is not attacked here. */
@@ -87,6 +89,129 @@ const MIDDLEWARE: EntryPoint = {
   },
   engine: new Set(),
   besides: [],
+};
+
+const PAWL: Fields = { kind: "handle", fields: {}, good: {} };
+const APP_FIELDS = {
+  keys: "choice?",
+  limits: options({
+    bodyBytes: "count?",
+    depth: "count?",
+    keyless: options({ max: "count", per: "duration" }, { max: 1, per: 1 }),
+    members: "count?",
+    requests: options({ max: "count", per: "duration" }, { max: 1, per: 1 }),
+    waiting: "count?",
+  }),
+  logger: { kind: "handle?", fields: { error: "unchecked", warn: "unchecked" }, good: {} } as Fields,
+  machines: "list?",
+  metrics: "function?",
+  namespaces: "function?",
+  prefix: "unchecked",
+  trustedProxies: "ids?",
+};
+
+/** The members of the handle that the server uses: it is handed in whole. */
+const MEMBERS = [
+  "actions",
+  "aggregate",
+  "dedupe",
+  "events",
+  "events.read",
+  "forget",
+  "forgotten",
+  "idempotent",
+  "lock",
+  "machine",
+  "mutex",
+  "projection",
+  "rateLimit",
+  "reactions",
+  "run",
+  "runs",
+  "runs.delete",
+  "runs.list",
+  "rwlock",
+  "schedules",
+  "semaphore",
+  "slot",
+  "slots",
+  "slots.list",
+  "start",
+  "stream",
+  "streams",
+  "tasks",
+  "transact",
+  "whyWaiting",
+  "with",
+  "workflows",
+  "workflows.pause",
+  "workflows.paused",
+  "workflows.resume",
+];
+
+const SERVER: EntryPoint = {
+  path: "src/http/server/index.ts",
+  module: server,
+  owners: {
+    "": {
+      where: "plain",
+      on: () => undefined,
+      rows: {
+        apiKeys: { takes: { pawl: PAWL }, good: ({ pawl }) => [pawl] },
+        createApp: { takes: { pawl: PAWL, options: options(APP_FIELDS) }, good: ({ pawl }) => [pawl, {}] },
+        runMetrics: { takes: {}, good: () => [] },
+        serve: {
+          takes: {
+            pawl: PAWL,
+            options: options({
+              ...APP_FIELDS,
+              connections: "count?",
+              headersTimeout: "duration?",
+              hostname: "unchecked",
+              port: "unchecked",
+              requestTimeout: "duration?",
+            }),
+          },
+          // The port of an address that there is not: what is good is refused only when it listens.
+          good: ({ pawl }) => [pawl, { port: 0, hostname: "203.0.113.1" }],
+        },
+      },
+    },
+    ApiKeys: {
+      where: "plain",
+      on: ({ pawl }) => server.apiKeys(pawl as server.ServedPawl),
+      rows: {
+        create: {
+          takes: {
+            options: options(
+              { by: "text?", expiresAt: "unchecked", name: "text", namespace: "id?", scopes: "choices" },
+              { name: "key", scopes: ["read"] },
+              "options",
+            ),
+          },
+          good: () => [{ name: "key", scopes: ["read"] }],
+        },
+        get: { takes: { id: "id" }, good: () => ["there"] },
+        history: { takes: { id: "id" }, good: () => ["there"] },
+        list: { takes: { options: options({ after: "id?", limit: "count?", namespace: "id?" }) }, good: () => [{}] },
+        revoke: { takes: { id: "id", options: options({ by: "text?" }) }, good: () => ["there", {}] },
+        rotate: {
+          takes: { id: "id", options: options({ by: "text?", grace: "duration?" }) },
+          good: () => ["there", {}],
+        },
+      },
+    },
+  },
+  elsewhere: {
+    AppOptions: "callbacks that the user writes",
+    RunMetrics: "a listener: told by the worker",
+    ServeOptions: "callbacks that the user writes",
+    ServedPawl: "the part of Pawl that is needed",
+    ServedVerbs: "the part of Pawl that is needed",
+    Server: "takes a timeout when it is closed, of a server that listens",
+  },
+  engine: new Set(),
+  besides: ["apiKeys", "createApp", "serve"].flatMap((name) => MEMBERS.map((member) => `${name}(pawl).${member}`)),
 };
 
 const PROBABILITIES = [
@@ -267,6 +392,9 @@ export const ENTRIES: readonly EntryPoint[] = [
     besides: ["machine()"],
   },
   MIDDLEWARE,
+  SERVER,
   TESTING,
   OTEL,
+  CLIENT,
+  WEBHOOK,
 ];

@@ -142,6 +142,50 @@ const RETENTION = options(
   "retention?",
 );
 
+const TASK_GOOD = { targetUrl: "https://example.com/", waitForSignal: true };
+const TASK = options(
+  {
+    at: "time?",
+    body: "value",
+    concurrency: options({ key: "id", max: "count" }, { key: "a", max: 1 }),
+    delay: "duration?",
+    headers: "headers?",
+    id: "id?",
+    idempotencyKey: "id?",
+    maxWaitTime: "duration?",
+    method: "method?",
+    onCompleteUrl: "url?",
+    priority: "priority?",
+    rateLimit: options({ key: "id", max: "count", per: "positive" }, { key: "a", max: 1, per: "1s" }),
+    retry: options({
+      attempts: "count?",
+      delay: "duration?",
+      factor: "factor?",
+      jitter: "share?",
+      maxDelay: "duration?",
+    }),
+    retryStatuses: "statuses?",
+    tags: "ids?",
+    targetUrl: "url",
+    timeout: "positive?",
+    waitForSignal: "boolean?",
+  },
+  TASK_GOOD,
+  "object",
+);
+const SIGNAL_TOKEN = `sig_${"a".repeat(43)}`;
+const TASK_SIGNAL = options({ status: "choice", value: "value" }, { status: "completed" }, "object");
+/** What can be done with tasks in a decision, too. */
+const TASK_ROWS: Owner["rows"] = {
+  create: { takes: { options: TASK }, good: () => [TASK_GOOD] },
+  cancel: { takes: { id: "id", options: options({ reason: "text?" }) }, good: () => ["there", {}] },
+  signal: { takes: { token: "unchecked", signal: TASK_SIGNAL }, good: () => [SIGNAL_TOKEN, { status: "completed" }] },
+  trySignal: {
+    takes: { token: "unchecked", signal: TASK_SIGNAL },
+    good: () => [SIGNAL_TOKEN, { status: "completed" }],
+  },
+};
+
 const TRANSITION = options({
   actor: "id?",
   data: "value",
@@ -277,7 +321,7 @@ const AGGREGATE = options({ name: "unchecked" }, {}, "handle");
 const sqlSums = projection.sql("sums in sql", { on: [Deposited] }, () => {});
 const PROJECTION_ROWS: Owner["rows"] = {
   status: none,
-  rebuild: none,
+  rebuild: { takes: { options: options({ from: "choice?" }) } },
   delete: none,
   waitFor: {
     takes: {
@@ -329,7 +373,11 @@ const FREE: Owner["rows"] = {
   projection: {
     takes: {
       name: "id",
-      options: options({ key: "function?", on: "list", version: "id?" }, { on: [Deposited] }, "object"),
+      options: options(
+        { from: "choice?", key: "function?", on: "list", version: "id?" },
+        { on: [Deposited] },
+        "object",
+      ),
       apply: "function",
     },
     good: () => ["sums", { on: [Deposited] }, () => 1],
@@ -343,6 +391,17 @@ const FREE: Owner["rows"] = {
       input: "scheduleInput",
     },
     good: ({ echo }) => ["nightly", HOURLY, echo, 1],
+  },
+  httpTasks: {
+    takes: {
+      options: options({
+        allow: "ranges?",
+        maxResponseBytes: "count?",
+        retention: RETENTION,
+        secrets: "webhookSecrets?",
+      }),
+    },
+    good: () => [{}],
   },
   streamPolicy: {
     takes: {
@@ -802,7 +861,10 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         good: () => ["created", {}],
       },
       resume: { takes: { schedule: "schedule" }, good: () => ["created"] },
-      trigger: { takes: { schedule: "schedule" }, good: () => ["created"] },
+      trigger: {
+        takes: { schedule: "schedule", options: options({ id: "id?" }) },
+        good: () => ["created", {}],
+      },
       backfill: {
         takes: {
           schedule: "schedule",
@@ -975,6 +1037,38 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       tryTake: { takes: { count: "count?", options: options({ key: "id?" }) }, good: () => [1, {}] },
     },
   },
+  Tasks: {
+    where: "plain",
+    on: ({ pawl }) => pawl.tasks,
+    rows: {
+      ...TASK_ROWS,
+      get: {
+        takes: { id: "id", options: options({ abortSignal: "abortSignal?", wait: "duration?" }) },
+        good: () => ["there", {}],
+      },
+      list: {
+        takes: {
+          options: options({
+            after: "id?",
+            limit: "count?",
+            order: "choice?",
+            prefix: "prefix?",
+            status: "choices?",
+            tag: "id?",
+          }),
+        },
+        good: () => [{}],
+      },
+      redrive: { takes: { id: "id" }, good: () => ["there"] },
+      redriveAll: {
+        takes: { filter: options({ prefix: "prefix?", status: "choices?", tag: "id?" }) },
+        good: () => [{}],
+      },
+      attempts: { takes: { id: "id" }, good: () => ["there"] },
+      deliveries: { takes: { id: "id" }, good: () => ["there"] },
+    },
+  },
+  TxTasks: { where: "tx", on: (_stage, { tx }) => tx.tasks, rows: TASK_ROWS },
   TxActions: {
     where: "tx",
     on: (_stage, { tx }) => tx.actions,

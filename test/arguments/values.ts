@@ -229,6 +229,42 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
     ["a text in it", ["2026-01-01"]],
   ],
   definition: NO_HANDLES.filter(([name]) => name !== "a function"),
+  url: [
+    ...NO_TEXTS.filter(([name]) => name !== "an object with toString"),
+    ["an empty text", ""],
+    ["a path", "/hook"],
+    ["a file", "file:///etc/passwd"],
+    ["a port of another protocol", "http://example.com:22/"],
+    ["a user and a password", "http://user:pw@example.com/"],
+    ["a line end", "http://example.com/\r\nhost: other"],
+  ],
+  method: [...NO_TEXTS, ["an empty text", ""], ["another word", "CONNECT"], ["a line end", "GET\r\n"]],
+  headers: [
+    ...NO_OBJECTS,
+    ["an array", ["a"]],
+    ["a line end in one", { a: "b\r\nhost: c" }],
+    ["a number in one", { a: 5 }],
+    ["the host", { Host: "other" }],
+    ["the signature", { "webhook-signature": "v1,x" }],
+  ],
+  statuses: [
+    ...NO_OBJECTS,
+    ["a plain object", {}],
+    ["a status of success", [200]],
+    ["a text in it", ["503"]],
+    ["1.5", [500.5]],
+  ],
+  webhookSecrets: [...NO_TEXTS, ["an empty text", ""], ["a short one", "whsec_c2hvcnQ="], ["a number in it", [5]]],
+  /** Those of other senders may be short. */
+  receiverSecrets: [...NO_TEXTS, ["an empty text", ""], ["no secrets", []], ["a number in it", [5]]],
+  ranges: [
+    ...NO_OBJECTS,
+    ["a plain object", {}],
+    ["a name in it", ["localhost"]],
+    ["bits outside the range in it", ["10.0.0.1/8"]],
+    ["33 bits", ["10.0.0.0/33"]],
+    ["a number in it", [5]],
+  ],
   pin: [
     ...NO_TEXTS,
     ["an empty text", ""],
@@ -237,6 +273,22 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
     ["1 MB", "1".repeat(1_000_000)],
   ],
   secret: [...NO_TEXTS, ["an empty text", ""]],
+  secretText: NO_TEXTS,
+  /** Of a server. */
+  address: [
+    ...NO_TEXTS.filter(([name]) => name !== "an object with toString"),
+    ["an empty text", ""],
+    ["a path", "/pawl"],
+    ["a file", "file:///etc/passwd"],
+    ["a user and a password", "http://user:pw@example.com/"],
+    ["a query", "http://example.com/?key=1"],
+  ],
+  /** A text, or bytes. */
+  bytes: [
+    ...NO_TEXTS.filter(([name]) => name !== "an object with toString"),
+    ["an array", [1]],
+    ["a plain object", {}],
+  ],
   /** One secret, or a list of them. */
   peppers: [
     ...NO_TEXTS,
@@ -275,4 +327,5 @@ export const REFUSALS: ReadonlySet<string> = new Set([
   "schema_mismatch",
   "invalid_cron",
   "invalid_timezone",
+  "invalid_target",
 ]);

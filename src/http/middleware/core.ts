@@ -106,12 +106,18 @@ export type BegunRequest<TxView, TxOptions> =
 /** The outcome of a handler. */
 export type Outcome = { readonly reply: Reply } | { readonly tooLarge: true };
 
-const MAX_BODY_BYTES = 1024 * 1024;
+export const MAX_BODY_BYTES = 1024 * 1024;
 const METHODS = ["POST", "PATCH"];
 /** The client errors that ask the client to retry. */
 const TRANSIENT = [408, 425, 429];
 
 const isLasting = (status: number): boolean => status >= 200 && status < 500 && !TRANSIENT.includes(status);
+
+/** @internal */
+export function checkHandle<TxView, TxOptions>(handle: IdempotentHandle<TxView, TxOptions>): void {
+  if (typeof handle?.idempotent !== "function")
+    throw new InvalidArgumentError("the handle", "must be a Pawl, as open returns it");
+}
 
 /** Checks the options that all middleware takes: required functions, optional functions, and durations. @internal */
 export function checkCommon(
@@ -136,8 +142,7 @@ export class MiddlewareCore<TxView, TxOptions, Request, Copy = Request> {
   readonly maxBodyBytes: number;
 
   constructor(handle: IdempotentHandle<TxView, TxOptions>, options: MiddlewareOptions<Request, Copy>) {
-    if (typeof handle?.idempotent !== "function")
-      throw new InvalidArgumentError("the handle", "must be a Pawl, as open returns it");
+    checkHandle(handle);
     // Without a scope, a caller that guesses a key would get another caller's reply.
     checkCommon(options, ["scope"], ["fingerprint", "storeStatus"], OPTIONS);
     if (options.methods !== undefined) checkList(options.methods, "the methods");
@@ -167,36 +172,48 @@ export class MiddlewareCore<TxView, TxOptions, Request, Copy = Request> {
     const who = await scope();
     if (typeof who !== "string" || who === "")
       throw new InvalidArgumentError("the scope", "must return a string that identifies the caller");
-    const options = { scope: `pawl.http\n${who}`, fingerprint: read.of, ttl, lease };
-    return beginAttempt(this.#handle, parsed.key, options, storeStatus);
+    const options = { scope: scopeOf(who), fingerprint: read.of, ttl, lease };
+    return beginAttempt(this.#handle, parsed.key, options, { storeStatus, inProgress });
   }
 }
 
+/** The scope of a caller's keys. */
+export const scopeOf = (who: string): string => `pawl.http\n${who}`;
+
+/** The reply to a repeated request, of what is stored under its key. */
+export const replyAgain = (stored: unknown): Reply => replayed(isReply(stored) ? stored : NOT_KEPT);
+
+/** Whether it says that the response was not stored. */
+export const isNotKept = ({ status, body }: Reply): boolean => status === NOT_KEPT.status && body === NOT_KEPT.body;
+
+/** How the replies of attempts are kept, and what a repetition gets while the first attempt is in progress. */
+export interface ReplyRules {
+  readonly storeStatus: (status: number) => boolean;
+  readonly inProgress: (retryAfterMs: number) => Reply;
+}
+
 /** Claims the key, and returns as soon as it is known whether the handler runs. */
-async function beginAttempt<TxView, TxOptions>(
+export async function beginAttempt<TxView, TxOptions>(
   handle: IdempotentHandle<TxView, TxOptions>,
   key: string,
   options: IdempotentOptions,
-  storeStatus: (status: number) => boolean,
+  rules: ReplyRules,
 ): Promise<BegunRequest<TxView, TxOptions>> {
   const started = Promise.withResolvers<BegunRequest<TxView, TxOptions>>();
   const outcome = Promise.withResolvers<unknown>();
   const answered = handle.idempotent(key, options, (attempt) => {
-    started.resolve({ is: "pending", pending: new PendingRequest(attempt, outcome, answered, storeStatus) });
+    started.resolve({ is: "pending", pending: new PendingRequest(attempt, outcome, answered, rules) });
     return outcome.promise;
   });
   const notStarted = answered.then(
-    ({ value }): BegunRequest<TxView, TxOptions> => ({
-      is: "reply",
-      reply: isReply(value) ? replayed(value) : replayed(NOT_KEPT),
-    }),
-    (error: unknown): BegunRequest<TxView, TxOptions> => ({ is: "reply", reply: refusalOf(error) }),
+    ({ value }): BegunRequest<TxView, TxOptions> => ({ is: "reply", reply: replyAgain(value) }),
+    (error: unknown): BegunRequest<TxView, TxOptions> => ({ is: "reply", reply: refusalOf(error, rules) }),
   );
   return Promise.race([started.promise, notStarted]);
 }
 
 /** Returns the reply that refuses a request; rethrows other errors. */
-function refusalOf(error: unknown): Reply {
+export function refusalOf(error: unknown, { inProgress }: Pick<ReplyRules, "inProgress">): Reply {
   if (error instanceof IdempotencyMismatchError)
     return problem(
       422,
@@ -214,7 +231,7 @@ export class PendingRequest<TxView, TxOptions> {
   readonly #attempt: Attempt<TxView, TxOptions>;
   readonly #outcome: PromiseWithResolvers<unknown>;
   readonly #answered: Promise<Answered<unknown>>;
-  readonly #storeStatus: (status: number) => boolean;
+  readonly #rules: ReplyRules;
   #committed: Promise<Reply> | undefined;
 
   /** @internal */
@@ -222,12 +239,12 @@ export class PendingRequest<TxView, TxOptions> {
     attempt: Attempt<TxView, TxOptions>,
     outcome: PromiseWithResolvers<unknown>,
     answered: Promise<Answered<unknown>>,
-    storeStatus: (status: number) => boolean,
+    rules: ReplyRules,
   ) {
     this.#attempt = attempt;
     this.#outcome = outcome;
     this.#answered = answered;
-    this.#storeStatus = storeStatus;
+    this.#rules = rules;
     this.attempt = {
       key: attempt.key,
       attempt: attempt.attempt,
@@ -251,7 +268,8 @@ export class PendingRequest<TxView, TxOptions> {
   /** Stores the handler's reply, before it is sent. Returns null, or the reply to send instead. */
   async finish(outcome: Outcome): Promise<Reply | null> {
     const isCommitted = await this.#isCommitted();
-    const isKept = "tooLarge" in outcome || (outcome.reply.status >= 200 && this.#storeStatus(outcome.reply.status));
+    const isKept =
+      "tooLarge" in outcome || (outcome.reply.status >= 200 && this.#rules.storeStatus(outcome.reply.status));
     if (isCommitted) this.#outcome.resolve(undefined);
     else if (isKept) this.#outcome.resolve("reply" in outcome ? outcome.reply : outcome);
     else this.#outcome.reject(new NotKept());
@@ -262,7 +280,7 @@ export class PendingRequest<TxView, TxOptions> {
       // The request is recorded as carried out; only the reply is not stored.
       if (error instanceof NotKept || error instanceof ValueTooLargeError) return null;
       // Another attempt has taken over, and its reply is the valid one.
-      if (error instanceof FencedError) return inProgress(0);
+      if (error instanceof FencedError) return this.#rules.inProgress(0);
       throw error;
     }
   }
@@ -307,13 +325,19 @@ const NOT_KEPT = problem(
   "The request was carried out, and is not carried out again. Its response was too large to be kept.",
 );
 
-const inProgress = (retryAfterMs: number): Reply =>
+export const inProgress = (retryAfterMs: number): Reply =>
   problem(
     409,
     "idempotency_in_progress",
     "A request with this idempotency key is in progress. Repeat it later to get its response.",
-    [["retry-after", String(Math.max(1, Math.ceil(retryAfterMs / 1000)))]],
+    [retryAfter(retryAfterMs)],
   );
+
+/** The header, in whole seconds from 1. */
+export const retryAfter = (ms: number): readonly [string, string] => [
+  "retry-after",
+  String(Math.max(1, Math.ceil(ms / 1000))),
+];
 
 export const tooLargeRequest = (maxBytes: number): Reply =>
   problem(413, "request_too_large", `A request with an idempotency key may have at most ${maxBytes} bytes.`);

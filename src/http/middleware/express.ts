@@ -11,7 +11,13 @@
  */
 
 import { capture, type NodeResponse, sendReply } from "./capture.ts";
-import { type HttpAttempt, type IdempotentHandle, MiddlewareCore, type MiddlewareOptions } from "./core.ts";
+import {
+  type BegunRequest,
+  type HttpAttempt,
+  type IdempotentHandle,
+  MiddlewareCore,
+  type MiddlewareOptions,
+} from "./core.ts";
 import { KEY_HEADER } from "./key.ts";
 import { fingerprintOfParsed, headerOf, type NodeRequest } from "./node.ts";
 
@@ -41,31 +47,39 @@ export function expressIdempotency<TxView, TxOptions, R extends ExpressRequest =
 ): ExpressIdempotency<TxView, TxOptions> {
   const core = new MiddlewareCore(pawl, options);
   const attempts = new WeakMap<ExpressRequest, HttpAttempt<TxView, TxOptions>>();
-  const middleware = async (
-    request: ExpressRequest,
-    res: ExpressResponse,
-    next: (error?: unknown) => void,
-  ): Promise<void> => {
+  const middleware = expressHandling<TxView, TxOptions>(core.maxBodyBytes, async (request) => {
     const req = request as R;
+    const begun = await core.begin({
+      method: req.method ?? "",
+      key: headerOf(req, KEY_HEADER),
+      scope: () => core.scope(req),
+      fingerprint: async () => {
+        const { fingerprint } = core;
+        if (fingerprint !== undefined) return { of: await fingerprint(req) };
+        return { of: fingerprintOfParsed(req, req.originalUrl, req.body, req.rawBody) };
+      },
+    });
+    if (begun.is === "pending") attempts.set(req, begun.pending.attempt);
+    return begun;
+  });
+  return Object.assign(middleware, { attempt: (req: ExpressRequest) => attempts.get(req) });
+}
+
+/** Middleware that runs the handlers after it as `begin` says, and stores their response. @internal */
+export function expressHandling<TxView, TxOptions>(
+  maxBodyBytes: number,
+  begin: (req: ExpressRequest) => Promise<BegunRequest<TxView, TxOptions>>,
+): (req: ExpressRequest, res: ExpressResponse, next: (error?: unknown) => void) => Promise<void> {
+  return async (req, res, next) => {
     try {
-      const begun = await core.begin({
-        method: req.method ?? "",
-        key: headerOf(req, KEY_HEADER),
-        scope: () => core.scope(req),
-        fingerprint: async () => {
-          const { fingerprint } = core;
-          if (fingerprint !== undefined) return { of: await fingerprint(req) };
-          return { of: fingerprintOfParsed(req, req.originalUrl, req.body, req.rawBody) };
-        },
-      });
+      const begun = await begin(req);
       if (begun.is === "reply") return sendReply(res, begun.reply);
       if (begun.is === "pending") {
         const { pending } = begun;
-        attempts.set(req, pending.attempt);
         let hasReplied = false;
         capture(
           res,
-          core.maxBodyBytes,
+          maxBodyBytes,
           (outcome) => {
             hasReplied = true;
             return pending.finish(outcome);
@@ -82,5 +96,4 @@ export function expressIdempotency<TxView, TxOptions, R extends ExpressRequest =
     }
     next();
   };
-  return Object.assign(middleware, { attempt: (req: ExpressRequest) => attempts.get(req) });
 }

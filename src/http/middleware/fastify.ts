@@ -15,6 +15,7 @@ import { Readable } from "node:stream";
 import { readUpTo } from "./body.ts";
 import { listOf } from "./capture.ts";
 import {
+  type BegunRequest,
   type HttpAttempt,
   type IdempotentHandle,
   MiddlewareCore,
@@ -67,10 +68,8 @@ export function fastifyIdempotency<TxView, TxOptions, R extends FastifyRequest>(
   options: MiddlewareOptions<R>,
 ): FastifyIdempotency<TxView, TxOptions, R> {
   const core = new MiddlewareCore(pawl, options);
-  const pendingOf = new WeakMap<FastifyRequest, PendingRequest<TxView, TxOptions>>();
-
-  const preHandler = async (request: R, reply: FastifyReply): Promise<unknown> => {
-    const begun = await core.begin({
+  const handling = new FastifyHandling<TxView, TxOptions, R>(core.maxBodyBytes, (request) =>
+    core.begin({
       method: request.method,
       key: headerOf(request, KEY_HEADER),
       scope: () => core.scope(request),
@@ -79,28 +78,62 @@ export function fastifyIdempotency<TxView, TxOptions, R extends FastifyRequest>(
         if (fingerprint !== undefined) return { of: await fingerprint(request) };
         return { of: fingerprintOfParsed(request.raw, request.url, request.body, request.rawBody) };
       },
-    });
+    }),
+  );
+  const plugin = async (instance: FastifyInstance<FastifyRequest> | FastifyInstance<R>): Promise<void> => {
+    // What `scope` reads from a request was set by plugins that came before.
+    const hooks = instance as FastifyInstance<R>;
+    hooks.addHook("preHandler", async (request, reply) => ((await handling.begin(request, reply)) ? undefined : reply));
+    hooks.addHook("onSend", handling.onSend);
+  };
+  return Object.assign(plugin, {
+    [SKIP_OVERRIDE]: true,
+    attempt: (request: FastifyRequest) => handling.attemptOf(request),
+  });
+}
+
+/** Makes Fastify apply the hooks to the instance that a plugin is registered on, instead of to a new one. */
+export const SKIP_OVERRIDE = Symbol.for("skip-override");
+
+/** Runs handlers as `begin` says, and stores their replies. @internal */
+export class FastifyHandling<TxView, TxOptions, R extends FastifyRequest> {
+  readonly #pending = new WeakMap<FastifyRequest, PendingRequest<TxView, TxOptions>>();
+  readonly #maxBodyBytes: number;
+  readonly #begin: (request: R) => Promise<BegunRequest<TxView, TxOptions>>;
+
+  constructor(maxBodyBytes: number, begin: (request: R) => Promise<BegunRequest<TxView, TxOptions>>) {
+    this.#maxBodyBytes = maxBodyBytes;
+    this.#begin = begin;
+  }
+
+  attemptOf(request: FastifyRequest): HttpAttempt<TxView, TxOptions> | undefined {
+    return this.#pending.get(request)?.attempt;
+  }
+
+  /** Returns false if the reply was sent, so that no handler may run. */
+  async begin(request: R, reply: FastifyReply): Promise<boolean> {
+    const begun = await this.#begin(request);
     if (begun.is === "reply") {
       rewrite(reply, begun.reply);
       reply.send(payloadOf(begun.reply));
-      return reply;
+      return false;
     }
     if (begun.is === "pending") {
       const { pending } = begun;
-      pendingOf.set(request, pending);
+      this.#pending.set(request, pending);
       // The client has disconnected, or the reply bypassed the hooks.
       reply.raw.once("close", () => {
-        if (pendingOf.has(request)) pending.lapse();
+        if (this.#pending.has(request)) pending.lapse();
       });
     }
-    return undefined;
-  };
+    return true;
+  }
 
-  const onSend = async (request: R, reply: FastifyReply, payload: unknown): Promise<unknown> => {
-    const pending = pendingOf.get(request);
+  readonly onSend = async (request: R, reply: FastifyReply, payload: unknown): Promise<unknown> => {
+    const pending = this.#pending.get(request);
     if (pending === undefined) return payload;
-    pendingOf.delete(request);
-    const { outcome, send } = await read(reply, payload, core.maxBodyBytes).catch(async (error: unknown) => {
+    this.#pending.delete(request);
+    const { outcome, send } = await read(reply, payload, this.#maxBodyBytes).catch(async (error: unknown) => {
       // An incomplete body is not a reply.
       await pending.fail(error);
       throw error;
@@ -110,18 +143,6 @@ export function fastifyIdempotency<TxView, TxOptions, R extends FastifyRequest>(
     rewrite(reply, instead);
     return payloadOf(instead);
   };
-
-  const plugin = async (instance: FastifyInstance<FastifyRequest> | FastifyInstance<R>): Promise<void> => {
-    // What `scope` reads from a request was set by plugins that came before.
-    const hooks = instance as FastifyInstance<R>;
-    hooks.addHook("preHandler", preHandler);
-    hooks.addHook("onSend", onSend);
-  };
-  // Makes Fastify apply the hooks to the instance that the plugin is registered on, instead of to a new one.
-  return Object.assign(plugin, {
-    [Symbol.for("skip-override")]: true,
-    attempt: (request: FastifyRequest) => pendingOf.get(request)?.attempt,
-  });
 }
 
 /** Returns what to store of a payload, and the payload to send: a stream is replaced by what was read from it. */

@@ -45,7 +45,15 @@ export async function handleFetch<TxView, TxOptions, R extends Request>(
   const begun = await beginFetch(core, request, () => core.scope(request), core.fingerprint);
   if (begun.is === "pass") return handle();
   if (begun.is === "reply") return responseOf(begun.reply);
-  const { pending } = begun;
+  return handlePending(begun.pending, core.maxBodyBytes, handle);
+}
+
+/** Runs a handler, and stores its response before it is returned. @internal */
+export async function handlePending<TxView, TxOptions>(
+  pending: PendingRequest<TxView, TxOptions>,
+  maxBodyBytes: number,
+  handle: (attempt: HttpAttempt<TxView, TxOptions>) => Response | Promise<Response>,
+): Promise<Response> {
   let response: Response;
   try {
     response = await handle(pending.attempt);
@@ -53,7 +61,7 @@ export async function handleFetch<TxView, TxOptions, R extends Request>(
     await pending.fail(error);
     throw error;
   }
-  return finishFetch(pending, response, core.maxBodyBytes);
+  return finishFetch(pending, response, maxBodyBytes);
 }
 
 /** @internal */
@@ -78,16 +86,21 @@ async function fingerprintOf(
   request: Request,
   maxBytes: number,
 ): Promise<{ readonly of: unknown } | { readonly refusal: Reply }> {
+  const bytes = await copyBody(request, maxBytes);
+  if (bytes === null) return { refusal: tooLargeRequest(maxBytes) };
+  const { pathname, search } = new URL(request.url);
+  return { of: describe(request.method, pathname, search, bytes) };
+}
+
+/** The body of a request, which can still be read; null if it exceeds the limit. @internal */
+export async function copyBody(request: Request, maxBytes: number): Promise<Uint8Array | null> {
   // A request whose header says that it is too long is refused before it is read.
-  if (Number(request.headers.get("content-length") ?? 0) > maxBytes) return { refusal: tooLargeRequest(maxBytes) };
+  if (Number(request.headers.get("content-length") ?? 0) > maxBytes) return null;
   const copy = request.clone();
   const body = await readUpTo(copy.body, maxBytes);
-  if (!body.isWhole) {
-    await Promise.allSettled([body.stream.cancel(), request.body?.cancel()]);
-    return { refusal: tooLargeRequest(maxBytes) };
-  }
-  const { pathname, search } = new URL(request.url);
-  return { of: describe(request.method, pathname, search, body.bytes) };
+  if (body.isWhole) return body.bytes;
+  await Promise.allSettled([body.stream.cancel(), request.body?.cancel()]);
+  return null;
 }
 
 /** The fingerprint of a request. A parsed body is compared as a value. */
@@ -126,7 +139,8 @@ export async function finishFetch<TxView, TxOptions>(
   return new Response(body as Sendable, { status, statusText, headers });
 }
 
-const replyFrom = (response: Response, bytes: Uint8Array): Reply => ({
+/** A response in the form in which it is stored. @internal */
+export const replyFrom = (response: Response, bytes: Uint8Array): Reply => ({
   status: response.status,
   headers: storedHeaders(listOf(response.headers)),
   body: storedBody(bytes),

@@ -9,7 +9,13 @@
  * handler's responses. The variables that `scope` reads must have been set by middleware that came before.
  */
 
-import { type HttpAttempt, type IdempotentHandle, MiddlewareCore, type MiddlewareOptions } from "./core.ts";
+import {
+  type BegunRequest,
+  type HttpAttempt,
+  type IdempotentHandle,
+  MiddlewareCore,
+  type MiddlewareOptions,
+} from "./core.ts";
 import { beginFetch, finishFetch, responseOf } from "./fetch.ts";
 
 /** The part of Hono's context that is used. */
@@ -32,35 +38,46 @@ export function honoIdempotency<TxView, TxOptions, Context extends HonoContext =
 ): HonoIdempotency<TxView, TxOptions> {
   const core = new MiddlewareCore(pawl, options);
   const attempts = new WeakMap<HonoContext, HttpAttempt<TxView, TxOptions>>();
-  const middleware = async (context: HonoContext, next: () => Promise<void>): Promise<Response | undefined> => {
+  const middleware = honoHandling<TxView, TxOptions>(core.maxBodyBytes, async (context) => {
     const c = context as Context;
     const { fingerprint } = core;
     const custom = fingerprint === undefined ? undefined : () => fingerprint(c);
     const begun = await beginFetch(core, await unread(c), () => core.scope(c), custom);
+    if (begun.is === "pending") attempts.set(c, begun.pending.attempt);
+    return begun;
+  });
+  return Object.assign(middleware, { attempt: (c: HonoContext) => attempts.get(c) });
+}
+
+/** Middleware that runs the handlers after it as `begin` says, and stores their response. @internal */
+export function honoHandling<TxView, TxOptions>(
+  maxBodyBytes: number,
+  begin: (c: HonoContext) => Promise<BegunRequest<TxView, TxOptions>>,
+): (c: HonoContext, next: () => Promise<void>) => Promise<Response | undefined> {
+  return async (c, next) => {
+    const begun = await begin(c);
     if (begun.is === "reply") return responseOf(begun.reply);
     if (begun.is === "pass") {
       await next();
       return undefined;
     }
     const { pending } = begun;
-    attempts.set(c, pending.attempt);
     try {
       await next();
     } catch (error) {
       await pending.fail(error);
       throw error;
     }
-    const response = await finishFetch(pending, c.res, core.maxBodyBytes);
+    const response = await finishFetch(pending, c.res, maxBodyBytes);
     // When a response is replaced, Hono adds the old headers to the new response; clearing it first prevents that.
     c.res = undefined;
     c.res = response;
     return undefined;
   };
-  return Object.assign(middleware, { attempt: (c: HonoContext) => attempts.get(c) });
 }
 
-/** Returns a request whose body can be read. If the handler's chain has read it, Hono has kept it. */
-async function unread({ req }: HonoContext): Promise<Request> {
+/** Returns a request whose body can be read. If the handler's chain has read it, Hono has kept it. @internal */
+export async function unread({ req }: HonoContext): Promise<Request> {
   if (!req.raw.bodyUsed) return req.raw;
   const { method, headers, url } = req.raw;
   return new Request(url, { method, headers, body: await req.arrayBuffer() });

@@ -97,10 +97,12 @@ export const replayed = (reply: Reply): Reply => ({ ...reply, headers: [...reply
 
 const TITLES = {
   400: "Bad Request",
+  401: "Unauthorized",
   409: "Conflict",
   413: "Content Too Large",
   422: "Unprocessable Content",
   500: "Internal Server Error",
+  503: "Service Unavailable",
 } as const;
 
 /** The codes of refusals. They never change. */
@@ -110,7 +112,10 @@ export type ProblemCode =
   | "idempotency_in_progress"
   | "idempotency_mismatch"
   | "request_too_large"
-  | "response_not_kept";
+  | "response_not_kept"
+  | "signature_invalid"
+  | "timestamp_out_of_range"
+  | "body_too_large";
 
 /** A refusal, as `application/problem+json`. */
 export function problem(

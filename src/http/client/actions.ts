@@ -1,0 +1,163 @@
+/**
+ * One-time actions over HTTP: `pawl.actions`.
+ *
+ * A use without a `consumerKey` has the call's idempotency key as one, so that a call whose response was lost gets the same result when it is sent again.
+ */
+
+import type { ActionEntry, ActionInfo } from "../../action/info.ts";
+import type { ActionListOptions, ActionPage } from "../../action/list.ts";
+import type {
+  ActionOptions,
+  ActionTarget,
+  Asking,
+  ClaimOptions,
+  CompleteOptions,
+  ConsumeOptions,
+  HeldOptions,
+} from "../../action/options.ts";
+import type { Abandoned, ActionClaim, Canceled, Consumed, Created, Tried } from "../../action/results.ts";
+import { isPawlError, PawlHttpError } from "./errors.ts";
+import { type Paged, paged } from "./pages.ts";
+import { valueIn } from "./runs.ts";
+import { momentOf, sent, shown } from "./shapes.ts";
+import type { WirePage } from "./slots.ts";
+import { path, type Transport } from "./transport.ts";
+
+/** What a refusal to use an action has as its code. */
+const REFUSALS: ReadonlySet<string> = new Set([
+  "action_not_found",
+  "already_used",
+  "canceled",
+  "claimed",
+  "expired",
+  "fenced",
+  "invalid_pin",
+  "locked",
+  "not_active",
+]);
+
+/** By id, or by the ref that a list returned. */
+const idOf = (target: ActionTarget): string => (typeof target === "string" ? target : `ref:${target.ref}`);
+
+export class ClientActions {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** Creates an action. The same id with the same request is the same action. Throws `action_conflict` for another request. */
+  async create(options: ActionOptions = {}): Promise<Created> {
+    const { activeAt, expiresAt, payload, ...rest } = options;
+    const body = {
+      ...sent(rest),
+      ...(activeAt === undefined ? {} : { activeAt: momentOf(activeAt) }),
+      ...(expiresAt === undefined ? {} : { expiresAt: momentOf(expiresAt) }),
+      ...valueIn("payload", payload),
+    };
+    const isRepeatable = options.id !== undefined;
+    return (await this.#transport.call({ method: "POST", path: path("actions"), body, isRepeatable })) as Created;
+  }
+
+  /** Returns the action as it is now, or null. */
+  async get(target: ActionTarget): Promise<ActionInfo | null> {
+    try {
+      return shown(await this.#transport.call({ method: "GET", path: path("actions", idOf(target)) }));
+    } catch (error) {
+      if (isPawlError(error, "action_not_found")) return null;
+      throw error;
+    }
+  }
+
+  /** Lists actions, the newest first: awaited, a page; iterated, all of them. */
+  list(options: ActionListOptions = {}): Paged<ActionPage, ActionInfo> {
+    const { createdAfter, createdBefore, ...rest } = options;
+    const query = {
+      ...sent(rest),
+      ...(createdAfter === undefined ? {} : { createdAfter: momentOf(createdAfter) }),
+      ...(createdBefore === undefined ? {} : { createdBefore: momentOf(createdBefore) }),
+    };
+    return paged<ActionPage, ActionInfo>(
+      async (after = options.after) => {
+        const json = await this.#transport.call({ method: "GET", path: path("actions"), query: { ...query, after } });
+        const { items, unreadable = [], next } = shown<WirePage<ActionInfo>>(json);
+        return { actions: items, unreadable, next };
+      },
+      ({ actions }) => actions,
+    );
+  }
+
+  /** The audit trail, the oldest entry first. Default: the first 100 entries. */
+  async history(
+    target: ActionTarget,
+    options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
+  ): Promise<readonly ActionEntry[]> {
+    const request = { method: "GET", path: path("actions", idOf(target), "history"), query: sent(options) } as const;
+    return shown<{ items: ActionEntry[] }>(await this.#transport.call(request), ["data"]).items;
+  }
+
+  /** Uses an action. Throws the reason why it cannot be used. */
+  async consume<Payload = unknown>(id: string, options: ConsumeOptions = {}): Promise<Consumed<Payload>> {
+    return this.#use(id, "consume", options);
+  }
+
+  async tryConsume<Payload = unknown>(id: string, options: ConsumeOptions = {}): Promise<Tried<Consumed<Payload>>> {
+    return tried(this.consume<Payload>(id, options));
+  }
+
+  /** Reserves an action for the length of a lease. */
+  async claim(id: string, options: ClaimOptions = {}): Promise<ActionClaim> {
+    return this.#use(id, "claim", options);
+  }
+
+  async tryClaim(id: string, options: ClaimOptions = {}): Promise<Tried<ActionClaim>> {
+    return tried(this.claim(id, options));
+  }
+
+  /** Uses an action that was claimed. */
+  async complete<Payload = unknown>(id: string, options: CompleteOptions): Promise<Consumed<Payload>> {
+    const { by, reason, fence, consumerKey } = options;
+    return this.#use(id, "complete", { by, reason, fence, consumerKey });
+  }
+
+  async tryComplete<Payload = unknown>(id: string, options: CompleteOptions): Promise<Tried<Consumed<Payload>>> {
+    return tried(this.complete<Payload>(id, options));
+  }
+
+  /** Releases an action that was claimed. */
+  async abandon(id: string, options: HeldOptions): Promise<Abandoned> {
+    const { by, reason, fence } = options;
+    return this.#use(id, "abandon", { by, reason, fence });
+  }
+
+  async tryAbandon(id: string, options: HeldOptions): Promise<Tried<Abandoned>> {
+    return tried(this.abandon(id, options));
+  }
+
+  /** Cancels an action: it cannot be used any more. */
+  async cancel(target: ActionTarget, options: Asking = {}): Promise<Canceled> {
+    return this.#use(idOf(target), "cancel", options);
+  }
+
+  async tryCancel(target: ActionTarget, options: Asking = {}): Promise<Tried<Canceled>> {
+    return tried(this.cancel(target, options));
+  }
+
+  async #use<T>(id: string, verb: string, options: object): Promise<T> {
+    const request = { method: "POST", path: path("actions", id, verb), body: sent(options) } as const;
+    const used = shown<T & object>(await this.#transport.call(request), ["payload"]);
+    // As in the library, an action without a payload has one that is undefined.
+    return verb === "consume" || verb === "complete" ? { payload: undefined, ...used } : used;
+  }
+}
+
+/** A refusal as a result. */
+async function tried<T>(use: Promise<T>): Promise<Tried<T>> {
+  try {
+    return { ok: true, ...(await use) };
+  } catch (error) {
+    if (!(error instanceof PawlHttpError) || !REFUSALS.has(error.code)) throw error;
+    return { ok: false, ...error.data, code: error.code } as unknown as Tried<T>;
+  }
+}

@@ -1,0 +1,338 @@
+/**
+ * Runs over HTTP: the verbs of `pawl.start`, `pawl.run`, `pawl.runs`, `pawl.workflows` and `pawl.whyWaiting`.
+ *
+ * Definitions are used for their types and their names only. Where importing them would bring the code of the workflow along, as in a browser, `named`
+ * makes one of a type: `client.start(named<typeof fulfil>("fulfil"), order)`.
+ */
+
+import type { Duration } from "../../kernel/check.ts";
+import type { WithInput } from "../../workflow/definitions/context-types.ts";
+import type { AnyWorkflow, Signal } from "../../workflow/definitions/definition.ts";
+import type { PausedWorkflow } from "../../workflow/flow/paused.ts";
+import type { WaitReason, WaitSubject } from "../../workflow/locks/why.ts";
+import type {
+  CanceledRun,
+  CancelOptions,
+  HistoryEntry,
+  RetryRunOptions,
+  RunInfo,
+  RunListOptions,
+  RunPage,
+  SignalOptions,
+  StartOptions,
+} from "../../workflow/runs/run.ts";
+import { msOf } from "./duration.ts";
+import { invalidArgument, PawlHttpError } from "./errors.ts";
+import { type Paged, paged } from "./pages.ts";
+import { momentOf, sent, shown } from "./shapes.ts";
+import { follow } from "./sse.ts";
+import { path, sleep, type Transport } from "./transport.ts";
+import { fromWire, toWire } from "./values.ts";
+
+/** Less than what proxies allow a request to take. */
+const POLL_MS = 25_000;
+/** A server that has no place to wait responds immediately. */
+const PAUSE_MS = 500;
+
+/**
+ * A definition by its type and name, for code that must not import it: `named<typeof fulfil>("fulfil")`. That of an event makes events, in the first shape and
+ * without a schema's check. The compiler cannot compare the name with that of the definition, except where it is part of its type.
+ */
+export function named<Definition extends { readonly name: string }>(name: Definition["name"]): Definition {
+  const make = (data?: unknown): ClientEventData => Object.freeze({ name, data });
+  // Of an event, and of a signal that was received.
+  const is = (
+    given: { readonly name?: unknown; readonly ok?: unknown; readonly signal?: unknown } | undefined,
+  ): boolean => given?.name === name || (given?.ok === true && given.signal === name);
+  Object.defineProperty(make, "name", { value: name });
+  return Object.assign(make, { is }) as unknown as Definition;
+}
+
+interface ClientEventData {
+  readonly name: string;
+  readonly data: unknown;
+}
+
+export type Named = string | { readonly name: string };
+
+export function nameOf(given: Named, what: string): string {
+  const name = typeof given === "string" ? given : given?.name;
+  if (typeof name !== "string" || name === "") throw invalidArgument(what, "must be a definition or its name");
+  return name;
+}
+
+/** A value in a body; left out where it is undefined. */
+export const valueIn = (name: string, value: unknown): Record<string, unknown> =>
+  value === undefined ? {} : { [name]: toWire(value) };
+
+/**
+ * Waits in polls until one of them has a result, or the time is over. `poll` gets how long the server may wait, and returns undefined if there is
+ * no result yet.
+ */
+export async function longPoll<T>(
+  transport: Transport,
+  timeoutMs: number,
+  abortSignal: AbortSignal | undefined,
+  poll: (waitMs: number) => Promise<T | undefined>,
+): Promise<T | undefined> {
+  const { platform } = transport;
+  const untilMs = platform.nowMs() + timeoutMs;
+  for (;;) {
+    const sentMs = platform.nowMs();
+    const found = await poll(Math.max(0, Math.min(POLL_MS, untilMs - sentMs)));
+    if (found !== undefined) return found;
+    const nowMs = platform.nowMs();
+    if (nowMs >= untilMs) return undefined;
+    const pauseMs = Math.min(untilMs - nowMs, PAUSE_MS - (nowMs - sentMs));
+    if (pauseMs > 0) await sleep(platform, pauseMs, abortSignal);
+  }
+}
+
+const showRun = (json: unknown): RunInfo => shown<RunInfo>(json, ["error"]);
+
+/** A handle on one run. */
+export class ClientRun<Output = unknown> {
+  readonly id: string;
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport, id: string) {
+    this.#transport = transport;
+    this.id = id;
+  }
+
+  /**
+   * Waits for the run to end and returns its result. Default: no timeout. Throws `run_failed`, `run_canceled`, `run_timed_out`, `run_expired`,
+   * `run_parked`, `run_not_found`, or `result_timeout`.
+   */
+  async result(
+    options: { readonly timeout?: Duration | undefined; readonly abortSignal?: AbortSignal | undefined } = {},
+  ): Promise<Output> {
+    const { timeout, abortSignal } = options;
+    const timeoutMs = timeout === undefined ? Number.POSITIVE_INFINITY : msOf(timeout, "the timeout");
+    const ended = await longPoll(this.#transport, timeoutMs, abortSignal, async (waitMs) => {
+      const { status, json } = await this.#transport.send({
+        method: "GET",
+        path: path("runs", this.id, "result"),
+        query: { wait: `${waitMs}ms` },
+        waitMs,
+        abortSignal,
+      });
+      return status === 202 ? undefined : { value: fromWire((json as { readonly value?: unknown }).value) };
+    });
+    if (ended !== undefined) return ended.value as Output;
+    throw new PawlHttpError({
+      status: 0,
+      code: "result_timeout",
+      message: `run "${this.id}" did not end within ${timeoutMs} ms`,
+      data: { run: this.id, timeoutMs },
+    });
+  }
+
+  /** Returns the run as it is now. Throws `run_not_found`. */
+  async status(): Promise<RunInfo> {
+    return showRun(await this.#transport.call({ method: "GET", path: path("runs", this.id) }));
+  }
+
+  /** Returns the facts of its history so far. Default: all. */
+  async history(
+    options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
+  ): Promise<readonly HistoryEntry[]> {
+    const { limit = Number.POSITIVE_INFINITY } = options;
+    const entries: HistoryEntry[] = [];
+    for (let after: string | number | null | undefined = options.after; after !== null && entries.length < limit; ) {
+      const query = { after, limit: Math.min(limit - entries.length, 1000) };
+      const json = await this.#transport.call({ method: "GET", path: path("runs", this.id, "history"), query });
+      const page = shown<{ items: HistoryEntry[]; next: string | null }>(json, ["data"]);
+      entries.push(...page.items);
+      after = page.next;
+    }
+    return entries;
+  }
+
+  /** Follows its history: the facts so far, then each as it is recorded, until the run has ended or the signal aborts. */
+  async *follow(options: { readonly abortSignal?: AbortSignal | undefined } = {}): AsyncGenerator<HistoryEntry> {
+    const request = { path: path("runs", this.id, "events") };
+    for await (const { data } of follow(this.#transport, request, options.abortSignal)) {
+      const entry = shown<HistoryEntry | { readonly status: string }>(JSON.parse(data), ["data"]);
+      // A fact has a version; what says that the run has ended has none.
+      if (!("version" in entry)) return;
+      yield entry;
+    }
+  }
+
+  /** Sends a signal, by its definition or its name. It is kept until the run receives it. Throws `run_ended` for a run that has ended. */
+  signal<Payload>(
+    signal: Signal<Payload>,
+    ...[payload, options]: WithInput<Payload, SignalOptions>
+  ): Promise<{ readonly isNew: boolean }>;
+  signal(signal: string, payload?: unknown, options?: SignalOptions): Promise<{ readonly isNew: boolean }>;
+  async signal(signal: Named, payload?: unknown, options?: SignalOptions): Promise<{ readonly isNew: boolean }> {
+    const body = {
+      name: nameOf(signal, "the signal"),
+      // Sent again after an unknown outcome, it counts once.
+      id: options?.id ?? this.#transport.platform.uuid(),
+      ...valueIn("payload", payload),
+    };
+    const json = await this.#transport.call({
+      method: "POST",
+      path: path("runs", this.id, "signals"),
+      body,
+      isRepeatable: true,
+    });
+    return json as { readonly isNew: boolean };
+  }
+
+  /** Asks the run to stop; `result` settles when it has ended. With `force`, the run ends immediately. */
+  async cancel(options?: CancelOptions): Promise<CanceledRun> {
+    const request = { method: "POST", path: path("runs", this.id, "cancel"), body: sent(options) } as const;
+    return shown<CanceledRun>(await this.#transport.call({ ...request, isRepeatable: true }));
+  }
+
+  /** Lets a run that failed or is parked continue. */
+  async retry(options?: RetryRunOptions): Promise<void> {
+    await this.#transport.call({ method: "POST", path: path("runs", this.id, "retry"), body: sent(options) });
+  }
+
+  /** Resolves a step that runs at most once, for a run that is parked because its outcome is unknown; then the run resumes. */
+  async resolveStep(
+    step: string,
+    answer: { readonly done: true; readonly value: unknown } | { readonly done: false },
+  ): Promise<void> {
+    const { done } = answer;
+    const body = { step, done, ...(answer.done ? valueIn("value", answer.value) : {}) };
+    await this.#transport.call({ method: "POST", path: path("runs", this.id, "resolve"), body });
+  }
+}
+
+export interface RunChange {
+  readonly action: "cancel" | "retry" | "delete";
+  /** Up to 1,000 runs. Not together with `filter`. */
+  readonly ids?: readonly string[] | undefined;
+  readonly filter?: Pick<RunListOptions, "workflow" | "status" | "tag" | "prefix"> | undefined;
+  /** The `next` of the call before, with the same filter. */
+  readonly after?: string | undefined;
+  /** How many runs of the filter. Default: 100. */
+  readonly limit?: number | undefined;
+  /** Why they are canceled. */
+  readonly reason?: string | undefined;
+}
+
+export interface ChangedRuns {
+  readonly items: readonly {
+    readonly id: string;
+    readonly ok: boolean;
+    readonly code?: string;
+    readonly detail?: string;
+  }[];
+  readonly next: string | null;
+}
+
+/** What is done to all runs. */
+export class ClientRuns {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** Lists runs: awaited, a page; iterated, all of them. */
+  list(options: RunListOptions = {}): Paged<RunPage, RunInfo> {
+    const { workflow, after, startedAfter, startedBefore, endedAfter, endedBefore, ...rest } = options;
+    const times = Object.entries({ startedAfter, startedBefore, endedAfter, endedBefore }).flatMap(([name, moment]) =>
+      moment === undefined ? [] : [[name, momentOf(moment)]],
+    );
+    const query = {
+      ...rest,
+      ...Object.fromEntries(times),
+      ...(workflow === undefined ? {} : { workflow: nameOf(workflow, "the workflow") }),
+    };
+    return paged<RunPage, RunInfo>(
+      async (next = after) => {
+        const json = await this.#transport.call({
+          method: "GET",
+          path: path("runs"),
+          query: { ...query, after: next },
+        });
+        const page = json as { readonly items: readonly unknown[]; readonly next: string | null };
+        return { runs: page.items.map(showRun), next: page.next };
+      },
+      ({ runs }) => runs,
+    );
+  }
+
+  /**
+   * Cancels, retries or deletes many runs: those with these ids, or one page of those that the filter lets through. What is refused for one run does
+   * not stop the others.
+   */
+  async change(change: RunChange): Promise<ChangedRuns> {
+    const { filter, ...rest } = change;
+    const { workflow, ...others } = filter ?? {};
+    const name = workflow === undefined ? {} : { workflow: nameOf(workflow, "the workflow") };
+    const body = { ...sent(rest), ...(filter === undefined ? {} : { filter: { ...sent(others), ...name } }) };
+    // A run that is canceled, retried or deleted already is left as it is.
+    const request = { method: "POST", path: path("runs", "bulk"), body, isRepeatable: true } as const;
+    return (await this.#transport.call(request)) as ChangedRuns;
+  }
+
+  /** Deletes a run that has ended. Throws `run_alive` and `run_not_found`. */
+  async delete(id: string): Promise<void> {
+    await this.#transport.call({ method: "DELETE", path: path("runs", id) });
+  }
+
+  /** @internal */
+  async start(workflow: Named, input: unknown, options: StartOptions = {}): Promise<ClientRun> {
+    const { at, id = this.#transport.platform.uuid(), ...rest } = options;
+    const body = {
+      workflow: nameOf(workflow, "the workflow"),
+      ...valueIn("input", input),
+      ...sent(rest),
+      ...(at === undefined ? {} : { at: momentOf(at) }),
+      id,
+    };
+    // The same id is the same run, unless that is what is refused or started again.
+    const isRepeatable = (options.ifExists ?? "join") === "join";
+    const json = await this.#transport.call({ method: "POST", path: path("runs"), body, isRepeatable });
+    return new ClientRun(this.#transport, (json as { readonly id: string }).id);
+  }
+
+  /** @internal */
+  async whyWaiting(subject: WaitSubject): Promise<WaitReason> {
+    const of =
+      "run" in subject ? ["runs", subject.run] : [subject.kind === "semaphore" ? "semaphores" : "locks", subject.lock];
+    return (await this.#transport.call({ method: "GET", path: path(...of, "why") })) as WaitReason;
+  }
+}
+
+/** Workflows whose runs do not begin for now. */
+export class ClientWorkflows {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** Lets no more runs of a workflow begin, in all processes. */
+  async pause(workflow: string | AnyWorkflow, options?: { readonly reason?: string | undefined }): Promise<void> {
+    await this.#change(workflow, "pause", sent(options));
+  }
+
+  /** Lets them begin again. Returns whether it was paused. */
+  async resume(workflow: string | AnyWorkflow): Promise<boolean> {
+    const json = await this.#change(workflow, "resume", undefined);
+    return (json as { readonly wasPaused: boolean }).wasPaused;
+  }
+
+  /** Those that are paused. */
+  async paused(): Promise<readonly PausedWorkflow[]> {
+    const json = await this.#transport.call({ method: "GET", path: path("workflows", "paused") });
+    return shown<{ items: PausedWorkflow[] }>(json).items;
+  }
+
+  #change(workflow: Named, verb: string, body: unknown): Promise<unknown> {
+    const at = path("workflows", nameOf(workflow, "the workflow"), verb);
+    return this.#transport.call({ method: "POST", path: at, body, isRepeatable: true });
+  }
+}

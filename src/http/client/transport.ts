@@ -1,0 +1,273 @@
+/**
+ * One call of the API: it is sent until it has a response, within the patience of the client.
+ *
+ * Every call that changes something has an `Idempotency-Key` of its own, the same for all of its attempts. Which failures are followed by another attempt, and when,
+ * is decided in `decide.ts`. An attempt that has no response after `attemptTimeout` is given up, as if the connection had been lost.
+ *
+ * Guarantees: when the promise settles, nothing of the call is under way here; an abort of the caller rejects with the reason of the signal.
+ */
+
+import type { Duration } from "../../kernel/check.ts";
+import type { Platform } from "../platform/platform.ts";
+import { decideRetry, parseRetryAfter } from "./decide.ts";
+import { msOf } from "./duration.ts";
+import { invalidArgument, PawlHttpError } from "./errors.ts";
+import { withTimes } from "./shapes.ts";
+import { fromWire } from "./values.ts";
+
+export interface Request {
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** Below /v1, encoded: what `path` returns. */
+  readonly path: string;
+  readonly query?: Readonly<Record<string, unknown>> | undefined;
+  readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+  readonly abortSignal?: AbortSignal | undefined;
+  /** Running it again does no harm, even without its key. Default: for GET only. */
+  readonly isRepeatable?: boolean;
+  /** Whether a refusal is what the call is about, so that it is not sent again. Default: none is. */
+  readonly isResult?: (error: PawlHttpError) => boolean;
+  /** How long the server may take on purpose. */
+  readonly waitMs?: number;
+}
+
+export interface TransportSetup {
+  readonly url: string;
+  readonly key: string | undefined;
+  readonly fetch: (url: string, init: RequestInit) => Promise<Response>;
+  readonly platform: Platform;
+  readonly patienceMs: number;
+  readonly attemptMs: number;
+  readonly abortSignal: AbortSignal | undefined;
+}
+
+/** A path from its parts; ids may have any characters. "." and "..", which every URL drops in whatever spelling, would make it the path of another route. */
+export const path = (...parts: readonly string[]): string =>
+  parts.map((part) => `/${encodeURIComponent(checkPart(part))}`).join("");
+
+function checkPart(part: unknown): string {
+  if (typeof part !== "string" || part === "")
+    throw invalidArgument("an id or name", "must be a string that is not empty");
+  if (!part.isWellFormed()) throw invalidArgument("an id or name", "must not contain lone surrogates");
+  if (part === "." || part === "..")
+    throw invalidArgument("an id or name", `must not be "${part}" here: no URL can have it in its path`);
+  return part;
+}
+
+export class Transport {
+  readonly #setup: TransportSetup;
+
+  constructor(setup: TransportSetup) {
+    this.#setup = setup;
+  }
+
+  get platform(): Platform {
+    return this.#setup.platform;
+  }
+
+  get patienceMs(): number {
+    return this.#setup.patienceMs;
+  }
+
+  get abortSignal(): AbortSignal | undefined {
+    return this.#setup.abortSignal;
+  }
+
+  /** The same, with other options. */
+  with(options: {
+    readonly abortSignal?: AbortSignal | undefined;
+    readonly patience?: Duration | undefined;
+  }): Transport {
+    const { abortSignal = this.#setup.abortSignal, patience } = options;
+    const patienceMs = patience === undefined ? this.#setup.patienceMs : msOf(patience, "the patience");
+    return new Transport({ ...this.#setup, abortSignal, patienceMs });
+  }
+
+  /** Sends a call and returns its JSON; undefined where there is none. Throws `PawlHttpError`. */
+  async call(request: Request): Promise<unknown> {
+    const response = await this.send(request);
+    return response.json;
+  }
+
+  /** The same, with what is in the response besides. */
+  async send(request: Request): Promise<Received> {
+    const abortSignal = anySignal([request.abortSignal, this.#setup.abortSignal]);
+    const response = await this.#attempts(request, abortSignal, async (response) => {
+      const text = await response.text();
+      return {
+        status: response.status,
+        headers: response.headers,
+        json: text === "" ? undefined : parsed(text, response),
+      };
+    });
+    return response;
+  }
+
+  /** Opens a stream of events: the response whose body is still to be read. */
+  async open(request: Request, abortSignal: AbortSignal): Promise<Response> {
+    return this.#attempts(request, abortSignal, async (response) => response, false);
+  }
+
+  async #attempts<T>(
+    request: Request,
+    abortSignal: AbortSignal | undefined,
+    read: (response: Response) => Promise<T>,
+    isWhole = true,
+  ): Promise<T> {
+    const { platform } = this.#setup;
+    // What the server is asked to wait for is not its being slow.
+    const patienceMs = this.#setup.patienceMs + (this.#setup.patienceMs === 0 ? 0 : (request.waitMs ?? 0));
+    const { method, isRepeatable = method === "GET", isResult = () => false } = request;
+    const beganMs = platform.nowMs();
+    const key = method === "GET" ? {} : { "idempotency-key": platform.uuid() };
+    const init = this.#initOf(request, key);
+    for (let attempt = 1; ; attempt += 1) {
+      abortSignal?.throwIfAborted();
+      try {
+        return await this.#attempt(request, init, abortSignal, read, isWhole);
+      } catch (error) {
+        if (abortSignal?.aborted === true) throw abortSignal.reason;
+        if (!(error instanceof PawlHttpError)) throw error;
+        const elapsedMs = platform.nowMs() - beganMs;
+        const moment = { attempt, elapsedMs, patienceMs, random: platform.random() };
+        const waitMs = decideRetry(error, { isRepeatable, isResult: isResult(error) }, moment);
+        if (waitMs === null) throw error;
+        await sleep(platform, waitMs, abortSignal);
+      }
+    }
+  }
+
+  #initOf({ method, body, headers }: Request, key: Readonly<Record<string, string>>): RequestInit {
+    const { key: apiKey } = this.#setup;
+    return {
+      method,
+      headers: {
+        accept: "application/json",
+        ...(apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` }),
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+        ...key,
+        ...headers,
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    };
+  }
+
+  async #attempt<T>(
+    { path, query, waitMs = 0 }: Request,
+    init: RequestInit,
+    abortSignal: AbortSignal | undefined,
+    read: (response: Response) => Promise<T>,
+    isWhole: boolean,
+  ): Promise<T> {
+    const { url, fetch, platform, attemptMs } = this.#setup;
+    const over = new AbortController();
+    const cancel = platform.after(attemptMs + waitMs, () =>
+      over.abort(new Error(`there was no response within ${attemptMs + waitMs} ms`)),
+    );
+    const signal = anySignal([abortSignal, over.signal]) as AbortSignal;
+    try {
+      const response = await fetch(`${url}/v1${path}${queryOf(query)}`, { ...init, signal });
+      if (!response.ok) throw refusalOf(response, await response.text(), platform.nowMs());
+      // The body of a stream of events is read for as long as it lasts.
+      if (!isWhole) cancel();
+      return await read(response);
+    } catch (error) {
+      if (error instanceof PawlHttpError) throw error;
+      const cause = over.signal.aborted ? over.signal.reason : error;
+      throw new PawlHttpError({
+        status: 0,
+        code: "server_unreachable",
+        message: `there was no response from ${url}: ${messageOf(cause)}`,
+        cause,
+      });
+    } finally {
+      cancel();
+    }
+  }
+}
+
+export interface Received {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly json: unknown;
+}
+
+const messageOf = (error: unknown): string => {
+  const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : "";
+  return error instanceof Error ? `${error.message}${cause}` : String(error);
+};
+
+function queryOf(query: Request["query"]): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query ?? {}))
+    for (const one of [value].flat()) if (one !== undefined && one !== null) search.append(name, String(one));
+  const text = search.toString();
+  return text === "" ? "" : `?${text}`;
+}
+
+function parsed(text: string, { status, headers }: Response): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    const message = `the response with status ${status} is not JSON: is the address that of a Pawl server?`;
+    throw new PawlHttpError({
+      status,
+      code: "unexpected_response",
+      message,
+      requestId: headers.get("x-request-id"),
+      cause,
+    });
+  }
+}
+
+/** The error of a response that is a refusal, or that came from something between here and the server. */
+function refusalOf({ status, headers }: Response, text: string, nowMs: number): PawlHttpError {
+  const problem = problemOf(text);
+  const retryAfterMs = parseRetryAfter(headers.get("retry-after"), nowMs);
+  return new PawlHttpError({
+    status,
+    code: problem?.code ?? "unexpected_response",
+    message: problem?.detail ?? `the response has status ${status}`,
+    data: withTimes(fromWire(problem?.data)),
+    requestId: problem?.requestId ?? headers.get("x-request-id"),
+    retryAfterMs,
+  });
+}
+
+interface Problem {
+  readonly code: string;
+  readonly detail?: string;
+  readonly data?: unknown;
+  readonly requestId?: string;
+}
+
+function problemOf(text: string): Problem | undefined {
+  try {
+    const json = JSON.parse(text) as Partial<Problem> | null;
+    return typeof json?.code === "string" ? (json as Problem) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A signal that aborts with the first of these. */
+export function anySignal(signals: readonly (AbortSignal | undefined)[]): AbortSignal | undefined {
+  const given = signals.filter((one) => one !== undefined);
+  return given.length > 1 ? AbortSignal.any(given) : given[0];
+}
+
+/** Waits; rejects with the reason of the signal. */
+export function sleep(platform: Platform, ms: number, abortSignal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (abortSignal?.aborted === true) return reject(abortSignal.reason);
+    const aborted = (): void => {
+      cancel();
+      reject(abortSignal?.reason);
+    };
+    const cancel = platform.after(ms, () => {
+      abortSignal?.removeEventListener("abort", aborted);
+      resolve();
+    });
+    abortSignal?.addEventListener("abort", aborted, { once: true });
+  });
+}

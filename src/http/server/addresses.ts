@@ -1,0 +1,84 @@
+/**
+ * The address of a client, and how many requests without a valid API key it may send: guesses of keys and of signal tokens.
+ *
+ * The address is that of the connection. What `X-Forwarded-For` says is believed only of proxies that the operator named, from the last entry
+ * backwards, up to the first that is not such a proxy. The counts are in the memory of this process: they must cost the store nothing.
+ */
+
+import { BlockList, isIP } from "node:net";
+import { InvalidArgumentError } from "../../kernel/errors.ts";
+import type { Clock } from "../../kernel/ports.ts";
+import { Problem, retryAfter } from "./problem.ts";
+
+interface NodeEnv {
+  readonly incoming?: { readonly socket?: { readonly remoteAddress?: string | undefined } | undefined } | undefined;
+}
+
+/** Addresses and networks of proxies: "10.0.0.1", "10.0.0.0/8". */
+export function proxyList(proxies: readonly string[]): BlockList {
+  const list = new BlockList();
+  for (const proxy of proxies) {
+    const [address = "", bits] = proxy.split("/");
+    const family = isIP(address);
+    const prefix = Number(bits ?? (family === 4 ? 32 : 128));
+    if (family === 0 || !Number.isInteger(prefix) || prefix < 0 || prefix > (family === 4 ? 32 : 128))
+      throw new InvalidArgumentError(
+        "a trusted proxy",
+        `must be an address or a network, not ${JSON.stringify(proxy)}`,
+      );
+    list.addSubnet(address, prefix, family === 4 ? "ipv4" : "ipv6");
+  }
+  return list;
+}
+
+const plain = (address: string): string => address.replace(/^::ffff:(?=\d+\.\d+\.\d+\.\d+$)/i, "");
+
+/** The address of the client of a request; empty where the app does not know. */
+export function addressOf(request: Request, env: unknown, proxies: BlockList): string {
+  const { incoming } = (env ?? {}) as NodeEnv;
+  let address = plain(incoming?.socket?.remoteAddress ?? "");
+  const forwarded = (request.headers.get("x-forwarded-for") ?? "").split(",").map((one) => plain(one.trim()));
+  while (isTrusted(address, proxies)) {
+    const before = forwarded.pop();
+    if (before === undefined || isIP(before) === 0) break;
+    address = before;
+  }
+  return address;
+}
+
+function isTrusted(address: string, proxies: BlockList): boolean {
+  const family = isIP(address);
+  return family !== 0 && proxies.check(address, family === 4 ? "ipv4" : "ipv6");
+}
+
+/** How many addresses are remembered; the one that was quiet for longest is forgotten. */
+const MOST = 10_000;
+
+/** Counts requests without a valid key. */
+export class Strangers {
+  readonly #clock: Clock;
+  readonly #max: number;
+  readonly #perMs: number;
+  readonly #of = new Map<string, { readonly tokens: number; readonly atMs: number }>();
+
+  constructor(clock: Clock, { max, perMs }: { readonly max: number; readonly perMs: number }) {
+    this.#clock = clock;
+    this.#max = max;
+    this.#perMs = perMs;
+  }
+
+  /** Throws `rate_limited` for an address that has sent too many. */
+  count(address: string): void {
+    const nowMs = this.#clock.nowMs();
+    const last = this.#of.get(address) ?? { tokens: this.#max, atMs: nowMs };
+    const tokens = Math.min(this.#max, last.tokens + ((nowMs - last.atMs) / this.#perMs) * this.#max);
+    this.#of.delete(address);
+    this.#of.set(address, { tokens: Math.max(0, tokens - 1), atMs: nowMs });
+    const [oldest] = this.#of.keys();
+    if (oldest !== undefined && this.#of.size > MOST) this.#of.delete(oldest);
+    if (tokens < 1)
+      throw new Problem(429, "rate_limited", "This address has sent too many requests without a valid API key.", {
+        headers: retryAfter(1),
+      });
+  }
+}

@@ -1,0 +1,48 @@
+/**
+ * API keys, decided: whether a key may be used, and what becomes of its record. Pure.
+ */
+
+import { timingSafeEqual } from "node:crypto";
+
+/** What a key may do. None includes another, except that `admin` includes all. */
+export const SCOPES = ["read", "write", "operate", "admin"] as const;
+export type Scope = (typeof SCOPES)[number];
+
+/** What is stored for a key. Of the key itself there is only a hash. */
+export interface KeyValue {
+  readonly name: string;
+  readonly namespace: string;
+  readonly scopes: readonly Scope[];
+  readonly hash: string;
+  readonly createdAtMs: number;
+  readonly expiresAtMs: number | null;
+  readonly revokedAtMs: number | null;
+  /** The key before the last rotation, as long as it is still accepted. */
+  readonly previous: { readonly hash: string; readonly untilMs: number } | null;
+}
+
+/** Whether the key with this hash may be used now. It ends exactly at its expiry. */
+export function isUsable(key: KeyValue, hash: string, nowMs: number): boolean {
+  const { expiresAtMs, previous, revokedAtMs } = key;
+  if (revokedAtMs !== null || (expiresAtMs !== null && nowMs >= expiresAtMs)) return false;
+  // Both are compared, so that the time does not say which.
+  const isCurrent = isSame(key.hash, hash);
+  const isPrevious = previous !== null && isSame(previous.hash, hash) && nowMs < previous.untilMs;
+  return isCurrent || isPrevious;
+}
+
+const isSame = (a: string, b: string): boolean =>
+  a.length === b.length && timingSafeEqual(Buffer.from(a), Buffer.from(b));
+
+export const mayDo = ({ scopes }: Pick<KeyValue, "scopes">, scope: Scope): boolean =>
+  scopes.includes(scope) || scopes.includes("admin");
+
+/** The record with a new key; the old one is accepted for this much longer. Undefined for a key that was revoked. */
+export function decideRotate(key: KeyValue, hash: string, graceMs: number, nowMs: number): KeyValue | undefined {
+  if (key.revokedAtMs !== null) return undefined;
+  return { ...key, hash, previous: graceMs === 0 ? null : { hash: key.hash, untilMs: nowMs + graceMs } };
+}
+
+/** The record of a revoked key; the first revocation counts. */
+export const decideRevoke = (key: KeyValue, nowMs: number): KeyValue =>
+  key.revokedAtMs === null ? { ...key, revokedAtMs: nowMs, previous: null } : key;

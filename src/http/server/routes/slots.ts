@@ -1,0 +1,144 @@
+/**
+ * Slots: `pawl.slot`, `pawl.slots`.
+ */
+
+import { z } from "@hono/zod-openapi";
+import type { Versioned } from "../../../slot/slot.ts";
+import { etagOf, expectedBy, isKnown, matching } from "../etag.ts";
+import { idSchema } from "../ids.ts";
+import { given, pageOf, pageQuery, unreadable } from "../pages.ts";
+import { add, type Routing } from "../route.ts";
+import { anyValue, version } from "../schemas.ts";
+import { type Item, sendEvents } from "../sse.ts";
+import { fromWire, toWire } from "../values.ts";
+
+const TAG = "slots";
+const name = idSchema("The name of the slot.", "visits");
+
+const Slot = z
+  .object({
+    name: z.string(),
+    version: version.openapi({ description: "0 if nothing is stored." }),
+    value: anyValue.optional().openapi({ description: "Left out if nothing is stored." }),
+  })
+  .openapi("Slot");
+
+const Slots = pageOf(Slot).extend({ unreadable }).openapi("Slots");
+
+const Written = z.object({ name: z.string(), version }).openapi("WrittenSlot");
+
+export function slots(routing: Routing): void {
+  add(routing, {
+    method: "get",
+    path: "/v1/slots",
+    tag: TAG,
+    operation: "listSlots",
+    summary: "Lists slots in the order of their names",
+    scope: "read",
+    query: { prefix: z.string().optional().openapi({ description: "Only names that begin with this." }), ...pageQuery },
+    returns: { 200: Slots },
+    handle: async ({ pawl, query }) => {
+      const page = await pawl.slots.list(given(query));
+      const items = page.slots.map(({ value, ...slot }) => ({ ...slot, value: toWire(value) }));
+      return { status: 200, json: { items, next: page.next, unreadable: page.unreadable } };
+    },
+  });
+
+  add(routing, {
+    method: "get",
+    path: "/v1/slots/{name}",
+    tag: TAG,
+    operation: "getSlot",
+    summary: "Gets the value of a slot, and its version",
+    scope: "read",
+    params: { name },
+    headers: ["If-None-Match"],
+    returns: { 200: Slot, 304: null },
+    handle: async ({ pawl, params, header }) => {
+      const slot = await pawl.slot(params.name).get();
+      const headers = { etag: etagOf(slot.version) };
+      if (isKnown(header("if-none-match"), slot.version)) return { status: 304, headers };
+      return { status: 200, headers, json: { name: params.name, version: slot.version, value: toWire(slot.value) } };
+    },
+  });
+
+  add(routing, {
+    method: "put",
+    path: "/v1/slots/{name}",
+    tag: TAG,
+    operation: "setSlot",
+    summary: "Stores a value",
+    scope: "write",
+    params: { name },
+    headers: ["If-Match"],
+    body: z
+      .strictObject({
+        value: anyValue,
+        expectedVersion: version.optional().openapi({ description: "Refused unless the slot is at this version." }),
+      })
+      .openapi({ required: ["value"] }),
+    returns: { 200: Written },
+    refuses: ["version_conflict", "invalid_value", "value_too_large"],
+    decide: ({ pawl, params, body, header }) => {
+      const match = header("if-match");
+      const options = given({ expectedVersion: expectedBy(match) ?? body.expectedVersion });
+      const slot = pawl.slot(params.name);
+      const value = fromWire(body.value);
+      return (tx) => {
+        const written = matching(match, () => tx.slot(slot).set(value, options));
+        return { status: 200, headers: { etag: etagOf(written.version) }, json: { name: params.name, ...written } };
+      };
+    },
+  });
+
+  add(routing, {
+    method: "delete",
+    path: "/v1/slots/{name}",
+    tag: TAG,
+    operation: "deleteSlot",
+    summary: "Removes the value",
+    scope: "write",
+    params: { name },
+    headers: ["If-Match"],
+    returns: { 200: z.object({ deleted: z.boolean() }).openapi("DeletedSlot") },
+    refuses: ["version_conflict"],
+    decide: ({ pawl, params, header }) => {
+      const match = header("if-match");
+      const options = given({ expectedVersion: expectedBy(match) });
+      const slot = pawl.slot(params.name);
+      return (tx) => ({ status: 200, json: matching(match, () => tx.slot(slot).delete(options)) });
+    },
+  });
+
+  add(routing, {
+    method: "get",
+    path: "/v1/slots/{name}/events",
+    tag: TAG,
+    operation: "followSlot",
+    summary: "Follows the value of a slot, as server-sent events",
+    description:
+      "The value now, unless its version is that of `Last-Event-ID`, then each newer one; one that was soon replaced may be left out. The id of an event is the version.",
+    scope: "read",
+    params: { name },
+    headers: ["Last-Event-ID"],
+    returns: {},
+    sends: "text/event-stream",
+    refuses: ["invalid_id", "too_many_waiting"],
+    handle: async ({ pawl, params, header, abortSignal }) => {
+      const { clock, waiting } = routing;
+      const values = pawl.slot(params.name).watch({ abortSignal });
+      const items = shown(values, params.name, header("last-event-id"));
+      return sendEvents(items, { clock, waiting, abortSignal });
+    },
+  });
+}
+
+async function* shown(
+  values: AsyncIterable<Versioned<unknown>>,
+  name: string,
+  last: string | undefined,
+): AsyncGenerator<Item> {
+  for await (const { value, version } of values)
+    if (String(version) !== last)
+      yield { id: String(version), event: "value", data: { name, version, value: toWire(value) } };
+}

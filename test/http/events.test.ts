@@ -1,0 +1,154 @@
+/**
+ * Server-sent events, long polls, and the end of a server.
+ */
+
+import { describe, expect, onTestFinished, test } from "vitest";
+import { event, signal, workflow } from "../../src/index.ts";
+import { refusal, type Served, served } from "./kit.ts";
+
+interface Shown {
+  readonly id: string | undefined;
+  readonly event: string;
+  readonly data: unknown;
+}
+
+/** Reads events until there are this many, or the stream ends. */
+async function follow(kit: Served, path: string, count: number, last?: string): Promise<Shown[]> {
+  const stop = new AbortController();
+  onTestFinished(() => stop.abort());
+  const response = await fetch(`${kit.url}${path}`, {
+    headers: {
+      authorization: `Bearer ${await kit.key(["read"])}`,
+      accept: "text/event-stream",
+      ...(last === undefined ? {} : { "last-event-id": last }),
+    },
+    signal: stop.signal,
+  });
+  expect(response.headers.get("content-type")).toBe("text/event-stream");
+  const shown: Shown[] = [];
+  let text = "";
+  for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+    text += chunk;
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      const block = text.slice(0, end);
+      text = text.slice(end + 2);
+      const field = (name: string) => new RegExp(`^${name}: (.*)$`, "m").exec(block)?.[1];
+      const data = field("data");
+      if (data !== undefined) shown.push({ id: field("id"), event: field("event") ?? "", data: JSON.parse(data) });
+      if (shown.length === count) {
+        stop.abort();
+        return shown;
+      }
+    }
+  }
+  return shown;
+}
+
+describe("server-sent events", () => {
+  test("the history of a run is followed to its end, and resumed after the last event", async () => {
+    const go = signal<string>("go");
+    const waits = workflow("waits", async (ctx) => (await ctx.waitForSignal(go)).ok);
+    const kit = await served();
+    kit.pawl.work([waits]);
+    await kit.pawl.start("waits", undefined, { id: "r1" });
+    const all = follow(kit, "/v1/runs/r1/events", 99);
+    await kit.send("POST", "/v1/runs/r1/signals", { name: "go", payload: "x" });
+    const events = await all;
+    expect(events[0]).toMatchObject({ id: "1", event: "started" });
+    expect(events.at(-1)).toEqual({ id: undefined, event: "ended", data: { status: "completed" } });
+    const rest = await follow(kit, "/v1/runs/r1/events", 99, "1");
+    expect(rest).toEqual(events.slice(1));
+    const last = String(events.at(-2)?.id);
+    const done = await kit.send("GET", "/v1/runs/r1/events", undefined, { "last-event-id": last });
+    expect(done.status).toBe(204);
+    expect(refusal(await kit.send("GET", "/v1/runs/none/events"))).toEqual({ status: 404, code: "run_not_found" });
+  });
+
+  test("a slot is followed from its value now", async () => {
+    const kit = await served();
+    await kit.pawl.slot("x").set("a");
+    const two = follow(kit, "/v1/slots/x/events", 2);
+    await expect.poll(async () => (await kit.send("PUT", "/v1/slots/x", { value: "b" })).status).toBe(200);
+    expect((await two)[0]).toMatchObject({ event: "value", data: { name: "x" } });
+  });
+
+  test("events of a stream and of all streams are followed as they are appended", async () => {
+    const Said = event<string>("Said");
+    const kit = await served();
+    await kit.pawl.stream("a").append([Said("1"), Said("2")]);
+    const one = follow(kit, "/v1/streams/a/events", 2, "1");
+    const all = follow(kit, "/v1/events", 4);
+    await kit.pawl.stream("b").append([Said("3")]);
+    await kit.pawl.stream("a").append([Said("4")]);
+    expect(await one).toMatchObject([
+      { id: "2", event: "Said", data: { data: "2" } },
+      { id: "3", data: { data: "4" } },
+    ]);
+    const seen = await all;
+    expect(seen.map(({ data }) => (data as { data: string }).data)).toEqual(["1", "2", "3", "4"]);
+    const rest = await follow(kit, "/v1/events", 1, seen[2]?.id);
+    expect(rest).toMatchObject([{ data: { data: "4" } }]);
+  });
+
+  test("no more requests wait than may: events are refused, and a long poll returns immediately", async () => {
+    const kit = await served({ limits: { waiting: 1 } });
+    await kit.pawl.start("w", undefined, { id: "r1" });
+    const first = follow(kit, "/v1/slots/x/events", 2);
+    await expect.poll(async () => (await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 1");
+    const refused = await kit.send("GET", "/v1/runs/r1/events");
+    expect(refusal(refused)).toEqual({ status: 503, code: "too_many_waiting" });
+    expect((await kit.send("GET", "/v1/runs/r1/result?wait=60s")).status).toBe(202);
+    await kit.pawl.slot("x").set(1);
+    expect(await first).toHaveLength(2);
+  });
+});
+
+describe("closing", () => {
+  test("what waits ends immediately, a request in progress is finished, and no new one is taken", async () => {
+    const kit = await served();
+    await kit.pawl.start("w", undefined, { id: "r1" });
+    const poll = kit.send("GET", "/v1/runs/r1/result?wait=60s");
+    const events = follow(kit, "/v1/slots/x/events", 99);
+    await expect.poll(async () => (await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 2");
+    await kit.close({ timeout: 60_000 });
+    expect((await poll).status).toBe(202);
+    expect(await events).toHaveLength(1);
+    await expect(kit.send("GET", "/livez")).rejects.toThrow();
+  });
+});
+
+describe("health and metrics", () => {
+  test("a process is ready as long as its store responds and its workers turn", async () => {
+    const kit = await served();
+    expect((await kit.send("GET", "/readyz")).text).toBe("ready\n");
+    const loop = { isStalled: true };
+    kit.pawl.kernel.loops.add(loop);
+    expect(await kit.send("GET", "/readyz")).toMatchObject({ status: 503, text: "worker\n" });
+    kit.pawl.kernel.loops.delete(loop);
+    await kit.pawl.close();
+    expect(await kit.send("GET", "/readyz")).toMatchObject({ status: 503, text: "store\n" });
+    expect((await kit.send("GET", "/livez")).text).toBe("live\n");
+  });
+
+  test("metrics have the depth of queues, requests and commits", async () => {
+    const kit = await served();
+    await kit.send("GET", "/metrics");
+    await kit.send("POST", "/v1/runs", { workflow: 'a"b', id: "r1" });
+    const { text, headers } = await kit.send("GET", "/metrics");
+    expect(headers.get("content-type")).toContain("text/plain; version=0.0.4");
+    expect(text).toContain('pawl_runs{workflow="a\\"b",status="pending"} 1\n');
+    expect(text).toContain('pawl_http_requests_total{method="POST",route="/v1/runs",status="201"} 1\n');
+    expect(Number(/^pawl_commits_total (\d+)$/m.exec(text)?.[1])).toBeGreaterThan(0);
+    for (const line of text.trim().split("\n"))
+      expect(line).toMatch(/^(?:# (?:HELP|TYPE) |[a-z_]+(?:\{.*\})? [\d.e+-]+$)/);
+  });
+
+  test("the page of docs has every route, and nothing inline", async () => {
+    const kit = await served();
+    const { text, headers } = await kit.send("GET", "/docs");
+    expect(headers.get("content-security-policy")).toContain("default-src 'none'");
+    expect(text).toContain("/v1/locks/{name}/acquire");
+    expect(text).not.toMatch(/<script|<style|style=|\son[a-z]+=|javascript:/);
+    expect((await kit.send("GET", "/docs/style.css")).headers.get("content-type")).toBe("text/css");
+  });
+});
