@@ -1,5 +1,5 @@
 /**
- * The demonstration: `npm start`. A shop charges orders on one SQLite file while its processes are killed, for about a minute.
+ * The demonstration of killed processes: `npm run demo`. A shop charges orders on one SQLite file while its processes are killed, for about a minute.
  *
  * - `demonstration.ts` starts and watches the other processes until the last order is charged.
  * - `provider.ts` delivers orders to two web processes (`web.ts`), many of them twice.
@@ -20,7 +20,7 @@ import { parseArgs } from "node:util";
 import { Demonstration } from "./demonstration.ts";
 import { type Line, print } from "./terminal.ts";
 
-const USAGE = `npm start -- [options]
+const USAGE = `npm run demo -- [options]
 
   --seconds <n>  approximate duration, at least 3. Default: 60
   --db <path>    creates the database there, and keeps it
@@ -110,7 +110,7 @@ function accidentLines(accidents: readonly string[]): readonly Line[] {
 function farewell(kept: string | undefined): readonly Line[] {
   const look: Line =
     kept === undefined
-      ? [["npm start -- --keep"], ["  keeps the database of the next run", "dim"]]
+      ? [["npm run demo -- --keep"], ["  keeps the database of the next run", "dim"]]
       : [[`npx node demo/look.ts ${kept}`], ['  and any "select …"', "dim"]];
   return [
     [],

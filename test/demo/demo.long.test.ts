@@ -14,6 +14,9 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 const demo = join(import.meta.dirname, "../../demo");
 const flags = ["--conditions=pawl-source", "--disable-warning=ExperimentalWarning"];
 
+/** Each of them takes a few seconds. */
+const MOST_RUNS = 6;
+
 let folder = "";
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), "pawl-demo-test-"));
@@ -26,15 +29,13 @@ function runDemo(args: readonly string[]) {
   const result = spawnSync(process.execPath, [...flags, join(demo, "main.ts"), ...args], {
     encoding: "utf8",
     env: { ...process.env, TMPDIR: temp, TEMP: temp, TMP: temp },
-    timeout: 80_000,
+    timeout: 280_000,
   });
   return { ...result, temp };
 }
 
 describe("the demonstration", () => {
-  it("ends with a verdict after processes were killed, and its database can be looked into", {
-    timeout: 90_000,
-  }, () => {
+  it("ends with a verdict after processes were killed, and its database can be looked into", () => {
     const database = join(folder, "kept.db");
     const { status, stdout, stderr, temp } = runDemo(["--seconds", "5", "--db", database]);
     expect({ status, stderr }, stdout).toEqual({ status: 0, stderr: "" });
@@ -45,7 +46,6 @@ describe("the demonstration", () => {
     expect(numberAfter(stdout, "processes killed")).toBeGreaterThanOrEqual(2);
     expect(numberAfter(stdout, "orders taken over")).toBeGreaterThanOrEqual(1);
     expect(numberAfter(stdout, "duplicate deliveries ignored")).toBeGreaterThanOrEqual(20);
-    if (process.platform !== "win32") expect(numberAfter(stdout, "late commits refused")).toBeGreaterThanOrEqual(1);
     expect(stdout).not.toContain("\u001b");
     expect(readdirSync(temp)).toEqual([]);
 
@@ -55,6 +55,16 @@ describe("the demonstration", () => {
 
     const again = runDemo(["--db", database]);
     expect(again).toMatchObject({ status: 2, stdout: expect.stringContaining("is there already") });
+  });
+
+  // In a short run one worker is frozen, and it may be killed before it commits, so this may take another run.
+  it.runIf(process.platform !== "win32")("refuses the late commit of a worker that was frozen", () => {
+    const refused = (): number => {
+      const { status, stdout, stderr } = runDemo(["--seconds", "5"]);
+      expect({ status, stderr }, stdout).toEqual({ status: 0, stderr: "" });
+      return numberAfter(stdout, "late commits refused");
+    };
+    expect(Array.from({ length: MOST_RUNS }).some(() => refused() > 0)).toBe(true);
   });
 
   it("leaves neither processes nor files when it is interrupted", async () => {

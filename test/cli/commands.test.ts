@@ -1,0 +1,337 @@
+// Goal: every command does what its help says, on a store, for people and for programs.
+// Method: a store with something of everything in it, and the command lines of `cases.ts` one after another in this process, each once as a table and, where it only
+// reads, once more with --json. PostgreSQL and processes are in stores.long.test.ts, a server is in server.test.ts.
+
+import { createHash } from "node:crypto";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Command } from "commander";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { program } from "../../src/cli/main.ts";
+import { open } from "../../src/index.ts";
+import { spawnNode } from "../node/child.ts";
+import { CASES } from "./cases.ts";
+import { call, expectCases, fill, KEYS, linesOf } from "./kit.ts";
+
+let folder = "";
+let filled = "";
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "pawl-cli-"));
+  filled = join(folder, "filled.db");
+  await fill(filled);
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+let copies = 0;
+function copyOf(file: string): string {
+  copies += 1;
+  const copy = join(folder, `copy-${copies}.db`);
+  cpSync(file, copy);
+  return copy;
+}
+
+const leavesOf = (command: Command, path: readonly string[] = []): readonly string[] =>
+  command.commands.length === 0
+    ? [path.join(" ")]
+    : command.commands.flatMap((one) => leavesOf(one, [...path, one.name()]));
+
+const tree = program(async () => {});
+
+it("every command has a test", () => {
+  const apart = ["serve", "init", "doctor", "backup", "completion"];
+  const untested = leavesOf(tree).filter(
+    (path) => !apart.includes(path) && !CASES.some(({ args }) => args.join(" ").startsWith(path)),
+  );
+  expect(untested).toEqual([]);
+});
+
+it("every command has a help text with its global options", async () => {
+  for (const path of leavesOf(tree)) {
+    const { code, out } = await call([...path.split(" "), "--help"]);
+    expect({ path, code }).toEqual({ path, code: 0 });
+    expect(out, path).toMatch(new RegExp(`^Usage: pawl ${path}`));
+    expect(out, path).toContain("--json");
+  }
+});
+
+it("the commands, as tables", async () => {
+  const store = copyOf(filled);
+  for (const { args, code = 0, says = /^/ } of CASES) {
+    if (args.some((arg) => arg.startsWith("$"))) continue;
+    const ended = await call(["--store", store, ...args], { env: KEYS });
+    const shown = `pawl ${args.join(" ")}\n${ended.out}${ended.err}`;
+    expect(ended.code, shown).toBe(code);
+    expect(code === 0 ? ended.out : ended.err, shown).toMatch(says);
+    expect(ended.out + ended.err, shown).not.toContain("\u001b");
+  }
+});
+
+it("the commands, as JSON", async () => {
+  await expectCases(["--store", copyOf(filled)], (args) => call(args, { env: KEYS }));
+});
+
+describe("a database that is not there", () => {
+  it("is not created by a command, which says so", async () => {
+    for (const { args, code = 0 } of CASES.filter(
+      ({ args, code }) => code !== 2 && !args.join(" ").startsWith("keys create"),
+    )) {
+      const store = join(folder, "missing.db");
+      const ended = await call(["--store", store, "--yes", ...args]);
+      expect({ args, code: ended.code, exists: existsSync(store) }).toEqual({ args, code: 5, exists: false });
+      expect(ended.err, `${args.join(" ")}: ${code}`).toContain("(database_not_found)");
+    }
+  });
+
+  it("may be a file of another program, which stays as it is", async () => {
+    const store = join(folder, "other.db");
+    writeFileSync(store, "this is a text\n".repeat(100));
+    const ended = await call(["--store", store, "runs"]);
+    expect(ended).toMatchObject({ code: 1, err: expect.stringContaining("(store_corrupt)") });
+    expect(readFileSync(store, "utf8")).toBe("this is a text\n".repeat(100));
+  });
+});
+
+describe("commands that only read", () => {
+  const reading = CASES.filter(
+    ({ args: [first = "", second = ""], code = 0 }) =>
+      code === 0 &&
+      (["runs", "why", "export", "migrate"].includes(first) ||
+        ["show", "history", "list", "read", "targets", "dead-letters", "preview", "paused"].includes(second)),
+  );
+
+  it("change no byte of the database, and leave no file beside it", async () => {
+    const alone = mkdtempSync(join(folder, "alone-"));
+    const store = join(alone, "pawl.db");
+    cpSync(filled, store);
+    const hash = () => createHash("sha256").update(readFileSync(store)).digest("hex");
+    const before = hash();
+    expect(reading.length).toBeGreaterThan(20);
+    for (const { args } of [...reading, { args: ["doctor"] }]) await call(["--store", store, ...args]);
+    expect({ hash: hash(), files: readdirSync(alone) }).toEqual({ hash: before, files: ["pawl.db"] });
+  });
+
+  it("refuse a database that this release would first migrate, and migrate --plan says what it would do", async () => {
+    const store = copyOf(filled);
+    const { DatabaseSync } = await import("node:sqlite");
+    const db = new DatabaseSync(store);
+    db.exec("drop table pawl_followed; update pawl_meta set number = 2 where name = 'schema'");
+    db.close();
+    expect(await call(["--store", store, "runs"])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining("(schema_outdated)"),
+    });
+    const plan = await call(["--store", store, "migrate", "--plan"]);
+    expect(plan.out).toMatch(/from schema 2 to 3\n[\s\S]*create table pawl_followed/);
+    expect(await call(["--store", store, "doctor"])).toMatchObject({
+      code: 0,
+      out: expect.stringContaining("this release has 3"),
+    });
+    expect(await call(["--store", store, "runs"])).toMatchObject({ code: 1 });
+    expect(await call(["--store", store, "migrate"])).toMatchObject({
+      code: 0,
+      out: expect.stringContaining("from schema 2 to 3"),
+    });
+    expect(await call(["--store", store, "runs"])).toMatchObject({ code: 0 });
+  });
+});
+
+describe("on a terminal", () => {
+  it("tables are cut to its width, in color, and without color if that is asked", async () => {
+    const store = copyOf(filled);
+    const colored = await call(["--store", store, "runs"], { width: 60 });
+    expect(colored.out).toContain("\u001b[31mfailed");
+    const plain = await call(["--store", store, "runs"], { width: 60, env: { NO_COLOR: "1" } });
+    expect(plain.out).not.toContain("\u001b");
+    for (const line of plain.out.split("\n")) expect(line.length, line).toBeLessThanOrEqual(60);
+    expect((await call(["--store", store, "--no-color", "runs"], { width: 60 })).out).toBe(plain.out);
+  });
+
+  it("says on stderr that a list is empty, and with --json nothing", async () => {
+    const store = copyOf(filled);
+    expect(await call(["--store", store, "runs", "--tag", "none"], { width: 80 })).toMatchObject({
+      out: "",
+      err: "no runs\n",
+    });
+    expect(await call(["--store", store, "runs", "--tag", "none"])).toEqual({ code: 0, out: "", err: "no runs\n" });
+    expect(await call(["--store", store, "--json", "runs", "--tag", "none"])).toEqual({ code: 0, out: "", err: "" });
+  });
+});
+
+describe("--watch", () => {
+  it("shows each change once as JSON, and ends when the run has ended", async () => {
+    const store = copyOf(filled);
+    await using pawl = await open(store, { logger: false });
+    let changed = false;
+    const watching = await call(["--store", store, "--json", "--watch", "run", "show", "n-1"], {
+      onOut: () => {
+        if (!changed) void pawl.run("n-1").cancel();
+        changed = true;
+      },
+    });
+    const seen = linesOf(watching.out).map(({ status }) => status);
+    expect({ code: watching.code, first: seen[0], last: seen.at(-1) }).toEqual({
+      code: 0,
+      first: "pending",
+      last: "canceled",
+    });
+    expect(new Set(watching.out.split("\n")).size).toBe(watching.out.split("\n").length);
+  });
+
+  it("a list is watched until it is interrupted", async () => {
+    const stop = new AbortController();
+    const store = copyOf(filled);
+    const watching = await call(["--store", store, "--watch", "runs"], {
+      interruption: stop.signal,
+      onOut: () => stop.abort(),
+    });
+    expect(watching).toMatchObject({ code: 0, out: expect.stringContaining("a-1") });
+  });
+});
+
+describe("doctor", () => {
+  it("ends with 1 where something is stuck, and says what", async () => {
+    const ended = await call(["--store", filled, "--json", "doctor"]);
+    const findings = linesOf(ended.out);
+    expect(ended).toMatchObject({ code: 1, err: expect.stringContaining("(unhealthy)") });
+    expect(findings).toContainEqual({
+      check: "reactions",
+      status: "problem",
+      says: expect.stringContaining("smtp is down"),
+    });
+    expect(findings.filter(({ status }) => status === "ok").map(({ check }) => check)).toEqual([
+      "store",
+      "versions",
+      "schema",
+      "durable",
+      "intact",
+      "clock",
+      "size",
+    ]);
+  });
+
+  it("ends with 0 where nothing is", async () => {
+    const store = join(folder, "sound.db");
+    await (await open(store))
+      .slot<number>("n", { initial: 0 })
+      .set(1)
+      .then(() => {});
+    expect(await call(["--store", store, "doctor"])).toMatchObject({ code: 0, err: "" });
+  });
+});
+
+describe("backup", () => {
+  it("makes a copy that is complete while others write, and never replaces a file", async () => {
+    const store = copyOf(filled);
+    const to = join(folder, "backup.db");
+    await using pawl = await open(store, { logger: false });
+    const slot = pawl.slot<number>("busy", { initial: 0 });
+    let isOver = false;
+    const writing = (async () => {
+      while (!isOver) await slot.update((n) => n + 1);
+    })();
+    const made = await call(["--store", store, "--json", "backup", to]);
+    isOver = true;
+    await writing;
+    expect(made).toMatchObject({ code: 0, err: "" });
+    expect((await call(["--store", to, "runs"])).out).toBe((await call(["--store", store, "runs"])).out);
+    expect(linesOf(made.out)).toMatchObject([{ keyFile: null }]);
+    expect(await call(["--store", store, "backup", to])).toMatchObject({
+      code: 4,
+      err: expect.stringContaining("(file_exists)"),
+    });
+    writeFileSync(`${store}.keys`, JSON.stringify({ keys: KEYS.PAWL_KEYS, webhookSecrets: [] }), { mode: 0o600 });
+    expect((await call(["--store", store, "backup", `${to}.2`])).out).toContain(`not in it: ${store}.keys`);
+    expect(readdirSync(folder).filter((name) => name.includes(".part"))).toEqual([]);
+  });
+
+  it("of PostgreSQL names the command, without the password on its command line", async () => {
+    const url = "postgres://ann:se%20cret@db.example:5433/shop?sslmode=require";
+    const { out } = await call(["--store", url, "backup", "it's.dump", "--print"]);
+    expect(out).toBe(
+      "PGPASSWORD=… pg_dump --format=custom --schema=pawl '--file=it'\\''s.dump' 'postgres://ann@db.example:5433/shop?sslmode=require'\n",
+    );
+    const missing = await call(["--store", url, "backup", join(folder, "x.dump")], { env: { PATH: folder } });
+    expect(missing).toMatchObject({ code: 1, err: expect.stringContaining("(pg_dump_missing)") });
+    expect(missing.err).not.toContain("cret");
+  });
+});
+
+describe("export --out", () => {
+  it("writes a file that the library imports, and never replaces one", async () => {
+    const file = join(folder, "streams.jsonl");
+    expect(await call(["--store", filled, "export", "streams", "--out", file])).toMatchObject({
+      code: 0,
+      out: expect.stringContaining("2 events"),
+    });
+    await using pawl = await open("memory:");
+    expect(await pawl.streams.import(file)).toMatchObject({ streams: 1, events: 2 });
+    expect(await call(["--store", filled, "export", "runs", "--out", file])).toMatchObject({
+      code: 4,
+      err: expect.stringContaining("(file_exists)"),
+    });
+  });
+});
+
+describe("init", () => {
+  const inits = [
+    { rule: "an empty folder gets a package.json of modules", manifest: undefined, file: "app.ts" },
+    { rule: "a folder of npm init gets a file that is a module", manifest: { type: "commonjs" }, file: "app.mts" },
+    { rule: "so does one that says nothing", manifest: {}, file: "app.mts" },
+    { rule: "a folder of modules keeps its package.json", manifest: { type: "module" }, file: "app.ts" },
+  ];
+  it.each(inits)("$rule, and it runs at once", async ({ manifest, file }) => {
+    const home = mkdtempSync(join(folder, "init-"));
+    const given = manifest === undefined ? undefined : JSON.stringify(manifest);
+    if (given !== undefined) writeFileSync(join(home, "package.json"), given);
+    const { code, out } = await call(["--json", "init", home]);
+    expect(code).toBe(0);
+    expect(linesOf(out)[0]?.["next"]).toContain(`node ${file}`);
+    expect(readFileSync(join(home, file), "utf8")).toContain(`node ${file} `);
+    const wanted = JSON.parse(readFileSync(join(home, "package.json"), "utf8"));
+    if (given !== undefined) expect(JSON.stringify(wanted)).toBe(given);
+    else expect(wanted).toMatchObject({ type: "module", devDependencies: { typescript: expect.anything() } });
+    expect(JSON.parse(readFileSync(join(home, "tsconfig.json"), "utf8"))).toMatchObject({
+      compilerOptions: { module: "nodenext" },
+    });
+    expect(await call(["init", home])).toMatchObject({ code: 4, err: expect.stringContaining("(file_exists)") });
+    mkdirSync(join(home, "node_modules"));
+    symlinkSync(join(import.meta.dirname, "../.."), join(home, "node_modules/pawl"), "dir");
+    const child = spawnNode(join(home, file), [], { nodeArgs: ["--conditions=pawl-source", "--check"] });
+    const errors: string[] = [];
+    child.stderr?.on("data", (text) => errors.push(String(text)));
+    expect([await new Promise((resolve) => child.on("close", resolve)), errors.join("")]).toEqual([0, ""]);
+  });
+});
+
+describe("--store and --url", () => {
+  it("cannot be given together, and the command line counts before the environment", async () => {
+    expect(await call(["--store", filled, "--url", "http://localhost", "runs"])).toMatchObject({ code: 2 });
+    process.env["PAWL_URL"] = "http://localhost:1";
+    try {
+      expect(await call(["--store", filled, "runs"])).toMatchObject({ code: 0 });
+    } finally {
+      delete process.env["PAWL_URL"];
+    }
+  });
+
+  it("refuses a store in memory, and shows no password", async () => {
+    expect(await call(["--store", "memory:", "runs"])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("(invalid_argument)"),
+    });
+    const refused = await call(["--store", "postgres://ann:secret@127.0.0.1:1/x", "runs"]);
+    expect(refused).toMatchObject({ code: 5, err: expect.stringContaining("(store_unreachable)") });
+    expect(refused.err).not.toContain("secret");
+  });
+});
