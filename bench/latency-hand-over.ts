@@ -4,8 +4,9 @@
  *
  * Method: all runs are started before there is a worker, so all but one are queued. Then one process, or two, work on them. The one step of a run takes up
  * to `STEP_MS`, so that nothing else happens when it returns. Processes read the machine's monotonic clock, and report both ends of each step. If two steps
- * overlap, the benchmark ends with an error. What a lone commit takes at the time is measured beside it: a hand-over is two, that of the end and that of
- * the claim, and on a busy machine both wait for the processor.
+ * overlap, the benchmark ends with an error. What a lone commit takes at the time is measured beside it: a hand-over is one commit, which ends the one run
+ * and takes the next, and every sixteenth is two and a read. On a busy machine the ratio means more than the time. How many commits a hand-over takes is counted by a
+ * test (`test/flow/hand-over.test.ts`).
  */
 
 import type { ChildProcess } from "node:child_process";
@@ -79,6 +80,9 @@ export function handOver({ id, isAimedAt }: { readonly id: string; readonly isAi
       "from one to the other, in ms": median(rounds.map(({ two }) => median(across(two.gaps)))),
       "share that was handed to the other": median(rounds.map(({ two }) => across(two.gaps).length / two.gaps.length)),
       "a lone commit, in ms": median(rounds.flatMap((round) => [round.one.commitMs, round.two.commitMs])),
+      "in two processes, in lone commits": median(
+        rounds.map((round) => median(all(round.two.gaps)) / round.two.commitMs),
+      ),
     };
     setting.note(
       `q3: from the return of a step to the next one: ${showFigure(one.median, "ms")} in one process, ${showFigure(two.median, "ms")} in two, while a lone ` +

@@ -18,7 +18,7 @@ import { openOurs } from "./ours.ts";
 import { orderedKey } from "./plan.ts";
 import { type Measure, measureOf, median, type Result, resultOf } from "./result.ts";
 import type { Setting } from "./rounds.ts";
-import { collectGarbage } from "./usage.ts";
+import { heapMiB } from "./usage.ts";
 
 interface Order {
   readonly path: string;
@@ -169,7 +169,7 @@ function inChild(order: Order): Promise<Answer> {
 async function work(order: Order): Promise<Answer> {
   const { kernel } = await openOurs(order.path);
   const stages: Record<Kind, ClaimTimes>[] = [];
-  const heapMiB: number[] = [];
+  const heaps: number[] = [];
   const rssMiB: number[] = [];
   const madePerSecond: number[] = [];
   const share = order.recordCount / order.samples;
@@ -182,10 +182,8 @@ async function work(order: Order): Promise<Answer> {
     made = upTo;
     if (made % share === 0) {
       madePerSecond.push((share / ms) * 1000);
-      collectGarbage();
-      const { heapUsed, rss } = process.memoryUsage();
-      heapMiB.push(heapUsed / 2 ** 20);
-      rssMiB.push(rss / 2 ** 20);
+      heaps.push(heapMiB());
+      rssMiB.push(process.memoryUsage().rss / 2 ** 20);
     }
     if (made === stage)
       stages.push({ "in order": await claimAndRest("in order"), scattered: await claimAndRest("scattered") });
@@ -193,7 +191,7 @@ async function work(order: Order): Promise<Answer> {
   await make(order.recordCount, order.recordCount + order.foreignCount, "nobody's");
   const beside = await claimAndRest("in order");
   await kernel.close();
-  return { stages, beside, heapMiB, rssMiB, madePerSecond };
+  return { stages, beside, heapMiB: heaps, rssMiB, madePerSecond };
 
   async function make(from: number, to: number, ofKind?: string): Promise<void> {
     let next = from;

@@ -14,7 +14,7 @@ import { openOurs } from "./ours.ts";
 import { measureOf, median, type Result, resultOf } from "./result.ts";
 import type { Setting } from "./rounds.ts";
 import { answerParent, askChild } from "./scale-child.ts";
-import { collectGarbage } from "./usage.ts";
+import { heapMiB } from "./usage.ts";
 
 interface Order {
   readonly place: Place;
@@ -127,18 +127,17 @@ async function work({ place, thousands }: Order): Promise<Answer> {
 /** Collects the reports of the body from here on, and returns them. */
 function watch(thousands: number): () => Passage {
   const ms: number[] = [];
-  const heapMiB: number[] = [];
+  const heaps: number[] = [];
   let sinceMs = Number.NaN;
   passed = (thousand) => {
     if (thousand > 0) ms.push(performance.now() - sinceMs);
     if (thousand > 0 && thousand % (thousands / SAMPLES) === 0) {
-      collectGarbage();
-      heapMiB.push(process.memoryUsage().heapUsed / 2 ** 20);
+      heaps.push(heapMiB());
     }
     sinceMs = performance.now();
   };
   return () => {
     if (ms.length !== thousands) throw new Error(`the body passed ${ms.length} thousands, and not ${thousands}`);
-    return { ms, heapMiB };
+    return { ms, heapMiB: heaps };
   };
 }

@@ -18,7 +18,7 @@ import { type Measure, measureOf, median, type Result, resultOf } from "./result
 import type { Setting } from "./rounds.ts";
 import { answerOf, answerParent, endChild, startChild } from "./scale-child.ts";
 import { showFigure } from "./table.ts";
-import { collectGarbage } from "./usage.ts";
+import { collectGarbage, cpuMs } from "./usage.ts";
 
 interface Climb {
   /** The first step that is timed. */
@@ -76,11 +76,10 @@ function watchOf(k: number, round: number): Watch {
 }
 
 /** Called by each step that is timed. */
-let reached = ({ stepMs, cpuMs }: Watch): unknown => {
-  const { user, system } = process.cpuUsage();
-  cpuMs.push((user + system) / 1000);
-  stepMs.push(performance.now());
-  return stepMs.length;
+let reached = (watch: Watch): unknown => {
+  watch.cpuMs.push(cpuMs());
+  watch.stepMs.push(performance.now());
+  return watch.stepMs.length;
 };
 
 const idOf = ({ k, round }: Pick<Climb, "k" | "round">): string => `climb-${k}-${round}`;

@@ -2,12 +2,12 @@
 
 import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import type { Ground, Peer } from "./peer.ts";
+import type { Ground } from "./peer.ts";
 import type { Postgres } from "./postgres.ts";
 
 /** A folder of its own and, where it is for PostgreSQL, a database of its own; both are gone afterwards. */
 export async function onGround(
-  { id, store }: Pick<Peer, "id" | "store">,
+  { id, store }: { readonly id: string; readonly store: string },
   postgres: Postgres | null,
   home: string,
   use: (ground: Ground) => Promise<void>,

@@ -1,7 +1,8 @@
 /**
  * Installs what this folder compares, if it is not there in the versions that package.json names, and runs the comparison.
  *
- * With "streams" as the first argument, that is the comparison of event streams, otherwise that of workflows.
+ * With "streams", "tasks" or "queues" as the first argument, that is the comparison of event streams, of HTTP tasks, or of a limited queue and cron,
+ * otherwise that of workflows.
  *
  * It is a package of its own because using Pawl, or working on it, does not need its quarter of a gigabyte.
  */
@@ -19,7 +20,7 @@ process.noDeprecation = true;
 process.env.NODE_ENV ??= "production";
 process.env.LOG_LEVEL ??= "fatal";
 
-const main = process.argv[2] === "streams" ? "./streams.ts" : "./main.ts";
+const main = ["streams", "tasks", "queues"].includes(process.argv[2] ?? "") ? `./${process.argv[2]}.ts` : "./main.ts";
 
 if (isInstalled() || install()) await import(main);
 else process.exitCode = 1;
