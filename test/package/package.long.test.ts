@@ -17,7 +17,14 @@ import type { Manifest, Outcome } from "./tarball.ts";
 import { installInto, manifestOf, packRepository, root, run, runTool, runTsc } from "./tarball.ts";
 
 /** A runtime dependency is a promise to every user: adding one here is meant to be a decision. */
-const agreedDependencies: readonly string[] = ["croner"];
+const agreedDependencies: readonly string[] = [
+  "@hono/node-server",
+  "@hono/zod-openapi",
+  "commander",
+  "croner",
+  "hono",
+  "zod",
+];
 
 /** What users bring themselves, and only if they use it: nothing of it may be needed to import the package. */
 const agreedPeers: readonly string[] = ["@opentelemetry/api", "pg"];
@@ -47,7 +54,6 @@ const usedByExamples = [
   "drizzle-orm",
   "express",
   "fastify",
-  "hono",
   "knex",
   "kysely",
   "pg",
@@ -154,7 +160,7 @@ describe("the types", () => {
     const home = projectWith("./otel");
     writeFileSync(
       join(home, "otel.ts"),
-      `export * as otel from "pawl/otel";\nexport * as http from "pawl/middleware";\n`,
+      `export * as otel from "pawl/otel";\nexport * as http from "pawl/middleware";\nexport * as client from "pawl/client";\nexport * as webhook from "pawl/webhook";\n`,
     );
     const older = join(root, "node_modules/@arethetypeswrong/core/node_modules/typescript/bin/tsc");
     expect(run(process.execPath, [older, "--version"], home).output).toMatch(/^Version 5\.6\./);
@@ -203,6 +209,25 @@ describe("the entry points", () => {
     }
   });
 
+  it("load no packages but those that they are about", () => {
+    const loaded = Object.fromEntries(
+      entries().map(([entry]) => {
+        const home = entry in agreedNeeds ? projectWith(entry) : project;
+        return [entry, loadedBy(home, entry)];
+      }),
+    );
+    expect(loaded).toEqual({
+      ".": ["croner"],
+      "./client": [],
+      "./middleware": [],
+      "./otel": ["@opentelemetry/api"],
+      "./server": expect.arrayContaining(["@hono/node-server", "@hono/zod-openapi", "hono", "zod"]),
+      "./testing": ["croner"],
+      "./webhook": [],
+    });
+    expect(loaded["./server"]).not.toContain("commander");
+  });
+
   it.each(Object.entries(agreedNeeds))("%s names what it needs where that is missing", (entry, [peer = ""]) => {
     const { code, output } = importIn(project, entry);
     expect(code).not.toBe(0);
@@ -224,6 +249,24 @@ describe("the entry points", () => {
     `;
     writeFileSync(join(home, "telemetry.ts"), source);
     expect(runTsc(["-p", "."], home)).toEqual({ code: 0, output: "" });
+  });
+});
+
+describe("the program", () => {
+  it("runs from an installed package, and its starter runs too", () => {
+    const { bin } = manifest as { readonly bin?: Readonly<Record<string, string>> };
+    expect(bin).toEqual({ pawl: "dist/cli/bin.js" });
+    expect(files.get("dist/cli/bin.js")?.toString("utf8")).toMatch(/^#!\/usr\/bin\/env node\n/);
+    const home = mkdtempSync(join(folder, "with-program-"));
+    installInto(home, files);
+    const pawl = (...args: readonly string[]) =>
+      run(process.execPath, ["node_modules/pawl/dist/cli/bin.js", ...args], home);
+    expect(pawl("--version")).toEqual({ code: 0, output: expect.stringContaining(String(manifest.version)) });
+    expect(pawl("init", "shop").code).toBe(0);
+    expect(pawl("runs")).toEqual({ code: 5, output: expect.stringContaining("(database_not_found)") });
+    const started = run(process.execPath, ["--disable-warning=ExperimentalWarning", "shop/app.ts"], home);
+    expect(started, started.output).toMatchObject({ code: 0, output: expect.stringContaining("shipping order-1") });
+    expect(pawl("runs").output).toMatch(/order-1 +fulfil +completed/);
   });
 });
 
@@ -345,6 +388,30 @@ function importIn(home: string, entry: string): Outcome {
   const specifier = `pawl${entry.slice(1)}`;
   const script = `const names = Object.keys(await import("${specifier}")); if (names.length === 0) process.exit(9);`;
   return run(process.execPath, ["--disable-warning=ExperimentalWarning", "--input-type=module", "-e", script], home);
+}
+
+/** The packages of others that an entry point loads. */
+function loadedBy(home: string, entry: string): unknown {
+  const script = `
+    import { registerHooks } from "node:module";
+    const loaded = new Set();
+    registerHooks({
+      resolve(specifier, context, next) {
+        const found = next(specifier, context);
+        const [, name] = /.*\\/node_modules\\/((?:@[^/]+\\/)?[^/]+)/.exec(found.url) ?? [];
+        if (name !== undefined && name !== "pawl") loaded.add(name);
+        return found;
+      },
+    });
+    await import("pawl${entry.slice(1)}");
+    console.log(JSON.stringify([...loaded].sort()));`;
+  const { code, output } = run(
+    process.execPath,
+    ["--disable-warning=ExperimentalWarning", "--input-type=module", "-e", script],
+    home,
+  );
+  expect(code, output).toBe(0);
+  return JSON.parse(output);
 }
 
 function entries(): [string, Record<string, string>][] {

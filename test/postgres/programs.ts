@@ -5,7 +5,7 @@ import { once } from "node:events";
 import * as fs from "node:fs";
 import { createRequire } from "node:module";
 import * as path from "node:path";
-import { copyTree, home, makeOwnedFolder, readIfThere } from "./home.ts";
+import { copyTree, home, makeOwnedFolder, readIfThere, sharedServerVariable } from "./home.ts";
 
 export type PostgresVersion = 14 | 15 | 16 | 17 | 18;
 
@@ -44,6 +44,8 @@ async function makePrograms(version: PostgresVersion): Promise<Programs> {
     await copyTree(native, copy);
     programs = linkPrograms(version, copy, folder);
   }
+  const made = await askForTemplate(version);
+  if (made !== null) return { ...programs, template: made };
   const flags = [
     "--username=postgres",
     "--auth=trust",
@@ -65,6 +67,23 @@ async function makePrograms(version: PostgresVersion): Promise<Programs> {
   const [code] = await once(initdb, "close");
   if (code !== 0) throw new Error(`initdb of PostgreSQL ${version} failed:\n${said.join("")}`);
   return programs;
+}
+
+let asks = true;
+
+/** Called by the process that others ask for templates. */
+export function makeTemplates(): void {
+  asks = false;
+}
+
+/** The template of the test run, which the keeper of the shared server (setup.ts) makes once for all processes; null where there is no keeper. */
+async function askForTemplate(version: PostgresVersion): Promise<string | null> {
+  const keeper = process.env[sharedServerVariable];
+  if (!asks || keeper === undefined) return null;
+  const answer = await fetch(`${keeper}/template/${version}`);
+  const text = await answer.text();
+  if (!answer.ok) throw new Error(text);
+  return text;
 }
 
 /** The folder of the npm package with the programs of this version for this platform, if it is installed. */

@@ -213,6 +213,8 @@ describe("within a transaction on PostgreSQL, among others", () => {
   test("of two transactions that lock in opposite order, one gets an error and must be retried", async () => {
     const [a, b] = [await counter(fresh("a")), await counter(fresh("b"))];
     let told = 0;
+    let locked = 0;
+    const { promise: bothLocked, resolve } = Promise.withResolvers<void>();
     const work = async (...slots: readonly (typeof a)[]) => {
       const plain = await connect();
       for (;;) {
@@ -220,7 +222,9 @@ describe("within a transaction on PostgreSQL, among others", () => {
         try {
           for (const slot of slots) {
             await pawl.within(plain.executor, (tx) => tx.slot(slot).update((n) => n + 1));
-            await sleep(30);
+            locked += 1;
+            if (locked === 2) resolve();
+            await bothLocked;
           }
           await plain.query("commit");
           return;

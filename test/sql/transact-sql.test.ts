@@ -152,9 +152,10 @@ describe.each(grounds)("transact.sql on %s", (_, arrive) => {
   test("close() waits for what is under way, and takes nothing more", async () => {
     const mine = await ground.open();
     const begun = Promise.withResolvers<void>();
+    const mayEnd = Promise.withResolvers<void>();
     const under = mine.transact.sql(async (sql, tx) => {
       begun.resolve();
-      await sleep(150);
+      await mayEnd.promise;
       await pair.insert(sql, "a");
       return tx((tx) => tx.slot(mine.slot<string>(pair.slot)).set("a"));
     });
@@ -162,6 +163,7 @@ describe.each(grounds)("transact.sql on %s", (_, arrive) => {
     const closed = mine.close();
     expect(await refusal(() => mine.transact.sql(async () => 1))).toMatchObject({ code: "closed" });
     expect(await isWaiting(closed, 50)).toBe(true);
+    mayEnd.resolve();
     expect(await under).toEqual({ version: 1 });
     await closed;
     expect(await pair.found()).toEqual([["a"], "a"]);
