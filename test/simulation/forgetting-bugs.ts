@@ -7,6 +7,7 @@ const FORGOTTEN = "stream/personal/forgotten.ts";
 const SUBJECTS = "stream/personal/subjects.ts";
 const RECORDS = "stream/records.ts";
 const PROJECTIONS = "stream/projections/decide.ts";
+const GENERATIONS = "stream/projections/generations.ts";
 const PERSONAL = "stream/personal/decide.ts";
 
 const caughtBy = forgetting.name;
@@ -57,6 +58,13 @@ export const forgettingBugs: readonly Bug[] = [
         from: '  return value.building === undefined ? "build" : "mark";',
         to: '  return value.building === undefined ? "build" : "nothing";',
       },
+    ],
+  },
+  {
+    name: "the rows of a generation that was replaced stay",
+    caughtBy,
+    edits: [
+      { file: GENERATIONS, from: "    if (rows.length === 0) break;\n", to: "    if (rows.length >= 0) break;\n" },
     ],
   },
   {
