@@ -928,6 +928,31 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: false,
     worlds: [711_970],
   },
+  "a retried run does not wait for a lock that its new code has released": {
+    workflows: [
+      { name: "child-0", style: "async", body: [step("s1", { mistake: "nested step" })] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          {
+            op: "try",
+            body: [
+              { op: "throw", name: "t3", outage: true },
+              { op: "lock", kind: "write", verb: "try", name: "rw-0", body: [] },
+            ],
+            catch: [],
+          },
+          { op: "lock", kind: "read", verb: "with", name: "rw-0", body: [] },
+          { op: "child", verb: "call", workflow: 0, input: 0 },
+        ],
+      },
+    ],
+    runs: [{ id: "run-0", workflow: 1, startMs: 0, retries: 2, restarts: false }],
+    signals: [],
+    faults: false,
+    worlds: [246],
+  },
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),

@@ -9,42 +9,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { aggregate, type Context, event, signal, type Workflow, workflow } from "../../src/index.ts";
 import { openTest, replayHistory, saveHistory, type TestPawl } from "../../src/testing/index.ts";
-
-type Code = (ctx: Context) => Promise<unknown>;
-
-let isMended = false;
-let before: unknown;
-
-beforeEach(() => {
-  isMended = false;
-  before = undefined;
-});
-
-/** Code that fails at its end until it is mended, and is other code then. */
-const repaired = (first: Code, second: Code): Workflow<undefined, unknown> =>
-  workflow("it", async (ctx) => {
-    if (isMended) return second(ctx);
-    before = await first(ctx);
-    throw new TypeError("not mended");
-  });
-
-async function failed(pawl: TestPawl, it: Workflow<undefined, unknown>, warm = 1000) {
-  pawl.work([it], { warm });
-  const run = await pawl.start(it, undefined, { id: "it" });
-  await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
-  isMended = true;
-  return run;
-}
-
-/** Runs the first code, retries the run with the second one, and returns what that returned. */
-async function retried(pawl: TestPawl, first: Code, second: Code, warm = 1000): Promise<unknown> {
-  const it = repaired(first, second);
-  const run = await failed(pawl, it, warm);
-  await run.retry();
-  const value = await run.result();
-  expect(await replayHistory(it, await saveHistory(pawl, run))).toEqual({ ok: true, status: "completed", value });
-  return value;
-}
+import { before, type Code, failed, isMended, mend, repaired, retried } from "./repaired.ts";
 
 /** How often the history has facts of this word. */
 async function countOf(pawl: TestPawl, word: string): Promise<number> {
@@ -331,7 +296,7 @@ describe("a wait for a signal", () => {
     await pawl.clock.advance("2 minutes");
     await run.signal(go, 7);
     await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
-    isMended = true;
+    mend();
     await run.retry();
     expect(await run.result()).toEqual([{ ok: false, reason: "timeout" }, 7]);
   });
@@ -342,7 +307,7 @@ describe("a wait for a signal", () => {
       ["1 minute", undefined],
     ] as const) {
       await using pawl = openTest();
-      isMended = false;
+      mend(false);
       const it = repaired(
         async (ctx) => ctx.waitForSignal(go, { timeout: first }),
         async (ctx) => ctx.waitForSignal(go, { timeout: second }),
@@ -352,7 +317,7 @@ describe("a wait for a signal", () => {
       await run.until("waiting");
       await run.signal(go, 7);
       await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
-      isMended = true;
+      mend();
       await run.retry();
       expect(await run.result()).toMatchObject({ ok: true, value: 7 });
     }
@@ -370,7 +335,7 @@ describe("a wait for a signal", () => {
     await pawl.clock.advance("2 minutes");
     await run.signal(go, 7);
     await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
-    isMended = true;
+    mend();
     await run.retry();
     expect(await run.result()).toEqual([undefined, 7]);
   });
@@ -440,152 +405,6 @@ describe("a child", () => {
   });
 });
 
-describe("a lock", () => {
-  const holder = workflow("holder", async (ctx) => ctx.lock("l", () => ctx.sleep("1 hour")));
-
-  /** Another run holds the lock for an hour. */
-  async function hold(pawl: TestPawl): Promise<void> {
-    pawl.work([holder]);
-    await (await pawl.start(holder)).until("waiting");
-  }
-
-  /** Stops the worker in the middle of a step that runs at most once. */
-  async function parked(pawl: TestPawl, it: Workflow<undefined, unknown>) {
-    const worker = pawl.work([it]);
-    const run = await pawl.start(it, undefined, { id: "it" });
-    await run.until("running");
-    await pawl.clock.during(worker.stop({ timeout: 1 }));
-    pawl.work([it]);
-    await run.until("parked");
-    isMended = true;
-    return run;
-  }
-
-  const isHeld = (ctx: Context, pawl: TestPawl): Promise<boolean> =>
-    Promise.resolve(
-      ctx.step("is held", async () => (await pawl.mutex("l").inspect()).holders.some(({ run }) => run === "it")),
-    );
-
-  test("that was busy when it was tried is waited for by code that acquires it first", async () => {
-    await using pawl = openTest();
-    await hold(pawl);
-    const after = await retried(
-      pawl,
-      async (ctx) => (await ctx.mutex("l").tryAcquire()).ok,
-      async (ctx) => {
-        const { release } = await ctx.mutex("l").acquire();
-        const wasHeld = await isHeld(ctx, pawl);
-        await release();
-        return [wasHeld, (await ctx.mutex("l").tryAcquire()).ok];
-      },
-    );
-    expect(before).toBe(false);
-    expect(after).toEqual([true, false]);
-  });
-
-  test("in whose queue the run had a place is waited for by code that acquires it", async () => {
-    await using pawl = openTest();
-    await hold(pawl);
-    const after = await retried(
-      pawl,
-      async (ctx) => (await ctx.mutex("l").enqueue()).granted,
-      (ctx) => ctx.lock("l", () => isHeld(ctx, pawl)),
-    );
-    expect([before, after]).toEqual([false, true]);
-  });
-
-  test("that was waited for in vain is waited for by code that has the time", async () => {
-    await using pawl = openTest();
-    await hold(pawl);
-    const after = await retried(
-      pawl,
-      async (ctx) => {
-        const late = await ctx
-          .mutex("l")
-          .acquire({ timeout: "1 minute" })
-          .catch((error: { code: string }) => error.code);
-        await ctx.step("handled", () => 1);
-        return late;
-      },
-      (ctx) => ctx.lock("l", () => isHeld(ctx, pawl)),
-    );
-    expect([before, after]).toEqual(["lock_timeout", true]);
-  });
-
-  test("that is held twice: a release is of the hold that it was of", async () => {
-    await using pawl = openTest();
-    const permits = () => pawl.semaphore("s", { permits: 5 });
-    const after = await retried(
-      pawl,
-      async (ctx) => {
-        const semaphore = ctx.semaphore("s", { permits: 5 });
-        await semaphore.acquire();
-        const second = await semaphore.acquire();
-        return second.release();
-      },
-      async (ctx) => {
-        const semaphore = ctx.semaphore("s", { permits: 5 });
-        const first = await semaphore.acquire();
-        const second = await semaphore.acquire();
-        const released = [await first.release(), await second.release()];
-        const holders = await ctx.step("look", async () => (await permits().inspect()).holders.length);
-        return [...released, holders];
-      },
-    );
-    expect(after).toEqual([{ released: true }, { released: true }, 0]);
-  });
-
-  test("to read and to write, in the other order", async () => {
-    await using pawl = openTest();
-    const modes = async (): Promise<unknown> =>
-      (await pawl.rwlock("rw").read.inspect()).holders.map(({ mode }) => mode);
-    const read = (ctx: Context, name: string) => ctx.rwlock("rw").read.with(() => ctx.step(`read ${name}`, modes));
-    const write = (ctx: Context, name: string) => ctx.rwlock("rw").write.with(() => ctx.step(`write ${name}`, modes));
-    const after = await retried(
-      pawl,
-      async (ctx) => [await read(ctx, "a"), await write(ctx, "a")],
-      async (ctx) => [await write(ctx, "b"), await read(ctx, "b"), await write(ctx, "a"), await read(ctx, "a")],
-    );
-    expect(after).toEqual([["exclusive"], ["shared"], ["exclusive"], ["shared"]]);
-  });
-
-  test("that a parked run holds twice: what the code releases is released", async () => {
-    await using pawl = openTest();
-    const it = workflow("it", async (ctx) => {
-      const semaphore = ctx.semaphore("s", { permits: 5 });
-      const holds = [await semaphore.acquire(), await semaphore.acquire()] as const;
-      const released = await holds[isMended ? 0 : 1].release();
-      await ctx.step.atMostOnce("send", () => (isMended ? "sent" : new Promise<string>(() => {})), {
-        reconcile: () => (isMended ? { done: false } : { unknown: true }),
-      });
-      const again = await holds[isMended ? 1 : 0].release();
-      const holders = await ctx.step("look", async () => {
-        return (await pawl.semaphore("s", { permits: 5 }).inspect()).holders.length;
-      });
-      return [released, again, holders];
-    });
-    const run = await parked(pawl, it);
-    await run.retry();
-    expect(await run.result()).toEqual([{ released: true }, { released: true }, 0]);
-  });
-
-  test("that a parked run holds is not waited for by the run itself when its code asks in another way", async () => {
-    await using pawl = openTest();
-    let isFirst = true;
-    const it = workflow("it", async (ctx) => {
-      const body = () =>
-        ctx.step.atMostOnce("send", () => (isMended ? "sent" : new Promise<string>(() => {})), {
-          reconcile: () => (isMended ? { done: false } : { unknown: true }),
-        });
-      return isFirst ? ctx.lock("l", body) : ctx.lock("l", body, { timeout: "1 minute" });
-    });
-    const run = await parked(pawl, it);
-    isFirst = false;
-    await run.retry();
-    expect(await run.result()).toBe("sent");
-  });
-});
-
 test("a turn in a rate limit is that of its key", async () => {
   await using pawl = openTest();
   const limit = { max: 1, per: "1 hour" } as const;
@@ -608,10 +427,10 @@ describe("a history of an earlier release, which does not tell what an operation
   async function oldHistory(it: Workflow<undefined, unknown>): Promise<string> {
     await using pawl = openTest();
     const run = await failed(pawl, it);
-    isMended = false;
+    mend(false);
     await run.retry();
     await expect(run.result()).rejects.toMatchObject({ code: "run_failed" });
-    isMended = true;
+    mend();
     const saved = (await saveHistory(pawl, run)).replaceAll(/,"verb":"[^"]*"/g, "");
     const lines = saved.split("\n");
     // Up to the retry: the run has not ended again.

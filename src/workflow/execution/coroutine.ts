@@ -46,7 +46,7 @@ import { drive, isGenerator, Operation, type Reaction, type Tracked } from "./op
 import { type Counted, PendingOperation, type Watched, type Written } from "./pending.ts";
 import { Races } from "./races.ts";
 import { deniedAs, isInterruptible, isWork } from "./rules.ts";
-import { isAbout, numberedVerb, withoutVerb } from "./verbs.ts";
+import { isAbout, numberedVerb, verbIn, withoutVerb } from "./verbs.ts";
 
 /** A lock that the code holds, or a place in a queue that it keeps. */
 export interface Kept {
@@ -422,11 +422,18 @@ export class Coroutine {
   remember(version: number, name: string, data: unknown, atMs: number): void {
     const { word, id } = parseFact(name);
     if (!isWord(word)) throw this.#contradiction(name, UNKNOWN_WORD);
-    if (this.#memory.add(version, word, id, data, atMs) !== undefined) this.forgot(name, data);
+    if (this.#memory.add(version, word, id, data, atMs) !== undefined) this.#usedUp(name, data);
   }
 
-  /** A fact that was forgotten, or is remembered, has used up the message that it came with. */
+  /** A fact that was forgotten. */
   forgot(name: string, data: unknown): void {
+    const { word, id } = parseFact(name);
+    if (isWord(word)) this.#memory.forget({ word, id, data });
+    this.#usedUp(name, data);
+  }
+
+  /** What came with a message has used it up, also where it is remembered or was forgotten. */
+  #usedUp(name: string, data: unknown): void {
     const message = messageOf(name, data);
     if (message !== undefined) this.received.add(message);
   }
@@ -438,8 +445,8 @@ export class Coroutine {
     const pending = this.waiting.get(textOf(oldest));
     if (pending !== undefined && !isAbout(pending, oldest))
       throw this.#contradiction(`${oldest.word} ${oldest.id}`, `asks for "${pending.verb}" in its place`);
-    // It may have been the release of another hold, and a run that was parked may still have this one.
-    if (oldest.word === "unlock") this.mayHaveOrphans = true;
+    // One of an earlier release may have been the release of another hold.
+    if (oldest.word === "unlock" && verbIn(oldest.data) !== pending?.verb) this.mayHaveOrphans = true;
     // Its place in the queue was left when the run ended: the lock is requested again, unless more is remembered of it.
     if (oldest.word === "queued" && pending !== undefined) pending.queuedFact = oldest;
     else this.apply(oldest, oldest.nowMs, oldest);
@@ -453,9 +460,9 @@ export class Coroutine {
     return true;
   }
 
-  /** Where the history has releases of locks that are remembered, and that the code has not started. */
+  /** Where the history has releases of what the code keeps that are remembered, and that the code has not started. */
   get rememberedUnlocks(): readonly number[] {
-    return this.#memory.unlocks;
+    return this.#memory.unlocksOf(this.kept.keys());
   }
 
   get hasNew(): boolean {
@@ -566,7 +573,7 @@ export class Coroutine {
         if (pending.plan.kind === "unlock") this.kept.delete(pending.plan.of);
         // It belongs to the failure that it follows, and is done again with what failed.
         if (this.#failures.areOpen) this.#failures.add(at);
-        return this.#settle(pending, { ok: data }, nowMs, at);
+        return this.#settle(pending, { ok: { released: (data as Released).released } }, nowMs, at);
       case "ended": {
         const { at: message, outcome } = data as { at: number; outcome: Outcome };
         this.received.add(message);
@@ -681,6 +688,11 @@ interface AttemptData {
   readonly dueMs: number;
   readonly firstMs?: number;
   readonly hasTurn?: boolean;
+}
+
+/** What the history says of a release. */
+interface Released {
+  readonly released: boolean;
 }
 
 const NONE: readonly PendingOperation[] = [];

@@ -414,6 +414,7 @@ export class HeldRun implements Driver {
     const { kept, rememberedUnlocks } = this.coroutine;
     const unwritten = this.#takeUnwritten();
     const enter = (record: Draft, tx: Tx): boolean => {
+      this.#dropOrphans(tx, record);
       const entered = reenter(tx, record, kept, (place, known) => this.#isTakenOver(place, known));
       if (entered === "more") return false;
       this.#append(record, unwritten);

@@ -6,7 +6,7 @@
  *
  * An operation is found by its name and its verb (`verbs.ts`): it takes the number that it had before the retry, with everything that goes by
  * it, such as its child or its lock. One that is not found takes a number that no remembered one has. Steps are found by name and number,
- * releases of locks by number, and waits for signals too, as long as they can be what was there.
+ * and waits for signals by number, as long as they can be what was there.
  *
  * What a retry forgets is known when the run fails (`Failures`): the failures after which the code has started nothing more. Whenever the code
  * starts something else, it has handled the failures before it.
@@ -18,6 +18,7 @@ import type { Plan } from "../definitions/plans.ts";
 import {
   type ChildStart,
   doubled,
+  type Kind,
   type Outcome,
   operationId,
   parseFact,
@@ -26,7 +27,7 @@ import {
   type Word,
 } from "../stored.ts";
 import type { PendingOperation, Written } from "./pending.ts";
-import { isCounted, verbIn } from "./verbs.ts";
+import { isCounted, unlockVerb, verbIn } from "./verbs.ts";
 
 /** A fact of the history, decoded. */
 export interface Fact {
@@ -76,13 +77,24 @@ export class Memory {
     if (facts === undefined) this.#facts.set(text, [fact]);
     else facts.push(fact);
     if (facts === undefined && kind === null) this.mayRecall(text);
-    if (kind !== null && kind !== "step") {
-      const { name, number } = kind === "sleep" ? { name: "", number: Number(id) } : parseOperation(id);
-      const namesakes = this.#names.get(`${kind} ${name}`) ?? new Namesakes();
-      this.#names.set(`${kind} ${name}`, namesakes);
-      namesakes.add(number, verbIn(data));
-    }
+    if (kind !== null && kind !== "step") this.#addName(kind, fact);
     return fact;
+  }
+
+  /**
+   * A fact that was forgotten. A lock that is requested again after the retry, and its release, keep their numbers: what the code has started
+   * since then was numbered beside them.
+   */
+  forget(fact: Fact): void {
+    if (fact.word === "granted") this.#addName("lock", fact);
+    else if (fact.word === "unlock") this.#addName("unlock", fact);
+  }
+
+  #addName(kind: Kind, { id, data }: Fact): void {
+    const { name, number } = kind === "sleep" ? { name: "", number: Number(id) } : parseOperation(id);
+    const namesakes = this.#names.get(`${kind} ${name}`) ?? new Namesakes();
+    this.#names.set(`${kind} ${name}`, namesakes);
+    namesakes.add(number, verbIn(data));
   }
 
   /** Whether an operation may have to take another number than that in the order of the code. */
@@ -142,10 +154,11 @@ export class Memory {
     return children;
   }
 
-  /** Where the history has releases of locks that the code has not started yet. */
-  get unlocks(): readonly number[] {
+  /** Where the history has releases of these locks that the code has not started yet. One of an earlier release may be of any lock. */
+  unlocksOf(locks: Iterable<string>): readonly number[] {
+    const verbs = new Set<string | undefined>([undefined, ...[...locks].map(unlockVerb)]);
     return [...this.#facts.values()].flatMap((facts) =>
-      facts.filter(({ word }) => word === "unlock").map(({ version }) => version),
+      facts.filter(({ word, data }) => word === "unlock" && verbs.has(verbIn(data))).map(({ version }) => version),
     );
   }
 }

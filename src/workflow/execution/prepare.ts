@@ -160,7 +160,7 @@ export function prepare(
       if (typeof dueMs === "number") made.timers.push([one, dueMs]);
     } else if (plan.kind === "unlock" && work !== undefined) {
       const data = decideUnlock(work, plan);
-      made.outcomes.push([one, "unlock", data, { version: record.append(`unlock ${one.id}`, data) }]);
+      made.outcomes.push([one, "unlock", data, { version: append(record, "unlock", one, data) }]);
     } else if (plan.kind === "rate") {
       const data = reserveTurn(tx, plan);
       made.outcomes.push([one, "rate", data, { version: append(record, "rate", one, data) }]);

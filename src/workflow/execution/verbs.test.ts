@@ -56,7 +56,7 @@ describe("verbs are for ever", () => {
     [tryAcquire, "tryAcquire"],
     [enqueue, "enqueue"],
     [lock({ resumes: "l#2" }), "resume l#2"],
-    [{ kind: "unlock", of: "l#2" }, undefined],
+    [{ kind: "unlock", of: "l#2" }, "of l#2"],
     [{ kind: "rate", verb: rateVerb({}), reserve: act }, "1"],
     [{ kind: "rate", verb: rateVerb({ count: 3, key: "k", timeout: "1s" }), reserve: act }, "3 timed =k"],
     [{ kind: "signal", names: ["go"], timeoutMs: 5 }, undefined],
@@ -121,5 +121,11 @@ describe("what an earlier release wrote of an operation can be that of", () => {
       isAbout({ plan: slot("get"), verb } as PendingOperation, fact),
     );
     expect(verbs).toEqual(["#2 get"]);
+  });
+
+  test("a release that is found by number may be of another hold, beside one of an earlier release", () => {
+    const plan: Plan = { kind: "unlock", of: "l#2" };
+    const fact = { word: "unlock", id: "l", data: { released: true, verb: "of l" } } as const;
+    expect(isAbout({ plan, verb: "of l#2" } as PendingOperation, fact)).toBe(true);
   });
 });

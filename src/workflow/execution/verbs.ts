@@ -6,7 +6,7 @@
  * so the first fact of each has its verb, in most cases numbered among those of the same name and verb: "set", "#2 set" (`memory.ts`).
  *
  * Steps have none: their names say what they do. Waits for a signal have none either: the first gets what came first, with a timeout or without.
- * Nor have releases of locks: which hold is released is what the code says, and all that is remembered is that one was.
+ * That of a release names the operation that acquired the lock: what is remembered of it is of this hold, and of no other one.
  */
 
 import type { AcquireTokensOptions } from "../../rate/rate.ts";
@@ -28,12 +28,16 @@ function verbOf(plan: Plan): string | undefined {
       return `${plan.waits ? "call" : "start"}${plan.childId === undefined ? "" : ` =${plan.childId}`}`;
     case "lock":
       return lockVerb(plan);
+    case "unlock":
+      return unlockVerb(plan.of);
     case "step":
     case "signal":
-    case "unlock":
       return undefined;
   }
 }
+
+/** The verb of the release of what this operation acquired. */
+export const unlockVerb = (of: string): string => `of ${of}`;
 
 function lockVerb({ refs, mode, queue, isTry, timeoutMs, resumes }: LockPlan): string {
   const is = resumes !== undefined ? `resume ${resumes}` : isTry ? (queue ? "enqueue" : "tryAcquire") : "acquire";
@@ -87,7 +91,8 @@ export const withoutVerb = (outcome: Outcome): Outcome =>
 /** Whether a fact that is remembered under the number of an operation can be about it. A fact of an earlier release has no verb, but a shape. */
 export function isAbout({ plan, verb }: PendingOperation, { word, data }: Fact): boolean {
   const known = verbIn(data);
-  if (known !== undefined && verb !== undefined) return known === verb;
+  // A release is found by number where one of an earlier release does not say of what it was.
+  if (known !== undefined && verb !== undefined && plan.kind !== "unlock") return known === verb;
   switch (plan.kind) {
     case "slot":
       return isOfSlot(plan, data as Outcome);
