@@ -234,4 +234,18 @@ describe("a lock", () => {
     );
     expect(after).toBe(1);
   });
+
+  test("that its own new code holds meanwhile cannot be had again: a deadlock, and no contradiction", async () => {
+    await using pawl = openTest();
+    const read = (ctx: Context) => ctx.rwlock("rw").read.with(() => holdersOf(ctx, pawl));
+    const after = await retried(
+      pawl,
+      (ctx) => ctx.rwlock("rw").read.with(() => 1),
+      async (ctx) => {
+        const { ok } = await ctx.rwlock("rw").write.tryAcquire();
+        return [ok, await read(ctx).catch((error: { code: string }) => error.code)];
+      },
+    );
+    expect(after).toEqual([true, "deadlock"]);
+  });
 });
