@@ -265,6 +265,14 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
     ["33 bits", ["10.0.0.0/33"]],
     ["a number in it", [5]],
   ],
+  ports: [
+    ...NO_OBJECTS,
+    ["a plain object", {}],
+    ["a text in it", ["9200"]],
+    ["0 in it", [0]],
+    ["65536 in it", [65_536]],
+    ["a port that is never called", [22]],
+  ],
   pin: [
     ...NO_TEXTS,
     ["an empty text", ""],
