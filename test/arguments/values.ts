@@ -246,6 +246,7 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
     ["a number in one", { a: 5 }],
     ["the host", { Host: "other" }],
     ["the signature", { "webhook-signature": "v1,x" }],
+    ["what looks like the signature", { webhook_signature: "v1,x" }],
   ],
   statuses: [
     ...NO_OBJECTS,
