@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { HttpClient, HttpReply, HttpRequest } from "../kernel/http.ts";
 import { nodePorts } from "../node/ports.ts";
 import { type Caller, makeCall } from "./call.ts";
-import { parseRanges } from "./target.ts";
+import { parsePorts, parseRanges } from "./target.ts";
 
 const PUBLIC = "93.184.216.34";
 const ok: HttpReply = { status: 200, headers: {}, body: Buffer.from("fine"), isCut: false };
@@ -35,11 +35,18 @@ const attempt = (
   {
     url = "http://example.com/a",
     allow = [] as string[],
+    allowPorts = [] as number[],
     timeoutMs = 60_000,
     abortSignal = new AbortController().signal,
   } = {},
 ) => {
-  const caller: Caller = { http, clock: nodePorts.clock, allow: parseRanges(allow, "allow"), mostBytes: 100 };
+  const caller: Caller = {
+    http,
+    clock: nodePorts.clock,
+    allow: parseRanges(allow, "allow"),
+    allowPorts: parsePorts(allowPorts, "allowPorts"),
+    mostBytes: 100,
+  };
   const call = { url, method: "POST", headers: {}, body: "x", timeoutMs, nowMs: () => 1000 };
   return makeCall(caller, call, abortSignal);
 };
@@ -58,6 +65,8 @@ describe("before a packet is sent", () => {
     ["an answer whose last address is good", ["169.254.169.254", PUBLIC]],
     ["an answer with a good and a bad address of IPv6", ["2606:2800:220:1::1", "::1"]],
     ["an answer that hides IPv4 in IPv6", ["::ffff:127.0.0.1"]],
+    ["an answer that hides IPv4 in an interface of ISATAP", ["2606:4700::5efe:a00:1"]],
+    ["an answer of a cloud's metadata service", ["168.63.129.16"]],
     ["an answer with a zone", ["fe80::1%lo"]],
     ["an answer that is no address", ["localhost"]],
   ])("%s is forbidden, and nothing is sent", async (_, addresses) => {
@@ -86,6 +95,17 @@ describe("before a packet is sent", () => {
     const { http, sent } = client([["10.1.2.3"]]);
     expect((await attempt(http, { allow: ["10.0.0.0/8"] })).status).toBe(200);
     expect(sent.map(({ address }) => address)).toEqual(["10.1.2.3"]);
+  });
+
+  test("a port of a database is forbidden before its name is resolved, unless the operator lists it", async () => {
+    const { http, resolved, sent } = client([[PUBLIC]]);
+    const url = "http://example.com:9200/a";
+    expect((await attempt(http, { url })).error).toMatchObject({
+      code: "target_forbidden",
+      message: expect.stringContaining("allowPorts"),
+    });
+    expect([resolved, sent]).toEqual([[], []]);
+    expect((await attempt(http, { url, allowPorts: [9200] })).status).toBe(200);
   });
 
   test("a name without an address is a network error", async () => {

@@ -11,13 +11,12 @@ import type { Clock } from "../kernel/ports.ts";
 import { parseRetryAfter } from "./decide.ts";
 import { InvalidTargetError, TargetForbiddenError } from "./errors.ts";
 import type { StoredAttempt } from "./stored.ts";
-import { checkTarget, literalOf, type Range, refusalOf } from "./target.ts";
+import { type Allowed, checkTarget, hostOf, literalOf, refusalOf, refusalOfUrl } from "./target.ts";
 
 /** What attempts need of this process. */
-export interface Caller {
+export interface Caller extends Allowed {
   readonly http: HttpClient;
   readonly clock: Clock;
-  readonly allow: readonly Range[];
   /** A longer response is cut off, and the attempt has failed. */
   readonly mostBytes: number;
 }
@@ -69,18 +68,18 @@ export async function makeCall(caller: Caller, call: Call, abortSignal: AbortSig
   }
 }
 
-async function send({ http, allow, mostBytes }: Caller, call: Call, abortSignal: AbortSignal): Promise<HttpReply> {
+async function send(caller: Caller, call: Call, abortSignal: AbortSignal): Promise<HttpReply> {
+  const { http, allow, mostBytes } = caller;
   // It was checked when the task was created, perhaps by another release.
   const url = checkTarget(call.url);
   const literal = literalOf(url);
+  const refusal = refusalOfUrl(url, caller);
+  if (refusal !== undefined) throw new TargetForbiddenError(hostOf(url), refusal);
   const addresses = literal === undefined ? await http.resolve(url.hostname) : [literal];
   for (const address of addresses) {
     const refusal = refusalOf(address, allow);
     if (refusal !== undefined)
-      throw new TargetForbiddenError(
-        literal ?? url.hostname,
-        literal === undefined ? `has the address ${address}, which ${refusal}` : refusal,
-      );
+      throw new TargetForbiddenError(url.hostname, `has the address ${address}, which ${refusal}`);
   }
   const [address] = addresses;
   if (address === undefined) throw new Error(`${url.hostname} has no address`);

@@ -28,7 +28,7 @@ import {
   outboxAt,
   type TaskInput,
 } from "./stored.ts";
-import { literalOf, refusalOf, refusalOfName } from "./target.ts";
+import { hostOf, refusalOfUrl } from "./target.ts";
 import { type SignalToken, Tokens } from "./token.ts";
 import { workOnTasks } from "./worker.ts";
 
@@ -96,13 +96,10 @@ export class Core {
     if (this.#working.size === 0) return;
     for (const url of [input.url, ...(input.onCompleteUrl === undefined ? [] : [input.onCompleteUrl])]) {
       const target = new URL(url);
-      const literal = literalOf(target);
-      const refusals = [...this.#working].map(({ allow }) =>
-        literal === undefined ? refusalOfName(target.hostname, allow) : refusalOf(literal, allow),
-      );
+      const refusals = [...this.#working].map((settings) => refusalOfUrl(target, settings));
       const [refusal] = refusals;
       if (refusal !== undefined && refusals.every((one) => one !== undefined))
-        throw new TargetForbiddenError(literal ?? target.hostname, refusal);
+        throw new TargetForbiddenError(hostOf(target), refusal);
     }
   }
 

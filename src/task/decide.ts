@@ -63,9 +63,6 @@ export type Judgement =
 /** Errors that the next attempt would meet as well. */
 const LASTING: ReadonlySet<string> = new Set(["invalid_target", "target_forbidden"]);
 
-/** The longest time that a target can ask for with `Retry-After`. */
-const LONGEST_RETRY_AFTER_MS = 24 * 3_600_000;
-
 /** `made` counts the attempts so far; `chance` is from 0 to 1. */
 export function judge(
   { status, error, retryAfterMs }: Pick<StoredAttempt, "status" | "error" | "retryAfterMs">,
@@ -79,7 +76,7 @@ export function judge(
     : status === undefined || isBroken(error) || isAmong(status, retryStatuses);
   const delayMs = isRetried ? decideRetry({ ...retry, when: undefined }, made, undefined, chance) : null;
   if (delayMs === null) return { is: "failed" };
-  return { is: "retry", delayMs: Math.max(delayMs, Math.min(retryAfterMs ?? 0, LONGEST_RETRY_AFTER_MS)) };
+  return { is: "retry", delayMs: Math.max(delayMs, retryAfterMs ?? 0) };
 }
 
 const isLasting = (error: StoredAttempt["error"]): boolean => error !== undefined && LASTING.has(error.code);
@@ -93,14 +90,30 @@ const GONE = 410;
 const isAmong = (status: number, statuses: readonly number[]): boolean =>
   status !== GONE && (statuses.includes(status) || (status >= 500 && status <= 599 && statuses.includes(ALL_5XX)));
 
-/** What `Retry-After` says, in seconds or as a date; undefined if it says nothing that is understood. */
+/** The longest time that a target can ask for with `Retry-After`. */
+const LONGEST_RETRY_AFTER_MS = 24 * 3_600_000;
+
+/** What `Retry-After` says, in seconds or as a date, at most a day; undefined if it says nothing that is understood. */
 export function parseRetryAfter(text: string | undefined, nowMs: number): number | undefined {
   if (text === undefined) return undefined;
-  if (/^\d{1,9}$/.test(text)) return Number(text) * 1000;
-  // Dates only: `Date.parse` takes much else for one.
-  if (!/^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(text)) return undefined;
-  const ms = Date.parse(text);
-  return Number.isNaN(ms) ? undefined : Math.max(0, ms - nowMs);
+  const ms = /^\d+$/.test(text) ? Number(text) * 1000 : parseHttpDate(text, nowMs) - nowMs;
+  return Number.isNaN(ms) ? undefined : Math.min(Math.max(0, ms), LONGEST_RETRY_AFTER_MS);
+}
+
+const FIXDATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/;
+const RFC_850 = /^[A-Z][a-z]{5,8}, (\d{2})-([A-Z][a-z]{2})-(\d{2}) (\d{2}:\d{2}:\d{2} GMT)$/;
+const ASCTIME = /^[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2} \d{4}$/;
+
+/** One of the three forms of a date that HTTP has (RFC 9110, 5.6.7); NaN for anything else, although `Date.parse` takes much else for a date. */
+function parseHttpDate(text: string, nowMs: number): number {
+  if (FIXDATE.test(text)) return Date.parse(text);
+  if (ASCTIME.test(text)) return Date.parse(`${text} GMT`);
+  const [, day, month, year, time] = RFC_850.exec(text) ?? [];
+  if (year === undefined) return Number.NaN;
+  // Two digits of a year are of this century, or of the last one if that would be more than fifty years ahead.
+  const thisYear = new Date(nowMs).getUTCFullYear();
+  const inThis = thisYear - (thisYear % 100) + Number(year);
+  return Date.parse(`${day} ${month} ${inThis > thisYear + 50 ? inThis - 100 : inThis} ${time}`);
 }
 
 /** A run makes at most this many attempts. */

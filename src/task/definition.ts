@@ -24,7 +24,7 @@ import { checkTaskRequest, REQUEST_OPTIONS, type TaskRequest } from "./options.t
 import type { TaskResponse } from "./outcome.ts";
 import { checkSecrets, type SigningKeys, type WebhookSecret } from "./signing.ts";
 import { DELIVERIES, type DeliveryInput, TASKS, type TaskInput } from "./stored.ts";
-import { parseRanges, type Range } from "./target.ts";
+import { type Allowed, parsePorts, parseRanges } from "./target.ts";
 
 export interface HttpTasksOptions {
   /**
@@ -37,13 +37,21 @@ export interface HttpTasksOptions {
    * services are refused otherwise.
    */
   readonly allow?: readonly string[] | undefined;
+  /** Ports that may be called although they are those of a database or another service that trusts its network, as in [9200]. Default: none. */
+  readonly allowPorts?: readonly number[] | undefined;
   /** A longer response is cut off there, and the attempt has failed. Default: 1 MiB. */
   readonly maxResponseBytes?: number | undefined;
   /** How long tasks are kept after they have ended, as for a workflow. Default: as `open` says, otherwise forever. */
   readonly retention?: Retention | undefined;
 }
 
-const OPTIONS = optionNames<HttpTasksOptions>({ secrets: true, allow: true, maxResponseBytes: true, retention: true });
+const OPTIONS = optionNames<HttpTasksOptions>({
+  secrets: true,
+  allow: true,
+  allowPorts: true,
+  maxResponseBytes: true,
+  retention: true,
+});
 
 /** This process calls the targets of tasks: for `pawl.work`. */
 export interface HttpTasks {
@@ -51,9 +59,8 @@ export interface HttpTasks {
 }
 
 /** What a process needs to call targets. */
-export interface TaskSettings {
+export interface TaskSettings extends Allowed {
   readonly keys: SigningKeys;
-  readonly allow: readonly Range[];
   readonly mostBytes: number;
   readonly retention: RetentionPolicy;
 }
@@ -65,12 +72,13 @@ const MOST_RESPONSE_BYTES = 64 * 1024 * 1024;
 /** Makes a process call the targets of tasks: `pawl.work([httpTasks({ secrets, allow })])`. */
 export function httpTasks(options: HttpTasksOptions = {}): HttpTasks {
   checkOptions(options ?? null, OPTIONS);
-  const { secrets, allow = [], maxResponseBytes = RESPONSE_BYTES, retention } = options;
+  const { secrets, allow = [], allowPorts = [], maxResponseBytes = RESPONSE_BYTES, retention } = options;
   checkList(allow, "allow");
   const defined: HttpTasks = Object.freeze({ name: TASKS });
   settings.set(defined, {
     keys: checkSecrets(secrets),
     allow: parseRanges(allow, "allow"),
+    allowPorts: parsePorts(allowPorts, "allowPorts"),
     mostBytes: checkCount(maxResponseBytes, "maxResponseBytes", MOST_RESPONSE_BYTES),
     retention: checkRetention(retention, "the retention"),
   });

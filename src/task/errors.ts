@@ -40,12 +40,14 @@ export class InvalidTargetError extends PawlError<"invalid_target", { what: stri
   }
 }
 
-/** The target is an address that tasks must not call. An operator can list private ranges: `httpTasks({ allow: ["10.0.0.0/8"] })`. */
+/**
+ * The target is an address or a port that tasks must not call. An operator can list what is allowed: `httpTasks({ allow: ["10.0.0.0/8"], allowPorts: [9200] })`.
+ */
 export class TargetForbiddenError extends PawlError<"target_forbidden", { host: string; reason: string }> {
   constructor(host: string, reason: string) {
     super(
       "target_forbidden",
-      `tasks must not call ${host}: it ${reason}; who operates the processes that make calls can allow its range (allow of httpTasks, --allow of pawl serve)`,
+      `tasks must not call ${host}: it ${reason}; who operates the processes that make calls can allow its range or port (allow and allowPorts of httpTasks, --allow and --allow-port of pawl serve)`,
       { host, reason },
     );
   }

@@ -130,9 +130,14 @@ const MOST_HEADERS = 50;
 const LONGEST_HEADER = 4096;
 const MOST_STATUSES = 50;
 
-/** What every attempt sets itself, and what belongs to the connection. */
+/** What every attempt sets itself, and what belongs to the connection; names are folded first. */
 const OWN_HEADERS =
   /^(webhook-|pawl-|idempotency-key$|host$|connection$|keep-alive$|proxy-|te$|trailer$|transfer-encoding$|upgrade$|content-length$|expect$)/;
+/**
+ * Between a proxy and the code of the receiver, names become variables: `webhook-id` and `webhook_id` are both HTTP_WEBHOOK_ID, and some fold every sign to one.
+ * So a name counts as reserved, too, if only signs distinguish it from one that is.
+ */
+const folded = (name: string): string => name.replaceAll(/[^a-z0-9]/g, "-");
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 /** Visible characters of ASCII, spaces and tabs: no line ends, and nothing that would be sent in another encoding. */
 const FIELD = /^[\t\x20-\x7e]*$/;
@@ -259,8 +264,11 @@ function checkHeaders(given: TaskRequest["headers"], type: string | undefined): 
     for (const [key, value] of entries) {
       const name = key.toLowerCase();
       if (!TOKEN.test(key)) throw new InvalidArgumentError("the headers", "must have names that HTTP allows");
-      if (OWN_HEADERS.test(name))
-        throw new InvalidArgumentError(`the header "${name}"`, "must not be given: every attempt sets it itself");
+      if (OWN_HEADERS.test(folded(name)))
+        throw new InvalidArgumentError(
+          `the header "${name}"`,
+          "must not be given: every attempt sets it itself, or one that receivers may take for the same",
+        );
       if (name in headers) throw new InvalidArgumentError(`the header "${name}"`, "must not be given twice");
       // The value may be secret, so it is not repeated.
       if (typeof value !== "string" || value.length > LONGEST_HEADER || !FIELD.test(value))

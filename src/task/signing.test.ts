@@ -30,8 +30,10 @@ describe("a signature", () => {
   test("is of the id, the time and the body", () => {
     const of = (id: string, ms: number, body: string) =>
       signed(checkSecrets(text(1)), id, ms, body)["webhook-signature"];
-    const all = [of("a", 0, "b"), of("b", 0, "b"), of("a", 1000, "b"), of("a", 0, "c"), of("a.0", 0, "b")];
+    const all = [of("a", 0, "b"), of("b", 0, "b"), of("a", 1000, "b"), of("a", 0, "c"), of("a", 0, "0.b")];
     expect(new Set(all).size).toBe(all.length);
+    // It would be the signature of the last one, too.
+    expect(() => of("a.0", 0, "b")).toThrow(/has a dot/);
   });
 
   test("is absent without a secret; the id and the time are not", () => {

@@ -46,6 +46,8 @@ export function signed(
   nowMs: number,
   body: string | Uint8Array,
 ): Readonly<Record<string, string>> {
+  // The dot is what separates the id from the time in what is signed.
+  if (id.includes(".")) throw new Error(`a webhook-id has a dot: ${id}`);
   const seconds = String(Math.floor(nowMs / 1000));
   const head = { "webhook-id": id, "webhook-timestamp": seconds };
   if (keys.length === 0) return head;

@@ -107,7 +107,7 @@ export interface StoredAttempt {
   readonly body?: string;
   readonly isCut?: true;
   readonly error?: { readonly code: string; readonly message: string };
-  /** What the target said in `Retry-After`. */
+  /** What the target said in `Retry-After`, at most a day. */
   readonly retryAfterMs?: number;
 }
 

@@ -1,9 +1,11 @@
 /** Where a task may go: after parsing, each form of an address is what it stands for, and none but public ones are allowed. */
 
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { InvalidTargetError } from "./errors.ts";
-import { checkTarget, literalOf, parseAddress, parseRanges, refusalOf } from "./target.ts";
+import { checkTarget, literalOf, parseAddress, parsePorts, parseRanges, refusalOf, refusalOfUrl } from "./target.ts";
 
 const codeOf = (run: () => unknown): string => {
   try {
@@ -15,7 +17,7 @@ const codeOf = (run: () => unknown): string => {
 };
 
 /** What becomes of a URL before any packet is sent. */
-const verdictOn = (url: string, allow: readonly string[] = []): string => {
+const verdictOn = (url: string, allow: readonly string[] = [], ports: readonly number[] = []): string => {
   const parsed = ((): URL | string => {
     try {
       return checkTarget(url);
@@ -24,13 +26,17 @@ const verdictOn = (url: string, allow: readonly string[] = []): string => {
     }
   })();
   if (typeof parsed === "string") return parsed;
-  const literal = literalOf(parsed);
-  if (literal === undefined) return "to be resolved";
-  return refusalOf(literal, parseRanges(allow, "allow")) === undefined ? "allowed" : "target_forbidden";
+  const allowed = { allow: parseRanges(allow, "allow"), allowPorts: parsePorts(ports, "allowPorts") };
+  if (refusalOfUrl(parsed, allowed) !== undefined) return "target_forbidden";
+  return literalOf(parsed) === undefined ? "to be resolved" : "allowed";
 };
 
+const withPort =
+  (verdict: string) =>
+  (port: number): [string, string] => [`https://example.com:${port}/`, verdict];
+
 describe("a URL", () => {
-  test.each([
+  test.each<[string, string]>([
     // 44: every way to write 127.0.0.1.
     ["http://127.0.0.1/", "target_forbidden"],
     ["http://127.1/", "target_forbidden"],
@@ -58,8 +64,17 @@ describe("a URL", () => {
     ["http://[2002:7f00:1::]/", "target_forbidden"],
     ["http://[::127.0.0.1]/", "target_forbidden"],
     ["http://[2001::7f00:1]/", "target_forbidden"],
+    // ISATAP: in the network of anybody, and with any two bits of scope.
+    ["http://[2606:4700::5efe:127.0.0.1]/", "target_forbidden"],
+    ["http://[2606:4700::5efe:a00:1]/", "target_forbidden"],
+    ["http://[2606:4700::200:5efe:192.168.1.1]/", "target_forbidden"],
+    ["http://[2a00:1:2:3:100:5efe:a9fe:a9fe]/", "target_forbidden"],
+    ["http://[2a00:1:2:3:300:5efe:a9fe:a9fe]/", "target_forbidden"],
+    ["http://[fe80::5efe:93.184.216.34]/", "target_forbidden"],
     // 47: what is not public.
     ["http://169.254.169.254/latest/meta-data", "target_forbidden"],
+    ["http://168.63.129.16/machine?comp=goalstate", "target_forbidden"],
+    ["http://[::ffff:168.63.129.16]/", "target_forbidden"],
     ["http://[fe80::1]/", "target_forbidden"],
     ["http://[fd00:ec2::254]/", "target_forbidden"],
     ["http://10.0.0.1/", "target_forbidden"],
@@ -96,7 +111,18 @@ describe("a URL", () => {
     ["http://[fe80::1%25eth0]/", "invalid_target"],
     ["http://256.256.256.256/", "invalid_target"],
     [`https://example.com/${"a".repeat(8192)}`, "invalid_target"],
+    // Ports of what trusts its network, also where the name is still to be resolved.
+    ["http://93.184.216.34:5432/", "target_forbidden"],
+    ...[445, 1433, 1521, 2375, 2379, 2525, 3306, 3389, 5432, 5672, 6379, 9042, 9092, 9200, 11211, 27017].map(
+      withPort("target_forbidden"),
+    ),
     // What is fine.
+    ["http://168.63.129.15/", "allowed"],
+    ["http://168.63.129.17/", "allowed"],
+    ["http://[2606:4700::5efe:93.184.216.34]/", "allowed"],
+    ["http://[2606:4700::5eff:127.0.0.1]/", "allowed"],
+    ["http://[2606:4700::400:5efe:127.0.0.1]/", "allowed"],
+    ["http://[2606:4700:0:0:0:1:5efe:a00]/", "allowed"],
     ["http://93.184.216.34/", "allowed"],
     ["http://172.15.255.255/", "allowed"],
     ["http://172.32.0.0/", "allowed"],
@@ -108,8 +134,8 @@ describe("a URL", () => {
     ["http://[::ffff:93.184.216.34]/", "allowed"],
     ["http://[64:ff9b::5db8:d822]/", "allowed"],
     ["https://example.com/hook?a=b#c", "to be resolved"],
-    ["https://example.com:8443/", "to be resolved"],
-    ["http://localhost/", "to be resolved"],
+    ...[80, 443, 3000, 5000, 8000, 8080, 8443, 9000].map(withPort("to be resolved")),
+    ["http://localhost/", "target_forbidden"],
   ])("%s: %s", (url, verdict) => {
     expect(verdictOn(url)).toBe(verdict);
   });
@@ -137,10 +163,42 @@ describe("the operator's list", () => {
     ["http://[::ffff:127.0.0.1]/", ["127.0.0.1/32"], "allowed"],
     ["http://[::ffff:127.0.0.2]/", ["127.0.0.1/32"], "target_forbidden"],
     ["http://[64:ff9b::a00:1]/", ["10.0.0.0/8"], "allowed"],
+    ["http://[2606:4700::5efe:a00:1]/", ["10.0.0.0/8"], "allowed"],
+    ["http://168.63.129.16/", ["168.63.129.16"], "allowed"],
+    ["http://localhost/", ["127.0.0.1"], "to be resolved"],
     ["http://127.0.0.1/", ["::1/128"], "target_forbidden"],
     ["http://[::1]/", ["0.0.0.0/0"], "target_forbidden"],
   ])("%s with %j: %s", (url, allow, verdict) => {
     expect(verdictOn(url, allow)).toBe(verdict);
+  });
+
+  test.each([
+    ["http://93.184.216.34:9200/", [], [9200], "allowed"],
+    ["http://example.com:9200/", [], [9200], "to be resolved"],
+    ["http://example.com:9300/", [], [9200], "target_forbidden"],
+    // Neither list is about what the other is about.
+    ["http://10.0.0.1:9200/", [], [9200], "target_forbidden"],
+    ["http://10.0.0.1:9200/", ["10.0.0.0/8"], [], "target_forbidden"],
+    ["http://10.0.0.1:9200/", ["10.0.0.0/8"], [9200], "allowed"],
+  ])("%s with %j and the ports %j: %s", (url, allow, ports, verdict) => {
+    expect(verdictOn(url, allow, ports)).toBe(verdict);
+  });
+
+  test("the page about tasks names the ports that have to be allowed, and no others", () => {
+    const page = readFileSync(join(import.meta.dirname, "../../docs/tasks.md"), "utf8");
+    const table = /\| ports \| of \|\n(?:\|.*\n)+/.exec(page)?.[0] ?? "";
+    const cells = table.split("\n").map((line) => line.split("|")[1]);
+    const listed = Array.from(cells.join().matchAll(/(\d+)(?: to (\d+))?/g), ([, first, last = first]) =>
+      Array.from({ length: Number(last) - Number(first) + 1 }, (_, i) => Number(first) + i),
+    ).flat();
+    const guarded = Array.from({ length: 65_535 }, (_, i) => i + 1).filter(
+      (port) => verdictOn(`http://example.com:${port}/`) === "target_forbidden",
+    );
+    expect(listed.toSorted((a, b) => a - b)).toEqual(guarded);
+  });
+
+  test.each([0, 65_536, 1.5, -1, Number.NaN, "9200", null, 22])("%j is no port that can be allowed", (port) => {
+    expect(codeOf(() => parsePorts([port as number], "allowPorts"))).toBe("invalid_argument");
   });
 
   test.each([

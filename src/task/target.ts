@@ -5,9 +5,10 @@
  * resolved once for each attempt, and every one of its addresses must be allowed: an answer of good and bad addresses is refused whole. An address
  * that has another one inside it, as those of IPv4 in IPv6, is judged by that one.
  *
- * Private addresses are allowed only where the operator lists them (`allow` of `httpTasks`).
+ * Private addresses, and ports of databases and their like, are allowed only where the operator lists them (`allow` and `allowPorts` of `httpTasks`).
  */
 
+import { checkList } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { InvalidTargetError } from "./errors.ts";
 
@@ -17,6 +18,12 @@ export interface Range {
   readonly bits: number;
 }
 
+/** What the operator of a process lets its calls reach beyond public addresses. */
+export interface Allowed {
+  readonly allow: readonly Range[];
+  readonly allowPorts: ReadonlySet<number>;
+}
+
 /** Ports of other protocols, to which a request could be misread as a command: those that browsers refuse, too. */
 const REFUSED_PORTS: ReadonlySet<number> = new Set([
   0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
@@ -24,6 +31,52 @@ const REFUSED_PORTS: ReadonlySet<number> = new Set([
   540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061,
   6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
 ]);
+
+/**
+ * What listens on these ports trusts its network, as databases, caches and brokers do: a call could read it, change it, or be misread as its commands. Browsers do
+ * not refuse them, and a web server may have one of them, so an operator can allow it.
+ */
+const GUARDED_PORTS: ReadonlyMap<number, string> = new Map(
+  (
+    [
+      ["Kerberos", [88]],
+      ["SMB", [445]],
+      ["rsync", [873]],
+      ["SOCKS", [1080]],
+      ["Java RMI", [1099]],
+      ["SQL Server", [1433, 1434]],
+      ["Oracle Database", [1521, 1522, 2483, 2484]],
+      ["MQTT", [1883, 8883]],
+      ["ZooKeeper", [2181]],
+      ["Docker", [2375, 2376]],
+      ["etcd", [2379, 2380]],
+      ["SMTP", [2525]],
+      ["Firebird", [3050]],
+      ["iSCSI", [3260]],
+      ["LDAP", [3268, 3269]],
+      ["MySQL", [3306, 33060]],
+      ["remote desktops", [3389, 5900, 5901]],
+      ["NATS", [4222]],
+      ["XMPP", [5222, 5269]],
+      ["PostgreSQL", [5432, 5433, 6432]],
+      ["AMQP", [5671, 5672]],
+      ["CouchDB", [5984, 6984]],
+      ["Windows Remote Management", [5985, 5986]],
+      ["Redis", [6379, 6380, 16379, 26379]],
+      ["Cassandra", [7199, 9042, 9142, 9160]],
+      ["Neo4j", [7687]],
+      ["Kafka", [9092]],
+      ["Elasticsearch", [9200, 9300]],
+      ["memcached", [11211]],
+      ["CockroachDB", [26257]],
+      ["MongoDB", [27017, 27018, 27019, 27020]],
+      ["RethinkDB", [28015, 29015]],
+      ["Db2", [50000]],
+      ["STOMP", [61613]],
+      ["ActiveMQ", [61616]],
+    ] as const
+  ).flatMap(([protocol, ports]) => ports.map((port) => [port, protocol])),
+);
 
 const LONGEST_URL = 8192;
 
@@ -49,17 +102,29 @@ export function checkTarget(given: unknown, what = "the targetUrl"): URL {
   return url;
 }
 
+/** What a URL names, for a message: an address or a name. */
+export const hostOf = (url: URL): string => literalOf(url) ?? url.hostname;
+
 /** The address that a URL names itself, without a name to resolve; undefined for a name. */
 export function literalOf({ hostname }: URL): string | undefined {
   if (hostname.startsWith("[")) return hostname.slice(1, -1);
   return parseIpv4(hostname) === undefined ? undefined : hostname;
 }
 
+/** Why a call to this URL is refused, as far as that is known before its name is resolved; undefined if it may be allowed. */
+export function refusalOfUrl(url: URL, { allow, allowPorts }: Allowed): string | undefined {
+  const port = Number(url.port);
+  const protocol = allowPorts.has(port) ? undefined : GUARDED_PORTS.get(port);
+  if (protocol !== undefined) return `is on port ${port}, which is that of ${protocol}`;
+  const literal = literalOf(url);
+  return literal === undefined ? refusalOfName(url.hostname, allow) : refusalOf(literal, allow);
+}
+
 /** Names that stand for this machine, as RFC 6761 says. */
 const LOCAL_NAME = /^(?:.+\.)?localhost\.?$/i;
 
 /** Why a call to this name is refused, whatever it resolves to; undefined if that depends on it. */
-export function refusalOfName(hostname: string, allow: readonly Range[]): string | undefined {
+function refusalOfName(hostname: string, allow: readonly Range[]): string | undefined {
   if (!LOCAL_NAME.test(hostname)) return undefined;
   const isPossible = allow.some((range) => LOOPBACK.some((one) => overlap(one, range)));
   return isPossible ? undefined : "is of this machine";
@@ -83,7 +148,13 @@ function refusalOfBytes(bytes: readonly number[], allow: readonly Range[]): stri
   if (isWithin(bytes, NAT64)) return refusalOfBytes(bytes.slice(12), allow);
   const refused = REFUSED_IPV6.find(([range]) => isWithin(bytes, range))?.[1];
   if (refused !== undefined) return refused;
-  return isWithin(bytes, GLOBAL) ? undefined : "is not a public address";
+  if (!isWithin(bytes, GLOBAL)) return "is not a public address";
+  return isIsatap(bytes) ? refusalOfBytes(bytes.slice(12), allow) : undefined;
+}
+
+/** An interface of ISATAP (RFC 5214) in any network: 0:5efe or 200:5efe, whatever the two bits of scope are, and then an IPv4 address. */
+function isIsatap(bytes: readonly number[]): boolean {
+  return ((bytes[8] ?? 0) & 0xfc) === 0 && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe;
 }
 
 /** Ranges as an operator lists them: "10.0.0.0/8", "127.0.0.1", "fd00::/8". */
@@ -97,6 +168,21 @@ export function parseRanges(given: readonly string[], what: string): readonly Ra
       );
     return range;
   });
+}
+
+/** Ports as an operator lists them. */
+export function parsePorts(given: readonly number[], what: string): ReadonlySet<number> {
+  checkList(given, what);
+  for (const port of given) {
+    if (!Number.isInteger(port) || port < 1 || port > 65_535)
+      throw new InvalidArgumentError(what, `must be whole numbers from 1 to 65535, not ${String(port)}`);
+    if (REFUSED_PORTS.has(port))
+      throw new InvalidArgumentError(
+        what,
+        `must not have ${port}: no task may call this port, which browsers refuse, too`,
+      );
+  }
+  return new Set(given);
 }
 
 function parseRange(text: unknown): Range | undefined {
@@ -176,6 +262,7 @@ const REFUSED_IPV4: readonly (readonly [Range, string])[] = (
     ["10.0.0.0/8", "is private"],
     ["100.64.0.0/10", "is of a carrier's NAT"],
     ["127.0.0.0/8", "is of this machine"],
+    ["168.63.129.16/32", "is of a cloud's metadata service"],
     ["169.254.0.0/16", "is link-local"],
     ["172.16.0.0/12", "is private"],
     ["192.0.0.0/24", "is reserved"],

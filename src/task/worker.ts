@@ -48,8 +48,8 @@ export function workOnTasks(
   work: (definitions: readonly Definition[]) => WorkPart,
 ): WorkPart {
   const http = openClient(kernel);
-  const { keys, allow, mostBytes, retention } = settings;
-  const caller: Caller = { http, clock: kernel.ports.clock, allow, mostBytes };
+  const { keys, allow, allowPorts, mostBytes, retention } = settings;
+  const caller: Caller = { http, clock: kernel.ports.clock, allow, allowPorts, mostBytes };
 
   /** One attempt, with what every attempt carries. */
   const attempt = async (

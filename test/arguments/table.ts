@@ -396,6 +396,7 @@ const FREE: Owner["rows"] = {
     takes: {
       options: options({
         allow: "ranges?",
+        allowPorts: "ports?",
         maxResponseBytes: "count?",
         retention: RETENTION,
         secrets: "webhookSecrets?",

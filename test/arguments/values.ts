@@ -246,6 +246,7 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
     ["a number in one", { a: 5 }],
     ["the host", { Host: "other" }],
     ["the signature", { "webhook-signature": "v1,x" }],
+    ["what looks like the signature", { webhook_signature: "v1,x" }],
   ],
   statuses: [
     ...NO_OBJECTS,
@@ -264,6 +265,14 @@ const BAD: Readonly<Record<string, readonly Named[]>> = {
     ["bits outside the range in it", ["10.0.0.1/8"]],
     ["33 bits", ["10.0.0.0/33"]],
     ["a number in it", [5]],
+  ],
+  ports: [
+    ...NO_OBJECTS,
+    ["a plain object", {}],
+    ["a text in it", ["9200"]],
+    ["0 in it", [0]],
+    ["65536 in it", [65_536]],
+    ["a port that is never called", [22]],
   ],
   pin: [
     ...NO_TEXTS,

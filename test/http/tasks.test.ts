@@ -101,7 +101,15 @@ describe("tasks", () => {
       expect(refused.json["detail"]).toContain("--allow");
       expect((await send("POST", "/v1/tasks", { targetUrl, delay: "1h" })).status, targetUrl).toBe(201);
     }
-    for (const targetUrl of ["http://10.0.0.1/", "http://[::1]/", "http://2852039166/"])
+    for (const targetUrl of [
+      "http://10.0.0.1/",
+      "http://[::1]/",
+      "http://2852039166/",
+      "http://168.63.129.16/",
+      "http://[2606:4700::5efe:a00:1]/",
+      "http://example.com:5432/",
+      "http://127.0.0.1:6379/",
+    ])
       expect(refusal(await send("POST", "/v1/tasks", { targetUrl })), targetUrl).toEqual({
         status: 400,
         code: "target_forbidden",

@@ -22,6 +22,7 @@ interface ServeOptions {
   readonly host?: string;
   readonly port?: number;
   readonly allow?: readonly string[];
+  readonly allowPort?: readonly string[];
   readonly import?: readonly string[];
   readonly grace?: string;
   readonly lease?: string;
@@ -45,6 +46,7 @@ export function serveCommand(place: Place): void {
       option("--host <address>", "where to listen (default: 127.0.0.1)"),
       numberOption("--port <n>", "0 is any that is free (default: 7295)", 0, 65_535),
       listOption("--allow <ranges>", "private addresses that tasks may call, as 10.0.0.0/8 or 127.0.0.1/32"),
+      listOption("--allow-port <ports>", "ports of databases and their like that tasks may call, as 9200"),
       listOption("--import <files>", "work on the workflows that these files export, too"),
       option("--grace <duration>", `how long stopping may take (default: ${GRACE})`),
       option(
@@ -63,7 +65,7 @@ which is made at the first start. API keys, which clients send, are something el
 
 async function serveUntilStopped(session: Session, options: ServeOptions): Promise<void> {
   const interruption = session.io.interruption();
-  const { host = "127.0.0.1", port, allow, work = true } = options;
+  const { host = "127.0.0.1", port, allow, allowPort, work = true } = options;
   const [where, { lookAt, openPlace }, { secretsToServe }, { apiKeys, serve }, { checkDuration }] = await Promise.all([
     session.place(),
     import("../store.ts"),
@@ -95,6 +97,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
     const tasks = httpTasks({
       ...(secrets.webhookSecrets.length === 0 ? {} : { secrets: secrets.webhookSecrets }),
       ...(allow === undefined ? {} : { allow }),
+      ...(allowPort === undefined ? {} : { allowPorts: allowPort.map(Number) }),
     });
     const working = leaseMs === undefined ? {} : { lease: leaseMs };
     if (work) workers.push(pawl.work([tasks, ...definitions], working));

@@ -74,6 +74,11 @@ describe("verify", () => {
       request: changed({ "webhook-timestamp": String(AT_MS / 1000 + 1) }),
       is: "signature_invalid",
     },
+    {
+      rule: "an id with a dot is refused, whoever signed it",
+      request: sign({ id: "msg.1", body: "{}", atMs: AT_MS }),
+      is: "signature_invalid",
+    },
     { rule: "no id", request: changed({ "webhook-id": "" }), is: "signature_invalid" },
     { rule: "no timestamp", request: changed({ "webhook-timestamp": "" }), is: "signature_invalid" },
     { rule: "no signature", request: changed({ "webhook-signature": "" }), is: "signature_invalid" },
@@ -112,6 +117,14 @@ describe("verify", () => {
   ];
   test.each(rows)("$rule", async ({ request, options, nowMs, is }) => {
     expect(await outcome(request, options, nowMs)).toBe(is);
+  });
+
+  test("a signature is of one delivery: no part of the body can be moved into the id", async () => {
+    const seconds = AT_MS / 1000;
+    const { headers } = sign({ id: "msg_1", body: `${seconds}.{"a":1}`, atMs: AT_MS });
+    const moved = { ...headers, "webhook-id": `msg_1.${seconds}`, "webhook-timestamp": String(seconds) };
+    expect(await outcome({ headers: moved, body: '{"a":1}' })).toBe("signature_invalid");
+    expect(await outcome({ headers, body: `${seconds}.{"a":1}` })).toBe("accepts msg_1");
   });
 
   test("headers are found whatever their case, and as a list", async () => {

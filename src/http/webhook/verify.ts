@@ -66,8 +66,11 @@ export interface WebhookTask {
 
 const TOLERANCE = "5 min";
 const MAX_BODY_BYTES = 1024 * 1024;
-/** What an idempotency key may have, since that is what the id becomes. */
-const ID = /^[\x21-\x7e]{1,256}$/;
+/**
+ * What an idempotency key may have, since that is what the id becomes, but no dot: id, timestamp and body are signed with dots between them, so with a dot in the id, what
+ * was signed for one delivery would also be signed for another one.
+ */
+const ID = /^[\x21-\x2d\x2f-\x7e]{1,256}$/;
 const SECONDS = /^\d{1,12}$/;
 const COUNT = /^\d{1,16}$/;
 
@@ -103,7 +106,8 @@ export class Verifier {
   async verify(request: WebhookRequest, nowMs = platform.nowMs()): Promise<WebhookDelivery> {
     const header = (name: string): string => headerOf(request.headers, name);
     const [id, timestamp] = [header("webhook-id"), header("webhook-timestamp")];
-    if (!ID.test(id)) throw new SignatureInvalidError("webhook-id must be 1 to 256 visible ASCII characters");
+    if (!ID.test(id))
+      throw new SignatureInvalidError("webhook-id must be 1 to 256 visible ASCII characters without a dot");
     if (!SECONDS.test(timestamp)) throw new SignatureInvalidError("webhook-timestamp must be in seconds since 1970");
     const body = typeof request.body === "string" ? new TextEncoder().encode(request.body) : request.body;
     if (body.length > this.maxBodyBytes) throw new BodyTooLargeError(this.maxBodyBytes);
