@@ -2,47 +2,9 @@
  * Server-sent events, long polls, and the end of a server.
  */
 
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { event, signal, workflow } from "../../src/index.ts";
-import { refusal, type Served, served } from "./kit.ts";
-
-interface Shown {
-  readonly id: string | undefined;
-  readonly event: string;
-  readonly data: unknown;
-}
-
-/** Reads events until there are this many, or the stream ends. */
-async function follow(kit: Served, path: string, count: number, last?: string): Promise<Shown[]> {
-  const stop = new AbortController();
-  onTestFinished(() => stop.abort());
-  const response = await fetch(`${kit.url}${path}`, {
-    headers: {
-      authorization: `Bearer ${await kit.key(["read"])}`,
-      accept: "text/event-stream",
-      ...(last === undefined ? {} : { "last-event-id": last }),
-    },
-    signal: stop.signal,
-  });
-  expect(response.headers.get("content-type")).toBe("text/event-stream");
-  const shown: Shown[] = [];
-  let text = "";
-  for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
-    text += chunk;
-    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
-      const block = text.slice(0, end);
-      text = text.slice(end + 2);
-      const field = (name: string) => new RegExp(`^${name}: (.*)$`, "m").exec(block)?.[1];
-      const data = field("data");
-      if (data !== undefined) shown.push({ id: field("id"), event: field("event") ?? "", data: JSON.parse(data) });
-      if (shown.length === count) {
-        stop.abort();
-        return shown;
-      }
-    }
-  }
-  return shown;
-}
+import { follow, refusal, served } from "./kit.ts";
 
 describe("server-sent events", () => {
   test("the history of a run is followed to its end, and resumed after the last event", async () => {

@@ -2,7 +2,7 @@
  * A server on a handle in memory, with keys, and requests to it.
  */
 
-import { onTestFinished } from "vitest";
+import { expect, onTestFinished } from "vitest";
 import { type AppOptions, apiKeys, type Scope, type ServeOptions, serve } from "../../src/http/server/index.ts";
 import { open, type Pawl } from "../../src/index.ts";
 
@@ -75,3 +75,42 @@ export function sender(url: string, key?: string): Send {
 
 /** The status and the code of a refusal. */
 export const refusal = ({ status, json }: Got) => ({ status, code: json["code"] });
+
+/** A server-sent event. */
+export interface Shown {
+  readonly id: string | undefined;
+  readonly event: string;
+  readonly data: unknown;
+}
+
+/** Reads events until there are this many, or the stream ends. */
+export async function follow(kit: Served, path: string, count: number, last?: string, key?: string): Promise<Shown[]> {
+  const stop = new AbortController();
+  onTestFinished(() => stop.abort());
+  const response = await fetch(`${kit.url}${path}`, {
+    headers: {
+      authorization: `Bearer ${key ?? (await kit.key(["read"]))}`,
+      accept: "text/event-stream",
+      ...(last === undefined ? {} : { "last-event-id": last }),
+    },
+    signal: stop.signal,
+  });
+  expect(response.headers.get("content-type")).toBe("text/event-stream");
+  const shown: Shown[] = [];
+  let text = "";
+  for await (const chunk of response.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+    text += chunk;
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      const block = text.slice(0, end);
+      text = text.slice(end + 2);
+      const field = (name: string) => new RegExp(`^${name}: (.*)$`, "m").exec(block)?.[1];
+      const data = field("data");
+      if (data !== undefined) shown.push({ id: field("id"), event: field("event") ?? "", data: JSON.parse(data) });
+      if (shown.length === count) {
+        stop.abort();
+        return shown;
+      }
+    }
+  }
+  return shown;
+}

@@ -27,6 +27,8 @@ export interface Caller {
   readonly root: ServedPawl;
   /** The same, with the key as the actor. */
   readonly pawl: ServedVerbs;
+  /** Calls back with a refusal when the key may no longer be used, for a request that waits. Returns a function that stops it. */
+  readonly watch: (ended: (refusal: Problem) => void) => () => void;
 }
 
 export class Callers {
@@ -63,6 +65,7 @@ export class Callers {
       scopes: this.#settings.hasKeys ? [] : ["admin"],
       root: this.#pawl,
       pawl: this.#pawl,
+      watch: () => () => {},
     };
     if (!this.#settings.hasKeys) return everyone;
     if (scope === null) {
@@ -72,14 +75,15 @@ export class Callers {
     const parsed = parseApiKey(bearerOf(request.headers.get("authorization")) ?? "");
     const key = parsed === null ? undefined : await this.#keys.verify(parsed);
     const root = key === undefined ? undefined : await this.handleOf(key.namespace);
-    if (key === undefined || root === undefined) {
+    if (parsed === null || key === undefined || root === undefined) {
       this.#strangers?.count(this.#addressOf(request, env));
       throw unauthorized(NO_KEY);
     }
     checkScope(key, scope);
     await this.#allowances?.take(key.id);
     const { id, namespace, scopes } = key;
-    return { keyId: id, namespace, scopes, root, pawl: root.with({ actor: `key:${id}` }) };
+    const watch: Caller["watch"] = (ended) => this.#keys.watch(parsed, () => ended(unauthorized(NO_KEY)));
+    return { keyId: id, namespace, scopes, root, pawl: root.with({ actor: `key:${id}` }), watch };
   }
 
   /** The handle of a namespace; undefined if the server has none. */

@@ -50,8 +50,16 @@ export type App = OpenAPIHono<Env>;
 type Shape = Readonly<Record<string, z.ZodType>>;
 type Shaped<S extends Shape> = { readonly [Name in keyof S]: z.output<S[Name]> };
 
+/** The part of a request that waits. */
+export interface Waiter {
+  /** Aborted when the client is gone or the server closes, and with a refusal when the API key of a request that waits has ended. */
+  readonly abortSignal: AbortSignal;
+  /** Takes a place for requests that wait, and returns how to free it; undefined if there is none. */
+  readonly enter: () => (() => void) | undefined;
+}
+
 /** What a handler gets. */
-export interface Call<Params extends Shape, Query extends Shape, B extends z.ZodType> extends Caller {
+export interface Call<Params extends Shape, Query extends Shape, B extends z.ZodType> extends Caller, Waiter {
   readonly params: Shaped<Params>;
   readonly query: Shaped<Query>;
   readonly body: z.output<B>;
@@ -59,8 +67,6 @@ export interface Call<Params extends Shape, Query extends Shape, B extends z.Zod
   header(name: string): string | undefined;
   /** Throws `scope_missing`, for what needs another scope than the route. */
   needs(scope: Scope): void;
-  /** Aborted when the client is gone or the server closes. */
-  readonly abortSignal: AbortSignal;
   readonly requestId: string;
   /** The handle of a namespace, for a route without a key. */
   handleOf(namespace: string | undefined): Promise<ServedVerbs | undefined>;
@@ -200,7 +206,7 @@ export function add<
   Query extends Shape = Record<never, z.ZodType>,
   B extends z.ZodType = z.ZodUndefined,
 >(routing: Routing, options: RouteOptions<Params, Query, B, R>): void {
-  const { app, callers, settings, closing } = routing;
+  const { app, callers, settings, closing, waiting } = routing;
   const { method, path, scope, body } = options;
   const changes = method !== "get";
   const route = createRoute({
@@ -249,6 +255,7 @@ export function add<
     if (parsed.is === "malformed") throw refuse("idempotency_key_malformed", MALFORMED);
     const key = parsed.is === "key" ? parsed.key : undefined;
     const given = body === undefined ? (undefined as never) : valid("json");
+    const ended = new AbortController();
     const call: Call<Params, Query, B> = {
       ...caller,
       params: valid("param"),
@@ -256,7 +263,16 @@ export function add<
       body: given,
       header: (name) => c.req.header(name),
       needs: (one) => checkScope(caller, one),
-      abortSignal: AbortSignal.any([c.req.raw.signal, closing]),
+      abortSignal: AbortSignal.any([c.req.raw.signal, closing, ended.signal]),
+      enter: () => {
+        const leave = waiting.enter();
+        if (leave === undefined) return undefined;
+        const unwatch = caller.watch((refusal) => ended.abort(refusal));
+        return () => {
+          unwatch();
+          leave();
+        };
+      },
       requestId: c.get("requestId"),
       idempotencyKey: key,
       handleOf: (namespace) => callers.handleOf(namespace),

@@ -3,12 +3,12 @@
  *
  * Each event has an id; a client that lost the connection sends the last one in `Last-Event-ID` and continues after it. A comment every 15 s keeps proxies
  * from closing the connection. The next item is asked for only when the client has taken the one before, so a slow client costs no memory. A stream
- * ends when the client is gone or the server closes, and takes one of the places for waiting requests.
+ * ends when the client is gone, the server closes or its API key has ended, and takes one of the places for waiting requests.
  */
 
 import type { Clock } from "../../kernel/ports.ts";
 import { type Problem, refuse, retryAfter } from "./problem.ts";
-import type { Waiting } from "./wait.ts";
+import type { Waiter } from "./route.ts";
 
 export interface Item {
   /** To continue after; left out for an item that nothing continues after. */
@@ -20,15 +20,9 @@ export interface Item {
 const COMMENT_MS = 15_000;
 const COMMENT = ": \n\n";
 
-export interface EventsOptions {
-  readonly clock: Clock;
-  readonly waiting: Waiting;
-  readonly abortSignal: AbortSignal;
-}
-
 /** Sends the items, until there are no more. */
-export function sendEvents(items: AsyncIterator<Item>, { clock, waiting, abortSignal }: EventsOptions): Response {
-  const leave = waiting.enter();
+export function sendEvents(items: AsyncIterator<Item>, clock: Clock, { abortSignal, enter }: Waiter): Response {
+  const leave = enter();
   if (leave === undefined) {
     void items.return?.();
     throw tooManyWaiting();

@@ -2,11 +2,13 @@
  * Waiting in a request: long polls, and the places that they and event streams take.
  *
  * A request waits for at most `MOST_WAIT_MS`, less than what proxies allow; a client that wants to wait longer asks again. It ends when the client
- * is gone or the server closes. At most `limits.waiting` requests wait at the same time: more of them are not refused, but get an answer immediately.
+ * is gone or the server closes, and with 401 when its API key was revoked or has expired. At most `limits.waiting` requests wait at the same time: more of them are not refused, but get an answer immediately.
  */
 
 import { checkDuration, type Duration } from "../../kernel/check.ts";
 import { InvalidDurationError, PawlError } from "../../kernel/errors.ts";
+import { Problem } from "./problem.ts";
+import type { Waiter } from "./route.ts";
 
 const MOST_WAIT_MS = 60_000;
 
@@ -42,21 +44,24 @@ export function checkWait(wait: Duration): number {
 
 /** Calls with a timeout, and says whether there was a result in time. `late` is the code of the error that says that there was none. */
 export async function longPoll<T>(
-  { waiting }: { readonly waiting: Waiting },
+  { abortSignal, enter }: Waiter,
   wait: Duration,
-  abortSignal: AbortSignal,
   late: string,
   call: (options: { readonly timeout: number; readonly abortSignal: AbortSignal }) => Promise<T>,
 ): Promise<Awaited<T>> {
   const ms = checkWait(wait);
-  const leave = ms === 0 ? undefined : waiting.enter();
+  const leave = ms === 0 ? undefined : enter();
   try {
     return { isThere: true, value: await call({ timeout: leave === undefined ? 0 : ms, abortSignal }) };
   } catch (error) {
     const isLate = error instanceof PawlError && error.code === late;
-    if (isLate || (abortSignal.aborted && error === abortSignal.reason)) return { isThere: false };
+    if (isLate || isCutShort(error, abortSignal)) return { isThere: false };
     throw error;
   } finally {
     leave?.();
   }
 }
+
+/** Whether a wait failed because the client is gone or the server closes. The end of the API key is a refusal. */
+export const isCutShort = (error: unknown, abortSignal: AbortSignal): boolean =>
+  abortSignal.aborted && error === abortSignal.reason && !(error instanceof Problem);

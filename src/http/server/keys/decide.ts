@@ -21,15 +21,19 @@ export interface KeyValue {
   readonly previous: { readonly hash: string; readonly untilMs: number } | null;
 }
 
-/** Whether the key with this hash may be used now. It ends exactly at its expiry. */
-export function isUsable(key: KeyValue, hash: string, nowMs: number): boolean {
+/** When the key with this hash ends: Infinity for never, -Infinity where it was revoked or is not this key. */
+export function endOf(key: KeyValue, hash: string): number {
   const { expiresAtMs, previous, revokedAtMs } = key;
-  if (revokedAtMs !== null || (expiresAtMs !== null && nowMs >= expiresAtMs)) return false;
   // Both are compared, so that the time does not say which.
   const isCurrent = isSame(key.hash, hash);
-  const isPrevious = previous !== null && isSame(previous.hash, hash) && nowMs < previous.untilMs;
-  return isCurrent || isPrevious;
+  const isPrevious = previous !== null && isSame(previous.hash, hash);
+  if (revokedAtMs !== null || !(isCurrent || isPrevious)) return Number.NEGATIVE_INFINITY;
+  const untilMs = isCurrent ? Number.POSITIVE_INFINITY : (previous?.untilMs ?? Number.NEGATIVE_INFINITY);
+  return Math.min(untilMs, expiresAtMs ?? Number.POSITIVE_INFINITY);
 }
+
+/** Whether the key with this hash may be used now. It ends exactly at its expiry. */
+export const isUsable = (key: KeyValue, hash: string, nowMs: number): boolean => nowMs < endOf(key, hash);
 
 const isSame = (a: string, b: string): boolean =>
   a.length === b.length && timingSafeEqual(Buffer.from(a), Buffer.from(b));

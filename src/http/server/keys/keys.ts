@@ -21,12 +21,15 @@ import type { Tx } from "../../../kernel/decision.ts";
 import type { Draft } from "../../../kernel/draft.ts";
 import { InvalidArgumentError } from "../../../kernel/errors.ts";
 import type { Kernel } from "../../../kernel/kernel.ts";
+import { RecordWatch } from "../../../kernel/record-watch.ts";
 import { kernelOf, type ServedPawl } from "../handle.ts";
-import { decideRevoke, decideRotate, isUsable, type KeyValue, SCOPES, type Scope } from "./decide.ts";
+import { decideRevoke, decideRotate, endOf, isUsable, type KeyValue, SCOPES, type Scope } from "./decide.ts";
 import { ApiKeyNotFoundError } from "./errors.ts";
 import { makeKey, type ParsedApiKey } from "./text.ts";
 
 const SPACE = "api_key";
+/** After a burst of commits of other processes, the keys of requests that wait are read as often as this. */
+const BURST_MS = 1000;
 /** There is a first key, or was one: `createFirst`. */
 const FIRST = address("api_key_first", "made");
 
@@ -109,10 +112,12 @@ export function apiKeys(pawl: ServedPawl): ApiKeys {
 /** The API keys of a handle: `apiKeys(pawl)`. */
 export class ApiKeys {
   readonly #kernel: Kernel;
+  readonly #records: RecordWatch;
 
   /** @internal */
   constructor(kernel: Kernel) {
     this.#kernel = kernel;
+    this.#records = new RecordWatch(kernel, { isOfInterest: ({ space }) => space === SPACE, burstMs: BURST_MS });
   }
 
   /** Creates a key, and returns it; it cannot be read again. */
@@ -220,6 +225,56 @@ export class ApiKeys {
     const value = this.#valueOf(row);
     const hasEnd = value.expiresAtMs !== null || value.previous !== null;
     return isUsable(value, hash, hasEnd ? await this.#nowMs() : 0) ? show(id, value) : undefined;
+  }
+
+  /**
+   * Calls back once, when the key with this id and hash may no longer be used: soon after any process revoked or rotated it, and when its time is
+   * over. All keys that are watched are read together. Returns a function that stops it. @internal
+   */
+  watch({ id, hash }: ParsedApiKey, ended: () => void): () => void {
+    const at = keyAt(id);
+    const { clock } = this.#kernel.ports;
+    let seenVersion: number | undefined;
+    let cancel = (): void => {};
+    let isOver = false;
+    const finish = (): void => {
+      if (isOver) return;
+      stop();
+      ended();
+    };
+    /** By the store's clock: this process's clock only says when to look. */
+    const checkEnd = async (endMs: number, version: number): Promise<void> => {
+      try {
+        const leftMs = endMs - (await this.#nowMs());
+        if (isOver || version !== seenVersion) return;
+        if (leftMs <= 0) finish();
+        else cancel = clock.after(leftMs, () => void checkEnd(endMs, version));
+      } catch {
+        // The next look at the record begins again.
+        if (version === seenVersion) seenVersion = undefined;
+      }
+    };
+    const seen = (row: Row | null): boolean => {
+      if (row !== null && row.version === seenVersion) return false;
+      cancel();
+      const endMs = row?.value == null ? Number.NEGATIVE_INFINITY : endOf(this.#valueOf(row), hash);
+      if (row === null || endMs === Number.NEGATIVE_INFINITY) {
+        finish();
+        return true;
+      }
+      seenVersion = row.version;
+      if (endMs < Number.POSITIVE_INFINITY) void checkEnd(endMs, row.version);
+      return false;
+    };
+    const unwatch = this.#records.watch(at, { seen, failed: () => {} });
+    const stop = (): void => {
+      isOver = true;
+      cancel();
+      unwatch();
+    };
+    // It may have ended between `verify` and here. Where this read fails, the next one comes with those of all.
+    this.#records.look(at).catch(() => {});
+    return stop;
   }
 
   /** Whether any key can be used, so that a server that others can reach is not without one. @internal */

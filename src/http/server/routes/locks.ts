@@ -144,7 +144,7 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
       const { wait = 0, by, ...options } = call.body as AcquireBody;
       const { name } = call.params;
       const lock = handleOn(call.pawl, name, given(options));
-      const got = await longPoll(routing, wait, call.abortSignal, "lock_timeout", async ({ timeout, abortSignal }) => {
+      const got = await longPoll(call, wait, "lock_timeout", async ({ timeout, abortSignal }) => {
         if (timeout > 0) return lock.acquire(given({ by, timeout, abortSignal }));
         const tried = await lock.tryAcquire(given({ by }));
         return tried.ok ? tried.hold : undefined;

@@ -242,9 +242,9 @@ export function runs(routing: Routing): void {
       "run_parked",
       "run_unreadable",
     ],
-    handle: async ({ pawl, params: { id }, query: { wait = 0 }, abortSignal }) => {
+    handle: async ({ pawl, params: { id }, query: { wait = 0 }, ...waiter }) => {
       const run = pawl.run(id);
-      const result = await longPoll(routing, wait, abortSignal, "result_timeout", (options) => run.result(options));
+      const result = await longPoll(waiter, wait, "result_timeout", (options) => run.result(options));
       if (result.isThere)
         return { status: 200, json: { id, status: "completed" as const, value: toWire(result.value) } };
       const { status } = await run.status();
@@ -421,16 +421,15 @@ export function runs(routing: Routing): void {
     returns: { 204: null },
     sends: "text/event-stream",
     refuses: [...NOT_FOUND, "too_many_waiting"],
-    handle: async ({ pawl, root, params, header, abortSignal }) => {
+    handle: async ({ pawl, root, params, header, ...waiter }) => {
       const run = pawl.run(params.id);
       const { endedAt } = await run.status();
       const last = lastEvent(header("last-event-id"));
       // A browser that reconnects to a run that has ended is told to stop.
       if (last !== undefined && endedAt !== null && (await run.history({ after: last, limit: 1 })).length === 0)
         return { status: 204 };
-      const { clock, waiting } = routing;
-      const wake = looks(kernelOf(root), isAt(runAt(params.id)), abortSignal);
-      return sendEvents(followRun(run, last ?? 0, wake), { clock, waiting, abortSignal });
+      const wake = looks(kernelOf(root), isAt(runAt(params.id)), waiter.abortSignal);
+      return sendEvents(followRun(run, last ?? 0, wake), routing.clock, waiter);
     },
   });
 }

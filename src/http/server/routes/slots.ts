@@ -124,11 +124,10 @@ export function slots(routing: Routing): void {
     returns: {},
     sends: "text/event-stream",
     refuses: ["invalid_id", "too_many_waiting"],
-    handle: async ({ pawl, params, header, abortSignal }) => {
-      const { clock, waiting } = routing;
-      const values = pawl.slot(params.name).watch({ abortSignal });
+    handle: async ({ pawl, params, header, ...waiter }) => {
+      const values = pawl.slot(params.name).watch({ abortSignal: waiter.abortSignal });
       const items = shown(values, params.name, header("last-event-id"));
-      return sendEvents(items, { clock, waiting, abortSignal });
+      return sendEvents(items, routing.clock, waiter);
     },
   });
 }

@@ -59,7 +59,7 @@ function limitOf(limit = 100): number {
 }
 
 export function streams(routing: Routing): void {
-  const { clock, waiting } = routing;
+  const { clock } = routing;
 
   add(routing, {
     method: "get",
@@ -146,14 +146,14 @@ export function streams(routing: Routing): void {
     returns: { 200: pageOf(Event).openapi("StreamEvents") },
     sends: "text/event-stream",
     refuses: ["invalid_id", "invalid_argument", "events_archived"],
-    handle: async ({ pawl, root, params, query: { from, direction, limit }, header, abortSignal }) => {
+    handle: async ({ pawl, root, params, query: { from, direction, limit }, header, ...waiter }) => {
       const most = limitOf(limit);
       if (wantsEvents(header("accept"))) {
         const last = lastVersion(header("last-event-id"));
         const at = streamAt(params.id);
-        const wake = looks(kernelOf(root), isAt(at), abortSignal);
+        const wake = looks(kernelOf(root), isAt(at), waiter.abortSignal);
         const items = followStream(pawl, params.id, last === undefined ? (from ?? 1) : last + 1, wake);
-        return sendEvents(items, { clock, waiting, abortSignal });
+        return sendEvents(items, clock, waiter);
       }
       const backwards = direction === "backwards";
       const options: ReadStreamOptions = given({ from, backwards });
@@ -186,16 +186,16 @@ export function streams(routing: Routing): void {
     returns: { 200: pageOf(Followed).openapi("Events") },
     sends: "text/event-stream",
     refuses: ["invalid_id", "invalid_argument", "cursor_ahead", "events_archived", "event_gone"],
-    handle: async ({ pawl, root, namespace, query: { limit, ...query }, header, abortSignal }) => {
+    handle: async ({ pawl, root, namespace, query: { limit, ...query }, header, ...waiter }) => {
       const most = limitOf(limit);
       const cursors = await routing.cursors.of(namespace);
       const opened = (cursor: string | undefined) => (cursor === undefined ? undefined : cursors.open(cursor));
       if (wantsEvents(header("accept"))) {
         const options = { ...query, after: opened(header("last-event-id") ?? query.after) };
         const { space } = streamAt("any");
-        const wake = looks(kernelOf(root), (row) => row.space === space, abortSignal);
+        const wake = looks(kernelOf(root), (row) => row.space === space, waiter.abortSignal);
         const items = followAll(pawl, given(options), wake, cursors);
-        return sendEvents(items, { clock, waiting, abortSignal });
+        return sendEvents(items, clock, waiter);
       }
       const reading = pawl.events.read(given({ ...query, after: opened(query.after) }));
       try {

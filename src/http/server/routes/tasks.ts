@@ -17,7 +17,7 @@ import { given, pageOf, pageQuery, unreadable } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
 import { fromWire, toWire } from "../values.ts";
-import { checkWait } from "../wait.ts";
+import { checkWait, isCutShort } from "../wait.ts";
 
 const TAG = "tasks";
 const id = idSchema("The id of the task.", "task-1");
@@ -203,14 +203,14 @@ export function tasks(routing: Routing): void {
     query: { wait: durationText.optional() },
     returns: { 200: Info },
     refuses: [...READS, "invalid_duration"],
-    handle: async ({ pawl, params, query: { wait }, abortSignal }) => {
-      const leave = wait === undefined || checkWait(wait) === 0 ? undefined : routing.waiting.enter();
+    handle: async ({ pawl, params, query: { wait }, abortSignal, enter }) => {
+      const leave = wait === undefined || checkWait(wait) === 0 ? undefined : enter();
       try {
         const options = leave === undefined ? {} : given({ wait, abortSignal });
         return { status: 200, json: show(await pawl.tasks.get(params.id, options)) };
       } catch (error) {
         // The server is being closed, or the client is gone: the task as it is now.
-        if (!abortSignal.aborted || error !== abortSignal.reason) throw error;
+        if (!isCutShort(error, abortSignal)) throw error;
         return { status: 200, json: show(await pawl.tasks.get(params.id)) };
       } finally {
         leave?.();
