@@ -61,10 +61,11 @@ export class Network {
 
   async #fetch(client: Process, name: string, url: string, init: RequestInit): Promise<Response> {
     const { faults, random, scheduler } = this.#world;
+    const { signal } = init;
     await client.arrive(`${init.method} ${url}`);
+    signal?.throwIfAborted();
     const server = this.#servers.get(name);
     if (server?.process.isAlive !== true || faults.strikes("httpError")) throw new TypeError("connection refused");
-    const { signal } = init;
     const { promise: lost, reject } = Promise.withResolvers<never>();
     const broken = (): void => reject(new TypeError("connection reset"));
     const givenUp = (): void => reject(signal?.reason);

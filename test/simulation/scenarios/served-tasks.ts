@@ -4,13 +4,12 @@
 // with the real client create the same task under the same key, read its deadline in the store, and then signal, cancel or wait, at the deadline or a
 // millisecond beside it, each twice. What each was told is compared with what all others were told, with what a server says afterwards, and with the store.
 
-import type { Client } from "../../../src/http/client/index.ts";
-import { isPawlError, PawlHttpError } from "../../../src/http/client/index.ts";
+import { type Client, PawlHttpError } from "../../../src/http/client/index.ts";
 import { tasks } from "../../../src/http/server/routes/tasks.ts";
 import { httpTasks, type RunInfo, type TaskOutcome } from "../../../src/index.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
+import { ACTS, type Act, outcomeText, settle } from "../../task/race.ts";
 import { Network } from "../network.ts";
-import { outcomeText } from "./tasks.ts";
 import { until } from "./transfers.ts";
 
 const SERVERS = ["s1", "s2"];
@@ -18,10 +17,6 @@ const LEASE_MS = 10_000;
 const BESIDE_MS = [-1, 0, 0, 0, 1];
 /** Sooner than a server starts again. */
 const PAUSE_MS = 200;
-
-type Act = "completed" | "failed" | "cancel" | "wait";
-/** Two callers say the same. */
-const ACTS: readonly Act[] = ["completed", "completed", "failed", "cancel", "cancel", "wait"];
 
 interface Race {
   readonly world: World;
@@ -80,6 +75,7 @@ async function kill(race: Race, process: Process, running: ReadonlyMap<string, P
 
 async function play(race: Race, process: Process, act: Act): Promise<void> {
   const { world, network, maxWaitMs, tasks, tokens } = race;
+  const check = (isSo: boolean, message: string): void => world.check(isSo, message);
   /** Calls one of the servers until it says something. */
   const call = async <T>(send: (client: Client) => Promise<T>): Promise<T> => {
     for (;;)
@@ -107,7 +103,7 @@ async function play(race: Race, process: Process, act: Act): Promise<void> {
   world.check(tokens.size === 1, "the task has several tokens");
   await process.sleep(Math.max(0, (await deadlineOf(race, process, id)) - world.nowMs + world.random.pick(BESIDE_MS)));
   for (let times = 0; times < 2; times++) {
-    tell(race, await call((client) => settle(world, client, id, signalToken ?? "", act)));
+    tell(race, await call((client) => settle(client, id, signalToken, act, check)));
     await process.sleep(world.random.below(3));
   }
   for (let outcome: TaskOutcome | null = null; outcome === null; tell(race, outcome))
@@ -127,48 +123,6 @@ async function deadlineOf({ world, deadline, maxWaitMs }: Race, process: Process
     const atMs = world.nowMs + Math.min(maxWaitMs, untilMs - world.database.nowMs());
     deadline.resolve(atMs);
     return atMs;
-  }
-}
-
-/** Signals, cancels or looks; returns the outcome that it was told, if there is one. */
-async function settle(
-  world: World,
-  { tasks }: Client,
-  id: string,
-  token: string,
-  act: Act,
-): Promise<TaskOutcome | null> {
-  if (act === "wait") return (await tasks.get(id, { wait: 1_000 })).outcome;
-  if (act === "cancel") {
-    const { canceled, outcome } = await tasks.cancel(id);
-    world.check(
-      canceled === (outcome.by === "cancel"),
-      `a cancellation returns ${canceled}, and ${outcome.by} was first`,
-    );
-    return outcome;
-  }
-  try {
-    const { outcome } = await tasks.signal(token, { status: act, value: act });
-    const { by, status, value } = outcome;
-    world.check(
-      by === "signal" && status === act && value === act,
-      `${act} was accepted, and the task is ${status} by ${by}`,
-    );
-    return outcome;
-  } catch (error) {
-    if (!isPawlError(error, "task_settled") && !isPawlError(error, "task_timed_out")) throw error;
-    const { outcome } = error.data;
-    const isTimeout = outcome.by === "timeout";
-    const expected = isTimeout ? "410 task_timed_out" : "409 task_settled";
-    world.check(
-      `${error.status} ${error.code}` === expected,
-      `a late signal gets ${error.status}, and ${outcome.by} was first`,
-    );
-    world.check(
-      outcome.by !== "signal" || outcome.status !== act,
-      `${act} settled the task, and is refused when it is repeated`,
-    );
-    return outcome;
   }
 }
 

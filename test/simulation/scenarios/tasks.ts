@@ -7,6 +7,7 @@
 
 import { httpTasks, type TaskOutcome } from "../../../src/index.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
+import { outcomeText } from "../../task/race.ts";
 import { until } from "./transfers.ts";
 
 const LEASE_MS = 10_000;
@@ -26,8 +27,6 @@ interface Told {
   readonly tokens: Set<string>;
   readonly outcomes: Set<string>;
 }
-
-export const outcomeText = (outcome: TaskOutcome): string => JSON.stringify({ ...outcome, at: outcome.at.getTime() });
 
 export const tasks = {
   name: "a task has one outcome, the same for everybody",
