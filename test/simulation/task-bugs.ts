@@ -1,11 +1,13 @@
 /** Bugs that tasks like these could have, each caught by the simulated runs. */
 
 import type { Bug } from "./bugs.ts";
+import { servedTasks } from "./scenarios/served-tasks.ts";
 import { tasks } from "./scenarios/tasks.ts";
 
 const DECIDE = "task/decide.ts";
 const RECORDS = "task/records.ts";
 const TASKS = "task/tasks.ts";
+const ROUTES = "server/routes/tasks.ts";
 
 export const taskBugs: readonly Bug[] = [
   {
@@ -94,6 +96,39 @@ export const taskBugs: readonly Bug[] = [
         file: RECORDS,
         from: "  const isNew = outcome !== null && outbox.notified < value.incarnation;\n  if (isNew) notify(outbox, value, outcome);",
         to: '  const isNew = outcome !== null && outbox.notified < value.incarnation;\n  if (isNew) notify(outbox, value, { ...outcome, by: "timeout" });',
+      },
+    ],
+  },
+  {
+    name: "a signal at the deadline is refused for a timeout that is written later",
+    caughtBy: servedTasks.name,
+    edits: [
+      {
+        file: RECORDS,
+        from: '  else if (settlement.is === "overdue")\n    end(tx, run,',
+        to: '  else if (settlement.is === "overdue")\n    return { settlement, outcome: { status: "timed_out", by: "timeout", at: new Date(nowMs) } };\n  else if (nowMs < 0)\n    end(tx, run,',
+      },
+    ],
+  },
+  {
+    name: "over HTTP a late signal gets the response of the first",
+    caughtBy: servedTasks.name,
+    edits: [
+      {
+        file: ROUTES,
+        from: "await pawl.tasks.signal(params.token,",
+        to: "await pawl.tasks.trySignal(params.token,",
+      },
+    ],
+  },
+  {
+    name: "over HTTP a cancellation returns what it wanted, whatever was first",
+    caughtBy: servedTasks.name,
+    edits: [
+      {
+        file: ROUTES,
+        from: "json: { canceled, outcome: showOutcome(outcome) } };",
+        to: 'json: { canceled: true || canceled, outcome: { status: "canceled", by: "cancel", at: outcome.at } } };',
       },
     ],
   },

@@ -58,6 +58,11 @@ export const stateOf = (app: object): AppState | undefined => states.get(app);
  * `namespaces` and the handle itself are yours to close.
  */
 export function createApp(pawl: ServedPawl, options: AppOptions = {}): Hono {
+  return appOf(pawl, options, ROUTES);
+}
+
+/** An app with these routes only: to make all of them takes longer than most requests. @internal */
+export function appOf(pawl: ServedPawl, options: AppOptions, all: readonly ((routing: Routing) => void)[]): Hono {
   const kernel = kernelOf(pawl);
   const { clock, chance } = kernel.ports;
   const settings = checkApp(options, clock);
@@ -112,7 +117,7 @@ export function createApp(pawl: ServedPawl, options: AppOptions = {}): Hono {
     closing: closing.signal,
     waiting: new Waiting(settings.waiting),
   };
-  for (const routes of ROUTES) routes(routing);
+  for (const routes of all) routes(routing);
   app.onError((error, c) => {
     const id = c.get("requestId");
     const problem = problemOf(error);

@@ -17,6 +17,7 @@ import { reactions } from "./reactions.ts";
 import { registers } from "./register.ts";
 import { rewoundClaims, rewoundLists, rewoundRuns } from "./rewinds.ts";
 import { schedules } from "./schedules.ts";
+import { servedTasks } from "./served-tasks.ts";
 import { streams } from "./streams.ts";
 import { tasks } from "./tasks.ts";
 import { transfers } from "./transfers.ts";
@@ -59,6 +60,7 @@ export const scenarios: readonly NamedScenario[] = [
   schedules,
   lists,
   tasks,
+  servedTasks,
   rewoundLists,
   rewoundClaims,
   rewoundRuns,

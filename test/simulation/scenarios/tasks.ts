@@ -7,6 +7,7 @@
 
 import { httpTasks, type TaskOutcome } from "../../../src/index.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
+import { outcomeText } from "../../task/race.ts";
 import { until } from "./transfers.ts";
 
 const LEASE_MS = 10_000;
@@ -26,8 +27,6 @@ interface Told {
   readonly tokens: Set<string>;
   readonly outcomes: Set<string>;
 }
-
-const textOf = (outcome: TaskOutcome): string => JSON.stringify({ ...outcome, at: outcome.at.getTime() });
 
 export const tasks = {
   name: "a task has one outcome, the same for everybody",
@@ -89,14 +88,14 @@ async function play(world: World, process: Process, plan: Plan, told: Told | und
     const choice = process.random();
     await until(async () => {
       const outcome = await settle(world, process, task, token, choice);
-      if (outcome !== null) told.outcomes.add(textOf(outcome));
+      if (outcome !== null) told.outcomes.add(outcomeText(outcome));
     }, process);
     world.check(told.outcomes.size <= 1, `of ${id} callers were told ${[...told.outcomes].join(" and ")}`);
   }
   for (let isOver = false; !isOver; )
     await until(async () => {
       const { outcome } = await process.pawl.tasks.get(task, { wait: 5_000 });
-      if (outcome !== null) told.outcomes.add(textOf(outcome));
+      if (outcome !== null) told.outcomes.add(outcomeText(outcome));
       isOver = outcome !== null;
     }, process);
   world.check(told.outcomes.size === 1, `of ${id} callers were told ${[...told.outcomes].join(" and ")}`);
@@ -169,7 +168,7 @@ async function checkEnds(
     );
     const [only] = outcomes;
     world.check(
-      outcome !== null && only === textOf(outcome),
+      outcome !== null && only === outcomeText(outcome),
       `${id} ended as ${JSON.stringify(outcome)}, and callers were told ${only}`,
     );
     world.check((keys.get(id)?.size ?? 0) <= 1, `the attempts of ${id} have several keys`);
