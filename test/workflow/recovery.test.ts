@@ -395,7 +395,8 @@ onStores(EVERY, (place) => {
       });
       await three.run(parent, "parent").signal(go, 1);
       const ofChild = () => events.filter(({ type }) => type === "run.lost" || type === "run.trouble");
-      await expect.poll(ofChild, PATIENCE).toMatchObject([{ type: "run.lost", workflow: "stuck", run: "child" }]);
+      await expect.poll(() => ofChild().length, PATIENCE).toBe(1);
+      expect(ofChild()).toMatchObject([{ type: "run.lost", workflow: "stuck", run: "child" }]);
       await endLease(three, "child");
       await reaches(child, "canceled");
       expect(ofChild()).toHaveLength(1);
