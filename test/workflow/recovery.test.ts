@@ -6,8 +6,8 @@
 
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
-import { open, signal, workflow } from "../../src/index.ts";
+import { describe, expect, test, vi } from "vitest";
+import { open, type RunEvent, signal, workflow } from "../../src/index.ts";
 import { gate } from "../kernel/kit.ts";
 import { Child, spawnNode } from "../node/child.ts";
 import { EVERY, endLease, factsOf, loseLease, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
@@ -352,6 +352,54 @@ onStores(EVERY, (place) => {
         code: "run_conflict",
         message: expect.stringMatching(/waiting/),
       });
+    });
+
+    test("a parked run that is taken over while it is ended with its parent is lost, and there is no trouble", async () => {
+      const [one, two, three] = await Promise.all([place.openHandle(), place.open(), place.open()]);
+      let begun = 0;
+      const stuck = workflow("stuck", (ctx) =>
+        ctx.step.atMostOnce("charge", () => {
+          begun += 1;
+          return never();
+        }),
+      );
+      const parent = workflow("parent", async (ctx) => {
+        await ctx.start(stuck, undefined, { id: "child", whenParentEnds: "cancel" });
+        await ctx.waitForSignal(go);
+      });
+      one.pawl.work([parent, stuck]);
+      const run = await one.pawl.start(parent, undefined, { id: "parent" });
+      await expect.poll(() => begun, PATIENCE).toBe(1);
+      await reaches(run, "waiting");
+      one.die();
+      await endLease(three, "child");
+      const events: RunEvent[] = [];
+      two.work([parent, stuck], { on: (event) => void events.push(event) });
+      const child = three.run(stuck, "child");
+      await reaches(child, "parked");
+      // Its worker ends it in several commits; before the last one, another worker holds it.
+      const read = two.kernel.entriesAfter.bind(two.kernel);
+      let hasLost = false;
+      vi.spyOn(two.kernel, "entriesAfter").mockImplementation(async function* (at, after) {
+        if (at.key === "child" && !hasLost) {
+          hasLost = true;
+          await three.kernel.transact(
+            (tx) => {
+              const record = tx.record(at);
+              record.write({ fence: record.fence + 1, holder: "another", dueMs: tx.nowMs + 600_000 });
+            },
+            [at],
+          );
+        }
+        yield* read(at, after);
+      });
+      await three.run(parent, "parent").signal(go, 1);
+      const ofChild = () => events.filter(({ type }) => type === "run.lost" || type === "run.trouble");
+      await expect.poll(() => ofChild().length, PATIENCE).toBe(1);
+      expect(ofChild()).toMatchObject([{ type: "run.lost", workflow: "stuck", run: "child" }]);
+      await endLease(three, "child");
+      await reaches(child, "canceled");
+      expect(ofChild()).toHaveLength(1);
     });
 
     test("a run that is parked is not claimed until an operator cancels or resumes it", async () => {

@@ -17,6 +17,7 @@ import type { Address, Put, Row } from "../../kernel/contract.ts";
 import type { Draft } from "../../kernel/draft.ts";
 import {
   ClosedError,
+  CommitsLostError,
   FencedError,
   InvalidArgumentError,
   LeaseUncertainError,
@@ -190,7 +191,7 @@ export class RunWorker implements Engine, WorkPart {
       isSkipped: ({ key }) => this.#isShunned(key),
       unbegun,
       maxTries: (kind) => this.#maxTries.get(workflowOfQueue(kind)) ?? Number.POSITIVE_INFINITY,
-      work: (held) => this.#work(held),
+      work: (held) => this.#workOrLose(held),
       lost: (held, reason) => {
         // It may be worked on here anew by now.
         const execution = this.#executions.get(held.at.key);
@@ -422,6 +423,17 @@ export class RunWorker implements Engine, WorkPart {
       adopt: (row, safeUntilMs) => worker.adopt(new Held(this.kernel, row), safeUntilMs),
       nowMs: () => this.kernel.ports.clock.nowMs(),
     });
+  }
+
+  /** Also a run that is ended or parked without its code can be taken over meanwhile. */
+  async #workOrLose(held: Held): Promise<void> {
+    const kind = this.kernel.held(held.at)?.kind ?? null;
+    try {
+      await this.#work(held);
+    } catch (error) {
+      if (!(error instanceof FencedError) || error instanceof CommitsLostError) throw error;
+      this.emit({ type: "run.lost", workflow: workflowOfQueue(kind), run: held.at.key, error });
+    }
   }
 
   async #work(held: Held): Promise<void> {
