@@ -53,15 +53,20 @@ test("300 decisions that read a value of 970 KB each", { timeout: TIMEOUT_MS }, 
   const count = 300;
   const file = join(import.meta.dirname, "children", "reader.ts");
   const run = async (what: string): Promise<{ ends: Record<string, number>; megabytes: number }> => {
-    const child = new Child(spawnNode(file, [database.url, what, String(count)]), "reader.ts");
+    const args = [database.url, what, String(count)];
+    const child = new Child(spawnNode(file, args, { nodeArgs: ["--expose-gc"] }), "reader.ts");
     const said = await settledWithin(SETTLED_MS, what, child.line());
     expect(await child.ended, child.complaints).toEqual({ code: 0, signal: null });
     return JSON.parse(said);
   };
   await run("make");
-  const { ends, megabytes } = await run("read");
-  expect(ends).toEqual({ ok: count });
-  expect(megabytes).toBeLessThan(450);
+  // Twice, because how many values are read at once depends on how many decisions are collected first.
+  for (let round = 0; round < 2; round++) {
+    const { ends, megabytes } = await run("read");
+    expect(ends).toEqual({ ok: count });
+    // About 100 with the budget of bytes, and more than 300 without it.
+    expect(megabytes).toBeLessThan(200);
+  }
 });
 
 test("512 decisions with 100 absent keys each, beside another client", { timeout: TIMEOUT_MS }, async () => {
