@@ -6,7 +6,21 @@ import { Webhook } from "standardwebhooks";
 import { expect, test } from "vitest";
 import { httpTasks } from "../../src/index.ts";
 import { onStores, PATIENCE } from "../workflow/kit.ts";
-import { type Behavior, ended, KEYS, receiver, reply, SECRET, silence, TASKS } from "./kit.ts";
+import {
+  type Behavior,
+  closesHalfway,
+  dies,
+  drips,
+  ended,
+  KEYS,
+  receiver,
+  reply,
+  resets,
+  SECRET,
+  sendsTenGigabytes,
+  silence,
+  TASKS,
+} from "./kit.ts";
 
 /** A policy without waits, for tests. */
 const QUICK = { delay: 1, maxDelay: 1 };
@@ -129,33 +143,13 @@ onStores(["memory"], (place) => {
     expect(task.outcome?.value).toMatchObject({ status: attempt?.status });
   });
 
-  const dies: Behavior = (response) => void response.socket?.destroy();
-  const resets: Behavior = (response) => void response.socket?.resetAndDestroy();
-  const halfway: Behavior = (response) => {
-    response.writeHead(200, { "content-length": "100" });
-    response.write("half", () => response.socket?.destroy());
-  };
-  const huge: Behavior = (response) => {
-    const chunk = Buffer.alloc(65_536);
-    const more = (): void => {
-      while (!response.destroyed && response.write(chunk));
-    };
-    response.on("drain", more);
-    more();
-  };
-  const drips: Behavior = (response) => {
-    response.writeHead(200);
-    const timer = setInterval(() => response.write("."), 1);
-    response.on("close", () => clearInterval(timer));
-  };
-
   test.each<[string, Behavior, string, number?]>([
     ["dies", dies, "network"],
     ["resets the connection", resets, "network"],
-    ["closes half-way", halfway, "network"],
+    ["closes half-way", closesHalfway, "network"],
     ["never replies", silence, "timeout", 20],
     ["drips without an end", drips, "timeout", 20],
-    ["sends a body without an end", huge, "body_too_large"],
+    ["sends 10 GB", sendsTenGigabytes, "body_too_large"],
     ["returns 408", reply(408), "none"],
     ["returns 429", reply(429), "none"],
     ["returns 500", reply(500), "none"],

@@ -44,6 +44,28 @@ export const reply =
 /** Never replies. */
 export const silence: Behavior = () => {};
 
+export const dies: Behavior = (response) => void response.socket?.destroy();
+export const resets: Behavior = (response) => void response.socket?.resetAndDestroy();
+export const closesHalfway: Behavior = (response) => {
+  response.writeHead(200, { "content-length": "100" });
+  response.write("half", () => response.socket?.destroy());
+};
+/** A byte now and then, without an end. */
+export const drips: Behavior = (response) => {
+  response.writeHead(200);
+  const timer = setInterval(() => response.write("."), 1);
+  response.on("close", () => clearInterval(timer));
+};
+export const sendsTenGigabytes: Behavior = (response) => {
+  response.writeHead(200, { "content-length": "10000000000" });
+  const chunk = Buffer.alloc(65_536);
+  const more = (): void => {
+    while (!response.destroyed && response.write(chunk));
+  };
+  response.on("drain", more);
+  more();
+};
+
 const endings: (() => void)[] = [];
 afterEach(() => {
   for (const end of endings.splice(0)) end();
