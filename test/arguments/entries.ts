@@ -101,6 +101,8 @@ const APP_FIELDS = {
     members: "count?",
     requests: options({ max: "count", per: "duration" }, { max: 1, per: 1 }),
     waiting: "count?",
+    waitingPerKey: "count?",
+    unreadBytes: "count?",
   }),
   logger: { kind: "handle?", fields: { error: "unchecked", warn: "unchecked" }, good: {} } as Fields,
   machines: "list?",

@@ -2,10 +2,12 @@
  * Requests that wait, and the limits on them: they end with their API key, share their places fairly, and hold little for a client that does not read.
  */
 
+import { connect, type Socket } from "node:net";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { createClient } from "../../src/http/client/index.ts";
 import { apiKeys } from "../../src/http/server/index.ts";
-import { open } from "../../src/index.ts";
+import { event, open } from "../../src/index.ts";
 import { scratchFolder } from "../sqlite/kit.ts";
 import { follow, refusal, type Served, sender, served } from "./kit.ts";
 
@@ -102,5 +104,90 @@ describe("the end of an API key", () => {
     await apiKeys(kit.pawl).revoke(id);
     await Promise.all(streams);
     expect(read).toBeLessThan(5);
+  });
+});
+
+describe("places", () => {
+  test("one key has at most its share of them; the others are for other keys", async () => {
+    const kit = await served({ limits: { waiting: 8 } });
+    await kit.pawl.start("w", undefined, { id: "r1" });
+    const [one, other] = [await kit.key(["read"]), await kit.key(["read"])];
+    const first = [
+      follow(kit, "/v1/slots/x/events", 2, undefined, one),
+      follow(kit, "/v1/slots/x/events", 2, undefined, one),
+    ];
+    await waiting(kit, 2);
+    const refused = await sender(kit.url, one)("GET", "/v1/slots/x/events");
+    expect(refusal(refused)).toEqual({ status: 503, code: "too_many_waiting" });
+    expect(refused.headers.get("retry-after")).toBe("1");
+    expect((await sender(kit.url, one)("GET", "/v1/runs/r1/result?wait=60s")).status).toBe(202);
+    const second = follow(kit, "/v1/slots/x/events", 2, undefined, other);
+    await waiting(kit, 3);
+    await kit.pawl.slot("x").set(1);
+    for (const shown of await Promise.all([...first, second])) expect(shown).toHaveLength(2);
+    // Each place is free again.
+    await waiting(kit, 0);
+    const again = follow(kit, "/v1/slots/x/events", 1, undefined, one);
+    expect(await again).toHaveLength(1);
+  });
+});
+
+/** Opens a stream and reads nothing of it. Returns the connection. */
+async function unread(kit: Served, path: string, key: string): Promise<Socket> {
+  const { hostname, port } = new URL(kit.url);
+  const socket = connect(Number(port), hostname);
+  onTestFinished(() => void socket.destroy());
+  socket.on("error", () => {});
+  socket.pause();
+  socket.write(`GET ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${key}\r\naccept: text/event-stream\r\n\r\n`);
+  return socket;
+}
+
+describe("clients that do not read", () => {
+  test.each([
+    ["a slot", "/v1/slots/x/events"],
+    ["a stream", "/v1/streams/x/events"],
+    ["all streams", "/v1/events"],
+  ])("%s: beyond the bound on unread bytes they are disconnected; one that reads gets everything", async (_, path) => {
+    const kit = await served({ limits: { waitingPerKey: 100, unreadBytes: 2 ** 20 } });
+    const key = await kit.key(["read"]);
+    const Said = event<string>("Said");
+    const write = (text: string) =>
+      path === "/v1/slots/x/events" ? kit.pawl.slot("x").set(text) : kit.pawl.stream("x").append([Said(text)]);
+    for (let i = 0; i < 20; i += 1) await unread(kit, path, key);
+    await waiting(kit, 20);
+    const seen: string[] = [];
+    const reader = createClient({ url: kit.url, key });
+    const stop = new AbortController();
+    const reading = (async () => {
+      const { signal: abortSignal } = stop;
+      if (path === "/v1/slots/x/events")
+        for await (const { value } of reader.slot("x").watch({ abortSignal })) seen.push(value as string);
+      else for await (const { data } of reader.stream("x").follow({ abortSignal })) seen.push(data as string);
+    })();
+    await waiting(kit, 21);
+    // The operating system takes some of it, so that one write may not be enough.
+    const most = 4;
+    let written = 0;
+    for (; ; written += 1) {
+      const text = `${written} ${"x".repeat(500_000)}`;
+      await write(text);
+      await expect.poll(() => seen.at(-1) === text).toBe(true);
+      const { text: shown } = await kit.send("GET", "/metrics");
+      if (Number(/pawl_http_waiting (\d+)/.exec(shown)?.[1]) <= most) break;
+    }
+    if (path !== "/v1/slots/x/events") expect(seen).toHaveLength(written + 1);
+    stop.abort();
+    await reading;
+  });
+
+  test("a stream whose client has not read everything ends with its key, too", async () => {
+    const kit = await served();
+    const { id, key } = await apiKeys(kit.pawl).create({ name: "x", scopes: ["read"] });
+    for (let i = 0; i < 20; i += 1) await kit.pawl.stream("x").append([event<string>("Said")("x".repeat(500_000))]);
+    await unread(kit, "/v1/streams/x/events", key);
+    await waiting(kit, 1);
+    await apiKeys(kit.pawl).revoke(id);
+    await waiting(kit, 0);
   });
 });

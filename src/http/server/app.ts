@@ -39,6 +39,7 @@ import { streams } from "./routes/streams.ts";
 import { tasks } from "./routes/tasks.ts";
 import { workflows } from "./routes/workflows.ts";
 import { type AppOptions, checkApp, type Settings } from "./settings.ts";
+import { Unread } from "./unread.ts";
 import { Waiting } from "./wait.ts";
 
 /** What `serve` needs of an app, beside its requests. @internal */
@@ -115,7 +116,8 @@ export function appOf(pawl: ServedPawl, options: AppOptions, all: readonly ((rou
     callers: new Callers(pawl, namespace, own, settings, allowances),
     settings,
     closing: closing.signal,
-    waiting: new Waiting(settings.waiting),
+    waiting: new Waiting(settings.waiting, settings.waitingPerKey),
+    unread: new Unread(clock, settings.unreadBytes),
   };
   for (const routes of all) routes(routing);
   app.onError((error, c) => {

@@ -17,6 +17,7 @@ export async function* looks(
   kernel: Kernel,
   isOfInterest: (at: Pick<Address, "space" | "key">) => boolean,
   abortSignal: AbortSignal,
+  lookMs = LOOK_MS,
 ): AsyncGenerator<void, undefined, undefined> {
   let rung = new AbortController();
   const unlisten = kernel.listen((puts) => {
@@ -29,7 +30,7 @@ export async function* looks(
       // Made before the look, so that a change during it is not missed.
       rung = new AbortController();
       yield;
-      await pause(kernel.ports.clock, LOOK_MS, rung.signal);
+      await pause(kernel.ports.clock, lookMs, rung.signal);
       if (rung.signal.aborted) await pause(kernel.ports.clock, APART_MS, abortSignal);
     }
   } finally {

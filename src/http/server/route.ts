@@ -34,6 +34,7 @@ import {
 } from "./problem.ts";
 import { problemText } from "./respond.ts";
 import type { Settings } from "./settings.ts";
+import type { Unread } from "./unread.ts";
 import type { Waiting } from "./wait.ts";
 
 /** What is known of a request beside its route. */
@@ -50,8 +51,18 @@ export type App = OpenAPIHono<Env>;
 type Shape = Readonly<Record<string, z.ZodType>>;
 type Shaped<S extends Shape> = { readonly [Name in keyof S]: z.output<S[Name]> };
 
+/** Where a response is written to. */
+export interface Connection {
+  readonly writableNeedDrain: boolean;
+  on(event: "drain" | "close", listener: () => void): Connection;
+  off(event: "drain" | "close", listener: () => void): Connection;
+  destroy(): void;
+}
+
 /** The part of a request that waits. */
 export interface Waiter {
+  /** Undefined where no Node server passes it along. */
+  readonly connection: Connection | undefined;
   /** Aborted when the client is gone or the server closes, and with a refusal when the API key of a request that waits has ended. */
   readonly abortSignal: AbortSignal;
   /** Takes a place for requests that wait, and returns how to free it; undefined if there is none. */
@@ -155,6 +166,7 @@ export interface Routing {
   readonly settings: Settings;
   readonly closing: AbortSignal;
   readonly waiting: Waiting;
+  readonly unread: Unread;
 }
 
 /** The parts that all problems have. */
@@ -263,9 +275,10 @@ export function add<
       body: given,
       header: (name) => c.req.header(name),
       needs: (one) => checkScope(caller, one),
+      connection: (c.env as { readonly outgoing?: Connection } | undefined)?.outgoing,
       abortSignal: AbortSignal.any([c.req.raw.signal, closing, ended.signal]),
       enter: () => {
-        const leave = waiting.enter();
+        const leave = waiting.enter(caller.keyId);
         if (leave === undefined) return undefined;
         const unwatch = caller.watch((refusal) => ended.abort(refusal));
         return () => {

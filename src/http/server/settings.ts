@@ -35,6 +35,13 @@ export interface ServerLimits {
   readonly keyless?: { readonly max: number; readonly per: Duration } | false | undefined;
   /** Requests that wait for something at the same time: long polls and event streams. Default: 1,000. */
   readonly waiting?: number | undefined;
+  /** The most of them that one API key may have, so that it cannot keep others from waiting. Default: a quarter of `waiting`. */
+  readonly waitingPerKey?: number | undefined;
+  /**
+   * What all event streams together may hold for clients that have not read it, in bytes, beside one chunk: beyond it the slowest client is
+   * disconnected. Default: 64 MiB.
+   */
+  readonly unreadBytes?: number | undefined;
 }
 
 export interface AppOptions {
@@ -79,6 +86,8 @@ const LIMITS = optionNames<ServerLimits>({
   requests: true,
   keyless: true,
   waiting: true,
+  waitingPerKey: true,
+  unreadBytes: true,
 });
 
 export interface Settings {
@@ -90,6 +99,8 @@ export interface Settings {
   readonly requests: { readonly max: number; readonly per: Duration } | undefined;
   readonly keyless: { readonly max: number; readonly perMs: number } | undefined;
   readonly waiting: number;
+  readonly waitingPerKey: number;
+  readonly unreadBytes: number;
   readonly prefix: string;
   readonly proxies: BlockList;
   readonly machines: ReadonlyMap<string, Machine>;
@@ -110,6 +121,7 @@ export function checkApp(options: AppOptions, clock: Clock): Settings {
   checkList(machines, "the machines");
   const { requests = { max: 1000, per: "1s" }, keyless = { max: 100, per: "10s" } } = limits;
   if (requests !== false) checkFigures(checkedFigures(requests, "requests"), "requests: ");
+  const waiting = checkCount(limits.waiting ?? 1000, "waiting", 1_000_000);
   return {
     namespaces: namespaces ?? (() => undefined),
     hasKeys: keys === "required",
@@ -118,7 +130,9 @@ export function checkApp(options: AppOptions, clock: Clock): Settings {
     members: checkCount(limits.members ?? 50_000, "the members", 10_000_000),
     requests: requests === false ? undefined : { max: requests.max, per: requests.per },
     keyless: keyless === false ? undefined : keylessOf(keyless),
-    waiting: checkCount(limits.waiting ?? 1000, "waiting", 1_000_000),
+    waiting,
+    waitingPerKey: checkCount(limits.waitingPerKey ?? Math.ceil(waiting / 4), "waitingPerKey", 1_000_000),
+    unreadBytes: checkCount(limits.unreadBytes ?? 64 * 2 ** 20, "unreadBytes", 2 ** 40),
     prefix: checkPath(prefix),
     proxies,
     machines: new Map(machines.map((machine) => [checkId(machine?.name, "the machine"), machine as Machine])),

@@ -2,13 +2,15 @@
  * Server-sent events: live views that a client can resume.
  *
  * Each event has an id; a client that lost the connection sends the last one in `Last-Event-ID` and continues after it. A comment every 15 s keeps proxies
- * from closing the connection. The next item is asked for only when the client has taken the one before, so a slow client costs no memory. A stream
- * ends when the client is gone, the server closes or its API key has ended, and takes one of the places for waiting requests.
+ * from closing the connection. Nothing is read before the client has taken what was sent, and what it does not take is bounded (`unread.ts`): a chunk
+ * has `CHUNK` characters, or one event that is longer. A stream ends when the client is gone, the server closes or its API key has ended, and takes
+ * one of the places for waiting requests.
  */
 
-import type { Clock } from "../../kernel/ports.ts";
+import { ClosedError } from "../../kernel/errors.ts";
 import { type Problem, refuse, retryAfter } from "./problem.ts";
-import type { Waiter } from "./route.ts";
+import type { Connection, Routing, Waiter } from "./route.ts";
+import type { Unread } from "./unread.ts";
 
 export interface Item {
   /** To continue after; left out for an item that nothing continues after. */
@@ -17,65 +19,145 @@ export interface Item {
   readonly data: unknown;
 }
 
+/** What a stream sends. */
+export interface Feed {
+  /** Yields when there may be something new, and ends with the request. */
+  readonly wake: AsyncGenerator<void>;
+  /** Reads what there is after what was read last, also where the last reading was left in the middle. Returns "end" if there will be no more. */
+  read(): AsyncGenerator<Item, "end" | undefined>;
+}
+
 const COMMENT_MS = 15_000;
 const COMMENT = ": \n\n";
+const CHUNK = 256 * 1024;
+const encoder = new TextEncoder();
 
 /** Sends the items, until there are no more. */
-export function sendEvents(items: AsyncIterator<Item>, clock: Clock, { abortSignal, enter }: Waiter): Response {
+export function sendEvents(
+  { clock, unread }: Pick<Routing, "clock" | "unread">,
+  { abortSignal, connection, enter }: Waiter,
+  feed: Feed,
+): Response {
   const leave = enter();
-  if (leave === undefined) {
-    void items.return?.();
-    throw tooManyWaiting();
-  }
-  const encoder = new TextEncoder();
-  let next: Promise<IteratorResult<Item>> | undefined;
+  if (leave === undefined) throw tooManyWaiting();
+  const chunks = chunksOf(feed, unread);
+  let next: Promise<IteratorResult<Uint8Array>> | undefined;
   let isOver = false;
+  let release: (() => void) | undefined;
+  // What is not needed any more is forgotten: a chunk would live on in it.
+  const taken = (): void => {
+    release?.();
+    release = undefined;
+  };
   const end = (): void => {
     if (isOver) return;
     isOver = true;
+    abortSignal.removeEventListener("abort", end);
     leave();
-    Promise.resolve(items.return?.()).catch(() => {});
+    chunks.return(undefined).catch(() => {});
   };
-  const body = new ReadableStream<Uint8Array>({
-    start(controller) {
-      // The client learns immediately that it is connected.
-      controller.enqueue(encoder.encode(COMMENT));
-    },
-    async pull(controller) {
-      next ??= items.next();
-      // What fails later, after the client is gone, has no one to tell.
-      next.catch(() => {});
-      const { promise: quiet, resolve } = Promise.withResolvers<"quiet">();
-      const cancel = clock.after(COMMENT_MS, () => resolve("quiet"));
-      const stop = (): void => resolve("quiet");
-      abortSignal.addEventListener("abort", stop);
-      try {
-        const first = abortSignal.aborted ? "quiet" : await Promise.race([next, quiet]);
-        if (abortSignal.aborted) {
-          end();
-          controller.close();
-        } else if (first === "quiet") controller.enqueue(encoder.encode(COMMENT));
-        else {
-          next = undefined;
-          if (first.done !== true) controller.enqueue(encoder.encode(textOf(first.value)));
-          else {
+  abortSignal.addEventListener("abort", end);
+  const drop = (controller: ReadableStreamDefaultController): void => {
+    end();
+    taken();
+    if (connection === undefined) controller.error(new Error("the client does not read its events"));
+    else connection.destroy();
+  };
+  const body = new ReadableStream<Uint8Array>(
+    {
+      start(controller) {
+        // The client learns immediately that it is connected.
+        controller.enqueue(encoder.encode(COMMENT));
+      },
+      async pull(controller) {
+        await drained(connection);
+        taken();
+        next ??= chunks.next();
+        // What fails later, after the client is gone, has no one to tell.
+        next.catch(() => {});
+        const { promise: quiet, resolve } = Promise.withResolvers<"quiet">();
+        const cancel = clock.after(COMMENT_MS, () => resolve("quiet"));
+        const stop = (): void => resolve("quiet");
+        abortSignal.addEventListener("abort", stop);
+        try {
+          const first = abortSignal.aborted ? "quiet" : await Promise.race([next, quiet]);
+          if (abortSignal.aborted) {
             end();
             controller.close();
+          } else if (first === "quiet") controller.enqueue(encoder.encode(COMMENT));
+          else {
+            next = undefined;
+            if (first.done === true) {
+              end();
+              controller.close();
+            } else {
+              release = unread.hold(first.value.byteLength, () => drop(controller));
+              controller.enqueue(first.value);
+            }
           }
+        } catch (error) {
+          end();
+          throw error;
+        } finally {
+          cancel();
+          abortSignal.removeEventListener("abort", stop);
         }
-      } catch (error) {
+      },
+      cancel() {
         end();
-        throw error;
-      } finally {
-        cancel();
-        abortSignal.removeEventListener("abort", stop);
-      }
+        taken();
+      },
     },
-    cancel: end,
-  });
+    // Nothing is read before it is asked for.
+    { highWaterMark: 0 },
+  );
   return new Response(body, {
     headers: { "content-type": "text/event-stream", "cache-control": "no-store", "x-accel-buffering": "no" },
   });
+}
+
+/** What the feed has, as bytes. Between two chunks no reading is left open, because it would hold a page. */
+async function* chunksOf({ wake, read }: Feed, unread: Unread): AsyncGenerator<Uint8Array, undefined> {
+  for await (const _ of wake) {
+    for (;;) {
+      const { text, is } = await unread.turn(() => chunkOf(read()));
+      if (text !== "") yield encoder.encode(text);
+      if (is === "end") return undefined;
+      if (is === "whole") break;
+    }
+  }
+  return undefined;
+}
+
+/** As much of a reading as one chunk has: the whole of it, a part, or the last of all. */
+async function chunkOf(
+  reading: ReturnType<Feed["read"]>,
+): Promise<{ readonly text: string; readonly is: "whole" | "part" | "end" }> {
+  let text = "";
+  try {
+    while (text.length < CHUNK) {
+      const one = await reading.next();
+      if (one.done === true) return { text, is: one.value ?? "whole" };
+      text += textOf(one.value);
+    }
+  } catch (error) {
+    // Closing the handle ends what it was followed by.
+    if (error instanceof ClosedError) return { text, is: "end" };
+    // What was read before is sent first; the next reading fails again.
+    if (text === "") throw error;
+  } finally {
+    await reading.return(undefined);
+  }
+  return { text, is: "part" };
+}
+
+/** Waits until what was written is with the operating system. A server may ask for the first chunks before it writes any. */
+async function drained(connection: Connection | undefined): Promise<void> {
+  if (connection?.writableNeedDrain !== true) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  connection.on("drain", resolve).on("close", resolve);
+  await promise;
+  connection.off("drain", resolve).off("close", resolve);
 }
 
 /** Data is JSON, which has no line ends. */
@@ -83,8 +165,8 @@ const textOf = ({ id, event, data }: Item): string =>
   `${id === undefined ? "" : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data ?? null)}\n\n`;
 
 /** The refusal of a request that would wait, where too many do. */
-export const tooManyWaiting = (): Problem =>
-  refuse("too_many_waiting", "As many requests wait for something as may: try again later.", {
+const tooManyWaiting = (): Problem =>
+  refuse("too_many_waiting", "As many requests wait as may, of this API key or of all: try again later.", {
     headers: retryAfter(1),
   });
 

@@ -2,7 +2,8 @@
  * Waiting in a request: long polls, and the places that they and event streams take.
  *
  * A request waits for at most `MOST_WAIT_MS`, less than what proxies allow; a client that wants to wait longer asks again. It ends when the client
- * is gone or the server closes, and with 401 when its API key was revoked or has expired. At most `limits.waiting` requests wait at the same time: more of them are not refused, but get an answer immediately.
+ * is gone or the server closes, and with 401 when its API key was revoked or has expired. At most `limits.waiting` requests wait
+ * at the same time, and at most `limits.waitingPerKey` of one key: more long polls are not refused, but get an answer immediately.
  */
 
 import { checkDuration, type Duration } from "../../kernel/check.ts";
@@ -15,21 +16,36 @@ const MOST_WAIT_MS = 60_000;
 /** How many requests wait. */
 export class Waiting {
   readonly #most: number;
+  readonly #mostPerKey: number;
+  readonly #ofKeys = new Map<string, number>();
   count = 0;
 
-  constructor(most: number) {
+  constructor(most: number, mostPerKey: number) {
     this.#most = most;
+    this.#mostPerKey = mostPerKey;
   }
 
-  /** Takes a place, and returns how to free it; undefined if there is none. */
-  enter(): (() => void) | undefined {
-    if (this.count >= this.#most) return undefined;
-    this.count += 1;
+  /** Takes a place for a request with this key, and returns how to free it; undefined if there is none. Without keys all places are everyone's. */
+  enter(keyId: string | null): (() => void) | undefined {
+    if (this.count >= this.#most || (keyId !== null && this.#of(keyId) >= this.#mostPerKey)) return undefined;
+    this.#change(keyId, 1);
     let isIn = true;
     return () => {
-      if (isIn) this.count -= 1;
+      if (isIn) this.#change(keyId, -1);
       isIn = false;
     };
+  }
+
+  #of(keyId: string): number {
+    return this.#ofKeys.get(keyId) ?? 0;
+  }
+
+  #change(keyId: string | null, by: 1 | -1): void {
+    this.count += by;
+    if (keyId === null) return;
+    const count = this.#of(keyId) + by;
+    if (count === 0) this.#ofKeys.delete(keyId);
+    else this.#ofKeys.set(keyId, count);
   }
 }
 

@@ -13,7 +13,7 @@ import { given, pageOf, pageQuery } from "../pages.ts";
 import { problemOf, refuse } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
-import { type Item, sendEvents } from "../sse.ts";
+import { type Feed, sendEvents } from "../sse.ts";
 import { fromWire, toWire } from "../values.ts";
 import { longPoll } from "../wait.ts";
 import { Why } from "./why.ts";
@@ -429,7 +429,7 @@ export function runs(routing: Routing): void {
       if (last !== undefined && endedAt !== null && (await run.history({ after: last, limit: 1 })).length === 0)
         return { status: 204 };
       const wake = looks(kernelOf(root), isAt(runAt(params.id)), waiter.abortSignal);
-      return sendEvents(followRun(run, last ?? 0, wake), routing.clock, waiter);
+      return sendEvents(routing, waiter, { wake, read: historyAfter(run, last ?? 0) });
     },
   });
 }
@@ -452,9 +452,9 @@ function lastEvent(id: string | undefined): number | undefined {
   return Number(id);
 }
 
-async function* followRun(run: Run, after: number, wake: AsyncIterable<void>): AsyncGenerator<Item> {
+function historyAfter(run: Run, after: number): Feed["read"] {
   let last = after;
-  for await (const _ of wake) {
+  return async function* () {
     // Before the history is read, so that nothing is missing when it says that the run has ended.
     const { endedAt, status } = await run.status();
     for (;;) {
@@ -465,8 +465,8 @@ async function* followRun(run: Run, after: number, wake: AsyncIterable<void>): A
       }
       if (entries.length < 500) break;
     }
-    if (endedAt === null) continue;
+    if (endedAt === null) return undefined;
     yield { event: "ended", data: { status } };
-    return;
-  }
+    return "end";
+  };
 }

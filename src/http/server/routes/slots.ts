@@ -3,16 +3,20 @@
  */
 
 import { z } from "@hono/zod-openapi";
-import type { Versioned } from "../../../slot/slot.ts";
+import type { Slot as SlotHandle } from "../../../slot/slot.ts";
+import { isAt, looks } from "../changes.ts";
 import { etagOf, expectedBy, isKnown, matching } from "../etag.ts";
+import { kernelOf } from "../handle.ts";
 import { idSchema } from "../ids.ts";
 import { given, pageOf, pageQuery, unreadable } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, version } from "../schemas.ts";
-import { type Item, sendEvents } from "../sse.ts";
+import { type Feed, sendEvents } from "../sse.ts";
 import { fromWire, toWire } from "../values.ts";
 
 const TAG = "slots";
+/** A look reads the whole value. */
+const LOOK_MS = 5000;
 const name = idSchema("The name of the slot.", "visits");
 
 const Slot = z
@@ -124,20 +128,22 @@ export function slots(routing: Routing): void {
     returns: {},
     sends: "text/event-stream",
     refuses: ["invalid_id", "too_many_waiting"],
-    handle: async ({ pawl, params, header, ...waiter }) => {
-      const values = pawl.slot(params.name).watch({ abortSignal: waiter.abortSignal });
-      const items = shown(values, params.name, header("last-event-id"));
-      return sendEvents(items, routing.clock, waiter);
+    handle: async ({ pawl, root, params, header, ...waiter }) => {
+      const slot = pawl.slot(params.name);
+      const wake = looks(kernelOf(root), isAt(slot.touches), waiter.abortSignal, LOOK_MS);
+      return sendEvents(routing, waiter, { wake, read: newest(slot, header("last-event-id")) });
     },
   });
 }
 
-async function* shown(
-  values: AsyncIterable<Versioned<unknown>>,
-  name: string,
-  last: string | undefined,
-): AsyncGenerator<Item> {
-  for await (const { value, version } of values)
-    if (String(version) !== last)
-      yield { id: String(version), event: "value", data: { name, version, value: toWire(value) } };
+/** Reads the value, unless its version is the last one that was sent. */
+function newest(slot: SlotHandle<unknown>, last: string | undefined): Feed["read"] {
+  let seen = last;
+  return async function* () {
+    const { value, version } = await slot.get();
+    if (String(version) === seen) return undefined;
+    seen = String(version);
+    yield { id: seen, event: "value", data: { name: slot.name, version, value: toWire(value) } };
+    return undefined;
+  };
 }

@@ -19,7 +19,7 @@ import { given, pageOf, pageQuery } from "../pages.ts";
 import { Problem, refuse } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, list, moment, time, version } from "../schemas.ts";
-import { type Item, sendEvents, wantsEvents } from "../sse.ts";
+import { type Feed, sendEvents, wantsEvents } from "../sse.ts";
 import { fromWire, toWire } from "../values.ts";
 
 const TAG = "streams";
@@ -59,8 +59,6 @@ function limitOf(limit = 100): number {
 }
 
 export function streams(routing: Routing): void {
-  const { clock } = routing;
-
   add(routing, {
     method: "get",
     path: "/v1/streams/{id}",
@@ -152,8 +150,8 @@ export function streams(routing: Routing): void {
         const last = lastVersion(header("last-event-id"));
         const at = streamAt(params.id);
         const wake = looks(kernelOf(root), isAt(at), waiter.abortSignal);
-        const items = followStream(pawl, params.id, last === undefined ? (from ?? 1) : last + 1, wake);
-        return sendEvents(items, clock, waiter);
+        const read = eventsFrom(pawl, params.id, last === undefined ? (from ?? 1) : last + 1);
+        return sendEvents(routing, waiter, { wake, read });
       }
       const backwards = direction === "backwards";
       const options: ReadStreamOptions = given({ from, backwards });
@@ -194,8 +192,7 @@ export function streams(routing: Routing): void {
         const options = { ...query, after: opened(header("last-event-id") ?? query.after) };
         const { space } = streamAt("any");
         const wake = looks(kernelOf(root), (row) => row.space === space, waiter.abortSignal);
-        const items = followAll(pawl, given(options), wake, cursors);
-        return sendEvents(items, clock, waiter);
+        return sendEvents(routing, waiter, { wake, read: allAfter(pawl, given(options), cursors) });
       }
       const reading = pawl.events.read(given({ ...query, after: opened(query.after) }));
       try {
@@ -222,35 +219,32 @@ function lastVersion(id: string | undefined): number | undefined {
   return Number(id);
 }
 
-async function* followStream(
-  pawl: ServedVerbs,
-  stream: string,
-  from: number,
-  wake: AsyncIterable<void>,
-): AsyncGenerator<Item> {
+function eventsFrom(pawl: ServedVerbs, stream: string, from: number): Feed["read"] {
   let next = Math.max(1, from);
-  for await (const _ of wake) {
-    if ((await pawl.stream(stream).head()) < next) continue;
+  return async function* () {
+    if ((await pawl.stream(stream).head()) < next) return undefined;
     for await (const one of pawl.stream(stream).read({ from: next })) {
       next = one.version + 1;
       yield { id: String(one.version), event: one.name, data: show(one) };
     }
-  }
+    return undefined;
+  };
 }
 
-async function* followAll(
+function allAfter(
   pawl: ServedVerbs,
   options: NonNullable<Parameters<ServedVerbs["events"]["read"]>[0]>,
-  wake: AsyncIterable<void>,
   { ofEvent }: Cursors,
-): AsyncGenerator<Item> {
+): Feed["read"] {
   let { after } = options;
-  for await (const _ of wake) {
+  return async function* () {
     const reading = pawl.events.read({ ...options, ...(after === undefined ? {} : { after }) });
     for await (const one of reading as AsyncIterable<FollowedEvent>) {
+      after = one.cursor;
       const cursor = ofEvent(one.cursor);
       yield { id: cursor, event: one.name, data: show({ ...one, cursor }) };
     }
     after = reading.cursor;
-  }
+    return undefined;
+  };
 }
