@@ -40,6 +40,7 @@ export const RUNS = "workflow/runs/runs.ts";
 export const STEPS = "workflow/execution/steps.ts";
 export const STORED = "workflow/stored.ts";
 export const TO_BEGIN = "workflow/execution/to-begin.ts";
+export const VERBS = "workflow/execution/verbs.ts";
 export const WORKER = "workflow/execution/worker.ts";
 
 export const MODEL = "without faults the outcome is that of the model";

@@ -13,6 +13,7 @@ import {
   RETRY,
   SURPLUS,
   TROUBLE,
+  VERBS,
 } from "./defect.ts";
 
 /** What a retry of a run remembers, and what it forgets. */
@@ -200,5 +201,11 @@ export const retries: readonly Planted[] = [
     rule: "a step's rateLimit counts every attempt",
     program: "a turn from before a retry is not used after it",
     edits: [{ file: COROUTINE, from: "      pending.hasTurn = false;\n      pending.dueMs = null;\n", to: "" }],
+  },
+  {
+    name: "a retry remembers that a lock was released, and not which hold of it",
+    rule: SURPLUS,
+    program: "a retried run does not wait for a lock that its new code has released",
+    edits: [{ file: VERBS, from: "      return unlockVerb(plan.of);\n", to: "      return undefined;\n" }],
   },
 ];
