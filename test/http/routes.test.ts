@@ -2,9 +2,15 @@
  * The routes of each capability: what goes in, what comes out, and that it is what the library does.
  */
 
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { apiKeys } from "../../src/http/server/index.ts";
 import { event, machine, open, reaction, signal, workflow } from "../../src/index.ts";
-import { refusal, served } from "./kit.ts";
+import { scratchFolder } from "../sqlite/kit.ts";
+import { refusal, type Send, sender, served } from "./kit.ts";
+
+const folder = scratchFolder("in memory");
 
 const hello = workflow("hello", async (ctx, who: string) => ctx.step("greet", () => `hello ${who}`));
 
@@ -190,6 +196,49 @@ describe("rate limits and dedupe", () => {
     for (const path of ["/v1/dedupe/a", "/v1/dedupe/a", "/v1/dedupe/b"])
       results.push((await send("POST", path, { messageId: "m1" })).json["deduplicated"]);
     expect(results).toEqual([false, true, false]);
+  });
+});
+
+describe("repeated requests", () => {
+  test("another If-Match is another request", async () => {
+    const { pawl, send } = await served();
+    const put = (match: string | undefined) =>
+      send("PUT", "/v1/slots/x", { value: 1 }, { "idempotency-key": "k", ...(match && { "if-match": match }) });
+    const first = await put('"0"');
+    expect(first.status).toBe(200);
+    expect(await put('"0"')).toMatchObject({ status: 200, text: first.text });
+    for (const match of ['"1"', undefined])
+      expect(refusal(await put(match))).toEqual({ status: 422, code: "idempotency_mismatch" });
+    expect((await pawl.slot("x").get()).version).toBe(1);
+  });
+
+  test("an action whose id is made by the server is the same again, for the same API key", async () => {
+    const { pawl, send, url } = await served();
+    const { id, key } = await apiKeys(pawl).create({ name: "x", scopes: ["write"] });
+    const create = (by: Send) => by("POST", "/v1/actions", { owner: "ann" }, { "idempotency-key": "k" });
+    const first = await create(sender(url, key));
+    expect(first.status).toBe(201);
+    const again = await create(sender(url, key));
+    expect(again).toMatchObject({ status: 201, text: first.text });
+    expect(again.headers.get("idempotent-replayed")).toBe("true");
+    expect(await pawl.actions.get(String(first.json["id"]))).toMatchObject({ owner: "ann", id: null });
+    // The key of another is apart; a key that was rotated cannot open it.
+    expect((await create(send)).json["id"]).not.toBe(first.json["id"]);
+    const rotated = await apiKeys(pawl).rotate(id);
+    expect(refusal(await create(sender(url, rotated.key)))).toEqual({ status: 500, code: "response_not_kept" });
+    expect((await pawl.actions.list()).actions).toHaveLength(2);
+  });
+
+  test("the id that was made is not in the database", async () => {
+    const path = join(folder, "pawl.db");
+    const pawl = await open(path, { logger: false });
+    const { send, close } = await served({}, pawl);
+    const { json } = await send("POST", "/v1/actions", {}, { "idempotency-key": "k" });
+    await close();
+    await pawl.close();
+    const bytes = readdirSync(folder).map((name) => readFileSync(join(folder, name)).toString("latin1"));
+    expect(bytes.join("")).toContain(String(json["ref"]));
+    expect(bytes.join("")).not.toContain(String(json["id"]));
   });
 });
 

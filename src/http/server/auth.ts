@@ -15,6 +15,7 @@ import { mayDo, type Scope } from "./keys/decide.ts";
 import type { ApiKeyInfo, ApiKeys } from "./keys/keys.ts";
 import { LOOKS_LIKE_KEY, parseApiKey } from "./keys/text.ts";
 import { type Problem, refuse } from "./problem.ts";
+import { ReplySeal } from "./sealed.ts";
 import type { Settings } from "./settings.ts";
 
 /** The client of a request. */
@@ -27,6 +28,8 @@ export interface Caller {
   readonly root: ServedPawl;
   /** The same, with the key as the actor. */
   readonly pawl: ServedVerbs;
+  /** Seals what only this key may read again; null on a server without keys. */
+  readonly seal: ReplySeal | null;
   /** Calls back with a refusal when the key may no longer be used, for a request that waits. Returns a function that stops it. */
   readonly watch: (ended: (refusal: Problem) => void) => () => void;
 }
@@ -65,6 +68,7 @@ export class Callers {
       scopes: this.#settings.hasKeys ? [] : ["admin"],
       root: this.#pawl,
       pawl: this.#pawl,
+      seal: null,
       watch: () => () => {},
     };
     if (!this.#settings.hasKeys) return everyone;
@@ -72,7 +76,8 @@ export class Callers {
       this.#strangers?.count(this.#addressOf(request, env));
       return everyone;
     }
-    const parsed = parseApiKey(bearerOf(request.headers.get("authorization")) ?? "");
+    const bearer = bearerOf(request.headers.get("authorization")) ?? "";
+    const parsed = parseApiKey(bearer);
     const key = parsed === null ? undefined : await this.#keys.verify(parsed);
     const root = key === undefined ? undefined : await this.handleOf(key.namespace);
     if (parsed === null || key === undefined || root === undefined) {
@@ -83,7 +88,15 @@ export class Callers {
     await this.#allowances?.take(key.id);
     const { id, namespace, scopes } = key;
     const watch: Caller["watch"] = (ended) => this.#keys.watch(parsed, () => ended(unauthorized(NO_KEY)));
-    return { keyId: id, namespace, scopes, root, pawl: root.with({ actor: `key:${id}` }), watch };
+    return {
+      keyId: id,
+      namespace,
+      scopes,
+      root,
+      pawl: root.with({ actor: `key:${id}` }),
+      seal: new ReplySeal(bearer),
+      watch,
+    };
   }
 
   /** The handle of a namespace; undefined if the server has none. */

@@ -1,8 +1,8 @@
 /**
  * `Idempotency-Key` on every request that changes something, by the core of `pawl/middleware`.
  *
- * The keys of two namespaces, and of two API keys, are independent of each other. A request is the same if its method, path, query and body are
- * the same. What a route wants to keep out of the database, because it is a secret, is not in the stored response; where nothing of a response may be
+ * The keys of two namespaces, and of two API keys, are independent of each other. A request is the same if its method, path, query, `If-Match` and
+ * body are the same. What a route wants to keep out of the database, because it is a secret, is not in the stored response; where nothing of a response may be
  * stored, a repeated request is refused with `response_not_kept`, and not carried out again; unless the call itself gives the same result again.
  *
  * A route that is a decision stores its response in the commit of its effect (`decideOnce`): whatever crashes, a request with a key has one
@@ -24,6 +24,7 @@ export interface IdempotentRequest {
   readonly method: string;
   readonly path: string;
   readonly query: string;
+  readonly ifMatch: string | undefined;
   /** What it is compared by: bytes, or a value. */
   readonly body: unknown;
   readonly maxBytes: number;
@@ -42,6 +43,12 @@ export interface Decided {
   readonly kept: Reply | undefined;
 }
 
+/** What a repeated request is compared by. */
+function fingerprintOf({ method, path, query, ifMatch, body }: IdempotentRequest): unknown {
+  const described = describe(method, path, query, body);
+  return ifMatch === undefined ? described : { described, ifMatch };
+}
+
 /** Gives the response again that was not stored; undefined if that is not possible. */
 export type Again = () => Promise<Response | undefined>;
 
@@ -50,18 +57,16 @@ const NOT_STORED = { tooLarge: true } as const;
 
 /**
  * Runs the decision of the first request with a key, and stores its response in the same commit; returns the stored response to the others.
- * What the decision throws leaves the key free.
+ * What the decision throws leaves the key free. `open` opens a stored response that was sealed; undefined if it cannot.
  */
 export async function decideOnce(
   request: IdempotentRequest,
   decide: (tx: ServedTx) => Decided,
   again: Again | undefined,
+  open: (stored: Reply) => Reply | undefined = (stored) => stored,
 ): Promise<Response> {
-  const { caller, key, method, path, query, body } = request;
-  const options: KeyOptions = {
-    scope: scopeOf(whoOf(caller)),
-    fingerprint: describe(method, path, query, body),
-  };
+  const { caller, key } = request;
+  const options: KeyOptions = { scope: scopeOf(whoOf(caller)), fingerprint: fingerprintOf(request) };
   let reply: Reply | undefined;
   const run = (isStored: boolean) =>
     caller.pawl.transact((tx) =>
@@ -82,7 +87,8 @@ export async function decideOnce(
     return respondWith(refusalOf(error, { inProgress }), again);
   }
   if (!answered.replayed && reply !== undefined) return respondWith(reply, undefined);
-  return respondWith(replyAgain(answered.value), again);
+  const stored = replyAgain(answered.value);
+  return respondWith(isNotKept(stored) ? stored : (open(stored) ?? replyAgain(NOT_STORED)), again);
 }
 
 /** The response of a reply. Of a repeated request, if it was not kept, what is given again. */
@@ -100,7 +106,7 @@ export async function once(
   handle: () => Promise<Handled>,
   again: Again | undefined,
 ): Promise<Response> {
-  const { caller, key, method, path, query, body, maxBytes } = request;
+  const { caller, key, method, maxBytes } = request;
   const core = new MiddlewareCore<ServedTx, never, null>(caller.root, {
     scope: () => whoOf(caller),
     methods: [method],
@@ -110,7 +116,7 @@ export async function once(
     method,
     key: `"${key.replace(/["\\]/g, "\\$&")}"`,
     scope: () => core.scope(null),
-    fingerprint: async () => ({ of: describe(method, path, query, body) }),
+    fingerprint: async () => ({ of: fingerprintOf(request) }),
   });
   if (begun.is === "pass") return (await handle()).response;
   if (begun.is === "reply") return respondWith(begun.reply, again);

@@ -131,6 +131,8 @@ export interface RouteOptions<
   readonly isIdempotent?: boolean;
   /** What of the response may be stored for repeated requests, where it has a secret; undefined if nothing may. Default: all of it. */
   readonly kept?: (json: Returned<R>, body: z.output<B>) => unknown;
+  /** Whether the response to a decision has a secret, so that it is stored sealed with the API key; without keys it is not stored. */
+  readonly isSecret?: (body: z.output<B>) => boolean;
   /** Members of the body that are secrets: requests are not compared by them. */
   readonly secrets?: readonly string[];
   /** It also sends this media type, for some requests. */
@@ -310,6 +312,7 @@ export function add<
       method,
       path: c.req.path,
       query,
+      ifMatch: c.req.header("if-match"),
       body: options.secrets === undefined ? bytes : without(sent, options.secrets),
       maxBytes: settings.bodyBytes,
     };
@@ -328,6 +331,7 @@ export function add<
       return kept === answer.json ? answer : kept === undefined ? undefined : { ...answer, json: kept };
     };
     if (decide !== undefined) {
+      const isSecret = options.isSecret?.(given) === true;
       const decided = (tx: ServedTx): Decided => {
         const answer = decide(tx);
         if (answer instanceof Refused) {
@@ -335,10 +339,11 @@ export function add<
           return { reply, kept: reply };
         }
         const reply = replyTo(answer);
+        if (isSecret) return { reply, kept: caller.seal?.seal(reply, key) };
         const kept = keptOf(answer);
         return { reply, kept: kept === answer ? reply : kept === undefined ? undefined : replyTo(kept) };
       };
-      return decideOnce(request, decided, again);
+      return decideOnce(request, decided, again, isSecret ? (stored) => caller.seal?.open(stored, key) : undefined);
     }
     const handled = async () => {
       const answer = await handle();

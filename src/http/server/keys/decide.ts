@@ -17,19 +17,25 @@ export interface KeyValue {
   readonly createdAtMs: number;
   readonly expiresAtMs: number | null;
   readonly revokedAtMs: number | null;
-  /** The key before the last rotation, as long as it is still accepted. */
-  readonly previous: { readonly hash: string; readonly untilMs: number } | null;
+  /** The keys before, each as long as it is still accepted. Of earlier releases: only the last one, or null. */
+  readonly previous: readonly Previous[] | Previous | null;
 }
+
+interface Previous {
+  readonly hash: string;
+  readonly untilMs: number;
+}
+
+const previousOf = ({ previous }: KeyValue): readonly Previous[] => [previous ?? []].flat();
 
 /** When the key with this hash ends: Infinity for never, -Infinity where it was revoked or is not this key. */
 export function endOf(key: KeyValue, hash: string): number {
-  const { expiresAtMs, previous, revokedAtMs } = key;
-  // Both are compared, so that the time does not say which.
-  const isCurrent = isSame(key.hash, hash);
-  const isPrevious = previous !== null && isSame(previous.hash, hash);
-  if (revokedAtMs !== null || !(isCurrent || isPrevious)) return Number.NEGATIVE_INFINITY;
-  const untilMs = isCurrent ? Number.POSITIVE_INFINITY : (previous?.untilMs ?? Number.NEGATIVE_INFINITY);
-  return Math.min(untilMs, expiresAtMs ?? Number.POSITIVE_INFINITY);
+  const { expiresAtMs, revokedAtMs } = key;
+  const current = { hash: key.hash, untilMs: Number.POSITIVE_INFINITY };
+  // All are compared, so that the time does not say which.
+  const [found] = [current, ...previousOf(key)].filter((one) => isSame(one.hash, hash));
+  if (revokedAtMs !== null || found === undefined) return Number.NEGATIVE_INFINITY;
+  return Math.min(found.untilMs, expiresAtMs ?? Number.POSITIVE_INFINITY);
 }
 
 /** Whether the key with this hash may be used now. It ends exactly at its expiry. */
@@ -41,12 +47,13 @@ const isSame = (a: string, b: string): boolean =>
 export const mayDo = ({ scopes }: Pick<KeyValue, "scopes">, scope: Scope): boolean =>
   scopes.includes(scope) || scopes.includes("admin");
 
-/** The record with a new key; the old one is accepted for this much longer. Undefined for a key that was revoked. */
+/** The record with a new key; the last one is accepted for this much longer, those before as long as was said then. Undefined for a key that was revoked. */
 export function decideRotate(key: KeyValue, hash: string, graceMs: number, nowMs: number): KeyValue | undefined {
   if (key.revokedAtMs !== null) return undefined;
-  return { ...key, hash, previous: graceMs === 0 ? null : { hash: key.hash, untilMs: nowMs + graceMs } };
+  const all = [...previousOf(key), { hash: key.hash, untilMs: nowMs + graceMs }];
+  return { ...key, hash, previous: all.filter(({ untilMs }) => untilMs > nowMs) };
 }
 
 /** The record of a revoked key; the first revocation counts. */
 export const decideRevoke = (key: KeyValue, nowMs: number): KeyValue =>
-  key.revokedAtMs === null ? { ...key, revokedAtMs: nowMs, previous: null } : key;
+  key.revokedAtMs === null ? { ...key, revokedAtMs: nowMs, previous: [] } : key;

@@ -62,7 +62,7 @@ export interface CreateApiKeyOptions {
 }
 
 export interface RotateApiKeyOptions {
-  /** How long the old key is accepted, too. Default: 0. */
+  /** How long the last key is accepted, too. Default: 0. A rotation before keeps its own grace; `revoke` ends all. */
   readonly grace?: Duration | undefined;
   readonly by?: string | undefined;
 }
@@ -160,7 +160,7 @@ export class ApiKeys {
           createdAtMs: tx.nowMs,
           expiresAtMs,
           revokedAtMs: null,
-          previous: null,
+          previous: [],
         };
         const record = tx.record(keyAt(id));
         record.write({ value: created, kind: kindOf(namespace) });
@@ -223,8 +223,10 @@ export class ApiKeys {
     const [row] = await this.#kernel.read([keyAt(id)]);
     if (row?.value == null) return undefined;
     const value = this.#valueOf(row);
-    const hasEnd = value.expiresAtMs !== null || value.previous !== null;
-    return isUsable(value, hash, hasEnd ? await this.#nowMs() : 0) ? show(id, value) : undefined;
+    const endMs = endOf(value, hash);
+    // The clock is read only where it matters.
+    const nowMs = Number.isFinite(endMs) ? await this.#nowMs() : 0;
+    return nowMs < endMs ? show(id, value) : undefined;
   }
 
   /**

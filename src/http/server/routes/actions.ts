@@ -150,7 +150,7 @@ export function actions(routing: Routing): void {
     operation: "createAction",
     summary: "Creates a one-time action",
     description:
-      "The same id with the same request is the same action. The response to a request without an id has a secret, so it is not kept for a repeated one.",
+      "The same id with the same request is the same action. The response to a request without an id has a secret: it is kept for a repeated one so that only the same API key can read it.",
     scope: "write",
     body: z.strictObject({
       id: id.optional(),
@@ -168,7 +168,7 @@ export function actions(routing: Routing): void {
     returns: { 201: Created },
     refuses: ["action_conflict", "pepper_missing", "keys_missing", "busy", "invalid_id", "invalid_argument"],
     secrets: SECRETS,
-    kept: (created, body) => (body.id === undefined ? undefined : created),
+    isSecret: (body) => body.id === undefined,
     decide: async ({ pawl, body: { payload, ...options } }) => {
       const prepared = await pawl.actions.prepare(given({ ...options, payload: fromWire(payload) }));
       return (tx) => ({ status: 201, json: tx.actions.create(prepared) });
