@@ -56,7 +56,7 @@ const RETRY = optionNames<TaskRetry>({ attempts: true, delay: true, factor: true
 
 /** What a task calls. A schedule takes the same: `schedule(name, { cron }, httpTask, { targetUrl })`. */
 export interface TaskRequest {
-  /** Where the call goes: http or https, and no private address unless the operator allows it (`httpTasks`). */
+  /** Where the call goes: http or https, and no private address or port of a database unless the operator allows it (`httpTasks`). */
   readonly targetUrl: string | URL;
   /** Default: "POST". */
   readonly method?: string | undefined;

@@ -73,6 +73,22 @@ test("a first start makes the database, its keys and one admin key; a second one
   expect(readdirSync(home).toSorted()).toEqual(["pawl.db", "pawl.db.keys"]);
 });
 
+test("tasks may call the addresses and the ports that it is given, and no other private ones", async () => {
+  const store = join(mkdtempSync(join(folder, "allow-")), "pawl.db");
+  const { child, url, key } = await served(["--store", store, "--allow", "10.0.0.0/8", "--allow-port", "9200,5984"]);
+  const create = async (targetUrl: string) => {
+    const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+    const body = JSON.stringify({ targetUrl, delay: "1h" });
+    return (await fetch(`${url}/v1/tasks`, { method: "POST", headers, body })).status;
+  };
+  for (const targetUrl of ["http://10.0.0.1/", "http://10.0.0.1:9200/", "http://example.com:5984/"])
+    expect(await create(targetUrl), targetUrl).toBe(201);
+  for (const targetUrl of ["http://192.168.0.1:9200/", "http://10.0.0.1:6379/", "http://example.com:22/"])
+    expect(await create(targetUrl), targetUrl).toBe(400);
+  child.signal("SIGTERM");
+  await child.ended;
+});
+
 test("the first admin key is not lost where the server cannot listen: the next start shows it", async () => {
   const store = join(mkdtempSync(join(folder, "lost-")), "pawl.db");
   const busy = createServer().listen(0, "127.0.0.1");

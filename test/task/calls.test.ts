@@ -228,6 +228,22 @@ onStores(["memory"], (place) => {
     ).rejects.toMatchObject({ code: "target_forbidden" });
   });
 
+  test("a port of a database is refused when the task is created, unless this process may call it", async () => {
+    const pawl = await place.open();
+    pawl.work([httpTasks({ allowPorts: [9200] })]);
+    const create = (targetUrl: string) => pawl.tasks.create({ targetUrl, delay: "1 hour" });
+    for (const targetUrl of ["https://example.com:9300/", "https://example.com:5432/"]) {
+      await expect(create(targetUrl)).rejects.toMatchObject({ code: "target_forbidden" });
+      await expect(
+        pawl.tasks.create({ targetUrl: "https://example.com/", onCompleteUrl: targetUrl }),
+      ).rejects.toMatchObject({ code: "target_forbidden" });
+      await expect(pawl.transact((tx) => tx.tasks.create({ targetUrl }))).rejects.toMatchObject({
+        code: "target_forbidden",
+      });
+    }
+    expect(await create("https://example.com:9200/")).toMatchObject({ isNew: true });
+  });
+
   test("a private address is refused at the call, where another process created the task; nothing is sent", async () => {
     const { url, seen } = await receiver();
     const creator = await place.open();
