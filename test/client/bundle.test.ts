@@ -42,6 +42,7 @@ const WEB = {
   TextEncoder,
   TextDecoder,
   crypto,
+  performance,
   setTimeout,
   clearTimeout,
   queueMicrotask,

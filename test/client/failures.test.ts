@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { createClient, PawlHttpError } from "../../src/http/client/index.ts";
+import { Client, createClient, PawlHttpError } from "../../src/http/client/index.ts";
 import { Transport } from "../../src/http/client/transport.ts";
 import { platform } from "../../src/http/platform/platform.ts";
 import { workflow } from "../../src/index.ts";
@@ -55,8 +55,8 @@ describe("replies that are lost", () => {
   });
 });
 
-/** A transport whose attempts end as it is told, with a clock that only waiting moves. */
-function told(outcomes: readonly (Response | Error)[], patienceMs = 30_000) {
+/** A transport whose attempts end as it is told, with a clock that only waiting moves; `wallMs` is what the machine's clock shows then. */
+function told(outcomes: readonly (Response | Error)[], patienceMs = 30_000, wallMs = (ms: number) => ms) {
   let nowMs = 0;
   const sent: { readonly atMs: number; readonly key: string | null }[] = [];
   const transport = new Transport({
@@ -67,7 +67,8 @@ function told(outcomes: readonly (Response | Error)[], patienceMs = 30_000) {
     abortSignal: undefined,
     platform: {
       ...platform,
-      nowMs: () => nowMs,
+      nowMs: () => wallMs(nowMs),
+      runningMs: () => nowMs,
       random: () => 0,
       after: (ms, callback) => {
         if (ms < 1e8)
@@ -99,6 +100,17 @@ describe("attempts", () => {
     await transport.call({ method: "POST", path: "/runs", body: {} });
     expect(new Set(sent.slice(0, 3).map(({ key }) => key)).size).toBe(1);
     expect(new Set(sent.map(({ key }) => key)).size).toBe(2);
+  });
+
+  test("a clock that is set back during a call lengthens no wait", async () => {
+    const setBack = (ms: number): number => (ms === 0 ? 3_600_000 : ms);
+    const polls = told([new Response("{}", { status: 202 })], 30_000, setBack);
+    const result = new Client(polls.transport).run("r").result({ timeout: "2s" });
+    await expect(result).rejects.toMatchObject({ code: "result_timeout" });
+    expect(polls.sent.at(-1)?.atMs).toBe(2_000);
+    const calls = told([problem(503, "store_busy")], 1_000, setBack);
+    await expect(calls.transport.call({ method: "GET", path: "/runs" })).rejects.toMatchObject({ code: "store_busy" });
+    expect(calls.sent.at(-1)?.atMs).toBe(1_000);
   });
 
   test("a read has no key", async () => {

@@ -123,13 +123,13 @@ export class ClientLock {
     const body = sent({ by, permits, lease: leaseMs, ...(waitMs === 0 ? {} : { wait: waitMs }) });
     const { platform } = this.#transport;
     // A grant cannot be older than the request for it.
-    let sentMs = platform.nowMs();
+    let sentMs = platform.runningMs();
     try {
       const request = { method: "POST", path: path(...this.#at, "acquire"), body, waitMs, abortSignal } as const;
       const granted = (await this.#transport.call(request)) as Grant;
       if (waitMs > 0) {
         // After a wait, that is long ago, so it is not known to be held before it is renewed.
-        sentMs = platform.nowMs();
+        sentMs = platform.runningMs();
         await renew(this.#transport.with({ patience: leaseMs }), this.#at, granted.grant, leaseMs);
       }
       return new ClientHold(this.#transport, this.#at, granted, leaseMs, sentMs);
@@ -185,7 +185,7 @@ export class ClientHold {
   async renew(): Promise<boolean> {
     if (this.#isOver) return false;
     const { platform } = this.#transport;
-    const sentMs = platform.nowMs();
+    const sentMs = platform.runningMs();
     // What comes after the end of the lease is of no use.
     const patience = Math.max(0, this.#safeUntilMs - sentMs);
     try {
@@ -218,7 +218,7 @@ export class ClientHold {
     if (this.#isOver) return;
     const { platform } = this.#transport;
     const cancelRenewal = platform.after(this.#leaseMs / 3, () => void this.renew());
-    const cancelEnd = platform.after(Math.max(0, this.#safeUntilMs - platform.nowMs()), () => this.#end(undefined));
+    const cancelEnd = platform.after(Math.max(0, this.#safeUntilMs - platform.runningMs()), () => this.#end(undefined));
     this.#cancel = () => {
       cancelRenewal();
       cancelEnd();

@@ -35,12 +35,12 @@ export class ClientRateLimit {
   async acquire(options: AcquireTokensOptions = {}): Promise<{ readonly waitedMs: number }> {
     const { timeout, abortSignal, ...rest } = options;
     const { platform } = this.#transport;
-    const beganMs = platform.nowMs();
+    const beganMs = platform.runningMs();
     const longestMs = timeout === undefined ? Number.POSITIVE_INFINITY : msOf(timeout, "the timeout");
     for (;;) {
-      const leftMs = Math.max(0, beganMs + longestMs - platform.nowMs());
+      const leftMs = Math.max(0, beganMs + longestMs - platform.runningMs());
       const taken = await this.#take(rest, Math.min(leftMs, WAIT_MS), abortSignal);
-      if (taken === undefined) return { waitedMs: platform.nowMs() - beganMs };
+      if (taken === undefined) return { waitedMs: platform.runningMs() - beganMs };
       if (taken.retryAfterMs > leftMs) throw taken.error;
       await sleep(platform, Math.max(1, taken.retryAfterMs - WAIT_MS), abortSignal);
     }

@@ -76,12 +76,12 @@ export async function longPoll<T>(
   poll: (waitMs: number) => Promise<T | undefined>,
 ): Promise<T | undefined> {
   const { platform } = transport;
-  const untilMs = platform.nowMs() + timeoutMs;
+  const untilMs = platform.runningMs() + timeoutMs;
   for (;;) {
-    const sentMs = platform.nowMs();
+    const sentMs = platform.runningMs();
     const found = await poll(Math.max(0, Math.min(POLL_MS, untilMs - sentMs)));
     if (found !== undefined) return found;
-    const nowMs = platform.nowMs();
+    const nowMs = platform.runningMs();
     if (nowMs >= untilMs) return undefined;
     const pauseMs = Math.min(untilMs - nowMs, PAUSE_MS - (nowMs - sentMs));
     if (pauseMs > 0) await sleep(platform, pauseMs, abortSignal);

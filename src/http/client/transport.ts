@@ -118,7 +118,7 @@ export class Transport {
     // What the server is asked to wait for is not its being slow.
     const patienceMs = this.#setup.patienceMs + (this.#setup.patienceMs === 0 ? 0 : (request.waitMs ?? 0));
     const { method, isRepeatable = method === "GET", isResult = () => false } = request;
-    const beganMs = platform.nowMs();
+    const beganMs = platform.runningMs();
     const key = method === "GET" ? {} : { "idempotency-key": platform.uuid() };
     const init = this.#initOf(request, key);
     for (let attempt = 1; ; attempt += 1) {
@@ -128,7 +128,7 @@ export class Transport {
       } catch (error) {
         if (abortSignal?.aborted === true) throw abortSignal.reason;
         if (!(error instanceof PawlHttpError)) throw error;
-        const elapsedMs = platform.nowMs() - beganMs;
+        const elapsedMs = platform.runningMs() - beganMs;
         const moment = { attempt, elapsedMs, patienceMs, random: platform.random() };
         const waitMs = decideRetry(error, { isRepeatable, isResult: isResult(error) }, moment);
         if (waitMs === null) throw error;

@@ -6,8 +6,10 @@
  */
 
 export interface Platform {
-  /** Milliseconds since 1970. */
+  /** Milliseconds since 1970. The clock may be set at any time. */
   nowMs(): number;
+  /** Milliseconds since some moment, for durations. Never less than before. */
+  runningMs(): number;
   /** From 0 to 1, without 1. */
   random(): number;
   uuid(): string;
@@ -29,6 +31,7 @@ type Bytes = Uint8Array<ArrayBuffer>;
 
 export const platform: Platform = {
   nowMs: () => Date.now(),
+  runningMs: stopwatch({ nowMs: () => Date.now(), monotonicMs: () => performance.now() }),
   random: () => Math.random(),
   uuid: () => crypto.randomUUID(),
   fetch: (url, init) => fetch(url, init),
@@ -40,3 +43,21 @@ export const platform: Platform = {
     crypto.subtle.importKey("raw", secret as Bytes, { name: "HMAC", hash: "SHA-256" }, false, ["verify"]),
   isHmac: (key, given, of) => crypto.subtle.verify("HMAC", key, given as Bytes, of as Bytes),
 };
+
+/** What has passed, by whichever clock says more: one can be set back, the other may stand still while the machine sleeps. */
+export function stopwatch({
+  nowMs,
+  monotonicMs,
+}: {
+  readonly nowMs: () => number;
+  readonly monotonicMs: () => number;
+}): () => number {
+  let last: readonly [number, number] | undefined;
+  let passedMs = 0;
+  return () => {
+    const now = [nowMs(), monotonicMs()] as const;
+    if (last !== undefined) passedMs += Math.max(now[0] - last[0], now[1] - last[1]);
+    last = now;
+    return passedMs;
+  };
+}
