@@ -91,7 +91,7 @@ function told(outcomes: readonly (Response | Error)[], patienceMs = 30_000, wall
 
 const problem = (status: number, code: string, headers: Record<string, string> = {}) =>
   new Response(JSON.stringify({ code, detail: "no", data: {} }), { status, headers });
-const done = new Response("{}");
+const done = new Response(JSON.stringify({ id: "r1", items: [], next: null }));
 
 describe("attempts", () => {
   test("all attempts of a call have one key, and two calls have different ones", async () => {

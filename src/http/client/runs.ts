@@ -154,7 +154,7 @@ export class ClientRun<Output = unknown> {
   async *follow(options: { readonly abortSignal?: AbortSignal | undefined } = {}): AsyncGenerator<HistoryEntry> {
     const request = { path: path("runs", this.id, "events") };
     for await (const { data } of follow(this.#transport, request, options.abortSignal)) {
-      const entry = shown<HistoryEntry | { readonly status: string }>(JSON.parse(data), ["data"]);
+      const entry = shown<HistoryEntry | { readonly status: string }>(data, ["data"]);
       // A fact has a version; what says that the run has ended has none.
       if (!("version" in entry)) return;
       yield entry;

@@ -82,7 +82,7 @@ export class ClientSlot<T, Empty = undefined> {
       { path: path("slots", this.name, "events") },
       options.abortSignal,
     )) {
-      const slot = JSON.parse(data) as WireSlot;
+      const slot = data as WireSlot;
       // The first event after a connection was lost is what the slot holds now.
       if (slot.version === seen) continue;
       seen = slot.version;

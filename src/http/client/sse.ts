@@ -7,12 +7,19 @@
 
 import type { Platform } from "../platform/platform.ts";
 import { PawlHttpError } from "./errors.ts";
+import { routeOf } from "./replies.ts";
 import { anySignal, type Request, sleep, type Transport } from "./transport.ts";
 
 export interface ServerEvent {
   readonly id: string | null;
   readonly event: string;
   readonly data: string;
+}
+
+/** An event of the API: its data is an object. */
+export interface FollowedEvent {
+  readonly id: string | null;
+  readonly data: object;
 }
 
 const PAUSE_MS = 250;
@@ -24,7 +31,7 @@ export async function* follow(
   transport: Transport,
   request: Omit<Request, "method">,
   abortSignal: AbortSignal | undefined,
-): AsyncGenerator<ServerEvent> {
+): AsyncGenerator<FollowedEvent> {
   const stop = new AbortController();
   const signal = anySignal([abortSignal, transport.abortSignal, stop.signal]) as AbortSignal;
   let lastId: string | null = null;
@@ -39,8 +46,9 @@ export async function* follow(
       // There is nothing more to come.
       if (response.status === 204) return;
       for await (const event of eventsIn(response.body, transport.platform)) {
+        const data = objectIn(event.data, request.path);
         if (event.id !== null) lastId = event.id;
-        yield event;
+        yield { id: event.id, data };
       }
       await sleep(transport.platform, PAUSE_MS, signal);
     }
@@ -70,6 +78,21 @@ async function* eventsIn(body: ReadableStream<Uint8Array> | null, platform: Plat
   } finally {
     reader.cancel().catch(() => {});
   }
+}
+
+function objectIn(data: string, path: string): object {
+  let json: unknown;
+  let cause: unknown;
+  try {
+    json = JSON.parse(data);
+  } catch (error) {
+    cause = error;
+  }
+  if (typeof json === "object" && json !== null) return json;
+  const route = routeOf("GET", path);
+  const reason = "the data of an event is not a JSON object";
+  const message = `the response to ${route} is not one of a Pawl server: ${reason}`;
+  throw new PawlHttpError({ status: 200, code: "unexpected_response", message, data: { route, reason }, cause });
 }
 
 /** Parses bytes as they arrive, as the HTML standard says. */

@@ -101,7 +101,7 @@ export class ClientStream {
   async *follow({ from, events, abortSignal }: ClientFollowOptions = {}): AsyncGenerator<StreamEvent> {
     const request = { path: path("streams", this.id, "events"), query: { from } };
     for await (const { data } of follow(this.#transport, request, abortSignal)) {
-      const event = shown<StreamEvent>(JSON.parse(data), ["data"]);
+      const event = shown<StreamEvent>(data, ["data"]);
       if (isOf(event, events)) yield event;
     }
   }
@@ -153,7 +153,7 @@ export class ClientEvents {
   ): AsyncGenerator<FollowedEvent> {
     const query = { ...queryOf(options), after: options.after };
     for await (const { data, id } of follow(this.#transport, { path: path("events"), query }, options.abortSignal)) {
-      const event = { cursor: id ?? "", ...shown<StreamEvent>(JSON.parse(data), ["data"]) };
+      const event = { cursor: id ?? "", ...shown<StreamEvent>(data, ["data"]) };
       if (isOf(event, options.events)) yield event;
     }
   }

@@ -12,6 +12,7 @@ import type { Platform } from "../platform/platform.ts";
 import { decideRetry, parseRetryAfter } from "./decide.ts";
 import { msOf } from "./duration.ts";
 import { invalidArgument, PawlHttpError } from "./errors.ts";
+import { lackOf, routeOf } from "./replies.ts";
 import { withTimes } from "./shapes.ts";
 import { fromWire } from "./values.ts";
 
@@ -93,19 +94,22 @@ export class Transport {
   async send(request: Request): Promise<Received> {
     const abortSignal = anySignal([request.abortSignal, this.#setup.abortSignal]);
     const response = await this.#attempts(request, abortSignal, async (response) => {
-      const text = await response.text();
-      return {
-        status: response.status,
-        headers: response.headers,
-        json: text === "" ? undefined : parsed(text, response),
-      };
+      const { status, headers } = response;
+      return { status, headers, json: jsonIn(await response.text(), routeOf(request.method, request.path), response) };
     });
     return response;
   }
 
   /** Opens a stream of events: the response whose body is still to be read. */
   async open(request: Request, abortSignal: AbortSignal): Promise<Response> {
-    return this.#attempts(request, abortSignal, async (response) => response, false);
+    const read = async (response: Response): Promise<Response> => {
+      const type = response.headers.get("content-type");
+      if (response.status === 204 || type?.startsWith("text/event-stream") === true) return response;
+      // Its body is not what is followed.
+      response.body?.cancel().catch(() => {});
+      throw unexpected(response, routeOf("GET", request.path), "it is no event stream");
+    };
+    return this.#attempts(request, abortSignal, read, false);
   }
 
   async #attempts<T>(
@@ -205,19 +209,29 @@ function queryOf(query: Request["query"]): string {
   return text === "" ? "" : `?${text}`;
 }
 
-function parsed(text: string, { status, headers }: Response): unknown {
+/** The JSON of a response that succeeded; undefined for a route that returns none. */
+function jsonIn(text: string, route: string, response: Response): unknown {
+  let json: unknown;
   try {
-    return JSON.parse(text);
+    json = text === "" ? undefined : JSON.parse(text);
   } catch (cause) {
-    const message = `the response with status ${status} is not JSON: is the address that of a Pawl server?`;
-    throw new PawlHttpError({
-      status,
-      code: "unexpected_response",
-      message,
-      requestId: headers.get("x-request-id"),
-      cause,
-    });
+    throw unexpected(response, route, "it is not JSON, or not all of it", cause);
   }
+  const lack = lackOf(route, json);
+  if (lack !== undefined) throw unexpected(response, route, lack);
+  return json;
+}
+
+/** A response that succeeded and is not one of the server. It is not sent again: the call may have had its effect. */
+function unexpected({ status, headers }: Response, route: string, reason: string, cause?: unknown): PawlHttpError {
+  return new PawlHttpError({
+    status,
+    code: "unexpected_response",
+    message: `the response to ${route}, with status ${status}, is not one of a Pawl server: ${reason}; is the address right, and the proxy before it?`,
+    data: { route, reason },
+    requestId: headers.get("x-request-id"),
+    cause,
+  });
 }
 
 /** The error of a response that is a refusal, or that came from something between here and the server. */

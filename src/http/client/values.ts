@@ -81,7 +81,7 @@ function errorToWire(error: Error, path: string, level: number): unknown {
   ]);
 }
 
-/** The value of what the server sent. Throws `unsupported_encoding` for a tag that this release does not know. */
+/** The value of what the server sent. Throws `unsupported_encoding` for a tag that this release does not know, and `unexpected_response` for one whose content is broken. */
 export function fromWire(json: unknown): unknown {
   if (typeof json !== "object" || json === null) return json;
   if (Array.isArray(json)) return json.map(fromWire);
@@ -93,6 +93,21 @@ export function fromWire(json: unknown): unknown {
 
 function tagFromWire(tag: string, part: unknown): unknown {
   if (tag.startsWith("$$")) return record([[tag.slice(1), fromWire(part)]]);
+  try {
+    return tagged(tag, part);
+  } catch (cause) {
+    if (cause instanceof PawlHttpError) throw cause;
+    throw new PawlHttpError({
+      status: 0,
+      code: "unexpected_response",
+      message: `the server sent a value with the tag "${tag}" whose content is none`,
+      data: { path: "$", reason: `the content of the tag "${tag}" is not valid` },
+      cause,
+    });
+  }
+}
+
+function tagged(tag: string, part: unknown): unknown {
   switch (tag) {
     case "$undefined":
       return undefined;
