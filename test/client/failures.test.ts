@@ -104,7 +104,7 @@ describe("attempts", () => {
 
   test("a clock that is set back during a call lengthens no wait", async () => {
     const setBack = (ms: number): number => (ms === 0 ? 3_600_000 : ms);
-    const polls = told([new Response("{}", { status: 202 })], 30_000, setBack);
+    const polls = told([new Response('{"status":"running"}', { status: 202 })], 30_000, setBack);
     const result = new Client(polls.transport).run("r").result({ timeout: "2s" });
     await expect(result).rejects.toMatchObject({ code: "result_timeout" });
     expect(polls.sent.at(-1)?.atMs).toBe(2_000);
