@@ -228,7 +228,7 @@ describe("--grace", () => {
       app,
       'import { workflow } from "pawl";\nexport const stay = workflow("stay", (ctx) => ctx.step("wait", () => new Promise(() => {})));\nsetInterval(() => {}, 1000);\n',
     );
-    const server = await served(["--store", store, "--import", app, "--grace", "1s"]);
+    const server = await served(["--store", store, "--import", app, "--grace", "5s"]);
     expect((await call(["--store", store, "run", "start", "stay", "--id", "s-1"])).code).toBe(0);
     const shown = async () => linesOf((await call(["--store", store, "--json", "run", "show", "s-1"])).out)[0];
     await expect.poll(shown).toMatchObject({ status: "running" });
