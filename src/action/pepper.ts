@@ -15,7 +15,7 @@ import { utf8Length } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import type { PinMark } from "./stored.ts";
 
-const LEAST_PEPPER_BYTES = 16;
+export const LEAST_PEPPER_BYTES = 16;
 const LEAST_PIN = 4;
 const LONGEST_PIN = 128;
 /** Stored with every hash, so that another way of hashing can be added later. */

@@ -8,6 +8,7 @@
 
 import { pause } from "../kernel/ports.ts";
 import { nodePorts } from "../node/ports.ts";
+import { EXIT } from "./exit-codes.ts";
 import { main } from "./main.ts";
 
 // That node:sqlite is experimental in some releases of Node is known, and not the user's concern.
@@ -16,10 +17,17 @@ process.on("warning", ({ name, message }) => {
   if (name !== "ExperimentalWarning") process.stderr.write(`pawl: warning: ${message}\n`);
 });
 
-// The reader has what it wanted, as `head` does.
 process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  // The reader has what it wanted, as `head` does.
   if (error.code === "EPIPE") process.exit(0);
-  throw error;
+  // At once, as a full disk does not get what is still to come either.
+  process.stderr.write(`pawl: the output could not be written: ${error.message} (output_failed)\n`, () =>
+    process.exit(EXIT.failed),
+  );
+});
+// There is nowhere left to say it.
+process.stderr.on("error", () => {
+  process.exitCode = EXIT.failed;
 });
 
 let interrupting: AbortController | undefined;

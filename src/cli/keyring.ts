@@ -1,7 +1,8 @@
 /**
- * The key ring of `pawl serve`: what signal tokens, payloads of actions and personal fields are sealed with, and the secrets that calls are signed with.
+ * The key ring of `pawl serve`: what signal tokens, payloads of actions and personal fields are sealed with, and the secrets that calls are signed with; and
+ * the pepper of actions, which comes from the environment or a file that it names, never from the command line, which others can see.
  *
- * They come from the environment, or, for an SQLite file, from a file beside it that only its owner can read: `pawl.db.keys`. A copy of the database alone then reveals
+ * The key ring and the secrets come from the environment, or, for an SQLite file, from a file beside it that only its owner can read: `pawl.db.keys`. A copy of the database alone then reveals
  * nothing that is sealed. `serve` makes the file where there is none; other commands read it, if it is there.
  *
  * A database knows fingerprints of the keys of the servers that worked on it. So one that was restored without its file gets no other keys unnoticed.
@@ -10,6 +11,7 @@
  */
 
 import { link, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { LEAST_PEPPER_BYTES } from "../action/pepper.ts";
 import { address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
 import { hash } from "../kernel/fingerprint.ts";
@@ -142,16 +144,8 @@ interface KeyFile {
 }
 
 async function readKeyFile(path: string): Promise<KeyFile | undefined> {
-  let text: string;
-  try {
-    const { mode } = await stat(path);
-    if (process.platform !== "win32" && (mode & 0o077) !== 0)
-      throw new CliError("insecure_keys", `${path} can be read by others: run chmod 600 ${path}`);
-    text = await readFile(path, "utf8");
-  } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
-    throw error;
-  }
+  const text = await readOwn(path);
+  if (text === undefined) return undefined;
   try {
     const { keys, webhookSecrets } = JSON.parse(text) as Partial<KeyFile>;
     if (typeof keys === "string" && Array.isArray(webhookSecrets)) return { keys, webhookSecrets };
@@ -159,6 +153,47 @@ async function readKeyFile(path: string): Promise<KeyFile | undefined> {
     // Said below.
   }
   throw new CliError("invalid_keys", `${path} is not a file of keys as pawl serve makes it: restore it from a backup`);
+}
+
+/** Reads a file with secrets; undefined where there is none. One that others can read is refused. */
+async function readOwn(path: string): Promise<string | undefined> {
+  try {
+    const { mode } = await stat(path);
+    if (process.platform !== "win32" && (mode & 0o077) !== 0)
+      throw new CliError("insecure_keys", `${path} can be read by others: run chmod 600 ${path}`);
+    return await readFile(path, "utf8");
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+/** The peppers of `PAWL_PEPPER`, with commas between them, or of the lines of the file that `PAWL_PEPPER_FILE` names: the newest first. */
+async function readPeppers(env: Env): Promise<readonly string[]> {
+  const path = env["PAWL_PEPPER_FILE"] ?? "";
+  const given = secretsOf(env["PAWL_PEPPER"]);
+  if (path !== "" && given.length > 0)
+    throw new CliError("invalid_pepper", "PAWL_PEPPER and PAWL_PEPPER_FILE must not be given together");
+  const text = path === "" ? undefined : await readOwn(path);
+  if (path !== "" && text === undefined)
+    throw new CliError("invalid_pepper", `there is no file ${path}, which PAWL_PEPPER_FILE names`);
+  const peppers = text === undefined ? given : secretsOf(text.replaceAll(/\r?\n/g, ","));
+  if ((path !== "" && peppers.length === 0) || peppers.some((one) => Buffer.byteLength(one) < LEAST_PEPPER_BYTES))
+    throw new CliError(
+      "invalid_pepper",
+      `each pepper of ${path === "" ? "PAWL_PEPPER" : path} must be a text of ${LEAST_PEPPER_BYTES} bytes or more, the newest first`,
+    );
+  return peppers;
+}
+
+/** The secrets of the actions of a handle; undefined where there are none. */
+export async function actionSecrets(
+  keys: RingKeys | undefined,
+  env: Env,
+): Promise<{ readonly keys?: RingKeys; readonly pepper?: readonly string[] } | undefined> {
+  const pepper = await readPeppers(env);
+  if (keys === undefined && pepper.length === 0) return undefined;
+  return { ...(keys === undefined ? {} : { keys }), ...(pepper.length === 0 ? {} : { pepper }) };
 }
 
 async function makeKeyFile(path: string, taken: readonly string[]): Promise<KeyFile> {

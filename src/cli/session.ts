@@ -113,14 +113,14 @@ export class Session {
       const { httpBackend } = await import("./http-backend.ts");
       return httpBackend({ url, key });
     }
-    const [{ openPlace }, { storeBackend }, { readSecrets }, place] = await Promise.all([
+    const [{ openPlace }, { storeBackend }, { actionSecrets, readSecrets }, place] = await Promise.all([
       import("./store.ts"),
       import("./store-backend.ts"),
       import("./keyring.ts"),
       this.place(),
     ]);
     const { keys } = await readSecrets(place, this.io.env, false);
-    const actions = keys === undefined ? undefined : { keys };
+    const actions = await actionSecrets(keys, this.io.env);
     const pawl = await openPlace(place, { to, namespace: this.options.namespace, actions });
     return storeBackend(pawl, place.shown);
   }

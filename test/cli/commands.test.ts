@@ -22,7 +22,7 @@ import { program } from "../../src/cli/main.ts";
 import { open } from "../../src/index.ts";
 import { spawnNode } from "../node/child.ts";
 import { CASES } from "./cases.ts";
-import { call, expectCases, fill, KEYS, linesOf } from "./kit.ts";
+import { call, expectCases, fill, KEYS, linesOf, runInShell } from "./kit.ts";
 
 let folder = "";
 let filled = "";
@@ -143,6 +143,25 @@ describe("commands that only read", () => {
       out: expect.stringContaining("from schema 2 to 3"),
     });
     expect(await call(["--store", store, "runs"])).toMatchObject({ code: 0 });
+  });
+});
+
+describe("output that cannot be written", () => {
+  it.runIf(existsSync("/dev/full"))("is an error, of one line", async () => {
+    const store = copyOf(filled);
+    for (const args of [["--help"], ["--store", store, "runs"], ["--store", store, "export", "runs"]])
+      expect(await runInShell(args, ">/dev/full"), args.join(" ")).toEqual({
+        code: 1,
+        out: "",
+        err: expect.stringMatching(
+          /^pawl: the output could not be written: [^\n]*no space left[^\n]* \(output_failed\)\n$/,
+        ),
+      });
+  });
+
+  it("because its reader has read enough is none", async () => {
+    const store = copyOf(filled);
+    expect(await runInShell(["--store", store, "runs"], "| true")).toEqual({ code: 0, out: "", err: "" });
   });
 });
 

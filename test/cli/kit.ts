@@ -3,7 +3,9 @@
  * something of everything in it.
  */
 
+import { spawn } from "node:child_process";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { expect } from "vitest";
 import { main } from "../../src/cli/main.ts";
 import type { Io } from "../../src/cli/session.ts";
@@ -57,6 +59,25 @@ export async function call(args: readonly string[], options: CallOptions = {}): 
   };
   const code = await main(args, io);
   return { code, out, err };
+}
+
+/** The same with its output connected to what `shell` says, as ">/dev/full" or "| head -c 0"; the code is that of `pawl`. */
+export function runInShell(args: readonly string[], shell: string): Promise<Ended> {
+  const line = `{ "$0" "$@"; echo "code $?" >&2; } ${shell}`;
+  const child = spawn("sh", [
+    "-c",
+    line,
+    process.execPath,
+    "--disable-warning=ExperimentalWarning",
+    ...SOURCES,
+    BIN,
+    ...args,
+  ]);
+  const [out, err] = [child.stdout, child.stderr].map((stream) => text(stream));
+  return Promise.all([out, err]).then(([out = "", err = ""]) => {
+    const [, said = "", code] = /^([\s\S]*)code (\d+)\n$/.exec(err) ?? [];
+    return { code: Number(code), out, err: said };
+  });
 }
 
 /** Runs a command line as a process of its own, from the sources. */

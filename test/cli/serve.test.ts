@@ -140,6 +140,48 @@ test("a database that was used with a key file gets no other one unnoticed", asy
   await start();
 });
 
+test("the pepper of actions comes from the environment or a file of its owner", async () => {
+  const home = mkdtempSync(join(folder, "pepper-"));
+  const store = join(home, "pawl.db");
+  const file = join(home, "pepper");
+  const [older, newer] = ["an older pepper of many bytes", "a newer pepper of many bytes"];
+  const withPin = async (id: string, env: Readonly<Record<string, string>>): Promise<number> => {
+    const server = await served(["--store", store], env);
+    const as = {
+      headers: { authorization: `Bearer ${key ?? server.key}`, "content-type": "application/json" },
+      method: "POST",
+    };
+    key ??= server.key;
+    await fetch(`${server.url}/v1/actions`, { ...as, body: JSON.stringify({ id, pin: "4711" }) });
+    const { status } = await fetch(`${server.url}/v1/actions/a/consume`, { ...as, body: '{"pin":"4711"}' });
+    server.child.signal("SIGTERM");
+    await server.child.ended;
+    return status;
+  };
+  let key: string | null = null;
+  expect(await withPin("a", { PAWL_PEPPER: older })).toBe(200);
+  expect(await withPin("b", {})).toBe(501);
+  writeFileSync(file, `${newer}\n${older}\n`, { mode: 0o600 });
+  // It was used already: 409, and the PIN of before is still known.
+  expect(await withPin("c", { PAWL_PEPPER_FILE: file })).toBe(409);
+  const refused = async (env: Readonly<Record<string, string>>) =>
+    call(["--store", store, "serve", "--port", "0"], { env });
+  expect(await refused({ PAWL_PEPPER: "short" })).toMatchObject({
+    code: 2,
+    err: expect.stringMatching(/16 bytes.*\(invalid_pepper\)\n$/),
+  });
+  expect(await refused({ PAWL_PEPPER: older, PAWL_PEPPER_FILE: file })).toMatchObject({ code: 2 });
+  expect(await refused({ PAWL_PEPPER_FILE: `${file}x` })).toMatchObject({
+    code: 2,
+    err: expect.stringContaining("there is no file"),
+  });
+  chmodSync(file, 0o644);
+  expect(await refused({ PAWL_PEPPER_FILE: file })).toMatchObject({
+    code: 1,
+    err: expect.stringContaining("chmod 600"),
+  });
+});
+
 test("the banner tells the key ring from API keys, and says if calls are not signed", async () => {
   const store = join(mkdtempSync(join(folder, "banner-")), "pawl.db");
   const stop = new AbortController();

@@ -9,7 +9,6 @@
  */
 
 import type { Server } from "../../http/server/index.ts";
-import type { RingKeys } from "../../kernel/seal/ring.ts";
 import type { Pawl } from "../../pawl.ts";
 import type { Worker } from "../../worker.ts";
 import { CliError } from "../exit-codes.ts";
@@ -58,7 +57,8 @@ export function serveCommand(place: Place): void {
     ],
     help: `PAWL_KEYS has the key ring that seals signal tokens and payloads, as id:base64 of 32 bytes, and PAWL_WEBHOOK_SECRETS
 what calls are signed with. For an SQLite file they are in its key file, as pawl.db.keys, which only its owner can read and
-which is made at the first start. API keys, which clients send, are something else: pawl keys.`,
+which is made at the first start. PAWL_PEPPER, or the file that PAWL_PEPPER_FILE names, has the pepper that PINs and
+consumer keys of actions are hashed with, the newest first. API keys, which clients send, are something else: pawl keys.`,
     run: async (session, _, options) => serveUntilStopped(session, options),
   });
 }
@@ -66,13 +66,14 @@ which is made at the first start. API keys, which clients send, are something el
 async function serveUntilStopped(session: Session, options: ServeOptions): Promise<void> {
   const interruption = session.io.interruption();
   const { host = "127.0.0.1", port, allow, allowPort, work = true } = options;
-  const [where, { lookAt, openPlace }, { secretsToServe }, { apiKeys, serve }, { checkDuration }] = await Promise.all([
-    session.place(),
-    import("../store.ts"),
-    import("../keyring.ts"),
-    import("../../http/server/index.ts"),
-    import("../../kernel/check.ts"),
-  ]);
+  const [where, { lookAt, openPlace }, { actionSecrets, secretsToServe }, { apiKeys, serve }, { checkDuration }] =
+    await Promise.all([
+      session.place(),
+      import("../store.ts"),
+      import("../keyring.ts"),
+      import("../../http/server/index.ts"),
+      import("../../kernel/check.ts"),
+    ]);
   const graceMs = checkDuration(options.grace ?? GRACE, "--grace");
   const leaseMs = options.lease === undefined ? undefined : checkDuration(options.lease, "--lease");
   const definitions = work ? await definitionsOf(options.import ?? []) : [];
@@ -82,7 +83,8 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
   const secrets = await secretsToServe(where, session.io.env, unsealed, options.newKeys === true).finally(() =>
     unsealed.close(),
   );
-  const opening = { ...opened, actions: actionsOf(secrets.keys) };
+  const actions = await actionSecrets(secrets.keys, session.io.env);
+  const opening = { ...opened, actions };
   const pawl = await openPlace(where, { ...opening, namespace: session.namespace });
   const others = new Map<string, Promise<Pawl>>();
   const workers: Worker[] = [];
@@ -164,8 +166,6 @@ async function definitionsOf(files: readonly string[]) {
   const { definitionsIn } = await import("../user-code.ts");
   return definitionsIn(files);
 }
-
-const actionsOf = (keys: RingKeys | undefined) => (keys === undefined ? undefined : { keys });
 
 const aborted = (signal: AbortSignal): Promise<void> =>
   new Promise((resolve) => {

@@ -29,6 +29,7 @@ export type HttpCode =
   | "too_deep"
   | "too_many_connections"
   | "too_many_members"
+  | "too_many_waiting"
   | "unauthorized"
   | "unexpected_response"
   | "unsafe_number"
