@@ -108,8 +108,8 @@ const APP_FIELDS = {
   machines: "list?",
   metrics: "function?",
   namespaces: "function?",
-  prefix: "unchecked",
-  trustedProxies: "ids?",
+  prefix: "mount?",
+  trustedProxies: "ranges?",
 };
 
 /** The members of the handle that the server uses: it is handed in whole. */
@@ -169,13 +169,13 @@ const SERVER: EntryPoint = {
               ...APP_FIELDS,
               connections: "count?",
               headersTimeout: "duration?",
-              hostname: "unchecked",
-              port: "unchecked",
+              hostname: "hostname?",
+              port: "port?",
               requestTimeout: "duration?",
             }),
           },
-          // The port of an address that there is not: what is good is refused only when it listens.
-          good: ({ pawl }) => [pawl, { port: 0, hostname: "203.0.113.1" }],
+          // What is good would listen, so that what is bad is refused for itself.
+          good: ({ pawl }) => [pawl, { port: 0 }],
         },
       },
     },

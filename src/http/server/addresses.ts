@@ -6,27 +6,22 @@
  */
 
 import { BlockList, isIP } from "node:net";
-import { InvalidArgumentError } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/ports.ts";
+import { parseRanges } from "../../task/target.ts";
 import { Problem, retryAfter } from "./problem.ts";
 
 interface NodeEnv {
   readonly incoming?: { readonly socket?: { readonly remoteAddress?: string | undefined } | undefined } | undefined;
 }
 
-/** Addresses and networks of proxies: "10.0.0.1", "10.0.0.0/8". */
+/** Addresses and networks of proxies: "10.0.0.1", "10.0.0.0/8". Throws `invalid_argument`. */
 export function proxyList(proxies: readonly string[]): BlockList {
+  parseRanges(proxies, "a trusted proxy");
   const list = new BlockList();
   for (const proxy of proxies) {
     const [address = "", bits] = proxy.split("/");
-    const family = isIP(address);
-    const prefix = Number(bits ?? (family === 4 ? 32 : 128));
-    if (family === 0 || !Number.isInteger(prefix) || prefix < 0 || prefix > (family === 4 ? 32 : 128))
-      throw new InvalidArgumentError(
-        "a trusted proxy",
-        `must be an address or a network, not ${JSON.stringify(proxy)}`,
-      );
-    list.addSubnet(address, prefix, family === 4 ? "ipv4" : "ipv6");
+    const isIPv4 = isIP(address) === 4;
+    list.addSubnet(address, Number(bits ?? (isIPv4 ? 32 : 128)), isIPv4 ? "ipv4" : "ipv6");
   }
   return list;
 }
