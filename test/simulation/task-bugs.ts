@@ -7,7 +7,7 @@ import { tasks } from "./scenarios/tasks.ts";
 const DECIDE = "task/decide.ts";
 const RECORDS = "task/records.ts";
 const TASKS = "task/tasks.ts";
-const ROUTES = "server/routes/tasks.ts";
+const ROUTES = "http/server/routes/tasks.ts";
 
 export const taskBugs: readonly Bug[] = [
   {
