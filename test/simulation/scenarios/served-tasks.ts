@@ -3,6 +3,7 @@
 // Method: two servers that work on tasks, too, and die: by chance, and by an operator who kills one of them some calls before or after the deadline. Callers
 // with the real client create the same task under the same key, read its deadline in the store, and then signal, cancel or wait, at the deadline or a
 // millisecond beside it, each twice. What each was told is compared with what all others were told, with what a server says afterwards, and with the store.
+// Ten thousand of them: `npm run simulate -- --scenario "over HTTP" --seeds 10000`.
 
 import { type Client, PawlHttpError } from "../../../src/http/client/index.ts";
 import { tasks } from "../../../src/http/server/routes/tasks.ts";
