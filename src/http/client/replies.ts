@@ -120,23 +120,22 @@ function is(type: string, ...names: readonly string[]): Record<string, (value: u
   return Object.fromEntries(names.map((name) => [name, (value: unknown) => typeof value === type]));
 }
 
+/** Routes by method and length; a word comes before an id, as in the server: POST /runs/bulk. */
+const ROUTES = new Map<string, { readonly route: string; readonly words: readonly string[] }[]>();
+for (const route of [...MEMBERS.keys()].sort((a, b) => Number(a.endsWith("*")) - Number(b.endsWith("*")))) {
+  const [method = "", path = ""] = route.split(" ");
+  const words = path.split("/").slice(1);
+  const form = `${method} ${words.length}`;
+  ROUTES.set(form, [...(ROUTES.get(form) ?? []), { route, words }]);
+}
+
 /** The name of the route that a path leads to: words that routes have stay, all others are ids. */
 export function routeOf(method: string, path: string): string {
   const parts = path.split("/").slice(1);
-  const fits = (route: string): boolean => {
-    const [verb, pattern = ""] = route.split(" ");
-    const words = pattern.split("/").slice(1);
-    return (
-      verb === method &&
-      words.length === parts.length &&
-      words.every((word, i) => (word === "*" ? i > 0 : word === parts[i]))
-    );
-  };
-  const found = [...MEMBERS.keys()].filter(fits);
-  // A word comes before an id, as in the server: POST /runs/bulk.
-  return (
-    found.find((route) => !route.endsWith("*")) ?? found[0] ?? `${method} /${parts[0]}${"/*".repeat(parts.length - 1)}`
+  const found = ROUTES.get(`${method} ${parts.length}`)?.find(({ words }) =>
+    words.every((word, i) => (word === "*" ? i > 0 : word === parts[i])),
   );
+  return found?.route ?? `${method} /${parts[0]}${"/*".repeat(parts.length - 1)}`;
 }
 
 /** What the JSON of a response lacks; undefined if nothing. A response without a body is for routes that return none. */
