@@ -45,6 +45,7 @@ const tasks = {
   start: [{ run: () => [...source, "demo/server.ts"] }],
   demo: [{ run: () => [...source, "demo/main.ts"] }],
   bench: [{ run: () => [...source, "bench/main.ts"] }],
+  "bench:http": [{ run: () => [...source, "bench/http.ts"] }],
   "bench:peers": [{ run: () => [...source, "bench/peers/start.mjs"] }],
   simulate: [{ run: () => [...source, "scripts/simulate.ts"] }],
   faults: [{ run: () => [...source, "scripts/faults.ts"] }],

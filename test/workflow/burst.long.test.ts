@@ -4,12 +4,14 @@
  * Method: the decisions of a burst are counted, on a worker whose rate is known. Runs that wait for a place are signaled, canceled, paused and left behind.
  */
 
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { type Pawl, signal, workflow } from "../../src/index.ts";
+import { type Pawl, type Run, signal, workflow } from "../../src/index.ts";
 import { EVERY, onStores, PATIENCE, reaches, resultOf } from "./kit.ts";
 
 const PLACES = 4;
 const BURST = 40;
+const READ_MS = 30;
 
 const quick = workflow("quick", async (ctx, n: number) => ctx.step("double", () => 2 * n));
 
@@ -32,11 +34,46 @@ const asked = workflow("asked", async (ctx) => {
   return received.ok ? received.value : "nothing";
 });
 
+/** It has passed what there is to pass when it is started, and holds no place. */
+const passed = workflow({ name: "passed", priority: () => 0 }, async (ctx) => void entered.push(ctx.runId));
+
+const isClaimed = (run: { status(): Promise<{ readonly worker: unknown }> }): Promise<void> =>
+  expect.poll(async () => (await run.status()).worker, PATIENCE).not.toBeNull();
+
 /** Runs after each other for more than a second, so that the worker knows how many it does. */
 async function warmUp(pawl: Pawl): Promise<void> {
   const until = performance.now() + 2500;
   while (performance.now() < until)
     await Promise.all(Array.from({ length: PLACES }, async (_, n) => resultOf(await pawl.start(quick, n))));
+}
+
+/**
+ * Works on a backlog for a moment, with reads that take a while: so the worker claims ahead of its places. The backlog is found
+ * by its first read, and so is what `make` starts then.
+ */
+async function fallBehind<T>(pawl: Pawl, other: Pawl, make: () => Promise<T>): Promise<T> {
+  const { kernel } = pawl;
+  const due = kernel.due.bind(kernel);
+  let isMade: Promise<unknown> = Promise.resolve();
+  kernel.due = async (query) => {
+    await sleep(READ_MS);
+    await isMade;
+    return due(query);
+  };
+  const together = <M>(making: Promise<M>): Promise<M> => {
+    isMade = making;
+    return making;
+  };
+  const backlog = Array.from({ length: 10 * BURST }, (_, n) => other.start(quick, n));
+  await Promise.all((await together(Promise.all(backlog))).map(resultOf));
+  return together(make());
+}
+
+/** What is started afterwards is due after these, also by a clock that was estimated. */
+async function takePlaces(pawl: Pawl): Promise<readonly Run<string>[]> {
+  const runs = await Promise.all(Array.from({ length: PLACES }, (_, n) => pawl.start(slow, n)));
+  await sleep(4 * READ_MS);
+  return runs;
 }
 
 /** How many decisions the handle submits from now on. */
@@ -169,5 +206,51 @@ onStores(EVERY, (place) => {
     open();
     await Promise.all([busy, early, late].map(resultOf));
     expect(order).toEqual([1, 2]);
+  });
+
+  test("a run that was claimed ahead of a place never begins if it is ended, here or elsewhere, before there is one", async () => {
+    const [one, two] = [await place.open(), await place.open()];
+    close();
+    one.work([quick, slow, asked], { concurrency: PLACES });
+    const { busy, here, elsewhere, told } = await fallBehind(one, two, async () => ({
+      busy: await takePlaces(two),
+      here: await two.start(asked),
+      elsewhere: await two.start(asked),
+      told: await two.start(asked),
+    }));
+    for (const run of [here, elsewhere, told]) await isClaimed(run);
+    await one.run(asked, here.id).cancel({ force: true });
+    const isKnown = new Promise<void>((resolve) => {
+      one.kernel.listen((puts) => {
+        if (puts === undefined) resolve();
+      });
+    });
+    await elsewhere.cancel({ force: true });
+    await isKnown;
+    await told.signal(go, "there");
+    open();
+    expect(await resultOf(told)).toBe("there");
+    await Promise.all(busy.map(resultOf));
+    expect(entered).toContain(told.id);
+    for (const { id } of [here, elsewhere]) expect(entered).not.toContain(id);
+  });
+
+  test("nor, if its workflow is paused, before that is resumed", async () => {
+    const [one, two] = [await place.open(), await place.open()];
+    close();
+    one.work([quick, slow, passed], { concurrency: PLACES });
+    const { busy, run } = await fallBehind(one, two, async () => ({
+      busy: await takePlaces(two),
+      run: await two.start(passed),
+    }));
+    await isClaimed(run);
+    await one.workflows.pause("passed");
+    open();
+    await Promise.all(busy.map(resultOf));
+    await reaches(run, "pending");
+    expect(entered).not.toContain(run.id);
+    await one.workflows.resume("passed");
+    await resultOf(run);
+    expect(entered).toContain(run.id);
   });
 });

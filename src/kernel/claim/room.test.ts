@@ -83,4 +83,34 @@ describe("a waiting room", () => {
     for (let ms = 0; ms <= 3000; ms++) waiting.done(ms);
     expect(waiting.capacity).toBe(2000);
   });
+
+  it("has no claims ahead before there were two, and then as many as are done while three are made", () => {
+    const waiting = room();
+    for (let ms = 0; ms <= 100; ms++) waiting.done(ms);
+    waiting.claimed(10, 100);
+    expect(waiting.ahead).toBe(0);
+    for (let ms = 101; ms <= 200; ms++) waiting.done(ms);
+    waiting.claimed(10, 200);
+    expect(waiting.ahead).toBe(30);
+  });
+
+  it("has claims ahead for a tenth of a second at most, however long a claim takes", () => {
+    const waiting = room();
+    waiting.claimed(500, 0);
+    for (let ms = 0; ms < 1000; ms++) waiting.done(ms);
+    waiting.claimed(500, 1000);
+    expect(waiting.ahead).toBe(100);
+  });
+
+  it("has none after something has waited too long, and half as many after each claim that found nothing done", () => {
+    const waiting = room();
+    waiting.claimed(10, 0);
+    for (let ms = 0; ms < 100; ms++) waiting.done(ms);
+    waiting.claimed(10, 100);
+    waiting.claimed(10, 200);
+    expect(waiting.ahead).toBe(15);
+    waiting.enter("early", 200);
+    waiting.takeLate(2200);
+    expect(waiting.ahead).toBe(0);
+  });
 });

@@ -1,9 +1,12 @@
 /**
- * The waiting room of a worker: records that other commits of this process have claimed for it, as a start claims its run, and for which it has no
- * free place yet.
+ * The waiting room of a worker: records that are claimed for it, and for which it has no free place yet. Other commits of this process have claimed
+ * them, as a start claims its run, or the worker itself, ahead of its free places.
  *
  * Without it, what exceeds the free places in a burst is written without a holder, found again when it is due, and claimed, each by a commit of its
  * own. With it, the commit that makes a record also claims it, and the work begins when a place is free, oldest first.
+ *
+ * Ahead of free places, because a claim takes time, during which work ends: places would be empty until the next claim brings something. So a worker
+ * that is behind claims what it does while three claims are made, and claims again when half of that is left.
  *
  * What waits here is out of reach of other processes, which may be idle. So the room has space only for what this worker does in a moment at its recent
  * rate, none before there is one; and what has waited for longer is released. The worker decides when the room may be entered at all: not while other
@@ -13,6 +16,8 @@
 /** How long a record may wait. */
 const MOMENT_MS = 2000;
 const WINDOW_MS = 1000;
+/** For how long claims ahead of free places may last: where claims take longer, because the store is slow, more of them would not make them faster. */
+const MOST_AHEAD_MS = 100;
 /** The rate of a window counts less with each one that follows. */
 const FADING = 0.98;
 
@@ -29,6 +34,9 @@ export class WaitingRoom<T> {
   #doneInWindow = 0;
   #windowEndMs = 0;
   #ratePerMs = 0;
+  #doneSinceClaim = 0;
+  #lastClaimMs: number | undefined;
+  #ahead = 0;
 
   constructor(leaseMs: number) {
     this.#momentMs = Math.min(MOMENT_MS, leaseMs / 3);
@@ -41,6 +49,20 @@ export class WaitingRoom<T> {
   /** How many may wait. */
   get capacity(): number {
     return Math.floor(this.#ratePerMs * this.#momentMs);
+  }
+
+  /** How many may be claimed ahead of free places. */
+  get ahead(): number {
+    return this.#ahead;
+  }
+
+  /** A claim that took this long has brought something. The rate is that since the one before: a backlog may be gone within a second. */
+  claimed(tookMs: number, nowMs: number): void {
+    const sinceMs = Math.max(1, tookMs, nowMs - (this.#lastClaimMs ?? nowMs));
+    const next = Math.floor((this.#doneSinceClaim / sinceMs) * Math.min(3 * tookMs, MOST_AHEAD_MS));
+    this.#ahead = this.#lastClaimMs === undefined ? 0 : Math.max(next, this.#ahead >> 1);
+    this.#lastClaimMs = nowMs;
+    this.#doneSinceClaim = 0;
   }
 
   enter(item: T, nowMs: number): void {
@@ -68,7 +90,7 @@ export class WaitingRoom<T> {
   /** Takes out those that have waited too long: the rate is not what it was. */
   takeLate(nowMs: number): readonly T[] {
     const late = this.#takeOut(({ sinceMs }) => nowMs - sinceMs >= this.#momentMs);
-    if (late.length > 0) this.#ratePerMs = 0;
+    if (late.length > 0) this.#ratePerMs = this.#ahead = 0;
     return late;
   }
 
@@ -94,5 +116,6 @@ export class WaitingRoom<T> {
       this.#windowEndMs = nowMs + WINDOW_MS;
     }
     this.#doneInWindow += 1;
+    this.#doneSinceClaim += 1;
   }
 }

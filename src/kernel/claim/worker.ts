@@ -66,10 +66,16 @@ export interface WorkerOptions {
   readonly maxTries?: ((kind: string) => number) | undefined;
   /** What to write besides when a record is released whose work was not begun. */
   readonly unbegun?: ((record: Draft) => void) | undefined;
+  /**
+   * Called with a record that was claimed ahead of a free place, and waits for one: it may have changed when its work begins. Default: no record is
+   * claimed before there is a place for it.
+   */
+  readonly waits?: ((held: Held) => void) | undefined;
 }
 
 type Optional =
   | "unbegun"
+  | "waits"
   | "isStanding"
   | "roomFor"
   | "groupOf"
@@ -131,8 +137,8 @@ export class Worker {
   #claiming = 0;
   /** Places for records that a commit in progress claims (`reserve`). */
   #reserved = 0;
-  /** Records that were adopted while there was no free place. */
-  readonly #room: WaitingRoom<Adopted>;
+  /** Records that were claimed or adopted while there was no free place. */
+  readonly #room: WaitingRoom<Waiting>;
   /** Commits in progress that release records whose work was not begun. */
   readonly #returning = new Set<Promise<void>>();
   /** Cancels the timer that releases what waits there for too long. */
@@ -191,22 +197,26 @@ export class Worker {
     return this.#working.size - this.#leaving.size;
   }
 
-  /** More records may be due than there were places for. */
+  /** More records may be due, or wait here, than there were places for. */
   get mayHaveMore(): boolean {
-    return this.#mayHaveMore;
+    return this.#mayHaveMore || this.#room.size > 0;
   }
 
-  /** Only the last commit of this record is left, so another one can be claimed already. */
-  leaving(held: Held): void {
-    if (!this.#working.has(held)) return;
-    this.#leaving.add(held);
+  /**
+   * Only the last commit of this record is left, so another one can be claimed already. `reserve` may keep the place for a record that this commit
+   * claims, before one that waits takes it.
+   */
+  leaving<T>(held: Held, reserve: () => T): T {
+    if (this.#working.has(held)) this.#leaving.add(held);
+    const reserved = reserve();
     this.#letIn();
+    return reserved;
   }
 
   /** Keeps up to `count` places free for records that another commit is about to claim for this worker. Returns how many: `release` as many afterwards. */
   reserve(count: number): number {
     if (this.#stopped) return 0;
-    const reserved = Math.max(0, Math.min(count, this.#freePlaces - this.#claiming));
+    const reserved = Math.max(0, Math.min(count, this.#emptyPlaces - this.#claiming));
     this.#reserved += reserved;
     return reserved;
   }
@@ -238,11 +248,37 @@ export class Worker {
    */
   adopt(held: Held, safeUntilMs: number, mayWait = false): void {
     if (!mayWait || this.#freePlaces > this.#claiming) {
-      this.#begin(held, safeUntilMs, 0);
+      this.#begin({ held, safeUntilMs, tries: 0 });
       return;
     }
-    this.#room.enter({ held, safeUntilMs }, this.#kernel.ports.clock.nowMs());
+    this.#enter({ held, safeUntilMs, tries: 0 });
+  }
+
+  #enter(waiting: Waiting): void {
+    this.#room.enter(waiting, this.#kernel.ports.clock.nowMs());
     this.#releaseInTime();
+  }
+
+  /** A record that the loop has claimed begins, or waits for a place if it was claimed ahead of one. */
+  #granted(waiting: Waiting): void {
+    if (this.#freePlaces > 0 || this.#options.waits === undefined) {
+      this.#claiming = Math.max(0, this.#claiming - 1);
+      this.#begin(waiting);
+      return;
+    }
+    this.#options.waits(waiting.held);
+    this.#enter(waiting);
+  }
+
+  /** How many records may be claimed that have to wait for a place. Not while suspects are due, which are claimed for free places only. */
+  get #ahead(): number {
+    if (this.#options.waits === undefined || !this.#isBehind || this.#passed > 0) return 0;
+    return this.#room.ahead;
+  }
+
+  /** So few wait for a place that it is time to claim more. */
+  get #isLow(): boolean {
+    return this.#room.size <= this.#ahead / 2;
   }
 
   /** Releases records that wait for a place. */
@@ -251,7 +287,7 @@ export class Worker {
   }
 
   /** Workers that have a place will claim them, this one too. */
-  #release(released: readonly Adopted[]): void {
+  #release(released: readonly Waiting[]): void {
     if (released.length > 0) this.#isBehind = true;
     for (const { held } of released) this.#returnUntried(held);
     this.#releaseInTime();
@@ -273,9 +309,9 @@ export class Worker {
 
   /** Begins what waits, as far as there are places. */
   #letIn(): void {
-    while (this.#room.size > 0 && this.#freePlaces + this.#room.size > this.#claiming) {
+    while (this.#room.size > 0 && this.#emptyPlaces > this.#claiming) {
       const next = this.#room.next();
-      if (next !== undefined) this.#begin(next.held, next.safeUntilMs, 0);
+      if (next !== undefined) this.#begin(next);
     }
     if (this.#room.size === 0) this.#releaseInTime();
   }
@@ -289,9 +325,14 @@ export class Worker {
     return this.#stopping.signal.aborted;
   }
 
-  /** Without those that a claim in progress may take. Below 0 while records wait for a place. */
+  /** Places in which nothing is worked on. */
+  get #emptyPlaces(): number {
+    return this.#options.concurrency - this.workingCount - this.#reserved;
+  }
+
+  /** Those that no record waits for; without those that a claim in progress may take. Below 0 while records wait for a place. */
   get #freePlaces(): number {
-    return this.#options.concurrency - this.workingCount - this.#reserved - this.#room.size;
+    return this.#emptyPlaces - this.#room.size;
   }
 
   #wakeUp(): void {
@@ -317,35 +358,38 @@ export class Worker {
       // Made before claiming, so that a wake-up during the claim is not lost.
       this.#wakeSignal = new AbortController();
       const free = this.#freePlaces;
+      const most = free > 0 || this.#isLow ? free + this.#ahead : 0;
       // What was due and got no place comes before what other commits claim.
       const isOwed = this.#mayHaveMore;
-      this.#mayHaveMore = free <= 0;
+      this.#mayHaveMore = most <= 0;
       let waitMs = pollMs;
-      if (free > 0) choresAtMs = clock.nowMs();
+      if (most > 0) choresAtMs = clock.nowMs();
       // Others wait for urgent chores: they are done without a free place, too, but not at each wake-up.
       else if (chores.size > 0 && Math.abs(clock.nowMs() - choresAtMs) >= pollMs) {
         choresAtMs = clock.nowMs();
         await this.#doChores(chores);
       }
-      if (free > 0) {
+      if (most > 0) {
         try {
           const startedMs = clock.nowMs();
           const kinds = roomFor === undefined ? all : all.filter((kind) => chores.has(kind) || roomFor(kind) > 0);
           for (const [text, untilMs] of this.#unusable) if (untilMs <= startedMs) this.#unusable.delete(text);
-          const granted = (held: Held) => this.#begin(held, startedMs + leaseMs, held.tries - 1);
-          const look = Math.min(free + this.#passed, MOST_LOOKED_AT);
-          if (isOwed) this.#claiming = free;
+          const granted = (held: Held) =>
+            this.#granted({ held, safeUntilMs: startedMs + leaseMs, tries: held.tries - 1 });
+          const look = Math.min(most + this.#passed, MOST_LOOKED_AT);
+          if (isOwed) this.#claiming = Math.max(0, free);
           const { held, nextInMs, isFull, isShort, tried, hadChores, suspects, skipped } = await claimDue(
             this.#kernel,
             {
               kinds,
               by,
               leaseMs,
-              limit: free,
+              limit: most,
               // While the due records were read, other commits may have taken places.
               places: (count) => {
-                this.#claiming = Math.max(0, Math.min(count, this.#freePlaces));
-                return this.#claiming;
+                const places = this.#freePlaces;
+                this.#claiming = Math.max(0, Math.min(count, places));
+                return Math.max(0, Math.min(count, places + this.#ahead));
               },
               look,
               status,
@@ -361,6 +405,7 @@ export class Worker {
               unusable: (at, error) => this.#leaveAlone(at, error),
             },
           );
+          if (held.length > 0) this.#room.claimed(clock.nowMs() - startedMs, clock.nowMs());
           const passed = suspects.length + skipped;
           // If the whole page had only those, it reads a much longer one the next time.
           this.#passed = isFull ? 4 * passed : passed;
@@ -387,6 +432,8 @@ export class Worker {
     }
     unlisten();
     this.#kernel.loops.delete(this);
+    // What was not begun is left to other workers.
+    this.#release(this.#room.take(() => true));
     // A claim that was in progress at `stop` may have added one more.
     while (this.#working.size > 0)
       await new Promise<void>((resolve) => {
@@ -447,12 +494,12 @@ export class Worker {
       this.#reserved -= 1;
     }
     if (row === undefined) return true;
-    this.#begin(new Held(this.#kernel, row), safeUntilMs, tries);
+    this.#begin({ held: new Held(this.#kernel, row), safeUntilMs, tries });
     return true;
   }
 
   /** Works on a claimed record; one that was tried before is a suspect until it has run for a while. */
-  #begin(held: Held, safeUntilMs: number, tries: number): void {
+  #begin({ held, safeUntilMs, tries }: Waiting): void {
     if (this.#kernel.ports.clock.nowMs() >= safeUntilMs) {
       this.#returnUntried(held);
       return;
@@ -547,7 +594,7 @@ export class Worker {
     this.#room.done(this.#kernel.ports.clock.nowMs());
     this.#letIn();
     // Another record can be claimed now.
-    if ((this.#mayHaveMore && this.#room.size === 0) || this.#stopped) this.#wakeUp();
+    if ((this.#mayHaveMore && this.#isLow) || this.#stopped) this.#wakeUp();
     if (this.#stopped && this.#working.size === 0) this.#whenIdle();
   }
 
@@ -570,10 +617,12 @@ export class Worker {
   }
 }
 
-/** A record that another commit of this process claimed. */
-interface Adopted {
+/** A record that was claimed, and whose work has not begun. */
+interface Waiting {
   readonly held: Held;
   readonly safeUntilMs: number;
+  /** How often it was tried before. */
+  readonly tries: number;
 }
 
 /** How many suspects may share a process if one of them was tried `tries` times. */

@@ -25,10 +25,11 @@ export interface Engine extends Turns {
   keptMs(workflow: string, status: string): number | null;
   /** Whether runs of this pool of the workflow are worked on here. */
   takes(workflow: string, pool: string): boolean;
-  /** The code of this run has ended, and only that is left to be written. */
-  ending(held: Held): void;
-  /** For the commit that ends this run: takes the run that it admits for this process. Undefined if the run holds no place. */
-  handOver(value: RunValue): HandOver | undefined;
+  /**
+   * The code of this run has ended, and only that is left to be written. Returns how that commit takes the run that it admits for this process; undefined
+   * if the run holds no place.
+   */
+  ending(held: Held, value: RunValue): HandOver | undefined;
   /** Whether a listener wants events of this type. */
   isWanted(type: RunEvent["type"]): boolean;
   emit(event: RunEvent): void;

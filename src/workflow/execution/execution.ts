@@ -505,8 +505,7 @@ export class Execution implements StepTransactions {
   async #end(outcome: Outcome, status: EndedStatus): Promise<void> {
     const children = await this.run.prepareEnd(this.#isOver);
     if (this.#isOver()) return;
-    this.#engine.ending(this.#held);
-    const handOver = this.#engine.handOver(this.run.value);
+    const handOver = this.#engine.ending(this.#held, this.run.value);
     try {
       await this.run.end(status, outcome, children, this.#engine.keptMs(this.#definition.name, status), handOver);
     } finally {

@@ -75,9 +75,8 @@ export interface RunWorkerSetup {
   readonly paused: PausedWorkflows;
 }
 
-/** What a run is begun with that was leased to this process when it was started. */
-interface Given {
-  readonly input: unknown;
+/** When a run was claimed that may have waited for a place since. */
+interface Claimed {
   /** How many commits of other processes were known of then. */
   readonly commitsSeen: number;
   /** When that was, by the clock of this process. */
@@ -131,7 +130,9 @@ export class RunWorker implements Engine, WorkPart {
   /** Runs that cannot go on here, as their history contradicts the code, and until when they are left to other workers. */
   readonly #shunned = new Map<string, { readonly untilMs: number; readonly forMs: number }>();
   /** What runs were started with that this process is to begin itself. */
-  readonly #inputs = new WeakMap<Held, Given>();
+  readonly #inputs = new WeakMap<Held, { readonly input: unknown }>();
+  /** Runs whose work did not begin with the claim. */
+  readonly #waiting = new WeakMap<Held, Claimed>();
   readonly #handOvers: HandOvers;
   /** How often other processes have committed something, as far as is known. */
   #foreignCommits = 0;
@@ -190,6 +191,8 @@ export class RunWorker implements Engine, WorkPart {
       status: "running",
       isSkipped: ({ key }) => this.#isShunned(key),
       unbegun,
+      // One of a workflow with a limit of its own does not wait here, because others could be claimed meanwhile.
+      waits: this.#perWorkflow.size > 0 ? undefined : (held) => this.#waits(held),
       maxTries: (kind) => this.#maxTries.get(workflowOfQueue(kind)) ?? Number.POSITIVE_INFINITY,
       work: (held) => this.#workOrLose(held),
       lost: (held, reason) => {
@@ -311,8 +314,8 @@ export class RunWorker implements Engine, WorkPart {
     return keptMsOf(this.#definitions.get(workflow)?.retention ?? {}, this.#retention, status);
   }
 
-  ending(held: Held): void {
-    this.#worker.leaving(held);
+  ending(held: Held, value: RunValue): HandOver | undefined {
+    return this.#worker.leaving(held, () => this.#handOvers.begin(value));
   }
 
   running(run: string): void {
@@ -396,12 +399,13 @@ export class RunWorker implements Engine, WorkPart {
     const row = this.kernel.held(runAt(id));
     if (row === undefined) return;
     const held = new Held(this.kernel, row);
-    this.#inputs.set(held, { input, commitsSeen: this.#foreignCommits, sinceMs: this.kernel.ports.clock.nowMs() });
+    this.#inputs.set(held, { input });
+    this.#waits(held);
     this.#worker.adopt(held, safeUntilMs, !this.#perWorkflow.has(workflowOfQueue(row.kind)));
   }
 
-  handOver(value: RunValue): HandOver | undefined {
-    return this.#handOvers.begin(value);
+  #waits(held: Held): void {
+    this.#waiting.set(held, { commitsSeen: this.#foreignCommits, sinceMs: this.kernel.ports.clock.nowMs() });
   }
 
   #makeHandOvers(): HandOvers {
@@ -437,14 +441,14 @@ export class RunWorker implements Engine, WorkPart {
   }
 
   async #work(held: Held): Promise<void> {
-    const adopted = this.#inputs.get(held);
+    const waiting = this.#waiting.get(held);
     // It waited for a place, and another process may have sent it something meanwhile, or ended it.
-    const isNews = adopted !== undefined && adopted.commitsSeen !== this.#foreignCommits;
+    const isNews = waiting !== undefined && waiting.commitsSeen !== this.#foreignCommits;
     const wakes = isNews ? await wakesOf(held) : 0;
     if (wakes === undefined) return;
     const row = this.kernel.held(held.at);
     // This process has ended it meanwhile.
-    if (adopted !== undefined && row?.holder !== held.holder) return;
+    if (waiting !== undefined && row?.holder !== held.holder) return;
     if (row === undefined || row.value === null) return;
     const { value, unreadable } = readRun(this.kernel, row);
     if (value === undefined) return this.#leaveUnreadable(held, row, unreadable);
@@ -492,10 +496,9 @@ export class RunWorker implements Engine, WorkPart {
     this.#inputs.delete(held);
     const isNew = adopted ?? inputOf(row, value);
     // A lease that began with the start may be a little longer than others.
-    const claimedAtMs =
-      adopted === undefined
-        ? (row.dueMs ?? 0) - this.leaseMs
-        : value.startedAtMs + Math.max(0, this.kernel.ports.clock.nowMs() - adopted.sinceMs);
+    const leasedAtMs = adopted === undefined ? (row.dueMs ?? 0) - this.leaseMs : value.startedAtMs;
+    const nowMs = this.kernel.ports.clock.nowMs();
+    const claimedAtMs = leasedAtMs + Math.max(0, nowMs - (this.#waiting.get(held)?.sinceMs ?? nowMs));
     // Code that has fences knows only those, and they are refused after a take-over.
     const isFresh = isNew !== undefined || needsFences(value, held.tries);
     const warm = this.#takeWarm(id, isFresh ? undefined : row.head, value);
@@ -646,7 +649,7 @@ async function wakesOf(held: Held): Promise<number | undefined> {
 function unbegun(record: Draft): void {
   const { gate, pool, workflow } = runOf(record);
   const { row } = record;
-  if (row === null || gate !== undefined || hasBegun(row, runOf(record))) return;
+  if (row === null || gate?.places !== undefined || hasBegun(row, runOf(record))) return;
   record.write({ kind: newQueueOf(workflow, pool), status: "pending" satisfies RunStatus });
 }
 
