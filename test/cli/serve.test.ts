@@ -263,20 +263,27 @@ describe("servers that start together on a new database", () => {
 });
 
 describe("--grace", () => {
-  it("ends steps that do not end, releases their runs, and ends a process that a module would keep", async () => {
+  it("aborts steps and releases their runs, leaves those that do not react to their leases, and ends a process that a module would keep", async () => {
     const store = join(mkdtempSync(join(folder, "grace-")), "pawl.db");
     const app = join(installed(), "app.ts");
     writeFileSync(
       app,
-      'import { workflow } from "pawl";\nexport const stay = workflow("stay", (ctx) => ctx.step("wait", () => new Promise(() => {})));\nsetInterval(() => {}, 1000);\n',
+      `import { workflow } from "pawl";
+const aborted = ({ abortSignal }) => new Promise((_, reject) => abortSignal.addEventListener("abort", () => reject(abortSignal.reason)));
+export const reacts = workflow("reacts", (ctx) => ctx.step("wait", aborted));
+export const stays = workflow("stays", (ctx) => ctx.step("wait", () => new Promise(() => {})));
+setInterval(() => {}, 1000);
+`,
     );
     const server = await served(["--store", store, "--import", app, "--grace", "5s"]);
-    expect((await call(["--store", store, "run", "start", "stay", "--id", "s-1"])).code).toBe(0);
-    const shown = async () => linesOf((await call(["--store", store, "--json", "run", "show", "s-1"])).out)[0];
-    await expect.poll(shown).toMatchObject({ status: "running" });
+    const names = ["reacts", "stays"];
+    for (const name of names) expect((await call(["--store", store, "run", "start", name, "--id", name])).code).toBe(0);
+    const shown = async (id: string) => linesOf((await call(["--store", store, "--json", "run", "show", id])).out)[0];
+    for (const name of names) await expect.poll(() => shown(name)).toMatchObject({ status: "running" });
     server.child.signal("SIGTERM");
     expect(await server.child.ended, server.child.complaints).toEqual({ code: 0, signal: null });
-    expect(await shown()).toMatchObject({ endedAt: null, worker: null });
+    expect(await shown("reacts")).toMatchObject({ endedAt: null, worker: null });
+    expect(await shown("stays")).toMatchObject({ endedAt: null, worker: expect.any(String) });
   });
 });
 
