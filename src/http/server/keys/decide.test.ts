@@ -33,12 +33,6 @@ const rules = [
   { rule: "grace is not beyond expiry", key: { ...twice, expiresAtMs: 120 }, ends: { a: 100, b: 120, c: 120 } },
   { rule: "what has ended is forgotten", key: rotate(twice, 1, 100), ends: { a: NEVER, b: 150, c: 101, d: ALWAYS } },
   { rule: "a revocation ends all", key: decideRevoke(twice, 60), ends: { a: NEVER, b: NEVER, c: NEVER } },
-  { rule: "a record of before: never rotated", key: { ...made, previous: null }, ends: { a: ALWAYS } },
-  {
-    rule: "a record of before: rotated",
-    key: { ...made, previous: { hash: "o", untilMs: 7 } },
-    ends: { a: ALWAYS, o: 7 },
-  },
 ] satisfies { rule: string; key: KeyValue; ends: Record<string, number> }[];
 
 describe("when a key ends", () => {

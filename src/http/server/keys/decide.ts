@@ -17,8 +17,8 @@ export interface KeyValue {
   readonly createdAtMs: number;
   readonly expiresAtMs: number | null;
   readonly revokedAtMs: number | null;
-  /** The keys before, each as long as it is still accepted. Of earlier releases: only the last one, or null. */
-  readonly previous: readonly Previous[] | Previous | null;
+  /** The keys before, each as long as it is still accepted. */
+  readonly previous: readonly Previous[];
 }
 
 interface Previous {
@@ -26,14 +26,12 @@ interface Previous {
   readonly untilMs: number;
 }
 
-const previousOf = ({ previous }: KeyValue): readonly Previous[] => [previous ?? []].flat();
-
 /** When the key with this hash ends: Infinity for never, -Infinity where it was revoked or is not this key. */
 export function endOf(key: KeyValue, hash: string): number {
   const { expiresAtMs, revokedAtMs } = key;
   const current = { hash: key.hash, untilMs: Number.POSITIVE_INFINITY };
   // All are compared, so that the time does not say which.
-  const [found] = [current, ...previousOf(key)].filter((one) => isSame(one.hash, hash));
+  const [found] = [current, ...key.previous].filter((one) => isSame(one.hash, hash));
   if (revokedAtMs !== null || found === undefined) return Number.NEGATIVE_INFINITY;
   return Math.min(found.untilMs, expiresAtMs ?? Number.POSITIVE_INFINITY);
 }
@@ -50,7 +48,7 @@ export const mayDo = ({ scopes }: Pick<KeyValue, "scopes">, scope: Scope): boole
 /** The record with a new key; the last one is accepted for this much longer, those before as long as was said then. Undefined for a key that was revoked. */
 export function decideRotate(key: KeyValue, hash: string, graceMs: number, nowMs: number): KeyValue | undefined {
   if (key.revokedAtMs !== null) return undefined;
-  const all = [...previousOf(key), { hash: key.hash, untilMs: nowMs + graceMs }];
+  const all = [...key.previous, { hash: key.hash, untilMs: nowMs + graceMs }];
   return { ...key, hash, previous: all.filter(({ untilMs }) => untilMs > nowMs) };
 }
 
