@@ -14,6 +14,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { createServer as createHttpServer } from "node:http";
 import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -21,7 +22,7 @@ import { afterAll, beforeAll, describe, expect, it, test } from "vitest";
 import { parseKeys, readSecrets } from "../../src/cli/keyring.ts";
 import { apiKeys } from "../../src/http/server/index.ts";
 import { open } from "../../src/index.ts";
-import { call, KEYS, linesOf, served } from "./kit.ts";
+import { call, KEYS, linesOf, run, type Served, served } from "./kit.ts";
 
 let folder = "";
 beforeAll(() => {
@@ -88,6 +89,88 @@ test("tasks may call the addresses and the ports that it is given, and no other 
     expect(await create(targetUrl), targetUrl).toBe(400);
   child.signal("SIGTERM");
   await child.ended;
+});
+
+describe("other namespaces", () => {
+  /** A URL that keeps the paths of its requests. */
+  async function listening() {
+    const paths: string[] = [];
+    const receiver = createHttpServer((request, response) => {
+      paths.push(request.url ?? "");
+      response.end();
+    }).listen(0, "127.0.0.1");
+    await once(receiver, "listening");
+    const { port } = receiver.address() as AddressInfo;
+    return { paths, url: `http://127.0.0.1:${port}`, close: () => receiver.close() };
+  }
+  const ALLOW = ["--allow", "127.0.0.1/32"];
+  /** By another process. */
+  const createKey = async (store: string) => {
+    const line = ["--store", store, "--json", "keys", "create", "shop", "--scope", "write", "--for-namespace", "acme"];
+    return String(linesOf((await run(line)).out)[0]?.["key"]);
+  };
+  const post = async (url: string, key: string, body: object) => {
+    const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+    expect((await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })).status).toBe(201);
+  };
+  const stopped = async ({ child }: Served) => {
+    child.signal("SIGTERM");
+    expect(await child.ended, child.complaints).toEqual({ code: 0, signal: null });
+    expect(child.complaints).not.toContain("failed");
+  };
+
+  it("are worked on after a restart without a request of theirs", async () => {
+    const store = join(mkdtempSync(join(folder, "tenant-")), "pawl.db");
+    const receiver = await listening();
+    const key = await createKey(store);
+    const first = await served(["--store", store, ...ALLOW]);
+    await post(`${first.url}/v1/tasks`, key, { targetUrl: `${receiver.url}/late`, delay: "3s" });
+    await first.child.kill();
+    const second = await served(["--store", store, ...ALLOW]);
+    await expect.poll(() => receiver.paths, { timeout: 30_000 }).toEqual(["/late"]);
+    await stopped(second);
+    receiver.close();
+  });
+
+  it("are worked on soon after another process has created their first key", async () => {
+    const store = join(mkdtempSync(join(folder, "later-")), "pawl.db");
+    const receiver = await listening();
+    const server = await served(["--store", store, ...ALLOW]);
+    const line = ["--store", store, "--namespace", "acme", "tasks", "create", `${receiver.url}/created`];
+    expect((await run(line)).code).toBe(0);
+    await createKey(store);
+    await expect.poll(() => receiver.paths, { timeout: 30_000 }).toEqual(["/created"]);
+    await stopped(server);
+    receiver.close();
+  });
+
+  it("have none of the schedules that an imported file declares, but its workflows, and schedules of their own", async () => {
+    const store = join(mkdtempSync(join(folder, "schedules-")), "pawl.db");
+    const app = join(installed(), "app.ts");
+    writeFileSync(
+      app,
+      `import { schedule, workflow } from "pawl";
+export const hello = workflow("hello", async () => "hello");
+export const often = schedule("often", { every: "1s" }, hello);
+`,
+    );
+    const key = await createKey(store);
+    const server = await served(["--store", store, "--import", app]);
+    await post(`${server.url}/v1/schedules`, key, { name: "own", workflow: "hello", every: "1s" });
+    const ended = async (namespace: string) =>
+      linesOf(
+        (await call(["--store", store, "--namespace", namespace, "--json", "runs", "--status", "completed"])).out,
+      );
+    await expect.poll(async () => (await ended("acme")).length, { timeout: 30_000 }).toBeGreaterThan(1);
+    await expect.poll(async () => (await ended("default")).length, { timeout: 30_000 }).toBeGreaterThan(1);
+    const names = async (namespace: string) =>
+      linesOf((await call(["--store", store, "--namespace", namespace, "--json", "schedules"])).out).map(
+        ({ name }) => name,
+      );
+    expect(await names("acme")).toEqual(["own"]);
+    expect(await names("default")).toEqual(["often"]);
+    await stopped(server);
+  });
 });
 
 test("the first admin key is not lost where the server cannot listen: the next start shows it", async () => {

@@ -8,10 +8,12 @@
  * once, and is one, also if several processes start together.
  */
 
+import type { WorkDefinition } from "../../capabilities.ts";
 import type { Server } from "../../http/server/index.ts";
 import type { Pawl } from "../../pawl.ts";
 import type { Worker } from "../../worker.ts";
-import { CliError } from "../exit-codes.ts";
+import { CliError, showError } from "../exit-codes.ts";
+import type { Namespaces as Others } from "../namespaces.ts";
 import { escaped } from "../output.ts";
 import { declare, listOption, numberOption, option, type Place } from "../program.ts";
 import type { Session } from "../session.ts";
@@ -66,14 +68,21 @@ consumer keys of actions are hashed with, the newest first. API keys, which clie
 async function serveUntilStopped(session: Session, options: ServeOptions): Promise<void> {
   const interruption = session.io.interruption();
   const { host = "127.0.0.1", port, allow, allowPort, work = true } = options;
-  const [where, { lookAt, openPlace }, { actionSecrets, secretsToServe }, { apiKeys, serve }, { checkDuration }] =
-    await Promise.all([
-      session.place(),
-      import("../store.ts"),
-      import("../keyring.ts"),
-      import("../../http/server/index.ts"),
-      import("../../kernel/check.ts"),
-    ]);
+  const [
+    where,
+    { lookAt, openPlace },
+    { actionSecrets, secretsToServe },
+    { apiKeys, serve },
+    { checkDuration },
+    { Namespaces },
+  ] = await Promise.all([
+    session.place(),
+    import("../store.ts"),
+    import("../keyring.ts"),
+    import("../../http/server/index.ts"),
+    import("../../kernel/check.ts"),
+    import("../namespaces.ts"),
+  ]);
   const graceMs = checkDuration(options.grace ?? GRACE, "--grace");
   const leaseMs = options.lease === undefined ? undefined : checkDuration(options.lease, "--lease");
   const definitions = work ? await definitionsOf(options.import ?? []) : [];
@@ -86,38 +95,51 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
   const actions = await actionSecrets(secrets.keys, session.io.env);
   const opening = { ...opened, actions };
   const pawl = await openPlace(where, { ...opening, namespace: session.namespace });
-  const others = new Map<string, Promise<Pawl>>();
-  const workers: Worker[] = [];
+  let others: Others | undefined;
+  let worker: Worker | undefined;
   const closeAll = async (): Promise<void> => {
-    await Promise.all([pawl.close(), ...Array.from(others.values(), async (other) => (await other).close())]);
+    // The keys are read with the server's own handle.
+    await others?.close();
+    await pawl.close();
   };
   let server: Server;
   try {
     const isLocal = LOOPBACK.includes(host);
     if (!isLocal) await checkKeys(apiKeys(pawl), host);
-    const { httpTasks } = await import("../../task/definition.ts");
+    const [{ httpTasks }, { scheduleRules }] = await Promise.all([
+      import("../../task/definition.ts"),
+      import("../../schedule/definition.ts"),
+    ]);
     const tasks = httpTasks({
       ...(secrets.webhookSecrets.length === 0 ? {} : { secrets: secrets.webhookSecrets }),
       ...(allow === undefined ? {} : { allow }),
       ...(allowPort === undefined ? {} : { allowPorts: allowPort.map(Number) }),
     });
     const working = leaseMs === undefined ? {} : { lease: leaseMs };
-    if (work) workers.push(pawl.work([tasks, ...definitions], working));
-    /** For keys of other namespaces: opened when the first of them is used. */
-    const namespaceOf = (namespace: string): Promise<Pawl> => {
-      const opened =
-        others.get(namespace) ??
-        openPlace(where, { ...opening, namespace }).then((other) => {
-          if (work) workers.push(other.work([tasks, ...definitions], working));
-          return other;
-        });
-      others.set(namespace, opened);
-      opened.catch(() => others.delete(namespace));
-      return opened;
-    };
-    server = await serve(pawl, { hostname: host, port, namespaces: namespaceOf }).catch((error: unknown) => {
+    const workOn = (one: Pawl, imported: readonly WorkDefinition[]): Worker => one.work([tasks, ...imported], working);
+    if (work) worker = workOn(pawl, definitions);
+    others = new Namespaces({
+      own: session.namespace,
+      keys: apiKeys(pawl),
+      open: (namespace) => openPlace(where, { ...opening, namespace }),
+      // Each schedule that a file declares ticks once, not once for each namespace.
+      work: work
+        ? (other) =>
+            workOn(
+              other,
+              definitions.filter((one) => scheduleRules(one) === undefined),
+            )
+        : undefined,
+      failed: (error) =>
+        session.io.err.write(
+          `pawl: looking for namespaces to work on failed, and is tried again: ${escaped(showError(error).message)}\n`,
+        ),
+    });
+    const inOthers = (namespace: string) => others?.of(namespace);
+    server = await serve(pawl, { hostname: host, port, namespaces: inOthers }).catch((error: unknown) => {
       throw explained(error, host, port);
     });
+    others.begin();
     // Not before it listens: a key that is made is also shown.
     const key = isLocal ? await firstKey(apiKeys(pawl)) : undefined;
     say(session, {
@@ -138,7 +160,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
   const timeout = graceMs - Math.min(graceMs / 5, RELEASE_MS);
   const stop = async (): Promise<void> => {
     // Requests that wait for a run may need it to go on, so both stop together; and a request may need the handle until it ends.
-    await Promise.all([server.close({ timeout }), ...workers.map((worker) => worker.stop({ timeout }))]);
+    await Promise.all([server.close({ timeout }), worker?.stop({ timeout }), others?.stop(timeout)]);
     await closeAll();
   };
   await within(graceMs, stop());

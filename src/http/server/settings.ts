@@ -45,8 +45,8 @@ export interface ServerLimits {
 }
 
 export interface AppOptions {
-  /** Returns the handle of another namespace than that of `pawl`, for keys of it. Default: keys of other namespaces are refused. */
-  readonly namespaces?: ((namespace: string) => ServedPawl | Promise<ServedPawl> | undefined) | undefined;
+  /** Returns the handle of another namespace than that of `pawl`, for keys of it, and for signals that name it, which need no key; undefined if it has none. Default: keys of other namespaces are refused. */
+  readonly namespaces?: ((namespace: string) => ServedPawl | undefined | Promise<ServedPawl | undefined>) | undefined;
   /** "none" lets everyone do everything, for a server that only its machine can reach. Default: "required". */
   readonly keys?: "required" | "none" | undefined;
   readonly limits?: ServerLimits | undefined;
@@ -91,7 +91,7 @@ const LIMITS = optionNames<ServerLimits>({
 });
 
 export interface Settings {
-  readonly namespaces: (namespace: string) => ServedPawl | Promise<ServedPawl> | undefined;
+  readonly namespaces: (namespace: string) => ServedPawl | undefined | Promise<ServedPawl | undefined>;
   readonly hasKeys: boolean;
   readonly bodyBytes: number;
   readonly depth: number;

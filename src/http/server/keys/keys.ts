@@ -21,6 +21,7 @@ import type { Tx } from "../../../kernel/decision.ts";
 import type { Draft } from "../../../kernel/draft.ts";
 import { InvalidArgumentError } from "../../../kernel/errors.ts";
 import type { Kernel } from "../../../kernel/kernel.ts";
+import { pause } from "../../../kernel/ports.ts";
 import { RecordWatch } from "../../../kernel/record-watch.ts";
 import { kernelOf, type ServedPawl } from "../handle.ts";
 import { decideRevoke, decideRotate, endOf, isUsable, type KeyValue, SCOPES, type Scope } from "./decide.ts";
@@ -30,6 +31,8 @@ import { makeKey, type ParsedApiKey } from "./text.ts";
 const SPACE = "api_key";
 /** After a burst of commits of other processes, the keys of requests that wait are read as often as this. */
 const BURST_MS = 1000;
+/** Keys that other processes created are looked for this often. */
+const LOOK_MS = 5000;
 /** There is a first key, or was one: `createFirst`. */
 const FIRST = address("api_key_first", "made");
 
@@ -81,6 +84,15 @@ export interface ApiKeyListOptions {
 export interface ApiKeyPage {
   readonly keys: readonly ApiKeyInfo[];
   readonly next: string | null;
+}
+
+/** Who gets the namespaces that have keys. */
+export interface NamespaceWatcher {
+  /** Receives all of them, each time; the next look comes after it. */
+  readonly seen: (namespaces: ReadonlySet<string>) => Promise<void>;
+  /** What a look, or `seen`, failed with. The next look comes all the same. */
+  readonly failed: (error: unknown) => void;
+  readonly abortSignal: AbortSignal;
 }
 
 /** What was done to a key, and by whom. */
@@ -288,6 +300,41 @@ export class ApiKeys {
       if (isUsable(value, value.hash, nowMs)) return true;
     }
     return false;
+  }
+
+  /** The namespaces of the keys that are not revoked. Those of keys that have expired are among them: what they created goes on. @internal */
+  async namespaces(): Promise<ReadonlySet<string>> {
+    const found = new Set<string>();
+    for await (const row of this.#kernel.rows(SPACE)) {
+      if (row.value === null) continue;
+      const { namespace, revokedAtMs } = this.#valueOf(row);
+      if (revokedAtMs === null) found.add(namespace);
+    }
+    return found;
+  }
+
+  /**
+   * Reads the namespaces of the keys that are not revoked: at once, when this process has changed a key, and every few seconds. Resolves when it is
+   * aborted and `seen` has ended. @internal
+   */
+  async watchNamespaces({ seen, failed, abortSignal }: NamespaceWatcher): Promise<void> {
+    let waking = new AbortController();
+    const wake = (): void => waking.abort();
+    abortSignal.addEventListener("abort", wake);
+    const unlisten = this.#kernel.listen((puts) => {
+      if (puts?.some(({ row }) => row.space === SPACE) === true) wake();
+    });
+    while (!abortSignal.aborted) {
+      waking = new AbortController();
+      try {
+        await seen(await this.namespaces());
+      } catch (error) {
+        failed(error);
+      }
+      if (!abortSignal.aborted) await pause(this.#kernel.ports.clock, LOOK_MS, waking.signal);
+    }
+    unlisten();
+    abortSignal.removeEventListener("abort", wake);
   }
 
   async #change(
