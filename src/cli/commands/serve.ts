@@ -13,7 +13,7 @@ import type { Server } from "../../http/server/index.ts";
 import type { Pawl } from "../../pawl.ts";
 import type { Worker } from "../../worker.ts";
 import { CliError, showError } from "../exit-codes.ts";
-import type { Namespaces as Others } from "../namespaces.ts";
+import type { Namespaces } from "../namespaces.ts";
 import { escaped } from "../output.ts";
 import { declare, listOption, numberOption, option, type Place } from "../program.ts";
 import type { Session } from "../session.ts";
@@ -95,7 +95,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
   const actions = await actionSecrets(secrets.keys, session.io.env);
   const opening = { ...opened, actions };
   const pawl = await openPlace(where, { ...opening, namespace: session.namespace });
-  let others: Others | undefined;
+  let others: Namespaces | undefined;
   let worker: Worker | undefined;
   const closeAll = async (): Promise<void> => {
     // The keys are read with the server's own handle.
@@ -118,22 +118,17 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
     const working = leaseMs === undefined ? {} : { lease: leaseMs };
     const workOn = (one: Pawl, imported: readonly WorkDefinition[]): Worker => one.work([tasks, ...imported], working);
     if (work) worker = workOn(pawl, definitions);
+    // Each schedule that a file declares ticks once, not once for each namespace.
+    const everywhere = definitions.filter((one) => scheduleRules(one) === undefined);
     others = new Namespaces({
       own: session.namespace,
       keys: apiKeys(pawl),
       open: (namespace) => openPlace(where, { ...opening, namespace }),
-      // Each schedule that a file declares ticks once, not once for each namespace.
-      work: work
-        ? (other) =>
-            workOn(
-              other,
-              definitions.filter((one) => scheduleRules(one) === undefined),
-            )
-        : undefined,
-      failed: (error) =>
-        session.io.err.write(
-          `pawl: looking for namespaces to work on failed, and is tried again: ${escaped(showError(error).message)}\n`,
-        ),
+      work: work ? (other) => workOn(other, everywhere) : undefined,
+      failed: (error) => {
+        const reason = escaped(showError(error).message);
+        session.io.err.write(`pawl: looking for namespaces to work on failed, and is tried again: ${reason}\n`);
+      },
     });
     const inOthers = (namespace: string) => others?.of(namespace);
     server = await serve(pawl, { hostname: host, port, namespaces: inOthers }).catch((error: unknown) => {
