@@ -17,7 +17,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Command } from "commander";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { program } from "../../src/cli/main.ts";
 import { open } from "../../src/index.ts";
 import { spawnNode } from "../node/child.ts";
@@ -342,6 +342,35 @@ describe("--store and --url", () => {
     } finally {
       delete process.env["PAWL_URL"];
     }
+  });
+
+  it("a server takes no namespace, from wherever it is, as its API key decides", async () => {
+    const server = ["--url", "http://localhost:1"];
+    expect(await call([...server, "--namespace", "acme", "run", "cancel", "a-1"])).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/^pawl: --namespace has no effect [^\n]*API key decides[^\n]* \(invalid_usage\)\n$/),
+    });
+    vi.stubEnv("PAWL_NAMESPACE", "acme");
+    try {
+      expect(await call([...server, "runs"])).toMatchObject({
+        code: 2,
+        err: expect.stringContaining("PAWL_NAMESPACE"),
+      });
+      expect(await call(["--store", filled, "runs"])).toMatchObject({ code: 0, err: "no runs\n" });
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
+
+  it("what needs the database names the variable that names a server", async () => {
+    vi.stubEnv("PAWL_URL", "http://localhost:1");
+    try {
+      expect(await call(["serve"])).toMatchObject({ code: 2, err: expect.stringContaining("instead of PAWL_URL") });
+    } finally {
+      vi.unstubAllEnvs();
+    }
+    const given = await call(["--url", "http://localhost:1", "serve"]);
+    expect(given.err).toContain("instead of --url");
   });
 
   it("refuses a store in memory, and shows no password", async () => {

@@ -28,7 +28,10 @@ test("the commands through a server, and when it is gone", async () => {
       return json === undefined ? rest : { ...rest, json: others };
     });
     await expectCases(options, (args) => call(args), cases);
-    expect(await call(["--url", url, "--key", "pawl_wrong", "runs"])).toMatchObject({ code: 1 });
+    const wrong = await call(["--url", url, "--key", "pawl_wrong", "runs"]);
+    expect(wrong).toMatchObject({ code: 1, err: expect.not.stringContaining("PAWL_KEY") });
+    const none = await call(["--url", url, "runs"]);
+    expect(none).toMatchObject({ code: 1, err: expect.stringContaining("Set PAWL_KEY, or give --key (unauthorized)") });
   } finally {
     child.signal("SIGTERM");
     await child.ended;
