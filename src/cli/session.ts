@@ -80,6 +80,8 @@ export class Session {
   readonly io: Io;
   readonly options: GlobalOptions;
   #backend: Promise<Backend> | undefined;
+  /** Why there are no secrets, although there is a file of them. */
+  #unreadable: string | undefined;
 
   constructor(io: Io, options: GlobalOptions) {
     this.io = io;
@@ -120,13 +122,14 @@ export class Session {
       const { httpBackend } = await import("./http-backend.ts");
       return httpBackend({ url, key });
     }
-    const [{ openPlace }, { storeBackend }, { actionSecrets, readSecrets }, place] = await Promise.all([
+    const [{ openPlace }, { storeBackend }, { actionSecrets, secretsIfReadable }, place] = await Promise.all([
       import("./store.ts"),
       import("./store-backend.ts"),
       import("./keyring.ts"),
       this.place(),
     ]);
-    const { keys } = await readSecrets(place, this.io.env, false);
+    const { keys, unreadable } = await secretsIfReadable(place, this.io.env);
+    this.#unreadable = unreadable;
     const actions = await actionSecrets(keys, this.io.env);
     const pawl = await openPlace(place, { to, namespace: this.options.namespace, actions });
     return storeBackend(pawl, place.shown);
@@ -148,6 +151,8 @@ export class Session {
     const { code, message } = showError(error);
     if (code === "unauthorized" && this.options.key === undefined)
       return new CliError(code, `${message} Set PAWL_KEY, or give --key`, { cause: error });
+    if (code === "keys_missing" && this.#unreadable !== undefined)
+      return new CliError(code, `${message}; ${this.#unreadable}`, { cause: error });
     return error;
   }
 
@@ -181,6 +186,11 @@ export class Session {
   /** A line for people only, on stderr. */
   note(text: string): void {
     if (this.io.err.isTTY === true && !this.isJson) this.io.err.write(`${escaped(text)}\n`);
+  }
+
+  /** A line on stderr, for whoever runs it, a person or a script. */
+  say(text: string): void {
+    this.io.err.write(`${escaped(text)}\n`);
   }
 
   /** The outcome of a change: a sentence for people, or a document for programs. */

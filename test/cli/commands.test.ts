@@ -333,6 +333,59 @@ describe("init", () => {
   });
 });
 
+describe("keys", () => {
+  it("of a namespace are kept by the server, and not in that namespace", async () => {
+    const store = ["--store", copyOf(filled)];
+    const create = ["keys", "create", "x", "--scope", "read"];
+    expect(await call([...store, "--namespace", "acme", ...create])).toMatchObject({
+      code: 2,
+      out: "",
+      err: expect.stringMatching(/give --for-namespace acme instead[^\n]*\(invalid_usage\)\n$/),
+    });
+    const { code, err, out } = await call([...store, ...create, "--for-namespace", "acme"]);
+    expect({ code, err }).toEqual({
+      code: 0,
+      err: expect.stringMatching(/^key (\S{16}) with read for namespace acme; it is shown only now:\n$/),
+    });
+    expect(out).toContain(/^key (\S+)/.exec(err)?.[1]);
+    expect((await call([...store, "--namespace", "acme", "keys"])).err).toContain("--for-namespace lists those");
+    expect((await call([...store, "keys", "list", "--for-namespace", "acme"])).out).toContain("acme");
+    // A server of `pawl serve --namespace acme` keeps its keys there.
+    const both = ["--namespace", "acme", ...create, "--for-namespace", "acme"];
+    expect(await call([...store, ...both])).toMatchObject({ code: 0 });
+    expect((await call([...store, "--namespace", "acme", "keys"])).out).toContain("acme");
+  });
+
+  it("that are rotated say for how long the old one is accepted", async () => {
+    const store = ["--store", copyOf(filled)];
+    const { out } = await call([...store, "--json", "keys", "create", "x", "--scope", "read"]);
+    const rotate = [...store, "keys", "rotate", String(linesOf(out)[0]?.["id"])];
+    expect((await call([...rotate, "--grace", "2h"])).err).toContain("the old one is accepted for 2h more");
+    expect((await call(rotate)).err).toContain("the old one has ended");
+  });
+});
+
+describe("a key file that cannot be read", () => {
+  it("is missed only by what needs it, which names it", async () => {
+    const store = copyOf(filled);
+    // As another user's file, also for root.
+    mkdirSync(`${store}.keys`, { mode: 0o700 });
+    for (const args of [["runs"], ["actions"], ["tasks", "create", "https://example.com/a"], ["doctor"]])
+      expect((await call(["--store", store, ...args])).err, args.join(" ")).not.toContain(".keys");
+    expect(await call(["--store", store, "runs"])).toMatchObject({ code: 0 });
+    expect(
+      await call(["--store", store, "tasks", "create", "https://example.com/b", "--wait-for-signal"]),
+    ).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/needs a key[^\n]*copy-\d+\.db\.keys cannot be read[^\n]* \(keys_missing\)\n$/),
+    });
+    expect(await call(["--store", store, "serve"])).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/copy-\d+\.db\.keys cannot be read[^\n]* \(keys_unreadable\)\n$/),
+    });
+  });
+});
+
 describe("--store and --url", () => {
   it("cannot be given together, and the command line counts before the environment", async () => {
     expect(await call(["--store", filled, "--url", "http://localhost", "runs"])).toMatchObject({ code: 2 });
