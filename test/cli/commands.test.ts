@@ -2,6 +2,7 @@
 // Method: a store with something of everything in it, and the command lines of `cases.ts` one after another in this process, each once as a table and, where it only
 // reads, once more with --json. PostgreSQL and processes are in stores.long.test.ts, a server is in server.test.ts.
 
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   cpSync,
@@ -272,6 +273,24 @@ describe("backup", () => {
     writeFileSync(`${store}.keys`, JSON.stringify({ keys: KEYS.PAWL_KEYS, webhookSecrets: [] }), { mode: 0o600 });
     expect((await call(["--store", store, "backup", `${to}.2`])).out).toContain(`not in it: ${store}.keys`);
     expect(readdirSync(folder).filter((name) => name.includes(".part"))).toEqual([]);
+  });
+
+  it("is restored by the steps of docs/cli.md, also where the log of a process that was killed is left", async () => {
+    const home = mkdtempSync(join(folder, "home-"));
+    const killed = mkdtempSync(join(folder, "killed-"));
+    await using pawl = await open(join(home, "pawl.db"), { logger: false });
+    const slot = pawl.slot<number>("n", { initial: 0 });
+    await slot.set(1);
+    await call(["--store", join(home, "pawl.db"), "backup", join(home, "pawl-backup.db")]);
+    for (let n = 2; n < 50; n += 1) await slot.set(n);
+    cpSync(home, killed, { recursive: true });
+    expect(readdirSync(killed)).toContain("pawl.db-wal");
+    const page = readFileSync(join(import.meta.dirname, "../../docs/cli.md"), "utf8");
+    const [, steps = ""] = /## Backups[\s\S]*?```sh\n([\s\S]*?)npx pawl doctor\n```/.exec(page) ?? [];
+    execFileSync("sh", ["-ec", steps], { cwd: killed });
+    const store = ["--store", join(killed, "pawl.db"), "--json"];
+    expect(await call([...store, "doctor"])).toMatchObject({ code: 0 });
+    expect(linesOf((await call([...store, "export", "slots"])).out)).toMatchObject([{ name: "n", value: 1 }]);
   });
 
   it("of PostgreSQL names the command, without the password on its command line", async () => {
