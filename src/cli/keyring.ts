@@ -3,7 +3,7 @@
  * the pepper of actions, which comes from the environment or a file that it names, never from the command line, which others can see.
  *
  * The key ring and the secrets come from the environment, or, for an SQLite file, from a file beside it that only its owner can read: `pawl.db.keys`. A copy of the database alone then reveals
- * nothing that is sealed. `serve` makes the file where there is none; other commands read it, if it is there.
+ * nothing that is sealed. `serve` makes the file where there is none; other commands read it, if it is there and they may.
  *
  * A database knows fingerprints of the keys of the servers that worked on it. So one that was restored without its file gets no other keys unnoticed.
  *
@@ -120,7 +120,7 @@ function checkWebhookSecrets(secrets: readonly string[]): void {
   }
 }
 
-/** Reads what there is; with `mayMake`, makes the file of an SQLite database that has none. The id of its key is none of `taken`. */
+/** Reads what there is, or throws; with `mayMake`, makes the file of an SQLite database that has none. The id of its key is none of `taken`. */
 export async function readSecrets(
   place: StorePlace,
   env: Env,
@@ -155,7 +155,7 @@ async function readKeyFile(path: string): Promise<KeyFile | undefined> {
   throw new CliError("invalid_keys", `${path} is not a file of keys as pawl serve makes it: restore it from a backup`);
 }
 
-/** Reads a file with secrets; undefined where there is none. One that others can read is refused. */
+/** Reads a file with secrets; undefined where there is none. One that others can read is refused. Throws `keys_unreadable`. */
 async function readOwn(path: string): Promise<string | undefined> {
   try {
     const { mode } = await stat(path);
@@ -163,7 +163,23 @@ async function readOwn(path: string): Promise<string | undefined> {
       throw new CliError("insecure_keys", `${path} can be read by others: run chmod 600 ${path}`);
     return await readFile(path, "utf8");
   } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    if (error instanceof CliError || !(error instanceof Error) || !("code" in error)) throw error;
+    if (error.code === "ENOENT") return undefined;
+    throw new CliError(UNREADABLE, `${path} cannot be read: ${error.message}`, { cause: error });
+  }
+}
+
+const UNREADABLE = "keys_unreadable";
+
+/** What there is, for a command that may do without secrets: a file that cannot be read, as that of another user, is as none, and why is said. */
+export async function secretsIfReadable(
+  place: StorePlace,
+  env: Env,
+): Promise<{ readonly keys: RingKeys | undefined; readonly unreadable?: string }> {
+  try {
+    return await readSecrets(place, env, false);
+  } catch (error) {
+    if (error instanceof CliError && error.code === UNREADABLE) return { keys: undefined, unreadable: error.message };
     throw error;
   }
 }

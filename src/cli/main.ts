@@ -96,6 +96,8 @@ export async function main(argv: readonly string[], io: Io): Promise<ExitCode> {
     const session = new Session(io, chosen(command));
     try {
       await run(session);
+    } catch (error) {
+      throw session.explained(error);
     } finally {
       await session.close();
     }
@@ -161,9 +163,11 @@ function chosen(command: Command): GlobalOptions {
   while (root.parent !== null) root = root.parent;
   const isGiven = (name: string): boolean => root.getOptionValueSource(name) === "cli";
   // A variable that is set to nothing is not set.
-  const options: GlobalOptions = Object.fromEntries(
-    Object.entries(root.opts<Record<string, unknown>>()).filter(([name, value]) => value !== "" || isGiven(name)),
+  const given = Object.entries(root.opts<Record<string, unknown>>()).filter(
+    ([name, value]) => value !== "" || isGiven(name),
   );
+  const fromEnv = given.map(([name]) => name).filter((name) => root.getOptionValueSource(name) === "env");
+  const options: GlobalOptions = { ...Object.fromEntries(given), fromEnv };
   if (options.store === undefined || options.url === undefined) return options;
   if (isGiven("store") && isGiven("url"))
     throw new CommanderError(EXIT.usage, "commander.invalidArgument", "--store and --url cannot be given together");

@@ -8,7 +8,7 @@
  */
 
 import type { Backend, Page, PageOptions } from "./backend.ts";
-import { CliError } from "./exit-codes.ts";
+import { CliError, showError } from "./exit-codes.ts";
 import { type Column, cut, escaped, fieldLines, jsonLine, type Look, tableLines } from "./output.ts";
 import type { StorePlace } from "./store.ts";
 
@@ -41,6 +41,8 @@ export interface GlobalOptions {
   readonly watch?: boolean | undefined;
   readonly yes?: boolean | undefined;
   readonly color?: boolean | undefined;
+  /** Which of them come from their variables, and not from the command line. */
+  readonly fromEnv?: readonly string[] | undefined;
 }
 
 export const DEFAULT_STORE = "./pawl.db";
@@ -78,6 +80,8 @@ export class Session {
   readonly io: Io;
   readonly options: GlobalOptions;
   #backend: Promise<Backend> | undefined;
+  /** Why there are no secrets, although there is a file of them. */
+  #unreadable: string | undefined;
 
   constructor(io: Io, options: GlobalOptions) {
     this.io = io;
@@ -108,18 +112,24 @@ export class Session {
   }
 
   async #open(to: "read" | "write" | "create"): Promise<Backend> {
-    const { url, key } = this.options;
+    const { url, key, namespace } = this.options;
     if (url !== undefined) {
+      if (namespace !== undefined)
+        throw new CliError(
+          "invalid_usage",
+          `${this.#given("namespace")} has no effect on a server, where the API key decides the namespace: leave it out, and give a key of that namespace`,
+        );
       const { httpBackend } = await import("./http-backend.ts");
       return httpBackend({ url, key });
     }
-    const [{ openPlace }, { storeBackend }, { actionSecrets, readSecrets }, place] = await Promise.all([
+    const [{ openPlace }, { storeBackend }, { actionSecrets, secretsIfReadable }, place] = await Promise.all([
       import("./store.ts"),
       import("./store-backend.ts"),
       import("./keyring.ts"),
       this.place(),
     ]);
-    const { keys } = await readSecrets(place, this.io.env, false);
+    const { keys, unreadable } = await secretsIfReadable(place, this.io.env);
+    this.#unreadable = unreadable;
     const actions = await actionSecrets(keys, this.io.env);
     const pawl = await openPlace(place, { to, namespace: this.options.namespace, actions });
     return storeBackend(pawl, place.shown);
@@ -128,9 +138,27 @@ export class Session {
   /** The database, for commands that need one themselves. */
   async place(): Promise<StorePlace> {
     if (this.options.url !== undefined)
-      throw new CliError("not_supported", "this needs the database itself: give --store instead of --url");
+      throw new CliError(
+        "not_supported",
+        `this needs the database itself: give --store instead of ${this.#given("url")}`,
+      );
     const { placeOf } = await import("./store.ts");
     return placeOf(this.options.store ?? DEFAULT_STORE);
+  }
+
+  /** An error with what this session knows of its cause. */
+  explained(error: unknown): unknown {
+    const { code, message } = showError(error);
+    if (code === "unauthorized" && this.options.key === undefined)
+      return new CliError(code, `${message} Set PAWL_KEY, or give --key`, { cause: error });
+    if (code === "keys_missing" && this.#unreadable !== undefined)
+      return new CliError(code, `${message}; ${this.#unreadable}`, { cause: error });
+    return error;
+  }
+
+  /** How an option was given: by itself, or by its variable. */
+  #given(name: "url" | "namespace"): string {
+    return this.options.fromEnv?.includes(name) === true ? `PAWL_${name.toUpperCase()}` : `--${name}`;
   }
 
   async close(): Promise<void> {
@@ -158,6 +186,11 @@ export class Session {
   /** A line for people only, on stderr. */
   note(text: string): void {
     if (this.io.err.isTTY === true && !this.isJson) this.io.err.write(`${escaped(text)}\n`);
+  }
+
+  /** A line on stderr, for whoever runs it, a person or a script. */
+  say(text: string): void {
+    this.io.err.write(`${escaped(text)}\n`);
   }
 
   /** The outcome of a change: a sentence for people, or a document for programs. */

@@ -2,6 +2,7 @@
 // Method: a store with something of everything in it, and the command lines of `cases.ts` one after another in this process, each once as a table and, where it only
 // reads, once more with --json. PostgreSQL and processes are in stores.long.test.ts, a server is in server.test.ts.
 
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   cpSync,
@@ -17,7 +18,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Command } from "commander";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { program } from "../../src/cli/main.ts";
 import { open } from "../../src/index.ts";
 import { spawnNode } from "../node/child.ts";
@@ -274,6 +275,24 @@ describe("backup", () => {
     expect(readdirSync(folder).filter((name) => name.includes(".part"))).toEqual([]);
   });
 
+  it("is restored by the steps of docs/cli.md, also where the log of a process that was killed is left", async () => {
+    const home = mkdtempSync(join(folder, "home-"));
+    const killed = mkdtempSync(join(folder, "killed-"));
+    await using pawl = await open(join(home, "pawl.db"), { logger: false });
+    const slot = pawl.slot<number>("n", { initial: 0 });
+    await slot.set(1);
+    await call(["--store", join(home, "pawl.db"), "backup", join(home, "pawl-backup.db")]);
+    for (let n = 2; n < 50; n += 1) await slot.set(n);
+    cpSync(home, killed, { recursive: true });
+    expect(readdirSync(killed)).toContain("pawl.db-wal");
+    const page = readFileSync(join(import.meta.dirname, "../../docs/cli.md"), "utf8");
+    const [, steps = ""] = /## Backups[\s\S]*?```sh\n([\s\S]*?)npx pawl doctor\n```/.exec(page) ?? [];
+    execFileSync("sh", ["-ec", steps], { cwd: killed });
+    const store = ["--store", join(killed, "pawl.db"), "--json"];
+    expect(await call([...store, "doctor"])).toMatchObject({ code: 0 });
+    expect(linesOf((await call([...store, "export", "slots"])).out)).toMatchObject([{ name: "n", value: 1 }]);
+  });
+
   it("of PostgreSQL names the command, without the password on its command line", async () => {
     const url = "postgres://ann:se%20cret@db.example:5433/shop?sslmode=require";
     const { out } = await call(["--store", url, "backup", "it's.dump", "--print"]);
@@ -333,6 +352,59 @@ describe("init", () => {
   });
 });
 
+describe("keys", () => {
+  it("of a namespace are kept by the server, and not in that namespace", async () => {
+    const store = ["--store", copyOf(filled)];
+    const create = ["keys", "create", "x", "--scope", "read"];
+    expect(await call([...store, "--namespace", "acme", ...create])).toMatchObject({
+      code: 2,
+      out: "",
+      err: expect.stringMatching(/give --for-namespace acme instead[^\n]*\(invalid_usage\)\n$/),
+    });
+    const { code, err, out } = await call([...store, ...create, "--for-namespace", "acme"]);
+    expect({ code, err }).toEqual({
+      code: 0,
+      err: expect.stringMatching(/^key (\S{16}) with read for namespace acme; it is shown only now:\n$/),
+    });
+    expect(out).toContain(/^key (\S+)/.exec(err)?.[1]);
+    expect((await call([...store, "--namespace", "acme", "keys"])).err).toContain("--for-namespace lists those");
+    expect((await call([...store, "keys", "list", "--for-namespace", "acme"])).out).toContain("acme");
+    // A server of `pawl serve --namespace acme` keeps its keys there.
+    const both = ["--namespace", "acme", ...create, "--for-namespace", "acme"];
+    expect(await call([...store, ...both])).toMatchObject({ code: 0 });
+    expect((await call([...store, "--namespace", "acme", "keys"])).out).toContain("acme");
+  });
+
+  it("that are rotated say for how long the old one is accepted", async () => {
+    const store = ["--store", copyOf(filled)];
+    const { out } = await call([...store, "--json", "keys", "create", "x", "--scope", "read"]);
+    const rotate = [...store, "keys", "rotate", String(linesOf(out)[0]?.["id"])];
+    expect((await call([...rotate, "--grace", "2h"])).err).toContain("the old one is accepted for 2h more");
+    expect((await call(rotate)).err).toContain("the old one has ended");
+  });
+});
+
+describe("a key file that cannot be read", () => {
+  it("is missed only by what needs it, which names it", async () => {
+    const store = copyOf(filled);
+    // As another user's file, also for root.
+    mkdirSync(`${store}.keys`, { mode: 0o700 });
+    for (const args of [["runs"], ["actions"], ["tasks", "create", "https://example.com/a"], ["doctor"]])
+      expect((await call(["--store", store, ...args])).err, args.join(" ")).not.toContain(".keys");
+    expect(await call(["--store", store, "runs"])).toMatchObject({ code: 0 });
+    expect(
+      await call(["--store", store, "tasks", "create", "https://example.com/b", "--wait-for-signal"]),
+    ).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/needs a key[^\n]*copy-\d+\.db\.keys cannot be read[^\n]* \(keys_missing\)\n$/),
+    });
+    expect(await call(["--store", store, "serve"])).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/copy-\d+\.db\.keys cannot be read[^\n]* \(keys_unreadable\)\n$/),
+    });
+  });
+});
+
 describe("--store and --url", () => {
   it("cannot be given together, and the command line counts before the environment", async () => {
     expect(await call(["--store", filled, "--url", "http://localhost", "runs"])).toMatchObject({ code: 2 });
@@ -342,6 +414,35 @@ describe("--store and --url", () => {
     } finally {
       delete process.env["PAWL_URL"];
     }
+  });
+
+  it("a server takes no namespace, from wherever it is, as its API key decides", async () => {
+    const server = ["--url", "http://localhost:1"];
+    expect(await call([...server, "--namespace", "acme", "run", "cancel", "a-1"])).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/^pawl: --namespace has no effect [^\n]*API key decides[^\n]* \(invalid_usage\)\n$/),
+    });
+    vi.stubEnv("PAWL_NAMESPACE", "acme");
+    try {
+      expect(await call([...server, "runs"])).toMatchObject({
+        code: 2,
+        err: expect.stringContaining("PAWL_NAMESPACE"),
+      });
+      expect(await call(["--store", filled, "runs"])).toMatchObject({ code: 0, err: "no runs\n" });
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
+
+  it("what needs the database names the variable that names a server", async () => {
+    vi.stubEnv("PAWL_URL", "http://localhost:1");
+    try {
+      expect(await call(["serve"])).toMatchObject({ code: 2, err: expect.stringContaining("instead of PAWL_URL") });
+    } finally {
+      vi.unstubAllEnvs();
+    }
+    const given = await call(["--url", "http://localhost:1", "serve"]);
+    expect(given.err).toContain("instead of --url");
   });
 
   it("refuses a store in memory, and shows no password", async () => {

@@ -28,7 +28,19 @@ test("the commands through a server, and when it is gone", async () => {
       return json === undefined ? rest : { ...rest, json: others };
     });
     await expectCases(options, (args) => call(args), cases);
-    expect(await call(["--url", url, "--key", "pawl_wrong", "runs"])).toMatchObject({ code: 1 });
+    const revoke = [...options, "keys", "revoke", String(key).slice("pawl_".length, "pawl_".length + 16)];
+    const isOwn = "which is the key of this command itself";
+    expect(await call(revoke)).toMatchObject({ code: 2, err: expect.stringContaining(isOwn) });
+    expect((await call([...options, "keys", "revoke", "another"])).err).not.toContain(isOwn);
+    expect(await call([...revoke, "--yes"])).toMatchObject({
+      code: 0,
+      err: expect.stringMatching(/was the key of this command itself: the next one needs another\n$/),
+    });
+    expect(await call([...options, "runs"])).toMatchObject({ code: 1 });
+    const wrong = await call(["--url", url, "--key", "pawl_wrong", "runs"]);
+    expect(wrong).toMatchObject({ code: 1, err: expect.not.stringContaining("PAWL_KEY") });
+    const none = await call(["--url", url, "runs"]);
+    expect(none).toMatchObject({ code: 1, err: expect.stringContaining("Set PAWL_KEY, or give --key (unauthorized)") });
   } finally {
     child.signal("SIGTERM");
     await child.ended;

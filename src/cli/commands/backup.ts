@@ -18,8 +18,9 @@ export function backupCommand(place: Place): void {
     usage: "backup <file>",
     summary: "copy the database to a file that does not exist yet",
     options: [option("--print", "PostgreSQL: print the pg_dump command, and do not run it")],
-    help: `Restore: copy the file back while no process has it open, or use pg_restore. The key file of pawl serve, as
-pawl.db.keys, is not part of the copy: keep one apart from it, and put it back beside the database.`,
+    help: `Restore: stop all processes, remove the database with its -wal and -shm, copy the file back, and run pawl doctor; or
+use pg_restore. The key file of pawl serve, as pawl.db.keys, is not part of the copy: keep one apart from it, and put it
+back beside the database.`,
     run: async (session, [file = ""], { print }) => {
       const where = await session.place();
       if (where.is === "postgres") return dump(session, where.url, file, print === true);

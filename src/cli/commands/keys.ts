@@ -2,8 +2,18 @@
 
 import type { KeyItem } from "../backend.ts";
 import type { Column } from "../output.ts";
-import { declare, group, LIST_OPTIONS, type Listed, listOption, option, type Place, parseMoment } from "../program.ts";
-import type { Session } from "../session.ts";
+import {
+  declare,
+  group,
+  LIST_OPTIONS,
+  type Listed,
+  listOption,
+  option,
+  type Place,
+  parseMoment,
+  UsageError,
+} from "../program.ts";
+import { DEFAULT_NAMESPACE, type Session } from "../session.ts";
 
 const COLUMNS: readonly Column<KeyItem>[] = [
   { title: "ID", of: ({ id }) => id },
@@ -27,14 +37,33 @@ const FIELDS = (key: KeyItem): readonly (readonly [string, unknown])[] => [
 
 const byOption = () => option("--by <who>", "who does it, for the history");
 
-/** A key is shown once: the key alone, so that a script can take it, and what it is for people on stderr. */
-function showOnce(session: Session, created: KeyItem & { readonly key: string }): void {
+/** A key is shown once: the key alone, so that a script can take it, and what it is on stderr, as its id is needed to end it. */
+function showOnce(session: Session, created: KeyItem & { readonly key: string }, also = ""): void {
   if (session.isJson) session.json(created);
   else {
     const { id, scopes, namespace } = created;
-    session.note(`key ${id} with ${scopes.join(", ")} for namespace ${namespace}; it is shown only now:`);
+    session.say(`key ${id} with ${scopes.join(", ")} for namespace ${namespace}${also}; it is shown only now:`);
     session.print([created.key]);
   }
+}
+
+/**
+ * A server keeps its keys in its own namespace, whatever they give access to. Throws where a key would be kept in a namespace that was meant as what it gives
+ * access to.
+ */
+function checkNamespace({ options: { url, namespace } }: Session, forNamespace: string | undefined): void {
+  if (url !== undefined || namespace === undefined || namespace === DEFAULT_NAMESPACE || forNamespace !== undefined)
+    return;
+  throw new UsageError(
+    `keys are kept in the namespace of the server, and a key in ${namespace} is accepted only by pawl serve --namespace ${namespace}: give --for-namespace ${namespace} instead, which is what the key gives access to; for such a server, give both`,
+  );
+}
+
+/** Whether this command asks the server with this very key. */
+async function isOwnKey({ options: { url, key } }: Session, id: string): Promise<boolean> {
+  if (url === undefined || key === undefined) return false;
+  const { parseApiKey } = await import("../../http/server/keys/text.ts");
+  return parseApiKey(key)?.id === id;
 }
 
 export function keysCommand(place: Place): void {
@@ -45,12 +74,13 @@ export function keysCommand(place: Place): void {
     summary: "create a key, and print it once",
     options: [
       listOption("--scope <scopes>", "read, write, operate, admin; several with commas").makeOptionMandatory(),
-      option("--for-namespace <name>", "what it gives access to (default: the namespace)"),
+      option("--for-namespace <name>", "what it gives access to (default: the server's own)"),
       option("--expires <when>", "a duration as 90d, or a time as 2027-01-31 (default: never)"),
       byOption(),
     ],
-    help: "Each scope includes none of the others, except admin, which includes all. The name says what the key is for.",
+    help: "Each scope includes none of the others, except admin, which includes all. The name says what the key is for.\nKeys are kept in the namespace of the server that accepts them: --namespace is only for one of pawl serve --namespace.",
     run: async (session, [name = ""], { scope, forNamespace, expires, by }) => {
+      checkNamespace(session, forNamespace);
       const expiresAt = expires === undefined ? undefined : await parseMoment(expires, "--expires");
       const backend = await session.backend("create");
       showOnce(session, await backend.keys.create({ name, scopes: scope, namespace: forNamespace, expiresAt, by }));
@@ -69,7 +99,10 @@ export function keysCommand(place: Place): void {
           columns: COLUMNS,
           page: (page) => backend.keys.list({ ...page, namespace: forNamespace }),
           keyOf: ({ id }) => id,
-          none: "no keys",
+          none:
+            session.options.namespace === undefined
+              ? "no keys"
+              : `no keys are kept in namespace ${session.namespace}: --for-namespace lists those of the server that give access to it`,
         },
         options,
       );
@@ -112,7 +145,13 @@ export function keysCommand(place: Place): void {
     options: [option("--grace <duration>", "how long the old one is accepted, too (default: 0)"), byOption()],
     run: async (session, [id = ""], options) => {
       const backend = await session.backend("write");
-      showOnce(session, await backend.keys.rotate(id, options));
+      const rotated = await backend.keys.rotate(id, options);
+      const { grace } = options;
+      showOnce(
+        session,
+        rotated,
+        `; the old one ${grace === undefined ? "has ended" : `is accepted for ${grace} more`}`,
+      );
     },
   });
 
@@ -121,8 +160,10 @@ export function keysCommand(place: Place): void {
     summary: "end a key for good; needs --yes",
     options: [byOption()],
     run: async (session, [id = ""], { by }) => {
-      await session.confirm(`this ends key ${id} for good`);
+      const isOwn = await isOwnKey(session, id);
+      await session.confirm(`this ends key ${id} for good${isOwn ? ", which is the key of this command itself" : ""}`);
       const revoked = await (await session.backend("write")).keys.revoke(id, by);
+      if (isOwn) session.say(`key ${id} was the key of this command itself: the next one needs another`);
       session.done(`key ${id} is revoked`, revoked);
     },
   });
