@@ -14,7 +14,8 @@
  * No test may depend on how fast the machine is. A wait ends when what is waited for has happened; the limits here only end a test that hangs.
  */
 
-import { availableParallelism } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
+import { join } from "node:path";
 import { defineConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 import { memoryFolder } from "./test/node/memory-folder.ts";
@@ -41,7 +42,11 @@ const inMemory = memoryFolder();
 const short = {
   isolate: false,
   maxWorkers: SHORT_WORKERS,
-  env: inMemory === null ? {} : { TMPDIR: inMemory },
+  env: {
+    ...(inMemory === null ? {} : { TMPDIR: inMemory }),
+    // For the processes that tests start: compiled code makes a start three times as fast.
+    NODE_COMPILE_CACHE: join(inMemory ?? tmpdir(), "node-compile-cache"),
+  },
   setupFiles: ["test/node/leftovers.ts"],
 };
 
