@@ -49,6 +49,7 @@ const short = {
   },
   setupFiles: ["test/node/leftovers.ts"],
 };
+const shared = { ...short, setupFiles: [...short.setupFiles, "test/node/kept-watchdog.ts"] };
 
 /** What takes longest, in this order: it starts first, so that no process is left alone with it at the end. A run names its slowest files. */
 const SLOWEST: readonly string[] = [
@@ -151,7 +152,7 @@ export default defineConfig({
     passWithNoTests: false,
     reporters: ["default"],
     projects: [
-      { extends: true, test: { ...short, name: "short", include: SHORT, exclude: [...LONG, ...ALONE] } },
+      { extends: true, test: { ...shared, name: "short", include: SHORT, exclude: [...LONG, ...ALONE] } },
       { extends: true, test: { ...short, name: "short-alone", include: ALONE, isolate: true } },
       { extends: true, test: { name: "long", include: LONG, maxWorkers: LONG_WORKERS, sequence: { groupOrder: 1 } } },
     ],
