@@ -114,9 +114,6 @@ describe("the check of the examples", () => {
   });
 });
 
-/** Compiled code is kept where Node keeps it, which makes a start three times as fast. */
-const cache = { NODE_COMPILE_CACHE: join(tmpdir(), "node-compile-cache") };
-
 /** Only ends an example that hangs. */
 const HANGS_AFTER_MS = 240_000;
 
@@ -130,7 +127,7 @@ async function checkExample(file: string): Promise<void> {
     const { DATABASE_URL: _, ...env } = process.env;
     const child = spawn(process.execPath, [`--import=${pathToFileURL(hook)}`, "--conditions=pawl-source", file], {
       cwd: folder,
-      env: { ...env, ...cache, ...(database === undefined ? {} : { DATABASE_URL: database.url }) },
+      env: { ...env, ...(database === undefined ? {} : { DATABASE_URL: database.url }) },
       stdio: ["ignore", "pipe", "pipe"],
       timeout: HANGS_AFTER_MS,
     });

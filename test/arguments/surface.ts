@@ -45,7 +45,8 @@ const MADE_OF_OURS: ReadonlySet<string> = new Set(["Pick", "Omit", "Partial", "R
 export function surfaceOf(entries: readonly string[]): Map<string, string[]> {
   const api = new API({ cwd: ROOT });
   try {
-    const snapshot = api.updateSnapshot({ openProjects: [`${ROOT}tsconfig.json`] });
+    // What is published, without the tests and what they use: it is read in a third of the time.
+    const snapshot = api.updateSnapshot({ openProjects: [`${ROOT}tsconfig.build.json`] });
     const found = new Map<string, string[]>();
     for (const entry of entries) {
       const project = snapshot.getProjects()[0];

@@ -96,7 +96,7 @@ onStores(EVERY, (place) => {
       expect(await codeOf(all(pawl.stream("ann").read({ events: [Paid] })))).toBe("decision_async");
       expect(await codeOf(all(pawl.events.read({ events: [Paid] })))).toBe("decision_async");
       const rows = projection("rows", { on: [Paid], version: "1" }, () => 1);
-      const mail = reaction("mail", { on: [Paid] }, () => {});
+      const mail = reaction("mail", { on: [Paid], retry: { attempts: 2, delay: 1 } }, () => {});
       pawl.work([rows, mail]);
       const failure = () => buildingFailure(pawl, rows);
       await expect.poll(failure, PATIENCE).toMatchObject({ stream: "ann", version: 1 });

@@ -11,7 +11,16 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import pg from "pg";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect } from "vitest";
-import { type OpenOptions, open, type Pawl, type Run, type RunStatus } from "../../src/index.ts";
+import {
+  type Context,
+  type OpenOptions,
+  open,
+  type Pawl,
+  type Run,
+  type RunEvent,
+  type RunStatus,
+  workflow,
+} from "../../src/index.ts";
 import type { SqlStore, Store } from "../../src/kernel/contract.ts";
 import { nodePorts, wallMs } from "../../src/node/ports.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
@@ -266,6 +275,19 @@ export function onStores(stores: readonly StoreName[], laws: (place: Place) => v
 
 /** Long enough for any machine; a test that needs it has failed. */
 export const PATIENCE = { timeout: 120_000, interval: 5 } as const;
+
+/** How a step is tried again where the test waits for it. */
+export const SOON = { delay: 1, jitter: 0 } as const;
+
+/** Starts a run of a workflow that is only this function, on a handle of its own. */
+export const runsOn =
+  (place: Place) =>
+  async <T>(body: (ctx: Context) => PromiseLike<T>, on?: (event: RunEvent) => void): Promise<Run<T>> => {
+    const pawl = await place.open();
+    const it = workflow("it", body);
+    pawl.work([it], { on });
+    return pawl.start(it, undefined, { id: "one" });
+  };
 
 export const resultOf = <T>(run: Run<T>): Promise<T> => run.result({ timeout: "20s" });
 

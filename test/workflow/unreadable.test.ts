@@ -324,7 +324,7 @@ onStores(EVERY, (place) => {
       { which: "all", damaged: ["b", "c", "d", "e", "f"] },
     ])("$which of a line for a limit leaves it, is parked, and the others are admitted", async ({ damaged }) => {
       const begun: string[] = [];
-      const last = workflow({ name: "last", concurrency: { max: 1 } }, async (ctx, id: string) => {
+      const last = workflow({ name: "last", concurrency: { max: 1 }, tries: 2 }, async (ctx, id: string) => {
         await ctx.step("begin", () => void begun.push(id));
         if (id === "a") await ctx.waitForSignal(go);
       });
