@@ -17,7 +17,7 @@ import type { Kernel } from "../kernel/kernel.ts";
 import { fencedOrRenewed, type Lease } from "../kernel/lease.ts";
 import { type Prepare, runInSql, type SqlWork } from "../kernel/sql/in-sql.ts";
 import { IdempotencyAnsweredError } from "./errors.ts";
-import { answer, type Call, free, isAnsweredBy, isUnstorable, prolong, report, type StoredOutcome } from "./records.ts";
+import { answer, type Call, free, isAnsweredBy, isUnstorable, report, type StoredOutcome } from "./records.ts";
 import type { KeyValue } from "./stored.ts";
 
 /** What the function of `idempotent` receives. */
@@ -71,7 +71,7 @@ export class KeyAttempt<Face, Touch> {
     this.#lease = kernel.leases.keep({
       leaseMs,
       safeUntilMs: startedMs + leaseMs,
-      renew: () => fencedOrRenewed(this.#renew(leaseMs)),
+      renew: () => fencedOrRenewed(this.#held.renew(leaseMs)),
     });
   }
 
@@ -237,11 +237,6 @@ export class KeyAttempt<Face, Touch> {
   get #keepMs(): number | null {
     const { ttlMs } = this.#call;
     return this.#kernel.ports.clock.nowMs() - this.#startedMs > ttlMs / 2 ? ttlMs : null;
-  }
-
-  #renew(leaseMs: number): Promise<void> {
-    const { at } = this.#call;
-    return this.#kernel.transactUrgently((tx) => prolong(this.#mine(tx), tx.nowMs + leaseMs), [at]);
   }
 
   #mine(tx: Tx): Draft {

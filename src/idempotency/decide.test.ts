@@ -10,18 +10,18 @@ import { decideBegin, decideSweep, isMarked, type KeyState } from "./decide.ts";
 const running: KeyState = {
   status: "in_progress",
   holder: "p1",
-  leaseUntilMs: 1_030,
+  dueMs: 1_030,
   fingerprint: "a",
   startedAtMs: 1_000,
   expiresAtMs: 2_000,
 };
-const slow: KeyState = { ...running, leaseUntilMs: 9_000, startedAtMs: 1_000 };
-const left: KeyState = { ...running, holder: null };
+const slow: KeyState = { ...running, dueMs: 9_000, startedAtMs: 1_000 };
+const left: KeyState = { ...running, holder: null, dueMs: 2_000 };
 const completed: KeyState = { ...left, status: "completed" };
 const failed: KeyState = { ...left, status: "failed" };
 const nameless: KeyState = { ...completed, fingerprint: null };
 /** Renewed past its own expiry. */
-const outlasting: KeyState = { ...running, leaseUntilMs: 2_010 };
+const outlasting: KeyState = { ...running, dueMs: 2_010 };
 
 describe("decideBegin", () => {
   const wait = (retryAfterMs: number) => ({ is: "in_progress", retryAfterMs });
@@ -121,8 +121,12 @@ describe("decideBegin", () => {
 describe("decideSweep", () => {
   test.each([
     { rule: "one in progress stays", key: running, nowMs: 1_029, answer: { is: "keep" } },
-    { rule: "when its lease has ended it rests until it expires", key: running, nowMs: 1_030, answer: { is: "keep" } },
-    { rule: "and is removed then", key: running, nowMs: 2_000, answer: { is: "remove" } },
+    {
+      rule: "when its lease has ended it rests until it expires",
+      key: running,
+      nowMs: 1_030,
+      answer: { is: "rest", dueMs: 2_000 },
+    },
     { rule: "one that rests stays", key: left, nowMs: 1_999, answer: { is: "keep" } },
     { rule: "and is removed when it expires", key: left, nowMs: 2_000, answer: { is: "remove" } },
     { rule: "an answer stays until it expires", key: completed, nowMs: 1_999, answer: { is: "keep" } },

@@ -14,7 +14,7 @@ export interface KeyState {
   readonly status: KeyStatus;
   readonly holder: string | null;
   /** The end of the holder's lease. */
-  readonly leaseUntilMs: number | null;
+  readonly dueMs: number | null;
   readonly fingerprint: string | null;
   readonly startedAtMs: number;
   readonly expiresAtMs: number;
@@ -48,16 +48,22 @@ export function decideBegin(
 }
 
 /** A lease ends at its millisecond, not after. */
-function leaseLeftMs(key: Pick<KeyState, "holder" | "leaseUntilMs">, nowMs: number): number {
-  return key.holder === null ? 0 : Math.max(0, (key.leaseUntilMs ?? 0) - nowMs);
+function leaseLeftMs(key: Pick<KeyState, "holder" | "dueMs">, nowMs: number): number {
+  return key.holder === null ? 0 : Math.max(0, (key.dueMs ?? 0) - nowMs);
 }
 
-export type SweepOutcome = { readonly is: "keep" } | { readonly is: "remove" };
+export type SweepOutcome =
+  | { readonly is: "keep" }
+  /** Its lease has ended; it waits for a call that takes it over, or for its expiry. */
+  | { readonly is: "rest"; readonly dueMs: number }
+  | { readonly is: "remove" };
 
-/** What to do with a key that is due. One whose lease has ended waits for a call that takes it over, or for its expiry. */
+/** What to do with a key that is due. */
 export function decideSweep(key: KeyState, nowMs: number): SweepOutcome {
   if (leaseLeftMs(key, nowMs) > 0) return { is: "keep" };
-  return { is: key.expiresAtMs <= nowMs ? "remove" : "keep" };
+  if (key.expiresAtMs <= nowMs) return { is: "remove" };
+  if (key.holder !== null) return { is: "rest", dueMs: key.expiresAtMs };
+  return { is: "keep" };
 }
 
 /** Whether a message was handled before. A mark is forgotten from the millisecond it expires. */

@@ -31,15 +31,14 @@ export function begin(tx: Tx, call: Call, lease: { readonly by: string; readonly
   const text = answerOf(tx, record, call);
   if (text !== null) return { is: "answered", text };
   const isTakeOver = record.exists && stateOf(record).expiresAtMs > tx.nowMs;
-  const value: KeyValue = { ...newValue(call, tx), leaseUntilMs: tx.nowMs + lease.leaseMs };
   record.write({
-    value,
+    value: newValue(call, tx),
     kind: KEYS,
     status: "in_progress" satisfies KeyStatus,
     holder: lease.by,
     fence: nextFence(record.fence, tx.fenceFloor),
     tries: isTakeOver ? record.tries + 1 : 1,
-    dueMs: dueOf(value),
+    dueMs: tx.nowMs + lease.leaseMs,
   });
   return { is: "begun", row: record.row as Row };
 }
@@ -80,16 +79,6 @@ function newValue({ fingerprint, ttlMs }: Call, { approxNowMs, nowUpperBoundMs }
   };
 }
 
-/** When the key may be free: the same before and after the answer, as most leases end before their keys expire. */
-const dueOf = ({ expiresAtMs, leaseUntilMs = 0 }: KeyValue): number => Math.max(expiresAtMs, leaseUntilMs);
-
-/** Renews the lease of the attempt. Never shortens it: a clock that stepped back makes it longer. */
-export function prolong(record: Draft, untilMs: number): void {
-  const begun = record.value as KeyValue;
-  const value: KeyValue = { ...begun, leaseUntilMs: Math.max(begun.leaseUntilMs ?? 0, untilMs) };
-  record.write({ value, dueMs: dueOf(value) });
-}
-
 /** Stores the answer, ends the attempt, and returns the record's text. Default of `expiresAtMs`: as when the attempt began. */
 export function answer(record: Draft, outcome: StoredOutcome, expiresAtMs?: number): string {
   const { fingerprint, startedAtMs, expiresAtMs: asBegun } = record.value as KeyValue;
@@ -104,7 +93,7 @@ export function answer(record: Draft, outcome: StoredOutcome, expiresAtMs?: numb
     status: ("ok" in outcome ? "completed" : "failed") satisfies KeyStatus,
     holder: null,
     tries: 0,
-    dueMs: dueOf(value),
+    dueMs: value.expiresAtMs,
   });
   return record.row?.value ?? "";
 }
@@ -137,18 +126,19 @@ export function sweepOne(tx: Tx, at: Address): boolean {
     return true;
   }
   const answer = decideSweep(stateOf(record), tx.nowMs);
+  if (answer.is === "rest") record.write({ holder: null, dueMs: answer.dueMs });
   if (answer.is === "remove") free(record);
   return answer.is === "remove";
 }
 
 function stateOf(record: Draft): KeyState {
-  const { fingerprint = null, startedAtMs, expiresAtMs, leaseUntilMs = null } = record.value as KeyValue;
-  const { status, holder } = record;
+  const { fingerprint = null, startedAtMs, expiresAtMs } = record.value as KeyValue;
+  const { status, holder, dueMs } = record;
   if (!isKnown(status))
     throw new UnsupportedEncodingError("$", `its status is ${status}, which this release does not know`, {
       name: `${record.at.space} "${record.at.key}"`,
     });
-  return { status, holder, leaseUntilMs, fingerprint, startedAtMs, expiresAtMs };
+  return { status, holder, dueMs, fingerprint, startedAtMs, expiresAtMs };
 }
 
 const isKnown = (status: string | null): status is KeyStatus => KEY_STATUSES.some((known) => known === status);

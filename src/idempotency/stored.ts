@@ -25,8 +25,6 @@ export interface KeyValue {
   readonly startedAtMs: number;
   /** From then on the key is free again, unless an attempt is in progress. */
   readonly expiresAtMs: number;
-  /** The end of the lease of the attempt in progress. Not the record's `dueMs`: that stays the same when the answer is stored, so no index is touched. */
-  readonly leaseUntilMs?: number;
   /** What completed it. */
   readonly ok?: unknown;
   /** What failed it. */

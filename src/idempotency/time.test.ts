@@ -80,51 +80,6 @@ describe.each(places)("on %s", (_, arrive) => {
       expect(await codeOf(dead.answer)).toBe("fenced");
     });
 
-    test("a key is due when it expires, from its beginning on: neither a renewal nor the answer changes the index of due records", async () => {
-      const rowOf = async () => (await a.kernel.read([address("idempotent", "k")]))[0];
-      const { answer, resolve } = await slowly(a, "k", { ttl: "1 hour" });
-      const begun = await rowOf();
-      await place.clock.advance(LEASE_MS);
-      const renewed = await rowOf();
-      resolve("done");
-      await answer;
-      const answered = await rowOf();
-      expect(renewed?.version).toBeGreaterThan(begun?.version ?? 0);
-      for (const row of [begun, renewed, answered])
-        expect(row).toMatchObject({ kind: "idempotent", dueMs: begun?.dueMs });
-      await place.clock.advance(3_600_000 - LEASE_MS - 1);
-      expect(await sweepOf(b)).toBe(0);
-      await place.clock.advance(1);
-      expect(await sweepOf(b)).toBe(1);
-    });
-
-    test("a key that is held past its expiry does not keep a sweep from those that are not", async () => {
-      const held = await slowly(a, "held", { ttl: 1 });
-      await place.clock.advance(LEASE_MS);
-      await a.keys.idempotent("k", { ttl: 1 }, work());
-      await place.clock.advance(1);
-      expect(await sweepOf(b, 1)).toBe(1);
-      held.resolve("done");
-      expect(await held.answer).toMatchObject({ value: "done" });
-    });
-
-    test("a renewal does not shorten a lease when the store's clock has stepped back", async () => {
-      const { attempt, answer, resolve } = await slowly(a, "k", { lease: 9_000 });
-      const untilMs = async (): Promise<number> => {
-        const [row] = await a.kernel.read([address("idempotent", "k")]);
-        return (a.kernel.decode(address("idempotent", "k"), row?.value ?? "") as { leaseUntilMs: number }).leaseUntilMs;
-      };
-      const beganUntilMs = await untilMs();
-      place.jump(-5_000);
-      await place.clock.advance(3_000);
-      expect(await untilMs()).toBe(beganUntilMs);
-      await place.clock.advance(6_000);
-      expect(await untilMs()).toBeGreaterThan(beganUntilMs);
-      expect(attempt.abortSignal.aborted).toBe(false);
-      resolve("done");
-      await answer;
-    });
-
     test("keys are swept by themselves, at first and then now and then", async () => {
       const left = async () => (await a.kernel.due({ kinds: ["idempotent", "dedupe"], limit: 1_000 })).keys.length;
       for (let i = 0; i < 20; i++) await a.keys.idempotent(`k${i}`, { ttl: 1 }, work());
