@@ -3,8 +3,9 @@
  */
 
 import { nextFence } from "../kernel/claim/decide.ts";
+import type { Address } from "../kernel/contract.ts";
 import type { Tx } from "../kernel/decision.ts";
-import type { Draft } from "../kernel/draft.ts";
+import type { Changes, Draft } from "../kernel/draft.ts";
 import { firstEnd, fits, isAlive, isFull, living, renewed } from "./decide.ts";
 import {
   type Holder,
@@ -12,6 +13,7 @@ import {
   type LockRef,
   lockAt,
   lockOf,
+  moreOf,
   type RunOwner,
   storedLock,
   type Ticket,
@@ -36,7 +38,8 @@ export class LockDrafts {
   readonly tx: Tx;
   readonly #hooks: RunHooks;
   readonly #locks = new Map<string, LockDraft>();
-  readonly #toSettle = new Set<LockDraft>();
+  /** In the order in which they were changed. */
+  readonly #toSettle: LockDraft[] = [];
 
   constructor(tx: Tx, hooks: RunHooks) {
     this.tx = tx;
@@ -50,7 +53,7 @@ export class LockDrafts {
       opened.expect(permits);
       return opened;
     }
-    const lock = new LockDraft(this.tx, ref, permits, (moved) => this.#toSettle.add(moved));
+    const lock = new LockDraft(this, ref, at, permits);
     this.#locks.set(at.text, lock);
     return lock;
   }
@@ -63,14 +66,21 @@ export class LockDrafts {
   settle(lock: LockDraft): void {
     if (lock.isEmpty) return;
     lock.expire(this.tx.nowMs);
-    this.#toSettle.add(lock);
+    this.toSettle(lock);
     this.settleAll();
+  }
+
+  /** The lock may be free for its first waiters now. */
+  toSettle(lock: LockDraft): void {
+    if (lock.isToSettle) return;
+    lock.isToSettle = true;
+    this.#toSettle.push(lock);
   }
 
   /** Grants free locks to the first waiters, as far as possible. */
   settleAll(): void {
-    for (const lock of this.#toSettle) {
-      this.#toSettle.delete(lock);
+    for (let lock = this.#toSettle.shift(); lock !== undefined; lock = this.#toSettle.shift()) {
+      lock.isToSettle = false;
       // A lock that reached `MOST_MOVED` is left to the next commit.
       if (!lock.isHurried) this.#advance(lock);
     }
@@ -102,24 +112,13 @@ export class LockDrafts {
 
   #grant(ticket: string, waiter: Ticket, locks: readonly LockDraft[]): boolean {
     const fence = this.fenceFor(locks);
-    const { owner, mode, by, leaseMs, group } = waiter;
+    const { owner, mode, leaseMs } = waiter;
     if (owner !== undefined && !this.#hooks.granted(this.tx, owner, ticket, fence)) return false;
     const { nowMs } = this.tx;
     for (const lock of locks) {
       lock.unlink(ticket);
-      lock.give(
-        {
-          ticket,
-          fence,
-          mode,
-          sinceMs: nowMs,
-          untilMs: leaseMs === null ? null : nowMs + leaseMs,
-          ...(owner === undefined ? {} : { owner }),
-          ...(by === undefined ? {} : { by }),
-          ...(group === undefined ? {} : { group }),
-        },
-        fence,
-      );
+      const untilMs = leaseMs === null ? null : nowMs + leaseMs;
+      lock.give({ ticket, fence, mode, sinceMs: nowMs, untilMs, ...moreOf(waiter) });
     }
     return true;
   }
@@ -133,24 +132,23 @@ export class LockDrafts {
 export class LockDraft {
   readonly ref: LockRef;
   readonly record: Draft;
-  readonly #tx: Tx;
-  readonly #moved: (lock: LockDraft) => void;
+  readonly #drafts: LockDrafts;
   permits: number | null;
   holders: readonly Holder[];
   first: string | null;
   last: string | null;
   waiting: number;
-  #groups: number;
+  groups: number;
   #fence: number | undefined;
   #isChanged = false;
   isHurried = false;
+  isToSettle = false;
   #isTouched = false;
 
-  constructor(tx: Tx, ref: LockRef, permits: number | null, moved: (lock: LockDraft) => void) {
-    this.#tx = tx;
+  constructor(drafts: LockDrafts, ref: LockRef, at: Address, permits: number | null) {
+    this.#drafts = drafts;
     this.ref = ref;
-    this.#moved = moved;
-    this.record = tx.record(lockAt(ref));
+    this.record = drafts.tx.record(at);
     const { value: stored } = this.record;
     const value = stored === undefined ? undefined : lockOf(stored);
     this.permits = value === undefined ? permits : value.permits;
@@ -158,7 +156,7 @@ export class LockDraft {
     this.first = value?.first ?? null;
     this.last = value?.last ?? null;
     this.waiting = value?.waiting ?? 0;
-    this.#groups = value?.groups ?? 0;
+    this.groups = value?.groups ?? 0;
   }
 
   /** The highest that was given out, by this decision too. */
@@ -196,9 +194,9 @@ export class LockDraft {
     this.#change();
   }
 
-  give(holder: Holder, fence: number): void {
+  give(holder: Holder): void {
     this.holders = [...this.holders, holder];
-    this.#fence = fence;
+    this.#fence = holder.fence;
     this.#change();
   }
 
@@ -225,20 +223,20 @@ export class LockDraft {
 
   append(id: string, ticket: Ticket): void {
     this.#load(id, this.last);
-    const record = this.#tx.record(ticketAt(this.ref, id));
+    const record = this.#drafts.tx.record(ticketAt(this.ref, id));
     if (record.exists) return;
     record.write({ value: ticket });
     if (this.last === null) this.first = id;
     else this.#link(this.last, { next: id });
     this.last = id;
     this.waiting += 1;
-    if (ticket.group !== undefined) this.#groups += 1;
+    if (ticket.group !== undefined) this.groups += 1;
     this.#change();
   }
 
   /** Removes a ticket from the line, at any position. `prev` is valid only if the ticket is not the first. */
   unlink(id: string): void {
-    const record = this.#tx.record(ticketAt(this.ref, id));
+    const record = this.#drafts.tx.record(ticketAt(this.ref, id));
     const ticket = record.value as Ticket | undefined;
     if (ticket === undefined) return;
     if (this.first === id) {
@@ -251,18 +249,18 @@ export class LockDraft {
       else this.#link(ticket.next, { prev: ticket.prev });
     }
     this.waiting -= 1;
-    if (ticket.group !== undefined) this.#groups -= 1;
+    if (ticket.group !== undefined) this.groups -= 1;
     // Its key is never used again.
     record.remove(0);
     this.#change();
   }
 
   #load(...ids: readonly (string | null)[]): void {
-    this.#tx.load(ids.flatMap((id) => (id === null ? [] : [ticketAt(this.ref, id)])));
+    this.#drafts.tx.load(ids.flatMap((id) => (id === null ? [] : [ticketAt(this.ref, id)])));
   }
 
   #link(id: string, change: { readonly next: string | null } | { readonly prev: string | null }): void {
-    const record = this.#tx.record(ticketAt(this.ref, id));
+    const record = this.#drafts.tx.record(ticketAt(this.ref, id));
     record.write({ value: { ...(record.value as Ticket), ...change } });
   }
 
@@ -279,36 +277,27 @@ export class LockDraft {
 
   #change(): void {
     this.#isChanged = true;
-    this.#moved(this);
+    this.#drafts.toSettle(this);
   }
 
   save(): void {
     if (!this.#isChanged) return;
     this.#isChanged = false;
-    const { permits, holders, first, last, waiting } = this;
+    const changes: Changes = { value: storedLock(this) };
     const dueMs = this.#dueMs();
-    this.record.write({
-      value: storedLock({
-        permits,
-        holders,
-        first,
-        last,
-        waiting,
-        ...(this.#groups === 0 ? {} : { groups: this.#groups }),
-      }),
-      ...(this.record.exists ? {} : { kind: LOCK_QUEUE }),
-      ...(this.record.status === null ? {} : { status: null }),
-      ...(dueMs === undefined ? {} : { dueMs }),
-      ...(this.#fence === undefined ? {} : { fence: this.#fence }),
-    });
+    if (dueMs !== undefined) changes.dueMs = dueMs;
+    if (this.#fence !== undefined) changes.fence = this.#fence;
+    if (!this.record.exists) changes.kind = LOCK_QUEUE;
+    if (this.record.status !== null) changes.status = null;
+    this.record.write(changes);
   }
 
   /** When a worker should check whether its holder is gone, or whether it is unused; undefined if the time stays the same. */
   #dueMs(): number | undefined {
-    if (this.isHurried) return this.#tx.nowMs;
+    if (this.isHurried) return this.#drafts.tx.nowMs;
     const isNew = !this.record.exists || this.#isTouched;
-    if (this.first === null) return isNew ? this.#tx.nowMs + IDLE_MS : undefined;
-    const dueMs = firstEnd(this.holders) ?? this.#tx.nowMs + IDLE_MS;
+    if (this.first === null) return isNew ? this.#drafts.tx.nowMs + IDLE_MS : undefined;
+    const dueMs = firstEnd(this.holders) ?? this.#drafts.tx.nowMs + IDLE_MS;
     return dueMs === this.record.dueMs ? undefined : dueMs;
   }
 }

@@ -9,7 +9,7 @@ import type { Row } from "../kernel/contract.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { RecordWatch } from "../kernel/record-watch.ts";
 import type { Hold } from "./hold.ts";
-import { type LockRef, lockAt, lockOf } from "./stored.ts";
+import { lockAt, lockOf } from "./stored.ts";
 
 /** Holds that are older than this are watched. */
 const WATCHED_AFTER_MS = 100;
@@ -27,7 +27,7 @@ interface Watched {
 export class HoldWatch {
   readonly #kernel: Kernel;
   readonly #records: RecordWatch;
-  readonly #young = new Map<Hold, LockRef>();
+  readonly #young = new Set<Hold>();
   readonly #watched = new Map<string, Watched>();
   #cancel: (() => void) | undefined;
 
@@ -40,19 +40,19 @@ export class HoldWatch {
   }
 
   /** Several locks are held and lost together, so it is enough to watch one. */
-  add(hold: Hold, ref: LockRef): void {
-    this.#young.set(hold, ref);
+  add(hold: Hold): void {
+    this.#young.add(hold);
     this.#cancel ??= this.#kernel.ports.clock.after(WATCHED_AFTER_MS, () => this.#grown());
   }
 
-  delete(hold: Hold, ref: LockRef): void {
+  delete(hold: Hold): void {
     if (this.#young.delete(hold)) {
       if (this.#young.size > 0) return;
       this.#cancel?.();
       this.#cancel = undefined;
       return;
     }
-    const { text } = lockAt(ref);
+    const { text } = lockAt(hold.ref);
     const watched = this.#watched.get(text);
     if (watched?.holds.delete(hold.ticket) !== true || watched.holds.size > 0) return;
     watched.stop();
@@ -63,11 +63,11 @@ export class HoldWatch {
     this.#cancel = undefined;
     const young = [...this.#young];
     this.#young.clear();
-    for (const [hold, ref] of young) this.#watch(hold, ref);
+    for (const hold of young) this.#watch(hold);
   }
 
-  #watch(hold: Hold, ref: LockRef): void {
-    const at = lockAt(ref);
+  #watch(hold: Hold): void {
+    const at = lockAt(hold.ref);
     const known = this.#watched.get(at.text);
     if (known !== undefined) {
       known.holds.set(hold.ticket, hold);

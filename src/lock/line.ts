@@ -20,6 +20,7 @@ import {
   lockAt,
   lockOf,
   type Mode,
+  moreOf,
   type RunOwner,
   type Ticket,
   ticketAt,
@@ -79,30 +80,18 @@ export function enterIn(drafts: LockDrafts, request: LockRequest): Entered {
   // The same request again, because its first reply was lost.
   const had = fenceOf(locks, ticket);
   if (had !== undefined) return { granted: true, fence: had, nowMs };
-  const common = {
-    mode,
-    sinceMs: nowMs,
-    ...(owner === undefined ? {} : { owner }),
-    ...(by === undefined ? {} : { by }),
-    ...(refs.length === 1 ? {} : { group: refs }),
-  };
+  const untilMs = leaseMs === null ? null : nowMs + leaseMs;
+  const more = moreOf({ owner, by, group: refs.length === 1 ? undefined : refs });
   if (locks.every((lock) => lock.first === null && fits(lock, mode))) {
     // A fence must not be ahead of the clock: after a promotion that lost this grant, the next fence would be below it.
     const fence = drafts.fenceFor(locks, isFree ? tx.approxNowMs : tx.fenceFloor);
-    const untilMs = leaseMs === null ? null : nowMs + leaseMs;
-    for (const lock of locks) lock.give({ ...common, ticket, fence, untilMs }, fence);
+    for (const lock of locks) lock.give({ ticket, fence, mode, sinceMs: nowMs, untilMs, ...more });
     return { granted: true, fence, nowMs };
   }
   const place = Math.max(...locks.map((lock) => lock.waiting)) + 1;
   if (request.queue)
     for (const lock of locks)
-      lock.append(ticket, {
-        ...common,
-        prev: lock.last,
-        next: null,
-        untilMs: leaseMs === null ? null : nowMs + leaseMs,
-        leaseMs,
-      });
+      lock.append(ticket, { mode, sinceMs: nowMs, ...more, prev: lock.last, next: null, untilMs, leaseMs });
   return { granted: false, place, nowMs, head: locks[0]?.record.head ?? 0 };
 }
 

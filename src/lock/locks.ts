@@ -117,14 +117,14 @@ export class Locks {
     if (this.#isClosed) hold.drop();
     else {
       this.#holds.add(hold);
-      this.#watch.add(hold, hold.ref);
+      this.#watch.add(hold);
     }
     return hold;
   }
 
   ended(hold: Hold): void {
     this.#holds.delete(hold);
-    this.#watch.delete(hold, hold.ref);
+    this.#watch.delete(hold);
   }
 
   /** The release of these was forced by a commit of this handle. */

@@ -57,7 +57,7 @@ export const FORCED_RELEASE = optionNames<Intervention & { ticket?: unknown }>({
 });
 
 /** The lease of a lock in plain code. */
-export const LEASE = "30s";
+export const LEASE = 30_000;
 
 /** Null means as many as were declared. */
 export function checkPermits(permits: unknown): number | null {

@@ -49,7 +49,7 @@ export interface LockValue {
   readonly first: string | null;
   readonly last: string | null;
   readonly waiting: number;
-  /** How many waiters wait for other locks as well; left out if none do. */
+  /** How many waiters wait for other locks as well. Default: none. */
   readonly groups?: number;
 }
 
@@ -66,6 +66,19 @@ export interface Ticket {
   readonly by?: string;
   /** All locks that it waits for together, if more than this one. */
   readonly group?: readonly LockRef[];
+}
+
+/** The fields that most holders and waiters do not have. */
+export type More = Pick<Holder, "owner" | "by" | "group">;
+
+/** Those of these fields that are set; undefined if none is. */
+export function moreOf({ owner, by, group }: { readonly [K in keyof More]: More[K] | undefined }): More | undefined {
+  if (owner === undefined && by === undefined && group === undefined) return undefined;
+  return {
+    ...(owner === undefined ? {} : { owner }),
+    ...(by === undefined ? {} : { by }),
+    ...(group === undefined ? {} : { group }),
+  };
 }
 
 /** The queue of locks whose holder may have died, or that are unused. */
@@ -97,9 +110,6 @@ export const AUDIT = ["forced", "removed", "permits"] as const;
 
 // Without field names, because a lock's value is written twice for each hold, and its size matters.
 
-/** The fields that most holders do not have. */
-type More = Pick<Holder, "owner" | "by" | "group">;
-
 /** The fields of all holders, one after another; then the line, if there is one or the permits are limited. */
 export type StoredLock = readonly [
   holders: readonly (string | number | null | More)[],
@@ -114,25 +124,18 @@ export type StoredLock = readonly [
 const FIELDS = 6;
 const EXCLUSIVE = 1;
 
-export function storedLock({ permits, holders, first, last, waiting, groups }: LockValue): StoredLock {
+export function storedLock({ permits, holders, first, last, waiting, groups = 0 }: LockValue): StoredLock {
   const flat: (string | number | null | More)[] = [];
-  for (const { ticket, fence, mode, sinceMs, untilMs, owner, by, group } of holders) {
-    const isPlain = owner === undefined && by === undefined && group === undefined;
-    const more: More | null = isPlain
-      ? null
-      : {
-          ...(owner === undefined ? {} : { owner }),
-          ...(by === undefined ? {} : { by }),
-          ...(group === undefined ? {} : { group }),
-        };
-    flat.push(ticket, fence, mode === "exclusive" ? EXCLUSIVE : 0, sinceMs, untilMs, more);
+  for (const holder of holders) {
+    const { ticket, fence, mode, sinceMs, untilMs } = holder;
+    flat.push(ticket, fence, mode === "exclusive" ? EXCLUSIVE : 0, sinceMs, untilMs, moreOf(holder) ?? null);
   }
   if (permits === null && first === null) return [flat];
-  return groups === undefined ? [flat, permits, first, last, waiting] : [flat, permits, first, last, waiting, groups];
+  return groups === 0 ? [flat, permits, first, last, waiting] : [flat, permits, first, last, waiting, groups];
 }
 
 export function lockOf(stored: unknown): LockValue {
-  const [flat, permits = null, first = null, last = null, waiting = 0, groups] = stored as StoredLock;
+  const [flat, permits = null, first = null, last = null, waiting = 0, groups = 0] = stored as StoredLock;
   const holders: Holder[] = [];
   for (let i = 0; i < flat.length; i += FIELDS)
     holders.push({
@@ -143,5 +146,5 @@ export function lockOf(stored: unknown): LockValue {
       untilMs: flat[i + 4] as number | null,
       ...(flat[i + 5] as More | null),
     });
-  return { permits, holders, first, last, waiting, ...(groups === undefined ? {} : { groups }) };
+  return { permits, holders, first, last, waiting, groups };
 }
