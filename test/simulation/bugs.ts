@@ -280,8 +280,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: EXECUTION,
-        from: "    this.#do(this.run.commit(toBegin)",
-        to: "    this.#start(toBegin);\n    this.#do(this.run.commit(toBegin)",
+        from: "    this.#do(this.run.commit(toBegin,",
+        to: "    this.#start(toBegin);\n    this.#do(this.run.commit(toBegin,",
       },
     ],
   },
