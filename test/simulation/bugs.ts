@@ -301,7 +301,13 @@ const ownBugs: readonly Bug[] = [
     name: "reconcile is not called for a step with an unknown outcome",
     caughtBy: orders.name,
     options: CRASHES,
-    edits: [{ file: EFFECTS, from: "else void this.#reconcile(pending, step, plan);", to: "else step.try(mode.run);" }],
+    edits: [
+      {
+        file: EFFECTS,
+        from: "void this.#reconcile(pending, step, mode, plan.timeoutMs);",
+        to: "step.start(mode.run);",
+      },
+    ],
   },
   {
     name: "a signal's id is not remembered",

@@ -132,7 +132,13 @@ export const attempts: readonly Planted[] = [
     name: "a step that may have happened is done again without asking",
     rule: "an at-most-once step is not repeated on a guess",
     program: 104,
-    edits: [{ file: EFFECTS, from: "else void this.#reconcile(pending, step, plan);", to: "else step.try(mode.run);" }],
+    edits: [
+      {
+        file: EFFECTS,
+        from: "void this.#reconcile(pending, step, mode, plan.timeoutMs);",
+        to: "step.start(mode.run);",
+      },
+    ],
   },
   {
     name: "a failed at-most-once step is tried again like any other",
