@@ -34,8 +34,8 @@ export const attempts: readonly Planted[] = [
     edits: [
       {
         file: STEPS,
-        from: "            if (attempt.end()) this.#host.succeeded(pending, value);",
-        to: "            attempt.end();\n            this.#host.succeeded(pending, value);",
+        from: "        if (attempt.end()) this.#host.succeeded(this.#pending, value);",
+        to: "        attempt.end();\n        this.#host.succeeded(this.#pending, value);",
       },
     ],
   },
@@ -99,8 +99,8 @@ export const attempts: readonly Planted[] = [
     edits: [
       {
         file: STEPS,
-        from: "        if (error instanceof StoreError) this.#tryLater(run);\n        else this.#threw(run, error);",
-        to: "        this.#threw(run, error);",
+        from: "        if (error instanceof StoreError) this.#tryLater();\n        else this.threw(error);",
+        to: "        this.threw(error);",
       },
     ],
   },
