@@ -280,8 +280,8 @@ const ownBugs: readonly Bug[] = [
     edits: [
       {
         file: EXECUTION,
-        from: "    this.#do(this.run.commit(toBegin)",
-        to: "    this.#start(toBegin);\n    this.#do(this.run.commit(toBegin)",
+        from: "    this.#do(this.run.commit(toBegin,",
+        to: "    this.#start(toBegin);\n    this.#do(this.run.commit(toBegin,",
       },
     ],
   },
@@ -301,7 +301,13 @@ const ownBugs: readonly Bug[] = [
     name: "reconcile is not called for a step with an unknown outcome",
     caughtBy: orders.name,
     options: CRASHES,
-    edits: [{ file: EFFECTS, from: "else void this.#reconcile(pending, step, plan);", to: "else step.try(mode.run);" }],
+    edits: [
+      {
+        file: EFFECTS,
+        from: "void this.#reconcile(pending, step, mode, plan.timeoutMs);",
+        to: "step.start(mode.run);",
+      },
+    ],
   },
   {
     name: "a signal's id is not remembered",

@@ -50,7 +50,7 @@ export const rewindBugs: readonly Bug[] = [
     edits: [
       {
         file: WORKER,
-        from: "    for (const id of [...this.#warm.keys()]) this.#evict(id);\n    for (const execution",
+        from: "    this.#warm.evictAll();\n    for (const execution",
         to: "    for (const execution",
       },
     ],

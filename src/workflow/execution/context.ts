@@ -14,15 +14,14 @@ import {
 } from "../../kernel/check.ts";
 import type { Sql, SyncDatabase } from "../../kernel/contract.ts";
 import type { Sync, Tx } from "../../kernel/decision.ts";
-import { InvalidArgumentError, InvalidIdError } from "../../kernel/errors.ts";
+import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { fingerprintOf, hash } from "../../kernel/fingerprint.ts";
 import type { Origin } from "../../kernel/origin.ts";
-import { checkRetry } from "../../kernel/retry.ts";
 import { checkSchemaNow } from "../../kernel/schema.ts";
 import type { SqlExecutor } from "../../kernel/sql/executors.ts";
 import { checkPermits, type LockSpec, lockRefs } from "../../lock/options.ts";
 import { RateLimitedError } from "../../rate/errors.ts";
-import type { AcquireTokensOptions, RateLimitOptions } from "../../rate/rate.ts";
+import type { RateLimitOptions } from "../../rate/rate.ts";
 import { slotSpace, type TxSlot } from "../../slot/slot.ts";
 import { type Aggregate, aggregateRules } from "../../stream/aggregate.ts";
 import { executeIn, stateIn, tryExecuteIn } from "../../stream/aggregates.ts";
@@ -45,8 +44,6 @@ import type {
   SlotScope,
   StepFunction,
   StepOptions,
-  StepRateLimit,
-  StepSemaphore,
   Value,
   WithInput,
 } from "../definitions/context-types.ts";
@@ -57,65 +54,18 @@ import {
   signalName,
   type Workflow,
 } from "../definitions/definition.ts";
-import type { RatePlan, StepHandle, StepMode, StepPlan } from "../definitions/plans.ts";
+import type { RatePlan, StepHandle, StepMode } from "../definitions/plans.ts";
 import type { EventBody } from "../events.ts";
 import { type LockBody, type RunAcquireOptions, type RunLock, type RunLockHold, runLock } from "../locks/held-locks.ts";
 import { startFlow } from "../runs/start-flow.ts";
 import { originOfRun, type RunValue } from "../stored.ts";
 import { Branch } from "./branch.ts";
 import type { Coroutine } from "./coroutine.ts";
+import type { Turns } from "./engine.ts";
 import { drive, isGenerator, Operation } from "./operation.ts";
+import { checkStepName, planPlainly, planStep } from "./step-plan.ts";
 import { isThenable } from "./steps.ts";
 import { rateVerb } from "./verbs.ts";
-
-const STEP_OPTIONS = optionNames<StepOptions>({
-  id: true,
-  retry: true,
-  timeout: true,
-  totalTimeout: true,
-  heartbeat: true,
-  rateLimit: true,
-  semaphore: true,
-});
-
-const STEP_RATE_LIMIT = optionNames<StepRateLimit>({
-  name: true,
-  key: true,
-  max: true,
-  per: true,
-  burst: true,
-  strict: true,
-});
-
-const STEP_SEMAPHORE = optionNames<StepSemaphore>({ name: true, permits: true });
-
-/** What `ctx` needs of the worker: turns in rate limits, and checks. */
-export interface Turns {
-  /** Refuses what could not be stored: in the commit it would be too late for the code to catch it. */
-  checkValue?(value: unknown): void;
-  /** Whether this process has not declared yet that a semaphore has this many permits. */
-  declares(name: string, permits: number): boolean;
-  limit(
-    name: string,
-    options: RateLimitOptions,
-  ): {
-    checkWish?(wish: Pick<AcquireTokensOptions, "count" | "key" | "timeout">): void;
-    reserveIn(
-      tx: Tx,
-      wish: Pick<AcquireTokensOptions, "count" | "key" | "timeout">,
-    ): { readonly isGranted: boolean; readonly waitMs: number };
-  };
-}
-
-const AT_MOST_ONCE_OPTIONS = optionNames<AtMostOnceOptions<unknown>>({
-  id: true,
-  timeout: true,
-  totalTimeout: true,
-  heartbeat: true,
-  rateLimit: true,
-  semaphore: true,
-  reconcile: true,
-});
 
 const CHILD_OPTIONS = optionNames<ChildOptions>({ id: true, whenParentEnds: true });
 
@@ -227,39 +177,16 @@ export class Context {
 
   #askStep<T>(name: string, mode: StepMode, options: StepOptions | undefined): Operation<T> {
     const named = checkStepName(name);
-    checkFunction(mode.run, "what the step does");
-    checkOptions(options, mode.is === "once" ? AT_MOST_ONCE_OPTIONS : STEP_OPTIONS);
-    if (mode.is === "once" && mode.reconcile !== undefined) checkFunction(mode.reconcile, "reconcile");
-    const { retry: base } = this.#definition;
-    if (options === undefined)
-      return this.#coroutine.ask<T>(named, { ...PLAIN, mode, retry: base }, undefined, this.#branch);
+    const { retry } = this.#definition;
+    if (options === undefined) return this.#coroutine.ask<T>(named, planPlainly(mode, retry), undefined, this.#branch);
     // Everything is checked before anything is started: inside the run's branch, or in an attempt, it would be too late.
-    const { id, retry, timeout, totalTimeout, heartbeat, rateLimit, semaphore } = options;
-    checkOptions(rateLimit, STEP_RATE_LIMIT, "the rateLimit");
-    checkOptions(semaphore, STEP_SEMAPHORE, "the semaphore");
-    const plan = {
-      kind: "step",
-      mode,
-      retry: checkRetry(retry, base),
-      timeoutMs: timeout === undefined ? null : checkDuration(timeout, "the step's timeout"),
-      totalTimeoutMs: totalTimeout === undefined ? null : checkDuration(totalTimeout, "the step's total timeout"),
-      heartbeatMs: heartbeat === undefined ? null : checkDuration(heartbeat, "the step's heartbeat"),
-      turn: rateLimit === undefined ? undefined : this.#turnOf(rateLimit),
-    } as const;
-    const stepId = id === undefined ? undefined : checkId(id, "the step's id");
-    if (semaphore === undefined) return this.#coroutine.ask<T>(named, plan, stepId, this.#branch);
-    checkSemaphore(semaphore);
+    const { plan, id, semaphore } = planStep(mode, options, retry, this.#rates);
+    if (semaphore === undefined) return this.#coroutine.ask<T>(named, plan, id, this.#branch);
     return this.#branched(`step "${named}"`, "step", (ctx) =>
       ctx
         .semaphore(semaphore.name, { permits: semaphore.permits })
-        .with(() => this.#coroutine.ask<T>(named, plan, stepId, ctx.#branch)),
+        .with(() => this.#coroutine.ask<T>(named, plan, id, ctx.#branch)),
     );
-  }
-
-  #turnOf({ name, key, ...options }: StepRateLimit): NonNullable<StepPlan["turn"]> {
-    const limit = this.#rates.limit(name, options);
-    limit.checkWish?.({ key });
-    return (tx) => limit.reserveIn(tx, { key });
   }
 
   /** At most `max` per `per`, for all runs and processes together. */
@@ -617,22 +544,4 @@ function checkOperations(operations: readonly unknown[]): void {
 
 function cancelAll(operations: readonly unknown[]): void {
   for (const one of operations) if (one instanceof Operation) one.cancel();
-}
-
-const PLAIN = { kind: "step", timeoutMs: null, totalTimeoutMs: null, heartbeatMs: null } as const;
-
-function checkSemaphore({ name, permits }: StepSemaphore): void {
-  lockRefs("semaphore", name);
-  checkPermits(permits);
-}
-
-/** Names of steps that were fine once need not be looked at again. */
-const stepNames = new Set<string>();
-
-function checkStepName(name: unknown): string {
-  if (typeof name === "string" && stepNames.has(name)) return name;
-  const checked = checkId(name, "the step's name");
-  if (checked.includes("#")) throw new InvalidIdError("the step's name", 'must not have a "#": give an id instead');
-  if (stepNames.size < 10_000) stepNames.add(checked);
-  return checked;
 }

@@ -15,7 +15,7 @@ import { LazyMap, LazySet } from "../../kernel/lazy.ts";
 import type { HeldLock } from "../../kernel/ports.ts";
 import { executorOf } from "../../kernel/sql/executors.ts";
 import { type Prepare, runInSql } from "../../kernel/sql/in-sql.ts";
-import type { StepHandle, StepPlan, WithinFunction } from "../definitions/plans.ts";
+import type { StepHandle, StepMode, StepPlan, WithinFunction } from "../definitions/plans.ts";
 import type { EventBody } from "../events.ts";
 import { storable, storedAs, unstorableResult } from "../history/outcome.ts";
 import type { Word } from "../stored.ts";
@@ -25,6 +25,8 @@ import type { HeldRun } from "./held-run.ts";
 import { JointStep, type StepTransactions } from "./joint-step.ts";
 import type { PendingOperation } from "./pending.ts";
 import { isThenable, NotBegun, type NotHere, RunningStep, type StepHost } from "./steps.ts";
+
+type ModeOf<Is extends StepMode["is"]> = Extract<StepMode, { readonly is: Is }>;
 
 type Listener = Pick<Engine, "around" | "isWanted">;
 
@@ -100,33 +102,11 @@ export class Effects implements StepHost {
     const sinceMs = Math.max(pending.sinceMs, this.#run.coroutine.retriedAtMs);
     if (plan.totalTimeoutMs !== null && !pending.isPostponed && sinceMs < this.#run.claimedAtMs)
       pending.firstAttemptMs ??= sinceMs;
-    switch (mode.is) {
-      case "plain":
-        step.try(mode.run);
-        return;
-      case "once":
-        // The step of an intent that this process wrote has not run yet; that of an earlier one may have.
-        if (!pending.hasIntent || this.#intents.has(pending)) step.try(mode.run);
-        else void this.#reconcile(pending, step, plan);
-        return;
-      case "sql":
-        step.try((handle) =>
-          this.#inSql(new JointStep(this.#run, this.#transactions, pending, step), (sql) => mode.run(sql, handle)),
-        );
-        return;
-      case "sync":
-        step.try((handle) =>
-          this.#inSql(new JointStep(this.#run, this.#transactions, pending, step), (_, db) =>
-            runSync(mode.run, db, handle),
-          ),
-        );
-        return;
-      case "within":
-        step.try((handle) =>
-          this.#inTheirs(new JointStep(this.#run, this.#transactions, pending, step), mode.run, handle),
-        );
-        return;
-    }
+    if (mode.is === "plain") step.start(mode.run);
+    // The step of an intent that this process wrote has not run yet; that of an earlier one may have.
+    else if (mode.is === "once" && (!pending.hasIntent || this.#intents.has(pending))) step.start(mode.run);
+    else if (mode.is === "once") void this.#reconcile(pending, step, mode, plan.timeoutMs);
+    else step.start(this.#inTransaction(pending, step, mode));
   }
 
   /** Aborts a step, if it runs; its end is waited for. */
@@ -152,9 +132,12 @@ export class Effects implements StepHost {
     this.#running.clear();
   }
 
-  async #reconcile(pending: PendingOperation, step: RunningStep, plan: StepPlan): Promise<void> {
-    if (plan.mode.is !== "once") return;
-    const { reconcile, run } = plan.mode;
+  async #reconcile(
+    pending: PendingOperation,
+    step: RunningStep,
+    { reconcile, run }: ModeOf<"once">,
+    timeoutMs: number | null,
+  ): Promise<void> {
     let said: Partial<{ readonly done: unknown; readonly value: unknown; readonly unknown: unknown }> = {
       unknown: true,
     };
@@ -162,7 +145,7 @@ export class Effects implements StepHost {
     if (reconcile !== undefined)
       try {
         // Anything but a clear answer is refused.
-        said = Object(await this.#answerOf(pending, plan, reconcile));
+        said = Object(await this.#answerOf(pending, timeoutMs ?? RECONCILE_MS, reconcile));
         if (typeof said.done !== "boolean" && said.unknown !== true)
           trouble = " (reconcile must return { done: true, value }, { done: false } or { unknown: true })";
       } catch (error) {
@@ -171,7 +154,7 @@ export class Effects implements StepHost {
       }
     if (this.#arrivals.isClosed) return;
     if (said.done === true) return this.succeeded(pending, said.value);
-    if (said.done === false) return step.try(run);
+    if (said.done === false) return step.start(run);
     this.#running.delete(pending);
     const how = `find out, then call run.resolveStep("${pending.id}", { done: true, value }) or { done: false }`;
     this.#park(`step "${pending.id}" may or may not have happened${trouble}: ${how}`);
@@ -180,10 +163,9 @@ export class Effects implements StepHost {
   /** The answer of `reconcile`, within the step's timeout, or a minute. */
   async #answerOf(
     pending: PendingOperation,
-    plan: StepPlan,
+    limitMs: number,
     reconcile: (step: { readonly key: string }) => unknown,
   ): Promise<unknown> {
-    const limitMs = plan.timeoutMs ?? RECONCILE_MS;
     const late = Promise.withResolvers<never>();
     const cancel = this.clock.after(limitMs, () => late.reject(new Error(`no answer within ${limitMs} ms`)));
     try {
@@ -356,6 +338,20 @@ export class Effects implements StepHost {
   }
 
   // Steps in a transaction.
+
+  /** The function of each attempt: what the user's function does is recorded in the transaction that it is done in. */
+  #inTransaction(
+    pending: PendingOperation,
+    step: RunningStep,
+    mode: ModeOf<"sql" | "sync" | "within">,
+  ): (handle: StepHandle) => Promise<unknown> {
+    return (handle) => {
+      const joint = new JointStep(this.#run, this.#transactions, pending, step);
+      if (mode.is === "sql") return this.#inSql(joint, (sql) => mode.run(sql, handle));
+      if (mode.is === "sync") return this.#inSql(joint, (_, db) => runSync(mode.run, db, handle));
+      return this.#inTheirs(joint, mode.run, handle);
+    };
+  }
 
   /** The user's SQL and the step's record in one transaction. */
   async #inSql(joint: JointStep, work: (sql: Sql, db: SyncDatabase | undefined) => unknown): Promise<unknown> {

@@ -3,11 +3,30 @@
  */
 
 import type { Held } from "../../kernel/claim/claim.ts";
+import type { Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
+import type { AcquireTokensOptions, RateLimitOptions } from "../../rate/rate.ts";
 import type { RunEvent, RunListener } from "../events.ts";
 import type { HandOver } from "../flow/hand-over.ts";
 import type { RunValue } from "../stored.ts";
-import type { Turns } from "./context.ts";
+
+/** What `ctx` needs of the worker: turns in rate limits, and checks. */
+export interface Turns {
+  /** Refuses what could not be stored: in the commit it would be too late for the code to catch it. */
+  checkValue?(value: unknown): void;
+  /** Whether this process has not declared yet that a semaphore has this many permits. */
+  declares(name: string, permits: number): boolean;
+  limit(
+    name: string,
+    options: RateLimitOptions,
+  ): {
+    checkWish?(wish: Pick<AcquireTokensOptions, "count" | "key" | "timeout">): void;
+    reserveIn(
+      tx: Tx,
+      wish: Pick<AcquireTokensOptions, "count" | "key" | "timeout">,
+    ): { readonly isGranted: boolean; readonly waitMs: number };
+  };
+}
 
 /** What executions of one process share. */
 export interface Engine extends Turns {

@@ -290,11 +290,13 @@ export class Execution implements StepTransactions {
   /** Lets the code run as far as it can; then the loop continues. */
   #letCodeRun(): void {
     this.#loop = "code";
-    this.run.clock.soon(() => {
-      this.#loop = "idle";
-      this.#advance();
-    });
+    this.run.clock.soon(this.#codeRan);
   }
+
+  readonly #codeRan = (): void => {
+    this.#loop = "idle";
+    this.#advance();
+  };
 
   /** Steps that are under way when a cancellation arrives are aborted; their end is waited for. */
   #abortCanceled(): void {
@@ -373,7 +375,7 @@ export class Execution implements StepTransactions {
   /** Writes what the code has seen, and what the next operations need beforehand; then they begin. Many take several commits. */
   #commit(toBegin: readonly PendingOperation[]): void {
     this.#enter(toBegin.some(isDecided) ? "deciding" : "committing");
-    this.#do(this.run.commit(toBegin).then((made) => this.#committed(toBegin, made)));
+    this.#do(this.run.commit(toBegin, (made) => this.#committed(toBegin, made)));
   }
 
   #committed(toBegin: readonly PendingOperation[], made: Prepared): void {
@@ -562,6 +564,7 @@ export class Execution implements StepTransactions {
   }
 
   #letEnter(): void {
+    if (this.#entering.length === 0) return;
     const entering = this.#entering;
     this.#entering = [];
     for (const enter of entering) enter();

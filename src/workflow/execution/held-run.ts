@@ -252,19 +252,19 @@ export class HeldRun implements Driver {
 
   // While the code runs.
 
-  /** Writes what the code has seen, and what these operations need before they begin. */
-  commit(toBegin: readonly PendingOperation[]): Promise<Prepared> {
+  /** Writes what the code has seen, and what these operations need before they begin; then calls `committed`. */
+  commit(toBegin: readonly PendingOperation[], committed: (made: Prepared) => void): Promise<void> {
     const unwritten = this.#takeUnwritten();
     const toCancel = this.#toCancel.length === 0 ? NOTHING : this.#toCancel.splice(0, MOST_BEGUN);
     const decide = (record: Draft, tx: Tx): Prepared => {
       this.#append(record, unwritten);
       this.#dropOrphans(tx, record);
       if (toCancel.length > 0) cancelChildren(tx, toCancel, this.id);
-      return prepare(tx, record, this.id, toBegin, () => this.#awaitedChildren());
+      return prepare(tx, record, this.id, toBegin, this.#awaitedChildren);
     };
     const mayLack = toBegin.some(({ kind }) => kind === "stream");
-    const committed = mayLack ? this.kernel.mending(() => this.#held.commit(decide)) : this.#held.commit(decide);
-    return committed.then((made) => {
+    const commit = mayLack ? this.kernel.mending(() => this.#held.commit(decide)) : this.#held.commit(decide);
+    return commit.then((made) => {
       this.coroutine.mayHaveOrphans = false;
       for (const pending of made.queued) {
         pending.isQueued = true;
@@ -273,7 +273,7 @@ export class HeldRun implements Driver {
       for (const [{ id }, word] of made.outcomes) if (word === "granted" || word === "placed") this.#entered.add(id);
       for (const pending of toBegin) pending.isSuspected = false;
       this.#advanceHead(unwritten, made);
-      return made;
+      committed(made);
     });
   }
 
@@ -290,14 +290,14 @@ export class HeldRun implements Driver {
   }
 
   /** The children that it waits for, or more of them than are followed to find a circle. */
-  #awaitedChildren(): readonly string[] {
+  readonly #awaitedChildren = (): readonly string[] => {
     const children = new Set<string>();
     for (const { childId } of this.coroutine.watched.calls) {
       if (childId !== undefined) children.add(childId);
       if (children.size > MOST_FOLLOWED) break;
     }
     return [...children];
-  }
+  };
 
   /**
    * Releases the run until something is due or wakes it. It is not released ("woken") if a wake-up arrived since the inbox was last read, and

@@ -34,6 +34,12 @@ interface Settlers {
   readonly reject: (error: unknown) => void;
 }
 
+/** Those of the promise that was made last. The constructor of Promise hands them out before there is an operation to keep them in. */
+let made: Settlers | undefined;
+const keepSettlers = (resolve: (value: never) => void, reject: (error: unknown) => void): void => {
+  made = { resolve: resolve as (value: unknown) => void, reject };
+};
+
 /** The operation that was looked at last, and whether it was awaited before that. */
 let lookedAt: { readonly operation: object; readonly wasAwaited: boolean } | undefined;
 let isOwnLook = false;
@@ -49,12 +55,8 @@ export class Operation<T> extends Promise<T> {
 
   /** An operation that settles when it is told to. @internal */
   static pending<T>(): Operation<T> {
-    // Called by the constructor of Promise, before there is an operation to keep the functions in.
-    let settlers: Settlers | undefined;
-    const operation = new Operation<T>((resolve, reject) => {
-      settlers = { resolve: resolve as (value: unknown) => void, reject };
-    });
-    operation.#settlers = settlers;
+    const operation = new Operation<T>(keepSettlers);
+    operation.#settlers = made;
     return operation;
   }
 

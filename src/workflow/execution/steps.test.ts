@@ -74,7 +74,7 @@ function bench(turn?: StepPlan["turn"]) {
 
 test("the next attempt", () => {
   const { step, run, calls, timers, lease } = bench();
-  step.try(run);
+  step.start(run);
   timers.shift()?.();
   expect(calls).toEqual(["attempt 1", "retried", "attempt 2", "retried"]);
   lease.isUncertain = true;
@@ -84,7 +84,7 @@ test("the next attempt", () => {
 
 test("an attempt whose turn has come", async () => {
   const { step, run, calls, timers, lease } = bench(() => ({ isGranted: true, waitMs: 1 }));
-  step.try(run);
+  step.start(run);
   await expect.poll(() => timers.length).toBe(1);
   lease.isUncertain = true;
   timers.shift()?.();

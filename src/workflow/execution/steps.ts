@@ -74,6 +74,7 @@ export class RunningStep {
   readonly #host: StepHost;
   readonly #pending: PendingOperation;
   readonly #plan: StepPlan;
+  #run: StepCode = nothing;
   #current: Attempt | undefined;
   #isAborted = false;
   #reason: unknown;
@@ -86,11 +87,17 @@ export class RunningStep {
     this.#plan = plan;
   }
 
+  /** Runs the function, until there is an outcome. */
+  start(run: StepCode): void {
+    this.#run = run;
+    this.#try();
+  }
+
   /** Runs the function once more, in its turn. */
-  try(run: StepCode): void {
+  #try(): void {
     if (this.#plan.turn === undefined || this.#pending.hasTurn) {
       this.#pending.hasTurn = false;
-      this.#begin(run);
+      this.#begin();
       return;
     }
     let isOver = false;
@@ -117,32 +124,31 @@ export class RunningStep {
         this.#waiting = this.#host.clock.after(delayMs, () => {
           this.#waiting = undefined;
           if (this.#plan.mode.is === "once" && !this.#pending.hasIntent) this.#host.hasTurn(this.#pending);
-          else this.#begin(run);
+          else this.#begin();
         });
       },
       (error: unknown) => {
         if (isOver) return;
         this.#waiting = undefined;
-        if (error instanceof StoreError) this.#tryLater(run);
-        else this.#threw(run, error);
+        if (error instanceof StoreError) this.#tryLater();
+        else this.threw(error);
       },
     );
   }
 
   /** The store failed, and the step's function was not called: that is no attempt. If that lasts, the lease ends and the run is abandoned. */
-  #tryLater(run: StepCode): void {
+  #tryLater(): void {
     if (this.#isAborted) {
       this.#host.failed(this.#pending, this.#pending.lastError ?? this.#reason);
       return;
     }
     this.#waiting = this.#host.clock.after(STORE_MS, () => {
       this.#waiting = undefined;
-      this.try(run);
+      this.#try();
     });
   }
 
-  #begin(run: StepCode): void {
-    const { clock } = this.#host;
+  #begin(): void {
     const pending = this.#pending;
     const { timeoutMs, totalTimeoutMs } = this.#plan;
     // What the code has started is done once, also if a cancellation came before it began: it may be the cleanup. Before anything was done,
@@ -168,36 +174,38 @@ export class RunningStep {
       return;
     }
     pending.attempts += 1;
-    const attempt = new Attempt(this.#host, pending, this.#plan, pending.attempts, (error) => this.#threw(run, error));
+    const attempt = new Attempt(this.#host, pending, this.#plan, pending.attempts, this);
     this.#current = attempt;
     if (this.#isAborted) attempt.abort(this.#reason);
     this.#host.attempted(pending, attempt.attempt);
     const limitMs = Math.min(timeoutMs ?? Number.POSITIVE_INFINITY, leftMs);
-    if (limitMs < Number.POSITIVE_INFINITY) {
-      const limit = limitMs === timeoutMs ? limitMs : (totalTimeoutMs ?? 0);
-      attempt.expireWith(clock.after(limitMs, () => attempt.expire(new StepTimeoutError(pending.id, limit))));
-    }
+    if (limitMs < Number.POSITIVE_INFINITY)
+      attempt.expireAfter(limitMs, limitMs === timeoutMs ? limitMs : (totalTimeoutMs ?? 0));
     attempt.armHeartbeat();
     let given: unknown;
     try {
-      given = this.#host.call(pending, run, attempt);
+      given = this.#host.call(pending, this.#run, attempt);
       // What it returns may throw as well, when it is looked at: a revoked proxy, a `then` of its own.
       if (isThenable(given)) {
-        given.then(
-          (value) => {
-            if (attempt.end()) this.#host.succeeded(pending, value);
-          },
-          (error: unknown) => {
-            if (attempt.end()) this.#threw(run, error);
-          },
-        );
+        this.#follow(attempt, given);
         return;
       }
     } catch (error) {
-      if (attempt.end()) this.#threw(run, error);
+      if (attempt.end()) this.threw(error);
       return;
     }
     if (attempt.end()) this.#host.succeeded(pending, given);
+  }
+
+  #follow(attempt: Attempt, given: PromiseLike<unknown>): void {
+    given.then(
+      (value) => {
+        if (attempt.end()) this.#host.succeeded(this.#pending, value);
+      },
+      (error: unknown) => {
+        if (attempt.end()) this.threw(error);
+      },
+    );
   }
 
   /** What is left of the time for all attempts, which is counted from the first one, wherever that was. */
@@ -233,12 +241,13 @@ export class RunningStep {
     return this.#current;
   }
 
-  #threw(run: StepCode, thrown: unknown): void {
+  /** The attempt that runs has failed, or took too long. */
+  threw(thrown: unknown): void {
     const error = usable(thrown);
     const pending = this.#pending;
     if (error instanceof NotBegun) {
       pending.attempts -= 1;
-      this.#tryLater(run);
+      this.#tryLater();
       return;
     }
     if (error instanceof NotHere && !this.#isAborted) {
@@ -262,7 +271,7 @@ export class RunningStep {
     this.#host.retried(pending, error);
     this.#waiting = this.#host.clock.after(delayMs, () => {
       this.#waiting = undefined;
-      this.try(run);
+      this.#try();
     });
   }
 }
@@ -272,7 +281,7 @@ export class Attempt implements StepHandle {
   readonly #host: StepHost;
   readonly #pending: PendingOperation;
   readonly #plan: StepPlan;
-  readonly #failed: (error: unknown) => void;
+  readonly #step: RunningStep;
   readonly attempt: number;
   /** What the last `heartbeat` of an earlier attempt left. */
   readonly progress: unknown;
@@ -283,19 +292,13 @@ export class Attempt implements StepHandle {
   #cancelTimer: () => void = nothing;
   #cancelHeartbeat: () => void = nothing;
 
-  constructor(
-    host: StepHost,
-    pending: PendingOperation,
-    plan: StepPlan,
-    attempt: number,
-    failed: (error: unknown) => void,
-  ) {
+  constructor(host: StepHost, pending: PendingOperation, plan: StepPlan, attempt: number, step: RunningStep) {
     this.#host = host;
     this.#pending = pending;
     this.#plan = plan;
     this.attempt = attempt;
     this.progress = pending.progress;
-    this.#failed = failed;
+    this.#step = step;
   }
 
   get key(): string {
@@ -351,9 +354,9 @@ export class Attempt implements StepHandle {
     this.#abort?.abort(reason);
   }
 
-  /** How to cancel the timer of the attempt. */
-  expireWith(cancel: () => void): void {
-    this.#cancelTimer = cancel;
+  /** Sets its timer; `limitMs` is what the error says of it. */
+  expireAfter(ms: number, limitMs: number): void {
+    this.#cancelTimer = this.#host.clock.after(ms, () => this.expire(new StepTimeoutError(this.#pending.id, limitMs)));
   }
 
   /** Rejects when it has taken too long. */
@@ -369,7 +372,7 @@ export class Attempt implements StepHandle {
     if (!this.end()) return;
     this.abort(error);
     this.#expired?.reject(error);
-    this.#failed(error);
+    this.#step.threw(error);
   }
 
   armHeartbeat(): void {

@@ -2,15 +2,15 @@
  * `pawl.work`: this process takes part in the work on some workflows.
  *
  * Runs are claimed like any due record, and those that this process starts are leased to it by the commit that starts them. The code of
- * runs that rest is kept warm, up to a number of them, so that resuming them replays nothing; the others are replayed from their history.
- * When a wake-up reaches a run that is held here, by a signal, a child or a cancellation, it looks into its inbox.
+ * runs that rest is kept warm (`warm.ts`); others are replayed from their history. When a wake-up reaches a run that is held here, by a
+ * signal, a child or a cancellation, it looks into its inbox.
  *
  * Guarantees: this process owns nothing but leases, so any other worker continues its runs when it dies (G25); runs of workflows that it does
  * not know are left to other workers.
  */
 
 import type { Queue, WorkPart, WorkSettings } from "../../kernel/capability.ts";
-import { checkCount, checkDuration, checkFunction, checkList, checkObject } from "../../kernel/check.ts";
+import { checkCount, checkDuration, checkFunction } from "../../kernel/check.ts";
 import { Held } from "../../kernel/claim/claim.ts";
 import { startWorker, type Worker } from "../../kernel/claim/worker.ts";
 import type { Address, Put, Row } from "../../kernel/contract.ts";
@@ -21,7 +21,6 @@ import {
   FencedError,
   InvalidArgumentError,
   LeaseUncertainError,
-  StoreError,
 } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { callQuietly, type Log } from "../../kernel/log.ts";
@@ -43,11 +42,9 @@ import { decodeRun, parkUnreadable, readRun, runOf } from "../history/read-run.t
 import { needsFences } from "../locks/locks.ts";
 import { endParked, isToBeEnded } from "../runs/cascade.ts";
 import { retentionQueues } from "../runs/retire.ts";
-import { wakeRun } from "../runs/wake.ts";
 import {
   type Doing,
   hasBegun,
-  hasEnded,
   isNewQueue,
   newQueueOf,
   poolOfQueue,
@@ -60,13 +57,12 @@ import {
   statusOf,
   workflowOfQueue,
 } from "../stored.ts";
-import type { Coroutine } from "./coroutine.ts";
-import { discard } from "./ending.ts";
 import type { Engine } from "./engine.ts";
 import { Execution } from "./execution.ts";
 import { needsGate, passAtClaim } from "./gate.ts";
 import { LOGGED, logRunEvent } from "./run-log.ts";
-import type { RunWorkOptions } from "./work-options.ts";
+import { WarmRuns } from "./warm.ts";
+import { checkPerWorkflow, checkPools, type RunWorkOptions } from "./work-options.ts";
 
 /** What a worker of runs shares with its handle. */
 export interface RunWorkerSetup {
@@ -83,17 +79,8 @@ interface Claimed {
   readonly sinceMs: number;
 }
 
-/** A run's code at rest. */
-interface Warm {
-  readonly coroutine: Coroutine;
-  readonly incarnation: number;
-  readonly skips: number;
-}
-
 /** Other processes' commits make this one look at the runs it holds, at most once in this time. */
 const LOOK_MS = 50;
-/** For code that continues by itself, a store that is unreachable is tried again after this long. */
-const ROUSE_MS = 1000;
 
 /** How long a run that the code contradicts is left to others, and how many such are remembered. */
 const SHUNNED_MS = { first: 2000, longest: 60_000 };
@@ -111,7 +98,6 @@ export class RunWorker implements Engine, WorkPart {
   readonly #declared = new Map<string, number>();
   readonly #by: string;
   readonly #concurrency: number;
-  readonly #warmLimit: number;
   readonly #definitions = new Map<string, Definition>();
   readonly #maxTries = new Map<string, number>();
   readonly #on: RunListener | undefined;
@@ -126,7 +112,7 @@ export class RunWorker implements Engine, WorkPart {
   /** The pools that are taken of each workflow that has pools. */
   readonly #pools: ReadonlyMap<string, ReadonlySet<string>>;
   readonly #executions = new Map<string, Execution>();
-  readonly #warm = new Map<string, Warm>();
+  readonly #warm: WarmRuns;
   /** Runs that cannot go on here, as their history contradicts the code, and until when they are left to other workers. */
   readonly #shunned = new Map<string, { readonly untilMs: number; readonly forMs: number }>();
   /** What runs were started with that this process is to begin itself. */
@@ -170,7 +156,8 @@ export class RunWorker implements Engine, WorkPart {
     this.leaseMs = leaseMs;
     this.contradictionMs = checkDuration(options.parkContradictedAfter ?? "10 minutes", "parkContradictedAfter");
     this.#concurrency = concurrency;
-    this.#warmLimit = options.warm === 0 ? 0 : checkCount(options.warm ?? 1000, "the warm runs", 10_000_000);
+    const warmLimit = options.warm === 0 ? 0 : checkCount(options.warm ?? 1000, "the warm runs", 10_000_000);
+    this.#warm = new WarmRuns(kernel, warmLimit);
     this.#on = options.on;
     this.#by = by;
     const limit = options.watchdog ?? "60s";
@@ -289,7 +276,7 @@ export class RunWorker implements Engine, WorkPart {
     cancel();
     this.#unlisten();
     this.#watchdog?.stop();
-    for (const id of [...this.#warm.keys()]) this.#evict(id);
+    this.#warm.evictAll();
   }
 
   limit(name: string, options: RateLimitOptions): RateLimit {
@@ -501,7 +488,7 @@ export class RunWorker implements Engine, WorkPart {
     const claimedAtMs = leasedAtMs + Math.max(0, nowMs - (this.#waiting.get(held)?.sinceMs ?? nowMs));
     // Code that has fences knows only those, and they are refused after a take-over.
     const isFresh = isNew !== undefined || needsFences(value, held.tries);
-    const warm = this.#takeWarm(id, isFresh ? undefined : row.head, value);
+    const warm = this.#warm.take(id, isFresh ? undefined : row.head, value);
     const execution = new Execution(this, definition, held, row, value, claimedAtMs, warm);
     // An execution of it here has lost it without noticing.
     this.#executions.get(id)?.abandon(new LeaseUncertainError());
@@ -510,7 +497,9 @@ export class RunWorker implements Engine, WorkPart {
     const ending = await execution.work(isNew);
     // It may be worked on here anew by now.
     if (this.#executions.get(id) === execution) this.#executions.delete(id);
-    if (ending === "rested") this.#keepWarm(id, execution);
+    if (ending !== "rested") return;
+    if (this.#isStopping) execution.discard();
+    else this.#warm.keep(id, execution);
   }
 
   /** Another worker may be able to read it: it is tried as often as its workflow allows, and then parked. */
@@ -522,86 +511,9 @@ export class RunWorker implements Engine, WorkPart {
     this.emit({ type: "run.parked", workflow, run, message: `its record cannot be read: ${reason}` });
   }
 
-  /** The code that was kept, if it is where the history ends; other code of the run is not used again. */
-  #takeWarm(id: string, head: number | undefined, value: RunValue): Coroutine | undefined {
-    const warm = this.#warm.get(id);
-    if (warm === undefined) return undefined;
-    const { coroutine, incarnation, skips } = warm;
-    const isSame = incarnation === value.incarnation && skips === (value.skips?.length ?? 0);
-    if (!isSame || coroutine.head !== head) {
-      this.#evict(id);
-      // Of a run that ended and was started anew, only callbacks are left that may still start something.
-      if (incarnation !== value.incarnation) coroutine.refuseNew();
-      return undefined;
-    }
-    this.#warm.delete(id);
-    coroutine.roused = undefined;
-    return coroutine;
-  }
-
-  #keepWarm(id: string, execution: Execution): void {
-    const { coroutine } = execution;
-    const { value } = execution.run;
-    if (this.#warmLimit === 0 || this.#isStopping) {
-      execution.discard();
-      return;
-    }
-    this.#listenTo(id, execution);
-    this.#warm.set(id, { coroutine, incarnation: value.incarnation, skips: value.skips?.length ?? 0 });
-    if (this.#warm.size > this.#warmLimit) this.#evict(this.#warm.keys().next().value as string);
-  }
-
-  /** Code that awaits something foreign besides its operations continues by itself: then a worker must work on its run. */
-  #listenTo(id: string, execution: Execution): void {
-    const { coroutine } = execution;
-    coroutine.roused = () => {
-      coroutine.roused = undefined;
-      const { bodies } = this.kernel.ports;
-      const rouse = (): void => void this.#rouse(id, execution);
-      // It is called from the code of the run, where nothing may be written.
-      if (bodies === undefined) rouse();
-      else bodies.run({ run: id, step: "" }, rouse);
-    };
-  }
-
-  /** The code of a run at rest continues by itself: the run is woken. If it has ended elsewhere, what the code starts is refused. */
-  async #rouse(id: string, execution: Execution): Promise<void> {
-    const { coroutine } = execution;
-    while (this.#warm.get(id)?.coroutine === coroutine)
-      try {
-        const isEnded = await this.kernel.transact(
-          (tx) => {
-            const isOver = hasEnded(tx.record(runAt(id)));
-            if (!isOver) wakeRun(tx, id);
-            return isOver;
-          },
-          [runAt(id)],
-        );
-        if (this.#warm.get(id)?.coroutine !== coroutine) return;
-        // Another worker may take it, and the code here may continue again when that has ended it.
-        if (!isEnded) return this.#listenTo(id, execution);
-        this.#warm.delete(id);
-        execution.discard();
-        coroutine.refuseNew();
-        return;
-      } catch (error) {
-        if (!(error instanceof StoreError)) return;
-        await pause(this.kernel.ports.clock, ROUSE_MS);
-      }
-  }
-
-  /** The code is not used again. */
-  #evict(id: string): void {
-    const warm = this.#warm.get(id);
-    if (warm === undefined) return;
-    this.#warm.delete(id);
-    warm.coroutine.roused = undefined;
-    discard(warm.coroutine, () => {});
-  }
-
   /** The store may have lost commits: code at rest may have seen them, and is replayed. */
   #suspectAll(): void {
-    for (const id of [...this.#warm.keys()]) this.#evict(id);
+    this.#warm.evictAll();
     for (const execution of this.#executions.values()) execution.run.suspect();
   }
 
@@ -656,43 +568,4 @@ function unbegun(record: Draft): void {
 /** The input of a run that has not begun, where its record has it. */
 function inputOf(row: Row, value: RunValue): { readonly input: unknown } | undefined {
   return row.head === value.from && "input" in value ? { input: value.input } : undefined;
-}
-
-/** The pools that are taken: those that are given, or all. */
-function checkPools(
-  given: RunWorkOptions["pools"],
-  definitions: ReadonlyMap<string, Definition>,
-): ReadonlyMap<string, ReadonlySet<string>> {
-  const taken = new Map<string, ReadonlySet<string>>();
-  for (const { name, flow } of definitions.values()) if (flow?.pools !== undefined) taken.set(name, flow.pools.names);
-  if (given === undefined) return taken;
-  checkObject(given, "pools");
-  if (Array.isArray(given)) throw new InvalidArgumentError("pools", "must be an object of lists by workflow");
-  for (const [name, list] of Object.entries(given)) {
-    const all = taken.get(name);
-    if (all === undefined)
-      throw new InvalidArgumentError("pools", `must name workflows that are worked on and have pools, not "${name}"`);
-    checkList(list, `pools of "${name}"`);
-    const unknown = list.find((pool) => !all.has(pool));
-    if (unknown !== undefined)
-      throw new InvalidArgumentError(`pools of "${name}"`, `must be pools that the workflow has, not "${unknown}"`);
-    taken.set(name, new Set(list));
-  }
-  return taken;
-}
-
-function checkPerWorkflow(
-  given: RunWorkOptions["perWorkflow"],
-  definitions: ReadonlyMap<string, Definition>,
-): ReadonlyMap<string, number> {
-  if (given === undefined) return new Map();
-  checkObject(given, "perWorkflow");
-  if (Array.isArray(given)) throw new InvalidArgumentError("perWorkflow", "must be an object of numbers by workflow");
-  return new Map(
-    Object.entries(given).map(([name, count]) => {
-      if (!definitions.has(name))
-        throw new InvalidArgumentError("perWorkflow", `must name workflows that are worked on, not "${name}"`);
-      return [name, checkCount(count, `perWorkflow of "${name}"`)];
-    }),
-  );
 }

@@ -34,8 +34,8 @@ export const attempts: readonly Planted[] = [
     edits: [
       {
         file: STEPS,
-        from: "            if (attempt.end()) this.#host.succeeded(pending, value);",
-        to: "            attempt.end();\n            this.#host.succeeded(pending, value);",
+        from: "        if (attempt.end()) this.#host.succeeded(this.#pending, value);",
+        to: "        attempt.end();\n        this.#host.succeeded(this.#pending, value);",
       },
     ],
   },
@@ -99,8 +99,8 @@ export const attempts: readonly Planted[] = [
     edits: [
       {
         file: STEPS,
-        from: "        if (error instanceof StoreError) this.#tryLater(run);\n        else this.#threw(run, error);",
-        to: "        this.#threw(run, error);",
+        from: "        if (error instanceof StoreError) this.#tryLater();\n        else this.threw(error);",
+        to: "        this.threw(error);",
       },
     ],
   },
@@ -132,7 +132,13 @@ export const attempts: readonly Planted[] = [
     name: "a step that may have happened is done again without asking",
     rule: "an at-most-once step is not repeated on a guess",
     program: 104,
-    edits: [{ file: EFFECTS, from: "else void this.#reconcile(pending, step, plan);", to: "else step.try(mode.run);" }],
+    edits: [
+      {
+        file: EFFECTS,
+        from: "void this.#reconcile(pending, step, mode, plan.timeoutMs);",
+        to: "step.start(mode.run);",
+      },
+    ],
   },
   {
     name: "a failed at-most-once step is tried again like any other",

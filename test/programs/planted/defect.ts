@@ -41,7 +41,7 @@ export const STEPS = "workflow/execution/steps.ts";
 export const STORED = "workflow/stored.ts";
 export const TO_BEGIN = "workflow/execution/to-begin.ts";
 export const VERBS = "workflow/execution/verbs.ts";
-export const WORKER = "workflow/execution/worker.ts";
+export const WARM = "workflow/execution/warm.ts";
 
 export const MODEL = "without faults the outcome is that of the model";
 export const ALLOWED = "the outcome is one that the program allows";

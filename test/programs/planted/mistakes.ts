@@ -15,7 +15,7 @@ import {
   REPORTED,
   STORED,
   TROUBLE,
-  WORKER,
+  WARM,
 } from "./defect.ts";
 
 /** Mistakes that are reported, and must not hang, be lost or end the process. */
@@ -50,7 +50,7 @@ export const mistakes: readonly Planted[] = [
     program: "ctx after an end on another worker throws",
     edits: [
       {
-        file: WORKER,
+        file: WARM,
         from: "        execution.discard();\n        coroutine.refuseNew();\n        return;",
         to: "        return;",
       },
