@@ -17,6 +17,7 @@ export interface Guard {
 const BATCHER = "kernel/batcher.ts";
 const LANE = "kernel/lane.ts";
 const CLAIM = "kernel/claim/decide.ts";
+const COMMIT = "stores/postgres/commit.ts";
 const DECISION = "kernel/decision.ts";
 const ENCODING = "kernel/encoding.ts";
 const FLIGHT = "kernel/flight.ts";
@@ -34,7 +35,7 @@ const WRITE = "stores/postgres/write.ts";
 const guard = (name: string, trap: string, ...edits: readonly Edit[]): Guard => ({ name, trap, edits });
 const edit = (file: string, from: string, to: string): Edit => ({ file, from, to });
 
-const NO_PLACEHOLDERS = edit(POSTGRES, "({ placeholder }) => placeholder === null);", "() => false);");
+const NO_PLACEHOLDERS = edit(COMMIT, "({ placeholder }) => placeholder === null);", "() => false);");
 const SKIP_LOCKED = edit(ROWS, `null from ${"$"}{locked("skip locked")}`, `null from ${"$"}{locked("")}`);
 
 export const guards: readonly Guard[] = [
@@ -51,12 +52,12 @@ export const guards: readonly Guard[] = [
   guard(
     "of two transactions that create a key, the second is refused",
     "two creators of one absent key: the one that writes later finds what the other created",
-    edit(POSTGRES, 'error.code === "23505" &&', 'error.code === "never" &&'),
+    edit(COMMIT, 'error.code === "23505" &&', 'error.code === "never" &&'),
   ),
   guard(
     "a row that exists after all counts as moved",
     "a key that appears between read and write: its second creator is retried",
-    edit(POSTGRES, 'error.code === "23505" &&', 'error.code === "never" &&'),
+    edit(COMMIT, 'error.code === "23505" &&', 'error.code === "never" &&'),
   ),
   guard(
     "an absent key that was only read gets a placeholder (1)",
@@ -71,11 +72,7 @@ export const guards: readonly Guard[] = [
   guard(
     "an absence is checked again before it is reported",
     "a key that appears between read and write: a batch that writes nothing does not report it as absent",
-    edit(
-      POSTGRES,
-      "absent.length > 0 ? [this.#rows.stillAbsent(this.#namespace, absent), COMMIT] : [COMMIT];",
-      "[COMMIT];",
-    ),
+    edit(COMMIT, "absent.length > 0 ? [rows.stillAbsent(namespace, absent), COMMIT] : [COMMIT];", "[COMMIT];"),
   ),
 
   // Rows that others change.
@@ -203,7 +200,7 @@ export const guards: readonly Guard[] = [
   guard(
     "a batch that did not get a lock is sent again",
     "a batch that the server refuses with 55P03 temporarily is sent again",
-    edit(POSTGRES, 'error.code === "55P03";', 'error.code === "never";'),
+    edit(COMMIT, 'error.code === "55P03";', 'error.code === "never";'),
     edit(FAILURE, '["55P03", ["store_busy", "retry",', '["55P03", ["store_busy", "fail",'),
   ),
   guard(
@@ -216,7 +213,7 @@ export const guards: readonly Guard[] = [
   guard(
     "a sent COMMIT makes the outcome unknown",
     "a commit whose reply is lost is found by its mark, and not repeated",
-    edit(POSTGRES, '    progress.stage = "committing";\n', ""),
+    edit(COMMIT, '    progress.stage = "committing";\n', ""),
   ),
   guard(
     "a commit that happened counts as made",
@@ -231,7 +228,7 @@ export const guards: readonly Guard[] = [
   guard(
     "the tag of COMMIT is read",
     "a COMMIT with the tag ROLLBACK does not count as a commit",
-    edit(POSTGRES, 'if (result?.tag !== "COMMIT")', "if (result === undefined)"),
+    edit(COMMIT, 'if (result?.tag !== "COMMIT")', "if (result === undefined)"),
   ),
   guard(
     "settling waits for the row that a batch marks",
@@ -359,7 +356,12 @@ export const guards: readonly Guard[] = [
     "notifications have a transaction of their own",
     "no transaction that writes notifies, and one notification covers all commits made meanwhile",
     edit(
-      POSTGRES,
+      COMMIT,
+      'import type { Call, Result } from "./pipeline.ts";',
+      'import { type Call, type Result, statement } from "./pipeline.ts";',
+    ),
+    edit(
+      COMMIT,
       "    calls.push(COMMIT);\n    connection.began();",
       "    calls.push({ statement: statement(\"select pg_notify('x', 'y')\"), values: [] }, COMMIT);\n    connection.began();",
     ),
