@@ -3,7 +3,7 @@
  * edit. Edits are kept few and in one place: if the text they look for changes, the test fails, and they are adapted here.
  */
 
-import type { Anomaly } from "../../src/testing/checkers/serializable.ts";
+import type { Anomaly } from "../../src/testing/checkers/lists/report.ts";
 import type { Edit } from "../simulation/plant.ts";
 import type { Weakness } from "./interleaved.ts";
 
