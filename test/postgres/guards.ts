@@ -22,6 +22,7 @@ const DECISION = "kernel/decision.ts";
 const ENCODING = "kernel/encoding.ts";
 const FLIGHT = "kernel/flight.ts";
 const NOTIFICATIONS = "stores/postgres/notifications.ts";
+const JOINT = "stores/postgres/joint.ts";
 const FAILURE = "stores/postgres/failure.ts";
 const CONNECTIONS = "stores/postgres/connections.ts";
 const LISTENING = "stores/postgres/listening.ts";
@@ -294,6 +295,16 @@ export const guards: readonly Guard[] = [
     "the fence floor is read",
     "fences continue above a deleted record, and above one that was swept, although the clock stepped back",
     edit(ROWS, "coalesce((select number from ${s}.meta where name = 'fence_floor'), 0)", "0"),
+  ),
+  guard(
+    "the fence floor is looked at again after a record was created",
+    "fences continue above a record that came, was removed and was swept while its key was absent",
+    edit(COMMIT, "if (fence !== null && progress.fenceFloor !== null)", "if (fence === 0)"),
+  ),
+  guard(
+    "so it is in a transaction of the application",
+    "so they do in a transaction of the application",
+    edit(JOINT, "if (floor > Math.max(fenceFloor, fence)) {", "if (floor < 0) {"),
   ),
   guard(
     "a fence is above the record's own",

@@ -37,6 +37,8 @@ export interface Progress {
   /** `outside`: not begun. `open`: its rows are being locked and decided on. `committing`: COMMIT was sent. */
   stage: "outside" | "open" | "committing";
   nowMs: number | null;
+  /** As the decisions know it; null before it was read. */
+  fenceFloor: number | null;
   bytesRead: number;
   /** Absent keys: the number that the row would get, and the row's placeholder, if it has one. */
   readonly absent: Map<string, Absent>;
@@ -110,7 +112,8 @@ export class Commits {
       progress.bytesRead += row?.value?.length ?? 0;
       if (isAbsent) progress.absent.set(keyText(key), { key, id: Number(columns[1]), placeholder });
     }
-    return { nowMs: progress.nowMs, fenceFloor: Number(floor), rows, isFull };
+    progress.fenceFloor = Math.max(progress.fenceFloor ?? 0, Number(floor));
+    return { nowMs: progress.nowMs, fenceFloor: progress.fenceFloor, rows, isFull };
   }
 
   /** Ends a transaction that writes nothing. Its decisions hold only if what was absent is still absent, in one snapshot. */
@@ -152,6 +155,11 @@ export class Commits {
     const calls = progress.stage === "open" ? [] : [BEGIN, pinned.writing];
     if (isFollowed(puts)) calls.push(announce);
     const writtenAt = calls.push(write) - 1;
+    // While its key was absent, another process may have created, removed and swept the record, with a higher fence than the new one has. After the write,
+    // that can happen no more.
+    const fence = lowestNewFence(puts);
+    if (fence !== null && progress.fenceFloor !== null)
+      calls.push(rows.floorIsAtMost(Math.max(progress.fenceFloor, fence)));
     // The next batch will probably need as many numbers again.
     if (missing > 0) calls.push(rows.reserve(missing));
     calls.push(COMMIT);
@@ -209,6 +217,14 @@ export function checkCommitted(connection: Connection, result: Result | undefine
     throw new StoreError("store_refused", "retry", "the server rolled the transaction back");
   if (connection.isUnreplicated)
     throw new StoreError("outcome_unknown", "settle", "the commit did not wait for the synchronous standby");
+}
+
+/** The lowest fence of the records that are created; null if none has one. */
+export function lowestNewFence(puts: readonly Put[]): number | null {
+  let lowest: number | null = null;
+  for (const { was, row } of puts)
+    if (was === null && row.fence > 0 && (lowest === null || row.fence < lowest)) lowest = row.fence;
+  return lowest;
 }
 
 const absentKeys = ({ absent }: Progress): Key[] => Array.from(absent.values(), ({ key }) => key);

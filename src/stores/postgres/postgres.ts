@@ -275,7 +275,7 @@ export class PostgresStore implements SqlStore {
 
   async commit(batch: Batch): Promise<Receipt> {
     this.#check();
-    const progress: Progress = { stage: "outside", nowMs: null, bytesRead: 0, absent: new Map() };
+    const progress: Progress = { stage: "outside", nowMs: null, fenceFloor: null, bytesRead: 0, absent: new Map() };
     try {
       const receipt = await this.#connections.use((connection) => this.#commits.commit(connection, batch, progress));
       if (receipt.committed && receipt.ids.length > 0) this.#notifications.notify();
