@@ -221,15 +221,10 @@ export type {
 } from "./stream/aggregates.ts";
 export type { Events } from "./stream/capability.ts";
 export type { Archive, ArchivedEvent, ArchivedRange } from "./stream/closing/archive.ts";
+export type { ClosedStream } from "./stream/closing/close.ts";
 export { jsonLines as jsonLinesArchive } from "./stream/closing/json-lines.ts";
-export type {
-  ClosedStream,
-  CloseOptions,
-  ImportOptions,
-  PrunedStream,
-  PruneOptions,
-  Streams,
-} from "./stream/closing/streams.ts";
+export type { PrunedStream } from "./stream/closing/prune.ts";
+export type { CloseOptions, ImportOptions, PruneOptions, Streams } from "./stream/closing/streams.ts";
 export type { Exported, ExportTarget, Imported } from "./stream/closing/transfer.ts";
 export {
   ArchiveDamagedError,

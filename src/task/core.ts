@@ -114,7 +114,7 @@ export class Core {
       ...(token === undefined ? {} : { signal: { hash: token.hash, sealed: token.sealed } }),
     };
     const { onCompleteUrl } = input;
-    const made = this.runs.requestFor(httpTask, input, { id, ...start }, newId);
+    const made = this.runs.starter.requestFor(httpTask, input, { id, ...start }, newId);
     const fingerprint = fingerprintOf({ request, id, start });
     return {
       start: {
@@ -187,7 +187,7 @@ export class Core {
     const data = { id: task, status, at: at.toISOString(), ...rest };
     const body = JSON.stringify({ type: `task.${status}`, timestamp: at.toISOString(), data }, withoutBigInts);
     const input: DeliveryInput = { task, url, key: `${key}_${value.incarnation}`, body };
-    startRun(tx, this.runs.requestFor(delivery, input, { id }));
+    startRun(tx, this.runs.starter.requestFor(delivery, input, { id }));
   }
 }
 

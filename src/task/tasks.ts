@@ -187,7 +187,7 @@ export class Tasks {
     this.#core.checkAllowed(checked.input);
     const prepared = this.#core.prepare(checked, this.#kernel.ports.chance.uuid, undefined, this.#origin);
     let made: Made | undefined;
-    await this.#core.runs.startAlong(prepared.start, {
+    await this.#core.runs.starter.startAlong(prepared.start, {
       touches: touchedByNew(prepared),
       decide: (tx: Tx, start: () => Started): Started => {
         made = this.#core.create(tx, prepared, start);
@@ -211,7 +211,10 @@ export class Tasks {
     const row = await this.#row(id);
     if (wait === undefined || hasEnded(row)) return showTask(this.#kernel, row);
     try {
-      await this.#core.runs.result(TASKS, id, { timeout: wait, ...(abortSignal === undefined ? {} : { abortSignal }) });
+      await this.#core.runs.results.of(TASKS, id, {
+        timeout: wait,
+        ...(abortSignal === undefined ? {} : { abortSignal }),
+      });
     } catch (error) {
       // The task says how it ended, or how far it is.
       if (!(error instanceof PawlError && WAITED.has(error.code))) throw error;
@@ -324,13 +327,18 @@ export class Tasks {
     };
     const { tags, gate, fingerprint = null } = value;
     const request = {
-      ...this.#core.runs.requestFor(httpTask, input, { id, ifExists: "restart", tags, priority: gate?.priority }),
+      ...this.#core.runs.starter.requestFor(httpTask, input, {
+        id,
+        ifExists: "restart",
+        tags,
+        priority: gate?.priority,
+      }),
       fingerprint,
       ...(old.onCompleteUrl === undefined ? {} : { wakesAtEnd: [outboxAt(id).space, id] as const }),
       origin: this.#origin,
     };
     let task: TaskInfo | undefined;
-    await this.#core.runs.startAlong(request, {
+    await this.#core.runs.starter.startAlong(request, {
       touches: [],
       decide: (tx, start) => {
         const { run, value: now } = taskRun(tx, id);

@@ -67,7 +67,7 @@ type Named = string | { readonly name: string };
 export function workflowCapability(kernel: Kernel, runs: Runs): Capability {
   const verbs: WorkflowVerbs = {
     start: async (workflow: Named, input?: unknown, options?: StartOptions) => {
-      const id = await runs.start(workflow, input, options);
+      const id = await runs.starter.start(workflow, input, options);
       return new Run(runs, nameOf(workflow), id);
     },
     run: (...given: [id: string] | [workflow: Named, id: string]) => {
@@ -91,13 +91,13 @@ export function workflowCapability(kernel: Kernel, runs: Runs): Capability {
     verbs,
     view: {
       start: (tx: Tx, workflow: Named, input?: unknown, options?: StartOptions) =>
-        runs.startIn(tx, workflow, input, options),
+        runs.starter.startIn(tx, workflow, input, options),
       signal: (tx: Tx, run: string, signal: Signal<unknown>, payload?: unknown, options?: SignalOptions) =>
         runs.signalIn(tx, run, signal, payload, options),
     },
     scoped: (origin) => ({
       start: async (workflow: Named, input?: unknown, options?: StartOptions) => {
-        const id = await runs.start(workflow, input, options, origin);
+        const id = await runs.starter.start(workflow, input, options, origin);
         return new Run(runs, nameOf(workflow), id);
       },
     }),

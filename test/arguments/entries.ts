@@ -15,6 +15,8 @@ export interface EntryPoint {
   readonly path: string;
   readonly module: object;
   readonly owners: Readonly<Record<string, Owner>>;
+  /** Those whose methods are calls of a server; `client.test.ts` attacks them. */
+  readonly remote?: Readonly<Record<string, Owner>>;
   readonly elsewhere: Readonly<Record<string, string>>;
   readonly engine: ReadonlySet<string>;
   /** Paths that the compiler finds and no row needs. */

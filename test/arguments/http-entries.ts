@@ -1,31 +1,13 @@
 /**
- * The table of `pawl/client` and `pawl/webhook`: what they refuse by themselves. The methods of a client send what they are given, and the server refuses it.
+ * The table of `pawl/client` and `pawl/webhook`: what they refuse by themselves. The methods of a client, which send what they are given, are in
+ * `client-entries.ts`.
  */
 
 import * as client from "../../src/http/client/index.ts";
 import * as webhook from "../../src/http/webhook/index.ts";
+import { CLIENT_OWNERS } from "./client-entries.ts";
 import type { EntryPoint } from "./entries.ts";
 import { type Fields, options, type Row } from "./table.ts";
-
-/** Their methods are calls of a server. */
-const REMOTE = [
-  "Client",
-  "ClientActions",
-  "ClientEvents",
-  "ClientKeys",
-  "ClientLock",
-  "ClientMachine",
-  "ClientRateLimit",
-  "ClientReactions",
-  "ClientRun",
-  "ClientRuns",
-  "ClientSchedules",
-  "ClientSlot",
-  "ClientSlots",
-  "ClientStream",
-  "ClientTasks",
-  "ClientWorkflows",
-];
 
 export const CLIENT: EntryPoint = {
   path: "src/http/client/index.ts",
@@ -59,11 +41,8 @@ export const CLIENT: EntryPoint = {
       },
     },
   },
+  remote: CLIENT_OWNERS,
   elsewhere: {
-    ...Object.fromEntries(
-      REMOTE.map((name) => [name, "sends what it is given: the routes refuse it (test/http/document.long.test.ts)"]),
-    ),
-    ClientHold: "takes nothing",
     ClientOptions: "callbacks that the user writes",
     Paged: "a promise: what it takes is what promises take",
   },

@@ -17,10 +17,12 @@ export interface Guard {
 const BATCHER = "kernel/batcher.ts";
 const LANE = "kernel/lane.ts";
 const CLAIM = "kernel/claim/decide.ts";
+const COMMIT = "stores/postgres/commit.ts";
 const DECISION = "kernel/decision.ts";
 const ENCODING = "kernel/encoding.ts";
 const FLIGHT = "kernel/flight.ts";
 const NOTIFICATIONS = "stores/postgres/notifications.ts";
+const JOINT = "stores/postgres/joint.ts";
 const FAILURE = "stores/postgres/failure.ts";
 const CONNECTIONS = "stores/postgres/connections.ts";
 const LISTENING = "stores/postgres/listening.ts";
@@ -34,7 +36,7 @@ const WRITE = "stores/postgres/write.ts";
 const guard = (name: string, trap: string, ...edits: readonly Edit[]): Guard => ({ name, trap, edits });
 const edit = (file: string, from: string, to: string): Edit => ({ file, from, to });
 
-const NO_PLACEHOLDERS = edit(POSTGRES, "({ placeholder }) => placeholder === null);", "() => false);");
+const NO_PLACEHOLDERS = edit(COMMIT, "({ placeholder }) => placeholder === null);", "() => false);");
 const SKIP_LOCKED = edit(ROWS, `null from ${"$"}{locked("skip locked")}`, `null from ${"$"}{locked("")}`);
 
 export const guards: readonly Guard[] = [
@@ -51,12 +53,12 @@ export const guards: readonly Guard[] = [
   guard(
     "of two transactions that create a key, the second is refused",
     "two creators of one absent key: the one that writes later finds what the other created",
-    edit(POSTGRES, 'error.code === "23505" &&', 'error.code === "never" &&'),
+    edit(COMMIT, 'error.code === "23505" &&', 'error.code === "never" &&'),
   ),
   guard(
     "a row that exists after all counts as moved",
     "a key that appears between read and write: its second creator is retried",
-    edit(POSTGRES, 'error.code === "23505" &&', 'error.code === "never" &&'),
+    edit(COMMIT, 'error.code === "23505" &&', 'error.code === "never" &&'),
   ),
   guard(
     "an absent key that was only read gets a placeholder (1)",
@@ -71,11 +73,7 @@ export const guards: readonly Guard[] = [
   guard(
     "an absence is checked again before it is reported",
     "a key that appears between read and write: a batch that writes nothing does not report it as absent",
-    edit(
-      POSTGRES,
-      "absent.length > 0 ? [this.#rows.stillAbsent(this.#namespace, absent), COMMIT] : [COMMIT];",
-      "[COMMIT];",
-    ),
+    edit(COMMIT, "absent.length > 0 ? [rows.stillAbsent(namespace, absent), COMMIT] : [COMMIT];", "[COMMIT];"),
   ),
 
   // Rows that others change.
@@ -203,7 +201,7 @@ export const guards: readonly Guard[] = [
   guard(
     "a batch that did not get a lock is sent again",
     "a batch that the server refuses with 55P03 temporarily is sent again",
-    edit(POSTGRES, 'error.code === "55P03";', 'error.code === "never";'),
+    edit(COMMIT, 'error.code === "55P03";', 'error.code === "never";'),
     edit(FAILURE, '["55P03", ["store_busy", "retry",', '["55P03", ["store_busy", "fail",'),
   ),
   guard(
@@ -216,7 +214,7 @@ export const guards: readonly Guard[] = [
   guard(
     "a sent COMMIT makes the outcome unknown",
     "a commit whose reply is lost is found by its mark, and not repeated",
-    edit(POSTGRES, '    progress.stage = "committing";\n', ""),
+    edit(COMMIT, '    progress.stage = "committing";\n', ""),
   ),
   guard(
     "a commit that happened counts as made",
@@ -231,7 +229,7 @@ export const guards: readonly Guard[] = [
   guard(
     "the tag of COMMIT is read",
     "a COMMIT with the tag ROLLBACK does not count as a commit",
-    edit(POSTGRES, 'if (result?.tag !== "COMMIT")', "if (result === undefined)"),
+    edit(COMMIT, 'if (result?.tag !== "COMMIT")', "if (result === undefined)"),
   ),
   guard(
     "settling waits for the row that a batch marks",
@@ -299,6 +297,16 @@ export const guards: readonly Guard[] = [
     edit(ROWS, "coalesce((select number from ${s}.meta where name = 'fence_floor'), 0)", "0"),
   ),
   guard(
+    "the fence floor is looked at again after a record was created",
+    "fences continue above a record that came, was removed and was swept while its key was absent",
+    edit(COMMIT, "if (fence !== null && progress.fenceFloor !== null)", "if (fence === 0)"),
+  ),
+  guard(
+    "so it is in a transaction of the application",
+    "so they do in a transaction of the application",
+    edit(JOINT, "if (floor > Math.max(fenceFloor, fence)) {", "if (floor < 0) {"),
+  ),
+  guard(
     "a fence is above the record's own",
     "fences continue above a deleted record, and above one that was swept, although the clock stepped back",
     edit(CLAIM, "  return Math.max(own + 1, floor);", "  return floor;"),
@@ -359,7 +367,12 @@ export const guards: readonly Guard[] = [
     "notifications have a transaction of their own",
     "no transaction that writes notifies, and one notification covers all commits made meanwhile",
     edit(
-      POSTGRES,
+      COMMIT,
+      'import type { Call, Result } from "./pipeline.ts";',
+      'import { type Call, type Result, statement } from "./pipeline.ts";',
+    ),
+    edit(
+      COMMIT,
       "    calls.push(COMMIT);\n    connection.began();",
       "    calls.push({ statement: statement(\"select pg_notify('x', 'y')\"), values: [] }, COMMIT);\n    connection.began();",
     ),

@@ -17,6 +17,7 @@ export interface PostgresBug {
   readonly edits: readonly Edit[];
 }
 
+const COMMIT = "stores/postgres/commit.ts";
 const MARKS = "stores/postgres/marks.ts";
 const STORE = "stores/postgres/postgres.ts";
 const ROWS = "stores/postgres/rows.ts";
@@ -71,7 +72,7 @@ export const postgresBugs: readonly PostgresBug[] = [
     name: "absent keys are not guarded",
     caughtBy: exclusion.name,
     options: { calm: true, reorder: 0.9 },
-    edits: [{ file: STORE, from: "({ placeholder }) => placeholder === null);", to: "() => false);" }],
+    edits: [{ file: COMMIT, from: "({ placeholder }) => placeholder === null);", to: "() => false);" }],
   },
   {
     name: "rows are read without being locked",

@@ -1,6 +1,11 @@
 /** Transactions on lists, as a history of them has them: for the tests of the checker. */
 
-import type { LastRead, ListOperation, ListTransaction, ListValue } from "../../src/testing/checkers/serializable.ts";
+import type {
+  LastRead,
+  ListOperation,
+  ListTransaction,
+  ListValue,
+} from "../../src/testing/checkers/lists/transactions.ts";
 
 export const read = (key: string, list: readonly ListValue[] | null, version?: number): ListOperation => ({
   op: "read",

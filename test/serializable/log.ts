@@ -2,7 +2,7 @@
  * Transactions as lines of text: how a process that works tells the one that checks, window by window.
  */
 
-import type { ListOperation, ListTransaction } from "../../src/testing/checkers/serializable.ts";
+import type { ListOperation, ListTransaction } from "../../src/testing/checkers/lists/transactions.ts";
 
 type LogLine = readonly [
   id: string,

@@ -12,7 +12,7 @@ import { type Pawl, PawlError, type Slot, type SqlExecutor } from "../../src/ind
 import { claimDue, type Held } from "../../src/kernel/claim/claim.ts";
 import { type Address, address, newAddress } from "../../src/kernel/contract.ts";
 import type { Tx as KernelTx } from "../../src/kernel/decision.ts";
-import type { ListOperation, ListTransaction } from "../../src/testing/checkers/serializable.ts";
+import type { ListOperation, ListTransaction } from "../../src/testing/checkers/lists/transactions.ts";
 import type { Random } from "../../src/testing/sim/random.ts";
 import type { Tx } from "../../src/tx.ts";
 import { drawPlan, follow, foreseen, type Lists, type Place, type Plan, type Table } from "./plan.ts";

@@ -6,7 +6,7 @@
  * and done comes back as operations for the checker.
  */
 
-import type { ListOperation } from "../../src/testing/checkers/serializable.ts";
+import type { ListOperation } from "../../src/testing/checkers/lists/transactions.ts";
 import type { Random } from "../../src/testing/sim/random.ts";
 
 /** One list as a decision sees it. */

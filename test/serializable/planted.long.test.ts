@@ -9,7 +9,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { Violation } from "../../src/testing/checkers/serializable.ts";
+import type { Violation } from "../../src/testing/checkers/lists/report.ts";
 import { Child, spawnNode } from "../node/child.ts";
 import { freshDatabase } from "../postgres/server.ts";
 import { edits, type PlantedEdit, weaknesses } from "./planted.ts";

@@ -3,7 +3,7 @@
  * edit. Edits are kept few and in one place: if the text they look for changes, the test fails, and they are adapted here.
  */
 
-import type { Anomaly } from "../../src/testing/checkers/serializable.ts";
+import type { Anomaly } from "../../src/testing/checkers/lists/report.ts";
 import type { Edit } from "../simulation/plant.ts";
 import type { Weakness } from "./interleaved.ts";
 
@@ -86,9 +86,9 @@ export interface PlantedEdit {
   readonly edits: readonly Edit[];
 }
 
+const COMMIT = "stores/postgres/commit.ts";
 const DECISION = "kernel/decision.ts";
 const ROWS = "stores/postgres/rows.ts";
-const STORE = "stores/postgres/postgres.ts";
 const WRITE = "stores/postgres/write.ts";
 const SQLITE = "stores/sqlite/sqlite.ts";
 
@@ -120,7 +120,7 @@ export const edits: readonly PlantedEdit[] = [
   {
     name: "PostgreSQL: write skew by absence, no placeholder for an absent record that was only read",
     on: "postgres",
-    edits: [{ file: STORE, from: "({ placeholder }) => placeholder === null);", to: "() => false);" }],
+    edits: [{ file: COMMIT, from: "({ placeholder }) => placeholder === null);", to: "() => false);" }],
   },
   {
     name: "SQLite: a cached row is used although another process wrote it",

@@ -13,12 +13,9 @@ import type { Store } from "../../src/kernel/contract.ts";
 import { nodePorts, wallMs } from "../../src/node/ports.ts";
 import { type Pawl, pawlOn } from "../../src/pawl.ts";
 import { MemoryDatabase } from "../../src/stores/memory/memory.ts";
-import {
-  checkSerializable,
-  type ListTransaction,
-  type SerializableReport,
-  type Violation,
-} from "../../src/testing/checkers/serializable.ts";
+import type { Violation } from "../../src/testing/checkers/lists/report.ts";
+import type { ListTransaction } from "../../src/testing/checkers/lists/transactions.ts";
+import { checkSerializable, type SerializableReport } from "../../src/testing/checkers/serializable.ts";
 import { Random } from "../../src/testing/sim/random.ts";
 import { Child, spawnNode } from "../node/child.ts";
 import type { Edit } from "../simulation/plant.ts";

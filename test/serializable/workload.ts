@@ -6,7 +6,7 @@
  * counts its own.
  */
 
-import type { ListTransaction } from "../../src/testing/checkers/serializable.ts";
+import type { ListTransaction } from "../../src/testing/checkers/lists/transactions.ts";
 import type { Random } from "../../src/testing/sim/random.ts";
 import { actOnce, actOnPair, type Desk, type Outcome, type Plain, type Window, windowOf } from "./paths.ts";
 

@@ -4,11 +4,11 @@ import type { Bug } from "./bugs.ts";
 import { closings } from "./scenarios/closing.ts";
 
 const APPLYING = "stream/policies/applying.ts";
+const CLOSE = "stream/closing/close.ts";
 const DECIDE = "stream/closing/decide.ts";
 const NEEDS = "stream/closing/needs.ts";
 const POLICY = "stream/policies/decide.ts";
 const RECORDS = "stream/records.ts";
-const STREAMS = "stream/closing/streams.ts";
 
 const caughtBy = closings.name;
 
@@ -23,9 +23,9 @@ export const closingBugs: readonly Bug[] = [
     caughtBy,
     edits: [
       {
-        file: STREAMS,
-        from: "      if (closed?.version !== tombstone) return;\n      const { version, archived = 0 } = closed;",
-        to: "      const { version, archived = 0 } = closed ?? { version: tombstone };",
+        file: CLOSE,
+        from: "    if (closed?.version !== tombstone) return;\n    const { version, archived = 0 } = closed;",
+        to: "    const { version, archived = 0 } = closed ?? { version: tombstone };",
       },
     ],
   },

@@ -6,9 +6,7 @@
  * renewed; when it is lost, or cannot be renewed in time, `abortSignal` aborts.
  *
  * A record that was claimed several times without coming to rest may be the one that crashes its processes. Such suspects are claimed a few
- * at a time, fewer the more often they were tried, and in the end one at a time, each after the earlier ones have run for a while: so a record
- * that only shared a process with the cause is cleared in the end. If a kind of records has a maximum of tries, the last try never shares its
- * process with another suspect.
+ * at a time (`suspects.ts`).
  *
  * A record that cannot be claimed for a reason of its own (a number out of range, a value that cannot be read) is reported and skipped for a
  * while; it does not count towards `concurrency`.
@@ -28,6 +26,7 @@ import { fencedOrRenewed, type Lease } from "../lease.ts";
 import { pause } from "../ports.ts";
 import { type Chores, checkLeaseOf, claim, claimDue, Held, isOfRecord, type Suspect } from "./claim.ts";
 import { WaitingRoom } from "./room.ts";
+import { LAST_TRY, MOST_TRIES, Suspects } from "./suspects.ts";
 
 export interface WorkerOptions {
   /** The kinds of records that are claimed and worked on. */
@@ -90,10 +89,6 @@ type Optional =
 /** The delay after which a record whose work threw is due again. */
 const PUT_BACK: Backoff = { firstMs: 100, longestMs: 60_000 };
 
-/** How often a record may be claimed without coming to rest before it is a suspect, and how long it must run to be cleared. */
-const MOST_TRIES = 1;
-const CLEARED_AFTER_MS = 3000;
-
 /** How many due records are read at most, to find some behind the suspects. */
 const MOST_LOOKED_AT = 5000;
 /** A record that could not be claimed is tried again after this time: it may have been repaired. */
@@ -125,8 +120,7 @@ export class Worker {
   /** Called when the last of the work is done after `stop`. */
   #whenIdle: () => void = () => {};
   #wakeSignal: AbortController = new AbortController();
-  /** Records in work that were tried before and are not cleared yet, and how often they were tried. */
-  readonly #suspects = new Map<Held, number>();
+  readonly #suspects: Suspects;
   /** How many more due records to read than can be claimed, so that suspects do not hide the others. */
   #passed = 0;
   /** Records that cannot be claimed, by their texts, and until when they are skipped. */
@@ -164,6 +158,7 @@ export class Worker {
       wakesOnOtherCommits: options.wakesOnOtherCommits ?? true,
     };
     this.#room = new WaitingRoom(this.#options.leaseMs);
+    this.#suspects = new Suspects(kernel.ports.clock, () => this.#wakeUp());
     this.#turnedMs = kernel.ports.clock.nowMs();
     kernel.loops.add(this);
     this.#ended = this.#claimLoop();
@@ -398,7 +393,7 @@ export class Worker {
               kindAfter: this.#options.kindAfter,
               // The last try is always one of a suspect, unless the record has only one try.
               mostTries: (kind) =>
-                this.#isLastTryInHand ? 0 : Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
+                this.#suspects.hasLastTry ? 0 : Math.max(0, Math.min(MOST_TRIES, this.#maxTries(kind) - 2)),
               granted,
               isSkipped: (at) => this.#unusable.has(at.text) || this.#options.isSkipped?.(at) === true,
               chores,
@@ -478,8 +473,8 @@ export class Worker {
     if (suspect === undefined || this.#freePlaces <= 0) return false;
     const { at, kind } = suspect;
     if (this.#options.roomFor !== undefined && this.#options.roomFor(kind) <= 0) return false;
-    const tries = suspect.tries + 1 >= this.#maxTries(kind) ? Number.POSITIVE_INFINITY : suspect.tries;
-    if (this.#suspects.size >= mostTogether(Math.max(tries, this.#mostTried))) return false;
+    const tries = suspect.tries + 1 >= this.#maxTries(kind) ? LAST_TRY : suspect.tries;
+    if (!this.#suspects.mayAdd(tries)) return false;
     let row: Row | undefined;
     this.#reserved += 1;
     try {
@@ -505,13 +500,7 @@ export class Worker {
       return;
     }
     const working = this.#work(held, safeUntilMs);
-    if (tries === 0) return;
-    this.#suspects.set(held, tries);
-    const cancel = this.#kernel.ports.clock.after(CLEARED_AFTER_MS, () => this.#clear(held));
-    void working.then(() => {
-      cancel();
-      this.#clear(held);
-    });
+    if (tries !== 0) this.#suspects.add(held, tries, working);
   }
 
   /** No work was begun: the reply to the claim came when the lease may have ended, or it waited for a place for too long. The try is not counted. */
@@ -534,17 +523,6 @@ export class Worker {
     held.abandon();
   }
 
-  /** The highest number of tries among the suspects in work. */
-  get #mostTried(): number {
-    let most = 0;
-    for (const tries of this.#suspects.values()) most = Math.max(most, tries);
-    return most;
-  }
-
-  get #isLastTryInHand(): boolean {
-    return this.#mostTried === Number.POSITIVE_INFINITY;
-  }
-
   /** A record that cannot be claimed stays due: it is skipped, and tried again later. */
   #leaveAlone({ text }: Address, error: unknown): void {
     this.#failed(error);
@@ -554,10 +532,6 @@ export class Worker {
 
   #maxTries(kind: string): number {
     return this.#options.maxTries?.(kind) ?? Number.POSITIVE_INFINITY;
-  }
-
-  #clear(held: Held): void {
-    if (this.#suspects.delete(held)) this.#wakeUp();
   }
 
   /** On a handle that is already closed there is nothing to listen to; the first claim throws `closed`. */
@@ -623,12 +597,6 @@ interface Waiting {
   readonly safeUntilMs: number;
   /** How often it was tried before. */
   readonly tries: number;
-}
-
-/** How many suspects may share a process if one of them was tried `tries` times. */
-function mostTogether(tries: number): number {
-  if (tries <= MOST_TRIES + 1) return 16;
-  return tries === MOST_TRIES + 2 ? 4 : 1;
 }
 
 /** Whether a record of these kinds that has no holder is due at another time than before. */

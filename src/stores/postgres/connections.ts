@@ -39,6 +39,9 @@ export interface PoolOptions {
   readonly replyMs: number;
 }
 
+/** A connection whose reply takes longer counts as lost. */
+export const REPLY_MS = 5000;
+
 /** The prepared statements of each connection, kept as long as the connection. */
 const prepared = new WeakMap<PgClient, Set<string>>();
 

@@ -20,6 +20,7 @@ import {
 } from "../../kernel/contract.ts";
 import { StoreError } from "../../kernel/errors.ts";
 import { ask } from "../../kernel/sql/ask.ts";
+import { lowestNewFence } from "./commit.ts";
 import { failure, isServerError, type ServerError } from "./failure.ts";
 import { isFollowed, positions } from "./followed.ts";
 import { COLUMNS, isPlaceholder, placeholderOf } from "./rows.ts";
@@ -156,6 +157,16 @@ export async function join(
     const [count, xid] = JSON.parse(await ask(executor, writing, input(namespace, puts, nowMs))) as [number, string];
     if (count !== puts.length)
       throw new Error(`${count} rows were written under their locks instead of ${puts.length}`);
+    // As in a batch (`commit.ts`): a record of the same name with a higher fence may have come and gone.
+    const fence = lowestNewFence(verdict.puts);
+    if (fence !== null) {
+      const [, floor] = JSON.parse(await ask(executor, clock)) as Clock;
+      if (floor > Math.max(fenceFloor, fence)) {
+        await executor(UNDO);
+        await executor(RELEASE);
+        return { written: false };
+      }
+    }
     await executor(RELEASE);
     madePlaceholders(onlyRead.length);
     return { written: true, committed: verdict.puts.length > 0 ? ended(xid) : Promise.resolve(false) };

@@ -1,10 +1,7 @@
 /**
  * The PostgreSQL store: any number of processes on any number of machines.
  *
- * A locked batch takes two round trips: begin, lock and read the rows, read the clock; then write, mark and commit. An optimistic batch,
- * whose rows are assumed, takes one. Rows that other transactions have locked are skipped, so that a process that stopped in the middle of
- * a batch delays no other; the server ends its transaction after `LOCKS_HELD_MS`. A batch that was postponed too often waits for its rows,
- * in sorted order, and gives up after the same time.
+ * A batch is one transaction, in one round trip or two (`commit.ts`). What the user's own SQL is part of is in `shared.ts` and `joint.ts`.
  *
  * Each lane has a mark, one row with an epoch and the sequence of the last batch, written by the batch itself. When a reply is lost,
  * `settle` raises the epoch, which waits for a commit still in progress and refuses one that arrives later; then the mark says whether the
@@ -14,61 +11,57 @@
  * through `failure.ts`.
  */
 
-import {
-  type Batch,
-  type DuePage,
-  type DueQuery,
-  type Executor,
-  type FollowPage,
-  type FollowQuery,
-  type Found,
-  type Joined,
-  type Joining,
-  type Key,
-  keyText,
-  type ListQuery,
-  type Put,
-  type Receipt,
-  type Row,
-  type SharedWork,
-  type Sql,
-  type SqlStore,
-  type StoredEntry,
+import type {
+  Batch,
+  DuePage,
+  DueQuery,
+  Executor,
+  FollowPage,
+  FollowQuery,
+  Joined,
+  Joining,
+  Key,
+  ListQuery,
+  Receipt,
+  Row,
+  SharedWork,
+  SqlStore,
+  StoredEntry,
 } from "../../kernel/contract.ts";
 import { ClosedError, endedEarly, StoreError, staleEpoch } from "../../kernel/errors.ts";
-import { type Ports, pause } from "../../kernel/ports.ts";
-import { type Connection, ConnectionPool, type PgPool } from "./connections.ts";
-import { failure, isAssertion, isServerError, isUnprepared, LostConnectionError } from "./failure.ts";
-import { type FollowStatements, followStatements, isFollowed, toFollowPage } from "./followed.ts";
+import type { Ports } from "../../kernel/ports.ts";
+import { Commits, type Progress } from "./commit.ts";
+import { type Connection, ConnectionPool, type PgPool, REPLY_MS } from "./connections.ts";
+import { failure, isAssertion, isServerError, isUnprepared } from "./failure.ts";
+import { type FollowStatements, followStatements, toFollowPage } from "./followed.ts";
+import { JoinedTransactions } from "./joined.ts";
 import { type JointStatements, join, jointStatements } from "./joint.ts";
 import { type MarkStatements, markStatements } from "./marks.ts";
 import { Notifications } from "./notifications.ts";
+import { SpareNumbers } from "./numbers.ts";
 import { type Call, type Result, type Statement, statement } from "./pipeline.ts";
 import { type QueryStatements, queryStatements, toDuePage, toEntries, toRows } from "./queries.ts";
 import { Reads, standbyError } from "./reads.ts";
 import { checkSchema, checkServer, type Finding, NO_LISTEN, readSettings, throwIfRefused } from "./requirements.ts";
 import { retryUntil } from "./retry.ts";
-import { COLUMNS, isPlaceholder, placeholderOf, type RowStatements, rowStatements, toRow } from "./rows.ts";
+import { isPlaceholder, type RowStatements, rowStatements, toRow } from "./rows.ts";
 import { MIGRATIONS, type Migration, migrate, quoted, tooOld } from "./schema.ts";
+import { type SharedSetup, type Stage, shareTransaction } from "./shared.ts";
 import {
   BEGIN,
   BEGIN_READING,
   CLOCK,
   COMMIT,
   ENDED,
-  LIMIT_IDLE,
-  MOVED,
   pinForReading,
   pinForSharing,
   pinForWaiting,
   pinForWriting,
-  ROLLBACK,
   SHARED_MS,
   STALE,
-  stillShared,
 } from "./statements.ts";
 import { pruneStatement, sweepStatement } from "./sweep.ts";
-import { type Mark, markValues, writing } from "./write.ts";
+import { markOf, markValues, writing } from "./write.ts";
 
 export interface PostgresOptions {
   readonly pool: PgPool;
@@ -91,10 +84,6 @@ export interface PostgresOptions {
 }
 
 const LANES = 4;
-/** How long row numbers that were reserved ahead are used. */
-const SPARE_MS = 1000;
-/** A connection whose reply takes longer counts as lost. */
-const REPLY_MS = 5000;
 
 /** Checks the server, brings the schema up to date, and connects. Waits up to `patienceMs` for a server that is not up yet. */
 export async function openPostgres(options: PostgresOptions): Promise<PostgresStore> {
@@ -118,22 +107,6 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     await options.endPool?.();
     throw failure(error, false);
   }
-}
-
-/** The progress of a transaction. */
-interface Progress {
-  /** `outside`: not begun. `open`: its rows are being locked and decided on. `committing`: COMMIT was sent. */
-  stage: "outside" | "open" | "committing";
-  nowMs: number | null;
-  bytesRead: number;
-  /** Absent keys: the number that the row would get, and the row's placeholder, if it has one. */
-  readonly absent: Map<string, Absent>;
-}
-
-interface Absent {
-  readonly key: Key;
-  readonly id: number;
-  readonly placeholder: Row | null;
 }
 
 /** Detects that the server was restarted, or that another server took its place: each has its own start time. */
@@ -168,7 +141,6 @@ export class PostgresStore implements SqlStore {
   /** The newest schema that this release knows. */
   readonly #knownSchema: number;
   readonly #rows: RowStatements;
-  readonly #write: ReturnType<typeof writing>;
   readonly #queries: QueryStatements;
   readonly #follow: FollowStatements;
   readonly #sweep: (namespace: string, limit: number) => Call;
@@ -176,7 +148,7 @@ export class PostgresStore implements SqlStore {
   readonly #reads: Reads;
   readonly #servers = new Servers(() => {
     // The new server may assign the numbers that the old one reserved.
-    this.#spare = { ids: [], untilMs: 0 };
+    this.#spare.drop();
     this.#restarted();
   });
   #restarted: () => void = () => {};
@@ -185,10 +157,9 @@ export class PostgresStore implements SqlStore {
   readonly #joint: JointStatements;
   readonly #marks: MarkStatements;
   readonly #notifications: Notifications;
-  /** The ids of joined transactions of the application that are not known to have ended. */
-  readonly #joined = new Set<string>();
-  /** Numbers reserved for new rows. */
-  #spare: { readonly ids: readonly number[]; readonly untilMs: number } = { ids: [], untilMs: 0 };
+  readonly #commits: Commits;
+  readonly #joined: JoinedTransactions;
+  readonly #spare: SpareNumbers;
   /** Lanes whose mark was written. If one of them has no mark, the store has lost it. */
   readonly #settled = new Set<number>();
   /** How many placeholders this process has inserted since its last sweep. */
@@ -209,7 +180,6 @@ export class PostgresStore implements SqlStore {
     this.#writer = ports.chance.uuid();
     this.#knownSchema = (options.migrations ?? MIGRATIONS(s)).length;
     this.#rows = rowStatements(s, clock);
-    this.#write = writing(s, clock);
     this.#queries = queryStatements(s, clock);
     this.#follow = followStatements(s, clock, schema, namespace);
     this.#sweep = sweepStatement(s, clock);
@@ -222,7 +192,24 @@ export class PostgresStore implements SqlStore {
       // A little later than this process gives up, because its error message is clearer.
       sharing: pinForSharing(this.#sharedMs + REPLY_MS, isDurable),
     };
-    this.#reads = new Reads(connections, this.#pinned.reading, (pinned) => this.#servers.observe(pinned));
+    const observe = (pinned: Result | undefined): void => this.#servers.observe(pinned);
+    this.#reads = new Reads(connections, this.#pinned.reading, observe);
+    this.#spare = new SpareNumbers(ports.clock);
+    this.#commits = new Commits({
+      namespace,
+      writer: this.#writer,
+      rows: this.#rows,
+      write: writing(s, clock),
+      announce: this.#follow.announce,
+      pinned: this.#pinned,
+      spare: this.#spare,
+      observe,
+      madePlaceholders: (count) => this.#sweepPlaceholders(count),
+    });
+    this.#joined = new JoinedTransactions(ports.clock, this.#reads, async () => {
+      await this.#run(this.#call(this.#marks.joined, this.#writer, namespace));
+      this.#notifications.notify();
+    });
     this.#joint = jointStatements(s, clock, this.#knownSchema, this.#follow.announceOnce);
     this.#marks = markStatements(s, clock);
     this.#notifications = new Notifications({
@@ -245,10 +232,6 @@ export class PostgresStore implements SqlStore {
 
   #call(of: Statement, ...values: readonly (string | null)[]): Call {
     return { statement: of, values };
-  }
-
-  #markOf({ lane, epoch, sequence }: Pick<Batch, "lane" | "epoch" | "sequence">): Mark {
-    return { writer: this.#writer, lane, epoch, sequence };
   }
 
   async settle(lane: number): Promise<{ epoch: number; sequence: number }> {
@@ -292,121 +275,14 @@ export class PostgresStore implements SqlStore {
 
   async commit(batch: Batch): Promise<Receipt> {
     this.#check();
-    const progress: Progress = { stage: "outside", nowMs: null, bytesRead: 0, absent: new Map() };
+    const progress: Progress = { stage: "outside", nowMs: null, fenceFloor: null, bytesRead: 0, absent: new Map() };
     try {
-      const receipt = await this.#connections.use((connection) => this.#commit(connection, batch, progress));
+      const receipt = await this.#connections.use((connection) => this.#commits.commit(connection, batch, progress));
       if (receipt.committed && receipt.ids.length > 0) this.#notifications.notify();
       return receipt;
     } catch (error) {
       throw isAssertion(error, STALE) ? await this.#epochOver() : failure(error, progress.stage === "committing");
     }
-  }
-
-  async #commit(connection: Connection, batch: Batch, progress: Progress): Promise<Receipt> {
-    const isOptimistic = batch.lock.length === 0 && !batch.needsClock;
-    let verdict = batch.decide(
-      isOptimistic ? NOTHING_FOUND : await this.#find(connection, batch, batch.lock, progress),
-    );
-    while ("lock" in verdict) verdict = batch.decide(await this.#find(connection, batch, verdict.lock, progress));
-    const { puts } = verdict;
-    if (puts.length === 0) return this.#endUnwritten(connection, progress);
-    const wasOpen = progress.stage === "open";
-    try {
-      return await this.#finish(connection, batch, puts, progress);
-    } catch (error) {
-      if (isMoved(error)) return { committed: false, moved: await this.#moved(connection, puts, progress) };
-      if (!isLockTimeout(error)) throw error;
-      connection.ended();
-      await connection.send([ROLLBACK]);
-      // An optimistic batch may have waited for any of its rows; one that has locked its rows only for those it inserts.
-      const waited = wasOpen ? puts.filter(({ was }) => was === null) : puts;
-      const moved = [...waited.map(({ row }) => row), ...absentKeys(progress)];
-      return { committed: false, moved, isHeld: wasOpen };
-    }
-  }
-
-  /** Locks and reads these rows. Those of earlier rounds stay locked. Only the first round may wait, because it is sorted. */
-  async #find(connection: Connection, batch: Batch, keys: readonly Key[], progress: Progress): Promise<Found> {
-    const isFirst = progress.stage === "outside";
-    const mayWait = isFirst && batch.mayWait === true;
-    const maxBytes = batch.maxBytes === undefined ? undefined : Math.max(0, batch.maxBytes - progress.bytesRead);
-    const isPatient = mayWait && keys.length > 1;
-    const calls = isFirst ? [BEGIN, isPatient ? this.#pinned.waiting : this.#pinned.writing] : [];
-    if (keys.length > 0) calls.push(this.#rows.lock(this.#namespace, keys, { mayWait, maxBytes }));
-    calls.push(this.#rows.clock);
-    connection.began();
-    const results = await connection.send(calls);
-    progress.stage = "open";
-    if (isFirst) this.#servers.observe(results[1]);
-    const [now, floor] = results.at(-1)?.rows[0] ?? [];
-    // One time for the whole commit, for any number of rounds.
-    progress.nowMs ??= Number(now);
-    const rows: (Row | null | undefined)[] = keys.map(() => undefined);
-    let isFull = false;
-    for (const columns of keys.length > 0 ? (results.at(-2)?.rows ?? []) : []) {
-      const index = Number(columns[0]) - 1;
-      const key = keys[index];
-      // Skipped because another transaction has locked it, or because enough was read.
-      isFull ||= columns[LEFT_UNREAD] != null;
-      if (key === undefined || columns[1] === null || columns[LEFT_UNREAD] != null) continue;
-      const row = columns[2] === null ? null : toRow(key, columns, 1);
-      const placeholder = row !== null && isPlaceholder(row) ? row : null;
-      const isAbsent = row === null || placeholder !== null;
-      rows[index] = isAbsent ? null : row;
-      progress.bytesRead += row?.value?.length ?? 0;
-      if (isAbsent) progress.absent.set(keyText(key), { key, id: Number(columns[1]), placeholder });
-    }
-    return { nowMs: progress.nowMs, fenceFloor: Number(floor), rows, isFull };
-  }
-
-  /** Ends a transaction that writes nothing. Its decisions hold only if what was absent is still absent, in one snapshot. */
-  async #endUnwritten(connection: Connection, progress: Progress): Promise<Receipt> {
-    // No statement was sent either.
-    if (progress.stage === "outside") return { committed: true, nowMs: 0, ids: [] };
-    const absent = absentKeys(progress);
-    const calls = absent.length > 0 ? [this.#rows.stillAbsent(this.#namespace, absent), COMMIT] : [COMMIT];
-    try {
-      await connection.send(calls);
-      connection.ended();
-      return { committed: true, nowMs: progress.nowMs ?? 0, ids: [] };
-    } catch (error) {
-      if (!isMoved(error)) throw error;
-      return { committed: false, moved: absent };
-    }
-  }
-
-  async #finish(connection: Connection, batch: Batch, puts: readonly Put[], progress: Progress): Promise<Receipt> {
-    const { ids, missing } = await this.#ids(connection, puts, progress);
-    const absent = new Map(progress.absent);
-    for (const { row } of puts) if (absent.size > 0) absent.delete(keyText(row));
-    const onlyRead = [...absent.values()].filter(({ placeholder }) => placeholder === null);
-    const placeholders = onlyRead.map(({ key, id }) => placeholderOf(key, id, progress.nowMs ?? 0));
-    // A new record reuses the row of its placeholder.
-    const written = puts.map((put) => {
-      const was = put.was ?? progress.absent.get(keyText(put.row))?.placeholder ?? null;
-      return was === put.was ? put : { ...put, was };
-    });
-    const write = this.#write(
-      this.#markOf(batch),
-      this.#namespace,
-      written.concat(placeholders),
-      ids.concat(onlyRead.map(({ id }) => id)),
-      progress.nowMs,
-    );
-    const calls = progress.stage === "open" ? [] : [BEGIN, this.#pinned.writing];
-    if (isFollowed(puts)) calls.push(this.#follow.announce);
-    const writtenAt = calls.push(write) - 1;
-    // The next batch will probably need as many numbers again.
-    if (missing > 0) calls.push(this.#rows.reserve(missing));
-    calls.push(COMMIT);
-    connection.began();
-    progress.stage = "committing";
-    const results = await connection.send(calls);
-    connection.ended();
-    this.#checkCommitted(connection, results.at(-1));
-    if (missing > 0) this.#keepSpare(numbersOf(results.at(-2)));
-    this.#sweepPlaceholders(placeholders.length);
-    return { committed: true, nowMs: progress.nowMs ?? Number(results[writtenAt]?.rows[0]?.[2]), ids };
   }
 
   /** The process that inserts placeholders sweeps them, some hundred at a time. */
@@ -418,85 +294,24 @@ export class PostgresStore implements SqlStore {
     this.sweep(2 * SWEEP_EVERY).catch(() => {});
   }
 
-  /** The number of each row: its own, the one reserved when it was found absent, or a new one. */
-  async #ids(
-    connection: Connection,
-    puts: readonly Put[],
-    progress: Progress,
-  ): Promise<{ readonly ids: number[]; readonly missing: number }> {
-    const ids = puts.map(({ was, row }) => was?.id ?? progress.absent.get(keyText(row))?.id);
-    const missing = ids.filter((id) => id === undefined).length;
-    if (missing === 0) return { ids: ids as number[], missing };
-    let fresh = this.#takeSpare(missing);
-    if (fresh.length < missing) {
-      const [result] = await connection.send([this.#rows.reserve(missing - fresh.length)]);
-      fresh = fresh.concat(numbersOf(result));
-    }
-    let taken = 0;
-    return { ids: ids.map((id) => id ?? (fresh[taken++] as number)), missing };
-  }
-
-  /** Takes numbers that were reserved recently. Older numbers would make new rows look old. */
-  #takeSpare(count: number): readonly number[] {
-    const { ids, untilMs } = this.#spare;
-    if (this.#options.ports.clock.nowMs() >= untilMs) return [];
-    this.#spare = { ids: ids.slice(count), untilMs };
-    return ids.slice(0, count);
-  }
-
-  #keepSpare(more: readonly number[]): void {
-    const nowMs = this.#options.ports.clock.nowMs();
-    const { ids, untilMs } = this.#spare;
-    this.#spare = nowMs < untilMs ? { ids: ids.concat(more), untilMs } : { ids: more, untilMs: nowMs + SPARE_MS };
-  }
-
-  #checkCommitted(connection: Connection, result: Result | undefined): void {
-    // The server completes the COMMIT of a failed transaction with the tag ROLLBACK.
-    if (result?.tag !== "COMMIT")
-      throw new StoreError("store_refused", "retry", "the server rolled the transaction back");
-    if (connection.isUnreplicated)
-      throw new StoreError("outcome_unknown", "settle", "the commit did not wait for the synchronous standby");
-  }
-
-  /** Returns the rows that differ from what the batch assumed, or all of them if the difference can no longer be seen. */
-  async #moved(connection: Connection, puts: readonly Put[], progress: Progress): Promise<readonly Key[]> {
-    const keys = [...puts.map(({ row }) => row), ...absentKeys(progress)];
-    connection.ended();
-    const results = await connection.send([ROLLBACK, this.#pinned.reading, this.#rows.read(this.#namespace, keys)]);
-    const rows = new Map(results[2]?.rows.map((columns) => [Number(columns[0]) - 1, columns]));
-    const moved = keys.filter((key, index) => {
-      const was = puts[index]?.was ?? progress.absent.get(keyText(key))?.placeholder ?? null;
-      const columns = rows.get(index);
-      if (was === null || columns === undefined) return (was === null) !== (columns === undefined);
-      const now = toRow(key, columns, 1);
-      return now.id !== was.id || now.version !== was.version || now.stamp !== was.stamp;
-    });
-    return moved.length > 0 ? moved : keys;
-  }
-
   join(executor: Executor, batch: Joining): Promise<Joined> {
     this.#check();
-    const ended = (xid: string) => this.#hasEnded(xid);
+    const ended = (xid: string) => this.#joined.hasEnded(xid);
     return join(executor, this.#joint, this.#namespace, batch, ended, (count) => this.#sweepPlaceholders(count));
   }
 
   async share<T>(batch: Pick<Batch, "lane" | "epoch" | "sequence">, work: SharedWork<T>): Promise<T> {
     this.#check();
-    const mark = this.#call(this.#marks.mark, ...markValues(this.#markOf(batch)));
-    const stage: { at: "begin" | "work" | "commit" } = { at: "begin" };
+    const setup: SharedSetup = {
+      clock: this.#options.ports.clock,
+      limitMs: this.#sharedMs,
+      pinned: this.#pinned.sharing,
+      mark: this.#call(this.#marks.mark, ...markValues(markOf(this.#writer, batch))),
+      observe: (pinned) => this.#servers.observe(pinned),
+    };
+    const stage: Stage = { at: "begin" };
     try {
-      const value = await this.#connections.use(async (connection) => {
-        connection.began();
-        const [, pinned] = await connection.send([BEGIN, this.#pinned.sharing]);
-        this.#servers.observe(pinned);
-        stage.at = "work";
-        const value = await this.#bounded(connection, work(...sharedSql(connection, this.#sharedMs)));
-        stage.at = "commit";
-        const results = await connection.send([stillShared(), mark, COMMIT]);
-        connection.ended();
-        this.#checkCommitted(connection, results.at(-1));
-        return value;
-      });
+      const value = await this.#connections.use((connection) => shareTransaction(connection, setup, stage, work));
       this.#notifications.notify();
       return value;
     } catch (error) {
@@ -507,52 +322,6 @@ export class PostgresStore implements SqlStore {
       if (isAssertion(error, ENDED)) throw endedEarly();
       throw isAssertion(error, STALE) ? await this.#epochOver() : failure(error, stage.at === "commit");
     }
-  }
-
-  /** Rejects when the work of a shared transaction takes too long, or its connection is lost. */
-  #bounded<T>(connection: Connection, work: Promise<T>): Promise<T> {
-    const limitMs = this.#sharedMs;
-    return new Promise((resolve, reject) => {
-      const cancel = this.#options.ports.clock.after(limitMs, () => {
-        connection.destroy();
-        const message = `transact.sql was not done after ${limitMs} ms: its transaction was rolled back`;
-        reject(new StoreError("store_busy", "fail", message));
-      });
-      connection.whenLost(() => {
-        const lost = failure(new LostConnectionError("the connection was lost, and nothing was committed"), false);
-        reject(connection.wasIdle ? new StoreError("store_busy", "fail", IDLE) : lost);
-      });
-      work.then(resolve, reject).finally(() => {
-        cancel();
-        connection.whenLost(undefined);
-      });
-    });
-  }
-
-  /** Polls whether a transaction of the application has ended, and notifies other processes if it was committed. */
-  async #hasEnded(xid: string): Promise<boolean> {
-    const { clock } = this.#options.ports;
-    this.#joined.add(xid);
-    for (let waitMs = 2; waitMs < 20_000 && this.#joined.has(xid); waitMs *= 1.5) {
-      await pause(clock, waitMs);
-      // A check that fails, because the server is unreachable or the store is being closed, is repeated later or not at all.
-      const isCommitted = await this.#checkJoined(xid).catch(() => undefined);
-      if (isCommitted !== undefined) return isCommitted;
-    }
-    this.#joined.delete(xid);
-    return false;
-  }
-
-  /** Returns whether it was committed; undefined while it is in progress. */
-  async #checkJoined(xid: string): Promise<boolean | undefined> {
-    const status = (await this.#reads.read(this.#call(XACT_STATUS, xid))).rows[0]?.[0];
-    if (status === "in progress") return undefined;
-    this.#joined.delete(xid);
-    if (status !== "committed") return false;
-    // The transaction has no mark of its own, so this one tells the processes that poll.
-    await this.#run(this.#call(this.#marks.joined, this.#writer, this.#namespace));
-    this.#notifications.notify();
-    return true;
   }
 
   async read(keys: readonly Key[]): Promise<readonly (Row | null)[]> {
@@ -634,9 +403,7 @@ export class PostgresStore implements SqlStore {
   }
 
   async #close(): Promise<void> {
-    // Checks joined transactions one last time.
-    await Promise.allSettled([...this.#joined].map((xid) => this.#checkJoined(xid)));
-    this.#joined.clear();
+    await this.#joined.close();
     await this.#notifications.close();
     try {
       await this.#run(this.#call(this.#marks.forget, this.#writer));
@@ -668,41 +435,4 @@ export class PostgresStore implements SqlStore {
   }
 }
 
-const XACT_STATUS = statement("select pg_xact_status($1::text::xid8)");
-
-/** The user's statements, and Pawl's after them. After Pawl's first statement, the transaction may not be idle for long. */
-function sharedSql(connection: Connection, sharedMs: number): [Sql, Executor] {
-  let isIdleLimited = false;
-  const sql: Sql = {
-    async query<Row>(text: string, values: readonly unknown[] = []) {
-      const { rows, rowCount } = await connection.query(text, values, sharedMs + REPLY_MS);
-      return { rows: rows as Row[], rowCount: rowCount ?? 0 };
-    },
-  };
-  const executor: Executor = async (text, value) => {
-    if (!isIdleLimited) await connection.query(LIMIT_IDLE, [], REPLY_MS);
-    isIdleLimited = true;
-    return (await connection.query(text, value === undefined ? [] : [value], sharedMs + REPLY_MS)).rows;
-  };
-  return [sql, executor];
-}
-
-const absentKeys = ({ absent }: Progress): Key[] => Array.from(absent.values(), ({ key }) => key);
-
-const numbersOf = (result: Result | undefined): readonly number[] => result?.rows.map(([id]) => Number(id)) ?? [];
-
-const NOTHING_FOUND: Found = { nowMs: null, fenceFloor: 0, rows: [] };
-
-/** The index of the column that says that a locked row was left unread. */
-const LEFT_UNREAD = 1 + COLUMNS.split(", ").length;
 const SWEEP_EVERY = 256;
-
-const IDLE =
-  "transact.sql was idle for more than two seconds after tx, and its transaction was rolled back: after tx, await nothing but tx";
-
-/** Rows differ from what the batch assumed. */
-const isMoved = (error: unknown): boolean =>
-  isAssertion(error, MOVED) || (isServerError(error) && error.code === "23505" && error.table === "record");
-
-/** Another transaction held a row, or a key that it is inserting, for longer than a batch waits. */
-const isLockTimeout = (error: unknown): boolean => isServerError(error) && error.code === "55P03";

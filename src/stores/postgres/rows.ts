@@ -79,6 +79,8 @@ export interface RowStatements {
   read(namespace: string, keys: readonly Key[]): Call;
   /** Fails unless all of the keys are absent in its own snapshot. */
   stillAbsent(namespace: string, keys: readonly Key[]): Call;
+  /** Fails if the fence floor is above this in its own snapshot. */
+  floorIsAtMost(fence: number): Call;
 }
 
 /**
@@ -110,9 +112,9 @@ export function rowStatements(s: string, clock: string): RowStatements {
         coalesce(sum(octet_length(r.value)) over (order by k.n rows between unbounded preceding and 1 preceding), 0) as before
       from ${locked("skip locked")}) r cross join lateral (select r.n, r.space, r.key) k`);
 
-  const CLOCK_AND_FLOOR = statement(
-    `select ${clock}, coalesce((select number from ${s}.meta where name = 'fence_floor'), 0)`,
-  );
+  const FLOOR = `coalesce((select number from ${s}.meta where name = 'fence_floor'), 0)`;
+  const CLOCK_AND_FLOOR = statement(`select ${clock}, ${FLOOR}`);
+  const FLOOR_IS_AT_MOST = statement(`select ${assertion(`${FLOOR} <= $1::text::bigint`, MOVED)}`);
 
   const RESERVE = statement(`select ${NEW_ID} from generate_series(1, $1::text::int)`);
 
@@ -136,6 +138,7 @@ export function rowStatements(s: string, clock: string): RowStatements {
     clock: { statement: CLOCK_AND_FLOOR, values: [] },
     reserve: (count) => ({ statement: RESERVE, values: [String(count)] }),
     read: (namespace, keys) => ({ statement: READ, values: [namespace, ...keyArrays(keys)] }),
+    floorIsAtMost: (fence) => ({ statement: FLOOR_IS_AT_MOST, values: [String(fence)] }),
     stillAbsent: (namespace, keys) => ({ statement: STILL_ABSENT, values: [namespace, ...keyArrays(keys)] }),
   };
 }

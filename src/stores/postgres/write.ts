@@ -18,6 +18,13 @@ import { assertion, MOVED, STALE } from "./statements.ts";
 /** The mark that a batch writes. */
 export type Mark = Pick<Batch, "lane" | "epoch" | "sequence"> & { readonly writer: string };
 
+export const markOf = (writer: string, { lane, epoch, sequence }: Omit<Mark, "writer">): Mark => ({
+  writer,
+  lane,
+  epoch,
+  sequence,
+});
+
 export const markValues = ({ writer, lane, epoch, sequence }: Mark): string[] => [
   writer,
   String(lane),

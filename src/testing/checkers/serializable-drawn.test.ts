@@ -7,13 +7,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { append, committed, create, during, read, remove } from "../../../test/serializable/histories.ts";
-import {
-  checkSerializable,
-  type LastRead,
-  type ListOperation,
-  type ListTransaction,
-  type ListValue,
-} from "./serializable.ts";
+import type { LastRead, ListOperation, ListTransaction, ListValue } from "./lists/transactions.ts";
+import { checkSerializable } from "./serializable.ts";
 
 // ------------------------------------------------------------------------------------------- serial executions
 

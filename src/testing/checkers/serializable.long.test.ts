@@ -2,7 +2,8 @@
 
 import { expect, test } from "vitest";
 import { append, committed, create, during, read } from "../../../test/serializable/histories.ts";
-import { checkSerializable, type LastRead, type ListOperation, type ListTransaction } from "./serializable.ts";
+import type { LastRead, ListOperation, ListTransaction } from "./lists/transactions.ts";
+import { checkSerializable } from "./serializable.ts";
 
 test("a hundred thousand transactions take seconds, not minutes", () => {
   const history: ListTransaction[] = [];

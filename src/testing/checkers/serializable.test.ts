@@ -7,13 +7,8 @@
 
 import { describe, expect, test } from "vitest";
 import { append, committed, create, during, last, read, remove } from "../../../test/serializable/histories.ts";
-import {
-  checkSerializable,
-  describeSerializable,
-  type ListOperation,
-  type ListTransaction,
-  type SerializableOptions,
-} from "./serializable.ts";
+import type { ListOperation, ListTransaction } from "./lists/transactions.ts";
+import { checkSerializable, describeSerializable, type SerializableOptions } from "./serializable.ts";
 
 const aborted = (id: string, ...operations: ListOperation[]): ListTransaction => ({
   id,

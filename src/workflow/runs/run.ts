@@ -144,7 +144,7 @@ export class Run<Output = unknown> {
    * `run_parked`, `run_not_found`, or `result_timeout`.
    */
   result(options?: { readonly timeout?: Duration | undefined; readonly abortSignal?: AbortSignal }): Promise<Output> {
-    return this.#runs.result(this.#workflow, this.id, options) as Promise<Output>;
+    return this.#runs.results.of(this.#workflow, this.id, options) as Promise<Output>;
   }
 
   status(): Promise<RunInfo> {

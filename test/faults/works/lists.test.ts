@@ -3,7 +3,7 @@
  */
 
 import { describe, expect, test } from "vitest";
-import type { LastRead, ListOperation } from "../../../src/testing/checkers/serializable.ts";
+import type { LastRead, ListOperation } from "../../../src/testing/checkers/lists/transactions.ts";
 import type { Note, Operation } from "../ledger.ts";
 import { checkLists, type DecidedNote, type ListsInput } from "./lists.ts";
 import type { Evidence, Span } from "./work.ts";

@@ -8,12 +8,8 @@
  */
 
 import { PawlError } from "../../../src/index.ts";
-import {
-  checkSerializable,
-  type LastRead,
-  type ListOperation,
-  type ListTransaction,
-} from "../../../src/testing/checkers/serializable.ts";
+import type { LastRead, ListOperation, ListTransaction } from "../../../src/testing/checkers/lists/transactions.ts";
+import { checkSerializable } from "../../../src/testing/checkers/serializable.ts";
 import { actOnce, actOnPair, type Desk, lastReads, type Outcome, windowOf } from "../../serializable/paths.ts";
 import type { Bench } from "../bench.ts";
 import { monotonicNs, type Operation } from "../ledger.ts";

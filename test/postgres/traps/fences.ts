@@ -3,9 +3,14 @@
  */
 
 import assert from "node:assert/strict";
-import { DELETED_KEPT_MS } from "../../../src/kernel/contract.ts";
+import { nextFence } from "../../../src/kernel/claim/decide.ts";
+import { DELETED_KEPT_MS, type Executor, type Found } from "../../../src/kernel/contract.ts";
+import type { Kernel } from "../../../src/kernel/kernel.ts";
 import { CLOCK } from "../../../src/stores/postgres/statements.ts";
-import { type Arena, at, claimJob, makeJob, type Trap, trap } from "./arena.ts";
+import { isCommit } from "../watched.ts";
+import { type Arena, at, claimJob, make, makeJob, type Trap, trap, until, within } from "./arena.ts";
+
+const key = at("job");
 
 /** A clock that the test sets: the server's, and a shift. */
 async function movedClock(arena: Arena): Promise<{ clock: string; shift(ms: number): Promise<unknown> }> {
@@ -18,8 +23,18 @@ async function movedClock(arena: Arena): Promise<{ clock: string; shift(ms: numb
   };
 }
 
+/** Makes a record that has a fence, and returns that. */
+const create = (kernel: Kernel): Promise<number> =>
+  kernel.transact(
+    (tx) => {
+      const fence = nextFence(0, tx.fenceFloor);
+      tx.record(key).write({ value: 0, fence });
+      return fence;
+    },
+    [key],
+  );
+
 const DAY_MS = 24 * 60 * 60 * 1000;
-const key = at("job");
 
 export const fences: readonly Trap[] = [
   trap(
@@ -47,6 +62,55 @@ export const fences: readonly Trap[] = [
       assert.ok(third.fence > second.fence, `${third.fence} came after ${second.fence}`);
     },
   ),
+
+  trap(
+    "fences continue above a record that came, was removed and was swept while its key was absent",
+    async (arena) => {
+      const pool = arena.watched();
+      const slow = await arena.kernel({ pool });
+      const store = await arena.store();
+      const other = arena.kernelOn(store);
+      const held = pool.hold(isCommit);
+      const creating = create(slow);
+      await within("the slow one has decided", held.reached);
+      const fence = await create(other);
+      await other.transact((tx) => tx.record(key).remove(0), [key]);
+      await until("it is swept", async () => (await store.sweep(10)) === 1);
+      held.open();
+      const later = await within("the slow one has created it", creating);
+      assert.ok(later > fence, `${later} came after ${fence}`);
+    },
+  ),
+
+  trap("so they do in a transaction of the application", async (arena) => {
+    const store = await arena.store();
+    const client = await arena.client();
+    const fenceOf = (found: Found): number => Math.max(Number(found.nowMs), found.fenceFloor);
+    let fence = 0;
+    // Before the statement that writes, another process creates the record, removes it and sweeps.
+    const executor: Executor = async (text, value) => {
+      if (text.includes("inserted as") && fence === 0) {
+        const other = arena.kernelOn(await arena.store());
+        fence = await create(other);
+        await other.transact((tx) => tx.record(key).remove(0), [key]);
+        await until("it is swept", async () => (await store.sweep(10)) === 1);
+      }
+      return (await client.query(text, value === undefined ? [] : [value])).rows as readonly unknown[];
+    };
+    await client.query("begin");
+    const join = () =>
+      store.join(executor, {
+        lock: [key],
+        decide: (found) => {
+          const put = make(key);
+          return { puts: [{ ...put, row: { ...put.row, fence: fenceOf(found) } }] };
+        },
+      });
+    assert.equal((await join()).written, false);
+    assert.equal((await join()).written, true);
+    await client.query("commit");
+    assert.ok(Number(await arena.value(`select fence from ${arena.s}.record`)) > fence);
+  }),
 
   trap("fences continue above those of a database that was restored", async (arena) => {
     const kernel = await arena.kernel();

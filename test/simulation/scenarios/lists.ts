@@ -6,12 +6,8 @@
 // unknown outcomes.
 
 import { checkCommits } from "../../../src/testing/checkers/commits.ts";
-import {
-  checkSerializable,
-  describeSerializable,
-  type ListOperation,
-  type ListTransaction,
-} from "../../../src/testing/checkers/serializable.ts";
+import type { ListOperation, ListTransaction } from "../../../src/testing/checkers/lists/transactions.ts";
+import { checkSerializable, describeSerializable } from "../../../src/testing/checkers/serializable.ts";
 import type { Process, World } from "../../../src/testing/index.ts";
 import { Random } from "../../../src/testing/sim/random.ts";
 import { actOnce, actOnPair, type Desk, lastReads, type Window } from "../../serializable/paths.ts";

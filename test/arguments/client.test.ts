@@ -1,0 +1,76 @@
+/**
+ * Goal: what a client is given in place of an id, a number, a time or a value is refused, with a code and without an effect, as by the library.
+ * Method: the attacks of the library (`attack.ts`), on a client of an app. They are those that reach the server as they were given: values of the type that the
+ * parameter has, and that JSON and a URL can carry. A client is typed, and checks no types itself.
+ *
+ * Out of scope: which options there are. Compilers know.
+ */
+
+import { describe, expect, test } from "vitest";
+import { attack, type Rules } from "./attack.ts";
+import { CLIENT_OWNERS } from "./client-entries.ts";
+import { REFUSALS } from "./values.ts";
+
+const isText = (value: unknown): boolean => typeof value === "string" && value.isWellFormed();
+/** JSON has no NaN, no Infinity and no -0. */
+const isNumber = (value: unknown): boolean => Number.isFinite(value) && !Object.is(value, -0);
+const isList = (value: unknown): boolean => Array.isArray(value) && value.every(isText);
+
+/** What a getter throws is the caller's own. */
+const hasGetter = (value: unknown): boolean =>
+  typeof value === "object" &&
+  value !== null &&
+  Object.values(Object.getOwnPropertyDescriptors(value)).some(({ get }) => get !== undefined);
+
+/** What the types of each kind allow. Others are of this side of the wire, as functions and signals are, or are attacked field by field. */
+const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
+  choice: isText,
+  choices: (value) => isText(value) || isList(value),
+  count: isNumber,
+  cron: isText,
+  cursor: isText,
+  duration: (value) => isText(value) || isNumber(value),
+  factor: isNumber,
+  fence: isNumber,
+  id: isText,
+  ids: isList,
+  lease: (value) => isText(value) || isNumber(value),
+  method: isText,
+  number: isNumber,
+  pin: isText,
+  positive: (value) => isText(value) || isNumber(value),
+  prefix: isText,
+  priority: isNumber,
+  schedule: isText,
+  share: isNumber,
+  text: isText,
+  timezone: isText,
+  // A moment is sent as a text, which has whole milliseconds.
+  time: (value) => Number.isInteger(value) && !Number.isNaN(new Date(value as number).getTime()),
+  url: isText,
+  value: (value) => !hasGetter(value),
+  version: isNumber,
+  workflow: isText,
+};
+
+const RULES: Rules = {
+  isAttack: (kind, value) => TYPES[kind.replace("?", "")]?.(value) === true,
+  knowsOptions: false,
+  isRefusal: (code) =>
+    REFUSALS.has(code) || ["invalid_request", "request_too_large"].includes(code) || code.endsWith("_not_found"),
+  // The server counts requests, keeps refusals for a repetition with the same key, and has a key for its cursors.
+  isAside: (space) => ["cursor_key", "rate/pawl.http"].includes(space) || space.startsWith("idempotent/"),
+};
+
+const owners = Object.entries(CLIENT_OWNERS).map(([name, owner]) => ({
+  name,
+  owner,
+  rows: Object.entries(owner.rows).filter(([, { takes }]) => Object.keys(takes).length > 0),
+}));
+
+describe.each(owners.filter(({ rows }) => rows.length > 0))("arguments of $name", ({ owner, rows }) => {
+  test.each(rows)("%s: what arrives as it was given is refused, and writes nothing", async (name, row) => {
+    const found = await attack({}, owner, name, row, RULES);
+    if (found.length > 0) expect.fail(found.join("\n"));
+  });
+});
