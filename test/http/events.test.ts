@@ -63,6 +63,16 @@ describe("server-sent events", () => {
     await kit.pawl.slot("x").set(1);
     expect(await first).toHaveLength(2);
   });
+
+  test("a request for the head of a stream of events keeps no place", async () => {
+    const kit = await served({ limits: { waiting: 1, waitingPerKey: 1 } });
+    for (let i = 0; i < 3; i++) {
+      const head = await kit.send("HEAD", "/v1/slots/x/events");
+      expect(head).toMatchObject({ status: 200, text: "" });
+      expect(head.headers.get("content-type")).toBe("text/event-stream");
+    }
+    expect((await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 0");
+  });
 });
 
 describe("closing", () => {

@@ -96,6 +96,8 @@ export function appOf(pawl: ServedPawl, options: AppOptions, all: readonly ((rou
       // Hono passes on what is not an Error, and nobody else would see it.
       throw error instanceof Error ? error : new Error("something that is not an Error was thrown", { cause: error });
     }
+    // A response to HEAD is sent without its body, so nothing else would end a stream of events.
+    if (c.req.raw.method === "HEAD") await c.res.body?.cancel();
     c.res.headers.set("x-request-id", id);
     // The pattern of the route, and not the path: that has ids.
     counts.count(c.req.method, routePath(c, -1), c.res.status, clock.nowMs() - startedMs);
