@@ -226,6 +226,8 @@ test("semaphores and rate limits", async () => {
   expect(await codeOf(mail.acquire({ timeout: 10 }))).toBe("rate_limited");
   expect(await mail.inspect()).toMatchObject({ max: 1, remaining: 0 });
   expect(await mail.tryAcquire({ key: "another" })).toEqual({ ok: true });
+  expect(await mail.inspect({ key: "another" })).toMatchObject({ remaining: 0 });
+  expect(await mail.inspect({ key: "a third" })).toMatchObject({ remaining: 1 });
 });
 
 test("dedupe", async () => {

@@ -125,7 +125,8 @@ function bearerOf(header: string | null): string | undefined {
   return header === null ? undefined : /^Bearer +([^ ]+) *$/i.exec(header)?.[1];
 }
 
-const KEY_NAMES = new Set(["key", "api_key", "apikey", "access_token", "token", "authorization"]);
+/** Not "key" alone, which is that of a bucket of a rate limit: an API key under it is known by its form. */
+const KEY_NAMES = new Set(["api_key", "apikey", "access_token", "token", "authorization"]);
 
 function hasKeyInQuery(url: string): boolean {
   const start = url.indexOf("?");
