@@ -4,7 +4,7 @@
 
 import { describe, expect, test } from "vitest";
 import { event, signal, workflow } from "../../src/index.ts";
-import { follow, refusal, served } from "./kit.ts";
+import { follow, refusal, sender, served } from "./kit.ts";
 
 describe("server-sent events", () => {
   test("the history of a run is followed to its end, and resumed after the last event", async () => {
@@ -86,6 +86,37 @@ describe("closing", () => {
     expect((await poll).status).toBe(202);
     expect(await events).toHaveLength(1);
     await expect(kit.send("GET", "/livez")).rejects.toThrow();
+  });
+});
+
+describe("a wait for tokens of a rate limit", () => {
+  const taking = { max: 1, per: "30s", wait: "60s" };
+  const path = "/v1/rate-limits/mail/acquire";
+
+  test("takes a place, without which it does not wait, and ends with its API key", async () => {
+    const kit = await served({ limits: { waiting: 1, waitingPerKey: 1 } });
+    const created = await kit.send("POST", "/v1/keys", { name: "writer", scopes: ["write"] });
+    const send = sender(kit.url, String(created.json["key"]));
+    expect((await send("POST", path, taking)).status).toBe(200);
+    const waiting = send("POST", path, taking);
+    await expect.poll(async () => (await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 1");
+    expect(refusal(await kit.send("POST", path, taking))).toEqual({ status: 429, code: "rate_limited" });
+    expect((await kit.send("POST", `/v1/keys/${created.json["id"]}/revoke`)).status).toBe(200);
+    expect(refusal(await waiting)).toEqual({ status: 401, code: "unauthorized" });
+    expect((await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 0");
+  });
+
+  test("ends with its server, as a refusal after which it is repeated", async () => {
+    const lines: string[] = [];
+    const log = (line: string) => void lines.push(line);
+    const kit = await served({ logger: { warn: log, error: log } });
+    expect((await kit.send("POST", path, taking)).status).toBe(200);
+    const waiting = kit.send("POST", path, taking);
+    await expect.poll(async () => (await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 1");
+    await kit.close({ timeout: 60_000 });
+    expect(refusal(await waiting)).toEqual({ status: 503, code: "server_closing" });
+    expect((await waiting).headers.get("retry-after")).toBe("1");
+    expect(lines).toEqual([]);
   });
 });
 

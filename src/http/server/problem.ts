@@ -261,3 +261,9 @@ export const tooMany = (retryAfterMs: number): Problem =>
     data: { retryAfterMs },
     headers: retryAfter(retryAfterMs / 1000),
   });
+
+/** The refusal of a request that a server that is being closed does not finish, or does not begin. */
+export const serverClosing = (): Problem =>
+  refuse("server_closing", "The server is being closed: repeat the request, it may reach another.", {
+    headers: retryAfter(1),
+  });

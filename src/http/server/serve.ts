@@ -18,7 +18,7 @@ import { type Ports, pause } from "../../kernel/ports.ts";
 import { createApp, stateOf } from "./app.ts";
 import { kernelOf, type ServedPawl } from "./handle.ts";
 import { apiKeys } from "./keys/keys.ts";
-import { type OwnCode, type Problem, refuse, retryAfter } from "./problem.ts";
+import { type OwnCode, type Problem, refuse, retryAfter, serverClosing } from "./problem.ts";
 import { rawProblem, respond } from "./respond.ts";
 import { APP_OPTIONS, type AppOptions } from "./settings.ts";
 
@@ -167,7 +167,7 @@ class Door {
       if (this.#closing !== undefined) socket.destroySoon();
     });
     const isHealth = HEALTH.test(incoming.url ?? "");
-    if (this.#closing !== undefined && !isHealth) this.#turnAway(outgoing, CLOSING);
+    if (this.#closing !== undefined && !isHealth) this.#turnAway(outgoing, serverClosing);
     else if (this.#sockets.size > this.#limits.connections && !isHealth) this.#turnAway(outgoing, FULL);
     else void listener(incoming, outgoing);
   }
@@ -231,7 +231,3 @@ const PARSER: Readonly<Record<string, () => Problem>> = {
 };
 const FULL = (): Problem =>
   refuse("too_many_connections", "The server has as many connections as it may.", { headers: retryAfter(1) });
-const CLOSING = (): Problem =>
-  refuse("server_closing", "The server is being closed: repeat the request, it may reach another.", {
-    headers: retryAfter(1),
-  });
