@@ -414,6 +414,21 @@ test("whyWaiting", async () => {
   expect((await client.whyWaiting({ lock: "free" })).isWaiting).toBe(false);
 });
 
+test("a key that no header can have is refused, and in no message; one with a line end at its end is used", async () => {
+  const { url, key } = await connected();
+  for (const given of [`${key.slice(0, 30)}\n${key.slice(30)}`, `${key}…`]) {
+    let message = "";
+    try {
+      await createClient({ url, key: given, patience: 0 }).runs.list();
+    } catch (error) {
+      message = String(error);
+    }
+    expect(message).toContain("the key must be a string of visible ASCII characters");
+    expect(message).not.toContain(key.slice(0, 10));
+  }
+  expect((await createClient({ url, key: `${key}\n` }).runs.list()).runs).toEqual([]);
+});
+
 test("arguments that cannot be sent are refused before a request", async () => {
   const url = "http://127.0.0.1:1";
   for (const options of [
