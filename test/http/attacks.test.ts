@@ -126,6 +126,7 @@ describe("keys", () => {
     const statuses: number[] = [];
     for (let i = 0; i < 4; i++) statuses.push((await anyone("GET", "/v1/runs")).status);
     expect(statuses).toEqual([401, 401, 429, 429]);
+    expect(Number((await anyone("GET", "/v1/runs")).headers.get("retry-after"))).toBeGreaterThan(1000);
     expect((await kit.send("GET", "/v1/runs")).status).toBe(200);
   });
 

@@ -255,9 +255,9 @@ function dataOf(error: PawlError): unknown {
   return { ...error.data, cause: error.cause };
 }
 
-/** The refusal of a key that has used up its requests. */
-export const tooMany = (retryAfterMs: number): Problem =>
-  new Problem(429, "rate_limited", "This API key has sent too many requests: repeat this one later.", {
+/** The refusal of a key or an address that has used up its requests. */
+export const tooMany = (what: string, retryAfterMs: number): Problem =>
+  new Problem(429, "rate_limited", `${what}: repeat this one later.`, {
     data: { retryAfterMs },
     headers: retryAfter(retryAfterMs / 1000),
   });
