@@ -120,6 +120,14 @@ describe("keys", () => {
     expect((await (await kit.as(["read"]))("GET", "/v1/runs")).status).toBe(200);
   });
 
+  test("18: what a key may not do counts, too", async () => {
+    const kit = await attack({ limits: { requests: { max: 2, per: "1 hour" } } });
+    const send = await kit.as(["read"]);
+    const statuses: number[] = [];
+    for (let i = 0; i < 3; i++) statuses.push((await send("DELETE", "/v1/slots/x")).status);
+    expect(statuses).toEqual([403, 403, 429]);
+  });
+
   test("18: so does an address that has sent too many requests without a key", async () => {
     const kit = await attack({ limits: { keyless: { max: 2, per: "1 hour" } } });
     const anyone = sender(kit.url);

@@ -84,8 +84,8 @@ export class Callers {
       this.#strangers?.count(this.#addressOf(request, env));
       throw unauthorized(NO_KEY);
     }
-    checkScope(key, scope);
     await this.#allowances?.take(key.id);
+    checkScope(key, scope);
     const { id, namespace, scopes } = key;
     const watch: Caller["watch"] = (ended) => this.#keys.watch(parsed, () => ended(unauthorized(NO_KEY)));
     return {
