@@ -3,6 +3,8 @@
  */
 
 import { describe, expect, test } from "vitest";
+import { createClient } from "../../src/http/client/index.ts";
+import { CursorKey } from "../../src/http/server/cursors.ts";
 import { event, signal, workflow } from "../../src/index.ts";
 import { follow, refusal, sender, served } from "./kit.ts";
 
@@ -62,6 +64,29 @@ describe("server-sent events", () => {
     expect((await kit.send("GET", "/v1/runs/r1/result?wait=60s")).status).toBe(202);
     await kit.pawl.slot("x").set(1);
     expect(await first).toHaveLength(2);
+  });
+
+  test("what cannot be read is refused as without a stream, and not by one that breaks off", async () => {
+    const Said = event<string>("Said");
+    const kit = await served();
+    await kit.pawl.stream("ann").append([Said("1"), Said("2")]);
+    await kit.pawl.streams.close("ann", { discard: true });
+    const { kernel } = kit.pawl;
+    const ahead = (await new CursorKey(kernel).of(kernel.namespace)).ofPlace("1000000");
+    const accept = { accept: "text/event-stream" };
+    for (const [path, code] of [
+      ["/v1/streams/ann/events", "events_archived"],
+      [`/v1/events?after=${encodeURIComponent(ahead)}`, "cursor_ahead"],
+      [`/v1/events?prefix=${"x".repeat(300)}`, "invalid_id"],
+    ] as const) {
+      const refused = await kit.send("GET", path, undefined, accept);
+      expect(refusal(refused)).toEqual(refusal(await kit.send("GET", path)));
+      expect(refused.json["code"]).toBe(code);
+      expect(refused.text).not.toContain("1000000");
+    }
+    const client = createClient({ url: kit.url, key: await kit.key(["read"]) });
+    await expect(client.stream("ann").follow().next()).rejects.toMatchObject({ code: "events_archived" });
+    expect((await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 0");
   });
 
   test("a request for the head of a stream of events keeps no place", async () => {
