@@ -7,6 +7,7 @@ import { connect } from "node:net";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { apiKeys, type Scope, serve } from "../../src/http/server/index.ts";
 import { open, workflow } from "../../src/index.ts";
+import { type StoreCode, StoreError, UnsupportedEncodingError } from "../../src/kernel/errors.ts";
 import { type Got, refusal, type Served, sender, served } from "./kit.ts";
 
 const unauthorized = { status: 401, code: "unauthorized" };
@@ -477,6 +478,32 @@ describe("HTTP", () => {
     expect(failed.text).not.toContain("secret");
     expect(lines.join("")).toContain(String(failed.json["requestId"]));
     expect(lines.join("")).toContain("select secret");
+  });
+
+  const driven = (code: StoreCode) => new StoreError(code, "fail", "/srv/app.db failed (no such table: record)");
+
+  test.each([
+    { rule: "what the driver of a store says is in the log only", error: driven("store_io"), status: 500 },
+    { rule: "so for a store that is lost in a commit", error: driven("outcome_unknown"), status: 504 },
+    {
+      rule: "what is damaged is in the log, too",
+      error: new UnsupportedEncodingError("$", "it is no JSON"),
+      status: 500,
+    },
+    { rule: "a store that is busy is not news", error: driven("store_busy"), status: 503, isLogged: false },
+  ])("$rule", async ({ error, status, isLogged = true }) => {
+    const lines: string[] = [];
+    const kit = await attack({ logger: { warn: () => {}, error: (line) => void lines.push(line) } });
+    vi.spyOn(kit.pawl.kernel, "read").mockImplementation((keys) => {
+      if (keys[0]?.space === "slot") throw error;
+      return Object.getPrototypeOf(kit.pawl.kernel).read.call(kit.pawl.kernel, keys);
+    });
+    const failed = await kit.send("GET", "/v1/slots/x");
+    expect(refusal(failed)).toEqual({ status, code: error.code });
+    expect(failed.text).not.toMatch(/srv|table/);
+    const [line = ""] = lines;
+    const said = line.includes(`request ${failed.json["requestId"]} failed: `) && line.includes(error.message);
+    expect(said).toBe(isLogged);
   });
 });
 
