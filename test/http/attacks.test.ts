@@ -428,6 +428,9 @@ describe("HTTP", () => {
     const next = () => raw(kit.url, "GET /v1/runs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     await expect.poll(async () => statusOf(await next())).toBe(503);
     expect(statusOf(await raw(kit.url, "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))).toBe(200);
+    // A slot of that name is not the health route.
+    const slot = "GET /v1/slots/livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    await expect.poll(async () => statusOf(await raw(kit.url, slot))).toBe(503);
     stop.abort();
     await Promise.all(waits);
   });

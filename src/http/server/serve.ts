@@ -58,7 +58,7 @@ const MAX_HEADER_BYTES = 16 * 1024;
 /** Beyond the limit on connections, so many more are let in to be refused, or to ask for health. */
 const SPARE = 100;
 const LOOPBACK = new Set(["127.0.0.1", "::1", "localhost"]);
-const HEALTH = /\/(?:livez|readyz)(?:\?|$)/;
+const HEALTH = ["/livez", "/readyz"];
 
 /** Serves the API of a handle over HTTP. The handle stays the caller's to close, after the server. */
 export async function serve(pawl: ServedPawl, options: ServeOptions = {}): Promise<Server> {
@@ -96,12 +96,16 @@ class Door {
   readonly #server: NodeServer;
   /** Open connections, and how many requests each is waiting for; those that have been idle for longest come first. */
   readonly #sockets = new Map<Socket, number>();
+  /** The paths that are served whatever the limit on connections, and while it closes. */
+  readonly #health: ReadonlySet<string>;
   #closing: Promise<void> | undefined;
 
   constructor(app: ReturnType<typeof createApp>, ports: Ports, limits: DoorLimits) {
     this.#app = app;
     this.#ports = ports;
     this.#limits = limits;
+    const prefix = stateOf(app)?.settings.prefix ?? "";
+    this.#health = new Set(["", prefix].flatMap((before) => HEALTH.map((path) => before + path)));
     const listener = getRequestListener((request, env) => app.fetch(request, env), {
       overrideGlobalObjects: false,
       errorHandler: () =>
@@ -166,7 +170,8 @@ class Door {
       this.#count(socket, -1);
       if (this.#closing !== undefined) socket.destroySoon();
     });
-    const isHealth = HEALTH.test(incoming.url ?? "");
+    const [path = ""] = (incoming.url ?? "").split("?");
+    const isHealth = this.#health.has(path);
     if (this.#closing !== undefined && !isHealth) this.#turnAway(outgoing, serverClosing);
     else if (this.#sockets.size > this.#limits.connections && !isHealth) this.#turnAway(outgoing, FULL);
     else void listener(incoming, outgoing);
