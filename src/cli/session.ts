@@ -188,7 +188,7 @@ export class Session {
     if (this.io.err.isTTY === true && !this.isJson) this.io.err.write(`${escaped(text)}\n`);
   }
 
-  /** A line on stderr, for whoever runs it, a person or a script. */
+  /** A line on stderr, for people and scripts. */
   say(text: string): void {
     this.io.err.write(`${escaped(text)}\n`);
   }

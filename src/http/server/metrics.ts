@@ -37,9 +37,9 @@ class CommitMetrics {
 
   get text(): string {
     const lines = [
-      ["pawl_commits_total", "Commits of this process since it was first asked.", this.commits],
+      ["pawl_commits_total", "Commits of this process since its first scrape.", this.commits],
       ["pawl_committed_records_total", "Records that they wrote.", this.records],
-      ["pawl_committed_bytes_total", "About as many bytes that they wrote.", this.bytes],
+      ["pawl_committed_bytes_total", "Bytes that they wrote, approximately.", this.bytes],
     ] as const;
     return lines
       .map(([name, help, value]) => `# HELP ${name} ${help}\n# TYPE ${name} counter\n${name} ${value}\n`)

@@ -425,7 +425,7 @@ export function runs(routing: Routing): void {
       const run = pawl.run(params.id);
       const { endedAt } = await run.status();
       const last = lastEventId(header("last-event-id"));
-      // A browser that reconnects to a run that has ended is told to stop.
+      // 204 stops a browser that reconnects to a run that has ended.
       if (last !== undefined && endedAt !== null && (await run.history({ after: last, limit: 1 })).length === 0)
         return { status: 204 };
       const wake = looks(kernelOf(root), isAt(runAt(params.id)), waiter.abortSignal);
