@@ -235,4 +235,6 @@ const PARSER: Readonly<Record<string, () => Problem>> = {
   ERR_HTTP_REQUEST_TIMEOUT: own("request_timeout", "The request did not arrive in time."),
 };
 const FULL = (): Problem =>
-  refuse("too_many_connections", "The server has as many connections as it allows: try again later.", { headers: retryAfter(1) });
+  refuse("too_many_connections", "The server has as many connections as it allows: try again later.", {
+    headers: retryAfter(1),
+  });
