@@ -139,7 +139,9 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
       ),
     );
   for (const { workflow, since, reason } of pausedWorkflows)
-    findings.push(warning("workflows", `${workflow} has been paused since ${since}${reason === null ? "" : `: ${reason}`}`));
+    findings.push(
+      warning("workflows", `${workflow} has been paused since ${since}${reason === null ? "" : `: ${reason}`}`),
+    );
   for (const one of schedules) {
     if (one.state === "undeclared")
       findings.push(warning("schedules", `${one.name} is declared in code that no worker runs, so it does not fire`));
@@ -154,7 +156,8 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
           `${one.name} cannot route event ${one.failure.version} of ${one.failure.stream}: ${one.failure.message}`,
         ),
       );
-    else if (one.pausedAt !== null) findings.push(warning("reactions", `${one.name} has been paused since ${one.pausedAt}`));
+    else if (one.pausedAt !== null)
+      findings.push(warning("reactions", `${one.name} has been paused since ${one.pausedAt}`));
     else if (one.worker === null && isPast(one.unroutedSince))
       findings.push(problem("reactions", `no worker routes the events of ${one.name}: ${one.unrouted} wait`));
   }
