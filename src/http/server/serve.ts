@@ -19,7 +19,7 @@ import { createApp, stateOf } from "./app.ts";
 import { kernelOf, type ServedPawl } from "./handle.ts";
 import { apiKeys } from "./keys/keys.ts";
 import { type OwnCode, type Problem, refuse, retryAfter, serverClosing } from "./problem.ts";
-import { rawProblem, respond } from "./respond.ts";
+import { lastResponse, rawProblem, respond } from "./respond.ts";
 import { APP_OPTIONS, type AppOptions } from "./settings.ts";
 
 export interface ServeOptions extends AppOptions {
@@ -185,9 +185,10 @@ class Door {
     this.#sockets.set(socket, requests + change);
   }
 
+  /** It may be a request that was sent without waiting for the response before it, which is sent first. */
   #turnAway(outgoing: ServerResponse, problem: () => Problem): void {
-    outgoing.shouldKeepAlive = false;
-    outgoing.socket?.end(rawProblem(problem(), this.#newId()));
+    const { status, headers, body } = lastResponse(problem(), this.#newId());
+    outgoing.writeHead(status, headers).end(body);
   }
 
   /** What the parser of HTTP refuses. */
