@@ -91,19 +91,23 @@ export async function secretsToServe(place: StorePlace, env: Env, pawl: Pawl, ma
     );
   }
   const used = fingerprintsOf(keys);
-  const other = Object.keys(used).find((id) => known[id] !== undefined && known[id] !== used[id]);
+  // In one decision, so that of two servers that start together with different keys of one id, one is refused.
+  const other = await kernel.transact(
+    (tx: Tx) => {
+      const record = tx.record(RING);
+      const before = record.exists ? (record.value as Fingerprints) : {};
+      const ids = Object.keys(used);
+      const conflict = ids.find((id) => before[id] !== undefined && before[id] !== used[id]);
+      if (conflict === undefined && ids.some((id) => before[id] === undefined))
+        record.write({ value: { ...before, ...used } });
+      return conflict;
+    },
+    [RING],
+  );
   if (other !== undefined)
     throw new CliError(
       "key_conflict",
       `the key "${other}" of ${secrets.from} is not the one that ${place.shown} was used with: restore that one, or give the new key another id`,
-    );
-  if (Object.keys(used).some((id) => known[id] === undefined))
-    await kernel.transact(
-      (tx: Tx) => {
-        const record = tx.record(RING);
-        record.write({ value: { ...(record.exists ? (record.value as Fingerprints) : {}), ...used } });
-      },
-      [RING],
     );
   return secrets;
 }

@@ -59,7 +59,7 @@ import {
   taskRun,
   touchedByNew,
 } from "./records.ts";
-import { DELIVERIES, deliveryPrefix, outboxAt, TASKS, type TaskInput, tokenAt } from "./stored.ts";
+import { DELIVERIES, deliveryId, deliveryPrefix, outboxAt, TASKS, type TaskInput, tokenAt } from "./stored.ts";
 import { checkToken } from "./token.ts";
 
 /** A task that was created, or found. */
@@ -162,7 +162,7 @@ const CANCEL_OPTIONS = optionNames<{ reason?: unknown }>({ reason: true });
 const SIGNAL_OPTIONS = optionNames<TaskSignal>({ status: true, value: true });
 /** How many dead tasks are sent again together. */
 const PAGE = 100;
-/** The most notifications that are listed: those of the last ends. */
+/** The most notifications that are listed. */
 const MOST_DELIVERIES = 100;
 
 /** Tasks of one handle. */
@@ -228,10 +228,10 @@ export class Tasks {
     const { rows, next } = await findRuns(this.#kernel, { ...options, workflow: TASKS });
     const tasks: TaskInfo[] = [];
     const unreadable: Unreadable[] = [];
-    const shown = await Promise.allSettled(rows.map((row) => showTask(this.#kernel, row)));
-    for (const [i, one] of shown.entries())
-      if (one.status === "fulfilled") tasks.push(one.value);
-      else unreadable.push({ id: rows[i]?.key ?? "", reason: reasonOf(one.reason) });
+    const show = (row: Row) => showTask(this.#kernel, row).catch((error: unknown) => unreadableOf(row, error));
+    for (const one of await Promise.all(rows.map(show)))
+      if ("reason" in one) unreadable.push(one);
+      else tasks.push(one);
     return { tasks, unreadable, next };
   }
 
@@ -241,8 +241,7 @@ export class Tasks {
    */
   async cancel(id: string, options: { readonly reason?: string | undefined } = {}): Promise<CanceledTask> {
     checkId(id, "the task's id");
-    checkOptions(options, CANCEL_OPTIONS);
-    const reason = checkReason(options.reason);
+    const reason = checkCancel(options);
     return canceledAs(await this.#kernel.transact((tx) => cancelTask(tx, id, reason), [runAt(id)]));
   }
 
@@ -307,9 +306,7 @@ export class Tasks {
     } catch (error) {
       // Another caller was faster.
       if (error instanceof TaskNotDeadError || error instanceof TaskNotFoundError) return false;
-      // The others are sent. What the store has to say, and what is not this task's, ends the call.
-      if (error instanceof PawlError && UNREADABLE.has(error.code)) return { id: row.key, reason: error.message };
-      throw error;
+      return unreadableOf(row, error);
     }
   }
 
@@ -360,11 +357,12 @@ export class Tasks {
     return (await readAttempts(this.#kernel, row, deletedUpTo)).map(showAttempt);
   }
 
-  /** The notifications of `onCompleteUrl`: one for each time that the task ended, the first one first. */
+  /** The notifications of `onCompleteUrl`: one for each time that the task ended, the first one first; of more than a hundred, the last. */
   async deliveries(id: string): Promise<readonly TaskDelivery[]> {
-    await this.#row(checkId(id, "the task's id"));
+    const { incarnation } = decodeRun(this.#kernel, await this.#row(checkId(id, "the task's id")));
     const prefix = deliveryPrefix(id);
-    const options = { workflow: DELIVERIES, prefix, order: "id", limit: MOST_DELIVERIES } as const;
+    const after = deliveryId(id, Math.max(0, incarnation - MOST_DELIVERIES));
+    const options = { workflow: DELIVERIES, prefix, order: "id", after, limit: MOST_DELIVERIES } as const;
     const { rows } = await findRuns(this.#kernel, options);
     return Promise.all(rows.map((row) => showDelivery(this.#kernel, row)));
   }
@@ -379,7 +377,19 @@ export class Tasks {
 }
 
 /** One task cannot be read: its input, its record, or with the keys of this process. */
-const UNREADABLE: ReadonlySet<string> = new Set(["run_unreadable", "decrypt_failed", "store_corrupt"]);
+const UNREADABLE: ReadonlySet<string> = new Set([
+  "run_unreadable",
+  "unsupported_encoding",
+  "decrypt_failed",
+  "key_unavailable",
+  "store_corrupt",
+]);
+
+/** A task that cannot be read does not keep others from being listed or sent. What is not this task's, as a store that is unreachable, is thrown again. */
+function unreadableOf({ key }: Row, error: unknown): Unreadable {
+  if (error instanceof PawlError && UNREADABLE.has(error.code)) return { id: key, reason: error.message };
+  throw error;
+}
 
 /** With these, waiting for a task is over. */
 const WAITED: ReadonlySet<string> = new Set([
@@ -391,8 +401,6 @@ const WAITED: ReadonlySet<string> = new Set([
   "run_parked",
   "run_not_found",
 ]);
-
-const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 export function checkSignal(signal: TaskSignal): SignalBody {
   checkObject(signal, "the signal");

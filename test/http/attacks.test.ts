@@ -7,6 +7,7 @@ import { connect } from "node:net";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { apiKeys, type Scope, serve } from "../../src/http/server/index.ts";
 import { open, workflow } from "../../src/index.ts";
+import { type StoreCode, StoreError, UnsupportedEncodingError } from "../../src/kernel/errors.ts";
 import { type Got, refusal, type Served, sender, served } from "./kit.ts";
 
 const unauthorized = { status: 401, code: "unauthorized" };
@@ -120,12 +121,21 @@ describe("keys", () => {
     expect((await (await kit.as(["read"]))("GET", "/v1/runs")).status).toBe(200);
   });
 
+  test("18: what a key may not do counts, too", async () => {
+    const kit = await attack({ limits: { requests: { max: 2, per: "1 hour" } } });
+    const send = await kit.as(["read"]);
+    const statuses: number[] = [];
+    for (let i = 0; i < 3; i++) statuses.push((await send("DELETE", "/v1/slots/x")).status);
+    expect(statuses).toEqual([403, 403, 429]);
+  });
+
   test("18: so does an address that has sent too many requests without a key", async () => {
     const kit = await attack({ limits: { keyless: { max: 2, per: "1 hour" } } });
     const anyone = sender(kit.url);
     const statuses: number[] = [];
     for (let i = 0; i < 4; i++) statuses.push((await anyone("GET", "/v1/runs")).status);
     expect(statuses).toEqual([401, 401, 429, 429]);
+    expect(Number((await anyone("GET", "/v1/runs")).headers.get("retry-after"))).toBeGreaterThan(1000);
     expect((await kit.send("GET", "/v1/runs")).status).toBe(200);
   });
 
@@ -418,6 +428,14 @@ describe("HTTP", () => {
     const next = () => raw(kit.url, "GET /v1/runs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     await expect.poll(async () => statusOf(await next())).toBe(503);
     expect(statusOf(await raw(kit.url, "GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))).toBe(200);
+    // A slot of that name is not the health route.
+    const slot = "GET /v1/slots/livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    await expect.poll(async () => statusOf(await raw(kit.url, slot))).toBe(503);
+    // So is a request behind another one on its connection, which must not stay open without a response.
+    const behind = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/runs HTTP/1.1\r\nHost: x\r\n\r\n";
+    await expect
+      .poll(async () => (await raw(kit.url, behind)).match(/HTTP\/1.1 \d+/g))
+      .toEqual(["HTTP/1.1 200", "HTTP/1.1 503"]);
     stop.abort();
     await Promise.all(waits);
   });
@@ -468,6 +486,32 @@ describe("HTTP", () => {
     expect(failed.text).not.toContain("secret");
     expect(lines.join("")).toContain(String(failed.json["requestId"]));
     expect(lines.join("")).toContain("select secret");
+  });
+
+  const driven = (code: StoreCode) => new StoreError(code, "fail", "/srv/app.db failed (no such table: record)");
+
+  test.each([
+    { rule: "what the driver of a store says is in the log only", error: driven("store_io"), status: 500 },
+    { rule: "so for a store that is lost in a commit", error: driven("outcome_unknown"), status: 504 },
+    {
+      rule: "what is damaged is in the log, too",
+      error: new UnsupportedEncodingError("$", "it is no JSON"),
+      status: 500,
+    },
+    { rule: "a store that is busy is not news", error: driven("store_busy"), status: 503, isLogged: false },
+  ])("$rule", async ({ error, status, isLogged = true }) => {
+    const lines: string[] = [];
+    const kit = await attack({ logger: { warn: () => {}, error: (line) => void lines.push(line) } });
+    vi.spyOn(kit.pawl.kernel, "read").mockImplementation((keys) => {
+      if (keys[0]?.space === "slot") throw error;
+      return Object.getPrototypeOf(kit.pawl.kernel).read.call(kit.pawl.kernel, keys);
+    });
+    const failed = await kit.send("GET", "/v1/slots/x");
+    expect(refusal(failed)).toEqual({ status, code: error.code });
+    expect(failed.text).not.toMatch(/srv|table/);
+    const [line = ""] = lines;
+    const said = line.includes(`request ${failed.json["requestId"]} failed: `) && line.includes(error.message);
+    expect(said).toBe(isLogged);
   });
 });
 

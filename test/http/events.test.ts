@@ -3,8 +3,10 @@
  */
 
 import { describe, expect, test } from "vitest";
+import { createClient } from "../../src/http/client/index.ts";
+import { CursorKey } from "../../src/http/server/cursors.ts";
 import { event, signal, workflow } from "../../src/index.ts";
-import { follow, refusal, served } from "./kit.ts";
+import { follow, refusal, sender, served } from "./kit.ts";
 
 describe("server-sent events", () => {
   test("the history of a run is followed to its end, and resumed after the last event", async () => {
@@ -63,6 +65,39 @@ describe("server-sent events", () => {
     await kit.pawl.slot("x").set(1);
     expect(await first).toHaveLength(2);
   });
+
+  test("what cannot be read is refused as without a stream, and not by one that breaks off", async () => {
+    const Said = event<string>("Said");
+    const kit = await served();
+    await kit.pawl.stream("ann").append([Said("1"), Said("2")]);
+    await kit.pawl.streams.close("ann", { discard: true });
+    const { kernel } = kit.pawl;
+    const ahead = (await new CursorKey(kernel).of(kernel.namespace)).ofPlace("1000000");
+    const accept = { accept: "text/event-stream" };
+    for (const [path, code] of [
+      ["/v1/streams/ann/events", "events_archived"],
+      [`/v1/events?after=${encodeURIComponent(ahead)}`, "cursor_ahead"],
+      [`/v1/events?prefix=${"x".repeat(300)}`, "invalid_id"],
+    ] as const) {
+      const refused = await kit.send("GET", path, undefined, accept);
+      expect(refusal(refused)).toEqual(refusal(await kit.send("GET", path)));
+      expect(refused.json["code"]).toBe(code);
+      expect(refused.text).not.toContain("1000000");
+    }
+    const client = createClient({ url: kit.url, key: await kit.key(["read"]) });
+    await expect(client.stream("ann").follow().next()).rejects.toMatchObject({ code: "events_archived" });
+    expect((await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 0");
+  });
+
+  test("a request for the head of a stream of events keeps no place", async () => {
+    const kit = await served({ limits: { waiting: 1, waitingPerKey: 1 } });
+    for (let i = 0; i < 3; i++) {
+      const head = await kit.send("HEAD", "/v1/slots/x/events");
+      expect(head).toMatchObject({ status: 200, text: "" });
+      expect(head.headers.get("content-type")).toBe("text/event-stream");
+    }
+    expect((await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 0");
+  });
 });
 
 describe("closing", () => {
@@ -76,6 +111,37 @@ describe("closing", () => {
     expect((await poll).status).toBe(202);
     expect(await events).toHaveLength(1);
     await expect(kit.send("GET", "/livez")).rejects.toThrow();
+  });
+});
+
+describe("a wait for tokens of a rate limit", () => {
+  const taking = { max: 1, per: "30s", wait: "60s" };
+  const path = "/v1/rate-limits/mail/acquire";
+
+  test("takes a place, without which it does not wait, and ends with its API key", async () => {
+    const kit = await served({ limits: { waiting: 1, waitingPerKey: 1 } });
+    const created = await kit.send("POST", "/v1/keys", { name: "writer", scopes: ["write"] });
+    const send = sender(kit.url, String(created.json["key"]));
+    expect((await send("POST", path, taking)).status).toBe(200);
+    const waiting = send("POST", path, taking);
+    await expect.poll(async () => (await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 1");
+    expect(refusal(await kit.send("POST", path, taking))).toEqual({ status: 429, code: "rate_limited" });
+    expect((await kit.send("POST", `/v1/keys/${created.json["id"]}/revoke`)).status).toBe(200);
+    expect(refusal(await waiting)).toEqual({ status: 401, code: "unauthorized" });
+    expect((await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 0");
+  });
+
+  test("ends with its server, as a refusal after which it is repeated", async () => {
+    const lines: string[] = [];
+    const log = (line: string) => void lines.push(line);
+    const kit = await served({ logger: { warn: log, error: log } });
+    expect((await kit.send("POST", path, taking)).status).toBe(200);
+    const waiting = kit.send("POST", path, taking);
+    await expect.poll(async () => (await kit.send("GET", "/metrics")).text).toContain("pawl_http_waiting 1");
+    await kit.close({ timeout: 60_000 });
+    expect(refusal(await waiting)).toEqual({ status: 503, code: "server_closing" });
+    expect((await waiting).headers.get("retry-after")).toBe("1");
+    expect(lines).toEqual([]);
   });
 });
 

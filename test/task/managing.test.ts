@@ -4,7 +4,7 @@
 
 import { readFileSync } from "node:fs";
 import { Webhook } from "standardwebhooks";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import {
   type CreatedTask,
   httpTask,
@@ -14,6 +14,9 @@ import {
   type TaskOptions,
   workflow,
 } from "../../src/index.ts";
+import type { Codec } from "../../src/kernel/codec/codec.ts";
+import { jsonCodec } from "../../src/kernel/codec/json.ts";
+import { StoreError } from "../../src/kernel/errors.ts";
 import { sweepMark } from "../../src/task/records.ts";
 import { keyAt, tokenAt } from "../../src/task/stored.ts";
 import { checkToken } from "../../src/task/token.ts";
@@ -28,6 +31,13 @@ const QUICK = { delay: 1, maxDelay: 1 };
 const COMPLETED = { status: "completed", value: 1 } as const;
 
 const idsOf = (tasks: readonly TaskInfo[]): string[] => tasks.map(({ id }) => id);
+
+/** Ends a task as its worker would, where there is none. */
+const fail = (pawl: Pawl, id: string): Promise<void> =>
+  pawl.kernel.transact(
+    (tx) => endRun(tx, tx.record(runAt(id)), id, "failed", { error: withoutStack(new Error("no")) }),
+    [runAt(id)],
+  );
 
 onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
   test("the same idempotency key with the same request is the same task, with the same token", async () => {
@@ -387,6 +397,36 @@ describe("lists", () => {
       expect(second.next).toBeNull();
     });
 
+    test("a task that no codec here can decode is listed as such, and keeps no other from being sent again", async () => {
+      const codec: Codec = {
+        encode: (value, at) => jsonCodec.encode(value, at),
+        decode: (text, at) => {
+          if (at.key === "bad") throw new Error("sealed with another key");
+          return jsonCodec.decode(text, at);
+        },
+      };
+      const pawl = await place.open();
+      for (const id of ["a", "bad", "c"]) {
+        await pawl.tasks.create({ id, targetUrl: URL_TEXT });
+        await fail(pawl, id);
+      }
+      const other = await place.open({ codec });
+      const unreadable = [{ id: "bad", reason: expect.stringContaining("sealed with another key") }];
+      const listed = await other.tasks.list({ order: "id" });
+      expect([idsOf(listed.tasks), listed.unreadable]).toEqual([["a", "c"], unreadable]);
+      expect(await other.tasks.redriveAll()).toEqual({ redriven: 2, unreadable });
+    });
+
+    test("a store that fails is an error, and not a list of tasks that cannot be read", async () => {
+      const pawl = await place.open();
+      await pawl.tasks.create({ targetUrl: URL_TEXT });
+      const gone = new StoreError("store_unreachable", "retry", "the server cannot be reached");
+      const reading = vi.spyOn(pawl.kernel, "entries").mockRejectedValue(gone);
+      await expect(pawl.tasks.list()).rejects.toBe(gone);
+      reading.mockRestore();
+      expect((await pawl.tasks.list()).tasks).toHaveLength(1);
+    });
+
     test("waiting for a task ends with its time, and with its caller", async () => {
       const pawl = await place.open();
       const { task } = await pawl.tasks.create({ targetUrl: URL_TEXT });
@@ -418,15 +458,7 @@ describe("notifications", () => {
       const pawl = await place.open();
       const inbox = await receiver();
       const created = await pawl.tasks.create({ id: "t", targetUrl: URL_TEXT, onCompleteUrl: inbox.url });
-      // No worker is there to notify, and the task fails as if one had been.
-      await pawl.kernel.transact(
-        (tx) => {
-          const run = tx.record(runAt("t"));
-          const error = withoutStack(new Error("no"));
-          endRun(tx, run, "t", "failed", { error });
-        },
-        [runAt("t")],
-      );
+      await fail(pawl, "t");
       await pawl.tasks.redrive("t");
       await pawl.tasks.cancel("t");
       pawl.work([TASKS]);
@@ -434,6 +466,18 @@ describe("notifications", () => {
       const types = inbox.seen.map(({ body }) => JSON.parse(body).type);
       expect(types).toEqual(["task.failed", "task.canceled"]);
       expect((await pawl.tasks.get(created.task.id)).status).toBe("canceled");
+    });
+
+    test("of more than a hundred, the last are listed", async () => {
+      const pawl = await place.open();
+      await pawl.tasks.create({ id: "t", targetUrl: URL_TEXT, onCompleteUrl: URL_TEXT });
+      for (let end = 1; end <= 103; end++) {
+        await fail(pawl, "t");
+        await pawl.tasks.redrive("t");
+      }
+      const ids = (await pawl.tasks.deliveries("t")).map(({ id }) => Number(id.split("_").at(-1)));
+      // The 104th end is still to come.
+      expect([ids.length, ids[0], ids.at(-1)]).toEqual([99, 5, 103]);
     });
 
     test("a run that is canceled as a run is notified as a task", async () => {

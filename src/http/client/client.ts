@@ -68,6 +68,9 @@ const OPTIONS: ReadonlySet<string> = new Set([
   "abortSignal",
 ] satisfies (keyof ClientOptions)[]);
 
+/** `fetch` leaves out what is around the value of a header. */
+const KEY = /^[\t\n\r ]*[\x21-\x7e]*[\t\n\r ]*$/;
+
 /** Longer than the lease of an idempotency key, which the call that a killed server had begun keeps. */
 const PATIENCE = "1 min";
 const ATTEMPT = "30s";
@@ -82,7 +85,9 @@ export function createClient(options: ClientOptions): Client {
         `must not have "${name}": there is no such option; the known options are: ${[...OPTIONS].join(", ")}`,
       );
   const { key, fetch = platform.fetch, patience = PATIENCE, attemptTimeout = ATTEMPT, abortSignal } = options;
-  if (key !== undefined && typeof key !== "string") throw invalidArgument("the key", "must be a string");
+  // What no header can have is refused here: the message of `fetch` would show the key.
+  if (key !== undefined && !(typeof key === "string" && KEY.test(key)))
+    throw invalidArgument("the key", "must be a string of visible ASCII characters: was it copied as a whole?");
   if (typeof fetch !== "function") throw invalidArgument("fetch", "must be a function");
   if (abortSignal !== undefined && !(abortSignal instanceof AbortSignal))
     throw invalidArgument("the abortSignal", "must be an AbortSignal");

@@ -1,5 +1,24 @@
-import { expect, test } from "vitest";
-import { stopwatch } from "./platform.ts";
+import { afterEach, expect, test, vi } from "vitest";
+import { platform, stopwatch } from "./platform.ts";
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+test("a wait that is longer than any timer ends when it is over, and can be canceled in the middle", () => {
+  vi.useFakeTimers();
+  const dayMs = 86_400_000;
+  const called: string[] = [];
+  platform.after(60 * dayMs, () => called.push("whole"));
+  const cancel = platform.after(60 * dayMs, () => called.push("canceled"));
+  vi.advanceTimersByTime(30 * dayMs);
+  cancel();
+  vi.advanceTimersByTime(30 * dayMs - 1);
+  expect(called).toEqual([]);
+  vi.advanceTimersByTime(1);
+  expect(called).toEqual(["whole"]);
+  expect(vi.getTimerCount()).toBe(0);
+});
 
 test.each([
   { rule: "time passes by both clocks", wall: [0, 5, 9], monotonic: [100, 105, 109], passed: [0, 5, 9] },

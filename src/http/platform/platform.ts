@@ -15,7 +15,7 @@ export interface Platform {
   uuid(): string;
   /** Sends a request. */
   fetch(url: string, init: RequestInit): Promise<Response>;
-  /** Calls back after some time; what it returns prevents that. */
+  /** Calls back after some time, however long; what it returns prevents that. */
   after(ms: number, callback: () => void): () => void;
   /** A key for HMAC with SHA-256. */
   hmacKey(secret: Uint8Array): Promise<HmacKey>;
@@ -29,6 +29,9 @@ export type HmacKey = Awaited<ReturnType<typeof crypto.subtle.importKey>>;
 /** What Web Crypto takes: bytes that no other thread shares. */
 type Bytes = Uint8Array<ArrayBuffer>;
 
+/** `setTimeout` fires immediately for more than 2^31 - 1 milliseconds, so longer waits are split. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
 export const platform: Platform = {
   nowMs: () => Date.now(),
   runningMs: stopwatch({ nowMs: () => Date.now(), monotonicMs: () => performance.now() }),
@@ -36,7 +39,12 @@ export const platform: Platform = {
   uuid: () => crypto.randomUUID(),
   fetch: (url, init) => fetch(url, init),
   after: (ms, callback) => {
-    const timer = setTimeout(callback, ms);
+    let timer: ReturnType<typeof setTimeout>;
+    const wait = (leftMs: number): void => {
+      const partMs = Math.min(leftMs, LONGEST_TIMER_MS);
+      timer = setTimeout(() => (leftMs > partMs ? wait(leftMs - partMs) : callback()), partMs);
+    };
+    wait(ms);
     return () => clearTimeout(timer);
   },
   hmacKey: (secret) =>

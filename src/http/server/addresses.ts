@@ -8,7 +8,7 @@
 import { BlockList, isIP } from "node:net";
 import type { Clock } from "../../kernel/ports.ts";
 import { parseRanges } from "../../task/target.ts";
-import { Problem, retryAfter } from "./problem.ts";
+import { tooMany } from "./problem.ts";
 
 interface NodeEnv {
   readonly incoming?: { readonly socket?: { readonly remoteAddress?: string | undefined } | undefined } | undefined;
@@ -67,13 +67,15 @@ export class Strangers {
     const nowMs = this.#clock.nowMs();
     const last = this.#of.get(address) ?? { tokens: this.#max, atMs: nowMs };
     const tokens = Math.min(this.#max, last.tokens + ((nowMs - last.atMs) / this.#perMs) * this.#max);
+    const isRefused = tokens < 1;
     this.#of.delete(address);
-    this.#of.set(address, { tokens: Math.max(0, tokens - 1), atMs: nowMs });
+    // A request that is refused takes nothing, so that one that comes too often is let through as often as may be.
+    this.#of.set(address, { tokens: isRefused ? tokens : tokens - 1, atMs: nowMs });
     const [oldest] = this.#of.keys();
     if (oldest !== undefined && this.#of.size > MOST) this.#of.delete(oldest);
-    if (tokens < 1)
-      throw new Problem(429, "rate_limited", "This address has sent too many requests without a valid API key.", {
-        headers: retryAfter(1),
-      });
+    if (isRefused) {
+      const retryAfterMs = Math.ceil(((1 - tokens) / this.#max) * this.#perMs);
+      throw tooMany("This address has sent too many requests without a valid API key", retryAfterMs);
+    }
   }
 }

@@ -62,7 +62,7 @@ export class Allowances {
       const many = this.#share === 1 ? undefined : await this.#limit.tryAcquire({ key, count: this.#share });
       if (many?.ok === true) return this.#got(allowance, this.#share);
       const one = await this.#limit.tryAcquire({ key });
-      if (!one.ok) throw tooMany(one.retryAfterMs);
+      if (!one.ok) throw tooMany("This API key has sent too many requests", one.retryAfterMs);
       this.#got(allowance, 1);
     } finally {
       allowance.taking = undefined;

@@ -10,7 +10,6 @@
 import { OpenAPIHono } from "@hono/zod-openapi";
 import type { Context, Hono } from "hono";
 import { routePath } from "hono/route";
-import { messageOf } from "../../kernel/log.ts";
 import { Allowances } from "./allowance.ts";
 import { Callers } from "./auth.ts";
 import { RequestMetrics } from "./counts.ts";
@@ -22,7 +21,7 @@ import { pathOf } from "./ids.ts";
 import { apiKeys } from "./keys/keys.ts";
 import { metrics } from "./metrics.ts";
 import { documentOf, openapi } from "./openapi.ts";
-import { Problem, problemOf, refuse } from "./problem.ts";
+import { isForOperator, Problem, problemOf, refuse } from "./problem.ts";
 import { respond } from "./respond.ts";
 import type { App, Env, Routing } from "./route.ts";
 import { actions } from "./routes/actions.ts";
@@ -93,9 +92,11 @@ export function appOf(pawl: ServedPawl, options: AppOptions, all: readonly ((rou
     try {
       await next();
     } catch (error) {
-      // Hono passes on what is not an Error, and nobody else would see it.
+      // Hono passes on what is not an Error, and it would appear nowhere.
       throw error instanceof Error ? error : new Error("something that is not an Error was thrown", { cause: error });
     }
+    // A response to HEAD is sent without its body, so nothing else would end a stream of events.
+    if (c.req.raw.method === "HEAD") await c.res.body?.cancel();
     c.res.headers.set("x-request-id", id);
     // The pattern of the route, and not the path: that has ids.
     counts.count(c.req.method, routePath(c, -1), c.res.status, clock.nowMs() - startedMs);
@@ -123,18 +124,16 @@ export function appOf(pawl: ServedPawl, options: AppOptions, all: readonly ((rou
   app.onError((error, c) => {
     const id = c.get("requestId");
     const problem = problemOf(error);
-    if (problem !== undefined) return respond(problem, id);
-    log?.error(`request ${id} failed: ${error instanceof Error ? error.stack : messageOf(error)}`);
-    return respond(
-      refuse("internal", "Something went wrong here; the operator's log has it under this request's id."),
-      id,
-    );
+    if (problem === undefined || isForOperator(error)) log?.error(`request ${id} failed: ${error.stack}`);
+    return respond(problem ?? refuse("internal", INTERNAL), id);
   });
   const methods = new Methods(app);
   app.notFound((c) => respond(methods.refusal(c), c.get("requestId") ?? chance.uuid()));
   states.set(app, { settings, close: () => closing.abort() });
   return app as unknown as Hono;
 }
+
+const INTERNAL = "Something went wrong here; the operator's log has it under this request's id.";
 
 /** In the order of the document. */
 const ROUTES = [

@@ -84,8 +84,8 @@ export class Callers {
       this.#strangers?.count(this.#addressOf(request, env));
       throw unauthorized(NO_KEY);
     }
-    checkScope(key, scope);
     await this.#allowances?.take(key.id);
+    checkScope(key, scope);
     const { id, namespace, scopes } = key;
     const watch: Caller["watch"] = (ended) => this.#keys.watch(parsed, () => ended(unauthorized(NO_KEY)));
     return {
@@ -125,7 +125,8 @@ function bearerOf(header: string | null): string | undefined {
   return header === null ? undefined : /^Bearer +([^ ]+) *$/i.exec(header)?.[1];
 }
 
-const KEY_NAMES = new Set(["key", "api_key", "apikey", "access_token", "token", "authorization"]);
+/** Not "key" alone, which is that of a bucket of a rate limit: an API key under it is known by its form. */
+const KEY_NAMES = new Set(["api_key", "apikey", "access_token", "token", "authorization"]);
 
 function hasKeyInQuery(url: string): boolean {
   const start = url.indexOf("?");

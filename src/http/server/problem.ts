@@ -1,11 +1,12 @@
 /**
  * Errors of the API: `application/problem+json` with a stable code, without stack and without SQL.
  *
- * An error of the library keeps its code, its message and its data; `STATUS_OF` says which HTTP status each code has. The API's own refusals are
- * `Problem`s. Whatever else is thrown is `internal`: the client gets an id, and the operator's log has the error under it.
+ * An error of the library keeps its code, its message and its data; `STATUS_OF` says which HTTP status each code has. Only what the driver of a database says is for
+ * the operator, as it may name tables and files. The API's own refusals are `Problem`s. Whatever else is thrown is `internal`: the client gets an id, and the operator's
+ * log has the error under it.
  */
 
-import { PawlError } from "../../kernel/errors.ts";
+import { PawlError, type StoreCode, StoreError } from "../../kernel/errors.ts";
 
 /** The status of each code of the library. A test compares it with the list of all errors. */
 export const STATUS_OF = {
@@ -226,7 +227,22 @@ export function problemOf(error: unknown): Problem | undefined {
   const { retryAfterMs } = error.data as { readonly retryAfterMs?: unknown };
   const seconds = typeof retryAfterMs === "number" ? retryAfterMs / 1000 : RETRY_SECONDS[code];
   const headers = seconds === undefined ? {} : retryAfter(seconds);
-  return new Problem(status, code, error.message, { data: dataOf(error), headers });
+  const detail = error instanceof StoreError ? storeSays(error.code) : error.message;
+  return new Problem(status, code, detail, { data: dataOf(error), headers });
+}
+
+/** Whether the operator has to know of it, too: what is damaged or not as it must be, and a store that fails. One that is busy does not. */
+export const isForOperator = (error: unknown): boolean =>
+  error instanceof PawlError &&
+  error.code !== "store_busy" &&
+  (error instanceof StoreError || statusOf(error.code) === 500);
+
+function storeSays(code: StoreCode): string {
+  if (code === "outcome_unknown")
+    return "The store was lost during the commit, so the request may have had its effect: repeat it with the same Idempotency-Key.";
+  if (code === "store_busy" || code === "store_unreachable")
+    return "The store is busy or cannot be reached: repeat the request later.";
+  return "The store failed; the operator's log has the reason under this request's id.";
 }
 
 function statusOf(code: string): ProblemStatus | undefined {
@@ -255,9 +271,15 @@ function dataOf(error: PawlError): unknown {
   return { ...error.data, cause: error.cause };
 }
 
-/** The refusal of a key that has used up its requests. */
-export const tooMany = (retryAfterMs: number): Problem =>
-  new Problem(429, "rate_limited", "This API key has sent too many requests: repeat this one later.", {
+/** The refusal of a key or an address that has used up its requests. */
+export const tooMany = (what: string, retryAfterMs: number): Problem =>
+  new Problem(429, "rate_limited", `${what}: repeat this one later.`, {
     data: { retryAfterMs },
     headers: retryAfter(retryAfterMs / 1000),
+  });
+
+/** The refusal of a request that a server that is being closed does not finish, or does not begin. */
+export const serverClosing = (): Problem =>
+  refuse("server_closing", "The server is being closed: repeat the request, it may reach another.", {
+    headers: retryAfter(1),
   });

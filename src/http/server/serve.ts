@@ -1,5 +1,5 @@
 /**
- * The server for Node: `serve(pawl)` answers HTTP on a port, until it is closed.
+ * The server for Node: `serve(pawl)` serves HTTP on a port, until it is closed.
  *
  * Limits on connections come before the app: headers within 10 s and 16 KiB, the whole request within 30 s, and so many connections. When there are
  * more, the one that has been idle for longest is closed; if none is idle, the new one gets 503, unless it asks for `/livez` or `/readyz`.
@@ -18,8 +18,8 @@ import { type Ports, pause } from "../../kernel/ports.ts";
 import { createApp, stateOf } from "./app.ts";
 import { kernelOf, type ServedPawl } from "./handle.ts";
 import { apiKeys } from "./keys/keys.ts";
-import { type OwnCode, type Problem, refuse, retryAfter } from "./problem.ts";
-import { rawProblem, respond } from "./respond.ts";
+import { type OwnCode, type Problem, refuse, retryAfter, serverClosing } from "./problem.ts";
+import { lastResponse, rawProblem, respond } from "./respond.ts";
 import { APP_OPTIONS, type AppOptions } from "./settings.ts";
 
 export interface ServeOptions extends AppOptions {
@@ -58,7 +58,7 @@ const MAX_HEADER_BYTES = 16 * 1024;
 /** Beyond the limit on connections, so many more are let in to be refused, or to ask for health. */
 const SPARE = 100;
 const LOOPBACK = new Set(["127.0.0.1", "::1", "localhost"]);
-const HEALTH = /\/(?:livez|readyz)(?:\?|$)/;
+const HEALTH = ["/livez", "/readyz"];
 
 /** Serves the API of a handle over HTTP. The handle stays the caller's to close, after the server. */
 export async function serve(pawl: ServedPawl, options: ServeOptions = {}): Promise<Server> {
@@ -96,12 +96,16 @@ class Door {
   readonly #server: NodeServer;
   /** Open connections, and how many requests each is waiting for; those that have been idle for longest come first. */
   readonly #sockets = new Map<Socket, number>();
+  /** The paths that are served whatever the limit on connections, and while it closes. */
+  readonly #health: ReadonlySet<string>;
   #closing: Promise<void> | undefined;
 
   constructor(app: ReturnType<typeof createApp>, ports: Ports, limits: DoorLimits) {
     this.#app = app;
     this.#ports = ports;
     this.#limits = limits;
+    const prefix = stateOf(app)?.settings.prefix ?? "";
+    this.#health = new Set(["", prefix].flatMap((before) => HEALTH.map((path) => before + path)));
     const listener = getRequestListener((request, env) => app.fetch(request, env), {
       overrideGlobalObjects: false,
       errorHandler: () =>
@@ -166,8 +170,9 @@ class Door {
       this.#count(socket, -1);
       if (this.#closing !== undefined) socket.destroySoon();
     });
-    const isHealth = HEALTH.test(incoming.url ?? "");
-    if (this.#closing !== undefined && !isHealth) this.#turnAway(outgoing, CLOSING);
+    const [path = ""] = (incoming.url ?? "").split("?");
+    const isHealth = this.#health.has(path);
+    if (this.#closing !== undefined && !isHealth) this.#turnAway(outgoing, serverClosing);
     else if (this.#sockets.size > this.#limits.connections && !isHealth) this.#turnAway(outgoing, FULL);
     else void listener(incoming, outgoing);
   }
@@ -180,14 +185,15 @@ class Door {
     this.#sockets.set(socket, requests + change);
   }
 
+  /** It may be a request that was sent without waiting for the response before it, which is sent first. */
   #turnAway(outgoing: ServerResponse, problem: () => Problem): void {
-    outgoing.shouldKeepAlive = false;
-    outgoing.socket?.end(rawProblem(problem(), this.#newId()));
+    const { status, headers, body } = lastResponse(problem(), this.#newId());
+    outgoing.writeHead(status, headers).end(body);
   }
 
   /** What the parser of HTTP refuses. */
   #refused(error: Error & { readonly code?: string }, socket: Socket): void {
-    // A reset needs no answer, and a response that has begun cannot be replaced.
+    // A reset needs no response, and a response that has begun cannot be replaced.
     const { _httpMessage: response } = socket as { readonly _httpMessage?: ServerResponse | null };
     if (error.code === "ECONNRESET" || !socket.writable || response?.headersSent === true) {
       socket.destroy(error);
@@ -230,8 +236,6 @@ const PARSER: Readonly<Record<string, () => Problem>> = {
   ERR_HTTP_REQUEST_TIMEOUT: own("request_timeout", "The request did not arrive in time."),
 };
 const FULL = (): Problem =>
-  refuse("too_many_connections", "The server has as many connections as it may.", { headers: retryAfter(1) });
-const CLOSING = (): Problem =>
-  refuse("server_closing", "The server is being closed: repeat the request, it may reach another.", {
+  refuse("too_many_connections", "The server has as many connections as it allows: try again later.", {
     headers: retryAfter(1),
   });

@@ -32,15 +32,22 @@ const COMMENT = ": \n\n";
 const CHUNK = 256 * 1024;
 const encoder = new TextEncoder();
 
-/** Sends the items, until there are no more. */
-export function sendEvents(
+/** Sends the items, until there are no more. Throws what the first reading fails with: later, a client only sees that the stream broke off, and opens it again. */
+export async function sendEvents(
   { clock, unread }: Pick<Routing, "clock" | "unread">,
   { abortSignal, connection, enter }: Waiter,
   feed: Feed,
-): Response {
+): Promise<Response> {
   const leave = enter();
   if (leave === undefined) throw tooManyWaiting();
-  const chunks = chunksOf(feed, unread);
+  let first: Chunk;
+  try {
+    first = await unread.turn(() => chunkOf(feed.read()));
+  } catch (error) {
+    leave();
+    throw error;
+  }
+  const chunks = chunksOf(feed, unread, first.is === "end");
   let next: Promise<IteratorResult<Uint8Array>> | undefined;
   let isOver = false;
   let release: (() => void) | undefined;
@@ -57,17 +64,24 @@ export function sendEvents(
     chunks.return(undefined).catch(() => {});
   };
   abortSignal.addEventListener("abort", end);
+  if (abortSignal.aborted) end();
   const drop = (controller: ReadableStreamDefaultController): void => {
     end();
     taken();
     if (connection === undefined) controller.error(new Error("the client does not read its events"));
     else connection.destroy();
   };
+  const give = (controller: ReadableStreamDefaultController, chunk: Uint8Array): void => {
+    release = unread.hold(chunk.byteLength, () => drop(controller));
+    controller.enqueue(chunk);
+  };
   const body = new ReadableStream<Uint8Array>(
     {
       start(controller) {
         // The client learns immediately that it is connected.
         controller.enqueue(encoder.encode(COMMENT));
+        if (first.text !== "") give(controller, encoder.encode(first.text));
+        first = NOTHING;
       },
       async pull(controller) {
         await drained(connection);
@@ -80,20 +94,17 @@ export function sendEvents(
         const stop = (): void => resolve("quiet");
         abortSignal.addEventListener("abort", stop);
         try {
-          const first = abortSignal.aborted ? "quiet" : await Promise.race([next, quiet]);
+          const came = abortSignal.aborted ? "quiet" : await Promise.race([next, quiet]);
           if (abortSignal.aborted) {
             end();
             controller.close();
-          } else if (first === "quiet") controller.enqueue(encoder.encode(COMMENT));
+          } else if (came === "quiet") controller.enqueue(encoder.encode(COMMENT));
           else {
             next = undefined;
-            if (first.done === true) {
+            if (came.done === true) {
               end();
               controller.close();
-            } else {
-              release = unread.hold(first.value.byteLength, () => drop(controller));
-              controller.enqueue(first.value);
-            }
+            } else give(controller, came.value);
           }
         } catch (error) {
           end();
@@ -116,8 +127,21 @@ export function sendEvents(
   });
 }
 
-/** What the feed has, as bytes. Between two chunks no reading is left open, because it would hold a page. */
-async function* chunksOf({ wake, read }: Feed, unread: Unread): AsyncGenerator<Uint8Array, undefined> {
+/** A part of a reading as text, and whether it is the whole of it, a part, or the last of all. */
+interface Chunk {
+  readonly text: string;
+  readonly is: "whole" | "part" | "end";
+}
+
+const NOTHING: Chunk = { text: "", is: "part" };
+
+/** What the feed has after the first reading, as bytes. Between two chunks no reading is left open, because it would hold a page. */
+async function* chunksOf(
+  { wake, read }: Feed,
+  unread: Unread,
+  hasEnded: boolean,
+): AsyncGenerator<Uint8Array, undefined> {
+  if (hasEnded) return undefined;
   for await (const _ of wake) {
     for (;;) {
       const { text, is } = await unread.turn(() => chunkOf(read()));
@@ -129,10 +153,8 @@ async function* chunksOf({ wake, read }: Feed, unread: Unread): AsyncGenerator<U
   return undefined;
 }
 
-/** As much of a reading as one chunk has: the whole of it, a part, or the last of all. */
-async function chunkOf(
-  reading: ReturnType<Feed["read"]>,
-): Promise<{ readonly text: string; readonly is: "whole" | "part" | "end" }> {
+/** As much of a reading as one chunk has. */
+async function chunkOf(reading: ReturnType<Feed["read"]>): Promise<Chunk> {
   let text = "";
   try {
     while (text.length < CHUNK) {
@@ -166,9 +188,17 @@ const textOf = ({ id, event, data }: Item): string =>
 
 /** The refusal of a request that would wait, where too many do. */
 const tooManyWaiting = (): Problem =>
-  refuse("too_many_waiting", "As many requests wait as may, of this API key or of all: try again later.", {
+  refuse("too_many_waiting", "Too many requests are waiting already, of this API key or of all: try again later.", {
     headers: retryAfter(1),
   });
 
 /** Whether the client wants events rather than a page. */
 export const wantsEvents = (accept: string | undefined): boolean => accept?.includes("text/event-stream") === true;
+
+/** The version after which a client continues; undefined for one that begins. */
+export function lastEventId(header: string | undefined): number | undefined {
+  if (header === undefined || header === "") return undefined;
+  if (!/^\d{1,15}$/.test(header))
+    throw refuse("invalid_request", "Last-Event-ID must be the id of an event that was sent.");
+  return Number(header);
+}

@@ -6,9 +6,10 @@ import { z } from "@hono/zod-openapi";
 import { InvalidIdError } from "../../../kernel/errors.ts";
 import { idSchema } from "../ids.ts";
 import { given } from "../pages.ts";
+import { serverClosing } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { duration, durationText } from "../schemas.ts";
-import { checkWait } from "../wait.ts";
+import { checkWait, isCutShort } from "../wait.ts";
 
 const TAG = "rate-limits";
 const params = { name: idSchema("The name of the rate limit.", "mail") };
@@ -53,7 +54,7 @@ export function rates(routing: Routing): void {
       wait: duration.optional().openapi({ description: "At most 60 s. Default: 0." }),
     }),
     returns: { 200: Taken },
-    refuses: ["rate_limited", "invalid_id", "invalid_argument", "invalid_duration"],
+    refuses: ["rate_limited", "server_closing", "invalid_id", "invalid_argument", "invalid_duration"],
     // A decision cannot wait.
     decide: ({ pawl, params, body: { count, key, wait = 0, ...figures } }) => {
       if (checkWait(wait) > 0) return undefined;
@@ -63,10 +64,18 @@ export function rates(routing: Routing): void {
         return { status: 200, json: { waitedMs: 0 } };
       };
     },
-    handle: async ({ pawl, params, body: { count, key, wait = 0, ...figures }, abortSignal }) => {
+    handle: async ({ pawl, params, body: { count, key, wait = 0, ...figures }, abortSignal, enter }) => {
       const limit = pawl.rateLimit(own(params.name), given(figures));
-      const timeout = checkWait(wait);
-      return { status: 200, json: await limit.acquire(given({ count, key, timeout, abortSignal })) };
+      const leave = enter();
+      // Without a place to wait, it takes what is there.
+      const timeout = leave === undefined ? 0 : checkWait(wait);
+      try {
+        return { status: 200, json: await limit.acquire(given({ count, key, timeout, abortSignal })) };
+      } catch (error) {
+        throw isCutShort(error, abortSignal) ? serverClosing() : error;
+      } finally {
+        leave?.();
+      }
     },
   });
 

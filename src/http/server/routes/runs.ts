@@ -9,11 +9,11 @@ import { runAt, STATUSES } from "../../../workflow/stored.ts";
 import { isAt, looks } from "../changes.ts";
 import { kernelOf } from "../handle.ts";
 import { idSchema } from "../ids.ts";
-import { given, pageOf, pageQuery } from "../pages.ts";
-import { problemOf, refuse } from "../problem.ts";
+import { byVersion, given, pageOf, pageQuery } from "../pages.ts";
+import { problemOf } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
-import { type Feed, sendEvents } from "../sse.ts";
+import { type Feed, lastEventId, sendEvents } from "../sse.ts";
 import { fromWire, toWire } from "../values.ts";
 import { longPoll } from "../wait.ts";
 import { Why } from "./why.ts";
@@ -216,8 +216,7 @@ export function runs(routing: Routing): void {
     refuses: NOT_FOUND,
     handle: async ({ pawl, params, query: { after, limit = 100 } }) => {
       const entries = await pawl.run(params.id).history(given({ after, limit }));
-      const next = entries.length < limit ? null : String(entries.at(-1)?.version ?? "");
-      return { status: 200, json: { items: entries.map(showEntry), next } };
+      return { status: 200, json: byVersion(entries.map(showEntry), limit) };
     },
   });
 
@@ -424,8 +423,8 @@ export function runs(routing: Routing): void {
     handle: async ({ pawl, root, params, header, ...waiter }) => {
       const run = pawl.run(params.id);
       const { endedAt } = await run.status();
-      const last = lastEvent(header("last-event-id"));
-      // A browser that reconnects to a run that has ended is told to stop.
+      const last = lastEventId(header("last-event-id"));
+      // 204 stops a browser that reconnects to a run that has ended.
       if (last !== undefined && endedAt !== null && (await run.history({ after: last, limit: 1 })).length === 0)
         return { status: 204 };
       const wake = looks(kernelOf(root), isAt(runAt(params.id)), waiter.abortSignal);
@@ -443,13 +442,6 @@ async function outcomeOf(id: string, change: (id: string) => Promise<unknown>) {
     if (problem === undefined) throw error;
     return { id, ok: false, code: problem.code, detail: problem.message };
   }
-}
-
-function lastEvent(id: string | undefined): number | undefined {
-  if (id === undefined || id === "") return undefined;
-  if (!/^\d{1,15}$/.test(id))
-    throw refuse("invalid_request", "Last-Event-ID must be the id of an event that was sent.");
-  return Number(id);
 }
 
 function historyAfter(run: Run, after: number): Feed["read"] {

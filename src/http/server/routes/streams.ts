@@ -1,7 +1,7 @@
 /**
  * Streams of events: `pawl.stream`, `pawl.events`.
  *
- * A page of events and a live view of them have the same address: with `Accept: text/event-stream` the response goes on as events are appended.
+ * A page of events and a live view of them have the same address: with `Accept: text/event-stream` the response continues as events are appended.
  */
 
 import { z } from "@hono/zod-openapi";
@@ -19,7 +19,7 @@ import { given, pageOf, pageQuery } from "../pages.ts";
 import { Problem, refuse } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, list, moment, time, version } from "../schemas.ts";
-import { type Feed, sendEvents, wantsEvents } from "../sse.ts";
+import { type Feed, lastEventId, sendEvents, wantsEvents } from "../sse.ts";
 import { fromWire, toWire } from "../values.ts";
 
 const TAG = "streams";
@@ -147,7 +147,7 @@ export function streams(routing: Routing): void {
     handle: async ({ pawl, root, params, query: { from, direction, limit }, header, ...waiter }) => {
       const most = limitOf(limit);
       if (wantsEvents(header("accept"))) {
-        const last = lastVersion(header("last-event-id"));
+        const last = lastEventId(header("last-event-id"));
         const at = streamAt(params.id);
         const wake = looks(kernelOf(root), isAt(at), waiter.abortSignal);
         const read = eventsFrom(pawl, params.id, last === undefined ? (from ?? 1) : last + 1);
@@ -195,28 +195,21 @@ export function streams(routing: Routing): void {
         return sendEvents(routing, waiter, { wake, read: allAfter(pawl, given(options), cursors) });
       }
       const reading = pawl.events.read(given({ ...query, after: opened(query.after) }));
-      try {
-        const events = await take(reading, most);
-        const items = events.map((one) => show({ ...one, cursor: cursors.ofEvent(one.cursor) }));
-        return { status: 200, json: { items, next: cursors.ofPlace(reading.cursor) } };
-      } catch (error) {
-        throw error instanceof CursorAheadError ? aheadOf(error, cursors) : error;
-      }
+      const events = await take(reading, most).catch((error: unknown) => {
+        throw sealed(error, cursors);
+      });
+      const items = events.map((one) => show({ ...one, cursor: cursors.ofEvent(one.cursor) }));
+      return { status: 200, json: { items, next: cursors.ofPlace(reading.cursor) } };
     },
   });
 }
 
-/** Without the positions. */
-function aheadOf({ code, data }: CursorAheadError, { ofPlace }: Cursors): Problem {
+/** An error of a reading, without the positions. */
+function sealed(error: unknown, { ofPlace }: Cursors): unknown {
+  if (!(error instanceof CursorAheadError)) return error;
+  const { code, data } = error;
   const detail = "the cursor is ahead of the store: it was put back in time";
   return new Problem(409, code, detail, { data: { cursor: ofPlace(data.cursor), upTo: ofPlace(data.upTo) } });
-}
-
-function lastVersion(id: string | undefined): number | undefined {
-  if (id === undefined || id === "") return undefined;
-  if (!/^\d{1,15}$/.test(id))
-    throw refuse("invalid_request", "Last-Event-ID must be the id of an event that was sent.");
-  return Number(id);
 }
 
 function eventsFrom(pawl: ServedVerbs, stream: string, from: number): Feed["read"] {
@@ -234,15 +227,19 @@ function eventsFrom(pawl: ServedVerbs, stream: string, from: number): Feed["read
 function allAfter(
   pawl: ServedVerbs,
   options: NonNullable<Parameters<ServedVerbs["events"]["read"]>[0]>,
-  { ofEvent }: Cursors,
+  cursors: Cursors,
 ): Feed["read"] {
   let { after } = options;
   return async function* () {
     const reading = pawl.events.read({ ...options, ...(after === undefined ? {} : { after }) });
-    for await (const one of reading as AsyncIterable<FollowedEvent>) {
-      after = one.cursor;
-      const cursor = ofEvent(one.cursor);
-      yield { id: cursor, event: one.name, data: show({ ...one, cursor }) };
+    try {
+      for await (const one of reading as AsyncIterable<FollowedEvent>) {
+        after = one.cursor;
+        const cursor = cursors.ofEvent(one.cursor);
+        yield { id: cursor, event: one.name, data: show({ ...one, cursor }) };
+      }
+    } catch (error) {
+      throw sealed(error, cursors);
     }
     after = reading.cursor;
     return undefined;
