@@ -1,7 +1,7 @@
 /**
  * What the commands work against: a store that this process opens, or a server that has one open.
  *
- * Each method is one call of the library. Its results are plain JSON (`values.ts`), so that a command shows the same in both cases; what is only in one of them
+ * Each method is one call of the library. Its results are JSON (`values.ts`), so that a command shows the same in both cases; what is only in one of them
  * throws `not_supported`, and the message names the other.
  *
  * Out of scope: what needs the database itself, as a backup or the plan of a migration (`store.ts`).

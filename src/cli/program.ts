@@ -107,12 +107,23 @@ export function parseNumber(text: string, what: string): number {
   return number;
 }
 
-/** A value from the command line: JSON. */
-export function parseJson(text: string | undefined, what: string): unknown {
+/** A value from the command line: JSON, with the tags that values have over HTTP. */
+export async function parseJson(text: string | undefined, what: string): Promise<unknown> {
   if (text === undefined) return undefined;
   try {
-    return JSON.parse(text);
+    JSON.parse(text);
   } catch {
     throw new UsageError(`${what} must be JSON, as {"id": 1} or "text" with its quotes: ${text}`);
+  }
+  const [{ jsonCodec }, { UnsupportedEncodingError }] = await Promise.all([
+    import("../kernel/codec/json.ts"),
+    import("../kernel/errors.ts"),
+  ]);
+  try {
+    return jsonCodec.decode(text, { namespace: "", space: "", key: "" });
+  } catch (error) {
+    if (!(error instanceof UnsupportedEncodingError)) throw error;
+    const { path, reason } = error.data;
+    throw new UsageError(`${what} cannot be read at ${path}: ${reason}; for a name that begins with "$", write "$$"`);
   }
 }

@@ -20,6 +20,16 @@ export interface Case {
   readonly isForStores?: true;
 }
 
+/** A value of every type that JSON has not, as it is over HTTP. */
+const TAGGED = {
+  at: { $date: "2030-01-01T00:00:00.000Z" },
+  big: { $bigint: "12" },
+  map: { $map: [["a", { $undefined: true }]] },
+  set: { $set: [{ $number: "NaN" }] },
+  bytes: { $bytes: "AQI=" },
+  literal: { $$date: 1 },
+};
+
 export const CASES: readonly Case[] = [
   { args: ["runs"], says: /^RUN +WORKFLOW +STATUS[\s\S]*^n-1 +nobody +pending/m },
   { args: ["runs", "--status", "failed,completed"], json: { id: "f-1", status: "failed" } },
@@ -33,6 +43,26 @@ export const CASES: readonly Case[] = [
   { args: ["run", "history", "a-1", "--after", "1", "--limit", "1"], json: { version: 2, name: "step charge" } },
   { args: ["run", "start", "nobody", '{"b":2}', "--id", "n-2", "--tag", "x,y"], json: { id: "n-2" } },
   { args: ["run", "start", "nobody", "{b:2}"], code: 2, says: /the input must be JSON/ },
+  {
+    args: ["run", "start", "nobody", '{"a":{"$foo":1}}'],
+    code: 2,
+    says: /the input cannot be read at \$\.a: [^\n]*"\$foo"[^\n]*write "\$\$"/,
+  },
+  { args: ["run", "start", "nobody", JSON.stringify(TAGGED), "--id", "types-1"], json: { id: "types-1" } },
+  { args: ["run", "history", "types-1"], json: { name: "started", data: expect.objectContaining({ input: TAGGED }) } },
+  {
+    args: ["export", "runs", "--prefix", "types"],
+    json: { history: [expect.objectContaining({ data: expect.objectContaining({ input: TAGGED }) })] },
+  },
+  { args: ["run", "show", "types-2"], json: { result: TAGGED } },
+  {
+    args: ["run", "show", "f-1"],
+    json: { error: { $error: expect.objectContaining({ message: "no money\u202e\u001b[31m" }) } },
+  },
+  {
+    args: ["run", "signal", "a-2", "types", JSON.stringify(TAGGED), "--id", "s-2"],
+    json: { isNew: true },
+  },
   { args: ["run", "signal", "a-1", "go", '{"by":"ann"}', "--id", "s-1"], json: { isNew: true } },
   { args: ["run", "signal", "a-1", "go", '{"by":"ann"}', "--id", "s-1"], json: { isNew: false } },
   { args: ["run", "signal", "d-1", "go"], code: 4, says: /\(run_ended\)$/m },
@@ -105,6 +135,7 @@ export const CASES: readonly Case[] = [
   { args: ["export", "runs", "--prefix", "d"], json: { id: "d-1", status: "completed" } },
   { args: ["export", "streams"], json: { stream: "account-1", version: 2, name: "Deposited" }, isForStores: true },
   { args: ["export", "slots"], json: { name: "visits", value: 1 } },
+  { args: ["export", "slots"], json: { name: "types", value: TAGGED } },
   { args: ["export", "schedules"], json: { name: "nightly" } },
   { args: ["export", "actions"], json: { id: "coupon-1", state: "canceled" } },
   {
@@ -152,11 +183,11 @@ export const CASES: readonly Case[] = [
   { args: ["tasks", "show", "t-1"], says: /^target +POST https:\/\/example\.com\/hook$/m },
   { args: ["tasks", "show", "t-0"], code: 3, says: /\(task_not_found\)$/m },
   {
-    args: ["tasks", "signal", "$token", '{"by":"ann"}'],
-    json: { task: "t-2", isNew: true },
+    args: ["tasks", "signal", "$token", '{"by":{"$bigint":"1"}}'],
+    json: { task: "t-2", isNew: true, outcome: expect.objectContaining({ value: { by: { $bigint: "1" } } }) },
     saves: { settled: "task" },
   },
-  { args: ["tasks", "signal", "$token", '{"by":"ann"}'], json: { isNew: false } },
+  { args: ["tasks", "signal", "$token", '{"by":{"$bigint":"1"}}'], json: { isNew: false } },
   { args: ["tasks", "signal", "$token", "--failed"], code: 4, says: /\(task_settled\)$/m },
   { args: ["tasks", "signal", "sig_nothing"], code: 3, says: /\(token_not_found\)$/m },
   { args: ["tasks", "cancel", "t-1", "--reason", "a test"], json: { canceled: true } },

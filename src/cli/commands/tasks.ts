@@ -139,7 +139,7 @@ export function tasksCommand(place: Place): void {
         ...rest,
         targetUrl,
         ...(header === undefined ? {} : { headers: headersOf(header) }),
-        ...(body === undefined ? {} : { body: parseJson(body, "the body") }),
+        ...(body === undefined ? {} : { body: await parseJson(body, "the body") }),
         ...(attempts === undefined ? {} : { retry: { attempts } }),
         ...(tag === undefined ? {} : { tags: tag }),
         ...(onComplete === undefined ? {} : { onCompleteUrl: onComplete }),
@@ -158,7 +158,7 @@ export function tasksCommand(place: Place): void {
     summary: "complete a task by its signal token; the value is JSON",
     options: [option("--failed", "the task has failed")],
     run: async (session, [token = "", value], { failed }) => {
-      const parsed = parseJson(value, "the value");
+      const parsed = await parseJson(value, "the value");
       const backend = await session.backend("write");
       const signaled = await backend.tasks.signal(token, {
         status: failed === true ? "failed" : "completed",
