@@ -90,7 +90,8 @@ export interface TargetChange {
 }
 
 export interface Intervention {
-  readonly by: string;
+  /** Of a server, it is the API key. */
+  readonly by: string | undefined;
   readonly reason: string;
 }
 
@@ -177,7 +178,7 @@ export interface Backend {
     skip(
       reaction: string,
       target: string,
-      who: { readonly actor: string; readonly reason: string },
+      who: { readonly actor: string | undefined; readonly reason: string },
     ): Promise<Plain<DeadLetterInfo>>;
     pause(reaction: string): Promise<void>;
     resume(reaction: string): Promise<void>;

@@ -76,7 +76,7 @@ export interface Verbs {
     skip(
       reaction: string,
       target: string,
-      who: { readonly actor: string; readonly reason: string },
+      who: { readonly actor: string | undefined; readonly reason: string },
     ): Promise<DeadLetterInfo>;
   };
   readonly actions: {

@@ -156,6 +156,19 @@ export class Session {
     return error;
   }
 
+  /**
+   * Who does something, as the audit trail names them: whom `--by` names on a database, and on a server, which is never told another name, the API key. With
+   * `isNeeded`, a database gets a name.
+   */
+  actor(by: string | undefined, { isNeeded = false } = {}): string | undefined {
+    const isServer = this.options.url !== undefined;
+    if (isServer && by !== undefined)
+      throw new CliError("invalid_usage", "--by has no effect on a server, which names the API key: leave it out");
+    if (!isServer && isNeeded && by === undefined)
+      throw new CliError("invalid_usage", "--by <who> is needed on a database, for the audit trail");
+    return by;
+  }
+
   /** How an option was given: by itself, or by its variable. */
   #given(name: "url" | "namespace"): string {
     return this.options.fromEnv?.includes(name) === true ? `PAWL_${name.toUpperCase()}` : `--${name}`;

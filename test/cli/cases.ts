@@ -86,6 +86,12 @@ export const CASES: readonly Case[] = [
   { args: ["locks", "show", "account/42"], says: /^Waiting\nTICKET[\s\S]*run a-2/m },
   { args: ["locks", "force-release", "account/42", "--by", "ann"], code: 2, says: /--reason/ },
   {
+    args: ["locks", "force-release", "account/42", "--reason", "stuck", "--yes"],
+    code: 2,
+    says: /--by <who> is needed on a database/,
+    isForStores: true,
+  },
+  {
     args: ["locks", "force-release", "account/42", "--by", "ann", "--reason", "stuck", "--yes"],
     json: { released: 1 },
   },
@@ -113,6 +119,12 @@ export const CASES: readonly Case[] = [
     json: { target: "account-1", status: "blocked", pending: 2 },
   },
   { args: ["reactions", "targets", "post"], code: 3, says: /\(reaction_not_found\)$/m },
+  {
+    args: ["reactions", "skip", "mail", "account-1", "--reason", "old", "--yes"],
+    code: 2,
+    says: /--by <who> is needed on a database/,
+    isForStores: true,
+  },
   {
     args: ["reactions", "skip", "mail", "account-1", "--by", "ann", "--reason", "old", "--yes"],
     json: { version: 1, actor: "ann" },

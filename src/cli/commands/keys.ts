@@ -35,7 +35,7 @@ const FIELDS = (key: KeyItem): readonly (readonly [string, unknown])[] => [
   ["revoked", key.revokedAt],
 ];
 
-const byOption = () => option("--by <who>", "who does it, for the history");
+const byOption = () => option("--by <who>", "who does it, for the history; on a server it is the API key");
 
 /** A key is shown once: the key alone, so that a script can take it, and what it is on stderr, as its id is needed to end it. */
 function showOnce(session: Session, created: KeyItem & { readonly key: string }, also = ""): void {
@@ -79,7 +79,8 @@ export function keysCommand(place: Place): void {
       byOption(),
     ],
     help: "Each scope includes none of the others, except admin, which includes all. The name says what the key is for.\nKeys are kept in the namespace of the server that accepts them: --namespace is only for one of pawl serve --namespace.",
-    run: async (session, [name = ""], { scope, forNamespace, expires, by }) => {
+    run: async (session, [name = ""], { scope, forNamespace, expires, by: given }) => {
+      const by = session.actor(given);
       checkNamespace(session, forNamespace);
       const expiresAt = expires === undefined ? undefined : await parseMoment(expires, "--expires");
       const backend = await session.backend("create");
@@ -143,10 +144,10 @@ export function keysCommand(place: Place): void {
     usage: "rotate <id>",
     summary: "replace a key, and print the new one once",
     options: [option("--grace <duration>", "how long the old one is accepted, too (default: 0)"), byOption()],
-    run: async (session, [id = ""], options) => {
+    run: async (session, [id = ""], { grace, by: given }) => {
+      const by = session.actor(given);
       const backend = await session.backend("write");
-      const rotated = await backend.keys.rotate(id, options);
-      const { grace } = options;
+      const rotated = await backend.keys.rotate(id, { grace, by });
       showOnce(
         session,
         rotated,
@@ -159,7 +160,8 @@ export function keysCommand(place: Place): void {
     usage: "revoke <id>",
     summary: "end a key for good; needs --yes",
     options: [byOption()],
-    run: async (session, [id = ""], { by }) => {
+    run: async (session, [id = ""], { by: given }) => {
+      const by = session.actor(given);
       const isOwn = await isOwnKey(session, id);
       await session.confirm(`this ends key ${id} for good${isOwn ? ", which is the key of this command itself" : ""}`);
       const revoked = await (await session.backend("write")).keys.revoke(id, by);

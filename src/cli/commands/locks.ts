@@ -99,15 +99,16 @@ export function locksCommand(place: Place): void {
     },
   });
 
-  declare<KindOption & { by: string; reason: string }>(locks, {
+  declare<KindOption & { by?: string; reason: string }>(locks, {
     usage: "force-release <name>",
     summary: "release a lock for all of its holders; needs --yes",
     options: [
       kindOption(),
-      option("--by <who>", "who does it, for the audit trail").makeOptionMandatory(),
+      option("--by <who>", "who does it, for the audit trail; on a server it is the API key"),
       option("--reason <text>", "why, for the audit trail").makeOptionMandatory(),
     ],
-    run: async (session, [name = ""], { kind = "mutex", by, reason }) => {
+    run: async (session, [name = ""], { kind = "mutex", by: given, reason }) => {
+      const by = session.actor(given, { isNeeded: true });
       await session.confirm(`this takes ${kind} ${name} from its holders, and only the fence stops what they still do`);
       const backend = await session.backend("write");
       const released = await backend.locks.forceRelease({ kind, name }, { by, reason });

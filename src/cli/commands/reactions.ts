@@ -122,17 +122,18 @@ export function reactionsCommand(place: Place): void {
       },
     });
 
-  declare<{ by: string; reason: string }>(reactions, {
+  declare<{ by?: string; reason: string }>(reactions, {
     usage: "skip <reaction> <target>",
     summary: "put the next event of a blocked or paused target aside; needs --yes",
     options: [
-      option("--by <who>", "who does it").makeOptionMandatory(),
+      option("--by <who>", "who does it; on a server it is the API key"),
       option("--reason <text>", "why").makeOptionMandatory(),
     ],
     run: async (session, [reaction = "", target = ""], { by, reason }) => {
+      const actor = session.actor(by, { isNeeded: true });
       await session.confirm(`this puts the next event of target ${target} aside, unhandled`);
       const backend = await session.backend("write");
-      const letter = await backend.reactions.skip(reaction, target, { actor: by, reason });
+      const letter = await backend.reactions.skip(reaction, target, { actor, reason });
       session.done(`event ${letter.version} of stream ${letter.stream} is a dead letter of ${reaction} now`, letter);
     },
   });
