@@ -78,6 +78,12 @@ describe("tables", () => {
     expect(lines).toEqual(["NAME       STATUS        N", "a-rather…  failed        1", "b          completed  1000"]);
   });
 
+  it("never cut what is whole, however wide it is", () => {
+    const whole = columns.map((column) => ({ ...column, isWhole: column.title === "NAME" }));
+    const lines = tableLines(whole, rows, { color: false, width: 30 });
+    expect(lines.slice(1)).toEqual(["a-rather-long-name  failed     1", "b                   compl…  1000"]);
+  });
+
   it("stop shrinking where a column would be of no use", () => {
     const lines = tableLines(columns, rows, { color: false, width: 5 });
     expect(lines[1]).toBe("a-rat…  failed     1");

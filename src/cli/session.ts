@@ -325,7 +325,8 @@ export class Session {
         const text = seen.lines.join("\n");
         if (out.isTTY === true) {
           const rows = seen.lines.slice(0, Math.max(1, (out.rows ?? 24) - 1));
-          out.write(`\u001b[H${rows.map((row) => `${row}\u001b[K\n`).join("")}\u001b[J`);
+          // Without line wrap, so that each row is one line of the screen.
+          out.write(`\u001b[H\u001b[?7l${rows.map((row) => `${row}\u001b[K\n`).join("")}\u001b[?7h\u001b[J`);
         } else if (text !== last) this.print([...(last === "" ? [] : [""]), ...seen.lines]);
         last = text;
       }

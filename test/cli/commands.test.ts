@@ -177,6 +177,25 @@ describe("on a terminal", () => {
     expect((await call(["--store", store, "--no-color", "runs"], { width: 60 })).out).toBe(plain.out);
   });
 
+  it("ids are whole, however long they are, so that they can be given to the next command", async () => {
+    const store = copyOf(filled);
+    const id = `every-some/${"long".repeat(20)}/2026-11-19T03:40:00.000Z`;
+    await call(["--store", store, "run", "start", "nobody", "--id", id]);
+    const created = await call([
+      "--store",
+      store,
+      "--json",
+      "keys",
+      "create",
+      "a key",
+      "--scope",
+      "read,write,operate",
+    ]);
+    const table = async (...args: readonly string[]) => (await call(["--store", store, ...args], { width: 60 })).out;
+    expect(await table("runs")).toContain(`${id}  nobody`);
+    expect(await table("keys")).toContain(`${linesOf(created.out)[0]?.["id"]}  `);
+  });
+
   it("says on stderr that a list is empty, and with --json nothing", async () => {
     const store = copyOf(filled);
     expect(await call(["--store", store, "runs", "--tag", "none"], { width: 80 })).toMatchObject({
@@ -216,6 +235,16 @@ describe("--watch", () => {
       onOut: () => stop.abort(),
     });
     expect(watching).toMatchObject({ code: 0, out: expect.stringContaining("a-1") });
+  });
+
+  it("on a terminal, a row is a line of the screen, also one that is wider", async () => {
+    const stop = new AbortController();
+    const { out } = await call(["--store", copyOf(filled), "--watch", "runs"], {
+      width: 20,
+      interruption: stop.signal,
+      onOut: () => stop.abort(),
+    });
+    expect(out.replaceAll("\u001b", "ESC")).toMatch(/^ESC\[HESC\[\?7l[\s\S]*a-1[\s\S]*ESC\[\?7hESC\[J$/);
   });
 });
 

@@ -8,7 +8,7 @@ import { declare, group, LIST_OPTIONS, type Listed, listOption, option, type Pla
 const nameOf = ({ id, ref }: ActionItem): string => id ?? `ref:${ref}`;
 
 const COLUMNS: readonly Column<ActionItem>[] = [
-  { title: "ACTION", of: nameOf },
+  { title: "ACTION", of: nameOf, isWhole: true },
   { title: "STATE", of: ({ state }) => state, isStatus: true },
   { title: "OWNER", of: ({ owner }) => owner },
   { title: "USES", of: ({ uses, usesLeft }) => `${uses - usesLeft}/${uses}`, isRight: true },

@@ -10,7 +10,7 @@ import { LISTED, type Session } from "../session.ts";
 const COLUMNS: readonly Column<Finding>[] = [
   { title: "CHECK", of: ({ check }) => check },
   { title: "STATUS", of: ({ status }) => status, isStatus: true },
-  { title: "SAYS", of: ({ says }) => says },
+  { title: "SAYS", of: ({ says }) => says, isWhole: true },
 ];
 
 const MOST_READ = 1000;

@@ -16,7 +16,7 @@ import {
 import { DEFAULT_NAMESPACE, type Session } from "../session.ts";
 
 const COLUMNS: readonly Column<KeyItem>[] = [
-  { title: "ID", of: ({ id }) => id },
+  { title: "ID", of: ({ id }) => id, isWhole: true },
   { title: "NAME", of: ({ name }) => name },
   { title: "NAMESPACE", of: ({ namespace }) => namespace },
   { title: "SCOPES", of: ({ scopes }) => scopes },

@@ -9,7 +9,7 @@ const kindOption = () =>
   option("--kind <kind>", "mutex, semaphore or rwlock (default: mutex)").choices(["mutex", "semaphore", "rwlock"]);
 
 const COLUMNS: readonly Column<LockLine>[] = [
-  { title: "LOCK", of: ({ name }) => name },
+  { title: "LOCK", of: ({ name }) => name, isWhole: true },
   { title: "HELD", of: ({ held, permits }) => (permits === null ? held : `${held}/${permits}`), isRight: true },
   { title: "WAITING", of: ({ waiting }) => waiting, isRight: true },
   { title: "HOLDER", of: ({ holder }) => holder },
@@ -20,7 +20,7 @@ const COLUMNS: readonly Column<LockLine>[] = [
 type Party = LockItem["holders"][number] | LockItem["waiters"][number];
 
 const PARTIES: readonly Column<Party>[] = [
-  { title: "TICKET", of: (party) => ("ticket" in party ? party.ticket : null) },
+  { title: "TICKET", of: (party) => ("ticket" in party ? party.ticket : null), isWhole: true },
   { title: "WHO", of: ({ run, by }) => (run === null ? by : `run ${run}`) },
   { title: "MODE", of: ({ mode }) => mode },
   { title: "SINCE", of: ({ since }) => since },

@@ -7,7 +7,7 @@ import { declare, group, LIST_OPTIONS, type Listed, option, type Place, parseNum
 import type { Plain } from "../values.ts";
 
 const COLUMNS: readonly Column<Plain<ReactionInfo>>[] = [
-  { title: "REACTION", of: ({ name }) => name },
+  { title: "REACTION", of: ({ name }) => name, isWhole: true },
   { title: "STATE", of: stateOf, isStatus: true },
   { title: "ON", of: ({ on }) => on },
   { title: "UNROUTED", of: ({ unrouted }) => unrouted, isRight: true },
@@ -22,7 +22,7 @@ function stateOf({ pausedAt, failure, worker }: Plain<ReactionInfo>): string {
 }
 
 const TARGETS: readonly Column<Plain<TargetInfo>>[] = [
-  { title: "TARGET", of: ({ target }) => target },
+  { title: "TARGET", of: ({ target }) => target, isWhole: true },
   { title: "STATUS", of: ({ status }) => status, isStatus: true },
   { title: "HANDLED", of: ({ handled }) => handled, isRight: true },
   { title: "PENDING", of: ({ pending }) => pending, isRight: true },
@@ -32,9 +32,9 @@ const TARGETS: readonly Column<Plain<TargetInfo>>[] = [
 ];
 
 const LETTERS: readonly Column<Plain<DeadLetterInfo>>[] = [
-  { title: "STREAM", of: ({ stream }) => stream },
+  { title: "STREAM", of: ({ stream }) => stream, isWhole: true },
   { title: "VERSION", of: ({ version }) => version, isRight: true },
-  { title: "TARGET", of: ({ target }) => target },
+  { title: "TARGET", of: ({ target }) => target, isWhole: true },
   { title: "AT", of: ({ at }) => at },
   { title: "ACTOR", of: ({ actor }) => actor },
   { title: "REASON", of: ({ reason }) => reason },

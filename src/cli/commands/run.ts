@@ -74,7 +74,7 @@ async function failedStepOf(runs: Backend["runs"], { id, error }: RunItem): Prom
 const HISTORY: readonly Column<HistoryItem>[] = [
   { title: "VERSION", of: ({ version }) => version, isRight: true },
   { title: "AT", of: ({ at }) => at },
-  { title: "FACT", of: ({ name }) => name },
+  { title: "FACT", of: ({ name }) => name, isWhole: true },
   { title: "DATA", of: ({ data }) => data },
 ];
 

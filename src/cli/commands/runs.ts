@@ -25,7 +25,7 @@ export const doingOf = ({ doing, parkedReason, isCancelRequested, endedAt }: Run
 };
 
 const COLUMNS: readonly Column<RunItem>[] = [
-  { title: "RUN", of: ({ id }) => id },
+  { title: "RUN", of: ({ id }) => id, isWhole: true },
   { title: "WORKFLOW", of: ({ workflow }) => workflow },
   { title: "STATUS", of: ({ status }) => status, isStatus: true },
   { title: "STARTED", of: ({ startedAt }) => startedAt },

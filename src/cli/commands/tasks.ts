@@ -19,7 +19,7 @@ import {
 const ENDED = ["completed", "failed", "canceled", "timed_out", "expired"];
 
 const COLUMNS: readonly Column<TaskItem>[] = [
-  { title: "TASK", of: ({ id }) => id },
+  { title: "TASK", of: ({ id }) => id, isWhole: true },
   { title: "STATUS", of: ({ status }) => status, isStatus: true },
   { title: "METHOD", of: ({ method }) => method },
   { title: "TARGET", of: ({ targetUrl }) => targetUrl },
@@ -240,7 +240,7 @@ export function tasksCommand(place: Place): void {
       await session.list(
         {
           columns: [
-            { title: "WEBHOOK-ID", of: (one) => one.id },
+            { title: "WEBHOOK-ID", of: (one) => one.id, isWhole: true },
             { title: "STATUS", of: ({ status }) => status, isStatus: true },
             { title: "ATTEMPTS", of: ({ attempts }) => attempts, isRight: true },
             { title: "HTTP", of: ({ lastStatus }) => lastStatus, isRight: true },
