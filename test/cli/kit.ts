@@ -103,6 +103,7 @@ export interface Served {
   readonly url: string;
   readonly key: string | null;
   readonly work: readonly string[] | null;
+  readonly machines: readonly string[];
 }
 
 /** Starts `pawl serve` on any free port, as a process. */

@@ -75,6 +75,24 @@ test("a first start makes the database, its keys and one admin key; a second one
   expect(readdirSync(home).toSorted()).toEqual(["pawl.db", "pawl.db.keys"]);
 });
 
+test("the state machines of imported files are served, also by a server that does not work", async () => {
+  const store = join(mkdtempSync(join(folder, "machines-")), "pawl.db");
+  const app = join(installed(), "app.ts");
+  writeFileSync(
+    app,
+    'import { machine } from "pawl";\nexport const order = machine("order", { initial: "open", transitions: { open: ["paid"], paid: [] } });\n',
+  );
+  const { child, url, key, work, machines } = await served(["--store", store, "--no-work", "--import", app]);
+  expect({ work, machines }).toEqual({ work: null, machines: ["order"] });
+  const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+  const post = async (path: string, body: object) =>
+    (await fetch(`${url}${path}`, { method: "POST", headers, body: JSON.stringify(body) })).json();
+  await post("/v1/machines/order/o-1", {});
+  expect(await post("/v1/machines/order/o-1/transition", { to: "paid" })).toMatchObject({ state: "paid" });
+  child.signal("SIGTERM");
+  await child.ended;
+});
+
 test("tasks may call the addresses and the ports that it is given, and no other private ones", async () => {
   const store = join(mkdtempSync(join(folder, "allow-")), "pawl.db");
   const { child, url, key } = await served(["--store", store, "--allow", "10.0.0.0/8", "--allow-port", "9200,5984"]);

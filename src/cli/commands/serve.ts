@@ -18,6 +18,7 @@ import { escaped } from "../output.ts";
 import { declare, listOption, numberOption, option, type Place } from "../program.ts";
 import type { Session } from "../session.ts";
 import type { StorePlace } from "../store.ts";
+import type { Imported } from "../user-code.ts";
 
 interface ServeOptions {
   readonly host?: string;
@@ -48,7 +49,10 @@ export function serveCommand(place: Place): void {
       numberOption("--port <n>", "0 is any that is free (default: 7295)", 0, 65_535),
       listOption("--allow <ranges>", "private addresses that tasks may call, as 10.0.0.0/8 or 127.0.0.1/32"),
       listOption("--allow-port <ports>", "ports of databases and their like that tasks may call, as 9200"),
-      listOption("--import <files>", "work on the workflows that these files export, too"),
+      listOption(
+        "--import <files>",
+        "work on the workflows that these files export, and serve their state machines, too",
+      ),
       option("--grace <duration>", `how long stopping may take (default: ${GRACE})`),
       option(
         "--lease <duration>",
@@ -85,7 +89,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
   ]);
   const graceMs = checkDuration(options.grace ?? GRACE, "--grace");
   const leaseMs = options.lease === undefined ? undefined : checkDuration(options.lease, "--lease");
-  const definitions = work ? await definitionsOf(options.import ?? []) : [];
+  const { definitions, machines } = await imported(options.import ?? []);
   const { schema } = await lookAt(where);
   const opened = { to: "create", patienceMs: PATIENCE_MS, logger: undefined } as const;
   const unsealed = await openPlace(where, opened);
@@ -131,7 +135,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
       },
     });
     const inOthers = (namespace: string) => others?.of(namespace);
-    server = await serve(pawl, { hostname: host, port, namespaces: inOthers }).catch((error: unknown) => {
+    server = await serve(pawl, { hostname: host, port, namespaces: inOthers, machines }).catch((error: unknown) => {
       throw explained(error, host, port);
     });
     others.begin();
@@ -145,6 +149,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
       keysFrom: secrets.from,
       isSigned: secrets.webhookSecrets.length > 0,
       work: work ? definitions.map(({ name }) => name) : null,
+      machines: machines.map(({ name }) => name),
     });
   } catch (error) {
     await closeAll();
@@ -178,10 +183,10 @@ async function within(graceMs: number, stopping: Promise<void>): Promise<void> {
   await Promise.race([stopping.finally(() => stopped.abort()), late]);
 }
 
-async function definitionsOf(files: readonly string[]) {
-  if (files.length === 0) return [];
-  const { definitionsIn } = await import("../user-code.ts");
-  return definitionsIn(files);
+async function imported(files: readonly string[]): Promise<Imported> {
+  if (files.length === 0) return { definitions: [], machines: [] };
+  const { importedFrom } = await import("../user-code.ts");
+  return importedFrom(files);
 }
 
 const aborted = (signal: AbortSignal): Promise<void> =>
@@ -227,13 +232,15 @@ interface Started {
   readonly isSigned: boolean;
   /** The names of what it works on beside tasks; null if it does not work. */
   readonly work: readonly string[] | null;
+  /** The names of the state machines that it serves. */
+  readonly machines: readonly string[];
 }
 
-function say(session: Session, { url, where, isNew, key, keysFrom, isSigned, work }: Started): void {
+function say(session: Session, { url, where, isNew, key, keysFrom, isSigned, work, machines }: Started): void {
   const { namespace } = session;
   if (session.isJson) {
     const keyRing = keysFrom ?? null;
-    session.json({ url, store: where.shown, isNew, namespace, key: key ?? null, keyRing, isSigned, work });
+    session.json({ url, store: where.shown, isNew, namespace, key: key ?? null, keyRing, isSigned, work, machines });
     return;
   }
   const lines = [
@@ -242,6 +249,7 @@ function say(session: Session, { url, where, isNew, key, keysFrom, isSigned, wor
     `  key ring   ${keysFrom ?? "none, so tasks cannot wait for signals: set PAWL_KEYS"}`,
     ...(isSigned ? [] : ["  signing    none, so receivers cannot tell who calls them: set PAWL_WEBHOOK_SECRETS"]),
     `  works on   ${work === null ? "nothing" : ["tasks", ...work].join(", ")}`,
+    ...(machines.length === 0 ? [] : [`  machines   ${machines.join(", ")}`]),
     `  read       ${url}/docs`,
   ];
   if (key !== undefined)
