@@ -23,7 +23,7 @@ import { program } from "../../src/cli/main.ts";
 import { open } from "../../src/index.ts";
 import { spawnNode } from "../node/child.ts";
 import { CASES } from "./cases.ts";
-import { call, expectCases, fill, KEYS, linesOf, runInShell } from "./kit.ts";
+import { BIN, call, expectCases, fill, KEYS, linesOf, runInShell } from "./kit.ts";
 
 let folder = "";
 let filled = "";
@@ -145,6 +145,19 @@ describe("commands that only read", () => {
     });
     expect(await call(["--store", store, "runs"])).toMatchObject({ code: 0 });
   });
+});
+
+it("an older Node gets one line, which says what is needed, whatever the command", async () => {
+  const pretend = 'data:text/javascript,Object.defineProperty(process.versions,"node",{value:"20.20.2"})';
+  for (const args of [["--help"], ["doctor"]]) {
+    const child = spawnNode(BIN, args, { nodeArgs: ["--conditions=pawl-source", "--import", pretend] });
+    const said: string[] = [];
+    for (const stream of [child.stdout, child.stderr]) stream?.on("data", (text) => said.push(String(text)));
+    expect([await new Promise((resolve) => child.on("close", resolve)), said.join("")]).toEqual([
+      1,
+      "pawl: Pawl needs Node 22 from 22.22.3 on, or Node 24.15 or later, and this is Node 20.20.2 (unsupported_node)\n",
+    ]);
+  }
 });
 
 describe("output that cannot be written", () => {
