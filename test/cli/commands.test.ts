@@ -479,12 +479,33 @@ describe("--store and --url", () => {
   it("what needs the database names the variable that names a server", async () => {
     vi.stubEnv("PAWL_URL", "http://localhost:1");
     try {
-      expect(await call(["serve"])).toMatchObject({ code: 2, err: expect.stringContaining("instead of PAWL_URL") });
+      const to = join(folder, "never.db");
+      const ended = await call(["backup", to]);
+      expect(ended).toMatchObject({ code: 2, err: expect.stringContaining("instead of PAWL_URL") });
     } finally {
       vi.unstubAllEnvs();
     }
     const given = await call(["--url", "http://localhost:1", "serve"]);
+    expect(given.code).toBe(2);
     expect(given.err).toContain("instead of --url");
+  });
+
+  it("the environment cannot name both, unless the command line says which", async () => {
+    vi.stubEnv("PAWL_URL", "http://localhost:1");
+    vi.stubEnv("PAWL_STORE", filled);
+    try {
+      for (const args of [["runs"], ["doctor"], ["backup", join(folder, "never.db")]])
+        expect(await call(args), args.join(" ")).toMatchObject({
+          code: 2,
+          out: "",
+          err: expect.stringMatching(/^pawl: PAWL_STORE and PAWL_URL are both set[^\n]* \(invalid_usage\)\n$/),
+        });
+      expect(await call(["--store", filled, "runs"])).toMatchObject({ code: 0 });
+      expect(await call(["--url", "http://localhost:1", "runs"])).toMatchObject({ code: 5 });
+      expect(await call(["completion", "bash"])).toMatchObject({ code: 0 });
+    } finally {
+      vi.unstubAllEnvs();
+    }
   });
 
   it("refuses a store in memory, and shows no password", async () => {

@@ -101,6 +101,7 @@ export function run(
 export interface Served {
   readonly child: Child;
   readonly url: string;
+  readonly store: string;
   readonly key: string | null;
   readonly work: readonly string[] | null;
   readonly machines: readonly string[];

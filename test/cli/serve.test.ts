@@ -75,6 +75,19 @@ test("a first start makes the database, its keys and one admin key; a second one
   expect(readdirSync(home).toSorted()).toEqual(["pawl.db", "pawl.db.keys"]);
 });
 
+test("it serves the database, also in a shell whose commands ask a server", async () => {
+  const store = join(mkdtempSync(join(folder, "shell-")), "pawl.db");
+  for (const [args, env] of [
+    [["--store", store], {}],
+    [[], { PAWL_STORE: store }],
+  ] as const) {
+    const server = await served([...args, "--no-work"], { PAWL_URL: "http://127.0.0.1:1", ...env });
+    expect(server.store).toBe(store);
+    server.child.signal("SIGTERM");
+    await server.child.ended;
+  }
+});
+
 test("the state machines of imported files are served, also by a server that does not work", async () => {
   const store = join(mkdtempSync(join(folder, "machines-")), "pawl.db");
   const app = join(installed(), "app.ts");

@@ -51,7 +51,7 @@ function showOnce(session: Session, created: KeyItem & { readonly key: string },
  * A server keeps its keys in its own namespace, whatever they give access to. Throws where a key would be kept in a namespace that was meant as what it gives
  * access to.
  */
-function checkNamespace({ options: { url, namespace } }: Session, forNamespace: string | undefined): void {
+function checkNamespace({ url, options: { namespace } }: Session, forNamespace: string | undefined): void {
   if (url !== undefined || namespace === undefined || namespace === DEFAULT_NAMESPACE || forNamespace !== undefined)
     return;
   throw new UsageError(
@@ -60,7 +60,7 @@ function checkNamespace({ options: { url, namespace } }: Session, forNamespace: 
 }
 
 /** Whether this command asks the server with this very key. */
-async function isOwnKey({ options: { url, key } }: Session, id: string): Promise<boolean> {
+async function isOwnKey({ url, options: { key } }: Session, id: string): Promise<boolean> {
   if (url === undefined || key === undefined) return false;
   const { parseApiKey } = await import("../../http/server/keys/text.ts");
   return parseApiKey(key)?.id === id;

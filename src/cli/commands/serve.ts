@@ -80,7 +80,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
     { checkDuration },
     { Namespaces },
   ] = await Promise.all([
-    session.place(),
+    session.placeToServe(),
     import("../store.ts"),
     import("../keyring.ts"),
     import("../../http/server/index.ts"),
