@@ -12,6 +12,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -20,7 +21,8 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { program } from "../../src/cli/main.ts";
-import { open } from "../../src/index.ts";
+import { bytesShown } from "../../src/cli/output.ts";
+import { open, workflow } from "../../src/index.ts";
 import { spawnNode } from "../node/child.ts";
 import { CASES } from "./cases.ts";
 import { BIN, call, expectCases, fill, KEYS, linesOf, runInShell } from "./kit.ts";
@@ -280,6 +282,54 @@ describe("doctor", () => {
       "clock",
       "size",
     ]);
+  });
+
+  it("and why name commands, and not calls of the library", async () => {
+    const store = join(folder, "parked.db");
+    {
+      let began = 0;
+      const pay = workflow("pay", async (ctx) => {
+        await ctx.step.atMostOnce("pay it", () => {
+          began += 1;
+          return new Promise(() => {});
+        });
+      });
+      await using first = await open(store, { logger: false });
+      const lost = first.work([pay], { lease: "1s" });
+      await first.start(pay, undefined, { id: "r 1" });
+      await expect.poll(() => began).toBe(1);
+      await lost.stop({ timeout: 1 });
+      await using pawl = await open(store, { logger: false });
+      pawl.work([pay]);
+      await expect.poll(async () => (await pawl.run("r 1").status()).status, { timeout: 12_000 }).toBe("parked");
+      await pawl.workflows.pause("two words");
+      await pawl.start("two words", undefined, { id: "p-1" });
+    }
+    const resolve = "find out, then pawl run resolve 'r 1' 'pay it' with --value <json> or --not-done";
+    const resume = "until pawl workflows resume 'two words'";
+    expect((await call(["--store", store, "why", "r 1"])).out).toContain(resolve);
+    expect((await call(["--store", store, "why", "p-1"])).out).toContain(resume);
+    expect((await call(["--store", store, "runs", "--status", "parked"])).out).toContain(resolve);
+    const { out } = await call(["--store", store, "doctor"]);
+    expect(out).toContain(resolve);
+    expect(out).toContain(resume);
+    expect((await call(["--store", filled, "doctor"])).out).toMatch(
+      /1 target of mail is blocked[^\n]*smtp is down; then pawl reactions unblock mail --status blocked$/m,
+    );
+  });
+
+  it("counts what is in the log of SQLite among the size", async () => {
+    const store = join(folder, "logged.db");
+    await using pawl = await open(store, { logger: false });
+    await pawl.slot<string>("large", { initial: "" }).set("x".repeat(500_000));
+    const wal = statSync(`${store}-wal`).size;
+    const size = linesOf((await call(["--store", store, "--json", "doctor"])).out).find(
+      ({ check }) => check === "size",
+    );
+    expect(wal).toBeGreaterThan(500_000);
+    expect(size?.["says"]).toContain(
+      `${bytesShown(statSync(store).size + wal)}, of which ${bytesShown(wal)} are in its log (-wal); records`,
+    );
   });
 
   it("ends with 0 where nothing is", async () => {
