@@ -9,7 +9,7 @@ import type { ReactionInfo, TargetInfo } from "../stream/reactions/reactions.ts"
 import type { PausedWorkflow } from "../workflow/flow/paused.ts";
 import { inCommands, shellWord } from "./advice.ts";
 import type { LockLine, RunItem, ScheduleItem } from "./backend.ts";
-import { bytesShown } from "./output.ts";
+import { bytesShown, counted } from "./output.ts";
 import type { Survey } from "./store.ts";
 import type { Plain } from "./values.ts";
 
@@ -176,7 +176,7 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
       findings.push(
         problem(
           "reactions",
-          `${targets.length === 1 ? "1 target" : `${targets.length} targets`} of ${reaction} ${targets.length === 1 ? "is" : "are"} blocked, the first is ${targets[0]?.target}: ${targets[0]?.lastError?.message ?? ""}; then pawl reactions unblock ${shellWord(reaction)} --status blocked`,
+          `${counted(targets.length, "target")} of ${reaction} ${targets.length === 1 ? "is" : "are"} blocked, the first is ${targets[0]?.target}: ${targets[0]?.lastError?.message ?? ""}; then pawl reactions unblock ${shellWord(reaction)} --status blocked`,
         ),
       );
   for (const lock of locks)

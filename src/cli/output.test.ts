@@ -1,5 +1,5 @@
 import { describe, expect, it, test } from "vitest";
-import { bytesShown, cut, escaped, fieldLines, jsonLine, shown, tableLines, widthOf } from "./output.ts";
+import { bytesShown, counted, cut, escaped, fieldLines, jsonLine, shown, tableLines, widthOf } from "./output.ts";
 
 const texts = [
   { rule: "plain text stays", text: "order-1 äöü 日本", becomes: "order-1 äöü 日本" },
@@ -103,6 +103,12 @@ test("fields without a value are left out", () => {
   ] as const;
   expect(fieldLines(fields, { color: false })).toEqual(["id      x", "status  failed"]);
 });
+
+test.each([
+  [0, "0 tasks"],
+  [1, "1 task"],
+  [2, "2 tasks"],
+])("%d are counted as %s", (count, text) => expect(counted(count, "task")).toBe(text));
 
 test.each([
   [0, "0 B"],

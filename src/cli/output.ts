@@ -117,6 +117,9 @@ const STYLES: Readonly<Record<string, Style>> = {
 /** The color of a status word. */
 export const statusStyle = (status: string): Style => STYLES[status] ?? "plain";
 
+/** "1 task", "2 tasks". */
+export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 export function bytesShown(bytes: number): string {

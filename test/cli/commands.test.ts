@@ -68,6 +68,12 @@ it("every command has a help text with its global options", async () => {
   }
 });
 
+it("a group says which of its commands it is without one", async () => {
+  expect((await call(["tasks", "--help"])).out).toContain(
+    "pawl tasks is pawl tasks list, and takes its options: pawl tasks list --help",
+  );
+});
+
 it("the commands, as tables", async () => {
   const store = copyOf(filled);
   for (const { args, code = 0, says = /^/ } of CASES) {

@@ -47,6 +47,7 @@ test("the completion of bash completes commands and options, and those of all sh
   expect(completed(["pawl", "sch"])).toEqual(["schedules"]);
   expect(completed(["pawl", "run", "re"])).toEqual(["retry", "resolve"]);
   expect(completed(["pawl", "--json", "run", "cancel", "--f"])).toEqual(["--force"]);
+  expect(completed(["pawl", "tasks", "--st"])).toEqual(["--status", "--store"]);
   expect(completed(["pawl", "locks", "list", "--kind", "se"])).toEqual(["semaphore"]);
   const help = (await call(["--help"])).out;
   const names = [...help.matchAll(/^ {2}([a-z]+) /gm)].map(([, name = ""]) => name).filter((name) => name !== "help");

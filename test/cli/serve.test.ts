@@ -349,6 +349,10 @@ test("what it cannot do is one line: a port in use, an import without workflows,
     /cannot be imported: no settings \(at \S+throwing\.ts:\d+:\d+\) \(import_failed\)\n$/,
   );
   expect((await call(["--store", store, "serve", "--allow", "10.0.0.0/99"])).code).toBe(2);
+  expect(await call(["--store", store, "serve", "--allow-port", "9200,abc"])).toMatchObject({
+    code: 2,
+    err: expect.stringMatching(/^pawl: option '--allow-port <ports>' argument '9200,abc' is invalid[^\n]*65535/),
+  });
   expect((await call(["--store", store, "serve", "--allow-port", "9200,http"])).code).toBe(2);
   expect((await call(["--store", store, "serve", "--grace", "soon"])).code).toBe(2);
 });

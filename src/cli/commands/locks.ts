@@ -2,7 +2,7 @@
 
 import type { LockKind } from "../../lock/stored.ts";
 import type { LockItem, LockLine } from "../backend.ts";
-import { type Column, tableLines } from "../output.ts";
+import { type Column, counted, tableLines } from "../output.ts";
 import { declare, group, LIST_OPTIONS, type Listed, option, type Place } from "../program.ts";
 
 const kindOption = () =>
@@ -112,7 +112,7 @@ export function locksCommand(place: Place): void {
       await session.confirm(`this takes ${kind} ${name} from its holders, and only the fence stops what they still do`);
       const backend = await session.backend("write");
       const released = await backend.locks.forceRelease({ kind, name }, { by, reason });
-      session.done(`${kind} ${name} was released for ${released.released} holders`, released);
+      session.done(`${kind} ${name} was released for ${counted(released.released, "holder")}`, released);
     },
   });
 }

@@ -2,7 +2,7 @@
 
 import type { DeadLetterInfo, ReactionInfo, TargetInfo } from "../../stream/reactions/reactions.ts";
 import type { TargetChange } from "../backend.ts";
-import type { Column } from "../output.ts";
+import { type Column, counted } from "../output.ts";
 import { declare, group, LIST_OPTIONS, type Listed, option, type Place, parseNumber, UsageError } from "../program.ts";
 import type { Plain } from "../values.ts";
 
@@ -118,7 +118,7 @@ export function reactionsCommand(place: Place): void {
         if (isDestructive && options.dryRun !== true) await session.confirm(`this handles events of ${reaction} again`);
         const backend = await session.backend(options.dryRun === true ? "read" : "write");
         const targets = await backend.reactions.change(verb, reaction, filter);
-        session.done(`${targets} targets${options.dryRun === true ? " would be changed" : ""}`, { targets });
+        session.done(`${counted(targets, "target")}${options.dryRun === true ? " would be changed" : ""}`, { targets });
       },
     });
 

@@ -15,7 +15,7 @@ import type { Worker } from "../../worker.ts";
 import { CliError, showError } from "../exit-codes.ts";
 import type { Namespaces } from "../namespaces.ts";
 import { escaped } from "../output.ts";
-import { declare, listOption, numberOption, option, type Place } from "../program.ts";
+import { declare, listOption, numberOption, numbersOption, option, type Place } from "../program.ts";
 import type { Session } from "../session.ts";
 import type { StorePlace } from "../store.ts";
 import type { Imported } from "../user-code.ts";
@@ -24,7 +24,7 @@ interface ServeOptions {
   readonly host?: string;
   readonly port?: number;
   readonly allow?: readonly string[];
-  readonly allowPort?: readonly string[];
+  readonly allowPort?: readonly number[];
   readonly import?: readonly string[];
   readonly grace?: string;
   readonly lease?: string;
@@ -48,7 +48,12 @@ export function serveCommand(place: Place): void {
       option("--host <address>", "where to listen (default: 127.0.0.1)"),
       numberOption("--port <n>", "0 is any that is free (default: 7295)", 0, 65_535),
       listOption("--allow <ranges>", "private addresses that tasks may call, as 10.0.0.0/8 or 127.0.0.1/32"),
-      listOption("--allow-port <ports>", "ports of databases and their like that tasks may call, as 9200"),
+      numbersOption(
+        "--allow-port <ports>",
+        "ports of databases and their like that tasks may call, as 9200",
+        1,
+        65_535,
+      ),
       listOption(
         "--import <files>",
         "work on the workflows that these files export, and serve their state machines, too",
@@ -117,7 +122,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
     const tasks = httpTasks({
       ...(secrets.webhookSecrets.length === 0 ? {} : { secrets: secrets.webhookSecrets }),
       ...(allow === undefined ? {} : { allow }),
-      ...(allowPort === undefined ? {} : { allowPorts: allowPort.map(Number) }),
+      ...(allowPort === undefined ? {} : { allowPorts: allowPort }),
     });
     const working = leaseMs === undefined ? {} : { lease: leaseMs };
     const workOn = (one: Pawl, imported: readonly WorkDefinition[]): Worker => one.work([tasks, ...imported], working);

@@ -2,7 +2,7 @@
 
 import type { TaskItem } from "../backend.ts";
 import { CliError } from "../exit-codes.ts";
-import type { Column } from "../output.ts";
+import { type Column, counted } from "../output.ts";
 import {
   declare,
   group,
@@ -203,7 +203,7 @@ export function tasksCommand(place: Place): void {
         throw new UsageError("name a task, or give --status, --tag, --prefix or --all");
       if (all === true) await session.confirm("this lets all dead tasks begin again");
       const done = await (await session.backend("write")).tasks.redriveAll(filter);
-      session.done(`${done.redriven} tasks begin again`, done);
+      session.done(`${counted(done.redriven, "task")} begin${done.redriven === 1 ? "s" : ""} again`, done);
     },
   });
 
