@@ -135,7 +135,7 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
     findings.push(
       problem(
         "workers",
-        `no worker takes runs of ${workflow} that are due for more than a minute: ${named(ids.map(({ id }) => id))}`,
+        `no worker takes runs of ${workflow} that have been due for more than a minute: ${named(ids.map(({ id }) => id))}`,
       ),
     );
   const troubled = alive.filter((run) => run.trouble !== null && run.contradicted === null);
@@ -150,7 +150,7 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
     findings.push(
       warning(
         "workflows",
-        `${workflow} is paused since ${since}${reason === null ? "" : ` (${reason})`}, until pawl workflows resume ${shellWord(workflow)}`,
+        `${workflow} has been paused since ${since}${reason === null ? "" : ` (${reason})`}, until pawl workflows resume ${shellWord(workflow)}`,
       ),
     );
   for (const one of schedules) {
@@ -164,10 +164,11 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
       findings.push(
         problem(
           "reactions",
-          `${one.name} does not get event ${one.failure.version} of ${one.failure.stream} routed: ${one.failure.message}`,
+          `${one.name} cannot route event ${one.failure.version} of ${one.failure.stream}: ${one.failure.message}`,
         ),
       );
-    else if (one.pausedAt !== null) findings.push(warning("reactions", `${one.name} is paused since ${one.pausedAt}`));
+    else if (one.pausedAt !== null)
+      findings.push(warning("reactions", `${one.name} has been paused since ${one.pausedAt}`));
     else if (one.worker === null && isPast(one.unroutedSince))
       findings.push(problem("reactions", `no worker routes the events of ${one.name}: ${one.unrouted} wait`));
   }

@@ -203,6 +203,7 @@ export function tasksCommand(place: Place): void {
         throw new UsageError("name a task, or give --status, --tag, --prefix or --all");
       if (all === true) await session.confirm("this lets all dead tasks begin again");
       const done = await (await session.backend("write")).tasks.redriveAll(filter);
+      session.sayUnreadable(done.unreadable);
       session.done(`${counted(done.redriven, "task")} begin${done.redriven === 1 ? "s" : ""} again`, done);
     },
   });
