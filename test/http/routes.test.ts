@@ -56,6 +56,37 @@ describe("slots", () => {
     const conflict = await send("PUT", "/v1/slots/x", { value: 2, expectedVersion: 0 });
     expect(refusal(conflict)).toEqual({ status: 409, code: "version_conflict" });
   });
+
+  test("If-None-Match: * writes only where nothing is stored", async () => {
+    const { send } = await served();
+    const create = { "if-none-match": "*" };
+    expect(await send("PUT", "/v1/slots/x", { value: 1 }, create)).toMatchObject({ status: 200, json: { version: 1 } });
+    const exists = await send("PUT", "/v1/slots/x", { value: 2 }, create);
+    expect(exists).toMatchObject({ status: 412, json: { code: "version_conflict", data: { current: 1 } } });
+    await send("DELETE", "/v1/slots/x");
+    expect((await send("PUT", "/v1/slots/x", { value: 3 }, create)).status).toBe(200);
+    const append = () => send("POST", "/v1/streams/s/events", { events: [{ name: "Said" }] }, create);
+    expect((await append()).status).toBe(201);
+    expect(refusal(await append())).toEqual({ status: 412, code: "concurrency_conflict" });
+  });
+
+  test("a condition that is not checked is refused, and nothing is written", async () => {
+    const { send, pawl } = await served();
+    for (const [method, path, body, headers] of [
+      ["PUT", "/v1/slots/x", { value: 1 }, { "if-none-match": '"1"' }],
+      ["PUT", "/v1/slots/x", { value: 1 }, { "if-none-match": "" }],
+      ["PUT", "/v1/slots/x", { value: 1 }, { "if-none-match": "*", "if-match": '"0"' }],
+      ["DELETE", "/v1/slots/x", undefined, { "if-none-match": "*" }],
+      ["POST", "/v1/runs", { workflow: "w", id: "r" }, { "if-none-match": "*" }],
+      ["POST", "/v1/runs", { workflow: "w", id: "r" }, { "if-match": '"1"' }],
+    ] as const)
+      expect(refusal(await send(method, path, body, headers)), JSON.stringify([method, path, headers])).toEqual({
+        status: 400,
+        code: "invalid_request",
+      });
+    expect(await pawl.slot("x").get()).toMatchObject({ version: 0 });
+    expect((await pawl.runs.list()).runs).toEqual([]);
+  });
 });
 
 describe("runs, operated", () => {
@@ -210,6 +241,17 @@ describe("repeated requests", () => {
     for (const match of ['"1"', undefined])
       expect(refusal(await put(match))).toEqual({ status: 422, code: "idempotency_mismatch" });
     expect((await pawl.slot("x").get()).version).toBe(1);
+  });
+
+  test("so is another If-None-Match", async () => {
+    const { send } = await served();
+    const put = (headers: Record<string, string>) =>
+      send("PUT", "/v1/slots/x", { value: 1 }, { "idempotency-key": "k", ...headers });
+    const create = { "if-none-match": "*" };
+    const first = await put(create);
+    expect(first.status).toBe(200);
+    expect(await put(create)).toMatchObject({ status: 200, text: first.text });
+    expect(refusal(await put({}))).toEqual({ status: 422, code: "idempotency_mismatch" });
   });
 
   test("an action whose id is made by the server is the same again, for the same API key", async () => {

@@ -91,7 +91,7 @@ export function streams(routing: Routing): void {
     summary: "Appends events, all or none",
     scope: "write",
     params,
-    headers: ["If-Match"],
+    headers: ["If-Match", "If-None-Match"],
     body: z.strictObject({
       events: z
         .array(z.strictObject({ name: idSchema("The name of the event.", "Deposited"), data: anyValue.optional() }))
@@ -112,11 +112,11 @@ export function streams(routing: Routing): void {
       "value_too_large",
     ],
     decide: ({ params, body: { events, expectedVersion, ...origin }, header }) => {
-      const match = header("if-match");
+      const expected = expectedBy(header("if-match"), header("if-none-match"));
       const made = events.map(({ name, data }) => event<unknown>(name)(fromWire(data)));
-      const options = given({ ...origin, expectedVersion: expectedBy(match) ?? expectedVersion });
+      const options = given({ ...origin, expectedVersion: expected ?? expectedVersion });
       return (tx) => {
-        const appended = matching(match, () => tx.stream(params.id).append(made, options));
+        const appended = matching(expected, () => tx.stream(params.id).append(made, options));
         return { status: 201, json: appended, headers: { etag: etagOf(appended.version) } };
       };
     },
