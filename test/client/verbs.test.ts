@@ -117,6 +117,8 @@ test("runs are listed as pages, and iterated over all pages", async () => {
   expect(all).toEqual(["r-0", "r-2", "r-4", "r-6"]);
   const changed = await client.runs.change({ action: "cancel", filter: { workflow: echo, tag: "even" }, reason: "x" });
   expect(changed.items.map(({ ok }) => ok)).toEqual([true, true, true, true]);
+  expect(await codeOf(client.runs.change({ action: "cancel", filter: {} }))).toBe("invalid_request");
+  expect((await client.runs.change({ action: "cancel", filter: {}, all: true })).items).toHaveLength(7);
 });
 
 test("the history of a run is followed until it has ended", async () => {
@@ -361,6 +363,10 @@ test("reactions: a target that is blocked is skipped, and its dead letter sent a
   expect(await client.reactions.resumeTargets("mail", { target: "a" })).toBe(1);
   await client.reactions.redrive("mail", { stream: "a", version: 1 });
   expect(await codeOf(client.reactions.get("none"))).toBe("reaction_not_found");
+  // As in the library, an empty filter is all of them.
+  for (const verb of ["pauseTargets", "resumeTargets", "prioritize", "unblock", "reset"] as const)
+    expect(await codeOf(client.reactions[verb]("mail", {})), verb).toBe("done");
+  expect(await client.tasks.redriveAll()).toMatchObject({ redriven: 0 });
 });
 
 test("schedules: create, update, pause, trigger, preview, history and delete", async () => {

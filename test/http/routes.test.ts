@@ -342,6 +342,36 @@ describe("actions", () => {
   });
 });
 
+describe("many at once", () => {
+  const done = workflow("done", async (_, n: number) => n);
+  const Sent = event<string>("Sent");
+  const mail = reaction("mail", { on: [Sent], target: (one) => one.stream }, async () => {});
+  const refused = { status: 400, code: "invalid_request" };
+
+  test("a filter without a condition changes nothing, unless the request says that all are meant", async () => {
+    const { pawl, send } = await served();
+    await pawl.work([done, mail]).ready;
+    await (await pawl.start(done, 1, { id: "r" })).result();
+    const bulk = (body: object) => send("POST", "/v1/runs/bulk", { action: "delete", ...body });
+    for (const filter of [{}, { prefix: "" }]) expect(refusal(await bulk({ filter }))).toEqual(refused);
+    expect((await bulk({ filter: { status: [] } })).json["items"]).toEqual([]);
+    expect(refusal(await send("POST", "/v1/tasks/redrive", {}))).toEqual(refused);
+    expect((await send("POST", "/v1/tasks/redrive", { all: true })).json).toMatchObject({ redriven: 0 });
+    for (const verb of ["unblock", "reset", "prioritize"]) {
+      const change = (body: object) => send("POST", `/v1/reactions/mail/${verb}`, body);
+      for (const filter of [{}, { dryRun: true }]) expect(refusal(await change(filter)), verb).toEqual(refused);
+      expect((await change({ all: true })).json, verb).toEqual({ changed: 0 });
+    }
+    for (const verb of ["pause", "resume"]) {
+      const change = (targets: object) => send("POST", `/v1/reactions/mail/${verb}`, { targets });
+      expect(refusal(await change({})), verb).toEqual(refused);
+      expect((await change({ all: true })).json, verb).toEqual({ changed: 0 });
+    }
+    expect((await pawl.runs.list()).runs).toHaveLength(1);
+    expect((await bulk({ filter: {}, all: true })).json["items"]).toEqual([{ id: "r", ok: true }]);
+  });
+});
+
 describe("machines", () => {
   const order = machine("order", { initial: "pending", transitions: { pending: ["paid"], paid: [] } });
 

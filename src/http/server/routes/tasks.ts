@@ -14,7 +14,7 @@ import { namespaceOf } from "../../../task/token.ts";
 import type { RunStatus } from "../../../workflow/stored.ts";
 import { STATUSES } from "../../../workflow/stored.ts";
 import { idSchema, ownKey } from "../ids.ts";
-import { given, pageOf, pageQuery, unreadable } from "../pages.ts";
+import { all, checkFilter, given, pageOf, pageQuery, unreadable } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
 import { fromWire, toWire } from "../values.ts";
@@ -249,10 +249,14 @@ export function tasks(routing: Routing): void {
       status: z.union([dead, z.array(dead)]).optional(),
       tag: z.string().optional(),
       prefix: z.string().optional(),
+      all,
     }),
     returns: { 200: z.object({ redriven: z.number().int(), unreadable }).openapi("RedrivenTasks") },
     refuses: ["invalid_id", "invalid_argument"],
-    handle: async ({ pawl, body }) => ({ status: 200, json: await pawl.tasks.redriveAll(given(body)) }),
+    handle: async ({ pawl, body: { all, ...filter } }) => {
+      checkFilter(filter, all);
+      return { status: 200, json: await pawl.tasks.redriveAll(given(filter)) };
+    },
   });
 
   add(routing, {
