@@ -216,6 +216,20 @@ test("a hold whose release was forced is aborted, and what runs under it throws 
   expect((await client.mutex("door").history()).length).toBe(1);
 });
 
+test("a hold that is lost because the server is away throws lock_lost, whatever becomes of its release", async () => {
+  let isDown = false;
+  const reach: typeof fetch = (input, init) =>
+    isDown ? Promise.reject(new TypeError("connection refused")) : fetch(input, init);
+  const { client } = await connected({}, { fetch: reach, patience: "2s" });
+  const untilLost = async ({ abortSignal }: { readonly abortSignal: AbortSignal }): Promise<void> => {
+    isDown = true;
+    await new Promise((resolve) => abortSignal.addEventListener("abort", resolve));
+  };
+  expect(await codeOf(client.lock("door", untilLost, { lease: 300 }))).toBe("lock_lost");
+  isDown = false;
+  await client.mutex("door").acquire({ timeout: PATIENCE });
+});
+
 test("semaphores and rate limits", async () => {
   const { client } = await connected();
   const seats = client.semaphore("seats", { permits: 2 });
