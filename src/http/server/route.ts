@@ -232,8 +232,8 @@ export function add<
     tags: [options.tag],
     operationId: options.operation,
     summary: options.summary,
-    ...(options.description === undefined ? {} : { description: options.description }),
-    security: scope === null ? [] : [{ key: [] }],
+    description: [options.description, neededOf(scope)].filter((part) => part !== undefined).join(" "),
+    security: scope === null ? [] : [{ key: [scope] }],
     request: {
       params: z.strictObject(options.params ?? {}),
       query: z.strictObject(options.query ?? {}),
@@ -367,6 +367,8 @@ function refuseConditions(c: Context<Env>, checked: readonly string[]): void {
     if (!checked.includes(name) && c.req.header(name) !== undefined)
       throw refuse("invalid_request", `${name} has no effect on this request: send it without.`);
 }
+
+const neededOf = (scope: Scope | null): string => (scope === null ? "Needs no key." : `Needs the scope \`${scope}\`.`);
 
 /** An answer in the form in which it is stored. */
 function replyTo({ status, json: body, headers }: Answer<unknown>): Reply {
