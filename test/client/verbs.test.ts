@@ -403,6 +403,9 @@ test("schedules: create, update, pause, trigger, preview, history and delete", a
   const entries: unknown[] = [];
   for await (const { by } of client.schedules.history("nightly")) entries.push(by);
   expect(entries).toEqual(["trigger"]);
+  const again = await client.schedules.trigger("nightly", { id: "again" });
+  expect(await client.schedules.trigger("nightly", { id: "again" })).toEqual(again);
+  expect(await pawl.schedules.trigger("nightly", { id: "again" })).toEqual(again);
   expect((await client.schedules.list({ prefix: "n" })).schedules.map(({ name }) => name)).toEqual(["nightly"]);
   expect(await client.schedules.delete("nightly")).toEqual({ deleted: true });
   expect(await client.schedules.get("nightly")).toBeNull();

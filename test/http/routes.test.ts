@@ -465,6 +465,14 @@ describe("schedules", () => {
     expect((await send("GET", `/v1/runs/${encodeURIComponent(String(triggered.json["run"]))}`)).json).toMatchObject({
       workflow: "report",
     });
+    const trigger = (body?: object, headers?: Record<string, string>) =>
+      send("POST", "/v1/schedules/nightly/trigger", body, headers);
+    const named = await trigger({ id: "again" }, { "idempotency-key": "k1" });
+    expect(named.json["run"]).not.toBe(triggered.json["run"]);
+    expect((await trigger({ id: "again" }, { "idempotency-key": "k2" })).json).toEqual(named.json);
+    expect((await trigger({ id: "again" })).json).toEqual(named.json);
+    expect((await trigger({ id: "other" })).json).not.toEqual(named.json);
+    expect(refusal(await trigger({ id: "" }))).toEqual({ status: 400, code: "invalid_id" });
     const from = "2020-01-01T00:00:00Z";
     const filled = await send("POST", "/v1/schedules/nightly/backfill", { from, to: "2020-01-01T02:00:00Z" });
     expect(filled.json["runs"]).toHaveLength(3);
