@@ -342,6 +342,58 @@ describe("actions", () => {
   });
 });
 
+describe("refusals say what is possible", () => {
+  const words = /expected one of "pending"\|"queued"/;
+  test.each([
+    ["a status", "GET", "/v1/runs?status=bogus", undefined, [/at status: /, words]],
+    ["the status of tasks", "GET", "/v1/tasks?status=bogus", undefined, [/at status: /, words]],
+    [
+      "one of several",
+      "POST",
+      "/v1/tasks/redrive",
+      { status: ["failed", "x"] },
+      [/at status\.1: .*"failed"\|"timed_out"/],
+    ],
+    [
+      "an action",
+      "POST",
+      "/v1/runs/bulk",
+      { action: "x", filter: { tag: "t" } },
+      [/at action: .*"cancel"\|"retry"\|"delete"/],
+    ],
+    [
+      "a member of one alternative",
+      "POST",
+      "/v1/runs/bulk",
+      { action: "retry", filter: { status: "x" } },
+      [/at filter\.status: /, words],
+    ],
+    ["a duration without a unit", "GET", "/v1/runs/r/result?wait=1", undefined, [/needs a unit, such as "1s"/]],
+    [
+      "a tag that is none",
+      "PUT",
+      "/v1/slots/x",
+      { value: { a: [{ $foo: 1 }] } },
+      [/ at \$\.a\[0\]: /, /\{"\$\$foo": 1\} is an object with the key "\$foo"/],
+    ],
+  ] as const)("%s", async (_, method, path, body, says) => {
+    const { send, pawl } = await served();
+    const refused = await send(method, path, body);
+    expect(refused.status).toBe(400);
+    for (const one of says) expect(refused.json["detail"]).toMatch(one);
+    expect((await pawl.slot("x").get()).version).toBe(0);
+  });
+
+  test("a path that there is not: where the document is, below the prefix", async () => {
+    const { send } = await served({ prefix: "/pawl" });
+    const { json } = await send("GET", "/pawl/nope");
+    expect(json).toMatchObject({ code: "route_not_found" });
+    const [document = ""] = /\/\S+json/.exec(String(json["detail"])) ?? [];
+    expect(document).toBe("/pawl/v1/openapi.json");
+    expect((await send("GET", document)).status).toBe(200);
+  });
+});
+
 describe("many at once", () => {
   const done = workflow("done", async (_, n: number) => n);
   const Sent = event<string>("Sent");
