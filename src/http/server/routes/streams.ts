@@ -39,6 +39,9 @@ const fields = {
   causationId: z.string().optional(),
 };
 const Event = z.object(fields).openapi("Event");
+const EventPage = pageOf(Event).extend({
+  next: z.string().nullable().openapi({ description: "The `from` of the next page; null at the end." }),
+});
 const Followed = z.object({ ...fields, cursor: z.string() }).openapi("FollowedEvent");
 
 const show = <E extends StreamEvent>(one: E) => ({ ...one, data: toWire(one.data) });
@@ -141,7 +144,7 @@ export function streams(routing: Routing): void {
       limit: pageQuery.limit,
     },
     headers: ["Last-Event-ID"],
-    returns: { 200: pageOf(Event).openapi("StreamEvents") },
+    returns: { 200: EventPage.openapi("StreamEvents") },
     sends: "text/event-stream",
     refuses: ["invalid_id", "invalid_argument", "events_archived"],
     handle: async ({ pawl, root, params, query: { from, direction, limit }, header, ...waiter }) => {
