@@ -16,7 +16,7 @@ import type { ScheduleEntry, ScheduleInfo } from "../schedule/info.ts";
 import type { StreamEvent } from "../stream/event.ts";
 import type { DeadLetterInfo, ReactionInfo, TargetInfo } from "../stream/reactions/reactions.ts";
 import type { TaskAttempt, TaskDelivery, TaskInfo } from "../task/info.ts";
-import type { CanceledTask, CreatedTask, SignaledTask, TaskSignal } from "../task/tasks.ts";
+import type { CanceledTask, CreatedTask, RedrivenTasks, SignaledTask, TaskSignal } from "../task/tasks.ts";
 import type { PausedWorkflow } from "../workflow/flow/paused.ts";
 import type { WaitReason, WaitSubject } from "../workflow/locks/why.ts";
 import type { CanceledRun, HistoryEntry, RunInfo } from "../workflow/runs/run.ts";
@@ -213,7 +213,7 @@ export interface Backend {
       readonly status?: readonly string[] | undefined;
       readonly tag?: string | undefined;
       readonly prefix?: string | undefined;
-    }): Promise<{ readonly redriven: number }>;
+    }): Promise<RedrivenTasks>;
     attempts(id: string): Promise<readonly Plain<TaskAttempt>[]>;
     deliveries(id: string): Promise<readonly Plain<TaskDelivery>[]>;
   };

@@ -127,7 +127,7 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
     findings.push(
       problem(
         "workers",
-        `no worker takes runs of ${workflow} that are due for more than a minute: ${named(ids.map(({ id }) => id))}`,
+        `no worker takes runs of ${workflow} that have been due for more than a minute: ${named(ids.map(({ id }) => id))}`,
       ),
     );
   const troubled = alive.filter((run) => run.trouble !== null && run.contradicted === null);
@@ -139,7 +139,9 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
       ),
     );
   for (const { workflow, since, reason } of pausedWorkflows)
-    findings.push(warning("workflows", `${workflow} is paused since ${since}${reason === null ? "" : `: ${reason}`}`));
+    findings.push(
+      warning("workflows", `${workflow} has been paused since ${since}${reason === null ? "" : `: ${reason}`}`),
+    );
   for (const one of schedules) {
     if (one.state === "undeclared")
       findings.push(warning("schedules", `${one.name} is declared in code that no worker runs, so it does not fire`));
@@ -151,10 +153,11 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
       findings.push(
         problem(
           "reactions",
-          `${one.name} does not get event ${one.failure.version} of ${one.failure.stream} routed: ${one.failure.message}`,
+          `${one.name} cannot route event ${one.failure.version} of ${one.failure.stream}: ${one.failure.message}`,
         ),
       );
-    else if (one.pausedAt !== null) findings.push(warning("reactions", `${one.name} is paused since ${one.pausedAt}`));
+    else if (one.pausedAt !== null)
+      findings.push(warning("reactions", `${one.name} has been paused since ${one.pausedAt}`));
     else if (one.worker === null && isPast(one.unroutedSince))
       findings.push(problem("reactions", `no worker routes the events of ${one.name}: ${one.unrouted} wait`));
   }

@@ -2,7 +2,7 @@
  * The namespaces of `pawl serve` beside its own: a handle for each that has an API key, and a worker on it.
  *
  * Guarantees: with `work`, each namespace with a key that is not revoked is worked on, without any request; a key that another process creates is seen
- * within seconds. A namespace that never had a key is not opened, whoever asks for it. After `close`, no handle is open, and none is opened.
+ * within seconds. A namespace that never had a key is not opened, whatever request names it. After `close`, no handle is open, and none is opened.
  */
 
 import type { ApiKeys } from "../http/server/keys/keys.ts";

@@ -188,9 +188,14 @@ export class Session {
     if (this.io.err.isTTY === true && !this.isJson) this.io.err.write(`${escaped(text)}\n`);
   }
 
-  /** A line on stderr, for whoever runs it, a person or a script. */
+  /** A line on stderr, for people and scripts. */
   say(text: string): void {
     this.io.err.write(`${escaped(text)}\n`);
+  }
+
+  /** What a list or a change left out, on stderr. */
+  sayUnreadable(unreadable: Page<never>["unreadable"] = []): void {
+    for (const { id, reason } of unreadable) this.say(`cannot be read: ${id}: ${reason}`);
   }
 
   /** The outcome of a change: a sentence for people, or a document for programs. */
@@ -241,20 +246,19 @@ export class Session {
       const page: Page<Item> = await listing.page({ after, limit: options.all === true ? MOST_LISTED : limit });
       if (this.isJson) for (const item of page.items) this.json(item);
       else items.push(...page.items);
-      for (const { id, reason } of page.unreadable ?? [])
-        this.io.err.write(`${escaped(`cannot be read: ${id}: ${reason}`)}\n`);
+      this.sayUnreadable(page.unreadable);
       next = page.next;
       after = next ?? undefined;
     } while (options.all === true && next !== null);
     if (this.isJson) {
       // Without it, a program could take a page for all.
-      if (next !== null) this.io.err.write(`${escaped(`more: --after ${next}`)}\n`);
+      if (next !== null) this.say(`more: --after ${next}`);
       return;
     }
     // On stderr, so that stdout has the items only.
-    if (items.length === 0) this.io.err.write(`${escaped(listing.none)}\n`);
+    if (items.length === 0) this.say(listing.none);
     else this.print(tableLines(listing.columns, items, this.look));
-    if (next !== null) this.io.err.write(`${escaped(`more: --after ${next}, or --all`)}\n`);
+    if (next !== null) this.say(`more: --after ${next}, or --all`);
   }
 
   async #watchList<Item>(listing: Listing<Item>, options: PageOptions): Promise<void> {

@@ -47,7 +47,7 @@ export class TargetForbiddenError extends PawlError<"target_forbidden", { host: 
   constructor(host: string, reason: string) {
     super(
       "target_forbidden",
-      `tasks must not call ${host}: it ${reason}; who operates the processes that make calls can allow its range or port (allow and allowPorts of httpTasks, --allow and --allow-port of pawl serve)`,
+      `tasks must not call ${host}: it ${reason}; the operator of the processes that make calls can allow its range or port (allow and allowPorts of httpTasks, --allow and --allow-port of pawl serve)`,
       { host, reason },
     );
   }

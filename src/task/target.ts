@@ -2,7 +2,7 @@
  * Where a task may send its call, as rules: which URLs are targets at all, and which addresses may be called.
  *
  * A URL is looked at after it was parsed, so `127.1`, `0x7f.1` and their like are the addresses that they stand for. A name is
- * resolved once for each attempt, and every one of its addresses must be allowed: an answer of good and bad addresses is refused whole. An address
+ * resolved once for each attempt, and every one of its addresses must be allowed: a result with good and bad addresses is refused as a whole. An address
  * that has another one inside it, as those of IPv4 in IPv6, is judged by that one.
  *
  * Private addresses, and ports of databases and their like, are allowed only where the operator lists them (`allow` and `allowPorts` of `httpTasks`).

@@ -21,6 +21,9 @@ import type { Command } from "commander";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { program } from "../../src/cli/main.ts";
 import { open } from "../../src/index.ts";
+import { endRun, withoutStack } from "../../src/workflow/runs/end.ts";
+import { startRun } from "../../src/workflow/runs/start.ts";
+import { runAt } from "../../src/workflow/stored.ts";
 import { spawnNode } from "../node/child.ts";
 import { CASES } from "./cases.ts";
 import { call, expectCases, fill, KEYS, linesOf, runInShell } from "./kit.ts";
@@ -55,6 +58,29 @@ it("every command has a test", () => {
     (path) => !apart.includes(path) && !CASES.some(({ args }) => args.join(" ").startsWith(path)),
   );
   expect(untested).toEqual([]);
+});
+
+it("dead tasks that cannot be read are said, as lists say them, and the others begin again", async () => {
+  const store = copyOf(filled);
+  const pawl = await open(store, { logger: false });
+  const end = (id: string) =>
+    pawl.kernel.transact(
+      (tx) => {
+        // As an older version stored it, which did not check what is started by its name.
+        const old = { id, workflow: "pawl.task", input: { target: "x" }, fingerprint: null, timeoutMs: null };
+        if (id === "bad") startRun(tx, { ...old, ifExists: "join" });
+        endRun(tx, tx.record(runAt(id)), id, "failed", { error: withoutStack(new Error("no")) });
+      },
+      [runAt(id)],
+    );
+  await pawl.tasks.create({ id: "dead", targetUrl: "https://example.com/", delay: "1 day" });
+  for (const id of ["dead", "bad"]) await end(id);
+  await pawl.close();
+  const redriven = await call(["--store", store, "tasks", "redrive", "--status", "failed"], { env: KEYS });
+  expect(redriven).toMatchObject({ code: 0, out: "1 task begins again\n" });
+  expect(redriven.err).toMatch(/^cannot be read: bad: /);
+  const listed = await call(["--store", store, "tasks", "--status", "failed"], { env: KEYS });
+  expect(listed.err).toContain(redriven.err);
 });
 
 it("every command has a help text with its global options", async () => {

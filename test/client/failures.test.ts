@@ -3,7 +3,7 @@
  * Method: a real server behind a proxy that drops or breaks replies; a `fetch` that fails as it is told, with a clock that the test moves.
  */
 
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { Client, createClient, PawlHttpError } from "../../src/http/client/index.ts";
 import { Transport } from "../../src/http/client/transport.ts";
 import { platform } from "../../src/http/platform/platform.ts";
@@ -92,6 +92,47 @@ function told(outcomes: readonly (Response | Error)[], patienceMs = 30_000, wall
 const problem = (status: number, code: string, headers: Record<string, string> = {}) =>
   new Response(JSON.stringify({ code, detail: "no", data: {} }), { status, headers });
 const done = new Response(JSON.stringify({ id: "r1", items: [], next: null }));
+
+test("a stream of events that is silent, and whose connection cannot be closed, is opened again", async () => {
+  const unhandled: unknown[] = [];
+  const note = (error: unknown): void => void unhandled.push(error);
+  process.on("unhandledRejection", note);
+  onTestFinished(() => void process.off("unhandledRejection", note));
+  const bodies = [
+    new ReadableStream({
+      cancel: () => {
+        throw new Error("it cannot be closed");
+      },
+    }),
+    'id: 1\ndata: {"version":1,"value":"x"}\n\n',
+  ];
+  let opened = 0;
+  const transport = new Transport({
+    url: "http://server",
+    key: "k",
+    patienceMs: 30_000,
+    attemptMs: 1e9,
+    abortSignal: undefined,
+    // Only the first stream is silent for long.
+    platform: {
+      ...platform,
+      after: (ms, callback) => {
+        if (ms < 1e8 && opened === 1) queueMicrotask(callback);
+        return () => {};
+      },
+    },
+    fetch: async () => {
+      opened += 1;
+      return new Response(bodies[opened - 1] ?? null, { headers: { "content-type": "text/event-stream" } });
+    },
+  });
+  for await (const { value } of new Client(transport).slot("x").watch()) {
+    expect(value).toBe("x");
+    break;
+  }
+  await new Promise((resolve) => setImmediate(resolve));
+  expect([opened, unhandled]).toEqual([2, []]);
+});
 
 describe("attempts", () => {
   test("all attempts of a call have one key, and two calls have different ones", async () => {

@@ -431,6 +431,11 @@ describe("HTTP", () => {
     // A slot of that name is not the health route.
     const slot = "GET /v1/slots/livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     await expect.poll(async () => statusOf(await raw(kit.url, slot))).toBe(503);
+    // So is a request behind another one on its connection, which must not stay open without a response.
+    const behind = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/runs HTTP/1.1\r\nHost: x\r\n\r\n";
+    await expect
+      .poll(async () => (await raw(kit.url, behind)).match(/HTTP\/1.1 \d+/g))
+      .toEqual(["HTTP/1.1 200", "HTTP/1.1 503"]);
     stop.abort();
     await Promise.all(waits);
   });

@@ -111,7 +111,8 @@ export function locksCommand(place: Place): void {
       await session.confirm(`this takes ${kind} ${name} from its holders, and only the fence stops what they still do`);
       const backend = await session.backend("write");
       const released = await backend.locks.forceRelease({ kind, name }, { by, reason });
-      session.done(`${kind} ${name} was released for ${released.released} holders`, released);
+      const holders = released.released === 1 ? "1 holder" : `${released.released} holders`;
+      session.done(`${kind} ${name} was released for ${holders}`, released);
     },
   });
 }

@@ -203,7 +203,8 @@ export function tasksCommand(place: Place): void {
         throw new UsageError("name a task, or give --status, --tag, --prefix or --all");
       if (all === true) await session.confirm("this lets all dead tasks begin again");
       const done = await (await session.backend("write")).tasks.redriveAll(filter);
-      session.done(`${done.redriven} tasks begin again`, done);
+      session.sayUnreadable(done.unreadable);
+      session.done(`${done.redriven} ${done.redriven === 1 ? "task begins" : "tasks begin"} again`, done);
     },
   });
 

@@ -66,9 +66,10 @@ async function* eventsIn(body: ReadableStream<Uint8Array> | null, platform: Plat
   if (body === null) return;
   const reader = body.getReader();
   const parser = new EventParser();
+  const close = (): void => void reader.cancel().catch(() => {});
   try {
     for (;;) {
-      const cancel = platform.after(SILENT_MS, () => void reader.cancel());
+      const cancel = platform.after(SILENT_MS, close);
       const { done, value } = await reader.read().finally(cancel);
       if (done) return;
       yield* parser.push(value);
@@ -76,7 +77,7 @@ async function* eventsIn(body: ReadableStream<Uint8Array> | null, platform: Plat
   } catch {
     // It is opened again after the last whole event.
   } finally {
-    reader.cancel().catch(() => {});
+    close();
   }
 }
 

@@ -75,7 +75,7 @@ export class ClientTasks {
     );
   }
 
-  /** Cancels a task that has no outcome yet. Returns the outcome of whoever was first. Throws `task_not_found`. */
+  /** Cancels a task that has no outcome yet. Returns the outcome of the first. Throws `task_not_found`. */
   async cancel(id: string, options: { readonly reason?: string | undefined } = {}): Promise<CanceledTask> {
     const request = { method: "POST", path: path("tasks", id, "cancel"), body: sent(options) } as const;
     return shown<CanceledTask>(await this.#transport.call({ ...request, isRepeatable: true }), ["value"]);

@@ -92,7 +92,7 @@ export function appOf(pawl: ServedPawl, options: AppOptions, all: readonly ((rou
     try {
       await next();
     } catch (error) {
-      // Hono passes on what is not an Error, and nobody else would see it.
+      // Hono passes on what is not an Error, and it would appear nowhere.
       throw error instanceof Error ? error : new Error("something that is not an Error was thrown", { cause: error });
     }
     // A response to HEAD is sent without its body, so nothing else would end a stream of events.

@@ -6,7 +6,7 @@ import type { RunEvent } from "../../workflow/events.ts";
 
 /** Upper bounds of durations, in seconds. */
 const BUCKETS = [0.005, 0.02, 0.1, 0.5, 2, 10, 60];
-/** More label values than these are counted together. */
+/** What has other labels than the first ones of this number is not counted. */
 const MOST_SERIES = 2000;
 
 export type Labels = Readonly<Record<string, string>>;

@@ -1,7 +1,7 @@
 /**
- * `/livez` and `/readyz`, for whoever restarts processes and sends them requests. Neither needs a key, and neither says more than a word.
+ * `/livez` and `/readyz`, for what restarts processes and sends them requests. Neither needs a key, and neither says more than a word.
  *
- * Live is a process whose event loop turns: it answers. Ready is one whose store responds in time and whose claim loops turn, if it has any, and that is not
+ * Live is a process whose event loop turns: it responds. Ready is one whose store responds in time and whose claim loops turn, if it has any, and that is not
  * being closed.
  */
 

@@ -37,9 +37,9 @@ class CommitMetrics {
 
   get text(): string {
     const lines = [
-      ["pawl_commits_total", "Commits of this process since it was first asked.", this.commits],
+      ["pawl_commits_total", "Commits of this process since its first scrape.", this.commits],
       ["pawl_committed_records_total", "Records that they wrote.", this.records],
-      ["pawl_committed_bytes_total", "About as many bytes that they wrote.", this.bytes],
+      ["pawl_committed_bytes_total", "Bytes that they wrote, approximately.", this.bytes],
     ] as const;
     return lines
       .map(([name, help, value]) => `# HELP ${name} ${help}\n# TYPE ${name} counter\n${name} ${value}\n`)
@@ -57,9 +57,10 @@ export function metrics(routing: Routing): void {
       throw refuse("scope_missing", "This needs an API key of the server's own namespace.");
     if (!isListening) kernel.listen(commits.count);
     isListening = true;
+    const nowMs = await kernel.transact((tx) => tx.nowMs, []);
     const parts = [
-      await runsText(kernel),
-      await reactionsText(routing),
+      await runsText(kernel, nowMs),
+      await reactionsText(routing, nowMs),
       commits.text,
       requests.text,
       gauge("pawl_http_waiting", "Requests that wait: long polls and event streams.", [[{}, waiting.count]]),
@@ -77,8 +78,7 @@ function gauge(name: string, help: string, values: readonly (readonly [Labels, n
   return family.text;
 }
 
-async function runsText(kernel: Kernel): Promise<string> {
-  const nowMs = await kernel.transact((tx) => tx.nowMs, []);
+async function runsText(kernel: Kernel, nowMs: number): Promise<string> {
   const depth: [Labels, number][] = [];
   const ages: [Labels, number][] = [];
   for (const status of OPEN) {
@@ -107,8 +107,7 @@ async function runsText(kernel: Kernel): Promise<string> {
   );
 }
 
-async function reactionsText({ pawl, kernel }: Routing): Promise<string> {
-  const nowMs = await kernel.transact((tx) => tx.nowMs, []);
+async function reactionsText({ pawl }: Routing, nowMs: number): Promise<string> {
   const unrouted: [Labels, number][] = [];
   const ages: [Labels, number][] = [];
   const blocked: [Labels, number][] = [];

@@ -28,6 +28,12 @@ export const pageOf = <Item extends z.ZodType>(item: Item) =>
     next: z.string().nullable().openapi({ description: "The `after` of the next page; null at the end." }),
   });
 
+/** A page of entries that are in the order of their versions, where `limit` were asked for. */
+export const byVersion = <Entry extends { readonly version: number }>(items: readonly Entry[], limit: number) => ({
+  items,
+  next: items.length < limit ? null : String(items.at(-1)?.version),
+});
+
 /** Records of a page that cannot be read, because another codec or key wrote them. */
 export const unreadable = z.array(z.object({ id: z.string(), reason: z.string() })).readonly();
 

@@ -13,18 +13,23 @@ export function respond(problem: Problem, requestId: string): Response {
 
 const PROBLEM_HEADERS = { "content-type": "application/problem+json", "cache-control": "no-store" };
 
-/** The whole response as bytes of HTTP, after which the connection is closed. */
-export function rawProblem(problem: Problem, requestId: string): string {
+/** A problem as the last response on its connection. */
+export function lastResponse(problem: Problem, requestId: string) {
   const body = problemText(problem, requestId);
-  const { status, headers } = problem;
-  const all = {
+  const headers: Readonly<Record<string, string>> = {
     ...PROBLEM_HEADERS,
-    ...headers,
+    ...problem.headers,
     "x-request-id": requestId,
     "content-length": String(Buffer.byteLength(body)),
     connection: "close",
   };
-  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}\r\n`);
+  return { status: problem.status, headers, body };
+}
+
+/** The same as bytes of HTTP, for what is not a request. */
+export function rawProblem(problem: Problem, requestId: string): string {
+  const { status, headers, body } = lastResponse(problem, requestId);
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
   return `HTTP/1.1 ${status} ${TITLES[status]}\r\n${lines.join("")}\r\n${body}`;
 }
 

@@ -1,5 +1,5 @@
 /**
- * The server for Node: `serve(pawl)` answers HTTP on a port, until it is closed.
+ * The server for Node: `serve(pawl)` serves HTTP on a port, until it is closed.
  *
  * Limits on connections come before the app: headers within 10 s and 16 KiB, the whole request within 30 s, and so many connections. When there are
  * more, the one that has been idle for longest is closed; if none is idle, the new one gets 503, unless it asks for `/livez` or `/readyz`.
@@ -19,7 +19,7 @@ import { createApp, stateOf } from "./app.ts";
 import { kernelOf, type ServedPawl } from "./handle.ts";
 import { apiKeys } from "./keys/keys.ts";
 import { type OwnCode, type Problem, refuse, retryAfter, serverClosing } from "./problem.ts";
-import { rawProblem, respond } from "./respond.ts";
+import { lastResponse, rawProblem, respond } from "./respond.ts";
 import { APP_OPTIONS, type AppOptions } from "./settings.ts";
 
 export interface ServeOptions extends AppOptions {
@@ -185,14 +185,15 @@ class Door {
     this.#sockets.set(socket, requests + change);
   }
 
+  /** It may be a request that was sent without waiting for the response before it, which is sent first. */
   #turnAway(outgoing: ServerResponse, problem: () => Problem): void {
-    outgoing.shouldKeepAlive = false;
-    outgoing.socket?.end(rawProblem(problem(), this.#newId()));
+    const { status, headers, body } = lastResponse(problem(), this.#newId());
+    outgoing.writeHead(status, headers).end(body);
   }
 
   /** What the parser of HTTP refuses. */
   #refused(error: Error & { readonly code?: string }, socket: Socket): void {
-    // A reset needs no answer, and a response that has begun cannot be replaced.
+    // A reset needs no response, and a response that has begun cannot be replaced.
     const { _httpMessage: response } = socket as { readonly _httpMessage?: ServerResponse | null };
     if (error.code === "ECONNRESET" || !socket.writable || response?.headersSent === true) {
       socket.destroy(error);
@@ -235,4 +236,6 @@ const PARSER: Readonly<Record<string, () => Problem>> = {
   ERR_HTTP_REQUEST_TIMEOUT: own("request_timeout", "The request did not arrive in time."),
 };
 const FULL = (): Problem =>
-  refuse("too_many_connections", "The server has as many connections as it may.", { headers: retryAfter(1) });
+  refuse("too_many_connections", "The server has as many connections as it allows: try again later.", {
+    headers: retryAfter(1),
+  });

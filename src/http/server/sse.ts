@@ -188,7 +188,7 @@ const textOf = ({ id, event, data }: Item): string =>
 
 /** The refusal of a request that would wait, where too many do. */
 const tooManyWaiting = (): Problem =>
-  refuse("too_many_waiting", "As many requests wait as may, of this API key or of all: try again later.", {
+  refuse("too_many_waiting", "Too many requests are waiting already, of this API key or of all: try again later.", {
     headers: retryAfter(1),
   });
 

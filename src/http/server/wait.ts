@@ -3,7 +3,7 @@
  *
  * A request waits for at most `MOST_WAIT_MS`, less than what proxies allow; a client that wants to wait longer asks again. It ends when the client
  * is gone or the server closes, and with 401 when its API key was revoked or has expired. At most `limits.waiting` requests wait
- * at the same time, and at most `limits.waitingPerKey` of one key: more long polls are not refused, but get an answer immediately.
+ * at the same time, and at most `limits.waitingPerKey` of one key: more long polls are not refused, but get their response immediately.
  */
 
 import { checkDuration, type Duration } from "../../kernel/check.ts";

@@ -302,7 +302,7 @@ export class ApiKeys {
     return false;
   }
 
-  /** The namespaces of the keys that are not revoked. Those of keys that have expired are among them: what they created goes on. @internal */
+  /** The namespaces of the keys that are not revoked. Those of keys that have expired are among them: what they created continues. @internal */
   async namespaces(): Promise<ReadonlySet<string>> {
     const found = new Set<string>();
     for await (const row of this.#kernel.rows(SPACE)) {

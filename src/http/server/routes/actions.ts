@@ -14,7 +14,7 @@ import type { ConsumeOptions } from "../../../action/options.ts";
 import type { Consumed } from "../../../action/results.ts";
 import type { ActionState } from "../../../action/stored.ts";
 import { idSchema } from "../ids.ts";
-import { given, pageOf, pageQuery, unreadable } from "../pages.ts";
+import { byVersion, given, pageOf, pageQuery, unreadable } from "../pages.ts";
 import { add, type Call, type Routing } from "../route.ts";
 import { anyValue, count, duration, list, moment, text, time, timeOrNull } from "../schemas.ts";
 import { fromWire, toWire } from "../values.ts";
@@ -234,7 +234,7 @@ export function actions(routing: Routing): void {
       const entries = await pawl.actions.history(target, { after, limit });
       if (entries.length === 0 && after === 0) throw new ActionNotFoundError({ id: null, ref: "" });
       const items = entries.map((entry: ActionEntry) => ({ ...entry, data: toWire(entry.data) }));
-      return { status: 200, json: { items, next: items.length < limit ? null : String(items.at(-1)?.version) } };
+      return { status: 200, json: byVersion(items, limit) };
     },
   });
 

@@ -17,7 +17,7 @@ import type { Caller } from "../auth.ts";
 import { kernelOf, type ServedVerbs } from "../handle.ts";
 import { idSchema } from "../ids.ts";
 import { mayDo } from "../keys/decide.ts";
-import { given, pageOf, pageQuery } from "../pages.ts";
+import { byVersion, given, pageOf, pageQuery } from "../pages.ts";
 import { Problem, STATUS_OF } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, duration, list, text, time, timeOrNull } from "../schemas.ts";
@@ -243,7 +243,7 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
     handle: async ({ pawl, params, query: { after = 0, limit = 100 } }) => {
       const entries = await handleOn(pawl, params.name).history({ after, limit });
       const items = entries.map((entry, i) => ({ ...entry, version: after + i + 1, data: toWire(entry.data) }));
-      return { status: 200, json: { items, next: items.length < limit ? null : String(items.at(-1)?.version) } };
+      return { status: 200, json: byVersion(items, limit) };
     },
   });
 

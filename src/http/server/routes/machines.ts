@@ -8,7 +8,7 @@ import { MachineNotFoundError } from "../../../machine/errors.ts";
 import { type MachineInstance, movedOrThrow, type ParkedEvent } from "../../../machine/results.ts";
 import { etagOf, expectedBy, isKnown, unmatched } from "../etag.ts";
 import { idSchema } from "../ids.ts";
-import { given, pageOf, pageQuery, unreadable } from "../pages.ts";
+import { byVersion, given, pageOf, pageQuery, unreadable } from "../pages.ts";
 import { refuse } from "../problem.ts";
 import { add, Refused, type Routing } from "../route.ts";
 import { anyValue, count, list, text, time, version } from "../schemas.ts";
@@ -194,7 +194,7 @@ export function machines(routing: Routing): void {
       const entries = await pawl.machine(machineOf(params.name)).history(params.id, { after, limit });
       if (entries.length === 0 && after === 0) throw new MachineNotFoundError(params.name, params.id);
       const items = entries.map((entry) => ({ ...entry, data: toWire(entry.data) }));
-      return { status: 200, json: { items, next: items.length < limit ? null : String(items.at(-1)?.version) } };
+      return { status: 200, json: byVersion(items, limit) };
     },
   });
 }

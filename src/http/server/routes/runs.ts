@@ -9,7 +9,7 @@ import { runAt, STATUSES } from "../../../workflow/stored.ts";
 import { isAt, looks } from "../changes.ts";
 import { kernelOf } from "../handle.ts";
 import { idSchema } from "../ids.ts";
-import { all, checkFilter, given, pageOf, pageQuery } from "../pages.ts";
+import { all, byVersion, checkFilter, given, pageOf, pageQuery } from "../pages.ts";
 import { problemOf } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
@@ -216,8 +216,7 @@ export function runs(routing: Routing): void {
     refuses: NOT_FOUND,
     handle: async ({ pawl, params, query: { after, limit = 100 } }) => {
       const entries = await pawl.run(params.id).history(given({ after, limit }));
-      const next = entries.length < limit ? null : String(entries.at(-1)?.version ?? "");
-      return { status: 200, json: { items: entries.map(showEntry), next } };
+      return { status: 200, json: byVersion(entries.map(showEntry), limit) };
     },
   });
 
@@ -427,7 +426,7 @@ export function runs(routing: Routing): void {
       const run = pawl.run(params.id);
       const { endedAt } = await run.status();
       const last = lastEventId(header("last-event-id"));
-      // A browser that reconnects to a run that has ended is told to stop.
+      // 204 stops a browser that reconnects to a run that has ended.
       if (last !== undefined && endedAt !== null && (await run.history({ after: last, limit: 1 })).length === 0)
         return { status: 204 };
       const wake = looks(kernelOf(root), isAt(runAt(params.id)), waiter.abortSignal);

@@ -1,7 +1,7 @@
 /**
  * Streams of events: `pawl.stream`, `pawl.events`.
  *
- * A page of events and a live view of them have the same address: with `Accept: text/event-stream` the response goes on as events are appended.
+ * A page of events and a live view of them have the same address: with `Accept: text/event-stream` the response continues as events are appended.
  */
 
 import { z } from "@hono/zod-openapi";
