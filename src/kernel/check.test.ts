@@ -308,6 +308,16 @@ describe("durations", () => {
     });
   });
 
+  test("a number in a string is told what it lacks", () => {
+    for (const bare of ["1", "0", "1.5", "9".repeat(400)])
+      expect(refusalOf(() => checkDuration(bare, "wait"))).toMatchObject({
+        message: expect.stringMatching(/: a string needs a unit, such as "1s"$/),
+      });
+    expect(refusalOf(() => checkDuration("soon", "wait"))).toMatchObject({
+      message: expect.not.stringContaining("unit"),
+    });
+  });
+
   test("a refusal quotes no more than the beginning of what it was given", () => {
     const refusal = refusalOf(() => checkDuration("x".repeat(1_000_000), "the duration"));
     expect("message" in refusal ? refusal.message.length : 0).toBeLessThan(300);

@@ -99,10 +99,14 @@ export function checkDuration(duration: unknown, what: string): number {
   if (typeof ms !== "number" || !Number.isFinite(ms) || ms < 0 || ms > MAX_DURATION_MS)
     throw new InvalidDurationError(
       what,
-      `must be milliseconds from 0 to a hundred years, or a string such as "90s", "2 days" or "1h 30m", not ${shown(duration)}`,
+      `must be milliseconds from 0 to a hundred years, or a string such as "90s", "2 days" or "1h 30m", not ${shown(duration)}${isBare(duration) ? NEEDS_UNIT : ""}`,
     );
   return Math.ceil(ms);
 }
+
+/** A number in a string: from a query or a command line, where milliseconds cannot be told from a text. */
+const isBare = (duration: unknown): boolean => typeof duration === "string" && /^\d+(?:\.\d+)?$/.test(duration);
+const NEEDS_UNIT = ': a string needs a unit, such as "1s"';
 
 /** One part of a duration: an amount and its unit. */
 const PART = /(\d+(?:\.\d+)?) ?([a-z]+) ?/y;

@@ -117,7 +117,7 @@ export interface TaskFilter {
 
 export interface TaskListOptions extends TaskFilter {
   readonly status?: RunStatus | readonly RunStatus[] | undefined;
-  /** By the time when they were created, or sent again; or by id. Default: "newest". */
+  /** By the time when they were created, also where they were sent again since; or by id. Default: "newest". */
   readonly order?: "newest" | "oldest" | "id" | undefined;
   /** The `next` of the page before. */
   readonly after?: string | null | undefined;

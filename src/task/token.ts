@@ -4,6 +4,7 @@
  */
 
 import { hash as digest } from "node:crypto";
+import { checkId } from "../kernel/check.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { bytesFrom, NONCE_BYTES } from "../kernel/seal/cipher.ts";
 import { KeysMissingError, KeyUnavailableError } from "../kernel/seal/errors.ts";
@@ -13,7 +14,7 @@ import { TOKENS } from "./stored.ts";
 
 const PREFIX = "sig_";
 const TOKEN_BYTES = 32;
-const FORM = /^sig_[A-Za-z0-9_-]{43}$/;
+const FORM = /^sig_[A-Za-z0-9_-]{43}(?:\.([A-Za-z0-9_-]{1,342}))?$/;
 
 export interface SignalToken {
   readonly token: string;
@@ -23,15 +24,19 @@ export interface SignalToken {
 
 export class Tokens {
   readonly #ring: KeyRing | undefined;
+  /** What follows the random part. */
+  readonly #where: string;
 
   constructor(kernel: Kernel, keys: RingKeys | undefined) {
-    this.#ring = keys === undefined ? undefined : new KeyRing(keys, kernel.namespace, TOKENS, () => "a signal token");
+    const { namespace } = kernel;
+    this.#where = namespace === "default" ? "" : `.${Buffer.from(namespace).toString("base64url")}`;
+    this.#ring = keys === undefined ? undefined : new KeyRing(keys, namespace, TOKENS, () => "a signal token");
   }
 
   /** Draws a new token. Throws `keys_missing`. */
   draw(uuid: () => string): SignalToken {
     if (this.#ring === undefined) throw new KeysMissingError("a task that waits for a signal");
-    const token = `${PREFIX}${Buffer.from(bytesFrom(uuid, TOKEN_BYTES)).toString("base64url")}`;
+    const token = `${PREFIX}${Buffer.from(bytesFrom(uuid, TOKEN_BYTES)).toString("base64url")}${this.#where}`;
     const hash = hashOf(token);
     return { token, hash, sealed: this.#ring.seal(hash, token, bytesFrom(uuid, NONCE_BYTES)) };
   }
@@ -46,6 +51,17 @@ export class Tokens {
 export function checkToken(token: unknown): string {
   if (typeof token !== "string" || !FORM.test(token)) throw new TokenNotFoundError();
   return hashOf(token);
+}
+
+/** The namespace that a token names; undefined for one without, and for what cannot be a token. */
+export function namespaceOf(token: string): string | undefined {
+  const named = FORM.exec(token)?.[1];
+  if (named === undefined) return undefined;
+  try {
+    return checkId(Buffer.from(named, "base64url").toString(), "the namespace");
+  } catch {
+    return undefined;
+  }
 }
 
 const hashOf = (token: string): string => digest("sha256", token, "base64url");

@@ -117,6 +117,8 @@ test("runs are listed as pages, and iterated over all pages", async () => {
   expect(all).toEqual(["r-0", "r-2", "r-4", "r-6"]);
   const changed = await client.runs.change({ action: "cancel", filter: { workflow: echo, tag: "even" }, reason: "x" });
   expect(changed.items.map(({ ok }) => ok)).toEqual([true, true, true, true]);
+  expect(await codeOf(client.runs.change({ action: "cancel", filter: {} }))).toBe("invalid_request");
+  expect((await client.runs.change({ action: "cancel", filter: {}, all: true })).items).toHaveLength(7);
 });
 
 test("the history of a run is followed until it has ended", async () => {
@@ -213,6 +215,20 @@ test("a hold whose release was forced is aborted, and what runs under it throws 
   );
   expect(await codeOf(work)).toBe("lock_lost");
   expect((await client.mutex("door").history()).length).toBe(1);
+});
+
+test("a hold that is lost because the server is away throws lock_lost, whatever becomes of its release", async () => {
+  let isDown = false;
+  const reach: typeof fetch = (input, init) =>
+    isDown ? Promise.reject(new TypeError("connection refused")) : fetch(input, init);
+  const { client } = await connected({}, { fetch: reach, patience: "2s" });
+  const untilLost = async ({ abortSignal }: { readonly abortSignal: AbortSignal }): Promise<void> => {
+    isDown = true;
+    await new Promise((resolve) => abortSignal.addEventListener("abort", resolve));
+  };
+  expect(await codeOf(client.lock("door", untilLost, { lease: 300 }))).toBe("lock_lost");
+  isDown = false;
+  await client.mutex("door").acquire({ timeout: PATIENCE });
 });
 
 test("semaphores and rate limits", async () => {
@@ -362,6 +378,10 @@ test("reactions: a target that is blocked is skipped, and its dead letter sent a
   expect(await client.reactions.resumeTargets("mail", { target: "a" })).toBe(1);
   await client.reactions.redrive("mail", { stream: "a", version: 1 });
   expect(await codeOf(client.reactions.get("none"))).toBe("reaction_not_found");
+  // As in the library, an empty filter is all of them.
+  for (const verb of ["pauseTargets", "resumeTargets", "prioritize", "unblock", "reset"] as const)
+    expect(await codeOf(client.reactions[verb]("mail", {})), verb).toBe("done");
+  expect(await client.tasks.redriveAll()).toMatchObject({ redriven: 0 });
 });
 
 test("schedules: create, update, pause, trigger, preview, history and delete", async () => {
@@ -384,6 +404,9 @@ test("schedules: create, update, pause, trigger, preview, history and delete", a
   const entries: unknown[] = [];
   for await (const { by } of client.schedules.history("nightly")) entries.push(by);
   expect(entries).toEqual(["trigger"]);
+  const again = await client.schedules.trigger("nightly", { id: "again" });
+  expect(await client.schedules.trigger("nightly", { id: "again" })).toEqual(again);
+  expect(await pawl.schedules.trigger("nightly", { id: "again" })).toEqual(again);
   expect((await client.schedules.list({ prefix: "n" })).schedules.map(({ name }) => name)).toEqual(["nightly"]);
   expect(await client.schedules.delete("nightly")).toEqual({ deleted: true });
   expect(await client.schedules.get("nightly")).toBeNull();

@@ -8,7 +8,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { createApp } from "../../src/http/server/index.ts";
 import { open } from "../../src/index.ts";
 import { operationsOf } from "./document.ts";
-import { served } from "./kit.ts";
+import { sender, served } from "./kit.ts";
 
 async function kit() {
   const { send } = await served();
@@ -31,6 +31,29 @@ describe("the document", () => {
     const names = operations.map(({ operationId }) => operationId);
     expect(new Set(names).size).toBe(names.length);
     expect(names.length).toBeGreaterThan(75);
+  });
+
+  test("says which scope each operation needs, and the server asks for that one", async () => {
+    const { url, as, send } = await served();
+    const operations = operationsOf((await send("GET", "/v1/openapi.json")).json);
+    const others = { read: await as(["write", "operate"]), all: await as(["read"]) };
+    const operator = await as(["read", "write"]);
+    const seen = new Set<string>();
+    for (const { operationId, method, security, description, at } of operations) {
+      const path = at(() => "x");
+      const [need] = security as readonly { readonly key: readonly string[] }[];
+      if (need === undefined) {
+        expect((await sender(url)(method.toUpperCase(), path)).status, operationId).not.toBe(401);
+        continue;
+      }
+      const [scope = ""] = need.key;
+      seen.add(scope);
+      expect(description, operationId).toContain(`Needs the scope \`${scope}\`.`);
+      const other = scope === "read" ? others.read : scope === "operate" ? operator : others.all;
+      const refused = await other(method.toUpperCase(), path);
+      expect(refused, operationId).toMatchObject({ status: 403, json: { code: "scope_missing", data: { scope } } });
+    }
+    expect(seen).toEqual(new Set(["read", "write", "operate", "admin"]));
   });
 });
 

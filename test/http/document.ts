@@ -27,6 +27,7 @@ interface Parameter {
 
 interface Operation {
   readonly operationId: string;
+  readonly description: string;
   readonly parameters?: readonly Parameter[];
   readonly security: readonly unknown[];
   readonly requestBody?: { readonly content: Readonly<Record<string, { readonly schema: Schema }>> };

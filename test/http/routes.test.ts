@@ -56,6 +56,37 @@ describe("slots", () => {
     const conflict = await send("PUT", "/v1/slots/x", { value: 2, expectedVersion: 0 });
     expect(refusal(conflict)).toEqual({ status: 409, code: "version_conflict" });
   });
+
+  test("If-None-Match: * writes only where nothing is stored", async () => {
+    const { send } = await served();
+    const create = { "if-none-match": "*" };
+    expect(await send("PUT", "/v1/slots/x", { value: 1 }, create)).toMatchObject({ status: 200, json: { version: 1 } });
+    const exists = await send("PUT", "/v1/slots/x", { value: 2 }, create);
+    expect(exists).toMatchObject({ status: 412, json: { code: "version_conflict", data: { current: 1 } } });
+    await send("DELETE", "/v1/slots/x");
+    expect((await send("PUT", "/v1/slots/x", { value: 3 }, create)).status).toBe(200);
+    const append = () => send("POST", "/v1/streams/s/events", { events: [{ name: "Said" }] }, create);
+    expect((await append()).status).toBe(201);
+    expect(refusal(await append())).toEqual({ status: 412, code: "concurrency_conflict" });
+  });
+
+  test("a condition that is not checked is refused, and nothing is written", async () => {
+    const { send, pawl } = await served();
+    for (const [method, path, body, headers] of [
+      ["PUT", "/v1/slots/x", { value: 1 }, { "if-none-match": '"1"' }],
+      ["PUT", "/v1/slots/x", { value: 1 }, { "if-none-match": "" }],
+      ["PUT", "/v1/slots/x", { value: 1 }, { "if-none-match": "*", "if-match": '"0"' }],
+      ["DELETE", "/v1/slots/x", undefined, { "if-none-match": "*" }],
+      ["POST", "/v1/runs", { workflow: "w", id: "r" }, { "if-none-match": "*" }],
+      ["POST", "/v1/runs", { workflow: "w", id: "r" }, { "if-match": '"1"' }],
+    ] as const)
+      expect(refusal(await send(method, path, body, headers)), JSON.stringify([method, path, headers])).toEqual({
+        status: 400,
+        code: "invalid_request",
+      });
+    expect(await pawl.slot("x").get()).toMatchObject({ version: 0 });
+    expect((await pawl.runs.list()).runs).toEqual([]);
+  });
 });
 
 describe("runs, operated", () => {
@@ -212,6 +243,17 @@ describe("repeated requests", () => {
     expect((await pawl.slot("x").get()).version).toBe(1);
   });
 
+  test("so is another If-None-Match", async () => {
+    const { send } = await served();
+    const put = (headers: Record<string, string>) =>
+      send("PUT", "/v1/slots/x", { value: 1 }, { "idempotency-key": "k", ...headers });
+    const create = { "if-none-match": "*" };
+    const first = await put(create);
+    expect(first.status).toBe(200);
+    expect(await put(create)).toMatchObject({ status: 200, text: first.text });
+    expect(refusal(await put({}))).toEqual({ status: 422, code: "idempotency_mismatch" });
+  });
+
   test("an action whose id is made by the server is the same again, for the same API key", async () => {
     const { pawl, send, url } = await served();
     const { id, key } = await apiKeys(pawl).create({ name: "x", scopes: ["write"] });
@@ -297,6 +339,88 @@ describe("actions", () => {
     const ref = `ref:${json["ref"]}`;
     expect((await send("GET", `/v1/actions/${ref}`)).json).toMatchObject({ id: null, state: "consumed" });
     expect(refusal(await send("POST", `/v1/actions/${ref}/cancel`, {})).code).toBe("already_used");
+  });
+});
+
+describe("refusals say what is possible", () => {
+  const words = /expected one of "pending"\|"queued"/;
+  test.each([
+    ["a status", "GET", "/v1/runs?status=bogus", undefined, [/at status: /, words]],
+    ["the status of tasks", "GET", "/v1/tasks?status=bogus", undefined, [/at status: /, words]],
+    [
+      "one of several",
+      "POST",
+      "/v1/tasks/redrive",
+      { status: ["failed", "x"] },
+      [/at status\.1: .*"failed"\|"timed_out"/],
+    ],
+    [
+      "an action",
+      "POST",
+      "/v1/runs/bulk",
+      { action: "x", filter: { tag: "t" } },
+      [/at action: .*"cancel"\|"retry"\|"delete"/],
+    ],
+    [
+      "a member of one alternative",
+      "POST",
+      "/v1/runs/bulk",
+      { action: "retry", filter: { status: "x" } },
+      [/at filter\.status: /, words],
+    ],
+    ["a duration without a unit", "GET", "/v1/runs/r/result?wait=1", undefined, [/needs a unit, such as "1s"/]],
+    [
+      "a tag that is none",
+      "PUT",
+      "/v1/slots/x",
+      { value: { a: [{ $foo: 1 }] } },
+      [/ at \$\.a\[0\]: /, /\{"\$\$foo": 1\} is an object with the key "\$foo"/],
+    ],
+  ] as const)("%s", async (_, method, path, body, says) => {
+    const { send, pawl } = await served();
+    const refused = await send(method, path, body);
+    expect(refused.status).toBe(400);
+    for (const one of says) expect(refused.json["detail"]).toMatch(one);
+    expect((await pawl.slot("x").get()).version).toBe(0);
+  });
+
+  test("a path that there is not: where the document is, below the prefix", async () => {
+    const { send } = await served({ prefix: "/pawl" });
+    const { json } = await send("GET", "/pawl/nope");
+    expect(json).toMatchObject({ code: "route_not_found" });
+    const [document = ""] = /\/\S+json/.exec(String(json["detail"])) ?? [];
+    expect(document).toBe("/pawl/v1/openapi.json");
+    expect((await send("GET", document)).status).toBe(200);
+  });
+});
+
+describe("many at once", () => {
+  const done = workflow("done", async (_, n: number) => n);
+  const Sent = event<string>("Sent");
+  const mail = reaction("mail", { on: [Sent], target: (one) => one.stream }, async () => {});
+  const refused = { status: 400, code: "invalid_request" };
+
+  test("a filter without a condition changes nothing, unless the request says that all are meant", async () => {
+    const { pawl, send } = await served();
+    await pawl.work([done, mail]).ready;
+    await (await pawl.start(done, 1, { id: "r" })).result();
+    const bulk = (body: object) => send("POST", "/v1/runs/bulk", { action: "delete", ...body });
+    for (const filter of [{}, { prefix: "" }]) expect(refusal(await bulk({ filter }))).toEqual(refused);
+    expect((await bulk({ filter: { status: [] } })).json["items"]).toEqual([]);
+    expect(refusal(await send("POST", "/v1/tasks/redrive", {}))).toEqual(refused);
+    expect((await send("POST", "/v1/tasks/redrive", { all: true })).json).toMatchObject({ redriven: 0 });
+    for (const verb of ["unblock", "reset", "prioritize"]) {
+      const change = (body: object) => send("POST", `/v1/reactions/mail/${verb}`, body);
+      for (const filter of [{}, { dryRun: true }]) expect(refusal(await change(filter)), verb).toEqual(refused);
+      expect((await change({ all: true })).json, verb).toEqual({ changed: 0 });
+    }
+    for (const verb of ["pause", "resume"]) {
+      const change = (targets: object) => send("POST", `/v1/reactions/mail/${verb}`, { targets });
+      expect(refusal(await change({})), verb).toEqual(refused);
+      expect((await change({ all: true })).json, verb).toEqual({ changed: 0 });
+    }
+    expect((await pawl.runs.list()).runs).toHaveLength(1);
+    expect((await bulk({ filter: {}, all: true })).json["items"]).toEqual([{ id: "r", ok: true }]);
   });
 });
 
@@ -393,6 +517,14 @@ describe("schedules", () => {
     expect((await send("GET", `/v1/runs/${encodeURIComponent(String(triggered.json["run"]))}`)).json).toMatchObject({
       workflow: "report",
     });
+    const trigger = (body?: object, headers?: Record<string, string>) =>
+      send("POST", "/v1/schedules/nightly/trigger", body, headers);
+    const named = await trigger({ id: "again" }, { "idempotency-key": "k1" });
+    expect(named.json["run"]).not.toBe(triggered.json["run"]);
+    expect((await trigger({ id: "again" }, { "idempotency-key": "k2" })).json).toEqual(named.json);
+    expect((await trigger({ id: "again" })).json).toEqual(named.json);
+    expect((await trigger({ id: "other" })).json).not.toEqual(named.json);
+    expect(refusal(await trigger({ id: "" }))).toEqual({ status: 400, code: "invalid_id" });
     const from = "2020-01-01T00:00:00Z";
     const filled = await send("POST", "/v1/schedules/nightly/backfill", { from, to: "2020-01-01T02:00:00Z" });
     expect(filled.json["runs"]).toHaveLength(3);

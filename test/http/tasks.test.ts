@@ -44,7 +44,7 @@ describe("tasks", () => {
     expect((await send("GET", "/v1/tasks?tag=x")).json["items"]).toHaveLength(1);
     expect((await send("GET", "/v1/tasks/t1/deliveries")).json).toEqual({ items: [], next: null });
     expect(refusal(await send("POST", "/v1/tasks/t1/redrive"))).toEqual({ status: 409, code: "task_not_dead" });
-    expect((await send("POST", "/v1/tasks/redrive", {})).json).toEqual({ redriven: 0, unreadable: [] });
+    expect((await send("POST", "/v1/tasks/redrive", { all: true })).json).toEqual({ redriven: 0, unreadable: [] });
     expect(refusal(await send("GET", "/v1/tasks/none"))).toEqual({ status: 404, code: "task_not_found" });
   });
 

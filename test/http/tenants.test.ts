@@ -8,9 +8,10 @@
  */
 
 import { expect, test } from "vitest";
+import { createClient } from "../../src/http/client/index.ts";
 import { apiKeys } from "../../src/http/server/index.ts";
 import { event, workflow } from "../../src/index.ts";
-import type { Send } from "./kit.ts";
+import { refusal, type Send, sender } from "./kit.ts";
 import { fill, fuzz, SECRET, tenants } from "./tenants.ts";
 
 test("what belongs to another tenant is the same as what does not exist, on every route", () => fuzz(1, 1));
@@ -95,6 +96,42 @@ test("the idempotency keys of two API keys are independent, and those of two ten
   }
   const other = await a("POST", "/v1/runs", { workflow: "w", id: "r9" }, key);
   expect(other).toMatchObject({ status: 422, json: { code: "idempotency_mismatch" } });
+});
+
+test("a signal token finds the task of its tenant alone; with any part changed, and in another namespace, it finds nothing", async () => {
+  const { kit, a, b } = await tenants();
+  const create = async (send: Send, id: string): Promise<string> => {
+    const task = { id, targetUrl: "http://example.com/", waitForSignal: true };
+    return String((await send("POST", "/v1/tasks", task)).json["signalToken"]);
+  };
+  const token = await create(await kit.as(["write"], "b"), "t");
+  const anyone = sender(kit.url);
+  const signal = (text: string, send: Send = anyone) => send("POST", `/v1/signals/${text}`, { status: "completed" });
+  const [random = "", where] = token.split(".");
+  expect(where).toBe(Buffer.from("b").toString("base64url"));
+  const part = (namespace: string) => Buffer.from(namespace).toString("base64url");
+  for (const wrong of [
+    random,
+    `${random}.`,
+    `${random}.${part("a")}`,
+    `${random}.${part("never")}`,
+    `${random}.${part("\0")}`,
+    `${random}._w`,
+    // It decodes to the same name.
+    `${random}.${where?.replace(/g$/, "h")}`,
+    `${random}.${"A".repeat(500)}`,
+    `${token}?namespace=a`,
+    `${token}?namespace=root`,
+  ])
+    expect(refusal(await signal(wrong)), wrong).toEqual({ status: 404, code: "token_not_found" });
+  expect((await b.tasks.get("t")).outcome).toBeNull();
+  // Neither a key of another tenant nor the namespace in the query makes a difference.
+  expect(await signal(token, a)).toMatchObject({ status: 200, json: { task: "t", isNew: true } });
+  expect(await signal(`${token}?namespace=b`)).toMatchObject({ status: 200, json: { isNew: false } });
+  const key = await kit.key(["write"], "a");
+  const client = createClient({ url: kit.url, key });
+  const made = await client.tasks.create({ targetUrl: "http://example.com/", waitForSignal: true });
+  expect(await client.tasks.signal(String(made.signalToken), { status: "failed" })).toMatchObject({ isNew: true });
 });
 
 test("a run is worked on where it was started, and only that tenant gets its result", async () => {

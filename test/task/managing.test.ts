@@ -121,7 +121,7 @@ onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
     }
   });
 
-  test.each(["cancel", "signal", "timeout"])(
+  test.each(["cancel", "signal", "timeout"] as const)(
     "a task that ends by %s is notified, also if it had not begun",
     async (how) => {
       const pawl = await place.open(KEYS);
@@ -140,6 +140,7 @@ onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
       await expect.poll(() => inbox.seen.length, PATIENCE).toBe(1);
       const said = JSON.parse(inbox.seen[0]?.body ?? "");
       expect(said).toMatchObject({
+        type: `task.${{ cancel: "canceled", signal: "completed", timeout: "timed_out" }[how]}`,
         data: { id, status: outcome?.status, by: outcome?.by, at: outcome?.at.toISOString() },
       });
       await expect.poll(async () => (await pawl.tasks.deliveries(id))[0]?.status, PATIENCE).toBe("completed");
@@ -168,6 +169,18 @@ onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
     expect(
       (await pawl.tasks.create({ targetUrl: url, waitForSignal: true, tags: ["a"], idempotencyKey: "k" })).isNew,
     ).toBe(false);
+  });
+
+  test("a task that is sent again stays where it was in lists", async () => {
+    const pawl = await place.open();
+    for (const id of ["b", "a", "c"]) await pawl.tasks.create({ id, targetUrl: URL_TEXT });
+    await fail(pawl, "b");
+    const before = await pawl.tasks.get("b");
+    expect((await pawl.tasks.redrive("b")).createdAt).toEqual(before.createdAt);
+    for (const order of ["oldest", "newest", "id"] as const) {
+      const ids = { oldest: ["b", "a", "c"], newest: ["c", "a", "b"], id: ["a", "b", "c"] }[order];
+      expect(idsOf((await pawl.tasks.list({ order })).tasks)).toEqual(ids);
+    }
   });
 
   test("all dead tasks that a filter lets through are sent again, once each", async () => {
@@ -541,8 +554,9 @@ describe("what is stored", () => {
         .poll(async () => (await pawl.tasks.deliveries(created.task.id))[0]?.status, PATIENCE)
         .toBe("completed");
       const dump = ["", "-wal"].map((end) => readFileSync(`${place.where}${end}`, "latin1")).join("");
-      const [, random = ""] = token.split("sig_");
+      const [, random = ""] = /^sig_([\w-]{43})/.exec(token) ?? [];
       expect(dump).toContain(created.task.id);
+      expect(random).toHaveLength(43);
       expect(dump).not.toContain(random);
       expect(dump).not.toContain(Buffer.from(random, "base64url").toString("latin1"));
     });

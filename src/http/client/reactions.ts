@@ -61,26 +61,26 @@ export class ClientReactions {
 
   /** Blocked targets continue with the event that failed. Returns how many targets were changed. */
   unblock(reaction: string, filter: TargetFilter): Promise<number> {
-    return this.#change(reaction, "unblock", sent(filter));
+    return this.#change(reaction, "unblock", { ...sent(filter), all: true });
   }
 
   /** All of their events are handled again, from the first. Returns how many were changed. */
   reset(reaction: string, filter: TargetFilter): Promise<number> {
-    return this.#change(reaction, "reset", sent(filter));
+    return this.#change(reaction, "reset", { ...sent(filter), all: true });
   }
 
   /** They are claimed before all others that are due. Returns how many were changed. */
   prioritize(reaction: string, filter: TargetFilter): Promise<number> {
-    return this.#change(reaction, "prioritize", sent(filter));
+    return this.#change(reaction, "prioritize", { ...sent(filter), all: true });
   }
 
   /** Their events are not handled until `resumeTargets`. Returns how many were changed. */
   pauseTargets(reaction: string, filter: TargetFilter): Promise<number> {
-    return this.#change(reaction, "pause", { targets: sent(filter) });
+    return this.#change(reaction, "pause", { targets: { ...sent(filter), all: true } });
   }
 
   resumeTargets(reaction: string, filter: TargetFilter): Promise<number> {
-    return this.#change(reaction, "resume", { targets: sent(filter) });
+    return this.#change(reaction, "resume", { targets: { ...sent(filter), all: true } });
   }
 
   /** No more events are routed, for any target, until `resume`. */

@@ -210,6 +210,8 @@ export interface RunChange {
   /** Up to 1,000 runs. Not together with `filter`. */
   readonly ids?: readonly string[] | undefined;
   readonly filter?: Pick<RunListOptions, "workflow" | "status" | "tag" | "prefix"> | undefined;
+  /** Must be true where the filter has no condition: all runs are changed then. */
+  readonly all?: true | undefined;
   /** The `next` of the call before, with the same filter. */
   readonly after?: string | undefined;
   /** How many runs of the filter. Default: 100. */

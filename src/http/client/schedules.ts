@@ -14,6 +14,7 @@ import type {
   ScheduleListOptions,
   SchedulePage,
   ScheduleRef,
+  TriggerOptions,
   UpdateScheduleOptions,
 } from "../../schedule/schedules.ts";
 import type { Workflow } from "../../workflow/definitions/definition.ts";
@@ -93,9 +94,10 @@ export class ClientSchedules {
     return shown(await this.#change(schedule, "resume", undefined));
   }
 
-  /** Starts a run now, beyond the ticks. */
-  async trigger(schedule: ScheduleRef): Promise<{ readonly run: string }> {
-    const json = await this.#transport.call({ method: "POST", path: this.#path(schedule, "trigger") });
+  /** Starts a run now, beyond the ticks. The same `id` again is the same run, as long as that is kept. */
+  async trigger(schedule: ScheduleRef, options: TriggerOptions = {}): Promise<{ readonly run: string }> {
+    const request = { method: "POST", path: this.#path(schedule, "trigger"), body: sent(options) } as const;
+    const json = await this.#transport.call({ ...request, isRepeatable: options.id !== undefined });
     return json as { readonly run: string };
   }
 

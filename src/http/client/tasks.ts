@@ -108,7 +108,7 @@ export class ClientTasks {
 
   /** Sends all dead tasks again that the filter lets through. Those that cannot be read stay as they are, and are listed. */
   async redriveAll(filter: RedriveFilter = {}): Promise<RedrivenTasks> {
-    const request = { method: "POST", path: path("tasks", "redrive"), body: sent(filter) } as const;
+    const request = { method: "POST", path: path("tasks", "redrive"), body: { ...sent(filter), all: true } } as const;
     // Those that were sent again are not dead.
     return (await this.#transport.call({ ...request, isRepeatable: true })) as RedrivenTasks;
   }

@@ -7,7 +7,7 @@
  * The app holds nothing but caches: any number of processes can serve one store.
  */
 
-import { OpenAPIHono } from "@hono/zod-openapi";
+import { OpenAPIHono, type z } from "@hono/zod-openapi";
 import type { Context, Hono } from "hono";
 import { routePath } from "hono/route";
 import { Allowances } from "./allowance.ts";
@@ -72,7 +72,7 @@ export function appOf(pawl: ServedPawl, options: AppOptions, all: readonly ((rou
     getPath: (request, given) => pathOf(request, given?.env, prefix),
     defaultHook: (result) => {
       if (result.success) return;
-      const issues = result.error.issues.map(({ path, message }) => ({ path: path.join("."), message }));
+      const issues = result.error.issues.map(closest).map(({ path, message }) => ({ path: path.join("."), message }));
       const [first] = issues;
       const at = first === undefined || first.path === "" ? "" : ` at ${first.path}`;
       throw refuse(
@@ -127,10 +127,23 @@ export function appOf(pawl: ServedPawl, options: AppOptions, all: readonly ((rou
     if (problem === undefined || isForOperator(error)) log?.error(`request ${id} failed: ${error.stack}`);
     return respond(problem ?? refuse("internal", INTERNAL), id);
   });
-  const methods = new Methods(app);
+  const methods = new Methods(app, prefix);
   app.notFound((c) => respond(methods.refusal(c), c.get("requestId") ?? chance.uuid()));
   states.set(app, { settings, close: () => closing.abort() });
   return app as unknown as Hono;
+}
+
+type Issue = z.core.$ZodIssue;
+
+/** Of a value that is none of several alternatives, what is wrong with the one that it comes closest to. */
+function closest(issue: Issue): Issue {
+  if (issue.code !== "invalid_union") return issue;
+  const depthOf = ([first]: readonly Issue[]): number => first?.path.length ?? 0;
+  const [best] = issue.errors.toSorted((a, b) => a.length - b.length || depthOf(b) - depthOf(a));
+  const [first] = best ?? [];
+  if (first === undefined) return issue;
+  const inner = closest(first);
+  return { ...inner, path: [...issue.path, ...inner.path] };
 }
 
 const INTERNAL = "Something went wrong here; the operator's log has it under this request's id.";
@@ -161,8 +174,10 @@ const PARTS: Readonly<Record<string, string>> = { json: "body", param: "path", q
 /** Which methods a path has, for what no route takes. */
 class Methods {
   readonly #paths: { readonly pattern: RegExp; readonly method: string }[] = [];
+  readonly #prefix: string;
 
-  constructor(app: App) {
+  constructor(app: App, prefix: string) {
+    this.#prefix = prefix;
     for (const { method, path } of app.routes) {
       if (method === "ALL") continue;
       const pattern = new RegExp(`^${path.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\/:[^/]+/g, "/[^/]+")}$`);
@@ -179,6 +194,7 @@ class Methods {
     }
     if (/^\/v1\/.*(?:\/\/|\/$)/.test(path))
       return new Problem(400, "invalid_id", "an id in the path must not be empty");
-    return refuse("route_not_found", "There is no such route. The API is described at /v1/openapi.json.");
+    const document = `${this.#prefix}/v1/openapi.json`;
+    return refuse("route_not_found", `There is no such route. The API is described at ${document}.`);
   }
 }

@@ -1,8 +1,8 @@
 /**
  * ETags: where something has a version, its ETag is that version in quotation marks, and `If-Match` expects it.
  *
- * `If-Match: "0"` expects that nothing is stored, and `*` is not supported: nothing in the library means "any version, but something". A stale
- * version is refused with 412 and the current one in `data`; `If-None-Match` on a read gives 304.
+ * `If-None-Match: *` and `If-Match: "0"` expect that nothing is stored. `If-Match: *` is not supported: nothing in the library means "any version, but
+ * something". A stale version is refused with 412 and the current one in `data`; `If-None-Match` on a read gives 304.
  */
 
 import { PawlError } from "../../kernel/errors.ts";
@@ -10,10 +10,18 @@ import { Problem, refuse } from "./problem.ts";
 
 export const etagOf = (version: number): string => `"${version}"`;
 
-/** The version that the request expects; undefined if it expects none. */
-export function expectedBy(header: string | undefined): number | undefined {
-  if (header === undefined) return undefined;
-  const digits = /^"(\d{1,16})"$/.exec(header.trim())?.[1];
+/** The version that the headers of a write expect; undefined if they expect none. */
+export function expectedBy(match: string | undefined, noneMatch?: string | undefined): number | undefined {
+  if (noneMatch !== undefined) {
+    if (noneMatch.trim() !== "*" || match !== undefined)
+      throw refuse(
+        "invalid_request",
+        "If-None-Match of a write must be *, without If-Match: nothing may be stored yet. A version is given with If-Match.",
+      );
+    return 0;
+  }
+  if (match === undefined) return undefined;
+  const digits = /^"(\d{1,16})"$/.exec(match.trim())?.[1];
   const version = Number(digits);
   if (digits === undefined || !Number.isSafeInteger(version))
     throw refuse("invalid_request", 'If-Match must be one version in quotation marks, as the ETag of a response: "7".');
@@ -26,17 +34,17 @@ export const isKnown = (header: string | undefined, version: number): boolean =>
 
 const CONFLICTS: ReadonlySet<string> = new Set(["version_conflict", "concurrency_conflict"]);
 
-/** Runs a write of a decision; where `If-Match` gave the version, a conflict is a failed precondition. */
-export function matching<T>(header: string | undefined, write: () => T): T {
+/** Runs a write of a decision; where a header gave the version, a conflict is a failed precondition. */
+export function matching<T>(expected: number | undefined, write: () => T): T {
   try {
     return write();
   } catch (error) {
-    throw unmatched(header, error);
+    throw unmatched(expected, error);
   }
 }
 
 /** What is to be thrown in place of a write's error. */
-export function unmatched(header: string | undefined, error: unknown): unknown {
-  if (header === undefined || !(error instanceof PawlError) || !CONFLICTS.has(error.code)) return error;
+export function unmatched(expected: number | undefined, error: unknown): unknown {
+  if (expected === undefined || !(error instanceof PawlError) || !CONFLICTS.has(error.code)) return error;
   return new Problem(412, error.code, error.message, { data: error.data });
 }

@@ -1,8 +1,8 @@
 /**
  * `Idempotency-Key` on every request that changes something, by the core of `pawl/middleware`.
  *
- * The keys of two namespaces, and of two API keys, are independent of each other. A request is the same if its method, path, query, `If-Match` and
- * body are the same. What a route wants to keep out of the database, because it is a secret, is not in the stored response; where nothing of a response may be
+ * The keys of two namespaces, and of two API keys, are independent of each other. A request is the same if its method, path, query, `If-Match`,
+ * `If-None-Match` and body are the same. What a route wants to keep out of the database, because it is a secret, is not in the stored response; where nothing of a response may be
  * stored, a repeated request is refused with `response_not_kept`, and not carried out again; unless the call itself gives the same result again.
  *
  * A route that is a decision stores its response in the commit of its effect (`decideOnce`): whatever crashes, a request with a key has one
@@ -16,6 +16,7 @@ import { describe, finishFetch, replyFrom, responseOf } from "../middleware/fetc
 import type { Reply } from "../middleware/reply.ts";
 import type { Caller } from "./auth.ts";
 import type { ServedTx } from "./handle.ts";
+import { given } from "./pages.ts";
 import { Problem, type ProblemStatus } from "./problem.ts";
 
 export interface IdempotentRequest {
@@ -25,6 +26,7 @@ export interface IdempotentRequest {
   readonly path: string;
   readonly query: string;
   readonly ifMatch: string | undefined;
+  readonly ifNoneMatch: string | undefined;
   /** What it is compared by: bytes, or a value. */
   readonly body: unknown;
   readonly maxBytes: number;
@@ -44,9 +46,10 @@ export interface Decided {
 }
 
 /** What a repeated request is compared by. */
-function fingerprintOf({ method, path, query, ifMatch, body }: IdempotentRequest): unknown {
+function fingerprintOf({ method, path, query, ifMatch, ifNoneMatch, body }: IdempotentRequest): unknown {
   const described = describe(method, path, query, body);
-  return ifMatch === undefined ? described : { described, ifMatch };
+  if (ifMatch === undefined && ifNoneMatch === undefined) return described;
+  return { described, ...given({ ifMatch, ifNoneMatch }) };
 }
 
 /** Gives the response again that was not stored; undefined if that is not possible. */

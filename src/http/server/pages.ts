@@ -3,6 +3,7 @@
  */
 
 import { z } from "@hono/zod-openapi";
+import { refuse } from "./problem.ts";
 
 /** The part of a query that every list has. */
 export const pageQuery = {
@@ -35,6 +36,19 @@ export const byVersion = <Entry extends { readonly version: number }>(items: rea
 
 /** Records of a page that cannot be read, because another codec or key wrote them. */
 export const unreadable = z.array(z.object({ id: z.string(), reason: z.string() })).readonly();
+
+/** Says that a filter without conditions is meant. */
+export const all = z
+  .literal(true)
+  .optional()
+  .openapi({ description: "Must be given where the filter has no condition: all of them are changed then." });
+
+/** Refuses to change everything, unless the request says so: a filter may be empty by mistake. */
+export function checkFilter(conditions: object, all: true | undefined): void {
+  const isEmpty = Object.values(conditions).every((one) => one === undefined || one === "");
+  if (isEmpty && all !== true)
+    throw refuse("invalid_request", 'The filter has no condition: give one, or "all": true to change all of them.');
+}
 
 /** The options of a list without what was not given. */
 export const given = <Options extends object>(

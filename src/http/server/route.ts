@@ -213,6 +213,9 @@ const HEADERS = {
     "Repeating a request with the same key has one effect and gets the same response. The keys of two API keys are independent.",
 } as const;
 
+/** `If-None-Match` of a write. */
+const NOTHING_YET = "`*`: refused if anything is stored already.";
+
 /** Adds a route to the app. */
 export function add<
   R extends Readonly<Record<number, z.ZodType | null>>,
@@ -229,8 +232,8 @@ export function add<
     tags: [options.tag],
     operationId: options.operation,
     summary: options.summary,
-    ...(options.description === undefined ? {} : { description: options.description }),
-    security: scope === null ? [] : [{ key: [] }],
+    description: [options.description, neededOf(scope)].filter((part) => part !== undefined).join(" "),
+    security: scope === null ? [] : [{ key: [scope] }],
     request: {
       params: z.strictObject(options.params ?? {}),
       query: z.strictObject(options.query ?? {}),
@@ -264,6 +267,7 @@ export function add<
   app.on([method], [path.replaceAll(/\/{(.+?)}/g, "/:$1")], authorize);
   app.openapi(route, (async (c: Context<Env>) => {
     const caller = c.get("caller");
+    if (changes) refuseConditions(c, options.headers ?? []);
     const valid = c.req.valid.bind(c.req) as (target: string) => never;
     const parsed = changes ? parseKey(c.req.header(KEY_HEADER)) : { is: "missing" as const };
     if (parsed.is === "malformed") throw refuse("idempotency_key_malformed", MALFORMED);
@@ -313,6 +317,7 @@ export function add<
       path: c.req.path,
       query,
       ifMatch: c.req.header("if-match"),
+      ifNoneMatch: c.req.header("if-none-match"),
       body: options.secrets === undefined ? bytes : without(sent, options.secrets),
       maxBytes: settings.bodyBytes,
     };
@@ -356,6 +361,15 @@ export function add<
   }) as never);
 }
 
+/** Refuses a condition that this write would not check. */
+function refuseConditions(c: Context<Env>, checked: readonly string[]): void {
+  for (const name of ["If-Match", "If-None-Match"])
+    if (!checked.includes(name) && c.req.header(name) !== undefined)
+      throw refuse("invalid_request", `${name} has no effect on this request: send it without.`);
+}
+
+const neededOf = (scope: Scope | null): string => (scope === null ? "Needs no key." : `Needs the scope \`${scope}\`.`);
+
 /** An answer in the form in which it is stored. */
 function replyTo({ status, json: body, headers }: Answer<unknown>): Reply {
   return replyOf({ status, json: body, headers: { "cache-control": "no-store", ...headers } });
@@ -390,7 +404,10 @@ function json({ status, json: body, headers }: Answer<unknown>): Response {
 
 function headersOf(names: readonly (keyof typeof HEADERS)[], changes: boolean): z.ZodObject {
   const all = changes ? [...names, "Idempotency-Key" as const] : names;
-  const shape = all.map((name) => [name.toLowerCase(), z.string().optional().openapi({ description: HEADERS[name] })]);
+  const shape = all.map((name) => {
+    const description = changes && name === "If-None-Match" ? NOTHING_YET : HEADERS[name];
+    return [name.toLowerCase(), z.string().optional().openapi({ description })];
+  });
   return z.looseObject(Object.fromEntries(shape));
 }
 

@@ -45,7 +45,7 @@ export interface ServerLimits {
 }
 
 export interface AppOptions {
-  /** Returns the handle of another namespace than that of `pawl`, for keys of it, and for signals that name it, which need no key; undefined if it has none. Default: keys of other namespaces are refused. */
+  /** Returns the handle of another namespace than that of `pawl`, for keys of it, and for signals whose token or query names it, which need no key; undefined if it has none. Default: keys of other namespaces are refused. */
   readonly namespaces?: ((namespace: string) => ServedPawl | undefined | Promise<ServedPawl | undefined>) | undefined;
   /** "none" lets everyone do everything, for a server that only its machine can reach. Default: "required". */
   readonly keys?: "required" | "none" | undefined;

@@ -28,6 +28,9 @@ export function toWire(value: unknown): unknown {
 const MOST_DIGITS = 4000;
 const TOO_LONG = new RegExp(`"\\$bigint":"-?\\d{${MOST_DIGITS + 1}}`);
 
+const LITERAL =
+  'An object whose one key begins with "$" is written with one more "$": {"$$foo": 1} is an object with the key "$foo".';
+
 /** A value of a request. */
 export function fromWire(json: unknown): unknown {
   if (typeof json !== "object" || json === null) return json;
@@ -38,7 +41,10 @@ export function fromWire(json: unknown): unknown {
     return jsonCodec.decode(text, PLACE);
   } catch (error) {
     if (!(error instanceof UnsupportedEncodingError)) throw error;
-    throw new Problem(400, error.code, error.message, { data: error.data });
+    const { path, reason } = error.data;
+    throw new Problem(400, error.code, `The value cannot be read at ${path}: ${reason}. ${LITERAL}`, {
+      data: error.data,
+    });
   }
 }
 

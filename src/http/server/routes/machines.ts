@@ -154,12 +154,12 @@ export function machines(routing: Routing): void {
     returns: { 200: Moved },
     refuses: [...UNKNOWN, "illegal_transition", "guard_refused", "event_conflict", "parking_full", "version_conflict"],
     decide: ({ params, body: { to, data, patch, expectedVersion, ...options }, header, keyId }) => {
-      const match = header("if-match");
+      const expected = expectedBy(header("if-match"));
       const machine = machineOf(params.name);
       const all = given({
         ...by(keyId),
         ...options,
-        expectedVersion: expectedBy(match) ?? expectedVersion,
+        expectedVersion: expected ?? expectedVersion,
         data: fromWire(data),
         patch: patch === undefined ? undefined : (fromWire(patch) as object),
       });
@@ -170,7 +170,7 @@ export function machines(routing: Routing): void {
           return { status: 200, json: show(moved), headers: { etag: etagOf(moved.version) } };
         } catch (error) {
           // Its entry in the history is committed.
-          return new Refused(unmatched(match, error));
+          return new Refused(unmatched(expected, error));
         }
       };
     },

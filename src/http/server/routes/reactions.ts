@@ -4,7 +4,7 @@
 
 import { z } from "@hono/zod-openapi";
 import { idSchema } from "../ids.ts";
-import { given, pageOf, pageQuery } from "../pages.ts";
+import { all, checkFilter, given, pageOf, pageQuery } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { list, text, time, timeOrNull, version } from "../schemas.ts";
 
@@ -59,8 +59,15 @@ const filter = z
     status,
     prefix: z.string().optional(),
     dryRun: z.boolean().optional().openapi({ description: "Counts them, and changes nothing." }),
+    all,
   })
   .openapi("TargetFilter");
+
+/** The filter of a request, as the library takes it. */
+function filterOf({ all, dryRun, ...conditions }: z.output<typeof filter>) {
+  checkFilter(conditions, all);
+  return given({ ...conditions, dryRun });
+}
 
 const Changed = z.object({ changed: z.number().int() }).openapi("ChangedTargets");
 
@@ -126,7 +133,7 @@ export function reactions(routing: Routing): void {
       refuses: [...NOT_FOUND, "events_archived", "invalid_argument"],
       handle: async ({ pawl, params, body }) => ({
         status: 200,
-        json: { changed: await pawl.reactions[verb](params.name, given(body)) },
+        json: { changed: await pawl.reactions[verb](params.name, filterOf(body)) },
       }),
     });
 
@@ -151,7 +158,7 @@ export function reactions(routing: Routing): void {
           await pawl.reactions[verb](params.name);
           return { status: 200, json: { changed: null } };
         }
-        const changed = await pawl.reactions[`${verb}Targets`](params.name, given(targets));
+        const changed = await pawl.reactions[`${verb}Targets`](params.name, filterOf(targets));
         return { status: 200, json: { changed } };
       },
     });

@@ -9,7 +9,7 @@ import { runAt, STATUSES } from "../../../workflow/stored.ts";
 import { isAt, looks } from "../changes.ts";
 import { kernelOf } from "../handle.ts";
 import { idSchema } from "../ids.ts";
-import { byVersion, given, pageOf, pageQuery } from "../pages.ts";
+import { all, byVersion, checkFilter, given, pageOf, pageQuery } from "../pages.ts";
 import { problemOf } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
@@ -381,6 +381,7 @@ export function runs(routing: Routing): void {
           tag: z.string().optional(),
           prefix: z.string().optional(),
         }),
+        all,
         after: z.string().optional(),
         limit: z.number().int().min(1).max(MOST_BULK).optional(),
       }),
@@ -389,6 +390,7 @@ export function runs(routing: Routing): void {
     refuses: ["invalid_id", "invalid_argument"],
     handle: async ({ pawl, body }) => {
       const { action, reason } = body;
+      if ("filter" in body) checkFilter(body.filter, body.all);
       const page =
         "ids" in body
           ? undefined

@@ -217,12 +217,17 @@ export function schedules(routing: Routing): void {
     summary: "Starts a run now",
     scope: "operate",
     params,
+    body: z.strictObject({
+      id: idSchema(
+        "The id of this trigger: the same again is the same run. Default: the `Idempotency-Key`, for each API key.",
+        "2030-01-01",
+      ).optional(),
+    }),
     returns: { 201: z.object({ run: z.string() }).openapi("TriggeredSchedule") },
     refuses: [...NOT_FOUND, "schedule_code_missing"],
-    handle: async ({ pawl, params, idempotencyKey, keyId }) => ({
+    handle: async ({ pawl, params, body: { id }, idempotencyKey, keyId }) => ({
       status: 201,
-      // The same id again is the same run.
-      json: await pawl.schedules.trigger(params.name, given({ id: ownKey(keyId, idempotencyKey) })),
+      json: await pawl.schedules.trigger(params.name, given({ id: id ?? ownKey(keyId, idempotencyKey) })),
     }),
   });
 

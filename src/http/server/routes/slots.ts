@@ -74,7 +74,7 @@ export function slots(routing: Routing): void {
     summary: "Stores a value",
     scope: "write",
     params: { name },
-    headers: ["If-Match"],
+    headers: ["If-Match", "If-None-Match"],
     body: z
       .strictObject({
         value: anyValue,
@@ -84,12 +84,12 @@ export function slots(routing: Routing): void {
     returns: { 200: Written },
     refuses: ["version_conflict", "invalid_value", "value_too_large"],
     decide: ({ pawl, params, body, header }) => {
-      const match = header("if-match");
-      const options = given({ expectedVersion: expectedBy(match) ?? body.expectedVersion });
+      const expected = expectedBy(header("if-match"), header("if-none-match"));
+      const options = given({ expectedVersion: expected ?? body.expectedVersion });
       const slot = pawl.slot(params.name);
       const value = fromWire(body.value);
       return (tx) => {
-        const written = matching(match, () => tx.slot(slot).set(value, options));
+        const written = matching(expected, () => tx.slot(slot).set(value, options));
         return { status: 200, headers: { etag: etagOf(written.version) }, json: { name: params.name, ...written } };
       };
     },
@@ -107,10 +107,10 @@ export function slots(routing: Routing): void {
     returns: { 200: z.object({ deleted: z.boolean() }).openapi("DeletedSlot") },
     refuses: ["version_conflict"],
     decide: ({ pawl, params, header }) => {
-      const match = header("if-match");
-      const options = given({ expectedVersion: expectedBy(match) });
+      const expected = expectedBy(header("if-match"));
+      const options = given({ expectedVersion: expected });
       const slot = pawl.slot(params.name);
-      return (tx) => ({ status: 200, json: matching(match, () => tx.slot(slot).delete(options)) });
+      return (tx) => ({ status: 200, json: matching(expected, () => tx.slot(slot).delete(options)) });
     },
   });
 

@@ -39,6 +39,9 @@ const fields = {
   causationId: z.string().optional(),
 };
 const Event = z.object(fields).openapi("Event");
+const EventPage = pageOf(Event).extend({
+  next: z.string().nullable().openapi({ description: "The `from` of the next page; null at the end." }),
+});
 const Followed = z.object({ ...fields, cursor: z.string() }).openapi("FollowedEvent");
 
 const show = <E extends StreamEvent>(one: E) => ({ ...one, data: toWire(one.data) });
@@ -91,7 +94,7 @@ export function streams(routing: Routing): void {
     summary: "Appends events, all or none",
     scope: "write",
     params,
-    headers: ["If-Match"],
+    headers: ["If-Match", "If-None-Match"],
     body: z.strictObject({
       events: z
         .array(z.strictObject({ name: idSchema("The name of the event.", "Deposited"), data: anyValue.optional() }))
@@ -112,11 +115,11 @@ export function streams(routing: Routing): void {
       "value_too_large",
     ],
     decide: ({ params, body: { events, expectedVersion, ...origin }, header }) => {
-      const match = header("if-match");
+      const expected = expectedBy(header("if-match"), header("if-none-match"));
       const made = events.map(({ name, data }) => event<unknown>(name)(fromWire(data)));
-      const options = given({ ...origin, expectedVersion: expectedBy(match) ?? expectedVersion });
+      const options = given({ ...origin, expectedVersion: expected ?? expectedVersion });
       return (tx) => {
-        const appended = matching(match, () => tx.stream(params.id).append(made, options));
+        const appended = matching(expected, () => tx.stream(params.id).append(made, options));
         return { status: 201, json: appended, headers: { etag: etagOf(appended.version) } };
       };
     },
@@ -141,7 +144,7 @@ export function streams(routing: Routing): void {
       limit: pageQuery.limit,
     },
     headers: ["Last-Event-ID"],
-    returns: { 200: pageOf(Event).openapi("StreamEvents") },
+    returns: { 200: EventPage.openapi("StreamEvents") },
     sends: "text/event-stream",
     refuses: ["invalid_id", "invalid_argument", "events_archived"],
     handle: async ({ pawl, root, params, query: { from, direction, limit }, header, ...waiter }) => {

@@ -10,10 +10,11 @@ import { TokenNotFoundError } from "../../../task/errors.ts";
 import type { TaskInfo } from "../../../task/info.ts";
 import type { TaskOutcome } from "../../../task/outcome.ts";
 import type { DeadTaskStatus } from "../../../task/tasks.ts";
+import { namespaceOf } from "../../../task/token.ts";
 import type { RunStatus } from "../../../workflow/stored.ts";
 import { STATUSES } from "../../../workflow/stored.ts";
 import { idSchema, ownKey } from "../ids.ts";
-import { given, pageOf, pageQuery, unreadable } from "../pages.ts";
+import { all, checkFilter, given, pageOf, pageQuery, unreadable } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
 import { fromWire, toWire } from "../values.ts";
@@ -248,10 +249,14 @@ export function tasks(routing: Routing): void {
       status: z.union([dead, z.array(dead)]).optional(),
       tag: z.string().optional(),
       prefix: z.string().optional(),
+      all,
     }),
     returns: { 200: z.object({ redriven: z.number().int(), unreadable }).openapi("RedrivenTasks") },
     refuses: ["invalid_id", "invalid_argument"],
-    handle: async ({ pawl, body }) => ({ status: 200, json: await pawl.tasks.redriveAll(given(body)) }),
+    handle: async ({ pawl, body: { all, ...filter } }) => {
+      checkFilter(filter, all);
+      return { status: 200, json: await pawl.tasks.redriveAll(given(filter)) };
+    },
   });
 
   add(routing, {
@@ -310,17 +315,14 @@ export function tasks(routing: Routing): void {
     scope: null,
     params: { token: z.string().openapi({ description: "The signal token of a task.", example: "sig_4fS…" }) },
     query: {
-      namespace: z
-        .string()
-        .optional()
-        .openapi({ description: "Where the task is. Default: the namespace of the server." }),
+      namespace: z.string().optional().openapi({ description: "Where the task is. Default: what the token says." }),
     },
     body: z.strictObject({ status: z.enum(["completed", "failed"]), value: anyValue.optional() }),
     returns: { 200: z.object({ task: z.string(), outcome: Outcome, isNew: z.boolean() }).openapi("SignaledTask") },
     refuses: ["token_not_found", "task_settled", "task_timed_out", "invalid_value", "value_too_large"],
     isIdempotent: true,
     handle: async ({ params, body: { status, value }, query: { namespace }, handleOf }) => {
-      const pawl = await handleOf(namespace);
+      const pawl = await handleOf(namespace ?? namespaceOf(params.token));
       if (pawl === undefined) throw new TokenNotFoundError();
       const { outcome, ...signaled } = await pawl.tasks.signal(params.token, { status, value: fromWire(value) });
       return { status: 200, json: { ...signaled, outcome: showOutcome(outcome) } };
