@@ -258,6 +258,7 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
             {
               action: "choice",
               after: "cursor?",
+              all: "boolean?",
               filter: options({ prefix: "prefix?", status: "choices?", tag: "id?", workflow: "workflow?" }),
               // Each id has an outcome of its own in what is returned.
               ids: "unchecked",
@@ -275,12 +276,23 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
   ClientSchedules: owner(
     acting(({ schedules }) => schedules),
     {
-      ...rowsOf("Schedules", "backfill", "create", "delete", "get", "history", "list", "pause", "resume", "update"),
+      ...rowsOf(
+        "Schedules",
+        "backfill",
+        "create",
+        "delete",
+        "get",
+        "history",
+        "list",
+        "pause",
+        "resume",
+        "trigger",
+        "update",
+      ),
       preview: {
         takes: { schedule: "schedule", options: options({ count: "count?", from: "time?" }) },
         good: () => ["created", {}],
       },
-      trigger: { takes: { schedule: "schedule" }, good: () => ["created"] },
     },
   ),
   ClientSlot: owner(

@@ -1,6 +1,6 @@
 /** What the tests of retried runs share: code that fails at its end until it is mended, and is other code then. */
 
-import { beforeEach, expect } from "vitest";
+import { expect } from "vitest";
 import { type Context, type Workflow, workflow } from "../../src/index.ts";
 import { replayHistory, saveHistory, type TestPawl } from "../../src/testing/index.ts";
 
@@ -14,10 +14,11 @@ export function mend(isDone = true): void {
   isMended = isDone;
 }
 
-beforeEach(() => {
+/** Before each test of a file that uses this: files can share a process, where this one is loaded once. */
+export function unmend(): void {
   isMended = false;
   before = undefined;
-});
+}
 
 /** Code that fails at its end until it is mended, and is other code then. */
 export const repaired = (first: Code, second: Code): Workflow<undefined, unknown> =>

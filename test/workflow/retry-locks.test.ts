@@ -4,10 +4,12 @@
  * everything else).
  */
 
-import { describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { type Context, type Workflow, workflow } from "../../src/index.ts";
 import { openTest, type TestPawl } from "../../src/testing/index.ts";
-import { before, isMended, mend, retried } from "./repaired.ts";
+import { before, isMended, mend, retried, unmend } from "./repaired.ts";
+
+beforeEach(unmend);
 
 describe("a lock", () => {
   const holder = workflow("holder", async (ctx) => ctx.lock("l", () => ctx.sleep("1 hour")));

@@ -9,7 +9,9 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { aggregate, type Context, event, signal, type Workflow, workflow } from "../../src/index.ts";
 import { openTest, replayHistory, saveHistory, type TestPawl } from "../../src/testing/index.ts";
-import { before, type Code, failed, isMended, mend, repaired, retried } from "./repaired.ts";
+import { before, type Code, failed, isMended, mend, repaired, retried, unmend } from "./repaired.ts";
+
+beforeEach(unmend);
 
 /** How often the history has facts of this word. */
 async function countOf(pawl: TestPawl, word: string): Promise<number> {
