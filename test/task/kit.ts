@@ -4,7 +4,7 @@
 
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
-import { afterEach } from "vitest";
+import { onTestFinished } from "vitest";
 import { type CreatedTask, httpTasks, type Pawl, type TaskInfo } from "../../src/index.ts";
 
 /** Keys for signal tokens. */
@@ -66,11 +66,6 @@ export const sendsTenGigabytes: Behavior = (response) => {
   more();
 };
 
-const endings: (() => void)[] = [];
-afterEach(() => {
-  for (const end of endings.splice(0)) end();
-});
-
 export async function receiver(...behaviors: Behavior[]): Promise<Receiver> {
   let script = behaviors.length === 0 ? [reply()] : behaviors;
   const seen: Seen[] = [];
@@ -104,7 +99,7 @@ export async function receiver(...behaviors: Behavior[]): Promise<Receiver> {
     socket.on("close", () => sockets.delete(socket));
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  endings.push(() => {
+  onTestFinished(() => {
     for (const socket of sockets) socket.destroy();
     server.close();
   });
