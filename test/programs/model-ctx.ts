@@ -112,7 +112,8 @@ class ModelCtx {
     if (options.rateLimit !== undefined && options.totalTimeout !== undefined)
       world.doubt("a turn that may be later than the totalTimeout allows");
     for (let attempt = 1; operation.settledMs === undefined; attempt++) {
-      if (options.rateLimit !== undefined) await world.sleep(world.reserve(options.rateLimit.name, STEP_RATE_MS));
+      if (options.rateLimit !== undefined)
+        await world.sleep(world.reserve(this.#run, options.rateLimit.name, STEP_RATE_MS));
       if (operation.settledMs !== undefined) break;
       if (attempt > 1 && options.totalTimeout !== undefined) world.doubt("a totalTimeout with several attempts");
       isRunning = true;
@@ -301,7 +302,7 @@ class ModelCtx {
         const operation = this.#run.ask("rate", this.#scope);
         if (operation.settledMs !== undefined) return operation;
         if (timeout !== undefined) this.#run.world.doubt("a turn with a timeout");
-        this.#resolveAfter(operation, this.#run.world.reserve(name, RATE_MS), { waitedMs: 0 });
+        this.#resolveAfter(operation, this.#run.world.reserve(this.#run, name, RATE_MS), { waitedMs: 0 });
         return operation;
       },
     };

@@ -22,7 +22,7 @@ export class ModelWorld {
   /** Why the model cannot tell the outcome, if it cannot. */
   unsure: string | undefined;
   readonly #timers: Timer[] = [];
-  readonly #turnsAtMs = new Map<string, number>();
+  readonly #turns = new Map<string, Turn>();
   readonly #lines = new Map<string, Line>();
 
   after(ms: number, go: () => void): () => void {
@@ -56,10 +56,13 @@ export class ModelWorld {
   }
 
   /** When its turn comes under a limit of one in so many milliseconds. */
-  reserve(name: string, perMs: number): number {
-    const at = Math.max(this.nowMs, (this.#turnsAtMs.get(name) ?? Number.NEGATIVE_INFINITY) + perMs);
-    this.#turnsAtMs.set(name, at);
-    return at - this.nowMs;
+  reserve(by: object, name: string, perMs: number): number {
+    const last = this.#turns.get(name);
+    if (last !== undefined && last.by !== by && perMs > CLOSE_MS && this.nowMs - last.askedMs < CLOSE_MS)
+      this.doubt("two runs asked for a turn close together");
+    const atMs = Math.max(this.nowMs, (last?.atMs ?? Number.NEGATIVE_INFINITY) + perMs);
+    this.#turns.set(name, { by, askedMs: this.nowMs, atMs });
+    return atMs - this.nowMs;
   }
 
   line(name: string): Line {
@@ -67,6 +70,13 @@ export class ModelWorld {
     this.#lines.set(name, line);
     return line;
   }
+}
+
+/** The last turn under a limit: who has it, when it was asked for, and when it comes. */
+interface Turn {
+  readonly by: object;
+  readonly askedMs: number;
+  readonly atMs: number;
 }
 
 interface Place {

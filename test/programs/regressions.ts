@@ -953,6 +953,27 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: false,
     worlds: [246],
   },
+  "two runs that ask for a turn close together may get it in either order": {
+    workflows: [
+      { name: "child-0", style: "async", body: [{ op: "rate", name: "rate-1" }] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          { op: "child", verb: "start", workflow: 0, input: 0 },
+          {
+            op: "group",
+            how: "ctx.race",
+            of: [[{ op: "rate", name: "rate-1" }], [{ op: "slot", verb: "delete", name: "room-0", scope: "run" }]],
+          },
+        ],
+      },
+    ],
+    runs: [{ id: "run-0", workflow: 1, startMs: 0, retries: 0, restarts: false }],
+    signals: [],
+    faults: false,
+    worlds: [3_062_226],
+  },
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),
