@@ -171,6 +171,57 @@ onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
     ).toBe(false);
   });
 
+  test("the token of a task that was deleted is no token, also where another task has its id", async () => {
+    const pawl = await place.open(KEYS);
+    const options = { id: "t", targetUrl: URL_TEXT, waitForSignal: true, body: "first" };
+    const first = await pawl.tasks.create(options);
+    const gone = async (): Promise<void> => {
+      const refused = { code: "token_not_found" };
+      await expect(pawl.tasks.signal(tokenOf(first), COMPLETED)).rejects.toMatchObject(refused);
+      const decided = pawl.transact((tx) => void tx.tasks.signal(tokenOf(first), COMPLETED));
+      await expect(decided).rejects.toMatchObject(refused);
+      expect(await pawl.tasks.trySignal(tokenOf(first), COMPLETED)).toEqual({ ok: false, ...refused });
+    };
+    await pawl.tasks.signal(tokenOf(first), COMPLETED);
+    await pawl.runs.delete("t");
+    await gone();
+    const second = await pawl.tasks.create({ ...options, body: "second" });
+    expect(second.isNew).toBe(true);
+    await gone();
+    expect((await pawl.tasks.get("t")).outcome).toBeNull();
+    await pawl.tasks.signal(tokenOf(second), COMPLETED);
+    expect(await pawl.tasks.get("t")).toMatchObject({ status: "completed" });
+    await gone();
+  });
+
+  test("the token of a task settles no run that was started by name in its place", async () => {
+    const pawl = await place.open(KEYS);
+    const first = await pawl.tasks.create({ id: "t", targetUrl: URL_TEXT, waitForSignal: true });
+    await pawl.tasks.signal(tokenOf(first), COMPLETED);
+    await pawl.start("pawl.task", { targetUrl: URL_TEXT }, { id: "t", ifExists: "restart" });
+    await expect(pawl.tasks.signal(tokenOf(first), COMPLETED)).rejects.toMatchObject({ code: "token_not_found" });
+    expect((await pawl.tasks.get("t")).outcome).toBeNull();
+  });
+
+  test("a token of an earlier version, whose run does not have it, is valid, also after the task was sent again", async () => {
+    const pawl = await place.open(KEYS);
+    const { task, signalToken } = await pawl.tasks.create({ id: "t", targetUrl: URL_TEXT, waitForSignal: true });
+    const token = tokenAt(checkToken(signalToken));
+    await pawl.kernel.transact(
+      (tx) => {
+        const { tokenHash: _, ...value } = tx.record(runAt("t")).value as Record<string, unknown>;
+        tx.record(runAt("t")).write({ value });
+        tx.record(token).write({ value: { task: task.id } });
+      },
+      [runAt("t"), token],
+    );
+    await fail(pawl, "t");
+    const signal = () => pawl.tasks.trySignal(signalToken ?? "", COMPLETED);
+    expect(await signal()).toMatchObject({ ok: false, code: "task_settled" });
+    await pawl.tasks.redrive("t");
+    expect(await signal()).toMatchObject({ ok: true, task: "t" });
+  });
+
   test("a task that is sent again stays where it was in lists", async () => {
     const pawl = await place.open();
     for (const id of ["b", "a", "c"]) await pawl.tasks.create({ id, targetUrl: URL_TEXT });
