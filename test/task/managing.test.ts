@@ -592,6 +592,43 @@ describe("what is beside a task", () => {
 
 describe("what is stored", () => {
   onStores(["SQLite"], (place) => {
+    test("a target that returns what it got puts no token into the database, or into what anyone can read", async () => {
+      const pawl = await place.open(KEYS);
+      pawl.work([TASKS]);
+      const inbox = await receiver();
+      const echo: Behavior = (response, { attempt, headers }) => {
+        const token = String(headers["pawl-signal-token"]);
+        const escaped = [...token].map((char) => `%${char.charCodeAt(0).toString(16)}`).join("");
+        const echoed = JSON.stringify({ headers, escaped });
+        const body = `${echoed}${".".repeat(16 * 1024 - echoed.length - 40)}${token}${token}`;
+        response.writeHead(attempt === 1 ? 500 : 404, {
+          "x-echo": token,
+          "x-long": "x".repeat(970) + token,
+          [`x-${token}`]: "1",
+        });
+        response.end(body);
+      };
+      const { url, seen } = await receiver(echo);
+      const options = { targetUrl: url, waitForSignal: true, onCompleteUrl: inbox.url, retry: QUICK };
+      const created = await pawl.tasks.create(options);
+      const { id } = await ended(pawl, created);
+      await expect.poll(async () => (await pawl.tasks.deliveries(id))[0]?.status, PATIENCE).toBe("completed");
+      expect(seen.map(({ headers }) => headers["pawl-signal-token"])).toEqual(Array(2).fill(created.signalToken));
+      const dump = ["", "-wal"].map((end) => readFileSync(`${place.where}${end}`, "latin1")).join("");
+      const shown = await Promise.all([
+        pawl.tasks.get(id),
+        pawl.tasks.attempts(id),
+        pawl.run(id).history(),
+        inbox.seen,
+      ]);
+      const start = tokenOf(created).slice(4, 12);
+      for (const text of [dump, ...shown.map((one) => JSON.stringify(one))]) {
+        expect(text).toContain("[signal token]");
+        for (const written of [start, start.toLowerCase()]) expect(text).not.toContain(written);
+        expect(text).not.toContain("%73%69%67%5f");
+      }
+    });
+
     test("a stolen database has no token, also after it was shown again", async () => {
       const pawl = await place.open(KEYS);
       pawl.work([TASKS]);
