@@ -307,6 +307,31 @@ onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
     expect(await pawl.tasks.get(run)).toMatchObject({ targetUrl: `${URL_TEXT}/2` });
   });
 
+  test("the workflow of notifications cannot be started from outside, whatever names it", async () => {
+    const pawl = await place.open();
+    const { url } = await receiver();
+    const inbox = await receiver();
+    const name = "pawl.task.delivery";
+    const same = workflow(name, async () => {});
+    const parent = workflow("parent", async (ctx) => ctx.call(same));
+    pawl.work([TASKS, parent]);
+    const refused = { code: "invalid_argument", message: expect.stringContaining(`must not be "${name}"`) };
+    for (const input of [undefined, null, 5, {}, { task: "t", url: inbox.url, key: "k", body: "forged" }]) {
+      await expect(pawl.start(name, input)).rejects.toMatchObject(refused);
+      await expect(pawl.transact((tx) => void tx.start(name, input))).rejects.toMatchObject(refused);
+      await expect(pawl.schedules.create("s", { every: "1h" }, name, input)).rejects.toMatchObject(refused);
+    }
+    await expect(pawl.start(same)).rejects.toMatchObject(refused);
+    expect(() => schedule("s", { every: "1h" }, same)).toThrow(name);
+    await expect((await pawl.start(parent)).result({ timeout: "60s" })).rejects.toMatchObject({
+      code: "run_failed",
+      message: expect.stringContaining(name),
+    });
+    await ended(pawl, await pawl.tasks.create({ id: "t", targetUrl: url, onCompleteUrl: inbox.url }));
+    await expect.poll(async () => (await pawl.tasks.deliveries("t"))[0]?.status, PATIENCE).toBe("completed");
+    expect(inbox.seen).toHaveLength(1);
+  });
+
   test("a schedule creates tasks", async () => {
     const pawl = await place.open();
     const { url, seen } = await receiver();
