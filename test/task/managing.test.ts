@@ -57,6 +57,24 @@ onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
     expect(idsOf((await pawl.tasks.list()).tasks)).toEqual([first.task.id]);
   });
 
+  test.each([{ id: "t" }, { idempotencyKey: "k" }, { id: "t", idempotencyKey: "k" }])(
+    "a task that one commit creates twice with %o is the same task, with the same token",
+    async (names) => {
+      const pawl = await place.open(KEYS);
+      for (const waitForSignal of [true, false]) {
+        const named = Object.fromEntries(Object.entries(names).map(([name, text]) => [name, text + waitForSignal]));
+        const options = { targetUrl: URL_TEXT, waitForSignal, body: "x".repeat(5000), ...named };
+        const [first, again] = await pawl.transact(
+          (tx) => [tx.tasks.create(options), tx.tasks.create(options)] as const,
+        );
+        expect(first.isNew).toBe(true);
+        expect(again).toEqual({ ...first, isNew: false });
+        expect(await pawl.tasks.create(options)).toEqual(again);
+        if (waitForSignal) expect(await pawl.tasks.signal(tokenOf(again), COMPLETED)).toMatchObject({ isNew: true });
+      }
+    },
+  );
+
   test("of concurrent creations with one key, one is new", async () => {
     const pawl = await place.open(KEYS);
     const other = await place.open(KEYS);
