@@ -119,6 +119,51 @@ describe("a request", () => {
   });
 });
 
+describe("a body", () => {
+  const BODIES = ["", "GET /other HTTP/1.1\r\nhost: inside\r\n\r\n", "ü", new Uint8Array([0, 255, 13, 10])] as const;
+  /** Method and framing of the first request that arrives, and everything after its headers. */
+  const arrived = async (method: string, body: string | Uint8Array): Promise<[string, Buffer]> => {
+    const all = Promise.withResolvers<Buffer>();
+    const port = await listen(
+      createTcpServer((socket) => {
+        const parts: Buffer[] = [];
+        socket.on("data", (part) => {
+          parts.push(part);
+          if (Buffer.concat(parts).includes("\r\n\r\n"))
+            socket.write("HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n");
+        });
+        socket.on("close", () => all.resolve(Buffer.concat(parts)));
+      }),
+    );
+    const url = new URL(`http://shop.example:${port}/`);
+    const request = {
+      url,
+      address: "127.0.0.1",
+      headers: {},
+      mostBytes: 1000,
+      abortSignal: new AbortController().signal,
+    };
+    await opened().send({ ...request, method, body });
+    const bytes = await all.promise;
+    const end = bytes.indexOf("\r\n\r\n");
+    const framing = String(bytes.subarray(0, end))
+      .split("\r\n")
+      .filter((line) => /^(content-length|transfer-encoding):/i.test(line));
+    return [framing.join().toLowerCase(), bytes.subarray(end + 4)];
+  };
+
+  test.each(["DELETE", "POST", "PUT", "PATCH"])(
+    "of a %s has its length, so that nothing of it is another request",
+    async (method) => {
+      for (const body of BODIES) {
+        const [framing, sent] = await arrived(method, body);
+        expect(sent).toEqual(Buffer.from(body as string));
+        expect(framing).toBe(`content-length: ${sent.length}`);
+      }
+    },
+  );
+});
+
 describe("a reply", () => {
   test("that is a redirect is returned, and not followed", async () => {
     const seen: (string | undefined)[] = [];

@@ -57,6 +57,8 @@ export class Core {
   readonly #working = new Set<TaskSettings>();
   /** Tokens that decisions asked for, by task. */
   readonly #read = new Map<string, string>();
+  /** Tokens of tasks that a decision itself creates, by task: no one can read them before its commit. */
+  readonly #drawn = new WeakMap<Tx, Map<string, string>>();
 
   constructor(kernel: Kernel, runs: Runs, keys: RingKeys | undefined) {
     this.kernel = kernel;
@@ -121,11 +123,11 @@ export class Core {
         ...made,
         fingerprint,
         origin,
+        tokenHash: token?.hash,
         ...(onCompleteUrl === undefined ? {} : { wakesAtEnd: [outboxAt(made.id).space, made.id] }),
       },
       fingerprint,
       idempotencyKey,
-      tokenHash: token?.hash,
       outbox: onCompleteUrl === undefined ? undefined : { url: onCompleteUrl, key },
       input,
       token,
@@ -135,6 +137,7 @@ export class Core {
   /** Creates a task in a decision. `start` is how its run is started. */
   create(tx: Tx, prepared: Prepared, start: () => Started = () => startRun(tx, prepared.start)): Made {
     const started = createTask(tx, prepared, start);
+    if (started.isNew && prepared.token !== undefined) this.#drawnBy(tx).set(started.id, prepared.token.token);
     const run = tx.record(started.isNew ? startedRun(prepared.start) : runAt(started.id));
     return { started, task: taskInfo(started.id, statusOf(run), runOf(run), prepared.input) };
   }
@@ -149,13 +152,19 @@ export class Core {
   }
 
   /**
-   * The token of a task that a decision has found. It is in the run's log, which a decision cannot read: then this throws, `mend` reads it, and
-   * the decision runs again.
+   * The token of a task that a decision has found. Unless the decision created the task, it is in the run's log, which a decision cannot read: then this
+   * throws, `mend` reads it, and the decision runs again.
    */
-  knownToken(id: string): string {
-    const token = this.#read.get(id);
+  knownToken(tx: Tx, id: string): string {
+    const token = this.#drawn.get(tx)?.get(id) ?? this.#read.get(id);
     if (token === undefined) throw new TokenUnreadError(id);
     return token;
+  }
+
+  #drawnBy(tx: Tx): Map<string, string> {
+    const drawn = this.#drawn.get(tx) ?? new Map<string, string>();
+    this.#drawn.set(tx, drawn);
+    return drawn;
   }
 
   async mend(error: unknown): Promise<boolean> {

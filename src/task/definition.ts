@@ -13,8 +13,8 @@ import {
   type Body,
   builtInWorkflow,
   type Definition,
+  internalWorkflow,
   type Workflow,
-  workflowOf,
 } from "../workflow/definitions/definition.ts";
 import type { Flow, OfInput } from "../workflow/definitions/flow.ts";
 import { ownLimit } from "../workflow/definitions/flow.ts";
@@ -195,4 +195,4 @@ export interface HttpTaskResult {
 }
 
 /** The workflow whose runs are notifications. */
-export const delivery = workflowOf(definitionFor(DELIVERIES, elsewhere));
+export const delivery = internalWorkflow(definitionFor(DELIVERIES, elsewhere));

@@ -18,6 +18,7 @@ import {
 import { jsonCodec } from "../kernel/codec/json.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { checkRetry } from "../kernel/retry.ts";
+import { isPlain } from "../machine/decide.ts";
 import { checkPriority } from "../workflow/definitions/flow.ts";
 import { ALL_5XX, MOST_ATTEMPTS } from "./decide.ts";
 import type { StoredRetry, TaskInput } from "./stored.ts";
@@ -60,7 +61,7 @@ export interface TaskRequest {
   readonly targetUrl: string | URL;
   /** Default: "POST". */
   readonly method?: string | undefined;
-  readonly headers?: Readonly<Record<string, string>> | undefined;
+  readonly headers?: Headers | Readonly<Record<string, string>> | undefined;
   /** A text or bytes are sent as they are; anything else as JSON. At most 1 MiB. */
   readonly body?: unknown;
   /** How long an attempt may take, from resolving the name to the end of the response. Default: 30 s; at most 1 hour. */
@@ -259,7 +260,11 @@ function checkHeaders(given: TaskRequest["headers"], type: string | undefined): 
   if (given !== undefined) {
     checkObject(given, "the headers");
     if (Array.isArray(given)) throw new InvalidArgumentError("the headers", "must be an object, not a list");
-    const entries = Object.entries(given);
+    const isHeaders = given instanceof Headers;
+    const entries: readonly (readonly [string, unknown])[] = isHeaders ? [...given] : Object.entries(given);
+    // Of a Map, there are none: its headers would be left out.
+    if (entries.length === 0 && !isHeaders && !isPlain(given))
+      throw new InvalidArgumentError("the headers", "must be a plain object, or Headers");
     if (entries.length > MOST_HEADERS) throw new InvalidArgumentError("the headers", `must be at most ${MOST_HEADERS}`);
     for (const [key, value] of entries) {
       const name = key.toLowerCase();

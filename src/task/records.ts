@@ -38,15 +38,14 @@ export interface NewTask {
   readonly start: StartRequest;
   readonly fingerprint: string;
   readonly idempotencyKey: string | undefined;
-  readonly tokenHash: string | undefined;
   /** Its notifications, if it has some. */
   readonly outbox: Pick<Outbox, "url" | "key"> | undefined;
 }
 
 /** The records beside the run that its creation touches. */
-export const touchedByNew = ({ start, idempotencyKey, tokenHash, outbox }: NewTask): readonly Address[] => [
+export const touchedByNew = ({ start, idempotencyKey, outbox }: NewTask): readonly Address[] => [
   ...(idempotencyKey === undefined ? [] : [keyAt(idempotencyKey)]),
-  ...(tokenHash === undefined ? [] : [newAddress(tokenAt(tokenHash))]),
+  ...(start.tokenHash === undefined ? [] : [newAddress(tokenAt(start.tokenHash))]),
   ...(outbox === undefined ? [] : [outboxFor(start)]),
 ];
 
@@ -56,7 +55,8 @@ const outboxFor = ({ id, isMade }: StartRequest): Address =>
 
 /** Creates a task, or finds the one that was created under the same key or id. */
 export function createTask(tx: Tx, task: NewTask, start: () => Started): Started {
-  const { fingerprint, idempotencyKey, tokenHash, outbox } = task;
+  const { fingerprint, idempotencyKey, outbox } = task;
+  const { tokenHash } = task.start;
   const key = idempotencyKey === undefined ? undefined : tx.record(keyAt(idempotencyKey));
   if (key?.exists === true) {
     const mark = key.value as Mark;
@@ -72,7 +72,7 @@ export function createTask(tx: Tx, task: NewTask, start: () => Started): Started
   if (!started.isNew) return started;
   if (tokenHash !== undefined)
     tx.record(newAddress(tokenAt(tokenHash))).write({
-      value: { task: started.id } satisfies Mark,
+      value: { task: started.id, isInRun: true } satisfies Mark,
       kind: MARKS_QUEUE,
       dueMs,
     });
@@ -164,10 +164,17 @@ function end(tx: Tx, run: Draft, status: EndedStatus, outcome: Outcome, fact: ob
 const waitEndOf = ({ doing }: RunValue): number | null =>
   doing?.first.find(({ kind }) => kind === "signal")?.untilMs ?? null;
 
-/** The task of a token; undefined if no task has it. */
+/** The task of a token; undefined if no task has it, as when it was deleted. Another one may have its id by now. */
 export function taskOfToken(tx: Tx, tokenHash: string): string | undefined {
-  const mark = tx.record(tokenAt(tokenHash));
-  return mark.exists ? (mark.value as Mark).task : undefined;
+  const record = tx.record(tokenAt(tokenHash));
+  if (!record.exists) return undefined;
+  const mark = record.value as Mark;
+  const run = tx.record(runAt(mark.task));
+  if (!run.exists) return undefined;
+  const value = runOf(run);
+  if (value.workflow !== TASKS) return undefined;
+  const isOurs = value.tokenHash === tokenHash || (value.tokenHash === undefined && mark.isInRun !== true);
+  return isOurs ? mark.task : undefined;
 }
 
 /** Removes a record beside a task that is gone. Returns whether it did. */

@@ -38,6 +38,8 @@ export interface Mark {
   readonly task: string;
   /** Of `task-key`: tells whether a second creation asks for the same. */
   readonly fingerprint?: string;
+  /** Of `task-token`: the task's run has the token's hash, too. Tokens of earlier versions do not say so, and neither do their runs. */
+  readonly isInRun?: true;
 }
 
 export interface Outbox {

@@ -333,6 +333,7 @@ export class Tasks {
       fingerprint,
       ...(old.onCompleteUrl === undefined ? {} : { wakesAtEnd: [outboxAt(id).space, id] as const }),
       origin: this.#origin,
+      tokenHash: old.signal?.hash,
     };
     let task: TaskInfo | undefined;
     await this.#core.runs.starter.startAlong(request, {

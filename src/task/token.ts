@@ -53,6 +53,27 @@ export function checkToken(token: unknown): string {
   return hashOf(token);
 }
 
+/** What stands for the token of a task in what its target returned. */
+const MASK = "[signal token]";
+/** How much of a token's random part is masked at least. Who knows less than that has more than 200 bits to guess. */
+const LEAST_MASKED = 8;
+
+/**
+ * Masks a token in texts: as it is, in another case, and with characters that are percent-encoded or escaped as in JSON; with or without its prefix; and
+ * its beginning alone, which is what is left of it where a text is cut off.
+ */
+export function maskOf(token: string): (text: string) => string {
+  const chars = [...token].map((char) => {
+    const hex = char.charCodeAt(0).toString(16).padStart(2, "0");
+    return `(?:[${char === "-" ? "\\-" : char}]|%${hex}|\\\\u00${hex})`;
+  });
+  const prefix = chars.splice(0, PREFIX.length).join("");
+  const least = chars.splice(0, LEAST_MASKED).join("");
+  const rest = chars.reduceRight((more, char) => `(?:${char}${more})?`, "");
+  const pattern = new RegExp(`(?:${prefix})?${least}${rest}`, "gi");
+  return (text) => text.replaceAll(pattern, MASK);
+}
+
 /** The namespace that a token names; undefined for one without, and for what cannot be a token. */
 export function namespaceOf(token: string): string | undefined {
   const named = FORM.exec(token)?.[1];

@@ -41,7 +41,7 @@ export class TxTasks {
     const prepared = this.#core.prepare(checked, uuid, uuid);
     const { started, task } = this.#core.create(tx, prepared);
     const token = prepared.token?.token ?? null;
-    const signalToken = started.isNew || token === null ? token : this.#core.knownToken(started.id);
+    const signalToken = started.isNew || token === null ? token : this.#core.knownToken(tx, started.id);
     return { task, signalToken, isNew: started.isNew };
   }
 

@@ -27,6 +27,7 @@ import { TaskFailedError } from "./errors.ts";
 import type { Settled, TaskError, TaskResponse } from "./outcome.ts";
 import { signed } from "./signing.ts";
 import { ATTEMPT, DELIVERIES, type DeliveryInput, type StoredAttempt, TASKS, type TaskInput } from "./stored.ts";
+import { maskOf } from "./token.ts";
 
 const SETTLED = signal("pawl.task.settled");
 
@@ -54,7 +55,7 @@ export function workOnTasks(
   /** One attempt, with what every attempt carries. */
   const attempt = async (
     step: StepHandle,
-    { task, key, number, inRun, more, ...call }: Wanted,
+    { task, key, number, inRun, token, ...call }: Wanted,
   ): Promise<StoredAttempt> => {
     const { fence: claim, abortSignal } = step as Attempt;
     const nowMs = (): number => (step as Attempt).nowMs();
@@ -62,6 +63,7 @@ export function workOnTasks(
     const head = { number, fence };
     let made: Made;
     try {
+      const secret = token?.();
       const headers = {
         ...call.headers,
         ...signed(keys, key, nowMs(), call.body ?? ""),
@@ -69,9 +71,10 @@ export function workOnTasks(
         "pawl-task-id": encodeURIComponent(task),
         "pawl-attempt": String(number),
         "pawl-fence": String(fence),
-        ...more?.(),
+        ...(secret === undefined ? {} : { "pawl-signal-token": secret }),
       };
       made = await makeCall(caller, { ...call, headers, nowMs }, abortSignal);
+      if (secret !== undefined) made = masked(made, maskOf(secret));
     } catch (error) {
       if (abortSignal.aborted || !(error instanceof PawlError)) throw error;
       // Nothing was sent. A process with the key that sealed the token can send it.
@@ -107,7 +110,7 @@ export function workOnTasks(
       headers: input.headers ?? {},
       body: input.body,
       timeoutMs: input.timeoutMs ?? TIMEOUT_MS,
-      more: token === undefined ? undefined : () => ({ "pawl-signal-token": openToken(token.hash, token.sealed) }),
+      token: token === undefined ? undefined : () => openToken(token.hash, token.sealed),
     };
     const { last, isDone } = await call(ctx, wanted, input, before);
     if (!isDone) throw failed(ctx.runId, last);
@@ -147,8 +150,21 @@ interface Wanted extends Omit<Call, "nowMs"> {
   readonly number: number;
   /** The number of the attempt within this run; `number` also counts those before the task was sent again. */
   readonly inRun: number;
-  /** Headers that are secret, and so not made before they are needed. */
-  readonly more?: (() => Readonly<Record<string, string>>) | undefined;
+  /** The signal token, which is secret, and so not opened before it is needed. */
+  readonly token?: (() => string) | undefined;
+}
+
+/** Some targets return what they got. The history must not have the token in it, nor what else carries a response. */
+function masked(made: Made, mask: (text: string) => string): Made {
+  const { headers, body, error } = made;
+  return {
+    ...made,
+    ...(headers === undefined
+      ? {}
+      : { headers: Object.fromEntries(Object.entries(headers).map(([name, value]) => [mask(name), mask(value)])) }),
+    ...(body === undefined ? {} : { body: mask(body) }),
+    ...(error === undefined ? {} : { error: { ...error, message: mask(error.message) } }),
+  };
 }
 
 function openClient({ ports }: Kernel): HttpClient {

@@ -197,6 +197,8 @@ export interface RunValue {
   readonly tick?: { readonly schedule: string; readonly atMs: number; readonly lastMs?: number };
   /** A record that the commit which ends the run wakes. */
   readonly wakesAtEnd?: readonly [space: string, key: string];
+  /** Of a task that waits for a signal: the hash of the token that settles this run, and no other one under its id. */
+  readonly tokenHash?: string;
   /** The version of its first fact. */
   readonly from: number;
   /** Facts up to this one belong to a run that was deleted. */

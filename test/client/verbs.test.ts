@@ -84,6 +84,18 @@ test("a signal that came too late has the outcome with its times, as one in time
   expect(late).toEqual({ ok: false, code: "task_settled", task: first.task, outcome: first.outcome });
 });
 
+test("the headers of a task may be Headers, and what would be left out of them is refused", async () => {
+  const { client, pawl } = await connected();
+  const targetUrl = "https://example.com/";
+  const headers = new Headers({ "X-A": "1", "x-b": "2" });
+  const { task } = await client.tasks.create({ id: "t", targetUrl, headers });
+  expect(task.id).toBe("t");
+  // The same request, so it has the same headers.
+  expect(await pawl.tasks.create({ id: "t", targetUrl, headers })).toMatchObject({ isNew: false });
+  for (const lost of [new Map([["x-a", "1"]]), new URLSearchParams("x-a=1")])
+    expect(await codeOf(client.tasks.create({ targetUrl, headers: lost as never }))).toBe("invalid_argument");
+});
+
 test("an event type that is known by its type makes events", async () => {
   const { client, pawl } = await connected();
   const deposited = event<{ cents: number }>("deposited");

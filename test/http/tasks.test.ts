@@ -48,6 +48,18 @@ describe("tasks", () => {
     expect(refusal(await send("GET", "/v1/tasks/none"))).toEqual({ status: 404, code: "task_not_found" });
   });
 
+  test("the workflow of notifications cannot be started, whatever its input", async () => {
+    const { send, targetUrl } = await withTasks();
+    const refused = { status: 400, code: "invalid_argument" };
+    for (const input of [undefined, null, 5, {}, { task: "t", url: targetUrl, key: "k", body: "forged" }]) {
+      const body = { workflow: "pawl.task.delivery", input };
+      expect(refusal(await send("POST", "/v1/runs", body))).toEqual(refused);
+      expect(refusal(await send("POST", "/v1/schedules", { ...body, name: "s", every: "1h" }))).toEqual(refused);
+    }
+    const task = { workflow: "pawl.task", input: { targetUrl }, id: "named" };
+    expect(await send("POST", "/v1/runs", task)).toMatchObject({ status: 201 });
+  });
+
   test("a repeated creation returns the same task and token, and another request under the key is refused", async () => {
     const { send, targetUrl } = await withTasks();
     const body = { targetUrl, waitForSignal: true };

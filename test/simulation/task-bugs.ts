@@ -62,8 +62,8 @@ export const taskBugs: readonly Bug[] = [
     edits: [
       {
         file: RECORDS,
-        from: "  return mark.exists ? (mark.value as Mark).task : undefined;",
-        to: "  const task = mark.exists ? (mark.value as Mark).task : undefined;\n  return task === undefined || outcomeOf(statusOf(tx.record(runAt(task))), runOf(tx.record(runAt(task)))) !== null ? undefined : task;",
+        from: "  return isOurs ? mark.task : undefined;",
+        to: "  return isOurs && outcomeOf(statusOf(run), value) === null ? mark.task : undefined;",
       },
     ],
   },

@@ -57,6 +57,24 @@ onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
     expect(idsOf((await pawl.tasks.list()).tasks)).toEqual([first.task.id]);
   });
 
+  test.each([{ id: "t" }, { idempotencyKey: "k" }, { id: "t", idempotencyKey: "k" }])(
+    "a task that one commit creates twice with %o is the same task, with the same token",
+    async (names) => {
+      const pawl = await place.open(KEYS);
+      for (const waitForSignal of [true, false]) {
+        const named = Object.fromEntries(Object.entries(names).map(([name, text]) => [name, text + waitForSignal]));
+        const options = { targetUrl: URL_TEXT, waitForSignal, body: "x".repeat(5000), ...named };
+        const [first, again] = await pawl.transact(
+          (tx) => [tx.tasks.create(options), tx.tasks.create(options)] as const,
+        );
+        expect(first.isNew).toBe(true);
+        expect(again).toEqual({ ...first, isNew: false });
+        expect(await pawl.tasks.create(options)).toEqual(again);
+        if (waitForSignal) expect(await pawl.tasks.signal(tokenOf(again), COMPLETED)).toMatchObject({ isNew: true });
+      }
+    },
+  );
+
   test("of concurrent creations with one key, one is new", async () => {
     const pawl = await place.open(KEYS);
     const other = await place.open(KEYS);
@@ -171,6 +189,57 @@ onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
     ).toBe(false);
   });
 
+  test("the token of a task that was deleted is no token, also where another task has its id", async () => {
+    const pawl = await place.open(KEYS);
+    const options = { id: "t", targetUrl: URL_TEXT, waitForSignal: true, body: "first" };
+    const first = await pawl.tasks.create(options);
+    const gone = async (): Promise<void> => {
+      const refused = { code: "token_not_found" };
+      await expect(pawl.tasks.signal(tokenOf(first), COMPLETED)).rejects.toMatchObject(refused);
+      const decided = pawl.transact((tx) => void tx.tasks.signal(tokenOf(first), COMPLETED));
+      await expect(decided).rejects.toMatchObject(refused);
+      expect(await pawl.tasks.trySignal(tokenOf(first), COMPLETED)).toEqual({ ok: false, ...refused });
+    };
+    await pawl.tasks.signal(tokenOf(first), COMPLETED);
+    await pawl.runs.delete("t");
+    await gone();
+    const second = await pawl.tasks.create({ ...options, body: "second" });
+    expect(second.isNew).toBe(true);
+    await gone();
+    expect((await pawl.tasks.get("t")).outcome).toBeNull();
+    await pawl.tasks.signal(tokenOf(second), COMPLETED);
+    expect(await pawl.tasks.get("t")).toMatchObject({ status: "completed" });
+    await gone();
+  });
+
+  test("the token of a task settles no run that was started by name in its place", async () => {
+    const pawl = await place.open(KEYS);
+    const first = await pawl.tasks.create({ id: "t", targetUrl: URL_TEXT, waitForSignal: true });
+    await pawl.tasks.signal(tokenOf(first), COMPLETED);
+    await pawl.start("pawl.task", { targetUrl: URL_TEXT }, { id: "t", ifExists: "restart" });
+    await expect(pawl.tasks.signal(tokenOf(first), COMPLETED)).rejects.toMatchObject({ code: "token_not_found" });
+    expect((await pawl.tasks.get("t")).outcome).toBeNull();
+  });
+
+  test("a token of an earlier version, whose run does not have it, is valid, also after the task was sent again", async () => {
+    const pawl = await place.open(KEYS);
+    const { task, signalToken } = await pawl.tasks.create({ id: "t", targetUrl: URL_TEXT, waitForSignal: true });
+    const token = tokenAt(checkToken(signalToken));
+    await pawl.kernel.transact(
+      (tx) => {
+        const { tokenHash: _, ...value } = tx.record(runAt("t")).value as Record<string, unknown>;
+        tx.record(runAt("t")).write({ value });
+        tx.record(token).write({ value: { task: task.id } });
+      },
+      [runAt("t"), token],
+    );
+    await fail(pawl, "t");
+    const signal = () => pawl.tasks.trySignal(signalToken ?? "", COMPLETED);
+    expect(await signal()).toMatchObject({ ok: false, code: "task_settled" });
+    await pawl.tasks.redrive("t");
+    expect(await signal()).toMatchObject({ ok: true, task: "t" });
+  });
+
   test("a task that is sent again stays where it was in lists", async () => {
     const pawl = await place.open();
     for (const id of ["b", "a", "c"]) await pawl.tasks.create({ id, targetUrl: URL_TEXT });
@@ -254,6 +323,31 @@ onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
     await pawl.schedules.update("s", { input: { targetUrl: `${URL_TEXT}/2` } });
     const { run } = await pawl.schedules.trigger("s");
     expect(await pawl.tasks.get(run)).toMatchObject({ targetUrl: `${URL_TEXT}/2` });
+  });
+
+  test("the workflow of notifications cannot be started from outside, whatever names it", async () => {
+    const pawl = await place.open();
+    const { url } = await receiver();
+    const inbox = await receiver();
+    const name = "pawl.task.delivery";
+    const same = workflow(name, async () => {});
+    const parent = workflow("parent", async (ctx) => ctx.call(same));
+    pawl.work([TASKS, parent]);
+    const refused = { code: "invalid_argument", message: expect.stringContaining(`must not be "${name}"`) };
+    for (const input of [undefined, null, 5, {}, { task: "t", url: inbox.url, key: "k", body: "forged" }]) {
+      await expect(pawl.start(name, input)).rejects.toMatchObject(refused);
+      await expect(pawl.transact((tx) => void tx.start(name, input))).rejects.toMatchObject(refused);
+      await expect(pawl.schedules.create("s", { every: "1h" }, name, input)).rejects.toMatchObject(refused);
+    }
+    await expect(pawl.start(same)).rejects.toMatchObject(refused);
+    expect(() => schedule("s", { every: "1h" }, same)).toThrow(name);
+    await expect((await pawl.start(parent)).result({ timeout: "60s" })).rejects.toMatchObject({
+      code: "run_failed",
+      message: expect.stringContaining(name),
+    });
+    await ended(pawl, await pawl.tasks.create({ id: "t", targetUrl: url, onCompleteUrl: inbox.url }));
+    await expect.poll(async () => (await pawl.tasks.deliveries("t"))[0]?.status, PATIENCE).toBe("completed");
+    expect(inbox.seen).toHaveLength(1);
   });
 
   test("a schedule creates tasks", async () => {
@@ -541,6 +635,43 @@ describe("what is beside a task", () => {
 
 describe("what is stored", () => {
   onStores(["SQLite"], (place) => {
+    test("a target that returns what it got puts no token into the database, or into what anyone can read", async () => {
+      const pawl = await place.open(KEYS);
+      pawl.work([TASKS]);
+      const inbox = await receiver();
+      const echo: Behavior = (response, { attempt, headers }) => {
+        const token = String(headers["pawl-signal-token"]);
+        const escaped = [...token].map((char) => `%${char.charCodeAt(0).toString(16)}`).join("");
+        const echoed = JSON.stringify({ headers, escaped });
+        const body = `${echoed}${".".repeat(16 * 1024 - echoed.length - 40)}${token}${token}`;
+        response.writeHead(attempt === 1 ? 500 : 404, {
+          "x-echo": token,
+          "x-long": "x".repeat(970) + token,
+          [`x-${token}`]: "1",
+        });
+        response.end(body);
+      };
+      const { url, seen } = await receiver(echo);
+      const options = { targetUrl: url, waitForSignal: true, onCompleteUrl: inbox.url, retry: QUICK };
+      const created = await pawl.tasks.create(options);
+      const { id } = await ended(pawl, created);
+      await expect.poll(async () => (await pawl.tasks.deliveries(id))[0]?.status, PATIENCE).toBe("completed");
+      expect(seen.map(({ headers }) => headers["pawl-signal-token"])).toEqual(Array(2).fill(created.signalToken));
+      const dump = ["", "-wal"].map((end) => readFileSync(`${place.where}${end}`, "latin1")).join("");
+      const shown = await Promise.all([
+        pawl.tasks.get(id),
+        pawl.tasks.attempts(id),
+        pawl.run(id).history(),
+        inbox.seen,
+      ]);
+      const start = tokenOf(created).slice(4, 12);
+      for (const text of [dump, ...shown.map((one) => JSON.stringify(one))]) {
+        expect(text).toContain("[signal token]");
+        for (const written of [start, start.toLowerCase()]) expect(text).not.toContain(written);
+        expect(text).not.toContain("%73%69%67%5f");
+      }
+    });
+
     test("a stolen database has no token, also after it was shown again", async () => {
       const pawl = await place.open(KEYS);
       pawl.work([TASKS]);

@@ -301,6 +301,35 @@ describe("a receiver", () => {
     expect((await paid.get()).value).toBe(5);
   });
 
+  test("what `commit` stored is the reply, whatever its status: its effect is there, and does not happen again", async () => {
+    await using pawl = await open("memory:");
+    const paid = pawl.slot<number>("paid", { initial: 0 });
+    let handled = 0;
+    const post = webhookFetch(
+      pawl,
+      async ({ attempt }) => {
+        handled += 1;
+        const isRefused = handled === 1;
+        await attempt.commit((tx) => {
+          const { value } = tx.slot(paid).update((sum) => sum + 5);
+          if (isRefused) throw new Error("nothing is committed");
+          return { status: 500, json: { paid: value } };
+        });
+        return new Response("not sent");
+      },
+      { secrets: OLD, consumer: "bank" },
+    );
+    const request = () =>
+      new Request("http://bank/hook", { method: "POST", ...(sign({ id: "m1", body: "{}" }) as RequestInit) });
+    await expect(post(request())).rejects.toThrow("nothing is committed");
+    for (const replayed of [null, "true"]) {
+      const reply = await post(request());
+      expect([reply.status, reply.headers.get("idempotent-replayed")]).toEqual([500, replayed]);
+      expect(await reply.json()).toEqual({ paid: 5 });
+    }
+    expect(handled).toBe(2);
+  });
+
   test("a body that a parser has read is refused in Express: its bytes are gone", async () => {
     await using pawl = await open("memory:");
     const app = express();

@@ -17,7 +17,7 @@ import type {
   TrySignal,
 } from "../../task/tasks.ts";
 import { msOf } from "./duration.ts";
-import { isPawlError } from "./errors.ts";
+import { invalidArgument, isPawlError } from "./errors.ts";
 import { type Paged, paged } from "./pages.ts";
 import { longPoll, valueIn } from "./runs.ts";
 import { momentOf, sent, shown } from "./shapes.ts";
@@ -26,6 +26,21 @@ import { path, type Transport } from "./transport.ts";
 
 /** The value of an outcome is a value of the user. */
 const show = (json: unknown): TaskInfo => shown<TaskInfo>(json, ["value"]);
+
+/** Headers as JSON has them. What JSON would make an empty object of is refused, as the library does. */
+function headersOf(given: TaskOptions["headers"]): TaskOptions["headers"] {
+  if (given instanceof Headers) return Object.fromEntries(given);
+  if (typeof given === "object" && given !== null && isLost(given))
+    throw invalidArgument("the headers", "must be a plain object, or Headers");
+  return given;
+}
+
+function isLost(given: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(given);
+  return (
+    Object.keys(given).length === 0 && prototype !== Object.prototype && prototype !== null && !Array.isArray(given)
+  );
+}
 
 export class ClientTasks {
   readonly #transport: Transport;
@@ -37,9 +52,9 @@ export class ClientTasks {
 
   /** Creates a task. The same id or `idempotencyKey` with the same request is the same task, and has the same signal token. */
   async create(options: TaskOptions): Promise<CreatedTask> {
-    const { at, body: content, ...rest } = options;
+    const { at, body: content, headers, ...rest } = options;
     const body = {
-      ...sent(rest),
+      ...sent({ ...rest, headers: headersOf(headers) }),
       ...(at === undefined ? {} : { at: momentOf(at) }),
       ...valueIn("body", content),
     };

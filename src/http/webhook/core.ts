@@ -7,7 +7,7 @@
  * - Delivered again after a reply of 2xx: the same reply, and the handler is not called.
  * - Delivered again while an earlier attempt is being handled: 503 with `Retry-After`, which senders retry (they give up on most 4xx).
  * - The same id with another body: 422.
- * - A reply other than 2xx is not stored, so that the next attempt is handled.
+ * - A reply other than 2xx is not stored, so that the next attempt is handled; unless it was committed with the effect, which is there then.
  *
  * A handler whose process dies keeps the delivery until its lease ends; then the next attempt takes over. `attempt.commit` makes effect and
  * reply one commit, which is refused to an attempt that was overtaken.

@@ -135,6 +135,25 @@ describe("verify", () => {
     expect(await outcome({ headers: new Headers(signed.headers), body: signed.body })).toBe("accepts msg_1");
   });
 
+  test.each(["webhook-id", "webhook-timestamp", "webhook-signature", "pawl-task-id", "pawl-attempt", "pawl-fence"])(
+    "a %s that is no text is a mistake of the receiver, and says so",
+    async (name) => {
+      for (const value of [AT_MS / 1000, true, {}, [5], ["a", null], Symbol("a")] as unknown[]) {
+        const headers = { ...signed.headers, [name]: value } as Record<string, string>;
+        expect(await outcome({ headers, body: signed.body })).toBe("invalid_argument");
+        const fresh = { ...sign({ id: "msg_1", body: signed.body }).headers, [name]: value } as Record<string, string>;
+        await expect(verifyWebhook({ headers: fresh, body: signed.body }, { secrets: OLD })).rejects.toMatchObject({
+          code: "invalid_argument",
+          message: expect.stringContaining(name),
+        });
+      }
+      const absent = { ...signed.headers, [name]: null } as never;
+      expect(await outcome({ headers: absent, body: signed.body })).toBe(
+        name.startsWith("pawl") ? "accepts msg_1" : "signature_invalid",
+      );
+    },
+  );
+
   test("a body that is not ASCII is verified by its bytes", async () => {
     const { headers, body } = sign({ id: "msg_2", body: '{"ü":"\ufeff😀"}', atMs: AT_MS });
     const delivery = await new Verifier({ secrets: OLD }).verify(

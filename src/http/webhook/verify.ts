@@ -179,8 +179,12 @@ function signedBytes(id: string, timestamp: string, body: Uint8Array): Uint8Arra
 
 function headerOf(headers: WebhookRequest["headers"], name: string): string {
   if (headers instanceof Headers) return headers.get(name) ?? "";
-  const found = headers[name] ?? Object.entries(headers).find(([given]) => given.toLowerCase() === name)?.[1] ?? "";
-  return typeof found === "string" ? found : found.join(" ");
+  const found: unknown =
+    headers[name] ?? Object.entries(headers).find(([given]) => given.toLowerCase() === name)?.[1] ?? "";
+  const texts: readonly unknown[] = Array.isArray(found) ? found : [found];
+  if (!texts.every((text) => typeof text === "string"))
+    throw new InvalidArgumentError(`the header "${name}"`, "must be a string, as it arrived, or a list of them");
+  return texts.join(" ");
 }
 
 function taskOf(key: string, id: string, attempt: string, fence: string): WebhookTask | null {

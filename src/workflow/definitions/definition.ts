@@ -177,6 +177,7 @@ export function definitionOf(workflow: unknown): Definition | undefined {
 }
 
 const builtIns = new Map<string, Definition>();
+const internals = new Set<string>();
 
 /** A workflow that is part of this library. @internal */
 export function builtInWorkflow(definition: Definition): Workflow<unknown, unknown> {
@@ -184,12 +185,21 @@ export function builtInWorkflow(definition: Definition): Workflow<unknown, unkno
   return workflowOf(definition);
 }
 
+/** A workflow whose runs only this library starts: their input is never checked, and what they send is signed. @internal */
+export function internalWorkflow(definition: Definition): Workflow<unknown, unknown> {
+  internals.add(definition.name);
+  return workflowOf(definition);
+}
+
 /**
- * The definition of what is to be started: a workflow, or the name of one that is part of this library, whose input is checked wherever it is named.
+ * The definition of what is to be started from outside: a workflow, or the name of one that is part of this library, whose input is checked wherever it is
+ * named. Throws for the name of an internal one.
  * @internal
  */
 export function definitionToStart(workflow: unknown): Definition | undefined {
   const name = typeof workflow === "string" ? workflow : (workflow as { readonly name?: unknown } | undefined)?.name;
+  if (typeof name === "string" && internals.has(name))
+    throw new InvalidArgumentError("the workflow", `must not be "${name}": its runs are started by Pawl alone`);
   return definitionOf(workflow) ?? (typeof name === "string" ? builtIns.get(name) : undefined);
 }
 

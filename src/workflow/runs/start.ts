@@ -34,6 +34,7 @@ export interface StartRequest {
   readonly root?: string | undefined;
   readonly tick?: RunValue["tick"];
   readonly wakesAtEnd?: RunValue["wakesAtEnd"];
+  readonly tokenHash?: string | undefined;
   /** Default: that of the decision, if it has one. */
   readonly origin?: Origin | undefined;
   /** What happens if the id is taken. */
@@ -224,6 +225,7 @@ function newValue(tx: Tx, request: StartRequest, record: Draft, before: RunValue
     ...(request.root === undefined ? {} : { root: request.root }),
     ...(request.tick === undefined ? {} : { tick: request.tick }),
     ...(request.wakesAtEnd === undefined ? {} : { wakesAtEnd: request.wakesAtEnd }),
+    ...(request.tokenHash === undefined ? {} : { tokenHash: request.tokenHash }),
     ...storedOrigin(request.origin ?? originOf(tx)),
   };
 }
