@@ -17,7 +17,7 @@ import type { Caller } from "../auth.ts";
 import { kernelOf, type ServedVerbs } from "../handle.ts";
 import { idSchema } from "../ids.ts";
 import { mayDo } from "../keys/decide.ts";
-import { byVersion, given, pageOf, pageQuery } from "../pages.ts";
+import { given, pageOf, pageQuery, readEntries } from "../pages.ts";
 import { Problem, STATUS_OF } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, duration, list, text, time, timeOrNull } from "../schemas.ts";
@@ -240,10 +240,13 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
     },
     returns: { 200: pageOf(Entry).openapi(`${called}History`) },
     refuses: ["invalid_id"],
-    handle: async ({ pawl, params, query: { after = 0, limit = 100 } }) => {
-      const entries = await handleOn(pawl, params.name).history({ after, limit });
-      const items = entries.map((entry, i) => ({ ...entry, version: after + i + 1, data: toWire(entry.data) }));
-      return { status: 200, json: byVersion(items, limit) };
+    handle: async ({ pawl, params, query }) => {
+      const lock = handleOn(pawl, params.name);
+      const page = await readEntries(query, async (part) => {
+        const entries = await lock.history(part);
+        return entries.map((entry, i) => ({ ...entry, version: part.after + i + 1, data: toWire(entry.data) }));
+      });
+      return { status: 200, json: page };
     },
   });
 

@@ -4,7 +4,7 @@
 
 import { z } from "@hono/zod-openapi";
 import { idSchema } from "../ids.ts";
-import { all, checkFilter, given, pageOf, pageQuery } from "../pages.ts";
+import { all, checkFilter, given, pageOf, pageQuery, readPage } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { list, text, time, timeOrNull, version } from "../schemas.ts";
 
@@ -193,7 +193,10 @@ export function reactions(routing: Routing): void {
     refuses: NOT_FOUND,
     handle: async ({ pawl, params, query }) => {
       await pawl.reactions.get(params.name);
-      const { letters: items, next } = await pawl.reactions.deadLetters(params.name, given(query));
+      const { items, next } = await readPage(query, async (part) => {
+        const { letters, ...rest } = await pawl.reactions.deadLetters(params.name, given(part));
+        return { items: letters, ...rest };
+      });
       return { status: 200, json: { items, next } };
     },
   });
