@@ -6,7 +6,7 @@
  */
 
 import { z } from "@hono/zod-openapi";
-import { checkLease } from "../../../kernel/check.ts";
+import { checkId, checkLease } from "../../../kernel/check.ts";
 import { LockBusyError, LockLostError } from "../../../lock/errors.ts";
 import type { LockInfo, LockParty } from "../../../lock/inspect.ts";
 import { leave, renew } from "../../../lock/line.ts";
@@ -92,7 +92,7 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
     const { permits: _, ...rest } = options;
     return pawl.mutex(lock, rest);
   };
-  const refOf = (lock: string): LockRef => ({ kind, name: lock });
+  const refOf = (lock: string): LockRef => ({ kind, name: checkId(lock, "the lock's name") });
 
   /** The end of a hold by the store's clock. */
   const endOf = async ({ root }: Caller, ref: LockRef, ticket: string): Promise<Date> => {
@@ -170,7 +170,8 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
     returns: { 200: Renewed },
     refuses: ["lock_lost", "invalid_id", "invalid_duration"],
     handle: async (call) => {
-      const { grant: ticket, lease = LEASE } = call.body;
+      const { grant, lease = LEASE } = call.body;
+      const ticket = checkId(grant, "the grant");
       const ref = refOf(call.params.name);
       const leaseMs = checkLease(lease, "the lease");
       const at = lockAt(ref);
@@ -199,8 +200,9 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
     refuses: ["invalid_id"],
     handle: async (call) => {
       const ref = refOf(call.params.name);
+      const ticket = checkId(call.body.grant, "the grant");
       const at = lockAt(ref);
-      const left = await kernelOf(call.root).transact((tx) => leave(tx, runHooks, [ref], call.body.grant), [at]);
+      const left = await kernelOf(call.root).transact((tx) => leave(tx, runHooks, [ref], ticket), [at]);
       return { status: 200, json: left };
     },
   });
