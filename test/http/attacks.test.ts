@@ -456,6 +456,20 @@ describe("HTTP", () => {
     expect(await statuses(proxied)).toEqual([401, 401, 429]);
   });
 
+  test.each([
+    ["no Host", "GET /v1/slots HTTP/1.1\r\nConnection: close\r\n\r\n"],
+    [
+      "another Expect than 100-continue",
+      "PUT /v1/slots/a HTTP/1.1\r\nHost: x\r\nExpect: x\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+  ])("%s is refused as a problem", async (_, request) => {
+    const { url } = await attack();
+    const response = await raw(url, request);
+    expect(statusOf(response)).toBe(400);
+    expect(response.toLowerCase()).toContain("content-type: application/problem+json");
+    expect(response).toContain('"code":"invalid_request"');
+  });
+
   test("19: an unexpected Host is in no link and in no response", async () => {
     const kit = await attack();
     const key = await kit.key(["admin"]);
