@@ -107,7 +107,7 @@ export class PepperMissingError extends PawlError<"pepper_missing", { what: stri
   constructor(what: string) {
     super(
       "pepper_missing",
-      `${what} needs a pepper: open with { actions: { pepper } }, a secret of 16 bytes or more that is not in the database`,
+      `${what} needs a pepper: open with { actions: { pepper } } (for pawl serve: PAWL_PEPPER), a secret of 16 bytes or more that is not in the database`,
       { what },
     );
   }

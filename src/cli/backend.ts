@@ -1,7 +1,7 @@
 /**
  * What the commands work against: a store that this process opens, or a server that has one open.
  *
- * Each method is one call of the library. Its results are plain JSON (`values.ts`), so that a command shows the same in both cases; what is only in one of them
+ * Each method is one call of the library. Its results are JSON (`values.ts`), so that a command shows the same in both cases; what is only in one of them
  * throws `not_supported`, and the message names the other.
  *
  * Out of scope: what needs the database itself, as a backup or the plan of a migration (`store.ts`).
@@ -90,7 +90,8 @@ export interface TargetChange {
 }
 
 export interface Intervention {
-  readonly by: string;
+  /** Of a server, it is the API key. */
+  readonly by: string | undefined;
   readonly reason: string;
 }
 
@@ -177,7 +178,7 @@ export interface Backend {
     skip(
       reaction: string,
       target: string,
-      who: { readonly actor: string; readonly reason: string },
+      who: { readonly actor: string | undefined; readonly reason: string },
     ): Promise<Plain<DeadLetterInfo>>;
     pause(reaction: string): Promise<void>;
     resume(reaction: string): Promise<void>;

@@ -24,7 +24,7 @@ import { type Signal, signal } from "../workflow/definitions/definition.ts";
 import type { WaitReason, WaitSubject } from "../workflow/locks/why.ts";
 import type { Run, RunListOptions, RunPage, SignalOptions, StartOptions } from "../workflow/runs/run.ts";
 import type { Backend, Intervention, LockName } from "./backend.ts";
-import { plain } from "./values.ts";
+import { type Plain, plain as plainOf } from "./values.ts";
 
 /** A lock, as operators see it. */
 export interface OperatedLock {
@@ -76,7 +76,7 @@ export interface Verbs {
     skip(
       reaction: string,
       target: string,
-      who: { readonly actor: string; readonly reason: string },
+      who: { readonly actor: string | undefined; readonly reason: string },
     ): Promise<DeadLetterInfo>;
   };
   readonly actions: {
@@ -127,6 +127,8 @@ export interface Own {
   readonly listLocks: Backend["locks"]["list"];
   readonly listStreams: Backend["streams"]["list"];
   readonly exportStreams: Backend["streams"]["export"];
+  /** A value of the user in the form that it has over HTTP: both know it by what they use in place of forgotten data. */
+  readonly toWire: (value: unknown) => unknown;
   readonly close: () => Promise<void>;
 }
 
@@ -137,6 +139,7 @@ const targetOf = (action: string): string | { readonly ref: string } =>
   action.startsWith(REF) ? { ref: action.slice(REF.length) } : action;
 
 export function backendOn(pawl: Verbs, own: Own): Backend {
+  const plain = <T>(result: T, ...values: readonly string[]): Plain<T> => plainOf(result, own.toWire, values);
   return {
     place: own.place,
     runs: {
@@ -145,10 +148,10 @@ export function backendOn(pawl: Verbs, own: Own): Backend {
           ...filter,
           ...({ status, order } as Pick<RunListOptions, "status" | "order">),
         });
-        return { items: plain(page.runs), next: page.next };
+        return { items: plain(page.runs, "error"), next: page.next };
       },
-      get: async (id) => plain(await pawl.run(id).status()),
-      history: async (id, options) => plain(await pawl.run(id).history(options)),
+      get: async (id) => plain(await pawl.run(id).status(), "error"),
+      history: async (id, options) => plain(await pawl.run(id).history(options), "data"),
       start: async ({ workflow, input, ...options }) => ({ id: (await pawl.start(workflow, input, options)).id }),
       signal: (id, { name, payload, id: signalId }) =>
         pawl.run(id).signal(signal<unknown>(name), payload, { id: signalId }),
@@ -156,7 +159,8 @@ export function backendOn(pawl: Verbs, own: Own): Backend {
       retry: (id, options) => pawl.run(id).retry(options),
       resolve: (id, step, answer) => pawl.run(id).resolveStep(step, answer),
       delete: (id) => pawl.runs.delete(id),
-      result: async (id, { timeoutMs }) => plain(await pawl.run(id).result({ timeout: timeoutMs })),
+      result: async (id, { timeoutMs }) =>
+        plain({ result: await pawl.run(id).result({ timeout: timeoutMs }) }, "result").result,
     },
     workflows: {
       paused: async () => plain(await pawl.workflows.paused()),
@@ -167,7 +171,7 @@ export function backendOn(pawl: Verbs, own: Own): Backend {
     locks: {
       list: own.listLocks,
       get: async (lock) => ({ ...plain(await own.lock(lock).inspect()), kind: lock.kind }),
-      history: async (lock) => plain(await own.lock(lock).history()),
+      history: async (lock) => plain(await own.lock(lock).history(), "data"),
       forceRelease: (lock, who) => own.lock(lock).forceRelease(who),
     },
     schedules: {
@@ -193,7 +197,7 @@ export function backendOn(pawl: Verbs, own: Own): Backend {
         const stream = pawl.stream(id);
         const events: unknown[] = [];
         for await (const event of stream.read({ from: from ?? (backwards ? undefined : "kept"), backwards })) {
-          events.push(plain(event));
+          events.push(plain(event, "data"));
           if (events.length === limit) break;
         }
         if (events.length === 0 && (await stream.head()) === 0) throw new StreamNotFoundError(id);
@@ -204,7 +208,7 @@ export function backendOn(pawl: Verbs, own: Own): Backend {
     slots: {
       list: async (options) => {
         const { slots, unreadable, next } = await pawl.slots.list(options);
-        return { items: plain(slots), unreadable, next };
+        return { items: plain(slots, "value"), unreadable, next };
       },
     },
     reactions: {
@@ -244,20 +248,20 @@ export function backendOn(pawl: Verbs, own: Own): Backend {
           throw new ActionNotFoundError({ id: typeof target === "string" ? target : null, ref: refOfTarget(target) });
         return plain(found);
       },
-      history: async (action) => plain(await pawl.actions.history(targetOf(action))),
+      history: async (action) => plain(await pawl.actions.history(targetOf(action)), "data"),
       cancel: async (action, who) => void (await pawl.actions.cancel(targetOf(action), who)),
     },
     tasks: {
       list: async ({ status, order, ...filter }) => {
         const options = { ...filter, ...({ status, order } as Pick<TaskListOptions, "status" | "order">) };
         const { tasks, unreadable, next } = await pawl.tasks.list(options);
-        return { items: plain(tasks), unreadable, next };
+        return { items: plain(tasks, "value"), unreadable, next };
       },
-      get: async (id) => plain(await pawl.tasks.get(id)),
-      create: async (request) => plain(await pawl.tasks.create(request as TaskOptions)),
-      signal: async (token, outcome) => plain(await pawl.tasks.signal(token, outcome)),
-      cancel: async (id, reason) => plain(await pawl.tasks.cancel(id, { reason })),
-      redrive: async (id) => plain(await pawl.tasks.redrive(id)),
+      get: async (id) => plain(await pawl.tasks.get(id), "value"),
+      create: async (request) => plain(await pawl.tasks.create(request as TaskOptions), "value"),
+      signal: async (token, outcome) => plain(await pawl.tasks.signal(token, outcome), "value"),
+      cancel: async (id, reason) => plain(await pawl.tasks.cancel(id, { reason }), "value"),
+      redrive: async (id) => plain(await pawl.tasks.redrive(id), "value"),
       redriveAll: (filter) => pawl.tasks.redriveAll(filter as RedriveFilter),
       attempts: async (id) => plain(await pawl.tasks.attempts(id)),
       deliveries: async (id) => plain(await pawl.tasks.deliveries(id)),

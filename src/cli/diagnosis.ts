@@ -7,8 +7,9 @@
 
 import type { ReactionInfo, TargetInfo } from "../stream/reactions/reactions.ts";
 import type { PausedWorkflow } from "../workflow/flow/paused.ts";
+import { inCommands, shellWord } from "./advice.ts";
 import type { LockLine, RunItem, ScheduleItem } from "./backend.ts";
-import { bytesShown } from "./output.ts";
+import { bytesShown, counted } from "./output.ts";
 import type { Survey } from "./store.ts";
 import type { Plain } from "./values.ts";
 
@@ -38,7 +39,9 @@ const problem = (check: string, says: string): Finding => ({ check, status: "pro
 export function judgeSurvey(survey: Survey, machineMs: number, versions: string): readonly Finding[] {
   const { schema, known } = survey;
   const records = survey.namespaces.map(({ namespace, records }) => `${records} in ${namespace}`);
-  const sizes = `${bytesShown(survey.bytes)}; records: ${records.join(", ") || "none"}; log entries: ${survey.logEntries}`;
+  const walBytes = survey.is === "sqlite" ? survey.walBytes : 0;
+  const inLog = walBytes === 0 ? "" : `, of which ${bytesShown(walBytes)} are in its log (-wal)`;
+  const sizes = `${bytesShown(survey.bytes + walBytes)}${inLog}; records: ${records.join(", ") || "none"}; log entries: ${survey.logEntries}`;
   const findings: Finding[] = [ok("versions", versions)];
   if (schema === known) findings.push(ok("schema", `number ${schema}, which is that of this release`));
   else if (schema < known)
@@ -100,15 +103,20 @@ export interface Stuck {
   readonly locks: readonly LockLine[];
 }
 
+/** Why a run is parked, and the command that lets it continue. */
+function parkedInWords({ id, parkedReason }: RunItem): string {
+  const reason = parkedReason ?? "no reason is known";
+  const says = inCommands(reason, id);
+  return says === reason ? `${reason}; then pawl run retry ${shellWord(id)}` : says;
+}
+
 /** What does not continue, and why. */
 export function judgeStuck(stuck: Stuck): readonly Finding[] {
   const { nowMs, parked, alive, pausedWorkflows, schedules, reactions, blocked, locks } = stuck;
   const findings: Finding[] = [];
   const isPast = (time: string | null): boolean => time !== null && Date.parse(time) < nowMs - OVERDUE_MS;
   for (const run of parked.slice(0, NAMED))
-    findings.push(
-      problem("runs", `run ${run.id} of ${run.workflow} is parked: ${run.parkedReason ?? "no reason is known"}`),
-    );
+    findings.push(problem("runs", `run ${run.id} of ${run.workflow} is parked: ${parkedInWords(run)}`));
   if (parked.length > NAMED)
     findings.push(problem("runs", `${parked.length - NAMED} more runs are parked: pawl runs --status parked`));
   const contradicted = alive.filter((run) => run.contradicted !== null);
@@ -140,7 +148,10 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
     );
   for (const { workflow, since, reason } of pausedWorkflows)
     findings.push(
-      warning("workflows", `${workflow} has been paused since ${since}${reason === null ? "" : `: ${reason}`}`),
+      warning(
+        "workflows",
+        `${workflow} has been paused since ${since}${reason === null ? "" : ` (${reason})`}, until pawl workflows resume ${shellWord(workflow)}`,
+      ),
     );
   for (const one of schedules) {
     if (one.state === "undeclared")
@@ -166,7 +177,7 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
       findings.push(
         problem(
           "reactions",
-          `${targets.length} targets of ${reaction} are blocked, the first is ${targets[0]?.target}: ${targets[0]?.lastError?.message ?? ""}`,
+          `${counted(targets.length, "target")} of ${reaction} ${targets.length === 1 ? "is" : "are"} blocked, the first is ${targets[0]?.target}: ${targets[0]?.lastError?.message ?? ""}; then pawl reactions unblock ${shellWord(reaction)} --status blocked`,
         ),
       );
   for (const lock of locks)

@@ -3,6 +3,7 @@
  */
 
 import { createClient } from "../http/client/index.ts";
+import { toWire } from "../http/client/values.ts";
 import type { Backend, LockName } from "./backend.ts";
 import { backendOn, type Keys, type OperatedLock, type Verbs } from "./calls.ts";
 import { CliError } from "./exit-codes.ts";
@@ -80,6 +81,7 @@ export function httpBackend({ url, key }: { readonly url: string; readonly key?:
     listLocks: unsupported("list locks"),
     listStreams: unsupported("list streams"),
     exportStreams: unsupported("export streams"),
+    toWire,
     close: async () => {},
   });
 }

@@ -157,7 +157,7 @@ function hinted(command: Command, text: string): string {
     : `${says} (did you mean pawl ${group.name()} ${showing} ${name}?)`;
 }
 
-/** The global options. What is on the command line counts before the environment: `--store` there ends the use of PAWL_URL. */
+/** The global options. What is on the command line counts before the environment: `--store` there ends the use of PAWL_URL, and `--url` that of PAWL_STORE. */
 function chosen(command: Command): GlobalOptions {
   let root = command;
   while (root.parent !== null) root = root.parent;
@@ -172,5 +172,7 @@ function chosen(command: Command): GlobalOptions {
   if (isGiven("store") && isGiven("url"))
     throw new CommanderError(EXIT.usage, "commander.invalidArgument", "--store and --url cannot be given together");
   if (isGiven("store")) return { ...options, url: undefined };
-  return { ...options, store: undefined };
+  if (isGiven("url")) return { ...options, store: undefined };
+  // A command that needs one of them asks which.
+  return options;
 }

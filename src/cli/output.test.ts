@@ -1,5 +1,5 @@
 import { describe, expect, it, test } from "vitest";
-import { bytesShown, cut, escaped, fieldLines, jsonLine, shown, tableLines, widthOf } from "./output.ts";
+import { bytesShown, counted, cut, escaped, fieldLines, jsonLine, shown, tableLines, widthOf } from "./output.ts";
 
 const texts = [
   { rule: "plain text stays", text: "order-1 äöü 日本", becomes: "order-1 äöü 日本" },
@@ -78,6 +78,12 @@ describe("tables", () => {
     expect(lines).toEqual(["NAME       STATUS        N", "a-rather…  failed        1", "b          completed  1000"]);
   });
 
+  it("never cut what is whole, however wide it is", () => {
+    const whole = columns.map((column) => ({ ...column, isWhole: column.title === "NAME" }));
+    const lines = tableLines(whole, rows, { color: false, width: 30 });
+    expect(lines.slice(1)).toEqual(["a-rather-long-name  failed     1", "b                   compl…  1000"]);
+  });
+
   it("stop shrinking where a column would be of no use", () => {
     const lines = tableLines(columns, rows, { color: false, width: 5 });
     expect(lines[1]).toBe("a-rat…  failed     1");
@@ -97,6 +103,12 @@ test("fields without a value are left out", () => {
   ] as const;
   expect(fieldLines(fields, { color: false })).toEqual(["id      x", "status  failed"]);
 });
+
+test.each([
+  [0, "0 tasks"],
+  [1, "1 task"],
+  [2, "2 tasks"],
+])("%d are counted as %s", (count, text) => expect(counted(count, "task")).toBe(text));
 
 test.each([
   [0, "0 B"],

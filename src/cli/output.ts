@@ -1,7 +1,7 @@
 /**
  * What is printed: tables for people, JSON for programs.
  *
- * A table is aligned and, on a terminal, cut to its width: the widest columns give way first. Colors are used on a terminal only, and not with NO_COLOR.
+ * A table is aligned and, on a terminal, cut to its width: the widest columns give way first, but what the next command needs is never cut. Colors are used on a terminal only, and not with NO_COLOR.
  * Programs get one JSON document on one line, or one for each item of a list.
  *
  * Guarantees: what is stored cannot act on the terminal. Control characters and marks that turn the direction of text are shown as their code points, in tables
@@ -117,6 +117,9 @@ const STYLES: Readonly<Record<string, Style>> = {
 /** The color of a status word. */
 export const statusStyle = (status: string): Style => STYLES[status] ?? "plain";
 
+/** "1 task", "2 tasks". */
+export const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 export function bytesShown(bytes: number): string {
@@ -134,6 +137,8 @@ export interface Column<Item> {
   readonly isRight?: boolean;
   /** The cell is a status word. */
   readonly isStatus?: boolean;
+  /** The cell is never cut, as the id that the next command is given. */
+  readonly isWhole?: boolean;
 }
 
 export interface Look {
@@ -161,7 +166,9 @@ export function tableLines<Item>(
       ? wanted
       : narrowed(
           wanted,
-          columns.map(({ title }) => title.length),
+          columns.map(({ title, isWhole }, at) =>
+            isWhole === true ? (wanted[at] ?? 0) : Math.max(title.length, NARROWEST),
+          ),
           width,
         );
   const line = (texts: readonly string[], styleOf: (at: number) => Style): string => {
@@ -184,10 +191,9 @@ export function tableLines<Item>(
   ];
 }
 
-/** Takes from the widest column, one at a time, until all fit; what then still does not fit is cut by the terminal's own edge. */
-function narrowed(wanted: readonly number[], titles: readonly number[], width: number): readonly number[] {
+/** Takes from the widest column, one at a time, until all fit; what then still does not fit is left to the terminal, which begins another line. */
+function narrowed(wanted: readonly number[], least: readonly number[], width: number): readonly number[] {
   const widths = [...wanted];
-  const least = titles.map((title) => Math.max(title, NARROWEST));
   let over = widths.reduce((sum, one) => sum + one, 0) + GAP * (widths.length - 1) - width;
   while (over > 0) {
     let widest = -1;

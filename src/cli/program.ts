@@ -35,6 +35,11 @@ export function declare<Options = Record<never, never>>({ under, start }: Place,
   const { usage, summary, help, options = [], isDefault = false, run } = declared;
   const command = under.command(usage, { isDefault }).description(summary);
   for (const option of options) command.addOption(option);
+  if (isDefault) {
+    defaults.set(under, command);
+    const [short, whole] = [`pawl ${under.name()}`, `pawl ${under.name()} ${command.name()}`];
+    under.addHelpText("after", `\n${short} is ${whole}, and takes its options: ${whole} --help`);
+  }
   if (help !== undefined) command.addHelpText("after", `\n${help}`);
   return command.action(() =>
     start(command, (session) =>
@@ -46,6 +51,11 @@ export function declare<Options = Record<never, never>>({ under, start }: Place,
     ),
   );
 }
+
+const defaults = new WeakMap<Command, Command>();
+
+/** The command that runs if a group is named alone. */
+export const defaultOf = (group: Command): Command | undefined => defaults.get(group);
 
 /** Adds a group of commands. */
 export function group({ under, start }: Place, name: string, summary: string): Place {
@@ -75,6 +85,13 @@ export const listOption = (flags: string, description: string): Option =>
     ...text.split(",").map((one) => one.trim()),
   ]);
 
+/** The same with whole numbers. */
+export const numbersOption = (flags: string, description: string, least: number, most: number): Option =>
+  option(flags, description).argParser((text: string, before: readonly number[] | undefined) => [
+    ...(before ?? []),
+    ...text.split(",").map((one) => wholeNumber(least, most)(one.trim())),
+  ]);
+
 /** The options that all lists have. */
 export const LIST_OPTIONS = (): readonly Option[] => [
   numberOption("--limit <n>", "how many to show (default: 50)", 1, 1000),
@@ -91,11 +108,12 @@ export class UsageError extends CliError {
   }
 }
 
-/** A moment: a duration from now, or a time. */
+/** A moment to come: a duration from now, or a time. */
 export async function parseMoment(text: string, what: string): Promise<number> {
-  const atMs = /^\d{4}-/.test(text) ? Date.parse(text) : Number.NaN;
-  if (!Number.isNaN(atMs)) return atMs;
   const [{ checkDuration }, { wallMs }] = await Promise.all([import("../kernel/check.ts"), import("../node/ports.ts")]);
+  const atMs = /^\d{4}-/.test(text) ? Date.parse(text) : Number.NaN;
+  if (atMs <= wallMs()) throw new UsageError(`${what} must be later than now: ${text}`);
+  if (!Number.isNaN(atMs)) return atMs;
   return wallMs() + checkDuration(text, what);
 }
 
@@ -107,12 +125,23 @@ export function parseNumber(text: string, what: string): number {
   return number;
 }
 
-/** A value from the command line: JSON. */
-export function parseJson(text: string | undefined, what: string): unknown {
+/** A value from the command line: JSON, with the tags that values have over HTTP. */
+export async function parseJson(text: string | undefined, what: string): Promise<unknown> {
   if (text === undefined) return undefined;
   try {
-    return JSON.parse(text);
+    JSON.parse(text);
   } catch {
     throw new UsageError(`${what} must be JSON, as {"id": 1} or "text" with its quotes: ${text}`);
+  }
+  const [{ jsonCodec }, { UnsupportedEncodingError }] = await Promise.all([
+    import("../kernel/codec/json.ts"),
+    import("../kernel/errors.ts"),
+  ]);
+  try {
+    return jsonCodec.decode(text, { namespace: "", space: "", key: "" });
+  } catch (error) {
+    if (!(error instanceof UnsupportedEncodingError)) throw error;
+    const { path, reason } = error.data;
+    throw new UsageError(`${what} cannot be read at ${path}: ${reason}; for a name that begins with "$", write "$$"`);
   }
 }

@@ -92,6 +92,17 @@ export class Session {
     return this.options.json === true;
   }
 
+  /** The server; undefined for a database. Throws where the environment names both. */
+  get url(): string | undefined {
+    const { store, url } = this.options;
+    if (store !== undefined && url !== undefined)
+      throw new CliError(
+        "invalid_usage",
+        "PAWL_STORE and PAWL_URL are both set: say with --store or --url which is meant, or unset one of them",
+      );
+    return url;
+  }
+
   get namespace(): string {
     return this.options.namespace ?? DEFAULT_NAMESPACE;
   }
@@ -112,7 +123,8 @@ export class Session {
   }
 
   async #open(to: "read" | "write" | "create"): Promise<Backend> {
-    const { url, key, namespace } = this.options;
+    const { url } = this;
+    const { key, namespace } = this.options;
     if (url !== undefined) {
       if (namespace !== undefined)
         throw new CliError(
@@ -137,11 +149,20 @@ export class Session {
 
   /** The database, for commands that need one themselves. */
   async place(): Promise<StorePlace> {
-    if (this.options.url !== undefined)
+    if (this.url !== undefined)
       throw new CliError(
         "not_supported",
         `this needs the database itself: give --store instead of ${this.#given("url")}`,
       );
+    return this.#place();
+  }
+
+  /** The database that is served. PAWL_URL is for commands that ask a server: a shell has it that was set up for them. */
+  async placeToServe(): Promise<StorePlace> {
+    return this.options.fromEnv?.includes("url") === true ? this.#place() : this.place();
+  }
+
+  async #place(): Promise<StorePlace> {
     const { placeOf } = await import("./store.ts");
     return placeOf(this.options.store ?? DEFAULT_STORE);
   }
@@ -154,6 +175,19 @@ export class Session {
     if (code === "keys_missing" && this.#unreadable !== undefined)
       return new CliError(code, `${message}; ${this.#unreadable}`, { cause: error });
     return error;
+  }
+
+  /**
+   * Who does something, as the audit trail names them: whom `--by` names on a database, and on a server, which is never told another name, the API key. With
+   * `isNeeded`, a database gets a name.
+   */
+  actor(by: string | undefined, { isNeeded = false } = {}): string | undefined {
+    const isServer = this.url !== undefined;
+    if (isServer && by !== undefined)
+      throw new CliError("invalid_usage", "--by has no effect on a server, which names the API key: leave it out");
+    if (!isServer && isNeeded && by === undefined)
+      throw new CliError("invalid_usage", "--by <who> is needed on a database, for the audit trail");
+    return by;
   }
 
   /** How an option was given: by itself, or by its variable. */
@@ -316,7 +350,8 @@ export class Session {
         const text = seen.lines.join("\n");
         if (out.isTTY === true) {
           const rows = seen.lines.slice(0, Math.max(1, (out.rows ?? 24) - 1));
-          out.write(`\u001b[H${rows.map((row) => `${row}\u001b[K\n`).join("")}\u001b[J`);
+          // Without line wrap, so that each row is one line of the screen.
+          out.write(`\u001b[H\u001b[?7l${rows.map((row) => `${row}\u001b[K\n`).join("")}\u001b[?7h\u001b[J`);
         } else if (text !== last) this.print([...(last === "" ? [] : [""]), ...seen.lines]);
         last = text;
       }

@@ -1,5 +1,5 @@
 /**
- * The workflows that `pawl serve --import` runs: everything that the named files export and a worker can work on.
+ * What `pawl serve --import` works on and serves: everything that the named files export and a worker can work on, and their state machines.
  *
  * This is the one place where a module is loaded whose name is only known at run time: code of the user, who named it on the command line.
  */
@@ -7,6 +7,7 @@
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { WorkDefinition } from "../capabilities.ts";
+import { isMachine, type Machine } from "../machine/definition.ts";
 import { scheduleRules } from "../schedule/definition.ts";
 import { policyRules } from "../stream/policies/definition.ts";
 import { projectionRules } from "../stream/projections/definition.ts";
@@ -19,21 +20,29 @@ const isDefinition = (value: unknown): value is WorkDefinition =>
     (rules) => rules(value) !== undefined,
   );
 
-/** The definitions that the files export, also in lists. */
-export async function definitionsIn(files: readonly string[]): Promise<readonly WorkDefinition[]> {
-  const found = new Set<WorkDefinition>();
+export interface Imported {
+  readonly definitions: readonly WorkDefinition[];
+  readonly machines: readonly Machine[];
+}
+
+/** What the files export, also in lists. */
+export async function importedFrom(files: readonly string[]): Promise<Imported> {
+  const definitions = new Set<WorkDefinition>();
+  const machines = new Set<Machine>();
   for (const file of files) {
-    const before = found.size;
+    const before = definitions.size + machines.size;
     const exported = await load(file);
-    for (const value of Object.values(exported))
-      for (const one of Array.isArray(value) ? value : [value]) if (isDefinition(one)) found.add(one);
-    if (found.size === before)
+    for (const one of Object.values(exported).flat()) {
+      if (isDefinition(one)) definitions.add(one);
+      else if (isMachine(one)) machines.add(one);
+    }
+    if (definitions.size + machines.size === before)
       throw new CliError(
         "no_definitions",
-        `${file} exports nothing to work on: export what workflow, reaction, projection or schedule returned, made by this installation of pawl`,
+        `${file} exports nothing to work on or to serve: export what workflow, reaction, projection, schedule or machine returned, made by this installation of pawl`,
       );
   }
-  return [...found];
+  return { definitions: [...definitions], machines: [...machines] };
 }
 
 async function load(file: string): Promise<Record<string, unknown>> {

@@ -117,9 +117,13 @@ function define(name: unknown, definition: unknown): Machine {
   return defined;
 }
 
+/** Whether `machine` made it. @internal */
+export const isMachine = (value: unknown): value is Machine =>
+  typeof value === "object" && value !== null && definitions.has(value);
+
 /** @internal */
 export function rulesOf(machine: unknown): MachineRules {
-  const rules = typeof machine === "object" && machine !== null ? definitions.get(machine) : undefined;
+  const rules = isMachine(machine) ? definitions.get(machine) : undefined;
   if (rules === undefined) throw new InvalidArgumentError("the machine", "must be one that machine(…) returned");
   return rules;
 }

@@ -278,7 +278,7 @@ describe.each(STORES)("on %s", (store) => {
       [() => actions.consume("a", { consumerKey: "k" }), "a consumer key"],
     ] as const) {
       expect(await refusal(verb())).toEqual({ code: "pepper_missing", what });
-      await expect(verb()).rejects.toThrow("open with { actions: { pepper } }");
+      await expect(verb()).rejects.toThrow("open with { actions: { pepper } } (for pawl serve: PAWL_PEPPER)");
     }
     expect(await actions.consume("a")).toMatchObject({ replayed: false });
   });

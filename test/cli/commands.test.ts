@@ -12,6 +12,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -20,13 +21,14 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { program } from "../../src/cli/main.ts";
-import { open } from "../../src/index.ts";
+import { bytesShown } from "../../src/cli/output.ts";
+import { open, workflow } from "../../src/index.ts";
 import { endRun, withoutStack } from "../../src/workflow/runs/end.ts";
 import { startRun } from "../../src/workflow/runs/start.ts";
 import { runAt } from "../../src/workflow/stored.ts";
 import { spawnNode } from "../node/child.ts";
 import { CASES } from "./cases.ts";
-import { call, expectCases, fill, KEYS, linesOf, runInShell } from "./kit.ts";
+import { BIN, call, expectCases, fill, KEYS, linesOf, runInShell } from "./kit.ts";
 
 let folder = "";
 let filled = "";
@@ -90,6 +92,12 @@ it("every command has a help text with its global options", async () => {
     expect(out, path).toMatch(new RegExp(`^Usage: pawl ${path}`));
     expect(out, path).toContain("--json");
   }
+});
+
+it("a group says which of its commands it is without one", async () => {
+  expect((await call(["tasks", "--help"])).out).toContain(
+    "pawl tasks is pawl tasks list, and takes its options: pawl tasks list --help",
+  );
 });
 
 it("the commands, as tables", async () => {
@@ -173,6 +181,19 @@ describe("commands that only read", () => {
   });
 });
 
+it("an older Node gets one line, which says what is needed, whatever the command", async () => {
+  const pretend = 'data:text/javascript,Object.defineProperty(process.versions,"node",{value:"20.20.2"})';
+  for (const args of [["--help"], ["doctor"]]) {
+    const child = spawnNode(BIN, args, { nodeArgs: ["--conditions=pawl-source", "--import", pretend] });
+    const said: string[] = [];
+    for (const stream of [child.stdout, child.stderr]) stream?.on("data", (text) => said.push(String(text)));
+    expect([await new Promise((resolve) => child.on("close", resolve)), said.join("")]).toEqual([
+      1,
+      "pawl: Pawl needs Node 22 from 22.22.3 on, or Node 24.15 or later, and this is Node 20.20.2 (unsupported_node)\n",
+    ]);
+  }
+});
+
 describe("output that cannot be written", () => {
   it.runIf(existsSync("/dev/full"))("is an error, of one line", async () => {
     const store = copyOf(filled);
@@ -201,6 +222,25 @@ describe("on a terminal", () => {
     expect(plain.out).not.toContain("\u001b");
     for (const line of plain.out.split("\n")) expect(line.length, line).toBeLessThanOrEqual(60);
     expect((await call(["--store", store, "--no-color", "runs"], { width: 60 })).out).toBe(plain.out);
+  });
+
+  it("ids are whole, however long they are, so that they can be given to the next command", async () => {
+    const store = copyOf(filled);
+    const id = `every-some/${"long".repeat(20)}/2026-11-19T03:40:00.000Z`;
+    await call(["--store", store, "run", "start", "nobody", "--id", id]);
+    const created = await call([
+      "--store",
+      store,
+      "--json",
+      "keys",
+      "create",
+      "a key",
+      "--scope",
+      "read,write,operate",
+    ]);
+    const table = async (...args: readonly string[]) => (await call(["--store", store, ...args], { width: 60 })).out;
+    expect(await table("runs")).toContain(`${id}  nobody`);
+    expect(await table("keys")).toContain(`${linesOf(created.out)[0]?.["id"]}  `);
   });
 
   it("says on stderr that a list is empty, and with --json nothing", async () => {
@@ -243,6 +283,16 @@ describe("--watch", () => {
     });
     expect(watching).toMatchObject({ code: 0, out: expect.stringContaining("a-1") });
   });
+
+  it("on a terminal, a row is a line of the screen, also one that is wider", async () => {
+    const stop = new AbortController();
+    const { out } = await call(["--store", copyOf(filled), "--watch", "runs"], {
+      width: 20,
+      interruption: stop.signal,
+      onOut: () => stop.abort(),
+    });
+    expect(out.replaceAll("\u001b", "ESC")).toMatch(/^ESC\[HESC\[\?7l[\s\S]*a-1[\s\S]*ESC\[\?7hESC\[J$/);
+  });
 });
 
 describe("doctor", () => {
@@ -264,6 +314,54 @@ describe("doctor", () => {
       "clock",
       "size",
     ]);
+  });
+
+  it("and why name commands, and not calls of the library", async () => {
+    const store = join(folder, "parked.db");
+    {
+      let began = 0;
+      const pay = workflow("pay", async (ctx) => {
+        await ctx.step.atMostOnce("pay it", () => {
+          began += 1;
+          return new Promise(() => {});
+        });
+      });
+      await using first = await open(store, { logger: false });
+      const lost = first.work([pay], { lease: "1s" });
+      await first.start(pay, undefined, { id: "r 1" });
+      await expect.poll(() => began).toBe(1);
+      await lost.stop({ timeout: 1 });
+      await using pawl = await open(store, { logger: false });
+      pawl.work([pay]);
+      await expect.poll(async () => (await pawl.run("r 1").status()).status, { timeout: 12_000 }).toBe("parked");
+      await pawl.workflows.pause("two words");
+      await pawl.start("two words", undefined, { id: "p-1" });
+    }
+    const resolve = "find out, then pawl run resolve 'r 1' 'pay it' with --value <json> or --not-done";
+    const resume = "until pawl workflows resume 'two words'";
+    expect((await call(["--store", store, "why", "r 1"])).out).toContain(resolve);
+    expect((await call(["--store", store, "why", "p-1"])).out).toContain(resume);
+    expect((await call(["--store", store, "runs", "--status", "parked"])).out).toContain(resolve);
+    const { out } = await call(["--store", store, "doctor"]);
+    expect(out).toContain(resolve);
+    expect(out).toContain(resume);
+    expect((await call(["--store", filled, "doctor"])).out).toMatch(
+      /1 target of mail is blocked[^\n]*smtp is down; then pawl reactions unblock mail --status blocked$/m,
+    );
+  });
+
+  it("counts what is in the log of SQLite among the size", async () => {
+    const store = join(folder, "logged.db");
+    await using pawl = await open(store, { logger: false });
+    await pawl.slot<string>("large", { initial: "" }).set("x".repeat(500_000));
+    const wal = statSync(`${store}-wal`).size;
+    const size = linesOf((await call(["--store", store, "--json", "doctor"])).out).find(
+      ({ check }) => check === "size",
+    );
+    expect(wal).toBeGreaterThan(500_000);
+    expect(size?.["says"]).toContain(
+      `${bytesShown(statSync(store).size + wal)}, of which ${bytesShown(wal)} are in its log (-wal); records`,
+    );
   });
 
   it("ends with 0 where nothing is", async () => {
@@ -463,12 +561,33 @@ describe("--store and --url", () => {
   it("what needs the database names the variable that names a server", async () => {
     vi.stubEnv("PAWL_URL", "http://localhost:1");
     try {
-      expect(await call(["serve"])).toMatchObject({ code: 2, err: expect.stringContaining("instead of PAWL_URL") });
+      const to = join(folder, "never.db");
+      const ended = await call(["backup", to]);
+      expect(ended).toMatchObject({ code: 2, err: expect.stringContaining("instead of PAWL_URL") });
     } finally {
       vi.unstubAllEnvs();
     }
     const given = await call(["--url", "http://localhost:1", "serve"]);
+    expect(given.code).toBe(2);
     expect(given.err).toContain("instead of --url");
+  });
+
+  it("the environment cannot name both, unless the command line says which", async () => {
+    vi.stubEnv("PAWL_URL", "http://localhost:1");
+    vi.stubEnv("PAWL_STORE", filled);
+    try {
+      for (const args of [["runs"], ["doctor"], ["backup", join(folder, "never.db")]])
+        expect(await call(args), args.join(" ")).toMatchObject({
+          code: 2,
+          out: "",
+          err: expect.stringMatching(/^pawl: PAWL_STORE and PAWL_URL are both set[^\n]* \(invalid_usage\)\n$/),
+        });
+      expect(await call(["--store", filled, "runs"])).toMatchObject({ code: 0 });
+      expect(await call(["--url", "http://localhost:1", "runs"])).toMatchObject({ code: 5 });
+      expect(await call(["completion", "bash"])).toMatchObject({ code: 0 });
+    } finally {
+      vi.unstubAllEnvs();
+    }
   });
 
   it("refuses a store in memory, and shows no password", async () => {

@@ -101,8 +101,10 @@ export function run(
 export interface Served {
   readonly child: Child;
   readonly url: string;
+  readonly store: string;
   readonly key: string | null;
   readonly work: readonly string[] | null;
+  readonly machines: readonly string[];
 }
 
 /** Starts `pawl serve` on any free port, as a process. */
@@ -154,6 +156,16 @@ const fails = workflow("fails", async (ctx) => {
   });
 });
 const done = workflow("done", async () => ({ ok: true }));
+/** What JSON has not. */
+const types = () => ({
+  at: new Date("2030-01-01"),
+  big: 12n,
+  map: new Map([["a", undefined]]),
+  set: new Set([Number.NaN]),
+  bytes: new Uint8Array([1, 2]),
+  literal: { $date: 1 },
+});
+const typed = workflow("typed", async () => types());
 
 const Deposited = event<{ amount: number }>("Deposited");
 const mail = reaction("mail", { on: [Deposited], target: (e) => e.stream, retry: { attempts: 1 } }, async () => {
@@ -161,7 +173,7 @@ const mail = reaction("mail", { on: [Deposited], target: (e) => e.stream, retry:
 });
 const nightly = schedule("nightly", { cron: "0 3 * * *" }, done);
 
-export const definitions = [approve, fails, done, mail, nightly];
+export const definitions = [approve, fails, done, typed, mail, nightly];
 
 /** Fills a store: runs in four states, of which one holds a lock and one waits for it, a schedule, a stream, a blocked target, an action and a slot. */
 export async function fill(store: string): Promise<void> {
@@ -179,12 +191,14 @@ export async function fill(store: string): Promise<void> {
   const runs = [
     await pawl.start("fails", undefined, { id: "f-1" }),
     await pawl.start("done", undefined, { id: "d-1" }),
+    await pawl.start("typed", undefined, { id: "types-2" }),
   ];
   await Promise.allSettled(runs.map((one) => one.result()));
   await pawl.start("nobody", { a: 1 }, { id: "n-1" });
   await pawl.stream("account-1").append([Deposited({ amount: 10 }), Deposited({ amount: 5 })]);
   await pawl.actions.create({ id: "coupon-1", owner: "ann" });
   await pawl.slot<number>("visits", { initial: 0 }).update((n) => n + 1);
+  await pawl.slot<unknown>("types", { initial: 0 }).set(types());
   await until(async () => (await pawl.reactions.targets("mail", { status: "blocked" })).targets.length > 0);
   await worker.stop();
 }

@@ -75,6 +75,37 @@ test("a first start makes the database, its keys and one admin key; a second one
   expect(readdirSync(home).toSorted()).toEqual(["pawl.db", "pawl.db.keys"]);
 });
 
+test("it serves the database, also in a shell whose commands ask a server", async () => {
+  const store = join(mkdtempSync(join(folder, "shell-")), "pawl.db");
+  for (const [args, env] of [
+    [["--store", store], {}],
+    [[], { PAWL_STORE: store }],
+  ] as const) {
+    const server = await served([...args, "--no-work"], { PAWL_URL: "http://127.0.0.1:1", ...env });
+    expect(server.store).toBe(store);
+    server.child.signal("SIGTERM");
+    await server.child.ended;
+  }
+});
+
+test("the state machines of imported files are served, also by a server that does not work", async () => {
+  const store = join(mkdtempSync(join(folder, "machines-")), "pawl.db");
+  const app = join(installed(), "app.ts");
+  writeFileSync(
+    app,
+    'import { machine } from "pawl";\nexport const order = machine("order", { initial: "open", transitions: { open: ["paid"], paid: [] } });\n',
+  );
+  const { child, url, key, work, machines } = await served(["--store", store, "--no-work", "--import", app]);
+  expect({ work, machines }).toEqual({ work: null, machines: ["order"] });
+  const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+  const post = async (path: string, body: object) =>
+    (await fetch(`${url}${path}`, { method: "POST", headers, body: JSON.stringify(body) })).json();
+  await post("/v1/machines/order/o-1", {});
+  expect(await post("/v1/machines/order/o-1/transition", { to: "paid" })).toMatchObject({ state: "paid" });
+  child.signal("SIGTERM");
+  await child.ended;
+});
+
 test("tasks may call the addresses and the ports that it is given, and no other private ones", async () => {
   const store = join(mkdtempSync(join(folder, "allow-")), "pawl.db");
   const { child, url, key } = await served(["--store", store, "--allow", "10.0.0.0/8", "--allow-port", "9200,5984"]);
@@ -318,6 +349,10 @@ test("what it cannot do is one line: a port in use, an import without workflows,
     /cannot be imported: no settings \(at \S+throwing\.ts:\d+:\d+\) \(import_failed\)\n$/,
   );
   expect((await call(["--store", store, "serve", "--allow", "10.0.0.0/99"])).code).toBe(2);
+  expect(await call(["--store", store, "serve", "--allow-port", "9200,abc"])).toMatchObject({
+    code: 2,
+    err: expect.stringMatching(/^pawl: option '--allow-port <ports>' argument '9200,abc' is invalid[^\n]*65535/),
+  });
   expect((await call(["--store", store, "serve", "--allow-port", "9200,http"])).code).toBe(2);
   expect((await call(["--store", store, "serve", "--grace", "soon"])).code).toBe(2);
 });

@@ -22,10 +22,23 @@ test("the commands through a server, and when it is gone", async () => {
     const options = ["--url", url, "--key", String(key)];
     const refused = await call([...options, "locks", "list"]);
     expect(refused).toMatchObject({ code: 2, err: expect.stringContaining("(not_supported)") });
-    // Who does something is the key, whatever name is given.
-    const cases = CASES.filter(({ isForStores }) => isForStores !== true).map(({ json, ...rest }) => {
-      const { actor: _, by: __, ...others } = json ?? {};
-      return json === undefined ? rest : { ...rest, json: others };
+    // Who does something is the key, and no other name is taken.
+    const who = `key:${String(key).slice("pawl_".length, "pawl_".length + 16)}`;
+    const shared = CASES.filter(({ isForStores }) => isForStores !== true);
+    const named = shared.filter(({ args, code }) => code === undefined && args.includes("--by"));
+    expect(named.length).toBeGreaterThan(5);
+    for (const { args } of named)
+      expect(await call([...options, ...args])).toMatchObject({
+        code: 2,
+        err: "pawl: --by has no effect on a server, which names the API key: leave it out (invalid_usage)\n",
+      });
+    const cases = shared.map(({ args, json, ...rest }) => {
+      const at = args.indexOf("--by");
+      const unnamed = at < 0 ? args : args.toSpliced(at, 2);
+      const named = Object.fromEntries(
+        Object.entries(json ?? {}).map(([name, value]) => [name, name === "actor" || name === "by" ? who : value]),
+      );
+      return { ...rest, args: unnamed, ...(json === undefined ? {} : { json: named }) };
     });
     await expectCases(options, (args) => call(args), cases);
     const revoke = [...options, "keys", "revoke", String(key).slice("pawl_".length, "pawl_".length + 16)];

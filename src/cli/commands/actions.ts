@@ -8,7 +8,7 @@ import { declare, group, LIST_OPTIONS, type Listed, listOption, option, type Pla
 const nameOf = ({ id, ref }: ActionItem): string => id ?? `ref:${ref}`;
 
 const COLUMNS: readonly Column<ActionItem>[] = [
-  { title: "ACTION", of: nameOf },
+  { title: "ACTION", of: nameOf, isWhole: true },
   { title: "STATE", of: ({ state }) => state, isStatus: true },
   { title: "OWNER", of: ({ owner }) => owner },
   { title: "USES", of: ({ uses, usesLeft }) => `${uses - usesLeft}/${uses}`, isRight: true },
@@ -95,10 +95,11 @@ export function actionsCommand(place: Place): void {
   declare<{ by?: string; reason?: string }>(actions, {
     usage: "cancel <action>",
     summary: "cancel an action, so that it cannot be used; needs --yes",
-    options: [option("--by <who>", "who does it"), option("--reason <text>", "why")],
-    run: async (session, [action = ""], who) => {
+    options: [option("--by <who>", "who does it; on a server it is the API key"), option("--reason <text>", "why")],
+    run: async (session, [action = ""], { by: given, reason }) => {
+      const by = session.actor(given);
       await session.confirm(`this cancels action ${action} for good`);
-      await (await session.backend("write")).actions.cancel(action, who);
+      await (await session.backend("write")).actions.cancel(action, { by, reason });
       session.done(`action ${action} is canceled`, { action });
     },
   });

@@ -8,6 +8,7 @@
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { delimiter, join, resolve } from "node:path";
+import { shellWord } from "../advice.ts";
 import { CliError } from "../exit-codes.ts";
 import { bytesShown } from "../output.ts";
 import { declare, option, type Place } from "../program.ts";
@@ -65,13 +66,10 @@ function partsOf(url: string): { readonly url: string; readonly password: string
   return { url: parsed.href, password };
 }
 
-/** For a shell of POSIX. */
-const quoted = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
-
 async function dump(session: Session, url: string, file: string, isPrinted: boolean): Promise<void> {
   const { POSTGRES_SCHEMA } = await import("../store.ts");
   const { command, args, password } = dumpCommand(url, POSTGRES_SCHEMA, file);
-  const text = [command, ...args].map(quoted).join(" ");
+  const text = [command, ...args].map(shellWord).join(" ");
   const shown = password === "" ? text : `PGPASSWORD=… ${text}`;
   if (isPrinted) {
     if (session.isJson) return session.json({ command: shown });

@@ -6,7 +6,7 @@
  */
 
 import { Argument, type Command } from "commander";
-import { declare, type Place } from "../program.ts";
+import { declare, defaultOf, type Place } from "../program.ts";
 
 const SHELLS = ["bash", "zsh", "fish"] as const;
 
@@ -36,6 +36,8 @@ function nodesOf(root: Command, path = ""): readonly Node[] {
   const help = root.createHelp();
   const children = help.visibleCommands(root).filter((one) => one.name() !== "help");
   const globals = path === "" ? [] : help.visibleGlobalOptions(root);
+  const alone = defaultOf(root);
+  const own = [...help.visibleOptions(root), ...(alone === undefined ? [] : help.visibleOptions(alone))];
   const choices = root.registeredArguments.flatMap(({ argChoices }) => argChoices ?? []);
   return [
     {
@@ -44,8 +46,9 @@ function nodesOf(root: Command, path = ""): readonly Node[] {
         ...children.map((one) => ({ word: one.name(), says: one.description() })),
         ...choices.map((word) => ({ word, says: "" })),
       ],
-      options: [...help.visibleOptions(root), ...globals].flatMap(({ long, description, argChoices }) =>
-        long == null ? [] : [{ flag: long, says: description, choices: argChoices ?? [] }],
+      options: [...new Map([...own, ...globals].map((one) => [one.long, one])).values()].flatMap(
+        ({ long, description, argChoices }) =>
+          long == null ? [] : [{ flag: long, says: description, choices: argChoices ?? [] }],
       ),
     },
     ...children.flatMap((one) => nodesOf(one, `${path} ${one.name()}`.trim())),

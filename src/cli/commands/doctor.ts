@@ -10,7 +10,7 @@ import { LISTED, type Session } from "../session.ts";
 const COLUMNS: readonly Column<Finding>[] = [
   { title: "CHECK", of: ({ check }) => check },
   { title: "STATUS", of: ({ status }) => status, isStatus: true },
-  { title: "SAYS", of: ({ says }) => says },
+  { title: "SAYS", of: ({ says }) => says, isWhole: true },
 ];
 
 const MOST_READ = 1000;
@@ -49,7 +49,7 @@ async function examine(session: Session): Promise<readonly Finding[]> {
   ]);
   const findings: Finding[] = [];
   let nowMs = wallMs();
-  if (session.options.url === undefined) {
+  if (session.url === undefined) {
     const place = await session.place();
     const { nothingThere, survey } = await import("../store.ts");
     const found = await survey(place);
@@ -62,7 +62,7 @@ async function examine(session: Session): Promise<readonly Finding[]> {
     if (found.schema < found.known) return findings;
   }
   const backend = await session.backend("read");
-  if (session.options.url !== undefined) findings.push({ check: "server", status: "ok", says: backend.place });
+  if (session.url !== undefined) findings.push({ check: "server", status: "ok", says: backend.place });
   return [...findings, ...judgeStuck(await readStuck(backend, nowMs))];
 }
 

@@ -16,7 +16,7 @@ import {
 import { DEFAULT_NAMESPACE, type Session } from "../session.ts";
 
 const COLUMNS: readonly Column<KeyItem>[] = [
-  { title: "ID", of: ({ id }) => id },
+  { title: "ID", of: ({ id }) => id, isWhole: true },
   { title: "NAME", of: ({ name }) => name },
   { title: "NAMESPACE", of: ({ namespace }) => namespace },
   { title: "SCOPES", of: ({ scopes }) => scopes },
@@ -35,7 +35,7 @@ const FIELDS = (key: KeyItem): readonly (readonly [string, unknown])[] => [
   ["revoked", key.revokedAt],
 ];
 
-const byOption = () => option("--by <who>", "who does it, for the history");
+const byOption = () => option("--by <who>", "who does it, for the history; on a server it is the API key");
 
 /** A key is shown once: the key alone, so that a script can take it, and what it is on stderr, as its id is needed to end it. */
 function showOnce(session: Session, created: KeyItem & { readonly key: string }, also = ""): void {
@@ -51,7 +51,7 @@ function showOnce(session: Session, created: KeyItem & { readonly key: string },
  * A server keeps its keys in its own namespace, whatever they give access to. Throws where a key would be kept in a namespace that was meant as what it gives
  * access to.
  */
-function checkNamespace({ options: { url, namespace } }: Session, forNamespace: string | undefined): void {
+function checkNamespace({ url, options: { namespace } }: Session, forNamespace: string | undefined): void {
   if (url !== undefined || namespace === undefined || namespace === DEFAULT_NAMESPACE || forNamespace !== undefined)
     return;
   throw new UsageError(
@@ -60,7 +60,7 @@ function checkNamespace({ options: { url, namespace } }: Session, forNamespace: 
 }
 
 /** Whether this command asks the server with this very key. */
-async function isOwnKey({ options: { url, key } }: Session, id: string): Promise<boolean> {
+async function isOwnKey({ url, options: { key } }: Session, id: string): Promise<boolean> {
   if (url === undefined || key === undefined) return false;
   const { parseApiKey } = await import("../../http/server/keys/text.ts");
   return parseApiKey(key)?.id === id;
@@ -79,7 +79,8 @@ export function keysCommand(place: Place): void {
       byOption(),
     ],
     help: "Each scope includes none of the others, except admin, which includes all. The name says what the key is for.\nKeys are kept in the namespace of the server that accepts them: --namespace is only for one of pawl serve --namespace.",
-    run: async (session, [name = ""], { scope, forNamespace, expires, by }) => {
+    run: async (session, [name = ""], { scope, forNamespace, expires, by: given }) => {
+      const by = session.actor(given);
       checkNamespace(session, forNamespace);
       const expiresAt = expires === undefined ? undefined : await parseMoment(expires, "--expires");
       const backend = await session.backend("create");
@@ -143,10 +144,10 @@ export function keysCommand(place: Place): void {
     usage: "rotate <id>",
     summary: "replace a key, and print the new one once",
     options: [option("--grace <duration>", "how long the old one is accepted, too (default: 0)"), byOption()],
-    run: async (session, [id = ""], options) => {
+    run: async (session, [id = ""], { grace, by: given }) => {
+      const by = session.actor(given);
       const backend = await session.backend("write");
-      const rotated = await backend.keys.rotate(id, options);
-      const { grace } = options;
+      const rotated = await backend.keys.rotate(id, { grace, by });
       showOnce(
         session,
         rotated,
@@ -159,7 +160,8 @@ export function keysCommand(place: Place): void {
     usage: "revoke <id>",
     summary: "end a key for good; needs --yes",
     options: [byOption()],
-    run: async (session, [id = ""], { by }) => {
+    run: async (session, [id = ""], { by: given }) => {
+      const by = session.actor(given);
       const isOwn = await isOwnKey(session, id);
       await session.confirm(`this ends key ${id} for good${isOwn ? ", which is the key of this command itself" : ""}`);
       const revoked = await (await session.backend("write")).keys.revoke(id, by);

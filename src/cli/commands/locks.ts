@@ -2,14 +2,14 @@
 
 import type { LockKind } from "../../lock/stored.ts";
 import type { LockItem, LockLine } from "../backend.ts";
-import { type Column, tableLines } from "../output.ts";
+import { type Column, counted, tableLines } from "../output.ts";
 import { declare, group, LIST_OPTIONS, type Listed, option, type Place } from "../program.ts";
 
 const kindOption = () =>
   option("--kind <kind>", "mutex, semaphore or rwlock (default: mutex)").choices(["mutex", "semaphore", "rwlock"]);
 
 const COLUMNS: readonly Column<LockLine>[] = [
-  { title: "LOCK", of: ({ name }) => name },
+  { title: "LOCK", of: ({ name }) => name, isWhole: true },
   { title: "HELD", of: ({ held, permits }) => (permits === null ? held : `${held}/${permits}`), isRight: true },
   { title: "WAITING", of: ({ waiting }) => waiting, isRight: true },
   { title: "HOLDER", of: ({ holder }) => holder },
@@ -20,7 +20,7 @@ const COLUMNS: readonly Column<LockLine>[] = [
 type Party = LockItem["holders"][number] | LockItem["waiters"][number];
 
 const PARTIES: readonly Column<Party>[] = [
-  { title: "TICKET", of: (party) => ("ticket" in party ? party.ticket : null) },
+  { title: "TICKET", of: (party) => ("ticket" in party ? party.ticket : null), isWhole: true },
   { title: "WHO", of: ({ run, by }) => (run === null ? by : `run ${run}`) },
   { title: "MODE", of: ({ mode }) => mode },
   { title: "SINCE", of: ({ since }) => since },
@@ -99,20 +99,20 @@ export function locksCommand(place: Place): void {
     },
   });
 
-  declare<KindOption & { by: string; reason: string }>(locks, {
+  declare<KindOption & { by?: string; reason: string }>(locks, {
     usage: "force-release <name>",
     summary: "release a lock for all of its holders; needs --yes",
     options: [
       kindOption(),
-      option("--by <who>", "who does it, for the audit trail").makeOptionMandatory(),
+      option("--by <who>", "who does it, for the audit trail; on a server it is the API key"),
       option("--reason <text>", "why, for the audit trail").makeOptionMandatory(),
     ],
-    run: async (session, [name = ""], { kind = "mutex", by, reason }) => {
+    run: async (session, [name = ""], { kind = "mutex", by: given, reason }) => {
+      const by = session.actor(given, { isNeeded: true });
       await session.confirm(`this takes ${kind} ${name} from its holders, and only the fence stops what they still do`);
       const backend = await session.backend("write");
       const released = await backend.locks.forceRelease({ kind, name }, { by, reason });
-      const holders = released.released === 1 ? "1 holder" : `${released.released} holders`;
-      session.done(`${kind} ${name} was released for ${holders}`, released);
+      session.done(`${kind} ${name} was released for ${counted(released.released, "holder")}`, released);
     },
   });
 }

@@ -2,12 +2,12 @@
 
 import type { DeadLetterInfo, ReactionInfo, TargetInfo } from "../../stream/reactions/reactions.ts";
 import type { TargetChange } from "../backend.ts";
-import type { Column } from "../output.ts";
+import { type Column, counted } from "../output.ts";
 import { declare, group, LIST_OPTIONS, type Listed, option, type Place, parseNumber, UsageError } from "../program.ts";
 import type { Plain } from "../values.ts";
 
 const COLUMNS: readonly Column<Plain<ReactionInfo>>[] = [
-  { title: "REACTION", of: ({ name }) => name },
+  { title: "REACTION", of: ({ name }) => name, isWhole: true },
   { title: "STATE", of: stateOf, isStatus: true },
   { title: "ON", of: ({ on }) => on },
   { title: "UNROUTED", of: ({ unrouted }) => unrouted, isRight: true },
@@ -22,7 +22,7 @@ function stateOf({ pausedAt, failure, worker }: Plain<ReactionInfo>): string {
 }
 
 const TARGETS: readonly Column<Plain<TargetInfo>>[] = [
-  { title: "TARGET", of: ({ target }) => target },
+  { title: "TARGET", of: ({ target }) => target, isWhole: true },
   { title: "STATUS", of: ({ status }) => status, isStatus: true },
   { title: "HANDLED", of: ({ handled }) => handled, isRight: true },
   { title: "PENDING", of: ({ pending }) => pending, isRight: true },
@@ -32,9 +32,9 @@ const TARGETS: readonly Column<Plain<TargetInfo>>[] = [
 ];
 
 const LETTERS: readonly Column<Plain<DeadLetterInfo>>[] = [
-  { title: "STREAM", of: ({ stream }) => stream },
+  { title: "STREAM", of: ({ stream }) => stream, isWhole: true },
   { title: "VERSION", of: ({ version }) => version, isRight: true },
-  { title: "TARGET", of: ({ target }) => target },
+  { title: "TARGET", of: ({ target }) => target, isWhole: true },
   { title: "AT", of: ({ at }) => at },
   { title: "ACTOR", of: ({ actor }) => actor },
   { title: "REASON", of: ({ reason }) => reason },
@@ -118,21 +118,22 @@ export function reactionsCommand(place: Place): void {
         if (isDestructive && options.dryRun !== true) await session.confirm(`this handles events of ${reaction} again`);
         const backend = await session.backend(options.dryRun === true ? "read" : "write");
         const targets = await backend.reactions.change(verb, reaction, filter);
-        session.done(`${targets} targets${options.dryRun === true ? " would be changed" : ""}`, { targets });
+        session.done(`${counted(targets, "target")}${options.dryRun === true ? " would be changed" : ""}`, { targets });
       },
     });
 
-  declare<{ by: string; reason: string }>(reactions, {
+  declare<{ by?: string; reason: string }>(reactions, {
     usage: "skip <reaction> <target>",
     summary: "put the next event of a blocked or paused target aside; needs --yes",
     options: [
-      option("--by <who>", "who does it").makeOptionMandatory(),
+      option("--by <who>", "who does it; on a server it is the API key"),
       option("--reason <text>", "why").makeOptionMandatory(),
     ],
     run: async (session, [reaction = "", target = ""], { by, reason }) => {
+      const actor = session.actor(by, { isNeeded: true });
       await session.confirm(`this puts the next event of target ${target} aside, unhandled`);
       const backend = await session.backend("write");
-      const letter = await backend.reactions.skip(reaction, target, { actor: by, reason });
+      const letter = await backend.reactions.skip(reaction, target, { actor, reason });
       session.done(`event ${letter.version} of stream ${letter.stream} is a dead letter of ${reaction} now`, letter);
     },
   });

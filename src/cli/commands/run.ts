@@ -46,32 +46,35 @@ const FIELDS = (run: Shown): readonly (readonly [string, unknown])[] => [
 ];
 
 function errorOf(error: unknown): unknown {
-  if (typeof error !== "object" || error === null || !("message" in error)) return error;
-  return "code" in error ? `${String(error.message)} (${String(error.code)})` : error.message;
+  const { message = error, data } = thrownIn(error);
+  const code = data?.["code"];
+  return code === undefined ? message : `${String(message)} (${String(code)})`;
 }
+
+/** What was thrown, as far as it is an error: without its tag. */
+const thrownIn = (error: unknown): { readonly message?: string; readonly data?: Readonly<Record<string, unknown>> } =>
+  Object(Object(error).$error);
 
 const FACTS = 1000;
 
 /** The step whose error ended the run; undefined if none has that error, as where the code threw it itself. */
 async function failedStepOf(runs: Backend["runs"], { id, error }: RunItem): Promise<string | undefined> {
-  const said = messageOf(error);
+  const said = thrownIn(error).message;
   let found: string | undefined;
   for (let after = 0; ; ) {
     const facts = await runs.history(id, { after, limit: FACTS });
     for (const { name, data } of facts)
-      if (name.startsWith("step ") && said !== undefined && messageOf(Object(data).error) === said)
+      if (name.startsWith("step ") && said !== undefined && thrownIn(Object(data).error).message === said)
         found = name.slice("step ".length);
     if (facts.length < FACTS) return found;
     after = facts.at(-1)?.version ?? after;
   }
 }
 
-const messageOf = (error: unknown): unknown => Object(error).message;
-
 const HISTORY: readonly Column<HistoryItem>[] = [
   { title: "VERSION", of: ({ version }) => version, isRight: true },
   { title: "AT", of: ({ at }) => at },
-  { title: "FACT", of: ({ name }) => name },
+  { title: "FACT", of: ({ name }) => name, isWhole: true },
   { title: "DATA", of: ({ data }) => data },
 ];
 
@@ -87,7 +90,7 @@ export function runCommand(place: Place): void {
       listOption("--tag <tags>", "words to find it by"),
     ],
     run: async (session, [workflow = "", input], { id, delay, tag }) => {
-      const value = parseJson(input, "the input");
+      const value = await parseJson(input, "the input");
       const { runs } = await session.backend("write");
       const started = await runs.start({ workflow, input: value, id, delay, tags: tag });
       session.done(`run ${started.id} of ${workflow} was started`, started);
@@ -139,7 +142,7 @@ export function runCommand(place: Place): void {
     summary: "send a signal to a run; the payload is JSON",
     options: [option("--id <id>", "the signal's id: the same one again is ignored")],
     run: async (session, [id = "", name = "", payload], options) => {
-      const value = parseJson(payload, "the payload");
+      const value = await parseJson(payload, "the payload");
       const { runs } = await session.backend("write");
       const sent = await runs.signal(id, { name, payload: value, id: options.id });
       session.done(sent.isNew ? `signal ${name} was sent to run ${id}` : `run ${id} has this signal already`, sent);
@@ -192,13 +195,14 @@ export function runCommand(place: Place): void {
       const answer =
         value === undefined
           ? ({ done: false } as const)
-          : { done: true as const, value: parseJson(value, "the value") };
+          : { done: true as const, value: await parseJson(value, "the value") };
       const { runs } = await session.backend("write");
       await runs.resolve(id, step, answer);
       session.done(`step ${step} of run ${id} is resolved as ${answer.done ? "done" : "not done"}`, {
         id,
         step,
-        ...answer,
+        done: answer.done,
+        ...(value === undefined ? {} : { value: JSON.parse(value) }),
       });
     },
   });

@@ -1,6 +1,7 @@
 /** `pawl runs`: lists runs. */
 
 import { DELIVERIES, TASKS } from "../../task/stored.ts";
+import { inCommands } from "../advice.ts";
 import type { Backend, Page, PageOptions, RunFilter, RunItem } from "../backend.ts";
 import type { Column } from "../output.ts";
 import { declare, LIST_OPTIONS, type Listed, listOption, option, type Place } from "../program.ts";
@@ -15,8 +16,8 @@ interface RunsOptions {
 }
 
 /** What a run is doing or waits for, in a few words. */
-export const doingOf = ({ doing, parkedReason, isCancelRequested, endedAt }: RunItem): string => {
-  if (parkedReason !== null) return parkedReason;
+export const doingOf = ({ id, doing, parkedReason, isCancelRequested, endedAt }: RunItem): string => {
+  if (parkedReason !== null) return inCommands(parkedReason, id);
   if (endedAt !== null) return "";
   const first = doing.map(({ kind, name, attempt }) =>
     [kind, name, attempt !== null && attempt > 1 ? `(attempt ${attempt})` : ""].filter(Boolean).join(" "),
@@ -25,7 +26,7 @@ export const doingOf = ({ doing, parkedReason, isCancelRequested, endedAt }: Run
 };
 
 const COLUMNS: readonly Column<RunItem>[] = [
-  { title: "RUN", of: ({ id }) => id },
+  { title: "RUN", of: ({ id }) => id, isWhole: true },
   { title: "WORKFLOW", of: ({ workflow }) => workflow },
   { title: "STATUS", of: ({ status }) => status, isStatus: true },
   { title: "STARTED", of: ({ startedAt }) => startedAt },

@@ -12,7 +12,7 @@ const timingOf = ({ cron, everyMs, at, timezone }: ScheduleItem): string => {
 };
 
 const COLUMNS: readonly Column<ScheduleItem>[] = [
-  { title: "SCHEDULE", of: ({ name }) => name },
+  { title: "SCHEDULE", of: ({ name }) => name, isWhole: true },
   { title: "STATE", of: ({ state }) => state, isStatus: true },
   { title: "WHEN", of: timingOf },
   { title: "WORKFLOW", of: ({ workflow }) => workflow },
@@ -85,7 +85,7 @@ export function schedulesCommand(place: Place): void {
           columns: [
             { title: "TICK", of: ({ scheduledAt }) => scheduledAt },
             { title: "OUTCOME", of: ({ outcome }) => outcome, isStatus: true },
-            { title: "RUN", of: ({ run }) => run },
+            { title: "RUN", of: ({ run }) => run, isWhole: true },
             { title: "BY", of: ({ by }) => by },
             { title: "COUNT", of: ({ count }) => count, isRight: true },
             { title: "REASON", of: ({ reason }) => reason },

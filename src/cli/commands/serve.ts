@@ -15,15 +15,16 @@ import type { Worker } from "../../worker.ts";
 import { CliError, showError } from "../exit-codes.ts";
 import type { Namespaces } from "../namespaces.ts";
 import { escaped } from "../output.ts";
-import { declare, listOption, numberOption, option, type Place } from "../program.ts";
+import { declare, listOption, numberOption, numbersOption, option, type Place } from "../program.ts";
 import type { Session } from "../session.ts";
 import type { StorePlace } from "../store.ts";
+import type { Imported } from "../user-code.ts";
 
 interface ServeOptions {
   readonly host?: string;
   readonly port?: number;
   readonly allow?: readonly string[];
-  readonly allowPort?: readonly string[];
+  readonly allowPort?: readonly number[];
   readonly import?: readonly string[];
   readonly grace?: string;
   readonly lease?: string;
@@ -47,8 +48,16 @@ export function serveCommand(place: Place): void {
       option("--host <address>", "where to listen (default: 127.0.0.1)"),
       numberOption("--port <n>", "0 is any that is free (default: 7295)", 0, 65_535),
       listOption("--allow <ranges>", "private addresses that tasks may call, as 10.0.0.0/8 or 127.0.0.1/32"),
-      listOption("--allow-port <ports>", "ports of databases and their like that tasks may call, as 9200"),
-      listOption("--import <files>", "work on the workflows that these files export, too"),
+      numbersOption(
+        "--allow-port <ports>",
+        "ports of databases and their like that tasks may call, as 9200",
+        1,
+        65_535,
+      ),
+      listOption(
+        "--import <files>",
+        "work on the workflows that these files export, and serve their state machines, too",
+      ),
       option("--grace <duration>", `how long stopping may take (default: ${GRACE})`),
       option(
         "--lease <duration>",
@@ -76,7 +85,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
     { checkDuration },
     { Namespaces },
   ] = await Promise.all([
-    session.place(),
+    session.placeToServe(),
     import("../store.ts"),
     import("../keyring.ts"),
     import("../../http/server/index.ts"),
@@ -85,7 +94,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
   ]);
   const graceMs = checkDuration(options.grace ?? GRACE, "--grace");
   const leaseMs = options.lease === undefined ? undefined : checkDuration(options.lease, "--lease");
-  const definitions = work ? await definitionsOf(options.import ?? []) : [];
+  const { definitions, machines } = await imported(options.import ?? []);
   const { schema } = await lookAt(where);
   const opened = { to: "create", patienceMs: PATIENCE_MS, logger: undefined } as const;
   const unsealed = await openPlace(where, opened);
@@ -113,7 +122,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
     const tasks = httpTasks({
       ...(secrets.webhookSecrets.length === 0 ? {} : { secrets: secrets.webhookSecrets }),
       ...(allow === undefined ? {} : { allow }),
-      ...(allowPort === undefined ? {} : { allowPorts: allowPort.map(Number) }),
+      ...(allowPort === undefined ? {} : { allowPorts: allowPort }),
     });
     const working = leaseMs === undefined ? {} : { lease: leaseMs };
     const workOn = (one: Pawl, imported: readonly WorkDefinition[]): Worker => one.work([tasks, ...imported], working);
@@ -131,7 +140,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
       },
     });
     const inOthers = (namespace: string) => others?.of(namespace);
-    server = await serve(pawl, { hostname: host, port, namespaces: inOthers }).catch((error: unknown) => {
+    server = await serve(pawl, { hostname: host, port, namespaces: inOthers, machines }).catch((error: unknown) => {
       throw explained(error, host, port);
     });
     others.begin();
@@ -145,6 +154,7 @@ async function serveUntilStopped(session: Session, options: ServeOptions): Promi
       keysFrom: secrets.from,
       isSigned: secrets.webhookSecrets.length > 0,
       work: work ? definitions.map(({ name }) => name) : null,
+      machines: machines.map(({ name }) => name),
     });
   } catch (error) {
     await closeAll();
@@ -178,10 +188,10 @@ async function within(graceMs: number, stopping: Promise<void>): Promise<void> {
   await Promise.race([stopping.finally(() => stopped.abort()), late]);
 }
 
-async function definitionsOf(files: readonly string[]) {
-  if (files.length === 0) return [];
-  const { definitionsIn } = await import("../user-code.ts");
-  return definitionsIn(files);
+async function imported(files: readonly string[]): Promise<Imported> {
+  if (files.length === 0) return { definitions: [], machines: [] };
+  const { importedFrom } = await import("../user-code.ts");
+  return importedFrom(files);
 }
 
 const aborted = (signal: AbortSignal): Promise<void> =>
@@ -227,13 +237,15 @@ interface Started {
   readonly isSigned: boolean;
   /** The names of what it works on beside tasks; null if it does not work. */
   readonly work: readonly string[] | null;
+  /** The names of the state machines that it serves. */
+  readonly machines: readonly string[];
 }
 
-function say(session: Session, { url, where, isNew, key, keysFrom, isSigned, work }: Started): void {
+function say(session: Session, { url, where, isNew, key, keysFrom, isSigned, work, machines }: Started): void {
   const { namespace } = session;
   if (session.isJson) {
     const keyRing = keysFrom ?? null;
-    session.json({ url, store: where.shown, isNew, namespace, key: key ?? null, keyRing, isSigned, work });
+    session.json({ url, store: where.shown, isNew, namespace, key: key ?? null, keyRing, isSigned, work, machines });
     return;
   }
   const lines = [
@@ -242,6 +254,7 @@ function say(session: Session, { url, where, isNew, key, keysFrom, isSigned, wor
     `  key ring   ${keysFrom ?? "none, so tasks cannot wait for signals: set PAWL_KEYS"}`,
     ...(isSigned ? [] : ["  signing    none, so receivers cannot tell who calls them: set PAWL_WEBHOOK_SECRETS"]),
     `  works on   ${work === null ? "nothing" : ["tasks", ...work].join(", ")}`,
+    ...(machines.length === 0 ? [] : [`  machines   ${machines.join(", ")}`]),
     `  read       ${url}/docs`,
   ];
   if (key !== undefined)

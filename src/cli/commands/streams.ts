@@ -8,7 +8,7 @@ import { LISTED } from "../session.ts";
 import type { Plain } from "../values.ts";
 
 const COLUMNS: readonly Column<StreamLine>[] = [
-  { title: "STREAM", of: ({ stream }) => stream },
+  { title: "STREAM", of: ({ stream }) => stream, isWhole: true },
   { title: "VERSION", of: ({ version }) => version, isRight: true },
   { title: "STATUS", of: ({ status }) => status },
 ];

@@ -2,7 +2,7 @@
 
 import type { TaskItem } from "../backend.ts";
 import { CliError } from "../exit-codes.ts";
-import type { Column } from "../output.ts";
+import { type Column, counted } from "../output.ts";
 import {
   declare,
   group,
@@ -19,7 +19,7 @@ import {
 const ENDED = ["completed", "failed", "canceled", "timed_out", "expired"];
 
 const COLUMNS: readonly Column<TaskItem>[] = [
-  { title: "TASK", of: ({ id }) => id },
+  { title: "TASK", of: ({ id }) => id, isWhole: true },
   { title: "STATUS", of: ({ status }) => status, isStatus: true },
   { title: "METHOD", of: ({ method }) => method },
   { title: "TARGET", of: ({ targetUrl }) => targetUrl },
@@ -139,7 +139,7 @@ export function tasksCommand(place: Place): void {
         ...rest,
         targetUrl,
         ...(header === undefined ? {} : { headers: headersOf(header) }),
-        ...(body === undefined ? {} : { body: parseJson(body, "the body") }),
+        ...(body === undefined ? {} : { body: await parseJson(body, "the body") }),
         ...(attempts === undefined ? {} : { retry: { attempts } }),
         ...(tag === undefined ? {} : { tags: tag }),
         ...(onComplete === undefined ? {} : { onCompleteUrl: onComplete }),
@@ -158,7 +158,7 @@ export function tasksCommand(place: Place): void {
     summary: "complete a task by its signal token; the value is JSON",
     options: [option("--failed", "the task has failed")],
     run: async (session, [token = "", value], { failed }) => {
-      const parsed = parseJson(value, "the value");
+      const parsed = await parseJson(value, "the value");
       const backend = await session.backend("write");
       const signaled = await backend.tasks.signal(token, {
         status: failed === true ? "failed" : "completed",
@@ -204,7 +204,7 @@ export function tasksCommand(place: Place): void {
       if (all === true) await session.confirm("this lets all dead tasks begin again");
       const done = await (await session.backend("write")).tasks.redriveAll(filter);
       session.sayUnreadable(done.unreadable);
-      session.done(`${done.redriven} ${done.redriven === 1 ? "task begins" : "tasks begin"} again`, done);
+      session.done(`${counted(done.redriven, "task")} begin${done.redriven === 1 ? "s" : ""} again`, done);
     },
   });
 
@@ -241,7 +241,7 @@ export function tasksCommand(place: Place): void {
       await session.list(
         {
           columns: [
-            { title: "WEBHOOK-ID", of: (one) => one.id },
+            { title: "WEBHOOK-ID", of: (one) => one.id, isWhole: true },
             { title: "STATUS", of: ({ status }) => status, isStatus: true },
             { title: "ATTEMPTS", of: ({ attempts }) => attempts, isRight: true },
             { title: "HTTP", of: ({ lastStatus }) => lastStatus, isRight: true },

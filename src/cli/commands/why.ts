@@ -2,6 +2,7 @@
 
 import { TASKS } from "../../task/stored.ts";
 import type { WaitReason, WaitSubject } from "../../workflow/locks/why.ts";
+import { inCommands } from "../advice.ts";
 import type { Backend } from "../backend.ts";
 import { escaped } from "../output.ts";
 import { declare, option, type Place } from "../program.ts";
@@ -21,7 +22,11 @@ export function whyCommand(place: Place): void {
       await session.show<WaitReason>({
         get: async () => withAttempt(backend, name, isLock, await backend.why(subject)),
         fields: () => [],
-        more: ({ chain }) => chain.map(({ says }, at) => `${"  ".repeat(at)}${at === 0 ? "" : "└ "}${escaped(says)}`),
+        more: ({ chain }) =>
+          chain.map(
+            ({ says, name: about }, at) =>
+              `${"  ".repeat(at)}${at === 0 ? "" : "└ "}${escaped(inCommands(says, about))}`,
+          ),
         isFinal: ({ isWaiting }) => !isWaiting,
       });
     },

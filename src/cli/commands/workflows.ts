@@ -14,7 +14,7 @@ export function workflowsCommand(place: Place): void {
       await session.list(
         {
           columns: [
-            { title: "WORKFLOW", of: ({ workflow }) => workflow },
+            { title: "WORKFLOW", of: ({ workflow }) => workflow, isWhole: true },
             { title: "SINCE", of: ({ since }) => since },
             { title: "REASON", of: ({ reason }) => reason },
           ],
