@@ -133,13 +133,18 @@ export async function parseJson(text: string | undefined, what: string): Promise
   } catch {
     throw new UsageError(`${what} must be JSON, as {"id": 1} or "text" with its quotes: ${text}`);
   }
-  const [{ jsonCodec }, { UnsupportedEncodingError }] = await Promise.all([
+  const [{ jsonCodec }, { UnsupportedEncodingError }, { scan }, { Problem }] = await Promise.all([
     import("../kernel/codec/json.ts"),
     import("../kernel/errors.ts"),
+    import("../http/server/body.ts"),
+    import("../http/server/problem.ts"),
   ]);
   try {
+    // A number that JavaScript would change is refused, as over HTTP.
+    scan(text, { depth: Number.POSITIVE_INFINITY, members: Number.POSITIVE_INFINITY });
     return jsonCodec.decode(text, { namespace: "", space: "", key: "" });
   } catch (error) {
+    if (error instanceof Problem) throw new UsageError(`${what} is refused: ${error.message}`);
     if (!(error instanceof UnsupportedEncodingError)) throw error;
     const { path, reason } = error.data;
     throw new UsageError(`${what} cannot be read at ${path}: ${reason}; for a name that begins with "$", write "$$"`);

@@ -43,6 +43,7 @@ export const CASES: readonly Case[] = [
   { args: ["run", "history", "a-1", "--after", "1", "--limit", "1"], json: { version: 2, name: "step charge" } },
   { args: ["run", "start", "nobody", '{"b":2}', "--id", "n-2", "--tag", "x,y"], json: { id: "n-2" } },
   { args: ["run", "start", "nobody", "{b:2}"], code: 2, says: /the input must be JSON/ },
+  { args: ["run", "start", "nobody", '{"a":[9007199254740993]}'], code: 2, says: /the input [^\n]*9007199254740993/ },
   {
     args: ["run", "start", "nobody", '{"a":{"$foo":1}}'],
     code: 2,

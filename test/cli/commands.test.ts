@@ -445,6 +445,19 @@ describe("export --out", () => {
   });
 });
 
+it("a backup has a file with a name, in a folder that exists", async () => {
+  expect(await call(["--store", filled, "backup", ""])).toMatchObject({ code: 2 });
+  const file = join(folder, "none", "b.db");
+  expect(await call(["--store", filled, "backup", file])).toMatchObject({
+    code: 2,
+    err: expect.stringContaining(file),
+  });
+});
+
+it("init of a folder that cannot be made ends", async () => {
+  expect(await call(["init", "/proc/pawl/x"])).toMatchObject({ code: 1, err: expect.stringContaining("/proc/pawl") });
+});
+
 describe("init", () => {
   const inits = [
     { rule: "an empty folder gets a package.json of modules", manifest: undefined, file: "app.ts" },

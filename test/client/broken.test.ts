@@ -110,6 +110,34 @@ describe("a response that is not one of the server", () => {
     });
   });
 
+  const lists = [
+    "slots.list",
+    "machine.list",
+    "tasks.list",
+    "stream.read",
+    "history",
+    "lock.history",
+    "actions.history",
+  ];
+  test.each(lists)("a page of %s whose `next` is where it began", async (name) => {
+    const { client, count } = sent('{"items":[],"next":"7"}');
+    await expect(VERBS[name]?.(client)).rejects.toMatchObject({ code: "unexpected_response", status: 200 });
+    expect(count()).toBe(2);
+  });
+
+  test("a list without an end, from a `fetch` that responds immediately, lets other work run", async () => {
+    const stop = new AbortController();
+    let count = 0;
+    const fetch = async () => {
+      count += 1;
+      if (count > 1000) throw new Error("nothing else ran");
+      return Response.json({ items: [], next: String(count) });
+    };
+    const client = createClient({ url: "http://server", fetch, patience: 0, abortSignal: stop.signal });
+    setTimeout(() => stop.abort(new Error("other work")), 0);
+    await expect(first(client.runs.list())).rejects.toThrow("other work");
+  });
+
   test.each(["{", "5", "null"])("an event whose data is %s", async (data) => {
     for (const name of ["stream.follow", "events.follow", "slot.watch", "run.follow"]) {
       const { client } = sent(`id: 1\ndata: ${data}\n\n`, "text/event-stream");

@@ -6,7 +6,7 @@
 import { connect } from "node:net";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { apiKeys, type Scope, serve } from "../../src/http/server/index.ts";
-import { open, workflow } from "../../src/index.ts";
+import { event, open, reaction, workflow } from "../../src/index.ts";
 import { type StoreCode, StoreError, UnsupportedEncodingError } from "../../src/kernel/errors.ts";
 import { type Got, refusal, type Served, sender, served } from "./kit.ts";
 
@@ -456,6 +456,20 @@ describe("HTTP", () => {
     expect(await statuses(proxied)).toEqual([401, 401, 429]);
   });
 
+  test.each([
+    ["no Host", "GET /v1/slots HTTP/1.1\r\nConnection: close\r\n\r\n"],
+    [
+      "another Expect than 100-continue",
+      "PUT /v1/slots/a HTTP/1.1\r\nHost: x\r\nExpect: x\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+  ])("%s is refused as a problem", async (_, request) => {
+    const { url } = await attack();
+    const response = await raw(url, request);
+    expect(statusOf(response)).toBe(400);
+    expect(response.toLowerCase()).toContain("content-type: application/problem+json");
+    expect(response).toContain('"code":"invalid_request"');
+  });
+
   test("19: an unexpected Host is in no link and in no response", async () => {
     const kit = await attack();
     const key = await kit.key(["admin"]);
@@ -574,6 +588,32 @@ describe("ids and names", () => {
   test.each(refused)("$rule is refused", async ({ path }) => {
     const kit = await attack();
     expect(refusal(await kit.send("GET", path))).toEqual({ status: 400, code: "invalid_id" });
+  });
+
+  describe.each(["locks", "semaphores"])("21: NUL in a name or a grant of %s", (path) => {
+    test.each([
+      ["acquire", {}],
+      ["renew", { grant: "g" }],
+      ["release", { grant: "g" }],
+      ["force-release", { reason: "r" }],
+    ])("is refused by %s", async (verb, body) => {
+      const { send } = await attack();
+      const wrong = { status: 400, code: "invalid_id" };
+      expect(refusal(await send("POST", `/v1/${path}/a%00b/${verb}`, body))).toEqual(wrong);
+      if ("grant" in body)
+        expect(refusal(await send("POST", `/v1/${path}/a/${verb}`, { grant: "a\0b" }))).toEqual(wrong);
+    });
+  });
+
+  test("21: NUL in where a list of a reaction continues is refused", async () => {
+    const kit = await attack();
+    kit.pawl.work([reaction("mailer", { on: [event("noted")] }, () => {})]);
+    await expect.poll(async () => (await kit.send("GET", "/v1/reactions/mailer")).status).toBe(200);
+    for (const list of ["targets", "dead-letters"])
+      expect(refusal(await kit.send("GET", `/v1/reactions/mailer/${list}?after=a%00b`)), list).toEqual({
+        status: 400,
+        code: "invalid_id",
+      });
   });
 
   test("20 to 22: ids in bodies are checked alike", async () => {

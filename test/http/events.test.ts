@@ -5,6 +5,7 @@
 import { describe, expect, test } from "vitest";
 import { createClient } from "../../src/http/client/index.ts";
 import { CursorKey } from "../../src/http/server/cursors.ts";
+import { wantsEvents } from "../../src/http/server/sse.ts";
 import { event, signal, workflow } from "../../src/index.ts";
 import { follow, refusal, sender, served } from "./kit.ts";
 
@@ -113,6 +114,17 @@ describe("closing", () => {
     await expect(kit.send("GET", "/livez")).rejects.toThrow();
   });
 });
+
+test("a page of events is sent unless the client accepts exactly event streams", async () => {
+  const { send } = await served();
+  for (const accept of ["text/event-streamx", "application/json, x-text/event-stream", "*/*"])
+    for (const path of ["/v1/events", "/v1/streams/s/events"])
+      expect((await send("GET", path, undefined, { accept })).headers.get("content-type")).toBe("application/json");
+});
+
+test.each(["text/event-stream;q=0.9", "application/json, Text/Event-Stream"])("%s accepts event streams", (accept) =>
+  expect(wantsEvents(accept)).toBe(true),
+);
 
 describe("a wait for tokens of a rate limit", () => {
   const taking = { max: 1, per: "30s", wait: "60s" };

@@ -271,6 +271,19 @@ describe("repeated requests", () => {
     expect((await pawl.actions.list()).actions).toHaveLength(2);
   });
 
+  test("a rotation that is repeated is one rotation, and its response has no key any more", async () => {
+    const { pawl, send, url } = await served();
+    const { id } = await apiKeys(pawl).create({ name: "x", scopes: ["read"] });
+    const rotate = () => send("POST", `/v1/keys/${id}/rotate`, {}, { "idempotency-key": "k" });
+    const { json: first } = await rotate();
+    const again = await rotate();
+    const { key, ...rest } = first;
+    expect(again).toMatchObject({ status: 200, json: rest });
+    expect(again.json).not.toHaveProperty("key");
+    expect((await sender(url, String(key))("GET", "/v1/slots")).status).toBe(200);
+    expect((await apiKeys(pawl).history(id)).map(({ name }) => name)).toEqual(["created", "rotated"]);
+  });
+
   test("the id that was made is not in the database", async () => {
     const path = join(folder, "pawl.db");
     const pawl = await open(path, { logger: false });
@@ -306,6 +319,18 @@ describe("actions", () => {
     expect((await send("GET", "/v1/actions/c1")).json).toMatchObject({ state: "consumed" });
     expect((await send("GET", "/v1/actions?state=consumed")).json["items"]).toHaveLength(1);
     expect((await send("GET", "/v1/actions/c1/history")).json["items"]).toHaveLength(2);
+  });
+
+  test("a use that is repeated counts once, and its response says how many are left by then", async () => {
+    await using pawl = await secure();
+    const { send } = await served({}, pawl);
+    await send("POST", "/v1/actions", { id: "c1", uses: 10, payload: 1 });
+    const use = (key: string) => send("POST", "/v1/actions/c1/consume", {}, { "idempotency-key": key });
+    const { json: first } = await use("k1");
+    expect(first).toMatchObject({ payload: 1, replayed: false, usesLeft: 9 });
+    await use("k2");
+    expect((await use("k1")).json).toEqual({ ...first, replayed: true, usesLeft: 8 });
+    expect((await send("GET", "/v1/actions/c1")).json).toMatchObject({ usesLeft: 8 });
   });
 
   test("the sixth wrong PIN finds it locked, and the right one too", async () => {

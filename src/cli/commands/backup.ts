@@ -7,11 +7,11 @@
 
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { delimiter, join, resolve } from "node:path";
+import { delimiter, dirname, join, resolve } from "node:path";
 import { shellWord } from "../advice.ts";
 import { CliError } from "../exit-codes.ts";
 import { bytesShown } from "../output.ts";
-import { declare, option, type Place } from "../program.ts";
+import { declare, option, type Place, UsageError } from "../program.ts";
 import type { Session } from "../session.ts";
 
 export function backupCommand(place: Place): void {
@@ -23,6 +23,7 @@ export function backupCommand(place: Place): void {
 use pg_restore. The key file of pawl serve, as pawl.db.keys, is not part of the copy: keep one apart from it, and put it
 back beside the database.`,
     run: async (session, [file = ""], { print }) => {
+      if (file === "") throw new UsageError("the file must have a name");
       const where = await session.place();
       if (where.is === "postgres") return dump(session, where.url, file, print === true);
       const [{ backUp, lookAt, nothingThere }, { keyFileOf }] = await Promise.all([
@@ -32,6 +33,8 @@ back beside the database.`,
       const { isThere, schema } = await lookAt(where);
       if (!isThere || schema === 0) throw nothingThere(where);
       if (existsSync(resolve(file))) throw taken(file);
+      if (!existsSync(dirname(resolve(file))))
+        throw new UsageError(`${file} cannot be written: its folder does not exist`);
       const progress = session.progress();
       try {
         const made = await backUp(where.path, file, (done, total) =>

@@ -7,7 +7,7 @@
  */
 
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { basename, join, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { CliError } from "../exit-codes.ts";
 import { declare, type Place } from "../program.ts";
 import { version } from "../version.ts";
@@ -86,7 +86,7 @@ export function initCommand(place: Place): void {
       const name = hasManifest && !isModule(manifest) ? MODULE_FILE : FILE;
       const file = join(home, name);
       if (existsSync(file)) throw new CliError("file_exists", `${file} is there already: name another folder`);
-      mkdirSync(home, { recursive: true });
+      makeFolder(home);
       const written: string[] = [];
       const write = (path: string, text: string): void => {
         writeFileSync(path, text, { flag: "wx" });
@@ -104,6 +104,13 @@ export function initCommand(place: Place): void {
       session.done(`wrote ${written.join(", ")}; next: ${steps.join(" && ")}`, { files: written, next: steps });
     },
   });
+}
+
+/** Makes a folder, and those above it. The `recursive` of Node never returns where a file system says that there is nothing, as /proc does. */
+function makeFolder(folder: string): void {
+  if (existsSync(folder)) return;
+  makeFolder(dirname(folder));
+  mkdirSync(folder);
 }
 
 /** Whether Node takes the .ts files beside this package.json for modules. */

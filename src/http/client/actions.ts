@@ -17,7 +17,7 @@ import type {
 } from "../../action/options.ts";
 import type { Abandoned, ActionClaim, Canceled, Consumed, Created, Tried } from "../../action/results.ts";
 import { isPawlError, PawlHttpError } from "./errors.ts";
-import { type Paged, paged } from "./pages.ts";
+import { entriesOf, type Paged, paged } from "./pages.ts";
 import { valueIn } from "./runs.ts";
 import { momentOf, sent, shown } from "./shapes.ts";
 import type { WirePage } from "./slots.ts";
@@ -93,8 +93,7 @@ export class ClientActions {
     target: ActionTarget,
     options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
   ): Promise<readonly ActionEntry[]> {
-    const request = { method: "GET", path: path("actions", idOf(target), "history"), query: sent(options) } as const;
-    return shown<{ items: ActionEntry[] }>(await this.#transport.call(request), ["data"]).items;
+    return entriesOf(this.#transport, path("actions", idOf(target), "history"), options);
   }
 
   /** Uses an action. Throws the reason why it cannot be used. */

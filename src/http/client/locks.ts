@@ -11,6 +11,7 @@ import type { LockEvent } from "../../lock/lock.ts";
 import type { AcquireOptions, SemaphoreOptions, TryAcquireOptions } from "../../lock/options.ts";
 import { msOf } from "./duration.ts";
 import { isPawlError, PawlHttpError } from "./errors.ts";
+import { entriesOf } from "./pages.ts";
 import { longPoll } from "./runs.ts";
 import { sent, shown } from "./shapes.ts";
 import { path, type Transport } from "./transport.ts";
@@ -104,12 +105,7 @@ export class ClientLock {
 
   /** Returns the audit trail, from the first entry on. */
   async history(options: { readonly after?: number; readonly limit?: number } = {}): Promise<readonly LockEvent[]> {
-    const json = await this.#transport.call({
-      method: "GET",
-      path: path(...this.#at, "history"),
-      query: sent(options),
-    });
-    return shown<{ items: LockEvent[] }>(json, ["data"]).items;
+    return entriesOf(this.#transport, path(...this.#at, "history"), options);
   }
 
   async #ask(options: {

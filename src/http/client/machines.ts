@@ -14,7 +14,7 @@ import type {
   WithData,
 } from "../../machine/results.ts";
 import { isPawlError, PawlHttpError } from "./errors.ts";
-import { type Paged, paged } from "./pages.ts";
+import { entriesOf, type Paged, paged } from "./pages.ts";
 import { type Named, nameOf, valueIn } from "./runs.ts";
 import { sent, shown } from "./shapes.ts";
 import type { WirePage } from "./slots.ts";
@@ -111,9 +111,7 @@ export class ClientMachine<State extends string = string, Data = unknown, Given 
     options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
   ): Promise<readonly MachineEvent<State>[]> {
     try {
-      const at = path("machines", this.#name, id, "history");
-      const json = await this.#transport.call({ method: "GET", path: at, query: sent(options) });
-      return shown<{ items: MachineEvent<State>[] }>(json, ["data"]).items;
+      return await entriesOf(this.#transport, path("machines", this.#name, id, "history"), options);
     } catch (error) {
       if (isPawlError(error, "machine_not_found")) return [];
       throw error;

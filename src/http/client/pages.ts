@@ -1,6 +1,11 @@
 /**
  * Lists: `await` gives one page, as the library's lists do; `for await` goes through the items of all pages.
+ *
+ * A page may have fewer items than its `limit`, or none: only a `next` that is null is the end.
  */
+
+import { shown } from "./shapes.ts";
+import type { Transport } from "./transport.ts";
 
 /** A page, when it is awaited; all items from there on, when it is iterated. */
 export interface Paged<Page, Item> extends PromiseLike<Page>, AsyncIterable<Item> {}
@@ -25,4 +30,24 @@ export function paged<Page extends { readonly next: unknown }, Item>(
       }
     },
   };
+}
+
+/** The most that the server returns at a time. */
+const MOST = 1000;
+
+/** The first entries of a history, from as many pages as have them. */
+export async function entriesOf<Entry>(
+  transport: Transport,
+  path: string,
+  { after, limit = 100 }: { readonly after?: number | undefined; readonly limit?: number | undefined },
+): Promise<readonly Entry[]> {
+  const entries: Entry[] = [];
+  for (let from: string | number | undefined = after; ; ) {
+    const query = { after: from, limit: Math.min(limit - entries.length, MOST) };
+    const json = await transport.call({ method: "GET", path, query });
+    const { items, next } = shown<{ readonly items: Entry[]; readonly next: string | null }>(json, ["data"]);
+    entries.push(...items);
+    if (next === null || entries.length >= limit) return entries;
+    from = next;
+  }
 }

@@ -23,7 +23,7 @@ import type {
 } from "../../workflow/runs/run.ts";
 import { msOf } from "./duration.ts";
 import { invalidArgument, PawlHttpError } from "./errors.ts";
-import { type Paged, paged } from "./pages.ts";
+import { entriesOf, type Paged, paged } from "./pages.ts";
 import { momentOf, sent, shown } from "./shapes.ts";
 import { follow } from "./sse.ts";
 import { path, sleep, type Transport } from "./transport.ts";
@@ -138,16 +138,8 @@ export class ClientRun<Output = unknown> {
   async history(
     options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
   ): Promise<readonly HistoryEntry[]> {
-    const { limit = Number.POSITIVE_INFINITY } = options;
-    const entries: HistoryEntry[] = [];
-    for (let after: string | number | null | undefined = options.after; after !== null && entries.length < limit; ) {
-      const query = { after, limit: Math.min(limit - entries.length, 1000) };
-      const json = await this.#transport.call({ method: "GET", path: path("runs", this.id, "history"), query });
-      const page = shown<{ items: HistoryEntry[]; next: string | null }>(json, ["data"]);
-      entries.push(...page.items);
-      after = page.next;
-    }
-    return entries;
+    const { after, limit = Number.POSITIVE_INFINITY } = options;
+    return entriesOf(this.#transport, path("runs", this.id, "history"), { after, limit });
   }
 
   /** Follows its history: the facts so far, then each as it is recorded, until the run has ended or the signal aborts. */

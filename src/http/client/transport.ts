@@ -42,6 +42,12 @@ export interface TransportSetup {
   readonly abortSignal: AbortSignal | undefined;
 }
 
+/** The `next` of the page before, where this is the request for another page. */
+function continuesAfter({ method, query }: Request): string | undefined {
+  const from = method === "GET" ? (query?.["after"] ?? query?.["from"]) : undefined;
+  return from == null ? undefined : String(from);
+}
+
 /** A path from its parts; ids may have any characters. "." and "..", which every URL drops in whatever spelling, would make it the path of another route. */
 export const path = (...parts: readonly string[]): string =>
   parts.map((part) => `/${encodeURIComponent(checkPart(part))}`).join("");
@@ -93,9 +99,16 @@ export class Transport {
   /** The same, with what is in the response besides. */
   async send(request: Request): Promise<Received> {
     const abortSignal = anySignal([request.abortSignal, this.#setup.abortSignal]);
+    const from = continuesAfter(request);
+    // A `fetch` that responds without any input or output would let nothing else run while a list is read.
+    if (from !== undefined) await sleep(this.#setup.platform, 0, abortSignal);
     const response = await this.#attempts(request, abortSignal, async (response) => {
       const { status, headers } = response;
-      return { status, headers, json: jsonIn(await response.text(), routeOf(request.method, request.path), response) };
+      const route = routeOf(request.method, request.path);
+      const json = jsonIn(await response.text(), route, response);
+      if (from !== undefined && (json as { readonly next?: unknown } | undefined)?.next === from)
+        throw unexpected(response, route, 'its "next" is where it began');
+      return { status, headers, json };
     });
     return response;
   }

@@ -86,7 +86,7 @@ const NUMBER = /-?\d+(\.\d+)?([eE][+-]?\d+)?/y;
 const EXACT_DIGITS = 15;
 
 /** Looks at structure and numbers without building anything. Text that is not JSON passes, and is refused by the parser. */
-function scan(text: string, { depth, members }: BodyLimits): void {
+export function scan(text: string, { depth, members }: Omit<BodyLimits, "bodyBytes">): void {
   let level = 0;
   let count = 0;
   for (let at = 0; at < text.length; at++) {

@@ -1,9 +1,21 @@
 /**
  * Lists: `{ items, next }`, with `limit` and `after` in the query. `next` is the `after` of the next page, and null at the end.
+ *
+ * An item may have a value of a megabyte, so a page also ends after `PAGE_BYTES`, and is read a few rows at a time: neither the response nor what is read for it
+ * grows with `limit` alone.
  */
 
 import { z } from "@hono/zod-openapi";
+import { checkCount, utf8Length } from "../../kernel/check.ts";
+import type { Unreadable } from "../../kernel/encoding.ts";
 import { refuse } from "./problem.ts";
+
+/** A page ends before the item with which it would have more bytes of JSON, unless that is its first. */
+const PAGE_BYTES = 4 * 1024 * 1024;
+/** How many rows are read at a time: at first, and at most. */
+const FIRST_ROWS = 4;
+const MOST_ROWS = 64;
+const MOST_ITEMS = 1000;
 
 /** The part of a query that every list has. */
 export const pageQuery = {
@@ -16,7 +28,7 @@ export const pageQuery = {
       type: "integer",
       minimum: 1,
       maximum: 1000,
-      description: "How many items at most. Default: 100.",
+      description: "How many items at most; a page of large ones has fewer. Default: 100.",
     }),
   after: z.string().optional().openapi({ description: "The `next` of the page before." }),
 };
@@ -28,11 +40,67 @@ export const pageOf = <Item extends z.ZodType>(item: Item) =>
     next: z.string().nullable().openapi({ description: "The `after` of the next page; null at the end." }),
   });
 
-/** A page of entries that are in the order of their versions, where `limit` were asked for. */
-export const byVersion = <Entry extends { readonly version: number }>(items: readonly Entry[], limit: number) => ({
-  items,
-  next: items.length < limit ? null : String(items.at(-1)?.version),
-});
+/** What is read of a list at a time. */
+interface Part<Item, Next> {
+  readonly items: readonly Item[];
+  readonly unreadable?: readonly Unreadable[];
+  readonly next: Next | null;
+}
+
+/** Reads a page, part by part. */
+export async function readPage<Item, Next extends string | number = string>(
+  { limit, after }: { readonly limit?: number | undefined; readonly after?: Next | undefined },
+  read: (part: { readonly limit: number; readonly after: Next | undefined }) => Promise<Part<Item, Next>>,
+) {
+  const items: Item[] = [];
+  const unreadable: Unreadable[] = [];
+  let left = checkCount(limit ?? 100, "the limit", MOST_ITEMS);
+  let bytes = 0;
+  let next = after ?? null;
+  for (let most = FIRST_ROWS; ; most = Math.min(MOST_ROWS, 4 * most)) {
+    // As many as have room if they are as large as those before.
+    const room = items.length === 0 ? most : Math.floor((PAGE_BYTES - bytes) / (bytes / items.length));
+    const rows = Math.min(left, most, room);
+    if (rows < 1) break;
+    const part = await read({ limit: rows, after: next ?? undefined });
+    const size = utf8Length(JSON.stringify(part.items));
+    // These were larger: the next page begins with them.
+    if (items.length > 0 && bytes + size > PAGE_BYTES) break;
+    items.push(...part.items);
+    unreadable.push(...(part.unreadable ?? []));
+    next = part.next;
+    bytes += size;
+    const count = part.items.length + (part.unreadable?.length ?? 0);
+    left -= count;
+    if (next === null || count < rows) break;
+  }
+  return { items, unreadable, next };
+}
+
+/** Reads a page of entries that are in the order of their versions. */
+export async function readEntries<Entry extends { readonly version: number }>(
+  { limit = 100, after = 0 }: { readonly limit?: number | undefined; readonly after?: number | undefined },
+  read: (part: { readonly limit: number; readonly after: number }) => Promise<readonly Entry[]>,
+) {
+  const { items, next } = await readPage<Entry, number>({ limit: Math.min(limit, MOST_ITEMS), after }, async (part) => {
+    const items = await read({ ...part, after: part.after ?? 0 });
+    return { items, next: items.length < part.limit ? null : (items.at(-1)?.version ?? null) };
+  });
+  return { items, next: next === null ? null : String(next) };
+}
+
+/** Takes a page of a reading, which reads in parts itself and is ended then; and whether there may be more. */
+export async function takePage<T, Item>(reading: AsyncIterable<T>, limit: number, show: (one: T) => Item) {
+  const items: Item[] = [];
+  let bytes = 0;
+  for await (const one of reading) {
+    const item = show(one);
+    items.push(item);
+    bytes += utf8Length(JSON.stringify(item));
+    if (items.length >= limit || bytes >= PAGE_BYTES) return { items, hasMore: true };
+  }
+  return { items, hasMore: false };
+}
 
 /** Records of a page that cannot be read, because another codec or key wrote them. */
 export const unreadable = z.array(z.object({ id: z.string(), reason: z.string() })).readonly();

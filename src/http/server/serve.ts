@@ -118,6 +118,8 @@ class Door {
         connectionsCheckingInterval: Math.min(500, limits.headersMs),
         maxHeaderSize: MAX_HEADER_BYTES,
         keepAliveTimeout: 60_000,
+        // The listener refuses its absence, as a problem.
+        requireHostHeader: false,
       },
       (incoming, outgoing) => this.#request(incoming, outgoing, listener),
     );
@@ -126,6 +128,7 @@ class Door {
     this.#server.on("clientError", (error, socket) => this.#refused(error, socket as Socket));
     // An offer to switch protocols, or to wait before the body is sent, is not taken up.
     this.#server.on("checkContinue", (incoming, outgoing) => this.#request(incoming, outgoing, listener));
+    this.#server.on("checkExpectation", (_, outgoing) => this.#turnAway(outgoing, EXPECTATION));
     this.#server.on("connect", (_, socket) => this.#end(socket as Socket, METHOD));
   }
 
@@ -229,6 +232,7 @@ class Door {
 const own = (code: OwnCode, detail: string) => (): Problem => refuse(code, detail);
 
 const METHOD = own("method_not_allowed", "There is no such method.");
+const EXPECTATION = own("invalid_request", "Expect can only be 100-continue.");
 const MALFORMED = own("invalid_request", "The request is not valid HTTP.");
 const PARSER: Readonly<Record<string, () => Problem>> = {
   HPE_HEADER_OVERFLOW: own("headers_too_large", "The headers may have at most 16 KiB."),

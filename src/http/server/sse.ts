@@ -193,7 +193,8 @@ const tooManyWaiting = (): Problem =>
   });
 
 /** Whether the client wants events rather than a page. */
-export const wantsEvents = (accept: string | undefined): boolean => accept?.includes("text/event-stream") === true;
+export const wantsEvents = (accept = ""): boolean =>
+  accept.split(",").some((range) => range.split(";")[0]?.trim().toLowerCase() === "text/event-stream");
 
 /** The version after which a client continues; undefined for one that begins. */
 export function lastEventId(header: string | undefined): number | undefined {

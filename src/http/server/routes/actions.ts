@@ -14,7 +14,7 @@ import type { ConsumeOptions } from "../../../action/options.ts";
 import type { Consumed } from "../../../action/results.ts";
 import type { ActionState } from "../../../action/stored.ts";
 import { idSchema } from "../ids.ts";
-import { byVersion, given, pageOf, pageQuery, unreadable } from "../pages.ts";
+import { given, pageOf, pageQuery, readEntries, readPage, unreadable } from "../pages.ts";
 import { add, type Call, type Routing } from "../route.ts";
 import { anyValue, count, duration, list, moment, text, time, timeOrNull } from "../schemas.ts";
 import { fromWire, toWire } from "../values.ts";
@@ -192,8 +192,11 @@ export function actions(routing: Routing): void {
     },
     returns: { 200: pageOf(Info).extend({ unreadable }).openapi("Actions") },
     handle: async ({ pawl, query }) => {
-      const { actions: items, ...page } = await pawl.actions.list(given(query));
-      return { status: 200, json: { items, ...page } };
+      const page = await readPage(query, async (part) => {
+        const { actions: items, ...rest } = await pawl.actions.list(given({ ...query, ...part }));
+        return { items, ...rest };
+      });
+      return { status: 200, json: page };
     },
   });
 
@@ -229,12 +232,14 @@ export function actions(routing: Routing): void {
     },
     returns: { 200: pageOf(Entry).openapi("ActionHistory") },
     refuses: ["action_not_found", "invalid_id"],
-    handle: async ({ pawl, params, query: { after = 0, limit = 100 } }) => {
+    handle: async ({ pawl, params, query }) => {
       const target = targetOf(params.id);
-      const entries = await pawl.actions.history(target, { after, limit });
-      if (entries.length === 0 && after === 0) throw new ActionNotFoundError({ id: null, ref: "" });
-      const items = entries.map((entry: ActionEntry) => ({ ...entry, data: toWire(entry.data) }));
-      return { status: 200, json: byVersion(items, limit) };
+      const page = await readEntries(query, async (part) => {
+        const entries = await pawl.actions.history(target, part);
+        return entries.map((entry: ActionEntry) => ({ ...entry, data: toWire(entry.data) }));
+      });
+      if (page.items.length === 0 && (query.after ?? 0) === 0) throw new ActionNotFoundError({ id: null, ref: "" });
+      return { status: 200, json: page };
     },
   });
 

@@ -6,7 +6,7 @@
  */
 
 import { z } from "@hono/zod-openapi";
-import { checkLease } from "../../../kernel/check.ts";
+import { checkId, checkLease } from "../../../kernel/check.ts";
 import { LockBusyError, LockLostError } from "../../../lock/errors.ts";
 import type { LockInfo, LockParty } from "../../../lock/inspect.ts";
 import { leave, renew } from "../../../lock/line.ts";
@@ -17,7 +17,7 @@ import type { Caller } from "../auth.ts";
 import { kernelOf, type ServedVerbs } from "../handle.ts";
 import { idSchema } from "../ids.ts";
 import { mayDo } from "../keys/decide.ts";
-import { byVersion, given, pageOf, pageQuery } from "../pages.ts";
+import { given, pageOf, pageQuery, readEntries } from "../pages.ts";
 import { Problem, STATUS_OF } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, duration, list, text, time, timeOrNull } from "../schemas.ts";
@@ -92,7 +92,7 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
     const { permits: _, ...rest } = options;
     return pawl.mutex(lock, rest);
   };
-  const refOf = (lock: string): LockRef => ({ kind, name: lock });
+  const refOf = (lock: string): LockRef => ({ kind, name: checkId(lock, "the lock's name") });
 
   /** The end of a hold by the store's clock. */
   const endOf = async ({ root }: Caller, ref: LockRef, ticket: string): Promise<Date> => {
@@ -170,7 +170,8 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
     returns: { 200: Renewed },
     refuses: ["lock_lost", "invalid_id", "invalid_duration"],
     handle: async (call) => {
-      const { grant: ticket, lease = LEASE } = call.body;
+      const { grant, lease = LEASE } = call.body;
+      const ticket = checkId(grant, "the grant");
       const ref = refOf(call.params.name);
       const leaseMs = checkLease(lease, "the lease");
       const at = lockAt(ref);
@@ -199,8 +200,9 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
     refuses: ["invalid_id"],
     handle: async (call) => {
       const ref = refOf(call.params.name);
+      const ticket = checkId(call.body.grant, "the grant");
       const at = lockAt(ref);
-      const left = await kernelOf(call.root).transact((tx) => leave(tx, runHooks, [ref], call.body.grant), [at]);
+      const left = await kernelOf(call.root).transact((tx) => leave(tx, runHooks, [ref], ticket), [at]);
       return { status: 200, json: left };
     },
   });
@@ -240,10 +242,13 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
     },
     returns: { 200: pageOf(Entry).openapi(`${called}History`) },
     refuses: ["invalid_id"],
-    handle: async ({ pawl, params, query: { after = 0, limit = 100 } }) => {
-      const entries = await handleOn(pawl, params.name).history({ after, limit });
-      const items = entries.map((entry, i) => ({ ...entry, version: after + i + 1, data: toWire(entry.data) }));
-      return { status: 200, json: byVersion(items, limit) };
+    handle: async ({ pawl, params, query }) => {
+      const lock = handleOn(pawl, params.name);
+      const page = await readEntries(query, async (part) => {
+        const entries = await lock.history(part);
+        return entries.map((entry, i) => ({ ...entry, version: part.after + i + 1, data: toWire(entry.data) }));
+      });
+      return { status: 200, json: page };
     },
   });
 

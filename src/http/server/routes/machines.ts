@@ -8,7 +8,7 @@ import { MachineNotFoundError } from "../../../machine/errors.ts";
 import { type MachineInstance, movedOrThrow, type ParkedEvent } from "../../../machine/results.ts";
 import { etagOf, expectedBy, isKnown, unmatched } from "../etag.ts";
 import { idSchema } from "../ids.ts";
-import { byVersion, given, pageOf, pageQuery, unreadable } from "../pages.ts";
+import { given, pageOf, pageQuery, readEntries, readPage, unreadable } from "../pages.ts";
 import { refuse } from "../problem.ts";
 import { add, Refused, type Routing } from "../route.ts";
 import { anyValue, count, list, text, time, version } from "../schemas.ts";
@@ -86,8 +86,12 @@ export function machines(routing: Routing): void {
     returns: { 200: pageOf(Instance).extend({ unreadable }).openapi("MachineInstances") },
     refuses: ["machine_unknown"],
     handle: async ({ pawl, params, query }) => {
-      const { instances, ...page } = await pawl.machine(machineOf(params.name)).list(given(query));
-      return { status: 200, json: { items: instances.map(show), ...page } };
+      const machine = pawl.machine(machineOf(params.name));
+      const page = await readPage(query, async (part) => {
+        const { instances, ...rest } = await machine.list(given({ ...query, ...part }));
+        return { items: instances.map(show), ...rest };
+      });
+      return { status: 200, json: page };
     },
   });
 
@@ -190,11 +194,14 @@ export function machines(routing: Routing): void {
     },
     returns: { 200: pageOf(Entry).openapi("MachineHistory") },
     refuses: UNKNOWN,
-    handle: async ({ pawl, params, query: { after = 0, limit = 100 } }) => {
-      const entries = await pawl.machine(machineOf(params.name)).history(params.id, { after, limit });
-      if (entries.length === 0 && after === 0) throw new MachineNotFoundError(params.name, params.id);
-      const items = entries.map((entry) => ({ ...entry, data: toWire(entry.data) }));
-      return { status: 200, json: byVersion(items, limit) };
+    handle: async ({ pawl, params, query }) => {
+      const machine = pawl.machine(machineOf(params.name));
+      const page = await readEntries(query, async (part) => {
+        const entries = await machine.history(params.id, part);
+        return entries.map((entry) => ({ ...entry, data: toWire(entry.data) }));
+      });
+      if (page.items.length === 0 && (query.after ?? 0) === 0) throw new MachineNotFoundError(params.name, params.id);
+      return { status: 200, json: page };
     },
   });
 }

@@ -3,8 +3,9 @@
  */
 
 import { z } from "@hono/zod-openapi";
+import { checkId } from "../../../kernel/check.ts";
 import { idSchema } from "../ids.ts";
-import { all, checkFilter, given, pageOf, pageQuery } from "../pages.ts";
+import { all, checkFilter, given, pageOf, pageQuery, readPage } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { list, text, time, timeOrNull, version } from "../schemas.ts";
 
@@ -71,6 +72,11 @@ function filterOf({ all, dryRun, ...conditions }: z.output<typeof filter>) {
 
 const Changed = z.object({ changed: z.number().int() }).openapi("ChangedTargets");
 
+/** The `next` of a page is the key of a record. */
+function checkAfter({ after }: { readonly after?: string | undefined }): void {
+  if (after !== undefined) checkId(after, "after");
+}
+
 export function reactions(routing: Routing): void {
   add(routing, {
     method: "get",
@@ -108,6 +114,7 @@ export function reactions(routing: Routing): void {
     returns: { 200: pageOf(Target).openapi("ReactionTargets") },
     refuses: NOT_FOUND,
     handle: async ({ pawl, params, query }) => {
+      checkAfter(query);
       await pawl.reactions.get(params.name);
       const { targets: items, next } = await pawl.reactions.targets(params.name, given(query));
       return { status: 200, json: { items, next } };
@@ -192,8 +199,12 @@ export function reactions(routing: Routing): void {
     returns: { 200: pageOf(Letter).openapi("DeadLetters") },
     refuses: NOT_FOUND,
     handle: async ({ pawl, params, query }) => {
+      checkAfter(query);
       await pawl.reactions.get(params.name);
-      const { letters: items, next } = await pawl.reactions.deadLetters(params.name, given(query));
+      const { items, next } = await readPage(query, async (part) => {
+        const { letters, ...rest } = await pawl.reactions.deadLetters(params.name, given(part));
+        return { items: letters, ...rest };
+      });
       return { status: 200, json: { items, next } };
     },
   });

@@ -9,7 +9,7 @@ import { runAt, STATUSES } from "../../../workflow/stored.ts";
 import { isAt, looks } from "../changes.ts";
 import { kernelOf } from "../handle.ts";
 import { idSchema } from "../ids.ts";
-import { all, byVersion, checkFilter, given, pageOf, pageQuery } from "../pages.ts";
+import { all, checkFilter, given, pageOf, pageQuery, readEntries, readPage } from "../pages.ts";
 import { problemOf } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
@@ -182,8 +182,11 @@ export function runs(routing: Routing): void {
     },
     returns: { 200: pageOf(Info).openapi("Runs") },
     handle: async ({ pawl, query }) => {
-      const page = await pawl.runs.list(given(query));
-      return { status: 200, json: { items: page.runs.map(show), next: page.next } };
+      const { items, next } = await readPage(query, async (part) => {
+        const page = await pawl.runs.list(given({ ...query, ...part }));
+        return { items: page.runs.map(show), next: page.next };
+      });
+      return { status: 200, json: { items, next } };
     },
   });
 
@@ -214,10 +217,10 @@ export function runs(routing: Routing): void {
     },
     returns: { 200: pageOf(Entry).openapi("RunHistory") },
     refuses: NOT_FOUND,
-    handle: async ({ pawl, params, query: { after, limit = 100 } }) => {
-      const entries = await pawl.run(params.id).history(given({ after, limit }));
-      return { status: 200, json: byVersion(entries.map(showEntry), limit) };
-    },
+    handle: async ({ pawl, params, query }) => ({
+      status: 200,
+      json: await readEntries(query, async (part) => (await pawl.run(params.id).history(part)).map(showEntry)),
+    }),
   });
 
   add(routing, {
@@ -452,12 +455,14 @@ function historyAfter(run: Run, after: number): Feed["read"] {
     // Before the history is read, so that nothing is missing when it says that the run has ended.
     const { endedAt, status } = await run.status();
     for (;;) {
-      const entries = await run.history({ after: last, limit: 500 });
-      for (const entry of entries) {
+      const read = async (part: { readonly after: number; readonly limit: number }) =>
+        (await run.history(part)).map(showEntry);
+      const { items, next } = await readEntries({ after: last, limit: 500 }, read);
+      for (const entry of items) {
         last = entry.version;
-        yield { id: String(last), event: entry.name, data: showEntry(entry) };
+        yield { id: String(last), event: entry.name, data: entry };
       }
-      if (entries.length < 500) break;
+      if (next === null) break;
     }
     if (endedAt === null) return undefined;
     yield { event: "ended", data: { status } };

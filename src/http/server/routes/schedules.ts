@@ -5,7 +5,7 @@
 import { z } from "@hono/zod-openapi";
 import { ScheduleNotFoundError } from "../../../schedule/errors.ts";
 import { idSchema, ownKey } from "../ids.ts";
-import { given, pageOf, pageQuery, unreadable } from "../pages.ts";
+import { given, pageOf, pageQuery, readPage, unreadable } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, duration, list, moment, text, time, timeOrNull } from "../schemas.ts";
 import { fromWire } from "../values.ts";
@@ -126,8 +126,11 @@ export function schedules(routing: Routing): void {
     query: { prefix: z.string().optional(), ...pageQuery },
     returns: { 200: pageOf(Info).extend({ unreadable }).openapi("Schedules") },
     handle: async ({ pawl, query }) => {
-      const { schedules: items, ...page } = await pawl.schedules.list(given(query));
-      return { status: 200, json: { items, ...page } };
+      const page = await readPage(query, async (part) => {
+        const { schedules: items, ...rest } = await pawl.schedules.list(given({ ...query, ...part }));
+        return { items, ...rest };
+      });
+      return { status: 200, json: page };
     },
   });
 

@@ -8,7 +8,7 @@ import { isAt, looks } from "../changes.ts";
 import { etagOf, expectedBy, isKnown, matching } from "../etag.ts";
 import { kernelOf } from "../handle.ts";
 import { idSchema } from "../ids.ts";
-import { given, pageOf, pageQuery, unreadable } from "../pages.ts";
+import { given, pageOf, pageQuery, readPage, unreadable } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, version } from "../schemas.ts";
 import { type Feed, sendEvents } from "../sse.ts";
@@ -42,9 +42,11 @@ export function slots(routing: Routing): void {
     query: { prefix: z.string().optional().openapi({ description: "Only names that begin with this." }), ...pageQuery },
     returns: { 200: Slots },
     handle: async ({ pawl, query }) => {
-      const page = await pawl.slots.list(given(query));
-      const items = page.slots.map(({ value, ...slot }) => ({ ...slot, value: toWire(value) }));
-      return { status: 200, json: { items, next: page.next, unreadable: page.unreadable } };
+      const page = await readPage(query, async (part) => {
+        const { slots, ...rest } = await pawl.slots.list(given({ ...query, ...part }));
+        return { items: slots.map(({ value, ...slot }) => ({ ...slot, value: toWire(value) })), ...rest };
+      });
+      return { status: 200, json: page };
     },
   });
 

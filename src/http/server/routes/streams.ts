@@ -15,7 +15,7 @@ import type { Cursors } from "../cursors.ts";
 import { etagOf, expectedBy, isKnown, matching } from "../etag.ts";
 import { kernelOf, type ServedVerbs } from "../handle.ts";
 import { idSchema } from "../ids.ts";
-import { given, pageOf, pageQuery } from "../pages.ts";
+import { given, pageOf, pageQuery, takePage } from "../pages.ts";
 import { Problem, refuse } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, list, moment, time, version } from "../schemas.ts";
@@ -45,16 +45,6 @@ const EventPage = pageOf(Event).extend({
 const Followed = z.object({ ...fields, cursor: z.string() }).openapi("FollowedEvent");
 
 const show = <E extends StreamEvent>(one: E) => ({ ...one, data: toWire(one.data) });
-
-/** At most so many of a reading, which is ended then. */
-async function take<T>(reading: AsyncIterable<T>, most: number): Promise<T[]> {
-  const taken: T[] = [];
-  for await (const one of reading) {
-    taken.push(one);
-    if (taken.length >= most) break;
-  }
-  return taken;
-}
 
 function limitOf(limit = 100): number {
   if (limit < 1 || limit > 1000) throw refuse("invalid_request", "limit must be from 1 to 1000.");
@@ -158,13 +148,10 @@ export function streams(routing: Routing): void {
       }
       const backwards = direction === "backwards";
       const options: ReadStreamOptions = given({ from, backwards });
-      const events = await take(pawl.stream(params.id).read(options), most);
-      const last = events.at(-1)?.version;
-      const next = last === undefined || events.length < most ? undefined : backwards ? last - 1 : last + 1;
-      return {
-        status: 200,
-        json: { items: events.map(show), next: next === undefined || next === 0 ? null : String(next) },
-      };
+      const { items, hasMore } = await takePage(pawl.stream(params.id).read(options), most, show);
+      const last = items.at(-1)?.version;
+      const next = last === undefined || !hasMore ? undefined : backwards ? last - 1 : last + 1;
+      return { status: 200, json: { items, next: next === undefined || next === 0 ? null : String(next) } };
     },
   });
 
@@ -198,10 +185,10 @@ export function streams(routing: Routing): void {
         return sendEvents(routing, waiter, { wake, read: allAfter(pawl, given(options), cursors) });
       }
       const reading = pawl.events.read(given({ ...query, after: opened(query.after) }));
-      const events = await take(reading, most).catch((error: unknown) => {
+      const shown = (one: FollowedEvent) => show({ ...one, cursor: cursors.ofEvent(one.cursor) });
+      const { items } = await takePage<FollowedEvent, ReturnType<typeof shown>>(reading, most, shown).catch((error) => {
         throw sealed(error, cursors);
       });
-      const items = events.map((one) => show({ ...one, cursor: cursors.ofEvent(one.cursor) }));
       return { status: 200, json: { items, next: cursors.ofPlace(reading.cursor) } };
     },
   });

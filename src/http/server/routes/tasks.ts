@@ -14,7 +14,7 @@ import { namespaceOf } from "../../../task/token.ts";
 import type { RunStatus } from "../../../workflow/stored.ts";
 import { STATUSES } from "../../../workflow/stored.ts";
 import { idSchema, ownKey } from "../ids.ts";
-import { all, checkFilter, given, pageOf, pageQuery, unreadable } from "../pages.ts";
+import { all, checkFilter, given, pageOf, pageQuery, readPage, unreadable } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
 import { fromWire, toWire } from "../values.ts";
@@ -188,8 +188,11 @@ export function tasks(routing: Routing): void {
     },
     returns: { 200: pageOf(Info).extend({ unreadable }).openapi("Tasks") },
     handle: async ({ pawl, query }) => {
-      const { tasks: found, ...page } = await pawl.tasks.list(given(query));
-      return { status: 200, json: { items: found.map(show), ...page } };
+      const page = await readPage(query, async (part) => {
+        const { tasks: found, ...rest } = await pawl.tasks.list(given({ ...query, ...part }));
+        return { items: found.map(show), ...rest };
+      });
+      return { status: 200, json: page };
     },
   });
 
