@@ -11,9 +11,9 @@ import { attack, type Rules } from "./attack.ts";
 import { CLIENT_OWNERS } from "./client-entries.ts";
 import { REFUSALS } from "./values.ts";
 
-const isText = (value: unknown): boolean => typeof value === "string" && value.isWellFormed();
-/** JSON has no NaN, no Infinity and no -0. */
-const isNumber = (value: unknown): boolean => Number.isFinite(value) && !Object.is(value, -0);
+const isText = (value: unknown): boolean => typeof value === "string";
+/** JSON has no -0. */
+const isNumber = (value: unknown): boolean => typeof value === "number" && !Object.is(value, -0);
 const isList = (value: unknown): boolean => Array.isArray(value) && value.every(isText);
 
 /** What a getter throws is the caller's own. */
@@ -45,17 +45,27 @@ const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
   share: isNumber,
   text: isText,
   timezone: isText,
-  // A moment is sent as a text, which has whole milliseconds.
-  time: (value) => Number.isInteger(value) && !Number.isNaN(new Date(value as number).getTime()),
   url: isText,
   value: (value) => !hasGetter(value),
   version: isNumber,
   workflow: isText,
 };
 
+/** What JSON would leave out or have null for, and what a URL would have as a text. */
+const isUnsendable = (value: unknown): boolean =>
+  ["bigint", "function", "symbol"].includes(typeof value) ||
+  (typeof value === "number" && !Number.isFinite(value)) ||
+  (value instanceof Date && Number.isNaN(value.getTime()));
+
+/** These are refused by the client, whatever they are. */
+const CHECKED = new Set(["abortSignal", "object", "options", "time", "times"]);
+
 const RULES: Rules = {
-  isAttack: (kind, value) => TYPES[kind.replace("?", "")]?.(value) === true,
-  knowsOptions: false,
+  isAttack: (given, value) => {
+    const kind = given.replace("?", "");
+    return CHECKED.has(kind) || isUnsendable(value) || TYPES[kind]?.(value) === true;
+  },
+  knowsOptions: true,
   isRefusal: (code) =>
     REFUSALS.has(code) || ["invalid_request", "request_too_large"].includes(code) || code.endsWith("_not_found"),
   // The server counts requests, keeps refusals for a repetition with the same key, and has a key for its cursors.
