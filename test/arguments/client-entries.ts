@@ -133,12 +133,7 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
       using: { takes: { options: options({ ...ABORTED, patience: "duration?" }) }, good: () => [{}] },
       whyWaiting: {
         takes: {
-          // The server is asked for a semaphore where the kind is that, and for a lock otherwise; a waiter is one of those in line, or none.
-          subject: options(
-            { kind: "unchecked", lock: "id", run: "id", waiter: "unchecked" },
-            { lock: "door" },
-            "object",
-          ),
+          subject: options({ kind: "choice?", lock: "id", run: "id", waiter: "unchecked" }, { lock: "door" }, "object"),
         },
         good: () => [{ lock: "door" }],
       },
@@ -156,16 +151,9 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
     acting(({ events }) => events),
     {
       read: { takes: { options: options(FOLLOW_EVENTS) }, good: () => [{}] },
-      // A view that cannot be read breaks off, and is asked for again.
       follow: {
         takes: {
-          options: options({
-            ...FOLLOW_EVENTS,
-            ...ABORTED,
-            correlationId: "unchecked",
-            since: "unchecked",
-            until: "unchecked",
-          }),
+          options: options({ ...FOLLOW_EVENTS, ...ABORTED }),
         },
         good: () => [{}],
       },
@@ -215,8 +203,7 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
     acting((client) => client.rateLimit("mail", { max: 1000, per: "1s" })),
     {
       ...rowsOf("RateLimit", "acquire", "tryAcquire"),
-      // The server takes `key` in an address for an API key, and refuses every one.
-      inspect: { takes: { options: options({ key: "unchecked" }) }, good: () => [{}] },
+      inspect: { takes: { options: options({ key: "id?" }) }, good: () => [{}] },
     },
   ),
   ClientReactions: owner(
@@ -235,8 +222,7 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
     {
       ...rowsOf("Run", "cancel", "resolveStep", "result", "retry", "status"),
       follow: { takes: { options: options(ABORTED) }, good: () => [{}] },
-      // The limit is how many entries the client collects from its pages.
-      history: { takes: { options: options({ after: "version?", limit: "unchecked" }) }, good: () => [{}] },
+      history: { takes: { options: options({ after: "version?", limit: "count?" }) }, good: () => [{}] },
       signal: {
         ...rowOf("Run", "signal"),
         overloads: [
@@ -309,7 +295,7 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
       ...rowsOf("Stream", "head", "read"),
       append: APPEND,
       tryAppend: APPEND,
-      follow: { takes: { options: options({ ...ABORTED, events: "list?", from: "unchecked" }) }, good: () => [{}] },
+      follow: { takes: { options: options({ ...ABORTED, events: "list?", from: "version?" }) }, good: () => [{}] },
     },
   ),
   ClientTasks: owner(

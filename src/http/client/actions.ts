@@ -17,9 +17,9 @@ import type {
 } from "../../action/options.ts";
 import type { Abandoned, ActionClaim, Canceled, Consumed, Created, Tried } from "../../action/results.ts";
 import { isPawlError, PawlHttpError } from "./errors.ts";
+import { moment, own, PAGE, plain, type Sendings, sent, value } from "./options.ts";
 import { entriesOf, type Paged, paged } from "./pages.ts";
-import { valueIn } from "./runs.ts";
-import { momentOf, sent, shown } from "./shapes.ts";
+import { shown } from "./shapes.ts";
 import type { WirePage } from "./slots.ts";
 import { path, type Transport } from "./transport.ts";
 
@@ -36,8 +36,36 @@ const REFUSALS: ReadonlySet<string> = new Set([
   "not_active",
 ]);
 
+const CREATE: Sendings<ActionOptions> = {
+  id: plain,
+  owner: plain,
+  reason: plain,
+  tags: plain,
+  activeAt: moment,
+  expiresAt: moment,
+  expiresIn: plain,
+  uses: plain,
+  pin: plain,
+  maxPinTries: plain,
+  payload: value,
+};
+const LIST: Sendings<ActionListOptions> = {
+  ...PAGE,
+  owner: plain,
+  state: plain,
+  tag: plain,
+  createdAfter: moment,
+  createdBefore: moment,
+};
+const ASKING: Sendings<Asking> = { by: plain, reason: plain };
+const CONSUME: Sendings<ConsumeOptions> = { ...ASKING, consumerKey: plain, pin: plain };
+const CLAIM: Sendings<ClaimOptions> = { ...CONSUME, lease: plain };
+/** With what else a claim has, because it may be handed in as it was returned. */
+const HELD: Sendings<HeldOptions & ActionClaim> = { ...ASKING, fence: plain, leaseEndsAt: own, replayed: own };
+const COMPLETE: Sendings<CompleteOptions & ActionClaim> = { ...HELD, consumerKey: plain };
+
 /** By id, or by the ref that a list returned. */
-const idOf = (target: ActionTarget): string => (typeof target === "string" ? target : `ref:${target.ref}`);
+const idOf = (target: ActionTarget): string => (typeof target === "string" ? target : `ref:${String(target.ref)}`);
 
 export class ClientActions {
   readonly #transport: Transport;
@@ -49,21 +77,15 @@ export class ClientActions {
 
   /** Creates an action. The same id with the same request is the same action. Throws `action_conflict` for another request. */
   async create(options: ActionOptions = {}): Promise<Created> {
-    const { activeAt, expiresAt, payload, ...rest } = options;
-    const body = {
-      ...sent(rest),
-      ...(activeAt === undefined ? {} : { activeAt: momentOf(activeAt) }),
-      ...(expiresAt === undefined ? {} : { expiresAt: momentOf(expiresAt) }),
-      ...valueIn("payload", payload),
-    };
+    const body = sent(options, CREATE);
     const isRepeatable = options.id !== undefined;
-    return (await this.#transport.call({ method: "POST", path: path("actions"), body, isRepeatable })) as Created;
+    return (await this.#transport.post(path("actions"), body, isRepeatable)) as Created;
   }
 
   /** Returns the action as it is now, or null. */
   async get(target: ActionTarget): Promise<ActionInfo | null> {
     try {
-      return shown(await this.#transport.call({ method: "GET", path: path("actions", idOf(target)) }));
+      return shown(await this.#transport.get(path("actions", idOf(target))));
     } catch (error) {
       if (isPawlError(error, "action_not_found")) return null;
       throw error;
@@ -72,15 +94,10 @@ export class ClientActions {
 
   /** Lists actions, the newest first: awaited, a page; iterated, all of them. */
   list(options: ActionListOptions = {}): Paged<ActionPage, ActionInfo> {
-    const { createdAfter, createdBefore, ...rest } = options;
-    const query = {
-      ...sent(rest),
-      ...(createdAfter === undefined ? {} : { createdAfter: momentOf(createdAfter) }),
-      ...(createdBefore === undefined ? {} : { createdBefore: momentOf(createdBefore) }),
-    };
     return paged<ActionPage, ActionInfo>(
       async (after = options.after) => {
-        const json = await this.#transport.call({ method: "GET", path: path("actions"), query: { ...query, after } });
+        const query = { ...sent(options, LIST), after };
+        const json = await this.#transport.get(path("actions"), query);
         const { items, unreadable = [], next } = shown<WirePage<ActionInfo>>(json);
         return { actions: items, unreadable, next };
       },
@@ -98,7 +115,7 @@ export class ClientActions {
 
   /** Uses an action. Throws the reason why it cannot be used. */
   async consume<Payload = unknown>(id: string, options: ConsumeOptions = {}): Promise<Consumed<Payload>> {
-    return this.#use(id, "consume", options);
+    return this.#use(id, "consume", sent(options, CONSUME));
   }
 
   async tryConsume<Payload = unknown>(id: string, options: ConsumeOptions = {}): Promise<Tried<Consumed<Payload>>> {
@@ -107,7 +124,7 @@ export class ClientActions {
 
   /** Reserves an action for the length of a lease. */
   async claim(id: string, options: ClaimOptions = {}): Promise<ActionClaim> {
-    return this.#use(id, "claim", options);
+    return this.#use(id, "claim", sent(options, CLAIM));
   }
 
   async tryClaim(id: string, options: ClaimOptions = {}): Promise<Tried<ActionClaim>> {
@@ -116,8 +133,7 @@ export class ClientActions {
 
   /** Uses an action that was claimed. */
   async complete<Payload = unknown>(id: string, options: CompleteOptions): Promise<Consumed<Payload>> {
-    const { by, reason, fence, consumerKey } = options;
-    return this.#use(id, "complete", { by, reason, fence, consumerKey });
+    return this.#use(id, "complete", sent(options, COMPLETE));
   }
 
   async tryComplete<Payload = unknown>(id: string, options: CompleteOptions): Promise<Tried<Consumed<Payload>>> {
@@ -126,8 +142,7 @@ export class ClientActions {
 
   /** Releases an action that was claimed. */
   async abandon(id: string, options: HeldOptions): Promise<Abandoned> {
-    const { by, reason, fence } = options;
-    return this.#use(id, "abandon", { by, reason, fence });
+    return this.#use(id, "abandon", sent(options, HELD));
   }
 
   async tryAbandon(id: string, options: HeldOptions): Promise<Tried<Abandoned>> {
@@ -136,15 +151,15 @@ export class ClientActions {
 
   /** Cancels an action: it cannot be used any more. */
   async cancel(target: ActionTarget, options: Asking = {}): Promise<Canceled> {
-    return this.#use(idOf(target), "cancel", options);
+    return this.#use(idOf(target), "cancel", sent(options, ASKING));
   }
 
   async tryCancel(target: ActionTarget, options: Asking = {}): Promise<Tried<Canceled>> {
     return tried(this.cancel(target, options));
   }
 
-  async #use<T>(id: string, verb: string, options: object): Promise<T> {
-    const request = { method: "POST", path: path("actions", id, verb), body: sent(options) } as const;
+  async #use<T>(id: string, verb: string, body: object): Promise<T> {
+    const request = { method: "POST", path: path("actions", id, verb), body } as const;
     const used = shown<T & object>(await this.#transport.call(request), ["payload"]);
     // As in the library, an action without a payload has one that is undefined.
     return verb === "consume" || verb === "complete" ? { payload: undefined, ...used } : used;

@@ -25,13 +25,13 @@ import { ClientActions } from "./actions.ts";
 import { msOf } from "./duration.ts";
 import { invalidArgument } from "./errors.ts";
 import { ClientKeys } from "./keys.ts";
-import { type ClientHold, ClientLock } from "./locks.ts";
+import { ACQUIRE, type ClientHold, ClientLock, LOCK } from "./locks.ts";
 import { ClientMachine } from "./machines.ts";
+import { abortSignal, own, plain, type Sendings, sent } from "./options.ts";
 import { ClientRateLimit } from "./rates.ts";
 import { ClientReactions } from "./reactions.ts";
 import { ClientRun, ClientRuns, ClientWorkflows, type Named } from "./runs.ts";
 import { ClientSchedules } from "./schedules.ts";
-import { sent } from "./shapes.ts";
 import { ClientSlot, ClientSlots } from "./slots.ts";
 import { ClientEvents, ClientStream } from "./streams.ts";
 import { ClientTasks } from "./tasks.ts";
@@ -59,14 +59,11 @@ export interface CallOptions {
   readonly patience?: Duration | undefined;
 }
 
-const OPTIONS: ReadonlySet<string> = new Set([
-  "url",
-  "key",
-  "fetch",
-  "patience",
-  "attemptTimeout",
-  "abortSignal",
-] satisfies (keyof ClientOptions)[]);
+const CALL: Sendings<CallOptions> = { patience: own, abortSignal };
+const OPTIONS: Sendings<ClientOptions> = { url: own, key: own, fetch: own, attemptTimeout: own, ...CALL };
+const INITIAL = { initial: own };
+const LOCK_ACQUIRE: Sendings<AcquireOptions & LockOptions> = { ...LOCK, ...ACQUIRE };
+const DEDUPE: Sendings<DedupeOptions> = { ttl: plain };
 
 /** `fetch` leaves out what is around the value of a header. */
 const KEY = /^[\t\n\r ]*[\x21-\x7e]*[\t\n\r ]*$/;
@@ -77,20 +74,12 @@ const ATTEMPT = "30s";
 
 /** Makes a client. It opens no connection, and needs no closing. */
 export function createClient(options: ClientOptions): Client {
-  if (typeof options !== "object" || options === null) throw invalidArgument("the options", "must be an object");
-  for (const name of Object.keys(options))
-    if (!OPTIONS.has(name))
-      throw invalidArgument(
-        "the options",
-        `must not have "${name}": there is no such option; the known options are: ${[...OPTIONS].join(", ")}`,
-      );
+  sent(options ?? null, OPTIONS);
   const { key, fetch = platform.fetch, patience = PATIENCE, attemptTimeout = ATTEMPT, abortSignal } = options;
   // What no header can have is refused here: the message of `fetch` would show the key.
   if (key !== undefined && !(typeof key === "string" && KEY.test(key)))
     throw invalidArgument("the key", "must be a string of visible ASCII characters: was it copied as a whole?");
   if (typeof fetch !== "function") throw invalidArgument("fetch", "must be a function");
-  if (abortSignal !== undefined && !(abortSignal instanceof AbortSignal))
-    throw invalidArgument("the abortSignal", "must be an AbortSignal");
   const transport = new Transport({
     url: checkUrl(options.url),
     key,
@@ -153,6 +142,7 @@ export class Client {
 
   /** Returns a client whose calls end with this signal, or have another patience. */
   using(options: CallOptions): Client {
+    sent(options, CALL);
     return new Client(this.#transport.with(options));
   }
 
@@ -183,6 +173,7 @@ export class Client {
   slot<T>(name: string, options: { readonly initial: T }): ClientSlot<T, never>;
   slot<T>(name: string): ClientSlot<T>;
   slot<T>(name: string, options?: { readonly initial?: T }): ClientSlot<T, undefined> {
+    sent(options, INITIAL);
     return new ClientSlot<T, undefined>(this.#transport, name, options?.initial);
   }
 
@@ -190,11 +181,12 @@ export class Client {
    * Runs the function while the lock is held, and releases it however the function ends. The lease is renewed meanwhile; pass the fence on to what
    * the lock protects.
    */
-  lock<T>(
+  async lock<T>(
     name: string,
     work: (hold: ClientHold) => T | PromiseLike<T>,
     options: AcquireOptions & LockOptions = {},
   ): Promise<Awaited<T>> {
+    sent(options, LOCK_ACQUIRE);
     const { lease, ...acquiring } = options;
     return this.mutex(name, { lease }).with(work, acquiring);
   }
@@ -235,7 +227,11 @@ export class Client {
     messageId: string,
     options?: DedupeOptions,
   ): Promise<{ readonly deduplicated: boolean }> {
-    const request = { method: "POST", path: path("dedupe", consumer), body: { messageId, ...sent(options) } } as const;
+    const request = {
+      method: "POST",
+      path: path("dedupe", consumer),
+      body: { messageId, ...sent(options, DEDUPE) },
+    } as const;
     return (await this.#transport.call(request)) as { readonly deduplicated: boolean };
   }
 }

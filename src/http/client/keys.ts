@@ -12,10 +12,21 @@ import type {
   RotateApiKeyOptions,
 } from "../server/keys/keys.ts";
 import { PawlHttpError } from "./errors.ts";
+import { moment, PAGE, plain, type Sendings, sent } from "./options.ts";
 import { type Paged, paged } from "./pages.ts";
-import { momentOf, sent, shown } from "./shapes.ts";
+import { shown } from "./shapes.ts";
 import type { WirePage } from "./slots.ts";
 import { path, type Transport } from "./transport.ts";
+
+/** Who does it is the key of the client. */
+const CREATE: Sendings<Omit<CreateApiKeyOptions, "by">> = {
+  name: plain,
+  scopes: plain,
+  namespace: plain,
+  expiresAt: moment,
+};
+const LIST: Sendings<ApiKeyListOptions> = { ...PAGE, namespace: plain };
+const ROTATE: Sendings<Omit<RotateApiKeyOptions, "by">> = { grace: plain };
 
 export class ClientKeys {
   readonly #transport: Transport;
@@ -30,17 +41,16 @@ export class ClientKeys {
    * it and create another.
    */
   async create(options: Omit<CreateApiKeyOptions, "by">): Promise<CreatedApiKey> {
-    const { expiresAt, ...rest } = options;
-    const body = { ...sent(rest), ...(expiresAt === undefined ? {} : { expiresAt: momentOf(expiresAt) }) };
-    return withKey(await this.#transport.call({ method: "POST", path: path("keys"), body }));
+    const body = sent(options, CREATE);
+    return withKey(await this.#transport.post(path("keys"), body));
   }
 
   /** Lists keys, without the keys: awaited, a page; iterated, all of them. */
   list(options: ApiKeyListOptions = {}): Paged<ApiKeyPage, ApiKeyInfo> {
     return paged<ApiKeyPage, ApiKeyInfo>(
       async (after = options.after) => {
-        const query = { ...sent(options), after };
-        const json = await this.#transport.call({ method: "GET", path: path("keys"), query });
+        const query = { ...sent(options, LIST), after };
+        const json = await this.#transport.get(path("keys"), query);
         const { items, next } = shown<WirePage<ApiKeyInfo>>(json);
         return { keys: items, next };
       },
@@ -50,24 +60,22 @@ export class ClientKeys {
 
   /** Returns a key, without the key. Throws `key_not_found`. */
   async get(id: string): Promise<ApiKeyInfo> {
-    return shown(await this.#transport.call({ method: "GET", path: path("keys", id) }));
+    return shown(await this.#transport.get(path("keys", id)));
   }
 
   /** Replaces a key; its id stays. With `grace`, the old one is accepted for that long, too. */
   async rotate(id: string, options?: Omit<RotateApiKeyOptions, "by">): Promise<CreatedApiKey> {
-    return withKey(
-      await this.#transport.call({ method: "POST", path: path("keys", id, "rotate"), body: sent(options) }),
-    );
+    return withKey(await this.#transport.post(path("keys", id, "rotate"), sent(options, ROTATE)));
   }
 
   /** Ends a key for good. */
   async revoke(id: string): Promise<ApiKeyInfo> {
-    return shown(await this.#transport.call({ method: "POST", path: path("keys", id, "revoke"), isRepeatable: true }));
+    return shown(await this.#transport.post(path("keys", id, "revoke"), undefined, true));
   }
 
   /** What was done to a key, and by whom. */
   async history(id: string): Promise<readonly ApiKeyEntry[]> {
-    const json = await this.#transport.call({ method: "GET", path: path("keys", id, "history") });
+    const json = await this.#transport.get(path("keys", id, "history"));
     return shown<{ items: ApiKeyEntry[] }>(json).items;
   }
 }

@@ -8,12 +8,13 @@
 
 import type { LockInfo, LockParty } from "../../lock/inspect.ts";
 import type { LockEvent } from "../../lock/lock.ts";
-import type { AcquireOptions, SemaphoreOptions, TryAcquireOptions } from "../../lock/options.ts";
+import type { AcquireOptions, LockOptions, SemaphoreOptions, TryAcquireOptions } from "../../lock/options.ts";
 import { msOf } from "./duration.ts";
-import { isPawlError, PawlHttpError } from "./errors.ts";
+import { invalidArgument, isPawlError, PawlHttpError } from "./errors.ts";
+import { abortSignal, own, plain, type Sendings, sent } from "./options.ts";
 import { entriesOf } from "./pages.ts";
 import { longPoll } from "./runs.ts";
-import { sent, shown } from "./shapes.ts";
+import { shown } from "./shapes.ts";
 import { path, type Transport } from "./transport.ts";
 
 export type ClientTryAcquired =
@@ -35,6 +36,13 @@ interface Grant {
 
 const LEASE = "30s";
 
+export const LOCK: Sendings<LockOptions> = { lease: own };
+const SEMAPHORE: Sendings<SemaphoreOptions> = { ...LOCK, permits: own };
+const TRY: Sendings<TryAcquireOptions> = { by: plain };
+export const ACQUIRE: Sendings<AcquireOptions> = { ...TRY, timeout: own, abortSignal };
+const INSPECT = { limit: plain };
+const FORCED = { reason: plain, ticket: plain };
+
 /** A handle on a lock. */
 export class ClientLock {
   readonly #transport: Transport;
@@ -47,6 +55,7 @@ export class ClientLock {
     at: readonly [kind: "locks" | "semaphores", name: string],
     options: SemaphoreOptions,
   ) {
+    sent(options, at[0] === "locks" ? LOCK : SEMAPHORE);
     this.#transport = transport;
     this.#at = at;
     this.#options = options;
@@ -54,6 +63,7 @@ export class ClientLock {
 
   /** Waits in line and returns the hold. A long wait is several requests, each with a new place in line. Default: no timeout. Throws `lock_timeout`. */
   async acquire(options: AcquireOptions = {}): Promise<ClientHold> {
+    sent(options, ACQUIRE);
     const { by, timeout, abortSignal } = options;
     const timeoutMs = timeout === undefined ? Number.POSITIVE_INFINITY : msOf(timeout, "the timeout");
     const hold = await longPoll(this.#transport, timeoutMs, abortSignal, (waitMs) =>
@@ -70,12 +80,14 @@ export class ClientLock {
 
   /** Acquires it if it is free and no other waits for it. Never waits. */
   async tryAcquire(options: TryAcquireOptions = {}): Promise<ClientTryAcquired> {
+    sent(options, TRY);
     const hold = await this.#ask({ by: options.by, waitMs: 0 });
     return hold === undefined ? { ok: false, code: "lock_busy" } : { ok: true, hold };
   }
 
   /** Acquires it, runs the function, and releases it however the function ends. Throws `lock_lost` if it was lost meanwhile. */
   async with<T>(work: (hold: ClientHold) => T | PromiseLike<T>, options?: AcquireOptions): Promise<Awaited<T>> {
+    if (typeof work !== "function") throw invalidArgument("the work", "must be a function");
     const hold = await this.acquire(options);
     let value: Awaited<T>;
     try {
@@ -91,7 +103,7 @@ export class ClientLock {
 
   /** Returns the holders and the first `limit` waiters. Default: 100. */
   async inspect(options: { readonly limit?: number | undefined } = {}): Promise<ClientLockInfo> {
-    return shown(await this.#transport.call({ method: "GET", path: path(...this.#at), query: sent(options) }));
+    return shown(await this.#transport.get(path(...this.#at), sent(options, INSPECT)));
   }
 
   /** Releases it for one holder, or for all; their `abortSignal` aborts with their next renewal. */
@@ -99,7 +111,11 @@ export class ClientLock {
     readonly reason: string;
     readonly ticket?: string | undefined;
   }): Promise<{ readonly released: number }> {
-    const request = { method: "POST", path: path(...this.#at, "force-release"), body: sent(given) } as const;
+    const request = {
+      method: "POST",
+      path: path(...this.#at, "force-release"),
+      body: sent(given, FORCED, "what is given"),
+    } as const;
     return (await this.#transport.call(request)) as { readonly released: number };
   }
 
@@ -116,7 +132,7 @@ export class ClientLock {
     const { by, waitMs, abortSignal } = options;
     const { lease = LEASE, permits } = this.#options;
     const leaseMs = msOf(lease, "the lease");
-    const body = sent({ by, permits, lease: leaseMs, ...(waitMs === 0 ? {} : { wait: waitMs }) });
+    const body = { by, permits, lease: leaseMs, ...(waitMs === 0 ? {} : { wait: waitMs }) };
     const { platform } = this.#transport;
     // A grant cannot be older than the request for it.
     let sentMs = platform.runningMs();

@@ -3,6 +3,7 @@
  */
 
 import type {
+  CreateOptions,
   MachineEvent,
   MachineInstance,
   MachineListOptions,
@@ -14,12 +15,12 @@ import type {
   WithData,
 } from "../../machine/results.ts";
 import { isPawlError, PawlHttpError } from "./errors.ts";
+import { PAGE, plain, type Sendings, sent, value } from "./options.ts";
 import { entriesOf, type Paged, paged } from "./pages.ts";
-import { type Named, nameOf, valueIn } from "./runs.ts";
-import { sent, shown } from "./shapes.ts";
+import { type Named, nameOf } from "./runs.ts";
+import { shown } from "./shapes.ts";
 import type { WirePage } from "./slots.ts";
 import { path, type Transport } from "./transport.ts";
-import { toWire } from "./values.ts";
 
 /** A function cannot be sent: use `data` or `patch`, with `expectedVersion` where it depends on the data that was read. */
 export type ClientTransitionOptions<Data> = Omit<TransitionOptions<Data>, "update">;
@@ -32,6 +33,16 @@ const REFUSALS: ReadonlySet<string> = new Set([
   "parking_full",
   "version_conflict",
 ]);
+
+const CREATE: Sendings<CreateOptions<unknown>> = { actor: plain, reason: plain, data: value };
+const TRANSITION: Sendings<ClientTransitionOptions<unknown>> = {
+  ...CREATE,
+  patch: value,
+  expectedVersion: plain,
+  whenEarly: plain,
+  eventId: plain,
+};
+const LIST: Sendings<MachineListOptions> = { ...PAGE, state: plain };
 
 /** The instances of one machine. */
 export class ClientMachine<State extends string = string, Data = unknown, Given = Data | undefined> {
@@ -46,9 +57,8 @@ export class ClientMachine<State extends string = string, Data = unknown, Given 
 
   /** Creates an instance in the initial state. Throws `machine_exists`. */
   async create(id: string, ...[options]: WithData<Given>): Promise<MachineInstance<State, Data>> {
-    const { data, ...rest } = (options ?? {}) as { readonly data?: unknown };
-    const body = { ...sent(rest), ...valueIn("data", data) };
-    return shown(await this.#transport.call({ method: "POST", path: this.#path(id), body }), ["data"]);
+    const body = sent(options, CREATE);
+    return shown(await this.#transport.post(this.#path(id), body), ["data"]);
   }
 
   /** Creates an instance in the initial state, or returns that one exists. */
@@ -65,7 +75,7 @@ export class ClientMachine<State extends string = string, Data = unknown, Given 
   /** Returns the instance, or null if there is none. */
   async get(id: string): Promise<MachineInstance<State, Data> | null> {
     try {
-      return shown(await this.#transport.call({ method: "GET", path: this.#path(id) }), ["data"]);
+      return shown(await this.#transport.get(this.#path(id)), ["data"]);
     } catch (error) {
       if (isPawlError(error, "machine_not_found")) return null;
       throw error;
@@ -78,13 +88,7 @@ export class ClientMachine<State extends string = string, Data = unknown, Given 
     to: State,
     options: ClientTransitionOptions<Data> = {},
   ): Promise<Transitioned<State, Data>> {
-    const { data, patch, ...rest } = options;
-    const body = {
-      ...sent(rest),
-      to,
-      ...valueIn("data", data),
-      ...(patch === undefined ? {} : { patch: toWire(patch) }),
-    };
+    const body = { ...sent(options, TRANSITION), to };
     // An event with an id counts once.
     const isRepeatable = options.eventId !== undefined;
     const request = { method: "POST", path: path("machines", this.#name, id, "transition"), body } as const;
@@ -122,8 +126,8 @@ export class ClientMachine<State extends string = string, Data = unknown, Given 
   list(options: MachineListOptions<State> = {}): Paged<MachinePage<State, Data>, MachineInstance<State, Data>> {
     return paged<MachinePage<State, Data>, MachineInstance<State, Data>>(
       async (after = options.after) => {
-        const query = { ...sent(options), after };
-        const json = await this.#transport.call({ method: "GET", path: path("machines", this.#name), query });
+        const query = { ...sent(options, LIST), after };
+        const json = await this.#transport.get(path("machines", this.#name), query);
         const { items, unreadable = [], next } = shown<WirePage<MachineInstance<State, Data>>>(json, ["data"]);
         return { instances: items, unreadable, next };
       },

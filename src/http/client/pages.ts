@@ -4,6 +4,8 @@
  * A page may have fewer items than its `limit`, or none: only a `next` that is null is the end.
  */
 
+import { invalidArgument } from "./errors.ts";
+import { PAGE, sent } from "./options.ts";
 import { shown } from "./shapes.ts";
 import type { Transport } from "./transport.ts";
 
@@ -39,12 +41,18 @@ const MOST = 1000;
 export async function entriesOf<Entry>(
   transport: Transport,
   path: string,
-  { after, limit = 100 }: { readonly after?: number | undefined; readonly limit?: number | undefined },
+  options: { readonly after?: number | undefined; readonly limit?: number | undefined },
+  most = 100,
 ): Promise<readonly Entry[]> {
+  sent(options, PAGE);
+  const { after, limit = most } = options;
+  // More than a page has is collected here, so the server does not see it.
+  if (limit !== most && !(Number.isSafeInteger(limit) && limit >= 1))
+    throw invalidArgument("the limit", "must be a whole number from 1");
   const entries: Entry[] = [];
   for (let from: string | number | undefined = after; ; ) {
     const query = { after: from, limit: Math.min(limit - entries.length, MOST) };
-    const json = await transport.call({ method: "GET", path, query });
+    const json = await transport.get(path, query);
     const { items, next } = shown<{ readonly items: Entry[]; readonly next: string | null }>(json, ["data"]);
     entries.push(...items);
     if (next === null || entries.length >= limit) return entries;

@@ -5,7 +5,7 @@
 import type { AcquireTokensOptions, RateLimitInfo, RateLimitOptions, TakeOptions } from "../../rate/rate.ts";
 import { msOf } from "./duration.ts";
 import { isPawlError, type PawlHttpError } from "./errors.ts";
-import { sent } from "./shapes.ts";
+import { abortSignal, own, plain, type Sendings, sent } from "./options.ts";
 import { path, sleep, type Transport } from "./transport.ts";
 
 export type ClientTryTake =
@@ -15,6 +15,11 @@ export type ClientTryTake =
 /** The most that a request waits. */
 const WAIT_MS = 25_000;
 
+const FIGURES: Sendings<RateLimitOptions> = { max: plain, per: plain, burst: plain, strict: plain };
+const KEY: Sendings<TakeOptions> = { key: plain };
+const TRY: Sendings<Pick<AcquireTokensOptions, "count" | "key">> = { ...KEY, count: plain };
+const ACQUIRE: Sendings<AcquireTokensOptions> = { ...TRY, timeout: own, abortSignal };
+
 /** A handle on one limit. */
 export class ClientRateLimit {
   readonly name: string;
@@ -23,6 +28,7 @@ export class ClientRateLimit {
 
   /** @internal */
   constructor(transport: Transport, name: string, figures: RateLimitOptions) {
+    sent(figures ?? null, FIGURES);
     this.name = name;
     this.#transport = transport;
     this.#figures = figures;
@@ -33,13 +39,14 @@ export class ClientRateLimit {
    * in order of arrival; for later ones it asks again. Default: no timeout.
    */
   async acquire(options: AcquireTokensOptions = {}): Promise<{ readonly waitedMs: number }> {
-    const { timeout, abortSignal, ...rest } = options;
+    const { timeout, abortSignal } = options;
+    const asked = sent(options, ACQUIRE);
     const { platform } = this.#transport;
     const beganMs = platform.runningMs();
     const longestMs = timeout === undefined ? Number.POSITIVE_INFINITY : msOf(timeout, "the timeout");
     for (;;) {
       const leftMs = Math.max(0, beganMs + longestMs - platform.runningMs());
-      const taken = await this.#take(rest, Math.min(leftMs, WAIT_MS), abortSignal);
+      const taken = await this.#take(asked, Math.min(leftMs, WAIT_MS), abortSignal);
       if (taken === undefined) return { waitedMs: platform.runningMs() - beganMs };
       if (taken.retryAfterMs > leftMs) throw taken.error;
       await sleep(platform, Math.max(1, taken.retryAfterMs - WAIT_MS), abortSignal);
@@ -48,7 +55,7 @@ export class ClientRateLimit {
 
   /** Takes tokens if they are there now. */
   async tryAcquire(options: Pick<AcquireTokensOptions, "count" | "key"> = {}): Promise<ClientTryTake> {
-    const taken = await this.#take(options, 0, undefined);
+    const taken = await this.#take(sent(options, TRY), 0, undefined);
     if (taken === undefined) return { ok: true };
     return { ok: false, code: "rate_limited", retryAfterMs: taken.retryAfterMs };
   }
@@ -56,20 +63,16 @@ export class ClientRateLimit {
   /** Returns the figures in force, and how many tokens there are. */
   async inspect(options: TakeOptions = {}): Promise<RateLimitInfo> {
     const { max, per } = this.#figures;
-    const query = { max, per: `${msOf(per, "per")}ms`, ...sent(options) };
-    return (await this.#transport.call({
-      method: "GET",
-      path: path("rate-limits", this.name),
-      query,
-    })) as RateLimitInfo;
+    const query = { max, per: `${msOf(per, "per")}ms`, ...sent(options, KEY) };
+    return (await this.#transport.get(path("rate-limits", this.name), query)) as RateLimitInfo;
   }
 
   async #take(
-    options: Pick<AcquireTokensOptions, "count" | "key">,
+    asked: object,
     waitMs: number,
     abortSignal: AbortSignal | undefined,
   ): Promise<{ readonly retryAfterMs: number; readonly error: PawlHttpError } | undefined> {
-    const body = { ...sent(this.#figures), ...sent(options), ...(waitMs === 0 ? {} : { wait: waitMs }) };
+    const body = { ...sent(this.#figures, FIGURES), ...asked, ...(waitMs === 0 ? {} : { wait: waitMs }) };
     // The server's limit of requests has the same code, and no name.
     const isResult = (error: PawlHttpError): boolean => error.code === "rate_limited" && "limit" in error.data;
     try {

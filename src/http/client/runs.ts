@@ -23,8 +23,9 @@ import type {
 } from "../../workflow/runs/run.ts";
 import { msOf } from "./duration.ts";
 import { invalidArgument, PawlHttpError } from "./errors.ts";
+import { ABORTED, abortSignal, moment, nested, own, PAGE, plain, type Sendings, sent, value } from "./options.ts";
 import { entriesOf, type Paged, paged } from "./pages.ts";
-import { momentOf, sent, shown } from "./shapes.ts";
+import { shown } from "./shapes.ts";
 import { follow } from "./sse.ts";
 import { path, sleep, type Transport } from "./transport.ts";
 import { fromWire, toWire } from "./values.ts";
@@ -60,6 +61,48 @@ export function nameOf(given: Named, what: string): string {
   if (typeof name !== "string" || name === "") throw invalidArgument(what, "must be a definition or its name");
   return name;
 }
+
+const workflowName = (given: Named, name: string): unknown => plain(nameOf(given, "the workflow"), name);
+
+const FILTER: Sendings<RunChange["filter"] & object> = {
+  workflow: workflowName,
+  status: plain,
+  tag: plain,
+  prefix: plain,
+};
+const LIST: Sendings<RunListOptions> = {
+  ...PAGE,
+  ...FILTER,
+  startedAfter: moment,
+  startedBefore: moment,
+  endedAfter: moment,
+  endedBefore: moment,
+  order: plain,
+};
+const CHANGE: Sendings<RunChange> = {
+  ...PAGE,
+  action: plain,
+  ids: plain,
+  filter: nested(FILTER),
+  all: plain,
+  reason: plain,
+};
+const START: Sendings<StartOptions> = {
+  id: plain,
+  ifExists: plain,
+  delay: plain,
+  at: moment,
+  priority: plain,
+  ttl: plain,
+  tags: plain,
+};
+const SIGNAL: Sendings<SignalOptions> = { id: plain };
+const CANCEL: Sendings<CancelOptions> = { reason: plain, force: plain };
+const RETRY: Sendings<RetryRunOptions> = { steps: plain };
+const RESULT = { timeout: own, abortSignal };
+const ANSWER = { done: plain, value };
+const PAUSE = { reason: plain };
+const SUBJECT: Sendings<WaitSubject> = { run: own, lock: own, kind: own, waiter: own };
 
 /** A value in a body; left out where it is undefined. */
 export const valueIn = (name: string, value: unknown): Record<string, unknown> =>
@@ -108,6 +151,7 @@ export class ClientRun<Output = unknown> {
   async result(
     options: { readonly timeout?: Duration | undefined; readonly abortSignal?: AbortSignal | undefined } = {},
   ): Promise<Output> {
+    sent(options, RESULT);
     const { timeout, abortSignal } = options;
     const timeoutMs = timeout === undefined ? Number.POSITIVE_INFINITY : msOf(timeout, "the timeout");
     const ended = await longPoll(this.#transport, timeoutMs, abortSignal, async (waitMs) => {
@@ -131,19 +175,19 @@ export class ClientRun<Output = unknown> {
 
   /** Returns the run as it is now. Throws `run_not_found`. */
   async status(): Promise<RunInfo> {
-    return showRun(await this.#transport.call({ method: "GET", path: path("runs", this.id) }));
+    return showRun(await this.#transport.get(path("runs", this.id)));
   }
 
   /** Returns the facts of its history so far. Default: all. */
   async history(
     options: { readonly after?: number | undefined; readonly limit?: number | undefined } = {},
   ): Promise<readonly HistoryEntry[]> {
-    const { after, limit = Number.POSITIVE_INFINITY } = options;
-    return entriesOf(this.#transport, path("runs", this.id, "history"), { after, limit });
+    return entriesOf(this.#transport, path("runs", this.id, "history"), options, Number.POSITIVE_INFINITY);
   }
 
   /** Follows its history: the facts so far, then each as it is recorded, until the run has ended or the signal aborts. */
   async *follow(options: { readonly abortSignal?: AbortSignal | undefined } = {}): AsyncGenerator<HistoryEntry> {
+    sent(options, ABORTED);
     const request = { path: path("runs", this.id, "events") };
     for await (const { data } of follow(this.#transport, request, options.abortSignal)) {
       const entry = shown<HistoryEntry | { readonly status: string }>(data, ["data"]);
@@ -163,27 +207,23 @@ export class ClientRun<Output = unknown> {
     const body = {
       name: nameOf(signal, "the signal"),
       // Sent again after an unknown outcome, it counts once.
-      id: options?.id ?? this.#transport.platform.uuid(),
+      id: this.#transport.platform.uuid(),
+      ...sent(options, SIGNAL),
       ...valueIn("payload", payload),
     };
-    const json = await this.#transport.call({
-      method: "POST",
-      path: path("runs", this.id, "signals"),
-      body,
-      isRepeatable: true,
-    });
+    const json = await this.#transport.post(path("runs", this.id, "signals"), body, true);
     return json as { readonly isNew: boolean };
   }
 
   /** Asks the run to stop; `result` settles when it has ended. With `force`, the run ends immediately. */
   async cancel(options?: CancelOptions): Promise<CanceledRun> {
-    const request = { method: "POST", path: path("runs", this.id, "cancel"), body: sent(options) } as const;
-    return shown<CanceledRun>(await this.#transport.call({ ...request, isRepeatable: true }));
+    const body = sent(options, CANCEL);
+    return shown<CanceledRun>(await this.#transport.post(path("runs", this.id, "cancel"), body, true));
   }
 
   /** Lets a run that failed or is parked continue. */
   async retry(options?: RetryRunOptions): Promise<void> {
-    await this.#transport.call({ method: "POST", path: path("runs", this.id, "retry"), body: sent(options) });
+    await this.#transport.post(path("runs", this.id, "retry"), sent(options, RETRY));
   }
 
   /** Resolves a step that runs at most once, for a run that is parked because its outcome is unknown; then the run resumes. */
@@ -191,9 +231,8 @@ export class ClientRun<Output = unknown> {
     step: string,
     answer: { readonly done: true; readonly value: unknown } | { readonly done: false },
   ): Promise<void> {
-    const { done } = answer;
-    const body = { step, done, ...(answer.done ? valueIn("value", answer.value) : {}) };
-    await this.#transport.call({ method: "POST", path: path("runs", this.id, "resolve"), body });
+    const body = { ...sent(answer ?? null, ANSWER, "the answer"), step };
+    await this.#transport.post(path("runs", this.id, "resolve"), body);
   }
 }
 
@@ -233,22 +272,10 @@ export class ClientRuns {
 
   /** Lists runs: awaited, a page; iterated, all of them. */
   list(options: RunListOptions = {}): Paged<RunPage, RunInfo> {
-    const { workflow, after, startedAfter, startedBefore, endedAfter, endedBefore, ...rest } = options;
-    const times = Object.entries({ startedAfter, startedBefore, endedAfter, endedBefore }).flatMap(([name, moment]) =>
-      moment === undefined ? [] : [[name, momentOf(moment)]],
-    );
-    const query = {
-      ...rest,
-      ...Object.fromEntries(times),
-      ...(workflow === undefined ? {} : { workflow: nameOf(workflow, "the workflow") }),
-    };
     return paged<RunPage, RunInfo>(
-      async (next = after) => {
-        const json = await this.#transport.call({
-          method: "GET",
-          path: path("runs"),
-          query: { ...query, after: next },
-        });
+      async (after = options.after) => {
+        const query = { ...sent(options, LIST), after };
+        const json = await this.#transport.get(path("runs"), query);
         const page = json as { readonly items: readonly unknown[]; readonly next: string | null };
         return { runs: page.items.map(showRun), next: page.next };
       },
@@ -261,10 +288,7 @@ export class ClientRuns {
    * not stop the others.
    */
   async change(change: RunChange): Promise<ChangedRuns> {
-    const { filter, ...rest } = change;
-    const { workflow, ...others } = filter ?? {};
-    const name = workflow === undefined ? {} : { workflow: nameOf(workflow, "the workflow") };
-    const body = { ...sent(rest), ...(filter === undefined ? {} : { filter: { ...sent(others), ...name } }) };
+    const body = sent(change, CHANGE, "the change");
     // A run that is canceled, retried or deleted already is left as it is.
     const request = { method: "POST", path: path("runs", "bulk"), body, isRepeatable: true } as const;
     return (await this.#transport.call(request)) as ChangedRuns;
@@ -277,25 +301,26 @@ export class ClientRuns {
 
   /** @internal */
   async start(workflow: Named, input: unknown, options: StartOptions = {}): Promise<ClientRun> {
-    const { at, id = this.#transport.platform.uuid(), ...rest } = options;
     const body = {
       workflow: nameOf(workflow, "the workflow"),
       ...valueIn("input", input),
-      ...sent(rest),
-      ...(at === undefined ? {} : { at: momentOf(at) }),
-      id,
+      id: this.#transport.platform.uuid(),
+      ...sent(options, START),
     };
     // The same id is the same run, unless that is what is refused or started again.
     const isRepeatable = (options.ifExists ?? "join") === "join";
-    const json = await this.#transport.call({ method: "POST", path: path("runs"), body, isRepeatable });
+    const json = await this.#transport.post(path("runs"), body, isRepeatable);
     return new ClientRun(this.#transport, (json as { readonly id: string }).id);
   }
 
   /** @internal */
   async whyWaiting(subject: WaitSubject): Promise<WaitReason> {
+    sent(subject ?? null, SUBJECT, "what to ask about");
+    if (!("run" in subject) && !["lock", "semaphore", undefined].includes(subject.kind))
+      throw invalidArgument("the kind", 'must be "lock" or "semaphore"');
     const of =
       "run" in subject ? ["runs", subject.run] : [subject.kind === "semaphore" ? "semaphores" : "locks", subject.lock];
-    return (await this.#transport.call({ method: "GET", path: path(...of, "why") })) as WaitReason;
+    return (await this.#transport.get(path(...of, "why"))) as WaitReason;
   }
 }
 
@@ -310,7 +335,7 @@ export class ClientWorkflows {
 
   /** Lets no more runs of a workflow begin, in all processes. */
   async pause(workflow: string | AnyWorkflow, options?: { readonly reason?: string | undefined }): Promise<void> {
-    await this.#change(workflow, "pause", sent(options));
+    await this.#change(workflow, "pause", sent(options, PAUSE));
   }
 
   /** Lets them begin again. Returns whether it was paused. */
@@ -321,12 +346,12 @@ export class ClientWorkflows {
 
   /** Those that are paused. */
   async paused(): Promise<readonly PausedWorkflow[]> {
-    const json = await this.#transport.call({ method: "GET", path: path("workflows", "paused") });
+    const json = await this.#transport.get(path("workflows", "paused"));
     return shown<{ items: PausedWorkflow[] }>(json).items;
   }
 
   #change(workflow: Named, verb: string, body: unknown): Promise<unknown> {
     const at = path("workflows", nameOf(workflow, "the workflow"), verb);
-    return this.#transport.call({ method: "POST", path: at, body, isRepeatable: true });
+    return this.#transport.post(at, body, true);
   }
 }

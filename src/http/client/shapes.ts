@@ -39,14 +39,3 @@ export const withTimes = (data: unknown): unknown =>
               : part,
         ]),
       );
-
-/** A moment in a request. */
-export const momentOf = (moment: Date | number): string => new Date(moment).toISOString();
-
-/** Options as a body or query: without what was not given, with moments as texts. */
-export function sent(options: object | undefined): Record<string, unknown> {
-  const entries = Object.entries(options ?? {}).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(
-    entries.map(([name, value]) => [name, value instanceof Date ? value.toISOString() : value]),
-  );
-}

@@ -5,9 +5,9 @@
 import type { Sync } from "../../kernel/decision.ts";
 import type { Unreadable } from "../../kernel/encoding.ts";
 import type { Expecting, SlotListOptions, SlotPage, TryWrite, Versioned } from "../../slot/slot.ts";
-import { isPawlError } from "./errors.ts";
+import { invalidArgument, isPawlError } from "./errors.ts";
+import { ABORTED, PAGE, plain, type Sendings, sent } from "./options.ts";
 import { type Paged, paged } from "./pages.ts";
-import { sent } from "./shapes.ts";
 import { follow } from "./sse.ts";
 import { path, type Transport } from "./transport.ts";
 import { fromWire, toWire } from "./values.ts";
@@ -17,6 +17,9 @@ interface WireSlot {
   readonly version: number;
   readonly value?: unknown;
 }
+
+const EXPECTING: Sendings<Expecting> = { expectedVersion: plain };
+const LIST: Sendings<SlotListOptions> = { ...PAGE, prefix: plain };
 
 /** A handle on one shared value. `Empty` is the type of the value while nothing is stored: undefined, or never if there is an initial value. */
 export class ClientSlot<T, Empty = undefined> {
@@ -33,18 +36,19 @@ export class ClientSlot<T, Empty = undefined> {
 
   /** Reads the value and its version; 0 if nothing is stored. */
   async get(): Promise<Versioned<T | Empty>> {
-    return this.#show((await this.#transport.call({ method: "GET", path: path("slots", this.name) })) as WireSlot);
+    return this.#show((await this.#transport.get(path("slots", this.name))) as WireSlot);
   }
 
   /** Stores a value; throws `version_conflict` if the slot is not at `expectedVersion`. */
   async set(value: T, options?: Expecting): Promise<{ version: number }> {
-    const body = { value: toWire(value), ...sent(options) };
+    const body = { value: toWire(value), ...sent(options, EXPECTING) };
     const json = await this.#transport.call({ method: "PUT", path: path("slots", this.name), body });
     return { version: (json as WireSlot).version };
   }
 
   /** Stores a value, or returns the version at which the slot is instead. */
   async trySet(value: T, options: { readonly expectedVersion: number }): Promise<TryWrite> {
+    sent(options ?? null, EXPECTING);
     try {
       return { ok: true, ...(await this.set(value, options)) };
     } catch (error) {
@@ -58,6 +62,7 @@ export class ClientSlot<T, Empty = undefined> {
    * may be called more than once.
    */
   async update(change: (value: T | Empty) => Sync<T>): Promise<Versioned<T>> {
+    if (typeof change !== "function") throw invalidArgument("the change", "must be a function");
     for (;;) {
       const { value, version } = await this.get();
       const next = change(value) as T;
@@ -68,7 +73,7 @@ export class ClientSlot<T, Empty = undefined> {
 
   /** Removes the value; throws `version_conflict` if the slot is not at `expectedVersion`. */
   async delete(options?: Expecting): Promise<{ deleted: boolean }> {
-    const { expectedVersion } = options ?? {};
+    const { expectedVersion } = sent(options, EXPECTING);
     const headers = expectedVersion === undefined ? {} : { "if-match": `"${expectedVersion}"` };
     const json = await this.#transport.call({ method: "DELETE", path: path("slots", this.name), headers });
     return json as { deleted: boolean };
@@ -76,6 +81,7 @@ export class ClientSlot<T, Empty = undefined> {
 
   /** The value now, then each newer one. One that was soon replaced may be left out. Ends when it is aborted. */
   async *watch(options: { readonly abortSignal?: AbortSignal | undefined } = {}): AsyncGenerator<Versioned<T | Empty>> {
+    sent(options, ABORTED);
     let seen = -1;
     for await (const { data } of follow(
       this.#transport,
@@ -108,8 +114,8 @@ export class ClientSlots {
   list(options: SlotListOptions = {}): Paged<SlotPage, SlotPage["slots"][number]> {
     return paged<SlotPage, SlotPage["slots"][number]>(
       async (after = options.after) => {
-        const query = { ...sent(options), after };
-        const json = await this.#transport.call({ method: "GET", path: path("slots"), query });
+        const query = { ...sent(options, LIST), after };
+        const json = await this.#transport.get(path("slots"), query);
         const { items, unreadable = [], next } = json as WirePage<WireSlot>;
         return { slots: items.map((slot) => ({ ...slot, value: fromWire(slot.value) })), unreadable, next };
       },

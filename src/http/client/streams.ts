@@ -10,8 +10,9 @@ import type { DataOf, FollowedEvent } from "../../stream/reading.ts";
 import type { Appended } from "../../stream/records.ts";
 import type { AppendOptions, TryAppend } from "../../stream/stream.ts";
 import { invalidArgument, isPawlError } from "./errors.ts";
+import { ABORTED, moment, plain, type Sendings, sent, types } from "./options.ts";
 import { valueIn } from "./runs.ts";
-import { momentOf, sent, shown } from "./shapes.ts";
+import { shown } from "./shapes.ts";
 import { follow } from "./sse.ts";
 import { path, type Transport } from "./transport.ts";
 
@@ -49,6 +50,23 @@ export interface ClientReadEventsOptions<Types extends readonly AnyEventType[] =
 
 const PAGE = 500;
 
+/** The actor is the key of the client. */
+const APPEND: Sendings<Omit<AppendOptions, "actor">> = {
+  expectedVersion: plain,
+  correlationId: plain,
+  causationId: plain,
+};
+const READ: Sendings<ClientReadOptions> = { from: plain, backwards: plain, events: types };
+const FOLLOW: Sendings<ClientFollowOptions> = { from: plain, events: types, ...ABORTED };
+const READ_ALL: Sendings<ClientReadEventsOptions> = {
+  after: plain,
+  events: types,
+  correlationId: plain,
+  since: moment,
+  until: moment,
+};
+const FOLLOW_ALL = { ...READ_ALL, ...ABORTED };
+
 /** One stream. */
 export class ClientStream {
   readonly id: string;
@@ -62,8 +80,9 @@ export class ClientStream {
 
   /** Appends events, all or none. Throws `concurrency_conflict` if the stream is not at `expectedVersion`, and `stream_closed`. */
   async append(events: readonly ClientEvent[], options: Omit<AppendOptions, "actor"> = {}): Promise<Appended> {
-    const body = { ...sent(options), events: events.map(wireOf) };
-    return (await this.#transport.call({ method: "POST", path: path("streams", this.id, "events"), body })) as Appended;
+    if (!Array.isArray(events)) throw invalidArgument("the events", "must be an array");
+    const body = { ...sent(options, APPEND), events: events.map(wireOf) };
+    return (await this.#transport.post(path("streams", this.id, "events"), body)) as Appended;
   }
 
   /** Appends events, or returns that the stream is at another version or closed. */
@@ -83,10 +102,11 @@ export class ClientStream {
   ): AsyncGenerator<StreamEvent<DataOf<Types>>>;
   read(options?: ClientReadOptions): AsyncGenerator<StreamEvent>;
   async *read(options: ClientReadOptions = {}): AsyncGenerator<StreamEvent> {
+    sent(options, READ);
     const direction = options.backwards === true ? "backwards" : "forwards";
     for (let from: string | number | null | undefined = options.from; from !== null; ) {
-      const request = { method: "GET", path: path("streams", this.id, "events") } as const;
-      const json = await this.#transport.call({ ...request, query: { from, direction, limit: PAGE } });
+      const query = { from, direction, limit: PAGE };
+      const json = await this.#transport.get(path("streams", this.id, "events"), query);
       const page = eventsIn<StreamEvent>(json);
       for (const event of page.items) if (isOf(event, options.events)) yield event;
       from = page.next;
@@ -98,8 +118,9 @@ export class ClientStream {
     options: ClientFollowOptions<Types> & { readonly events: Types },
   ): AsyncGenerator<StreamEvent<DataOf<Types>>>;
   follow(options?: ClientFollowOptions): AsyncGenerator<StreamEvent>;
-  async *follow({ from, events, abortSignal }: ClientFollowOptions = {}): AsyncGenerator<StreamEvent> {
-    const request = { path: path("streams", this.id, "events"), query: { from } };
+  async *follow(options: ClientFollowOptions = {}): AsyncGenerator<StreamEvent> {
+    const request = { path: path("streams", this.id, "events"), query: sent(options, FOLLOW) };
+    const { events, abortSignal } = options;
     for await (const { data } of follow(this.#transport, request, abortSignal)) {
       const event = shown<StreamEvent>(data, ["data"]);
       if (isOf(event, events)) yield event;
@@ -108,7 +129,7 @@ export class ClientStream {
 
   /** The version of the last event; 0 if there is none. */
   async head(): Promise<number> {
-    const json = await this.#transport.call({ method: "GET", path: path("streams", this.id) });
+    const json = await this.#transport.get(path("streams", this.id));
     return (json as { readonly version: number }).version;
   }
 }
@@ -128,10 +149,10 @@ export class ClientEvents {
   ): AsyncGenerator<FollowedEvent<DataOf<Types>>>;
   read(options?: ClientReadEventsOptions): AsyncGenerator<FollowedEvent>;
   async *read(options: ClientReadEventsOptions = {}): AsyncGenerator<FollowedEvent> {
-    const query = queryOf(options);
+    const query = sent(options, READ_ALL);
     for (let after = options.after; ; ) {
-      const request = { method: "GET", path: path("events"), query: { ...query, after, limit: PAGE } } as const;
-      const page = eventsIn<FollowedEvent>(await this.#transport.call(request));
+      const json = await this.#transport.get(path("events"), { ...query, after, limit: PAGE });
+      const page = eventsIn<FollowedEvent>(json);
       for (const event of page.items) if (isOf(event, options.events)) yield event;
       if (page.items.length === 0 || page.next === null) return;
       after = page.next;
@@ -151,7 +172,7 @@ export class ClientEvents {
   async *follow(
     options: ClientReadEventsOptions & { readonly abortSignal?: AbortSignal | undefined } = {},
   ): AsyncGenerator<FollowedEvent> {
-    const query = { ...queryOf(options), after: options.after };
+    const query = sent(options, FOLLOW_ALL);
     for await (const { data, id } of follow(this.#transport, { path: path("events"), query }, options.abortSignal)) {
       const event = { cursor: id ?? "", ...shown<StreamEvent>(data, ["data"]) };
       if (isOf(event, options.events)) yield event;
@@ -175,9 +196,3 @@ const eventsIn = <E>(json: unknown): { readonly items: readonly E[]; readonly ne
 
 const isOf = ({ name }: StreamEvent, types: readonly AnyEventType[] | undefined): boolean =>
   types === undefined || types.some((type) => type.name === name);
-
-const queryOf = ({ correlationId, since, until }: ClientReadEventsOptions): Record<string, unknown> => ({
-  correlationId,
-  ...(since === undefined ? {} : { since: momentOf(since) }),
-  ...(until === undefined ? {} : { until: momentOf(until) }),
-});

@@ -12,6 +12,7 @@ import type { Platform } from "../platform/platform.ts";
 import { decideRetry, parseRetryAfter } from "./decide.ts";
 import { msOf } from "./duration.ts";
 import { invalidArgument, PawlHttpError } from "./errors.ts";
+import { sendable } from "./options.ts";
 import { lackOf, routeOf } from "./replies.ts";
 import { withTimes } from "./shapes.ts";
 import { fromWire } from "./values.ts";
@@ -96,6 +97,16 @@ export class Transport {
     return response.json;
   }
 
+  /** Reads what is there. */
+  get(path: string, query?: Request["query"]): Promise<unknown> {
+    return this.call({ method: "GET", path, query });
+  }
+
+  /** Changes something. */
+  post(path: string, body?: unknown, isRepeatable = false): Promise<unknown> {
+    return this.call({ method: "POST", path, body, isRepeatable });
+  }
+
   /** The same, with what is in the response besides. */
   async send(request: Request): Promise<Received> {
     const abortSignal = anySignal([request.abortSignal, this.#setup.abortSignal]);
@@ -137,11 +148,13 @@ export class Transport {
     const { method, isRepeatable = method === "GET", isResult = () => false } = request;
     const beganMs = platform.runningMs();
     const key = method === "GET" ? {} : { "idempotency-key": platform.uuid() };
+    // Once, and before the attempts: what cannot be sent now cannot be sent later.
     const init = this.#initOf(request, key);
+    const address = `${this.#setup.url}/v1${request.path}${queryOf(request.query)}`;
     for (let attempt = 1; ; attempt += 1) {
       abortSignal?.throwIfAborted();
       try {
-        return await this.#attempt(request, init, abortSignal, read, isWhole);
+        return await this.#attempt(address, request.waitMs ?? 0, init, abortSignal, read, isWhole);
       } catch (error) {
         if (abortSignal?.aborted === true) throw abortSignal.reason;
         if (!(error instanceof PawlHttpError)) throw error;
@@ -165,12 +178,13 @@ export class Transport {
         ...key,
         ...headers,
       },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(body === undefined ? {} : { body: JSON.stringify(body, sendable) }),
     };
   }
 
   async #attempt<T>(
-    { path, query, waitMs = 0 }: Request,
+    address: string,
+    waitMs: number,
     init: RequestInit,
     abortSignal: AbortSignal | undefined,
     read: (response: Response) => Promise<T>,
@@ -183,7 +197,7 @@ export class Transport {
     );
     const signal = anySignal([abortSignal, over.signal]) as AbortSignal;
     try {
-      const response = await fetch(`${url}/v1${path}${queryOf(query)}`, { ...init, signal });
+      const response = await fetch(address, { ...init, signal });
       if (!response.ok) throw refusalOf(response, await response.text(), platform.nowMs());
       // The body of a stream of events is read for as long as it lasts.
       if (!isWhole) cancel();
@@ -214,10 +228,16 @@ const messageOf = (error: unknown): string => {
   return error instanceof Error ? `${error.message}${cause}` : String(error);
 };
 
+/** An object has no text of its own. */
+function textOf(name: string, value: unknown): string {
+  if (typeof value === "object") throw invalidArgument(`"${name}"`, "must be a text, a number or a boolean");
+  return String(sendable(name, value));
+}
+
 function queryOf(query: Request["query"]): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query ?? {}))
-    for (const one of [value].flat()) if (one !== undefined && one !== null) search.append(name, String(one));
+    for (const one of [value].flat()) if (one !== undefined && one !== null) search.append(name, textOf(name, one));
   const text = search.toString();
   return text === "" ? "" : `?${text}`;
 }
