@@ -92,8 +92,8 @@ export interface Put {
 /** What the store read for a batch. */
 export interface Found {
   /**
-   * The store's clock, read after the locks of this round were acquired: so the commits of a record are in the order of their times, whatever round locked
-   * it. Null if the batch locks nothing and does not need the clock, and reading it would cost the store a round trip.
+   * The store's clock, read after the first locks were acquired; the same in later rounds. Null if the batch locks nothing and does not need the
+   * clock, and reading it would cost the store a round trip.
    */
   readonly nowMs: number | null;
   /** No fence below this may be given out: it is above the fence of every row that was ever removed. */

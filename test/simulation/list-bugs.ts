@@ -39,7 +39,7 @@ export const listBugs: readonly Bug[] = [
     "phantom: keys that turn up late are read without a lock",
     SIMULATED,
     "        verdict = batch.decide(await lock(verdict.lock));",
-    "        const rows = await this.inner.read(verdict.lock);\n        const nowMs = (transaction.nowMs = this.#database.memory.nowMs());\n        verdict = batch.decide({ nowMs, fenceFloor: this.#database.memory.fenceFloor, rows });",
+    "        const rows = await this.inner.read(verdict.lock);\n        const nowMs = (transaction.nowMs ??= this.#database.memory.nowMs());\n        verdict = batch.decide({ nowMs, fenceFloor: this.#database.memory.fenceFloor, rows });",
   ),
   bug(
     "lost update: a row is written although it moved",

@@ -95,8 +95,8 @@ export class Commits {
     progress.stage = "open";
     if (isFirst) observe(results[1]);
     const [now, floor] = results.at(-1)?.rows[0] ?? [];
-    // Of this round: another process may have written its rows since the round before, at a later time than that.
-    progress.nowMs = Number(now);
+    // One time for the whole commit, for any number of rounds.
+    progress.nowMs ??= Number(now);
     const rows: (Row | null | undefined)[] = keys.map(() => undefined);
     let isFull = false;
     for (const columns of keys.length > 0 ? (results.at(-2)?.rows ?? []) : []) {

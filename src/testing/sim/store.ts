@@ -165,7 +165,7 @@ export class SimulatedStore extends WrappedStore<MemoryStore> implements Process
       }
       // Without locks and without a request for it, the clock is not read.
       if (batch.needsClock || keys.length > 0) {
-        transaction.nowMs = this.#database.memory.nowMs();
+        transaction.nowMs ??= this.#database.memory.nowMs();
         this.#replied(this.#database.rewinds.length);
       }
       return { nowMs: transaction.nowMs, fenceFloor: this.#database.memory.fenceFloor, rows };
