@@ -90,14 +90,15 @@ export class ModelOperation implements PromiseLike<unknown> {
   resolve(value: unknown): void {
     if (this.settledMs !== undefined) return;
     this.#settled(this);
-    this.#resolve(value);
+    // Code that awaits what the function did not wait for does not go on.
+    if (this.left === undefined) this.#resolve(value);
   }
 
   reject(error: unknown): void {
     if (this.settledMs !== undefined) return;
     this.error = { error };
     this.#settled(this);
-    this.#reject(error);
+    if (this.left === undefined) this.#reject(error);
   }
 
   refuse(error: unknown): void {

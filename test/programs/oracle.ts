@@ -118,6 +118,8 @@ function handled({ ledger, plan }: Execution, { runs }: Facts): string | undefin
 /** What is done again because its failure was forgotten is tried as often as the first time. */
 function attemptsAgain({ ledger, plan }: Execution, { runs }: Facts): string | undefined {
   if (plan.faults) return undefined;
+  const steps = stepsOf(plan);
+  const hasOthers = ({ key }: Begun): boolean => ledger.begun.some((other) => other.kind === "tx" && other.key !== key);
   const last = new Map<string, Begun>();
   for (const begun of ledger.begun) {
     const before = last.get(begun.key);
@@ -127,6 +129,8 @@ function attemptsAgain({ ledger, plan }: Execution, { runs }: Facts): string | u
     // One that a replay began again has no record in between.
     if (before === undefined || failed === undefined || failed.at < before.at.commits) continue;
     const isRetried = retries.some((at) => at >= failed.at && at < begun.at.commits);
+    // An attempt may have timed out before it began, while another step had the only transaction.
+    if (begun.kind === "tx" && steps.get(begun.name)?.timeoutMs !== undefined && hasOthers(begun)) continue;
     if (isRetried && begun.attempt > 1) return `${begun.run}: ${shown(begun)} is the first one after a retry`;
   }
   return undefined;

@@ -974,6 +974,37 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: false,
     worlds: [3_062_226],
   },
+  "code that awaits a sleep when its function returns does not go on": alone([
+    {
+      op: "group",
+      how: "Promise.race",
+      of: [
+        [step("s4", { ms: 7_269 })],
+        [
+          {
+            op: "later",
+            of: [step("s5", { fails: "always" })],
+            between: [{ op: "sleep", ms: 5_568, until: true }],
+            awaited: [0],
+          },
+        ],
+        [{ op: "sleep", ms: 1_590 }],
+      ],
+    },
+  ]),
+  "an attempt that times out while another step has the only transaction does not begin": alone(
+    [
+      {
+        op: "group",
+        how: "Promise.all",
+        of: [
+          [step("s8", { kind: "tx", ms: 4_000, delayMs: 7_000, timeoutMs: 2_000 })],
+          [step("s9", { kind: "tx", ms: 4_000, timeoutMs: 2_000 })],
+        ],
+      },
+    ],
+    { run: { retries: 2 } },
+  ),
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),

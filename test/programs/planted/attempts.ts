@@ -162,7 +162,7 @@ export const attempts: readonly Planted[] = [
   {
     name: "a commit of step.tx whose reply is lost is taken for a failed attempt",
     rule: ALLOWED,
-    program: 108,
+    program: 596,
     edits: [
       {
         file: EFFECTS,
