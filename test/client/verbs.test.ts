@@ -129,7 +129,7 @@ test("runs are listed as pages, and iterated over all pages", async () => {
   expect(all).toEqual(["r-0", "r-2", "r-4", "r-6"]);
   const changed = await client.runs.change({ action: "cancel", filter: { workflow: echo, tag: "even" }, reason: "x" });
   expect(changed.items.map(({ ok }) => ok)).toEqual([true, true, true, true]);
-  expect(await codeOf(client.runs.change({ action: "cancel", filter: {} }))).toBe("invalid_request");
+  expect(await codeOf(client.runs.change({ action: "cancel", filter: {} }))).toBe("invalid_argument");
   expect((await client.runs.change({ action: "cancel", filter: {}, all: true })).items).toHaveLength(7);
 });
 

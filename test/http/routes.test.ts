@@ -423,7 +423,7 @@ describe("many at once", () => {
   const done = workflow("done", async (_, n: number) => n);
   const Sent = event<string>("Sent");
   const mail = reaction("mail", { on: [Sent], target: (one) => one.stream }, async () => {});
-  const refused = { status: 400, code: "invalid_request" };
+  const refused = { status: 400, code: "invalid_argument" };
 
   test("a filter without a condition changes nothing, unless the request says that all are meant", async () => {
     const { pawl, send } = await served();

@@ -8,7 +8,7 @@
 import { z } from "@hono/zod-openapi";
 import { checkCount, utf8Length } from "../../kernel/check.ts";
 import type { Unreadable } from "../../kernel/encoding.ts";
-import { refuse } from "./problem.ts";
+import { InvalidArgumentError } from "../../kernel/errors.ts";
 
 /** A page ends before the item with which it would have more bytes of JSON, unless that is its first. */
 const PAGE_BYTES = 4 * 1024 * 1024;
@@ -115,7 +115,7 @@ export const all = z
 export function checkFilter(conditions: object, all: true | undefined): void {
   const isEmpty = Object.values(conditions).every((one) => one === undefined || one === "");
   if (isEmpty && all !== true)
-    throw refuse("invalid_request", 'The filter has no condition: give one, or "all": true to change all of them.');
+    throw new InvalidArgumentError("the filter", 'must have a condition; give "all": true to change all of them');
 }
 
 /** The options of a list without what was not given. */
