@@ -214,7 +214,8 @@ describe("a standby", () => {
     expect(isAcknowledged).toBe(false);
     await standby.start();
     await commit;
-    expect(await ask(standby.url, "select count(*)::int from ledger")).toEqual([2]);
+    // The commit waits until the standby has it, and not until queries there see it.
+    expect(await until(async () => (await ask(standby.url, "select n from ledger")).length === 2)).toBe(true);
     await follower.start();
     expect(await until(async () => (await ask(follower.url, "select n from ledger")).length === 2)).toBe(true);
   });
