@@ -96,7 +96,11 @@ export const lockBugs: Bug[] = [
     name: "a lock that a run waited for when it was interrupted stays with it forever",
     caughtBy: locks.name,
     edits: [
-      { file: RUN_LOCKS, from: "  if (orphans.length === 0) return;\n", to: "  if (orphans.length >= 0) return;\n" },
+      {
+        file: RUN_LOCKS,
+        from: "  if (orphans.length === 0) return false;\n",
+        to: "  if (orphans.length >= 0) return false;\n",
+      },
     ],
   },
   {

@@ -90,8 +90,8 @@ export class Coroutine {
   readonly kept = new LazyMap<string, Kept>();
   /** Their fences now; another process may have held them when the history was written. */
   fences: ReadonlyMap<string, number> = NO_FENCES;
-  /** The run's record may have a lock that the code does not know of: it was interrupted while it waited, or remembers another release. */
-  mayHaveOrphans = false;
+  /** At most how many locks the run's record may have that the code does not know of: it was interrupted while it waited, or remembers another release. */
+  orphans = 0;
   /** The version of the last fact that was applied, or will be when what is noted is written. */
   head = 0;
   outcome: Outcome | undefined;
@@ -312,8 +312,7 @@ export class Coroutine {
     const found = this.#memory.numberOf(name, plan, verb, number);
     if (found === undefined) return number;
     // A run that was parked may still hold a lock that its code asks for in another way now.
-    if (plan.kind === "lock" && !this.#memory.has(`lock ${operationId(name, found, undefined)}`))
-      this.mayHaveOrphans = true;
+    if (plan.kind === "lock" && !this.#memory.has(`lock ${operationId(name, found, undefined)}`)) this.orphans += 1;
     return found;
   }
 
@@ -373,7 +372,7 @@ export class Coroutine {
     this.#forget(pending);
     this.#lost.set(pending.text, pending.kind === "child" && pending.childId === undefined ? pending : undefined);
     this.#losers.push(pending);
-    if (pending.kind === "lock") this.mayHaveOrphans = true;
+    if (pending.kind === "lock") this.orphans += 1;
     pending.isObserved = true;
     pending.settle({ error: new RaceLostError(this.runId, pending.shown) });
   }
@@ -412,7 +411,7 @@ export class Coroutine {
       else {
         if (pending.branch.interruptions > 0) cut.push(pending.shown);
         this.#forget(pending);
-        if (pending.kind === "lock") this.mayHaveOrphans = true;
+        if (pending.kind === "lock") this.orphans += 1;
       }
     }
     return { open, forgotten, cut };
@@ -446,7 +445,7 @@ export class Coroutine {
     if (pending !== undefined && !isAbout(pending, oldest))
       throw this.#contradiction(`${oldest.word} ${oldest.id}`, `asks for "${pending.verb}" in its place`);
     // One of an earlier release may have been the release of another hold.
-    if (oldest.word === "unlock" && verbIn(oldest.data) !== pending?.verb) this.mayHaveOrphans = true;
+    if (oldest.word === "unlock" && verbIn(oldest.data) !== pending?.verb) this.orphans += 1;
     // Its place in the queue was left when the run ended: the lock is requested again, unless more is remembered of it.
     if (oldest.word === "queued" && pending !== undefined) pending.queuedFact = oldest;
     else this.apply(oldest, oldest.nowMs, oldest);
@@ -563,7 +562,7 @@ export class Coroutine {
         );
       case "placed":
         // A history from before `enqueue`: what was only tried keeps no place.
-        if (pending.plan.kind === "lock" && !pending.plan.queue) this.mayHaveOrphans = true;
+        if (pending.plan.kind === "lock" && !pending.plan.queue) this.orphans += 1;
         else this.#keep(pending, false, at);
         return this.#settle(pending, { ok: { place: (data as { place: number }).place } }, nowMs, at);
       case "denied":
@@ -653,7 +652,7 @@ export class Coroutine {
         continue;
       }
       this.#forget(pending);
-      if (pending.kind === "lock") this.mayHaveOrphans = true;
+      if (pending.kind === "lock") this.orphans += 1;
       pending.settle({ error: this.#cancellation.errorWith(undefined) });
       isInterrupted = true;
     }

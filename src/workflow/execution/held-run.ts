@@ -29,6 +29,7 @@ import {
   CircleFound,
   dropOrphans,
   dropSomeHolds,
+  MOST_MOVED,
   needsFences,
   reenter,
   refenceHolds,
@@ -59,6 +60,12 @@ export const MOST_BEGUN = 200;
 export interface Recorded extends Written {
   readonly row: Row | null;
   readonly nowMs: number;
+}
+
+/** Locks that the run's record may have and the code does not know of: at most this many. */
+interface Orphans {
+  readonly most: number;
+  readonly isKnown: (id: string) => boolean;
 }
 
 const NOTHING: readonly string[] = [];
@@ -255,17 +262,28 @@ export class HeldRun implements Driver {
   /** Writes what the code has seen, and what these operations need before they begin; then calls `committed`. */
   commit(toBegin: readonly PendingOperation[], committed: (made: Prepared) => void): Promise<void> {
     const unwritten = this.#takeUnwritten();
+    const orphans = this.#takeOrphans();
+    if (orphans === undefined || orphans.most <= MOST_MOVED)
+      return this.#commit(unwritten, orphans, toBegin, committed);
+    return this.#dropMany(unwritten, orphans).then(() => this.#commit([], undefined, toBegin, committed));
+  }
+
+  #commit(
+    unwritten: readonly Unwritten[],
+    orphans: Orphans | undefined,
+    toBegin: readonly PendingOperation[],
+    committed: (made: Prepared) => void,
+  ): Promise<void> {
     const toCancel = this.#toCancel.length === 0 ? NOTHING : this.#toCancel.splice(0, MOST_BEGUN);
     const decide = (record: Draft, tx: Tx): Prepared => {
       this.#append(record, unwritten);
-      this.#dropOrphans(tx, record);
+      if (orphans !== undefined) dropOrphans(tx, record, orphans.isKnown);
       if (toCancel.length > 0) cancelChildren(tx, toCancel, this.id);
       return prepare(tx, record, this.id, toBegin, this.#awaitedChildren);
     };
     const mayLack = toBegin.some(({ kind }) => kind === "stream");
     const commit = mayLack ? this.kernel.mending(() => this.#held.commit(decide)) : this.#held.commit(decide);
     return commit.then((made) => {
-      this.coroutine.mayHaveOrphans = false;
       for (const pending of made.queued) {
         pending.isQueued = true;
         pending.queuedVersion = made.version;
@@ -282,11 +300,40 @@ export class HeldRun implements Driver {
     for (const [pending, dueMs] of made.timers) pending.dueMs = dueMs;
   }
 
-  /** What the code does not wait for any more leaves its queues. */
-  #dropOrphans(tx: Tx, record: Draft): void {
+  /**
+   * The locks that the code does not wait for any more, as of now: the commit that writes the facts up to here releases them. Those that it drops
+   * later are not among them, because without the facts of that time another worker's code would still wait for them.
+   */
+  #takeOrphans(): Orphans | undefined {
     const { coroutine } = this;
-    if (coroutine.mayHaveOrphans)
-      dropOrphans(tx, record, (id) => coroutine.kept.has(id) || coroutine.waiting.has(`lock ${id}`));
+    const most = coroutine.orphans;
+    if (most === 0) return undefined;
+    coroutine.orphans = 0;
+    const known = new Set(coroutine.kept.keys());
+    for (const { kind, id } of coroutine.waiting.values()) if (kind === "lock") known.add(id);
+    return { most, isKnown: (id) => known.has(id) };
+  }
+
+  /** Writes these facts, and releases what may be too much for one commit. */
+  async #dropMany(unwritten: readonly Unwritten[], orphans: Orphans): Promise<void> {
+    let facts = unwritten;
+    for (let isMore = true; isMore; ) {
+      isMore = await this.#held.commit((record, tx) => {
+        this.#append(record, facts);
+        return dropOrphans(tx, record, orphans.isKnown);
+      });
+      this.coroutine.head += facts.length;
+      facts = [];
+    }
+  }
+
+  /** What the next commit writes and releases. What is too much for one commit has been written and released then. */
+  async #takeFew(): Promise<{ readonly unwritten: readonly Unwritten[]; readonly orphans: Orphans | undefined }> {
+    const unwritten = this.#takeUnwritten();
+    const orphans = this.#takeOrphans();
+    if (orphans === undefined || orphans.most <= MOST_MOVED) return { unwritten, orphans };
+    await this.#dropMany(unwritten, orphans);
+    return { unwritten: [], orphans: undefined };
   }
 
   /** The children that it waits for, or more of them than are followed to find a circle. */
@@ -304,7 +351,7 @@ export class HeldRun implements Driver {
    * neither if it would wait forever, in a circle of runs that wait for each other.
    */
   async rest(toBegin: readonly PendingOperation[]): Promise<"rested" | "woken" | "circle"> {
-    const unwritten = this.#takeUnwritten();
+    const { unwritten, orphans } = await this.#takeFew();
     let made = nothingPrepared();
     const isBlocked = this.#isBlockedByOthers();
     const nowMs = this.nowMs();
@@ -312,7 +359,7 @@ export class HeldRun implements Driver {
       (tx) => this.#nextDue(tx, toBegin),
       (record, tx) => {
         this.#append(record, unwritten);
-        this.#dropOrphans(tx, record);
+        if (orphans !== undefined) dropOrphans(tx, record, orphans.isKnown);
         made = prepare(tx, record, this.id, toBegin);
         record.write({ status: "waiting" satisfies RunStatus });
         if (isBlocked) restBlocked(tx, record, this.#awaitedChildren(), this.#nextDue(tx, toBegin));
@@ -320,9 +367,11 @@ export class HeldRun implements Driver {
         recordDoing(record, doingOf(this.coroutine.waiting, nowMs, undefined, made.timers));
       },
     );
-    this.coroutine.mayHaveOrphans = false;
     if (answer === "rested") this.#advanceHead(unwritten, made);
-    else this.#unwritten = [...unwritten, ...this.#unwritten];
+    else {
+      this.#unwritten = [...unwritten, ...this.#unwritten];
+      this.coroutine.orphans += orphans?.most ?? 0;
+    }
     return answer;
   }
 
@@ -412,9 +461,9 @@ export class HeldRun implements Driver {
    */
   async reenter(isOver: () => boolean): Promise<void> {
     const { kept, rememberedUnlocks } = this.coroutine;
-    const unwritten = this.#takeUnwritten();
+    const { unwritten, orphans } = await this.#takeFew();
     const enter = (record: Draft, tx: Tx): boolean => {
-      this.#dropOrphans(tx, record);
+      if (orphans !== undefined) dropOrphans(tx, record, orphans.isKnown);
       const entered = reenter(tx, record, kept, (place, known) => this.#isTakenOver(place, known));
       if (entered === "more") return false;
       this.#append(record, unwritten);
@@ -474,17 +523,26 @@ export class HeldRun implements Driver {
     await this.#held.commit((record, tx) => leave(record, tx, reason));
   }
 
-  /** Before the end: cancels children and releases locks, as far as they are too many for the commit that ends the run. */
+  /**
+   * Before the end: cancels children and releases locks, as far as they are too many for the commit that ends the run. What the code has seen is
+   * written before: a process may be lost in between, and without it another worker's code could still need them.
+   */
   async prepareEnd(isOver: () => boolean): Promise<readonly string[]> {
     const children = this.coroutine.livingChildren;
-    if (children.length === 0 && this.coroutine.kept.size === 0) return NOTHING;
+    const mostHolds = this.coroutine.kept.size + this.coroutine.orphans;
+    if (children.length === 0 && mostHolds === 0) return NOTHING;
     const canceled = children.flatMap(({ run, whenParentEnds }) => (whenParentEnds === "cancel" ? [run] : []));
+    const hasManyHolds = mostHolds > MOST_BEGUN / 4;
+    if (this.hasUnwritten && (hasManyHolds || canceled.length > MOST_BEGUN)) {
+      const unwritten = this.#takeUnwritten();
+      await this.#held.commit((record) => this.#append(record, unwritten));
+      this.coroutine.head += unwritten.length;
+    }
     let first = 0;
     for (; canceled.length - first > MOST_BEGUN && !isOver(); first += MOST_BEGUN) {
       const some = canceled.slice(first, first + MOST_BEGUN);
       await this.#held.commit((_record, tx) => cancelChildren(tx, some, this.id));
     }
-    const hasManyHolds = this.coroutine.kept.size > MOST_BEGUN / 4;
     for (let isMore = hasManyHolds; isMore && !isOver(); )
       isMore = await this.#held.commit((record, tx) => dropSomeHolds(tx, record));
     return canceled.slice(first);

@@ -183,7 +183,7 @@ export function dropHolds(tx: Tx, record: Draft): void {
 }
 
 /** One commit releases, requests again or gives new fences to at most this many locks. */
-const MOST_MOVED = 100;
+export const MOST_MOVED = 100;
 
 /** Releases some, where one commit cannot release all. Returns whether it did. For a run that is about to end. */
 export function dropSomeHolds(tx: Tx, record: Draft): boolean {
@@ -193,11 +193,12 @@ export function dropSomeHolds(tx: Tx, record: Draft): boolean {
   return true;
 }
 
-/** Releases what the code does not know of: it was interrupted while it waited. */
-export function dropOrphans(tx: Tx, record: Draft, isKnown: (id: string) => boolean): void {
+/** Releases what the code does not know of: it was interrupted while it waited. Returns whether there is more of it than one commit releases. */
+export function dropOrphans(tx: Tx, record: Draft, isKnown: (id: string) => boolean): boolean {
   const orphans = holdsOf(record).filter(({ id }) => !isKnown(id));
-  if (orphans.length === 0) return;
-  releaseAll(tx, record, orphans);
+  if (orphans.length === 0) return false;
+  releaseAll(tx, record, orphans.slice(0, MOST_MOVED));
+  return orphans.length > MOST_MOVED;
 }
 
 function releaseAll(tx: Tx, record: Draft, holds: readonly RunHold[]): void {
