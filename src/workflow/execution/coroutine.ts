@@ -40,8 +40,9 @@ import {
 } from "../stored.ts";
 import { Branch } from "./branch.ts";
 import { type CancelData, Cancellation } from "./cancellation.ts";
+import { Children, type LivingChild } from "./children.ts";
 import type { Context } from "./context.ts";
-import { type Fact, Failures, type Forgettable, type LivingChild, Memory, messageOf, textOf } from "./memory.ts";
+import { type Fact, Failures, type Forgettable, Memory, messageOf, textOf } from "./memory.ts";
 import { drive, isGenerator, Operation, type Reaction, type Tracked } from "./operation.ts";
 import { type Counted, PendingOperation, type Watched, type Written } from "./pending.ts";
 import { Races } from "./races.ts";
@@ -84,8 +85,7 @@ export class Coroutine {
   inboxSeen = 0;
   /** How many wake-ups had reached the run when its inbox was last read. */
   wakesSeen = 0;
-  /** Children that may be alive, by operation. */
-  readonly #children = new LazyMap<string, LivingChild>();
+  readonly #children = new Children();
   /** The locks that the code holds, or keeps a place in the queue for, by operation. */
   readonly kept = new LazyMap<string, Kept>();
   /** Their fences now; another process may have held them when the history was written. */
@@ -363,7 +363,7 @@ export class Coroutine {
   /** Children that may be alive. After a retry, they include those that the code has not started again. */
   get livingChildren(): readonly LivingChild[] {
     if (this.#children.size === 0 && this.#memory.isEmpty) return NO_CHILDREN;
-    return [...this.#children.values(), ...this.#memory.children];
+    return [...this.#children.living, ...this.#memory.children];
   }
 
   /** Another operation of its race was first: it is not waited for any more. */
@@ -497,7 +497,7 @@ export class Coroutine {
       // The commit that decided the race had started it: it is canceled like any other that lost.
       if (word === "child" && lost !== undefined) {
         this.#lost.set(text, undefined);
-        this.#started(lost, data, at);
+        this.#children.started(lost, data as ChildStart, at);
         this.#losers.push(lost);
       }
       return false;
@@ -532,7 +532,7 @@ export class Coroutine {
         pending.dueMs = (data as { dueMs: number }).dueMs;
         return false;
       case "child":
-        this.#started(pending, data, at);
+        this.#children.started(pending, data as ChildStart, at);
         if (pending.plan.kind !== "child" || pending.plan.waits) return false;
         return this.#settle(pending, { ok: pending.childId }, nowMs, at);
       case "refused":
@@ -576,11 +576,8 @@ export class Coroutine {
       case "ended": {
         const { at: message, outcome } = data as { at: number; outcome: Outcome };
         this.received.add(message);
-        const child = this.#children.get(pending.id);
-        this.#children.delete(pending.id);
-        if ("error" in outcome && child !== undefined) {
-          this.#failures.addChild({ id: pending.id, run: child.run, waits: true, at: child.at });
-        }
+        const child = this.#children.ended(pending.id);
+        if ("error" in outcome && child !== undefined) this.#failures.addChild({ ...child, waits: true });
         return this.#settle(pending, outcome, nowMs, at);
       }
       case "step":
@@ -590,17 +587,6 @@ export class Coroutine {
       case "rate":
         return this.#settle(pending, withoutVerb(data as Outcome), nowMs, at);
     }
-  }
-
-  #started(pending: PendingOperation, data: unknown, at: Written): void {
-    const { run, isShared = false } = data as ChildStart;
-    pending.childId = run;
-    pending.isSharedChild = isShared;
-    if (pending.plan.kind !== "child") return;
-    const { id } = pending;
-    const { waits } = pending.plan;
-    const whenParentEnds = isShared ? "leave" : pending.plan.whenParentEnds;
-    this.#children.set(id, { id, run, waits, whenParentEnds, at });
   }
 
   #keep(pending: PendingOperation, isHeld: boolean, at: Written): void {

@@ -26,6 +26,7 @@ import {
   WORDS,
   type Word,
 } from "../stored.ts";
+import type { ForgettableChild, LivingChild } from "./children.ts";
 import type { PendingOperation, Written } from "./pending.ts";
 import { isCounted, unlockVerb, verbIn } from "./verbs.ts";
 
@@ -238,19 +239,6 @@ class Namesakes {
 export function messageOf(name: string, data: unknown): number | undefined {
   const { word } = parseFact(name);
   return word === "received" || word === "ended" ? (data as { at: number }).at : undefined;
-}
-
-/** A child that a retry of the run retries too, by operation, and where the history has its start. */
-export interface ForgettableChild {
-  readonly id: string;
-  readonly run: string;
-  readonly waits: boolean;
-  readonly at: Written;
-}
-
-/** A child that may be alive. */
-export interface LivingChild extends ForgettableChild {
-  readonly whenParentEnds: "cancel" | "leave";
 }
 
 /** What a retry of a run that fails now would forget. */
