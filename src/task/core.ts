@@ -189,14 +189,14 @@ export class Core {
     lookAtOutbox(tx, outboxAt(id), isDue, (outbox, value, outcome) => this.#notify(tx, id, outbox, value, outcome));
   }
 
-  /** Starts the run that notifies of an end. */
+  /** Starts the run that notifies of an end; the record of the notifications says that it did, so there is one. */
   #notify(tx: Tx, task: string, { url, key }: Outbox, value: RunValue, outcome: TaskOutcome): void {
-    const id = deliveryId(task, value.incarnation);
     const { status, at, ...rest } = outcome;
     const data = { id: task, status, at: at.toISOString(), ...rest };
     const body = JSON.stringify({ type: `task.${status}`, timestamp: at.toISOString(), data }, withoutBigInts);
     const input: DeliveryInput = { task, url, key: `${key}_${value.incarnation}`, body };
-    startRun(tx, this.runs.starter.requestFor(delivery, input, { id }));
+    const newId = (): string => deliveryId(task, value.incarnation, tx.uuid());
+    startRun(tx, this.runs.starter.requestFor(delivery, input, {}, newId));
   }
 }
 

@@ -60,8 +60,8 @@ export function createTask(tx: Tx, task: NewTask, start: () => Started): Started
   const key = idempotencyKey === undefined ? undefined : tx.record(keyAt(idempotencyKey));
   if (key?.exists === true) {
     const mark = key.value as Mark;
-    // The key of a task that was deleted is free again.
-    if (tx.record(runAt(mark.task)).exists) {
+    // The key of a task that was deleted is free again, also where another has its id by now.
+    if (isTaskOf(tx, mark)) {
       if (mark.fingerprint !== fingerprint) throw new IdempotencyMismatchError(idempotencyKey ?? "");
       return { id: mark.task, isNew: false, isLeased: false, nowMs: tx.approxNowMs };
     }
@@ -83,6 +83,14 @@ export function createTask(tx: Tx, task: NewTask, start: () => Started): Started
       dueMs,
     });
   return started;
+}
+
+/** Whether the task of a key is there. Another one may have its id by now, or a run that is no task: that was started with another request. */
+function isTaskOf(tx: Tx, { task, fingerprint }: Mark): boolean {
+  const run = tx.record(runAt(task));
+  if (!run.exists) return false;
+  const value = runOf(run);
+  return value.workflow === TASKS && value.fingerprint === fingerprint;
 }
 
 /** Who creates a task knows of no run. */

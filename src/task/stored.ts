@@ -52,9 +52,18 @@ export interface Outbox {
 
 export const deliveryPrefix = (task: string): string => `delivery/${hash(task)}/`;
 
-/** The run that notifies of the end of this incarnation; in the order of the incarnations. */
-export const deliveryId = (task: string, incarnation: number): string =>
+const numbered = (task: string, incarnation: number): string =>
   `${deliveryPrefix(task)}${String(incarnation).padStart(10, "0")}`;
+
+/**
+ * The run that notifies of the end of this incarnation; in the order of the incarnations. Whose id could be guessed, another run could have it before.
+ * Those of earlier versions end with the number.
+ */
+export const deliveryId = (task: string, incarnation: number, unique: string): string =>
+  `${numbered(task, incarnation)}/${unique}`;
+
+/** Sorts after the notifications of all ends up to this one, and before those of the next. A digit comes after "/". */
+export const deliveriesUpTo = (task: string, incarnation: number): string => `${numbered(task, incarnation)}0`;
 
 /** A retry policy without functions. */
 export interface StoredRetry {

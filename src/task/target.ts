@@ -286,6 +286,12 @@ const LOOPBACK: readonly Range[] = [known("127.0.0.0/8"), known("::1/128")];
 const MAPPED = known("::ffff:0:0/96");
 const NAT64 = known("64:ff9b::/96");
 
+/** The address of IPv4 that is written as IPv6 here, such as "::ffff:192.0.2.1"; undefined for all others. */
+export function mappedIpv4(address: string): string | undefined {
+  const bytes = parseAddress(address);
+  return bytes !== undefined && isWithin(bytes, MAPPED) ? bytes.slice(12).join(".") : undefined;
+}
+
 /** All public addresses, and what is refused of them. */
 const GLOBAL = known("2000::/3");
 const REFUSED_IPV6: readonly (readonly [Range, string])[] = (

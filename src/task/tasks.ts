@@ -59,7 +59,7 @@ import {
   taskRun,
   touchedByNew,
 } from "./records.ts";
-import { DELIVERIES, deliveryId, deliveryPrefix, outboxAt, TASKS, type TaskInput, tokenAt } from "./stored.ts";
+import { DELIVERIES, deliveriesUpTo, deliveryPrefix, outboxAt, TASKS, type TaskInput, tokenAt } from "./stored.ts";
 import { checkToken } from "./token.ts";
 
 /** A task that was created, or found. */
@@ -362,7 +362,7 @@ export class Tasks {
   async deliveries(id: string): Promise<readonly TaskDelivery[]> {
     const { incarnation } = decodeRun(this.#kernel, await this.#row(checkId(id, "the task's id")));
     const prefix = deliveryPrefix(id);
-    const after = deliveryId(id, Math.max(0, incarnation - MOST_DELIVERIES));
+    const after = deliveriesUpTo(id, Math.max(0, incarnation - MOST_DELIVERIES));
     const options = { workflow: DELIVERIES, prefix, order: "id", after, limit: MOST_DELIVERIES } as const;
     const { rows } = await findRuns(this.#kernel, options);
     return Promise.all(rows.map((row) => showDelivery(this.#kernel, row)));

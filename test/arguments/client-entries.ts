@@ -133,7 +133,7 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
       using: { takes: { options: options({ ...ABORTED, patience: "duration?" }) }, good: () => [{}] },
       whyWaiting: {
         takes: {
-          subject: options({ kind: "choice?", lock: "id", run: "id", waiter: "unchecked" }, { lock: "door" }, "object"),
+          subject: options({ kind: "choice?", lock: "id", run: "id", waiter: "id?" }, { lock: "door" }, "object"),
         },
         good: () => [{ lock: "door" }],
       },

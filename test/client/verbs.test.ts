@@ -6,6 +6,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { createClient, isPawlError, named, PawlHttpError } from "../../src/http/client/index.ts";
 import { event, machine, open, reaction, signal, workflow } from "../../src/index.ts";
+import { queueUp } from "../lock/kit.ts";
 import { connected, PATIENCE } from "./kit.ts";
 
 const approved = signal<{ by: string }>("approved");
@@ -448,6 +449,23 @@ test("whyWaiting", async () => {
   const run = await client.start(echo, 1, { delay: "1 hour" });
   expect((await client.whyWaiting({ run: run.id })).isWaiting).toBe(true);
   expect((await client.whyWaiting({ lock: "free" })).isWaiting).toBe(false);
+});
+
+test("whyWaiting says of a waiter for a lock what the library says", async () => {
+  const { client, pawl } = await connected();
+  for (const [kind, lock] of [
+    ["mutex", pawl.mutex("m")],
+    ["semaphore", pawl.semaphore("m", { permits: 1 })],
+  ] as const) {
+    await lock.acquire({ by: "ann" });
+    const { ticket: waiter } = await queueUp(lock, "bob");
+    const why = await client.whyWaiting({ lock: "m", kind, waiter });
+    expect(why).toEqual(await pawl.whyWaiting({ lock: "m", kind, waiter }));
+    expect(why).toMatchObject({ isWaiting: true, chain: [{ name: "bob" }, { is: "lock" }, { name: "ann" }] });
+    expect(await client.whyWaiting({ lock: "m", kind, waiter: "another" })).toMatchObject({ isWaiting: false });
+  }
+  // The server has no such locks.
+  expect(await codeOf(client.whyWaiting({ lock: "m", kind: "rwlock" }))).toBe("invalid_argument");
 });
 
 test("a key that no header can have is refused, and in no message; one with a line end at its end is used", async () => {

@@ -3,9 +3,11 @@
  * limits, or keep others from being served: the health route responds after each.
  */
 
+import { randomUUID } from "node:crypto";
 import { connect } from "node:net";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { apiKeys, type Scope, serve } from "../../src/http/server/index.ts";
+import { makeKey } from "../../src/http/server/keys/text.ts";
 import { event, open, reaction, workflow } from "../../src/index.ts";
 import { type StoreCode, StoreError, UnsupportedEncodingError } from "../../src/kernel/errors.ts";
 import { type Got, refusal, type Served, sender, served } from "./kit.ts";
@@ -137,6 +139,28 @@ describe("keys", () => {
     expect(statuses).toEqual([401, 401, 429, 429]);
     expect(Number((await anyone("GET", "/v1/runs")).headers.get("retry-after"))).toBeGreaterThan(1000);
     expect((await kit.send("GET", "/v1/runs")).status).toBe(200);
+  });
+
+  test("18: from such an address, an unknown key is refused without a query, and a valid one is served", async () => {
+    const kit = await attack({ limits: { keyless: { max: 2, per: "1 hour" } } });
+    const { kernel } = kit.pawl;
+    const unseen = await kit.key(["read"]);
+    const revoked = await apiKeys(kit.pawl).create({ name: "x", scopes: ["read"] });
+    await apiKeys(kit.pawl).revoke(revoked.id);
+    const guess = () => sender(kit.url, makeKey(randomUUID).key)("GET", "/v1/runs");
+    expect((await guess()).status).toBe(401);
+    expect((await guess()).status).toBe(401);
+    const [read, list, transact] = [vi.spyOn(kernel, "read"), vi.spyOn(kernel, "list"), vi.spyOn(kernel, "transact")];
+    const bodyOf = ({ status, json: { requestId: _, data: __, ...rest } }: Got) => ({ status, rest });
+    const without = bodyOf(await sender(kit.url)("GET", "/v1/runs"));
+    expect(without).toMatchObject({ status: 429, rest: { code: "rate_limited" } });
+    for (let i = 0; i < 50; i++) expect(bodyOf(await guess())).toEqual(without);
+    expect(bodyOf(await sender(kit.url, revoked.key)("GET", "/v1/runs"))).toEqual(without);
+    for (const query of [read, transact]) expect(query).not.toHaveBeenCalled();
+    // The keys that there are were looked at once, for all of them.
+    expect(list.mock.calls.length).toBeLessThanOrEqual(1);
+    expect((await sender(kit.url, unseen)("GET", "/v1/runs")).status).toBe(200);
+    vi.restoreAllMocks();
   });
 
   test("61: what is stored of a key does not open anything", async () => {

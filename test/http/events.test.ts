@@ -2,11 +2,13 @@
  * Server-sent events, long polls, and the end of a server.
  */
 
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { createClient } from "../../src/http/client/index.ts";
 import { CursorKey } from "../../src/http/server/cursors.ts";
+import { apiKeys } from "../../src/http/server/index.ts";
 import { wantsEvents } from "../../src/http/server/sse.ts";
-import { event, signal, workflow } from "../../src/index.ts";
+import { Unread } from "../../src/http/server/unread.ts";
+import { event, open, signal, workflow } from "../../src/index.ts";
 import { follow, refusal, sender, served } from "./kit.ts";
 
 describe("server-sent events", () => {
@@ -53,6 +55,26 @@ describe("server-sent events", () => {
     expect(seen.map(({ data }) => (data as { data: string }).data)).toEqual(["1", "2", "3", "4"]);
     const rest = await follow(kit, "/v1/events", 1, seen[2]?.id);
     expect(rest).toMatchObject([{ data: { data: "4" } }]);
+  });
+
+  test("each stream has its turns as one of its tenant and its key", async () => {
+    await using pawl = await open("memory:", { logger: false });
+    await using other = await open("memory:", { namespace: "b", logger: false });
+    const kit = await served({ namespaces: () => other }, pawl);
+    const turn = vi.spyOn(Unread.prototype, "turn");
+    const a = await apiKeys(pawl).create({ name: "a", scopes: ["read"] });
+    const b = await apiKeys(pawl).create({ name: "b", scopes: ["read"], namespace: "b" });
+    for (const { id, key, namespace } of [a, b])
+      for (const path of ["/v1/slots/x/events", "/v1/streams/x/events", "/v1/events", "/v1/runs/r/events"]) {
+        await (namespace === "b" ? other : pawl).start("w", undefined, { id: "r" });
+        turn.mockClear();
+        const stop = new AbortController();
+        const headers = { authorization: `Bearer ${key}`, accept: "text/event-stream" };
+        expect((await fetch(`${kit.url}${path}`, { headers, signal: stop.signal })).status, path).toBe(200);
+        expect(turn.mock.calls[0]?.[0], path).toEqual({ namespace, keyId: id });
+        stop.abort();
+      }
+    turn.mockRestore();
   });
 
   test("no more requests wait than may: events are refused, and a long poll returns immediately", async () => {

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { apiKeys } from "../../src/http/server/index.ts";
 import { event, machine, open, reaction, signal, workflow } from "../../src/index.ts";
+import { queueUp } from "../lock/kit.ts";
 import { scratchFolder } from "../sqlite/kit.ts";
 import { refusal, type Send, sender, served } from "./kit.ts";
 
@@ -198,6 +199,19 @@ describe("locks", () => {
       { name: "forced", data: { reason: "stuck" } },
     ]);
     expect((await send("GET", "/v1/locks/x/why")).json).toMatchObject({ isWaiting: false });
+  });
+
+  test("why a lock is not free has no ticket of one who waits, which becomes its grant", async () => {
+    const { pawl, as } = await served();
+    await pawl.mutex("y").acquire();
+    // "x" is kept for it, until it can have both.
+    const { ticket } = await queueUp(pawl.mutex(["x", "y"]));
+    const reader = await as(["read"]);
+    const why = await reader("GET", "/v1/locks/x/why");
+    expect(why.text).not.toContain(ticket);
+    expect(why.json).toMatchObject({ isWaiting: true, chain: [{ is: "lock" }, { is: "plain", name: "" }] });
+    const asked = await reader("GET", `/v1/locks/x/why?waiter=${ticket}`);
+    expect(asked.json).toMatchObject({ isWaiting: true, chain: [{ is: "plain", name: ticket }, { is: "lock" }] });
   });
 
   test("a semaphore has as many grants as permits", async () => {

@@ -130,6 +130,37 @@ describe("places", () => {
     const again = follow(kit, "/v1/slots/x/events", 1, undefined, one);
     expect(await again).toHaveLength(1);
   });
+
+  test("a tenant that has fewer of them than another gets one of that one's, whatever waits there", async () => {
+    await using other = await open("memory:", { namespace: "b", logger: false });
+    const kit = await served({ limits: { waiting: 4, waitingPerKey: 2 }, namespaces: () => other });
+    const figures = { max: 1, per: "60s" };
+    await kit.pawl.rateLimit("r", figures).acquire();
+    await kit.pawl.start("w", undefined, { id: "r1" });
+    const [one, two, foreign] = [
+      await kit.key(["read", "write"]),
+      await kit.key(["read"]),
+      await kit.key(["read"], "b"),
+    ];
+    const send = sender(kit.url, one);
+    const run = send("GET", "/v1/runs/r1/result?wait=60s");
+    await waiting(kit, 1);
+    const rate = send("POST", "/v1/rate-limits/r/acquire", { ...figures, wait: "60s" });
+    await waiting(kit, 2);
+    const last = [1, 2].map(() => follow(kit, "/v1/slots/x/events", 2, undefined, two));
+    await waiting(kit, 4);
+    const others = [follow(kit, "/v1/slots/y/events", 2, undefined, foreign)];
+    // As if its time were over.
+    expect((await run).status).toBe(202);
+    others.push(follow(kit, "/v1/slots/y/events", 2, undefined, foreign));
+    expect(refusal(await rate)).toEqual({ status: 503, code: "too_many_waiting" });
+    const more = await sender(kit.url, await kit.key(["read"], "b"))("GET", "/v1/slots/y/events");
+    expect(refusal(more)).toEqual({ status: 503, code: "too_many_waiting" });
+    await other.slot("y").set(1);
+    for (const shown of await Promise.all(others)) expect(shown).toHaveLength(2);
+    await kit.pawl.slot("x").set(1);
+    for (const shown of await Promise.all(last)) expect(shown).toHaveLength(2);
+  });
 });
 
 /** Opens a stream and reads nothing of it. Returns the connection. */

@@ -17,6 +17,7 @@ import {
 import type { Codec } from "../../src/kernel/codec/codec.ts";
 import { jsonCodec } from "../../src/kernel/codec/json.ts";
 import { StoreError } from "../../src/kernel/errors.ts";
+import { hash } from "../../src/kernel/fingerprint.ts";
 import { sweepMark } from "../../src/task/records.ts";
 import { keyAt, tokenAt } from "../../src/task/stored.ts";
 import { checkToken } from "../../src/task/token.ts";
@@ -429,6 +430,43 @@ describe("creating", () => {
       expect(await pawl.tasks.create({ ...options, body: "new" })).toMatchObject({ isNew: true });
     });
 
+    test("the key of a task that was deleted never finds what has its id by now", async () => {
+      const pawl = await place.open(KEYS);
+      const options = { targetUrl: URL_TEXT, waitForSignal: true };
+      const create = () => pawl.tasks.create({ ...options, idempotencyKey: "k" });
+      const first = await create();
+      const { id } = first.task;
+      await pawl.tasks.cancel(id);
+      await pawl.runs.delete(id);
+      const other = await pawl.tasks.create({ ...options, id, body: "of another" });
+      expect(other.isNew).toBe(true);
+      const again = await create();
+      expect(again.isNew).toBe(true);
+      expect(again.task.id).not.toBe(id);
+      expect(again.signalToken).not.toBe(other.signalToken);
+      // From now on it is the key of that one.
+      expect(await create()).toEqual({ ...again, isNew: false });
+      await pawl.tasks.cancel(again.task.id);
+      await pawl.runs.delete(again.task.id);
+      await pawl.start("other", undefined, { id: again.task.id });
+      expect((await create()).task.id).not.toBe(again.task.id);
+    });
+
+    test("a key with an id is that of the task with this id, or a conflict", async () => {
+      const pawl = await place.open();
+      const keyed = { id: "t", targetUrl: URL_TEXT, idempotencyKey: "k" };
+      const recreate = async (options: TaskOptions): Promise<void> => {
+        await pawl.tasks.cancel("t");
+        await pawl.runs.delete("t");
+        expect((await pawl.tasks.create(options)).isNew).toBe(true);
+      };
+      await pawl.tasks.create(keyed);
+      await recreate({ id: "t", targetUrl: URL_TEXT });
+      expect(await pawl.tasks.create(keyed)).toMatchObject({ isNew: false, task: { id: "t" } });
+      await recreate({ id: "t", targetUrl: URL_TEXT, body: "other" });
+      await expect(pawl.tasks.create(keyed)).rejects.toMatchObject({ code: "run_conflict" });
+    });
+
     test("begins later, or at a time", async () => {
       const pawl = await place.open();
       pawl.work([TASKS]);
@@ -573,6 +611,40 @@ describe("notifications", () => {
       const types = inbox.seen.map(({ body }) => JSON.parse(body).type);
       expect(types).toEqual(["task.failed", "task.canceled"]);
       expect((await pawl.tasks.get(created.task.id)).status).toBe("canceled");
+    });
+
+    test("no run that is started beforehand, under whatever id, keeps a task from being notified or sent again", async () => {
+      const pawl = await place.open();
+      pawl.work([TASKS]);
+      const { url } = await receiver(reply(404));
+      const inbox = await receiver();
+      for (let end = 1; end <= 3; end++)
+        await pawl.start("other", end, { id: `delivery/${hash("t")}/000000000${end}` });
+      const created = await pawl.tasks.create({ id: "t", targetUrl: url, onCompleteUrl: inbox.url });
+      for (let end = 1; end <= 2; end++) {
+        expect((await ended(pawl, created)).status).toBe("failed");
+        await expect
+          .poll(async () => (await pawl.tasks.deliveries("t")).map(({ status }) => status), PATIENCE)
+          .toEqual(Array.from({ length: end }, () => "completed"));
+        await pawl.tasks.redrive("t");
+      }
+    });
+
+    test("a task is notified although a notification of one that had its id before is still there", async () => {
+      const pawl = await place.open();
+      // The versions of a record begin again a week after its deletion, and so do the numbers of the ends.
+      const id = `delivery/${hash("t")}/0000000001`;
+      const input = { task: "t", url: URL_TEXT, key: "msg_before_1", body: "{}" };
+      const before = { id, workflow: "pawl.task.delivery", input, fingerprint: "before", timeoutMs: null } as const;
+      await pawl.kernel.transact((tx) => startRun(tx, { ...before, ifExists: "join" }), [runAt(id)]);
+      await pawl.tasks.create({ id: "t", targetUrl: URL_TEXT, onCompleteUrl: URL_TEXT });
+      await fail(pawl, "t");
+      // This notifies of the end.
+      await pawl.tasks.redrive("t");
+      expect((await pawl.tasks.deliveries("t")).map(({ id }) => id)).toEqual([
+        "msg_before_1",
+        expect.stringMatching(/^msg_[0-9a-f]{32}_1$/),
+      ]);
     });
 
     test("of more than a hundred, the last are listed", async () => {

@@ -102,7 +102,7 @@ const RETRY: Sendings<RetryRunOptions> = { steps: plain };
 const RESULT = { timeout: own, abortSignal };
 const ANSWER = { done: plain, value };
 const PAUSE = { reason: plain };
-const SUBJECT: Sendings<WaitSubject> = { run: own, lock: own, kind: own, waiter: own };
+const SUBJECT: Sendings<WaitSubject> = { run: own, lock: own, kind: own, waiter: plain };
 
 /** A value in a body; left out where it is undefined. */
 export const valueIn = (name: string, value: unknown): Record<string, unknown> =>
@@ -315,12 +315,13 @@ export class ClientRuns {
 
   /** @internal */
   async whyWaiting(subject: WaitSubject): Promise<WaitReason> {
-    sent(subject ?? null, SUBJECT, "what to ask about");
-    if (!("run" in subject) && !["lock", "semaphore", undefined].includes(subject.kind))
-      throw invalidArgument("the kind", 'must be "lock" or "semaphore"');
-    const of =
-      "run" in subject ? ["runs", subject.run] : [subject.kind === "semaphore" ? "semaphores" : "locks", subject.lock];
-    return (await this.#transport.get(path(...of, "why"))) as WaitReason;
+    const { waiter } = sent(subject ?? null, SUBJECT, "what to ask about") as { readonly waiter?: string };
+    if ("run" in subject) return (await this.#transport.get(path("runs", subject.run, "why"))) as WaitReason;
+    const { lock, kind = "mutex" } = subject;
+    if (kind !== "mutex" && kind !== "semaphore")
+      throw invalidArgument("the kind", 'must be "mutex" or "semaphore": a server has no locks of another kind');
+    const of = path(kind === "semaphore" ? "semaphores" : "locks", lock, "why");
+    return (await this.#transport.get(of, { waiter })) as WaitReason;
   }
 }
 

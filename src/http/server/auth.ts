@@ -1,8 +1,8 @@
 /**
  * Who sends a request: its API key, what that key may do, and how often.
  *
- * The key comes in `Authorization: Bearer …`. What is no key, by shape or checksum, is refused without a look at the store; an unknown key, one that was
- * revoked and one that has expired are refused with the same response. A key anywhere in the query is refused, because addresses end up in logs and
+ * The key comes in `Authorization: Bearer …`. What is no key, by shape or checksum, is refused without a look at the store, and so is an unknown key from
+ * where too many came; an unknown key, one that was revoked and one that has expired are refused with the same response. A key anywhere in the query is refused, because addresses end up in logs and
  * histories.
  *
  * A key belongs to one namespace, and a request gets the handle of that namespace: what is in another does not exist for it (G26).
@@ -13,7 +13,7 @@ import type { Allowances } from "./allowance.ts";
 import { kernelOf, type ServedPawl, type ServedVerbs } from "./handle.ts";
 import { mayDo, type Scope } from "./keys/decide.ts";
 import type { ApiKeyInfo, ApiKeys } from "./keys/keys.ts";
-import { LOOKS_LIKE_KEY, parseApiKey } from "./keys/text.ts";
+import { LOOKS_LIKE_KEY, type ParsedApiKey, parseApiKey } from "./keys/text.ts";
 import { type Problem, refuse } from "./problem.ts";
 import { ReplySeal } from "./sealed.ts";
 import type { Settings } from "./settings.ts";
@@ -78,6 +78,7 @@ export class Callers {
     }
     const bearer = bearerOf(request.headers.get("authorization")) ?? "";
     const parsed = parseApiKey(bearer);
+    if (parsed !== null) await this.#refuseGuess(parsed, request, env);
     const key = parsed === null ? undefined : await this.#keys.verify(parsed);
     const root = key === undefined ? undefined : await this.handleOf(key.namespace);
     if (parsed === null || key === undefined || root === undefined) {
@@ -102,6 +103,15 @@ export class Callers {
   /** The handle of a namespace; undefined if the server has none. */
   async handleOf(namespace: string = this.#namespace): Promise<ServedPawl | undefined> {
     return namespace === this.#namespace ? this.#pawl : this.#settings.namespaces(namespace);
+  }
+
+  /**
+   * From an address that is over its limit, what is no key of this store is refused without a query. A valid key is served from there, too: others may
+   * share the address of one who guesses.
+   */
+  async #refuseGuess(parsed: ParsedApiKey, request: Request, env: unknown): Promise<void> {
+    const refusal = this.#strangers?.refusal(this.#addressOf(request, env));
+    if (refusal !== undefined && !(await this.#keys.isListed(parsed))) throw refusal;
   }
 
   #addressOf(request: Request, env: unknown): string {

@@ -278,6 +278,12 @@ export const tooMany = (what: string, retryAfterMs: number): Problem =>
     headers: retryAfter(retryAfterMs / 1000),
   });
 
+/** The refusal of a request that would wait, where too many do. */
+export const tooManyWaiting = (): Problem =>
+  refuse("too_many_waiting", "Too many requests are waiting already, of this API key or of all: try again later.", {
+    headers: retryAfter(1),
+  });
+
 /** The refusal of a request that a server that is being closed does not finish, or does not begin. */
 export const serverClosing = (): Problem =>
   refuse("server_closing", "The server is being closed: repeat the request, it may reach another.", {

@@ -34,8 +34,8 @@ import {
 } from "./problem.ts";
 import { problemText } from "./respond.ts";
 import type { Settings } from "./settings.ts";
-import type { Unread } from "./unread.ts";
-import type { Waiting } from "./wait.ts";
+import type { Reader, Unread } from "./unread.ts";
+import { DISPLACED, type Waiting } from "./wait.ts";
 
 /** What is known of a request beside its route. */
 export interface Env {
@@ -63,6 +63,7 @@ export interface Connection {
 export interface Waiter {
   /** Undefined where no Node server passes it along. */
   readonly connection: Connection | undefined;
+  readonly reader: Reader;
   /** Aborted when the client is gone or the server closes, and with a refusal when the API key of a request that waits has ended. */
   readonly abortSignal: AbortSignal;
   /** Takes a place for requests that wait, and returns how to free it; undefined if there is none. */
@@ -282,9 +283,10 @@ export function add<
       header: (name) => c.req.header(name),
       needs: (one) => checkScope(caller, one),
       connection: (c.env as { readonly outgoing?: Connection } | undefined)?.outgoing,
+      reader: { namespace: caller.namespace, keyId: caller.keyId },
       abortSignal: AbortSignal.any([c.req.raw.signal, closing, ended.signal]),
       enter: () => {
-        const leave = waiting.enter(caller.keyId);
+        const leave = waiting.enter(caller, () => ended.abort(DISPLACED));
         if (leave === undefined) return undefined;
         const unwatch = caller.watch((refusal) => ended.abort(refusal));
         return () => {

@@ -33,13 +33,13 @@ export interface ServerLimits {
   readonly requests?: { readonly max: number; readonly per: Duration } | false | undefined;
   /** Requests of each address without a valid API key; `false` for no limit. Default: 100 per 10 s. */
   readonly keyless?: { readonly max: number; readonly per: Duration } | false | undefined;
-  /** Requests that wait for something at the same time: long polls and event streams. Default: 1,000. */
+  /** Requests that wait for something at the same time: long polls and event streams, shared by namespaces. Default: 1,000. */
   readonly waiting?: number | undefined;
   /** The most of them that one API key may have, so that it cannot keep others from waiting. Default: a quarter of `waiting`. */
   readonly waitingPerKey?: number | undefined;
   /**
-   * What all event streams together may hold for clients that have not read it, in bytes, beside one chunk: beyond it the slowest client is
-   * disconnected. Default: 64 MiB.
+   * What all event streams together may hold for clients that have not read it, in bytes, beside one chunk: beyond it the slowest client of the
+   * namespace that holds the most is disconnected. Default: 64 MiB.
    */
   readonly unreadBytes?: number | undefined;
 }

@@ -8,9 +8,8 @@
  */
 
 import { ClosedError } from "../../kernel/errors.ts";
-import { type Problem, refuse, retryAfter } from "./problem.ts";
+import { refuse, tooManyWaiting } from "./problem.ts";
 import type { Connection, Routing, Waiter } from "./route.ts";
-import type { Unread } from "./unread.ts";
 
 export interface Item {
   /** To continue after; left out for an item that nothing continues after. */
@@ -35,19 +34,19 @@ const encoder = new TextEncoder();
 /** Sends the items, until there are no more. Throws what the first reading fails with: later, a client only sees that the stream broke off, and opens it again. */
 export async function sendEvents(
   { clock, unread }: Pick<Routing, "clock" | "unread">,
-  { abortSignal, connection, enter }: Waiter,
+  { abortSignal, connection, enter, reader }: Waiter,
   feed: Feed,
 ): Promise<Response> {
   const leave = enter();
   if (leave === undefined) throw tooManyWaiting();
   let first: Chunk;
   try {
-    first = await unread.turn(() => chunkOf(feed.read()));
+    first = await unread.turn(reader, () => chunkOf(feed.read()));
   } catch (error) {
     leave();
     throw error;
   }
-  const chunks = chunksOf(feed, unread, first.is === "end");
+  const chunks = chunksOf(feed, <T>(read: () => Promise<T>) => unread.turn(reader, read), first.is === "end");
   let next: Promise<IteratorResult<Uint8Array>> | undefined;
   let isOver = false;
   let release: (() => void) | undefined;
@@ -72,7 +71,7 @@ export async function sendEvents(
     else connection.destroy();
   };
   const give = (controller: ReadableStreamDefaultController, chunk: Uint8Array): void => {
-    release = unread.hold(chunk.byteLength, () => drop(controller));
+    release = unread.hold(reader, chunk.byteLength, () => drop(controller));
     controller.enqueue(chunk);
   };
   const body = new ReadableStream<Uint8Array>(
@@ -138,13 +137,13 @@ const NOTHING: Chunk = { text: "", is: "part" };
 /** What the feed has after the first reading, as bytes. Between two chunks no reading is left open, because it would hold a page. */
 async function* chunksOf(
   { wake, read }: Feed,
-  unread: Unread,
+  turn: <T>(read: () => Promise<T>) => Promise<T>,
   hasEnded: boolean,
 ): AsyncGenerator<Uint8Array, undefined> {
   if (hasEnded) return undefined;
   for await (const _ of wake) {
     for (;;) {
-      const { text, is } = await unread.turn(() => chunkOf(read()));
+      const { text, is } = await turn(() => chunkOf(read()));
       if (text !== "") yield encoder.encode(text);
       if (is === "end") return undefined;
       if (is === "whole") break;
@@ -185,12 +184,6 @@ async function drained(connection: Connection | undefined): Promise<void> {
 /** Data is JSON, which has no line ends. */
 const textOf = ({ id, event, data }: Item): string =>
   `${id === undefined ? "" : `id: ${id}\n`}event: ${event}\ndata: ${JSON.stringify(data ?? null)}\n\n`;
-
-/** The refusal of a request that would wait, where too many do. */
-const tooManyWaiting = (): Problem =>
-  refuse("too_many_waiting", "Too many requests are waiting already, of this API key or of all: try again later.", {
-    headers: retryAfter(1),
-  });
 
 /** Whether the client wants events rather than a page. */
 export const wantsEvents = (accept = ""): boolean =>

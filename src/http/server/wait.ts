@@ -3,21 +3,30 @@
  *
  * A request waits for at most `MOST_WAIT_MS`, less than what proxies allow; a client that wants to wait longer asks again. It ends when the client
  * is gone or the server closes, and with 401 when its API key was revoked or has expired. At most `limits.waiting` requests wait
- * at the same time, and at most `limits.waitingPerKey` of one key: more long polls are not refused, but get their response immediately.
+ * at the same time, and at most `limits.waitingPerKey` of one key: more long polls are not refused, but get their response immediately. Where all places are
+ * taken, a tenant that has fewer than another gets one of that one's: it ends the wait that is the oldest, as if its time were over.
  */
 
 import { checkDuration, type Duration } from "../../kernel/check.ts";
 import { InvalidDurationError, PawlError } from "../../kernel/errors.ts";
 import { Problem } from "./problem.ts";
 import type { Waiter } from "./route.ts";
+import type { Reader } from "./unread.ts";
 
 const MOST_WAIT_MS = 60_000;
+
+interface Place {
+  readonly reader: Reader;
+  readonly end: () => void;
+}
 
 /** How many requests wait. */
 export class Waiting {
   readonly #most: number;
   readonly #mostPerKey: number;
   readonly #ofKeys = new Map<string, number>();
+  /** The places of each tenant, the oldest first. */
+  readonly #ofTenants = new Map<string, Set<Place>>();
   count = 0;
 
   constructor(most: number, mostPerKey: number) {
@@ -25,29 +34,54 @@ export class Waiting {
     this.#mostPerKey = mostPerKey;
   }
 
-  /** Takes a place for a request with this key, and returns how to free it; undefined if there is none. Without keys all places are everyone's. */
-  enter(keyId: string | null): (() => void) | undefined {
-    if (this.count >= this.#most || (keyId !== null && this.#of(keyId) >= this.#mostPerKey)) return undefined;
-    this.#change(keyId, 1);
-    let isIn = true;
-    return () => {
-      if (isIn) this.#change(keyId, -1);
-      isIn = false;
-    };
+  /**
+   * Takes a place for a request with this key, and returns how to free it; undefined if there is none. Without keys all places are everyone's. `end` ends
+   * the request, for a tenant that has fewer.
+   */
+  enter(reader: Reader, end: () => void): (() => void) | undefined {
+    const { namespace, keyId } = reader;
+    if (keyId !== null && this.#of(keyId) >= this.#mostPerKey) return undefined;
+    if (this.count >= this.#most) {
+      const oldest = this.#oldestOfMost(this.#ofTenants.get(namespace)?.size ?? 0);
+      if (oldest === undefined) return undefined;
+      this.#leave(oldest);
+      oldest.end();
+    }
+    const place = { reader, end };
+    const places = this.#ofTenants.get(namespace) ?? new Set();
+    this.#ofTenants.set(namespace, places.add(place));
+    this.count += 1;
+    if (keyId !== null) this.#ofKeys.set(keyId, this.#of(keyId) + 1);
+    return () => this.#leave(place);
   }
 
   #of(keyId: string): number {
     return this.#ofKeys.get(keyId) ?? 0;
   }
 
-  #change(keyId: string | null, by: 1 | -1): void {
-    this.count += by;
+  /** The oldest place of the tenant that has the most, if that has more than one more than these: so two tenants do not take turns in ending each other. */
+  #oldestOfMost(own: number): Place | undefined {
+    let most: ReadonlySet<Place> | undefined;
+    for (const places of this.#ofTenants.values()) if (places.size > (most?.size ?? own + 1)) most = places;
+    const [oldest] = most ?? [];
+    return oldest;
+  }
+
+  #leave(place: Place): void {
+    const { namespace, keyId } = place.reader;
+    const places = this.#ofTenants.get(namespace);
+    if (places?.delete(place) !== true) return;
+    if (places.size === 0) this.#ofTenants.delete(namespace);
+    this.count -= 1;
     if (keyId === null) return;
-    const count = this.#of(keyId) + by;
-    if (count === 0) this.#ofKeys.delete(keyId);
-    else this.#ofKeys.set(keyId, count);
+    const left = this.#of(keyId) - 1;
+    if (left === 0) this.#ofKeys.delete(keyId);
+    else this.#ofKeys.set(keyId, left);
   }
 }
+
+/** Why a wait ended whose place another tenant got. */
+export const DISPLACED = new Error("the place of this request was needed for one of another tenant");
 
 export type Awaited<T> = { readonly isThere: true; readonly value: T } | { readonly isThere: false };
 
@@ -78,6 +112,6 @@ export async function longPoll<T>(
   }
 }
 
-/** Whether a wait failed because the client is gone or the server closes. The end of the API key is a refusal. */
+/** Whether a wait failed because the client is gone, the server closes, or its place was needed. The end of the API key is a refusal. */
 export const isCutShort = (error: unknown, abortSignal: AbortSignal): boolean =>
   abortSignal.aborted && error === abortSignal.reason && !(error instanceof Problem);

@@ -57,8 +57,8 @@ export async function whyWaiting(kernel: Kernel, subject: WaitSubject, live: Liv
   else {
     const ref: LockRef = { kind: checkKind(subject.kind), name: checkId(subject.lock, "the lock's name") };
     const waiter = subject.waiter === undefined ? undefined : checkId(subject.waiter, "the waiter");
-    const isInLine = waiter === undefined || (await aboutWaiter(kernel, ref, waiter, chain));
-    isWaiting = (await aboutLock(kernel, ref, chain, seen, live)) && isInLine;
+    const isInLine = waiter === undefined || (await aboutWaiter(kernel, ref, waiter, waiter, chain));
+    isWaiting = (await aboutLock(kernel, ref, chain, seen, live, waiter)) && isInLine;
   }
   return { isWaiting, says: chain.map(({ says }) => says).join("; "), chain };
 }
@@ -165,13 +165,21 @@ function problemOf({ contradicted, trouble }: RunValue): string {
   return `, and had trouble at ${new Date(trouble.atMs).toISOString()}: ${trouble.reason}`;
 }
 
-/** Adds the waiter. Returns whether it does wait. */
-async function aboutWaiter(kernel: Kernel, ref: LockRef, ticket: string, chain: WaitLink[]): Promise<boolean> {
+/** Adds the waiter; `asked` is what the caller calls it, who must not learn a ticket here: it becomes the grant. Returns whether it does wait. */
+async function aboutWaiter(
+  kernel: Kernel,
+  ref: LockRef,
+  ticket: string,
+  asked: string | undefined,
+  chain: WaitLink[],
+): Promise<boolean> {
   const value = await ticketOf(kernel, ref, ticket);
-  const who = value?.owner === undefined ? `"${value?.by ?? ticket}"` : `run "${value.owner.run}"`;
+  const called = value?.by ?? asked;
+  const plain = called === undefined ? "plain code" : `"${called}"`;
+  const who = value?.owner === undefined ? plain : `run "${value.owner.run}"`;
   chain.push({
     is: value?.owner === undefined ? "plain" : "run",
-    name: value?.owner?.run ?? value?.by ?? ticket,
+    name: value?.owner?.run ?? called ?? "",
     says: `${who} ${value === undefined ? "does not wait" : "waits"} for ${shownLocks([ref])}`,
   });
   return value !== undefined;
@@ -211,7 +219,7 @@ async function aboutLock(
   if (holders.length === 0 && first !== null && !isFirst) {
     const ahead = await ticketOf(kernel, ref, first);
     if (ahead?.owner !== undefined) await aboutRun(kernel, ahead.owner.run, chain, seen, live);
-    else await aboutWaiter(kernel, ref, first, chain);
+    else await aboutWaiter(kernel, ref, first, undefined, chain);
   }
   return waiting > 0;
 }

@@ -33,6 +33,8 @@ const SPACE = "api_key";
 const BURST_MS = 1000;
 /** Keys that other processes created are looked for this often. */
 const LOOK_MS = 5000;
+/** For requests from where too many guesses came, the keys are listed this often: what is no key costs no query, and a list of many keys costs little. */
+const LIST_MS = 10_000;
 /** There is a first key, or was one: `createFirst`. */
 const FIRST = address("api_key_first", "made");
 
@@ -125,6 +127,7 @@ export function apiKeys(pawl: ServedPawl): ApiKeys {
 export class ApiKeys {
   readonly #kernel: Kernel;
   readonly #records: RecordWatch;
+  #listed: { readonly hashes: Promise<ReadonlySet<string>>; readonly untilMs: number } | undefined;
 
   /** @internal */
   constructor(kernel: Kernel) {
@@ -239,6 +242,35 @@ export class ApiKeys {
     // The clock is read only where it matters.
     const nowMs = Number.isFinite(endMs) ? await this.#nowMs() : 0;
     return nowMs < endMs ? show(id, value) : undefined;
+  }
+
+  /** Whether it was a key that was not revoked, when all were listed: at most 10 s ago, so one that is newer may be missing. @internal */
+  async isListed({ hash }: ParsedApiKey): Promise<boolean> {
+    const nowMs = this.#kernel.ports.clock.nowMs();
+    if (this.#listed === undefined || nowMs >= this.#listed.untilMs)
+      this.#listed = { hashes: this.#hashes(), untilMs: nowMs + LIST_MS };
+    return (await this.#listed.hashes).has(hash);
+  }
+
+  async #hashes(): Promise<ReadonlySet<string>> {
+    const hashes = new Set<string>();
+    try {
+      for await (const row of this.#kernel.rows(SPACE)) for (const hash of this.#hashesIn(row)) hashes.add(hash);
+    } catch (error) {
+      this.#listed = undefined;
+      throw error;
+    }
+    return hashes;
+  }
+
+  #hashesIn(row: Row): readonly string[] {
+    try {
+      const { hash, previous, revokedAtMs } = this.#valueOf(row);
+      return revokedAtMs === null ? [hash, ...previous.map((older) => older.hash)] : [];
+    } catch {
+      // One that cannot be read opens nothing, and must not keep others from being served.
+      return [];
+    }
   }
 
   /**

@@ -70,7 +70,8 @@ const Entry = z
   .object({ version: z.number().int(), name: z.string(), at: time, data: anyValue.optional() })
   .openapi("LockEntry");
 
-const grant = idSchema("What `acquire` returned.", "0b9f0b62-3f5c-4b4e-9df0-1c2b3a4d5e6f");
+const TICKET = "0b9f0b62-3f5c-4b4e-9df0-1c2b3a4d5e6f";
+const grant = idSchema("What `acquire` returned.", TICKET);
 const lease = duration.optional().openapi({ description: "From 10 ms to 24 hours. Default: 30 s." });
 
 export function locks(routing: Routing): void {
@@ -260,9 +261,13 @@ function addLocks(routing: Routing, kind: "mutex" | "semaphore", tag: string, ca
     summary: `Says why a ${kind} is not free`,
     scope: "read",
     params,
+    query: { waiter: idSchema("The ticket of one who waits, to ask about it.", TICKET).optional() },
     returns: { 200: Why },
     refuses: ["invalid_id"],
-    handle: async ({ pawl, params }) => ({ status: 200, json: await pawl.whyWaiting({ lock: params.name, kind }) }),
+    handle: async ({ pawl, params, query }) => ({
+      status: 200,
+      json: await pawl.whyWaiting(given({ lock: params.name, kind, waiter: query.waiter })),
+    }),
   });
 }
 

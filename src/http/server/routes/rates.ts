@@ -6,10 +6,10 @@ import { z } from "@hono/zod-openapi";
 import { InvalidIdError } from "../../../kernel/errors.ts";
 import { idSchema } from "../ids.ts";
 import { given } from "../pages.ts";
-import { serverClosing } from "../problem.ts";
+import { serverClosing, tooManyWaiting } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { duration, durationText } from "../schemas.ts";
-import { checkWait, isCutShort } from "../wait.ts";
+import { checkWait, DISPLACED, isCutShort } from "../wait.ts";
 
 const TAG = "rate-limits";
 const params = { name: idSchema("The name of the rate limit.", "mail") };
@@ -54,7 +54,14 @@ export function rates(routing: Routing): void {
       wait: duration.optional().openapi({ description: "At most 60 s. Default: 0." }),
     }),
     returns: { 200: Taken },
-    refuses: ["rate_limited", "server_closing", "invalid_id", "invalid_argument", "invalid_duration"],
+    refuses: [
+      "rate_limited",
+      "server_closing",
+      "too_many_waiting",
+      "invalid_id",
+      "invalid_argument",
+      "invalid_duration",
+    ],
     // A decision cannot wait.
     decide: ({ pawl, params, body: { count, key, wait = 0, ...figures } }) => {
       if (checkWait(wait) > 0) return undefined;
@@ -72,7 +79,8 @@ export function rates(routing: Routing): void {
       try {
         return { status: 200, json: await limit.acquire(given({ count, key, timeout, abortSignal })) };
       } catch (error) {
-        throw isCutShort(error, abortSignal) ? serverClosing() : error;
+        if (!isCutShort(error, abortSignal)) throw error;
+        throw error === DISPLACED ? tooManyWaiting() : serverClosing();
       } finally {
         leave?.();
       }
