@@ -167,6 +167,20 @@ describe("through it", () => {
     expect(said).toEqual([]);
   });
 
+  test("a process that stands still while it begins to listen listens all the same", async () => {
+    const said: Finding[] = [];
+    const { clock } = nodePorts;
+    const after: typeof clock.after = (ms, callback) => {
+      const cancel = clock.after(ms === 2000 ? 50 : ms, callback);
+      // Nothing that arrives meanwhile has been looked at when the time of the test is over.
+      if (ms === 2000) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1500);
+      return cancel;
+    };
+    const ports = { ...nodePorts, clock: { ...clock, after } };
+    await open(database?.url ?? "", { ports, warned: (finding) => said.push(finding) });
+    expect(said).toEqual([]);
+  });
+
   test("a commit of another process is noticed by polling", async () => {
     const pooler = await start();
     const schema = freshSchema();
