@@ -181,6 +181,19 @@ describe("a reply", () => {
     expect((await call(opened(), port)).headers["set-cookie"]).toBe("a=1, b=2");
   });
 
+  test("is whole whether its body comes in several parts or there is none", async () => {
+    const port = await served((request, response) => {
+      if (request.url === "/none") return void response.end();
+      request.resume().on("end", () => {
+        response.write("first, ");
+        setImmediate(() => response.end("second"));
+      });
+    });
+    const client = opened();
+    expect(await call(client, port, { path: "/none" })).toMatchObject({ isCut: false, body: Buffer.alloc(0) });
+    expect(String((await call(client, port)).body)).toBe("first, second");
+  });
+
   test("of exactly the limit is whole; one more byte is cut off", async () => {
     const port = await served((request, response) => void response.end("x".repeat(Number(request.url?.slice(1)))));
     const client = opened();

@@ -97,12 +97,11 @@ function sendOnce(
       socket.destroy();
       fail(new Error("the server changed the protocol, which was not asked for"));
     });
-    sent.on("response", (response) => {
-      receive(response, mostBytes).then((reply) => {
-        end(() => resolve(reply));
-        if (reply.isCut) sent.destroy();
-      }, fail);
-    });
+    const done = (reply: HttpReply): void => {
+      end(() => resolve(reply));
+      if (reply.isCut) sent.destroy();
+    };
+    sent.on("response", (response) => receive(response, mostBytes, done, fail));
     sent.end(body);
   });
 }
@@ -111,34 +110,40 @@ function sendOnce(
 const framed = (body: HttpRequest["body"]): Record<string, string> =>
   body === undefined ? {} : { "content-length": String(Buffer.byteLength(body)) };
 
-function receive(response: IncomingMessage, mostBytes: number): Promise<HttpReply> {
-  return new Promise((resolve, reject) => {
-    const parts: Buffer[] = [];
-    let size = 0;
-    const done = (isCut: boolean): void => {
-      const body = Buffer.concat(parts);
-      resolve({ status: response.statusCode ?? 0, headers: headersOf(response), body, isCut });
-    };
-    response.on("data", (part: Buffer) => {
-      const room = mostBytes - size;
-      size += part.length;
-      parts.push(part.length <= room ? part : part.subarray(0, Math.max(0, room)));
-      if (size <= mostBytes) return;
-      response.pause();
-      done(true);
-    });
-    response.on("end", () => done(false));
-    response.on("error", reject);
-    response.on("close", () => {
-      if (!response.complete) reject(new Error("the connection was closed in the middle of the reply"));
-    });
+function receive(
+  response: IncomingMessage,
+  mostBytes: number,
+  done: (reply: HttpReply) => void,
+  fail: (error: unknown) => void,
+): void {
+  const parts: Buffer[] = [];
+  let size = 0;
+  const end = (isCut: boolean): void => {
+    const [first = Buffer.alloc(0)] = parts;
+    const body = parts.length <= 1 ? first : Buffer.concat(parts);
+    done({ status: response.statusCode ?? 0, headers: headersOf(response), body, isCut });
+  };
+  response.on("data", (part: Buffer) => {
+    const room = mostBytes - size;
+    size += part.length;
+    parts.push(part.length <= room ? part : part.subarray(0, Math.max(0, room)));
+    if (size <= mostBytes) return;
+    response.pause();
+    end(true);
+  });
+  response.on("end", () => end(false));
+  response.on("error", fail);
+  response.on("close", () => {
+    if (!response.complete) fail(new Error("the connection was closed in the middle of the reply"));
   });
 }
 
 function headersOf({ headers }: IncomingMessage): Record<string, string> {
   const all: Record<string, string> = {};
-  for (const [name, value] of Object.entries(headers))
+  for (const name of Object.keys(headers)) {
+    const value = headers[name];
     if (value !== undefined) all[name] = Array.isArray(value) ? value.join(", ") : value;
+  }
   return all;
 }
 

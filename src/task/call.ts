@@ -42,26 +42,24 @@ export async function makeCall(caller: Caller, call: Call, abortSignal: AbortSig
   const atMs = call.nowMs();
   const beganMs = clock.nowMs();
   const over = new AbortController();
-  const stopped = Promise.withResolvers<never>();
-  stopped.promise.catch(() => {});
-  const cancel = clock.after(call.timeoutMs, () => stop(new TimedOut(call.timeoutMs)));
-  const stop = (reason: unknown): void => {
-    stopped.reject(reason);
-    over.abort(reason);
-  };
+  let stop: (reason: unknown) => void = () => {};
   const abort = (): void => stop(abortSignal.reason);
-  if (abortSignal.aborted) abort();
-  else abortSignal.addEventListener("abort", abort);
-  const timed = (): { atMs: number; durationMs: number } => ({
-    atMs,
-    durationMs: Math.max(0, Math.round(clock.nowMs() - beganMs)),
-  });
+  const cancel = clock.after(call.timeoutMs, () => stop(new TimedOut(call.timeoutMs)));
+  const durationMs = (): number => Math.max(0, Math.round(clock.nowMs() - beganMs));
   try {
-    const reply = await Promise.race([send(caller, call, over.signal), stopped.promise]);
-    return { ...timed(), ...kept(reply, call.nowMs()) };
+    const reply = await new Promise<HttpReply>((resolve, reject) => {
+      stop = (reason) => {
+        reject(reason);
+        over.abort(reason);
+      };
+      if (abortSignal.aborted) abort();
+      else abortSignal.addEventListener("abort", abort);
+      send(caller, call, over.signal).then(resolve, reject);
+    });
+    return kept(reply, atMs, durationMs(), call.nowMs());
   } catch (error) {
     if (abortSignal.aborted) throw abortSignal.reason;
-    return { ...timed(), error: errorOf(error) };
+    return { atMs, durationMs: durationMs(), error: errorOf(error) };
   } finally {
     cancel();
     abortSignal.removeEventListener("abort", abort);
@@ -69,34 +67,39 @@ export async function makeCall(caller: Caller, call: Call, abortSignal: AbortSig
 }
 
 async function send(caller: Caller, call: Call, abortSignal: AbortSignal): Promise<HttpReply> {
-  const { http, allow, mostBytes } = caller;
+  const { http, mostBytes } = caller;
   // It was checked when the task was created, perhaps by another release.
   const url = checkTarget(call.url);
-  const literal = literalOf(url);
   const refusal = refusalOfUrl(url, caller);
   if (refusal !== undefined) throw new TargetForbiddenError(hostOf(url), refusal);
-  const addresses = literal === undefined ? await http.resolve(url.hostname) : [literal];
-  for (const address of addresses) {
-    const refusal = refusalOf(address, allow);
-    if (refusal !== undefined)
-      throw new TargetForbiddenError(url.hostname, `has the address ${address}, which ${refusal}`);
-  }
-  const [address] = addresses;
-  if (address === undefined) throw new Error(`${url.hostname} has no address`);
+  // An address that the URL names itself was judged with it.
+  const address = literalOf(url) ?? (await resolved(caller, url));
   abortSignal.throwIfAborted();
   const { method, headers, body } = call;
   return http.send({ url, address, method, headers, body, mostBytes, abortSignal });
 }
 
+/** The first address of a name, after all of them were checked. */
+async function resolved({ http, allow }: Caller, { hostname }: URL): Promise<string> {
+  const addresses = await http.resolve(hostname);
+  for (const address of addresses) {
+    const refusal = refusalOf(address, allow);
+    if (refusal !== undefined) throw new TargetForbiddenError(hostname, `has the address ${address}, which ${refusal}`);
+  }
+  const [address] = addresses;
+  if (address === undefined) throw new Error(`${hostname} has no address`);
+  return address;
+}
+
 /** What is recorded of a reply. */
-function kept(reply: HttpReply, nowMs: number): Omit<Made, "atMs" | "durationMs"> {
+function kept(reply: HttpReply, atMs: number, durationMs: number, nowMs: number): Made {
   const { status, headers, body } = reply;
+  const made = { atMs, durationMs, status, headers: keptHeaders(headers), body: textOf(body) };
   const isCut = reply.isCut || body.length > KEPT_BODY;
   const retryAfterMs = parseRetryAfter(headers["retry-after"], nowMs);
+  if (!isCut && retryAfterMs === undefined) return made;
   return {
-    status,
-    headers: keptHeaders(headers),
-    body: textOf(body),
+    ...made,
     ...(isCut ? { isCut } : {}),
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
     ...(reply.isCut
@@ -105,16 +108,22 @@ function kept(reply: HttpReply, nowMs: number): Omit<Made, "atMs" | "durationMs"
   };
 }
 
+const WHOLE = new TextDecoder();
+
 /** Bytes that are not UTF-8 are replaced; a character that the cut divides is left out. */
 function textOf(body: Uint8Array): string {
-  const isCut = body.length > KEPT_BODY;
-  const text = new TextDecoder().decode(isCut ? body.subarray(0, KEPT_BODY) : body, { stream: isCut });
+  const text =
+    body.length > KEPT_BODY
+      ? new TextDecoder().decode(body.subarray(0, KEPT_BODY), { stream: true })
+      : WHOLE.decode(body);
   return text.toWellFormed();
 }
 
 function keptHeaders(headers: Readonly<Record<string, string>>): Record<string, string> {
-  const some = Object.entries(headers).slice(0, KEPT_HEADERS.count);
-  return Object.fromEntries(some.map(([name, value]) => [name, value.slice(0, KEPT_HEADERS.chars).toWellFormed()]));
+  const some: Record<string, string> = {};
+  for (const name of Object.keys(headers).slice(0, KEPT_HEADERS.count))
+    some[name] = (headers[name] ?? "").slice(0, KEPT_HEADERS.chars).toWellFormed();
+  return some;
 }
 
 class TimedOut extends Error {

@@ -127,7 +127,7 @@ describe("what an attempt means", () => {
     { rule: "the last attempt is done", attempt: { status: 200 }, made: 5, is: "done" },
   ])("$rule", ({ attempt, made = 1, statuses, is }) => {
     const policy = statuses === undefined ? {} : { retryStatuses: statuses };
-    expect(judge(attempt, made, policy, 0).is).toBe(is);
+    expect(judge(attempt, made, policy, () => 0).is).toBe(is);
   });
 
   test.each([
@@ -137,8 +137,17 @@ describe("what an attempt means", () => {
     { rule: "it cannot ask for less", made: 2, retryAfterMs: 1, delayMs: 2000 },
   ])("$rule", ({ made, retryAfterMs, delayMs }) => {
     const attempt = { status: 503, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
-    expect(judge(attempt, made, {}, 0)).toEqual({ is: "retry", delayMs });
+    expect(judge(attempt, made, {}, () => 0)).toEqual({ is: "retry", delayMs });
   });
+});
+
+test("chance is drawn only for an attempt that is tried again", () => {
+  const draws = (status: number): number => {
+    let drawn = 0;
+    judge({ status }, 1, {}, () => ++drawn);
+    return drawn;
+  };
+  expect([200, 404, 503].map(draws)).toEqual([0, 0, 1]);
 });
 
 describe("Retry-After", () => {

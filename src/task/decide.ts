@@ -63,18 +63,18 @@ export type Judgement =
 /** Errors that the next attempt would meet as well. */
 const LASTING: ReadonlySet<string> = new Set(["invalid_target", "target_forbidden"]);
 
-/** `made` counts the attempts so far; `chance` is from 0 to 1. */
+/** `made` counts the attempts so far; `chance` returns a number from 0 to 1, and is called only after a failure that may be tried again. */
 export function judge(
   { status, error, retryAfterMs }: Pick<StoredAttempt, "status" | "error" | "retryAfterMs">,
   made: number,
   { retry = DEFAULT_RETRY, retryStatuses = RETRIED }: Pick<TaskInput, "retry" | "retryStatuses">,
-  chance: number,
+  chance: () => number,
 ): Judgement {
   if (error === undefined && status !== undefined && status >= 200 && status < 300) return { is: "done" };
   const isRetried = isLasting(error)
     ? false
     : status === undefined || isBroken(error) || isAmong(status, retryStatuses);
-  const delayMs = isRetried ? decideRetry({ ...retry, when: undefined }, made, undefined, chance) : null;
+  const delayMs = isRetried ? decideRetry({ ...retry, when: undefined }, made, undefined, chance()) : null;
   if (delayMs === null) return { is: "failed" };
   return { is: "retry", delayMs: Math.max(delayMs, retryAfterMs ?? 0) };
 }

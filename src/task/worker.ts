@@ -52,28 +52,25 @@ export function workOnTasks(
   const { keys, allow, allowPorts, mostBytes, retention } = settings;
   const caller: Caller = { http, clock: kernel.ports.clock, allow, allowPorts, mostBytes };
 
-  /** One attempt, with what every attempt carries. */
-  const attempt = async (
-    step: StepHandle,
-    { task, key, number, inRun, token, ...call }: Wanted,
-  ): Promise<StoredAttempt> => {
+  /** One attempt, with what every attempt carries: number `inRun` within this run; `number` also counts those before the task was sent again. */
+  const attempt = async (step: StepHandle, wanted: Wanted, number: number, inRun: number): Promise<StoredAttempt> => {
+    const { task, key, url, method, body, timeoutMs, token } = wanted;
     const { fence: claim, abortSignal } = step as Attempt;
     const nowMs = (): number => (step as Attempt).nowMs();
     const fence = fenceOf(claim, inRun);
-    const head = { number, fence };
     let made: Made;
     try {
       const secret = token?.();
       const headers = {
-        ...call.headers,
-        ...signed(keys, key, nowMs(), call.body ?? ""),
+        ...wanted.headers,
+        ...signed(keys, key, nowMs(), body ?? ""),
         "idempotency-key": key,
         "pawl-task-id": encodeURIComponent(task),
         "pawl-attempt": String(number),
         "pawl-fence": String(fence),
         ...(secret === undefined ? {} : { "pawl-signal-token": secret }),
       };
-      made = await makeCall(caller, { ...call, headers, nowMs }, abortSignal);
+      made = await makeCall(caller, { url, method, headers, body, timeoutMs, nowMs }, abortSignal);
       if (secret !== undefined) made = masked(made, maskOf(secret));
     } catch (error) {
       if (abortSignal.aborted || !(error instanceof PawlError)) throw error;
@@ -81,19 +78,19 @@ export function workOnTasks(
       if (error instanceof KeyUnavailableError || error instanceof DecryptFailedError) throw new NotHere(error);
       made = { atMs: nowMs(), durationMs: 0, error: { code: error.code, message: error.message } };
     }
-    return { ...head, ...made };
+    return { number, fence, ...made };
   };
 
   /** Attempts until the call has succeeded; the last one, and how it failed. */
   async function call(
     ctx: Context,
-    wanted: Omit<Wanted, "number" | "inRun">,
+    wanted: Wanted,
     policy: Pick<TaskInput, "retry" | "retryStatuses">,
     before: number,
   ): Promise<{ readonly last: StoredAttempt; readonly isDone: boolean }> {
     for (let inRun = 1; ; inRun++) {
-      const last = await ctx.step(ATTEMPT, (step) => attempt(step, { ...wanted, inRun, number: before + inRun }));
-      const judgement = judge(last, inRun, policy, ctx.random());
+      const last = await ctx.step(ATTEMPT, (step) => attempt(step, wanted, before + inRun, inRun));
+      const judgement = judge(last, inRun, policy, () => ctx.random());
       if (judgement.is !== "retry") return { last, isDone: judgement.is === "done" };
       await ctx.sleep(judgement.delayMs);
     }
@@ -147,9 +144,6 @@ const DELIVERY_STATUSES: readonly number[] = Array.from({ length: 300 }, (_, i) 
 interface Wanted extends Omit<Call, "nowMs"> {
   readonly task: string;
   readonly key: string;
-  readonly number: number;
-  /** The number of the attempt within this run; `number` also counts those before the task was sent again. */
-  readonly inRun: number;
   /** The signal token, which is secret, and so not opened before it is needed. */
   readonly token?: (() => string) | undefined;
 }

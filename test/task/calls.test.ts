@@ -85,15 +85,17 @@ onStores(["memory", "SQLite", "PostgreSQL"], (place) => {
     first.pawl.work([TASKS], { lease: 100 });
     const { url, seen, behave } = await receiver(silence);
     const created = await first.pawl.tasks.create({ targetUrl: url });
-    await expect.poll(() => seen.length, PATIENCE).toBe(1);
+    await expect.poll(() => seen.length, PATIENCE).toBeGreaterThan(0);
     first.die();
     behave(reply());
     const second = await place.open();
-    second.work([TASKS], { lease: 100 });
+    second.work([TASKS]);
     expect((await ended(second, created)).status).toBe("completed");
-    expect(seen).toHaveLength(2);
-    expect(seen[1]?.key).toBe(seen[0]?.key);
-    expect(seen[1]?.fence).toBeGreaterThan(seen[0]?.fence ?? 0);
+    // On a slow machine, the first may have lost its lease once before it died, and have called again.
+    const fences = seen.map(({ fence }) => fence);
+    expect(fences.length).toBeGreaterThan(1);
+    expect(fences).toEqual([...new Set(fences)].sort((a, b) => a - b));
+    expect(new Set(seen.map(({ key }) => key)).size).toBe(1);
   });
 
   test("a worker that stops leaves the task to another, and no attempt counts that it gave up", async () => {

@@ -128,11 +128,18 @@ export function toDuePage({ rows }: Result, limit: number): DuePage {
   let nowMs = 0;
   let nextDueMs: number | null = null;
   const found: { readonly dueMs: number; readonly id: number; readonly at: DueKey }[] = [];
-  for (const [ms, space, key, due, id, kind, tries] of rows)
+  for (const row of rows) {
+    // By number: hundreds of rows are taken apart at a time, and seldom enough that this code is not optimized.
+    const [ms, space, key, due] = [row[0], row[1], row[2], row[3]];
     if (ms != null) nowMs = Number(ms);
     else if (space != null && key != null)
-      found.push({ dueMs: Number(due), id: Number(id), at: { space, key, kind: kind ?? "", tries: Number(tries) } });
+      found.push({
+        dueMs: Number(due),
+        id: Number(row[4]),
+        at: { space, key, kind: row[5] ?? "", tries: Number(row[6]) },
+      });
     else nextDueMs = Math.min(nextDueMs ?? Number.POSITIVE_INFINITY, Number(due));
+  }
   found.sort((a, b) => a.dueMs - b.dueMs || a.id - b.id);
   return { nowMs, keys: found.slice(0, limit).map(({ at }) => at), nextDueMs };
 }
