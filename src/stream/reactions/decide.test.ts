@@ -53,11 +53,12 @@ test.each([
 });
 
 test.each([
-  { rule: "an event that was handled is counted", value: { done: 3 }, losses: 0, next: { done: 4 } },
-  { rule: "its failures are forgotten", value: { done: 3, failure }, losses: 0, next: { done: 4 } },
-  { rule: "lost leases are kept", value: { done: 3 }, losses: 2, next: { done: 4, losses: 2 } },
-])("$rule", ({ value, losses, next }) => {
-  expect(decideHandled(value as TargetValue, losses)).toEqual(next);
+  { rule: "an event that was handled is counted", value: { done: 3 }, done: 4, losses: 0, next: { done: 4 } },
+  { rule: "so are several", value: { done: 3, resetAt: 9 }, done: 7, losses: 0, next: { done: 7, resetAt: 9 } },
+  { rule: "their failures are forgotten", value: { done: 3, failure }, done: 4, losses: 0, next: { done: 4 } },
+  { rule: "lost leases are kept", value: { done: 3 }, done: 4, losses: 2, next: { done: 4, losses: 2 } },
+])("$rule", ({ value, done, losses, next }) => {
+  expect(decideHandled(value as TargetValue, done, losses)).toEqual(next);
 });
 
 const error = { name: "Error", message: "down" };

@@ -50,9 +50,13 @@ export function decideClaimHere(
   return value.done === routed - added ? "events" : "rest";
 }
 
-/** After an event was handled. */
-export function decideHandled({ failure: _, blockedAtMs: __, ...value }: TargetValue, losses: number): TargetValue {
-  return { ...value, done: value.done + 1, ...(losses === 0 ? {} : { losses }) };
+/** After events were handled, the first `done` of the target. */
+export function decideHandled(
+  { failure: _, blockedAtMs: __, ...value }: TargetValue,
+  done: number,
+  losses: number,
+): TargetValue {
+  return { ...value, done, ...(losses === 0 ? {} : { losses }) };
 }
 
 /**
