@@ -9,6 +9,7 @@ import {
   decideFailed,
   decideHandled,
   decideOperation,
+  decidePage,
   decideReady,
   isAside,
   isRepeated,
@@ -50,6 +51,17 @@ test.each([
   { rule: "nor one that is worked on", state: held, tries: 0, added: 2, is: "no" },
 ])("$rule", ({ state, tries, added, is }) => {
   expect(decideClaimHere(state, tries, added)).toBe(is);
+});
+
+test.each([
+  { rule: "where more events wait, the next page is longer", limit: 400, hasMore: true, characters: 50, next: 800 },
+  { rule: "up to a limit", limit: 1600, hasMore: true, characters: 50, next: 1600 },
+  { rule: "not where it would have too many characters", limit: 800, hasMore: true, characters: 51, next: 800 },
+  { rule: "where it has too many, the next one is short", limit: 1600, hasMore: true, characters: 101, next: 400 },
+  { rule: "so is one after the last", limit: 1600, hasMore: false, characters: 1, next: 400 },
+])("$rule", ({ limit, hasMore, characters, next }) => {
+  const bounds = { least: 400, most: 1600, mostCharacters: 100 };
+  expect(decidePage(limit, { ...bounds, hasMore, characters })).toBe(next);
 });
 
 test.each([

@@ -50,6 +50,22 @@ export function decideClaimHere(
   return value.done === routed - added ? "events" : "rest";
 }
 
+/** How many events the page after one with `limit` of them may have: twice as many as long as more wait, and they are not too many characters. */
+export function decidePage(
+  limit: number,
+  page: {
+    readonly hasMore: boolean;
+    readonly characters: number;
+    readonly least: number;
+    readonly most: number;
+    readonly mostCharacters: number;
+  },
+): number {
+  const { hasMore, characters, least, most, mostCharacters } = page;
+  if (!hasMore || characters > mostCharacters) return least;
+  return 2 * characters <= mostCharacters ? Math.min(2 * limit, most) : limit;
+}
+
 /** After events were handled, the first `done` of the target. */
 export function decideHandled(
   { failure: _, blockedAtMs: __, ...value }: TargetValue,

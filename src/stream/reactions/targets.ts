@@ -59,9 +59,10 @@ export class TargetWork<Face, Touch> {
     this.#log = log;
   }
 
-  /** The work on this target begins with these events, which are all that is to be handled; they need not be read again. */
+  /** The work on this target begins with these events, which are all that is to be handled; they need not be read again, if there is room for them. */
   beginsWith(held: Held, events: readonly FollowedEntry[]): void {
-    this.#routed.set(held, events);
+    const characters = events.reduce((sum, { data }) => sum + data.length, 0);
+    if (this.#kept + characters <= PAGE_BYTES) this.#routed.set(held, events);
   }
 
   /** Handles the events of a claimed target. */
