@@ -1,11 +1,13 @@
 /** Bugs that reactions like these could have, each caught by the simulated reactions. */
 
 import type { Bug } from "./bugs.ts";
+import { notices } from "./scenarios/notices.ts";
 import { reactions } from "./scenarios/reactions.ts";
 
 const DECIDE = "stream/reactions/decide.ts";
 const ROUTING = "stream/reactions/routing.ts";
 const ATTEMPT = "stream/reactions/attempt.ts";
+const PROGRESS = "stream/reactions/progress.ts";
 const TARGETS = "stream/reactions/targets.ts";
 
 const caughtBy = reactions.name;
@@ -20,8 +22,8 @@ export const reactionBugs: readonly Bug[] = [
         from: "this.#held.commit(this.#writes(effect))",
         to: "this.#kernel.transact((tx) => this.#writes(effect)(tx.record(this.#held.at), tx), [this.#held.at])",
       },
-      { file: ATTEMPT, from: "    if (this.#isLast &&", to: "    if (this.#isLast && this.#done < 0 &&" },
-      { file: ATTEMPT, from: "      if (progress.done !== this.#done) return undefined as T;", to: "" },
+      { file: ATTEMPT, from: "    if (this.#isLast)", to: "    if (this.#isLast && this.#done < 0)" },
+      { file: PROGRESS, from: "    if (value.done >= done) return false;", to: "" },
     ],
   },
   {
@@ -106,8 +108,8 @@ export const reactionBugs: readonly Bug[] = [
     edits: [
       {
         file: TARGETS,
-        from: '        if (outcome.is === "deferred")\n',
-        to: '        if (outcome.is === "deferred")\n          await held.commit((record) => record.write({ value: { ...(record.value as TargetValue), done: target.done + 1 } }));\n        if (outcome.is === "deferred")\n',
+        from: 'if (outcome.is === "deferred") return',
+        to: 'if (outcome.is === "deferred") await progress.handled(done);\n        if (outcome.is === "deferred") return',
       },
     ],
   },
@@ -197,6 +199,13 @@ export const reactionBugs: readonly Bug[] = [
         from: "      if (!this.#isCommitted) return this.#failed(error);\n",
         to: "      if (this.#trouble !== undefined || error instanceof Deferred) return this.#failed(error);\n",
       },
+    ],
+  },
+  {
+    name: "an event that is being handled counts as handled where those before it are committed",
+    caughtBy: notices.name,
+    edits: [
+      { file: PROGRESS, from: "        const done = this.#handled;", to: "        const done = this.#handled + 1;" },
     ],
   },
 ];

@@ -27,6 +27,7 @@ const RECORDS = "stream/records.ts";
 const STREAM = "stream/stream.ts";
 const AGGREGATES = "stream/aggregates.ts";
 const ATTEMPT = "stream/reactions/attempt.ts";
+const PROGRESS = "stream/reactions/progress.ts";
 const TARGETS = "stream/reactions/targets.ts";
 const ROUTING = "stream/reactions/routing.ts";
 const WORKER = "stream/reactions/worker.ts";
@@ -66,8 +67,8 @@ export const guards: readonly Guard[] = [
       "this.#held.commit(this.#writes(effect))",
       "this.#kernel.transact((tx) => this.#writes(effect)(tx.record(this.#held.at), tx), [this.#held.at])",
     ),
-    edit(ATTEMPT, "    if (this.#isLast &&", "    if (this.#isLast && this.#done < 0 &&"),
-    edit(ATTEMPT, "      if (progress.done !== this.#done) return undefined as T;", ""),
+    edit(ATTEMPT, "    if (this.#isLast)", "    if (this.#isLast && this.#done < 0)"),
+    edit(PROGRESS, "    if (value.done >= done) return false;", ""),
   ),
   guard(
     "if each attempt has a key of its own",

@@ -176,3 +176,60 @@ test("targets in work share the room for events that are not handled yet", async
   end();
   await worker.stop();
 });
+
+test("a reaction that catches up routes more and more events at a time, and few of them when it has", async () => {
+  const store = new MemoryDatabase(wallMs).connect("shop");
+  await using pawl = pawlOn(store, nodePorts, { namespace: "shop" });
+  const append = async (streams: number): Promise<void> => {
+    for (let index = 0; index < streams; index++)
+      await pawl.stream(`account-${index}`).append(Array.from({ length: 400 }, (_, amount) => Deposited({ amount })));
+  };
+  const total = 12 * 400;
+  await append(12);
+  const limits: number[] = [];
+  const follow = store.follow.bind(store);
+  store.follow = (query) => {
+    if (query.names?.includes("Deposited") === true) limits.push(query.limit);
+    return follow(query);
+  };
+  let handled = 0;
+  const worker = pawl.work([
+    reaction("mail", { on: [Deposited] }, () => {
+      handled += 1;
+    }),
+  ]);
+  await expect.poll(() => handled, PATIENCE).toBe(total);
+  expect(limits.slice(0, 4)).toEqual([400, 800, 1600, 1600]);
+  await pawl.stream("account-0").append([Deposited({ amount: 0 })]);
+  await expect.poll(() => handled, PATIENCE).toBe(total + 1);
+  await expect.poll(() => limits.at(-1), PATIENCE).toBe(400);
+  await worker.stop();
+});
+
+test("events that are passed on to targets have room, or are read again", async () => {
+  const targets = 30;
+  const store = new MemoryDatabase(wallMs).connect("shop");
+  await using pawl = pawlOn(store, nodePorts, { namespace: "shop" });
+  // A page of the routing worker, which is short enough to be passed on.
+  const events = Array.from({ length: 400 }, (_, amount) => Deposited({ amount, note: "x".repeat(500) } as never));
+  for (let index = 0; index < targets; index++) await pawl.stream(`account-${index}`).append(events);
+  let read = 0;
+  const entries = store.entries.bind(store);
+  store.entries = (...query) => {
+    read += 1;
+    return entries(...query);
+  };
+  const { promise: isOver, resolve: end } = Promise.withResolvers<void>();
+  let begun = 0;
+  const worker = pawl.work([
+    reaction("mail", { on: [Deposited], concurrency: targets }, async () => {
+      begun += 1;
+      await isOver;
+    }),
+  ]);
+  await expect.poll(() => begun, PATIENCE).toBe(targets);
+  // All of them have over 6 MB, and there is room for 4.
+  expect(read).toBeGreaterThan(0);
+  end();
+  await worker.stop();
+});

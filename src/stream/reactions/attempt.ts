@@ -1,5 +1,6 @@
 /**
- * One attempt at one event: the user's handler runs, and what it emits or commits is written together with the progress of the target (G13).
+ * One attempt at one event: the user's handler runs, and what it emits or commits is written together with the progress of the target (G13), and before the next
+ * handler begins: what it writes may be refused, and then no later event may have been handled.
  *
  * The attempt must still hold the target when it commits: one that was taken over is refused as `fenced`, and nothing of it is written.
  */
@@ -19,14 +20,16 @@ import { ReactionOverError, ReactionTimeoutError } from "../errors.ts";
 import type { NewEvent, StreamEvent } from "../event.ts";
 import { append } from "../records.ts";
 import { streamAt } from "../stored.ts";
-import { decideHandled } from "./decide.ts";
 import type { ReactionContext, ReactionRules } from "./definition.ts";
-import type { TargetValue } from "./stored.ts";
+import type { Progress } from "./progress.ts";
 
 export type AttemptOutcome =
+  /** The next event may be handled. */
   | { readonly is: "handled" }
   /** Handled, and the target was released by the same commit. */
   | { readonly is: "rested" }
+  /** Handled, and not released, because news came. */
+  | { readonly is: "woken" }
   | { readonly is: "failed"; readonly error: unknown }
   | { readonly is: "deferred"; dueMs(nowMs: number): number };
 
@@ -53,8 +56,8 @@ export class ReactionAttempt<Face, Touch> {
   readonly #lease: Lease;
   readonly #event: StreamEvent;
   readonly #attempt: number;
-  readonly #losses: number;
-  /** How many events of the target were handled before this one. */
+  readonly #progress: Progress;
+  /** How many events of the target are handled with this one. */
   readonly #done: number;
   /** No other event of the target is to be handled, as far as is known. */
   readonly #isLast: boolean;
@@ -79,9 +82,9 @@ export class ReactionAttempt<Face, Touch> {
     lease: Lease,
     given: {
       readonly event: StreamEvent;
+      readonly progress: Progress;
       readonly done: number;
       readonly attempt: number;
-      readonly losses: number;
       readonly isLast: boolean;
       /** Called with what the handler used after its commit, or what it left behind used after its attempt was over: it has no effect. */
       readonly usedLate: (verb: string, isOver: boolean) => void;
@@ -97,7 +100,7 @@ export class ReactionAttempt<Face, Touch> {
     this.#lease = lease;
     this.#event = given.event;
     this.#attempt = given.attempt;
-    this.#losses = given.losses;
+    this.#progress = given.progress;
     this.#done = given.done;
     this.#isLast = given.isLast;
     this.#usedLate = given.usedLate;
@@ -216,18 +219,27 @@ export class ReactionAttempt<Face, Touch> {
       throw new ReactionOverError(this.#rules.name, verb);
   }
 
-  /** The commit of an attempt whose handler is over. That of the last event releases the target, unless news came. */
-  async #end(): Promise<"handled" | "rested"> {
+  /**
+   * An attempt whose handler is over. The commit of the last event releases the target, unless news came. Where the handler emitted nothing, the next event may be
+   * handled before the commit.
+   */
+  async #end(): Promise<"handled" | "rested" | "woken"> {
     const nothing = (): undefined => undefined;
-    if (this.#isLast && (await this.#committed(() => this.#held.rest(() => null, this.#writes(nothing)))) === "rested")
-      return "rested";
-    await this.#write(nothing);
-    return "handled";
+    let isWoken = false;
+    if (this.#isLast) {
+      const rest = () => this.#progress.rest(this.#done, this.#writes(nothing));
+      if ((await this.#committed(rest)) === "rested") return "rested";
+      isWoken = true;
+    }
+    if (this.#emitted.length > 0) await this.#write(nothing);
+    else await this.#committed(() => this.#progress.handled(this.#done));
+    return isWoken ? "woken" : "handled";
   }
 
   /** Writes what was emitted, the effect and the progress, all in one commit. */
   async #write<T>(effect: (tx: Tx) => T): Promise<T> {
     const value = await this.#committed(() => this.#held.commit(this.#writes(effect)));
+    this.#progress.wrote(this.#done);
     this.#isCommitted = true;
     this.#trouble = undefined;
     return value;
@@ -241,15 +253,10 @@ export class ReactionAttempt<Face, Touch> {
       ...(actor === undefined ? {} : { actor }),
     };
     return (record, tx) => {
-      const progress = record.value as TargetValue;
-      // A commit of this attempt whose outcome was unknown turned out to be there.
-      if (progress.done !== this.#done) return undefined as T;
+      if (!this.#progress.write(record, this.#done)) return undefined as T;
       setOrigin(tx, origin);
       for (const { stream, events } of this.#emitted) append(tx, { stream, events, expectedVersion: undefined });
-      const returned = effect(tx);
-      // A target that gets ahead is not what ends its processes.
-      record.write({ value: decideHandled(progress, this.#losses), tries: 1 });
-      return returned;
+      return effect(tx);
     };
   }
 

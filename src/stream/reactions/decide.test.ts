@@ -9,6 +9,7 @@ import {
   decideFailed,
   decideHandled,
   decideOperation,
+  decidePage,
   decideReady,
   isAside,
   isRepeated,
@@ -53,11 +54,23 @@ test.each([
 });
 
 test.each([
-  { rule: "an event that was handled is counted", value: { done: 3 }, losses: 0, next: { done: 4 } },
-  { rule: "its failures are forgotten", value: { done: 3, failure }, losses: 0, next: { done: 4 } },
-  { rule: "lost leases are kept", value: { done: 3 }, losses: 2, next: { done: 4, losses: 2 } },
-])("$rule", ({ value, losses, next }) => {
-  expect(decideHandled(value as TargetValue, losses)).toEqual(next);
+  { rule: "where more events wait, the next page is longer", limit: 400, hasMore: true, characters: 50, next: 800 },
+  { rule: "up to a limit", limit: 1600, hasMore: true, characters: 50, next: 1600 },
+  { rule: "not where it would have too many characters", limit: 800, hasMore: true, characters: 51, next: 800 },
+  { rule: "where it has too many, the next one is short", limit: 1600, hasMore: true, characters: 101, next: 400 },
+  { rule: "so is one after the last", limit: 1600, hasMore: false, characters: 1, next: 400 },
+])("$rule", ({ limit, hasMore, characters, next }) => {
+  const bounds = { least: 400, most: 1600, mostCharacters: 100 };
+  expect(decidePage(limit, { ...bounds, hasMore, characters })).toBe(next);
+});
+
+test.each([
+  { rule: "an event that was handled is counted", value: { done: 3 }, done: 4, losses: 0, next: { done: 4 } },
+  { rule: "so are several", value: { done: 3, resetAt: 9 }, done: 7, losses: 0, next: { done: 7, resetAt: 9 } },
+  { rule: "their failures are forgotten", value: { done: 3, failure }, done: 4, losses: 0, next: { done: 4 } },
+  { rule: "lost leases are kept", value: { done: 3 }, done: 4, losses: 2, next: { done: 4, losses: 2 } },
+])("$rule", ({ value, done, losses, next }) => {
+  expect(decideHandled(value as TargetValue, done, losses)).toEqual(next);
 });
 
 const error = { name: "Error", message: "down" };

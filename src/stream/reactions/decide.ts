@@ -50,9 +50,29 @@ export function decideClaimHere(
   return value.done === routed - added ? "events" : "rest";
 }
 
-/** After an event was handled. */
-export function decideHandled({ failure: _, blockedAtMs: __, ...value }: TargetValue, losses: number): TargetValue {
-  return { ...value, done: value.done + 1, ...(losses === 0 ? {} : { losses }) };
+/** How many events the page after one with `limit` of them may have: twice as many as long as more wait, and they are not too many characters. */
+export function decidePage(
+  limit: number,
+  page: {
+    readonly hasMore: boolean;
+    readonly characters: number;
+    readonly least: number;
+    readonly most: number;
+    readonly mostCharacters: number;
+  },
+): number {
+  const { hasMore, characters, least, most, mostCharacters } = page;
+  if (!hasMore || characters > mostCharacters) return least;
+  return 2 * characters <= mostCharacters ? Math.min(2 * limit, most) : limit;
+}
+
+/** After events were handled, the first `done` of the target. */
+export function decideHandled(
+  { failure: _, blockedAtMs: __, ...value }: TargetValue,
+  done: number,
+  losses: number,
+): TargetValue {
+  return { ...value, done, ...(losses === 0 ? {} : { losses }) };
 }
 
 /**

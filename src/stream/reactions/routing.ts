@@ -29,11 +29,19 @@ import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
 import { archivedPage, isSameProgress } from "../closing/entries.ts";
 import { EventGoneError, EventShapeError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
-import { follow, type Place, restWhateverCame } from "../following.ts";
+import { follow, PAGE, type Place, restWhateverCame } from "../following.ts";
 import { lostIn } from "../lost.ts";
 import { type OpenEvent, toEvents } from "../reading.ts";
 import { STREAMS } from "../stored.ts";
-import { decideClaimHere, isAside, isWokenByNews, type TargetState, withAside, withCursor } from "./decide.ts";
+import {
+  decideClaimHere,
+  decidePage,
+  isAside,
+  isWokenByNews,
+  type TargetState,
+  withAside,
+  withCursor,
+} from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
 import {
   type ArchivedProgress,
@@ -95,8 +103,10 @@ export async function endOf(kernel: Kernel): Promise<number> {
   }
 }
 
-/** Events of a page with more characters are read again when their turn has come: one that waits in memory may keep its whole page there. */
-const MOST_PASSED_ON = 128 * 1024;
+/** Events of a page with more characters are read again when their turn has come. */
+const MOST_PASSED_ON = 256 * 1024;
+/** How many events are routed together. Many where many wait, because each page is a read and a commit, one after the other. */
+const PAGES = { least: PAGE, most: 4 * PAGE, mostCharacters: MOST_PASSED_ON };
 
 const MAX_MESSAGE = 2000;
 
@@ -129,6 +139,7 @@ export class Router {
   readonly #stopping: AbortSignal;
   readonly #places: TargetPlaces;
   readonly #log: Log | undefined;
+  #limit = PAGE;
 
   constructor(kernel: Kernel, rules: ReactionRules, stopping: AbortSignal, places: TargetPlaces, log: Log | undefined) {
     this.#kernel = kernel;
@@ -143,6 +154,7 @@ export class Router {
     let unknown: readonly string[] = [];
     await follow(this.#kernel, held, lease, this.#stopping, {
       names: [...this.#rules.types.keys()],
+      limit: () => this.#limit,
       look: async () => {
         for (;;) {
           const place = await this.#look(held);
@@ -244,6 +256,7 @@ export class Router {
         // Named beforehand, so that those that this process wrote last need not be read.
       }, chosen);
     });
+    this.#limit = decidePage(this.#limit, { ...PAGES, hasMore: page.hasMore, characters: sizeOf(routes) });
     if (isCommitted) this.#logLetters(written);
     return isCommitted;
   }

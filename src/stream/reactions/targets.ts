@@ -1,8 +1,8 @@
 /**
  * Work on one target: its events are handled in order, one at a time, by the worker that holds it.
  *
- * Each event is one commit, which moves the target on; that of the last event also releases the target. A failure is recorded with the time of the next attempt, or blocks the target; nothing but the
- * clock or an operator is needed to continue. A target with many events is put back after some of them, so that others have their turn.
+ * What a handler writes is one commit with the progress of the target; events whose handlers write nothing share commits (`progress.ts`). The commit of the last event also releases
+ * the target. A failure is recorded with the time of the next attempt, or blocks the target; nothing but the clock or an operator is needed to continue. A target with many events is put back after some of them, so that others have their turn.
  *
  * The events that are read but not handled yet share one room in memory: the more targets are in work, and the more they keep, the less each reads at a time.
  */
@@ -25,6 +25,7 @@ import { streamAt } from "../stored.ts";
 import { type AttemptOutcome, ReactionAttempt } from "./attempt.ts";
 import { decideFailed, decideHandled, isRepeated } from "./decide.ts";
 import type { ReactionRules } from "./definition.ts";
+import { Progress } from "./progress.ts";
 import { type Routed, type RouterValue, reactionAt, type TargetValue } from "./stored.ts";
 
 /** How many events are read together, and after how many a target is put back. */
@@ -58,9 +59,10 @@ export class TargetWork<Face, Touch> {
     this.#log = log;
   }
 
-  /** The work on this target begins with these events, which are all that is to be handled; they need not be read again. */
+  /** The work on this target begins with these events, which are all that is to be handled; they need not be read again, if there is room for them. */
   beginsWith(held: Held, events: readonly FollowedEntry[]): void {
-    this.#routed.set(held, events);
+    const characters = events.reduce((sum, { data }) => sum + data.length, 0);
+    if (this.#kept + characters <= PAGE_BYTES) this.#routed.set(held, events);
   }
 
   /** Handles the events of a claimed target. */
@@ -99,36 +101,48 @@ export class TargetWork<Face, Touch> {
         new Error(`its process ended ${MOST_TRIES} times while it worked on this target`),
         null,
       );
+    const progress = new Progress(this.#kernel.ports.clock, held, lease, target.done, losses);
+    /** Releases it until then. */
+    const rest = async (dueMs: (nowMs: number) => number): Promise<void> => {
+      await progress.flush();
+      await restWhateverCame(held, (tx) => dueMs(tx.nowMs));
+    };
     for (let handled = 0, page = this.#begun(held); ; page = undefined) {
       keeps(0);
       page ??= await this.#read(rules, held, target.done);
       keeps(page.events.reduce((sum, { stored }) => sum + (stored?.data.length ?? 0), 0));
+      let isWoken = false;
       for (const [index, { routed = NOT_AGAIN, stored, missing, unknown }] of page.events.entries()) {
-        if (lease.isOver) return;
-        if (isRepeated(target, target.done + 1, routed)) {
-          target = await this.#pass(held, losses);
+        if (lease.isOver) return progress.flush();
+        const done = target.done + 1;
+        if (isRepeated(target, done, routed)) {
+          await progress.handled(done);
+          target = decideHandled(target, done, losses);
           continue;
         }
         if (unknown !== undefined) {
           // Workers with other code know it; or it was removed from the reaction since it was routed.
-          if (await this.#isOn(rules.name, unknown))
-            return restWhateverCame(held, (tx) => tx.nowMs + LEFT_TO_OTHERS_MS);
-          target = await this.#pass(held, losses);
+          if (await this.#isOn(rules.name, unknown)) return rest((nowMs) => nowMs + LEFT_TO_OTHERS_MS);
+          await progress.handled(done);
+          target = decideHandled(target, done, losses);
           continue;
         }
-        if (this.#stopping.aborted || handled === MOST_IN_A_ROW) return restWhateverCame(held, (tx) => tx.nowMs);
+        if (this.#stopping.aborted || handled === MOST_IN_A_ROW) return rest((nowMs) => nowMs);
         const attempt = (target.failure?.count ?? 0) + 1;
         const { event, error, isOfProcess } =
           stored === undefined ? { error: missing } : await this.#open(rules, stored);
-        if (stored !== undefined && isOfProcess === true) return this.#leaveToOthers(rules, held, stored, error);
+        if (stored !== undefined && isOfProcess === true) {
+          await progress.flush();
+          return this.#leaveToOthers(rules, held, stored, error);
+        }
         const outcome: AttemptOutcome =
           event === undefined
             ? { is: "failed", error }
             : await new ReactionAttempt(this.#kernel, this.#prepare, rules, held, lease, {
                 event,
-                done: target.done,
+                progress,
+                done,
                 attempt,
-                losses,
                 isLast: page.isLast && index === page.events.length - 1,
                 usedLate: (verb, isOver) =>
                   this.#log?.warn(
@@ -140,32 +154,24 @@ export class TargetWork<Face, Touch> {
                   ),
               }).run();
         if (outcome.is === "rested") return;
-        if (outcome.is === "deferred")
-          return restWhateverCame(held, (tx) => Math.max(tx.nowMs, outcome.dueMs(tx.nowMs)));
+        if (outcome.is === "deferred") return rest((nowMs) => Math.max(nowMs, outcome.dueMs(nowMs)));
         if (outcome.is === "failed") {
+          await progress.flush();
           // An event that cannot be converted is tried again like one whose handler fails; one that is not there is not.
           const delayMs = stored === undefined ? null : this.#delay(rules, attempt, outcome.error);
           return this.#fail(rules, held, losses, outcome.error, delayMs);
         }
+        isWoken = outcome.is === "woken";
         handled += 1;
-        const { failure: _, ...rest } = target;
-        target = { ...rest, done: target.done + 1 };
+        target = decideHandled(target, done, losses);
       }
       // It was the last page, unless a wake-up says that more came since the claim or the last look.
       if (page.isLast) {
-        if ((await held.rest(() => null)) === "rested") return;
+        await progress.flush();
+        if (!isWoken && (await held.rest(() => null)) === "rested") return;
         target = await this.#look(held);
       }
     }
-  }
-
-  /** The next event is not to be handled. */
-  #pass(held: Held, losses: number): Promise<TargetValue> {
-    return held.commit((record) => {
-      const value = decideHandled(record.value as TargetValue, losses);
-      record.write({ value, tries: 1 });
-      return value;
-    });
   }
 
   #begun(held: Held): EventPage | undefined {

@@ -11,6 +11,7 @@ import { lists } from "./lists.ts";
 import { circles, handoffs, locks } from "./locks.ts";
 import { machines } from "./machines.ts";
 import { mailbox } from "./mailbox.ts";
+import { notices } from "./notices.ts";
 import { payments } from "./payments.ts";
 import { projections } from "./projections.ts";
 import { reactions } from "./reactions.ts";
@@ -51,6 +52,7 @@ export const scenarios: readonly NamedScenario[] = [
   idempotency,
   machines,
   reactions,
+  notices,
   streams,
   closings,
   projections,
