@@ -163,6 +163,24 @@ describe("keys", () => {
     vi.restoreAllMocks();
   });
 
+  test("2: a key that ends while the body of its request is on its way ends the request", async () => {
+    const kit = await attack();
+    const { id, key } = await apiKeys(kit.pawl).create({ name: "stolen", scopes: ["write"] });
+    const head = `Host: x\r\nAuthorization: Bearer ${key}\r\nContent-Type: application/json\r\nContent-Length: 11\r\nConnection: close`;
+    const [begun, kept] = [connect(Number(new URL(kit.url).port), "127.0.0.1"), "kept"];
+    let text = "";
+    begun.on("data", (chunk) => {
+      text += chunk.toString();
+    });
+    begun.write(`PUT /v1/slots/${kept} HTTP/1.1\r\n${head}\r\n\r\n{"value":`);
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    await apiKeys(kit.pawl).revoke(id);
+    begun.write("7}");
+    await new Promise((resolve) => begun.on("close", resolve));
+    expect(statusOf(text)).toBe(401);
+    expect(await kit.pawl.slot(kept).get()).toMatchObject({ version: 0 });
+  });
+
   test("61: what is stored of a key does not open anything", async () => {
     const kit = await attack();
     const { id, key } = await apiKeys(kit.pawl).create({ name: "CANARY", scopes: ["read"] });

@@ -61,6 +61,48 @@ test("no cursor says how much others append: it is sealed, for one namespace, an
   expect(await own("GET", `/v1/events?after=${first?.cursor}`)).toMatchObject(refused);
 });
 
+test("no page of a list says how much others write: its next is sealed, for one namespace, unless it is an id of the tenant's own", async () => {
+  const { a, b, own } = await tenants();
+  const bodies = {
+    runs: () => ({ workflow: "w" }),
+    tasks: () => ({ targetUrl: "http://example.com/" }),
+    actions: () => ({}),
+  };
+  const refused = { status: 400, json: { code: "invalid_argument" } };
+  for (const [path, body] of Object.entries(bodies)) {
+    for (let i = 0; i < 5; i++) {
+      expect((await a("POST", `/v1/${path}`, body())).status, path).toBe(201);
+      await b.slot(`other ${path} ${i}`).set(i);
+    }
+    const ids: unknown[] = [];
+    const nexts: unknown[] = [];
+    for (let next: unknown = "", most = 10; next !== null && most > 0; most--) {
+      const page = await a("GET", `/v1/${path}?limit=2${next === "" ? "" : `&after=${next}`}`);
+      ids.push(...(page.json["items"] as { id?: string; ref?: string }[]).map(({ id, ref }) => id ?? ref));
+      next = page.json["next"];
+      if (next !== null) nexts.push(next);
+    }
+    expect(new Set(ids).size, path).toBe(5);
+    expect(nexts).toHaveLength(2);
+    for (const next of nexts) {
+      expect(next, path).toMatch(/^[\w-]{40,}$/);
+      expect(Buffer.from(String(next), "base64url").toString("latin1")).not.toMatch(/\d{8}/);
+      expect(await own("GET", `/v1/${path}?after=${next}`), path).toMatchObject(refused);
+    }
+    for (const after of ["1", "999999", "x".repeat(60)])
+      expect(await a("GET", `/v1/${path}?after=${after}`), path).toMatchObject(refused);
+    // The same page has the same next.
+    expect((await a("GET", `/v1/${path}?limit=2`)).json["next"]).toBe(nexts[0]);
+  }
+  const bulk = { action: "cancel", filter: { workflow: "w" }, limit: 3 };
+  const first = (await a("POST", "/v1/runs/bulk", bulk)).json as { items: unknown[]; next: string };
+  expect([first.items.length, first.next]).toEqual([3, expect.stringMatching(/^[\w-]{40,}$/)]);
+  const { items, next } = (await a("POST", "/v1/runs/bulk", { ...bulk, after: first.next })).json as typeof first;
+  expect([items.length, next]).toEqual([2, null]);
+  const byId = await a("GET", "/v1/runs?limit=1&order=id");
+  expect((byId.json["items"] as { id: string }[])[0]?.id).toBe(byId.json["next"]);
+});
+
 test("an administrator of a tenant manages only the keys of that tenant", async () => {
   const { kit, a } = await tenants();
   const foreign = await apiKeys(kit.pawl).create({ name: "x", scopes: ["read"], namespace: "b" });

@@ -30,6 +30,8 @@ export interface Caller {
   readonly pawl: ServedVerbs;
   /** Seals what only this key may read again; null on a server without keys. */
   readonly seal: ReplySeal | null;
+  /** Throws `unauthorized` if the key may no longer be used, for a request that took its time. */
+  readonly verifyAgain: () => Promise<void>;
   /** Calls back with a refusal when the key may no longer be used, for a request that waits. Returns a function that stops it. */
   readonly watch: (ended: (refusal: Problem) => void) => () => void;
 }
@@ -69,6 +71,7 @@ export class Callers {
       root: this.#pawl,
       pawl: this.#pawl,
       seal: null,
+      verifyAgain: async () => {},
       watch: () => () => {},
     };
     if (!this.#settings.hasKeys) return everyone;
@@ -96,6 +99,9 @@ export class Callers {
       root,
       pawl: root.with({ actor: `key:${id}` }),
       seal: new ReplySeal(bearer),
+      verifyAgain: async () => {
+        if ((await this.#keys.verify(parsed)) === undefined) throw unauthorized(NO_KEY);
+      },
       watch,
     };
   }

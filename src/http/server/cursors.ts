@@ -1,13 +1,13 @@
 /**
- * Cursors of all events, as clients see them.
+ * Cursors of all events, and of lists in the order of their records, as clients see them.
  *
- * A cursor of the library is a position in the store, which all namespaces share: from two of them a client could count what others append. So clients
- * get it sealed, for their namespace only. The cursor of an event is the same whenever the event is read. The `next` of a page also moves with what
- * others append, so it is another text each time, also where nothing has changed.
+ * A cursor of the library is a position in the store, which all namespaces share: from two of them a client could count what others append or write. So clients
+ * get it sealed, for their namespace only. The cursor of an event is the same whenever the event is read, and so is that of a record. The `next` of a page of
+ * events also moves with what others append, so it is another text each time, also where nothing has changed.
  *
  * The key is a record of the server's own namespace: random, made by the first server that needs it, and the same for all of them.
  *
- * Guarantees: no client learns from a cursor how much others append (G26). Out of scope: those who can read the database.
+ * Guarantees: no client learns from a cursor how much others append or write (G26). Out of scope: those who can read the database.
  */
 
 import { address } from "../../kernel/contract.ts";
@@ -23,6 +23,8 @@ const DIGITS = 16;
 export interface Cursors {
   /** The cursor of an event. */
   ofEvent(position: string): string;
+  /** The cursor of a record in a list. */
+  ofRecord(position: string): string;
   /** The cursor of a place that depends on what is appended in other namespaces. */
   ofPlace(position: string): string;
   /** The position of a cursor that a client has sent. Throws `invalid_argument`. */
@@ -50,8 +52,10 @@ export class CursorKey {
     const { chance } = this.#kernel.ports;
     const place = placeOf("cursor", namespace);
     const seal = (text: string): string => sealText(key, place, text, nonceFor(key, place, text));
+    const ofRecord = (position: string): string => seal(position.padStart(DIGITS, "0"));
     return {
-      ofEvent: (position) => seal(position.padStart(DIGITS, "0")),
+      ofEvent: ofRecord,
+      ofRecord,
       ofPlace: (position) => seal(position.padStart(DIGITS, "0") + chance.uuid()),
       open: (cursor) => {
         try {

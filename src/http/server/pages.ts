@@ -9,6 +9,7 @@ import { z } from "@hono/zod-openapi";
 import { checkCount, utf8Length } from "../../kernel/check.ts";
 import type { Unreadable } from "../../kernel/encoding.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
+import type { Cursors } from "./cursors.ts";
 
 /** A page ends before the item with which it would have more bytes of JSON, unless that is its first. */
 const PAGE_BYTES = 4 * 1024 * 1024;
@@ -75,6 +76,20 @@ export async function readPage<Item, Next extends string | number = string>(
     if (next === null || count < rows) break;
   }
   return { items, unreadable, next };
+}
+
+/**
+ * The same of a list whose `next` is a place in the store. All namespaces share these places, so a client could count what others write between two of
+ * them: it gets them sealed.
+ */
+export async function readSealedPage<Item>(
+  query: { readonly limit?: number | undefined; readonly after?: string | undefined },
+  cursors: () => Promise<Cursors>,
+  read: (part: { readonly limit: number; readonly after: string | undefined }) => Promise<Part<Item, string>>,
+) {
+  const after = query.after === undefined ? undefined : (await cursors()).open(query.after);
+  const page = await readPage({ limit: query.limit, after }, read);
+  return { ...page, next: page.next === null ? null : (await cursors()).ofRecord(page.next) };
 }
 
 /** Reads a page of entries that are in the order of their versions. */

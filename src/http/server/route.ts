@@ -204,6 +204,9 @@ const COMMON_WITH_BODY: readonly (LibraryCode | OwnCode)[] = [
   "idempotency_mismatch",
 ];
 
+/** A body that took longer than this was sent with a key that may have ended meanwhile. */
+const SLOW_BODY_MS = 1000;
+
 const MALFORMED = "Idempotency-Key must be one string of 1 to 255 visible ASCII characters.";
 
 const HEADERS = {
@@ -224,7 +227,7 @@ export function add<
   Query extends Shape = Record<never, z.ZodType>,
   B extends z.ZodType = z.ZodUndefined,
 >(routing: Routing, options: RouteOptions<Params, Query, B, R>): void {
-  const { app, callers, settings, closing, waiting } = routing;
+  const { app, callers, clock, settings, closing, waiting } = routing;
   const { method, path, scope, body } = options;
   const changes = method !== "get";
   const route = createRoute({
@@ -252,9 +255,13 @@ export function add<
   });
   const authorize = async (c: Context<Env>, next: () => Promise<void>): Promise<void> => {
     checkTarget(c.req.path, c.req.url);
-    c.set("caller", await callers.of(c.req.raw, c.env, scope));
+    const caller = await callers.of(c.req.raw, c.env, scope);
+    c.set("caller", caller);
     if (changes) {
+      const beganMs = clock.nowMs();
       const read = await readBody(c.req.raw, settings);
+      // Whoever has a key could begin requests with it, and end them when it was revoked.
+      if (clock.nowMs() - beganMs >= SLOW_BODY_MS) await caller.verifyAgain();
       if (read.json !== undefined && body === undefined) throw refuse("invalid_request", "This request takes no body.");
       c.set("body", read);
       // The validation gets what was parsed here. No body is one without members, whatever the Content-Type says.

@@ -14,7 +14,7 @@ import type { ConsumeOptions } from "../../../action/options.ts";
 import type { Consumed } from "../../../action/results.ts";
 import type { ActionState } from "../../../action/stored.ts";
 import { idSchema } from "../ids.ts";
-import { given, pageOf, pageQuery, readEntries, readPage, unreadable } from "../pages.ts";
+import { given, pageOf, pageQuery, readEntries, readPage, readSealedPage, unreadable } from "../pages.ts";
 import { add, type Call, type Routing } from "../route.ts";
 import { anyValue, count, duration, list, moment, text, time, timeOrNull } from "../schemas.ts";
 import { fromWire, toWire } from "../values.ts";
@@ -191,11 +191,14 @@ export function actions(routing: Routing): void {
       ...pageQuery,
     },
     returns: { 200: pageOf(Info).extend({ unreadable }).openapi("Actions") },
-    handle: async ({ pawl, query }) => {
-      const page = await readPage(query, async (part) => {
+    handle: async ({ pawl, namespace, query }) => {
+      const read = async (part: { readonly limit: number; readonly after: string | undefined }) => {
         const { actions: items, ...rest } = await pawl.actions.list(given({ ...query, ...part }));
         return { items, ...rest };
-      });
+      };
+      const cursors = () => routing.cursors.of(namespace);
+      // Those of an owner are in the order of a key of their own.
+      const page = await (query.owner === undefined ? readSealedPage(query, cursors, read) : readPage(query, read));
       return { status: 200, json: page };
     },
   });

@@ -9,7 +9,7 @@ import { runAt, STATUSES } from "../../../workflow/stored.ts";
 import { isAt, looks } from "../changes.ts";
 import { kernelOf } from "../handle.ts";
 import { idSchema } from "../ids.ts";
-import { all, checkFilter, given, pageOf, pageQuery, readEntries, readPage } from "../pages.ts";
+import { all, checkFilter, given, pageOf, pageQuery, readEntries, readPage, readSealedPage } from "../pages.ts";
 import { problemOf } from "../problem.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, count, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
@@ -181,11 +181,15 @@ export function runs(routing: Routing): void {
       ...pageQuery,
     },
     returns: { 200: pageOf(Info).openapi("Runs") },
-    handle: async ({ pawl, query }) => {
-      const { items, next } = await readPage(query, async (part) => {
+    handle: async ({ pawl, namespace, query }) => {
+      const read = async (part: { readonly limit: number; readonly after: string | undefined }) => {
         const page = await pawl.runs.list(given({ ...query, ...part }));
         return { items: page.runs.map(show), next: page.next };
-      });
+      };
+      const cursors = () => routing.cursors.of(namespace);
+      const { items, next } = await (query.order === "id"
+        ? readPage(query, read)
+        : readSealedPage(query, cursors, read));
       return { status: 200, json: { items, next } };
     },
   });
@@ -391,13 +395,13 @@ export function runs(routing: Routing): void {
     ]),
     returns: { 200: Changed },
     refuses: ["invalid_id", "invalid_argument"],
-    handle: async ({ pawl, body }) => {
+    handle: async ({ pawl, namespace, body }) => {
       const { action, reason } = body;
       if ("filter" in body) checkFilter(body.filter, body.all);
-      const page =
-        "ids" in body
-          ? undefined
-          : await pawl.runs.list(given({ ...body.filter, after: body.after, limit: body.limit ?? 100 }));
+      const cursors = await routing.cursors.of(namespace);
+      const listed = ({ filter, after, limit = 100 }: Exclude<typeof body, { readonly ids: unknown }>) =>
+        pawl.runs.list(given({ ...filter, after: after === undefined ? undefined : cursors.open(after), limit }));
+      const page = "ids" in body ? undefined : await listed(body);
       const chosen = "ids" in body ? body.ids : (page?.runs.map((run) => run.id) ?? []);
       const change = {
         cancel: (run: string) => pawl.run(run).cancel(given({ reason })),
@@ -407,7 +411,7 @@ export function runs(routing: Routing): void {
       const items: z.input<typeof Changed>["items"][number][] = [];
       for (let i = 0; i < chosen.length; i += TOGETHER)
         items.push(...(await Promise.all(chosen.slice(i, i + TOGETHER).map((run) => outcomeOf(run, change)))));
-      return { status: 200, json: { items, next: page?.next ?? null } };
+      return { status: 200, json: { items, next: page?.next == null ? null : cursors.ofRecord(page.next) } };
     },
   });
 

@@ -14,7 +14,7 @@ import { namespaceOf } from "../../../task/token.ts";
 import type { RunStatus } from "../../../workflow/stored.ts";
 import { STATUSES } from "../../../workflow/stored.ts";
 import { idSchema, ownKey } from "../ids.ts";
-import { all, checkFilter, given, pageOf, pageQuery, readPage, unreadable } from "../pages.ts";
+import { all, checkFilter, given, pageOf, pageQuery, readPage, readSealedPage, unreadable } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { anyValue, duration, durationText, list, moment, text, time, timeOrNull } from "../schemas.ts";
 import { fromWire, toWire } from "../values.ts";
@@ -187,11 +187,13 @@ export function tasks(routing: Routing): void {
       ...pageQuery,
     },
     returns: { 200: pageOf(Info).extend({ unreadable }).openapi("Tasks") },
-    handle: async ({ pawl, query }) => {
-      const page = await readPage(query, async (part) => {
+    handle: async ({ pawl, namespace, query }) => {
+      const read = async (part: { readonly limit: number; readonly after: string | undefined }) => {
         const { tasks: found, ...rest } = await pawl.tasks.list(given({ ...query, ...part }));
         return { items: found.map(show), ...rest };
-      });
+      };
+      const cursors = () => routing.cursors.of(namespace);
+      const page = await (query.order === "id" ? readPage(query, read) : readSealedPage(query, cursors, read));
       return { status: 200, json: page };
     },
   });
