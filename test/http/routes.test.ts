@@ -72,10 +72,16 @@ describe("slots", () => {
   });
 
   test("a condition that is not checked is refused, and nothing is written", async () => {
-    const { send, pawl } = await served();
+    const { send, pawl } = await served({
+      machines: [machine("order", { initial: "open", transitions: { open: ["paid"], paid: [] } })],
+    });
     for (const [method, path, body, headers] of [
       ["PUT", "/v1/slots/x", { value: 1 }, { "if-none-match": '"1"' }],
       ["PUT", "/v1/slots/x", { value: 1 }, { "if-none-match": "" }],
+      ["PUT", "/v1/slots/x", { value: 1, expectedVersion: 1 }, { "if-match": '"2"' }],
+      ["PUT", "/v1/slots/x", { value: 1, expectedVersion: 1 }, { "if-none-match": "*" }],
+      ["POST", "/v1/streams/x/events", { events: [{ name: "A" }], expectedVersion: 1 }, { "if-match": '"0"' }],
+      ["POST", "/v1/machines/order/x/transition", { to: "paid", expectedVersion: 1 }, { "if-match": '"2"' }],
       ["PUT", "/v1/slots/x", { value: 1 }, { "if-none-match": "*", "if-match": '"0"' }],
       ["DELETE", "/v1/slots/x", undefined, { "if-none-match": "*" }],
       ["POST", "/v1/runs", { workflow: "w", id: "r" }, { "if-none-match": "*" }],

@@ -34,10 +34,12 @@ const plain = (address: string): string => mappedIpv4(address) ?? address;
 export function addressOf(request: Request, env: unknown, proxies: BlockList): string {
   const { incoming } = (env ?? {}) as NodeEnv;
   let address = plain(incoming?.socket?.remoteAddress ?? "");
-  const forwarded = (request.headers.get("x-forwarded-for") ?? "").split(",").map((one) => plain(one.trim()));
+  // Of what strangers send nothing is looked at.
+  if (!isTrusted(address, proxies)) return address;
+  const forwarded = (request.headers.get("x-forwarded-for") ?? "").split(",");
   while (isTrusted(address, proxies)) {
-    const before = forwarded.pop();
-    if (before === undefined || isIP(before) === 0) break;
+    const before = plain(forwarded.pop()?.trim() ?? "");
+    if (isIP(before) === 0) break;
     address = before;
   }
   return address;

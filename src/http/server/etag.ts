@@ -10,8 +10,25 @@ import { Problem, refuse } from "./problem.ts";
 
 export const etagOf = (version: number): string => `"${version}"`;
 
-/** The version that the headers of a write expect; undefined if they expect none. */
-export function expectedBy(match: string | undefined, noneMatch?: string | undefined): number | undefined {
+/** What a write may be conditional on: its headers, and `expectedVersion` in its body. */
+interface Conditions {
+  readonly match: string | undefined;
+  readonly noneMatch?: string | undefined;
+  readonly inBody?: number | undefined;
+}
+
+/** The version that the headers of a write expect; undefined if they expect none. Refuses headers that contradict the body. */
+export function expectedBy({ match, noneMatch, inBody }: Conditions): number | undefined {
+  const expected = expectedByHeaders(match, noneMatch);
+  if (expected !== undefined && inBody !== undefined && expected !== inBody)
+    throw refuse(
+      "invalid_request",
+      "The headers expect another version than the expectedVersion in the body: give one of them.",
+    );
+  return expected;
+}
+
+function expectedByHeaders(match: string | undefined, noneMatch: string | undefined): number | undefined {
   if (noneMatch !== undefined) {
     if (noneMatch.trim() !== "*" || match !== undefined)
       throw refuse(

@@ -158,7 +158,7 @@ export function machines(routing: Routing): void {
     returns: { 200: Moved },
     refuses: [...UNKNOWN, "illegal_transition", "guard_refused", "event_conflict", "parking_full", "version_conflict"],
     decide: ({ params, body: { to, data, patch, expectedVersion, ...options }, header, keyId }) => {
-      const expected = expectedBy(header("if-match"));
+      const expected = expectedBy({ match: header("if-match"), inBody: expectedVersion });
       const machine = machineOf(params.name);
       const all = given({
         ...by(keyId),

@@ -86,7 +86,11 @@ export function slots(routing: Routing): void {
     returns: { 200: Written },
     refuses: ["version_conflict", "invalid_value", "value_too_large"],
     decide: ({ pawl, params, body, header }) => {
-      const expected = expectedBy(header("if-match"), header("if-none-match"));
+      const expected = expectedBy({
+        match: header("if-match"),
+        noneMatch: header("if-none-match"),
+        inBody: body.expectedVersion,
+      });
       const options = given({ expectedVersion: expected ?? body.expectedVersion });
       const slot = pawl.slot(params.name);
       const value = fromWire(body.value);
@@ -109,7 +113,7 @@ export function slots(routing: Routing): void {
     returns: { 200: z.object({ deleted: z.boolean() }).openapi("DeletedSlot") },
     refuses: ["version_conflict"],
     decide: ({ pawl, params, header }) => {
-      const expected = expectedBy(header("if-match"));
+      const expected = expectedBy({ match: header("if-match") });
       const options = given({ expectedVersion: expected });
       const slot = pawl.slot(params.name);
       return (tx) => ({ status: 200, json: matching(expected, () => tx.slot(slot).delete(options)) });

@@ -105,7 +105,11 @@ export function streams(routing: Routing): void {
       "value_too_large",
     ],
     decide: ({ params, body: { events, expectedVersion, ...origin }, header }) => {
-      const expected = expectedBy(header("if-match"), header("if-none-match"));
+      const expected = expectedBy({
+        match: header("if-match"),
+        noneMatch: header("if-none-match"),
+        inBody: expectedVersion,
+      });
       const made = events.map(({ name, data }) => event<unknown>(name)(fromWire(data)));
       const options = given({ ...origin, expectedVersion: expected ?? expectedVersion });
       return (tx) => {
