@@ -114,6 +114,7 @@ import {
 import {
   AttemptOverError,
   ConcurrencyLimitError,
+  ForeignContextError,
   HistoryContradictionError,
   NestedOperationError,
   RaceLostError,
@@ -220,6 +221,7 @@ export const ERROR_CLASSES = [
   RunAliveError,
   UsedAfterEndError,
   RaceLostError,
+  ForeignContextError,
   NestedOperationError,
   AttemptOverError,
   ConcurrencyLimitError,

@@ -401,6 +401,7 @@ export type { Retention, RetentionPeriod } from "./workflow/definitions/retentio
 export {
   AttemptOverError,
   ConcurrencyLimitError,
+  ForeignContextError,
   HistoryContradictionError,
   type InterruptedOutcome,
   NestedOperationError,

@@ -55,7 +55,11 @@ describe("checkOptions", () => {
       { id: "a", Tags: undefined },
       'the options must not have "Tags": there is no such option; the known options are: id, tags',
     ],
-    [["a"], 'the options must not have "0": there is no such option; the known options are: id, tags'],
+    [["a"], "the options must be an object with options, not an array"],
+    [Promise.resolve({ id: "a" }), "the options must be an object with options, not a promise: await it first"],
+    [AbortSignal.abort(), "the options must be an object with options, not an AbortSignal"],
+    [new Map([["id", "a"]]), "the options must be an object with options, not a Map"],
+    [new Date(0), "the options must be an object with options, not a Date"],
     [null, "the options must be an object, not null"],
     ["a", 'the options must be an object, not "a"'],
   ])("%j is refused", (options, message) => {

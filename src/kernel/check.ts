@@ -202,6 +202,8 @@ export const optionNames = <Options>(names: Readonly<Record<NamesIn<Options>, tr
 export function checkOptions(options: unknown, known: OptionNames, what = "the options"): void {
   if (options === undefined) return;
   checkObject(options, what);
+  const other = otherKind(options);
+  if (other !== undefined) throw new InvalidArgumentError(what, `must be an object with options, not ${other}`);
   // Without a list of the names: some of these calls are made for every step.
   for (const name in options)
     if (!known.has(name) && Object.hasOwn(options, name))
@@ -209,6 +211,17 @@ export function checkOptions(options: unknown, known: OptionNames, what = "the o
         what,
         `must not have ${shown(name)}: there is no such option; the known options are: ${[...known].join(", ") || "none"}`,
       );
+}
+
+/** Objects that are no options, and would count as none: a promise that was not awaited, an AbortSignal, an array, a Map, a Date. */
+function otherKind(given: object): string | undefined {
+  const prototype: unknown = Object.getPrototypeOf(given);
+  if (prototype === Object.prototype || prototype === null) return undefined;
+  if (typeof (given as { readonly then?: unknown }).then === "function") return "a promise: await it first";
+  if (Array.isArray(given)) return "an array";
+  if (given instanceof Date) return "a Date";
+  const { [Symbol.toStringTag]: tag } = given as { readonly [Symbol.toStringTag]?: unknown };
+  return typeof tag === "string" ? `${/^[AEIOU]/.test(tag) ? "an" : "a"} ${tag}` : undefined;
 }
 
 export function checkObject(given: unknown, what: string): asserts given is object {

@@ -146,6 +146,20 @@ export class NestedOperationError extends PawlError<
   }
 }
 
+/** The code of one run used the `ctx` of another one, as from a variable that runs share. Pass `ctx` on as an argument. */
+export class ForeignContextError extends PawlError<
+  "foreign_context",
+  { run: string; operation: string; usedBy: string }
+> {
+  constructor(run: string, operation: string, usedBy: string) {
+    super(
+      "foreign_context",
+      `${operation} was started by run "${usedBy}" with the ctx of run "${run}": use the ctx that the workflow's function was called with, and pass it to other functions as an argument`,
+      { run, operation, usedBy },
+    );
+  }
+}
+
 /** `ctx` was used after the run had ended. Await everything before the workflow's function returns. */
 export class UsedAfterEndError extends PawlError<"used_after_end", { run: string; operation: string }> {
   constructor(run: string, operation: string) {

@@ -150,6 +150,36 @@ describe("ctx", () => {
     expect(messages).toEqual(Array.from({ length: 9 }, () => "nested_operation"));
   });
 
+  test("in the code of another run throws, and neither run records it", async () => {
+    await using pawl = openTest({ strict: false });
+    let shared: Context | undefined;
+    const both = Promise.withResolvers<void>();
+    const codes: string[] = [];
+    let begun = 0;
+    const order = workflow("order", async (ctx, id: string) => {
+      shared = ctx;
+      await ctx.step("check", () => {
+        begun += 1;
+        if (begun === 2) both.resolve();
+        return both.promise;
+      });
+      const foreign = shared === ctx ? undefined : shared;
+      if (foreign === undefined) return id;
+      for (const ask of [() => foreign.step("charge", () => id), () => foreign.sleep(1), () => foreign.uuid()])
+        try {
+          await ask();
+        } catch (error) {
+          codes.push((error as { code: string }).code);
+        }
+      return id;
+    });
+    pawl.work([order]);
+    const runs = [await pawl.start(order, "a", { id: "a" }), await pawl.start(order, "b", { id: "b" })];
+    expect(await Promise.all(runs.map((run) => run.result()))).toEqual(["a", "b"]);
+    expect(codes).toEqual(["foreign_context", "foreign_context", "foreign_context"]);
+    for (const run of runs) expect((await run.history()).map(({ name }) => name)).not.toContain("step charge");
+  });
+
   test("after the run has ended rejects immediately, and ends nothing if it is not awaited", async () => {
     await using pawl = openTest({ strict: false });
     let kept: Context | undefined;

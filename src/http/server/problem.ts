@@ -63,6 +63,7 @@ export const STATUS_OF = {
   locked: 423,
   machine_exists: 409,
   machine_not_found: 404,
+  foreign_context: 500,
   nested_operation: 500,
   not_active: 409,
   outcome_unknown: 504,

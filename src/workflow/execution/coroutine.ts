@@ -18,6 +18,7 @@ import type { RunLocation } from "../../kernel/ports.ts";
 import type { Definition } from "../definitions/definition.ts";
 import type { LockPlan, Plan } from "../definitions/plans.ts";
 import {
+  ForeignContextError,
   HistoryContradictionError,
   NestedOperationError,
   RaceLostError,
@@ -225,15 +226,18 @@ export class Coroutine {
     return true;
   }
 
-  /** Whether the calling code is the function of a step of this run. */
-  get isInStep(): boolean {
+  /** Where the calling code is, if it may not use this run: in the function of a step, or in another run. */
+  get #elsewhere(): RunLocation | undefined {
     const place = this.#places?.current();
-    return place?.step !== undefined && place.run === this.runId;
+    return place !== undefined && (place.step !== undefined || place.run !== this.runId) ? place : undefined;
   }
 
-  /** Throws in the function of a step, where nothing can be recorded. */
+  /** Throws in the function of a step, where nothing can be recorded, and in the code of another run, which would not get it again at its replay. */
   checkPlace(shown: string, instead?: string): void {
-    if (this.isInStep) throw new NestedOperationError(this.runId, shown, this.#places?.current()?.step ?? "", instead);
+    const place = this.#elsewhere;
+    if (place === undefined) return;
+    if (place.run !== this.runId) throw new ForeignContextError(this.runId, shown, place.run);
+    throw new NestedOperationError(this.runId, shown, place.step ?? "", instead);
   }
 
   /** An operation that is started after the end rejects, and does not throw: a forgotten timer must not end the process. */
@@ -267,7 +271,7 @@ export class Coroutine {
     explicitId: string | undefined,
     branch: Branch,
   ): string {
-    if (this.isInStep) this.checkPlace(`${plan.kind} "${name}"`);
+    if (this.#elsewhere !== undefined) this.checkPlace(`${plan.kind} "${name}"`);
     if (this.isEnded) {
       this.#refuse(operation, `${plan.kind} "${name}"`);
       return "";

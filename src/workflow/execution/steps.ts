@@ -8,7 +8,7 @@
 import { StoreError } from "../../kernel/errors.ts";
 import { decideRetry } from "../../kernel/retry.ts";
 import type { StepHandle, StepPlan } from "../definitions/plans.ts";
-import { AttemptOverError, NestedOperationError, StepTimeoutError } from "../errors.ts";
+import { AttemptOverError, ForeignContextError, NestedOperationError, StepTimeoutError } from "../errors.ts";
 import { usable } from "../history/outcome.ts";
 import type { PendingOperation } from "./pending.ts";
 
@@ -396,7 +396,7 @@ function retryDelay(plan: StepPlan, attempt: number, error: unknown, chance: num
   // A step that runs at most once is not tried again where its outcome is uncertain.
   if (plan.mode.is === "once") return null;
   // A mistake in the code, which is there the next time as well.
-  if (error instanceof NestedOperationError) return null;
+  if (error instanceof NestedOperationError || error instanceof ForeignContextError) return null;
   try {
     return decideRetry(plan.retry, attempt, error, chance);
   } catch {
