@@ -52,7 +52,7 @@ function writing({ id, title, contender, isHot }: Writing, raws: readonly Conten
   });
 }
 
-/** `targets` streams, and as many events to each. They are handled with one commit each. */
+/** `targets` streams, and as many events to each. */
 function reacting(id: string, targets: number, raw: Contender, turns: number, target: Target | null): Case {
   return againstRaw({
     id,

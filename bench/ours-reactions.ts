@@ -2,9 +2,9 @@
  * Reactions that catch up: the events of a plan are there, and one worker begins to handle them. A stream of the plan is a target, each of its turns an
  * event. Ours, and the bare group commit of the rows that handling costs.
  *
- * For each event a reference is added to the log of its target, and one commit moves the target on. The raw limit writes both, for all
- * targets together: in every fourth turn the references to four events of each target and the cursor of the reaction, as the routing worker
- * does with a page of 400, and in every turn the progress of each target. It reads no event and calls no handler.
+ * For each event a reference is added to the log of its target, and a commit moves the target on, by up to 32 events. The raw limit writes both, for all
+ * targets together: the references to 1,600 events, as many of each target, with the cursor of the reaction, as the routing worker does where many
+ * wait; and the progress of each target in every 32nd turn. It reads no event and calls no handler.
  */
 
 import type { DatabaseSync } from "node:sqlite";
@@ -68,15 +68,21 @@ export const oursReactions: Contender = {
 // ------------------------------------------------------------------------------------------------------------- raw
 
 const SPACE = `reaction-target/${REACTION}`;
-const PER_TARGET = 4;
+/** How many events are routed in a commit, and how many of a target are handled. */
+const ROUTED = 1600;
+const HANDLED = 32;
 const doneText = (done: number): string => JSON.stringify({ done });
 const routedText = (version: number): string => JSON.stringify({ version });
 
 /** The entries of the logs that are added in this turn, by their versions. */
-function routedIn({ turns }: Plan, turn: number): readonly number[] {
-  if (turn % PER_TARGET !== 0) return [];
-  return Array.from({ length: Math.min(PER_TARGET, turns - turn) }, (_, index) => turn + index + 1);
+function routedIn({ keys, turns }: Plan, turn: number): readonly number[] {
+  const perTarget = Math.ceil(ROUTED / keys.length);
+  if (turn % perTarget !== 0) return [];
+  return Array.from({ length: Math.min(perTarget, turns - turn) }, (_, index) => turn + index + 1);
 }
+
+/** Whether the progress of the targets is committed after this turn. */
+const isProgress = ({ turns }: Plan, turn: number): boolean => (turn + 1) % HANDLED === 0 || turn + 1 === turns;
 
 const inSqlite = (db: DatabaseSync, plan: Plan): Turn => {
   const many = (row: string, count: number) => Array.from({ length: count }, () => row).join(", ");
@@ -110,7 +116,8 @@ const inSqlite = (db: DatabaseSync, plan: Plan): Turn => {
       );
       cursor.run(targets.length + 1, turn + 1, JSON.stringify({ cursor: head * targets.length, on: ["Charged"] }));
     }
-    progress.run(...targets.flatMap((id) => [id, turn + (versions.at(-1) ?? 0) + 1, doneText(turn + 1)]));
+    if (isProgress(plan, turn))
+      progress.run(...targets.flatMap((id) => [id, turn + (versions.at(-1) ?? 0) + 1, doneText(turn + 1)]));
   };
 };
 
@@ -155,7 +162,9 @@ const inPostgres = (plan: Plan) => {
         { statement: CURSOR, values: [String(targets.length + 1), value] },
       );
     }
-    return [...calls, { statement: PROGRESS, values: [ids, doneText(turn + 1)] }, COMMIT];
+    if (isProgress(plan, turn)) calls.push({ statement: PROGRESS, values: [ids, doneText(turn + 1)] });
+    // A turn with nothing to write is no transaction.
+    return calls.length === 1 ? [] : [...calls, COMMIT];
   };
 };
 

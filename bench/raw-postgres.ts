@@ -120,7 +120,8 @@ class RawSession implements Session {
     const work = async (connection: RawConnection, doTurn: TurnCalls): Promise<number> => {
       for (let turn = 0; turn < plan.turns; turn++) {
         const sentMs = alone ? performance.now() : 0;
-        await connection.send(doTurn(turn, Date.now()));
+        const calls = doTurn(turn, Date.now());
+        if (calls.length > 0) await connection.send(calls);
         if (alone) latenciesMs.push(performance.now() - sentMs);
       }
       return plan.turns;
