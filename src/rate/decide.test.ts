@@ -49,7 +49,26 @@ describe("taking", () => {
   ])("$rule", ({ fullAtMs, count, waitMs, afterMs }) => {
     const taken = decideTake(at(fullAtMs), 100, count);
     expect(taken.waitMs).toBe(waitMs);
-    expect(taken.bucket).toEqual(at(afterMs));
+    expect(taken.bucket).toEqual(at(afterMs, { takenMs: 100 }));
+  });
+
+  test.each([
+    { rule: "at the time of the last taking", nowMs: 100, waitMs: 0 },
+    {
+      rule: "a moment before it, which is where a commit has begun before another one that it waited for",
+      nowMs: 99,
+      waitMs: 0,
+    },
+    { rule: "before, as long as a commit may take", nowMs: 100 - 10_000, waitMs: 0 },
+    { rule: "not on a clock that was set back further", nowMs: 99 - 10_000, waitMs: 10_001 },
+  ])("what is left is granted: $rule", ({ nowMs, waitMs }) => {
+    const shifted = (ms: number): number => ms + 20_000;
+    const { bucket } = decideTake(at(shifted(100)), shifted(100), 2);
+    const taken = decideTake(bucket, shifted(nowMs), 1);
+    expect(taken.waitMs).toBe(waitMs);
+    expect(remainingIn(bucket, shifted(nowMs))).toBe(waitMs === 0 ? 1 : 0);
+    // No more than at that time: the next one waits until the same moment.
+    expect(shifted(nowMs) + decideTake(taken.bucket, shifted(nowMs), 1).waitMs).toBe(shifted(110));
   });
 
   test("thirds of a millisecond add up to whole ones", () => {
@@ -107,7 +126,7 @@ describe("what remains", () => {
 
 describe("giving back", () => {
   /** An empty bucket and three waiters, at 10, 20 and 30 ms from now. */
-  const empty = at(130);
+  const empty = at(130, { takenMs: 100 });
   const first = decideTake(empty, 100, 1);
   const second = decideTake(first.bucket, 100, 1);
   const third = decideTake(second.bucket, 100, 1);
@@ -125,7 +144,7 @@ describe("giving back", () => {
     const bucket = giveBack(third.bucket, second);
     const next = decideTake(bucket, 105, 1);
     expect(next.waitMs).toBe(15);
-    expect(next.bucket).toEqual(third.bucket);
+    expect(next.bucket).toEqual({ ...third.bucket, takenMs: 105 });
     expect(decideTake(next.bucket, 105, 1).waitMs).toBe(35);
   });
 

@@ -8,10 +8,11 @@
  *
  * Guarantees: between t1 and t2, no more than `burst + (t2 - t1) * max / perMs` tokens are granted. Their stretches do not overlap; they
  * begin at t1 or later, because no stretch begins before its grant, and end at most a full bucket after t2. A clock that steps back only
- * makes the wait longer.
+ * makes the wait longer; where it is a little behind the last taking, that is its time (`not-before.ts`).
  * Pure: every rule is a row of `decide.test.ts`.
  */
 
+import { notBefore } from "../kernel/not-before.ts";
 import { earlier, type Figures, type Gap, joined, later, type Stretch, Timeline } from "./timeline.ts";
 
 /** The stored shape of a bucket. */
@@ -21,6 +22,8 @@ export interface Bucket extends Figures {
   readonly fullAtMs: number;
   /** Parts of the next millisecond, of which there are `max`. */
   readonly fullAtPart: number;
+  /** When tokens were last taken. Buckets of earlier releases do not have it. */
+  readonly takenMs?: number;
   /** Free stretches before that moment. */
   readonly gaps?: readonly Gap[];
 }
@@ -49,19 +52,24 @@ export function fullBucket({ max, perMs, burst }: Figures, declaredMs: number, n
 /** Takes the first free stretch that is long enough. The caller checks whether the wait is short enough. */
 export function decideTake(bucket: Bucket, nowMs: number, count: number): TakenTokens {
   const { timeline, fullAt, gaps } = read(bucket);
-  const nowAt = timeline.at(nowMs);
+  const takenMs = timeOf(bucket, nowMs);
+  const takenAt = timeline.at(takenMs);
   const length = BigInt(count) * timeline.token;
-  const index = gaps.findIndex(([from, to]) => later(from, nowAt) + length <= to);
+  const index = gaps.findIndex(([from, to]) => later(from, takenAt) + length <= to);
   const gap = gaps[index];
-  const from = later(gap?.[0] ?? fullAt, nowAt);
+  const from = later(gap?.[0] ?? fullAt, takenAt);
   const to = from + length;
+  const grantedAt = to - timeline.full;
   const left = gap === undefined ? gaps : gaps.toSpliced(index, 1, [to, gap[1]]);
   return {
-    waitMs: timeline.ms(to - nowAt - timeline.full),
+    waitMs: grantedAt <= takenAt ? 0 : timeline.ms(grantedAt - timeline.at(nowMs)),
     turn: { declaredMs: bucket.declaredMs, gap: timeline.gap([from, to]) },
-    bucket: written(bucket, timeline, gap === undefined ? to : fullAt, left, nowAt),
+    bucket: written({ ...bucket, takenMs }, timeline, gap === undefined ? to : fullAt, left, takenAt),
   };
 }
+
+/** The time of a decision about the bucket: not before that of the last taking. */
+const timeOf = ({ takenMs = 0 }: Bucket, nowMs: number): number => notBefore(nowMs, takenMs);
 
 /** Releases a reserved stretch. Returns null if that has no effect any more. */
 export function decideRelease(bucket: Bucket, nowMs: number, { declaredMs, gap }: Reservation): Bucket | null {
@@ -87,10 +95,11 @@ export function decideDeclare(bucket: Bucket, figures: Figures, declaredMs: numb
   if (declaredMs <= bucket.declaredMs) return bucket;
   if (isSame(bucket, figures)) return { ...bucket, declaredMs };
   const { timeline, fullAt } = read(bucket);
-  const taken = fullAt - timeline.at(nowMs);
-  const lastTurnMs = nowMs + timeline.ms(taken - timeline.full);
+  const atMs = timeOf(bucket, nowMs);
+  const taken = fullAt - timeline.at(atMs);
+  const lastTurnMs = atMs + timeline.ms(taken - timeline.full);
   const debt = Math.min(figures.burst, bucket.burst, timeline.tokens(taken));
-  return decideTake(fullBucket(figures, declaredMs, lastTurnMs), nowMs, debt).bucket;
+  return decideTake(fullBucket(figures, declaredMs, lastTurnMs), atMs, debt).bucket;
 }
 
 export const isSame = (a: Figures, b: Figures): boolean =>
@@ -99,7 +108,7 @@ export const isSame = (a: Figures, b: Figures): boolean =>
 /** How many could be taken together now. */
 export function remainingIn(bucket: Bucket, nowMs: number): number {
   const { timeline, fullAt, gaps } = read(bucket);
-  const nowAt = timeline.at(nowMs);
+  const nowAt = timeline.at(timeOf(bucket, nowMs));
   const limit = nowAt + timeline.full;
   const free: readonly Stretch[] = [...gaps, [fullAt, limit]];
   const tokens = free.map(([from, to]) => Number((earlier(to, limit) - later(from, nowAt)) / timeline.token));

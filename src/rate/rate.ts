@@ -319,6 +319,11 @@ export class RateLimit {
     return this.#at(undefined);
   }
 
+  /** The record that a decision on this limit touches, for this key. @internal */
+  recordOf(key: string | undefined): Address {
+    return this.#at(key);
+  }
+
   #at(key: string | undefined): Address {
     return key === undefined
       ? address(SPACE, this.name)

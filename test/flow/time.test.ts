@@ -71,6 +71,20 @@ describe("debounce", () => {
     await pawl.close();
   });
 
+  test("a ttl counts from the end of collecting, however long that takes", async () => {
+    const { pawl, job, begun } = noting({ debounce: { period: "10s" }, ttl: "5s" });
+    const run = await pawl.start(job, { key: "a", n: 1 });
+    for (const n of [2, 3, 4]) {
+      await pawl.clock.advance("9s");
+      await pawl.start(job, { key: "a", n });
+    }
+    await pawl.clock.advance("1 minute");
+    expect(begun).toMatchObject([{ atMs: 37_000, n: 4 }]);
+    const { scheduledAt, startedAt } = await run.status();
+    expect((scheduledAt?.getTime() ?? 0) - startedAt.getTime()).toBe(37_000);
+    await pawl.close();
+  });
+
   test("a run that was canceled collects no more", async () => {
     const { pawl, job, begun } = noting({ debounce: { period: "10s" } });
     const first = await pawl.start(job, { key: "a", n: 1 });

@@ -10,6 +10,7 @@
 
 import { checkId } from "../../kernel/check.ts";
 import { jsonCodec } from "../../kernel/codec/json.ts";
+import { address } from "../../kernel/contract.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { Kernel } from "../../kernel/kernel.ts";
 import { checkSchema } from "../../kernel/schema.ts";
@@ -196,4 +197,7 @@ function isSaved(saved: unknown): saved is Saved {
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
 
 /** At replay, the history has the turns of rate limits. */
-const NO_TURNS: Turns = { declares: () => false, limit: () => ({ reserveIn: () => ({ isGranted: true, waitMs: 0 }) }) };
+const NO_TURNS: Turns = {
+  declares: () => false,
+  limit: (name) => ({ recordOf: () => address("rate", name), reserveIn: () => ({ isGranted: true, waitMs: 0 }) }),
+};

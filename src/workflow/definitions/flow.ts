@@ -15,6 +15,7 @@ import {
   type Duration,
   optionNames,
 } from "../../kernel/check.ts";
+import type { Address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { hash } from "../../kernel/fingerprint.ts";
@@ -203,11 +204,13 @@ export interface StartTurn {
   readonly name: string;
   /** If the turn is not now, the start is refused. */
   readonly isRefused: boolean;
+  /** The record that it touches. */
+  readonly at: Address;
   reserve(tx: Tx): { readonly isGranted: boolean; readonly waitMs: number };
 }
 
 /** How a handle opens rate limits. */
-export type OpenRate = (name: string, figures: RateLimitOptions) => Pick<RateLimit, "reserveIn">;
+export type OpenRate = (name: string, figures: RateLimitOptions) => Pick<RateLimit, "reserveIn" | "recordOf">;
 
 type Given = FlowOptions<never> & { readonly batch?: Batch<never> | undefined };
 
@@ -410,11 +413,11 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
         const by = keyed(key, `the rate key of workflow "${workflow}"`);
         const rate = openRate(name, figures);
         const wish = { ...(by === undefined ? {} : { key: by }), ...(isRefused ? { timeout: 0 } : {}) };
-        return { name, isRefused, reserve: (tx) => rate.reserveIn(tx, wish) };
+        return { name, isRefused, at: rate.recordOf(by), reserve: (tx) => rate.reserveIn(tx, wish) };
       }),
       ...ownRates.map(({ name, figures }): StartTurn => {
         const rate = openRate(name, figures);
-        return { name, isRefused: false, reserve: (tx) => rate.reserveIn(tx, {}) };
+        return { name, isRefused: false, at: rate.recordOf(undefined), reserve: (tx) => rate.reserveIn(tx, {}) };
       }),
     ],
   };

@@ -5,6 +5,7 @@
 
 import { describe, expect, test } from "vitest";
 import { drained } from "../../../test/kernel/kit.ts";
+import { address } from "../../kernel/contract.ts";
 import { definitionOf, signal, workflow } from "../definitions/definition.ts";
 import { HistoryContradictionError, type RunCanceledError } from "../errors.ts";
 import { Context } from "./context.ts";
@@ -27,7 +28,10 @@ async function begun(body: (ctx: Context) => Promise<unknown>): Promise<Coroutin
       coroutine,
       definition,
       value,
-      { declares: () => false, limit: () => ({ reserveIn: () => ({ isGranted: true, waitMs: 0 }) }) },
+      {
+        declares: () => false,
+        limit: (name) => ({ recordOf: () => address("rate", name), reserveIn: () => ({ isGranted: true, waitMs: 0 }) }),
+      },
       () => {},
     ),
     undefined,

@@ -3,6 +3,7 @@
  */
 
 import type { Held } from "../../kernel/claim/claim.ts";
+import type { Address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import type { AcquireTokensOptions, RateLimitOptions } from "../../rate/rate.ts";
@@ -21,6 +22,7 @@ export interface Turns {
     options: RateLimitOptions,
   ): {
     checkWish?(wish: Pick<AcquireTokensOptions, "count" | "key" | "timeout">): void;
+    recordOf(key: string | undefined): Address;
     reserveIn(
       tx: Tx,
       wish: Pick<AcquireTokensOptions, "count" | "key" | "timeout">,

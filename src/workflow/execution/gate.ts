@@ -65,7 +65,10 @@ export async function passAtClaim(
         items,
         takes: (pool) => engine.takes(name, pool),
       }),
-    request.places.map(({ ref }) => limitAt(ref)),
+    [
+      ...(value.gate?.isRated === true ? [] : request.rates.map(({ at }) => at)),
+      ...request.places.map(({ ref }) => limitAt(ref)),
+    ],
   );
 }
 

@@ -7,11 +7,12 @@
 
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
+import { notBefore } from "../../kernel/not-before.ts";
 import type { Collect } from "../definitions/flow.ts";
 import { RunConflictError, RunExistsError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
 import { type RunValue, runAt } from "../stored.ts";
-import { BATCH_BYTES, debouncedUntil, isBatchFull } from "./decide.ts";
+import { BATCH_BYTES, debouncedUntil, isBatchFull, metAtMs } from "./decide.ts";
 import { COLLECTED, type Collecting, collectedAt, collectorAt, type Gate, ITEM, type Started } from "./stored.ts";
 
 /** How long a start with an id is remembered. */
@@ -29,8 +30,8 @@ export interface CollectedStart {
   readonly rejects: boolean;
   /** Called for a start that is not a repeated one. Throws `rate_limited` where a limit refuses it. */
   accept(): Gate;
-  /** Creates the run that collects, without its first fact. Returns its id. */
-  create(gate: Gate, collecting: Collecting, dueMs: number): string;
+  /** Creates the run that collects from `atMs` on, without its first fact. Returns its id. */
+  create(gate: Gate, collecting: Collecting, dueMs: number, atMs: number): string;
 }
 
 interface Remembered {
@@ -46,18 +47,18 @@ export function collectStart(tx: Tx, start: CollectedStart): { readonly run: str
   if (seen?.exists === true && id !== undefined && tx.record(runAt((seen.value as Remembered).run)).exists)
     return remembered(tx, seen, start, id);
   const gate = start.accept();
-  const { nowMs } = tx;
   const collector = tx.record(collectorAt(workflow, key));
   const current = collector.exists ? (collector.value as string) : undefined;
   const record = current === undefined ? undefined : tx.record(runAt(current));
-  const run = (record === undefined ? undefined : join(record, start, nowMs)) ?? create(start, gate, nowMs);
+  const atMs = timeOf(tx, record);
+  const run = (record === undefined ? undefined : join(record, start, atMs)) ?? create(start, gate, atMs);
   const isNew = run !== current;
   if (isNew) collector.write({ value: run });
   if (runOf(tx.record(runAt(run))).collecting?.count === sizeOf(start.collect)) collector.remove(0);
   seen?.write({
     value: { run, fingerprint: start.fingerprint } satisfies Remembered,
     kind: COLLECTED,
-    dueMs: nowMs + ID_KEPT_MS,
+    dueMs: atMs + ID_KEPT_MS,
   });
   return { run, isNew };
 }
@@ -81,9 +82,18 @@ function remembered(
   return { run, isNew: false };
 }
 
+/** The time of a start that meets this run. */
+function timeOf(tx: Tx, record: Draft | undefined): number {
+  const value = record?.exists === true ? readableValue(record) : undefined;
+  if (record === undefined || value?.collecting === undefined) return tx.nowMs;
+  return metAtMs(tx.nowMs, value.collecting.firstMs, isWaiting(record) ? undefined : value.scheduledAtMs);
+}
+
+const isWaiting = ({ status, holder }: Draft): boolean => status === "pending" && holder === null;
+
 /** Adds the input to a run that still collects. Returns undefined if it does not any more. */
 function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: number): string | undefined {
-  if (!record.exists || record.status !== "pending" || record.holder !== null) return undefined;
+  if (!record.exists || !isWaiting(record)) return undefined;
   const value = readableValue(record);
   const collecting = value?.collecting;
   if (value === undefined || collecting === undefined || collecting.key !== key || collecting.by !== collect.by)
@@ -92,8 +102,10 @@ function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: num
   const count = collecting.count + 1;
   if (collect.by === "debounce") {
     const merged = collect.merge === undefined ? input : collect.merge(collecting.input, input);
-    const dueMs = debouncedUntil(nowMs, collecting.firstMs, collect.periodMs, collect.maxWaitMs);
-    record.write({ value: { ...value, collecting: { ...collecting, count, input: merged } }, dueMs });
+    const untilMs = debouncedUntil(nowMs, collecting.firstMs, collect.periodMs, collect.maxWaitMs);
+    const dueMs = notBefore(untilMs, record.dueMs);
+    const moved = withDue(value, record.dueMs, dueMs);
+    record.write({ value: { ...moved, collecting: { ...collecting, count, input: merged } }, dueMs });
     return record.at.key;
   }
   const text = record.encode({ input });
@@ -102,25 +114,33 @@ function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: num
   const bytes = (collecting.bytes ?? 0) + Buffer.byteLength(text);
   // Too much for one run: it begins with what it has.
   if (bytes > maxBytes) {
-    record.write({ dueMs: nowMs });
+    record.write({ value: withDue(value, record.dueMs, nowMs), dueMs: nowMs });
     return undefined;
   }
   record.appendText(ITEM, text);
-  const isFull = isBatchFull(count, bytes, collect.size, maxBytes);
-  record.write({
-    value: { ...value, collecting: { ...collecting, count, bytes } },
-    ...(isFull ? { dueMs: nowMs } : {}),
-  });
+  const dueMs = isBatchFull(count, bytes, collect.size, maxBytes) ? nowMs : record.dueMs;
+  const moved = withDue(value, record.dueMs, dueMs);
+  record.write({ value: { ...moved, collecting: { ...collecting, count, bytes } }, dueMs });
   return record.at.key;
+}
+
+/** The run begins at another time than it would have: what its ttl allows counts from then on. */
+function withDue(value: RunValue, beforeMs: number, dueMs: number): RunValue {
+  const { gate } = value;
+  return {
+    ...value,
+    scheduledAtMs: dueMs,
+    ...(gate?.expiresAtMs === undefined ? {} : { gate: { ...gate, expiresAtMs: gate.expiresAtMs + dueMs - beforeMs } }),
+  };
 }
 
 function create({ collect, key, input, create }: CollectedStart, gate: Gate, nowMs: number): string {
   const common = { key, firstMs: nowMs, count: 1 };
   if (collect.by === "debounce") {
     const dueMs = debouncedUntil(nowMs, nowMs, collect.periodMs, collect.maxWaitMs);
-    return create(gate, { by: "debounce", ...common, input }, dueMs);
+    return create(gate, { by: "debounce", ...common, input }, dueMs, nowMs);
   }
-  return create(gate, { by: "batch", ...common }, collect.size === 1 ? nowMs : nowMs + collect.maxWaitMs);
+  return create(gate, { by: "batch", ...common }, collect.size === 1 ? nowMs : nowMs + collect.maxWaitMs, nowMs);
 }
 
 /** The first input of a batch, in the log of its run. */

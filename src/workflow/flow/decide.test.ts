@@ -8,6 +8,7 @@ import {
   isFull,
   isTurnOver,
   mayTakeNext,
+  metAtMs,
   nextLane,
   PRIORITY_MS,
   withoutFirst,
@@ -103,6 +104,15 @@ test.each([
 ])("a batch of ten with $count inputs of $bytes bytes", ({ count, bytes, isFull: isComplete }) =>
   expect(isBatchFull(count, bytes, 10, 1000)).toBe(isComplete),
 );
+
+test.each([
+  { rule: "a start is of its own time", nowMs: 120, dueMs: undefined, atMs: 120 },
+  { rule: "and not before the first one of its run", nowMs: 99, dueMs: undefined, atMs: 100 },
+  { rule: "one that meets a run which was taken is not before that was complete", nowMs: 149, dueMs: 150, atMs: 150 },
+  { rule: "and is of its own time after that", nowMs: 151, dueMs: 150, atMs: 151 },
+])("$rule", ({ nowMs, dueMs, atMs }) => expect(metAtMs(nowMs, 100, dueMs)).toBe(atMs));
+
+test("a clock that was set back delays no start", () => expect(metAtMs(1_000, 99_000, 100_000)).toBe(1_000));
 
 test.each([
   { rule: "a run that had its turn at once is never late", turn: undefined, late: 0, now: 99_999, isOver: false },

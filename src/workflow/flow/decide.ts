@@ -4,6 +4,7 @@
  * Pure: every rule is a row of `decide.test.ts`.
  */
 
+import { notBefore } from "../../kernel/not-before.ts";
 import type { Lane, LimitValue, LineValue } from "./stored.ts";
 
 /** What one step of priority is worth: a run goes before those of a priority lower by one that began to wait up to this much earlier. */
@@ -119,6 +120,13 @@ export function debouncedUntil(nowMs: number, firstMs: number, periodMs: number,
   const quietMs = nowMs + periodMs;
   return maxWaitMs === null ? quietMs : Math.min(quietMs, firstMs + maxWaitMs);
 }
+
+/**
+ * The time of a start that meets a run which collects since `firstMs`, or which is taken and was complete at `dueMs`: the start came after that, also
+ * where its commit began before.
+ */
+export const metAtMs = (nowMs: number, firstMs: number, dueMs: number | undefined): number =>
+  notBefore(nowMs, dueMs ?? firstMs);
 
 /** A batch begins when it is full, by number or by size. */
 export const isBatchFull = (count: number, bytes: number, size: number, maxBytes: number): boolean =>

@@ -72,8 +72,13 @@ export interface Started {
 export const touchedBy = (request: StartRequest): readonly Address[] => {
   const { flow } = request;
   if (flow === undefined) return [startedAt(request)];
-  if (flow.collect !== undefined) return [collectorAt(request.workflow, flow.collect.key)];
-  return [startedAt(request), ...flow.request.places.map(({ ref }) => limitAt(ref))];
+  const { places, rates } = flow.request;
+  if (flow.collect !== undefined)
+    return [
+      collectorAt(request.workflow, flow.collect.key),
+      ...rates.filter(({ isRefused }) => isRefused).map(({ at }) => at),
+    ];
+  return [startedAt(request), ...rates.map(({ at }) => at), ...places.map(({ ref }) => limitAt(ref))];
 };
 
 /** Where the run will be. */
@@ -178,19 +183,13 @@ function startCollected(
     fingerprint,
     rejects: ifExists === "reject",
     accept: () => accept(tx, flow.priority === undefined ? {} : { priority: flow.priority }, flow.request),
-    create: (gate, collecting, dueMs) => {
+    create: (gate, collecting, dueMs, atMs) => {
       const id = isMade ? request.id : tx.uuid();
       const record = tx.record(startedAt({ id, isMade: true }));
       const { ttlMs } = flow;
       const value: RunValue = {
         // Its input is not that of one start, and those who started it are not its parents.
-        ...newValue(
-          tx,
-          { ...request, fingerprint: null, parent: undefined, root: undefined },
-          record,
-          undefined,
-          nowMs,
-        ),
+        ...newValue(tx, { ...request, fingerprint: null, parent: undefined, root: undefined }, record, undefined, atMs),
         scheduledAtMs: dueMs,
         gate: ttlMs === null ? gate : { ...gate, expiresAtMs: dueMs + ttlMs },
         collecting,

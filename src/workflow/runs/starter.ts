@@ -153,6 +153,7 @@ export class Starter {
     const definition = definitionToStart(workflow);
     const checked = checkSchemaNow(definition?.input, input, "the run's input");
     const request = this.#request(workflow, definition, checked, options, () => tx.uuid());
+    tx.load(touchedBy(request));
     return startRun(tx, request).id;
   }
 
