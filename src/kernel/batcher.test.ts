@@ -194,6 +194,23 @@ describe("lanes", () => {
     expect(await Promise.all([holder, waiting])).toEqual([1, 2]);
   });
 
+  test("what needs a record of a flight leaves with it, and the rest in another one", async () => {
+    const { kernel, store } = bench({ lanes: 2 });
+    const ranIn: string[] = [];
+    const on = (at: Address) =>
+      kernel.transact(
+        (tx) => {
+          ranIn.push(`${at.key} ${store.batches.length}`);
+          return add(at)(tx);
+        },
+        [at],
+      );
+    store.slowRounds = true;
+    await Promise.all(Array.from({ length: 120 }, (_, i) => on(i % 2 === 0 ? a : address("n", String(i)))));
+    expect(store.batches.map(({ lock }) => lock.length)).toEqual([31, 30]);
+    expect(ranIn.filter((one) => one.startsWith(`${a.key} `)).length).toBe(60);
+  });
+
   test("a known decision does not wait for the locked ones", async () => {
     const { kernel, store } = bench({ lanes: 2 });
     await hold(kernel, a);

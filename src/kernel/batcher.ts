@@ -190,7 +190,7 @@ export class Batcher {
   }
 
   /** Takes the next decisions that can share a flight out of the queue, in the order they were submitted. */
-  #dequeue(most: number): Submission[] {
+  #dequeue(share: number): Submission[] {
     const dequeued: Submission[] = [];
     const passed: Submission[] = [];
     // Renewals come first, however many decisions wait: a lease that is not renewed in time is lost.
@@ -200,11 +200,18 @@ export class Batcher {
     const apart = this.#lanes.length > 1;
     const { flying } = this.#context;
     const reserved = new Set<string>();
+    // What needs a record of this flight could not leave in another one before it ends, so it comes along.
+    const own = share < Math.min(this.#most, this.#queue.length) ? new Set<string>() : undefined;
     const nowMs = this.#ports.clock.nowMs();
     let records = 0;
     let index = 0;
-    for (; index < this.#queue.length && dequeued.length < most; index++) {
+    for (; index < this.#queue.length && dequeued.length < (own === undefined ? share : this.#most); index++) {
       const submission = this.#queue[index] as Submission;
+      if (dequeued.length >= share && !isAnyOf(submission, own ?? null)) {
+        passed.push(submission);
+        this.#reserve(submission, reserved);
+        continue;
+      }
       // It was postponed before and its patience has ended: it is rejected without waiting for another flight.
       if (submission.rounds > 1 && submission.giveUpAtMs <= nowMs) {
         submission.reject(keepChanging());
@@ -227,6 +234,7 @@ export class Batcher {
       if (fits && !isAnyOf(submission, flying) && !isAnyOf(submission, reserved)) {
         dequeued.push(submission);
         records += submission.keys.length;
+        if (own !== undefined) for (const { text } of submission.keys) own.add(text);
       } else {
         passed.push(submission);
         if (apart) this.#reserve(submission, reserved);
