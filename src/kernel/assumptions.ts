@@ -19,8 +19,8 @@
  * A waiting decision is in a batch of its own, and its batch waits for its rows in sorted order instead of skipping those that are locked.
  *
  * A wrong assumption costs a round trip, so it is not repeated: a record whose row was not as assumed, or whose decisions ask for the
- * clock, uses the locked path for its next writes, twice as many each time. After a record that was assumed to be absent existed, the
- * next records are read, in the same way.
+ * clock, uses the locked path for its next writes, twice as many each time, however many decisions of a flight used it. That no recent reading of the
+ * clock was there is no reason. After a record that was assumed to be absent existed, the next records are read, in the same way.
  */
 
 import type { Address, Row } from "./contract.ts";

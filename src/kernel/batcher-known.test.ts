@@ -204,6 +204,30 @@ describe("rows that this process wrote last", () => {
     expect(believed).toEqual([0, 9, 26, 59, 124]);
   });
 
+  test("that moved under many decisions of one batch count once", async () => {
+    const { kernel, store } = bench({ lanes: 2 });
+    store.found = (found, keys, batch) => (keys.length === 0 && !batch.needsClock ? { ...found, nowMs: null } : found);
+    await kernel.transact(add(a), [a]);
+    const timely: Decision<unknown> = (tx) => [tx.nowMs, add(a)(tx)];
+    await Promise.all(Array.from({ length: 20 }, () => kernel.transact(timely, [a])));
+    const locks = locksFrom(store);
+    for (let turn = 0; turn < 10; turn++) await kernel.transact(add(a), [a]);
+    expect(locks().findIndex((lock) => lock.length === 0)).toBe(8);
+  });
+
+  test("are used again as soon as the clock was read, if a decision only lacked a recent reading of it", async () => {
+    const { kernel, store, clock } = bench({ lanes: 2 });
+    store.found = (found, keys, batch) => (keys.length === 0 && !batch.needsClock ? { ...found, nowMs: null } : found);
+    for (const estimate of ["approxNowMs", "nowUpperBoundMs"] as const) {
+      await kernel.transact(add(a), [a]);
+      await clock.advance(2000);
+      const locks = locksFrom(store);
+      const timed: Decision<unknown> = (tx) => [tx[estimate], add(a)(tx)];
+      for (let turn = 0; turn < 2; turn++) await kernel.transact(timed, [a]);
+      expect(locks()).toEqual([[], [a.text], []]);
+    }
+  });
+
   test("are locked when the decision reads one of them without writing it, or throws", async () => {
     for (const decide of [
       (tx) => [tx.record(a).value, add(b)(tx)],

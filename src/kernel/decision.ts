@@ -118,8 +118,8 @@ class DecisionAttempt implements Tx, DraftContext {
   readonly #isOptimistic: boolean;
   #isOver = false;
   drafts: Draft[] = [];
-  /** Records that were not loaded; or "lock" if it needs the locked path. */
-  wanted: readonly Address[] | "lock" | undefined;
+  /** Records that were not loaded, or what else it lacked. */
+  wanted: Wanted | undefined;
   bytes = 0;
 
   constructor(view: BatchView, tape: Tape, isOptimistic: boolean) {
@@ -165,12 +165,18 @@ class DecisionAttempt implements Tx, DraftContext {
 
   get nowUpperBoundMs(): number {
     this.check();
-    return this.#view.nowMs ?? this.#view.clockEstimate?.nowUpperBoundMs ?? this.nowMs;
+    return this.#view.nowMs ?? this.#estimate.nowUpperBoundMs;
   }
 
   get approxNowMs(): number {
     this.check();
-    return this.#view.nowMs ?? this.#view.clockEstimate?.approxNowMs ?? this.nowMs;
+    return this.#view.nowMs ?? this.#estimate.approxNowMs;
+  }
+
+  get #estimate(): ClockEstimate {
+    if (this.#view.clockEstimate !== null) return this.#view.clockEstimate;
+    this.wanted ??= "clock";
+    throw VOID;
   }
 
   get fenceFloor(): number {
@@ -225,10 +231,16 @@ class DecisionAttempt implements Tx, DraftContext {
   }
 }
 
+/**
+ * What an attempt lacked: records that were not loaded; "lock" if it needs the locked path; "clock" if any recent reading of the store's clock would have
+ * been enough.
+ */
+export type Wanted = readonly Address[] | "lock" | "clock";
+
 export type Outcome<T> =
   | { readonly is: "done"; readonly value: T; readonly bytes: number }
   | { readonly is: "threw"; readonly error: unknown }
-  | { readonly is: "void"; readonly wanted: readonly Address[] | "lock" };
+  | { readonly is: "void"; readonly wanted: Wanted };
 
 /**
  * Runs a decision on the cells, and merges what it wrote if it returned. An optimistic decision may use assumed rows, which were not read

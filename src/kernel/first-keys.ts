@@ -11,7 +11,7 @@ import { batchViewOf, type FlightContext, type Submission } from "./flight.ts";
 
 export function findFirstKeys(submission: Submission, context: FlightContext): void {
   const outcome = runDecision(submission.decide, batchViewOf(context, new Map(), null, 0, 0), submission.tape, true);
-  if (outcome.is === "void" && outcome.wanted !== "lock") submission.keys = outcome.wanted;
+  if (outcome.is === "void" && typeof outcome.wanted !== "string") submission.keys = outcome.wanted;
   // It asks for no record first, so nothing can be assumed, and the next attempt would find the same.
   else submission.path = "locked";
 }

@@ -19,6 +19,7 @@ import {
   type Outcome,
   runDecision,
   type Tape,
+  type Wanted,
 } from "./decision.ts";
 import { Cell } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
@@ -115,6 +116,8 @@ export class Flight {
   readonly #owned = new Set<string>();
   /** Records that were not read because another process has them locked. */
   readonly #lockedElsewhere = new Set<string>();
+  /** Records whose assumed rows were wrong, or saved nothing. */
+  readonly #refuted = new Set<string>();
   /** Records that were not read because the budget was used up. */
   readonly #unread = new Set<string>();
   #asked: readonly Address[] = [];
@@ -222,10 +225,11 @@ export class Flight {
   }
 
   /** Whether a void attempt can get its records in this flight; otherwise the decision is submitted again. */
-  #wantsMore(submission: Submission, wants: readonly Address[] | "lock", wanted: Map<string, Address>): boolean {
-    if (wants === "lock") {
+  #wantsMore(submission: Submission, wants: Wanted, wanted: Map<string, Address>): boolean {
+    if (wants === "lock" || wants === "clock") {
       this.#setBack(submission, "wants-lock");
-      for (const at of submission.keys) this.#context.assumptions.refuted(at.text);
+      // That the clock was not read recently says nothing about the records: the next decision about them may know it.
+      if (wants === "lock") for (const at of submission.keys) this.#refute(at);
       this.#again.push(submission);
       return false;
     }
@@ -242,6 +246,13 @@ export class Flight {
     for (const at of wants)
       if (!this.cells.has(at.text) && !this.#lockedElsewhere.has(at.text)) wanted.set(at.text, at);
     return true;
+  }
+
+  /** Once for all decisions of the flight: the longer the cooldown, the more often an assumption was wrong in different flights. */
+  #refute({ text }: Address): void {
+    if (this.#refuted.has(text)) return;
+    this.#refuted.add(text);
+    this.#context.assumptions.refuted(text);
   }
 
   #isElsewhere({ text }: Address): boolean {
@@ -266,7 +277,7 @@ export class Flight {
     const { assumptions } = this.#context;
     for (const submission of this.#submissions) {
       const stale = submission.keys.filter((at) => texts.has(at.text));
-      for (const at of stale) if (this.cells.get(at.text)?.isAssumed === true) assumptions.refuted(at.text);
+      for (const at of stale) if (this.cells.get(at.text)?.isAssumed === true) this.#refute(at);
       if (isHeld && stale.length > 0) submission.isAlone = true;
       this.#setBack(submission, submission.isOptimistic && stale.length > 0 ? "not-as-assumed" : "put-off");
     }
