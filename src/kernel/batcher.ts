@@ -201,7 +201,7 @@ export class Batcher {
     const { flying } = this.#context;
     const reserved = new Set<string>();
     // What needs a record of this flight could not leave in another one before it ends, so it comes along.
-    const own = share < this.#most ? new Set<string>() : undefined;
+    const own = share < Math.min(this.#most, this.#queue.length) ? new Set<string>() : undefined;
     const nowMs = this.#ports.clock.nowMs();
     let records = 0;
     let index = 0;

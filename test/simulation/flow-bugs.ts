@@ -72,7 +72,7 @@ export const flowBugs: readonly Bug[] = [
     edits: [
       {
         file: COLLECT,
-        from: '  if (!record.exists || record.status !== "pending" || record.holder !== null) return undefined;',
+        from: "  if (!record.exists || !isWaiting(record)) return undefined;",
         to: "  if (!record.exists) return undefined;",
       },
       { file: COLLECT, from: "  if (record.dueMs === null || nowMs >= record.dueMs) return undefined;\n", to: "" },
