@@ -48,7 +48,10 @@ describe("what a receiver sends", () => {
       outcome: { value: { body: "at last" } },
     });
     const attempts = itemsOf(await send("GET", "/v1/tasks/t1/attempts"));
-    expect(attempts).toMatchObject([{ error: { code } }, { error: { code } }, { error: null }]);
+    // On a slow machine a good reply may be late, too.
+    const codes = attempts.map(({ error }) => (error as { code: string } | null)?.code);
+    expect(codes.slice(0, 2).concat(codes.slice(-1))).toEqual([code, code, undefined]);
+    if (timeout === undefined) expect(codes).toHaveLength(3);
     for (const { body } of attempts) expect(String(body).length).toBeLessThanOrEqual(16 * 1024);
     await expect.poll(() => sockets.every(({ destroyed }) => destroyed)).toBe(true);
     // What it could send is what was read, and what the two sockets hold.
