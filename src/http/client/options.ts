@@ -76,7 +76,8 @@ export function sent(
   what = "the options",
 ): Record<string, unknown> {
   if (options === undefined) return {};
-  if (typeof options !== "object" || options === null) throw invalidArgument(what, "must be an object");
+  if (typeof options !== "object" || options === null || isOther(options))
+    throw invalidArgument(what, "must be an object with options, not a promise, a list, a Date or the like");
   const body: Record<string, unknown> = {};
   for (const [name, given] of Object.entries(options)) {
     const send = Object.hasOwn(known, name) ? known[name] : undefined;
@@ -89,3 +90,10 @@ export function sent(
   }
   return body;
 }
+
+/** Objects that are no options, and would count as none: a promise that was not awaited, an AbortSignal, an array, a Map, a Date. */
+const isOther = (given: object): boolean =>
+  Array.isArray(given) ||
+  given instanceof Date ||
+  Symbol.toStringTag in given ||
+  typeof (given as { readonly then?: unknown }).then === "function";
