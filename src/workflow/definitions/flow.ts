@@ -210,7 +210,10 @@ export interface StartTurn {
 }
 
 /** How a handle opens rate limits. */
-export type OpenRate = (name: string, figures: RateLimitOptions) => Pick<RateLimit, "reserveIn" | "recordOf">;
+export type OpenRate = (
+  name: string,
+  figures: RateLimitOptions,
+) => Pick<RateLimit, "reserveIn"> & { recordOf(key: string | undefined): Address };
 
 type Given = FlowOptions<never> & { readonly batch?: Batch<never> | undefined };
 

@@ -27,8 +27,8 @@ export const mistakes: readonly Planted[] = [
     edits: [
       {
         file: COROUTINE,
-        from: "return place?.step !== undefined && place.run === this.runId;",
-        to: 'return place?.step === "" && place.run === this.runId;',
+        from: "return place !== undefined && (place.step !== undefined ||",
+        to: 'return place !== undefined && (place.step === "" ||',
       },
     ],
   },

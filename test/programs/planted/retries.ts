@@ -78,7 +78,7 @@ export const retries: readonly Planted[] = [
       },
       {
         file: COROUTINE,
-        from: "          this.#failures.addChild({ id: pending.id, run: child.run, waits: true, at: child.at });\n",
+        from: '        if ("error" in outcome && child !== undefined) this.#failures.addChild({ ...child, waits: true });\n',
         to: "",
       },
     ],
