@@ -122,7 +122,7 @@ export const histories: readonly Planted[] = [
   {
     name: "a replay that was given up half-way is taken for a whole one, and locks that its code released later are requested again",
     rule: SURPLUS,
-    program: 825,
+    program: 214,
     edits: [
       {
         file: EXECUTION,
