@@ -368,6 +368,7 @@ export type {
   RunRateLimit,
   RunSlot,
   RunStream,
+  SentWith,
   SlotScope,
   StepFunction,
   StepOptions,
