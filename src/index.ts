@@ -260,7 +260,9 @@ export {
   NewEvent,
   type PersonalEventOptions,
   type ReadableEvent,
+  type RecognizedEvent,
   type SchemaInput,
+  type ShapeOptions,
   type StreamEvent,
 } from "./stream/event.ts";
 export type { PersonalOptions } from "./stream/personal/decide.ts";
