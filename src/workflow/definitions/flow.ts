@@ -54,7 +54,7 @@ export interface StartRate<Input = unknown> extends RateLimitOptions {
   readonly excess?: "wait" | "reject" | undefined;
 }
 
-/** Runs begin evenly spaced: `max` in each `per`, never two together. */
+/** Runs begin evenly spaced: `max` in each `per`, never two together, unless a `rateLimit` with another key delays some of them. */
 export interface Throttle<Input = unknown> {
   /** Default: 1. */
   readonly max?: number | undefined;
