@@ -74,6 +74,7 @@ export {
   TooManyKeysError,
   UnsupportedEncodingError,
   UsedInBodyError,
+  UserFunctionError,
   ValueTooLargeError,
   VersionConflictError,
 } from "./kernel/errors.ts";

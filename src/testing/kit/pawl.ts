@@ -148,6 +148,8 @@ export class TestEnvironment implements RunsView {
   readonly #scheduleKinds = new Set<string>();
   /** Where the targets of reactions are that have a worker. */
   readonly #targetSpaces = new Set<string>();
+  /** Says what a run waits for; of the process that was opened last. */
+  #whyWaiting: (run: string) => Promise<string | undefined> = async () => undefined;
 
   constructor(options: OpenTestOptions = {}) {
     checkOptions(options, OPTIONS);
@@ -209,7 +211,9 @@ export class TestEnvironment implements RunsView {
     };
     const prepare = (definition: WorkDefinition): WorkDefinition => this.#prepare(definition, tracked);
     const strictness = this.#isStrict ? { mayFail: this.#mayFail, isOnly } : undefined;
-    return new TestPawl(kernel, this.clock, prepare, strictness, this.#capabilities);
+    const opened = new TestPawl(kernel, this.clock, prepare, strictness, this.#capabilities);
+    this.#whyWaiting = async (run) => (isAlive() ? (await opened.whyWaiting({ run })).says : undefined);
+    return opened;
   }
 
   /** A definition as it is worked on here: the clock waits for its functions, and knows its records. */
@@ -270,14 +274,20 @@ export class TestEnvironment implements RunsView {
     const paused = new Map(
       (await this.#rows(PAUSED)).flatMap(({ key, value }) => (value === null ? [] : [[newQueueOf(key), key]])),
     );
-    const described = open.slice(0, 5).map(({ key, kind, status }) => {
+    const described = open.slice(0, 5).map(async ({ key, kind, status }) => {
+      // A run that cannot be read, or a handle that is closed, is no reason to say nothing.
+      const says = await this.#whyWaiting(key).catch(() => undefined);
+      const name = `run "${key}" `;
+      const why = says?.startsWith(name) ? says.slice(name.length) : says;
+      const is = `is ${status}`;
+      const state = status === "running" || why === undefined ? is : why.startsWith(is) ? why : `${is}: ${why}`;
       const isKnown = kind === null || this.#kinds.has(kind);
       const workflow = paused.get(kind ?? "");
       const isPaused = workflow === undefined ? "" : `, and its workflow "${workflow}" is paused`;
-      return `run "${key}" is ${status}${isKnown ? "" : ", and its workflow has no worker"}${isPaused}`;
+      return `${name}${state}${isKnown ? "" : ", and its workflow has no worker"}${isPaused}`;
     });
     const more = open.length - described.length;
-    return [...described, ...(more > 0 ? [`${more} more`] : [])].join(", ");
+    return [...(await Promise.all(described)), ...(more > 0 ? [`${more} more`] : [])].join("; ");
   }
 }
 

@@ -7,6 +7,7 @@
 
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
+import { callUser } from "../../kernel/errors.ts";
 import type { Collect } from "../definitions/flow.ts";
 import { RunConflictError, RunExistsError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
@@ -91,7 +92,11 @@ function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: num
   if (record.dueMs === null || nowMs >= record.dueMs) return undefined;
   const count = collecting.count + 1;
   if (collect.by === "debounce") {
-    const merged = collect.merge === undefined ? input : collect.merge(collecting.input, input);
+    const { merge } = collect;
+    const merged =
+      merge === undefined
+        ? input
+        : callUser(`the debounce merge of workflow "${value.workflow}"`, () => merge(collecting.input, input));
     const dueMs = debouncedUntil(nowMs, collecting.firstMs, collect.periodMs, collect.maxWaitMs);
     record.write({ value: { ...value, collecting: { ...collecting, count, input: merged } }, dueMs });
     return record.at.key;
