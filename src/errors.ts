@@ -43,6 +43,7 @@ import {
   TooManyKeysError,
   UnsupportedEncodingError,
   UsedInBodyError,
+  UserFunctionError,
   ValueTooLargeError,
   VersionConflictError,
 } from "./kernel/errors.ts";
@@ -251,6 +252,7 @@ export const ERROR_CLASSES = [
   TooManyKeysError,
   UnsupportedEncodingError,
   UsedInBodyError,
+  UserFunctionError,
   ValueTooLargeError,
   VersionConflictError,
 ] as const;

@@ -74,6 +74,7 @@ export {
   TooManyKeysError,
   UnsupportedEncodingError,
   UsedInBodyError,
+  UserFunctionError,
   ValueTooLargeError,
   VersionConflictError,
 } from "./kernel/errors.ts";
@@ -260,7 +261,9 @@ export {
   NewEvent,
   type PersonalEventOptions,
   type ReadableEvent,
+  type RecognizedEvent,
   type SchemaInput,
+  type ShapeOptions,
   type StreamEvent,
 } from "./stream/event.ts";
 export type { PersonalOptions } from "./stream/personal/decide.ts";
@@ -368,6 +371,7 @@ export type {
   RunRateLimit,
   RunSlot,
   RunStream,
+  SentWith,
   SlotScope,
   StepFunction,
   StepOptions,

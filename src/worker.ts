@@ -106,7 +106,7 @@ export class Workers {
       if (acceptor === undefined)
         throw new InvalidArgumentError(
           SUBJECT,
-          "must be what workflow, reaction, projection, projection.sql or streamPolicy returned: aggregates, machines and events need no worker",
+          "must be what workflow, schedule, reaction, projection, projection.sql, streamPolicy or httpTasks returned: aggregates, machines and events need no worker",
         );
       acceptor.accepted.push(definitions[i]);
     }

@@ -256,6 +256,38 @@ export interface SchemaIssue {
   readonly path: string;
 }
 
+/**
+ * A function of yours threw an error of a class of JavaScript's own, as a TypeError: `data.what` names the function, and `cause` is the error. Errors of classes of
+ * your own are thrown as they are.
+ */
+export class UserFunctionError extends PawlError<"user_function_failed", { what: string }> {
+  constructor(what: string, cause: Error) {
+    super("user_function_failed", `${what} threw: ${cause.message || cause.name}`, { what }, { cause });
+  }
+}
+
+const OWN_CLASSES: ReadonlySet<unknown> = new Set([
+  Error,
+  TypeError,
+  RangeError,
+  ReferenceError,
+  SyntaxError,
+  URIError,
+]);
+
+/** What to throw for what a function of the user threw: the same with its context, unless callers may distinguish it by its class. */
+export const thrownBy = (what: string, error: unknown): unknown =>
+  error instanceof Error && OWN_CLASSES.has(error.constructor) ? new UserFunctionError(what, error) : error;
+
+/** Calls a function of the user. */
+export function callUser<T>(what: string, call: () => T): T {
+  try {
+    return call();
+  } catch (error) {
+    throw thrownBy(what, error);
+  }
+}
+
 /** Thrown by code that is retried, such as a step, to say that trying again is useless. It fails with it immediately. */
 export class NonRetryableError extends Error {
   override readonly name = "NonRetryableError";

@@ -48,6 +48,15 @@ test.each(rules)("$rule", ({ retry, attempt, error = plain, chance = 0, delayMs 
 });
 
 describe("a policy", () => {
+  test("without a longest wait has one that is not below its delay", () => {
+    expect(checkRetry({ delay: "10 minutes" })).toMatchObject({ delayMs: 600_000, maxDelayMs: 600_000 });
+    expect(checkRetry({ delay: "7s" }, base)).toEqual({ ...base, delayMs: 7000, maxDelayMs: 7000 });
+    // What was asked for counts, also where it contradicts itself.
+    expect(checkRetry({ delay: "7s", maxDelay: "6s" }, base)).toEqual({ ...base, delayMs: 7000 });
+    const contradicting = checkRetry({ delay: "7s", maxDelay: "6s" });
+    expect(checkRetry({ attempts: 2 }, contradicting)).toEqual({ ...contradicting, attempts: 2 });
+  });
+
   test("that says nothing is the one it is based on", () => {
     expect(checkRetry(undefined, base)).toBe(base);
     expect(checkRetry({}, base)).toEqual(base);
@@ -64,6 +73,7 @@ describe("a policy", () => {
     const when = () => false;
     expect(checkRetry({ attempts: 2 }, base)).toEqual({ ...base, attempts: 2 });
     expect(checkRetry({ delay: "2s" }, base)).toEqual({ ...base, delayMs: 2000 });
+    expect(checkRetry({ delay: "6s" }, base)).toEqual({ ...base, delayMs: 6000 });
     expect(checkRetry({ delay: 0 }, base)).toEqual({ ...base, delayMs: 0 });
     expect(checkRetry({ factor: 1 }, base)).toEqual({ ...base, factor: 1 });
     expect(checkRetry({ maxDelay: "1 hour" }, base)).toEqual({ ...base, maxDelayMs: 3_600_000 });

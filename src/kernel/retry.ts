@@ -12,7 +12,7 @@ export interface RetryOptions {
   readonly delay?: Duration | undefined;
   /** What the wait is multiplied by each time. Default: 2. */
   readonly factor?: number | undefined;
-  /** The longest wait. Default: 1 minute. */
+  /** The longest wait. Default: 1 minute, or `delay` where that is longer. */
   readonly maxDelay?: Duration | undefined;
   /** How much of the wait is random, 0 to 1, so that steps which failed together are not tried again together. Default: 0.5. */
   readonly jitter?: number | undefined;
@@ -50,11 +50,14 @@ export function checkRetry(options: RetryOptions | undefined, base: Retry = DEFA
   if (!(typeof jitter === "number" && jitter >= 0 && jitter <= 1))
     throw new InvalidArgumentError("the retry's jitter", "must be from 0 to 1");
   if (when !== undefined) checkFunction(when, "the retry's when");
+  const delayMs = delay === undefined ? base.delayMs : checkDuration(delay, "the retry's delay");
+  // A delay that is asked for is never shortened by a longest wait that is not.
+  const leastMaxMs = delay === undefined ? base.maxDelayMs : Math.max(base.maxDelayMs, delayMs);
   return {
     attempts: attempts === undefined ? base.attempts : checkCount(attempts, "the retry's attempts", 1_000_000),
-    delayMs: delay === undefined ? base.delayMs : checkDuration(delay, "the retry's delay"),
+    delayMs,
     factor,
-    maxDelayMs: maxDelay === undefined ? base.maxDelayMs : checkDuration(maxDelay, "the retry's longest delay"),
+    maxDelayMs: maxDelay === undefined ? leastMaxMs : checkDuration(maxDelay, "the retry's longest delay"),
     jitter,
     when,
   };

@@ -5,7 +5,7 @@
 import { checkId, checkVersion } from "../kernel/check.ts";
 import { InvalidArgumentError } from "../kernel/errors.ts";
 import { fingerprintOf, hash } from "../kernel/fingerprint.ts";
-import { checkSchemaNow } from "../kernel/schema.ts";
+import { checkSchemaNow, type StandardSchema } from "../kernel/schema.ts";
 import { definitionToStart, type Workflow } from "../workflow/definitions/definition.ts";
 import { checkPlan, DECLARED_OPTIONS, type DeclaredScheduleOptions } from "./options.ts";
 import type { Plan, Target } from "./stored.ts";
@@ -37,6 +37,8 @@ export interface ScheduleRules {
   readonly plan: Plan;
   readonly target: Target;
   readonly makeInput: ((tick: Tick) => unknown) | undefined;
+  /** Checks what `makeInput` returns. */
+  readonly schema: StandardSchema | undefined;
 }
 
 const definitions = new WeakMap<object, ScheduleRules>();
@@ -71,7 +73,8 @@ export function schedule(
   const code = makeInput === undefined ? fingerprintOf(target.input?.value) : `function ${String(makeInput)}`;
   const by = hash(name, String(revision), fingerprintOf(plan), target.workflow, String(target.timeoutMs), code);
   const defined: Schedule = Object.freeze({ name });
-  definitions.set(defined, { name, by, revision, plan, target, makeInput });
+  const schema = definitionToStart(workflow)?.input;
+  definitions.set(defined, { name, by, revision, plan, target, makeInput, schema });
   return defined;
 }
 
@@ -92,7 +95,7 @@ export function targetOf(
   };
 }
 
-/** The input of a tick's run. A function must return it, not a promise of it. */
+/** The input of a tick's run. A function must return it, not a promise of it; what it returns is checked by the workflow's schema, as a value was. */
 export function inputOf(target: Target, rules: ScheduleRules | undefined, tick: Tick): unknown {
   const makeInput = rules?.makeInput;
   if (makeInput === undefined) return target.input?.value;
@@ -101,7 +104,7 @@ export function inputOf(target: Target, rules: ScheduleRules | undefined, tick: 
     void Promise.resolve(input).catch(() => {});
     throw new InvalidArgumentError("the schedule's input", "must be returned, not a promise: do the work in a step");
   }
-  return input;
+  return checkSchemaNow(rules?.schema, input, "the schedule's input");
 }
 
 /** What is known of a schedule; undefined if it is none. @internal */

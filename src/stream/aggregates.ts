@@ -169,6 +169,8 @@ export class AggregateHandle<State, Commands> {
   /** Folded from the beginning, because stored states are of later events; or from a stored state, where the beginning was removed. */
   async #asOf(asOf: number | Date): Promise<Fold> {
     const at = streamAt(this.#stream);
+    if (typeof asOf !== "number" && !((asOf as unknown) instanceof Date))
+      throw new InvalidArgumentError("asOf", "must be the version of an event, a whole number, or a time, a Date");
     const untilMs = typeof asOf === "number" ? Number.POSITIVE_INFINITY : checkDate(asOf, "asOf");
     const last = typeof asOf === "number" ? asOf : Number.POSITIVE_INFINITY;
     if (typeof asOf === "number") checkVersion(asOf, "asOf");
@@ -189,7 +191,7 @@ export class AggregateHandle<State, Commands> {
     if (Number.isFinite(last))
       throw new InvalidArgumentError(
         "asOf",
-        `must be at most ${fold.version}, the version of stream "${this.#stream}"`,
+        `must be at most ${fold.version}, the version of stream "${this.#stream}": a number is a version; give a time as a Date`,
       );
     return fold;
   }

@@ -15,7 +15,7 @@ const sumOf = (command: (sum: number, input: unknown, context: CommandContext) =
       commands: { go: command as (sum: number, input: never, context: CommandContext) => unknown },
     }),
   );
-const CLOCK = { nowMs: () => 1000, uuid: () => "id" };
+const CLOCK = { stream: "s", nowMs: () => 1000, uuid: () => "id" };
 const place = { stream: "s", id: "e", shape: 1 };
 
 test.each([

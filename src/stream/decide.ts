@@ -3,7 +3,7 @@
  */
 
 import { refusePromise } from "../kernel/decision.ts";
-import { DecisionOverError, InvalidArgumentError } from "../kernel/errors.ts";
+import { DecisionOverError, InvalidArgumentError, thrownBy } from "../kernel/errors.ts";
 import type { AggregateRules, CommandContext, FoldedEvent } from "./aggregate.ts";
 import { NewEvent, upcast } from "./event.ts";
 import type { Fold } from "./stored.ts";
@@ -20,7 +20,13 @@ export function reduce(rules: AggregateRules, state: unknown, event: FoldedEvent
   const rule = rules.reducers.get(event.name);
   if (rule === undefined) return state;
   const data = upcast(rule.event, event.data, event.shape);
-  const next = rule.reduce(state, data, Object.freeze({ ...event, data, shape: rule.event.shape }));
+  let next: unknown;
+  try {
+    next = rule.reduce(state, data, Object.freeze({ ...event, data, shape: rule.event.shape }));
+  } catch (error) {
+    const { name, version, stream } = event;
+    throw thrownBy(`the reducer of "${name}" in ${rules.name} "${stream}", at event ${version},`, error);
+  }
   refusePromise(next);
   return next;
 }
@@ -54,7 +60,7 @@ export function decideCommand(
   { state, version }: Fold,
   name: string,
   input: unknown,
-  { nowMs, uuid }: { readonly nowMs: () => number; readonly uuid: () => string },
+  { stream, nowMs, uuid }: { readonly stream: string; readonly nowMs: () => number; readonly uuid: () => string },
 ): Decided {
   const command = rules.commands.get(name);
   if (command === undefined) {
@@ -91,7 +97,7 @@ export function decideCommand(
     output = command(state, input, context);
     refusePromise(output);
   } catch (error) {
-    if (refusal === undefined) throw error;
+    if (refusal === undefined) throw thrownBy(`command "${name}" of ${rules.name} "${stream}"`, error);
   } finally {
     isOver = true;
   }

@@ -134,16 +134,25 @@ export class ProjectionBuildingError extends PawlError<"projection_building", { 
   }
 }
 
-/** The projection did not get to the event within `timeout`. It may be there later: `status` says what keeps it. */
+/**
+ * The projection did not get to the event within `timeout`. It may be there later. `data.reason` says what keeps it, if that is known: no worker, or an event that
+ * cannot be applied; so does `status`.
+ */
 export class ProjectionTimeoutError extends PawlError<
   "projection_timeout",
-  { readonly projection: string; readonly stream: string; readonly version: number; readonly timeoutMs: number }
+  {
+    readonly projection: string;
+    readonly stream: string;
+    readonly version: number;
+    readonly timeoutMs: number;
+    readonly reason: string | null;
+  }
 > {
-  constructor(projection: string, stream: string, version: number, timeoutMs: number) {
+  constructor(projection: string, stream: string, version: number, timeoutMs: number, reason: string | null) {
     super(
       "projection_timeout",
-      `projection "${projection}" did not get to event ${version} of stream "${stream}" within ${timeoutMs} ms`,
-      { projection, stream, version, timeoutMs },
+      `projection "${projection}" did not get to event ${version} of stream "${stream}" within ${timeoutMs} ms${reason === null ? "" : `: ${reason}`}`,
+      { projection, stream, version, timeoutMs, reason },
     );
   }
 }

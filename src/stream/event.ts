@@ -63,11 +63,21 @@ export interface StreamEvent<Data = unknown> {
   readonly causationId?: string;
 }
 
+declare const RECOGNIZED: unique symbol;
+
+/**
+ * An event that `is` of its type recognized. The mark exists for the compiler alone: events of other types may have the same data, so where `is` is
+ * false, nothing is known of the data, and no event may be excluded by its type.
+ */
+export interface RecognizedEvent<Read> extends StreamEvent<Read> {
+  readonly [RECOGNIZED]: true;
+}
+
 /** An event type as readers know it. */
 export interface ReadableEvent<Read> {
   readonly name: string;
   /** Whether an event is of this type. Its data is of this type as well if it was read with `events: [...]`. */
-  is(event: StreamEvent): event is StreamEvent<Read>;
+  is(event: StreamEvent): event is RecognizedEvent<Read>;
 }
 
 /**
@@ -93,20 +103,53 @@ export interface AnyEventType {
   is(event: StreamEvent): boolean;
 }
 
-export interface EventOptions<Data = unknown> {
-  /** Any schema that follows Standard Schema; it must be synchronous. Checked when an event is made. */
-  readonly schema?: StandardSchema<unknown, Data> | undefined;
-  /** The number of the data's shape. Default: 1. */
-  readonly shape?: number | undefined;
-  /** How data of an older shape becomes data of the next one, by the older number. */
-  readonly upcast?: Readonly<Record<number, (data: never) => unknown>> | undefined;
+/** How data of an older shape becomes data of the next one. */
+interface Upcasts {
+  readonly [older: number]: (data: never) => unknown;
 }
 
+/** The last older shape of each, so that the compiler checks what its function returns. */
+interface LastOlder {
+  2: 1;
+  3: 2;
+  4: 3;
+  5: 4;
+  6: 5;
+  7: 6;
+  8: 7;
+  9: 8;
+}
+type FromOne = 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9;
+type Digit = 0 | FromOne;
+type NumberIn<Text> = Text extends `${infer Found extends number}` ? Found : never;
+/** Shapes whose functions the compiler does not check: 1, which has none, and those with two digits and more. */
+type OtherShape = 1 | NumberIn<`${FromOne}${Digit}` | `${FromOne}${Digit}${Digit}`> | 1000;
+
+/** The shape of the data as a literal number, and the functions for older ones; that for the last older one returns the data as it is read. */
+export type ShapeOptions<Read> =
+  | {
+      /** The number of the data's shape. Default: 1. */
+      readonly shape?: OtherShape | undefined;
+      /** How data of an older shape becomes data of the next one, by the older number. */
+      readonly upcast?: Upcasts | undefined;
+    }
+  | {
+      [Shape in keyof LastOlder]: {
+        readonly shape: Shape;
+        readonly upcast: Upcasts & { readonly [Older in LastOlder[Shape]]: (data: never) => Read };
+      };
+    }[keyof LastOlder];
+
+export type EventOptions<Data = unknown, Read = Data> = ShapeOptions<Read> & {
+  /** Any schema that follows Standard Schema; it must be synchronous. Checked when an event is made. */
+  readonly schema?: StandardSchema<unknown, Data> | undefined;
+};
+
 /** The same for an event with personal fields. */
-export interface PersonalEventOptions<Data, Field extends string> extends EventOptions<Data> {
+export type PersonalEventOptions<Data, Field extends string, Read = Data> = EventOptions<Data, Read> & {
   /** Which fields are about a person, and who that is. They are stored encrypted, until the person is forgotten. */
   readonly personal: PersonalOptions<Data, Field>;
-}
+};
 
 /** What is known of an event type. */
 export interface EventRules {
@@ -130,20 +173,22 @@ const definitions = new WeakMap<object, EventRules>();
 /** Defines an event with personal fields; `Data` is the type of the schema, or that of the parameter of `subject`. */
 export function event<Data, const Field extends keyof Data & string, Input = Data>(
   name: string,
-  options: PersonalEventOptions<Data, Field> & { readonly schema?: StandardSchema<Input, Data> | undefined },
+  options: PersonalEventOptions<Data, Field, NoInfer<Data | ForgottenFields<Data, Field>>> & {
+    readonly schema?: StandardSchema<Input, Data> | undefined;
+  },
 ): EventType<Data, Data | ForgottenFields<Data, Field>, SchemaInput<Data, Input>>;
 /** The same with a given type, where TypeScript does not see which fields are personal: any of them may be forgotten. */
 export function event<Data>(
   name: string,
-  options: PersonalEventOptions<Data, keyof Data & string>,
+  options: PersonalEventOptions<Data, keyof Data & string, { [Name in keyof Data]: Data[Name] | Forgotten }>,
 ): EventType<Data, { [Name in keyof Data]: Data[Name] | Forgotten }>;
 /** Defines an event whose data has the type that the schema returns; it is made of what the schema takes. */
 export function event<Data, Input = Data>(
   name: string,
-  options: EventOptions<Data> & { readonly schema: StandardSchema<Input, Data> },
+  options: EventOptions<Data, NoInfer<Data>> & { readonly schema: StandardSchema<Input, Data> },
 ): EventType<Data, Data, SchemaInput<Data, Input>>;
 /** Defines an event whose data has this type. */
-export function event<Data = undefined>(name: string, options?: EventOptions): EventType<Data>;
+export function event<Data = undefined>(name: string, options?: EventOptions<unknown, NoInfer<Data>>): EventType<Data>;
 export function event(
   name: string,
   options: EventOptions & { readonly personal?: unknown } = {},

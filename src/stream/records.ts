@@ -123,7 +123,11 @@ export function execute(tx: Tx, rules: AggregateRules, request: CommandRequest):
   const { stream, command, input, caughtUp, ...given } = request;
   const record = openRecord(tx, stream);
   const { fold, isStored } = currentFold(tx, record, rules, caughtUp);
-  const decided = decideCommand(rules, fold, command, input, { nowMs: () => tx.nowMs, uuid: () => tx.uuid() });
+  const decided = decideCommand(rules, fold, command, input, {
+    stream,
+    nowMs: () => tx.nowMs,
+    uuid: () => tx.uuid(),
+  });
   if (decided.is === "refused") return decided;
   const entries = toEntries(tx, record, decided.events, { ...originOf(tx), ...given });
   const after = entries.reduce((state, { event }) => foldEvent(rules, state, event), fold);

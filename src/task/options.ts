@@ -47,7 +47,7 @@ export interface TaskRetry {
   readonly delay?: Duration | undefined;
   /** What the wait is multiplied by each time. Default: 2. */
   readonly factor?: number | undefined;
-  /** The longest wait. Default: 1 minute. */
+  /** The longest wait. Default: 1 minute, or `delay` where that is longer. */
   readonly maxDelay?: Duration | undefined;
   /** How much of the wait is random, 0 to 1. Default: 0.5. */
   readonly jitter?: number | undefined;

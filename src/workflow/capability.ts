@@ -4,7 +4,7 @@ import type { Capability } from "../kernel/capability.ts";
 import { checkId, checkOptions, optionNames } from "../kernel/check.ts";
 import type { Tx } from "../kernel/decision.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import type { WithInput } from "./definitions/context-types.ts";
+import type { SentWith, WithInput } from "./definitions/context-types.ts";
 import { type AnyWorkflow, definitionOf, type Signal, type Workflow } from "./definitions/definition.ts";
 import { RUN_WORK_OPTIONS } from "./execution/work-options.ts";
 import type { PausedWorkflow } from "./flow/paused.ts";
@@ -56,7 +56,11 @@ export interface WorkflowTxVerbs {
   start<Input>(workflow: Workflow<Input, unknown>, ...rest: WithInput<Input, StartOptions>): string;
   start(workflow: string, input?: unknown, options?: StartOptions): string;
   /** Sends a signal to a run, if this commit happens; returns whether it is new. */
-  signal<Payload>(run: string, signal: Signal<Payload>, ...rest: WithInput<Payload, SignalOptions>): boolean;
+  signal<Payload, Given = unknown>(
+    run: string,
+    signal: Signal<Payload, string, Given>,
+    ...rest: WithInput<SentWith<Payload, Given>, SignalOptions>
+  ): boolean;
 }
 
 const PAUSE_OPTIONS = optionNames<{ reason?: unknown }>({ reason: true });

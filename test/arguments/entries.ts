@@ -310,7 +310,11 @@ const TESTING: EntryPoint = {
           good: () => [1, {}],
         },
         withSteps: {
-          takes: { original: "definition", stubs: "object", options: options({ others: "choice?" }) },
+          takes: {
+            original: "definition",
+            stubs: "object",
+            options: options({ others: "choice?", unused: "choice?" }),
+          },
           good: ({ echo }) => [echo, {}, {}],
         },
         crashEverywhere: {

@@ -36,6 +36,7 @@ const WHOLE: ReadonlySet<string> = new Set([
   "RunEvent",
   "Operation",
   "PreparedAction",
+  "Upcasts",
 ]);
 
 /** Types of the library that are made of fields of ours. */

@@ -35,6 +35,37 @@ describe("options of a workflow", () => {
   });
 });
 
+describe("functions of a workflow that throw", () => {
+  const broken = (): never => {
+    throw new TypeError("no customer");
+  };
+  const batch = { size: 2, maxWait: "1s" } as const;
+  test.each([
+    { options: { concurrency: { max: 1, key: broken } }, what: 'the concurrency key of workflow "x"' },
+    { options: { fairness: { key: broken } }, what: 'the fairness key of workflow "x"' },
+    { options: { fairness: { key: () => "a", weight: broken } }, what: 'the fairness weight of workflow "x"' },
+    { options: { pools: { key: broken, names: ["a"] } }, what: 'the key of the pools of workflow "x"' },
+    { options: { rateLimit: { max: 1, per: "1s", key: broken } }, what: 'the rate key of workflow "x"' },
+    { options: { throttle: { per: "1s", key: broken } }, what: 'the rate key of workflow "x"' },
+    { options: { debounce: { period: "1s", key: broken } }, what: 'the debounce key of workflow "x"' },
+    { options: { debounce: { period: "1s", merge: broken } }, what: 'the debounce merge of workflow "x"' },
+    { options: { batch: { ...batch, key: broken } }, what: 'the batch key of workflow "x"' },
+    { options: { priority: broken }, what: 'the priority of workflow "x"' },
+  ])("are named: $what", async ({ options, what }) => {
+    await using pawl = openTest();
+    const job = workflow({ name: "x", ...options } as never, async () => {});
+    const start = async () => {
+      await pawl.start(job as never);
+      await pawl.start(job as never);
+    };
+    await expect(start()).rejects.toMatchObject({
+      code: "user_function_failed",
+      message: `${what} threw: no customer`,
+      cause: expect.any(TypeError),
+    });
+  });
+});
+
 describe("functions of a workflow", () => {
   const none = (() => undefined) as never;
   const mistakes = [

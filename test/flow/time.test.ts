@@ -240,6 +240,45 @@ describe("rates of starts", () => {
     await strict.pawl.close();
   });
 
+  test.each([
+    {
+      rule: "each start takes a turn in both, and begins at the later one",
+      max: 2,
+      per: "20s",
+      begins: [0, 10, 20, 30],
+    },
+    { rule: "the slower of the two counts", max: 2, per: "1 minute", begins: [0, 10, 30, 60] },
+    { rule: "the throttle alone counts where it is slower", max: 100, per: "1 minute", begins: [0, 10, 20, 30] },
+  ])("a throttle and a rate limit: $rule", async ({ max, per, begins }) => {
+    const { pawl, job, begun } = noting({ throttle: { per: "10s" }, rateLimit: { max, per } });
+    for (let n = 0; n < 4; n++) await pawl.start(job, { key: "a", n });
+    await pawl.clock.advance("5 minutes");
+    expect(begun.map(({ atMs }) => atMs / 1000)).toEqual(begins);
+    await pawl.close();
+  });
+
+  test("a start that the rate limit refuses takes no turn of the throttle", async () => {
+    const rateLimit = { max: 1, per: "10s", excess: "reject", key: ({ key }: Item) => key } as const;
+    const { pawl, job, begun } = noting({ throttle: { per: "1s" }, rateLimit });
+    await pawl.start(job, { key: "a", n: 1 });
+    for (let n = 2; n < 5; n++) expect(await codeOf(pawl.start(job, { key: "a", n }))).toBe("rate_limited");
+    await pawl.start(job, { key: "b", n: 5 });
+    await pawl.clock.advance("1 minute");
+    expect(begun.map(({ atMs }) => atMs)).toEqual([0, 1000]);
+    await pawl.close();
+  });
+
+  test("where the keys of a throttle and a rate limit differ, runs whose turns in the rate limit are later may begin beside others", async () => {
+    const rateLimit = { max: 3, per: "1 minute", strict: true, key: ({ key }: Item) => key } as const;
+    const { pawl, job, begun } = noting({ throttle: { per: "10s" }, rateLimit });
+    for (const [n, key] of [..."aaaabbbb"].entries()) await pawl.start(job, { key, n });
+    await pawl.clock.advance("5 minutes");
+    expect(begun.map(({ key, atMs }) => `${key}${atMs / 1000}`).sort()).toEqual(
+      ["a0", "a20", "a40", "a60", "b40", "b50", "b60", "b70"].sort(),
+    );
+    await pawl.close();
+  });
+
   test("runs of a throttle are never closer than its spacing, at random times", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.integer({ min: 0, max: 12 }), { minLength: 1, maxLength: 20 }), async (gaps) => {

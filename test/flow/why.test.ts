@@ -44,7 +44,7 @@ describe("a workflow that is paused", () => {
     await pawl.start(other, "a", { id: "s" });
     await expect(run.result()).rejects.toThrow(NothingLeftError);
     await expect(run.result()).rejects.toThrow(
-      /run "r" is pending, and its workflow "job" is paused, run "s" is waiting$/,
+      /run "r" is pending.*, and its workflow "job" is paused; run "s" is waiting: waits for signal "go" since .*$/,
     );
   });
 

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, expectTypeOf, test } from "vitest";
-import { aggregate, CommandRefusedError, event, reaction } from "../../src/index.ts";
+import { aggregate, CommandRefusedError, event, NonRetryableError, reaction } from "../../src/index.ts";
 import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
 import { account, all, Deposited, deposits, Opened, Withdrawn } from "./kit.ts";
@@ -176,7 +176,12 @@ onStores(EVERY, (place) => {
       const at = (await all(pawl.stream("ann").read())).map((one) => one.at);
       expect((await ann.state({ asOf: 0 })).state.balance).toBe(0);
       expect(await ann.state({ asOf: 2 })).toEqual({ state: { balance: 3, count: 2 }, version: 2 });
-      expect(await codeOf(ann.state({ asOf: 4 }))).toBe("invalid_argument");
+      await expect(ann.state({ asOf: 4 })).rejects.toThrow(
+        /at most 3, .*: a number is a version; give a time as a Date/,
+      );
+      await expect(ann.state({ asOf: "2030-01-01" as never })).rejects.toThrow(
+        "asOf must be the version of an event, a whole number, or a time, a Date",
+      );
       expect((await ann.state({ asOf: new Date(0) })).version).toBe(0);
       expect((await ann.state({ asOf: at[2] ?? new Date(0) })).version).toBe(3);
     });
@@ -256,12 +261,54 @@ onStores(EVERY, (place) => {
         },
       });
       // Nor the one before the first event, which all streams begin with.
-      await expect(pawl.aggregate(pushing, "t").execute("withdraw", 2)).rejects.toThrow(TypeError);
+      await expect(pawl.aggregate(pushing, "t").execute("withdraw", 2)).rejects.toMatchObject({
+        code: "user_function_failed",
+        cause: expect.any(TypeError),
+      });
       expect((await pawl.aggregate(pushing, "t").state()).state).toEqual({ amounts: [] });
       const s = pawl.aggregate(pushing, "s");
       await s.execute("deposit", 1);
-      await expect(s.execute("withdraw", 2)).rejects.toThrow(TypeError);
+      await expect(s.execute("withdraw", 2)).rejects.toMatchObject({
+        code: "user_function_failed",
+        cause: expect.any(TypeError),
+      });
       expect(await s.state()).toEqual({ state: { amounts: [1] }, version: 1 });
+    });
+
+    test("what a command or a reducer throws says where; errors of classes of the user's own are thrown as they are", async () => {
+      class OutOfStock extends Error {}
+      const pawl = await place.open();
+      const shop = aggregate("shop", {
+        initial: 0,
+        on: [[Withdrawn, () => JSON.parse("?") as number]],
+        commands: {
+          bug: (): never => {
+            throw new Error("boom");
+          },
+          own: (): never => {
+            throw new OutOfStock("none left");
+          },
+          unretryable: (): never => {
+            throw new NonRetryableError("never");
+          },
+          withdraw: (_s, amount: number, { emit }) => emit(Withdrawn({ amount })),
+        },
+      });
+      const s = pawl.aggregate(shop, "s");
+      await expect(s.execute("bug")).rejects.toMatchObject({
+        code: "user_function_failed",
+        message: 'command "bug" of shop "s" threw: boom',
+        data: { what: 'command "bug" of shop "s"' },
+        cause: new Error("boom"),
+      });
+      await expect(s.execute("own")).rejects.toBeInstanceOf(OutOfStock);
+      await expect(s.execute("unretryable")).rejects.toBeInstanceOf(NonRetryableError);
+      await expect(s.execute("withdraw", 1)).rejects.toMatchObject({
+        code: "user_function_failed",
+        message: expect.stringContaining('the reducer of "Withdrawn" in shop "s", at event 1, threw: '),
+        cause: expect.any(SyntaxError),
+      });
+      expect(await pawl.stream("s").head()).toBe(0);
     });
   });
 });

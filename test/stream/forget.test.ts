@@ -158,12 +158,25 @@ onStores(EVERY, (place) => {
       const [one, two] = [await place.open(KEYS), await place.open(KEYS)];
       await one.stream("s").append([Registered(ann)]);
       const first = await one.forget(ann.id, { actor: "dpo", reason: "asked for it" });
-      expect(first).toEqual({ forgotten: true, at: expect.any(Date) });
+      expect(first).toEqual({ forgotten: true, at: expect.any(Date), hadKey: true });
       expect(await two.forget(ann.id, { actor: "other", reason: "again" })).toEqual(first);
       expect(await one.forgotten.list()).toEqual({
         subjects: [{ subject: ann.id, at: first.at, actor: "dpo", reason: "asked for it" }],
         next: null,
       });
+    });
+
+    test("says where there was no key, each time: a list that is reapplied needs such ids to be forgotten too", async () => {
+      const [one, two] = [await place.open(KEYS), await place.open(KEYS)];
+      await one.stream("s").append([Registered(ann)]);
+      const mistyped = await one.forget("an");
+      expect(mistyped).toEqual({ forgotten: true, at: expect.any(Date), hadKey: false });
+      expect(await two.forget("an")).toEqual(mistyped);
+      expect(await all(two.stream("s").read({ events: [Registered] }))).toMatchObject([{ data: ann }]);
+      expect(await codeOf(two.stream("other").append([Registered({ ...ann, id: "an" })]))).toBe("subject_forgotten");
+      // As after the restore of a backup from before the person's first event.
+      await one.forgotten.reapply(["bob", { subject: "eve", at: new Date(5), actor: null, reason: null }]);
+      expect(await one.forget("eve")).toEqual({ forgotten: true, at: new Date(5), hadKey: false });
     });
 
     test.each(Object.keys(READERS))("%s shows FORGOTTEN, and everything else", async (name) => {

@@ -263,7 +263,9 @@ onStores(EVERY, (place) => {
           .catch((error: Error) => error.message),
       );
       pawl.work([flow]);
-      expect(await (await pawl.start(flow)).result()).toBe("this reducer is broken");
+      expect(await (await pawl.start(flow)).result()).toBe(
+        'the reducer of "Asked" in fragile "s", at event 2, threw: this reducer is broken',
+      );
       expect(await pawl.stream("s").head()).toBe(0);
     });
   });

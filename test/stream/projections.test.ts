@@ -225,6 +225,24 @@ onStores(EVERY, (place) => {
     });
   });
 
+  test("a wait for a projection that no worker has says so when it gives up", async () => {
+    const pawl = await place.open();
+    const appended = await pawl.stream("ann").append(deposits(1));
+    const late = async () =>
+      pawl
+        .projection(balances)
+        .waitFor(appended, { timeout: 50 })
+        .catch((error: { readonly data: { readonly reason: unknown } }) => error.data.reason);
+    expect(await late()).toBe("no worker has begun it; one that is started with it (pawl.work) builds it");
+    const worker = pawl.work([balances]);
+    await pawl.projection(balances).waitFor(appended);
+    await worker.stop();
+    const next = await pawl.stream("ann").append(deposits(1));
+    await expect(pawl.projection(balances).waitFor(next, { timeout: 50 })).rejects.toThrow(
+      "within 50 ms: no worker has it now; start one with it (pawl.work)",
+    );
+  });
+
   test("an event that cannot be applied stops its projection after those before it, and not others; other code continues", async () => {
     const pawl = await place.open({ logger: false });
     let isBroken = true;
@@ -243,7 +261,10 @@ onStores(EVERY, (place) => {
       .poll(async () => (await pawl.projection(fragile).status()).live?.failure, PATIENCE)
       .toMatchObject({ stream: "ann", version: 4 });
     expect(await pawl.projection(fragile).get("ann")).toBe(5);
-    expect(await codeOf(pawl.projection(fragile).waitFor(appended, { timeout: 50 }))).toBe("projection_timeout");
+    await expect(pawl.projection(fragile).waitFor(appended, { timeout: 50 })).rejects.toMatchObject({
+      code: "projection_timeout",
+      data: { reason: expect.stringMatching(/^it does not get ahead at event \d+ of stream ".*": three$/) },
+    });
     isBroken = false;
     await pawl.projection(fragile).waitFor(appended, { timeout: "2 minutes" });
     expect(await pawl.projection(fragile).get("ann")).toBe(12);

@@ -127,7 +127,10 @@ onStores(EVERY, (place) => {
     const logger = new Lines();
     const pawl = await place.open({ logger });
     const Old = event<{ readonly n: number }>("Grown");
-    const Grown = event<{ readonly n: number }>("Grown", { shape: 2, upcast: { 1: (data: unknown) => data } });
+    const Grown = event<{ readonly n: number }>("Grown", {
+      shape: 2,
+      upcast: { 1: (data: { readonly n: number }) => data },
+    });
     const seen: number[] = [];
     const watch = (type: typeof Old) => reaction("watch", { on: [type] }, (e) => void seen.push(e.version));
     const worker = pawl.work([watch(Old)]);
@@ -152,7 +155,10 @@ onStores(EVERY, (place) => {
     const logger = new Lines();
     const pawl = await place.open({ logger });
     const Old = event<{ readonly n: number }>("Grown");
-    const Grown = event<{ readonly n: number }>("Grown", { shape: 2, upcast: { 1: (data: unknown) => data } });
+    const Grown = event<{ readonly n: number }>("Grown", {
+      shape: 2,
+      upcast: { 1: (data: { readonly n: number }) => data },
+    });
     const seen: number[] = [];
     const watch = (type: typeof Old, handler: (version: number) => void) =>
       reaction("watch", { on: [type], retry: { attempts: 2, ...soon } }, (e) => handler(e.version));
@@ -187,7 +193,7 @@ onStores(EVERY, (place) => {
 
 test.each(["reaction", "projection", "projection.sql"])("%s refuses an event that is named twice", (kind) => {
   const V1 = event<{ readonly n: number }>("A");
-  const V2 = event<{ readonly n: number }>("A", { shape: 2, upcast: { 1: (data: unknown) => data } });
+  const V2 = event<{ readonly n: number }>("A", { shape: 2, upcast: { 1: (data: { readonly n: number }) => data } });
   const on = [V2, V1] as const;
   const define = {
     reaction: () => reaction("r", { on }, () => {}),

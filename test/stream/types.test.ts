@@ -4,7 +4,16 @@
  */
 
 import { expect, expectTypeOf, test } from "vitest";
-import { aggregate, event, open, reaction, type StandardSchema } from "../../src/index.ts";
+import {
+  aggregate,
+  event,
+  type Forgotten,
+  open,
+  projection,
+  reaction,
+  type StandardSchema,
+  type StreamEvent,
+} from "../../src/index.ts";
 
 /** A schema whose output is another type than its input. */
 function schemaOf<Input, Output>(convert: (input: Input) => Output): StandardSchema<Input, Output> {
@@ -55,4 +64,83 @@ test("a parameter of a command that has a default may be left out, and an aggreg
   const silent = aggregate("silent", { initial: 0, on: [[Booked, (count) => count + 1]] });
   // @ts-expect-error: it has no commands.
   await expect(pawl.aggregate(silent, "s").execute("add")).rejects.toThrow("it has none");
+});
+
+test("where `is` is false, no event is excluded: others may have the same data", async () => {
+  const Deposited = event<{ amount: number }>("Deposited");
+  const Carried = event<{ amount: number }>("Carried");
+  const Withdrawn = event<{ amount: number; by: string }>("Withdrawn");
+  const balances = projection("balances", { on: [Deposited, Carried] }, (row: number | undefined, e) =>
+    Carried.is(e) ? e.data.amount : (row ?? 0) + e.data.amount,
+  );
+  const Opened = event("Opened");
+  const Closed = event("Closed");
+  reaction("r", { on: [Opened, Closed] }, (e) => {
+    if (Opened.is(e)) return;
+    expectTypeOf(e.stream).toEqualTypeOf<string>();
+  });
+  reaction("of-three", { on: [Deposited, Carried, Withdrawn] }, (e) => {
+    if (Withdrawn.is(e)) {
+      expectTypeOf(e.data).toEqualTypeOf<{ amount: number; by: string }>();
+      return;
+    }
+    if (Deposited.is(e)) {
+      expectTypeOf(e.data).toEqualTypeOf<{ amount: number }>();
+      const passed: StreamEvent<{ amount: number }> = e;
+      expect(passed).toBe(e);
+      return;
+    }
+    expectTypeOf(e.data).toEqualTypeOf<{ amount: number } | { amount: number; by: string }>();
+  });
+  await using pawl = await open("memory:");
+  await pawl.work([balances]).ready;
+  const appended = await pawl.stream("s").append([Deposited({ amount: 1 }), Carried({ amount: 5 })]);
+  await pawl.projection(balances).waitFor(appended);
+  expect(await pawl.projection(balances).get("s")).toBe(5);
+});
+
+test("the function for the last older shape returns the data", () => {
+  type Amount = { amount: number };
+  const Paid = event<Amount>("Paid", { shape: 2, upcast: { 1: (old: { cents: number }) => ({ amount: old.cents }) } });
+  expectTypeOf(Paid({ amount: 1 }).data).toEqualTypeOf<Amount>();
+  // @ts-expect-error: `amount` is misspelled.
+  event<Amount>("Paid", { shape: 2, upcast: { 1: (old: { cents: number }) => ({ amunt: old.cents }) } });
+  // @ts-expect-error: a promise is no data.
+  event<Amount>("Paid", { shape: 2, upcast: { 1: async (old: { cents: number }) => ({ amount: old.cents }) } });
+  // That for an earlier shape returns what the next one takes.
+  event<Amount>("Paid", {
+    shape: 3,
+    upcast: { 1: (old: string) => ({ cents: Number(old) }), 2: (old: { cents: number }) => ({ amount: old.cents }) },
+  });
+  event<Amount>("Paid", {
+    shape: 3,
+    // @ts-expect-error: the last one returns no amount.
+    upcast: { 1: (old: { cents: number }) => ({ amount: old.cents }), 2: (old: Amount) => ({ cents: old.amount }) },
+  });
+  const upcasts = Object.fromEntries(Array.from({ length: 11 }, (_, index) => [index + 1, (data: unknown) => data]));
+  event<Amount>("Paid", { shape: 12, upcast: upcasts });
+  const Dated = event("Dated", {
+    schema: schemaOf((given: string) => new Date(given)),
+    shape: 2,
+    upcast: { 1: (ms: number) => new Date(ms) },
+  });
+  expectTypeOf(Dated("2030-01-01").data).toEqualTypeOf<Date>();
+  event("Dated", {
+    schema: schemaOf((given: string) => new Date(given)),
+    shape: 2,
+    // @ts-expect-error: what is read is what the schema returns.
+    upcast: { 1: (ms: number) => String(ms) },
+  });
+  // Fields that were forgotten pass through.
+  event("Joined", {
+    personal: { subject: (data: { id: string; mail: string }) => data.id, fields: ["mail"] },
+    shape: 2,
+    upcast: { 1: ({ id, email }: { id: string; email: string | Forgotten }) => ({ id, mail: email as Forgotten }) },
+  });
+  event("Joined", {
+    personal: { subject: (data: { id: string; mail: string }) => data.id, fields: ["mail"] },
+    shape: 2,
+    // @ts-expect-error: `mail` is missing.
+    upcast: { 1: ({ id }: { id: string }) => ({ id }) },
+  });
 });

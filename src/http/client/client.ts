@@ -17,7 +17,7 @@ import type { AcquireOptions, LockOptions, SemaphoreOptions } from "../../lock/o
 import type { Machine } from "../../machine/definition.ts";
 import type { RateLimitOptions } from "../../rate/rate.ts";
 import type { WithInput } from "../../workflow/definitions/context-types.ts";
-import type { Workflow } from "../../workflow/definitions/definition.ts";
+import type { CheckedInput, Workflow } from "../../workflow/definitions/definition.ts";
 import type { WaitReason, WaitSubject } from "../../workflow/locks/why.ts";
 import type { StartOptions } from "../../workflow/runs/run.ts";
 import { platform } from "../platform/platform.ts";
@@ -146,10 +146,12 @@ export class Client {
     return new Client(this.#transport.with(options));
   }
 
-  /** Starts a run. The same id again is the same run. A workflow can be given by its name. */
-  start<Input, Output>(
-    workflow: Workflow<Input, Output>,
-    ...rest: WithInput<Input, StartOptions>
+  /**
+   * Starts a run. The same id again is the same run. A workflow can be given by its name. Its schema is not applied: the input is what its function gets.
+   */
+  start<Input, Output, Checked = never>(
+    workflow: Workflow<Input, Output, Checked>,
+    ...rest: WithInput<CheckedInput<Input, Checked>, StartOptions>
   ): Promise<ClientRun<Output>>;
   start(workflow: string, input?: unknown, options?: StartOptions): Promise<ClientRun>;
   start(workflow: Named, input?: unknown, options?: StartOptions): Promise<ClientRun> {

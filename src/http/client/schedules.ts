@@ -17,7 +17,7 @@ import type {
   TriggerOptions,
   UpdateScheduleOptions,
 } from "../../schedule/schedules.ts";
-import type { Workflow } from "../../workflow/definitions/definition.ts";
+import type { CheckedInput, Workflow } from "../../workflow/definitions/definition.ts";
 import { isPawlError } from "./errors.ts";
 import { moment, moments, own, PAGE, plain, type Sendings, sent, value } from "./options.ts";
 import { type Paged, paged } from "./pages.ts";
@@ -55,11 +55,11 @@ export class ClientSchedules {
   }
 
   /** Creates a schedule, which every worker fires. Throws `schedule_exists`. */
-  create<Input>(
+  create<Input, Checked = never>(
     name: string,
     options: ScheduleOptions,
-    workflow: Workflow<Input, unknown>,
-    ...rest: CreatedInput<Input>
+    workflow: Workflow<Input, unknown, Checked>,
+    ...rest: CreatedInput<CheckedInput<Input, Checked>>
   ): Promise<ScheduleInfo>;
   create(name: string, options: ScheduleOptions, workflow: string, input?: unknown): Promise<ScheduleInfo>;
   async create(name: string, options: ScheduleOptions, workflow: Named, input?: unknown): Promise<ScheduleInfo> {

@@ -130,6 +130,7 @@ export const STATUS_OF = {
   unsupported_encoding: 500,
   used_after_end: 500,
   used_in_body: 500,
+  user_function_failed: 500,
   value_too_large: 413,
   version_conflict: 409,
 } as const satisfies Readonly<Record<string, number>>;

@@ -104,7 +104,12 @@ describe("forgetting", () => {
       request: { actor: "bob", reason: "law" },
       after: { forgotten: { atMs: 9, actor: "bob", reason: "law" } },
     },
-    { rule: "also of a subject that is not known", value: undefined, request: {}, after: { forgotten: { atMs: 9 } } },
+    {
+      rule: "also of a subject that is not known, and says so",
+      value: undefined,
+      request: {},
+      after: { forgotten: { atMs: 9, isUnknown: true as const } },
+    },
     { rule: "the first one counts", value: first, request: { actor: "bob", reason: "again" }, after: first },
     {
       rule: "the time from before a restore counts",

@@ -100,6 +100,8 @@ export function decideForget(
     atMs: atMs ?? nowMs,
     ...(actor === undefined ? {} : { actor }),
     ...(reason === undefined ? {} : { reason }),
+    // A subject has a record from its first event on, also where its key is kept elsewhere.
+    ...(value === undefined ? { isUnknown: true as const } : {}),
   };
   return { forgotten };
 }

@@ -43,6 +43,11 @@ export interface ForgetResult {
   readonly forgotten: true;
   /** When it was forgotten first. */
   readonly at: Date;
+  /**
+   * Whether it had a key when it was forgotten first. False for a subject that never had a personal event in this store, as where its id is misspelled: nothing
+   * of anyone was forgotten then. That id is forgotten all the same.
+   */
+  readonly hadKey: boolean;
 }
 
 /** A person who was forgotten. */
@@ -125,19 +130,20 @@ export class ForgottenSubjects {
 
   async #forget(subject: string, request: ForgetRequest): Promise<ForgetResult> {
     const at = subjectAt(subject);
-    const { atMs, isDone } = await this.#kernel.transact(
+    const { atMs, hadKey, isDone } = await this.#kernel.transact(
       (tx) => {
         const record = tx.record(at);
         const before = record.value as SubjectValue | undefined;
         const value = decideForget(before, request, tx.nowMs);
         if (before?.forgotten === undefined)
           record.write({ value, status: FORGOTTEN_STATUS, kind: FORGETTING, dueMs: tx.nowMs + UNFINISHED_MS });
-        return { atMs: value.forgotten.atMs, isDone: record.kind !== FORGETTING };
+        const { atMs, isUnknown = false } = value.forgotten;
+        return { atMs, hadKey: !isUnknown, isDone: record.kind !== FORGETTING };
       },
       [at],
     );
     if (!isDone) await this.#finish(subject);
-    return { forgotten: true, at: new Date(atMs) };
+    return { forgotten: true, at: new Date(atMs), hadKey };
   }
 
   /** What the process that began it did not finish. */

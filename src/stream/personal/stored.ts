@@ -22,7 +22,13 @@ export const FORGOTTEN_STATUS = "forgotten";
 export interface SubjectValue {
   /** Its key, sealed by the key ring; none where `subjectKeys` has it, and none once it was forgotten. */
   readonly key?: Sealed;
-  readonly forgotten?: { readonly atMs: number; readonly actor?: string; readonly reason?: string };
+  readonly forgotten?: {
+    readonly atMs: number;
+    readonly actor?: string;
+    readonly reason?: string;
+    /** It had no key, and so no personal events, when it was forgotten. */
+    readonly isUnknown?: true;
+  };
 }
 
 /** The streams with personal events of a subject; written in the commit of the first such event. */

@@ -172,8 +172,10 @@ export class ProjectionOperations {
     const timeoutMs = checkDuration(options.timeout ?? "30s", "the timeout");
     const { clock } = this.kernel.ports;
     const ended = new AbortController();
-    const expired = pause(clock, timeoutMs, ended.signal).then(() => {
-      if (!ended.signal.aborted) throw new ProjectionTimeoutError(this.name, stream, version, timeoutMs);
+    const expired = pause(clock, timeoutMs, ended.signal).then(async () => {
+      if (ended.signal.aborted) return;
+      const reason = await this.#whyLate().catch(() => null);
+      throw new ProjectionTimeoutError(this.name, stream, version, timeoutMs, reason);
     });
     try {
       await Promise.race([this.#reached(stream, version, ended.signal), expired]);
@@ -181,6 +183,21 @@ export class ProjectionOperations {
       ended.abort(DONE);
       expired.catch(() => {});
     }
+  }
+
+  /** What keeps it from getting ahead, as far as its records say that. */
+  async #whyLate(): Promise<string | null> {
+    const found = await this.#found();
+    const shown = found?.live ?? found?.building;
+    const [row] = shown === undefined ? [] : await this.kernel.read([generationAt(this.name, shown)]);
+    if (row == null || row.value === null)
+      return "no worker has begun it; one that is started with it (pawl.work) builds it";
+    const { failure } = this.kernel.decode(row, row.value) as GenerationValue;
+    if (failure !== undefined) {
+      const where = failure.version === 0 ? "" : ` at event ${failure.version} of stream "${failure.stream}"`;
+      return `it does not get ahead${where}: ${failure.message}`;
+    }
+    return row.holder === null ? "no worker has it now; start one with it (pawl.work)" : null;
   }
 
   async #reached(stream: string, version: number, ended: AbortSignal): Promise<void> {

@@ -136,7 +136,8 @@ test("a wait that cannot end reports the status of the runs", async () => {
   await pawl.start("unknown", undefined, { id: "strange" });
   await expect(run.result()).rejects.toThrow(NothingLeftError);
   await expect(run.result()).rejects.toThrow(
-    'run "lonely" is waiting, run "strange" is pending, and its workflow has no worker',
+    'run "lonely" is waiting: waits for signal "go" since 2030-01-01T00:00:00.000Z; run "strange" is pending, has been due since 2030-01-01T00:00:00.000Z, ' +
+      'and needs a worker that works on "unknown", and its workflow has no worker',
   );
 });
 

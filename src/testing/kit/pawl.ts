@@ -55,10 +55,18 @@ import { HistoryContradictionError, RunEndedError } from "../../workflow/errors.
 import type { RunEvent, RunListener } from "../../workflow/events.ts";
 import { PAUSED } from "../../workflow/flow/stored.ts";
 import type { Run, RunInfo, StartOptions } from "../../workflow/runs/run.ts";
-import { ENDED, newQueueOf, queuedQueueOf, queueOf, RUNS, type RunStatus } from "../../workflow/stored.ts";
+import {
+  ENDED,
+  newQueueOf,
+  queuedQueueOf,
+  queueOf,
+  RUNS,
+  type RunStatus,
+  type RunValue,
+} from "../../workflow/stored.ts";
 import { Random } from "../sim/random.ts";
 import { type RunsView, STANDING_LEASE_MS, TestClock } from "./clock.ts";
-import { type Around, aroundSteps } from "./steps.ts";
+import { type Around, aroundSteps, type StubUse, stubUseOf } from "./steps.ts";
 import { type CallInterceptor, InterceptedStore } from "./store.ts";
 
 export interface OpenTestOptions {
@@ -140,6 +148,8 @@ export class TestEnvironment implements RunsView {
   readonly #scheduleKinds = new Set<string>();
   /** Where the targets of reactions are that have a worker. */
   readonly #targetSpaces = new Set<string>();
+  /** Says what a run waits for; of the process that was opened last. */
+  #whyWaiting: (run: string) => Promise<string | undefined> = async () => undefined;
 
   constructor(options: OpenTestOptions = {}) {
     checkOptions(options, OPTIONS);
@@ -200,8 +210,10 @@ export class TestEnvironment implements RunsView {
       return (...given) => this.clock.track(`step "${name}"`, inner(...given));
     };
     const prepare = (definition: WorkDefinition): WorkDefinition => this.#prepare(definition, tracked);
-    const strictness = this.#isStrict ? { mayFail: this.#mayFail } : undefined;
-    return new TestPawl(kernel, this.clock, prepare, strictness, this.#capabilities);
+    const strictness = this.#isStrict ? { mayFail: this.#mayFail, isOnly } : undefined;
+    const opened = new TestPawl(kernel, this.clock, prepare, strictness, this.#capabilities);
+    this.#whyWaiting = async (run) => (isAlive() ? (await opened.whyWaiting({ run })).says : undefined);
+    return opened;
   }
 
   /** A definition as it is worked on here: the clock waits for its functions, and knows its records. */
@@ -262,20 +274,28 @@ export class TestEnvironment implements RunsView {
     const paused = new Map(
       (await this.#rows(PAUSED)).flatMap(({ key, value }) => (value === null ? [] : [[newQueueOf(key), key]])),
     );
-    const described = open.slice(0, 5).map(({ key, kind, status }) => {
+    const described = open.slice(0, 5).map(async ({ key, kind, status }) => {
+      // A run that cannot be read, or a handle that is closed, is no reason to say nothing.
+      const says = await this.#whyWaiting(key).catch(() => undefined);
+      const name = `run "${key}" `;
+      const why = says?.startsWith(name) ? says.slice(name.length) : says;
+      const is = `is ${status}`;
+      const state = status === "running" || why === undefined ? is : why.startsWith(is) ? why : `${is}: ${why}`;
       const isKnown = kind === null || this.#kinds.has(kind);
       const workflow = paused.get(kind ?? "");
       const isPaused = workflow === undefined ? "" : `, and its workflow "${workflow}" is paused`;
-      return `run "${key}" is ${status}${isKnown ? "" : ", and its workflow has no worker"}${isPaused}`;
+      return `${name}${state}${isKnown ? "" : ", and its workflow has no worker"}${isPaused}`;
     });
     const more = open.length - described.length;
-    return [...described, ...(more > 0 ? [`${more} more`] : [])].join(", ");
+    return [...(await Promise.all(described)), ...(more > 0 ? [`${more} more`] : [])].join("; ");
   }
 }
 
 /** What may fail without failing the test. */
 interface Strictness {
   readonly mayFail: ReadonlySet<string>;
+  /** There is no other process, so what none of its runs did was not done at all. */
+  readonly isOnly: boolean;
 }
 
 /** The handle of one request in a test (`with`). */
@@ -300,6 +320,9 @@ export class TestPawl extends Pawl {
     (id: string): TestRun;
   };
   readonly #strictness: Strictness | undefined;
+  /** Stubs of the workflows that are worked on here, and the names of workflows of which a run has ended. */
+  readonly #stubs = new Map<StubUse, string>();
+  readonly #ended = new Set<string>();
   #closing: Promise<void> | undefined;
 
   /** @internal */
@@ -318,6 +341,7 @@ export class TestPawl extends Pawl {
         for (const put of puts) {
           const failure = failureIn(kernel, put, strictness.mayFail);
           if (failure !== undefined) clock.fail(failure);
+          if (this.#stubs.size > 0 && put.row.space === RUNS && ENDED.has(put.row.status ?? "")) this.#noteEnd(put);
         }
       });
     Object.assign(this, this.#verbs({ ...(this as Pawl) }, prepare));
@@ -329,12 +353,14 @@ export class TestPawl extends Pawl {
     prepare: (definition: WorkDefinition) => WorkDefinition,
   ): object {
     return {
-      work: (definitions: readonly WorkDefinition[], options?: WorkOptions): Worker =>
-        any.work(Array.isArray(definitions) ? definitions.map(prepare) : definitions, {
+      work: (definitions: readonly WorkDefinition[], options?: WorkOptions): Worker => {
+        if (Array.isArray(definitions) && this.#strictness?.isOnly === true) this.#noteStubs(definitions);
+        return any.work(Array.isArray(definitions) ? definitions.map(prepare) : definitions, {
           warm: 0,
           ...options,
           on: this.#watched(options?.on),
-        }),
+        });
+      },
       ...this.#inTimeOf(any),
     };
   }
@@ -407,12 +433,35 @@ export class TestPawl extends Pawl {
     return run.status();
   }
 
+  #noteStubs(definitions: readonly WorkDefinition[]): void {
+    for (const definition of definitions) {
+      const use = definitionOf(definition) === undefined ? undefined : stubUseOf(definition);
+      if (use !== undefined) this.#stubs.set(use, definition.name);
+    }
+  }
+
+  #noteEnd({ row }: Put): void {
+    if (row.value !== null) this.#ended.add((this.kernel.decode(row, row.value) as RunValue).workflow);
+  }
+
+  /** A stub that no step has asked for, while others ran for real, is misspelled or superfluous. */
+  #checkStubs(): void {
+    for (const [{ unused, real }, workflow] of this.#stubs)
+      if (this.#ended.has(workflow) && unused.size > 0 && real.size > 0)
+        throw new WorkflowMistakeError(
+          `no run of "${workflow}" had a step for the stub ${listed(unused)}, and these steps ran for real: ${listed(real)}. ` +
+            'Correct the name, or say withSteps(…, { others: "run", unused: "allow" })',
+        );
+  }
+
   /** Closes the handle; steps in progress get their time to end. */
   override close(): Promise<void> {
-    this.#closing ??= this.clock.during(super.close());
+    this.#closing ??= this.clock.during(super.close()).then(() => this.#checkStubs());
     return this.#closing;
   }
 }
+
+const listed = (names: Iterable<string>): string => Array.from(names, (name) => `"${name}"`).join(", ");
 
 /** What a commit says that only an operator would notice. */
 function failureIn(kernel: Kernel, { was, row }: Put, mayFail: ReadonlySet<string>): Error | undefined {

@@ -75,10 +75,28 @@ function isStub<T>(result: T | StepStub<T>): result is StepStub<T> {
 export interface WithStepsOptions {
   /** Steps without a stub fail ("refuse"), so that no test calls a real service by mistake, or run ("run"). Default: "refuse". */
   readonly others?: "refuse" | "run" | undefined;
+  /**
+   * With `others: "run"`, a stub that no run asked for fails the test when its Pawl is closed ("report"): it may be misspelled, and the real step ran. Where it is
+   * for a branch that the test does not take: "allow". Default: "report".
+   */
+  readonly unused?: "report" | "allow" | undefined;
 }
 
-const WITH_STEPS_OPTIONS = optionNames<WithStepsOptions>({ others: true });
+const WITH_STEPS_OPTIONS = optionNames<WithStepsOptions>({ others: true, unused: true });
 const STUB_PARTS = optionNames<{ run: unknown; reconcile: unknown }>({ run: true, reconcile: true });
+
+/** What the runs of a workflow with stubs asked for, by the names of steps. */
+export interface StubUse {
+  /** Stubs that no step has asked for so far. */
+  readonly unused: Set<string>;
+  /** Steps that ran for real. */
+  readonly real: Set<string>;
+}
+
+const uses = new WeakMap<object, StubUse>();
+
+/** What was used of the stubs of a workflow that `withSteps` returned; undefined where that does not matter. @internal */
+export const stubUseOf = (workflow: object): StubUse | undefined => uses.get(workflow);
 
 /** Returns the workflow with these steps replaced, by name. It has the same name and type; give it to `pawl.work` instead. */
 export function withSteps<Input, Output>(
@@ -87,8 +105,10 @@ export function withSteps<Input, Output>(
   options: WithStepsOptions = {},
 ): Workflow<Input, Output> {
   checkOptions(options, WITH_STEPS_OPTIONS);
-  const { others = "refuse" } = options;
+  const { others = "refuse", unused = "report" } = options;
   if (others !== "refuse" && others !== "run") throw new InvalidArgumentError("others", 'must be "refuse" or "run"');
+  if (unused !== "report" && unused !== "allow")
+    throw new InvalidArgumentError("unused", 'must be "report" or "allow"');
   if (definitionOf(original) === undefined)
     throw new InvalidArgumentError("the workflow", "must be one that workflow() returned");
   checkObject(stubs, "the stubs");
@@ -99,11 +119,17 @@ export function withSteps<Input, Output>(
       throw new InvalidArgumentError(what, "must be a function, or an object with run and reconcile");
     if (typeof given === "object") checkOptions(given, STUB_PARTS, what);
   }
+  const use: StubUse = { unused: new Set(Object.keys(stubs)), real: new Set() };
   const find = (name: string): AnyStepStub | undefined => {
+    use.unused.delete(name);
     if (Object.hasOwn(stubs, name)) return stubs[name];
-    return others === "run" ? undefined : missing(name);
+    if (others !== "run") return missing(name);
+    use.real.add(name);
+    return undefined;
   };
-  return withContext(original, (step, ctx) => stubbed(step, ctx.runId, find));
+  const changed = withContext(original, (step, ctx) => stubbed(step, ctx.runId, find));
+  if (others === "run" && unused === "report") uses.set(changed, use);
+  return changed;
 }
 
 const missing = (name: string): StepStub => {

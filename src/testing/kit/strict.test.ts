@@ -6,6 +6,7 @@
 import { describe, expect, test } from "vitest";
 import { type Context, type StepHandle, workflow } from "../../index.ts";
 import { openTest } from "./pawl.ts";
+import { stub, type WithStepsOptions, withSteps } from "./steps.ts";
 
 let late: StepHandle | undefined;
 
@@ -83,4 +84,47 @@ test("a wait is a replay", async () => {
   pawl.work([it]);
   await (await pawl.start(it)).result();
   expect(begun).toBe(3);
+});
+
+describe("a stub that no step asks for, while others run", () => {
+  const order = workflow("order", async (ctx, isOdd: boolean) => {
+    await ctx.step("charge", () => 1);
+    return isOdd ? ctx.step("refund", () => 2) : 0;
+  });
+  const closed = async (
+    stubs: Readonly<Record<string, ReturnType<typeof stub>>>,
+    options: WithStepsOptions,
+    { isOdd = false, ends = true, strict = true } = {},
+  ): Promise<string> => {
+    const pawl = openTest({ strict });
+    pawl.work([withSteps(order, stubs, options)]);
+    if (ends) await (await pawl.start(order, isOdd)).result();
+    return pawl.close().then(
+      () => "closed",
+      (error: Error) => `${error.name}: ${error.message}`,
+    );
+  };
+  const message =
+    'WorkflowMistakeError: no run of "order" had a step for the stub "chrage", and these steps ran for real: "charge". Correct the name, or say ' +
+    'withSteps(…, { others: "run", unused: "allow" })';
+
+  test.each([
+    ["is reported at the end", { chrage: stub(1) }, { others: "run" }, {}, message],
+    ["may be for another branch", { refund: stub(1) }, { others: "run", unused: "allow" }, {}, "closed"],
+    ["is fine if the branch was taken", { refund: stub(1) }, { others: "run" }, { isOdd: true }, "closed"],
+    ["is fine if no step ran for real", { charge: stub(1), refund: stub(2) }, { others: "run" }, {}, "closed"],
+    ["is fine where no run has ended", { chrage: stub(1) }, { others: "run" }, { ends: false }, "closed"],
+    ["is allowed where mistakes are", { chrage: stub(1) }, { others: "run" }, { strict: false }, "closed"],
+  ] as const)("%s", async (_, stubs, options, test, expected) => {
+    expect(await closed(stubs, options, test)).toBe(expected);
+  });
+
+  test("fails a test that disposes of its Pawl", async () => {
+    const inTest = async () => {
+      await using pawl = openTest();
+      pawl.work([withSteps(order, { chrage: stub(1) }, { others: "run" })]);
+      await (await pawl.start(order, false)).result();
+    };
+    await expect(inTest()).rejects.toThrow('the stub "chrage"');
+  });
 });

@@ -106,6 +106,9 @@ export interface ChildOptions {
   readonly whenParentEnds?: "cancel" | "leave" | undefined;
 }
 
+/** What is sent with a signal: what its schema takes, or the payload where no schema says. */
+export type SentWith<Payload, Given> = unknown extends Given ? Payload : Given;
+
 /** The input, where the workflow takes one, and the options last. */
 export type WithInput<Input, Options> = undefined extends Input
   ? [input?: Input, options?: Options]

@@ -46,12 +46,19 @@ type OutputOf<B extends AnyBody> =
       ? Output
       : never;
 
-export interface WorkflowOptions<Input, Output> extends FlowOptions<Input> {
+/**
+ * `Input` is what the function gets, and `Returned` what it returns. A schema may transform both: then a run is started with `Given`, which the schema of
+ * the input takes, and its result is `Output`, which the schema of the output returns.
+ */
+export interface WorkflowOptions<Input, Returned, Given = unknown, Output = Returned> extends FlowOptions<Input> {
   readonly name: string;
-  /** Checks what the workflow is started with; any library that follows Standard Schema. */
-  readonly input?: StandardSchema<unknown, Input> | undefined;
-  /** Checks what it returns. */
-  readonly output?: StandardSchema<unknown, Output> | undefined;
+  /**
+   * Checks what the workflow is started with; any library that follows Standard Schema. `start` takes the input of the schema, and the function gets its
+   * output. Throws `schema_mismatch` where the run is started.
+   */
+  readonly input?: StandardSchema<Given, Input> | undefined;
+  /** Checks what it returns: it returns the input of the schema, and the run's result is its output. A run whose result is refused fails. */
+  readonly output?: StandardSchema<Returned, Output> | undefined;
   /** How its steps are tried again. A step can have a policy of its own. */
   readonly retry?: RetryOptions | undefined;
   /** The code of a run that takes longer gets `run_timed_out`, and may clean up. Default: no timeout. */
@@ -70,7 +77,8 @@ export interface WorkflowOptions<Input, Output> extends FlowOptions<Input> {
 }
 
 /** The options of a workflow that collects starts: its function gets the list of their inputs. */
-export interface BatchWorkflowOptions<Input, Output> extends Omit<WorkflowOptions<Input, Output>, "batch"> {
+export interface BatchWorkflowOptions<Input, Returned, Given = unknown, Output = Returned>
+  extends Omit<WorkflowOptions<Input, Returned, Given, Output>, "batch"> {
   readonly batch: Batch<Input>;
 }
 
@@ -96,13 +104,25 @@ const WORKFLOW_OPTIONS = optionNames<WorkflowOptions<unknown, unknown>>({
 
 declare const INPUT: unique symbol;
 declare const OUTPUT: unique symbol;
+declare const CHECKED: unique symbol;
+declare const GIVEN: unique symbol;
 
-/** A workflow. Give it to `pawl.work` where it is to run, and to `pawl.start` to start it. */
-export interface Workflow<Input = unknown, Output = unknown> {
+/**
+ * A workflow. Give it to `pawl.work` where it is to run, and to `pawl.start` to start it with an `Input`. `Checked` is what its function gets where a schema
+ * makes something else of the input; `never` stands for the input itself.
+ */
+export interface Workflow<Input = unknown, Output = unknown, Checked = never> {
   readonly name: string;
   readonly [INPUT]?: (input: Input) => void;
   readonly [OUTPUT]?: Output;
+  readonly [CHECKED]?: (checked: Checked) => void;
 }
+
+/** What the function of a workflow gets: what it is started with where no schema is applied, as by another process that knows only its name. */
+export type CheckedInput<Input, Checked> = [Checked] extends [never] ? Input : Checked;
+
+/** A workflow that was defined with these types; `Given` is unknown where no schema says what it takes. */
+type Defined<Input, Output, Given> = unknown extends Given ? Workflow<Input, Output> : Workflow<Given, Output, Input>;
 
 /** A workflow of any input and output. */
 export type AnyWorkflow = Workflow<never, unknown>;
@@ -127,14 +147,14 @@ const MAX_TRIES = 5;
 const GRACE_MS = 3_600_000;
 
 export function workflow<B extends AnyBody>(name: string, body: B): Workflow<InputOf<B>, OutputOf<B>>;
-export function workflow<Input, Output = unknown>(
-  options: BatchWorkflowOptions<Input, Output>,
-  body: Body<readonly Input[], Output>,
-): Workflow<Input, Output>;
-export function workflow<Input = undefined, Output = unknown>(
-  options: WorkflowOptions<Input, Output>,
-  body: Body<Input, Output>,
-): Workflow<Input, Output>;
+export function workflow<Input, Returned = unknown, Given = unknown, Output = Returned>(
+  options: BatchWorkflowOptions<Input, Returned, Given, Output>,
+  body: Body<readonly Input[], Returned>,
+): Defined<Input, Output, Given>;
+export function workflow<Input = undefined, Returned = unknown, Given = unknown, Output = Returned>(
+  options: WorkflowOptions<Input, Returned, Given, Output>,
+  body: Body<Input, Returned>,
+): Defined<Input, Output, Given>;
 export function workflow(
   given: string | WorkflowOptions<unknown, unknown> | BatchWorkflowOptions<unknown, unknown>,
   body: AnyBody,
@@ -203,9 +223,13 @@ export function definitionToStart(workflow: unknown): Definition | undefined {
   return definitionOf(workflow) ?? (typeof name === "string" ? builtIns.get(name) : undefined);
 }
 
-/** What a run waits for, by name; `Payload` is what it carries. `Name` is the name as a literal type, where it is known. */
-export interface Signal<Payload = undefined, Name extends string = string> {
+/**
+ * What a run waits for, by name; `Payload` is what it carries. `Name` is the name as a literal type, where it is known. `Given` is what is sent where a schema
+ * makes the payload of it; `unknown` stands for the payload itself.
+ */
+export interface Signal<Payload = undefined, Name extends string = string, Given = unknown> {
   readonly name: Name;
+  readonly [GIVEN]?: () => Given;
   readonly schema: StandardSchema<unknown, Payload> | undefined;
   /** Whether what `ctx.waitForAny` returned is this signal; its value has this signal's type then. */
   is(received: { readonly ok: boolean; readonly signal?: string }): received is Received<Payload, Name>;
@@ -219,16 +243,16 @@ export function signalName(signal: unknown): string {
 }
 
 /**
- * Defines a signal. With a schema, what is sent is checked.
+ * Defines a signal. With a schema, what is sent is checked: the sender gives the input of the schema, and the run receives its output.
  *
  * `signal("a")` and `signal("a", schema)` know their name as a type, so `received.signal === "a"` narrows what `ctx.waitForAny` returned.
  * TypeScript infers all type arguments or none: `signal<Payload>("a")` has the name `string`. Narrow with `approved.is(received)`, which works
  * for every signal, or write `signal<Payload, "a">("a")`.
  */
-export function signal<Payload = undefined, const Name extends string = string>(
+export function signal<Payload = undefined, const Name extends string = string, Given = unknown>(
   name: Name,
-  schema?: StandardSchema<unknown, Payload> | undefined,
-): Signal<Payload, Name> {
+  schema?: StandardSchema<Given, Payload> | undefined,
+): Signal<Payload, Name, Given> {
   checkId(name, "the signal's name");
   checkIsSchema(schema, "the signal's schema");
   const is = (received: { readonly ok: boolean; readonly signal?: string }): received is Received<Payload, Name> => {

@@ -17,7 +17,7 @@ import {
 } from "../../kernel/check.ts";
 import type { Address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
-import { InvalidArgumentError } from "../../kernel/errors.ts";
+import { callUser, InvalidArgumentError } from "../../kernel/errors.ts";
 import { hash } from "../../kernel/fingerprint.ts";
 import { checkFigures, type RateLimit, type RateLimitOptions } from "../../rate/rate.ts";
 import { HIGHEST_PRIORITY } from "../flow/decide.ts";
@@ -55,7 +55,7 @@ export interface StartRate<Input = unknown> extends RateLimitOptions {
   readonly excess?: "wait" | "reject" | undefined;
 }
 
-/** Runs begin evenly spaced: `max` in each `per`, never two together. */
+/** Runs begin evenly spaced: `max` in each `per`, never two together, unless a `rateLimit` with another key delays some of them. */
 export interface Throttle<Input = unknown> {
   /** Default: 1. */
   readonly max?: number | undefined;
@@ -314,12 +314,13 @@ function checkPools(given: Pools<never>): Flow["pools"] {
 /** The pool of a run. Throws for one that the workflow does not have. */
 function poolOf({ workflow, pools }: Flow, input: unknown): { readonly pool?: string } {
   if (pools === undefined) return {};
-  const pool = checkKey(pools.key(input), "the key of its pools");
+  const what = `the key of the pools of workflow "${workflow}"`;
+  const pool = checkKey(
+    callUser(what, () => pools.key(input)),
+    what,
+  );
   if (!pools.names.has(pool))
-    throw new InvalidArgumentError(
-      "the key of its pools",
-      `must be one of those that "${workflow}" has, not "${pool}"`,
-    );
+    throw new InvalidArgumentError(what, `must be one of those that "${workflow}" has, not "${pool}"`);
   return { pool };
 }
 
@@ -387,15 +388,22 @@ function checkBatch(given: Batch<never>): Collect {
 export function gateRequest(flow: Flow, input: unknown, priority: number | undefined, openRate: OpenRate): GateRequest {
   const { workflow, limits, fairness, rates } = flow;
   const keyed = (key: KeyOf | undefined, what: string): string | undefined =>
-    key === undefined ? undefined : checkKey(key(input), what);
+    key === undefined
+      ? undefined
+      : checkKey(
+          callUser(what, () => key(input)),
+          what,
+        );
   const { places: ownPlaces, rates: ownRates } = flow.ofInput?.(input) ?? NO_LIMITS;
   const places = limits.map(({ name, max, excess, key }): Place => {
     const by = keyed(key, `the concurrency key of workflow "${workflow}"`);
     return { ref: by === undefined ? [name] : [name, by], max, excess };
   });
   places.push(...ownPlaces);
-  const turnBy =
-    fairness === undefined ? undefined : checkKey(fairness.key(input), `the fairness key of workflow "${workflow}"`);
+  const turnBy = keyed(fairness?.key, `the fairness key of workflow "${workflow}"`);
+  const weigh = fairness?.weight;
+  const weightIs = `the fairness weight of workflow "${workflow}"`;
+  const priorityIs = `the priority of workflow "${workflow}"`;
   return {
     workflow,
     places,
@@ -406,10 +414,19 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
         turnBy,
       ),
     weight:
-      fairness?.weight === undefined
+      weigh === undefined
         ? 1
-        : checkCount(fairness.weight(input), `the fairness weight of workflow "${workflow}"`, MOST_WEIGHT),
-    priority: priority ?? checkPriority(flow.priority?.(input) ?? 0, `the priority of workflow "${workflow}"`),
+        : checkCount(
+            callUser(weightIs, () => weigh(input)),
+            weightIs,
+            MOST_WEIGHT,
+          ),
+    priority:
+      priority ??
+      checkPriority(
+        callUser(priorityIs, () => flow.priority?.(input) ?? 0),
+        priorityIs,
+      ),
     ...poolOf(flow, input),
     rates: [
       ...rates.map(({ name, figures, key, isRefused }): StartTurn => {
@@ -429,8 +446,15 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
 const NO_LIMITS: OfInput = { places: [], rates: [] };
 
 /** The key of what is collected together. */
-export const collectKey = (workflow: string, { by, key }: Collect, input: unknown): string =>
-  key === undefined ? "" : checkKey(key(input), `the ${by} key of workflow "${workflow}"`);
+export function collectKey(workflow: string, { by, key }: Collect, input: unknown): string {
+  const what = `the ${by} key of workflow "${workflow}"`;
+  return key === undefined
+    ? ""
+    : checkKey(
+        callUser(what, () => key(input)),
+        what,
+      );
+}
 
 const checkKey = (key: unknown, what: string): string => checkId(key, what);
 

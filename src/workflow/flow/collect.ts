@@ -7,6 +7,7 @@
 
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
+import { callUser } from "../../kernel/errors.ts";
 import { notBefore } from "../../kernel/not-before.ts";
 import type { Collect } from "../definitions/flow.ts";
 import { RunConflictError, RunExistsError } from "../errors.ts";
@@ -101,7 +102,11 @@ function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: num
   if (record.dueMs === null || nowMs >= record.dueMs) return undefined;
   const count = collecting.count + 1;
   if (collect.by === "debounce") {
-    const merged = collect.merge === undefined ? input : collect.merge(collecting.input, input);
+    const { merge } = collect;
+    const merged =
+      merge === undefined
+        ? input
+        : callUser(`the debounce merge of workflow "${value.workflow}"`, () => merge(collecting.input, input));
     const untilMs = debouncedUntil(nowMs, collecting.firstMs, collect.periodMs, collect.maxWaitMs);
     const dueMs = notBefore(untilMs, record.dueMs);
     const moved = withDue(value, record.dueMs, dueMs);

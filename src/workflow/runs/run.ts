@@ -4,7 +4,7 @@
 
 import { checkOptions, type Duration, optionNames } from "../../kernel/check.ts";
 import type { Origin } from "../../kernel/origin.ts";
-import type { WithInput } from "../definitions/context-types.ts";
+import type { SentWith, WithInput } from "../definitions/context-types.ts";
 import type { AnyWorkflow, Signal } from "../definitions/definition.ts";
 import type { ShownDoing } from "../history/doing.ts";
 import type { RunStatus } from "../stored.ts";
@@ -157,9 +157,9 @@ export class Run<Output = unknown> {
   }
 
   /** Sends a signal. It is kept until the run receives it. Throws `run_ended` for a run that has ended. */
-  signal<Payload>(
-    signal: Signal<Payload>,
-    ...[payload, options]: WithInput<Payload, SignalOptions>
+  signal<Payload, Given = unknown>(
+    signal: Signal<Payload, string, Given>,
+    ...[payload, options]: WithInput<SentWith<Payload, Given>, SignalOptions>
   ): Promise<{ readonly isNew: boolean }> {
     return this.#runs.signal(this.#workflow, this.id, signal, payload, options);
   }
