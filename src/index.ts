@@ -294,15 +294,19 @@ export {
 } from "./stream/projections/definition.ts";
 export type {
   AppendedAt,
-  ProjectionGeneration,
   ProjectionHandle,
   ProjectionListOptions,
   ProjectionPage,
   ProjectionRebuildOptions,
   ProjectionRow,
-  ProjectionStatus,
   SqlProjectionHandle,
 } from "./stream/projections/projections.ts";
+export type {
+  ProjectionGeneration,
+  ProjectionInfo,
+  ProjectionStatus,
+  Projections,
+} from "./stream/projections/status.ts";
 export type { Reaction, ReactionOptions } from "./stream/reactions/definition.ts";
 export type {
   DeadLetterInfo,

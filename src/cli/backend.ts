@@ -14,6 +14,7 @@ import type { LockEvent } from "../lock/lock.ts";
 import type { LockKind } from "../lock/stored.ts";
 import type { ScheduleEntry, ScheduleInfo } from "../schedule/info.ts";
 import type { StreamEvent } from "../stream/event.ts";
+import type { ProjectionInfo } from "../stream/projections/status.ts";
 import type { DeadLetterInfo, ReactionInfo, TargetInfo } from "../stream/reactions/reactions.ts";
 import type { TaskAttempt, TaskDelivery, TaskInfo } from "../task/info.ts";
 import type { CanceledTask, CreatedTask, RedrivenTasks, SignaledTask, TaskSignal } from "../task/tasks.ts";
@@ -187,6 +188,13 @@ export interface Backend {
       reaction: string,
       letter: { readonly stream: string; readonly version: number; readonly target?: string | undefined },
     ): Promise<void>;
+  };
+  readonly projections: {
+    list(): Promise<readonly Plain<ProjectionInfo>[]>;
+    get(name: string): Promise<Plain<ProjectionInfo>>;
+    /** Returns the number of the generation. */
+    rebuild(name: string, options: { readonly from?: "kept" | undefined }): Promise<number>;
+    delete(name: string): Promise<void>;
   };
   readonly actions: {
     list(

@@ -17,6 +17,8 @@ import type { ScheduleHistoryPage, SchedulePage, Schedules } from "../schedule/s
 import type { SlotListOptions, SlotPage } from "../slot/slot.ts";
 import { StreamNotFoundError } from "../stream/errors.ts";
 import type { StreamEvent } from "../stream/event.ts";
+import type { ProjectionOperations } from "../stream/projections/projections.ts";
+import type { Projections } from "../stream/projections/status.ts";
 import type { DeadLetterInfo, Reactions, TargetListOptions, TargetPage } from "../stream/reactions/reactions.ts";
 import type { TaskOptions } from "../task/options.ts";
 import type { RedriveFilter, TaskListOptions, TaskPage, Tasks } from "../task/tasks.ts";
@@ -79,6 +81,8 @@ export interface Verbs {
       who: { readonly actor: string | undefined; readonly reason: string },
     ): Promise<DeadLetterInfo>;
   };
+  readonly projections: Pick<Projections, "list">;
+  projection(name: string): Pick<ProjectionOperations, "status" | "rebuild" | "delete">;
   readonly actions: {
     list(options?: ActionListOptions): PromiseLike<ActionPage>;
     get(target: ActionTarget): ReturnType<Pawl["actions"]["get"]>;
@@ -232,6 +236,12 @@ export function backendOn(pawl: Verbs, own: Own): Backend {
         return { items: plain(letters), next };
       },
       redrive: (reaction, letter) => pawl.reactions.redrive(reaction, letter),
+    },
+    projections: {
+      list: async () => plain(await pawl.projections.list()),
+      get: async (name) => ({ name, ...plain(await pawl.projection(name).status()) }),
+      rebuild: (name, options) => pawl.projection(name).rebuild(options),
+      delete: (name) => pawl.projection(name).delete(),
     },
     actions: {
       list: async ({ state, ...options }) => {

@@ -15,6 +15,7 @@ import { initCommand } from "./commands/init.ts";
 import { keysCommand } from "./commands/keys.ts";
 import { locksCommand } from "./commands/locks.ts";
 import { migrateCommand } from "./commands/migrate.ts";
+import { projectionsCommand } from "./commands/projections.ts";
 import { reactionsCommand } from "./commands/reactions.ts";
 import { runCommand } from "./commands/run.ts";
 import { runsCommand } from "./commands/runs.ts";
@@ -42,6 +43,7 @@ const COMMANDS = [
   tasksCommand,
   streamsCommand,
   reactionsCommand,
+  projectionsCommand,
   actionsCommand,
   keysCommand,
   doctorCommand,

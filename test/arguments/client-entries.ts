@@ -24,6 +24,7 @@ type Method = (...args: readonly unknown[]) => unknown;
 const FIRST: Readonly<Record<string, string>> = {
   machine: "list",
   mutex: "tryAcquire",
+  projection: "status",
   rateLimit: "tryAcquire",
   run: "status",
   semaphore: "tryAcquire",
@@ -205,6 +206,14 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
       ...rowsOf("RateLimit", "acquire", "tryAcquire"),
       inspect: { takes: { options: options({ key: "id?" }) }, good: () => [{}] },
     },
+  ),
+  ClientProjections: owner(
+    acting(({ projections }) => projections),
+    rowsOf("Projections", "list"),
+  ),
+  ClientProjection: owner(
+    acting((client) => client.projection("sums")),
+    rowsOf("ProjectionHandle", "delete", "rebuild", "status"),
   ),
   ClientReactions: owner(
     acting(({ reactions }) => reactions),

@@ -947,6 +947,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       },
     },
   },
+  Projections: { where: "plain", on: ({ pawl }) => pawl.projections, rows: { list: none } },
   ProjectionHandle: {
     where: "plain",
     on: ({ pawl }) => pawl.projection("sums"),

@@ -305,6 +305,11 @@ describe("doctor", () => {
       status: "problem",
       says: expect.stringContaining("smtp is down"),
     });
+    expect(findings).toContainEqual({
+      check: "projections",
+      status: "problem",
+      says: "sums does not get ahead at event 2 of account-1: cannot add 5; pawl projections show sums",
+    });
     expect(findings.filter(({ status }) => status === "ok").map(({ check }) => check)).toEqual([
       "store",
       "versions",

@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { apiKeys } from "../../src/http/server/index.ts";
-import { event, machine, open, reaction, signal, workflow } from "../../src/index.ts";
+import { event, machine, open, projection, reaction, signal, workflow } from "../../src/index.ts";
 import { queueUp } from "../lock/kit.ts";
 import { scratchFolder } from "../sqlite/kit.ts";
 import { refusal, type Send, sender, served } from "./kit.ts";
@@ -570,5 +570,41 @@ describe("schedules", () => {
     expect((await send("GET", "/v1/schedules/nightly/history?limit=2")).json["items"]).toHaveLength(2);
     expect((await send("DELETE", "/v1/schedules/nightly")).json).toEqual({ deleted: true });
     expect(refusal(await send("GET", "/v1/schedules/nightly"))).toEqual({ status: 404, code: "schedule_not_found" });
+  });
+});
+
+describe("projections", () => {
+  test("one that stopped is shown, built again and deleted, each with its scope", async () => {
+    const { pawl, send, as } = await served();
+    const Sent = event<string>("Sent");
+    let isBroken = true;
+    const rows = projection("rows", { on: [Sent] }, (_, e): string => {
+      if (isBroken) throw new Error("no row today");
+      return e.data;
+    });
+    await pawl.work([rows]).ready;
+    await pawl.stream("a").append([Sent("hello")]);
+    const one = async () => (await send("GET", "/v1/projections/rows")).json;
+    await expect.poll(one).toMatchObject({
+      live: null,
+      building: { behind: 1, failure: { message: "no row today", stream: "a", version: 1 } },
+    });
+    expect((await send("GET", "/v1/projections")).json["items"]).toMatchObject([{ name: "rows", live: null }]);
+    isBroken = false;
+    const [read, operate] = [await as(["read"]), await as(["operate"])];
+    expect((await read("POST", "/v1/projections/rows/rebuild")).status).toBe(403);
+    expect((await read("DELETE", "/v1/projections/rows")).status).toBe(403);
+    expect((await operate("POST", "/v1/projections/rows/rebuild", { from: "kept" })).json).toEqual({ generation: 2 });
+    await expect.poll(one).toMatchObject({ name: "rows", live: { generation: 2, behind: 0 }, building: null });
+    expect((await operate("DELETE", "/v1/projections/rows")).status).toBe(204);
+    for (const [method, path] of [
+      ["GET", ""],
+      ["POST", "/rebuild"],
+      ["DELETE", ""],
+    ] as const)
+      expect(refusal(await send(method, `/v1/projections/rows${path}`))).toEqual({
+        status: 404,
+        code: "projection_not_found",
+      });
   });
 });
