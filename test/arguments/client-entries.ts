@@ -110,6 +110,7 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
     acting((client) => client),
     {
       ...rowsOf("Pawl", "machine", "rateLimit", "semaphore", "start", "stream"),
+      projection: { takes: { projection: "id" }, good: () => ["sums"] },
       dedupe: {
         takes: { consumer: "id", messageId: "id", options: options({ ttl: "positive?" }) },
         good: () => ["mailer", "m-1", {}],

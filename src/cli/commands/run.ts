@@ -28,6 +28,7 @@ const FIELDS = (run: Shown): readonly (readonly [string, unknown])[] => [
   ["workflow", run.workflow],
   ["status", run.status],
   ["doing", doingOf(run)],
+  ["asked to stop", run.isCancelRequested && !ENDED.includes(run.status) ? true : null],
   ["result", run.result],
   ["error", errorOf(run.error)],
   ["failed step", run.failedStep],
