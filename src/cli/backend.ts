@@ -96,7 +96,10 @@ export interface Intervention {
   readonly reason: string;
 }
 
-export type RunItem = Plain<RunInfo>;
+export type RunItem = Plain<RunInfo> & {
+  /** Where the error was thrown. */
+  readonly stack?: string | undefined;
+};
 export type HistoryItem = Plain<HistoryEntry>;
 export type ScheduleItem = Plain<ScheduleInfo>;
 export type ActionItem = Plain<ActionInfo>;

@@ -133,6 +133,8 @@ export interface Own {
   readonly exportStreams: Backend["streams"]["export"];
   /** A value of the user in the form that it has over HTTP: both know it by what they use in place of forgotten data. */
   readonly toWire: (value: unknown) => unknown;
+  /** Where an error was thrown; a server does not send it. */
+  readonly framesOf: (error: unknown) => string | undefined;
   readonly close: () => Promise<void>;
 }
 
@@ -154,7 +156,11 @@ export function backendOn(pawl: Verbs, own: Own): Backend {
         });
         return { items: plain(page.runs, "error"), next: page.next };
       },
-      get: async (id) => plain(await pawl.run(id).status(), "error"),
+      get: async (id) => {
+        const info = await pawl.run(id).status();
+        const stack = own.framesOf(info.error);
+        return { ...plain(info, "error"), ...(stack === undefined ? {} : { stack }) };
+      },
       history: async (id, options) => plain(await pawl.run(id).history(options), "data"),
       start: async ({ workflow, input, ...options }) => ({ id: (await pawl.start(workflow, input, options)).id }),
       signal: (id, { name, payload, id: signalId }) =>

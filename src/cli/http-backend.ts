@@ -84,6 +84,7 @@ export function httpBackend({ url, key }: { readonly url: string; readonly key?:
     listStreams: unsupported("list streams"),
     exportStreams: unsupported("export streams"),
     toWire,
+    framesOf: () => undefined,
     close: async () => {},
   });
 }

@@ -4,6 +4,7 @@
 
 import { apiKeys } from "../http/server/keys/keys.ts";
 import { toWire } from "../http/server/values.ts";
+import { framesOf } from "../kernel/stack.ts";
 import type { Lock } from "../lock/lock.ts";
 import { type LockRef, lockAt, lockOf } from "../lock/stored.ts";
 import type { Pawl } from "../pawl.ts";
@@ -44,6 +45,7 @@ export function storeBackend(pawl: Pawl, place: string): Backend {
       await pawl.streams.export({ prefix }, target);
     },
     toWire,
+    framesOf,
     close: () => pawl.close(),
   });
 }

@@ -254,6 +254,18 @@ describe("on a terminal", () => {
   });
 });
 
+describe("where user code threw", () => {
+  it("is shown of runs, projections and targets, and in JSON", async () => {
+    const shown = (...args: readonly string[]) => call(["--store", filled, ...args]);
+    expect((await shown("run", "show", "f-1")).out).toMatch(/^stack of error:\n {2}at [^\n]*test\/cli\/kit\.ts:\d+/m);
+    const [run] = linesOf((await shown("--json", "run", "show", "f-1")).out);
+    expect(run?.["stack"]).toMatch(/^at [^\n]*kit\.ts/);
+    expect((await shown("projections", "show", "sums")).out).toMatch(/^stack of what readers see:\n {2}at .*kit\.ts:/m);
+    const [target] = linesOf((await shown("--json", "reactions", "targets", "mail")).out);
+    expect(target?.["lastError"]).toMatchObject({ stack: expect.stringMatching(/^at .*kit\.ts:/) });
+  });
+});
+
 describe("--watch", () => {
   it("shows each change once as JSON, and ends when the run has ended", async () => {
     const store = copyOf(filled);

@@ -520,6 +520,9 @@ describe("reactions", () => {
     await send("POST", "/v1/streams/a/events", { events: [{ name: "Sent", data: "hello" }] });
     const blocked = async () => (await send("GET", "/v1/reactions/mail/targets?status=blocked")).json["items"];
     await expect.poll(blocked).toMatchObject([{ target: "a", lastError: { message: "no mail today" } }]);
+    // Where user code threw is for those who have the database.
+    expect((await pawl.reactions.target("mail", "a")).lastError?.stack).toContain("routes.test.ts");
+    expect(JSON.stringify(await blocked())).not.toContain("routes.test.ts");
     expect((await send("GET", "/v1/reactions")).json["items"]).toMatchObject([{ name: "mail", on: ["Sent"] }]);
     expect((await send("POST", "/v1/reactions/mail/unblock", { target: "a", dryRun: true })).json).toEqual({
       changed: 1,
@@ -527,6 +530,8 @@ describe("reactions", () => {
     const letter = await send("POST", "/v1/reactions/mail/skip", { target: "a", reason: "spam" });
     expect(letter.json).toMatchObject({ stream: "a", version: 1, reason: "spam" });
     expect((await send("GET", "/v1/reactions/mail/dead-letters")).json["items"]).toHaveLength(1);
+    expect(letter.text + (await send("GET", "/v1/reactions/mail/dead-letters")).text).not.toContain("routes.test.ts");
+    expect((await pawl.reactions.deadLetters("mail")).letters[0]?.stack).toContain("routes.test.ts");
     isBroken = false;
     const redriven = await send("POST", "/v1/reactions/mail/dead-letters/redrive", { stream: "a", version: 1 });
     expect(redriven.status).toBe(204);
@@ -585,17 +590,22 @@ describe("projections", () => {
     await pawl.work([rows]).ready;
     await pawl.stream("a").append([Sent("hello")]);
     const one = async () => (await send("GET", "/v1/projections/rows")).json;
-    await expect.poll(one).toMatchObject({
+    await expect.poll(one, { timeout: 30_000 }).toMatchObject({
       live: null,
       building: { behind: 1, failure: { message: "no row today", stream: "a", version: 1 } },
     });
-    expect((await send("GET", "/v1/projections")).json["items"]).toMatchObject([{ name: "rows", live: null }]);
+    expect((await pawl.projection("rows").status()).building?.failure?.stack).toContain("routes.test.ts");
+    const shown = await send("GET", "/v1/projections");
+    expect(shown.json["items"]).toMatchObject([{ name: "rows", live: null }]);
+    expect(shown.text + JSON.stringify(await one())).not.toContain("routes.test.ts");
     isBroken = false;
     const [read, operate] = [await as(["read"]), await as(["operate"])];
     expect((await read("POST", "/v1/projections/rows/rebuild")).status).toBe(403);
     expect((await read("DELETE", "/v1/projections/rows")).status).toBe(403);
     expect((await operate("POST", "/v1/projections/rows/rebuild", { from: "kept" })).json).toEqual({ generation: 2 });
-    await expect.poll(one).toMatchObject({ name: "rows", live: { generation: 2, behind: 0 }, building: null });
+    await expect
+      .poll(one, { timeout: 30_000 })
+      .toMatchObject({ name: "rows", live: { generation: 2, behind: 0 }, building: null });
     expect((await operate("DELETE", "/v1/projections/rows")).status).toBe(204);
     for (const [method, path] of [
       ["GET", ""],

@@ -1,7 +1,7 @@
 /** `pawl projections …`: how far projections are, why they do not get ahead, and building them again. */
 
 import type { ProjectionGeneration, ProjectionInfo } from "../../stream/projections/status.ts";
-import type { Column } from "../output.ts";
+import { type Column, framesShown } from "../output.ts";
 import { declare, group, option, type Place } from "../program.ts";
 import type { Plain } from "../values.ts";
 
@@ -75,6 +75,10 @@ export function projectionsCommand(place: Place): void {
           ["state", stateOf(one)],
           ...fieldsOf("readers see", one.live),
           ...fieldsOf("building", one.building),
+        ],
+        more: ({ live, building }) => [
+          ...framesShown("what readers see", live?.failure?.stack),
+          ...framesShown("what is being built", building?.failure?.stack),
         ],
       });
     },

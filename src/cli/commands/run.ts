@@ -2,7 +2,7 @@
 
 import type { Backend, HistoryItem, RunItem } from "../backend.ts";
 import { CliError } from "../exit-codes.ts";
-import type { Column } from "../output.ts";
+import { type Column, framesShown } from "../output.ts";
 import {
   declare,
   group,
@@ -111,6 +111,7 @@ export function runCommand(place: Place): void {
           return { ...info, result: await runs.result(id, { timeoutMs: RESULT_MS }) };
         },
         fields: FIELDS,
+        more: ({ stack }) => framesShown("error", stack),
         isFinal: ({ status }) => ENDED.includes(status),
       });
     },

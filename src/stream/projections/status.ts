@@ -19,6 +19,8 @@ export interface ProjectionGeneration {
   readonly failure: {
     readonly count: number;
     readonly message: string;
+    /** Where it was thrown: the frames, at most 2,000 characters. A server does not send it. */
+    readonly stack?: string | undefined;
     /** That of an error of Pawl's, as "events_archived"; null for what the code of the projection threw. */
     readonly code: string | null;
     readonly at: Date;

@@ -3,10 +3,12 @@
  */
 
 import { z } from "@hono/zod-openapi";
+import type { ProjectionInfo } from "../../../stream/projections/status.ts";
 import { idSchema } from "../ids.ts";
 import { given } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { list, time, timeOrNull } from "../schemas.ts";
+import { withoutStack } from "../values.ts";
 
 const TAG = "projections";
 const params = { name: idSchema("The name of the projection.", "balances") };
@@ -38,6 +40,12 @@ const status = {
 
 const Info = z.object({ name: z.string(), ...status }).openapi("Projection");
 
+const sentOf = (one: ProjectionInfo) => ({
+  ...one,
+  live: one.live && withoutStack(one.live, "failure"),
+  building: one.building && withoutStack(one.building, "failure"),
+});
+
 export function projections(routing: Routing): void {
   add(routing, {
     method: "get",
@@ -47,7 +55,10 @@ export function projections(routing: Routing): void {
     summary: "Lists the projections that a worker has begun to build",
     scope: "read",
     returns: { 200: z.object({ items: list(Info), next: z.null() }).openapi("Projections") },
-    handle: async ({ pawl }) => ({ status: 200, json: { items: await pawl.projections.list(), next: null } }),
+    handle: async ({ pawl }) => ({
+      status: 200,
+      json: { items: (await pawl.projections.list()).map(sentOf), next: null },
+    }),
   });
 
   add(routing, {
@@ -62,7 +73,7 @@ export function projections(routing: Routing): void {
     refuses: NOT_FOUND,
     handle: async ({ pawl, params: { name } }) => ({
       status: 200,
-      json: { name, ...(await pawl.projection(name).status()) },
+      json: sentOf({ name, ...(await pawl.projection(name).status()) }),
     }),
   });
 
