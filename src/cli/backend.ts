@@ -13,6 +13,7 @@ import type { ApiKeyEntry, ApiKeyInfo } from "../http/server/index.ts";
 import type { LockEvent } from "../lock/lock.ts";
 import type { LockKind } from "../lock/stored.ts";
 import type { ScheduleEntry, ScheduleInfo } from "../schedule/info.ts";
+import type { PartialExport } from "../stream/closing/transfer.ts";
 import type { StreamEvent } from "../stream/event.ts";
 import type { ProjectionInfo } from "../stream/projections/status.ts";
 import type { DeadLetterInfo, ReactionInfo, TargetInfo } from "../stream/reactions/reactions.ts";
@@ -162,8 +163,15 @@ export interface Backend {
       id: string,
       options: { readonly from?: number | undefined; readonly backwards: boolean; readonly limit: number },
     ): Promise<readonly Plain<StreamEvent>[]>;
-    /** Writes the lines of `pawl.streams.export`; `wrote` gets the number of events after each piece. */
-    export(prefix: string, write: (text: string) => Promise<void>, wrote: (events: number) => void): Promise<void>;
+    /**
+     * Writes the lines of `pawl.streams.export`; `wrote` gets the number of events after each piece. Returns the streams whose older events were removed and
+     * cannot be read here.
+     */
+    export(
+      prefix: string,
+      write: (text: string) => Promise<void>,
+      wrote: (events: number) => void,
+    ): Promise<readonly PartialExport[]>;
   };
   readonly slots: {
     list(options: PageOptions & { readonly prefix?: string | undefined }): Promise<Page<SlotLine>>;

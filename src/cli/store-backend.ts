@@ -42,7 +42,7 @@ export function storeBackend(pawl: Pawl, place: string): Backend {
           write(piece).then(() => written(), written);
         },
       };
-      await pawl.streams.export({ prefix }, target);
+      return (await pawl.streams.export({ prefix }, target, { from: "kept" })).partial ?? [];
     },
     toWire,
     framesOf,

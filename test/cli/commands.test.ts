@@ -22,7 +22,7 @@ import type { Command } from "commander";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { program } from "../../src/cli/main.ts";
 import { bytesShown } from "../../src/cli/output.ts";
-import { open, workflow } from "../../src/index.ts";
+import { event, jsonLinesArchive, open, workflow } from "../../src/index.ts";
 import { endRun, withoutStack } from "../../src/workflow/runs/end.ts";
 import { startRun } from "../../src/workflow/runs/start.ts";
 import { runAt } from "../../src/workflow/stored.ts";
@@ -460,6 +460,36 @@ describe("export --out", () => {
       err: expect.stringContaining("(file_exists)"),
     });
   });
+});
+
+it("an export of streams of which some are archived has what is there, says so, and ends with 1", async () => {
+  const store = join(folder, "archived.db");
+  const noted = event("Noted");
+  {
+    await using pawl = await open(store, { archive: jsonLinesArchive(join(folder, "archived")), logger: false });
+    await pawl.stream("a").append([noted(), noted()]);
+    await pawl.stream("b").append([noted()]);
+    await pawl.streams.close("a");
+  }
+  {
+    await using pawl = await open(store, { logger: false });
+    await expect(pawl.streams.export({ prefix: "" }, join(folder, "no.jsonl"))).rejects.toMatchObject({
+      code: "events_archived",
+    });
+  }
+  const file = join(folder, "kept.jsonl");
+  const ended = await call(["--store", store, "--json", "export", "streams", "--out", file]);
+  expect(ended).toMatchObject({
+    code: 1,
+    err: expect.stringMatching(/^stream a begins at event 3: .*\n.*\(events_archived\)\n$/),
+  });
+  expect(linesOf(ended.out)).toEqual([
+    { file, what: "streams", count: 2, partial: [{ stream: "a", firstVersion: 3 }] },
+  ]);
+  expect(linesOf(readFileSync(file, "utf8"))).toMatchObject([
+    { stream: "a", version: 3 },
+    { stream: "b", version: 1 },
+  ]);
 });
 
 it("a backup has a file with a name, in a folder that exists", async () => {
