@@ -147,6 +147,10 @@ const SHOWING = ["show", "read", "targets"];
 /** A word that is no command of its group gets that said, and not how the parser took it. */
 function hinted(command: Command, text: string): string {
   const isExcess = text.includes("too many arguments");
+  if (isExcess && command.name() === "runs") {
+    const [word = "", id = word] = command.args;
+    return `runs lists runs (did you mean pawl run ${command.args.length > 1 ? word : "show"} ${id}?)`;
+  }
   const group = isExcess ? command.parent : command;
   const isUnknown = text.includes("unknown command") && !text.includes("Did you mean");
   if (group?.parent == null || !(isUnknown || (isExcess && group.args[0] !== command.name()))) return text;

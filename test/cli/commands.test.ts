@@ -20,6 +20,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { stateShown } from "../../src/cli/commands/schedules.ts";
 import { program } from "../../src/cli/main.ts";
 import { bytesShown } from "../../src/cli/output.ts";
 import { event, jsonLinesArchive, open, workflow } from "../../src/index.ts";
@@ -492,6 +493,48 @@ it("an export of streams of which some are archived has what is there, says so, 
   ]);
 });
 
+it("a schedule that is paused says so, also where no worker declares it", () => {
+  const paused = { since: "2030-01-01T00:00:00.000Z", reason: null };
+  expect(stateShown({ state: "undeclared", paused })).toBe("paused, undeclared");
+  expect(stateShown({ state: "undeclared", paused: null })).toBe("undeclared");
+  expect(stateShown({ state: "paused", paused })).toBe("paused");
+});
+
+it("a list of a namespace that has nothing names it", async () => {
+  expect((await call(["--store", filled, "--namespace", "tpyo", "runs"])).err).toBe("no runs in namespace tpyo\n");
+});
+
+it("a run of a workflow that has no other says what it waits for", async () => {
+  const store = copyOf(filled);
+  const start = (name: string) => call(["--store", store, "run", "start", name]);
+  expect((await start("fulfill")).err).toBe(
+    "it is the only run of fulfill, and begins when a worker works on a workflow of that name\n",
+  );
+  expect((await start("fulfill")).err).toBe("");
+});
+
+it("a stream of personal events without its key names where a command has keys from", async () => {
+  const store = join(folder, "personal.db");
+  const personal = { subject: (data: { id: string; name: string }) => data.id, fields: ["name"] as const };
+  {
+    await using pawl = await open(store, {
+      actions: { keys: { current: "k1", ring: { k1: Buffer.alloc(32, 1) } } },
+      logger: false,
+    });
+    await pawl.stream("s").append([event("Named", { personal })({ id: "1", name: "Ann" })]);
+  }
+  const ended = await call(["--store", store, "streams", "read", "s"]);
+  expect(ended.code).not.toBe(0);
+  expect(ended.err).toMatch(/PAWL_KEYS/);
+});
+
+it("who holds a lock in plain code is said", async () => {
+  const store = copyOf(filled);
+  await using pawl = await open(store, { logger: false });
+  await pawl.mutex("plain").acquire();
+  expect((await call(["--store", store, "locks", "show", "plain"])).out).toMatch(/^\S+ +plain code /m);
+});
+
 it("a backup has a file with a name, in a folder that exists", async () => {
   expect(await call(["--store", filled, "backup", ""])).toMatchObject({ code: 2 });
   const file = join(folder, "none", "b.db");
@@ -612,7 +655,7 @@ describe("--store and --url", () => {
         code: 2,
         err: expect.stringContaining("PAWL_NAMESPACE"),
       });
-      expect(await call(["--store", filled, "runs"])).toMatchObject({ code: 0, err: "no runs\n" });
+      expect(await call(["--store", filled, "runs"])).toMatchObject({ code: 0, err: "no runs in namespace acme\n" });
     } finally {
       vi.unstubAllEnvs();
     }

@@ -95,6 +95,10 @@ export function runCommand(place: Place): void {
       const { runs } = await session.backend("write");
       const started = await runs.start({ workflow, input: value, id, delay, tags: tag });
       session.done(`run ${started.id} of ${workflow} was started`, started);
+      // No process says which workflows it works on; a name that is misspelled has no other run.
+      const { items } = await runs.list({ workflow, limit: 2 });
+      if (items.length === 1 && items[0]?.worker === null && items[0].endedAt === null)
+        session.say(`it is the only run of ${workflow}, and begins when a worker works on a workflow of that name`);
     },
   });
 
