@@ -29,4 +29,4 @@ console.log(says.replaceAll(/\d{4}-\S+Z/g, "…"));
 // Output:
 // step charge { attempt: 1, lastError: '503' } true
 // signal approved { attempt: null, lastError: null } false
-// run "order-7" waits for attempt 2 of step "charge" at … since … (the last error: 503) and waits for signal "approved" since …, is due at … unless something wakes it before, and then needs a worker that knows it
+// run "order-7" waits for attempt 2 of step "charge" at … since … (the last error: 503) and waits for signal "approved" since …, and then needs a worker that knows it

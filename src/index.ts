@@ -225,8 +225,8 @@ export type { Archive, ArchivedEvent, ArchivedRange } from "./stream/closing/arc
 export type { ClosedStream } from "./stream/closing/close.ts";
 export { jsonLines as jsonLinesArchive } from "./stream/closing/json-lines.ts";
 export type { PrunedStream } from "./stream/closing/prune.ts";
-export type { CloseOptions, ImportOptions, PruneOptions, Streams } from "./stream/closing/streams.ts";
-export type { Exported, ExportTarget, Imported } from "./stream/closing/transfer.ts";
+export type { CloseOptions, ExportOptions, ImportOptions, PruneOptions, Streams } from "./stream/closing/streams.ts";
+export type { Exported, ExportTarget, Imported, PartialExport } from "./stream/closing/transfer.ts";
 export {
   ArchiveDamagedError,
   ArchiveIncompleteError,
@@ -297,15 +297,19 @@ export {
 } from "./stream/projections/definition.ts";
 export type {
   AppendedAt,
-  ProjectionGeneration,
   ProjectionHandle,
   ProjectionListOptions,
   ProjectionPage,
   ProjectionRebuildOptions,
   ProjectionRow,
-  ProjectionStatus,
   SqlProjectionHandle,
 } from "./stream/projections/projections.ts";
+export type {
+  ProjectionGeneration,
+  ProjectionInfo,
+  ProjectionStatus,
+  Projections,
+} from "./stream/projections/status.ts";
 export type { Reaction, ReactionOptions } from "./stream/reactions/definition.ts";
 export type {
   DeadLetterInfo,

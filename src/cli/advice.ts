@@ -23,4 +23,5 @@ export const inCommands = (says: string, run: string): string =>
       /pawl\.runs\.list\(\{ workflow: "(.*)" \}\)/,
       (_, workflow: string) => `pawl runs --workflow ${shellWord(workflow)}`,
     )
+    .replace("call run.cancel({ force: true })", () => `pawl run cancel ${shellWord(run)} --force`)
     .replace("pawl.runs.list, for the workflows that share it,", "pawl runs --workflow, for each that shares it,");

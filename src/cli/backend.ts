@@ -13,7 +13,9 @@ import type { ApiKeyEntry, ApiKeyInfo } from "../http/server/index.ts";
 import type { LockEvent } from "../lock/lock.ts";
 import type { LockKind } from "../lock/stored.ts";
 import type { ScheduleEntry, ScheduleInfo } from "../schedule/info.ts";
+import type { PartialExport } from "../stream/closing/transfer.ts";
 import type { StreamEvent } from "../stream/event.ts";
+import type { ProjectionInfo } from "../stream/projections/status.ts";
 import type { DeadLetterInfo, ReactionInfo, TargetInfo } from "../stream/reactions/reactions.ts";
 import type { TaskAttempt, TaskDelivery, TaskInfo } from "../task/info.ts";
 import type { CanceledTask, CreatedTask, RedrivenTasks, SignaledTask, TaskSignal } from "../task/tasks.ts";
@@ -95,7 +97,10 @@ export interface Intervention {
   readonly reason: string;
 }
 
-export type RunItem = Plain<RunInfo>;
+export type RunItem = Plain<RunInfo> & {
+  /** Where the error was thrown. */
+  readonly stack?: string | undefined;
+};
 export type HistoryItem = Plain<HistoryEntry>;
 export type ScheduleItem = Plain<ScheduleInfo>;
 export type ActionItem = Plain<ActionInfo>;
@@ -158,8 +163,15 @@ export interface Backend {
       id: string,
       options: { readonly from?: number | undefined; readonly backwards: boolean; readonly limit: number },
     ): Promise<readonly Plain<StreamEvent>[]>;
-    /** Writes the lines of `pawl.streams.export`; `wrote` gets the number of events after each piece. */
-    export(prefix: string, write: (text: string) => Promise<void>, wrote: (events: number) => void): Promise<void>;
+    /**
+     * Writes the lines of `pawl.streams.export`; `wrote` gets the number of events after each piece. Returns the streams whose older events were removed and
+     * cannot be read here.
+     */
+    export(
+      prefix: string,
+      write: (text: string) => Promise<void>,
+      wrote: (events: number) => void,
+    ): Promise<readonly PartialExport[]>;
   };
   readonly slots: {
     list(options: PageOptions & { readonly prefix?: string | undefined }): Promise<Page<SlotLine>>;
@@ -187,6 +199,13 @@ export interface Backend {
       reaction: string,
       letter: { readonly stream: string; readonly version: number; readonly target?: string | undefined },
     ): Promise<void>;
+  };
+  readonly projections: {
+    list(): Promise<readonly Plain<ProjectionInfo>[]>;
+    get(name: string): Promise<Plain<ProjectionInfo>>;
+    /** Returns the number of the generation. */
+    rebuild(name: string, options: { readonly from?: "kept" | undefined }): Promise<number>;
+    delete(name: string): Promise<void>;
   };
   readonly actions: {
     list(

@@ -17,6 +17,8 @@ import type { ScheduleHistoryPage, SchedulePage, Schedules } from "../schedule/s
 import type { SlotListOptions, SlotPage } from "../slot/slot.ts";
 import { StreamNotFoundError } from "../stream/errors.ts";
 import type { StreamEvent } from "../stream/event.ts";
+import type { ProjectionOperations } from "../stream/projections/projections.ts";
+import type { Projections } from "../stream/projections/status.ts";
 import type { DeadLetterInfo, Reactions, TargetListOptions, TargetPage } from "../stream/reactions/reactions.ts";
 import type { TaskOptions } from "../task/options.ts";
 import type { RedriveFilter, TaskListOptions, TaskPage, Tasks } from "../task/tasks.ts";
@@ -79,6 +81,8 @@ export interface Verbs {
       who: { readonly actor: string | undefined; readonly reason: string },
     ): Promise<DeadLetterInfo>;
   };
+  readonly projections: Pick<Projections, "list">;
+  projection(name: string): Pick<ProjectionOperations, "status" | "rebuild" | "delete">;
   readonly actions: {
     list(options?: ActionListOptions): PromiseLike<ActionPage>;
     get(target: ActionTarget): ReturnType<Pawl["actions"]["get"]>;
@@ -129,6 +133,8 @@ export interface Own {
   readonly exportStreams: Backend["streams"]["export"];
   /** A value of the user in the form that it has over HTTP: both know it by what they use in place of forgotten data. */
   readonly toWire: (value: unknown) => unknown;
+  /** Where an error was thrown; a server does not send it. */
+  readonly framesOf: (error: unknown) => string | undefined;
   readonly close: () => Promise<void>;
 }
 
@@ -150,7 +156,11 @@ export function backendOn(pawl: Verbs, own: Own): Backend {
         });
         return { items: plain(page.runs, "error"), next: page.next };
       },
-      get: async (id) => plain(await pawl.run(id).status(), "error"),
+      get: async (id) => {
+        const info = await pawl.run(id).status();
+        const stack = own.framesOf(info.error);
+        return { ...plain(info, "error"), ...(stack === undefined ? {} : { stack }) };
+      },
       history: async (id, options) => plain(await pawl.run(id).history(options), "data"),
       start: async ({ workflow, input, ...options }) => ({ id: (await pawl.start(workflow, input, options)).id }),
       signal: (id, { name, payload, id: signalId }) =>
@@ -232,6 +242,12 @@ export function backendOn(pawl: Verbs, own: Own): Backend {
         return { items: plain(letters), next };
       },
       redrive: (reaction, letter) => pawl.reactions.redrive(reaction, letter),
+    },
+    projections: {
+      list: async () => plain(await pawl.projections.list()),
+      get: async (name) => ({ name, ...plain(await pawl.projection(name).status()) }),
+      rebuild: (name, options) => pawl.projection(name).rebuild(options),
+      delete: (name) => pawl.projection(name).delete(),
     },
     actions: {
       list: async ({ state, ...options }) => {

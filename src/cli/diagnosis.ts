@@ -5,7 +5,8 @@
  * operator.
  */
 
-import type { ReactionInfo, TargetInfo } from "../stream/reactions/reactions.ts";
+import type { ProjectionInfo } from "../stream/projections/status.ts";
+import type { DeadLetterInfo, ReactionInfo, TargetInfo } from "../stream/reactions/reactions.ts";
 import type { PausedWorkflow } from "../workflow/flow/paused.ts";
 import { inCommands, shellWord } from "./advice.ts";
 import type { LockLine, RunItem, ScheduleItem } from "./backend.ts";
@@ -100,6 +101,13 @@ export interface Stuck {
   readonly reactions: readonly Plain<ReactionInfo>[];
   /** By reaction. */
   readonly blocked: readonly { readonly reaction: string; readonly targets: readonly Plain<TargetInfo>[] }[];
+  /** By reaction; `next` where there are more. */
+  readonly letters: readonly {
+    readonly reaction: string;
+    readonly items: readonly Plain<DeadLetterInfo>[];
+    readonly next: string | null;
+  }[];
+  readonly projections: readonly Plain<ProjectionInfo>[];
   readonly locks: readonly LockLine[];
 }
 
@@ -112,7 +120,7 @@ function parkedInWords({ id, parkedReason }: RunItem): string {
 
 /** What does not continue, and why. */
 export function judgeStuck(stuck: Stuck): readonly Finding[] {
-  const { nowMs, parked, alive, pausedWorkflows, schedules, reactions, blocked, locks } = stuck;
+  const { nowMs, parked, alive, pausedWorkflows, schedules, reactions, blocked, letters, projections, locks } = stuck;
   const findings: Finding[] = [];
   const isPast = (time: string | null): boolean => time !== null && Date.parse(time) < nowMs - OVERDUE_MS;
   for (const run of parked.slice(0, NAMED))
@@ -180,6 +188,24 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
           `${counted(targets.length, "target")} of ${reaction} ${targets.length === 1 ? "is" : "are"} blocked, the first is ${targets[0]?.target}: ${targets[0]?.lastError?.message ?? ""}; then pawl reactions unblock ${shellWord(reaction)} --status blocked`,
         ),
       );
+  for (const { reaction, items, next } of letters) {
+    const [last] = items;
+    if (last === undefined) continue;
+    const count = next === null ? counted(items.length, "event") : `more than ${items.length} events`;
+    const list = `pawl reactions dead-letters ${shellWord(reaction)}`;
+    const lost = items.find(({ target }) => target === null);
+    // What an operator put aside was meant so.
+    if (lost === undefined) findings.push(warning("reactions", `${count} of ${reaction} are put aside: ${list}`));
+    else
+      findings.push(
+        problem(
+          "reactions",
+          `${count} of ${reaction} were put aside, and for event ${lost.version} of ${lost.stream} no target could be computed: ${lost.message}; ${list}`,
+        ),
+      );
+  }
+  for (const { name, live, building } of projections)
+    findings.push(...judgeProjection(name, { live, building }, isPast));
   for (const lock of locks)
     if (lock.waiting > 0 && isPast(lock.until))
       findings.push(
@@ -189,5 +215,31 @@ export function judgeStuck(stuck: Stuck): readonly Finding[] {
         ),
       );
   if (findings.length === 0) findings.push(ok("stuck", "nothing waits for an operator or for a worker"));
+  return findings;
+}
+
+function judgeProjection(
+  name: string,
+  { live, building }: Omit<Plain<ProjectionInfo>, "name">,
+  isPast: (time: string | null) => boolean,
+): readonly Finding[] {
+  const findings: Finding[] = [];
+  const show = `pawl projections show ${shellWord(name)}`;
+  for (const one of [live, building]) {
+    if (one === null) continue;
+    const { failure, worker, behind, behindSince, generation } = one;
+    const isSeen = one === live;
+    // Readers may see a person who was forgotten, until the generation without them takes its place.
+    const which = isSeen
+      ? name
+      : `generation ${generation} of ${name}${live === null ? "" : `, while readers still see generation ${live.generation}`},`;
+    if (failure !== null) {
+      const at = failure.version === 0 ? "" : ` at event ${failure.version} of ${failure.stream}`;
+      findings.push(problem("projections", `${which} does not get ahead${at}: ${failure.message}; ${show}`));
+    } else if (worker === null && isPast(behindSince))
+      findings.push(
+        problem("projections", `no worker builds ${which.replace(/,$/, "")}: ${behind} events wait; ${show}`),
+      );
+  }
   return findings;
 }

@@ -53,6 +53,8 @@ export function httpBackend({ url, key }: { readonly url: string; readonly key?:
     workflows: client.workflows,
     schedules: client.schedules,
     slots: client.slots,
+    projections: client.projections,
+    projection: (name) => client.projection(name),
     tasks: client.tasks,
     reactions: {
       list: () => reactions.list(),
@@ -82,6 +84,7 @@ export function httpBackend({ url, key }: { readonly url: string; readonly key?:
     listStreams: unsupported("list streams"),
     exportStreams: unsupported("export streams"),
     toWire,
+    framesOf: () => undefined,
     close: async () => {},
   });
 }

@@ -15,6 +15,7 @@ import { initCommand } from "./commands/init.ts";
 import { keysCommand } from "./commands/keys.ts";
 import { locksCommand } from "./commands/locks.ts";
 import { migrateCommand } from "./commands/migrate.ts";
+import { projectionsCommand } from "./commands/projections.ts";
 import { reactionsCommand } from "./commands/reactions.ts";
 import { runCommand } from "./commands/run.ts";
 import { runsCommand } from "./commands/runs.ts";
@@ -42,6 +43,7 @@ const COMMANDS = [
   tasksCommand,
   streamsCommand,
   reactionsCommand,
+  projectionsCommand,
   actionsCommand,
   keysCommand,
   doctorCommand,
@@ -145,6 +147,10 @@ const SHOWING = ["show", "read", "targets"];
 /** A word that is no command of its group gets that said, and not how the parser took it. */
 function hinted(command: Command, text: string): string {
   const isExcess = text.includes("too many arguments");
+  if (isExcess && command.name() === "runs") {
+    const [word = "", id = word] = command.args;
+    return `runs lists runs (did you mean pawl run ${command.args.length > 1 ? word : "show"} ${id}?)`;
+  }
   const group = isExcess ? command.parent : command;
   const isUnknown = text.includes("unknown command") && !text.includes("Did you mean");
   if (group?.parent == null || !(isUnknown || (isExcess && group.args[0] !== command.name()))) return text;

@@ -220,3 +220,7 @@ export function fieldLines(
     return `${painted(padded(name, names, false), "dim", look.color)}${" ".repeat(GAP)}${painted(room, style, look.color)}`;
   });
 }
+
+/** The lines that say where an error was thrown. */
+export const framesShown = (of: string, stack: string | undefined): readonly string[] =>
+  stack === undefined ? [] : ["", `stack of ${of}:`, ...stack.split("\n").map((frame) => `  ${escaped(frame)}`)];

@@ -174,6 +174,12 @@ export class Session {
       return new CliError(code, `${message} Set PAWL_KEY, or give --key`, { cause: error });
     if (code === "keys_missing" && this.#unreadable !== undefined)
       return new CliError(code, `${message}; ${this.#unreadable}`, { cause: error });
+    if ((code === "keys_missing" || code === "key_unavailable") && this.url === undefined)
+      return new CliError(
+        code,
+        `${message}; a command has the key ring from PAWL_KEYS, or from the key file beside the database`,
+        { cause: error },
+      );
     return error;
   }
 
@@ -290,9 +296,15 @@ export class Session {
       return;
     }
     // On stderr, so that stdout has the items only.
-    if (items.length === 0) this.say(listing.none);
+    if (items.length === 0) this.say(this.#noneThere(listing.none));
     else this.print(tableLines(listing.columns, items, this.look));
     if (next !== null) this.say(`more: --after ${next}, or --all`);
+  }
+
+  /** A namespace that is misspelled is one that has nothing. */
+  #noneThere(none: string): string {
+    const { namespace } = this.options;
+    return namespace === undefined || this.url !== undefined ? none : `${none} in namespace ${namespace}`;
   }
 
   async #watchList<Item>(listing: Listing<Item>, options: PageOptions): Promise<void> {

@@ -4,6 +4,7 @@
 
 import { apiKeys } from "../http/server/keys/keys.ts";
 import { toWire } from "../http/server/values.ts";
+import { framesOf } from "../kernel/stack.ts";
 import type { Lock } from "../lock/lock.ts";
 import { type LockRef, lockAt, lockOf } from "../lock/stored.ts";
 import type { Pawl } from "../pawl.ts";
@@ -41,9 +42,10 @@ export function storeBackend(pawl: Pawl, place: string): Backend {
           write(piece).then(() => written(), written);
         },
       };
-      await pawl.streams.export({ prefix }, target);
+      return (await pawl.streams.export({ prefix }, target, { from: "kept" })).partial ?? [];
     },
     toWire,
+    framesOf,
     close: () => pawl.close(),
   });
 }

@@ -17,6 +17,7 @@ import { PolicyWorker } from "./policies/worker.ts";
 import { type Projection, projectionRules, type SqlProjection } from "./projections/definition.ts";
 import { removeRetired } from "./projections/generations.ts";
 import { ProjectionHandle, projectionSetup, SqlProjectionHandle } from "./projections/projections.ts";
+import { Projections } from "./projections/status.ts";
 import { RETIRED } from "./projections/stored.ts";
 import { ProjectionWorker } from "./projections/worker.ts";
 import { reactionRules } from "./reactions/definition.ts";
@@ -57,6 +58,8 @@ export interface StreamVerbs {
   projection<Row>(projection: Projection<Row>): ProjectionHandle<Row>;
   projection(projection: SqlProjection): SqlProjectionHandle;
   projection(projection: string): ProjectionHandle<unknown>;
+  /** All projections, and what they are doing. */
+  readonly projections: Projections;
   /** Closing, pruning, exporting and importing streams, and what policies do. */
   readonly streams: Streams;
 }
@@ -92,6 +95,7 @@ export function streamCapability<Face, Touch>(
       projectionRules(projection)?.is === "sql"
         ? new SqlProjectionHandle(projections, projection)
         : new ProjectionHandle(projections, projection)) as StreamVerbs["projection"],
+    projections: new Projections(kernel),
     forget: (subject, options) => forgotten.forget(subject, options),
     forgotten,
     streams,

@@ -24,6 +24,7 @@ type Method = (...args: readonly unknown[]) => unknown;
 const FIRST: Readonly<Record<string, string>> = {
   machine: "list",
   mutex: "tryAcquire",
+  projection: "status",
   rateLimit: "tryAcquire",
   run: "status",
   semaphore: "tryAcquire",
@@ -109,6 +110,7 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
     acting((client) => client),
     {
       ...rowsOf("Pawl", "machine", "rateLimit", "semaphore", "start", "stream"),
+      projection: { takes: { projection: "id" }, good: () => ["sums"] },
       dedupe: {
         takes: { consumer: "id", messageId: "id", options: options({ ttl: "positive?" }) },
         good: () => ["mailer", "m-1", {}],
@@ -205,6 +207,14 @@ export const CLIENT_OWNERS: Readonly<Record<string, Owner>> = {
       ...rowsOf("RateLimit", "acquire", "tryAcquire"),
       inspect: { takes: { options: options({ key: "id?" }) }, good: () => [{}] },
     },
+  ),
+  ClientProjections: owner(
+    acting(({ projections }) => projections),
+    rowsOf("Projections", "list"),
+  ),
+  ClientProjection: owner(
+    acting((client) => client.projection("sums")),
+    rowsOf("ProjectionHandle", "delete", "rebuild", "status"),
   ),
   ClientReactions: owner(
     acting(({ reactions }) => reactions),

@@ -128,6 +128,7 @@ const MEMBERS = [
   "machine",
   "mutex",
   "projection",
+  "projections",
   "rateLimit",
   "reactions",
   "run",

@@ -826,8 +826,9 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
           which: options({ prefix: "prefix" }, { prefix: "there" }, null),
           // A path as well: the stream's own tests attack it.
           to: options({ write: "function" }, { write: () => {} }, "unchecked"),
+          options: options({ from: "choice?" }),
         },
-        good: () => [{ prefix: "there" }, { write: () => {} }],
+        good: () => [{ prefix: "there" }, { write: () => {} }, {}],
       },
       policies: none,
       removePolicy: { takes: { policy: "id" }, good: () => ["old"] },
@@ -947,6 +948,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       },
     },
   },
+  Projections: { where: "plain", on: ({ pawl }) => pawl.projections, rows: { list: none } },
   ProjectionHandle: {
     where: "plain",
     on: ({ pawl }) => pawl.projection("sums"),

@@ -20,9 +20,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { stateShown } from "../../src/cli/commands/schedules.ts";
 import { program } from "../../src/cli/main.ts";
 import { bytesShown } from "../../src/cli/output.ts";
-import { open, workflow } from "../../src/index.ts";
+import { event, jsonLinesArchive, open, workflow } from "../../src/index.ts";
 import { endRun, withoutStack } from "../../src/workflow/runs/end.ts";
 import { startRun } from "../../src/workflow/runs/start.ts";
 import { runAt } from "../../src/workflow/stored.ts";
@@ -254,6 +255,18 @@ describe("on a terminal", () => {
   });
 });
 
+describe("where user code threw", () => {
+  it("is shown of runs, projections and targets, and in JSON", async () => {
+    const shown = (...args: readonly string[]) => call(["--store", filled, ...args]);
+    expect((await shown("run", "show", "f-1")).out).toMatch(/^stack of error:\n {2}at [^\n]*test\/cli\/kit\.ts:\d+/m);
+    const [run] = linesOf((await shown("--json", "run", "show", "f-1")).out);
+    expect(run?.["stack"]).toMatch(/^at [^\n]*kit\.ts/);
+    expect((await shown("projections", "show", "sums")).out).toMatch(/^stack of what readers see:\n {2}at .*kit\.ts:/m);
+    const [target] = linesOf((await shown("--json", "reactions", "targets", "mail")).out);
+    expect(target?.["lastError"]).toMatchObject({ stack: expect.stringMatching(/^at .*kit\.ts:/) });
+  });
+});
+
 describe("--watch", () => {
   it("shows each change once as JSON, and ends when the run has ended", async () => {
     const store = copyOf(filled);
@@ -304,6 +317,11 @@ describe("doctor", () => {
       check: "reactions",
       status: "problem",
       says: expect.stringContaining("smtp is down"),
+    });
+    expect(findings).toContainEqual({
+      check: "projections",
+      status: "problem",
+      says: "sums does not get ahead at event 2 of account-1: cannot add 5; pawl projections show sums",
     });
     expect(findings.filter(({ status }) => status === "ok").map(({ check }) => check)).toEqual([
       "store",
@@ -445,6 +463,78 @@ describe("export --out", () => {
   });
 });
 
+it("an export of streams of which some are archived has what is there, says so, and ends with 1", async () => {
+  const store = join(folder, "archived.db");
+  const noted = event("Noted");
+  {
+    await using pawl = await open(store, { archive: jsonLinesArchive(join(folder, "archived")), logger: false });
+    await pawl.stream("a").append([noted(), noted()]);
+    await pawl.stream("b").append([noted()]);
+    await pawl.streams.close("a");
+  }
+  {
+    await using pawl = await open(store, { logger: false });
+    await expect(pawl.streams.export({ prefix: "" }, join(folder, "no.jsonl"))).rejects.toMatchObject({
+      code: "events_archived",
+    });
+  }
+  const file = join(folder, "kept.jsonl");
+  const ended = await call(["--store", store, "--json", "export", "streams", "--out", file]);
+  expect(ended).toMatchObject({
+    code: 1,
+    err: expect.stringMatching(/^stream a begins at event 3: .*\n.*\(events_archived\)\n$/),
+  });
+  expect(linesOf(ended.out)).toEqual([
+    { file, what: "streams", count: 2, partial: [{ stream: "a", firstVersion: 3 }] },
+  ]);
+  expect(linesOf(readFileSync(file, "utf8"))).toMatchObject([
+    { stream: "a", version: 3 },
+    { stream: "b", version: 1 },
+  ]);
+});
+
+it("a schedule that is paused says so, also where no worker declares it", () => {
+  const paused = { since: "2030-01-01T00:00:00.000Z", reason: null };
+  expect(stateShown({ state: "undeclared", paused })).toBe("paused, undeclared");
+  expect(stateShown({ state: "undeclared", paused: null })).toBe("undeclared");
+  expect(stateShown({ state: "paused", paused })).toBe("paused");
+});
+
+it("a list of a namespace that has nothing names it", async () => {
+  expect((await call(["--store", filled, "--namespace", "tpyo", "runs"])).err).toBe("no runs in namespace tpyo\n");
+});
+
+it("a run of a workflow that has no other says what it waits for", async () => {
+  const store = copyOf(filled);
+  const start = (name: string) => call(["--store", store, "run", "start", name]);
+  expect((await start("fulfill")).err).toBe(
+    "it is the only run of fulfill, and begins when a worker works on a workflow of that name\n",
+  );
+  expect((await start("fulfill")).err).toBe("");
+});
+
+it("a stream of personal events without its key names where a command has keys from", async () => {
+  const store = join(folder, "personal.db");
+  const personal = { subject: (data: { id: string; name: string }) => data.id, fields: ["name"] as const };
+  {
+    await using pawl = await open(store, {
+      actions: { keys: { current: "k1", ring: { k1: Buffer.alloc(32, 1) } } },
+      logger: false,
+    });
+    await pawl.stream("s").append([event("Named", { personal })({ id: "1", name: "Ann" })]);
+  }
+  const ended = await call(["--store", store, "streams", "read", "s"]);
+  expect(ended.code).not.toBe(0);
+  expect(ended.err).toMatch(/PAWL_KEYS/);
+});
+
+it("who holds a lock in plain code is said", async () => {
+  const store = copyOf(filled);
+  await using pawl = await open(store, { logger: false });
+  await pawl.mutex("plain").acquire();
+  expect((await call(["--store", store, "locks", "show", "plain"])).out).toMatch(/^\S+ +plain code /m);
+});
+
 it("a backup has a file with a name, in a folder that exists", async () => {
   expect(await call(["--store", filled, "backup", ""])).toMatchObject({ code: 2 });
   const file = join(folder, "none", "b.db");
@@ -565,7 +655,7 @@ describe("--store and --url", () => {
         code: 2,
         err: expect.stringContaining("PAWL_NAMESPACE"),
       });
-      expect(await call(["--store", filled, "runs"])).toMatchObject({ code: 0, err: "no runs\n" });
+      expect(await call(["--store", filled, "runs"])).toMatchObject({ code: 0, err: "no runs in namespace acme\n" });
     } finally {
       vi.unstubAllEnvs();
     }

@@ -9,7 +9,7 @@ import { text } from "node:stream/consumers";
 import { expect } from "vitest";
 import { main } from "../../src/cli/main.ts";
 import type { Io } from "../../src/cli/session.ts";
-import { event, NonRetryableError, open, reaction, schedule, signal, workflow } from "../../src/index.ts";
+import { event, NonRetryableError, open, projection, reaction, schedule, signal, workflow } from "../../src/index.ts";
 import { Child, spawnNode } from "../node/child.ts";
 import { CASES, type Case } from "./cases.ts";
 
@@ -173,7 +173,12 @@ const mail = reaction("mail", { on: [Deposited], target: (e) => e.stream, retry:
 });
 const nightly = schedule("nightly", { cron: "0 3 * * *" }, done);
 
-export const definitions = [approve, fails, done, typed, mail, nightly];
+const sums = projection("sums", { on: [Deposited] }, (row: number | undefined, e) => {
+  if (e.data.amount === 5) throw new Error("cannot add 5");
+  return (row ?? 0) + e.data.amount;
+});
+
+export const definitions = [approve, fails, done, typed, mail, nightly, sums];
 
 /** Fills a store: runs in four states, of which one holds a lock and one waits for it, a schedule, a stream, a blocked target, an action and a slot. */
 export async function fill(store: string): Promise<void> {
@@ -195,10 +200,12 @@ export async function fill(store: string): Promise<void> {
   ];
   await Promise.allSettled(runs.map((one) => one.result()));
   await pawl.start("nobody", { a: 1 }, { id: "n-1" });
+  await until(async () => (await pawl.projection(sums).status()).live !== null);
   await pawl.stream("account-1").append([Deposited({ amount: 10 }), Deposited({ amount: 5 })]);
   await pawl.actions.create({ id: "coupon-1", owner: "ann" });
   await pawl.slot<number>("visits", { initial: 0 }).update((n) => n + 1);
   await pawl.slot<unknown>("types", { initial: 0 }).set(types());
   await until(async () => (await pawl.reactions.targets("mail", { status: "blocked" })).targets.length > 0);
+  await until(async () => (await pawl.projection(sums).status()).live?.failure != null);
   await worker.stop();
 }

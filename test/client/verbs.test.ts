@@ -5,7 +5,7 @@
 
 import { expect, onTestFinished, test } from "vitest";
 import { createClient, isPawlError, named, PawlHttpError } from "../../src/http/client/index.ts";
-import { event, machine, open, reaction, signal, workflow } from "../../src/index.ts";
+import { event, machine, open, projection, reaction, signal, workflow } from "../../src/index.ts";
 import { queueUp } from "../lock/kit.ts";
 import { connected, PATIENCE } from "./kit.ts";
 
@@ -368,6 +368,20 @@ test("streams: append, read, follow; all streams in one order", async () => {
     personal: { subject: (data: { id: string; name: string }) => data.id, fields: ["name"] },
   });
   expect(await codeOf(account.append([personal({ id: "1", name: "Ann" })]))).toBe("invalid_argument");
+});
+
+test("projections: one is shown by its name, built again and deleted", async () => {
+  const { pawl, client } = await connected();
+  const Noted = event<string>("Noted");
+  await pawl.work([projection("notes", { on: [Noted] }, (_, e): string => e.data)]).ready;
+  const at = await pawl.stream("notes").append([Noted("x")]);
+  await pawl.projection("notes").waitFor(at);
+  const notes = client.projection("notes");
+  expect(await notes.status()).toMatchObject({ live: { generation: 1, behind: 0, behindSince: null, failure: null } });
+  expect(await client.projections.list()).toMatchObject([{ name: "notes", live: { generation: 1 }, building: null }]);
+  expect(await notes.rebuild()).toBe(2);
+  await notes.delete();
+  expect(await codeOf(notes.status())).toBe("projection_not_found");
 });
 
 test("reactions: a target that is blocked is skipped, and its dead letter sent again", async () => {

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, test } from "vitest";
-import { signal, type WorkflowOptions, workflow } from "../../src/index.ts";
+import { open, signal, type WorkflowOptions, workflow } from "../../src/index.ts";
 import { openTest, type TestPawl } from "../../src/testing/index.ts";
 import { NothingLeftError } from "../../src/testing/kit/clock.ts";
 
@@ -127,15 +127,17 @@ describe("a run in line", () => {
     expect(chain.map(({ is, name }) => [is, name])).toEqual([
       ["run", "o2"],
       ["limit", "own"],
+      ["run", "o1"],
     ]);
     expect(chain.map(({ says }) => says)).toEqual([
       'run "o2" is queued: 1 run of its workflow with its keys waits in this line, and 0 of them are before it in its priority',
-      'the concurrency limit of workflow "own" for the key "ann" has admitted 1 run that has not ended, and its max is 1 (pawl.runs.list({ workflow: "own" }) shows runs with their status)',
+      'the concurrency limit of workflow "own" for the key "ann" has admitted 1 run that has not ended: "o1", and its max is 1 (pawl.runs.list({ workflow: "own" }) shows runs with their status)',
+      expect.stringMatching(/^run "o1" is pending, .* needs a worker that works on "own"$/),
     ]);
-    const link = (await pawl.whyWaiting({ run: "t2" })).chain.at(-1);
+    const [, link] = (await pawl.whyWaiting({ run: "t2" })).chain;
     expect(link?.name).toBe("vendor");
     expect(link?.says).toBe(
-      'the concurrency limit "vendor" has admitted 1 run that has not ended, and its max is 1, and lines with other keys or of other workflows take turns with this one (pawl.runs.list, for the workflows that share it, shows runs with their status)',
+      'the concurrency limit "vendor" has admitted 1 run that has not ended: "s1", and its max is 1, and lines with other keys or of other workflows take turns with this one (pawl.runs.list, for the workflows that share it, shows runs with their status)',
     );
   });
 
@@ -146,7 +148,127 @@ describe("a run in line", () => {
     for (const id of ["a", "b"]) await pawl.start(two, "x", { id });
     await pawl.start(one, "x", { id: "c" });
     expect(await why(pawl, "c")).toContain(
-      "has admitted 2 runs that have not ended, and its max is 1 as it was declared last",
+      'has admitted 2 runs that have not ended: "a", "b", and its max is 1 as it was declared last',
     );
   });
+});
+
+describe("what a run in line waits for", () => {
+  test("is followed to what the first run that the limit has admitted waits for, and three are named", async () => {
+    await using pawl = openTest({ now });
+    const line = waiting("line", { concurrency: { max: 4, key: (key) => key } });
+    pawl.work([line]);
+    for (let n = 1; n <= 4; n++) await (await pawl.start(line, "ann", { id: `r${n}` })).until("waiting");
+    await pawl.start(line, "bob", { id: "other" });
+    await pawl.start(line, "ann", { id: "last" });
+    const { says, chain } = await pawl.whyWaiting({ run: "last" });
+    expect(says).toContain('has admitted 4 runs that have not ended: "r1", "r2", "r3" and 1 more, and its max is 4');
+    expect(chain.at(-1)).toMatchObject({
+      is: "run",
+      name: "r1",
+      says: expect.stringMatching(/^run "r1" waits for signal "go"/),
+    });
+  });
+});
+
+describe("a run that no worker takes", () => {
+  test("names a worker that is full", async () => {
+    await using pawl = await open("memory:", { logger: false });
+    const full = workflow("full", (ctx) =>
+      ctx.step(
+        "s",
+        ({ abortSignal }) => new Promise<void>((resolve) => abortSignal.addEventListener("abort", () => resolve())),
+      ),
+    );
+    const worker = pawl.work([full], { perWorkflow: { full: 1 } });
+    await worker.ready;
+    await pawl.start(full, undefined, { id: "r1" });
+    await expect.poll(async () => (await pawl.run("r1").status()).worker).not.toBeNull();
+    await pawl.start(full, undefined, { id: "r2" });
+    const { worker: by } = await pawl.run("r1").status();
+    await expect
+      .poll(async () => (await pawl.whyWaiting({ run: "r2" })).says)
+      .toContain(
+        `needs a worker that works on "full" and has a free place: worker "${by}" has a run of it under way (concurrency and perWorkflow`,
+      );
+    await worker.stop({ timeout: 0 });
+  });
+
+  test("names its pool", async () => {
+    await using pawl = openTest({ now });
+    const pooled = workflow<string>(
+      { name: "pooled", pools: { key: (at) => at, names: ["eu", "us"] } },
+      async () => {},
+    );
+    pawl.work([pooled], { pools: { pooled: ["eu"] } });
+    await pawl.start(pooled, "us", { id: "r" });
+    expect(await why(pawl, "r")).toBe(
+      'run "r" is pending, has been due since 2031-05-01T00:00:00.000Z, and needs a worker that works on pool "us" of "pooled"',
+    );
+  });
+});
+
+test("a step that waits for its turn names the rate limit", async () => {
+  await using pawl = openTest({ now });
+  const calls = workflow("calls", (ctx) =>
+    ctx.step("call", () => 1, { rateLimit: { name: "vendor", max: 1, per: "1 minute", strict: true } }),
+  );
+  pawl.work([calls]);
+  await (await pawl.start(calls)).result();
+  const run = await pawl.start(calls, undefined, { id: "r" });
+  await run.until("waiting");
+  expect((await run.status()).doing).toMatchObject([{ name: "call", waitsFor: ["vendor"] }]);
+  const says = await why(pawl, "r");
+  expect(says).toMatch(
+    /^run "r" waits for attempt 1 of step "call" under rate limit "vendor" at 2031-05-01T00:01:\S+Z since \S+Z, and then needs a worker that knows it$/,
+  );
+});
+
+test("a run that was asked to stop says so, and which step keeps it", async () => {
+  await using pawl = await open("memory:", { logger: false });
+  let free = () => {};
+  const hang = workflow("hang", (ctx) =>
+    ctx.step(
+      "never",
+      () =>
+        new Promise<void>((resolve) => {
+          free = resolve;
+        }),
+    ),
+  );
+  const worker = pawl.work([hang]);
+  const run = await pawl.start(hang, undefined, { id: "r" });
+  await expect.poll(async () => (await run.status()).doing[0]?.isRunning).toBe(true);
+  await run.cancel({ reason: "op" });
+  const { says } = await pawl.whyWaiting({ run: "r" });
+  expect(says).toMatch(/^run "r" is running attempt 1 of step "never"/);
+  expect(says).toContain(
+    ', and was asked to stop (op), but step "never" is still running: its function has to end when its abortSignal aborts; to end the run without waiting for it, call run.cancel({ force: true })',
+  );
+  free();
+  await worker.stop();
+});
+
+test("a run that workers contradict says that first, and what to do", async () => {
+  await using pawl = await open("memory:", { logger: false });
+  const before = workflow("ship", async (ctx) => {
+    await ctx.step("charge", () => 1);
+    await ctx.waitForSignal(go);
+  });
+  const after = workflow("ship", async (ctx) => {
+    await ctx.step("check", () => 1);
+    await ctx.step("charge", () => 1);
+  });
+  const old = pawl.work([before]);
+  const run = await pawl.start(before, undefined, { id: "r" });
+  await expect.poll(async () => (await run.status()).status).toBe("waiting");
+  await old.stop();
+  const worker = pawl.work([after]);
+  await run.signal(go);
+  await expect
+    .poll(async () => (await pawl.whyWaiting({ run: "r" })).says)
+    .toMatch(
+      /^run "r" cannot continue: workers whose code contradicts its history have released it since \S+Z: .*; work on it with the code that it began with, or call run\.cancel\(\{ force: true \}\)$/,
+    );
+  await worker.stop();
 });

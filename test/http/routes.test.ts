@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { apiKeys } from "../../src/http/server/index.ts";
-import { event, machine, open, reaction, signal, workflow } from "../../src/index.ts";
+import { event, machine, open, projection, reaction, signal, workflow } from "../../src/index.ts";
 import { queueUp } from "../lock/kit.ts";
 import { scratchFolder } from "../sqlite/kit.ts";
 import { refusal, type Send, sender, served } from "./kit.ts";
@@ -526,6 +526,9 @@ describe("reactions", () => {
     await send("POST", "/v1/streams/a/events", { events: [{ name: "Sent", data: "hello" }] });
     const blocked = async () => (await send("GET", "/v1/reactions/mail/targets?status=blocked")).json["items"];
     await expect.poll(blocked).toMatchObject([{ target: "a", lastError: { message: "no mail today" } }]);
+    // Where user code threw is for those who have the database.
+    expect((await pawl.reactions.target("mail", "a")).lastError?.stack).toContain("routes.test.ts");
+    expect(JSON.stringify(await blocked())).not.toContain("routes.test.ts");
     expect((await send("GET", "/v1/reactions")).json["items"]).toMatchObject([{ name: "mail", on: ["Sent"] }]);
     expect((await send("POST", "/v1/reactions/mail/unblock", { target: "a", dryRun: true })).json).toEqual({
       changed: 1,
@@ -533,6 +536,8 @@ describe("reactions", () => {
     const letter = await send("POST", "/v1/reactions/mail/skip", { target: "a", reason: "spam" });
     expect(letter.json).toMatchObject({ stream: "a", version: 1, reason: "spam" });
     expect((await send("GET", "/v1/reactions/mail/dead-letters")).json["items"]).toHaveLength(1);
+    expect(letter.text + (await send("GET", "/v1/reactions/mail/dead-letters")).text).not.toContain("routes.test.ts");
+    expect((await pawl.reactions.deadLetters("mail")).letters[0]?.stack).toContain("routes.test.ts");
     isBroken = false;
     const redriven = await send("POST", "/v1/reactions/mail/dead-letters/redrive", { stream: "a", version: 1 });
     expect(redriven.status).toBe(204);
@@ -576,5 +581,46 @@ describe("schedules", () => {
     expect((await send("GET", "/v1/schedules/nightly/history?limit=2")).json["items"]).toHaveLength(2);
     expect((await send("DELETE", "/v1/schedules/nightly")).json).toEqual({ deleted: true });
     expect(refusal(await send("GET", "/v1/schedules/nightly"))).toEqual({ status: 404, code: "schedule_not_found" });
+  });
+});
+
+describe("projections", () => {
+  test("one that stopped is shown, built again and deleted, each with its scope", async () => {
+    const { pawl, send, as } = await served();
+    const Sent = event<string>("Sent");
+    let isBroken = true;
+    const rows = projection("rows", { on: [Sent] }, (_, e): string => {
+      if (isBroken) throw new Error("no row today");
+      return e.data;
+    });
+    await pawl.work([rows]).ready;
+    await pawl.stream("a").append([Sent("hello")]);
+    const one = async () => (await send("GET", "/v1/projections/rows")).json;
+    await expect.poll(one, { timeout: 30_000 }).toMatchObject({
+      live: null,
+      building: { behind: 1, failure: { message: "no row today", stream: "a", version: 1 } },
+    });
+    expect((await pawl.projection("rows").status()).building?.failure?.stack).toContain("routes.test.ts");
+    const shown = await send("GET", "/v1/projections");
+    expect(shown.json["items"]).toMatchObject([{ name: "rows", live: null }]);
+    expect(shown.text + JSON.stringify(await one())).not.toContain("routes.test.ts");
+    isBroken = false;
+    const [read, operate] = [await as(["read"]), await as(["operate"])];
+    expect((await read("POST", "/v1/projections/rows/rebuild")).status).toBe(403);
+    expect((await read("DELETE", "/v1/projections/rows")).status).toBe(403);
+    expect((await operate("POST", "/v1/projections/rows/rebuild", { from: "kept" })).json).toEqual({ generation: 2 });
+    await expect
+      .poll(one, { timeout: 30_000 })
+      .toMatchObject({ name: "rows", live: { generation: 2, behind: 0 }, building: null });
+    expect((await operate("DELETE", "/v1/projections/rows")).status).toBe(204);
+    for (const [method, path] of [
+      ["GET", ""],
+      ["POST", "/rebuild"],
+      ["DELETE", ""],
+    ] as const)
+      expect(refusal(await send(method, `/v1/projections/rows${path}`))).toEqual({
+        status: 404,
+        code: "projection_not_found",
+      });
   });
 });

@@ -49,11 +49,11 @@ describe("a lock", () => {
     await pawl.rwlock("rw").read.acquire();
     const { says, chain } = await pawl.whyWaiting({ lock: "m" });
     expect(says).toBe(
-      `mutex "m" is held by 1; "nightly import" holds mutex "m" under fence ${fence}, until 2031-05-01T00:00:30.000Z unless it renews`,
+      `mutex "m" is held; "nightly import" holds mutex "m" under fence ${fence}, until 2031-05-01T00:00:30.000Z unless it renews`,
     );
     expect(kinds(chain)).toEqual(["lock m", "plain nightly import"]);
     expect((await pawl.whyWaiting({ lock: "rw", kind: "rwlock" })).says).toMatch(
-      /^rwlock "rw" is held by 1; plain code holds rwlock "rw" under fence \d+, until /,
+      /^rwlock "rw" is held; plain code holds rwlock "rw" under fence \d+, until /,
     );
   });
 
@@ -70,11 +70,11 @@ describe("a lock", () => {
     const s = pawl.semaphore("s", { permits: 2 });
     for (const by of ["a", "b", "c", "d"]) await s.enqueue({ by });
     const { says, chain } = await pawl.whyWaiting({ lock: "s", kind: "semaphore" });
-    expect(says).toMatch(/^semaphore "s" is held by 2, and 2 wait; "a" holds .*; "b" holds /);
+    expect(says).toMatch(/^semaphore "s" has 2 holders, and 2 wait; "a" holds .*; "b" holds /);
     expect(kinds(chain)).toEqual(["lock s", "plain a", "plain b"]);
     const first = await s.inspect({ limit: 1 });
     await s.removeWaiter(first.waiters[0]?.ticket ?? "", { by: "x", reason: "y" });
-    expect((await pawl.whyWaiting({ lock: "s", kind: "semaphore" })).says).toMatch(/held by 2, and 1 waits;/);
+    expect((await pawl.whyWaiting({ lock: "s", kind: "semaphore" })).says).toMatch(/has 2 holders, and 1 waits;/);
   });
 });
 
@@ -86,9 +86,7 @@ describe("a waiter", () => {
     const ticket = entered.granted ? "" : entered.place.ticket;
     const why = await pawl.whyWaiting({ lock: "m", waiter: ticket });
     expect(why.isWaiting).toBe(true);
-    expect(why.says).toMatch(
-      /^"bob" waits for mutex "m"; mutex "m" is held by 1, and 1 waits.*; "ann" holds mutex "m"/,
-    );
+    expect(why.says).toMatch(/^"bob" waits for mutex "m"; mutex "m" is held, and 1 waits.*; "ann" holds mutex "m"/);
     expect(kinds(why.chain)).toEqual(["plain bob", "lock m", "plain ann"]);
     const none = await pawl.whyWaiting({ lock: "m", waiter: "unknown" });
     expect(none.says).toMatch(/^"unknown" does not wait for mutex "m"/);
@@ -103,7 +101,7 @@ describe("a waiter", () => {
     const [waiter] = (await pawl.mutex("m").inspect()).waiters;
     const { says, chain } = await pawl.whyWaiting({ lock: "m", waiter: waiter?.ticket });
     expect(says).toMatch(
-      /^run "r2" waits for mutex "m"; mutex "m" is held by 1, and 1 waits.*; run "r1" waits for signal "go"/,
+      /^run "r2" waits for mutex "m"; mutex "m" is held, and 1 waits.*; run "r1" waits for signal "go"/,
     );
     expect(kinds(chain)).toEqual(["run r2", "lock m", "run r1"]);
   });
@@ -122,11 +120,11 @@ describe("a run", () => {
     expect(kinds(why.chain)).toEqual(["run r3", "lock a", "run r2", "lock b", "run r1", "lock c", "plain ann"]);
     expect(why.chain.map(({ says }) => says)).toEqual([
       'run "r3" waits for mutex "a"',
-      'mutex "a" is held by 1, and 1 waits, this one first',
+      'mutex "a" is held, and 1 waits, this one first',
       'run "r2" waits for mutex "b"',
-      'mutex "b" is held by 1, and 1 waits, this one first',
+      'mutex "b" is held, and 1 waits, this one first',
       'run "r1" waits for mutex "c"',
-      'mutex "c" is held by 1, and 1 waits, this one first',
+      'mutex "c" is held, and 1 waits, this one first',
       expect.stringMatching(/^"ann" holds mutex "c" under fence \d+, until .* unless it renews$/),
     ]);
     expect(why.says).toBe(why.chain.map(({ says }) => says).join("; "));

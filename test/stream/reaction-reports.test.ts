@@ -141,7 +141,7 @@ onStores(EVERY, (place) => {
     const message = 'event "Grown" has shape 2, and this code knows shapes up to 1';
     await expect
       .poll(async () => (await pawl.reactions.get("watch")).failure, PATIENCE)
-      .toEqual({ message, stream: "ann", version: 2, at: expect.any(Date) });
+      .toEqual({ message, stack: expect.any(String), stream: "ann", version: 2, at: expect.any(Date) });
     await expect
       .poll(() => logger.lines[0], PATIENCE)
       .toBe(`pawl: the worker had trouble: reaction "watch" does not get ahead at event 2 of stream "ann": ${message}`);

@@ -413,6 +413,7 @@ onStores(EVERY, (place) => {
         version: 2,
         target: null,
         message: 'the target of event 2 of stream "x" ("Deposited") could not be computed: unlucky',
+        stack: expect.stringContaining("reactions.test.ts"),
         actor: null,
         reason: null,
         at: expect.any(Date),

@@ -631,3 +631,20 @@ describe("a child that was canceled with its parent", () => {
     await expect(run.retry()).rejects.toMatchObject({ code: "run_conflict" });
   });
 });
+
+test("the history keeps with what error a run failed, also after it was retried", async () => {
+  await using pawl = openTest();
+  let isBroken = true;
+  const body = workflow("body", async (ctx) => {
+    await ctx.step("one", () => 1);
+    if (isBroken) throw new TypeError("not a function");
+  });
+  pawl.work([body]);
+  const run = await pawl.start(body, undefined, { id: "r" });
+  await run.result().catch(() => {});
+  isBroken = false;
+  await run.retry();
+  await run.result();
+  const failed = (await run.history()).find(({ name }) => name === "failed");
+  expect(failed?.data).toMatchObject({ status: "failed", error: { name: "TypeError", message: "not a function" } });
+});

@@ -72,17 +72,24 @@ async function pawlVersion(): Promise<string> {
 }
 
 async function readStuck(backend: Backend, nowMs: number): Promise<Stuck> {
-  const [parked, alive, pausedWorkflows, schedules, reactions] = await Promise.all([
+  const [parked, alive, pausedWorkflows, schedules, reactions, projections] = await Promise.all([
     backend.runs.list({ status: ["parked"], limit: MOST_READ }),
     backend.runs.list({ status: ALIVE, limit: MOST_READ }),
     backend.workflows.paused(),
     backend.schedules.list({ limit: MOST_READ }),
     backend.reactions.list(),
+    backend.projections.list(),
   ]);
   const blocked = await Promise.all(
     reactions.map(async ({ name }) => ({
       reaction: name,
       targets: (await backend.reactions.targets(name, { status: "blocked", limit: LISTED })).items,
+    })),
+  );
+  const letters = await Promise.all(
+    reactions.map(async ({ name }) => ({
+      reaction: name,
+      ...(await backend.reactions.deadLetters(name, { limit: LISTED })),
     })),
   );
   return {
@@ -93,6 +100,8 @@ async function readStuck(backend: Backend, nowMs: number): Promise<Stuck> {
     schedules: schedules.items,
     reactions,
     blocked,
+    letters,
+    projections,
     locks: await readLocks(backend),
   };
 }

@@ -10,6 +10,7 @@
 import { existsSync } from "node:fs";
 import { open, rename, rm } from "node:fs/promises";
 import { Argument } from "commander";
+import type { PartialExport } from "../../stream/closing/transfer.ts";
 import type { Backend, HistoryItem, Page, PageOptions } from "../backend.ts";
 import { CliError } from "../exit-codes.ts";
 import { jsonLine } from "../output.ts";
@@ -36,10 +37,18 @@ export function exportCommand(place: Place): void {
     ],
     run: async (session, [what], { out, prefix = "" }) => {
       const backend = await session.backend("read");
-      const count = await to(session, out, (write) => exportAll(session, backend, what as What, prefix, write));
+      const exported = await to(session, out, (write) => exportAll(session, backend, what as What, prefix, write));
+      const { count, partial } = exported;
       const says = `${count} ${what === "streams" ? "events of streams" : what}`;
       if (out === undefined) session.note(`exported ${says}`);
-      else session.done(`${out}: ${says}`, { file: out, what, count });
+      else session.done(`${out}: ${says}`, { file: out, what, count, ...(partial.length === 0 ? {} : { partial }) });
+      for (const { stream, firstVersion } of partial)
+        session.say(`stream ${stream} begins at event ${firstVersion}: the events before it are in an archive`);
+      if (partial.length > 0)
+        throw new CliError(
+          "events_archived",
+          `the export lacks the archived events of ${partial.length === 1 ? "a stream" : `${partial.length} streams`}: for a whole one, use pawl.streams.export with the archive`,
+        );
     },
   });
   command.addArgument(new Argument("<what>", "what to export").choices(WHAT));
@@ -51,21 +60,22 @@ async function exportAll(
   what: What,
   prefix: string,
   write: Write,
-): Promise<number> {
+): Promise<{ readonly count: number; readonly partial: readonly PartialExport[] }> {
   const progress = session.progress();
   let count = 0;
+  let partial: readonly PartialExport[] = [];
   const counted = (more: number): void => {
     count += more;
     progress.is(`exported ${count} ${what === "streams" ? "events" : what}`);
   };
   try {
-    if (what === "streams") await backend.streams.export(prefix, write, counted);
+    if (what === "streams") partial = await backend.streams.export(prefix, write, counted);
     else
       for await (const item of itemsOf(backend, what, prefix)) {
         await write(`${jsonLine(item)}\n`);
         counted(1);
       }
-    return count;
+    return { count, partial };
   } finally {
     progress.end();
   }

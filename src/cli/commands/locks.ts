@@ -21,7 +21,7 @@ type Party = LockItem["holders"][number] | LockItem["waiters"][number];
 
 const PARTIES: readonly Column<Party>[] = [
   { title: "TICKET", of: (party) => ("ticket" in party ? party.ticket : null), isWhole: true },
-  { title: "WHO", of: ({ run, by }) => (run === null ? by : `run ${run}`) },
+  { title: "WHO", of: ({ run, by }) => (run === null ? (by ?? "plain code") : `run ${run}`) },
   { title: "MODE", of: ({ mode }) => mode },
   { title: "SINCE", of: ({ since }) => since },
   { title: "UNTIL", of: ({ until }) => until },

@@ -99,11 +99,26 @@ export function reactionsCommand(place: Place): void {
   });
 
   const changes = [
-    { verb: "unblock", summary: "let blocked targets continue with the event that failed", isDestructive: false },
-    { verb: "prioritize", summary: "claim targets before all others that are due", isDestructive: false },
-    { verb: "reset", summary: "handle all events of targets again, from the first; needs --yes", isDestructive: true },
+    {
+      verb: "unblock",
+      done: "unblocked",
+      summary: "let blocked targets continue with the event that failed",
+      isDestructive: false,
+    },
+    {
+      verb: "prioritize",
+      done: "prioritized",
+      summary: "claim targets before all others that are due",
+      isDestructive: false,
+    },
+    {
+      verb: "reset",
+      done: "reset",
+      summary: "handle all events of targets again, from the first; needs --yes",
+      isDestructive: true,
+    },
   ] as const;
-  for (const { verb, summary, isDestructive } of changes)
+  for (const { verb, done, summary, isDestructive } of changes)
     declare<FilterOptions>(reactions, {
       usage: `${verb} <reaction> [target]`,
       summary,
@@ -118,7 +133,8 @@ export function reactionsCommand(place: Place): void {
         if (isDestructive && options.dryRun !== true) await session.confirm(`this handles events of ${reaction} again`);
         const backend = await session.backend(options.dryRun === true ? "read" : "write");
         const targets = await backend.reactions.change(verb, reaction, filter);
-        session.done(`${counted(targets, "target")}${options.dryRun === true ? " would be changed" : ""}`, { targets });
+        const is = options.dryRun === true ? "would be" : targets === 1 ? "is" : "are";
+        session.done(`${counted(targets, "target")} of ${reaction} ${is} ${done}`, { targets });
       },
     });
 

@@ -2,7 +2,7 @@
 
 import type { Backend, HistoryItem, RunItem } from "../backend.ts";
 import { CliError } from "../exit-codes.ts";
-import type { Column } from "../output.ts";
+import { type Column, framesShown } from "../output.ts";
 import {
   declare,
   group,
@@ -28,6 +28,7 @@ const FIELDS = (run: Shown): readonly (readonly [string, unknown])[] => [
   ["workflow", run.workflow],
   ["status", run.status],
   ["doing", doingOf(run)],
+  ["asked to stop", run.isCancelRequested && !ENDED.includes(run.status) ? true : null],
   ["result", run.result],
   ["error", errorOf(run.error)],
   ["failed step", run.failedStep],
@@ -94,6 +95,10 @@ export function runCommand(place: Place): void {
       const { runs } = await session.backend("write");
       const started = await runs.start({ workflow, input: value, id, delay, tags: tag });
       session.done(`run ${started.id} of ${workflow} was started`, started);
+      // No process says which workflows it works on; a name that is misspelled has no other run.
+      const { items } = await runs.list({ workflow, limit: 2 });
+      if (items.length === 1 && items[0]?.worker === null && items[0].endedAt === null)
+        session.say(`it is the only run of ${workflow}, and begins when a worker works on a workflow of that name`);
     },
   });
 
@@ -110,6 +115,7 @@ export function runCommand(place: Place): void {
           return { ...info, result: await runs.result(id, { timeoutMs: RESULT_MS }) };
         },
         fields: FIELDS,
+        more: ({ stack }) => framesShown("error", stack),
         isFinal: ({ status }) => ENDED.includes(status),
       });
     },

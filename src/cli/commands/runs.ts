@@ -40,7 +40,7 @@ export function runsCommand(place: Place): void {
     summary: "list runs, the newest first",
     options: [
       option("--workflow <name>", "only runs of this workflow"),
-      listOption("--status <status>", "only runs with this status, as waiting or failed"),
+      listOption("--status <status>", "only runs with one of these statuses, as waiting,failed"),
       option("--tag <tag>", "only runs with this tag"),
       option("--prefix <text>", "only runs whose ids begin with this"),
       option("--order <order>", "newest, oldest or id (default: newest)").choices(["newest", "oldest", "id"]),

@@ -11,9 +11,13 @@ const timingOf = ({ cron, everyMs, at, timezone }: ScheduleItem): string => {
   return everyMs === null ? `at ${at?.join(", ") ?? ""}` : `every ${everyMs / 1000} s`;
 };
 
+/** Where no worker declares it, the state does not say that an operator paused it as well. */
+export const stateShown = ({ state, paused }: Pick<ScheduleItem, "state" | "paused">): string =>
+  paused !== null && state === "undeclared" ? "paused, undeclared" : state;
+
 const COLUMNS: readonly Column<ScheduleItem>[] = [
   { title: "SCHEDULE", of: ({ name }) => name, isWhole: true },
-  { title: "STATE", of: ({ state }) => state, isStatus: true },
+  { title: "STATE", of: stateShown, isStatus: true },
   { title: "WHEN", of: timingOf },
   { title: "WORKFLOW", of: ({ workflow }) => workflow },
   { title: "NEXT", of: ({ dueAt }) => dueAt },
@@ -24,7 +28,7 @@ const COLUMNS: readonly Column<ScheduleItem>[] = [
 
 const FIELDS = (one: ScheduleItem): readonly (readonly [string, unknown])[] => [
   ["schedule", one.name],
-  ["state", one.state],
+  ["state", stateShown(one)],
   ["when", timingOf(one)],
   ["workflow", one.workflow],
   ["overlap", one.overlap],
@@ -126,7 +130,7 @@ export function schedulesCommand(place: Place): void {
     options: [option("--reason <text>", "why")],
     run: async (session, [name = ""], { reason }) => {
       const info = await (await session.backend("write")).schedules.pause(name, reason);
-      session.done(`schedule ${name} is ${info.state}`, info);
+      session.done(`schedule ${name} is ${stateShown(info)}`, info);
     },
   });
 
@@ -135,7 +139,7 @@ export function schedulesCommand(place: Place): void {
     summary: "let it start runs again",
     run: async (session, [name = ""]) => {
       const info = await (await session.backend("write")).schedules.resume(name);
-      session.done(`schedule ${name} is ${info.state}`, info);
+      session.done(`schedule ${name} is ${stateShown(info)}`, info);
     },
   });
 

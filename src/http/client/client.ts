@@ -28,6 +28,7 @@ import { ClientKeys } from "./keys.ts";
 import { ACQUIRE, type ClientHold, ClientLock, LOCK } from "./locks.ts";
 import { ClientMachine } from "./machines.ts";
 import { abortSignal, own, plain, type Sendings, sent } from "./options.ts";
+import { ClientProjection, ClientProjections } from "./projections.ts";
 import { ClientRateLimit } from "./rates.ts";
 import { ClientReactions } from "./reactions.ts";
 import { ClientRun, ClientRuns, ClientWorkflows, type Named } from "./runs.ts";
@@ -122,6 +123,8 @@ export class Client {
   readonly events: ClientEvents;
   /** What reactions are doing, and how to change that. */
   readonly reactions: ClientReactions;
+  /** All projections, and what they are doing. */
+  readonly projections: ClientProjections;
   readonly schedules: ClientSchedules;
   /** API keys. */
   readonly keys: ClientKeys;
@@ -136,6 +139,7 @@ export class Client {
     this.actions = new ClientActions(transport);
     this.events = new ClientEvents(transport);
     this.reactions = new ClientReactions(transport);
+    this.projections = new ClientProjections(transport);
     this.schedules = new ClientSchedules(transport);
     this.keys = new ClientKeys(transport);
   }
@@ -213,6 +217,11 @@ export class Client {
   machine(machine: string): ClientMachine;
   machine(machine: Named): ClientMachine {
     return new ClientMachine(this.#transport, machine);
+  }
+
+  /** Returns a handle on a projection by its name: what it is doing, and how to build it again. Its rows are not served. */
+  projection(projection: string): ClientProjection {
+    return new ClientProjection(this.#transport, projection);
   }
 
   /** Returns a handle on a stream, whether it has events or not. */

@@ -21,6 +21,7 @@ export {
 } from "./locks.ts";
 export { ClientMachine, type ClientTransitionOptions } from "./machines.ts";
 export type { Paged } from "./pages.ts";
+export { ClientProjection, ClientProjections } from "./projections.ts";
 export { ClientRateLimit, type ClientTryTake } from "./rates.ts";
 export { ClientReactions, type DeadLetterPage, type DeadLetterRef } from "./reactions.ts";
 export { type ChangedRuns, ClientRun, ClientRuns, ClientWorkflows, named, type RunChange } from "./runs.ts";

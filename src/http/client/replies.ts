@@ -71,6 +71,8 @@ export const MEMBERS: ReadonlyMap<string, readonly string[]> = new Map([
     "POST */skip": ["stream", "version"],
     "GET */dead-letters": LIST,
   }),
+  ["GET /projections", LIST],
+  ...below("projections", { "GET *": ["live", "building"], "POST */rebuild": ["generation"] }),
   ["POST /schedules", ["name", "state"]],
   ["GET /schedules", LIST],
   ...below("schedules", {

@@ -29,6 +29,7 @@ import { dedupe } from "./routes/dedupe.ts";
 import { keys } from "./routes/keys.ts";
 import { locks } from "./routes/locks.ts";
 import { machines } from "./routes/machines.ts";
+import { projections } from "./routes/projections.ts";
 import { rates } from "./routes/rates.ts";
 import { reactions } from "./routes/reactions.ts";
 import { runs } from "./routes/runs.ts";
@@ -160,6 +161,7 @@ const ROUTES = [
   machines,
   streams,
   reactions,
+  projections,
   schedules,
   tasks,
   keys,

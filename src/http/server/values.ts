@@ -59,3 +59,14 @@ function withoutStacks(json: unknown): unknown {
   });
   return Object.fromEntries(entries);
 }
+
+/** The same of a failure that the library shows: where it was thrown is for those who have the database. */
+export function withoutStack<Part extends string, Shown extends { readonly [Name in Part]: object | null }>(
+  shown: Shown,
+  part: Part,
+): Shown {
+  const failure: { readonly stack?: unknown } | null = shown[part];
+  if (failure === null) return shown;
+  const { stack: _, ...rest } = failure;
+  return { ...shown, [part]: rest };
+}

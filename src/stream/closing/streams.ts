@@ -74,12 +74,21 @@ const CLOSE_OPTIONS = optionNames<CloseOptions>({
   force: true,
 });
 
+export interface ExportOptions {
+  /**
+   * "kept": of streams whose older events were removed and cannot be read here, only those that are kept are written, and `partial` names the streams.
+   * Default: all events; where that cannot be, `events_archived` is thrown.
+   */
+  readonly from?: "kept" | undefined;
+}
+
 export interface ImportOptions {
   /** Checks and counts, and appends nothing. Default: false. */
   readonly dryRun?: boolean | undefined;
 }
 
 const IMPORT_OPTIONS = optionNames<ImportOptions>({ dryRun: true });
+const EXPORT_OPTIONS = optionNames<ExportOptions>({ from: true });
 const EXPORT_WHICH = optionNames<{ prefix: string }>({ prefix: true });
 const PRUNE_OPTIONS = optionNames<PruneOptions>({ before: true, archive: true, discard: true });
 
@@ -123,9 +132,14 @@ export class Streams {
 
   /**
    * Writes the events of a stream, or of all streams whose ids begin with `prefix`, as JSON Lines, to a file, which appears when it is complete, or to a
-   * stream of Node, which is not ended. Data is written as plain JSON, also where the codec of the handle encrypts. Throws `events_archived`.
+   * stream of Node, which is not ended. Data is written as plain JSON, also where the codec of the handle encrypts. Throws `events_archived`
+   where events were removed and this handle cannot read them, unless it is to write those that are kept.
    */
-  async export(which: string | { readonly prefix: string }, to: string | ExportTarget): Promise<Exported> {
+  async export(
+    which: string | { readonly prefix: string },
+    to: string | ExportTarget,
+    options: ExportOptions = {},
+  ): Promise<Exported> {
     if (typeof which === "string") checkId(which, "the stream's id");
     else {
       checkObject(which, "which streams");
@@ -135,7 +149,9 @@ export class Streams {
     if (typeof to === "string") checkPath(to, "the path");
     else if (typeof to !== "object" || to === null || typeof to.write !== "function")
       throw new InvalidArgumentError("where to export", "must be a path, or a stream that can be written to");
-    return exportStreams(this.#kernel, which, to);
+    checkOptions(options, EXPORT_OPTIONS);
+    if (options.from !== undefined && options.from !== "kept") throw new InvalidArgumentError("from", 'must be "kept"');
+    return exportStreams(this.#kernel, which, to, options.from === "kept");
   }
 
   /**

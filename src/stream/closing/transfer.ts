@@ -12,7 +12,7 @@ import { jsonCodec } from "../../kernel/codec/json.ts";
 import type { Address, StoredEntry } from "../../kernel/contract.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { messageOf } from "../../kernel/log.ts";
-import { ArchiveDamagedError, StreamExistsError } from "../errors.ts";
+import { ArchiveDamagedError, EventsArchivedError, StreamExistsError } from "../errors.ts";
 import { CLOSED_EVENT, STREAMS, type StoredEvent, type StreamValue, statusOf, streamAt } from "../stored.ts";
 import type { ArchivedEvent } from "./archive.ts";
 import { streamEntries } from "./entries.ts";
@@ -32,6 +32,20 @@ interface Emitter {
 export interface Exported {
   readonly streams: number;
   readonly events: number;
+  /** With `from: "kept"`: the streams of which older events were removed and cannot be read here, and their first versions that were written. */
+  readonly partial?: readonly PartialExport[];
+}
+
+export interface PartialExport {
+  readonly stream: string;
+  readonly firstVersion: number;
+}
+
+/** What was written so far. */
+interface Count {
+  streams: number;
+  events: number;
+  readonly partial?: PartialExport[];
 }
 
 export interface Imported {
@@ -50,8 +64,9 @@ export async function exportStreams(
   kernel: Kernel,
   which: string | { readonly prefix: string },
   to: string | ExportTarget,
+  isFromKept: boolean,
 ): Promise<Exported> {
-  const count = { streams: 0, events: 0 };
+  const count: Count = { streams: 0, events: 0, ...(isFromKept ? { partial: [] } : {}) };
   const lines = linesOf(kernel, typeof which === "string" ? onlyOne(which) : streamsOf(kernel, which.prefix), count);
   if (typeof to === "string") await writeFile(to, lines);
   else {
@@ -96,20 +111,37 @@ async function* streamsOf(kernel: Kernel, prefix: string): AsyncGenerator<string
   for await (const { key } of kernel.rows(STREAMS, prefix)) yield key;
 }
 
-async function* linesOf(
-  kernel: Kernel,
-  streams: AsyncIterable<string>,
-  count: { streams: number; events: number },
-): AsyncGenerator<string> {
+async function* linesOf(kernel: Kernel, streams: AsyncIterable<string>, count: Count): AsyncGenerator<string> {
   for await (const stream of streams) {
     const at = streamAt(stream);
     let isEmpty = true;
-    for await (const entry of streamEntries(kernel, at, 1)) {
+    for await (const entry of entriesOf(kernel, at, count.partial)) {
       if (isEmpty) count.streams += 1;
       isEmpty = false;
       count.events += 1;
       yield toLine(portable(kernel, at, entry));
     }
+  }
+}
+
+/** The entries of a stream: all of them, or, where that is wanted, those that can be read. */
+async function* entriesOf(
+  kernel: Kernel,
+  at: Address,
+  partial: PartialExport[] | undefined,
+): AsyncGenerator<StoredEntry> {
+  let isBegun = false;
+  try {
+    for await (const entry of streamEntries(kernel, at, 1)) {
+      isBegun = true;
+      yield entry;
+    }
+  } catch (error) {
+    // What is removed in the middle of it would be a gap.
+    if (partial === undefined || isBegun || !(error instanceof EventsArchivedError)) throw error;
+    const { firstVersion } = error.data;
+    partial.push({ stream: at.key, firstVersion });
+    yield* streamEntries(kernel, at, firstVersion);
   }
 }
 

@@ -13,6 +13,7 @@ import { ClosedError, FencedError, PawlError, StoreError } from "../../kernel/er
 import type { Kernel } from "../../kernel/kernel.ts";
 import { type Log, messageOf } from "../../kernel/log.ts";
 import { plainly, runInSql } from "../../kernel/sql/in-sql.ts";
+import { withFrames } from "../../kernel/stack.ts";
 import type { StreamEvent } from "../event.ts";
 import { isHeldBack } from "./decide.ts";
 import type { ProjectionRules, RowRules, SqlRules } from "./definition.ts";
@@ -110,12 +111,11 @@ export class GenerationWriter {
       const isAhead = failed === undefined || failed.index > 0;
       // A generation that gets ahead is not what ends its processes.
       record.write({ value: after(isAhead ? rest : value, failed?.index), tries: 1 });
-      const entry = failed === undefined ? undefined : entries[failed.index];
-      if (failed !== undefined && entry !== undefined) recordFailure(record, tx, entry, failed.error);
-      return { isCommitted: true, failed, entry };
+      return { isCommitted: true, failed, entry: failed === undefined ? undefined : entries[failed.index] };
     });
+    // In a commit of its own: when the decision above runs again, the stack of what is thrown is another one.
     if (result.failed !== undefined && result.entry !== undefined)
-      throw this.#unapplied(result.entry, result.failed.error);
+      throw await this.failed(result.failed.error, result.entry);
     return result.isCommitted;
   }
 
@@ -293,6 +293,14 @@ function recordFailure(record: Draft, tx: Tx, { key: stream, version }: EventPla
   const value = record.value as GenerationValue;
   const message = messageOf(error).slice(0, MAX_MESSAGE).toWellFormed();
   const code = error instanceof PawlError ? { code: error.code } : {};
-  const failure = { count: (value.failure?.count ?? 0) + 1, message, ...code, atMs: tx.nowMs, stream, version };
+  const failure = {
+    count: (value.failure?.count ?? 0) + 1,
+    message,
+    ...withFrames(error),
+    ...code,
+    atMs: tx.nowMs,
+    stream,
+    version,
+  };
   record.write({ value: { ...value, failure } satisfies GenerationValue });
 }

@@ -20,9 +20,10 @@ import { pause } from "../../kernel/ports.ts";
 import { RecordWatch } from "../../kernel/record-watch.ts";
 import { ProjectionBuildingError, ProjectionNotFoundError, ProjectionTimeoutError } from "../errors.ts";
 import { keptUpTo } from "../reading.ts";
-import { STREAMS, streamAt } from "../stored.ts";
+import { streamAt } from "../stored.ts";
 import { type Projection, type ProjectionRules, projectionRules, type SqlProjection } from "./definition.ts";
 import { isGeneration, rebuild, removeProjection } from "./generations.ts";
+import { type ProjectionStatus, statusOf } from "./status.ts";
 import {
   type GenerationValue,
   generationAt,
@@ -52,34 +53,6 @@ export interface ProjectionPage<Row> {
   readonly next: string | null;
 }
 
-/** One generation of a projection. */
-export interface ProjectionGeneration {
-  readonly generation: number;
-  /** How many events it lacks; at most 1,000 are counted. */
-  readonly behind: number;
-  /** When the oldest of them was committed. */
-  readonly behindSince: Date | null;
-  /** Why it does not get ahead. */
-  readonly failure: {
-    readonly count: number;
-    readonly message: string;
-    /** That of an error of Pawl's, as "events_archived"; null for what the code of the projection threw. */
-    readonly code: string | null;
-    readonly at: Date;
-    readonly stream: string;
-    readonly version: number;
-  } | null;
-  /** The worker that makes it; null if none has its code now. */
-  readonly worker: string | null;
-}
-
-export interface ProjectionStatus {
-  /** What readers see; null while it is built for the first time. */
-  readonly live: ProjectionGeneration | null;
-  /** What is being built beside it. */
-  readonly building: ProjectionGeneration | null;
-}
-
 export interface ProjectionRebuildOptions {
   /**
    * "kept": events that were removed are left out, and so is all that only they said. For events that were discarded, or whose archive is gone.
@@ -97,7 +70,6 @@ export interface AppendedAt {
 const LIST_OPTIONS = optionNames<ProjectionListOptions>({ prefix: true, after: true, limit: true });
 const REBUILD_OPTIONS = optionNames<ProjectionRebuildOptions>({ from: true });
 const WAIT_OPTIONS = optionNames<{ timeout?: unknown }>({ timeout: true });
-const MOST_COUNTED = 1000;
 const PAGE = 500;
 const BURST_MS = 5;
 const DONE = "done";
@@ -132,9 +104,7 @@ export class ProjectionOperations {
 
   /** What it is doing. Throws `projection_not_found`. */
   async status(): Promise<ProjectionStatus> {
-    const { live, building } = await this.#value();
-    const [one, other] = await Promise.all([this.#generation(live), this.#generation(building)]);
-    return { live: one, building: other };
+    return statusOf(this.kernel, this.name, await this.#value());
   }
 
   /**
@@ -270,36 +240,7 @@ export class ProjectionOperations {
     const [row] = await this.kernel.read([projectionAt(this.name)]);
     return row == null || row.value === null ? undefined : (this.kernel.decode(row, row.value) as ProjectionValue);
   }
-
-  async #generation(generation: number | undefined): Promise<ProjectionGeneration | null> {
-    if (generation === undefined) return null;
-    const [row] = await this.kernel.read([generationAt(this.name, generation)]);
-    if (row == null || row.value === null) return null;
-    const { on, cursor, failure } = this.kernel.decode(row, row.value) as GenerationValue;
-    let behind = 0;
-    let sinceMs: number | undefined;
-    for (let after = cursor, hasMore = true; hasMore && behind < MOST_COUNTED; ) {
-      const page = await this.kernel.follow({ space: STREAMS, names: on, after, limit: MOST_COUNTED });
-      sinceMs ??= page.entries[0]?.atMs;
-      behind += page.entries.length;
-      hasMore = page.hasMore && page.upTo > after;
-      after = page.upTo;
-    }
-    return {
-      generation,
-      behind: Math.min(behind, MOST_COUNTED),
-      behindSince: sinceMs === undefined ? null : new Date(sinceMs),
-      failure: failure === undefined ? null : showFailure(failure),
-      worker: row.holder,
-    };
-  }
 }
-
-const showFailure = ({ atMs, code, ...rest }: NonNullable<GenerationValue["failure"]>) => ({
-  ...rest,
-  code: code ?? null,
-  at: new Date(atMs),
-});
 
 /** A projection whose rows are in Pawl's records. */
 export class ProjectionHandle<Row> extends ProjectionOperations {

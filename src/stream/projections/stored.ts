@@ -70,6 +70,8 @@ export interface HeldFor {
 export interface ProjectionFailure {
   readonly count: number;
   readonly message: string;
+  /** Where it was thrown (`kernel/stack.ts`). */
+  readonly stack?: string;
   /** That of an error of Pawl's. */
   readonly code?: string;
   readonly atMs: number;

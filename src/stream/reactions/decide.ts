@@ -87,7 +87,7 @@ export function isRepeated({ resetAt = 0 }: TargetValue, index: number, { isAgai
 export function decideFailed(
   value: TargetValue,
   failed: {
-    readonly error: Pick<Failure, "name" | "message">;
+    readonly error: Pick<Failure, "name" | "message" | "stack">;
     readonly delayMs: number | null;
     readonly nowMs: number;
     readonly losses: number;

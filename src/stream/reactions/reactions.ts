@@ -29,6 +29,7 @@ import {
   type DeadLetter,
   deadAt,
   deadSpaceOf,
+  type Failure,
   PAUSED,
   REACTIONS,
   type Routed,
@@ -56,6 +57,8 @@ export interface ReactionInfo {
   /** Why they are not routed: the worker that last tried could not read this event, as one of a shape that its code does not know. */
   readonly failure: {
     readonly message: string;
+    /** Where it was thrown: the frames, at most 2,000 characters. A server does not send it. */
+    readonly stack?: string | undefined;
     readonly stream: string;
     readonly version: number;
     readonly at: Date;
@@ -73,7 +76,13 @@ export interface TargetInfo {
   readonly pending: number;
   /** The failures in a row of the next event, and the last of them. */
   readonly failures: number;
-  readonly lastError: { readonly name: string; readonly message: string; readonly at: Date } | null;
+  readonly lastError: {
+    readonly name: string;
+    readonly message: string;
+    /** Where it was thrown: the frames, at most 2,000 characters. A server does not send it. */
+    readonly stack?: string | undefined;
+    readonly at: Date;
+  } | null;
   readonly blockedSince: Date | null;
   /** When the next attempt is due. */
   readonly nextAttemptAt: Date | null;
@@ -117,6 +126,8 @@ export interface DeadLetterInfo {
   readonly version: number;
   readonly target: string | null;
   readonly message: string;
+  /** Where it was thrown: the frames, at most 2,000 characters. A server does not send it. */
+  readonly stack?: string | undefined;
   readonly actor: string | null;
   readonly reason: string | null;
   readonly at: Date;
@@ -271,7 +282,9 @@ export class Reactions {
           if (value?.done !== found.done || value.resetAt !== found.resetAt) return false;
           for (let n = 0; n < left; n++) if (!operate(tx, at, "skip")) return false;
           const message = value.failure?.message ?? "it was skipped";
-          writeLetter(tx, reaction, { stream, version, target: at.key, message, actor, reason });
+          const stack = value.failure?.stack;
+          const thrown = stack === undefined ? { message } : { message, stack };
+          writeLetter(tx, reaction, { stream, version, target: at.key, ...thrown, actor, reason });
           return true;
         },
         [at],
@@ -398,8 +411,7 @@ export class Reactions {
       handled: done,
       pending: row.head - done,
       failures: failure?.count ?? 0,
-      lastError:
-        failure === undefined ? null : { name: failure.name, message: failure.message, at: new Date(failure.atMs) },
+      lastError: failure === undefined ? null : lastErrorOf(failure),
       blockedSince: dateOf(blockedAtMs),
       nextAttemptAt: worker === null ? dateOf(row.dueMs) : null,
       lostLeases: losses,
@@ -504,6 +516,8 @@ function operate(tx: Tx, at: Address, operation: Operation, isDry = false): bool
   });
   return true;
 }
+
+const lastErrorOf = ({ count: _, atMs, ...error }: Failure) => ({ ...error, at: new Date(atMs) });
 
 const failureOf = ({ atMs, ...failure }: RouterFailure) => ({ ...failure, at: new Date(atMs) });
 

@@ -26,6 +26,7 @@ import type { Lease } from "../../kernel/lease.ts";
 import { type Log, messageOf } from "../../kernel/log.ts";
 import type { Ports } from "../../kernel/ports.ts";
 import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
+import { withFrames } from "../../kernel/stack.ts";
 import { archivedPage, isSameProgress } from "../closing/entries.ts";
 import { EventGoneError, EventShapeError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
@@ -327,7 +328,7 @@ export class Router {
         const { key: stream, version } = entry;
         const message = messageOf(error).slice(0, MAX_MESSAGE).toWellFormed();
         await held.commit((record, tx) => {
-          const failure = { message, atMs: tx.nowMs, stream, version };
+          const failure = { message, ...withFrames(error), atMs: tx.nowMs, stream, version };
           record.write({ value: { ...(record.value as RouterValue), failure } satisfies RouterValue });
         });
         throw new Unroutable(
@@ -350,7 +351,8 @@ export class Router {
       // It needs no data to be routed: it fails where it is handled, is tried again there, and those after it wait.
       if (typeof this.#rules.target !== "function") return { target: fixedTarget(this.#rules.target, stream), entry };
       const what = `the target of event ${version} of stream "${stream}" ("${name}")`;
-      return { letter: { stream, version, message: `${what} could not be computed: ${messageOf(error)}` } };
+      const message = `${what} could not be computed: ${messageOf(error)}`;
+      return { letter: { stream, version, message, ...withFrames(error) } };
     }
   }
 }

@@ -37,6 +37,8 @@ export interface RouterValue {
 /** The worker that routes cannot read an event, as one of a newer shape. Another one may. */
 export interface RouterFailure {
   readonly message: string;
+  /** Where it was thrown (`kernel/stack.ts`). */
+  readonly stack?: string;
   readonly atMs: number;
   readonly stream: string;
   readonly version: number;
@@ -88,6 +90,7 @@ export interface Failure {
   readonly count: number;
   readonly name: string;
   readonly message: string;
+  readonly stack?: string;
   readonly atMs: number;
 }
 
@@ -116,6 +119,7 @@ export interface DeadLetter {
   /** None where it could not be computed. */
   readonly target?: string;
   readonly message: string;
+  readonly stack?: string;
   readonly actor?: string;
   readonly reason?: string;
   readonly atMs: number;

@@ -16,6 +16,7 @@ import { type Log, messageOf } from "../../kernel/log.ts";
 import { decideRetry } from "../../kernel/retry.ts";
 import { KeyUnavailableError } from "../../kernel/seal/errors.ts";
 import type { Prepare } from "../../kernel/sql/in-sql.ts";
+import { withFrames } from "../../kernel/stack.ts";
 import { streamEntries } from "../closing/entries.ts";
 import { EventGoneError, EventShapeError } from "../errors.ts";
 import type { StreamEvent } from "../event.ts";
@@ -219,7 +220,7 @@ export class TargetWork<Face, Touch> {
       held,
       (tx) => (delayMs === null ? null : tx.nowMs + delayMs),
       (record, tx) => {
-        const failed = { error: { name, message }, delayMs, nowMs: tx.nowMs, losses };
+        const failed = { error: { name, message, ...withFrames(error) }, delayMs, nowMs: tx.nowMs, losses };
         const { value, status } = decideFailed(record.value as TargetValue, failed);
         record.write({ value, status });
       },
@@ -301,7 +302,7 @@ export class TargetWork<Face, Touch> {
       (tx) => tx.nowMs + LEFT_TO_OTHERS_MS,
       (record, tx) => {
         const value = record.value as TargetValue;
-        const failure = { count: value.failure?.count ?? 0, name, message, atMs: tx.nowMs };
+        const failure = { count: value.failure?.count ?? 0, name, message, ...withFrames(error), atMs: tx.nowMs };
         record.write({ value: { ...value, failure } satisfies TargetValue });
       },
     );

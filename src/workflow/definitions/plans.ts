@@ -58,6 +58,8 @@ export interface StepPlan {
   readonly heartbeatMs: number | null;
   /** Reserves a turn in a rate limit; each attempt takes one. */
   readonly turn?: RatePlan["reserve"] | undefined;
+  /** The name of that limit. */
+  readonly rateLimit?: string | undefined;
 }
 
 export interface SleepPlan {

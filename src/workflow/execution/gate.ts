@@ -51,7 +51,7 @@ export async function passAtClaim(
     // The functions of the user that compute its keys throw: they would do so each time.
     kernel.encode(held.at, { error });
     await held.commit((record, tx) => {
-      record.append("failed", { status: "failed" });
+      record.append("failed", { status: "failed", error: withoutStack(error) });
       endRun(tx, record, held.at.key, "failed", { error: withoutStack(error) });
     });
     return "ended";

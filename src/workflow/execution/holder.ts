@@ -112,7 +112,8 @@ export function end(
   const { status, outcome, forgettable, nowMs, keptMs, next } = ending;
   const { word, isForgettable } = ENDS[status];
   const forgets = isForgettable(forgettable) ? forgetsOf(record, forgettable) : undefined;
-  record.append(word, { status });
+  // The run's record has it, too, until a retry.
+  record.append(word, status === "failed" && "error" in outcome ? { status, error: outcome.error } : { status });
   if (forgets !== undefined) record.write({ value: { ...runOf(record), forgets } });
   const resumes = runOf(record).cancel?.resumes === true && status === "canceled" && forgets !== undefined;
   endRun(tx, record, run, status, outcome, { nowMs, keptMs, notifies: !resumes, next });

@@ -68,6 +68,7 @@ export function planStep(
     totalTimeoutMs: totalTimeout === undefined ? null : checkDuration(totalTimeout, "the step's total timeout"),
     heartbeatMs: heartbeat === undefined ? null : checkDuration(heartbeat, "the step's heartbeat"),
     turn: rateLimit === undefined ? undefined : turnOf(rateLimit, rates),
+    rateLimit: rateLimit?.name,
   };
   const stepId = id === undefined ? undefined : checkId(id, "the step's id");
   if (semaphore !== undefined) checkSemaphore(semaphore);

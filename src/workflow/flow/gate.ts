@@ -94,7 +94,7 @@ export function passClaimed(tx: Tx, record: Draft, arrival: Arrival): "open" | "
     passed = pass(tx, run, value.gate ?? {}, request);
   } catch (error) {
     if (!(error instanceof ConcurrencyLimitError || error instanceof RateLimitedError)) throw error;
-    record.append("failed", { status: "failed" });
+    record.append("failed", { status: "failed", error: withoutStack(error) });
     endRun(tx, record, run, "failed", { error: withoutStack(error) });
     return "ended";
   }

@@ -1,5 +1,6 @@
 /**
- * Why a run has not begun, in sentences for people: what it collects, its time, its turn under a rate, its line, and whether its workflow is paused.
+ * Why a run has not begun, in sentences for people: what it collects, its time, its turn under a rate, its line and who is before it, whether its workflow is
+ * paused, and whether there are workers for it.
  *
  * It reads without locks: the result may be out of date a moment later.
  */
@@ -8,31 +9,74 @@ import type { Row } from "../../kernel/contract.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { ownLimit } from "../definitions/flow.ts";
 import { readRun } from "../history/read-run.ts";
-import { hasBegun, newQueueOf, type RunValue, runAt } from "../stored.ts";
+import {
+  hasBegun,
+  isNewQueue,
+  newQueueOf,
+  poolOfQueue,
+  queueOf,
+  RUNS,
+  type RunStatus,
+  type RunValue,
+  runAt,
+} from "../stored.ts";
 import { waitingIn } from "./decide.ts";
 import { readPaused } from "./paused.ts";
-import { type LimitValue, type LineValue, limitAt, lineAt, type PlaceRef } from "./stored.ts";
+import { poolsOf } from "./pools.ts";
+import { isSamePlace, type LimitValue, type LineValue, limitAt, lineAt, type PlaceRef } from "./stored.ts";
 
 const shown = (ms: number): string => new Date(ms).toISOString();
 
 /** Whether this run is pending because it has not begun: one that was retried is pending, too. */
-export const isNew = ({ kind, status }: Row, { workflow }: RunValue): boolean =>
-  status === "pending" && kind === newQueueOf(workflow);
+export const isNew = ({ kind, status }: Row): boolean => status === "pending" && kind !== null && isNewQueue(kind);
 
 /** What a run that has not begun waits for, after 'run "…" '. */
 export async function whyNotBegun(kernel: Kernel, row: Row, value: RunValue): Promise<string> {
   const { workflow, gate } = value;
   const dueMs = row.dueMs ?? 0;
   const [{ nowMs }, paused] = await Promise.all([
-    kernel.due({ kinds: [newQueueOf(workflow)], limit: 1 }),
+    kernel.due({ kinds: [row.kind ?? newQueueOf(workflow)], limit: 1 }),
     pausedInWords(kernel, workflow),
   ]);
   const time = dueMs <= nowMs ? `is pending, has been due since ${shown(dueMs)}` : `is pending: ${later(value, dueMs)}`;
   const then = dueMs <= nowMs ? "needs" : "it then needs";
-  const next = paused === "" ? `, and ${then} a worker that works on "${workflow}"` : paused;
+  const next = paused === "" ? `, and ${then} ${await workerInWords(kernel, row, value, nowMs)}` : paused;
   const expires =
     gate?.expiresAtMs === undefined ? "" : `, and expires if it has not begun by ${shown(gate.expiresAtMs)}`;
   return `${time}${next}${expires}`;
+}
+
+/** This many runs are looked at to find those that a worker holds, or that a limit has admitted. */
+const MOST_LOOKED_AT = 200;
+/** How many workers, and runs, are named. */
+const NAMED = 3;
+
+const named = (names: readonly string[]): string =>
+  `${names
+    .slice(0, NAMED)
+    .map((name) => `"${name}"`)
+    .join(", ")}${names.length > NAMED ? ` and ${names.length - NAMED} more` : ""}`;
+
+/** The worker that it needs. Those that hold other runs of its queue are there, so that it waits for a place of theirs. */
+async function workerInWords(kernel: Kernel, row: Row, { workflow }: RunValue, nowMs: number): Promise<string> {
+  const pool = poolOfQueue(row.kind ?? "");
+  const needed = `a worker that works on ${pool === undefined ? `"${workflow}"` : `pool "${pool}" of "${workflow}"`}`;
+  if ((row.dueMs ?? 0) > nowMs) return needed;
+  const statuses: readonly RunStatus[] = ["running", "waiting"];
+  const kinds = [queueOf(workflow, pool)];
+  const rows = await kernel.list({
+    space: RUNS,
+    prefix: "",
+    order: "newest",
+    after: null,
+    kinds,
+    statuses,
+    limit: MOST_LOOKED_AT,
+  });
+  const holders = rows.flatMap(({ holder, dueMs }) => (holder !== null && (dueMs ?? 0) > nowMs ? [holder] : []));
+  if (holders.length === 0) return needed;
+  const runs = `${holders.length === 1 ? "a run" : `${holders.length} runs`} of it`;
+  return `${needed} and has a free place: worker ${named([...new Set(holders)])} has ${runs} under way (concurrency and perWorkflow of pawl.work say how many it takes)`;
 }
 
 /** Why its time is later. */
@@ -62,7 +106,12 @@ export async function whyQueued(
   kernel: Kernel,
   row: Row,
   value: RunValue,
-): Promise<{ readonly run: string; readonly limit?: { readonly name: string; readonly says: string } }> {
+): Promise<{
+  readonly run: string;
+  readonly limit?: { readonly name: string; readonly says: string };
+  /** The runs that it has admitted, as far as they were found: the oldest first. */
+  readonly admitted?: readonly string[];
+}> {
   const { gate, workflow } = value;
   const [lineRow = null] = gate?.line === undefined ? [] : await kernel.read([lineAt(gate.line)]);
   const line = lineRow?.value == null ? undefined : (kernel.decode(lineRow, lineRow.value) as LineValue);
@@ -76,21 +125,46 @@ export async function whyQueued(
   if (place === undefined) return { run };
   const [limitRow] = await kernel.read([limitAt(place)]);
   const limit = limitRow?.value == null ? undefined : (kernel.decode(limitRow, limitRow.value) as LimitValue);
-  return { run, limit: limitInWords(place, workflow, limit) };
+  const admitted = await admittedTo(kernel, place, workflow);
+  return { run, limit: limitInWords(place, workflow, limit ?? {}, admitted), admitted };
 }
+
+/** Runs that hold a place of this limit. The limit only counts them, so they are looked for among the oldest runs that have not ended. */
+async function admittedTo(kernel: Kernel, place: PlaceRef, workflow: string): Promise<readonly string[]> {
+  const isOwn = isOwnLimit(place, workflow);
+  const pools = isOwn ? [undefined, ...(await poolsOf(kernel, workflow))] : [];
+  const statuses: readonly RunStatus[] = ["pending", "running", "waiting", "parked"];
+  const rows = await kernel.list({
+    space: RUNS,
+    prefix: "",
+    order: "oldest",
+    after: null,
+    kinds: isOwn ? pools.flatMap((pool) => [queueOf(workflow, pool), newQueueOf(workflow, pool)]) : undefined,
+    statuses,
+    limit: MOST_LOOKED_AT,
+  });
+  return rows.flatMap((row) => {
+    const gate = readRun(kernel, row).value?.gate;
+    return gate?.isOpen === true && gate.places?.some((one) => isSamePlace(one, place)) === true ? [row.key] : [];
+  });
+}
+
+const isOwnLimit = ([stored, key]: PlaceRef, workflow: string): boolean =>
+  stored === ownLimit(workflow, key !== undefined);
 
 function limitInWords(
   place: PlaceRef,
   workflow: string,
-  { held, max, first, last }: Partial<LimitValue> = {},
+  { held, max, first, last }: Partial<LimitValue>,
+  runs: readonly string[],
 ): { readonly name: string; readonly says: string } {
   const [stored, key] = place;
-  const isOwn = stored === ownLimit(workflow, key !== undefined);
+  const isOwn = isOwnLimit(place, workflow);
   const name = isOwn ? workflow : stored.replace(/^shared:/, "");
   const which = isOwn ? `of workflow "${name}"` : `"${name}"`;
   const of = key === undefined ? "" : ` for the key "${key}"`;
   const count = held ?? 0;
-  const admitted = `has admitted ${count} run${count === 1 ? "" : "s"} that ${count === 1 ? "has" : "have"} not ended`;
+  const admitted = `has admitted ${count} run${count === 1 ? "" : "s"} that ${count === 1 ? "has" : "have"} not ended${runs.length === 0 ? "" : `: ${named(runs)}`}`;
   // Two releases, or two workflows that share it, may declare different numbers.
   const most = count <= (max ?? 0) ? `its max is ${max ?? 0}` : `its max is ${max ?? 0} as it was declared last`;
   const turns = first === last ? "" : ", and lines with other keys or of other workflows take turns with this one";

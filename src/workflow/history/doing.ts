@@ -31,7 +31,7 @@ export interface RunActivity {
   readonly until: Date | null;
   /** When the code started it. */
   readonly since: Date;
-  /** The signals, or the child's run, that it waits for. */
+  /** The signals, the child's run, or the rate limit of a step, that it waits for. */
   readonly waitsFor: readonly string[];
 }
 
@@ -57,9 +57,9 @@ export function doingOf(
 }
 
 function activityOf(pending: PendingOperation, dueMs: number | null, isUnderWay: boolean): StoredActivity {
-  const { kind, id: name, plan, attempts, nextAttemptMs, lastError } = pending;
+  const { kind, id: name, attempts, nextAttemptMs, lastError } = pending;
   const nextMs = dueMs ?? nextAttemptMs;
-  const waitsFor = plan.kind === "signal" ? plan.names : pending.childId === undefined ? [] : [pending.childId];
+  const waitsFor = waitsForOf(pending, isUnderWay && nextMs === null && attempts > 0);
   return {
     kind,
     name,
@@ -70,6 +70,13 @@ function activityOf(pending: PendingOperation, dueMs: number | null, isUnderWay:
     ...(kind === "step" && nextMs !== null ? { nextMs } : {}),
     ...(kind === "step" && isUnderWay && nextMs === null && attempts > 0 ? { isRunning: true } : {}),
   };
+}
+
+function waitsForOf({ plan, childId }: PendingOperation, isRunning: boolean): readonly string[] {
+  if (plan.kind === "signal") return plan.names;
+  // Each attempt of the step needs a turn in it.
+  if (plan.kind === "step") return plan.rateLimit === undefined || isRunning ? [] : [plan.rateLimit];
+  return childId === undefined ? [] : [childId];
 }
 
 /** The message of whatever was thrown, short and well-formed, so that it can always be stored. */
@@ -168,9 +175,10 @@ function inWords(one: RunActivity): string {
     case "step": {
       const after = lastError === null ? "" : ` (the last error: ${lastError})`;
       if (one.isRunning) return `is running attempt ${attempt} of step "${name}"${since}${after}`;
-      if (nextAttemptAt === null && attempt === 0) return `is about to run step "${name}"${since}${after}`;
+      const under = waitsFor[0] === undefined ? "" : ` under rate limit "${waitsFor[0]}"`;
+      if (nextAttemptAt === null && attempt === 0) return `is about to run step "${name}"${under}${since}${after}`;
       const at = nextAttemptAt === null ? "" : ` at ${nextAttemptAt.toISOString()}`;
-      return `waits for attempt ${(attempt ?? 0) + 1} of step "${name}"${at}${since}${after}`;
+      return `waits for attempt ${(attempt ?? 0) + 1} of step "${name}"${under}${at}${since}${after}`;
     }
     case "sleep":
       return `sleeps${until}${since}`;

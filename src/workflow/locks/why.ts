@@ -12,7 +12,7 @@ import type { Kernel } from "../../kernel/kernel.ts";
 import { type LockKind, type LockRef, lockAt, lockOf, shownLocks, type Ticket, ticketAt } from "../../lock/stored.ts";
 import { RunNotFoundError } from "../errors.ts";
 import { isNew, whyNotBegun, whyQueued } from "../flow/why.ts";
-import { doingInWords, isWaitingOnly, showDoing } from "../history/doing.ts";
+import { doingInWords, isWaitingOnly, type RunActivity, showDoing } from "../history/doing.ts";
 import { readRun } from "../history/read-run.ts";
 import { type Doing, type RunValue, runAt, statusOf } from "../stored.ts";
 
@@ -103,7 +103,7 @@ async function aboutRun(
     case "parked":
       return say(true, `is parked and keeps its locks until an operator resolves it: ${value.parked?.reason ?? ""}`);
     case "queued":
-      return aboutQueued(kernel, row, value, chain);
+      return aboutQueued(kernel, row, value, chain, seen, live);
     case "pending":
     case "running":
     case "waiting":
@@ -111,6 +111,8 @@ async function aboutRun(
     default:
       status satisfies never;
   }
+  if (value.contradicted !== undefined)
+    return say(true, `${contradictedInWords(value.contradicted)}${canceledInWords(value)}`);
   const wait = value.holds?.find(({ fence }) => fence === undefined);
   if (wait !== undefined) {
     say(true, `waits for ${shownLocks(wait.refs)}`);
@@ -120,7 +122,7 @@ async function aboutRun(
   const shown = showDoing(row, value, live(row));
   const asOf = shown.doingAsOf === null ? "" : ` (as recorded at ${shown.doingAsOf.toISOString()})`;
   const words = shown.doing.length === 0 ? "" : `${doingInWords(shown)}${asOf}`;
-  const problem = problemOf(value);
+  const problem = `${problemOf(value)}${canceledInWords(value, shown.doing)}`;
   if (row.holder !== null) {
     const lease = row.dueMs === null ? "" : ` until ${new Date(row.dueMs).toISOString()} unless it renews its lease`;
     return say(
@@ -128,7 +130,7 @@ async function aboutRun(
       `${words === "" ? `is ${status}` : words}, and worker "${row.holder}" holds it${lease}${problem}`,
     );
   }
-  if (isNew(row, value)) return say(true, `${await whyNotBegun(kernel, row, value)}${problem}`);
+  if (isNew(row)) return say(true, `${await whyNotBegun(kernel, row, value)}${problem}`);
   const child = value.blocked?.children[0];
   if (child !== undefined && row.dueMs === null) {
     say(true, `${words === "" ? `waits for its child "${child}"` : words}${problem}`);
@@ -137,17 +139,24 @@ async function aboutRun(
   }
   if (row.dueMs === null) return say(true, `${words === "" ? "waits for a signal or a child" : words}${problem}`);
   const until = new Date(row.dueMs).toISOString();
-  return say(
-    true,
-    `${words === "" ? `is ${status}` : words}, is due at ${until} unless something wakes it before, and then needs a worker that knows it${problem}`,
-  );
+  // What it waits for may end at just that time.
+  const due = words.includes(until) ? "" : `, is due at ${until} unless something wakes it before`;
+  return say(true, `${words === "" ? `is ${status}` : words}${due}, and then needs a worker that knows it${problem}`);
 }
 
-/** Adds what a run in line waits for, and how many are before it. */
-async function aboutQueued(kernel: Kernel, row: Row, value: RunValue, chain: WaitLink[]): Promise<boolean> {
-  const { run, limit } = await whyQueued(kernel, row, value);
+/** Adds what a run in line waits for, how many are before it, and what the first run that the limit has admitted waits for. */
+async function aboutQueued(
+  kernel: Kernel,
+  row: Row,
+  value: RunValue,
+  chain: WaitLink[],
+  seen: Set<string>,
+  live: Live,
+): Promise<boolean> {
+  const { run, limit, admitted: [first] = [] } = await whyQueued(kernel, row, value);
   chain.push({ is: "run", name: row.key, says: `run "${row.key}" ${run}` });
   if (limit !== undefined) chain.push({ is: "limit", ...limit });
+  if (first !== undefined) await aboutRun(kernel, first, chain, seen, live);
   return true;
 }
 
@@ -158,11 +167,24 @@ function endOf({ outcome }: RunValue): string {
 }
 
 /** What is wrong with the run, if something is. */
-function problemOf({ contradicted, trouble }: RunValue): string {
-  if (contradicted !== undefined)
-    return `, and workers whose code contradicts its history have released it since ${new Date(contradicted.sinceMs).toISOString()}: ${contradicted.reason}`;
+function problemOf({ trouble }: RunValue): string {
   if (trouble === undefined) return "";
   return `, and had trouble at ${new Date(trouble.atMs).toISOString()}: ${trouble.reason}`;
+}
+
+/** What the run waits for does not matter until there is a worker that can continue it. */
+const contradictedInWords = ({ sinceMs, reason }: NonNullable<RunValue["contradicted"]>): string =>
+  `cannot continue: workers whose code contradicts its history have released it since ${new Date(sinceMs).toISOString()}: ${reason}; work on it with the code that it began with, or call run.cancel({ force: true })`;
+
+/** That it was asked to stop, and what keeps it from that. */
+function canceledInWords({ cancel }: RunValue, doing: readonly RunActivity[] = []): string {
+  if (cancel === undefined) return "";
+  const because = cancel.reason === undefined ? "" : ` (${cancel.reason})`;
+  const asked = `, and was asked to stop${because}`;
+  const step = doing.find(({ isRunning }) => isRunning);
+  return step === undefined
+    ? asked
+    : `${asked}, but step "${step.name}" is still running: its function has to end when its abortSignal aborts; to end the run without waiting for it, call run.cancel({ force: true })`;
 }
 
 /** Adds the waiter; `asked` is what the caller calls it, who must not learn a ticket here: it becomes the grant. Returns whether it does wait. */
@@ -205,7 +227,7 @@ async function aboutLock(
   const { holders = [], waiting = 0, first = null } = value ?? {};
   const line = waiting === 0 ? "" : `, and ${waiting} wait${waiting === 1 ? "s" : ""}`;
   const isFirst = ticket !== undefined && first === ticket;
-  const held = holders.length === 0 ? "is free" : `is held by ${holders.length}`;
+  const held = holders.length === 0 ? "is free" : holders.length === 1 ? "is held" : `has ${holders.length} holders`;
   chain.push({ is: "lock", name: ref.name, says: `${shown} ${held}${line}${isFirst ? ", this one first" : ""}` });
   for (const { owner, by, untilMs, fence } of holders.slice(0, LONGEST)) {
     if (owner !== undefined) await aboutRun(kernel, owner.run, chain, seen, live);

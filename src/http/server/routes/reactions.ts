@@ -4,10 +4,12 @@
 
 import { z } from "@hono/zod-openapi";
 import { checkId } from "../../../kernel/check.ts";
+import type { DeadLetterInfo, ReactionInfo } from "../../../stream/reactions/reactions.ts";
 import { idSchema } from "../ids.ts";
 import { all, checkFilter, given, pageOf, pageQuery, readPage } from "../pages.ts";
 import { add, type Routing } from "../route.ts";
 import { list, text, time, timeOrNull, version } from "../schemas.ts";
+import { withoutStack } from "../values.ts";
 
 const TAG = "reactions";
 const params = { name: idSchema("The name of the reaction.", "mail") };
@@ -77,6 +79,9 @@ function checkAfter({ after }: { readonly after?: string | undefined }): void {
   if (after !== undefined) checkId(after, "after");
 }
 
+const infoOf = (one: ReactionInfo) => withoutStack(one, "failure");
+const letterOf = ({ stack: _, ...letter }: DeadLetterInfo) => letter;
+
 export function reactions(routing: Routing): void {
   add(routing, {
     method: "get",
@@ -86,7 +91,10 @@ export function reactions(routing: Routing): void {
     summary: "Lists the reactions that a worker has ever known",
     scope: "read",
     returns: { 200: z.object({ items: list(Info), next: z.null() }).openapi("Reactions") },
-    handle: async ({ pawl }) => ({ status: 200, json: { items: await pawl.reactions.list(), next: null } }),
+    handle: async ({ pawl }) => ({
+      status: 200,
+      json: { items: (await pawl.reactions.list()).map(infoOf), next: null },
+    }),
   });
 
   add(routing, {
@@ -99,7 +107,7 @@ export function reactions(routing: Routing): void {
     params,
     returns: { 200: Info },
     refuses: NOT_FOUND,
-    handle: async ({ pawl, params }) => ({ status: 200, json: await pawl.reactions.get(params.name) }),
+    handle: async ({ pawl, params }) => ({ status: 200, json: infoOf(await pawl.reactions.get(params.name)) }),
   });
 
   add(routing, {
@@ -116,8 +124,8 @@ export function reactions(routing: Routing): void {
     handle: async ({ pawl, params, query }) => {
       checkAfter(query);
       await pawl.reactions.get(params.name);
-      const { targets: items, next } = await pawl.reactions.targets(params.name, given(query));
-      return { status: 200, json: { items, next } };
+      const { targets, next } = await pawl.reactions.targets(params.name, given(query));
+      return { status: 200, json: { items: targets.map((one) => withoutStack(one, "lastError")), next } };
     },
   });
 
@@ -183,7 +191,7 @@ export function reactions(routing: Routing): void {
     refuses: [...NOT_FOUND, "target_not_found", "invalid_argument"],
     handle: async ({ pawl, params, body: { target, reason }, keyId }) => {
       const actor = keyId === null ? "http" : `key:${keyId}`;
-      return { status: 200, json: await pawl.reactions.skip(params.name, target, { actor, reason }) };
+      return { status: 200, json: letterOf(await pawl.reactions.skip(params.name, target, { actor, reason })) };
     },
   });
 
@@ -203,7 +211,7 @@ export function reactions(routing: Routing): void {
       await pawl.reactions.get(params.name);
       const { items, next } = await readPage(query, async (part) => {
         const { letters, ...rest } = await pawl.reactions.deadLetters(params.name, given(part));
-        return { items: letters, ...rest };
+        return { items: letters.map(letterOf), ...rest };
       });
       return { status: 200, json: { items, next } };
     },
