@@ -25,6 +25,7 @@ import {
   IdempotencyMismatchError,
 } from "./idempotency/errors.ts";
 import {
+  CallbackAsyncError,
   CallbackTimeoutError,
   ClosedError,
   CommitsLostError,
@@ -154,6 +155,7 @@ export const ERROR_CLASSES = [
   ActionNotActiveError,
   ActionNotFoundError,
   AlreadyUsedError,
+  CallbackAsyncError,
   CallbackTimeoutError,
   ClosedError,
   CommitsLostError,

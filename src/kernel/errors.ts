@@ -54,6 +54,20 @@ export class CallbackTimeoutError extends PawlError<"callback_timeout", { what: 
   }
 }
 
+/**
+ * A function of yours that must be synchronous, such as `concurrency.key` or `storeErrors`, returned a promise or a generator. Do I/O before the call, and let the
+ * function compute from what it is given.
+ */
+export class CallbackAsyncError extends PawlError<"callback_async", { what: string }> {
+  constructor(what: string) {
+    super(
+      "callback_async",
+      `${what}: the function must be synchronous, and it returned a promise or a generator: do I/O before the call`,
+      { what },
+    );
+  }
+}
+
 /** A duration is malformed or out of range: give a number of milliseconds, or a string such as "90s" or "2 days". */
 export class InvalidDurationError extends PawlError<"invalid_duration", { what: string; reason: string }> {
   constructor(what: string, reason: string) {

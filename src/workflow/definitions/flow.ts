@@ -19,6 +19,7 @@ import type { Address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
 import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { hash } from "../../kernel/fingerprint.ts";
+import { callNow } from "../../kernel/sync.ts";
 import { checkFigures, type RateLimit, type RateLimitOptions } from "../../rate/rate.ts";
 import { HIGHEST_PRIORITY } from "../flow/decide.ts";
 import { lineOf, type PlaceRef } from "../flow/stored.ts";
@@ -311,7 +312,7 @@ function checkPools(given: Pools<never>): Flow["pools"] {
 /** The pool of a run. Throws for one that the workflow does not have. */
 function poolOf({ workflow, pools }: Flow, input: unknown): { readonly pool?: string } {
   if (pools === undefined) return {};
-  const pool = checkKey(pools.key(input), "the key of its pools");
+  const pool = keyOf(pools.key, input, "the key of its pools");
   if (!pools.names.has(pool))
     throw new InvalidArgumentError(
       "the key of its pools",
@@ -384,7 +385,7 @@ function checkBatch(given: Batch<never>): Collect {
 export function gateRequest(flow: Flow, input: unknown, priority: number | undefined, openRate: OpenRate): GateRequest {
   const { workflow, limits, fairness, rates } = flow;
   const keyed = (key: KeyOf | undefined, what: string): string | undefined =>
-    key === undefined ? undefined : checkKey(key(input), what);
+    key === undefined ? undefined : keyOf(key, input, what);
   const { places: ownPlaces, rates: ownRates } = flow.ofInput?.(input) ?? NO_LIMITS;
   const places = limits.map(({ name, max, excess, key }): Place => {
     const by = keyed(key, `the concurrency key of workflow "${workflow}"`);
@@ -392,7 +393,7 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
   });
   places.push(...ownPlaces);
   const turnBy =
-    fairness === undefined ? undefined : checkKey(fairness.key(input), `the fairness key of workflow "${workflow}"`);
+    fairness === undefined ? undefined : keyOf(fairness.key, input, `the fairness key of workflow "${workflow}"`);
   return {
     workflow,
     places,
@@ -405,8 +406,8 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
     weight:
       fairness?.weight === undefined
         ? 1
-        : checkCount(fairness.weight(input), `the fairness weight of workflow "${workflow}"`, MOST_WEIGHT),
-    priority: priority ?? checkPriority(flow.priority?.(input) ?? 0, `the priority of workflow "${workflow}"`),
+        : weightOf(fairness.weight, input, `the fairness weight of workflow "${workflow}"`),
+    priority: priority ?? priorityOf(flow, input),
     ...poolOf(flow, input),
     rates: [
       ...rates.map(({ name, figures, key, isRefused }): StartTurn => {
@@ -427,9 +428,18 @@ const NO_LIMITS: OfInput = { places: [], rates: [] };
 
 /** The key of what is collected together. */
 export const collectKey = (workflow: string, { by, key }: Collect, input: unknown): string =>
-  key === undefined ? "" : checkKey(key(input), `the ${by} key of workflow "${workflow}"`);
+  key === undefined ? "" : keyOf(key, input, `the ${by} key of workflow "${workflow}"`);
 
-const checkKey = (key: unknown, what: string): string => checkId(key, what);
+const keyOf = (key: KeyOf, input: unknown, what: string): string => checkId(callNow(what, key, input), what);
+
+const weightOf = (weight: (input: unknown) => number, input: unknown, what: string): number =>
+  checkCount(callNow(what, weight, input), what, MOST_WEIGHT);
+
+function priorityOf({ workflow, priority }: Flow, input: unknown): number {
+  if (priority === undefined) return 0;
+  const what = `the priority of workflow "${workflow}"`;
+  return checkPriority(callNow(what, priority, input) ?? 0, what);
+}
 
 export function checkPriority(priority: unknown, what = "the priority"): number {
   if (!Number.isSafeInteger(priority) || Math.abs(priority as number) > HIGHEST_PRIORITY)

@@ -16,6 +16,7 @@ export const POISONS = {
   "exits in a step": "parked",
   blocks: "parked",
   "exits in its key": "parked",
+  "rejects in its key": "failed",
 } as const;
 
 export type Poison = keyof typeof POISONS;
@@ -60,12 +61,16 @@ export const poison: Workflow<Poison, unknown> = workflow({ name: "poison", trie
 
 /** Poison before its code begins: a worker computes the key of a run that was started by its name. */
 export const keyed: Workflow<Poison, unknown> = workflow(
-  { name: "keyed", tries: 3, concurrency: { max: 1, key: () => process.exit(1) } },
+  { name: "keyed", tries: 3, concurrency: { max: 1, key: (kind: Poison) => poisonedKey(kind) as string } },
   async () => {},
 );
 
 /** Poisons of `keyed`. */
 export const isInKey = (kind: Poison): boolean => kind.endsWith("in its key");
+
+function poisonedKey(kind: Poison): unknown {
+  return kind === "exits in its key" ? process.exit(1) : Promise.reject(new Error("nobody hears this"));
+}
 
 const [store, namespace] = process.argv.slice(2);
 if (import.meta.main && store !== undefined && namespace !== undefined) {
