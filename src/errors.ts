@@ -25,6 +25,7 @@ import {
   IdempotencyMismatchError,
 } from "./idempotency/errors.ts";
 import {
+  CallbackAsyncError,
   CallbackTimeoutError,
   ClosedError,
   CommitsLostError,
@@ -156,6 +157,7 @@ export const ERROR_CLASSES = [
   ActionNotActiveError,
   ActionNotFoundError,
   AlreadyUsedError,
+  CallbackAsyncError,
   CallbackTimeoutError,
   ClosedError,
   CommitsLostError,

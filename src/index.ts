@@ -53,6 +53,7 @@ export type { Sql, SyncDatabase, SyncStatement, SyncValue } from "./kernel/contr
 export type { Sync } from "./kernel/decision.ts";
 export type { Unreadable } from "./kernel/encoding.ts";
 export {
+  CallbackAsyncError,
   CallbackTimeoutError,
   ClosedError,
   DecisionAsyncError,

@@ -16,6 +16,7 @@ import { hash } from "../kernel/fingerprint.ts";
 import type { Kernel } from "../kernel/kernel.ts";
 import { fencedOrRenewed, type Lease } from "../kernel/lease.ts";
 import { type Prepare, runInSql, type SqlWork } from "../kernel/sql/in-sql.ts";
+import { callNow } from "../kernel/sync.ts";
 import { IdempotencyAnsweredError } from "./errors.ts";
 import { answer, type Call, free, isAnsweredBy, isUnstorable, report, type StoredOutcome } from "./records.ts";
 import type { KeyValue } from "./stored.ts";
@@ -190,7 +191,7 @@ export class KeyAttempt<Face, Touch> {
     let thrown = error;
     let isStored = false;
     try {
-      isStored = storeErrors?.(error) === true;
+      isStored = storeErrors !== undefined && callNow("storeErrors", storeErrors, error) === true;
     } catch (mistake) {
       thrown = mistake;
     }

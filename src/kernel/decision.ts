@@ -13,6 +13,7 @@ import type { Encoding } from "./encoding.ts";
 import { DecisionAsyncError, DecisionImpureError, DecisionOverError } from "./errors.ts";
 import { withItem } from "./list.ts";
 import type { Ports } from "./ports.ts";
+import { isAsync } from "./sync.ts";
 
 /** What a decision can use. */
 export interface Tx {
@@ -315,13 +316,5 @@ export function runPure<T>({ trap }: Pick<Ports, "trap">, call: () => T): T {
 
 /** A decision, and a function that it calls for the user, must be synchronous. Throws `decision_async` for a promise or a generator. */
 export function refusePromise(value: unknown): void {
-  if (typeof value !== "object" || value === null) return;
-  if ("then" in value && typeof value.then === "function") {
-    // If the promise rejects, the rejection is handled here, so that it does not end the process.
-    value.then(undefined, () => {});
-    throw new DecisionAsyncError();
-  }
-  // A generator function has not run yet.
-  if (Symbol.toStringTag in value && /^(Async)?Generator$/.test(String(value[Symbol.toStringTag])))
-    throw new DecisionAsyncError();
+  if (isAsync(value)) throw new DecisionAsyncError();
 }

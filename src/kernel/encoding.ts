@@ -6,6 +6,7 @@ import { utf8Length } from "./check.ts";
 import type { Codec } from "./codec/codec.ts";
 import type { Key, Row } from "./contract.ts";
 import { InvalidValueError, PawlError, UnsupportedEncodingError, ValueTooLargeError } from "./errors.ts";
+import { isAwaitable } from "./sync.ts";
 
 export class Encoding {
   readonly #namespace: string;
@@ -44,6 +45,14 @@ export class Encoding {
   }
 
   decode(at: Key, text: string): unknown {
+    const value = this.#decode(at, text);
+    // A change that is made to a promise would be stored in place of the value.
+    if (!isAwaitable(value)) return value;
+    const reason = "the codec's decode returned a promise: it must be synchronous";
+    throw new UnsupportedEncodingError("$", reason, { name: nameOf(at) });
+  }
+
+  #decode(at: Key, text: string): unknown {
     try {
       return this.#codec.decode(text, { namespace: this.#namespace, space: at.space, key: at.key });
     } catch (error) {
@@ -86,7 +95,7 @@ export function showReadable<Shown>(
 
 const nameOf = ({ space, key }: Key): string => `${space} "${key}"`;
 
-const kindOf = (value: unknown): string => (value instanceof Promise ? "a promise" : typeof value);
+const kindOf = (value: unknown): string => (isAwaitable(value) ? "a promise" : typeof value);
 
 /**
  * Freezes plain objects and arrays deeply. Returns whether the whole value is now immutable: Map, Set, Date and bytes have

@@ -54,6 +54,20 @@ export class CallbackTimeoutError extends PawlError<"callback_timeout", { what: 
   }
 }
 
+/**
+ * A function of yours that must be synchronous, such as `concurrency.key` or `storeErrors`, returned a promise or a generator. Do I/O before the call, and let the
+ * function compute from what it is given.
+ */
+export class CallbackAsyncError extends PawlError<"callback_async", { what: string }> {
+  constructor(what: string) {
+    super(
+      "callback_async",
+      `${what}: the function must be synchronous, and it returned a promise or a generator: do I/O before the call`,
+      { what },
+    );
+  }
+}
+
 /** A duration is malformed or out of range: give a number of milliseconds, or a string such as "90s" or "2 days". */
 export class InvalidDurationError extends PawlError<"invalid_duration", { what: string; reason: string }> {
   constructor(what: string, reason: string) {
@@ -278,15 +292,6 @@ const OWN_CLASSES: ReadonlySet<unknown> = new Set([
 /** What to throw for what a function of the user threw: the same with its context, unless callers may distinguish it by its class. */
 export const thrownBy = (what: string, error: unknown): unknown =>
   error instanceof Error && OWN_CLASSES.has(error.constructor) ? new UserFunctionError(what, error) : error;
-
-/** Calls a function of the user. */
-export function callUser<T>(what: string, call: () => T): T {
-  try {
-    return call();
-  } catch (error) {
-    throw thrownBy(what, error);
-  }
-}
 
 /** Thrown by code that is retried, such as a step, to say that trying again is useless. It fails with it immediately. */
 export class NonRetryableError extends Error {

@@ -4,6 +4,7 @@
 
 import { checkCount, checkDuration, checkFunction, checkOptions, type Duration, optionNames } from "./check.ts";
 import { InvalidArgumentError, NonRetryableError } from "./errors.ts";
+import { callNow } from "./sync.ts";
 
 export interface RetryOptions {
   /** How often it is tried in total; 1 for no retry. Default: 5. */
@@ -63,11 +64,14 @@ export function checkRetry(options: RetryOptions | undefined, base: Retry = DEFA
   };
 }
 
-/** How long to wait before the next attempt, or null if there is none. `attempt` counts those made, `chance` is from 0 to 1. */
+/**
+ * How long to wait before the next attempt, or null if there is none. `attempt` counts those made, `chance` is from 0 to 1. Throws what `when` throws, and
+ * `callback_async` if it returns a promise: then there is no further attempt, and `when` is to blame.
+ */
 export function decideRetry(retry: Retry, attempt: number, error: unknown, chance: number): number | null {
   if (attempt >= retry.attempts) return null;
   if (error instanceof NonRetryableError) return null;
-  if (retry.when !== undefined && !retry.when(error)) return null;
+  if (retry.when !== undefined && !callNow("retry.when", retry.when, error)) return null;
   const full = Math.min(retry.maxDelayMs, retry.delayMs * retry.factor ** (attempt - 1));
   return Math.round(full * (1 - retry.jitter * chance));
 }

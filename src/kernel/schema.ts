@@ -2,7 +2,10 @@
  * Schemas of users, of any library that follows Standard Schema (version 1): checked where values come in and go out.
  */
 
+import { inTime } from "./deadline.ts";
 import { InvalidArgumentError, SchemaError, type SchemaIssue } from "./errors.ts";
+import type { Clock } from "./ports.ts";
+import { isAwaitable } from "./sync.ts";
 
 /** The part of Standard Schema that is needed. */
 export interface StandardSchema<Input = unknown, Output = Input> {
@@ -32,19 +35,21 @@ export function checkIsSchema(schema: unknown, what: string): void {
 export function checkSchemaNow<T>(schema: StandardSchema<unknown, T> | undefined, value: unknown, what: string): T {
   if (schema === undefined) return value as T;
   const result = schema["~standard"].validate(value);
-  if (result instanceof Promise) {
-    result.catch(() => {});
+  if (isAwaitable(result))
     throw new InvalidArgumentError(what, "has an asynchronous schema: check it before the decision");
-  }
-  return checked(result, what);
+  return checked(result as SchemaResult<T>, what);
 }
 
+/** The same for a schema that may be asynchronous. Throws `callback_timeout` if that does not settle within the patience of the call. */
 export async function checkSchema<T>(
-  schema: StandardSchema<unknown, T> | undefined,
+  schema: StandardSchema<unknown, T>,
   value: unknown,
   what: string,
+  { ports, patienceMs }: { readonly ports: { readonly clock: Pick<Clock, "after"> }; readonly patienceMs: number },
 ): Promise<T> {
-  return schema === undefined ? (value as T) : checked(await schema["~standard"].validate(value), what);
+  const result = schema["~standard"].validate(value);
+  if (!("then" in result)) return checked(result, what);
+  return checked(await inTime(ports.clock, patienceMs, `the schema of ${what}`, () => result), what);
 }
 
 function checked<T>(result: SchemaResult<T>, what: string): T {

@@ -240,11 +240,12 @@ describe("schemas", () => {
       });
     });
 
+    const silent = {
+      "~standard": { ...number["~standard"], validate: () => new Promise<{ value: number }>(() => {}) },
+    };
+
     test("of the output that never return fail the run", async () => {
       await using pawl = openTest();
-      const silent = {
-        "~standard": { ...number["~standard"], validate: () => new Promise<{ value: number }>(() => {}) },
-      };
       const stuck = workflow({ name: "stuck", output: silent }, async () => 1);
       pawl.work([stuck]);
       const run = await pawl.start(stuck);
@@ -252,6 +253,51 @@ describe("schemas", () => {
       await expect(run.result()).rejects.toMatchObject({
         cause: { message: expect.stringContaining("did not settle") },
       });
+    });
+
+    test("of the output that never return count in the timeout of the run", async () => {
+      await using pawl = openTest();
+      const stuck = workflow({ name: "stuck", output: silent, timeout: "5s" }, async () => 1);
+      pawl.work([stuck]);
+      const run = await pawl.start(stuck);
+      await expect(run.result()).rejects.toMatchObject({ code: "run_timed_out" });
+      const { status, startedAt, endedAt } = await run.status();
+      expect([status, Number(endedAt) - Number(startedAt)]).toEqual(["timed_out", 5000]);
+    });
+
+    test("of the output that never return count in the grace of a run that was canceled", async () => {
+      await using pawl = openTest();
+      const stuck = workflow({ name: "stuck", output: silent, grace: "5s" }, async (ctx) => {
+        await ctx.sleep("1 day").catch(() => {});
+        return 1;
+      });
+      pawl.work([stuck]);
+      const run = await pawl.start(stuck);
+      await run.until("waiting");
+      await run.cancel();
+      await expect(run.result()).rejects.toMatchObject({ code: "run_canceled" });
+    });
+
+    test("of an input or a signal that never return are given up after the patience, and nothing is written", async () => {
+      await using pawl = openTest();
+      const started = workflow({ name: "started", input: silent }, async () => 1);
+      const late = (what: string) => ({ code: "callback_timeout", data: { what, timeoutMs: 30_000 } });
+      await expect(pawl.clock.during(pawl.start(started, 1, { id: "a" }))).rejects.toMatchObject(
+        late("the schema of the run's input"),
+      );
+      expect(
+        await pawl
+          .run("a")
+          .status()
+          .catch((error: unknown) => error),
+      ).toMatchObject({ code: "run_not_found" });
+      const counts = workflow("counts", async (ctx) => (await ctx.waitForSignal(signal<number>("count"))).value);
+      pawl.work([counts]);
+      const run = await pawl.start(counts);
+      await expect(pawl.clock.during(run.signal(signal("count", silent), 1))).rejects.toMatchObject(
+        late('the schema of the signal "count"'),
+      );
+      expect((await run.status()).status).toBe("waiting");
     });
 
     test("of a signal refuse what does not fit, and nothing is sent", async () => {

@@ -17,6 +17,7 @@ export const STATUS_OF = {
   archive_incomplete: 409,
   attempt_over: 409,
   busy: 503,
+  callback_async: 500,
   callback_timeout: 504,
   canceled: 409,
   claimed: 409,

@@ -11,6 +11,7 @@
  */
 
 import { InvalidArgumentError, InvalidValueError, PawlError, UnsupportedEncodingError } from "../errors.ts";
+import { isAwaitable } from "../sync.ts";
 import type { Codec, Place } from "./codec.ts";
 import { sealOf } from "./codec.ts";
 
@@ -36,7 +37,11 @@ export function transformed(inner: Codec, transform: Transform): Codec {
   }
   const seal = sealOf(transform.name);
   return {
-    encode: (value, at) => seal + sealed(transform, inner.encode(value, at), at),
+    encode: (value, at) => {
+      const text: unknown = inner.encode(value, at);
+      // What is no text is refused where it would be stored.
+      return typeof text === "string" ? seal + sealed(transform, text, at) : (text as string);
+    },
     decode: (text, at) =>
       inner.decode(text.startsWith(seal) ? opened(transform, text.slice(seal.length), at) : text, at),
   };
@@ -46,19 +51,21 @@ export function transformed(inner: Codec, transform: Transform): Codec {
 function sealed(transform: Transform, text: string, at: Place): string {
   const result: unknown = transform.seal(text, at);
   if (typeof result === "string") return result;
-  const kind = result instanceof Promise ? "a promise" : typeof result;
-  throw new InvalidValueError(
-    "$",
-    `the transform "${transform.name}" must return text synchronously, and returned ${kind}`,
-  );
+  throw new InvalidValueError("$", notText(transform, result));
 }
 
 /** An error of Pawl passes through: a transform may know better why it cannot open the text. */
 function opened(transform: Transform, sealed: string, at: Place): string {
+  let text: unknown;
   try {
-    return transform.open(sealed, at);
+    text = transform.open(sealed, at);
   } catch (error) {
     if (error instanceof PawlError) throw error;
     throw new UnsupportedEncodingError("$", `the transform "${transform.name}" could not open it`, { cause: error });
   }
+  if (typeof text === "string") return text;
+  throw new UnsupportedEncodingError("$", notText(transform, text));
 }
+
+const notText = ({ name }: Transform, returned: unknown): string =>
+  `the transform "${name}" must return text synchronously, and returned ${isAwaitable(returned) ? "a promise" : typeof returned}`;

@@ -204,11 +204,14 @@ export class TargetWork<Face, Touch> {
     return row != null && row.value !== null && (this.#kernel.decode(at, row.value) as RouterValue).on.includes(name);
   }
 
-  #delay({ retry }: ReactionRules, attempt: number, error: unknown): number | null {
+  #delay({ name, retry }: ReactionRules, attempt: number, error: unknown): number | null {
     try {
       return decideRetry(retry, attempt, error, this.#kernel.ports.chance.random());
-    } catch {
-      // A policy of the user's that throws ends the attempts.
+    } catch (mistake) {
+      // A policy of the user's that throws, or is async, ends the attempts.
+      this.#log?.error(
+        `retry.when of reaction "${name}" failed, so there is no further attempt: ${messageOf(mistake)}`,
+      );
       return null;
     }
   }

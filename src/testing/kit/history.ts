@@ -135,13 +135,19 @@ export async function replayHistory<Output>(
   return reached(definition, coroutine);
 }
 
+/** How long the schema of the output may take. */
+const OUTPUT_MS = 60_000;
+
 async function reached<Output>(definition: Definition, coroutine: Coroutine): Promise<Replayed<Output>> {
   const { outcome } = coroutine;
   if (outcome === undefined) return { ok: true, status: "waiting", waitsFor: [...coroutine.waiting.keys()] };
   const ended: Outcome =
     "error" in outcome || definition.output === undefined
       ? outcome
-      : await checkSchema(definition.output, outcome.ok, "the run's output").then(
+      : await checkSchema(definition.output, outcome.ok, "the run's output", {
+          ports: nodePorts,
+          patienceMs: OUTPUT_MS,
+        }).then(
           (ok) => ({ ok }),
           (error: unknown) => ({ error }),
         );

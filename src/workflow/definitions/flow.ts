@@ -17,8 +17,9 @@ import {
 } from "../../kernel/check.ts";
 import type { Address } from "../../kernel/contract.ts";
 import type { Tx } from "../../kernel/decision.ts";
-import { callUser, InvalidArgumentError } from "../../kernel/errors.ts";
+import { InvalidArgumentError } from "../../kernel/errors.ts";
 import { hash } from "../../kernel/fingerprint.ts";
+import { callUser } from "../../kernel/sync.ts";
 import { checkFigures, type RateLimit, type RateLimitOptions } from "../../rate/rate.ts";
 import { HIGHEST_PRIORITY } from "../flow/decide.ts";
 import { lineOf, type PlaceRef } from "../flow/stored.ts";
@@ -315,10 +316,7 @@ function checkPools(given: Pools<never>): Flow["pools"] {
 function poolOf({ workflow, pools }: Flow, input: unknown): { readonly pool?: string } {
   if (pools === undefined) return {};
   const what = `the key of the pools of workflow "${workflow}"`;
-  const pool = checkKey(
-    callUser(what, () => pools.key(input)),
-    what,
-  );
+  const pool = keyOf(pools.key, input, what);
   if (!pools.names.has(pool))
     throw new InvalidArgumentError(what, `must be one of those that "${workflow}" has, not "${pool}"`);
   return { pool };
@@ -388,22 +386,15 @@ function checkBatch(given: Batch<never>): Collect {
 export function gateRequest(flow: Flow, input: unknown, priority: number | undefined, openRate: OpenRate): GateRequest {
   const { workflow, limits, fairness, rates } = flow;
   const keyed = (key: KeyOf | undefined, what: string): string | undefined =>
-    key === undefined
-      ? undefined
-      : checkKey(
-          callUser(what, () => key(input)),
-          what,
-        );
+    key === undefined ? undefined : keyOf(key, input, what);
   const { places: ownPlaces, rates: ownRates } = flow.ofInput?.(input) ?? NO_LIMITS;
   const places = limits.map(({ name, max, excess, key }): Place => {
     const by = keyed(key, `the concurrency key of workflow "${workflow}"`);
     return { ref: by === undefined ? [name] : [name, by], max, excess };
   });
   places.push(...ownPlaces);
-  const turnBy = keyed(fairness?.key, `the fairness key of workflow "${workflow}"`);
-  const weigh = fairness?.weight;
-  const weightIs = `the fairness weight of workflow "${workflow}"`;
-  const priorityIs = `the priority of workflow "${workflow}"`;
+  const turnBy =
+    fairness === undefined ? undefined : keyOf(fairness.key, input, `the fairness key of workflow "${workflow}"`);
   return {
     workflow,
     places,
@@ -413,20 +404,8 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
         places.map(({ ref }) => ref),
         turnBy,
       ),
-    weight:
-      weigh === undefined
-        ? 1
-        : checkCount(
-            callUser(weightIs, () => weigh(input)),
-            weightIs,
-            MOST_WEIGHT,
-          ),
-    priority:
-      priority ??
-      checkPriority(
-        callUser(priorityIs, () => flow.priority?.(input) ?? 0),
-        priorityIs,
-      ),
+    weight: weightOf(flow, input),
+    priority: priority ?? priorityOf(flow, input),
     ...poolOf(flow, input),
     rates: [
       ...rates.map(({ name, figures, key, isRefused }): StartTurn => {
@@ -446,17 +425,22 @@ export function gateRequest(flow: Flow, input: unknown, priority: number | undef
 const NO_LIMITS: OfInput = { places: [], rates: [] };
 
 /** The key of what is collected together. */
-export function collectKey(workflow: string, { by, key }: Collect, input: unknown): string {
-  const what = `the ${by} key of workflow "${workflow}"`;
-  return key === undefined
-    ? ""
-    : checkKey(
-        callUser(what, () => key(input)),
-        what,
-      );
+export const collectKey = (workflow: string, { by, key }: Collect, input: unknown): string =>
+  key === undefined ? "" : keyOf(key, input, `the ${by} key of workflow "${workflow}"`);
+
+const keyOf = (key: KeyOf, input: unknown, what: string): string => checkId(callUser(what, key, input), what);
+
+function weightOf({ workflow, fairness }: Flow, input: unknown): number {
+  const what = `the fairness weight of workflow "${workflow}"`;
+  const weight = fairness?.weight;
+  return weight === undefined ? 1 : checkCount(callUser(what, weight, input), what, MOST_WEIGHT);
 }
 
-const checkKey = (key: unknown, what: string): string => checkId(key, what);
+function priorityOf({ workflow, priority }: Flow, input: unknown): number {
+  if (priority === undefined) return 0;
+  const what = `the priority of workflow "${workflow}"`;
+  return checkPriority(callUser(what, priority, input) ?? 0, what);
+}
 
 export function checkPriority(priority: unknown, what = "the priority"): number {
   if (!Number.isSafeInteger(priority) || Math.abs(priority as number) > HIGHEST_PRIORITY)

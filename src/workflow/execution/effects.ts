@@ -12,6 +12,7 @@ import { LeaseUncertainError, NonRetryableError, StoreError } from "../../kernel
 import { hash } from "../../kernel/fingerprint.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { LazyMap, LazySet } from "../../kernel/lazy.ts";
+import { messageOf } from "../../kernel/log.ts";
 import type { HeldLock } from "../../kernel/ports.ts";
 import { executorOf } from "../../kernel/sql/executors.ts";
 import { type Prepare, runInSql } from "../../kernel/sql/in-sql.ts";
@@ -235,6 +236,12 @@ export class Effects implements StepHost {
   usedLate(pending: PendingOperation, attempt: number, what: string): void {
     const message = `${what} was called after attempt ${attempt} of step "${pending.id}" was over: it has no effect`;
     this.#emit({ type: "run.warning", step: pending.id, attempt, message });
+  }
+
+  policyThrew(pending: PendingOperation, mistake: unknown): void {
+    if (this.#arrivals.isClosed) return;
+    const message = `retry.when of step "${pending.id}" failed, so there is no further attempt: ${messageOf(mistake)}`;
+    this.#emit({ type: "run.warning", step: pending.id, attempt: pending.attempts, message });
   }
 
   retried(pending: PendingOperation, error: unknown): void {

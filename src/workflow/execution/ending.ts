@@ -2,7 +2,7 @@
  * How a run ends: what is reported when its function has returned, how its result is checked, and which status and reason its outcome has.
  */
 
-import { SchemaError } from "../../kernel/errors.ts";
+import { CallbackTimeoutError, SchemaError } from "../../kernel/errors.ts";
 import type { Kernel } from "../../kernel/kernel.ts";
 import { checkSchema, type StandardSchema } from "../../kernel/schema.ts";
 import { HistoryContradictionError, RunTimedOutError } from "../errors.ts";
@@ -30,19 +30,25 @@ export function conclude(coroutine: Coroutine, warn: (message: string) => void):
   return open;
 }
 
-/** The result as the schema makes it. A schema that never settles is as stuck as code that does not. */
+/**
+ * The result as the schema makes it. A schema that never settles is as stuck as code that does not: it throws `schema_mismatch`; or `late`, if the
+ * run has only `leftMs` until it times out.
+ */
 export async function checkOutput(
   clock: Kernel["ports"]["clock"],
   output: StandardSchema,
   value: unknown,
+  leftMs = Number.POSITIVE_INFINITY,
+  late?: Error,
 ): Promise<unknown> {
-  const stuck = Promise.withResolvers<never>();
-  const issue = { message: `the schema did not settle within ${OUTPUT_MS} ms`, path: "" };
-  const cancel = clock.after(OUTPUT_MS, () => stuck.reject(new SchemaError("the run's output", [issue])));
+  const patienceMs = Math.max(0, Math.min(OUTPUT_MS, leftMs));
   try {
-    return await Promise.race([checkSchema(output, value, "the run's output"), stuck.promise]);
-  } finally {
-    cancel();
+    return await checkSchema(output, value, "the run's output", { ports: { clock }, patienceMs });
+  } catch (error) {
+    if (!(error instanceof CallbackTimeoutError)) throw error;
+    if (late !== undefined && leftMs < OUTPUT_MS) throw late;
+    const issue = { message: `the schema did not settle within ${OUTPUT_MS} ms`, path: "" };
+    throw new SchemaError("the run's output", [issue]);
   }
 }
 

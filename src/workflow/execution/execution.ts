@@ -30,8 +30,9 @@ import {
   StoreError,
   ValueTooLargeError,
 } from "../../kernel/errors.ts";
+import type { StandardSchema } from "../../kernel/schema.ts";
 import type { Definition } from "../definitions/definition.ts";
-import { HistoryContradictionError, RaceLostError, RunStuckError } from "../errors.ts";
+import { HistoryContradictionError, RaceLostError, RunStuckError, RunTimedOutError } from "../errors.ts";
 import type { EventBody } from "../events.ts";
 import { givenInput } from "../flow/collect.ts";
 import type { Started } from "../flow/stored.ts";
@@ -53,6 +54,7 @@ import type { PendingOperation } from "./pending.ts";
 import { PHASES, type Phase } from "./phase.ts";
 import { begins, isDecided, isEffect, needsIntent, needsRecord, type Prepared } from "./prepare.ts";
 import { replay } from "./replay.ts";
+import { isCancellation } from "./rules.ts";
 import { NotHere } from "./steps.ts";
 import { ToBegin } from "./to-begin.ts";
 
@@ -493,15 +495,25 @@ export class Execution implements StepTransactions {
     const { kernel, at, id } = this.run;
     if ("error" in outcome) return this.#end(storedAs(kernel, at, outcome), endedStatusOf(outcome, id));
     try {
-      const ok = output === undefined ? outcome.ok : await checkOutput(this.run.clock, output, outcome.ok);
+      const ok = output === undefined ? outcome.ok : await this.#checked(output, outcome.ok);
       if (this.#isOver()) return;
       await this.#end({ ok }, "completed");
     } catch (error) {
+      if (isCancellation(error, id)) return this.#end(storedAs(kernel, at, { error }), endedStatusOf({ error }, id));
       if (!(error instanceof InvalidValueError || error instanceof ValueTooLargeError || error instanceof SchemaError))
         throw error;
       const named = unstorableResult(error, `run "${id}"`);
       await this.#end(storedAs(kernel, at, { error: named }), "failed");
     }
+  }
+
+  /** The result as the schema of the output makes it. The run's timeout, and its grace once it is canceled, count for the schema too. */
+  #checked(output: StandardSchema, value: unknown): Promise<unknown> {
+    const { run, coroutine } = this;
+    const { deadlineMs } = run;
+    if (deadlineMs === undefined) return checkOutput(run.clock, output, value);
+    const late = coroutine.canceled ?? new RunTimedOutError(run.id);
+    return checkOutput(run.clock, output, value, deadlineMs - run.nowMs(), late);
   }
 
   async #end(outcome: Outcome, status: EndedStatus): Promise<void> {

@@ -42,6 +42,7 @@ function bench(turn?: StepPlan["turn"]) {
       return lease.isUncertain;
     },
     putOff: () => calls.push("put off"),
+    policyThrew: () => {},
     usedLate: () => {},
   };
   const run = (): never => {

@@ -44,6 +44,8 @@ export interface StepHost {
   readonly isLeaseUncertain: boolean;
   /** The next attempt does not begin here. */
   putOff(pending: PendingOperation): void;
+  /** Its `retry.when` threw, or returned a promise: there is no further attempt. */
+  policyThrew(pending: PendingOperation, mistake: unknown): void;
   /** Something belonging to an attempt was used after the attempt was over. */
   usedLate(pending: PendingOperation, attempt: number, what: string): void;
 }
@@ -255,7 +257,10 @@ export class RunningStep {
       this.#host.notHere(pending, error);
       return;
     }
-    const delayMs = this.#isAborted ? null : retryDelay(this.#plan, pending.attempts, error, this.#host.random());
+    const misused = (mistake: unknown): void => this.#host.policyThrew(pending, mistake);
+    const delayMs = this.#isAborted
+      ? null
+      : retryDelay(this.#plan, pending.attempts, error, this.#host.random(), misused);
     const { totalTimeoutMs } = this.#plan;
     const isTooLate = totalTimeoutMs !== null && (delayMs ?? 0) >= this.#leftMs(totalTimeoutMs);
     if (delayMs === null || isTooLate) {
@@ -391,15 +396,22 @@ export class Attempt implements StepHandle {
   }
 }
 
-/** A retry policy of the user's that throws ends the attempts. */
-function retryDelay(plan: StepPlan, attempt: number, error: unknown, chance: number): number | null {
+/** A retry policy of the user's that throws, or is async, ends the attempts. */
+function retryDelay(
+  plan: StepPlan,
+  attempt: number,
+  error: unknown,
+  chance: number,
+  misused: (mistake: unknown) => void,
+): number | null {
   // A step that runs at most once is not tried again where its outcome is uncertain.
   if (plan.mode.is === "once") return null;
   // A mistake in the code, which is there the next time as well.
   if (error instanceof NestedOperationError || error instanceof ForeignContextError) return null;
   try {
     return decideRetry(plan.retry, attempt, error, chance);
-  } catch {
+  } catch (mistake) {
+    misused(mistake);
     return null;
   }
 }

@@ -449,13 +449,15 @@ export class RunWorker implements Engine, WorkPart {
         return await this.#workOn(held, row, value, definition, wakes);
       const passed = await passAtClaim(this, held, row, value, definition).catch((error: unknown) => {
         // Another worker has it, or it has ended.
-        if (error instanceof FencedError) return "lost";
+        if (error instanceof FencedError) return { is: "lost" } as const;
         throw error;
       });
       const now = this.kernel.held(held.at);
-      if (passed === "open" && now !== undefined)
+      if (passed.is === "open" && now !== undefined)
         await this.#workOn(held, now, decodeRun(this.kernel, now), definition);
-      else if (passed === "ended" && now !== undefined) this.#emitEnd(now);
+      else if (passed.is === "ended" && now !== undefined) this.#emitEnd(now);
+      else if (passed.is === "parked")
+        this.emit({ type: "run.parked", workflow: name, run: held.at.key, message: passed.message });
     } finally {
       const left = (this.#workingOn.get(name) ?? 1) - 1;
       if (left === 0) this.#workingOn.delete(name);

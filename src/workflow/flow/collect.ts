@@ -7,8 +7,8 @@
 
 import type { Tx } from "../../kernel/decision.ts";
 import type { Draft } from "../../kernel/draft.ts";
-import { callUser } from "../../kernel/errors.ts";
 import { notBefore } from "../../kernel/not-before.ts";
+import { callUser } from "../../kernel/sync.ts";
 import type { Collect } from "../definitions/flow.ts";
 import { RunConflictError, RunExistsError } from "../errors.ts";
 import { readableValue, runOf } from "../history/read-run.ts";
@@ -102,11 +102,7 @@ function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: num
   if (record.dueMs === null || nowMs >= record.dueMs) return undefined;
   const count = collecting.count + 1;
   if (collect.by === "debounce") {
-    const { merge } = collect;
-    const merged =
-      merge === undefined
-        ? input
-        : callUser(`the debounce merge of workflow "${value.workflow}"`, () => merge(collecting.input, input));
+    const merged = mergedInput(value.workflow, collect.merge, collecting.input, input);
     const untilMs = debouncedUntil(nowMs, collecting.firstMs, collect.periodMs, collect.maxWaitMs);
     const dueMs = notBefore(untilMs, record.dueMs);
     const moved = withDue(value, record.dueMs, dueMs);
@@ -127,6 +123,15 @@ function join(record: Draft, { collect, key, input }: CollectedStart, nowMs: num
   const moved = withDue(value, record.dueMs, dueMs);
   record.write({ value: { ...moved, collecting: { ...collecting, count, bytes } }, dueMs });
   return record.at.key;
+}
+
+function mergedInput(
+  workflow: string,
+  merge: ((earlier: unknown, later: unknown) => unknown) | undefined,
+  earlier: unknown,
+  later: unknown,
+): unknown {
+  return merge === undefined ? later : callUser(`the debounce merge of workflow "${workflow}"`, merge, earlier, later);
 }
 
 /** The run begins at another time than it would have: what its ttl allows counts from then on. */

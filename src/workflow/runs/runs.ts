@@ -181,7 +181,8 @@ export class Runs {
     const signalId = checkSignalId(options);
     const { schema } = signal;
     // Without a schema nothing is awaited: a promise that was not awaited is no payload.
-    const checked = schema === undefined ? payload : await checkSchema(schema, payload, `the signal "${name}"`);
+    const checked =
+      schema === undefined ? payload : await checkSchema(schema, payload, `the signal "${name}"`, this.#kernel);
     const sent = { name, payload: checked, id: signalId, workflow };
     return this.#kernel.transact((tx) => signalRun(tx, id, sent), [runAt(id)]);
   }

@@ -68,7 +68,9 @@ export class Starter {
   ): Promise<string> {
     const definition = definitionToStart(workflow);
     const checked =
-      definition?.input === undefined ? input : await checkSchema(definition.input, input, "the run's input");
+      definition?.input === undefined
+        ? input
+        : await checkSchema(definition.input, input, "the run's input", this.#kernel);
     const request = { ...this.#request(workflow, definition, checked, options, () => this.#newId()), origin };
     const pool = request.flow?.request.pool;
     if (pool !== undefined) await this.#declarePool(request.workflow, pool);

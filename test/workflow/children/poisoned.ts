@@ -15,6 +15,8 @@ export const POISONS = {
   exits: "parked",
   "exits in a step": "parked",
   blocks: "parked",
+  "exits in its key": "parked",
+  "rejects in its key": "failed",
 } as const;
 
 export type Poison = keyof typeof POISONS;
@@ -52,12 +54,27 @@ export const poison: Workflow<Poison, unknown> = workflow({ name: "poison", trie
       return ctx.step("exits", () => process.exit(1));
     case "blocks":
       for (;;);
+    default:
+      return kind;
   }
 });
+
+/** Poison before its code begins: a worker computes the key of a run that was started by its name. */
+export const keyed: Workflow<Poison, unknown> = workflow(
+  { name: "keyed", tries: 3, concurrency: { max: 1, key: (kind: Poison) => poisonedKey(kind) as string } },
+  async () => {},
+);
+
+/** Poisons of `keyed`. */
+export const isInKey = (kind: Poison): boolean => kind.endsWith("in its key");
+
+function poisonedKey(kind: Poison): unknown {
+  return kind === "exits in its key" ? process.exit(1) : Promise.reject(new Error("nobody hears this"));
+}
 
 const [store, namespace] = process.argv.slice(2);
 if (import.meta.main && store !== undefined && namespace !== undefined) {
   const pawl = await open(store, { namespace });
-  pawl.work([good, poison], { lease: "1s", watchdog: "500ms" });
+  pawl.work([good, poison, keyed], { lease: "1s", watchdog: "500ms" });
   process.stdin.once("end", () => void pawl.close()).resume();
 }
