@@ -68,9 +68,9 @@ export class ConnectionPool {
     poolUsers.set(this.#options.pool, users);
   }
 
-  /** Runs the work on a connection of its own, and releases the connection. */
-  async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
-    const connection = await this.take();
+  /** Runs the work on a connection of its own, and releases the connection. When `over` aborts, a connection is no longer waited for. */
+  async use<T>(work: (connection: Connection) => Promise<T>, over?: AbortSignal): Promise<T> {
+    const connection = await this.take(over);
     try {
       return await work(connection);
     } catch (error) {
@@ -94,23 +94,33 @@ export class ConnectionPool {
   }
 
   /** Takes a connection. The caller must end it. */
-  async take(): Promise<Connection> {
-    return new Connection(await this.#connect(), this.#options, this.#isShared);
+  async take(over?: AbortSignal): Promise<Connection> {
+    return new Connection(await this.#connect(over), this.#options, this.#isShared);
   }
 
-  async #connect(): Promise<PgClient> {
+  async #connect(over?: AbortSignal): Promise<PgClient> {
     const { pool, clock, replyMs } = this.#options;
     let isLate = false;
     let cancel = () => {};
     const late = new Promise<never>((_, reject) => {
-      cancel = clock.after(replyMs, () => {
+      const giveUp = (error: Error): void => {
         isLate = true;
-        reject(
+        reject(error);
+      };
+      const stop = (): void => giveUp(over?.reason);
+      over?.addEventListener("abort", stop);
+      const cancelLimit = clock.after(replyMs, () =>
+        giveUp(
           new PoolExhaustedError(
             `no connection became free in the pool within ${replyMs} ms: use a larger pool, or release connections sooner`,
           ),
-        );
-      });
+        ),
+      );
+      cancel = () => {
+        cancelLimit();
+        over?.removeEventListener("abort", stop);
+      };
+      if (over?.aborted === true) stop();
     });
     const connecting = Promise.resolve().then(() => pool.connect());
     // A connection that arrives late is released immediately.

@@ -53,10 +53,12 @@ import {
   CLOCK,
   COMMIT,
   ENDED,
+  endTransaction,
   pinForReading,
   pinForSharing,
   pinForWaiting,
   pinForWriting,
+  type ServerTransaction,
   SHARED_MS,
   STALE,
 } from "./statements.ts";
@@ -300,7 +302,11 @@ export class PostgresStore implements SqlStore {
     return join(executor, this.#joint, this.#namespace, batch, ended, (count) => this.#sweepPlaceholders(count));
   }
 
-  async share<T>(batch: Pick<Batch, "lane" | "epoch" | "sequence">, work: SharedWork<T>): Promise<T> {
+  async share<T>(
+    batch: Pick<Batch, "lane" | "epoch" | "sequence">,
+    work: SharedWork<T>,
+    dropped?: AbortSignal,
+  ): Promise<T> {
     this.#check();
     const setup: SharedSetup = {
       clock: this.#options.ports.clock,
@@ -308,19 +314,46 @@ export class PostgresStore implements SqlStore {
       pinned: this.#pinned.sharing,
       mark: this.#call(this.#marks.mark, ...markValues(markOf(this.#writer, batch))),
       observe: (pinned) => this.#servers.observe(pinned),
+      dropped,
     };
     const stage: Stage = { at: "begin" };
     try {
-      const value = await this.#connections.use((connection) => shareTransaction(connection, setup, stage, work));
+      const value = await this.#connections.use(
+        (connection) => shareTransaction(connection, setup, stage, work),
+        dropped,
+      );
       this.#notifications.notify();
       return value;
     } catch (error) {
+      if (dropped?.aborted === true && stage.at !== "commit") {
+        await this.#endOnServer(stage.transaction);
+        throw dropped.reason;
+      }
       // Errors thrown by the work pass through.
       if (stage.at === "work") throw error;
       // A pooler switched the connection before anything was done. From now on, nothing is prepared.
-      if (stage.at === "begin" && isServerError(error) && isUnprepared(error)) return this.share(batch, work);
+      if (stage.at === "begin" && isServerError(error) && isUnprepared(error)) return this.share(batch, work, dropped);
       if (isAssertion(error, ENDED)) throw endedEarly();
       throw isAssertion(error, STALE) ? await this.#epochOver() : failure(error, stage.at === "commit");
+    }
+  }
+
+  /**
+   * The server notices only at the end of a statement that its client has gone. Until then the transaction would keep its locks, which a step that runs again
+   * elsewhere may need.
+   */
+  async #endOnServer(transaction: ServerTransaction | undefined): Promise<void> {
+    if (transaction === undefined) return;
+    try {
+      const over = new AbortController();
+      const cancel = this.#options.ports.clock.after(END_MS, () =>
+        over.abort(new Error("the server does not respond")),
+      );
+      await this.#connections
+        .use((connection) => connection.send([endTransaction(transaction)], END_MS), over.signal)
+        .finally(cancel);
+    } catch {
+      // Then its statement ends it, or the limit of the transaction.
     }
   }
 
@@ -436,3 +469,5 @@ export class PostgresStore implements SqlStore {
 }
 
 const SWEEP_EVERY = 256;
+/** How long a transaction may take to be ended on the server. */
+const END_MS = 1000;
