@@ -11,6 +11,7 @@
  * through `failure.ts`.
  */
 
+import { settledWithin } from "../../kernel/closing.ts";
 import type {
   Batch,
   DuePage,
@@ -86,12 +87,15 @@ export interface PostgresOptions {
 }
 
 const LANES = 4;
+/** How long a failed `open` waits for its pool to end. */
+const END_POOL_MS = 250;
 
 /** Checks the server, brings the schema up to date, and connects. Waits up to `patienceMs` for a server that is not up yet. */
 export async function openPostgres(options: PostgresOptions): Promise<PostgresStore> {
   const { pool, schema, ports, patienceMs, durability, warned } = options;
   const connections = new ConnectionPool({ pool, clock: ports.clock, replyMs: Math.min(REPLY_MS, patienceMs) });
   const giveUpAtMs = ports.clock.nowMs() + patienceMs;
+  connections.giveUpAtMs = giveUpAtMs;
   const use = <T>(work: (connection: Connection) => Promise<T>): Promise<T> =>
     retryUntil(ports, giveUpAtMs, () => connections.use(work));
   try {
@@ -103,10 +107,12 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     const store = new PostgresStore(connections, options);
     if (!(await retryUntil(ports, giveUpAtMs, () => store.receivesNotifications()))) findings.push(NO_LISTEN);
     for (const finding of findings) warned?.(finding);
+    connections.giveUpAtMs = Number.POSITIVE_INFINITY;
     return store;
   } catch (error) {
     connections.close();
-    await options.endPool?.();
+    // A connection that is still being made ends by itself, and is not waited for.
+    if (options.endPool !== undefined) await settledWithin(ports.clock, END_POOL_MS, options.endPool());
     throw failure(error, false);
   }
 }
