@@ -116,7 +116,8 @@ export async function open(...given: readonly unknown[]): Promise<Pawl> {
   };
   if (options.pool !== undefined) opened = await openPostgres({ ...postgres, pool: checkPool(options) });
   else if (location === undefined) opened = checkStore(where as Store);
-  else if (location.is === "postgres") opened = await openPostgres({ ...postgres, ...(await poolFor(location.url)) });
+  else if (location.is === "postgres")
+    opened = await openPostgres({ ...postgres, ...(await poolFor(location.url, patienceMs)) });
   else if (location.is === "memory") opened = new MemoryDatabase(wallMs).connect(namespace);
   else opened = await openSqlite({ path: location.path, namespace, ports, wallMs, durability, patienceMs });
   const log = logger === false ? undefined : new Log(logger ?? stderr, ports.clock, logger === undefined);

@@ -12,6 +12,7 @@ import {
 } from "./capabilities.ts";
 import type { Capability } from "./kernel/capability.ts";
 import { checkFunction, checkList, checkOptions, optionNames } from "./kernel/check.ts";
+import { CLOSING_MS } from "./kernel/closing.ts";
 import type { Codec } from "./kernel/codec/codec.ts";
 import type { Address, Sql, Store } from "./kernel/contract.ts";
 import type { Decision, Tx as KernelTx, Sync } from "./kernel/decision.ts";
@@ -187,8 +188,11 @@ export class Pawl {
       this.#workers.isBusy || this.#capabilities.some((one) => one.close !== undefined && one.isBusy !== false);
     // Where nothing is held there is nothing to release first.
     if (!isBusy) return this.kernel.close();
+    // What uses the handle's SQL has the same time, and not that of the workers before it.
+    const { clock } = this.kernel.ports;
+    const untilMs = clock.nowMs() + CLOSING_MS;
     const closing = [this.#workers.close(), ...this.#capabilities.map((one) => one.close?.())];
-    return Promise.all(closing).then(() => this.kernel.close());
+    return Promise.all(closing).then(() => this.kernel.close(Math.max(0, untilMs - clock.nowMs())));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -16,6 +16,7 @@ import {
   type Duration,
   optionNames,
 } from "./kernel/check.ts";
+import { CLOSING_MS } from "./kernel/closing.ts";
 import { InvalidArgumentError } from "./kernel/errors.ts";
 import type { Log } from "./kernel/log.ts";
 
@@ -66,9 +67,6 @@ export class Worker {
     await this.stop();
   }
 }
-
-/** What `pawl.close` gives workers to finish their work. */
-const CLOSING_MS = 5000;
 
 /** The workers of one handle. */
 export class Workers {

@@ -12,11 +12,11 @@
 
 import type { Queue } from "../kernel/capability.ts";
 import { checkFunction, checkId, checkLease, checkOptions, type Duration, optionNames } from "../kernel/check.ts";
+import { CLOSING_MS, settledWithin } from "../kernel/closing.ts";
 import type { Address } from "../kernel/contract.ts";
 import { refusePromise, type Sync, type Tx } from "../kernel/decision.ts";
 import { fingerprintOf } from "../kernel/fingerprint.ts";
 import type { Kernel } from "../kernel/kernel.ts";
-import { pause } from "../kernel/ports.ts";
 import type { Prepare } from "../kernel/sql/in-sql.ts";
 import { type Answered, type Attempt, KeyAttempt, type StoreErrors } from "./attempt.ts";
 import { type Dedupe, type DedupeOptions, dedupeOn, markIn } from "./dedupe.ts";
@@ -51,9 +51,6 @@ const IDEMPOTENT_OPTIONS = optionNames<IdempotentOptions>({
   lease: true,
   storeErrors: true,
 });
-/** How long `close` waits for attempts in progress. */
-const CLOSE_WAIT_MS = 5_000;
-const ENDED = "ended";
 
 /** Everything about keys and marks, for one handle. `Face` is the `tx` of its decisions. @internal */
 export class Idempotency<Face, Touch> {
@@ -115,9 +112,7 @@ export class Idempotency<Face, Touch> {
 
   /** Waits for attempts in progress, at most for 5 s. */
   async close(): Promise<void> {
-    const ended = new AbortController();
-    const all = Promise.allSettled(this.#trials).then(() => ended.abort(ENDED));
-    await Promise.race([all, pause(this.#kernel.ports.clock, CLOSE_WAIT_MS, ended.signal)]);
+    await settledWithin(this.#kernel.ports.clock, CLOSING_MS, Promise.allSettled(this.#trials));
   }
 
   async #during<T>(trial: Promise<T>): Promise<T> {

@@ -314,8 +314,11 @@ export interface SqlStore extends Store {
   readonly maxShared: number;
   /** Runs a batch inside a transaction that the application opened and will end. Waits for rows that others have locked. */
   join(executor: Executor, batch: Joining): Promise<Joined>;
-  /** Opens a transaction, runs the work in it, and commits it under a mark, as a batch of a lane beyond `lanes`. */
-  share<T>(mark: Pick<Batch, "lane" | "epoch" | "sequence">, work: SharedWork<T>): Promise<T>;
+  /**
+   * Opens a transaction, runs the work in it, and commits it under a mark, as a batch of a lane beyond `lanes`. When `dropped` aborts before the commit
+   * has begun, rolls it back, does not wait for the work, and rejects with the signal's reason; afterwards it has no effect.
+   */
+  share<T>(mark: Pick<Batch, "lane" | "epoch" | "sequence">, work: SharedWork<T>, dropped?: AbortSignal): Promise<T>;
 }
 
 /** A deleted row is kept this long, so that its versions and fences go on where they were. */

@@ -200,10 +200,10 @@ export class UsedInBodyError extends PawlError<"used_in_body", { run: string }> 
   }
 }
 
-/** `close()` was called on this handle. */
+/** `close()` was called on this handle. Nothing was written. */
 export class ClosedError extends PawlError<"closed", Record<string, never>> {
-  constructor() {
-    super("closed", "this handle is closed: open another one", {});
+  constructor(message = "this handle is closed: open another one") {
+    super("closed", message, {});
   }
 }
 

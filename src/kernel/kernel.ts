@@ -8,6 +8,7 @@
 import { backoffMs, STORE_BACKOFF } from "./backoff.ts";
 import { Batcher } from "./batcher.ts";
 import { utf8Length } from "./check.ts";
+import { CLOSING_MS } from "./closing.ts";
 import type { Codec } from "./codec/codec.ts";
 import { jsonCodec } from "./codec/json.ts";
 import type {
@@ -310,15 +311,16 @@ export class Kernel {
     return () => void this.#restartListeners.delete(restarted);
   }
 
-  /** Waits for what was submitted, then closes the store. */
-  close(): Promise<void> {
-    this.#closed ??= this.#close();
+  /** Waits for what was submitted, and for transactions with other SQL at most for `sqlMs`; then closes the store. */
+  close(sqlMs = CLOSING_MS): Promise<void> {
+    this.#closed ??= this.#close(sqlMs);
     return this.#closed;
   }
 
-  async #close(): Promise<void> {
+  async #close(sqlMs: number): Promise<void> {
+    const joint = this.#joint.close(sqlMs);
     if (this.sweeper.isSweeping) await this.sweeper.close();
-    await Promise.all([this.#batcher.close(), this.#joint.close()]);
+    await Promise.all([this.#batcher.close(), joint]);
     this.#unwatch?.();
     await this.#store.close();
     // Remaining listeners read once more, and get `closed`.

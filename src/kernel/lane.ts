@@ -63,14 +63,14 @@ export class Lane {
     this.#epoch = null;
   }
 
-  /** Finds the outcome of the commit with the last mark: asks the store until it responds, or until `giveUpAtMs`. */
-  async resolve(lost: StoreError, giveUpAtMs: number): Promise<Resolved> {
+  /** Finds the outcome of the commit with the last mark: asks the store until it responds, until `giveUpAtMs`, or until `over` aborts. */
+  async resolve(lost: StoreError, giveUpAtMs: number, over?: AbortSignal): Promise<Resolved> {
     const sequence = this.#sequence;
     const { clock } = this.#ports;
     this.unsettle();
     while ((await this.settle()) !== undefined) {
-      if (giveUpAtMs <= clock.nowMs()) return "unknown";
-      await pause(clock, this.backoffMs());
+      if (giveUpAtMs <= clock.nowMs() || over?.aborted === true) return "unknown";
+      await pause(clock, this.backoffMs(), over);
     }
     // What was refused, as of an older epoch, was not written, wherever the lane stands now.
     if (lost.code === "store_refused") return "not-committed";

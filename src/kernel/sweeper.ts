@@ -10,17 +10,15 @@
  */
 
 import type { Queue } from "./capability.ts";
+import { CLOSING_MS, settledWithin } from "./closing.ts";
 import { address, type DuePage, type DueQuery, type Put } from "./contract.ts";
-import { type Clock, pause } from "./ports.ts";
+import type { Clock } from "./ports.ts";
 
 /** One sweep for this many records that were made, or deleted. */
 export const SWEEP_EVERY = 256;
 const SWEPT_AT_ONCE = 2 * SWEEP_EVERY;
 /** The time between two sweeps, unless the last one found as much as it could do. */
 const SWEEP_PAUSE_MS = 1000;
-/** How long closing waits for a sweep. */
-const CLOSING_MS = 5000;
-const ENDED = "ended";
 
 export interface SweeperHost {
   readonly clock: Clock;
@@ -85,9 +83,7 @@ export class Sweeper {
 
   /** Waits for the sweep that is under way, for a bounded time. */
   async close(): Promise<void> {
-    const ended = new AbortController();
-    const sweeping = Promise.resolve(this.#sweeping).then(() => ended.abort(ENDED));
-    await Promise.race([sweeping, pause(this.#host.clock, CLOSING_MS, ended.signal)]);
+    await settledWithin(this.#host.clock, CLOSING_MS, Promise.resolve(this.#sweeping));
   }
 
   #begin(): void {

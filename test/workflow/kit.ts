@@ -176,10 +176,10 @@ export class Place {
     };
     const share = store.share?.bind(store);
     if (share !== undefined)
-      store.share = (mark, work) => {
+      store.share = (mark, work, dropped) => {
         if (!passes()) return never();
         commits += 1;
-        return share(mark, work);
+        return share(mark, work, dropped);
       };
     const pawl = await open({
       store,

@@ -11,6 +11,7 @@
 
 import { Admission } from "../admission.ts";
 import { Assumptions } from "../assumptions.ts";
+import { settledWithin } from "../closing.ts";
 import type { Address, Executor, Put, Sql, SqlStore, Store, SyncDatabase } from "../contract.ts";
 import { type Decision, Tape } from "../decision.ts";
 import { ClosedError, InvalidArgumentError, StoreError } from "../errors.ts";
@@ -36,7 +37,9 @@ export class Joint {
   readonly #context: FlightContext;
   readonly #free: Lane[] = [];
   #lanes = 0;
+  /** Transactions that `share` has not ended, and what rolls all of them back. */
   readonly #shared = new Set<Promise<unknown>>();
+  readonly #dropped = new AbortController();
   #admission: Admission | undefined;
   #isClosing = false;
   /** By executor, the last decision that was submitted. */
@@ -104,11 +107,16 @@ export class Joint {
     this.#sqlStore();
   }
 
-  /** Waits for transactions in progress; those that still wait for admission are refused. */
-  async close(): Promise<void> {
+  /**
+   * Waits for transactions in progress; those that still wait for admission are refused. Those whose COMMIT was not sent after `ms` are rolled back.
+   */
+  async close(ms: number): Promise<void> {
     this.#isClosing = true;
     this.#admission?.close();
-    await Promise.allSettled(this.#shared);
+    const all = Promise.allSettled(this.#shared);
+    if (this.#shared.size > 0) await settledWithin(this.#options.ports.clock, ms, all);
+    this.#dropped.abort(new ClosedError(DROPPED));
+    await all;
   }
 
   /** Limits how many shared transactions are open at a time, so that the kernel's own work always finds a connection. */
@@ -137,17 +145,22 @@ export class Joint {
   async #shareNow<T>(store: SqlStore, work: JointWork<T>, giveUpAtMs: number): Promise<T> {
     const { ports } = this.#options;
     const { clock } = ports;
+    const dropped = this.#dropped.signal;
     const lane = this.#free.pop() ?? new Lane(store, ports, store.lanes + this.#lanes++);
     let result: { readonly value: T } | undefined;
     let hasBegun = false;
     const begin = async (): Promise<void> => {
       const obstacle = await lane.settle();
       if (obstacle !== undefined) throw obstacle;
-      await store.share(lane.nextMark(), async (sql, executor, db) => {
-        hasBegun = true;
-        const value = await work(sql, (decide, keys) => this.within(executor, decide, keys), db);
-        result = { value };
-      });
+      await store.share(
+        lane.nextMark(),
+        async (sql, executor, db) => {
+          hasBegun = true;
+          const value = await work(sql, (decide, keys) => this.within(executor, decide, keys), db);
+          result = { value };
+        },
+        dropped,
+      );
     };
     /** A store that is unreachable or busy before the work has begun may recover soon. */
     const mayBeginLater = (error: unknown): boolean =>
@@ -160,13 +173,14 @@ export class Joint {
         } catch (error) {
           if (!mayBeginLater(error)) throw error;
           lane.unsettle();
-          await pause(clock, lane.backoffMs());
+          await pause(clock, lane.backoffMs(), dropped);
+          dropped.throwIfAborted();
         }
       lane.acknowledge();
       lane.succeeded();
     } catch (error) {
       if (!(error instanceof StoreError) || error.data.remedy !== "settle") throw error;
-      const resolved = await lane.resolve(error, giveUpAtMs);
+      const resolved = await lane.resolve(error, giveUpAtMs, dropped);
       if (resolved === "unknown") throw outcomeUnknown(error);
       if (resolved === "not-committed") throw notCommitted(error);
     } finally {
@@ -184,6 +198,9 @@ export class Joint {
     return this.#store;
   }
 }
+
+const DROPPED =
+  "the handle was closed while a transaction with your SQL was open: it was rolled back, and nothing of it was committed";
 
 function isSqlStore(store: Store): store is SqlStore {
   return "join" in store && "share" in store;

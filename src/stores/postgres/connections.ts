@@ -18,6 +18,7 @@ import {
 } from "./failure.ts";
 import { type Call, Pipeline, type PreparedNames, type Result } from "./pipeline.ts";
 import { ROLLBACK } from "./statements.ts";
+import { PoolTraffic, whyNoConnection } from "./traffic.ts";
 
 /** A connection of `pg`, as its Pool returns it. */
 export interface PgClient {
@@ -42,6 +43,13 @@ export interface PoolOptions {
 /** A connection whose reply takes longer counts as lost. */
 export const REPLY_MS = 5000;
 
+/** The last attempt before the time is over has at least this long. */
+const LAST_MS = 500;
+
+interface ConnectionOptions extends PoolOptions {
+  readonly traffic: PoolTraffic<PgClient>;
+}
+
 /** The prepared statements of each connection, kept as long as the connection. */
 const prepared = new WeakMap<PgClient, Set<string>>();
 
@@ -53,24 +61,34 @@ export class ConnectionPool {
   readonly #options: PoolOptions;
   /** Prepared statements do not survive, because a pooler switches connections between transactions. */
   #isShared = false;
+  readonly #traffic: PoolTraffic<PgClient>;
+  /** When the store gives up what it is doing, as while it is being opened. */
+  giveUpAtMs = Number.POSITIVE_INFINITY;
 
   constructor(options: PoolOptions) {
     this.#options = options;
-    const users = poolUsers.get(options.pool) ?? 0;
-    if (users === 0) pooled(options.pool).on?.("connect", listenForErrors);
-    poolUsers.set(options.pool, users + 1);
+    const shared = sharedPools.get(options.pool) ?? {
+      users: 0,
+      traffic: new PoolTraffic(options.pool, listenForErrors),
+    };
+    shared.users += 1;
+    sharedPools.set(options.pool, shared);
+    this.#traffic = shared.traffic;
   }
 
-  /** Removes the listener from the pool. */
+  /** Removes the listeners from the pool. */
   close(): void {
-    const users = (poolUsers.get(this.#options.pool) ?? 1) - 1;
-    if (users === 0) pooled(this.#options.pool).off?.("connect", listenForErrors);
-    poolUsers.set(this.#options.pool, users);
+    const shared = sharedPools.get(this.#options.pool);
+    if (shared === undefined) return;
+    shared.users -= 1;
+    if (shared.users > 0) return;
+    sharedPools.delete(this.#options.pool);
+    shared.traffic.close();
   }
 
-  /** Runs the work on a connection of its own, and releases the connection. */
-  async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
-    const connection = await this.take();
+  /** Runs the work on a connection of its own, and releases the connection. When `over` aborts, a connection is no longer waited for. */
+  async use<T>(work: (connection: Connection) => Promise<T>, over?: AbortSignal): Promise<T> {
+    const connection = await this.take(over);
     try {
       return await work(connection);
     } catch (error) {
@@ -94,23 +112,42 @@ export class ConnectionPool {
   }
 
   /** Takes a connection. The caller must end it. */
-  async take(): Promise<Connection> {
-    return new Connection(await this.#connect(), this.#options, this.#isShared);
+  async take(over?: AbortSignal): Promise<Connection> {
+    const client = await this.#connect(over);
+    return new Connection(client, { ...this.#options, replyMs: this.#replyMs, traffic: this.#traffic }, this.#isShared);
   }
 
-  async #connect(): Promise<PgClient> {
-    const { pool, clock, replyMs } = this.#options;
+  /** The longest time that a connection, or a reply, is waited for now. */
+  get #replyMs(): number {
+    const { clock, replyMs } = this.#options;
+    return Math.min(replyMs, Math.max(LAST_MS, this.giveUpAtMs - clock.nowMs()));
+  }
+
+  async #connect(over?: AbortSignal): Promise<PgClient> {
+    const { pool, clock } = this.#options;
+    const limitMs = this.#replyMs;
+    const before = this.#traffic.read(clock.nowMs());
+    const late = (): Error =>
+      whyNoConnection(before, this.#traffic.read(clock.nowMs())) === "server"
+        ? new LostConnectionError(`it did not reply within ${limitMs} ms`)
+        : new PoolExhaustedError(
+            `no connection became free in the pool within ${limitMs} ms: use a larger pool, or release connections sooner`,
+          );
     let isLate = false;
     let cancel = () => {};
-    const late = new Promise<never>((_, reject) => {
-      cancel = clock.after(replyMs, () => {
+    const gaveUp = new Promise<never>((_, reject) => {
+      const giveUp = (error: Error): void => {
         isLate = true;
-        reject(
-          new PoolExhaustedError(
-            `no connection became free in the pool within ${replyMs} ms: use a larger pool, or release connections sooner`,
-          ),
-        );
-      });
+        reject(error);
+      };
+      const stop = (): void => giveUp(over?.reason);
+      over?.addEventListener("abort", stop);
+      const cancelLimit = clock.after(limitMs, () => giveUp(late()));
+      cancel = () => {
+        cancelLimit();
+        over?.removeEventListener("abort", stop);
+      };
+      if (over?.aborted === true) stop();
     });
     const connecting = Promise.resolve().then(() => pool.connect());
     // A connection that arrives late is released immediately.
@@ -119,7 +156,7 @@ export class ConnectionPool {
       () => {},
     );
     try {
-      return await Promise.race([connecting, late]);
+      return await Promise.race([connecting, gaveUp]);
     } catch (error) {
       throw lost(error);
     } finally {
@@ -147,15 +184,8 @@ const ignore = (): void => {};
 /** Without a listener, a connection that the server ends just before it is handed out would end the process. */
 const listenForErrors = (client: PgClient): void => void client.on("error", ignore);
 
-/** How many stores use a pool. They share one listener. */
-const poolUsers = new WeakMap<PgPool, number>();
-
-interface PoolEvents {
-  on?(event: "connect", listener: (client: PgClient) => void): unknown;
-  off?(event: "connect", listener: (client: PgClient) => void): unknown;
-}
-
-const pooled = (pool: PgPool): PoolEvents => pool as PoolEvents;
+/** The stores that use a pool share its counters, and its listeners. */
+const sharedPools = new WeakMap<PgPool, { users: number; readonly traffic: PoolTraffic<PgClient> }>();
 
 /** `idle`: in no transaction. `open`: in one. `broken`: must not be used again, because its state is unclear or it listens. */
 type ConnectionState = "idle" | "open" | "broken";
@@ -163,7 +193,7 @@ type ConnectionState = "idle" | "open" | "broken";
 /** One connection, while it is checked out. */
 export class Connection {
   readonly #client: PgClient;
-  readonly #options: PoolOptions;
+  readonly #options: ConnectionOptions;
   readonly #prepared: PreparedNames;
   readonly #noticed = (notice: object): void => {
     // The server sends this notice, and still completes COMMIT, when the standby may not have the commit.
@@ -182,7 +212,7 @@ export class Connection {
     this.#whenLost?.();
   };
 
-  constructor(client: PgClient, options: PoolOptions, isShared: boolean) {
+  constructor(client: PgClient, options: ConnectionOptions, isShared: boolean) {
     this.#client = client;
     this.#options = options;
     let names = prepared.get(client);
@@ -200,12 +230,15 @@ export class Connection {
   /** Sends all statements in one round trip, and resolves with their results. */
   send(calls: readonly Call[], limitMs = this.#options.replyMs): Promise<readonly Result[]> {
     return new Promise((resolve, reject) => {
+      const ended = this.#options.traffic.sent(this.#options.clock.nowMs());
       const cancel = this.#options.clock.after(limitMs, () => {
+        ended("silent");
         this.destroy();
         reject(new SlowConnectionError(`the server did not reply within ${limitMs} ms`));
       });
       const pipeline = new Pipeline(calls, this.#prepared, (error, results) => {
         cancel();
+        ended(error === undefined || isServerError(error) ? "replied" : "lost");
         if (error === undefined) resolve(results);
         else {
           if (!isServerError(error) || isFatal(error)) this.#state = "broken";

@@ -112,7 +112,7 @@ async function schemaOf(connection: Connection, schema: string): Promise<Postgre
 }
 
 async function withConnection<T>(options: LookOptions, work: (connection: Connection) => Promise<T>): Promise<T> {
-  const { pool, endPool } = await poolFor(options.url);
+  const { pool, endPool } = await poolFor(options.url, options.patienceMs);
   const connections = new ConnectionPool({ pool, clock: options.clock, replyMs: options.patienceMs });
   try {
     return await connections.use(work);

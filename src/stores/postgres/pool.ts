@@ -11,7 +11,11 @@ const CONNECT_MS = 5000;
 
 export const isPostgres = (where: string): boolean => /^postgres(ql)?:\/\//i.test(where);
 
-export async function poolFor(url: string): Promise<{ pool: PgPool; endPool: () => Promise<void> }> {
+/** `patienceMs` limits how long a connection may take to be made. */
+export async function poolFor(
+  url: string,
+  patienceMs = CONNECT_MS,
+): Promise<{ pool: PgPool; endPool: () => Promise<void> }> {
   if (!URL.canParse(url))
     throw new InvalidArgumentError(
       "the store",
@@ -21,7 +25,7 @@ export async function poolFor(url: string): Promise<{ pool: PgPool; endPool: () 
   const pool = new pg.Pool({
     connectionString: url,
     max: MAX_CONNECTIONS,
-    connectionTimeoutMillis: CONNECT_MS,
+    connectionTimeoutMillis: Math.max(1, Math.min(CONNECT_MS, patienceMs)),
     // Making a connection costs more than keeping it.
     idleTimeoutMillis: 0,
     keepAlive: true,

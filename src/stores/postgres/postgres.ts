@@ -11,6 +11,7 @@
  * through `failure.ts`.
  */
 
+import { settledWithin } from "../../kernel/closing.ts";
 import type {
   Batch,
   DuePage,
@@ -53,10 +54,12 @@ import {
   CLOCK,
   COMMIT,
   ENDED,
+  endTransaction,
   pinForReading,
   pinForSharing,
   pinForWaiting,
   pinForWriting,
+  type ServerTransaction,
   SHARED_MS,
   STALE,
 } from "./statements.ts";
@@ -84,12 +87,15 @@ export interface PostgresOptions {
 }
 
 const LANES = 4;
+/** How long a failed `open` waits for its pool to end. */
+const END_POOL_MS = 250;
 
 /** Checks the server, brings the schema up to date, and connects. Waits up to `patienceMs` for a server that is not up yet. */
 export async function openPostgres(options: PostgresOptions): Promise<PostgresStore> {
   const { pool, schema, ports, patienceMs, durability, warned } = options;
   const connections = new ConnectionPool({ pool, clock: ports.clock, replyMs: Math.min(REPLY_MS, patienceMs) });
   const giveUpAtMs = ports.clock.nowMs() + patienceMs;
+  connections.giveUpAtMs = giveUpAtMs;
   const use = <T>(work: (connection: Connection) => Promise<T>): Promise<T> =>
     retryUntil(ports, giveUpAtMs, () => connections.use(work));
   try {
@@ -101,10 +107,12 @@ export async function openPostgres(options: PostgresOptions): Promise<PostgresSt
     const store = new PostgresStore(connections, options);
     if (!(await retryUntil(ports, giveUpAtMs, () => store.receivesNotifications()))) findings.push(NO_LISTEN);
     for (const finding of findings) warned?.(finding);
+    connections.giveUpAtMs = Number.POSITIVE_INFINITY;
     return store;
   } catch (error) {
     connections.close();
-    await options.endPool?.();
+    // A connection that is still being made ends by itself, and is not waited for.
+    if (options.endPool !== undefined) await settledWithin(ports.clock, END_POOL_MS, options.endPool());
     throw failure(error, false);
   }
 }
@@ -300,7 +308,11 @@ export class PostgresStore implements SqlStore {
     return join(executor, this.#joint, this.#namespace, batch, ended, (count) => this.#sweepPlaceholders(count));
   }
 
-  async share<T>(batch: Pick<Batch, "lane" | "epoch" | "sequence">, work: SharedWork<T>): Promise<T> {
+  async share<T>(
+    batch: Pick<Batch, "lane" | "epoch" | "sequence">,
+    work: SharedWork<T>,
+    dropped?: AbortSignal,
+  ): Promise<T> {
     this.#check();
     const setup: SharedSetup = {
       clock: this.#options.ports.clock,
@@ -308,19 +320,46 @@ export class PostgresStore implements SqlStore {
       pinned: this.#pinned.sharing,
       mark: this.#call(this.#marks.mark, ...markValues(markOf(this.#writer, batch))),
       observe: (pinned) => this.#servers.observe(pinned),
+      dropped,
     };
     const stage: Stage = { at: "begin" };
     try {
-      const value = await this.#connections.use((connection) => shareTransaction(connection, setup, stage, work));
+      const value = await this.#connections.use(
+        (connection) => shareTransaction(connection, setup, stage, work),
+        dropped,
+      );
       this.#notifications.notify();
       return value;
     } catch (error) {
+      if (dropped?.aborted === true && stage.at !== "commit") {
+        await this.#endOnServer(stage.transaction);
+        throw dropped.reason;
+      }
       // Errors thrown by the work pass through.
       if (stage.at === "work") throw error;
       // A pooler switched the connection before anything was done. From now on, nothing is prepared.
-      if (stage.at === "begin" && isServerError(error) && isUnprepared(error)) return this.share(batch, work);
+      if (stage.at === "begin" && isServerError(error) && isUnprepared(error)) return this.share(batch, work, dropped);
       if (isAssertion(error, ENDED)) throw endedEarly();
       throw isAssertion(error, STALE) ? await this.#epochOver() : failure(error, stage.at === "commit");
+    }
+  }
+
+  /**
+   * The server notices only at the end of a statement that its client has gone. Until then the transaction would keep its locks, which a step that runs again
+   * elsewhere may need.
+   */
+  async #endOnServer(transaction: ServerTransaction | undefined): Promise<void> {
+    if (transaction === undefined) return;
+    try {
+      const over = new AbortController();
+      const cancel = this.#options.ports.clock.after(END_MS, () =>
+        over.abort(new Error("the server does not respond")),
+      );
+      await this.#connections
+        .use((connection) => connection.send([endTransaction(transaction)], END_MS), over.signal)
+        .finally(cancel);
+    } catch {
+      // Then its statement ends it, or the limit of the transaction.
     }
   }
 
@@ -436,3 +475,5 @@ export class PostgresStore implements SqlStore {
 }
 
 const SWEEP_EVERY = 256;
+/** How long a transaction may take to be ended on the server. */
+const END_MS = 1000;

@@ -1,7 +1,7 @@
 /**
  * A transaction shared with the user's SQL (`transact.sql`): the user's statements come first, then Pawl's, the mark and the commit.
  *
- * It has a connection for as long as the work takes, up to a limit, after which it is rolled back. Once Pawl has locked its rows, others wait for them: from
+ * It has a connection for as long as the work takes, up to a limit, after which it is rolled back, or until the handle is closed. Once Pawl has locked its rows, others wait for them: from
  * then on the transaction may not be idle for long.
  */
 
@@ -12,7 +12,7 @@ import { checkCommitted } from "./commit.ts";
 import { type Connection, REPLY_MS } from "./connections.ts";
 import { failure, LostConnectionError } from "./failure.ts";
 import type { Call, Result } from "./pipeline.ts";
-import { BEGIN, COMMIT, LIMIT_IDLE, stillShared } from "./statements.ts";
+import { BEGIN, COMMIT, LIMIT_IDLE, type ServerTransaction, stillShared, transactionOf } from "./statements.ts";
 
 export interface SharedSetup {
   readonly clock: Clock;
@@ -23,29 +23,51 @@ export interface SharedSetup {
   readonly mark: Call;
   /** Takes the result of a transaction's first statement. */
   readonly observe: (pinned: Result | undefined) => void;
+  /** Rolls the transaction back, unless its COMMIT was sent. */
+  readonly dropped: AbortSignal | undefined;
 }
 
 /** How far a shared transaction has come. */
 export interface Stage {
   at: "begin" | "work" | "commit";
+  /** Known once it has begun. */
+  transaction?: ServerTransaction | undefined;
 }
 
 export async function shareTransaction<T>(
   connection: Connection,
-  { clock, limitMs, pinned, mark, observe }: SharedSetup,
+  { clock, limitMs, pinned, mark, observe, dropped }: SharedSetup,
   stage: Stage,
   work: SharedWork<T>,
 ): Promise<T> {
-  connection.began();
-  const [, first] = await connection.send([BEGIN, pinned]);
-  observe(first);
-  stage.at = "work";
-  const value = await bounded(clock, limitMs, connection, work(...sharedSql(connection, limitMs)));
+  const value = await unlessDropped(dropped, connection, async () => {
+    connection.began();
+    const [, first] = await connection.send([BEGIN, pinned]);
+    observe(first);
+    stage.transaction = transactionOf(first);
+    stage.at = "work";
+    return bounded(clock, limitMs, connection, work(...sharedSql(connection, limitMs)));
+  });
   stage.at = "commit";
   const results = await connection.send([stillShared(), mark, COMMIT]);
   connection.ended();
   checkCommitted(connection, results.at(-1));
   return value;
+}
+
+/** Rejects when the transaction is dropped: nothing that was sent is waited for, neither Pawl's statements nor the user's. */
+function unlessDropped<T>(dropped: AbortSignal | undefined, connection: Connection, run: () => Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const drop = (): void => {
+      connection.destroy();
+      reject(dropped?.reason);
+    };
+    if (dropped?.aborted === true) return drop();
+    dropped?.addEventListener("abort", drop);
+    // Before the promise settles, because COMMIT is sent next.
+    const over = (): void => dropped?.removeEventListener("abort", drop);
+    run().finally(over).then(resolve, reject);
+  });
 }
 
 const IDLE =

@@ -5,7 +5,7 @@
  * was made while a table was empty would otherwise scan the whole table from then on.
  */
 
-import { type Call, statement } from "./pipeline.ts";
+import { type Call, type Result, statement } from "./pipeline.ts";
 
 /** How long the server waits in a locked batch for the process that holds the locks, before it ends the transaction. */
 export const LOCKS_HELD_MS = 2000;
@@ -93,7 +93,27 @@ export function pinForSharing(sharedMs: number, isDurable: boolean): Call {
     ...(isDurable ? [DURABLE] : []),
     setting(SHARED, "'yes'"),
   ];
-  return { statement: statement(`select ${SERVER}, ${all.join(", ")}`), values: [] };
+  return { statement: statement(`select ${SERVER}, ${TRANSACTION}, ${all.join(", ")}`), values: [] };
+}
+
+/** The server's process of this transaction, and when it began: together they mean no other transaction. */
+const TRANSACTION = "pg_backend_pid(), extract(epoch from now())";
+
+/** Ends a transaction of another connection, also in the middle of a statement, unless it has ended already. */
+export const endTransaction = ([pid, begunAt]: ServerTransaction): Call => ({
+  statement: statement(
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1::text::int and extract(epoch from xact_start) = $2::text::numeric",
+  ),
+  values: [pid, begunAt],
+});
+
+/** The columns of `TRANSACTION`. */
+export type ServerTransaction = readonly [pid: string, begunAt: string];
+
+/** Takes the result of `pinForSharing`. */
+export function transactionOf(pinned: Result | undefined): ServerTransaction | undefined {
+  const [, , pid, begunAt] = pinned?.rows[0] ?? [];
+  return pid == null || begunAt == null ? undefined : [pid, begunAt];
 }
 
 /** A setting that ends with the transaction, so that a COMMIT among the user's statements is noticed. */

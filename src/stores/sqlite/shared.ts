@@ -50,12 +50,13 @@ export class SharedConnection {
     this.#options = options;
   }
 
-  async run<T>(work: SharedWork<T>): Promise<T> {
+  /** Runs the work in a transaction; rolls it back when `dropped` aborts before the commit. */
+  async run<T>(work: SharedWork<T>, dropped?: AbortSignal): Promise<T> {
     const giveUpAtMs = this.#options.ports.clock.nowMs() + this.#options.patienceMs;
     await this.#turn();
     try {
       await this.#options.awaitCommits();
-      return await this.#run(await this.#begin(giveUpAtMs), work);
+      return await this.#run(await this.#begin(giveUpAtMs, dropped), work, dropped);
     } finally {
       const [next] = this.#waiting;
       if (next === undefined) this.#isInUse = false;
@@ -100,7 +101,7 @@ export class SharedConnection {
     return promise;
   }
 
-  async #run<T>(db: DatabaseSync, work: SharedWork<T>): Promise<T> {
+  async #run<T>(db: DatabaseSync, work: SharedWork<T>, dropped?: AbortSignal): Promise<T> {
     let over: Error | undefined;
     // A failed statement may have ended the transaction, and the next statement would then run outside it.
     const check = (): void => {
@@ -133,6 +134,8 @@ export class SharedConnection {
       reject(over);
     };
     this.#end = end;
+    const drop = (): void => end(dropped?.reason);
+    dropped?.addEventListener("abort", drop);
     const cancel = this.#options.ports.clock.after(SHARED_MS, () =>
       end(
         new StoreError(
@@ -158,16 +161,18 @@ export class SharedConnection {
     } finally {
       over ??= new SqlOverError();
       this.#end = undefined;
+      dropped?.removeEventListener("abort", drop);
       cancel();
     }
   }
 
   /** Opens the connection if there is none, and takes the write lock. */
-  async #begin(giveUpAtMs: number): Promise<DatabaseSync> {
+  async #begin(giveUpAtMs: number, dropped?: AbortSignal): Promise<DatabaseSync> {
     const { path, ports, connect } = this.#options;
     const { clock, chance } = ports;
     for (;;) {
       this.#check();
+      dropped?.throwIfAborted();
       try {
         this.#db ??= await connect();
         // The store may have been closed while the connection was being made.

@@ -258,9 +258,9 @@ export class SqliteStore implements SqlStore {
     }
   }
 
-  async share<T>(_mark: unknown, work: SharedWork<T>): Promise<T> {
+  async share<T>(_mark: unknown, work: SharedWork<T>, dropped?: AbortSignal): Promise<T> {
     this.#check();
-    return this.#sharing.run(work);
+    return this.#sharing.run(work, dropped);
   }
 
   async #connect(): Promise<DatabaseSync> {
