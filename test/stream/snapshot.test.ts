@@ -102,7 +102,10 @@ onStores(EVERY, (place) => {
     const throwing = careless(({ list }) => {
       list.push({ n: 2 });
     });
-    await expect(pawl.aggregate(throwing, "s").execute("book", booking())).rejects.toThrow(TypeError);
+    await expect(pawl.aggregate(throwing, "s").execute("book", booking())).rejects.toMatchObject({
+      code: "user_function_failed",
+      cause: expect.any(TypeError),
+    });
     expect(await pawl.stream("s").head()).toBe(0);
     const changing = careless(({ at, tags }) => {
       at.setTime(9);
