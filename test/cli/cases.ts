@@ -119,6 +119,7 @@ export const CASES: readonly Case[] = [
     args: ["reactions", "targets", "mail", "--status", "blocked"],
     json: { target: "account-1", status: "blocked", pending: 2 },
   },
+  { args: ["reactions", "targets", "mail", "--status", "running"], says: /^$/ },
   { args: ["reactions", "targets", "post"], code: 3, says: /\(reaction_not_found\)$/m },
   {
     args: ["reactions", "skip", "mail", "account-1", "--reason", "old", "--yes"],

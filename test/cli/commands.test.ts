@@ -23,7 +23,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { stateShown } from "../../src/cli/commands/schedules.ts";
 import { program } from "../../src/cli/main.ts";
 import { bytesShown } from "../../src/cli/output.ts";
-import { event, jsonLinesArchive, open, workflow } from "../../src/index.ts";
+import { event, jsonLinesArchive, open, reaction, workflow } from "../../src/index.ts";
 import { endRun, withoutStack } from "../../src/workflow/runs/end.ts";
 import { startRun } from "../../src/workflow/runs/start.ts";
 import { runAt } from "../../src/workflow/stored.ts";
@@ -526,6 +526,22 @@ it("a stream of personal events without its key names where a command has keys f
   const ended = await call(["--store", store, "streams", "read", "s"]);
   expect(ended.code).not.toBe(0);
   expect(ended.err).toMatch(/PAWL_KEYS/);
+});
+
+it("targets that a worker has are listed by their status, with the worker", async () => {
+  await using pawl = await open(join(folder, "running.db"), { logger: false });
+  const noted = event("Noted");
+  const slow = reaction("slow", { on: [noted] }, ({ stream }, { abortSignal }) =>
+    stream === "b" ? new Promise<void>((resolve) => abortSignal.addEventListener("abort", () => resolve())) : undefined,
+  );
+  const worker = pawl.work([slow]);
+  for (const stream of ["a", "b"]) await pawl.stream(stream).append([noted()]);
+  const list = (status: string) =>
+    call(["--store", join(folder, "running.db"), "--json", "reactions", "targets", "slow", "--status", status]);
+  const found = async (status: string) => linesOf((await list(status)).out).map(({ target }) => target);
+  await expect.poll(() => found("running"), { timeout: 60_000 }).toEqual(["b"]);
+  await expect.poll(() => found("idle"), { timeout: 60_000 }).toEqual(["a"]);
+  await worker.stop({ timeout: 0 });
 });
 
 it("who holds a lock in plain code is said", async () => {

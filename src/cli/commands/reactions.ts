@@ -1,7 +1,7 @@
 /** `pawl reactions …`: what reactions are doing, and operating their targets. */
 
 import type { DeadLetterInfo, ReactionInfo, TargetInfo } from "../../stream/reactions/reactions.ts";
-import type { TargetChange } from "../backend.ts";
+import type { Backend, Page, PageOptions, TargetChange } from "../backend.ts";
 import { type Column, counted } from "../output.ts";
 import { declare, group, LIST_OPTIONS, type Listed, option, type Place, parseNumber, UsageError } from "../program.ts";
 import type { Plain } from "../values.ts";
@@ -27,6 +27,7 @@ const TARGETS: readonly Column<Plain<TargetInfo>>[] = [
   { title: "HANDLED", of: ({ handled }) => handled, isRight: true },
   { title: "PENDING", of: ({ pending }) => pending, isRight: true },
   { title: "FAILURES", of: ({ failures }) => failures, isRight: true },
+  { title: "WORKER", of: ({ worker }) => worker },
   { title: "NEXT ATTEMPT", of: ({ nextAttemptAt }) => nextAttemptAt },
   { title: "ERROR", of: ({ lastError }) => lastError?.message },
 ];
@@ -40,6 +41,26 @@ const LETTERS: readonly Column<Plain<DeadLetterInfo>>[] = [
   { title: "REASON", of: ({ reason }) => reason },
   { title: "ERROR", of: ({ message }) => message },
 ];
+
+const STATUSES: readonly TargetInfo["status"][] = ["idle", "due", "running", "retrying", "blocked", "paused"];
+
+/** Targets are listed by two of the statuses; for the others, as many are read as it takes. */
+async function targetsOf(
+  { reactions }: Backend,
+  reaction: string,
+  { after, limit, prefix }: PageOptions & { readonly prefix: string | undefined },
+  status: TargetInfo["status"] | undefined,
+): Promise<Page<Plain<TargetInfo>>> {
+  if (status === undefined || status === "blocked" || status === "paused")
+    return reactions.targets(reaction, { after, limit, prefix, status });
+  const items: Plain<TargetInfo>[] = [];
+  for (let from = after; ; ) {
+    const page = await reactions.targets(reaction, { after: from, limit: limit - items.length, prefix });
+    items.push(...page.items.filter((one) => one.status === status));
+    if (page.next === null || items.length >= limit) return { items, next: page.next };
+    from = page.next;
+  }
+}
 
 interface FilterOptions {
   readonly status?: "blocked" | "paused";
@@ -80,16 +101,20 @@ export function reactionsCommand(place: Place): void {
     },
   });
 
-  declare<Listed<Pick<FilterOptions, "status" | "prefix">>>(reactions, {
+  declare<Listed<{ status?: TargetInfo["status"]; prefix?: string }>>(reactions, {
     usage: "targets <reaction>",
     summary: "list the targets of a reaction",
-    options: [statusOption(), prefixOption(), ...LIST_OPTIONS()],
+    options: [
+      option("--status <status>", "only targets of this status").choices([...STATUSES]),
+      prefixOption(),
+      ...LIST_OPTIONS(),
+    ],
     run: async (session, [reaction = ""], { status, prefix, ...options }) => {
       const backend = await session.backend("read");
       await session.list(
         {
           columns: TARGETS,
-          page: (page) => backend.reactions.targets(reaction, { ...page, status, prefix }),
+          page: (page) => targetsOf(backend, reaction, { ...page, prefix }, status),
           keyOf: ({ target }) => target,
           none: "no targets",
         },
