@@ -4,8 +4,9 @@
  */
 
 import { inTime } from "../kernel/deadline.ts";
-import { CallbackTimeoutError } from "../kernel/errors.ts";
+import { CallbackTimeoutError, InvalidArgumentError } from "../kernel/errors.ts";
 import type { Kernel } from "../kernel/kernel.ts";
+import { isAwaitable } from "../kernel/sync.ts";
 import type { Archive, ArchivedEvent, ArchivedRange } from "./closing/archive.ts";
 
 export function withDeadline(kernel: Kernel, archive: Archive): Archive {
@@ -49,14 +50,22 @@ function writeInTime(
   });
 }
 
+function iteratorOf(found: unknown): AsyncIterator<ArchivedEvent> {
+  const makes = isAwaitable(found) ? undefined : Object(found)[Symbol.asyncIterator];
+  if (typeof makes === "function") return makes.call(found);
+  throw new InvalidArgumentError(
+    "what read of the archive returns",
+    "must be an async iterable, as an async generator (async *read) returns it: repair it, and call again; nothing was removed",
+  );
+}
+
 async function* readInTime(
   { ports: { clock }, patienceMs }: Kernel,
   archive: Archive,
   stream: string,
   range: ArchivedRange,
 ): AsyncGenerator<ArchivedEvent> {
-  const iterator = archive.read?.(stream, range)[Symbol.asyncIterator]();
-  if (iterator === undefined) return;
+  const iterator = iteratorOf(archive.read?.(stream, range));
   const ask = <T>(run: () => T | PromiseLike<T>): Promise<T> => inTime(clock, patienceMs, "read of the archive", run);
   let isEnded = false;
   try {

@@ -1,7 +1,11 @@
 /**
  * Copies of the data of events, so that an event is what it was when it was made: lists and plain objects are copied and frozen; dates, maps, sets and
- * bytes, which cannot be frozen, are copied. What the codec may refuse is left as it is, so that it is refused with the same reason.
+ * bytes, which cannot be frozen, are copied. What the codec may refuse is left as it is, so that it is refused with the same reason: also what is nested
+ * so deeply that a copy would overflow the stack.
  */
+
+/** The JSON codec takes 64. */
+const MOST_LEVELS = 500;
 
 /** A copy that the caller may change. */
 export const copyOf = (value: unknown): unknown => new Copying(false).copy(value);
@@ -14,6 +18,7 @@ export function snapshot(value: unknown): { readonly value: unknown; readonly is
 
 class Copying {
   isFixed = true;
+  #level = 0;
   readonly #freezes: boolean;
   /** By their original, also where that is in itself. Made with the first one. */
   #copies: Map<object, unknown> | undefined;
@@ -26,6 +31,14 @@ class Copying {
     if (typeof value !== "object" || value === null) return value;
     const known = this.#copies?.get(value);
     if (known !== undefined) return known;
+    if (this.#level === MOST_LEVELS) return this.#left(value);
+    this.#level += 1;
+    const copy = this.#copyOf(value);
+    this.#level -= 1;
+    return copy;
+  }
+
+  #copyOf(value: object): unknown {
     if (Array.isArray(value)) return this.#list(value);
     const prototype: unknown = Object.getPrototypeOf(value);
     if (prototype === Object.prototype || prototype === null) return this.#object(value, prototype);

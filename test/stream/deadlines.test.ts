@@ -195,3 +195,34 @@ describe("an archive whose reader does not end", () => {
     expect(await pawl.projection(counts).get("s")).toBe(3);
   });
 });
+
+describe("an archive whose read returns no async iterable", () => {
+  test("is refused before anything is written, if it is an async function", async () => {
+    await using pawl = openTest();
+    await pawl.stream("s").append([Deposited({ amount: 1 })]);
+    const archive = { write: async () => {}, read: async () => [] } as unknown as Archive;
+    await expect(pawl.streams.close("s", { archive })).rejects.toMatchObject({
+      code: "invalid_argument",
+      data: { what: "read of the archive" },
+    });
+    expect(() => openTest({ archive })).toThrow("make it an async generator");
+    expect((await pawl.stream("s").append([Deposited({ amount: 2 })])).version).toBe(2);
+  });
+
+  test.each([
+    ["a promise", () => Promise.resolve([])],
+    ["a promise that rejects", () => Promise.reject(new Error("no connection"))],
+    ["a list", () => []],
+    ["nothing", () => undefined],
+  ])("is refused where it returns %s: nothing is removed, and the call can be repeated", async (_, read) => {
+    const archive = new Shelf();
+    await using pawl = openTest();
+    await pawl.stream("s").append([Deposited({ amount: 1 })]);
+    const write: Archive["write"] = (stream, events) => archive.write(stream, events);
+    const wrong = { write, read } as unknown as Archive;
+    const refused = { code: "invalid_argument", data: { what: "what read of the archive returns" } };
+    await expect(pawl.streams.close("s", { archive: wrong })).rejects.toMatchObject(refused);
+    expect((await all(pawl.stream("s").read())).map(({ version }) => version)).toEqual([1, 2]);
+    expect(await pawl.streams.close("s", { archive })).toEqual({ version: 2, archived: 1 });
+  });
+});

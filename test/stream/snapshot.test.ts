@@ -6,6 +6,7 @@
 import { expect, test } from "vitest";
 import { aggregate, event, projection, reaction } from "../../src/index.ts";
 import { openTest } from "../../src/testing/index.ts";
+import { codeOf } from "../kernel/kit.ts";
 import { EVERY, onStores, PATIENCE } from "../workflow/kit.ts";
 import { all, buildingFailure } from "./kit.ts";
 
@@ -169,4 +170,20 @@ test("what a schema returns is copied, so that a default that it shares stays as
   expect([data === shared, data, Object.isFrozen(data)]).toEqual([false, { currency: "EUR" }, true]);
   shared.currency = "USD";
   expect(data).toEqual({ currency: "EUR" });
+});
+
+test.each([
+  ["lists", (inner: unknown) => [inner]],
+  ["objects", (inner: unknown) => ({ inner })],
+  ["maps", (inner: unknown) => new Map([[1, inner]])],
+  ["sets", (inner: unknown) => new Set([inner])],
+])("data that is nested too deeply (%s) is refused as any value is", async (_, wrap) => {
+  let deep: unknown = 1;
+  for (let level = 0; level < 100_000; level++) deep = wrap(deep);
+  await using pawl = openTest();
+  const any = { "~standard": { version: 1, vendor: "test", validate: (value: unknown) => ({ value }) } } as const;
+  const Checked = event("Checked", { schema: any });
+  for (const Deep of [Counted, Checked])
+    expect(await codeOf((async () => pawl.stream("s").append([Deep(deep)]))())).toBe("invalid_value");
+  expect(await codeOf(pawl.slot("s").set(deep))).toBe("invalid_value");
 });

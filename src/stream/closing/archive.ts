@@ -46,6 +46,11 @@ export function checkArchive(archive: unknown): Archive {
     throw new InvalidArgumentError("the archive", "must have the method write, as jsonLinesArchive(folder) does");
   if (given.read !== undefined && typeof given.read !== "function")
     throw new InvalidArgumentError("the archive", "must have a method read, or none");
+  if (Object.prototype.toString.call(given.read) === "[object AsyncFunction]")
+    throw new InvalidArgumentError(
+      "read of the archive",
+      "must return an async iterable, not a promise: make it an async generator (async *read)",
+    );
   return given as Archive;
 }
 
