@@ -196,6 +196,9 @@ export class ModelRun {
       const { ms, isOfTurn } = operation.left;
       if (operation.error !== undefined && !isOfTurn && !operation.isObserved && this.world.nowMs - ms < CLOSE_MS)
         this.world.doubt("a failure that nobody observed came close to the return");
+      // Code that awaits it may have gone on before.
+      if (operation.isObserved && this.world.nowMs - ms < CLOSE_MS)
+        this.world.doubt("what the function did not wait for ended close to the return");
       return;
     }
     this.#lastSettledMs = this.world.nowMs;
