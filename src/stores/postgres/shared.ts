@@ -6,7 +6,7 @@
  */
 
 import type { Executor, SharedWork, Sql } from "../../kernel/contract.ts";
-import { StoreError } from "../../kernel/errors.ts";
+import { InvalidArgumentError, StoreError } from "../../kernel/errors.ts";
 import type { Clock } from "../../kernel/ports.ts";
 import { checkCommitted } from "./commit.ts";
 import { type Connection, REPLY_MS } from "./connections.ts";
@@ -92,11 +92,23 @@ function bounded<T>(clock: Clock, limitMs: number, connection: Connection, work:
   });
 }
 
+/** Otherwise `pg` throws for a proxy that was revoked, and keeps the statement in its queue: the promise that it made for that rejects later, and no one has it. */
+function checkValues(values: unknown): void {
+  let isList = false;
+  try {
+    isList = Array.isArray(values);
+  } catch {
+    // A proxy that was revoked.
+  }
+  if (!isList) throw new InvalidArgumentError("the values of the statement", "must be a list");
+}
+
 /** The user's statements, and Pawl's after them. After Pawl's first statement, the transaction may not be idle for long. */
 function sharedSql(connection: Connection, limitMs: number): [Sql, Executor] {
   let isIdleLimited = false;
   const sql: Sql = {
     async query<Row>(text: string, values: readonly unknown[] = []) {
+      checkValues(values);
       const { rows, rowCount } = await connection.query(text, values, limitMs + REPLY_MS);
       return { rows: rows as Row[], rowCount: rowCount ?? 0 };
     },
