@@ -9,8 +9,8 @@ import { workflow } from "../../src/index.ts";
 import { ownDatabase } from "../postgres/own-database.ts";
 import { handleOn, settledWithin } from "./kit.ts";
 
-const PATIENCE_MS = 400;
-const HELD_MS = 2_500;
+const PATIENCE_MS = 800;
+const HELD_MS = 4_000;
 const ONCE = { retry: { attempts: 1 } };
 
 const database = ownDatabase();

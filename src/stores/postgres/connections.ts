@@ -120,7 +120,7 @@ export class ConnectionPool {
   /** The longest time that a connection, or a reply, is waited for now. */
   get #replyMs(): number {
     const { clock, replyMs } = this.#options;
-    return Math.min(replyMs, Math.max(LAST_MS, this.giveUpAtMs - clock.nowMs()));
+    return Math.min(replyMs, Math.max(LAST_MS, Math.ceil(this.giveUpAtMs - clock.nowMs())));
   }
 
   async #connect(over?: AbortSignal): Promise<PgClient> {
