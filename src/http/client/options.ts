@@ -77,7 +77,7 @@ export function sent(
 ): Record<string, unknown> {
   if (options === undefined) return {};
   if (typeof options !== "object" || options === null || isOther(options))
-    throw invalidArgument(what, "must be an object with options, not a promise, a list, a Date or the like");
+    throw invalidArgument(what, "must be an object with options");
   const body: Record<string, unknown> = {};
   for (const [name, given] of Object.entries(options)) {
     const send = Object.hasOwn(known, name) ? known[name] : undefined;
