@@ -1008,4 +1008,35 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),
+  "an attempt of step.tx whose time is over when its transaction opens does not begin": {
+    workflows: [
+      { name: "child-0", style: "async", body: [] },
+      { name: "root-0", style: "async", body: [{ op: "sleep", ms: 7_336 }, step("s8")] },
+      {
+        name: "root-1",
+        style: "async",
+        body: [
+          {
+            op: "later",
+            of: [step("s12", { mistake: "nested step" }), step("s13", { kind: "tx", timeoutMs: 2_000 })],
+            between: [{ op: "child", verb: "start", workflow: 0, input: 0 }],
+            awaited: [],
+          },
+          { op: "rate", name: "rate-0" },
+          step("s16", { ms: 7_533, fails: 1 }),
+        ],
+      },
+    ],
+    runs: [
+      { id: "run-0", workflow: 1, startMs: 0, retries: 0, restarts: false },
+      { id: "run-1", workflow: 2, startMs: 0, retries: 0, restarts: false },
+    ],
+    signals: [
+      { run: "run-1", name: "signal-1", number: 0, atMs: 18_496 },
+      { run: "run-1", name: "signal-0", number: 0, atMs: 41_578 },
+      { run: "run-1", name: "signal-1", number: 1, atMs: 54_553 },
+    ],
+    faults: true,
+    worlds: [10_173_120],
+  },
 };
