@@ -1008,4 +1008,111 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),
+  "an attempt of step.tx whose time is over when its transaction opens does not begin": {
+    workflows: [
+      { name: "child-0", style: "async", body: [] },
+      { name: "root-0", style: "async", body: [{ op: "sleep", ms: 7_336 }, step("s8")] },
+      {
+        name: "root-1",
+        style: "async",
+        body: [
+          {
+            op: "later",
+            of: [step("s12", { mistake: "nested step" }), step("s13", { kind: "tx", timeoutMs: 2_000 })],
+            between: [{ op: "child", verb: "start", workflow: 0, input: 0 }],
+            awaited: [],
+          },
+          { op: "rate", name: "rate-0" },
+          step("s16", { ms: 7_533, fails: 1 }),
+        ],
+      },
+    ],
+    runs: [
+      { id: "run-0", workflow: 1, startMs: 0, retries: 0, restarts: false },
+      { id: "run-1", workflow: 2, startMs: 0, retries: 0, restarts: false },
+    ],
+    signals: [
+      { run: "run-1", name: "signal-1", number: 0, atMs: 18_496 },
+      { run: "run-1", name: "signal-0", number: 0, atMs: 41_578 },
+      { run: "run-1", name: "signal-1", number: 1, atMs: 54_553 },
+    ],
+    faults: true,
+    worlds: [10_173_120],
+  },
+  "code that has been told that its run is elsewhere asks for slots in vain": alone(
+    [
+      { op: "foreign", ms: 700 },
+      {
+        op: "try",
+        body: [step("s2")],
+        catch: [{ op: "slot", verb: "update", name: "room#2", scope: "workflow" }],
+      },
+      { op: "sleep", ms: 27_621 },
+    ],
+    { run: { startMs: 1_400 }, worlds: [10_175_738] },
+  ),
+  "a replay by code that was mended meanwhile, which is given up, asks for steps in vain": {
+    workflows: [
+      { name: "child-0", style: "async", body: [step("s3", { fails: "outage" })] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          {
+            op: "group",
+            how: "ctx.allSettled",
+            of: [
+              [{ op: "wait", signals: ["signal-1"] }],
+              [
+                { op: "try", body: [{ op: "throw", name: "t5", outage: true }, step("s6")], catch: [] },
+                { op: "child", verb: "call", workflow: 0, input: 1 },
+              ],
+              [step("s7", { semaphore: "permits-0" })],
+            ],
+          },
+        ],
+      },
+      { name: "root-1", style: "async", body: [{ op: "child", verb: "call", workflow: 0, input: 1 }] },
+    ],
+    runs: [
+      { id: "run-0", workflow: 1, startMs: 0, retries: 0, restarts: false },
+      { id: "run-1", workflow: 2, startMs: 0, retries: 1, restarts: false },
+    ],
+    signals: [{ run: "run-0", name: "signal-1", number: 0, atMs: 44_869 }],
+    faults: false,
+    worlds: [10_104_429],
+  },
+  "code of a process that stood still uses ctx before it notices that its run has ended elsewhere": {
+    workflows: [
+      {
+        name: "child-0",
+        style: "async",
+        body: [step("s1", { rate: "step-rate-0" }), step("s2", { fails: "always", rate: "step-rate-1" })],
+      },
+      { name: "root-0", style: "async", body: [{ op: "child", verb: "call", workflow: 0, input: 0 }] },
+      {
+        name: "root-1",
+        style: "async",
+        timeoutMs: 14_154,
+        body: [
+          { op: "group", how: "Promise.all", of: [[step("s7")], [{ op: "sleep", ms: 1_059, until: true }]] },
+          step("s8", { ms: 7_587, semaphore: "permits-1" }),
+          {
+            op: "later",
+            of: [step("s10", { ms: 1_284, heartbeatMs: 2_000, beats: true }), step("s11", { kind: "tx" })],
+            between: [],
+            awaited: [],
+          },
+          { op: "afterEnd", ms: 90_000 },
+        ],
+      },
+    ],
+    runs: [
+      { id: "run-0", workflow: 1, startMs: 0, retries: 0, restarts: false },
+      { id: "run-1", workflow: 2, startMs: 1_400, retries: 0, restarts: false },
+    ],
+    signals: [],
+    faults: true,
+    worlds: [10_044_240],
+  },
 };

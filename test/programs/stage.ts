@@ -63,6 +63,8 @@ export interface Execution {
   readonly retried: ReadonlyMap<string, number>;
   readonly canceled: ReadonlyMap<string, number>;
   readonly restarted: ReadonlySet<string>;
+  /** Runs whose code, mended meanwhile, contradicted their history once: what it asked for then has no effect. */
+  readonly contradicted: ReadonlySet<string>;
 }
 
 /** Everything must have ended by then, in the world's time: a clock that is wrong by an hour may put a sleep off by as much, or twice that. */
@@ -119,6 +121,9 @@ class Stage {
   readonly #retried = new Map<string, number>();
   readonly #canceled = new Map<string, number>();
   readonly #restarted = new Set<string>();
+  readonly #contradicted = new Set<string>();
+  /** Where workers noticed that they had lost a run, by worker and run: how many commits there were by then. */
+  readonly #lost = new Map<string, number>();
   readonly #helped = new Map<string, number>();
   readonly #hasForeign: boolean;
   /** Its plain code may be mended between two replays, so that the second comes to another place. */
@@ -167,6 +172,7 @@ class Stage {
       retried: this.#retried,
       canceled: this.#canceled,
       restarted: this.#restarted,
+      contradicted: this.#contradicted,
     };
   }
 
@@ -217,6 +223,7 @@ class Stage {
       },
       workflows: () => workflows,
       hasEnded: (run) => this.#hasEnded(run),
+      isUnheard: (run) => this.#isUnheard(run, by()),
       contradicts: (run) => isStranger && this.#hasBegun(run),
       note: {
         begun: (run, name, kind, step) => {
@@ -241,7 +248,10 @@ class Stage {
       lease: LEASE_MS,
       concurrency: process.random() < 0.2 ? 1 : 10,
       warm,
-      on: (event) => this.#hear(process, event),
+      on: (event) => {
+        if (event.type === "run.lost") this.#lost.set(`${by} ${event.run}`, this.#world.database.commits.length);
+        this.#hear(process, event);
+      },
     });
     by = worker.id;
     return worker;
@@ -269,6 +279,7 @@ class Stage {
     if (type !== "run.trouble" || error instanceof StoreError) return;
     if (error instanceof PawlError && (error.code === "closed" || error.code === "fenced")) return;
     if (this.#hasForeign && error instanceof Error && FOREIGN.test(error.message)) return;
+    if (this.#isMended && error instanceof HistoryContradictionError) this.#contradicted.add(run);
     const isExpected = this.#isMended || this.#plan.stranger === true;
     if (isExpected && error instanceof HistoryContradictionError) return;
     if (process.isAlive) this.#find("trouble", `run ${run} was in trouble: ${said(error)}`);
@@ -280,6 +291,20 @@ class Stage {
       for (const { row } of commits[at]?.puts ?? [])
         if (row.space === "run" && row.key === run) return ENDED.has(row.status ?? "");
     return false;
+  }
+
+  /** Whether another worker took the run over while this one held it, and this one has not noticed: its process may have stood still. */
+  #isUnheard(run: string, by: string): boolean {
+    const { commits } = this.#world.database;
+    const lostAt = this.#lost.get(`${by} ${run}`) ?? 0;
+    return commits
+      .slice(lostAt)
+      .some(({ puts }) =>
+        puts.some(
+          ({ was, row }) =>
+            row.space === "run" && row.key === run && was?.holder === by && row.holder !== null && row.holder !== by,
+        ),
+      );
   }
 
   // Clients.

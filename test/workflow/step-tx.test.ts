@@ -206,6 +206,34 @@ onStores(["memory"], (place) => {
 });
 
 onStores(["SQLite"], (place) => {
+  test("an attempt of step.tx whose time is over when its transaction opens does not begin", async () => {
+    const pawl = await place.open();
+    const { opened: failed, open: fail } = gate();
+    const attempts: number[] = [];
+    const order = workflow("order", async (ctx) =>
+      ctx.step.tx(
+        "insert",
+        async (_, { attempt }) => {
+          attempts.push(attempt);
+          throw new Error("no");
+        },
+        { timeout: 20, retry: { ...SOON, attempts: 2 } },
+      ),
+    );
+    let holder: Promise<void> | undefined;
+    pawl.work([order], {
+      on: ({ type }) => {
+        // There is one transaction at a time: from before the second attempt until after its timeout, this is it.
+        if (type === "step.retried") holder = pawl.transact.sql(() => failed);
+        if (type === "step.failed") fail();
+      },
+    });
+    const run = await pawl.start(order);
+    await expect(resultOf(run)).rejects.toMatchObject({ cause: { code: "step_timeout" } });
+    await holder;
+    expect(attempts).toEqual([1]);
+  });
+
   describe("step.tx.sync", () => {
     async function orders() {
       const plain = await place.connect();

@@ -58,15 +58,23 @@ export class JointStep {
     this.#hasEntered = true;
   }
 
-  /** Waits for the work of the attempt. When the attempt's time is over, this throws, and so the transaction is rolled back. */
-  orExpired<T>(work: () => Promise<T>): Promise<T> {
+  /**
+   * Waits for the work of the attempt. When the attempt's time is over, this throws, and so the transaction is rolled back. The wait for the
+   * transaction may have taken all of it: then the work does not begin, because the next attempt may have done it.
+   */
+  async orExpired<T>(work: () => Promise<T>): Promise<T> {
+    this.#checkCurrent();
     return this.#attempt === undefined ? work() : Promise.race([work(), this.#attempt.expired]);
   }
 
   /** From here on the attempt cannot time out, because the next one might be recorded as well. Throws if its time is over. */
   disarm(): void {
-    if (this.#attempt?.isOver === true) throw new AttemptOverError(this.pending.id, this.#attempt.attempt);
+    this.#checkCurrent();
     this.#attempt?.disarm();
+  }
+
+  #checkCurrent(): void {
+    if (this.#attempt?.isOver === true) throw new AttemptOverError(this.pending.id, this.#attempt.attempt);
   }
 
   /** A decision; it may run more than once. */
