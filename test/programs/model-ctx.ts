@@ -103,8 +103,12 @@ class ModelCtx {
     const { attempts, delay } = options.retry ?? { attempts: 1, delay: 0 };
     let canceled: { error: unknown } | undefined;
     let isRunning = false;
+    /** When its next attempt begins, if that is known. */
+    let nextMs = Number.POSITIVE_INFINITY;
     operation.interrupt = (error) => {
       canceled = { error };
+      // The attempt may begin, and even be the last, before the worker learns of the cancellation.
+      if (!isRunning && nextMs - world.nowMs < CLOSE_MS) world.doubt("an attempt was due close to the cancellation");
       if (!isRunning) operation.reject(error);
     };
     const leave = await this.#permit(options.semaphore?.name);
@@ -112,8 +116,11 @@ class ModelCtx {
     if (options.rateLimit !== undefined && options.totalTimeout !== undefined)
       world.doubt("a turn that may be later than the totalTimeout allows");
     for (let attempt = 1; operation.settledMs === undefined; attempt++) {
-      if (options.rateLimit !== undefined)
-        await world.sleep(world.reserve(this.#run, options.rateLimit.name, STEP_RATE_MS));
+      if (options.rateLimit !== undefined) {
+        const turnMs = world.reserve(this.#run, options.rateLimit.name, STEP_RATE_MS);
+        nextMs = world.nowMs + turnMs;
+        await world.sleep(turnMs);
+      }
       if (operation.settledMs !== undefined) break;
       if (attempt > 1 && options.totalTimeout !== undefined) world.doubt("a totalTimeout with several attempts");
       isRunning = true;
@@ -125,7 +132,10 @@ class ModelCtx {
         const isOver = options.totalTimeout !== undefined && world.nowMs + delay - startedMs >= options.totalTimeout;
         if (isOver) world.doubt("a totalTimeout ended the attempts");
         if (attempt >= attempts || isOver || isFinal(outcome.error)) operation.reject(outcome.error);
-        else await world.sleep(delay);
+        else {
+          nextMs = world.nowMs + delay;
+          await world.sleep(delay);
+        }
       }
     }
     // Its next attempt, or its end, may have come before the other branch of the race.

@@ -1005,6 +1005,10 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ],
     { run: { retries: 2 } },
   ),
+  "an attempt that is due just after a cancellation may come first": alone(
+    [step("s6", { ms: 6_727 }), { op: "loop", times: 2, body: [step("s7", { fails: 1, delayMs: 2_000 })] }],
+    { run: { cancelMs: 10_698 } },
+  ),
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),
