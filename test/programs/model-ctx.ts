@@ -234,7 +234,7 @@ class ModelCtx {
       receive(early);
     } else {
       run.waits.push({ operation, names, receive });
-      if (timeout !== undefined) run.world.after(timeout, () => operation.resolve({ ok: false, reason: "timeout" }));
+      if (timeout !== undefined) this.#resolveAfter(operation, timeout, { ok: false, reason: "timeout" });
     }
     return operation;
   }

@@ -244,6 +244,11 @@ export class ModelRun {
     }
   }
 
+  /** Its code awaits what is no operation of `ctx`. */
+  awaitForeign(_foreign: PromiseLike<unknown>): void {
+    this.world.isLate = true;
+  }
+
   /** Runs shielded code. A cancellation that arrives meanwhile is thrown when it has ended. */
   async shielded(work: () => PromiseLike<unknown>): Promise<unknown> {
     const shield = { isCanceled: this.#cancellation?.isDelivered === false };
@@ -333,6 +338,13 @@ export class ModelRun {
         isDropped && names.includes(name) && this.world.nowMs - settledMs < CLOSE_MS,
     );
     if (isCloseLoser) this.world.doubt("two branches of a race settled close together");
+    const isClose = (ms = Number.POSITIVE_INFINITY): boolean => Math.abs(this.world.nowMs - ms) < CLOSE_MS;
+    const isCloseToTimeout = this.waits.some(
+      ({ operation: { dueMs, settledMs = this.world.nowMs }, names }) =>
+        names.includes(name) && isClose(dueMs) && isClose(settledMs),
+    );
+    if (this.world.isLate && isCloseToTimeout)
+      this.world.doubt("a signal came close to a timeout, after something foreign");
     if (this.outcome !== undefined) return;
     const waits = this.waits.filter(
       ({ operation, names }) => operation.settledMs === undefined && !operation.isAbandoned && names.includes(name),

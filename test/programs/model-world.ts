@@ -19,6 +19,8 @@ export class ModelWorld {
   nowMs = 0;
   /** Counts the times that code ran: what is asked for in one of them is of the same turn. */
   turn = 0;
+  /** Code awaited something foreign. Its engine polls for the end of that, and all that comes after it may be late by some hundred milliseconds. */
+  isLate = false;
   /** Why the model cannot tell the outcome, if it cannot. */
   unsure: string | undefined;
   readonly #timers: Timer[] = [];

@@ -45,6 +45,7 @@ export async function modelCase(plan: Case, features: Features, isMended: boolea
         run.isInStep = false;
       }
     },
+    awaitsForeign: (run, foreign) => runs.get(run)?.awaitForeign(foreign),
     raced: (branches, wins) => {
       const times = branches.map(() => Number.POSITIVE_INFINITY);
       for (const [at, branch] of branches.entries()) {

@@ -1009,6 +1009,41 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     [step("s6", { ms: 6_727 }), { op: "loop", times: 2, body: [step("s7", { fails: 1, delayMs: 2_000 })] }],
     { run: { cancelMs: 10_698 } },
   ),
+  "a signal close to a timeout after something foreign may come first": {
+    worlds: [2, 3],
+    ...alone(
+      [
+        { op: "foreign", ms: 700 },
+        { op: "wait", signals: ["signal-0"], timeoutMs: 7_878 },
+      ],
+      { signals: [{ run: "run", name: "signal-0", number: 0, atMs: 8_877 }] },
+    ),
+  },
+  "a signal close to the timeout of one of two waits, after something foreign, may come first": {
+    worlds: [2, 3],
+    ...alone(
+      [
+        step("s7", { ms: 300 }),
+        { op: "foreign", ms: 700 },
+        {
+          op: "later",
+          of: [
+            { op: "wait", signals: ["signal-0"], timeoutMs: 35_511 },
+            { op: "wait", signals: ["signal-0", "signal-1"], timeoutMs: 11_368 },
+          ],
+          between: [],
+          awaited: [1],
+        },
+      ],
+      {
+        signals: [
+          { run: "run", name: "signal-0", number: 0, atMs: 3_614 },
+          { run: "run", name: "signal-1", number: 1, atMs: 12_673 },
+          { run: "run", name: "signal-1", number: 2, atMs: 27_814 },
+        ],
+      },
+    ),
+  },
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),
