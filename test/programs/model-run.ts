@@ -148,6 +148,8 @@ export class ModelRun {
   #lastSettledMs = Number.NEGATIVE_INFINITY;
   /** A step's function is being called. */
   isInStep = false;
+  /** How much that is no operation of `ctx` its code awaits. */
+  #foreign = 0;
   /** Shielded code that has not ended, and whether a cancellation waits for its end. */
   readonly #shields = new Set<{ isCanceled: boolean }>();
 
@@ -167,6 +169,7 @@ export class ModelRun {
     const operation = new ModelOperation(kind, scope, this.#turn(), (settled) => this.#settle(settled));
     operation.askedMs = this.world.nowMs;
     this.pending.add(operation);
+    if (this.#foreign > 0 && isWait(operation)) this.#doubtForeign();
     const cancellation = this.#cancellation;
     if (cancellation !== undefined && !cancellation.isDelivered && !scope.isShielded) {
       cancellation.isDelivered = true;
@@ -245,8 +248,19 @@ export class ModelRun {
   }
 
   /** Its code awaits what is no operation of `ctx`. */
-  awaitForeign(_foreign: PromiseLike<unknown>): void {
+  awaitForeign(foreign: PromiseLike<unknown>): void {
     this.world.isLate = true;
+    this.#foreign += 1;
+    const settled = (): void => {
+      this.#foreign -= 1;
+    };
+    foreign.then(settled, settled);
+    for (const operation of this.pending) if (isWait(operation) && operation.isObserved) this.#doubtForeign();
+  }
+
+  /** Such a run rests although its code would continue by itself. Where the code is not kept, it does so only when what it waits for is over. */
+  #doubtForeign(): void {
+    this.world.doubt("something foreign beside what waits");
   }
 
   /** Runs shielded code. A cancellation that arrives meanwhile is thrown when it has ended. */

@@ -1044,6 +1044,20 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
       },
     ),
   },
+  "code that awaits something foreign beside what lost a race may be replayed when that is over": alone(
+    [
+      {
+        op: "group",
+        how: "Promise.race",
+        of: [
+          [{ op: "try", body: [{ op: "wait", signals: ["signal-2"] }], finally: [step("cleanup3")] }],
+          [{ op: "slot", verb: "delete", name: "room", scope: "run" }],
+        ],
+      },
+      { op: "foreign", ms: 700 },
+    ],
+    { signals: [{ run: "run", name: "signal-2", number: 0, atMs: 42_168 }] },
+  ),
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),
