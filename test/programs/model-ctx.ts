@@ -348,11 +348,15 @@ class ModelCtx {
       this.#run.wanted.add(name);
       const release = (): Promise<object> => {
         place.leave();
+        this.#run.held.delete(operation);
         return Promise.resolve({ released: true });
       };
-      const place = world
-        .line(name)
-        .enter(this.#run, mode, permits, () => queueMicrotask(() => operation.resolve({ fence: 1, release })));
+      const place = world.line(name).enter(this.#run, mode, permits, () =>
+        queueMicrotask(() => {
+          this.#run.held.set(operation, world.nowMs);
+          operation.resolve({ fence: 1, release });
+        }),
+      );
       operation.dropped = () => place.leave();
       operation.interrupt = (error) => {
         if (!place.isHeld()) place.leave();

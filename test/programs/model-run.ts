@@ -141,6 +141,8 @@ export class ModelRun {
   lastEarlyTurn = -1;
   /** The locks that it has asked for. */
   readonly wanted = new Set<string>();
+  /** When it was given each lock that its code holds, by the operation. */
+  readonly held = new Map<ModelOperation, number>();
   /** How many outcomes the code has received, and how many of them when it first asked for something at this moment. */
   #outcomes = 0;
   #moment = { world: -1, outcomes: 0 };
@@ -291,6 +293,10 @@ export class ModelRun {
 
   returned(outcome: Outcome): void {
     this.#bodyOutcome = outcome;
+    // A lock takes a commit, and the function may return with the one before: then what is done under the lock is never asked for.
+    const isBranch = [...this.pending].some((operation) => !isWait(operation));
+    if (isBranch && [...this.held.values()].some((ms) => this.world.nowMs - ms < CLOSE_MS))
+      this.world.doubt("a branch that nobody awaits was given a lock close to the return");
     this.#leaveWaits();
     // What was asked for in the same turn is known by then.
     queueMicrotask(() => this.#endIfDone());

@@ -1058,6 +1058,16 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ],
     { signals: [{ run: "run", name: "signal-2", number: 0, atMs: 42_168 }] },
   ),
+  "a branch asks for a lock in the turn in which its function returns": alone([
+    {
+      op: "group",
+      how: "Promise.all",
+      of: [
+        [step("s4", { kind: "once", fails: 1 })],
+        [step("s5"), { op: "lock", kind: "lock", verb: "with", name: "mutex-1", body: [step("s6")] }],
+      ],
+    },
+  ]),
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),
