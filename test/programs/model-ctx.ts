@@ -21,6 +21,7 @@ interface StepOptions {
   readonly heartbeat?: number | undefined;
   readonly rateLimit?: { readonly name: string } | undefined;
   readonly semaphore?: { readonly name: string } | undefined;
+  readonly hasTransaction?: boolean | undefined;
 }
 
 type StepBody = (step: object) => Promise<unknown>;
@@ -49,7 +50,7 @@ class ModelCtx {
     const sql = { query: async () => ({ rows: [], rowCount: 1 }) };
     this.step = Object.assign(plain, {
       tx: (name: string, body: (sql: object, step: object) => Promise<unknown>, options: StepOptions) =>
-        this.#step(name, (step) => body(sql, step), options),
+        this.#step(name, (step) => body(sql, step), { ...options, hasTransaction: true }),
       atMostOnce: (name: string, body: StepBody, options: StepOptions) =>
         this.#step(name, body, { ...options, retry: { attempts: 1, delay: 0 } }),
     });
@@ -174,6 +175,7 @@ class ModelCtx {
       ms === undefined ? () => {} : world.after(ms, late),
     );
     const step = { key, attempt, abortSignal: abort, heartbeat: beat, progress: undefined };
+    const close = options.hasTransaction === true ? world.openTransaction() : () => {};
     this.#run.isInStep = true;
     const running = body(step);
     this.#run.isInStep = false;
@@ -185,6 +187,7 @@ class ModelCtx {
       }),
     );
     const settled = await Promise.race([outcome, limit.promise]);
+    close();
     abort.aborted = true;
     for (const stop of cancel) stop();
     cancelBeat();

@@ -1068,6 +1068,19 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
       ],
     },
   ]),
+  "a transaction that waits for another fails later": {
+    worlds: [10_150_454],
+    ...alone([
+      {
+        op: "group",
+        how: "Promise.all",
+        of: [
+          [step("s16", { kind: "tx", ms: 4_000, timeoutMs: 2_000 })],
+          [step("s17", { kind: "tx", fails: "always" })],
+        ],
+      },
+    ]),
+  },
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),
