@@ -67,6 +67,8 @@ export interface Place {
   readonly contradicts?: ((run: string) => boolean) | undefined;
   /** Tells the model that a step's function asks for something. */
   readonly inStep?: (<T>(run: string, ask: () => T) => T) | undefined;
+  /** Told when code awaits what is no operation of `ctx`, until that has settled. */
+  readonly awaitsForeign?: ((run: string, foreign: PromiseLike<unknown>) => void) | undefined;
   /** Told of every race, and of what is awaited together, where the first failure wins: the model knows then which ones were close. */
   readonly raced?: ((branches: readonly PromiseLike<unknown>[], wins: "first" | "first failure") => void) | undefined;
 }
@@ -272,6 +274,7 @@ class Interpreter {
     this.#reach(`mistake: foreign promise${ms === "never" ? " that never settles" : ""}`);
     const foreign = ms === "never" ? new Promise(ignore) : this.#place.sleep(ms);
     if (racedMs !== undefined) this.#reach("mistake: foreign promise in a race");
+    this.#place.awaitsForeign?.(this.#ctx.runId, foreign);
     yield racedMs === undefined ? foreign : Promise.race([this.#ctx.sleep(racedMs), foreign]);
   }
 

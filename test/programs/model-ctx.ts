@@ -21,6 +21,7 @@ interface StepOptions {
   readonly heartbeat?: number | undefined;
   readonly rateLimit?: { readonly name: string } | undefined;
   readonly semaphore?: { readonly name: string } | undefined;
+  readonly hasTransaction?: boolean | undefined;
 }
 
 type StepBody = (step: object) => Promise<unknown>;
@@ -49,7 +50,7 @@ class ModelCtx {
     const sql = { query: async () => ({ rows: [], rowCount: 1 }) };
     this.step = Object.assign(plain, {
       tx: (name: string, body: (sql: object, step: object) => Promise<unknown>, options: StepOptions) =>
-        this.#step(name, (step) => body(sql, step), options),
+        this.#step(name, (step) => body(sql, step), { ...options, hasTransaction: true }),
       atMostOnce: (name: string, body: StepBody, options: StepOptions) =>
         this.#step(name, body, { ...options, retry: { attempts: 1, delay: 0 } }),
     });
@@ -103,8 +104,12 @@ class ModelCtx {
     const { attempts, delay } = options.retry ?? { attempts: 1, delay: 0 };
     let canceled: { error: unknown } | undefined;
     let isRunning = false;
+    /** When its next attempt begins, if that is known. */
+    let nextMs = Number.POSITIVE_INFINITY;
     operation.interrupt = (error) => {
       canceled = { error };
+      // The attempt may begin, and even be the last, before the worker learns of the cancellation.
+      if (!isRunning && nextMs - world.nowMs < CLOSE_MS) world.doubt("an attempt was due close to the cancellation");
       if (!isRunning) operation.reject(error);
     };
     const leave = await this.#permit(options.semaphore?.name);
@@ -112,8 +117,11 @@ class ModelCtx {
     if (options.rateLimit !== undefined && options.totalTimeout !== undefined)
       world.doubt("a turn that may be later than the totalTimeout allows");
     for (let attempt = 1; operation.settledMs === undefined; attempt++) {
-      if (options.rateLimit !== undefined)
-        await world.sleep(world.reserve(this.#run, options.rateLimit.name, STEP_RATE_MS));
+      if (options.rateLimit !== undefined) {
+        const turnMs = world.reserve(this.#run, options.rateLimit.name, STEP_RATE_MS);
+        nextMs = world.nowMs + turnMs;
+        await world.sleep(turnMs);
+      }
       if (operation.settledMs !== undefined) break;
       if (attempt > 1 && options.totalTimeout !== undefined) world.doubt("a totalTimeout with several attempts");
       isRunning = true;
@@ -125,7 +133,10 @@ class ModelCtx {
         const isOver = options.totalTimeout !== undefined && world.nowMs + delay - startedMs >= options.totalTimeout;
         if (isOver) world.doubt("a totalTimeout ended the attempts");
         if (attempt >= attempts || isOver || isFinal(outcome.error)) operation.reject(outcome.error);
-        else await world.sleep(delay);
+        else {
+          nextMs = world.nowMs + delay;
+          await world.sleep(delay);
+        }
       }
     }
     // Its next attempt, or its end, may have come before the other branch of the race.
@@ -164,6 +175,7 @@ class ModelCtx {
       ms === undefined ? () => {} : world.after(ms, late),
     );
     const step = { key, attempt, abortSignal: abort, heartbeat: beat, progress: undefined };
+    const close = options.hasTransaction === true ? world.openTransaction() : () => {};
     this.#run.isInStep = true;
     const running = body(step);
     this.#run.isInStep = false;
@@ -175,6 +187,7 @@ class ModelCtx {
       }),
     );
     const settled = await Promise.race([outcome, limit.promise]);
+    close();
     abort.aborted = true;
     for (const stop of cancel) stop();
     cancelBeat();
@@ -224,7 +237,7 @@ class ModelCtx {
       receive(early);
     } else {
       run.waits.push({ operation, names, receive });
-      if (timeout !== undefined) run.world.after(timeout, () => operation.resolve({ ok: false, reason: "timeout" }));
+      if (timeout !== undefined) this.#resolveAfter(operation, timeout, { ok: false, reason: "timeout" });
     }
     return operation;
   }
@@ -338,11 +351,15 @@ class ModelCtx {
       this.#run.wanted.add(name);
       const release = (): Promise<object> => {
         place.leave();
+        this.#run.held.delete(operation);
         return Promise.resolve({ released: true });
       };
-      const place = world
-        .line(name)
-        .enter(this.#run, mode, permits, () => queueMicrotask(() => operation.resolve({ fence: 1, release })));
+      const place = world.line(name).enter(this.#run, mode, permits, () =>
+        queueMicrotask(() => {
+          this.#run.held.set(operation, world.nowMs);
+          operation.resolve({ fence: 1, release });
+        }),
+      );
       operation.dropped = () => place.leave();
       operation.interrupt = (error) => {
         if (!place.isHeld()) place.leave();

@@ -141,6 +141,8 @@ export class ModelRun {
   lastEarlyTurn = -1;
   /** The locks that it has asked for. */
   readonly wanted = new Set<string>();
+  /** When it was given each lock that its code holds, by the operation. */
+  readonly held = new Map<ModelOperation, number>();
   /** How many outcomes the code has received, and how many of them when it first asked for something at this moment. */
   #outcomes = 0;
   #moment = { world: -1, outcomes: 0 };
@@ -148,6 +150,8 @@ export class ModelRun {
   #lastSettledMs = Number.NEGATIVE_INFINITY;
   /** A step's function is being called. */
   isInStep = false;
+  /** How much that is no operation of `ctx` its code awaits. */
+  #foreign = 0;
   /** Shielded code that has not ended, and whether a cancellation waits for its end. */
   readonly #shields = new Set<{ isCanceled: boolean }>();
 
@@ -167,6 +171,7 @@ export class ModelRun {
     const operation = new ModelOperation(kind, scope, this.#turn(), (settled) => this.#settle(settled));
     operation.askedMs = this.world.nowMs;
     this.pending.add(operation);
+    if (this.#foreign > 0 && isWait(operation)) this.#doubtForeign();
     const cancellation = this.#cancellation;
     if (cancellation !== undefined && !cancellation.isDelivered && !scope.isShielded) {
       cancellation.isDelivered = true;
@@ -244,6 +249,22 @@ export class ModelRun {
     }
   }
 
+  /** Its code awaits what is no operation of `ctx`. */
+  awaitForeign(foreign: PromiseLike<unknown>): void {
+    this.world.isLate = true;
+    this.#foreign += 1;
+    const settled = (): void => {
+      this.#foreign -= 1;
+    };
+    foreign.then(settled, settled);
+    for (const operation of this.pending) if (isWait(operation) && operation.isObserved) this.#doubtForeign();
+  }
+
+  /** Such a run rests although its code would continue by itself. Where the code is not kept, it does so only when what it waits for is over. */
+  #doubtForeign(): void {
+    this.world.doubt("something foreign beside what waits");
+  }
+
   /** Runs shielded code. A cancellation that arrives meanwhile is thrown when it has ended. */
   async shielded(work: () => PromiseLike<unknown>): Promise<unknown> {
     const shield = { isCanceled: this.#cancellation?.isDelivered === false };
@@ -272,6 +293,10 @@ export class ModelRun {
 
   returned(outcome: Outcome): void {
     this.#bodyOutcome = outcome;
+    // A lock takes a commit, and the function may return with the one before: then what is done under the lock is never asked for.
+    const isBranch = [...this.pending].some((operation) => !isWait(operation));
+    if (isBranch && [...this.held.values()].some((ms) => this.world.nowMs - ms < CLOSE_MS))
+      this.world.doubt("a branch that nobody awaits was given a lock close to the return");
     this.#leaveWaits();
     // What was asked for in the same turn is known by then.
     queueMicrotask(() => this.#endIfDone());
@@ -333,6 +358,13 @@ export class ModelRun {
         isDropped && names.includes(name) && this.world.nowMs - settledMs < CLOSE_MS,
     );
     if (isCloseLoser) this.world.doubt("two branches of a race settled close together");
+    const isClose = (ms = Number.POSITIVE_INFINITY): boolean => Math.abs(this.world.nowMs - ms) < CLOSE_MS;
+    const isCloseToTimeout = this.waits.some(
+      ({ operation: { dueMs, settledMs = this.world.nowMs }, names }) =>
+        names.includes(name) && isClose(dueMs) && isClose(settledMs),
+    );
+    if (this.world.isLate && isCloseToTimeout)
+      this.world.doubt("a signal came close to a timeout, after something foreign");
     if (this.outcome !== undefined) return;
     const waits = this.waits.filter(
       ({ operation, names }) => operation.settledMs === undefined && !operation.isAbandoned && names.includes(name),

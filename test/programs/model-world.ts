@@ -19,11 +19,20 @@ export class ModelWorld {
   nowMs = 0;
   /** Counts the times that code ran: what is asked for in one of them is of the same turn. */
   turn = 0;
+  /** Code awaited something foreign. Its engine polls for the end of that, and all that comes after it may be late by some hundred milliseconds. */
+  isLate = false;
   /** Why the model cannot tell the outcome, if it cannot. */
   unsure: string | undefined;
   readonly #timers: Timer[] = [];
   readonly #turns = new Map<string, Turn>();
   readonly #lines = new Map<string, Line>();
+  /** How many transactions a process may have open, and those that are. */
+  readonly #maxTransactions: number;
+  readonly #transactions = new Set<{ isWaitedFor: boolean }>();
+
+  constructor(maxTransactions: number) {
+    this.#maxTransactions = maxTransactions;
+  }
 
   after(ms: number, go: () => void): () => void {
     const timer = { atMs: this.nowMs + ms, go };
@@ -63,6 +72,22 @@ export class ModelWorld {
     const atMs = Math.max(this.nowMs, (last?.atMs ?? Number.NEGATIVE_INFINITY) + perMs);
     this.#turns.set(name, { by, askedMs: this.nowMs, atMs });
     return atMs - this.nowMs;
+  }
+
+  /**
+   * An attempt begins that has a transaction. Returns what to call when it is over. The model does not know how long those wait that a process
+   * has no room for, nor which process has which run.
+   */
+  openTransaction(): () => void {
+    const openedMs = this.nowMs;
+    if (this.#transactions.size >= this.#maxTransactions)
+      for (const other of this.#transactions) other.isWaitedFor = true;
+    const transaction = { isWaitedFor: false };
+    this.#transactions.add(transaction);
+    return () => {
+      this.#transactions.delete(transaction);
+      if (transaction.isWaitedFor && this.nowMs > openedMs) this.doubt("a transaction may have waited for another");
+    };
   }
 
   line(name: string): Line {

@@ -23,8 +23,16 @@ export interface Modeled {
 
 const UNTIL_MS = 40 * 60_000;
 
-export async function modelCase(plan: Case, features: Features, isMended: boolean): Promise<Modeled> {
-  const world = new ModelWorld();
+export interface ModelOptions {
+  /** Whether what failed until it is mended succeeds. */
+  readonly isMended: boolean;
+  /** How many transactions of `step.tx` a process may have open. */
+  readonly transactions: number;
+}
+
+export async function modelCase(plan: Case, features: Features, options: ModelOptions): Promise<Modeled> {
+  const { isMended, transactions } = options;
+  const world = new ModelWorld(transactions);
   const ledger = new Ledger();
   ledger.isMended = isMended;
   const runs = new Map<string, ModelRun>();
@@ -45,6 +53,7 @@ export async function modelCase(plan: Case, features: Features, isMended: boolea
         run.isInStep = false;
       }
     },
+    awaitsForeign: (run, foreign) => runs.get(run)?.awaitForeign(foreign),
     raced: (branches, wins) => {
       const times = branches.map(() => Number.POSITIVE_INFINITY);
       for (const [at, branch] of branches.entries()) {

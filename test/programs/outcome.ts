@@ -24,7 +24,7 @@ export async function judgeOutcome(execution: Execution, features: Features): Pr
   const { plan, retried, restarted, parked } = execution;
   const unsure = whyUnsure(plan, execution);
   if (unsure !== undefined) return { finding: undefined, unsure };
-  const model = await modelCase(plan, features, retried.size > 0);
+  const model = await modelCase(plan, features, { isMended: retried.size > 0, transactions: execution.world.lanes });
   if (model.unsure !== undefined) return { finding: undefined, unsure: model.unsure };
   // Two that wait for each other are told so; the model only waits.
   if ([...model.told.values()].includes("waits")) return { finding: undefined, unsure: "the model waits for ever" };

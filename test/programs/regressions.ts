@@ -1005,6 +1005,82 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ],
     { run: { retries: 2 } },
   ),
+  "an attempt that is due just after a cancellation may come first": alone(
+    [step("s6", { ms: 6_727 }), { op: "loop", times: 2, body: [step("s7", { fails: 1, delayMs: 2_000 })] }],
+    { run: { cancelMs: 10_698 } },
+  ),
+  "a signal close to a timeout after something foreign may come first": {
+    worlds: [2, 3],
+    ...alone(
+      [
+        { op: "foreign", ms: 700 },
+        { op: "wait", signals: ["signal-0"], timeoutMs: 7_878 },
+      ],
+      { signals: [{ run: "run", name: "signal-0", number: 0, atMs: 8_877 }] },
+    ),
+  },
+  "a signal close to the timeout of one of two waits, after something foreign, may come first": {
+    worlds: [2, 3],
+    ...alone(
+      [
+        step("s7", { ms: 300 }),
+        { op: "foreign", ms: 700 },
+        {
+          op: "later",
+          of: [
+            { op: "wait", signals: ["signal-0"], timeoutMs: 35_511 },
+            { op: "wait", signals: ["signal-0", "signal-1"], timeoutMs: 11_368 },
+          ],
+          between: [],
+          awaited: [1],
+        },
+      ],
+      {
+        signals: [
+          { run: "run", name: "signal-0", number: 0, atMs: 3_614 },
+          { run: "run", name: "signal-1", number: 1, atMs: 12_673 },
+          { run: "run", name: "signal-1", number: 2, atMs: 27_814 },
+        ],
+      },
+    ),
+  },
+  "code that awaits something foreign beside what lost a race may be replayed when that is over": alone(
+    [
+      {
+        op: "group",
+        how: "Promise.race",
+        of: [
+          [{ op: "try", body: [{ op: "wait", signals: ["signal-2"] }], finally: [step("cleanup3")] }],
+          [{ op: "slot", verb: "delete", name: "room", scope: "run" }],
+        ],
+      },
+      { op: "foreign", ms: 700 },
+    ],
+    { signals: [{ run: "run", name: "signal-2", number: 0, atMs: 42_168 }] },
+  ),
+  "a branch asks for a lock in the turn in which its function returns": alone([
+    {
+      op: "group",
+      how: "Promise.all",
+      of: [
+        [step("s4", { kind: "once", fails: 1 })],
+        [step("s5"), { op: "lock", kind: "lock", verb: "with", name: "mutex-1", body: [step("s6")] }],
+      ],
+    },
+  ]),
+  "a transaction that waits for another fails later": {
+    worlds: [10_150_454],
+    ...alone([
+      {
+        op: "group",
+        how: "Promise.all",
+        of: [
+          [step("s16", { kind: "tx", ms: 4_000, timeoutMs: 2_000 })],
+          [step("s17", { kind: "tx", fails: "always" })],
+        ],
+      },
+    ]),
+  },
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),
