@@ -306,7 +306,7 @@ class Interpreter {
         return this.#child(node);
       case "slot": {
         const slot = ctx.slot<number>(node.name, { scope: node.scope, initial: 0 });
-        this.#life.slots.set(node.name, (this.#life.slots.get(node.name) ?? 0) + 1);
+        if (!this.#life.isLeft) this.#life.slots.set(node.name, (this.#life.slots.get(node.name) ?? 0) + 1);
         this.#reach(`ctx.slot ${node.verb}`);
         if (node.name.includes("#")) this.#reach("mistake: a name with #");
         switch (node.verb) {

@@ -1039,4 +1039,19 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: true,
     worlds: [10_173_120],
   },
+  "code that has been told that its run is elsewhere asks for slots in vain": {
+    ...alone(
+      [
+        { op: "foreign", ms: 700 },
+        {
+          op: "try",
+          body: [step("s2")],
+          catch: [{ op: "slot", verb: "update", name: "room#2", scope: "workflow" }],
+        },
+        { op: "sleep", ms: 27_621 },
+      ],
+      { run: { startMs: 1_400 } },
+    ),
+    worlds: [10_175_738],
+  },
 };
