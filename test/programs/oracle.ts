@@ -412,7 +412,7 @@ const mayHaveQueued = (late: Begun, begun: readonly Begun[]): boolean =>
 
 /** In a run that completed and was never told to stop, every step that was asked for was begun, and every slot's change was made. */
 function disappears(
-  { ledger, plan, told, canceled, runs, retried, restarted }: Execution,
+  { ledger, plan, told, canceled, runs, retried, restarted, contradicted }: Execution,
   facts: Facts,
 ): string | undefined {
   const nodes = [...nodesOf(plan)];
@@ -436,6 +436,8 @@ function disappears(
     if (told.get(id)?.status !== "completed" || canceled.has(id) || plan.workflows[workflow]?.timeoutMs !== undefined)
       continue;
     if (runs.find((run) => run.id === id) === undefined) return `${id} is not listed`;
+    // A replay that went another way asked for something else, and was given up.
+    if (contradicted.has(id)) continue;
     for (const asked of ledger.asked) {
       const [run, name = ""] = asked.split(" ");
       if (run === id && !doubtful.has(name) && ledger.attempts(id, name).length === 0)

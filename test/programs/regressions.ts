@@ -1054,4 +1054,35 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     ),
     worlds: [10_175_738],
   },
+  "a replay by code that was mended meanwhile, which is given up, asks for steps in vain": {
+    workflows: [
+      { name: "child-0", style: "async", body: [step("s3", { fails: "outage" })] },
+      {
+        name: "root-0",
+        style: "async",
+        body: [
+          {
+            op: "group",
+            how: "ctx.allSettled",
+            of: [
+              [{ op: "wait", signals: ["signal-1"] }],
+              [
+                { op: "try", body: [{ op: "throw", name: "t5", outage: true }, step("s6")], catch: [] },
+                { op: "child", verb: "call", workflow: 0, input: 1 },
+              ],
+              [step("s7", { semaphore: "permits-0" })],
+            ],
+          },
+        ],
+      },
+      { name: "root-1", style: "async", body: [{ op: "child", verb: "call", workflow: 0, input: 1 }] },
+    ],
+    runs: [
+      { id: "run-0", workflow: 1, startMs: 0, retries: 0, restarts: false },
+      { id: "run-1", workflow: 2, startMs: 0, retries: 1, restarts: false },
+    ],
+    signals: [{ run: "run-0", name: "signal-1", number: 0, atMs: 44_869 }],
+    faults: false,
+    worlds: [10_104_429],
+  },
 };

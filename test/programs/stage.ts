@@ -63,6 +63,8 @@ export interface Execution {
   readonly retried: ReadonlyMap<string, number>;
   readonly canceled: ReadonlyMap<string, number>;
   readonly restarted: ReadonlySet<string>;
+  /** Runs whose code, mended meanwhile, contradicted their history once: what it asked for then has no effect. */
+  readonly contradicted: ReadonlySet<string>;
 }
 
 /** Everything must have ended by then, in the world's time: a clock that is wrong by an hour may put a sleep off by as much, or twice that. */
@@ -119,6 +121,7 @@ class Stage {
   readonly #retried = new Map<string, number>();
   readonly #canceled = new Map<string, number>();
   readonly #restarted = new Set<string>();
+  readonly #contradicted = new Set<string>();
   readonly #helped = new Map<string, number>();
   readonly #hasForeign: boolean;
   /** Its plain code may be mended between two replays, so that the second comes to another place. */
@@ -167,6 +170,7 @@ class Stage {
       retried: this.#retried,
       canceled: this.#canceled,
       restarted: this.#restarted,
+      contradicted: this.#contradicted,
     };
   }
 
@@ -269,6 +273,7 @@ class Stage {
     if (type !== "run.trouble" || error instanceof StoreError) return;
     if (error instanceof PawlError && (error.code === "closed" || error.code === "fenced")) return;
     if (this.#hasForeign && error instanceof Error && FOREIGN.test(error.message)) return;
+    if (this.#isMended && error instanceof HistoryContradictionError) this.#contradicted.add(run);
     const isExpected = this.#isMended || this.#plan.stranger === true;
     if (isExpected && error instanceof HistoryContradictionError) return;
     if (process.isAlive) this.#find("trouble", `run ${run} was in trouble: ${said(error)}`);
