@@ -59,6 +59,8 @@ export interface Place {
   /** The case's workflows, as this process knows them. */
   readonly workflows: () => readonly AnyWorkflow[];
   readonly hasEnded: (run: string) => boolean;
+  /** Whether another worker has taken the run over, and the one that runs this code does not know. Default: no. */
+  readonly isUnheard?: ((run: string) => boolean) | undefined;
   /** Takes the lock of plain code that clients use, and releases it. */
   readonly lockOutside: () => Promise<void>;
   /** Whether the code of this process is another, which contradicts the history of the run. Default: no. */
@@ -456,13 +458,13 @@ class Interpreter {
 
   /** The code kept `ctx`, and uses it when the run has ended. */
   #useLater(ms: number): void {
-    const { ledger, hasEnded, sleep } = this.#place;
+    const { ledger, hasEnded, isUnheard, sleep } = this.#place;
     const { runId } = this.#ctx;
     const use = async (): Promise<void> => {
       await sleep(ms);
       if (!hasEnded(runId)) return;
       this.#reach("mistake: used after the end");
-      const late = { run: runId, threw: undefined as string | undefined };
+      const late = { run: runId, threw: undefined as string | undefined, isUnheard: isUnheard?.(runId) === true };
       ledger.lateUses.push(late);
       try {
         await this.#ctx.sleep(1_000);

@@ -27,6 +27,8 @@ export interface LateUse {
   readonly run: string;
   /** The code that it threw, or undefined if it did not. */
   threw: string | undefined;
+  /** Another worker had taken the run over from the one whose code this is, which had not noticed: what it asks for then is dropped when it does. */
+  readonly isUnheard: boolean;
 }
 
 /** `abortSignal` was first read when its attempt was over. */

@@ -356,7 +356,9 @@ export const mayStray = (plan: Case): boolean =>
   [...nodesOf(plan)].some((node) => node.op === "foreign" && node.racedMs !== undefined);
 
 function usedAfterEnd({ ledger }: Execution): string | undefined {
-  const wrong = ledger.lateUses.find(({ threw }) => threw !== "used_after_end");
+  const wrong = ledger.lateUses.find(
+    ({ threw, isUnheard }) => threw !== "used_after_end" && !(isUnheard && threw === undefined),
+  );
   return wrong === undefined
     ? undefined
     : `${wrong.run}: ctx.sleep after the end of the run ${wrong.threw === undefined ? "never settled" : `threw ${wrong.threw}`}`;

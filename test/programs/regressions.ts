@@ -1085,4 +1085,37 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: false,
     worlds: [10_104_429],
   },
+  "code of a process that stood still uses ctx before it notices that its run has ended elsewhere": {
+    workflows: [
+      {
+        name: "child-0",
+        style: "async",
+        body: [step("s1", { rate: "step-rate-0" }), step("s2", { fails: "always", rate: "step-rate-1" })],
+      },
+      { name: "root-0", style: "async", body: [{ op: "child", verb: "call", workflow: 0, input: 0 }] },
+      {
+        name: "root-1",
+        style: "async",
+        timeoutMs: 14_154,
+        body: [
+          { op: "group", how: "Promise.all", of: [[step("s7")], [{ op: "sleep", ms: 1_059, until: true }]] },
+          step("s8", { ms: 7_587, semaphore: "permits-1" }),
+          {
+            op: "later",
+            of: [step("s10", { ms: 1_284, heartbeatMs: 2_000, beats: true }), step("s11", { kind: "tx" })],
+            between: [],
+            awaited: [],
+          },
+          { op: "afterEnd", ms: 90_000 },
+        ],
+      },
+    ],
+    runs: [
+      { id: "run-0", workflow: 1, startMs: 0, retries: 0, restarts: false },
+      { id: "run-1", workflow: 2, startMs: 1_400, retries: 0, restarts: false },
+    ],
+    signals: [],
+    faults: true,
+    worlds: [10_044_240],
+  },
 };

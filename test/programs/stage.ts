@@ -122,6 +122,8 @@ class Stage {
   readonly #canceled = new Map<string, number>();
   readonly #restarted = new Set<string>();
   readonly #contradicted = new Set<string>();
+  /** Where workers noticed that they had lost a run, by worker and run: how many commits there were by then. */
+  readonly #lost = new Map<string, number>();
   readonly #helped = new Map<string, number>();
   readonly #hasForeign: boolean;
   /** Its plain code may be mended between two replays, so that the second comes to another place. */
@@ -221,6 +223,7 @@ class Stage {
       },
       workflows: () => workflows,
       hasEnded: (run) => this.#hasEnded(run),
+      isUnheard: (run) => this.#isUnheard(run, by()),
       contradicts: (run) => isStranger && this.#hasBegun(run),
       note: {
         begun: (run, name, kind, step) => {
@@ -245,7 +248,10 @@ class Stage {
       lease: LEASE_MS,
       concurrency: process.random() < 0.2 ? 1 : 10,
       warm,
-      on: (event) => this.#hear(process, event),
+      on: (event) => {
+        if (event.type === "run.lost") this.#lost.set(`${by} ${event.run}`, this.#world.database.commits.length);
+        this.#hear(process, event);
+      },
     });
     by = worker.id;
     return worker;
@@ -285,6 +291,20 @@ class Stage {
       for (const { row } of commits[at]?.puts ?? [])
         if (row.space === "run" && row.key === run) return ENDED.has(row.status ?? "");
     return false;
+  }
+
+  /** Whether another worker took the run over while this one held it, and this one has not noticed: its process may have stood still. */
+  #isUnheard(run: string, by: string): boolean {
+    const { commits } = this.#world.database;
+    const lostAt = this.#lost.get(`${by} ${run}`) ?? 0;
+    return commits
+      .slice(lostAt)
+      .some(({ puts }) =>
+        puts.some(
+          ({ was, row }) =>
+            row.space === "run" && row.key === run && was?.holder === by && row.holder !== null && row.holder !== by,
+        ),
+      );
   }
 
   // Clients.
