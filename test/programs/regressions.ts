@@ -1118,4 +1118,23 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: true,
     worlds: [10_044_240],
   },
+  "a step that loses a race while its intent is written did not happen": {
+    ...alone(
+      [
+        {
+          op: "group",
+          how: "ctx.race",
+          of: [
+            [step("s4", { kind: "tx", fails: 1, attempts: 1 })],
+            [
+              { op: "lock", kind: "write", verb: "with", name: "rw-1", body: [step("s5", { kind: "once" })] },
+              step("s7"),
+            ],
+          ],
+        },
+      ],
+      { run: { retries: 2 } },
+    ),
+    worlds: [10_095_257],
+  },
 };
