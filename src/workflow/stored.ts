@@ -83,7 +83,7 @@ export const WORDS = {
   step: "step",
   /** A step that runs at most once is about to run. */
   intent: "step",
-  /** It did not happen: an operator said so. */
+  /** It did not happen: an operator said so, or it lost a race before it began. */
   undone: "step",
   /** An attempt failed, and the next one is due later. */
   attempt: "step",

@@ -1115,18 +1115,21 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     faults: true,
     worlds: [10_173_120],
   },
-  "code that has been told that its run is elsewhere asks for slots in vain": alone(
-    [
-      { op: "foreign", ms: 700 },
-      {
-        op: "try",
-        body: [step("s2")],
-        catch: [{ op: "slot", verb: "update", name: "room#2", scope: "workflow" }],
-      },
-      { op: "sleep", ms: 27_621 },
-    ],
-    { run: { startMs: 1_400 }, worlds: [10_175_738] },
-  ),
+  "code that has been told that its run is elsewhere asks for slots in vain": {
+    ...alone(
+      [
+        { op: "foreign", ms: 700 },
+        {
+          op: "try",
+          body: [step("s2")],
+          catch: [{ op: "slot", verb: "update", name: "room#2", scope: "workflow" }],
+        },
+        { op: "sleep", ms: 27_621 },
+      ],
+      { run: { startMs: 1_400 } },
+    ),
+    worlds: [10_175_738],
+  },
   "a replay by code that was mended meanwhile, which is given up, asks for steps in vain": {
     workflows: [
       { name: "child-0", style: "async", body: [step("s3", { fails: "outage" })] },
@@ -1190,5 +1193,24 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
     signals: [],
     faults: true,
     worlds: [10_044_240],
+  },
+  "a step that loses a race while its intent is written did not happen": {
+    ...alone(
+      [
+        {
+          op: "group",
+          how: "ctx.race",
+          of: [
+            [step("s4", { kind: "tx", fails: 1, attempts: 1 })],
+            [
+              { op: "lock", kind: "write", verb: "with", name: "rw-1", body: [step("s5", { kind: "once" })] },
+              step("s7"),
+            ],
+          ],
+        },
+      ],
+      { run: { retries: 2 } },
+    ),
+    worlds: [10_095_257],
   },
 };

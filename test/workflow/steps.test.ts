@@ -5,6 +5,7 @@
 
 import { describe, expect, test } from "vitest";
 import { type StepHandle, workflow } from "../../src/index.ts";
+import { gate } from "../kernel/kit.ts";
 import { EVERY, endLease, factsOf, onStores, PATIENCE, resultOf, runsOn, SOON } from "./kit.ts";
 
 onStores(EVERY, (place) => {
@@ -179,6 +180,53 @@ onStores(EVERY, (place) => {
       );
       await expect(resultOf(run)).rejects.toMatchObject({ cause: { message: "no 1" } });
       expect(times).toBe(1);
+    });
+
+    test("one that loses a race while its intent is written did not happen: nobody is asked after a retry", async () => {
+      const [{ pawl, hold }, other] = await Promise.all([place.openHandle(), place.open()]);
+      const [written, seen, charged] = [gate(), gate(), gate()];
+      let isMended = false;
+      const it = workflow("it", async (ctx) => {
+        const fails = ctx.step(
+          "fails",
+          async () => {
+            await (isMended ? charged : written).opened;
+            if (!isMended) throw new Error("no");
+          },
+          { retry: { attempts: 1 } },
+        );
+        try {
+          await ctx.race([
+            fails,
+            async (inside) => {
+              // The reply of the commit with the intent comes when the code has seen the failure.
+              await inside.step("before", () => hold("answer", seen.opened));
+              await inside.step.atMostOnce("charge", () => charged.open());
+              await inside.sleep("1 day");
+            },
+          ]);
+        } catch (error) {
+          seen.open();
+          throw error;
+        }
+      });
+      pawl.work([it]);
+      const run = await pawl.start(it, undefined, { id: "one" });
+      const known = () => factsOf(other.run("it", "one"));
+      await expect.poll(known, PATIENCE).toContain("intent charge");
+      written.open();
+      await expect(resultOf(run)).rejects.toMatchObject({ code: "run_failed" });
+      expect((await known()).slice(1)).toEqual([
+        "step before",
+        "intent charge",
+        "step fails",
+        "undone charge",
+        "failed",
+      ]);
+      isMended = true;
+      await run.retry();
+      await resultOf(run);
+      await charged.opened;
     });
 
     const answers: [string, unknown, unknown, number][] = [

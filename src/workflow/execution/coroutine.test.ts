@@ -139,6 +139,14 @@ describe("facts", () => {
     expect(coroutine.waiting.get("step a")).toMatchObject({ hasIntent: false });
   });
 
+  test("the intent of a step that lost a race is taken back like any other", async () => {
+    const coroutine = await following(
+      async (ctx) => ctx.race([ctx.step("a", () => 0), ctx.step.atMostOnce("b", () => 0)]),
+      [["intent b"], ["step a", { ok: 1 }], ["undone b"]],
+    );
+    expect(coroutine.outcome).toEqual({ ok: 1 });
+  });
+
   const branches = async (ctx: Context) => {
     const seen: string[] = [];
     const note = (name: string) => ctx.step(name, () => 0).then(() => seen.push(name));

@@ -274,8 +274,9 @@ export class Execution implements StepTransactions {
   /** Makes an arrival a fact, and gives it to the code. Returns whether the code continues because of it. */
   #apply({ pending, word, data, text, nowMs, message, at }: FactArrival): boolean {
     const { coroutine } = this;
-    // What was interrupted meanwhile does not become a fact; a message is then there for another operation.
-    if (pending !== null && coroutine.waiting.get(pending.text) !== pending) {
+    // What was interrupted meanwhile does not become a fact, but for that of a step that never began; a message is then there for another operation.
+    const isInterrupted = pending !== null && coroutine.waiting.get(pending.text) !== pending;
+    if (isInterrupted && word !== "undone") {
       if (message !== undefined) this.#news.putBack(message);
       // What is written is applied, as at replay: a child may have been started.
       else if (text === null && coroutine.hasLost(pending)) coroutine.apply({ word, id: pending.id, data }, nowMs, at);
@@ -383,7 +384,7 @@ export class Execution implements StepTransactions {
   #committed(toBegin: readonly PendingOperation[], made: Prepared): void {
     if (this.#isOver()) return;
     this.#resume();
-    for (const pending of made.intents) this.#effects.intended(pending);
+    for (const pending of made.intents) this.#intended(pending);
     const { nowMs } = made;
     if (made.outcomes.length > 0)
       this.#arrivals.addFirst(
@@ -391,6 +392,14 @@ export class Execution implements StepTransactions {
       );
     this.#start(toBegin);
     this.#advance();
+  }
+
+  /** The step may begin now. If it lost a race during the commit it never will, and the history says so: nobody has to find out whether it happened. */
+  #intended(pending: PendingOperation): void {
+    this.#effects.intended(pending);
+    if (!this.coroutine.hasLost(pending)) return;
+    const text = this.run.kernel.encode(this.run.at, {});
+    this.#arrivals.add({ is: "fact", pending, word: "undone", data: {}, text });
   }
 
   /** Begins these steps. What they bring is queued until all of them have begun. */
