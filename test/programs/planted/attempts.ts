@@ -1,4 +1,15 @@
-import { ALLOWED, COROUTINE, EFFECTS, type Planted, PREPARE, RECORDED, REPEATED, REPORTED, STEPS } from "./defect.ts";
+import {
+  ALLOWED,
+  COROUTINE,
+  EFFECTS,
+  JOINT,
+  type Planted,
+  PREPARE,
+  RECORDED,
+  REPEATED,
+  REPORTED,
+  STEPS,
+} from "./defect.ts";
 
 /** What belongs to an attempt is dead when the attempt is over. */
 export const attempts: readonly Planted[] = [
@@ -168,6 +179,18 @@ export const attempts: readonly Planted[] = [
         file: EFFECTS,
         from: "      return hasBegun ? joint.failed(error, true) :",
         to: "      return hasBegun ? joint.failed(error, false) :",
+      },
+    ],
+  },
+  {
+    name: "an attempt of step.tx begins in its transaction although its time is over",
+    rule: RECORDED,
+    program: "an attempt of step.tx whose time is over when its transaction opens does not begin",
+    edits: [
+      {
+        file: JOINT,
+        from: "    this.#checkCurrent();\n    return this.#attempt === undefined",
+        to: "    return this.#attempt === undefined",
       },
     ],
   },

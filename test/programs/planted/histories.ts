@@ -138,4 +138,12 @@ export const histories: readonly Planted[] = [
       },
     ],
   },
+  {
+    name: "the intent of a step that lost a race before it began stays",
+    rule: PARKED,
+    program: "a step that loses a race while its intent is written did not happen",
+    edits: [
+      { file: EXECUTION, from: "    if (!this.coroutine.hasLost(pending)) return;\n", to: "    if (true) return;\n" },
+    ],
+  },
 ];
