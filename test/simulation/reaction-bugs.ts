@@ -182,6 +182,7 @@ export const reactionBugs: readonly Bug[] = [
   {
     name: "a target is released while its handler still runs",
     caughtBy,
+    options: { firstSeed: 20_000 },
     edits: [
       {
         file: ATTEMPT,
