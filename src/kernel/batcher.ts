@@ -26,13 +26,11 @@ import {
   Flight,
   type FlightContext,
   type FlightResult,
-  firstGiveUpAtMs,
-  giveUpOne,
   keepChanging,
   type Submission,
   submissionOf,
 } from "./flight.ts";
-import { Lane, notCommitted, outcomeUnknown, silent } from "./lane.ts";
+import { Lane, notCommitted, outcomeUnknown } from "./lane.ts";
 import { type Ports, pause } from "./ports.ts";
 
 const MAX_DECISIONS = 512;
@@ -42,11 +40,6 @@ const WORTH_A_FLIGHT = 40;
 const MAX_TURNS = 3;
 /** How long a reading of the store's clock is used for estimates, which bounds how far off they are. */
 const ESTIMATE_VALID_MS = 1000;
-
-/** How long after its patience a call is given up, so that what is known about its outcome arrives first. */
-const GRACE_MS = 1000;
-/** A store that has replied to no flight for this long is silent, or for a patience if that is shorter. */
-const SILENT_MS = 5000;
 
 export interface BatcherOptions {
   readonly encoding: Encoding;
@@ -63,12 +56,6 @@ export class Batcher {
   readonly #options: BatcherOptions;
   readonly #lanes: Lane[];
   readonly #flyingLanes = new Set<Lane>();
-  /** What is on its way to the store now. */
-  readonly #flights = new Set<Flight>();
-  /** When the store last replied to a flight. */
-  #repliedAtMs = Number.NEGATIVE_INFINITY;
-  /** Set while calls are watched: cancels the next look at them. */
-  #cancelLook: (() => void) | undefined;
   readonly #assumptions: Assumptions;
   readonly #context: FlightContext;
   #queue: Submission[] = [];
@@ -128,42 +115,8 @@ export class Batcher {
         }),
       );
       this.#hasUrgent ||= isUrgent;
-      if (this.#store.isRemote && this.#cancelLook === undefined)
-        this.#lookAt(this.#ports.clock.nowMs() + this.#options.patienceMs + GRACE_MS);
       this.#schedule();
     });
-  }
-
-  /** Looks for calls whose patience has ended, as long as there are any calls. */
-  #lookAt(atMs: number): void {
-    const { clock } = this.#ports;
-    this.#cancelLook = clock.after(Math.max(1, atMs - clock.nowMs()), () => {
-      // A process that was stopped for that long has not looked yet what arrived meanwhile.
-      clock.soon(() => this.#giveUpLate());
-    });
-  }
-
-  /** Rejects calls whose patience has ended while the store does not reply to anything. If it does reply, they end with their flights. */
-  #giveUpLate(): void {
-    if (this.#cancelLook === undefined) return;
-    const { clock } = this.#ports;
-    const { patienceMs } = this.#options;
-    const nowMs = clock.nowMs();
-    const silentAtMs = this.#repliedAtMs + Math.min(patienceMs, SILENT_MS);
-    if (nowMs >= silentAtMs) {
-      const lateMs = nowMs - GRACE_MS;
-      for (const flight of this.#flights) flight.giveUp(lateMs, silent(patienceMs));
-      for (const submission of this.#queue)
-        if (submission.giveUpAtMs <= lateMs) giveUpOne(submission, silent(patienceMs));
-      this.#queue = this.#queue.filter(({ isGivenUp }) => !isGivenUp);
-    }
-    const first = Array.from(this.#flights, ({ firstGiveUpAtMs }) => firstGiveUpAtMs).concat(
-      firstGiveUpAtMs(this.#queue),
-    );
-    const nextMs = Math.min(...first) + GRACE_MS;
-    this.#cancelLook = undefined;
-    if (Number.isFinite(nextMs)) this.#lookAt(nowMs >= silentAtMs ? nextMs : Math.max(nextMs, silentAtMs));
-    this.#checkClosed();
   }
 
   /** Keeps this row for its holder's decisions; commits of this process keep it up to date. */
@@ -204,10 +157,7 @@ export class Batcher {
   }
 
   #checkClosed(): void {
-    if (this.#queue.length > 0 || this.#flyingLanes.size > 0) return;
-    this.#cancelLook?.();
-    this.#cancelLook = undefined;
-    this.#closing?.();
+    if (this.#queue.length === 0 && this.#flyingLanes.size === 0) this.#closing?.();
   }
 
   #schedule(): void {
@@ -310,9 +260,7 @@ export class Batcher {
     const awaited = flight.mayWait ? flight.lock.map(({ text }) => text) : [];
     if (flight.mayWait) this.#waitingFlights += 1;
     for (const text of awaited) this.#awaited.add(text);
-    this.#flights.add(flight);
     const { again, pauseMs } = await this.#send(lane, flight);
-    this.#flights.delete(flight);
     for (const text of awaited) this.#awaited.delete(text);
     if (flight.mayWait) this.#waitingFlights -= 1;
     if (again.length > 0) {
@@ -351,7 +299,6 @@ export class Batcher {
         needsClock: flight.needsClock,
         decide: (found) => flight.decide(found),
       });
-      this.#repliedAtMs = this.#ports.clock.nowMs();
       if (receipt.committed && receipt.ids.length > 0) lane.acknowledge();
       const result = receipt.committed
         ? this.#committed(flight, receipt, sentMs)
@@ -362,8 +309,6 @@ export class Batcher {
       return sent(result);
     } catch (error) {
       if (!(error instanceof StoreError)) throw error;
-      if (error.code !== "store_unreachable" && error.code !== "outcome_unknown")
-        this.#repliedAtMs = this.#ports.clock.nowMs();
       return this.#failed(lane, flight, error);
     }
   }

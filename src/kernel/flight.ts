@@ -24,7 +24,6 @@ import {
 import { Cell } from "./draft.ts";
 import type { Encoding } from "./encoding.ts";
 import { StoreError, TooManyKeysError } from "./errors.ts";
-import { outcomeUnknown } from "./lane.ts";
 import type { Ports } from "./ports.ts";
 
 /** The budget of a flight with several decisions. */
@@ -59,8 +58,6 @@ export interface Submission {
   /** How often it was postponed, because its flight met records that other processes had locked or changed: its own, or those of another decision. */
   rounds: number;
   outcome: Outcome<unknown> | undefined;
-  /** Its caller was told that its patience has ended; it is not decided, or not decided again. */
-  isGivenUp: boolean;
 }
 
 /** Makes a new submission. */
@@ -83,7 +80,6 @@ export function submissionOf(
     isUrgent: given.isUrgent ?? false,
     rounds: 0,
     outcome: undefined,
-    isGivenUp: false,
   };
 }
 
@@ -198,7 +194,6 @@ export class Flight {
     let decided = 0;
     let isFull = false;
     for (const submission of this.#pending) {
-      if (submission.isGivenUp) continue;
       if (this.#isAnyIn(this.#lockedElsewhere, submission)) {
         this.#putOff(submission);
         continue;
@@ -305,22 +300,6 @@ export class Flight {
     );
   }
 
-  /** Rejects the calls whose patience ended before `lateMs`, while the flight continues: with `outcome_unknown` if what they decided may be written. */
-  giveUp(lateMs: number, reason: StoreError): void {
-    const writesNothing = this.isDecided && this.puts.length === 0;
-    for (const submission of this.#submissions) {
-      if (submission.giveUpAtMs > lateMs) continue;
-      // Decided in an earlier round, too: what it wrote is in the cells. What is not decided yet will not be.
-      const isUnknown = submission.outcome?.is === "done" && !writesNothing;
-      giveUpOne(submission, isUnknown ? outcomeUnknown(reason) : reason);
-    }
-  }
-
-  /** The earliest end of a patience; `Infinity` if no caller is waiting. */
-  get firstGiveUpAtMs(): number {
-    return firstGiveUpAtMs(this.#submissions);
-  }
-
   #retry(isInVain: boolean, submissions: readonly Submission[] = this.#submissions): FlightResult {
     for (const submission of submissions) submission.outcome = undefined;
     return this.#end(submissions, isInVain, null);
@@ -332,9 +311,8 @@ export class Flight {
   }
 
   /** Releases its records to other flights, and rejects decisions that other processes kept waiting past their patience. */
-  #end(ending: readonly Submission[], isInVain: boolean, fits: number | null): FlightResult {
+  #end(submissions: readonly Submission[], isInVain: boolean, fits: number | null): FlightResult {
     for (const text of this.#owned) this.#context.flying?.delete(text);
-    const submissions = ending.some(isGivenUp) ? ending.filter((one) => !isGivenUp(one)) : ending;
     if (submissions.length === 0) return { again: submissions, isInVain, fits };
     const nowMs = this.#context.ports.clock.nowMs();
     const locked = new StoreError("store_busy", "retry", "another process keeps the records locked: try again later");
@@ -387,19 +365,6 @@ export class Flight {
       flying.add(text);
     }
   }
-}
-
-const isGivenUp = (submission: Submission): boolean => submission.isGivenUp;
-
-export function giveUpOne(submission: Submission, reason: StoreError): void {
-  submission.isGivenUp = true;
-  submission.reject(reason);
-}
-
-export function firstGiveUpAtMs(submissions: readonly Submission[]): number {
-  let first = Number.POSITIVE_INFINITY;
-  for (const { giveUpAtMs, isGivenUp } of submissions) if (!isGivenUp && giveUpAtMs < first) first = giveUpAtMs;
-  return first;
 }
 
 /** Rejects the submissions for which `isOver` holds, and returns the others. */

@@ -28,7 +28,6 @@ import type {
 import { type Decision, DecisionGuard } from "./decision.ts";
 import { deepFreeze, Encoding } from "./encoding.ts";
 import { ClosedError, StoreError, UsedInBodyError } from "./errors.ts";
-import { REPORT_MS, silent } from "./lane.ts";
 import { Leases } from "./lease.ts";
 import { type Ports, pause } from "./ports.ts";
 import { Joint, type JointWork } from "./sql/joint.ts";
@@ -349,36 +348,12 @@ export class Kernel {
     if (this.#guard.isInsideDecision()) return new Promise(() => {});
     if (this.#closed !== undefined) throw new ClosedError();
     const giveUpAtMs = this.#ports.clock.nowMs() + this.patienceMs;
-    if (!this.#store.isRemote) return this.#retried(read, giveUpAtMs);
-    const { clock } = this.#ports;
-    let reason = silent(this.patienceMs);
-    const { promise: over, reject } = Promise.withResolvers<never>();
-    // A process that was stopped for that long has not looked yet what arrived meanwhile.
-    const cancel = clock.after(this.patienceMs + REPORT_MS, () => clock.soon(() => reject(reason)));
-    try {
-      return await Promise.race([
-        over,
-        this.#retried(read, giveUpAtMs, (error) => {
-          reason = error;
-        }),
-      ]);
-    } finally {
-      cancel();
-    }
-  }
-
-  async #retried<T>(
-    read: () => Promise<T>,
-    giveUpAtMs: number,
-    failed: (error: StoreError) => void = () => {},
-  ): Promise<T> {
     for (let failures = 1; ; failures++) {
       try {
         return await read();
       } catch (error) {
         if (!(error instanceof StoreError) || error.data.remedy !== "retry") throw error;
         if (giveUpAtMs <= this.#ports.clock.nowMs()) throw error;
-        failed(error);
         await pause(this.#ports.clock, backoffMs(STORE_BACKOFF, failures, this.#ports.chance));
       }
     }

@@ -100,10 +100,3 @@ export const outcomeUnknown = (lost: StoreError): StoreError =>
 /** For a commit whose reply was lost, and which is not there. */
 export const notCommitted = (lost: StoreError): StoreError =>
   new StoreError("store_unreachable", "retry", "the commit did not reach the store", { cause: lost });
-
-/** For a call whose patience has ended while nothing came from the store. */
-export const silent = (patienceMs: number): StoreError =>
-  new StoreError("store_unreachable", "retry", `the store did not reply within ${patienceMs} ms`);
-
-/** How long after its patience a call that has written nothing is given up: the store's own error says more, and may just be coming. */
-export const REPORT_MS = 100;

@@ -16,7 +16,7 @@ import type { Address, Executor, Put, Sql, SqlStore, Store, SyncDatabase } from 
 import { type Decision, Tape } from "../decision.ts";
 import { ClosedError, InvalidArgumentError, StoreError } from "../errors.ts";
 import { Flight, type FlightContext, type Submission, submissionOf } from "../flight.ts";
-import { Lane, notCommitted, outcomeUnknown, REPORT_MS, silent } from "../lane.ts";
+import { Lane, notCommitted, outcomeUnknown } from "../lane.ts";
 import { pause } from "../ports.ts";
 
 /** Runs a decision in the open transaction. */
@@ -37,9 +37,9 @@ export class Joint {
   readonly #context: FlightContext;
   readonly #free: Lane[] = [];
   #lanes = 0;
+  /** Transactions that `share` has not ended, and what rolls all of them back. */
   readonly #shared = new Set<Promise<unknown>>();
-  /** What rolls them back, for those that were admitted. */
-  readonly #drops = new Set<AbortController>();
+  readonly #dropped = new AbortController();
   #admission: Admission | undefined;
   #isClosing = false;
   /** By executor, the last decision that was submitted. */
@@ -115,7 +115,7 @@ export class Joint {
     this.#admission?.close();
     const all = Promise.allSettled(this.#shared);
     if (this.#shared.size > 0) await settledWithin(this.#options.ports.clock, ms, all);
-    for (const drop of this.#drops) drop.abort(new ClosedError(DROPPED));
+    this.#dropped.abort(new ClosedError(DROPPED));
     await all;
   }
 
@@ -145,30 +145,12 @@ export class Joint {
   async #shareNow<T>(store: SqlStore, work: JointWork<T>, giveUpAtMs: number): Promise<T> {
     const { ports } = this.#options;
     const { clock } = ports;
-    const drop = new AbortController();
-    this.#drops.add(drop);
-    const dropped = drop.signal;
+    const dropped = this.#dropped.signal;
     const lane = this.#free.pop() ?? new Lane(store, ports, store.lanes + this.#lanes++);
     let result: { readonly value: T } | undefined;
     let hasBegun = false;
-    let isSettling = false;
-    let isOver = false;
-    const free = (): void => void this.#free.push(lane);
-    const giveUp = (): void => {
-      if (!hasBegun) drop.abort(silent(this.#options.patienceMs));
-    };
-    const untilMs = Math.max(0, giveUpAtMs - clock.nowMs()) + REPORT_MS;
-    const cancel = store.isRemote ? clock.after(untilMs, () => clock.soon(giveUp)) : () => {};
-    const settle = async (): Promise<StoreError | undefined> => {
-      isSettling = true;
-      const settling = lane.settle().finally(() => {
-        isSettling = false;
-        if (isOver) free();
-      });
-      return Promise.race([settling, aborted(dropped)]);
-    };
     const begin = async (): Promise<void> => {
-      const obstacle = await settle();
+      const obstacle = await lane.settle();
       if (obstacle !== undefined) throw obstacle;
       await store.share(
         lane.nextMark(),
@@ -202,11 +184,7 @@ export class Joint {
       if (resolved === "unknown") throw outcomeUnknown(error);
       if (resolved === "not-committed") throw notCommitted(error);
     } finally {
-      cancel();
-      isOver = true;
-      this.#drops.delete(drop);
-      // A lane that is still being settled is free when that has ended.
-      if (!isSettling) free();
+      this.#free.push(lane);
     }
     // The work returned before the commit was sent.
     if (result === undefined) throw new Error("a shared transaction was committed before its work was done");
@@ -223,13 +201,6 @@ export class Joint {
 
 const DROPPED =
   "the handle was closed while a transaction with your SQL was open: it was rolled back, and nothing of it was committed";
-
-/** Rejects when the signal aborts. */
-const aborted = (signal: AbortSignal): Promise<never> =>
-  new Promise((_, reject) => {
-    if (signal.aborted) reject(signal.reason);
-    else signal.addEventListener("abort", () => reject(signal.reason));
-  });
 
 function isSqlStore(store: Store): store is SqlStore {
   return "join" in store && "share" in store;
