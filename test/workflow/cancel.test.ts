@@ -205,7 +205,7 @@ onStores(EVERY, (place) => {
     test("reaches a step that runs through its abort signal", async () => {
       const pawl = await place.open();
       let reason: unknown;
-      const it = workflow({ name: "it", timeout: 20 }, async (ctx) => {
+      const it = workflow({ name: "it", timeout: 700 }, async (ctx) => {
         await ctx.step("long", ({ abortSignal }) => {
           return new Promise((_, reject) =>
             abortSignal.addEventListener("abort", () => {
