@@ -1084,6 +1084,9 @@ export const REGRESSIONS: Readonly<Record<string, Regression>> = {
   "a run that waits for more of its own locks than a search reads is told so": alone([
     { op: "loop", times: 2, body: [{ op: "fan", of: "locks", count: 850, name: "fan" }] },
   ]),
+  "a turn and a step that come in one commit may settle a race in either order": alone([
+    { op: "group", how: "Promise.race", of: [[{ op: "rate", name: "rate-1" }], [step("s9")]] },
+  ]),
   "an attempt of step.tx whose time is over when its transaction opens does not begin": {
     workflows: [
       { name: "child-0", style: "async", body: [] },

@@ -260,7 +260,7 @@ export function add<
     if (changes) {
       const beganMs = clock.nowMs();
       const read = await readBody(c.req.raw, settings);
-      // Whoever has a key could begin requests with it, and end them when it was revoked.
+      // A caller could begin requests with a key, and end them after it was revoked.
       if (clock.nowMs() - beganMs >= SLOW_BODY_MS) await caller.verifyAgain();
       if (read.json !== undefined && body === undefined) throw refuse("invalid_request", "This request takes no body.");
       c.set("body", read);

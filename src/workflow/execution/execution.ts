@@ -394,7 +394,7 @@ export class Execution implements StepTransactions {
     this.#advance();
   }
 
-  /** The step may begin now. If it lost a race during the commit it never will, and the history says so: nobody has to find out whether it happened. */
+  /** The step may begin now. If it lost a race during the commit it never will, and the history says so: no operator has to find out whether it happened. */
   #intended(pending: PendingOperation): void {
     this.#effects.intended(pending);
     if (!this.coroutine.hasLost(pending)) return;
